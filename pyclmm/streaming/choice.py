@@ -43,7 +43,7 @@ def choose(product: TiledProduct, device: DeviceModel) -> Blocking:
             scored = [(predict(product, device, each), each) for each in found]
             least = min(prediction.seconds for prediction, _ in scored)
             near = [x for x in scored if x[0].seconds <= least * _NEAR]
-            return min(near, key=lambda x: (x[0].traffic.up, memory(product, x[1])))[1]
+            return min(near, key=lambda x: (x[0].up, memory(product, x[1])))[1]
     k = product.k if product.whole_k else 1
     least_bytes = k * product.a_size + k * product.b_size + product.tile_size
     raise ArgumentError(

@@ -159,7 +159,7 @@ class Shapes:
 
 
 def sizes_of(a: tuple[int, ...], b: tuple[int, ...], options: Options) -> tuple[int, int, int]:
-    """M, N and K of a product of arrays of these shapes."""
-    m, k = (1, a[0]) if len(a) == 1 else a[-2:] if options.trans_a == "N" else a[:-3:-1]
-    n = 1 if len(b) == 1 else b[-1] if options.trans_b == "N" else b[-2]
+    """M, N and K of a product of arrays of these shapes. Each call comes here, so it calls nothing."""
+    m, k = (1, *a) if not a[1:] else a[-2:] if options.trans_a == "N" else a[:-3:-1]
+    n = 1 if not b[1:] else b[-1] if options.trans_b == "N" else b[-2]
     return m, n, k

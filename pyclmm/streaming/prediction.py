@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ..byte_sizes import format_bytes
-from .tiles import Blocking, Tile, TiledProduct, TileTraffic, counts, tiles, traffic, walk
+from .tiles import Blocking, Tile, TiledProduct, counts, tiles, traffic, walk
 
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
 # took 1 + 150 / k times as long as uncut ones (2026-11-23).
@@ -49,12 +49,13 @@ class DeviceModel:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predicted times in seconds: of the parts, which overlap, and of all together.
+    """Bytes ``up`` to the device and ``down``; times in seconds, of the parts, which overlap, and of all.
 
     ``fill``: until the first product starts.
     """
 
-    traffic: TileTraffic
+    up: int
+    down: int
     product_seconds: float
     up_seconds: float
     down_seconds: float
@@ -62,11 +63,12 @@ class Prediction:
     seconds: float
 
     @property
-    def bound_by(self) -> Literal["arithmetic", "up", "down"]:
+    def decides(self) -> str:
         """Which of the three takes longest."""
         if self.product_seconds >= max(self.up_seconds, self.down_seconds):
-            return "arithmetic"
-        return "up" if self.up_seconds >= self.down_seconds else "down"
+            return "arithmetic, which hides the transfers"
+        way = "to the device" if self.up_seconds >= self.down_seconds else "back"
+        return f"the transfers {way}, which arithmetic does not hide"
 
 
 def step_seconds(product: TiledProduct, blocking: Blocking, seconds: Seconds) -> float:
@@ -78,14 +80,14 @@ def step_seconds(product: TiledProduct, blocking: Blocking, seconds: Seconds) ->
 def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> Prediction:
     """The times that *blocking* would take. Several devices share the link and divide tiles evenly."""
     count = count_of(product, blocking)
-    moved = traffic(product, blocking) if count <= _STEPS else _estimated(product, blocking)
+    moved = traffic(product, blocking)[:2] if count <= _STEPS else _estimated(product, blocking)
     if 0 in (count, product.k):
-        return Prediction(moved, 0, 0, 0, 0, 0)
+        return Prediction(*moved, 0, 0, 0, 0, 0)
     one = step_seconds(product, blocking, device.seconds)
     volume = product.m * product.n * product.k * product.matrices
     step = blocking.m * blocking.n * blocking.k * blocking.batch
     arithmetic = one * volume / step / device.devices
-    up, down = _over(moved.up, device.up), _over(moved.down, device.down)
+    up, down = _over(moved[0], device.up), _over(moved[1], device.down)
     fill = _over(sum(slot_bytes(product, blocking)[:2]), device.up)
     tile = blocking.batch * blocking.m * blocking.n * product.out_size
     drain = _over(tile, device.down)
@@ -93,7 +95,7 @@ def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> P
         total = _simulated(product, device, blocking, one)
     else:
         total = max(arithmetic + fill, up, down) + drain
-    return Prediction(moved, arithmetic, up, down, fill, total)
+    return Prediction(*moved, arithmetic, up, down, fill, total)
 
 
 def count_of(product: TiledProduct, blocking: Blocking) -> int:
@@ -176,11 +178,10 @@ def loads(strip: Any, P: Any, Q: Any, c: Any, a_slots: Any, b_slots: Any) -> tup
     return a_loads, b_loads
 
 
-def _estimated(product: TiledProduct, blocking: Blocking) -> TileTraffic:
-    """:func:`traffic` by closed forms."""
+def _estimated(product: TiledProduct, blocking: Blocking) -> tuple[int, int]:
+    """The bytes of :func:`traffic` by closed forms."""
     if blocking.by_columns:
-        turned = _estimated(product.turned, blocking.turned)
-        return replace(turned, a_loads=turned.b_loads, b_loads=turned.a_loads)
+        return _estimated(product.turned, blocking.turned)
     P, Q, c = counts(product, blocking)
     found = loads(blocking.strip, P, Q, c, blocking.a_slots, blocking.b_slots)
     count = -(-product.matrices // blocking.batch)
@@ -189,7 +190,7 @@ def _estimated(product: TiledProduct, blocking: Blocking) -> TileTraffic:
     a = product.m * product.k * product.a_size * a_loads * z // (P * c * count)
     b = product.k * product.n * product.b_size * b_loads * z // (Q * c * count)
     elements = product.m * product.n * z
-    return TileTraffic(a + b + elements * product.c_size, elements * product.out_size, a_loads, b_loads)
+    return a + b + elements * product.c_size, elements * product.out_size
 
 
 def describe(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> list[tuple[str, str]]:
@@ -212,13 +213,13 @@ def describe(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> 
             f"{_some(blocking.a_slots, 'block')} of A, {blocking.b_slots} of B, "
             f"{_some(blocking.out_slots, 'tile')}: {format_bytes(memory(product, blocking))}",
         ),
-        ("to the device", _direction(found.traffic.up, found.up_seconds, device.up)),
-        ("back", _direction(found.traffic.down, found.down_seconds, device.down)),
+        ("to the device", _direction(found.up, found.up_seconds, device.up)),
+        ("back", _direction(found.down, found.down_seconds, device.down)),
         (
             "arithmetic",
             f"{found.product_seconds:.4g} s, of which {count} x {STEP * 1e3:.1g} ms are the host's",
         ),
-        ("decides", _verdict(found)),
+        ("decides", found.decides),
         ("predicted", f"{found.seconds:.4g} s, of which {found.fill_seconds:.3g} until the first product"),
     ]
 
@@ -231,10 +232,3 @@ def _direction(nbytes: int, seconds: float, rate: float) -> str:
     if not rate:
         return "nothing: the device uses the host's memory"
     return f"{format_bytes(nbytes)} at {rate / 1e9:.1f} GB/s: {seconds:.4g} s"
-
-
-def _verdict(found: Prediction) -> str:
-    if found.bound_by == "arithmetic":
-        return "arithmetic, which hides the transfers"
-    way = "to the device" if found.bound_by == "up" else "back"
-    return f"the transfers {way}, which arithmetic does not hide"

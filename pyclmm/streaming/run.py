@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyopencl as cl
@@ -85,48 +86,32 @@ def run(
     """
     on_host = [device_info(device).unified_memory for device, _ in devices]
     state = RunState(job, TileScheduler(job.blocking, todo, seconds, on_host), checkpoint)
+    lanes: list[Lane] = []
+    workers: dict[int, Worker] = {}
+    errors: dict[int, BaseException] = {}  # why devices have no lane
     with ExitStack() as stack:
-        crew = _Crew(job, state, stack, trace)
-        errors = crew.start(devices)
-        _supervise(state, crew.workers, devices, errors, _reporter(job, todo, all_tiles, report))
-        crew.failed = False
-
-
-class _Crew:
-    """The lanes and workers of a run."""
-
-    def __init__(self, job: Job, state: RunState, stack: ExitStack, trace: Trace | None) -> None:
-        self._job, self._state, self._stack, self._trace = job, state, stack, trace
-        self._lanes: list[Lane] = []
-        self.workers: dict[int, Worker] = {}
-        self.failed = True
-
-    def start(self, devices: Sequence[DeviceQueue]) -> dict[int, BaseException]:
-        """Make a lane and a worker for each device. Returns why devices have none."""
-        errors: dict[int, BaseException] = {}
-        lent = [self._stack.enter_context(lane_threads()) for _ in devices]
-        self._stack.callback(self.close)  # before the threads are kept for others
+        lent = [stack.enter_context(lane_threads()) for _ in devices]
+        stack.push(partial(_end, state, workers, lanes))  # before the threads are kept for others
         for number, (device, on) in enumerate(devices):
             try:
-                lane = lane_for(number, device, self._job, lent[number], on, self._trace)
+                lanes.append(lane_for(number, device, job, lent[number], on, trace))
             except _OF_DEVICE as error:
                 errors[number] = error
+                state.lost(number)
                 continue
-            self._lanes.append(lane)
-            self.workers[number] = Worker(number, lane, self._job, lent[number], self._state)
-        for number in errors:
-            self._state.lost(number)
-        for worker in self.workers.values():
+            workers[number] = Worker(number, lanes[-1], job, lent[number], state)
+        for worker in workers.values():
             worker.start()
-        return errors
+        _supervise(state, workers, devices, errors, _reporter(job, todo, all_tiles, report))
 
-    def close(self) -> None:
-        """End the workers, and then the lanes."""
-        self._state.stop()
-        for worker in self.workers.values():
-            worker.join()
-        while self._lanes:
-            self._lanes.pop().close(self.failed)
+
+def _end(state: RunState, workers: dict[int, Worker], lanes: list[Lane], error: Any, *_: object) -> None:
+    """End the workers, and then the lanes, after an *error* or none."""
+    state.stop()
+    for worker in workers.values():
+        worker.join()
+    while lanes:
+        lanes.pop().close(error is not None)
 
 
 def _reporter(

@@ -19,7 +19,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import fields
 
@@ -230,8 +230,7 @@ class Slots:
         return slot
 
 
-@dataclass(frozen=True)
-class TileTraffic:
+class TileTraffic(NamedTuple):
     """What one device moves: bytes to it (``up``) and from it, and how many blocks of A and B."""
 
     up: int
