@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ArgumentError, AxisError, DTypeError, ShapeError
+from ..errors import ShapeError
+from ..problem.axes import summed_axes
 
 Shape = tuple[int, ...]
 
@@ -56,42 +57,14 @@ def of_matmul(x: Shape, y: Shape) -> Axes:
 
 
 def of_tensordot(x: Shape, y: Shape, axes: Any) -> Axes:
-    """The axes of numpy.tensordot. Raises ShapeError, AxisError or ArgumentError where NumPy raises."""
-    left, right = _listed(x, axes)
-    if len(left) != len(right):
-        raise ShapeError(f"axes is {axes!r}: as many axes of y as of x are needed")
-    pairs = tuple((_axis("x", x, i), _axis("y", y, j)) for i, j in zip(left, right, strict=True))
-    for name, side in (("x", 0), ("y", 1)):
-        taken = [pair[side] for pair in pairs]
-        if len(set(taken)) < len(taken):
-            raise ArgumentError(f"axes is {axes!r}: it names an axis of {name} twice")
-    for i, j in pairs:
+    """The axes of numpy.tensordot. Raises ShapeError, AxisError, DTypeError and ArgumentError."""
+    left, right = summed_axes({"x": len(x), "y": len(y)}, axes)
+    for i, j in zip(left, right, strict=True):
         if x[i] != y[j]:
             raise ShapeError(f"x has shape {x} and y {y}: axis {i} of x and axis {j} of y differ in length")
-    summed = tuple({pair[side] for pair in pairs} for side in (0, 1))
-    rows = tuple(i for i in range(len(x)) if i not in summed[0])
-    columns = tuple(j for j in range(len(y)) if j not in summed[1])
-    return Axes((), rows, columns, pairs)
-
-
-def _listed(x: Shape, axes: Any) -> tuple[list[Any], list[Any]]:
-    if isinstance(axes, int):  # a negative number of axes is none, as in NumPy
-        return list(range(len(x) - axes, len(x))), list(range(axes))
-    try:
-        left, right = (list(side) if isinstance(side, Iterable) else [side] for side in axes)
-    except (TypeError, ValueError) as error:
-        raise DTypeError(f"axes is {axes!r}; pass a number, or the axes of x and those of y") from error
-    return left, right
-
-
-def _axis(name: str, shape: Shape, axis: Any) -> int:
-    try:
-        place = axis.__index__()
-    except AttributeError as error:
-        raise DTypeError(f"axes has {axis!r} for {name}; pass integers") from error
-    if not -len(shape) <= place < len(shape):
-        raise AxisError(place, len(shape), f"{name} has shape {shape}")
-    return int(place % len(shape))
+    rows = tuple(i for i in range(len(x)) if i not in left)
+    columns = tuple(j for j in range(len(y)) if j not in right)
+    return Axes((), rows, columns, tuple(zip(left, right, strict=True)))
 
 
 def index_ranges(chunks: Sequence[Shape]) -> Iterator[Shape]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -12,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pyopencl.array import Array
 
-from ..errors import ArgumentError, AxisError, DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError
 from ..execution.operands import alike
-from ..problem.axes import back, last, vector_axes
+from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
 from .einsum import common_dtype, contract, labelled, split
@@ -34,7 +33,7 @@ def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     """
     a, b, out = _arrays(a, b, out, keywords)
     _check_out(out, a, b)
-    return contract((a, b), lambda xs: _of_last(xs[0], xs[1], max(-2, -xs[1].ndim)), out=out, **keywords)
+    return contract((a, b), lambda xs: _of_last(xs[0], xs[1], 2), out=out, **keywords)
 
 
 @typed(Two)
@@ -54,7 +53,7 @@ def vdot(a: Any, b: Any, **keywords: Any) -> Any:
 @typed(Two)
 def inner(a: Any, b: Any, **keywords: Any) -> Any:
     """The sum over the last axes of a and b, as :func:`numpy.inner`."""
-    return contract((a, b), lambda xs: _of_last(xs[0], xs[1], -1), **keywords)
+    return contract((a, b), lambda xs: _of_last(xs[0], xs[1], 1), **keywords)
 
 
 @typed(TwoInto)
@@ -105,7 +104,11 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
 @typed(Tensordot)
 def tensordot(a: Any, b: Any, axes: Any = 2, **keywords: Any) -> Any:
     """The sum over *axes* of a and b, as :func:`numpy.tensordot`: the last and first N, or two lists."""
-    result = contract((a, b), lambda xs: _of_axes(xs[0], xs[1], *_pairs(xs[0].ndim, axes)), **keywords)
+
+    def labels_of(xs: Sequence[Any]) -> Labelled:
+        return _of_axes(xs[0], xs[1], *summed_axes({"a": xs[0].ndim, "b": xs[1].ndim}, axes))
+
+    result = contract((a, b), labels_of, **keywords)
     return result if isinstance(result, Array) else np.asarray(result)  # without axes too, as NumPy's
 
 
@@ -196,53 +199,17 @@ def _labels(arrays: Sequence[Any], operands: Sequence[tuple[Label, ...]], out: t
 
 def _of_axes(a: Any, b: Any, of_a: Sequence[int] = (), of_b: Sequence[int] = ()) -> Labelled:
     """The labels of a sum over axes *of_a* and *of_b*, pair by pair; none is the outer product."""
-    ends_a, ends_b = (_axes(name, x, given) for name, x, given in (("a", a, of_a), ("b", b, of_b)))
-    if len(ends_a) != len(ends_b):
-        raise ShapeError(
-            f"axes: {len(ends_a)} of a and {len(ends_b)} of b: a shape-mismatch for sum; pass as many of each"
-        )
-    aligned = all(a.shape[i] == b.shape[j] for i, j in zip(ends_a, ends_b, strict=True))
-    _check_aligned(a, b, aligned)
+    _check_aligned(a, b, [a.shape[i] for i in of_a] == [b.shape[j] for j in of_b])
     first = tuple(range(a.ndim))
-    second = tuple(ends_a[ends_b.index(axis)] if axis in ends_b else a.ndim + axis for axis in range(b.ndim))
-    free = (*(x for x in first if x not in ends_a), *(x for x in second if x >= a.ndim))
+    second = tuple(of_a[of_b.index(axis)] if axis in of_b else a.ndim + axis for axis in range(b.ndim))
+    free = (*(x for x in first if x not in of_a), *(x for x in second if x >= a.ndim))
     return _labels((a, b), (first, second), free)
 
 
-def _of_last(a: Any, b: Any, of_b: int) -> Labelled:
-    """The labels of a sum over the last axis of a and the axis *of_b* of b; without axes a product."""
-    return _of_axes(a, b, [-1], [of_b]) if a.ndim and b.ndim else _of_axes(a, b)
-
-
-def _axes(name: str, x: Any, given: Sequence[int]) -> list[int]:
-    """*given* axes of *x*, counted from the first. Raises AxisError and ArgumentError."""
-    if any(not -x.ndim <= axis < x.ndim for axis in given):
-        raise AxisError(f"axes: {list(given)} are out of bounds for {name}, which has {x.ndim} axes")
-    found = [axis % x.ndim for axis in given]
-    if len(set(found)) != len(found):
-        raise ArgumentError(f"axes: {found} of {name} has an axis twice; pass each once")
-    return found
-
-
-def _pairs(ndim: int, axes: Any) -> tuple[list[int], list[int]]:
-    """The axes of a and of b that tensordot sums over."""
-    if not np.iterable(axes):
-        (count,) = _integers([axes], axes)  # a negative number of axes is none, as in NumPy
-        if count > ndim:
-            raise AxisError(f"axes is {count}; pass 0 to {ndim}, as a has {ndim} axes")
-        return list(range(ndim - count, ndim)), list(range(count))
-    both = list(axes)
-    if len(both) != 2:
-        raise ArgumentError(f"axes is {axes!r}; pass a number of axes, or two lists: the axes of a and of b")
-    first, second = (_integers(each if np.iterable(each) else [each], axes) for each in both)
-    return first, second
-
-
-def _integers(given: Iterable[Any], axes: Any) -> list[int]:
-    try:
-        return [operator.index(axis) for axis in given]
-    except TypeError as error:
-        raise DTypeError(f"axes is {axes!r}; pass an integer, or two lists of integers") from error
+def _of_last(a: Any, b: Any, place: int) -> Labelled:
+    """The labels of a sum over the last axis of a and that axis of b, or its only one, that is at *place*
+    from the end; without axes a product."""
+    return _of_axes(a, b, [a.ndim - 1], [max(0, b.ndim - place)]) if a.ndim and b.ndim else _of_axes(a, b)
 
 
 def _of_vectors(

@@ -10,7 +10,8 @@ import pyopencl as cl
 import pyopencl.array as cla
 from numpy.lib.stride_tricks import as_strided
 
-from ..errors import ArgumentError, AxisError
+from ..errors import ArgumentError
+from ..problem.axes import counted
 from ..problem.contraction import View
 
 
@@ -35,10 +36,8 @@ def viewed(x: Any, view: View) -> Any:
 
 def permutation(ndim: int, axes: Sequence[int]) -> list[int]:
     """*axes*, each of *ndim* once, counted from the first. Raises AxisError and ArgumentError."""
-    if any(not -ndim <= axis < ndim for axis in axes):
-        raise AxisError(f"axes is {tuple(axes)}, out of bounds for x, which has {ndim} axes")
-    found = [axis % ndim for axis in axes]
-    if sorted(found) != list(range(ndim)):
+    found = list(counted("x", axes, ndim))
+    if len(found) != ndim:
         raise ArgumentError(f"axes is {tuple(axes)}; pass each of the {ndim} axes of x once")
     return found
 

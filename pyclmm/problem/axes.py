@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,27 +64,68 @@ def vector_axes(
         )
     rest = max(ndim - count for ndim, count in zip(ndims, cores, strict=False))
     return [
-        _counted(name, item, count, ndim)
+        _core(name, item, count, ndim)
         for name, item, count, ndim in zip(
             ("x1", "x2", "the result"), axes, kept, (*ndims, rest + kept[2]), strict=True
         )
     ]
 
 
-def _counted(name: str, item: Any, count: int, ndim: int) -> tuple[int, ...]:
+def _core(name: str, item: Any, count: int, ndim: int) -> tuple[int, ...]:
     """*item* of ``axes``: *count* different axes of an array with *ndim*, counted from the first."""
-    try:
-        found = tuple(operator.index(axis) for axis in (item if isinstance(item, tuple) else (item,)))
-    except TypeError as error:
-        raise DTypeError(f"axes: {item!r} of {name}: {error}; pass an integer or a tuple of them") from error
+    given = item if isinstance(item, tuple) else (item,)
+    found = counted(name, given, ndim)
     if len(found) != count:
         raise AxisError(f"axes: {item!r} of {name}, which has {count} core axes; pass a tuple of as many")
-    if any(not -ndim <= axis < ndim for axis in found):
-        raise AxisError(f"axes: {item!r} is out of bounds for {name}, which has {ndim} axes")
-    found = tuple(axis % ndim for axis in found)
-    if len(set(found)) != count:
-        raise ArgumentError(f"axes: {item!r} of {name} has an axis twice; pass each once")
     return found
+
+
+def counted(name: str, axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
+    """Different *axes* of the array *name*, which has *ndim*, counted from the first.
+
+    Raises DTypeError for what is no integer, AxisError for an axis that is not there, else ArgumentError.
+    """
+    try:
+        found = tuple(operator.index(axis) for axis in axes)
+    except TypeError as error:
+        raise DTypeError(f"axes: {axes!r} of {name}: {error}; pass an integer or a tuple of them") from error
+    if any(not -ndim <= axis < ndim for axis in found):
+        raise AxisError(f"axes: {axes!r} is out of bounds for {name}, which has {ndim} axes")
+    found = tuple(axis % ndim for axis in found)
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"axes: {axes!r} of {name} has an axis twice; pass each once")
+    return found
+
+
+def summed_axes(ndims: Mapping[str, int], axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes that numpy.tensordot sums over, of two arrays that have *ndims* by name: pairs, in order.
+
+    *axes*: a number, of the first's last and the second's first ones, or two lists. Raises as
+    :func:`counted`, and ShapeError for lists of different lengths.
+    """
+    (first, ndim), (second, _) = ndims.items()
+    given: Sequence[Any]
+    if np.iterable(axes):
+        given = [each if np.iterable(each) else [each] for each in axes]
+        if len(given) != 2:
+            raise ArgumentError(
+                f"axes is {axes!r}; pass a number of axes, or two lists: the axes of {first} and of {second}"
+            )
+    else:
+        try:
+            count = operator.index(axes)
+        except TypeError as error:
+            raise DTypeError(f"axes is {axes!r}; pass an integer, or two lists of integers") from error
+        if count > ndim:
+            raise AxisError(f"axes is {count}; pass 0 to {ndim}, as {first} has {ndim} axes")
+        given = range(ndim - count, ndim), range(count)  # none if it is negative, as in NumPy
+    left, right = (counted(name, list(its), n) for (name, n), its in zip(ndims.items(), given, strict=True))
+    if len(left) != len(right):
+        raise ShapeError(
+            f"axes: {len(left)} of {first} and {len(right)} of {second}: a shape-mismatch for sum; pass as "
+            "many of each"
+        )
+    return left, right
 
 
 def last(ndim: int, core: tuple[int, ...]) -> tuple[int, ...]:
