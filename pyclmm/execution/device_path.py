@@ -29,7 +29,7 @@ class DevicePath:
         _, overlapping = arrays.signature(operands)
         gemm = checked(specs, options, alpha, beta, out_is_copied=bool(overlapping))
         check_scalars(gemm, alpha, beta)
-        self.executable = Executable(queue, gemm, options.kernel, options.workspace_limit, options.constant_b)
+        self.executable = Executable(queue, gemm, options)
         self._is_empty, self._warns = gemm.is_empty, gemm.warns
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
         self._arrays = [*read_operands(gemm, operands), ("out", "out")]

@@ -26,18 +26,11 @@ from ..opencl.devices import device_info
 from ..opencl.queues import PerThread
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import select
+from .options import Options
 
 _log = logging.getLogger(__name__)
 
 _BINDINGS_KEPT = 8  # bindings that a thread keeps for one executable; the oldest is dropped
-
-
-def _finish(queue: cl.CommandQueue, device: DeviceInfo) -> None:
-    """Wait for all commands in *queue*."""
-    try:
-        queue.finish()
-    except cl.Error as error:
-        raise status.lost(device, error) from error
 
 
 def _on(device: DeviceInfo, gemm: Gemm) -> Gemm:
@@ -60,20 +53,11 @@ def _on(device: DeviceInfo, gemm: Gemm) -> Gemm:
 class Executable:
     """A checked product with its kernel built for one device and context."""
 
-    def __init__(
-        self,
-        queue: cl.CommandQueue,
-        gemm: Gemm,
-        kernel: select.KernelChoice = "auto",
-        workspace_limit: int | None = None,
-        has_constant: bool = False,
-    ) -> None:
+    def __init__(self, queue: cl.CommandQueue, gemm: Gemm, options: Options) -> None:
         self.device = device_info(queue.device)
         self.gemm = _on(self.device, gemm)
-        self.workspace_limit = workspace_limit
-        self._has_constant = has_constant
-        self._lend = workspace.own if has_constant else workspace.shared  # what is packed must stay
-        self._requested = kernel
+        self._options, self._requested = options, options.kernel
+        self._lend = workspace.own if options.constant_b else workspace.shared  # what is packed must stay
         self._bound: PerThread[Binding] = PerThread(_BINDINGS_KEPT)
         self._falling_back = threading.Lock()
         self.failed: list[str]
@@ -95,22 +79,21 @@ class Executable:
             return None, Work(())
         last: Exception | None = None
         choices = select.candidates(
-            self.problem, self.device, self._requested, has_constant=self._has_constant
+            self.problem, self.device, self._requested, has_constant=self._options.constant_b
         )
         if after is not None:
-            failures.append(f"{after.kernel.name}: {reason}")
-            _log.info("%s on %s: skipping %s", self.problem, self.device.name, failures[-1])
+            self._skip(after, reason)
             choices = itertools.islice(itertools.dropwhile(lambda choice: choice != after, choices), 1, None)
         for choice in choices:
             product = choice.kernel.launches(self.problem, choice.config, self.device)
             work = complete(self.gemm, product)
-            reason = self._over_limit(work)
+            copies = {x.program for x in work.launches} - {x.program for x in product.launches}
             try:
-                if reason is None:
-                    reason = selfcheck.verdict(queue, self.problem, choice.kernel, choice.config, product)
-                if reason is None:
-                    copies = {x.program for x in work.launches} - {x.program for x in product.launches}
-                    reason = selfcheck.copies_verdict(queue, copies)
+                reason = (
+                    self._over_limit(work)
+                    or selfcheck.verdict(queue, self.problem, choice.kernel, choice.config, product)
+                    or selfcheck.copies_verdict(queue, copies)
+                )
                 if reason is None:
                     self._bound.get(queue, partial(self._new_binding, queue, work))
                     if failures:
@@ -122,11 +105,14 @@ class Executable:
                 if self._requested != "auto":
                     raise
                 last, reason = error, in_short(error)
-            failures.append(f"{choice.kernel.name}: {reason}")
-            _log.info("%s on %s: skipping %s", self.problem, self.device.name, failures[-1])
+            self._skip(choice, reason)
         raise UnsupportedError(
             f"no kernel could be used for {self.problem} on {self.device.name!r}: {'; '.join(failures)}"
         ) from last
+
+    def _skip(self, choice: select.Choice, reason: str | None) -> None:
+        self.failed.append(f"{choice.kernel.name}: {reason}")
+        _log.info("%s on %s: skipping %s", self.problem, self.device.name, self.failed[-1])
 
     def fall_back(self, rejected: select.Choice | None, queue: cl.CommandQueue, error: Refused) -> None:
         """Use the next kernel, because a launch of choice *rejected* was refused in a call, or its workspace.
@@ -137,7 +123,10 @@ class Executable:
         if self._requested != "auto" or rejected is None or (error.begun and self.problem.has_c):
             raise error
         if error.begun:
-            _finish(queue, self.device)
+            try:
+                queue.finish()
+            except cl.Error as failure:
+                raise status.lost(self.device, failure) from failure
         with self._falling_back:
             if self.choice != rejected:  # another thread has fallen back already
                 return
@@ -162,7 +151,7 @@ class Executable:
         )
 
     def _over_limit(self, work: Work) -> str | None:
-        limit = self.workspace_limit
+        limit = self._options.workspace_limit
         if limit is None or work.workspace_nbytes <= limit:
             return None
         return f"needs {work.workspace_nbytes} bytes of workspace, workspace_limit is {limit}"

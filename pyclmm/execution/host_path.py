@@ -69,9 +69,7 @@ class HostPath:
         if self._device.in_place and not (copied or gemm.copies or gemm.out_copy or options.constant_b):
             self._plain = self._plain_calls(operands, gemm)
         on_device = replace(gemm, copies=(), out_copy=None)
-        self.executable = Executable(
-            queue, on_device, options.kernel, options.workspace_limit, options.constant_b
-        )
+        self.executable = Executable(queue, on_device, options)
 
     def _checked(self, operands: Operands, copied: Collection[str], options: Options) -> Gemm:
         """The checked product, whose operands *copied* are dense copies that the host makes."""
