@@ -24,7 +24,7 @@ import re
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
@@ -67,7 +67,7 @@ def device_path(kind: str, identity: Mapping[str, str]) -> Path:
 
 def write_json(path: Path, content: Any) -> bool:
     """Write *content* to *path* in one step, readable by this user only. Returns False if that fails."""
-    return _write(path, lambda file: json.dump(content, file, indent=1, sort_keys=True), "w", "utf-8")
+    return _write(path, json.dumps(content, indent=1, sort_keys=True).encode())
 
 
 def write_bytes(path: Path, content: bytes) -> bool:
@@ -75,30 +75,39 @@ def write_bytes(path: Path, content: bytes) -> bool:
     if len(content) > MAX_CONTENT:
         return False
     head = f"pyclmm 2 {_digest(path, content)} {len(content)}\n".encode()
-    return _write(path, lambda file: file.write(head + content), "wb")
+    return _write(path, head + content)
 
 
 def _digest(path: Path, content: bytes) -> str:
     return hashlib.sha256(path.name.encode() + b"\n" + content).hexdigest()
 
 
-def _write(path: Path, fill: Callable[[IO[Any]], object], mode: str, encoding: str | None = None) -> bool:
-    temporary = None
+def _write(path: Path, content: bytes) -> bool:
     try:
         if not _made(path.parent):
             return False
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")  # mode 0600
-        with os.fdopen(handle, mode, encoding=encoding) as file:
-            fill(file)
-        os.replace(temporary, path)
-        temporary = None
+        with replacing(path) as file:
+            file.write(content)
     except OSError:
         return False
-    finally:  # also after Ctrl-C
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
     return True
+
+
+@contextlib.contextmanager
+def replacing(path: Path, prefix: str = ".new-") -> Iterator[IO[bytes]]:
+    """A new file, for this user only, that takes the place of *path* when the block has ended.
+
+    After an error, Ctrl-C too, *path* is as it was. Raises OSError.
+    """
+    handle, early = tempfile.mkstemp(dir=path.parent, prefix=prefix)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.replace(early, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(early)
+        raise
 
 
 @contextlib.contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import warnings
 
 import numpy as np
@@ -49,14 +51,20 @@ def verdicts(folder):
 @pytest.mark.parametrize(
     "error", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT], ids=errno.errorcode.get
 )
-@pytest.mark.parametrize(("library", "name"), [("tempfile", "mkstemp"), ("json", "dump"), ("os", "replace")])
-def test_a_folder_that_takes_nothing_is_not_fatal(monkeypatch, call, own_caches, error, library, name):
-    """Read-only, forbidden, full or over quota; the error comes at creation, in writing or at the end."""
-    real = getattr(store, library)
-    fault = Failing(
-        getattr(real, name), OSError(error, os.strerror(error)), always=True, after=name == "dump"
-    )
-    monkeypatch.setattr(store, library, Part(real, **{name: fault}))
+@pytest.mark.parametrize("where", ["creation", "writing", "the end"])
+def test_a_folder_that_takes_nothing_is_not_fatal(monkeypatch, call, own_caches, error, where):
+    """Read-only, forbidden, full or over quota."""
+    real = {"creation": tempfile.mkstemp, "writing": io.FileIO.write, "the end": os.replace}[where]
+    fault = Failing(real, OSError(error, os.strerror(error)), always=True, after=where == "writing")
+
+    class Full(io.FileIO):
+        def write(self, data):
+            return fault(self, data)
+
+    names = {"creation": ("tempfile", "mkstemp"), "writing": ("os", "fdopen"), "the end": ("os", "replace")}
+    library, name = names[where]
+    faulty = Part(getattr(store, library), **{name: Full if where == "writing" else fault})
+    monkeypatch.setattr(store, library, faulty)
     call.check_works()
     assert fault.calls
     assert not [x for x in own_caches.rglob("*") if x.is_file()], "a half-written file is left"

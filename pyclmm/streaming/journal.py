@@ -16,14 +16,13 @@ import os
 import re
 import stat
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, StorageError
-from ..store import fault_of
+from ..store import fault_of, replacing
 
 if sys.platform == "win32":
     import msvcrt
@@ -99,20 +98,13 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
 def write_whole(path: Path, *parts: bytes | memoryview) -> tuple[int, str]:
     """Write a file in one step, safe on the disk; returns its length and digest. Raises OSError."""
     state, length = hashlib.blake2b(digest_size=16), 0
-    handle, early = tempfile.mkstemp(dir=path.parent, prefix=".pyclmm-new-")  # for this user only
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                file.write(part)
-                state.update(part)
-                length += len(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(early, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(early)
-        raise
+    with replacing(path, ".pyclmm-new-") as file:
+        for part in parts:
+            file.write(part)
+            state.update(part)
+            length += len(part)
+        file.flush()
+        os.fsync(file.fileno())
     sync(path.parent)
     return length, state.hexdigest()
 
