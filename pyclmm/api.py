@@ -39,7 +39,8 @@ DeviceOut: TypeAlias = Array | tuple[Array] | None
 
 # Of the thread's last call: the arguments that are options, and its plan, not kept alive by this.
 _last: queues.PerThread[Any] = queues.PerThread()
-_AT_ONCE = (None, None, None, None)  # memory_limit, devices, progress, checkpoint of a call without them
+_FOR_TILES = ("memory_limit", "devices", "progress", "checkpoint")
+_AT_ONCE = (None, None, None, None)  # these of a call without them
 _NO_CALL: tuple[tuple[Any, ...], Callable[[], Matmul[Any] | None]] = ((), lambda: None)
 
 
@@ -160,34 +161,23 @@ def matmul(
     if isinstance(out, tuple):
         out = _single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
-    in_tiles = (memory_limit, devices, progress, checkpoint) != _AT_ONCE
-    if device is None and axes is None and not in_tiles:
+    for_tiles = (memory_limit, devices, progress, checkpoint)
+    if device is None and axes is None and for_tiles == _AT_ONCE:
         again = _again(arguments, given, queue, 1.0, 0.0, wait_for)
         if again is not None:
             return again
-    if in_tiles or entry.is_stored(*given.values()):
+    if for_tiles != _AT_ONCE or entry.is_stored(*given.values()):
+        how: dict[str, Any] = dict(zip(_FOR_TILES, for_tiles, strict=True), queue=queue, device=device)
         return entry.streamed(
-            given,
-            options_of(arguments),
-            unfit={"axes": axes, "mixed": mixed},
-            queue=queue,
-            device=device,
-            memory_limit=memory_limit,
-            devices=devices,
-            progress=progress,
-            checkpoint=checkpoint,
-            wait_for=wait_for,
+            given, options_of(arguments), unfit={"axes": axes, "mixed": mixed}, wait_for=wait_for, **how
         )
-    operands = collect(given, mixed, queue)
+    operands, core = collect(given, mixed, queue), None
     if axes is not None:
-        if out is not None and on_host(operands):
-            check_writeable(operands["out"])  # the first that NumPy looks at
-        cores = core_axes({name: x.ndim for name, x in operands.items()}, axes)
-        operands = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
+        operands, core = _with_core_axes_last(operands, axes)
     result = _run(operands, arguments, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
     if out is not None:
         return out
-    return result if axes is None else result.transpose(back(result.ndim, cores["out"]))
+    return result if core is None else result.transpose(back(result.ndim, core))
 
 
 @overload
@@ -281,25 +271,16 @@ def gemm(
     ways = (chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype))
     arguments = (trans_a, trans_b, activation, kernel, *ways)
     given = named(a, b, c, bias, out)
-    in_tiles = (memory_limit, devices, progress, checkpoint) != _AT_ONCE
-    if device is None and (beta is not None or c is None) and not in_tiles:
+    for_tiles = (memory_limit, devices, progress, checkpoint)
+    if device is None and (beta is not None or c is None) and for_tiles == _AT_ONCE:
         again = _again(arguments, given, queue, alpha, beta, wait_for)
         if again is not None:
             return again
-    if in_tiles or entry.is_stored(*given.values()):
+    if for_tiles != _AT_ONCE or entry.is_stored(*given.values()):
+        how: dict[str, Any] = dict(zip(_FOR_TILES, for_tiles, strict=True), queue=queue, device=device)
+        options = options_of(arguments)
         return entry.streamed(
-            given,
-            options_of(arguments),
-            unfit={"mixed": mixed},
-            alpha=alpha,
-            beta=beta,
-            queue=queue,
-            device=device,
-            memory_limit=memory_limit,
-            devices=devices,
-            progress=progress,
-            checkpoint=checkpoint,
-            wait_for=wait_for,
+            given, options, unfit={"mixed": mixed}, alpha=alpha, beta=beta, wait_for=wait_for, **how
         )
     operands = collect(given, mixed, queue)
     alpha, beta = plain_numbers(alpha, beta_of(beta, c))
@@ -325,6 +306,15 @@ def _single(out: tuple[Any, ...]) -> Any:
             f"or x"
         )
     return out[0]
+
+
+def _with_core_axes_last(operands: Operands, axes: Any) -> tuple[Operands, tuple[int, ...]]:
+    """Views of *operands* with the core axes that *axes* names last, and the core axes of the result."""
+    if "out" in operands and on_host(operands):
+        check_writeable(operands["out"])  # the first that NumPy looks at
+    cores = core_axes({name: x.ndim for name, x in operands.items()}, axes)
+    views = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
+    return views, cores["out"]
 
 
 def _latest_plan(arguments: tuple[Any, ...]) -> Matmul[Any] | None:

@@ -85,7 +85,7 @@ class Executable:
             self._skip(after, reason)
             choices = itertools.islice(itertools.dropwhile(lambda choice: choice != after, choices), 1, None)
         for choice in choices:
-            product = choice.kernel.launches(self.problem, choice.config, self.device)
+            product = choice.work or choice.kernel.launches(self.problem, choice.config, self.device)
             work = complete(self.gemm, product)
             copies = {x.program for x in work.launches} - {x.program for x in product.launches}
             try:
@@ -98,8 +98,8 @@ class Executable:
                     self._bound.get(queue, partial(self._new_binding, queue, work))
                     if failures:
                         self._warn(failures, choice)
-                    what = f"{choice.kernel.name} ({choice.config})"
-                    _log.debug("%s on %s: %s", self.problem, self.device.name, what)
+                    name, config = choice.kernel.name, choice.config
+                    _log.debug("%s on %s: %s (%s)", self.problem, self.device.name, name, config)
                     return choice, work
             except (BuildError, *REFUSED) as error:
                 if self._requested != "auto":

@@ -68,7 +68,7 @@ class Options:
             object.__setattr__(self, name, value)
         # The letter tells longlong from int64, which are equal dtypes.
         letter = None if self.dtype is None else self.dtype.char
-        values = (getattr(self, option.name) for option in fields(self) if option.init)
+        values = [getattr(self, option.name) for option in fields(self) if option.init]
         object.__setattr__(self, "key", (*values, letter))
 
     def keywords(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class TileConfig:
     plain: PlainConfig | None = None
 
     def __post_init__(self) -> None:
-        named = _options(self.options)
+        named = {} if self.options == () else _options(self.options)
         for name, value in vars(self).items():
             if name in _NO_SIZES:
                 continue
@@ -48,6 +48,7 @@ class TileConfig:
             if value.__class__ is not int or value < 0:
                 raise _invalid(f"TileConfig.options[{name!r}]", value, 0)
         object.__setattr__(self, "options", tuple(sorted(named.items())))
+        vars(self)["named"] = named  # kernels ask for options hundreds of times in a choice
 
     @classmethod
     def square(cls, tw: int) -> TileConfig:
@@ -131,8 +132,9 @@ def _options(given: object) -> dict[str, int]:
         options: dict[Any, int] = dict(given)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         options = {None: 0}
-    if [name for name in options if not isinstance(name, str)]:
-        raise ArgumentError(f"TileConfig.options is {given!r}; pass a mapping of names to integers")
+    for name in options:
+        if not isinstance(name, str):
+            raise ArgumentError(f"TileConfig.options is {given!r}; pass a mapping of names to integers")
     return options
 
 

@@ -116,6 +116,7 @@ class Kernel(ABC):
     summary: str
     accepts: Accepts  # what it takes of a problem; what that does not name, it refuses
     automatic = True  # whether kernel="auto" may choose it
+    made_for = ""  # "cpu" or "gpu"; on a CPU a family for GPUs is asked last
     matrix_units = False  # whether it multiplies on matrix units
     tiles_in_turn = False  # whether a work-group computes tile after tile of a large product
     options: tuple[str, ...] = ()  # the names that its configurations may use in TileConfig.options

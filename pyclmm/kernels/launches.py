@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -40,7 +40,9 @@ def complete(gemm: Gemm, product: Work) -> Work:
         source = (temporary.symbol, _START)
         after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _offsets_name("out"), soft))
         renamed |= {"out": temporary.symbol, "out_offset": _START}
-    between = [replace(x, args=tuple(_renamed(arg, renamed) for arg in x.args)) for x in product.launches]
+    between = product.launches
+    if renamed:
+        between = tuple(replace(x, args=tuple(renamed.get(arg, arg) for arg in x.args)) for x in between)
     # Copies come first: if they alone have no room, no kernel has.
     return Work((*before, *between, *after), (*copies, *product.workspace), {**tables, **product.tables})
 
@@ -54,10 +56,6 @@ def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> T
             offsets = np.add.outer(offsets, np.arange(length, dtype=np.int64) * step).reshape(-1)
         columns.append(offsets)
     return np.stack(columns, axis=-1)
-
-
-def _renamed(arg: Arg, names: Mapping[Arg, Arg]) -> Arg:
-    return names.get(arg, arg) if isinstance(arg, str) else arg
 
 
 def _temporary(name: str, copy: Copy, element: str) -> Workspace:

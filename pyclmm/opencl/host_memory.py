@@ -38,7 +38,7 @@ def is_addressable(x: Array) -> bool:
 
     NumPy aligns complex numbers to half their size, OpenCL to their size.
     """
-    return x.dtype.isnative and not any(at % x.itemsize for at in (_address(x), *x.strides))
+    return x.dtype.isnative and not [at for at in (_address(x), *x.strides) if at % x.itemsize]
 
 
 def may_overlap_itself(x: Array) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyopencl as cl
 
-from ..kernels.interface import Arg, Launch
+from ..kernels.interface import Launch
 from ..problem.dtypes import COMPLEX, dtype_of
 from .program import new_kernel
 
@@ -26,7 +26,7 @@ Borrowed = Sequence[cl.Buffer]  # the workspace of a call
 # the array. An argument of this name and _OFFSET is an offset.
 Scalars = tuple[complex, complex, Mapping[str, int]]
 _SCALES = ("alpha", "beta")
-_OFFSET = "_offset"
+_OFFSET, _OFFSET_DTYPE = "_offset", np.dtype(np.int64)
 _NO_OFFSETS: Mapping[str, int] = {}
 
 
@@ -99,10 +99,10 @@ class Step:
     new_kernel: Callable[[], cl.Kernel]
     kernel: cl.Kernel
     args: list[Any]
-    buffers: tuple[tuple[int, str], ...]  # varying arguments: index and name
-    workspace: tuple[tuple[int, int], ...]  # borrowed arguments: index, and place among what is borrowed
-    scales: tuple[tuple[int, str], ...]  # alpha and beta: index and name
-    offsets: tuple[tuple[int, str], ...]  # index, and name of the array
+    buffers: list[tuple[int, str]]  # varying arguments: index and name
+    workspace: list[tuple[int, int]]  # borrowed arguments: index, and place among what is borrowed
+    scales: list[tuple[int, str]]  # alpha and beta: index and name
+    offsets: list[tuple[int, str]]  # index, and name of the array
     convert: Callable[[Any], Any]  # alpha and beta to the accumulator's type
     enqueues: tuple[Enqueue, ...]
     packs: str
@@ -125,20 +125,32 @@ class Step:
         borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
         """
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
-        dtypes = tuple(_scalar_dtype(arg, acc_type) for arg in launch.args)
-        kernel = partial(make, context, launch.program, launch.kernel, dtypes)
-        named = [(index, arg) for index, arg in enumerate(launch.args) if isinstance(arg, str)]
+        scale_dtype = None if acc_type in COMPLEX else dtype_of(acc_type)
+        args: list[Any] = []
+        dtypes: list[np.dtype[Any] | None] = []  # what PyOpenCL converts to: not buffers, not complex numbers
+        buffers, lent, scales, offsets = [], [], [], []
+        for index, arg in enumerate(launch.args):
+            value, dtype = None, None
+            if not isinstance(arg, str):
+                value, dtype = arg.item(), arg.dtype
+            elif arg in fixed:
+                value = fixed[arg]
+            elif arg in borrowed:
+                lent.append((index, borrowed[arg]))
+            elif arg in _SCALES:
+                scales.append((index, arg))
+                dtype = scale_dtype
+            elif arg.endswith(_OFFSET):
+                offsets.append((index, arg.removesuffix(_OFFSET)))
+                dtype = _OFFSET_DTYPE
+            else:
+                buffers.append((index, arg))
+            args.append(value)
+            dtypes.append(dtype)
+        kernel = partial(make, context, launch.program, launch.kernel, tuple(dtypes))
         return cls(
-            kernel,
-            kernel(),
-            [fixed.get(arg) if isinstance(arg, str) else arg.item() for arg in launch.args],
-            tuple((i, x) for i, x in named if not (x in fixed or x in borrowed or _is_scalar(x))),
-            tuple((i, borrowed[name]) for i, name in named if name in borrowed),
-            tuple((i, name) for i, name in named if name in _SCALES),
-            tuple((i, name.removesuffix(_OFFSET)) for i, name in named if name.endswith(_OFFSET)),
-            _converter(acc_type),
-            _enqueues(launch, every_event, ends),
-            launch.packs,
+            *(kernel, kernel(), args, buffers, lent, scales, offsets),
+            *(_converter(acc_type), _enqueues(launch, every_event, ends), launch.packs),
         )
 
     def set_args(self, buffers: Buffers, scalars: Scalars | None, borrowed: Borrowed, moved: bool) -> None:
@@ -189,21 +201,6 @@ def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, .
     if ends:
         parts[-1] = parts[-1]._replace(needs_event=True)
     return tuple(parts)
-
-
-def _is_scalar(arg: str) -> bool:
-    return arg in _SCALES or arg.endswith(_OFFSET)
-
-
-def _scalar_dtype(arg: Arg, acc_type: str) -> np.dtype[Any] | None:
-    """The dtype that PyOpenCL converts an argument to; None for buffers and complex numbers."""
-    if not isinstance(arg, str):
-        return arg.dtype
-    if not _is_scalar(arg):
-        return None
-    if arg.endswith(_OFFSET):
-        return np.dtype(np.int64)
-    return None if acc_type in COMPLEX else dtype_of(acc_type)
 
 
 def _converter(acc_type: str) -> Callable[[Any], Any]:

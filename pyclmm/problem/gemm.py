@@ -46,10 +46,6 @@ class Operand:
     dtype: np.dtype[Any]
     align: int = MAX_ALIGN
 
-    @property
-    def element_strides(self) -> tuple[int, ...]:
-        return tuple(s // self.dtype.itemsize for s in self.strides)
-
 
 def dense(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Operand:
     """A C-contiguous operand of that shape."""
@@ -236,4 +232,4 @@ class Gemm:
         """The problem's arrays that no kernel reads, so that they need no buffer."""
         p = self.problem
         read = {"a": p.k > 0, "b": p.k > 0, "c": p.has_c, "bias": p.bias != "none"}
-        return tuple(name for name, is_read in read.items() if not is_read)
+        return tuple([name for name, is_read in read.items() if not is_read])

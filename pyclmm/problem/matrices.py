@@ -31,10 +31,6 @@ class MatrixLayout:
         return replace(self, rows=self.cols, cols=self.rows, rs=self.cs, cs=self.rs, turned=not self.turned)
 
     @property
-    def itemsize(self) -> int:
-        return dtypes.ELEMENTS[self.type].nbytes
-
-    @property
     def row_contiguous(self) -> bool:
         return self.cs == 1 or self.cols == 1
 
@@ -58,19 +54,20 @@ class MatrixLayout:
         return True, self.cs if self.cols > 1 else self.rows
 
     def row_align(self, ld: int) -> int:
-        return alignment(self.align, *(s * self.itemsize for s in (ld, *self.batch_strides)))
+        size = dtypes.ELEMENTS[self.type].nbytes
+        return alignment(self.align, ld * size, *[s * size for s in self.batch_strides])
 
 
 def matrix_of(operand: Operand, argument: str) -> MatrixLayout:
     """*operand*, of two axes or more. Raises DTypeError, and UnsupportedError for odd strides."""
     name = dtypes.type_name(operand.dtype, argument)
-    strides = operand.element_strides
-    if any(s % operand.dtype.itemsize for s in operand.strides):
+    size = operand.dtype.itemsize
+    if [s for s in operand.strides if s % size]:
         raise UnsupportedError(
             f"{argument} has strides {operand.strides} in bytes, not whole elements of "
             f"{operand.dtype}; copy it first"
         )
-    shape = operand.shape
+    shape, strides = operand.shape, tuple([s // size for s in operand.strides])
     return MatrixLayout(
         name, shape[-2], shape[-1], strides[-2], strides[-1], shape[:-2], strides[:-2], operand.align
     )

@@ -8,9 +8,9 @@ A table can choose only a configuration that the family itself offers. What need
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from ..errors import ArgumentError, UnsupportedError
 from ..kernels import KERNELS, Kernel, kernel_named
@@ -31,14 +31,18 @@ KernelChoice = str | tuple[str, TileConfig]
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel family and the configuration to build it with."""
+    """A kernel family and the configuration to build it with. ``work``: its launches, if they were made."""
 
     kernel: Kernel
     config: TileConfig
+    work: Work | None = field(default=None, repr=False, compare=False)
 
 
 # Configurations of a family behind their estimates in seconds, best first; or why it has none.
-_Offer = list[tuple[float, TileConfig]] | str
+_Ranked = list[tuple[float, TileConfig]]
+_Offer = _Ranked | str
+# An offer with its next estimate, the family's place in KERNELS, and the place of that estimate in the offer.
+_Waiting = tuple[float, int, int, Kernel, _Ranked]
 
 
 class _Offers:
@@ -157,25 +161,27 @@ def _measured(
 def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice]:
     """Each family's best configuration that has room, the one with the least estimate first.
 
+    On a CPU the families for GPUs are asked if no family for CPUs has the least estimate, and for fallbacks.
     What is asked for room is the next one only: that takes its launches.
     """
     reasons: dict[str, str] = {}
-    waiting = []
-    for place, family in enumerate(k for k in KERNELS if k.automatic):
-        found = offers.of(family)
-        if isinstance(found, str):
-            reasons[family.name] = found
-        else:
-            waiting.append((found[0][0], place, 0, family, found))
-    heapify(waiting)
+    waiting: list[_Waiting] = []
+    automatic = [(place, family) for place, family in enumerate(KERNELS) if family.automatic]
+    last = [one for one in automatic if device.is_cpu and one[1].made_for == "gpu"]
+    _ask(offers, [one for one in automatic if one not in last], waiting, reasons)
     nothing = True
-    while waiting:
+    while waiting or last:
+        if last and not (nothing and waiting and waiting[0][3].made_for == "cpu"):
+            _ask(offers, last, waiting, reasons)
+            last = []
+            continue
         _, place, rank, family, found = heappop(waiting)
         config = found[rank][1]
-        reason = no_room(family.launches(problem, config, device), device)
+        work = family.launches(problem, config, device)
+        reason = no_room(work, device)
         if reason is None:
             nothing = False
-            yield Choice(family, config)
+            yield Choice(family, config, work)
             continue
         reasons.setdefault(family.name, reason)
         if rank + 1 < len(found):
@@ -183,6 +189,18 @@ def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iter
     if nothing:
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
+
+
+def _ask(
+    offers: _Offers, families: Iterable[tuple[int, Kernel]], waiting: list[_Waiting], reasons: dict[str, str]
+) -> None:
+    """Push what *families* offer, by their places in KERNELS, or note why they have nothing."""
+    for place, family in families:
+        found = offers.of(family)
+        if isinstance(found, str):
+            reasons[family.name] = found
+        else:
+            heappush(waiting, (found[0][0], place, 0, family, found))
 
 
 def _requested(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice) -> Choice:

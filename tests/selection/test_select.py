@@ -246,3 +246,23 @@ def test_residues_need_work_groups_of_the_size_that_converts():
     problem = made((300, 300, 300), "float64", "high")
     assert "256 work-items a work-group" in kernel_named("residues").refuses(problem, SMALL_GROUPS)
     assert chosen(problem, SMALL_GROUPS).kernel.name != "residues"
+
+
+@pytest.mark.parametrize("m", [1, 300])
+def test_on_a_cpu_tiles_for_gpus_are_not_estimated_unless_a_fallback_is_wanted(monkeypatch, m):
+    asked = []
+    for name in ("register", "thin"):
+        family = type(kernel_named(name))
+        own = family.candidates
+        monkeypatch.setattr(
+            family, "candidates", lambda *args, own=own: asked.append(args[0].name) or own(*args)
+        )
+    problem = problem_of(m, 500, 700, np.dtype(np.float32))
+    choices = candidates(problem, EPYC_POCL, "auto", tables=())
+    assert next(choices).kernel.made_for == "cpu"
+    assert not asked
+    assert "register" in {choice.kernel.name for choice in choices}
+    assert "register" in asked
+    asked.clear()
+    next(candidates(problem, replace(EPYC_POCL, name="llvmpipe"), "auto", tables=()))  # no family for CPUs
+    assert "register" in asked

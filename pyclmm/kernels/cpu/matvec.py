@@ -38,6 +38,7 @@ class Matvec(Kernel):
 
     name = "matvec"
     summary = "a matrix times a vector, or times a few along K, each element read once, for CPU devices"
+    made_for = "cpu"
     accepts = Accepts(fields=GENERAL | IN_ORDER)
 
     def unsuited(self, device: DeviceInfo) -> str | None:

@@ -59,6 +59,7 @@ class Packed(Kernel):
 
     name = "packed"
     summary = "packed panels and a register tile, one work-item in each work-group, for CPU devices"
+    made_for = "cpu"
     accepts = Accepts(fields=GENERAL | IN_ORDER | {"moduli", "fallback"})
     has_barriers = False
     options = ("pack_a", "pack_b", "swapped")
@@ -73,11 +74,11 @@ class Packed(Kernel):
         return packed_seconds(seen(problem, config), config, device)
 
     def repacks(self, config: TileConfig) -> bool:
-        return config.option("pack_b") == INSIDE
+        return config.named.get("pack_b") == INSIDE
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         # BM x BN is what the caches share, after the loads
-        return (config.tn, config.tm) if config.option("swapped") else (config.tm, config.tn)
+        return (config.tn, config.tm) if config.named.get("swapped") else (config.tm, config.tn)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = []
@@ -87,11 +88,11 @@ class Packed(Kernel):
             reasons.append(f"VEC must be 2, 4, 8 or 16 and divide TN reals: {config}")
         if config.bk % UNROLL_K or config.split_k < 1:
             reasons.append(f"BK must be a multiple of {UNROLL_K}, SPLIT_K at least 1: {config}")
-        if config.option("pack_a") not in (0, 1) or config.option("pack_b") not in (0, 1, INSIDE):
+        if config.named.get("pack_a", 0) not in (0, 1) or config.named.get("pack_b", 0) not in (0, 1, INSIDE):
             reasons.append(f"pack_a must be 0 or 1, pack_b 0, 1 or 2: {config}")
-        if config.option("swapped") not in (0, 1):
+        if config.named.get("swapped", 0) not in (0, 1):
             reasons.append(f"swapped must be 0 or 1: {config}")
-        elif config.option("swapped") and not may_swap(problem):
+        elif config.named.get("swapped") and not may_swap(problem):
             reasons.append("with swapped, a complex product is not summed in order")
         if config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits:
             reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
@@ -107,11 +108,11 @@ class Packed(Kernel):
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
         """Register tiles, macro-tiles, blocks of K, and the steps that a work-group packs."""
         found = Loops((config.tm, config.bm), (config.tn, config.bn), (_ALONG[0], config.bk))
-        return found.exchanged if config.option("swapped") else found
+        return found.exchanged if config.named.get("swapped") else found
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         work = _PackedWork(seen(problem, config), config, device).work()
-        if not config.option("swapped"):
+        if not config.named.get("swapped"):
             return work
         return replace(work, launches=tuple(_of_transposed(launch) for launch in work.launches))
 

@@ -49,29 +49,28 @@ def packed_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo)
     tiles = cut(problem, config, device, pieces[0])
     groups = tiles.rows * tiles.columns * config.split_k * pieces[0].entries
     products = padded_products(problem, config, device)
-    if config.option("swapped"):
+    if config.named.get("swapped"):
         products += _turned_steps(problem) * problem.m * problem.n * problem.batch
     rate = rates.multiply_adds(problem.acc_type) * _FRACTION * min(1.0, groups / device.units)
-    packed = packs_a(problem, config), packs_b(problem, config)
-    slower = _step_with_loads(problem, config, packed, device)
+    packed, inside = (packs_a(problem, config), packs_b(problem, config)), packs_inside(problem, config)
+    slower = _step_with_loads(problem, config, packed, inside, device)
     seconds = together(products / rate * slower, rates.moved(problem.nbytes))
     sums = 2 * partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
-    inside = packs_inside(problem, config)
     launches = (1 + packed[0]) * len(pieces) + (packed[1] and not inside) + (config.split_k > 1)
-    copied = _packing_seconds(problem, config, packed, device)
+    copied = _packing_seconds(problem, config, (packed[0], packed[1] and not inside), device)
     if inside:
         copied += _inside_seconds(problem, config, device, tiles.rows) / min(1.0, groups / device.units)
     return launches * rates.launch + rates.group + seconds + copied + rates.moved(sums)
 
 
 def _step_with_loads(
-    problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], device: DeviceInfo
+    problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], inside: bool, device: DeviceInfo
 ) -> float:
     """Time of a step of K in a register tile, relative to that of its multiply-adds: operands in place."""
     slower, wishes = 1.0, must_pack(problem, config, device)
-    if any(wish and not done for wish, done in zip(wishes, packed, strict=True)):
+    if wishes[0] > packed[0] or wishes[1] > packed[1]:  # wished for and not done
         slower = _AWKWARD
-    elif packs_inside(problem, config) and can_read_b(problem, config) and not wishes[1]:
+    elif inside and can_read_b(problem, config) and not wishes[1]:
         slower = _DOUBT
     elif not packed[1] and crosses_lines(problem, config):
         slower = _CROSSING.get(config.vec * problem.sums.nbytes_of_real / device.caches.line, 1.0)
@@ -100,10 +99,10 @@ def _turned_steps(problem: GemmProblem) -> float:
 def _packing_seconds(
     problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], device: DeviceInfo
 ) -> float:
-    """Seconds that the launches which pack operands take, without what each launch costs."""
+    """Seconds that the launches which pack A and B take, without what each launch costs."""
     line = problem.k * problem.sums.nbytes * problem.batch  # bytes of a row or column in all
     a = line * round_up(problem.m, config.tm) * packed[0]
-    b = line * round_up(problem.n, config.tn) * (packed[1] and not packs_inside(problem, config))
+    b = line * round_up(problem.n, config.tn) * packed[1]
     outside = max(0.0, 1 - device.rates.cache_size / max(1, a + b))
     seconds = 2 * (a / _PACKED + b / (_TURNING if problem.trans_b else _PACKED)) / device.units
     return seconds * (1 + (_FAR_PACKED - 1) * outside)

@@ -55,7 +55,7 @@ def sum_size(problem: GemmProblem) -> int:
 
 def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
     """The product that cl/cpu/packed.cl computes: the transposed one with option ``swapped``."""
-    return problem.transposed if config.option("swapped") else problem
+    return problem.transposed if config.named.get("swapped") else problem
 
 
 def may_swap(problem: GemmProblem) -> bool:
@@ -90,7 +90,8 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     chosen = [_packing(t, problem, device, a, b) for t in tiles for a, b in packings(problem, t, device)]
     chosen.append(_packing(tiles[0], problem, device, True, True))
     chosen += [_packing_inside(c, problem, device) for c in chosen if packs_b(problem, c)]
-    return [replace(c, split_k=split_k(problem, c, device)) for c in dict.fromkeys(chosen)]
+    splits = [(c, split_k(problem, c, device)) for c in dict.fromkeys(chosen)]
+    return [c if ranges == 1 else replace(c, split_k=ranges) for c, ranges in splits]
 
 
 def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
@@ -160,7 +161,7 @@ def _packing(config: TileConfig, problem: GemmProblem, device: DeviceInfo, a: bo
 
 def _packing_inside(config: TileConfig, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
     """The same with B packed by each work-group: a panel in the first level, used by higher macro-tiles."""
-    options = (("pack_a", config.option("pack_a")), ("pack_b", INSIDE))
+    options = (("pack_a", config.named["pack_a"]), ("pack_b", INSIDE))
     size = problem.sums.nbytes
     kc = steps_in_place(device.caches, 1, config.bk)
     room = device.local_mem_size - kc * config.tn * size
@@ -177,12 +178,12 @@ def _streams(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bo
 def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether A is packed: *config* says so, or a register tile could not read A in place."""
     unreadable = _narrow(problem.a_type, problem) or problem.conj_a or problem.m < config.tm
-    return unreadable or config.option("pack_a", 1) != 0
+    return unreadable or config.named.get("pack_a", 1) != 0
 
 
 def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether B is packed, likewise."""
-    return not can_read_b(problem, config) or config.option("pack_b", 1) != 0
+    return not can_read_b(problem, config) or config.named.get("pack_b", 1) != 0
 
 
 def can_read_b(problem: GemmProblem, config: TileConfig) -> bool:
@@ -193,7 +194,7 @@ def can_read_b(problem: GemmProblem, config: TileConfig) -> bool:
 
 def packs_inside(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether each work-group packs the columns of B that it uses, in local memory."""
-    return packs_b(problem, config) and config.option("pack_b", 1) == INSIDE
+    return config.named.get("pack_b") == INSIDE and packs_b(problem, config)
 
 
 def panel_bytes(problem: GemmProblem, config: TileConfig) -> int:
@@ -332,15 +333,16 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part
     if splits:
         groups = -(-groups // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
     inside, tallest = packs_inside(problem, config), config.bm
-    if stores_most(problem, device) and not inside:
+    if not inside and stores_most(problem, device):
         tallest = min(tallest, 2 * config.tm)
     # Each row of macro-tiles packs B anew inside, so columns come first there.
     widest = _extent(problem.n, config.bn, config.tn, config.tn, groups) if inside else config.bn
     columns = -(-problem.n // widest)
-    mc = _extent(part.rows, tallest, 2 * config.tm, config.tm, -(-groups // columns))
+    height = part.last_row - part.first_row
+    mc = _extent(height, tallest, 2 * config.tm, config.tm, -(-groups // columns))
     if not splits:
-        mc = _balanced(part.rows, mc, config.tm, columns * part.entries, device.compute_units)
-    rows = -(-part.rows // mc)
+        mc = _balanced(height, mc, config.tm, columns * part.entries, device.compute_units)
+    rows = -(-height // mc)
     nc = _extent(problem.n, widest, config.tn, config.tn, -(-groups // rows))
     kc = equal_steps(range_of_k(problem, config), config.bk)
     return Cut(mc, nc, kc, rows, -(-problem.n // nc))
@@ -356,8 +358,7 @@ def stores_most(problem: GemmProblem, device: DeviceInfo) -> bool:
     first-level cache.
     """
     m, n, k = problem.m, problem.n, problem.k
-    nbytes = (m * n + m * k + k * n) * sum_size(problem)
-    return k <= _SHORT_K and nbytes > device.caches.l1 // 2
+    return k <= _SHORT_K and (m * n + m * k + k * n) * sum_size(problem) > device.caches.l1 // 2
 
 
 def _long_k(problem: GemmProblem) -> bool:
@@ -367,7 +368,7 @@ def _long_k(problem: GemmProblem) -> bool:
 
 def split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     """The number of ranges of K: more than 1 where there are fewer macro-tiles than work-groups wanted."""
-    if problem.reproducible:
+    if problem.reproducible or problem.k < 2 * _SPLIT_K:
         return 1
     found = cut(problem, config, device)
     lacking = _groups_wanted(problem.batch, device) // (found.rows * found.columns)

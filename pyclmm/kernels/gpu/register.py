@@ -148,6 +148,7 @@ class Register(Kernel):
 
     name = "register"
     summary = "tiles in local memory, sub-groups and registers; split-K where there are few tiles"
+    made_for = "gpu"
     accepts = Accepts(fields=GENERAL | IN_ORDER | {"moduli", "dot_bytes", "fallback"})
     options = ("along", "fetch_b", "held", "rows", "slices")
 

@@ -120,6 +120,7 @@ class Thin(Kernel):
 
     name = "thin"
     summary = "at most 8 rows or columns: reads the big operand once, at memory bandwidth"
+    made_for = "gpu"
     accepts = Accepts(fields=GENERAL | IN_ORDER)
     options = ("depth", "lanes", "teams")
 
