@@ -7,7 +7,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -34,14 +34,8 @@ class Variable:
     @contextmanager
     def meanwhile(self, value: str) -> Iterator[None]:
         """In this block the variable has *value*, unless the user has set it. Then it is gone."""
-        if self.name in os.environ:
+        with nullcontext() if self.name in os.environ else self.replaced(value):
             yield
-            return
-        os.environ[self.name] = value
-        try:
-            yield
-        finally:
-            os.environ.pop(self.name, None)
 
     @contextmanager
     def replaced(self, value: str) -> Iterator[None]:

@@ -34,7 +34,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 
 class KernelWarning(RuntimeWarning):
@@ -147,15 +147,15 @@ class NoDeviceError(PyclmmError, RuntimeError):
     """There is no OpenCL platform, or none with a device."""
 
 
-def of_system(asked: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+def of_system(asked: str) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
     """A decorator by which a function raises pyclmm's error for what the system refuses; *asked* is its name.
 
     For functions that begin a call. A warm call of matmul, gemm or a plan has no time for it.
     """
 
-    def decorator(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    def decorator(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         @functools.wraps(function)
-        def guarded(*args: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        def guarded(*args: Parameters.args, **keywords: Parameters.kwargs) -> Returned:
             try:
                 return function(*args, **keywords)
             except (MemoryError, RuntimeError) as error:

@@ -31,12 +31,11 @@ class MatrixUnit:
         """What it multiplies on a device of these marks, by class of elements; nothing where it is not."""
         if vendor != self.vendor:
             return {}
-        fitting = (
-            figures
-            for pattern, figures in self.generations.items()
-            if any(re.fullmatch(pattern, mark) for mark in marks)
-        )
-        return next(fitting, {})
+        listed = "\n".join(marks)
+        for pattern, figures in self.generations.items():
+            if re.search(f"^(?:{pattern})$", listed, re.MULTILINE):
+                return figures
+        return {}
 
     def lacking(self, family: str, vendor: str, marks: Iterable[str]) -> str | None:
         """Why *family*, which is on this unit, cannot run on a device of these marks, or None."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
 from ..api import DeviceOut, HostOut
-from ..errors import DTypeError, Parameters, Result, of_system
+from ..errors import DTypeError, Parameters, Returned, of_system
 from ..opencl.devices import DeviceChoice
 from ..problem.words import Casting, Precision
 from ..selection.select import KernelChoice
@@ -220,7 +220,7 @@ class Tensordot(Protocol):
     ) -> Any: ...
 
 
-def refusing(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+def refusing(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
     """*function*, with pyclmm's errors for what the system refuses."""
     return of_system(f"linalg.{function.__name__}")(function)
 

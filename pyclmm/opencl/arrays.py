@@ -19,7 +19,6 @@ from .mappings import reach
 from .status import out_of_memory
 
 Array = cla.Array
-Operands = Mapping[str, Array]
 
 _PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
 
@@ -34,7 +33,7 @@ def operand(x: Array, argument: str) -> Operand:
     return Operand(tuple(x.shape), tuple(x.strides), x.dtype, alignment(x.offset) if x.offset else MAX_ALIGN)
 
 
-def common_queue(operands: Operands, queue: cl.CommandQueue | None) -> cl.CommandQueue:
+def common_queue(operands: Mapping[str, Array], queue: cl.CommandQueue | None) -> cl.CommandQueue:
     """*queue*, or the first queue that an Array has.
 
     Raises ArgumentError if there is none, or if an Array is in another context.
@@ -51,7 +50,7 @@ def common_queue(operands: Operands, queue: cl.CommandQueue | None) -> cl.Comman
     return queue
 
 
-def _other_queue(operands: Operands) -> cl.CommandQueue:
+def _other_queue(operands: Mapping[str, Array]) -> cl.CommandQueue:
     for x in operands.values():
         if x.queue is not None:
             return x.queue
@@ -75,7 +74,7 @@ def location(x: Array) -> tuple[int, int]:
     return root, at + x.offset
 
 
-def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
+def signature(operands: Mapping[str, Array]) -> tuple[Layouts, tuple[str, ...]]:
     """What a plan depends on: the layouts, and the operands that writing ``out`` would change.
 
     C in place is safe: the work-item that writes out(i, j) reads C(i, j) just before. A dtype's letter tells

@@ -25,8 +25,6 @@ from .status import out_of_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-Operands = Mapping[str, Array]
-
 _IN_BUFFER_PROTOCOL = "biufc"  # kinds of dtypes; bfloat16 has kind V
 _READ_HERE = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
 _READ_WRITE_HERE = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
@@ -38,7 +36,7 @@ def is_addressable(x: Array) -> bool:
 
     NumPy aligns complex numbers to half their size, OpenCL to their size.
     """
-    return x.dtype.isnative and not [at for at in (_address(x), *x.strides) if at % x.itemsize]
+    return x.dtype.isnative and not [at for at in (location(x), *x.strides) if at % x.itemsize]
 
 
 def may_overlap_itself(x: Array) -> bool:
@@ -69,12 +67,12 @@ def new_align(device: DeviceInfo) -> int:
 def layout(x: Array, device: DeviceInfo) -> Operand:
     """The layout of an array that *device* reads without a copy."""
     if device.unified_memory:
-        return Operand(x.shape, x.strides, x.dtype, min(HOST_ALIGN, alignment(_address(x))))
-    start = Span.around(x).start * x.itemsize if x.size else 0
+        return Operand(x.shape, x.strides, x.dtype, min(HOST_ALIGN, alignment(location(x))))
+    start = HostSpan.around(x).start * x.itemsize if x.size else 0
     return Operand(x.shape, x.strides, x.dtype, alignment(start) if start else MAX_ALIGN)
 
 
-def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
+def signature(operands: Mapping[str, Array]) -> tuple[Layouts, tuple[str, ...]]:
     """What a plan depends on: the layouts, and the operands that writing ``out`` would change.
 
     C in place is safe: the work-item that writes out(i, j) reads C(i, j) just before. Memory that an array
@@ -82,7 +80,7 @@ def signature(operands: Operands) -> tuple[Layouts, tuple[str, ...]]:
     letter tells longlong from int64, which are equal dtypes but give results of different dtypes.
     """
     layouts = [
-        (name, x.shape, x.strides, x.dtype, x.dtype.char, 0 if x.flags.owndata else _address(x) % HOST_ALIGN)
+        (name, x.shape, x.strides, x.dtype, x.dtype.char, 0 if x.flags.owndata else location(x) % HOST_ALIGN)
         for name, x in operands.items()
     ]
     out = operands.get("out")
@@ -102,20 +100,20 @@ def _same_view(x: Array, y: Array) -> bool:
 
 
 @dataclass(frozen=True)
-class Span:
+class HostSpan:
     """The bytes from an array's lowest to its highest element."""
 
     memory: Array  # uint8, because the buffer protocol lacks bfloat16
     start: int  # index in `memory` of the array's first element, in elements
 
     @classmethod
-    def around(cls, x: Array) -> Span:
+    def around(cls, x: Array) -> HostSpan:
         if x.flags.forc:  # the common case, and ten times faster
             return cls(x.reshape(-1, order="A").view(np.uint8), 0)
         upward: Any = (..., *(slice(None, None, -1 if s < 0 else 1) for s in x.strides))
         lowest = x[upward]  # a view, of 0-D arrays too
         memory = as_strided(lowest, (_extent(x),), (x.itemsize,))  # read-only if x is
-        start = (_address(x) - _address(lowest)) // x.itemsize
+        start = (location(x) - location(lowest)) // x.itemsize
         return cls(memory.view(np.uint8), start)
 
 
@@ -125,13 +123,9 @@ def _extent(x: Array) -> int:
     return int(1 + sum((length - 1) * abs(stride) // x.itemsize for length, stride in steps))
 
 
-def _address(x: Array) -> int:
-    return int(x.__array_interface__["data"][0])
-
-
 def location(x: Array) -> int:
     """Identifies the memory of *x*: its address."""
-    return _address(x)
+    return int(x.__array_interface__["data"][0])
 
 
 def _has_wide_gaps(x: Array, device: DeviceInfo) -> bool:
@@ -177,12 +171,12 @@ class HostForm:
     start: int  # index in that memory of the array's first element, in elements
 
     def memory(self, x: Array) -> Array:
-        return x if self.plain else Span.around(x).memory
+        return x if self.plain else HostSpan.around(x).memory
 
 
 def form_of(x: Array, device: DeviceInfo, argument: str) -> HostForm:
     """The form of every array with the layout of *x*. Raises DeviceMemoryError if *x* is too large."""
-    span = Span.around(x)
+    span = HostSpan.around(x)
     check_size(span.memory.nbytes, device, argument)
     plain = device.unified_memory and x.flags.forc and x.dtype.kind in _IN_BUFFER_PROTOCOL
     return HostForm(plain, span.start)
@@ -232,7 +226,7 @@ class HostBuffers:
         memory = form.memory(x)
         for other, size, buffer in self._inputs:  # A @ A.T: one buffer for the same memory
             if size == x.itemsize and np.may_share_memory(memory, other) and _within(memory, other):
-                return buffer, form.start + (_address(memory) - _address(other)) // size
+                return buffer, form.start + (location(memory) - location(other)) // size
         buffer = self._input_buffer(memory, argument)
         self._inputs.append((memory, x.itemsize, buffer))
         return buffer, form.start
@@ -293,5 +287,5 @@ class HostBuffers:
 
 def _within(x: Array, y: Array) -> bool:
     """Whether every byte of *x* is in *y*."""
-    ahead = _address(x) - _address(y)
+    ahead = location(x) - location(y)
     return 0 <= ahead <= y.nbytes - x.nbytes

@@ -8,7 +8,7 @@ are. A column-major ``out`` gives the transposed product. Any other operand that
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -117,32 +117,25 @@ def checked_gemm(
     return builder.build(ma, mb, matrix_of(target, "out"), shape, alpha_is_zero)
 
 
+@dataclass
 class _Builder:
     """Builds a :class:`Gemm`: collects C, bias, and the copies of operands that kernels cannot read."""
 
-    def __init__(
-        self,
-        computed: np.dtype[Any],
-        batch: tuple[int, ...],
-        casting: Casting,
-        precision: str,
-        reproducible: bool,
-        out_is_copied: bool,
-        host_align: int | None,
-    ) -> None:
-        self.dtype = computed
-        self.computed = dtypes.type_name(computed, "result")
-        self.batch = batch
-        self.casting = casting
-        self.precision = precision
-        self.reproducible = reproducible and computed.kind not in "biu"  # integers have the same bits anyway
-        self.out_is_copied = out_is_copied
-        self.on_host = host_align is not None
-        self.copy_align = MAX_ALIGN if host_align is None else host_align
-        self.copies: list[tuple[str, Copy]] = []
-        self.c: MatrixLayout | None = None
-        self.bias: MatrixLayout | None = None
-        self.activation = "none"
+    dtype: np.dtype[Any]
+    batch: tuple[int, ...]
+    casting: Casting
+    precision: str
+    reproducible: bool
+    out_is_copied: bool
+    host_align: int | None
+    copies: list[tuple[str, Copy]] = field(default_factory=list)
+    c: MatrixLayout | None = None
+    bias: MatrixLayout | None = None
+    activation: str = "none"
+
+    def __post_init__(self) -> None:
+        self.computed = dtypes.type_name(self.dtype, "result")
+        self.reproducible &= self.dtype.kind not in "biu"  # integers have the same bits anyway
 
     def epilogue(
         self,
@@ -153,9 +146,7 @@ class _Builder:
         shape: tuple[int, ...],
     ) -> None:
         activation = given.activation or "none"
-        if (activation != "none" and self.dtype.kind in "biu") or (
-            activation != "none" and (self.computed in dtypes.COMPLEX)
-        ):
+        if activation != "none" and self.dtype.kind in "biuc":
             raise DTypeError(f"activation {activation!r} needs a real float result, not {self.dtype}")
         if self.reproducible:
             check_activation(activation)
@@ -235,12 +226,13 @@ class _Builder:
     def _dense(self, x: MatrixLayout, name: str, strides: tuple[int, ...]) -> MatrixLayout:
         """A temporary of *x*'s shape, with *strides* in elements."""
         *batch, rs, cs = strides
-        return replace(x, type=name, rs=rs, cs=cs, batch_strides=tuple(batch), align=self.copy_align)
+        align = MAX_ALIGN if self.host_align is None else self.host_align
+        return replace(x, type=name, rs=rs, cs=cs, batch_strides=tuple(batch), align=align)
 
     def _dense_strides(self, shape: tuple[int, ...], turned: bool) -> tuple[int, ...]:
         """The strides of a temporary. The host keeps the order of a transposed operand; the device makes rows
         contiguous."""
-        if not (turned and self.on_host):
+        if not turned or self.host_align is None:
             return dense_strides(shape)
         *batch, rows, cols = shape
         return (*dense_strides((*batch, cols, rows))[:-2], 1, rows)

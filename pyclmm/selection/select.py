@@ -18,7 +18,7 @@ from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..problem.gemm import GemmProblem
-from .tables import Table, key_of, tables_for
+from .tables import MeasuredTable, key_of, tables_for
 
 # Workspace may take 1 / 4 of a device's memory, as much as OpenCL lets one buffer have on every device
 # (CL_DEVICE_MAX_MEM_ALLOC_SIZE).
@@ -120,7 +120,7 @@ def candidates(
     problem: GemmProblem,
     device: DeviceInfo,
     kernel: KernelChoice,
-    tables: Sequence[Table] | None = None,
+    tables: Sequence[MeasuredTable] | None = None,
     has_constant: bool = False,
 ) -> Iterator[Choice]:
     """The choices for *problem*, best first; the later ones are fallbacks. One if *kernel* names a kernel.
@@ -142,7 +142,7 @@ def candidates(
 
 
 def _measured(
-    offers: _Offers, problem: GemmProblem, device: DeviceInfo, tables: Sequence[Table]
+    offers: _Offers, problem: GemmProblem, device: DeviceInfo, tables: Sequence[MeasuredTable]
 ) -> Choice | None:
     """The choice of the first table whose entry for *problem* is one that its family offers here."""
     key = key_of(problem)

@@ -1,10 +1,10 @@
 """Measured tables: the fastest kernel and configuration for products on one device and driver.
 
 A table is a JSON file for one device (name, platform, driver). Each entry is one product that `pyclmm tune`
-measured. An entry applies to all products with the same :class:`Key`: element types, layout, precision,
-whether rows are aligned, and shape class, which is M, N and K rounded to quarter powers of two (4096 stands
-for 3757 to 4466). Stacks have no entries. For stacks, and for products without an entry, the families' models
-decide.
+measured. An entry applies to all products with the same :class:`ProductClass`: element types, layout,
+precision, whether rows are aligned, and shape class, which is M, N and K rounded to quarter powers of two
+(4096 stands for 3757 to 4466). Stacks have no entries. For stacks, and for products without an entry, the
+families' models decide.
 
 The user's own table, in the cache folder, comes before the tables shipped in ``pyclmm/selection/tuned``. A
 table for another driver is not used; the user's is renamed with a warning. Tables are not trusted:
@@ -38,7 +38,7 @@ _MAX_ENTRIES = 4096
 
 
 @dataclass(frozen=True)
-class Key:
+class ProductClass:
     """The products that an entry applies to."""
 
     a_type: str
@@ -69,19 +69,13 @@ class Entry:
     date: str
 
     @property
-    def key(self) -> Key:
-        return Key(
-            self.a_type,
-            self.b_type,
-            self.out_type,
-            self.layout,
-            self.precision,
-            self.aligned,
-            shape_class(self.m, self.n, self.k),
-        )
+    def key(self) -> ProductClass:
+        types = self.a_type, self.b_type, self.out_type
+        sizes = shape_class(self.m, self.n, self.k)
+        return ProductClass(*types, self.layout, self.precision, self.aligned, sizes)
 
 
-Table = Mapping[Key, Entry]
+MeasuredTable = Mapping[ProductClass, Entry]
 Identity = tuple[str, ...]  # the values of the identity of a table's device
 _IDENTITY = ("name", "platform", "driver_version")
 
@@ -105,25 +99,19 @@ def is_aligned(problem: GemmProblem) -> bool:
     return min(problem.a_align, problem.b_align) >= _ROW_ALIGN
 
 
-def key_of(problem: GemmProblem) -> Key | None:
+def key_of(problem: GemmProblem) -> ProductClass | None:
     """The key of *problem*; None for stacks, products in which M, N or K is 0, and reproducible ones.
 
     What was measured as the fastest may add its products in any order.
     """
     if problem.batch_shape or problem.reproducible or min(problem.m, problem.n, problem.k) < 1:
         return None
-    return Key(
-        problem.a_type,
-        problem.b_type,
-        problem.out_type,
-        layout_of(problem),
-        problem.precision,
-        is_aligned(problem),
-        shape_class(problem.m, problem.n, problem.k),
-    )
+    types = problem.a_type, problem.b_type, problem.out_type
+    sizes = shape_class(problem.m, problem.n, problem.k)
+    return ProductClass(*types, layout_of(problem), problem.precision, is_aligned(problem), sizes)
 
 
-def tables_for(device: DeviceInfo) -> tuple[Table, ...]:
+def tables_for(device: DeviceInfo) -> tuple[MeasuredTable, ...]:
     """The measured tables for *device*, the user's own first; read once for each process."""
     if environment.TUNED.is_off:
         return ()
@@ -131,7 +119,7 @@ def tables_for(device: DeviceInfo) -> tuple[Table, ...]:
 
 
 @lru_cache(maxsize=64)
-def _tables_for(device: Identity, path: Path) -> tuple[Table, ...]:
+def _tables_for(device: Identity, path: Path) -> tuple[MeasuredTable, ...]:
     return (own_table(device, path), _by_key(e for table in shipped() for e in _entries(table, device)))
 
 
@@ -150,7 +138,7 @@ def own_path(device: DeviceInfo) -> Path:
     return store.device_path("tuned", device.identity)
 
 
-def own_table(device: Identity, path: Path) -> Table:
+def own_table(device: Identity, path: Path) -> MeasuredTable:
     """The user's table at *path*; empty if there is none. A table for another device is renamed."""
     content = store.read_json(path, lambda name, content: _check_own(name, content, device))
     return {} if content is None else _by_key(_entries(content, device))
@@ -214,7 +202,7 @@ def _identity_in(content: Mapping[str, Any]) -> Identity:
     return tuple(content["device"][name] for name in _IDENTITY)
 
 
-def _by_key(entries: Iterable[Entry]) -> Table:
+def _by_key(entries: Iterable[Entry]) -> MeasuredTable:
     return {entry.key: entry for entry in entries}
 
 

@@ -16,7 +16,7 @@ import pytest
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.launches import complete
-from pyclmm.opencl.host_memory import Span
+from pyclmm.opencl.host_memory import HostSpan
 from pyclmm.problem.canonical import Epilogue, checked_gemm
 from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import ACTIVATIONS, Operand, alignment
@@ -70,7 +70,7 @@ class Subject:
         work = complete(call, self.family.launches(problem, config, NEON))
         a, b = (b, a) if call.swapped else (a, b)
         given = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
-        spans = {name: Span.around(x) for name, x in given.items() if x is not None and x.size}
+        spans = {name: HostSpan.around(x) for name, x in given.items() if x is not None and x.size}
         offsets = {f"{name}_offset": spans[name].start if name in spans else 0 for name in given}
         scalars = {"alpha": alpha, "beta": beta}
         arrays = {n: np.full(1, x, dtype_of(problem.acc_type)).view(np.uint8) for n, x in scalars.items()}

@@ -16,7 +16,7 @@ import pyopencl.array as cla
 
 import pyclmm
 from pyclmm import KERNELS, api
-from pyclmm.opencl.host_memory import Span
+from pyclmm.opencl.host_memory import HostSpan
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.cases import DEVICE, numbers, problem_of
 from tests.support.oracle import gemm as expected
@@ -295,7 +295,7 @@ def on_device(x, queue):
     """A pyopencl Array with the strides of *x*, in a buffer with the same bytes around the elements."""
     if x.size == 0:
         return cla.Array(queue, x.shape, x.dtype)
-    span = Span.around(x)
+    span = HostSpan.around(x)
     memory = cla.to_device(queue, np.ascontiguousarray(span.memory))
     offset = span.start * x.itemsize
     return cla.Array(queue, x.shape, x.dtype, data=memory.base_data, offset=offset, strides=x.strides)
@@ -360,7 +360,7 @@ def brought_back(built, arrays, result):
     assert result is arrays["out"]
     target = built["out"].view
     if target.size:
-        span = Span.around(target)
+        span = HostSpan.around(target)
         memory = np.empty_like(span.memory)
         cla.Array(result.queue, memory.shape, memory.dtype, data=result.base_data).get(ary=memory)
         span.memory[...] = memory
