@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError
 from ..problem.gemm import MAX_DIMENSION
-from .prediction import ADDING, DELIVERY, STEP, DeviceModel, loads, memory, predict
+from .prediction import ADDING, DELIVERY, STEP, DeviceModel, loads, memory, over, predict
 from .tiles import Blocking, TiledProduct
 
 _EDGES = (512, 1024, 2048, 4096)  # of square tiles whose products are estimated
@@ -36,9 +35,10 @@ def choose(product: TiledProduct, device: DeviceModel) -> Blocking:
     batch = _batch(product, device)
     if batch > 1:
         return Blocking(batch, product.m, product.n, product.k, 1, 2, 2, 2)
+    turned = replace(device, seconds=lambda m, n, k: device.seconds(n, m, k))  # as turned products see it
     for fine in (False, True):  # all small sizes only if memory is short
         found = _finalists(product, device, fine)
-        found += [each.turned for each in _finalists(product.turned, _turned(device), fine)]
+        found += [each.turned for each in _finalists(product.turned, turned, fine)]
         if found:
             scored = [(predict(product, device, each), each) for each in found]
             least = min(prediction.seconds for prediction, _ in scored)
@@ -50,11 +50,6 @@ def choose(product: TiledProduct, device: DeviceModel) -> Blocking:
         f"memory_limit leaves {device.memory} bytes for blocks; even tiles of one element need "
         f"{least_bytes}: pass more"
     )
-
-
-def _turned(device: DeviceModel) -> DeviceModel:
-    """The device as turned products see it."""
-    return replace(device, seconds=lambda m, n, k: device.seconds(n, m, k))
 
 
 def _batch(product: TiledProduct, device: DeviceModel) -> int:
@@ -179,12 +174,12 @@ class _Candidates:
         share = device.up / device.devices
         volume = float(product.m) * product.n * product.k * product.matrices
         arithmetic = self.each * volume * (1 + ADDING / self.k * (self.c > 1)) / device.devices
-        first_step = _over(self.a_bytes + self.b_bytes, share)
-        first_tile = _over((self.m * product.a_size + self.n * product.b_size) * float(product.k), share)
+        first_step = over(self.a_bytes + self.b_bytes, share)
+        first_tile = over((self.m * product.a_size + self.n * product.b_size) * float(product.k), share)
         ramp = np.maximum(0.0, first_tile - self.tile_seconds)  # the first tile waits for its chunks
         down = product.m * product.n * product.out_size * product.matrices
-        transfers = np.maximum(_over(up, device.up), down / device.down if device.down else 0.0)
-        drain = _over(self.out_bytes, device.down) + STEP * self.P * self.Q * self.c
+        transfers = np.maximum(over(up, device.up), down / device.down if device.down else 0.0)
+        drain = over(self.out_bytes, device.down) + STEP * self.P * self.Q * self.c
         seconds = np.maximum(arithmetic + first_step + ramp + stalls, transfers) + drain
         return seconds if device.devices == 1 else self._unevenly(seconds)
 
@@ -202,14 +197,10 @@ class _Candidates:
         tiles, strips = P * Q * matrices, -(-P // strip) * matrices
         no_b = (b_slots < np.minimum(Q * c, np.where(strip > 1, c + 1, 2))) & (Q * c > 1)
         no_a = (a_slots < np.minimum(P * c, strip * c + 1)) & (strip < P)
-        for_b = np.where(no_b, _over(self.b_bytes, up) * c * tiles, 0.0)
-        for_a = np.where(no_a, _over(self.a_bytes, up) * c * strips * strip, 0.0)
+        for_b = np.where(no_b, over(self.b_bytes, up) * c * tiles, 0.0)
+        for_a = np.where(no_a, over(self.a_bytes, up) * c * strips * strip, 0.0)
         if not down:
             return np.asarray(for_b + for_a)
-        delivery = _over(self.out_bytes, down) + DELIVERY
+        delivery = over(self.out_bytes, down) + DELIVERY
         meanwhile = (out_slots - 1) * self.tile_seconds  # other tiles are computed
         return np.asarray(for_b + for_a + np.maximum(0.0, delivery - meanwhile) * tiles)
-
-
-def _over(nbytes: Any, rate: float) -> Floats:
-    return np.asarray(nbytes / rate if rate else np.zeros_like(nbytes, np.float64), np.float64)

@@ -87,10 +87,10 @@ def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> P
     volume = product.m * product.n * product.k * product.matrices
     step = blocking.m * blocking.n * blocking.k * blocking.batch
     arithmetic = one * volume / step / device.devices
-    up, down = _over(moved[0], device.up), _over(moved[1], device.down)
-    fill = _over(sum(slot_bytes(product, blocking)[:2]), device.up)
+    up, down = over(moved[0], device.up), over(moved[1], device.down)
+    fill = over(sum(slot_bytes(product, blocking)[:2]), device.up)
     tile = blocking.batch * blocking.m * blocking.n * product.out_size
-    drain = _over(tile, device.down)
+    drain = over(tile, device.down)
     if count <= _STEPS * device.devices:
         total = _simulated(product, device, blocking, one)
     else:
@@ -104,7 +104,8 @@ def count_of(product: TiledProduct, blocking: Blocking) -> int:
     return P * Q * c * -(-product.matrices // blocking.batch)
 
 
-def _over(nbytes: float, rate: float) -> float:
+def over(nbytes: Any, rate: float) -> Any:
+    """Seconds of a transfer, or of an array of them."""
     return nbytes / rate if rate else 0.0
 
 
@@ -129,12 +130,12 @@ def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, o
         slots = [(which, slot) for which, (slot, _) in enumerate(blocks)]
         for slot, (_, nbytes) in zip(slots, blocks, strict=True):
             if nbytes is not None:
-                up = ready[slot] = max(up, free.get(slot, 0.0)) + _over(nbytes, share.up)
+                up = ready[slot] = max(up, free.get(slot, 0.0)) + over(nbytes, share.up)
             begin = max(begin, ready[slot])
         product_end = begin + one * tile.elements * (stop - start) / step
         free.update(dict.fromkeys(slots, product_end))
         if stop == product.k:
-            sent = _over(tile.elements * product.out_size, share.down)
+            sent = over(tile.elements * product.out_size, share.down)
             down = max(down + sent, product_end + sent + (DELIVERY if device.down else 0.0))
             tile_free[place] = down
     return max(down, product_end)
@@ -142,13 +143,8 @@ def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, o
 
 def _of_first(product: TiledProduct, blocking: Blocking, devices: int) -> list[Tile]:
     """The tiles of the first of several devices that take strips in turn."""
-    depth = (blocking.n if blocking.by_columns else blocking.m) * blocking.strip
     every = tiles(product, blocking)
-    found = []
-    for tile in every:
-        start = (tile.columns if blocking.by_columns else tile.rows)[0]
-        if (start // depth + tile.z[0]) % devices == 0:
-            found.append(tile)
+    found = [tile for tile in every if (blocking.strip_of(tile) + tile.z[0]) % devices == 0]
     return found[: -(-len(every) // devices)]
 
 

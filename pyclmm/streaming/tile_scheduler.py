@@ -37,11 +37,9 @@ class TileScheduler:
         on_host: Sequence[bool] = (),
     ) -> None:
         devices = len(seconds)
-        depth = (blocking.n if blocking.by_columns else blocking.m) * blocking.strip
         strips: dict[tuple[int, int], deque[Tile]] = {}
         for tile in todo:
-            start = (tile.columns if blocking.by_columns else tile.rows)[0]
-            strips.setdefault((tile.z[0], start // depth), deque()).append(tile)
+            strips.setdefault((tile.z[0], blocking.strip_of(tile)), deque()).append(tile)
         self._fresh = deque(strips.values())
         self._own: list[deque[Tile]] = [deque() for _ in range(devices)]
         self._held: list[set[Tile]] = [set() for _ in range(devices)]

@@ -110,6 +110,11 @@ class Blocking:
             by_columns=not self.by_columns,
         )
 
+    def strip_of(self, tile: Tile) -> int:
+        """The number of the strip that has *tile*, in its matrix."""
+        (start, _), edge = (tile.columns, self.n) if self.by_columns else (tile.rows, self.m)
+        return start // (edge * self.strip)
+
     @classmethod
     def from_json(cls, content: Any) -> Blocking:
         """What JSON kept of the fields by name. Raises ArgumentError for anything else."""
