@@ -24,7 +24,7 @@ import re
 import stat
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
@@ -58,9 +58,14 @@ def folder(*parts: str) -> Path:
     return environment.user_cache("pyclmm").joinpath(*parts)
 
 
+def digest_of(texts: Iterable[str]) -> str:
+    """A digest of lines, for the name of a file that is about what they tell."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
 def device_path(kind: str, identity: Mapping[str, str]) -> Path:
     """The file of this *kind* about the device of this identity (DeviceInfo.identity). Drivers share it."""
-    digest = hashlib.sha256(f"{identity['platform']}\n{identity['name']}".encode()).hexdigest()[:8]
+    digest = digest_of((identity["platform"], identity["name"]))[:8]
     name = re.sub(r"[^a-z0-9]+", "-", identity["name"].partition(",")[0].lower()).strip("-")[:40]
     return folder(kind, f"{name}-{digest}.json")
 

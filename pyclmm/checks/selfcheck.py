@@ -13,7 +13,6 @@ notices a driver that gives wrong products.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import re
 import time
@@ -120,7 +119,7 @@ def copies_verdict(queue: cl.CommandQueue, programs: Iterable[Program]) -> str |
     device = device_info(queue.device)
     avoid_the_deadly(device, programs)
     for program in programs:
-        digest = hashlib.sha256(f"{device.identity} {source_hash(program)}".encode()).hexdigest()
+        digest = store.digest_of((str(device.identity), source_hash(program)))
         found = _verdicts.get(digest, lambda program=program: _Verdict(_wrong_copy(queue, program)))  # type: ignore[misc]
         if found.reason is not None:
             return found.reason
@@ -266,7 +265,7 @@ def _digest(device: DeviceInfo, work: Work) -> str:
     texts.append(environment.BUILD_OPTIONS.value)
     # Once each: the number of equal launches follows from the size of the product.
     texts += dict.fromkeys(f"{source_hash(x.program)} {x.kernel} {x.local_size}" for x in work.launches)
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    return store.digest_of(texts)
 
 
 def _path(digest: str) -> Path:

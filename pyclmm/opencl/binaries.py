@@ -11,7 +11,6 @@ no driver keeps what pyclmm makes of a program that it rewrites (compiler.py).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def place(device: DeviceInfo, source_digest: str) -> Path:
         processor.description() if device.is_cpu else "",  # a home folder may be shared by different machines
         source_digest,
     ]
-    return store.folder("programs", f"{hashlib.sha256(chr(10).join(texts).encode()).hexdigest()}.bin")
+    return store.folder("programs", f"{store.digest_of(texts)}.bin")
 
 
 def read(path: Path) -> bytes | None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import hashlib
 import os
 import threading
 import uuid
@@ -122,7 +121,7 @@ def _whose(device: DeviceInfo) -> dict[str, object]:
 
 
 def _key(device: DeviceInfo, digest: str = "") -> str:
-    return hashlib.sha256("\n".join((*device.identity.values(), digest)).encode()).hexdigest()
+    return store.digest_of((*device.identity.values(), digest))
 
 
 def _at_exit(pid: int = os.getpid()) -> None:

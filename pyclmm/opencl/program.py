@@ -7,7 +7,6 @@ that do not keep them (see binaries.py).
 
 from __future__ import annotations
 
-import hashlib
 import linecache
 import logging
 import time
@@ -19,6 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pyopencl as cl
 
+from .. import store
 from ..errors import BuildError
 from ..kernels import Program
 from . import binaries, compiler, crash_marks
@@ -54,8 +54,7 @@ def build_options(program: Program, detour: int = 0) -> tuple[str, ...]:
 def source_hash(program: Program) -> str:
     """A digest of everything that the compiled program depends on."""
     target = str(program.ptx_target)
-    text = "\n".join((compiler.expanded(program.source), *build_options(program), target))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return store.digest_of((compiler.expanded(program.source), *build_options(program), target))
 
 
 def built(context: cl.Context, program: Program) -> cl.Program:

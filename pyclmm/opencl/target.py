@@ -10,7 +10,6 @@ Caches are passed by, because a damaged file there could end every process befor
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 import secrets
@@ -57,7 +56,7 @@ def _path(device: cl.Device) -> Path:
         processor.description(),
         compiler.expanded(_SOURCE),
     )
-    return store.folder("targets", f"{hashlib.sha256(chr(10).join(texts).encode()).hexdigest()}.json")
+    return store.folder("targets", f"{store.digest_of(texts)}.json")
 
 
 def _asked(device: cl.Device) -> Target | None:

@@ -177,13 +177,13 @@ def _streams(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bo
 
 def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether A is packed: *config* says so, or a register tile could not read A in place."""
-    unreadable = _narrow(problem.a_type, problem) or problem.conj_a or problem.m < config.tm
-    return unreadable or config.named.get("pack_a", 1) != 0
+    asked = config.named.get("pack_a", 1) != 0
+    return asked or problem.conj_a or problem.m < config.tm or _narrow(problem.a_type, problem)
 
 
 def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether B is packed, likewise."""
-    return not can_read_b(problem, config) or config.named.get("pack_b", 1) != 0
+    return config.named.get("pack_b", 1) != 0 or not can_read_b(problem, config)
 
 
 def can_read_b(problem: GemmProblem, config: TileConfig) -> bool:
