@@ -487,8 +487,8 @@ MOMENTS = [
     ("opencl.host_memory", "cl", "wait_for_events", {"after": True}),
     ("opencl.host_memory", "cl", "enqueue_map_buffer", {}),
     ("opencl.host_memory", "cl", "enqueue_map_buffer", {"after": True}),
-    (store, "json", "dump", {}),
-    (store, "json", "dump", {"after": True}),
+    (store, "json", "dumps", {}),
+    (store, "json", "dumps", {"after": True}),
     (store, "os", "replace", {}),
     (store, "os", "replace", {"after": True}),
 ]
