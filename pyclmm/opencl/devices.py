@@ -68,16 +68,13 @@ def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
     return int(device.max_work_group_size // max(1, device.max_num_sub_groups))
 
 
-def _caches(device: cl.Device) -> Caches:
-    return processor.caches(device.global_mem_cache_size, device.global_mem_cacheline_size)
-
-
 @lru_cache(maxsize=64)
 def device_info(device: cl.Device) -> DeviceInfo:
     """The :class:`DeviceInfo` of a PyOpenCL device, read once for each device, with the user's rates."""
     extensions = frozenset(device.extensions.split())
     sizes = tuple(device.max_work_item_sizes)
     kind, vendor = _kind(device), _vendor(device)
+    cache, line = device.global_mem_cache_size, device.global_mem_cacheline_size
     info = DeviceInfo(
         name=device.name.strip(),
         vendor=vendor,
@@ -102,7 +99,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         sub_group_size=_sub_group_size(device, extensions),
         target=target_of(device) if kind == "cpu" else Target(),
         flushes=not device.single_fp_config & cl.device_fp_config.DENORM,
-        caches=_caches(device) if kind == "cpu" else Caches(),
+        caches=processor.caches(cache, line) if kind == "cpu" else Caches(),
         amx=processor.amx_of(vendor) if kind == "cpu" else AmxSupport(),
     )
     return replace(info, user_rates=user_rates.read(info.identity))

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import get_args
+from typing import TypeVar, get_args
 
 from ..errors import DTypeError, unknown_name
 from .words import Precision
 
+T = TypeVar("T")
 PRECISIONS = get_args(Precision)
 _default: ContextVar[str] = ContextVar("pyclmm.default_precision", default="highest")
 
@@ -44,16 +45,17 @@ def default_precision(precision: Precision) -> AbstractContextManager[None]:
 
     Raises ArgumentError for an unknown value and DTypeError if *precision* is not a string.
     """
-    return _entered(checked(precision))
+    return having(_default, checked(precision))
 
 
 @contextmanager
-def _entered(precision: str) -> Iterator[None]:
-    token = _default.set(precision)
+def having(setting: ContextVar[T], value: T) -> Iterator[None]:
+    """In this block *setting* has *value*."""
+    token = setting.set(value)
     try:
         yield
     finally:
-        _default.reset(token)
+        setting.reset(token)
 
 
 def checked(precision: str) -> str:

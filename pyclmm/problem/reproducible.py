@@ -6,13 +6,13 @@ in order (docs/reproducibility.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError
+from .precision import having
 
 # Activations of comparisons and multiplications alone. The others use builtins (exp, erf, tanh), whose last
 # bits differ between drivers.
@@ -33,16 +33,7 @@ def default_reproducible(enabled: bool = True) -> AbstractContextManager[None]:
 
     Raises DTypeError if *enabled* is not True or False.
     """
-    return _entered(_checked(enabled))
-
-
-@contextmanager
-def _entered(enabled: bool) -> Iterator[None]:
-    token = _default.set(enabled)
-    try:
-        yield
-    finally:
-        _default.reset(token)
+    return having(_default, _checked(enabled))
 
 
 def _checked(enabled: object) -> bool:
