@@ -188,7 +188,6 @@ LAWS = (
 )  # fmt: skip
 INTERFACE = "NumPy interface"
 BITS = "bits of fixed products"
-_SHOWN = "float32 normal"  # the fixed product whose digest is printed
 _EVERY = 4  # --quick takes one fixed product of so many
 
 
@@ -249,11 +248,6 @@ def check_bits(queue: cl.CommandQueue, kernel: Kernel, full: bool) -> Found:
         wanted = digests()[product.name]
         found.add(product.name, Outcome(None if got == wanted else f"SHA-256 {got}, not {wanted}"))
     return found
-
-
-def shown_digest() -> str:
-    """The product whose digest `pyclmm selftest` prints, with its digest in the package."""
-    return f"fixed product {_SHOWN!r}: SHA-256 {digests()[_SHOWN]}"
 
 
 def _shape(kernel: Kernel, device: DeviceInfo) -> Shape:

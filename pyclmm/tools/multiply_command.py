@@ -124,13 +124,32 @@ class _Run:
             )
             raise Exit(INTERRUPTED)
 
+    @property
+    def _at(self) -> StreamProgress:
+        return self._seen[-1] if self._seen else StreamProgress(0, 0, 0, 0.0, 0.0, self._seconds)
+
     def _save(self) -> None:
-        self._told.save(self._head | _result(self._result.place, self._seconds, self._seen))
+        at = self._at
+        found = {
+            "out": self._result.place.text,
+            "wall_s": self._seconds,
+            "gflops": at.flops / self._seconds / 1e9,
+            "tiles": at.tiles,
+            "all_tiles": at.all_tiles,
+            "tiles_of_an_earlier_run": at.resumed,
+        }
+        self._told.save(self._head | found)
 
     def tell(self) -> None:
         """Tell how it went."""
         self._save()
-        self._told.screen.line(_line(self._result.place, self._head, self._seconds, self._seen))
+        at, size = self._at, " x ".join(map(str, self._head["shape"]))
+        earlier = f", {at.resumed} of them by an earlier run" if at.resumed else ""
+        rate = significant(at.flops / self._seconds / 1e9)
+        self._told.screen.line(
+            f"{self._result.place.text}: {size} {self._head['dtype']} in {duration(self._seconds)}, "
+            f"{rate} GFLOP/s, {at.all_tiles} tiles{earlier}"
+        )
         self._told.finish()
 
 
@@ -153,25 +172,3 @@ def _head(plan: StreamedMatmul) -> dict[str, Any]:
         "dtype": str(plan.dtype),
         "plan": dict(plan.explain().rows),
     }
-
-
-def _result(place: MatrixPlace, seconds: float, seen: list[StreamProgress]) -> dict[str, Any]:
-    at = seen[-1] if seen else StreamProgress(0, 0, 0, 0.0, 0.0, seconds)
-    return {
-        "out": place.text,
-        "wall_s": seconds,
-        "gflops": at.flops / seconds / 1e9,
-        "tiles": at.tiles,
-        "all_tiles": at.all_tiles,
-        "tiles_of_an_earlier_run": at.resumed,
-    }
-
-
-def _line(place: MatrixPlace, head: dict[str, Any], seconds: float, seen: list[StreamProgress]) -> str:
-    size = " x ".join(map(str, head["shape"]))
-    text = f"{place.text}: {size} {head['dtype']} in {duration(seconds)}"
-    if not seen:
-        return text
-    earlier = f", {seen[-1].resumed} of them by an earlier run" if seen[-1].resumed else ""
-    rate = significant(seen[-1].flops / seconds / 1e9)
-    return f"{text}, {rate} GFLOP/s, {seen[-1].all_tiles} tiles{earlier}"

@@ -251,14 +251,10 @@ def _rates(search: Search) -> list[tuple[int, float]]:
 
 def _line(axes: Any, rungs: Sequence[Rung], name: str, value: str, style: dict[str, Any]) -> None:
     measured = [(rung.size.work, rung.row(name)) for rung in rungs]
-    points = [(work, row, getattr(row, value)) for work, row in measured if getattr(row, value)]
-    if not points:
-        return
-    axes.plot([p[0] for p in points], [p[2] for p in points], color=style["color"], linewidth=1.2)
-    for hollow in (False, True):
-        some = [p for p in points if (value == "speedup" and p[1].extrapolated) == hollow]
-        if some:
-            face = "white" if hollow else style["color"]
-            label = None if hollow else name
-            x, y = [p[0] for p in some], [p[2] for p in some]
-            axes.plot(x, y, linestyle="none", **style, markerfacecolor=face, label=label)
+    points = [(work, getattr(row, value), row.extrapolated) for work, row in measured if getattr(row, value)]
+    if points:
+        axes.plot([p[0] for p in points], [p[1] for p in points], **style, linewidth=1.2, label=name)
+    hollow = [p for p in points if value == "speedup" and p[2]]
+    axes.plot(
+        [p[0] for p in hollow], [p[1] for p in hollow], **style, linestyle="none", markerfacecolor="white"
+    )

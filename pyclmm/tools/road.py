@@ -24,7 +24,7 @@ from ..problem.gemm import GemmProblem
 from ..problem.words import Precision
 from ..selection.select import refusal
 from . import probes
-from .bench import Others, Row, Rules, Rung, Track
+from .bench import Others, Row, Rules, Track
 from .terminal import OnStage, Stage, unheard
 from .timing import Size, Terms, random_pair
 
@@ -143,7 +143,9 @@ def _take(queue: cl.CommandQueue, kernel: Kernel, road: Road) -> None:
         answers = [refusal(kernel, _problem(size, dtype, precision), device) for size in sizes]
         able = [size for size, answer in zip(sizes, answers, strict=True) if answer is None]
         if able:
-            _Runner(queue, kernel, dtype, precision).measure(able, road)
+            track = Track(queue, [kernel.name], _RULES, terms=Terms(precision, arrays=True))
+            track.others = road.others
+            _measure(track, kernel, dtype, able, road)
             return
         reasons += filter(None, answers)
     road.absent[kernel.name] = reasons[0]
@@ -153,41 +155,29 @@ def _problem(size: Size, dtype: str, precision: Precision) -> GemmProblem:
     return problem_of(size.m, size.n, size.k, np.dtype(dtype), "NN", precision)
 
 
-class _Runner:
-    """One kernel, with operands of one type."""
+def _measure(track: Track, kernel: Kernel, dtype: str, sizes: list[Size], road: Road) -> None:
+    """Climb to the largest of *sizes*, given largest first, where a call is short, and measure there."""
+    size: Size | None = sizes[-1]
+    here, row = sizes[-1], Row(kernel.name)
+    while size is not None:
+        found = track.race(*random_pair(size, np.dtype(dtype))).rows[0]
+        if found.samples or not row.samples:
+            here, row = size, found
+        size = None if row.correct is False else _longer(track, size, sizes)
+    if row.samples and row.config is not None:
+        problem = _problem(here, dtype, track.terms.precision)
+        own = traffic(kernel, problem, row.config, track.device)
+        road.points.append(Point(kernel, here, problem, row, own))
+    elif not track.interrupted:
+        road.failed[kernel.name] = row.reason or "it gave no result"
+    if track.interrupted:
+        raise KeyboardInterrupt
 
-    def __init__(self, queue: cl.CommandQueue, kernel: Kernel, dtype: str, precision: Precision) -> None:
-        self.kernel, self.dtype, self.precision = kernel, dtype, precision
-        self.track = Track(queue, [kernel.name], _RULES, terms=Terms(precision, arrays=True))
 
-    def measure(self, sizes: list[Size], road: Road) -> None:
-        """Climb to the largest of *sizes*, given largest first, where a call is short, and measure there."""
-        self.track.others = road.others
-        size: Size | None = sizes[-1]
-        here, row = sizes[-1], Row(self.kernel.name)
-        while size is not None:
-            found = self.race(size).rows[0]
-            if found.samples or not row.samples:
-                here, row = size, found
-            size = None if row.correct is False else self.longer(size, sizes)
-        if row.samples and row.config is not None:
-            problem = _problem(here, self.dtype, self.precision)
-            own = traffic(self.kernel, problem, row.config, self.track.device)
-            road.points.append(Point(self.kernel, here, problem, row, own))
-        elif not self.track.interrupted:
-            road.failed[self.kernel.name] = row.reason or "it gave no result"
-        if self.track.interrupted:
-            raise KeyboardInterrupt
-
-    def race(self, size: Size) -> Rung:
-        return self.track.race(*random_pair(size, np.dtype(self.dtype)))
-
-    def longer(self, size: Size, sizes: list[Size]) -> Size | None:
-        """The largest of *sizes* over *size* whose calls should be short, by the last run; None: none."""
-        if self.track.interrupted:
-            return None
-        for other in sizes:
-            seconds = self.track.expected(self.kernel.name, other.work)
-            if other.work > size.work and seconds is not None and seconds <= _CALL:
-                return other
-        return None
+def _longer(track: Track, size: Size, sizes: list[Size]) -> Size | None:
+    """The largest of *sizes* over *size* whose calls should be short, by the last run; None: none."""
+    for other in () if track.interrupted else sizes:
+        seconds = track.expected(track.kernels[0], other.work)
+        if other.work > size.work and seconds is not None and seconds <= _CALL:
+            return other
+    return None

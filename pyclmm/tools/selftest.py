@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import fields
-from ..checks import isolation, worker
+from ..checks import fixed_products, isolation, worker
 from ..errors import BuildError, PyclmmError, UnsupportedError
 from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
@@ -30,6 +30,7 @@ LIMITS = {False: 180.0, True: 1800.0}  # seconds a kernel: --quick, --full
 PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "failed", "crashed", "hung"
 _BAD = (WRONG, FAILED, CRASHED, HUNG)  # worst last
 _LAWS = len(laws.LAWS) + 2  # and the interface and the bits
+_SHOWN = "float32 normal"  # the fixed product whose digest is printed
 _LONGEST = 2000  # characters of a reason
 _NUMBER = fields.number(0, 1e300)
 _VERDICT = {
@@ -124,16 +125,12 @@ def run(
             def on_law(law: str, at: int, number: int = number, kernel: Kernel = kernel) -> None:
                 on_stage(Stage(f"{kernel.name}: {law}", number * _LAWS + at, len(kernels) * _LAWS))
 
-            yield _tested(kernel, device, full, on_law, limit or LIMITS[full], environment)
+            request = {"device": device.identity, "kernel": kernel.name, "full": full}
+            yield _tested(request, limit or LIMITS[full], environment, on_law)
 
 
 def _tested(
-    kernel: Kernel,
-    device: DeviceInfo,
-    full: bool,
-    on_law: Callable[[str, int], None],
-    limit: float,
-    environment: dict[str, str],
+    request: dict[str, Any], limit: float, environment: dict[str, str], on_law: Callable[[str, int], None]
 ) -> Tested:
     found: list[LawVerdict] = []
     begun = ["start of the child process"]
@@ -146,7 +143,6 @@ def _tested(
         found.append(LawVerdict(**verdict))
 
     forms = (({"begins": fields.text(_LONGEST)}, begins), (_VERDICT, judged))
-    request = {"device": device.identity, "kernel": kernel.name, "full": full}
     start = time.perf_counter()
     failure = worker.ask(
         "tools.selftest", request, limit, lambda answer: fields.hear(answer, forms), environment
@@ -155,7 +151,7 @@ def _tested(
         word = HUNG if failure.hung else CRASHED if failure.crashed else FAILED
         found.append(LawVerdict(begun[-1], word, reason=failure.reason))
     cleaned = tuple(LawVerdict(**_clean(asdict(v))) for v in found)
-    return Tested(kernel.name, time.perf_counter() - start, cleaned)
+    return Tested(request["kernel"], time.perf_counter() - start, cleaned)
 
 
 def table(tested: list[Tested]) -> TextTable:
@@ -178,7 +174,9 @@ def digest_line(tested: list[Tested]) -> str:
     passed = [
         one.kernel for one in tested if any(v.law == laws.BITS and v.verdict == PASSED for v in one.laws)
     ]
-    return f"{laws.shown_digest()}, as in the package, by {', '.join(passed) or 'no kernel'}"
+    digest = fixed_products.digests()[_SHOWN]
+    names = ", ".join(passed) or "no kernel"
+    return f"fixed product {_SHOWN!r}: SHA-256 {digest}, as in the package, by {names}"
 
 
 def notes(tested: list[Tested]) -> list[str]:
