@@ -26,7 +26,6 @@
 #include "include/attributes.h"
 
 #define LIMB 29 /* bits */
-#define LIMBS 2
 #define WORDS 4 /* of a sum: LIMB bits each, but for the last */
 #define BLOCK 16 /* products that are added before sums pass on their upper bits */
 #define LIMB_MASK (((long)1 << LIMB) - 1)
