@@ -136,8 +136,13 @@ def _expected(case: _Case) -> tuple[Array, Array | float]:
     p, exact = case.problem, _is_exact(case)
     wide: Any = np.int64 if p.acc_type.startswith("uint") else np.float64
     wide = np.complex128 if p.acc_type in dtypes.COMPLEX else wide
-    a, b = case.matrix("a").astype(wide), case.matrix("b").astype(wide)
-    value = _scaled(wide(case.alpha), _product(case, a, b))
+    a, b = case.matrix("a"), case.matrix("b")
+    if is_sparse(p, case.drawn):
+        product = _sparse_product(a, b, wide)
+    else:
+        a, b = a.astype(wide), b.astype(wide)
+        product = _product(case, a, b)
+    value = _scaled(wide(case.alpha), product)
     scale: Array | float = 0.0 if exact else abs(case.alpha) * _product(case, abs(a), abs(b))
     if p.has_c:
         term = _scaled(wide(case.beta), case.view("c").astype(wide))
@@ -163,8 +168,6 @@ def _product(case: _Case, a: Array, b: Array) -> Array:
 
     BLAS may leave out products by zero, so numbers that are not finite go through einsum.
     """
-    if is_sparse(case.problem, case.drawn):
-        return _sparse_product(a, b)
     whole = a.dtype.kind == "i"
     if case.drawn is Drawn.EXTREMES or (whole and case.drawn is not Drawn.INTEGERS):
         return np.asarray(np.einsum("...ik,...kj->...ij", a, b))
@@ -173,12 +176,14 @@ def _product(case: _Case, a: Array, b: Array) -> Array:
     return np.asarray(a @ b)
 
 
-def _sparse_product(a: Array, b: Array) -> Array:
-    """a @ b by adding rows of b: for a few numbers in each row of a, and one or more."""
+def _sparse_product(a: Array, b: Array, wide: Any) -> Array:
+    """a @ b in type *wide* by adding rows of b: for a few numbers in each row of a, and one or more."""
     if a.ndim == 3:
-        return np.stack([_sparse_product(*each) for each in zip(a, b, strict=True)])
-    rows, steps = np.nonzero(a)
-    return np.asarray(np.add.reduceat(a[rows, steps, None] * b[steps], np.searchsorted(rows, range(len(a)))))
+        return np.stack([_sparse_product(*each, wide) for each in zip(a, b, strict=True)])
+    rows, steps = np.nonzero(a != 0)
+    terms = b[steps].astype(wide)
+    terms *= a[rows, steps, None].astype(wide)
+    return np.asarray(np.add.reduceat(terms, np.searchsorted(rows, range(len(a)))))
 
 
 def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo, decks: Decks) -> Outcome:

@@ -244,9 +244,9 @@ class _Poisoned(Lender):
 
     def borrow(self, needs: Needs, number: int) -> Spaces:
         spaces = super().borrow(needs, number)
-        for buffer in spaces.buffers:
-            # On an out-of-order queue the kernels could start first.
-            cl.enqueue_fill_buffer(self.queue, buffer, np.full(1, 0xFF, np.uint8), 0, buffer.size).wait()
+        poison = np.full(1, 0xFF, np.uint8)
+        fills = [cl.enqueue_fill_buffer(self.queue, x, poison, 0, x.size) for x in spaces.buffers]
+        cl.wait_for_events(fills)  # on an out-of-order queue the kernels could start first
         return spaces
 
 
