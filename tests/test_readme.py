@@ -78,7 +78,16 @@ def follow_python(arguments):
 FOLLOW = {"make": follow_make, "pip": follow_pip, "pyclmm": follow_pyclmm, "python": follow_python}
 
 
-@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[" ".join(words) for _, words in COMMANDS])
+# The benchmark takes a tenth of all tests' time; tests/tools/test_bench.py runs shorter ones.
+MARKED = [
+    pytest.param(
+        page, words, id=" ".join(words), marks=[pytest.mark.slow] if words[:2] == ["pyclmm", "bench"] else []
+    )
+    for page, words in COMMANDS
+]
+
+
+@pytest.mark.parametrize(("page", "words"), MARKED)
 def test_every_command_of_the_pages_works(page, words):
     assert words[0] in FOLLOW, f"{page} has a command that nothing follows: say here how"
     FOLLOW[words[0]](words[1:])

@@ -475,14 +475,14 @@ def test_release_reaches_the_workspace_of_other_threads(queue):
             thread.result()
 
 
-def test_release_while_threads_multiply(queue):
+def test_release_while_threads_multiply(queue, rounds):
     pairs = [Pair(queue, seed=seed) for seed in range(4)]
     queue.finish()
     done = threading.Event()
 
     def work(pair):
         plan = pair.plan()
-        for _ in range(100):
+        for _ in range(rounds(100)):
             pair.check(plan)
 
     def release():

@@ -1,6 +1,6 @@
 """Runs kernels for a copy engine and asynchronous matrix units without the device.
 
-The OpenCL C is compiled for the host, with a thread for each work-item (threaded_units.c)."""
+The OpenCL C is compiled for the host, and its work-items take turns (threaded_units.c)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _library(wanted, call, folder):
         if not runtime.exists():
             source = HERE / "threaded_units.c"
             subprocess.run([CLANG, *_FLAGS, "-O2", "-c", source, "-o", runtime], check=True)
-        subprocess.run([CLANG, "-shared", "-pthread", kernel, runtime, "-o", path], check=True)
+        subprocess.run([CLANG, "-shared", kernel, runtime, "-o", path], check=True)
     return ctypes.CDLL(str(path))
 
 

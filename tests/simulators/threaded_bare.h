@@ -1,4 +1,4 @@
-/* Replaces cl/nvidia/ptx_wgmma_bare.h where threaded.py runs a kernel as threads: the same functions call those of
+/* Replaces cl/nvidia/ptx_wgmma_bare.h where threaded.py runs a kernel: the same functions call those of
  * threaded_units.c. */
 #undef wgmma
 #undef wgmma_fence

@@ -1,9 +1,11 @@
-/* The instructions of threaded_units.h. The work-items of a work-group are threads of this process and wait for
- * each other as on the device. Work-groups run one after the other. It is linked into one library with a kernel. */
+/* The instructions of threaded_units.h. The work-items of a work-group take turns in one thread: each runs until it
+ * must wait for others, as it would on the device. Work-groups run one after the other, every second one from its last
+ * work-item to its first, so that what an order hides shows in the other. It is linked into one library with a kernel. */
 #include <immintrin.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef unsigned int uint;
@@ -11,9 +13,81 @@ typedef unsigned long ulong;
 
 void entry(ulong *args);
 
-static __thread uint item;
+struct copy { uint to; const void *from; int bytes, size; uint group; };
+
+/* A work-item: where its stack stands while others run, what it waits for, and what its registers hold. */
+static struct item {
+  void *stack;
+  const uint *watched; /* it waits until this is no longer `seen`; 0: it can run */
+  uint seen, waited;
+  int ended;
+  uint multiplied; /* how often it has waited for a multiplication of ptx_wgmma_bare.h */
+  int registers_ready, issued, closed;
+  ulong pending[64][2];
+  float sums[32];
+  uint started, landed, open_group;
+  struct copy flying[1024]; /* copies from `landed` to `started` */
+} *all, *me;
+enum { MOST = 640, STACK = 1 << 18 };
+static char *stacks;    /* not a static array, nor is `all`: descriptors reach what lies near `bars` only */
+static void *scheduler; /* its stack, while a work-item runs */
+
 static uint items, group, groups, row, rows, layer;
 static ulong *arguments;
+#define item ((uint)(me - all))
+
+/* Keep the registers that a call keeps, and the stack at *from; go on with the stack `to`. */
+void emu_switch(void **from, void *to);
+__asm__(
+    ".text\n.globl emu_switch\n.hidden emu_switch\nemu_switch:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+
+/* Wait until *word is no longer `seen`. */
+static void wait_for(const uint *word, uint seen)
+{
+  me->watched = word;
+  me->seen = seen;
+  emu_switch(&me->stack, scheduler);
+}
+
+static void end(void)
+{
+  me->ended = 1;
+  emu_switch(&me->stack, scheduler);
+}
+
+static void run_item(void)
+{
+  entry(arguments);
+  end();
+}
+
+/* Run the work-items of a group, each until it waits, until all have ended. */
+static void run_group(int backwards)
+{
+  for (uint i = 0; i < items; ++i) {
+    memset(all + i, 0, sizeof *all - sizeof all->flying);
+    void **top = (void **)(stacks + (i + 1) * STACK) - 2; /* a call leaves the stack 8 bytes off 16 */
+    *top = (void *)run_item;
+    all[i].stack = top - 6;
+  }
+  for (uint left = items, idle = 0; left; ++idle) {
+    if (idle > 1) {
+      fprintf(stderr, "the work-items wait for each other for ever\n");
+      abort();
+    }
+    for (uint i = 0; i < items; ++i) {
+      me = all + (backwards ? items - 1 - i : i);
+      if (me->ended || (me->watched && *me->watched == me->seen)) continue;
+      me->watched = 0;
+      emu_switch(&scheduler, me->stack);
+      left -= me->ended;
+      idle = 0;
+    }
+  }
+}
 
 uint emu_item(void) { return item; }
 uint emu_items(void) { return items; }
@@ -23,41 +97,35 @@ uint emu_row(void) { return row; } /* dimension 1 */
 uint emu_rows(void) { return rows; }
 uint emu_layer(void) { return layer; }
 
-/* Barriers: every wait and every arrival takes one lock. A condition variable of glibc is valid when all zero. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-struct named { uint come, round, waits, waited, unlike; pthread_cond_t changed; };
-static struct named named[16 + 16]; /* 16 more, one for each sub-group */
+struct named { uint come, round, waits, waited, unlike; };
+static struct named named[16 + 20]; /* 20 more, one for each sub-group */
 
 /* Meetings at which all waited, but had not waited equally often before: compute-sanitizer's racecheck takes them for
  * unordered (docs/upstream/racecheck.md). */
 ulong emu_unlike;
-static __thread uint waited;
 
 /* `count` work-items meet at barrier `n`; those that only arrive do not wait. */
 void emu_named(uint n, uint count, int wait)
 {
-  pthread_mutex_lock(&lock);
   const uint round = named[n].round;
   if (wait && n < 16) {
-    if (named[n].waits++ == 0) named[n].waited = waited;
-    named[n].unlike |= named[n].waited != waited;
-    ++waited;
+    if (named[n].waits++ == 0) named[n].waited = me->waited;
+    named[n].unlike |= named[n].waited != me->waited;
+    ++me->waited;
   }
   if (++named[n].come == count) {
     emu_unlike += named[n].unlike && named[n].waits == count;
     named[n].come = named[n].waits = named[n].unlike = 0;
     ++named[n].round;
-    pthread_cond_broadcast(&named[n].changed);
+  } else if (wait) {
+    wait_for(&named[n].round, round);
   }
-  while (wait && named[n].round == round) pthread_cond_wait(&named[n].changed, &lock);
-  pthread_mutex_unlock(&lock);
 }
 
 /* For sync.aligned instructions: the work-items of a sub-group wait for each other. */
 void emu_converge(void) { emu_named(16 + item / 32, 32, 1); }
 
-struct mbarrier { uint address; int wanted, pending, bytes; uint phase; pthread_cond_t changed; };
+struct mbarrier { uint address; int wanted, pending, bytes; uint phase; };
 static struct mbarrier bars[64];
 static uint known;
 
@@ -74,37 +142,30 @@ static void settled(struct mbarrier *b)
   if (b->pending == 0 && b->bytes == 0) {
     b->pending = b->wanted;
     ++b->phase;
-    pthread_cond_broadcast(&b->changed);
   }
 }
 
 void emu_mbarrier_init(uint address, uint arrivals)
 {
-  pthread_mutex_lock(&lock);
   struct mbarrier *b = found(address);
   b->wanted = b->pending = (int)arrivals;
   b->bytes = 0;
   b->phase = 0;
-  pthread_mutex_unlock(&lock);
 }
 
 /* `arrivals` is 0 or 1. Bytes above 0 are announced, below 0 copied. */
 void emu_mbarrier_change(uint address, int arrivals, int bytes)
 {
-  pthread_mutex_lock(&lock);
   struct mbarrier *b = found(address);
   b->pending -= arrivals;
   b->bytes += bytes;
   settled(b);
-  pthread_mutex_unlock(&lock);
 }
 
 void emu_mbarrier_wait(uint address, uint parity)
 {
-  pthread_mutex_lock(&lock);
   struct mbarrier *b = found(address);
-  while ((b->phase & 1) == parity) pthread_cond_wait(&b->changed, &lock);
-  pthread_mutex_unlock(&lock);
+  while ((b->phase & 1) == parity) wait_for(&b->phase, b->phase);
 }
 
 /* Local memory at a kernel's address, which is the lower half of an address near `bars`. */
@@ -222,24 +283,20 @@ void emu_wgmma_left_bytes(int *acc, const uint *a, uint b, int columns, int sign
  * late as they may: when their work-item waits for them. Until then its sums are NaN. They stay NaN, or become it, where a
  * group was not closed, where wgmma_fence is missing, or where a work-item of the quartet has not called stores_fence
  * since the last multiplication. */
-static uint stored[128];           /* how often each work-item has called stores_fence */
-static __thread uint multiplied;   /* how often this one has waited for a multiplication */
-static __thread int registers_ready, issued, closed;
-static __thread ulong pending[64][2];
-static __thread float sums[32];
+static uint stored[128]; /* how often each work-item has called stores_fence */
 
-void emu_bare_stores(void) { __sync_fetch_and_add(&stored[item % 128], 1); }
-void emu_bare_fence(void) { registers_ready = 1; }
-void emu_bare_commit(void) { closed = issued; }
+void emu_bare_stores(void) { ++stored[item % 128]; }
+void emu_bare_fence(void) { me->registers_ready = 1; }
+void emu_bare_commit(void) { me->closed = me->issued; }
 
 void emu_bare_wgmma(float *d, ulong a, ulong b)
 {
-  for (int i = 0; i < 32 && issued == 0; ++i) {
-    sums[i] = registers_ready ? d[i] : NAN;
+  for (int i = 0; i < 32 && me->issued == 0; ++i) {
+    me->sums[i] = me->registers_ready ? d[i] : NAN;
     d[i] = NAN;
   }
-  pending[issued][0] = a;
-  pending[issued++][1] = b;
+  me->pending[me->issued][0] = a;
+  me->pending[me->issued++][1] = b;
 }
 
 /* Element k of a line of the tile that a descriptor describes; NaN if its swizzle is not over 128 bytes. */
@@ -261,15 +318,15 @@ void emu_bare_wait(float *d, int bfloat16)
   const int s = item % 128 / 32, g = item % 32 / 4, t = item % 4;
   int seen = 1;
   emu_converge();
-  ++multiplied;
-  for (int i = 0; i < 128; ++i) seen &= stored[i] >= multiplied;
-  for (int n = 0; n < closed; ++n)
+  ++me->multiplied;
+  for (int i = 0; i < 128; ++i) seen &= stored[i] >= me->multiplied;
+  for (int n = 0; n < me->closed; ++n)
     for (int i = 0; i < 32; ++i)
       for (int k = 0; k < 16; ++k)
-        sums[i] += described(pending[n][0], 16 * s + g + i / 2 % 2 * 8, k, bfloat16) *
-                   described(pending[n][1], i / 4 * 8 + 2 * t + i % 2, k, bfloat16);
-  for (int i = 0; i < 32 && closed; ++i) d[i] = seen ? sums[i] : NAN;
-  issued = closed = registers_ready = 0;
+        me->sums[i] += described(me->pending[n][0], 16 * s + g + i / 2 % 2 * 8, k, bfloat16) *
+                       described(me->pending[n][1], i / 4 * 8 + 2 * t + i % 2, k, bfloat16);
+  for (int i = 0; i < 32 && me->closed; ++i) d[i] = seen ? me->sums[i] : NAN;
+  me->issued = me->closed = me->registers_ready = 0;
 }
 
 /* ptx_copy.h: copies complete at once. */
@@ -280,39 +337,35 @@ void emu_copy(uint to, const void *from, int bytes, int size)
 {
   memset(local(to), 0, size);
   memcpy(local(to), from, bytes);
-  __sync_fetch_and_add(&emu_copied, size);
-  __sync_fetch_and_add(&emu_read, bytes);
+  emu_copied += size;
+  emu_read += bytes;
 }
 
 void emu_copies_wait(void)
 {
-  if (emu_stops) pthread_exit(0);
+  if (emu_stops) end();
 }
 
 /* gpu/async_copy.h: a copy lands when its work-item waits for it, not before. So a missing wait is noticed. */
-struct copy { uint to; const void *from; int bytes, size; uint group; };
-static __thread struct copy flying[1024];
-static __thread uint started, landed, open_group;
-
 void emu_copy_late(uint to, const void *from, int bytes, int size)
 {
-  flying[started++ % 1024] = (struct copy){to, from, bytes, size, open_group};
+  me->flying[me->started++ % 1024] = (struct copy){to, from, bytes, size, me->open_group};
 }
 
-void emu_commit(void) { ++open_group; }
+void emu_commit(void) { ++me->open_group; }
 
 /* Copies land that were started before the last `pending` closed groups. */
 void emu_land(uint pending)
 {
-  for (; landed < started && flying[landed % 1024].group + pending < open_group; ++landed) {
-    const struct copy *c = flying + landed % 1024;
+  for (; me->landed < me->started && me->flying[me->landed % 1024].group + pending < me->open_group; ++me->landed) {
+    const struct copy *c = me->flying + me->landed % 1024;
     emu_copy(c->to, c->from, c->bytes, c->size);
   }
 }
 
 void emu_land_all(void)
 {
-  ++open_group;
+  ++me->open_group;
   emu_land(0);
 }
 
@@ -421,20 +474,10 @@ void emu_mma_double(double *d, const double *a, const double *b, int depth)
 float emu_float_of_half(unsigned short x) { return _cvtsh_ss(x); }
 unsigned short emu_half_of_float(float x) { return _cvtss_sh(x, 0); }
 
-static void *run_item(void *n)
-{
-  item = (uint)(uintptr_t)n;
-  entry(arguments);
-  return 0;
-}
-
 /* All work-groups of a launch: `all_groups` in dimension 0, `all_rows` in 1, `layers` in 2. */
 void run(ulong *args, uint all_groups, uint all_rows, uint layers, uint group_size)
 {
-  pthread_t threads[640];
-  pthread_attr_t small;
-  pthread_attr_init(&small);
-  pthread_attr_setstacksize(&small, 1 << 18);
+  if (!all) all = calloc(MOST, sizeof *all), stacks = aligned_alloc(64, (ulong)MOST * STACK);
   arguments = args;
   items = group_size;
   groups = all_groups;
@@ -447,7 +490,6 @@ void run(ulong *args, uint all_groups, uint all_rows, uint layers, uint group_si
     memset(bars, 0, sizeof bars);
     memset(stored, 0, sizeof stored);
     known = 0;
-    for (uintptr_t i = 0; i < items; ++i) pthread_create(threads + i, &small, run_item, (void *)i);
-    for (uintptr_t i = 0; i < items; ++i) pthread_join(threads[i], 0);
+    run_group(n % 2);
   }
 }

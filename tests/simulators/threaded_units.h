@@ -1,4 +1,4 @@
-/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_round.h and ptx_group.h where threaded.py runs a kernel as threads: the
+/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_round.h and ptx_group.h where threaded.py runs a kernel: the
  * same functions call those of threaded_units.c. It also has the builtins that clang lacks. */
 #define inline static
 uint emu_item(void);

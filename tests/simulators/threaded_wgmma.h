@@ -1,4 +1,4 @@
-/* Replaces cl/nvidia/ptx_wgmma.h where threaded.py runs a kernel as threads: the same functions call those of
+/* Replaces cl/nvidia/ptx_wgmma.h where threaded.py runs a kernel: the same functions call those of
  * threaded_units.c. A tile is its address, in units of 16 bytes. */
 #include "include/types.h"
 #include "nvidia/elements.h"
