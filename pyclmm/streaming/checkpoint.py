@@ -143,8 +143,10 @@ class Checkpoint:
 
     def digest(self, region: Region, written: WrittenTile | None = None) -> str:
         """The digest of a part of ``out``, as it was *written* if it has that. Raises StorageError."""
-        if written is not None and not self._was_read:
-            self._was_read, self._is_exact = True, written.is_in(self._sink)
+        if written is not None:
+            with self._guard:  # of threads that end their first tiles at once, one looks
+                if not self._was_read:
+                    self._was_read, self._is_exact = True, written.is_in(self._sink)
         if written is not None and self._is_exact:
             return written.digest()
         return tile_digest(self._sink, region)

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -177,6 +178,22 @@ def test_a_dataset_is_not_read_back_while_it_is_written(dataset, monkeypatch):
     monkeypatch.setattr(DatasetStorage, "read", counted)
     assert np.array_equal(multiply(dataset)[0], WANTED)
     assert len(reads) == isinstance(dataset, Zarr)
+
+
+def test_two_devices_read_one_block_back_too(tmp_path, two_devices, monkeypatch):
+    made = Zarr(tmp_path)
+    made.new()
+    reads: list[Region] = []
+    read = DatasetStorage.read
+
+    def slow(self, target, region):
+        reads.append(region)
+        time.sleep(0.2)  # so that the other device's first tile is written meanwhile
+        read(self, target, region)
+
+    monkeypatch.setattr(DatasetStorage, "read", slow)
+    assert np.array_equal(multiply(made, devices=two_devices)[0], WANTED)
+    assert len(reads) == 1
 
 
 def test_a_dataset_that_rounds_what_is_written_goes_on(tmp_path):
