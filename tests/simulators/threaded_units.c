@@ -1,6 +1,6 @@
 /* The instructions of threaded_units.h. The work-items of a work-group take turns in one thread: each runs until it
- * must wait for others, as it would on the device. Work-groups run one after the other, every second one from its last
- * work-item to its first, so that what an order hides shows in the other. It is linked into one library with a kernel. */
+ * must wait for others, as it would on the device. Work-groups run one after the other. In every second one the last
+ * work-items run ahead in place of the first, so that what an order hides shows in the other. It is linked into one library with a kernel. */
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
@@ -64,7 +64,8 @@ static void run_item(void)
   end();
 }
 
-/* Run the work-items of a group, each until it waits, until all have ended. */
+/* Run the work-items of a group until all have ended: always the first that need not wait, so that it gets as far ahead
+ * of the others as the kernel's barriers allow. `backwards`: the last. */
 static void run_group(int backwards)
 {
   for (uint i = 0; i < items; ++i) {
@@ -73,19 +74,17 @@ static void run_group(int backwards)
     *top = (void *)run_item;
     all[i].stack = top - 6;
   }
-  for (uint left = items, idle = 0; left; ++idle) {
-    if (idle > 1) {
+  for (uint left = items, i = 0; left; ++i) {
+    if (i == items) {
       fprintf(stderr, "the work-items wait for each other for ever\n");
       abort();
     }
-    for (uint i = 0; i < items; ++i) {
-      me = all + (backwards ? items - 1 - i : i);
-      if (me->ended || (me->watched && *me->watched == me->seen)) continue;
-      me->watched = 0;
-      emu_switch(&scheduler, me->stack);
-      left -= me->ended;
-      idle = 0;
-    }
+    me = all + (backwards ? items - 1 - i : i);
+    if (me->ended || (me->watched && *me->watched == me->seen)) continue;
+    me->watched = 0;
+    emu_switch(&scheduler, me->stack);
+    left -= me->ended;
+    i = -1;
   }
 }
 
