@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..api import gemm
 from ..errors import of_system
-from ..opencl import staging
+from ..opencl import arrays, staging
 from ..opencl.queues import PerThread, at_release, default_queue, queue_on
 from ..problem.dtypes import dtype_of
 from .axes import Axes
@@ -89,7 +89,7 @@ def _fill(
     only: bool,
 ) -> None:
     up, queue = _queues()
-    c = cla.empty(queue, result.shape, result.dtype)
+    c = arrays.empty(queue, result.shape, result.dtype)
     if earlier is not None:
         _write(up, c, np.ascontiguousarray(earlier))
     ways: dict[str, Any] = {
@@ -171,7 +171,7 @@ def _on_device(queue: cl.CommandQueue, x: Host) -> cla.Array:
 
 
 def _filled(queue: cl.CommandQueue, x: Host) -> cla.Array:
-    made = cla.empty(queue, x.shape, x.dtype)
+    made = arrays.empty(queue, x.shape, x.dtype)
     _write(queue, made, x)
     return made
 

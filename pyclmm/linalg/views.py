@@ -11,6 +11,7 @@ import pyopencl.array as cla
 from numpy.lib.stride_tricks import as_strided
 
 from ..errors import ArgumentError
+from ..opencl import arrays
 from ..problem.axes import counted
 from ..problem.contraction import View
 
@@ -53,7 +54,7 @@ def new(shape: tuple[int, ...], dtype: np.dtype[Any], like: Any, queue: cl.Comma
     """A new C-contiguous array of the kind of *like*."""
     if isinstance(like, np.ndarray):
         return np.empty(shape, dtype)
-    return cla.Array(queue, shape, dtype, allocator=like.allocator)
+    return arrays.empty(queue, shape, dtype, like.allocator)
 
 
 def one(dtype: np.dtype[Any], like: Any, queue: cl.CommandQueue) -> Any:
@@ -86,4 +87,5 @@ def fetched(x: cla.Array) -> np.ndarray[Any, Any]:
 
 def new_like(x: cla.Array) -> cla.Array:
     """A new Array of the shape and dtype of *x*, in C order."""
-    return cla.Array(x.queue or x.context, x.shape, x.dtype, allocator=x.allocator)
+    where: Any = x.queue or x.context
+    return arrays.empty(where, x.shape, x.dtype, x.allocator)

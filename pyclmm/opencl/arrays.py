@@ -14,7 +14,8 @@ import pyopencl.array as cla
 from ..errors import ArgumentError, UnsupportedError
 from ..kernels.device import DeviceInfo
 from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment
-from .host_memory import check_size
+from .devices import device_info
+from .host_memory import check_size, new_memory
 from .mappings import reach
 from .status import out_of_memory
 
@@ -139,7 +140,7 @@ class Results:
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo) -> None:
         self._shape, self._dtype, self._device = shape, dtype, device
-        self._nbytes = math.prod(shape) * dtype.itemsize
+        self._nbytes, self._flags = math.prod(shape) * dtype.itemsize, new_memory(device)
         self._blank: Array | None = None
 
     def new(self, queue: cl.CommandQueue, allocator: Any) -> Array:
@@ -150,16 +151,28 @@ class Results:
         made = copy.copy(self._blank)
         made.queue, made.context, made.allocator, made.events = queue, queue.context, allocator, []
         if self._nbytes:
-            made.base_data = self._allocated(made.context, allocator)
+            made.base_data = self.memory(made.context, allocator)
         return made
 
-    def _allocated(self, context: cl.Context, allocator: Any) -> Any:
+    def memory(self, context: cl.Context, allocator: Any) -> Any:
+        """Memory for one, from *allocator* if that is given. Raises DeviceMemoryError."""
         try:
             if allocator is not None:
                 return allocator(self._nbytes)
-            return cl.Buffer(context, cl.mem_flags.READ_WRITE, self._nbytes)
+            return cl.Buffer(context, self._flags, max(1, self._nbytes))
         except cl.Error as error:
             raise out_of_memory(self._nbytes, self._device, "out", error) from error
+
+
+def empty(
+    where: cl.CommandQueue | cl.Context, shape: tuple[int, ...], dtype: Any, allocator: Any = None
+) -> Array:
+    """A new C-contiguous Array, as PyOpenCL's, whose memory is there. Raises DeviceMemoryError."""
+    context, device = (
+        (where, where.devices[0]) if isinstance(where, cl.Context) else (where.context, where.device)
+    )
+    memory = Results(shape, np.dtype(dtype), device_info(device)).memory(context, allocator)
+    return cla.Array(where, shape, dtype, allocator=allocator, data=memory)
 
 
 def _no_memory(_nbytes: int) -> Any:

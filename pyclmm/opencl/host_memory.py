@@ -135,6 +135,16 @@ def _has_wide_gaps(x: Array, device: DeviceInfo) -> bool:
     return _extent(x) * x.itemsize > 1.25 * x.nbytes
 
 
+def new_memory(device: DeviceInfo) -> int:
+    """The flags of a buffer without content.
+
+    PoCL 3.0 allocates a plain one when a kernel first uses it, and where the host has no memory the kernel
+    writes to address 0. With ALLOC_HOST_PTR it allocates at once, or refuses.
+    """
+    flags = cl.mem_flags.READ_WRITE
+    return flags | cl.mem_flags.ALLOC_HOST_PTR if device.is_cpu else flags
+
+
 def check_size(nbytes: int, device: DeviceInfo, argument: str) -> None:
     """Raise DeviceMemoryError, naming *argument*, if the device allows no buffer of *nbytes*."""
     if nbytes > device.max_mem_alloc_size:
@@ -149,7 +159,7 @@ def allocate(context: cl.Context, nbytes: int, device: DeviceInfo, argument: str
     """A device buffer. Raises DeviceMemoryError, naming *argument* and the bytes, or DeviceLostError."""
     check_size(nbytes, device, argument)
     try:
-        return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(1, nbytes))
+        return cl.Buffer(context, new_memory(device), max(1, nbytes))
     except cl.Error as error:
         raise out_of_memory(nbytes, device, argument, error) from error
 

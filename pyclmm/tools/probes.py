@@ -26,7 +26,9 @@ from ..kernels import KERNELS, Kernel
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Program
 from ..opencl import clock, steps, user_rates
+from ..opencl.arrays import empty
 from ..opencl.devices import device_info
+from ..opencl.host_memory import allocate
 from ..opencl.program import new_kernel, settle
 from ..opencl.queues import new_queue
 from ..plan import Matmul
@@ -124,7 +126,7 @@ class _Probes:
         """Bytes per second from memory and from the cache, and the cache's bytes."""
         most = min(self.info.max_mem_alloc_size // 4, self.info.global_mem_size // 16)
         sizes = [size for size in _READ if size <= most] or [1 << 16]
-        source = cl.Buffer(self.queue.context, cl.mem_flags.READ_WRITE, sizes[-1])
+        source = allocate(self.queue.context, sizes[-1], self.info, "the memory to read")
         cl.enqueue_fill_buffer(self.queue, source, np.zeros(1, np.uint8), 0, sizes[-1])
         rates = []
         for size in sizes:
@@ -236,7 +238,7 @@ def _product_seconds(queue: cl.CommandQueue, name: str, problem: GemmProblem) ->
     numbers = np.random.default_rng(0).standard_normal((_SIDE, _SIDE), dtype=np.float32) * 8
     a, b = (cla.to_device(queue, x.astype(problem.a_type)) for x in (numbers, numbers[::-1]))
     precision: Any = problem.precision
-    out = cla.empty(queue, (_SIDE, _SIDE), problem.out_type)
+    out = empty(queue, (_SIDE, _SIDE), problem.out_type)
     plan = Matmul(a, b, out=out, trans_b="T", kernel=name, precision=precision)
     plan(a, b, out=out)
 

@@ -30,7 +30,7 @@ def with_little_memory() -> dict[str, str]:
     return dict(line.split(": ", 1) for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("name", [*CALLS, "matrix_power", "dask"])
+@pytest.mark.parametrize("name", [*CALLS, "Arrays", "empty", "matrix_power", "dask"])
 def test_a_limit_of_memory_is_pyclmms_error_and_the_next_call_right(with_little_memory, name):
     found = with_little_memory[name]
     if found.startswith("needs "):

@@ -1,4 +1,4 @@
-"""`register` with NVIDIA's asynchronous copies, run as threads without a GPU (threaded.py).
+"""`register` with NVIDIA's asynchronous copies, run without a GPU (interleaved.py).
 
 A copy lands when its work-item waits for it, not before, so a missing wait is noticed.
 """
@@ -14,12 +14,12 @@ from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.launches import batch_table
 from pyclmm.problem.gemm import GemmProblem, alignment
-from tests.simulators import threaded
+from tests.simulators import interleaved
 from tests.support.made_up import H200
 from tests.support.selection import few
 
 pytestmark = pytest.mark.skipif(
-    threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
 )
 REGISTER = kernel_named("register")
 # bm, bn, bk, sgm, sgn, tm, tn, stages, slices
@@ -61,7 +61,7 @@ def config(kind, tile, rows, along):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("threaded")
+    return tmp_path_factory.mktemp("interleaved")
 
 
 @pytest.mark.parametrize(("kind", "trans", "tile", "rows", "along"), few(CASES, 0, 1, 2, 3), ids=str)
@@ -93,7 +93,7 @@ def test_products_are_exact(folder, rng, kind, trans, tile, rows, along):
     arrays = {"a": stored[0], "b": stored[1], "out": out, "c": c, "bias": bias}
     arrays |= {"alpha": np.dtype(kind).type(2), "beta": np.dtype(kind).type(3)}
     arrays["batch_offsets"] = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
-    threaded.run(REGISTER.launches(problem, chosen, H200), arrays, folder)
+    interleaved.run(REGISTER.launches(problem, chosen, H200), arrays, folder)
     value = 2 * (a @ b)
     assert (memory[c.size :] == 99).all()
     assert np.array_equal(out, value + 3 * c + bias[:, None] if stack else value)

@@ -1,4 +1,4 @@
-"""cl/nvidia/mma.cl and cl/nvidia/mma_double.cl run as threads without a GPU (threaded.py).
+"""cl/nvidia/mma.cl and cl/nvidia/mma_double.cl run without a GPU (interleaved.py).
 
 This tests every copy and index. Copies complete at once there, so a missing wait is not noticed.
 """
@@ -16,12 +16,12 @@ from pyclmm.kernels.launches import batch_table
 from pyclmm.kernels.nvidia import matrix_units, mma
 from pyclmm.problem.dtypes import ELEMENTS
 from pyclmm.problem.gemm import GemmProblem, alignment
-from tests.simulators import threaded
+from tests.simulators import interleaved
 from tests.support.made_up import H200
 from tests.support.selection import few
 
 pytestmark = pytest.mark.skipif(
-    threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
 )
 RESULT = {"float64": "float64", "int8": "int32", "uint8": "int32"}
 STORED = {"bfloat16": np.uint16}
@@ -29,7 +29,7 @@ STORED = {"bfloat16": np.uint16}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("threaded")
+    return tmp_path_factory.mktemp("interleaved")
 
 
 def small_integers(rng, shape, kind):
@@ -141,7 +141,7 @@ def test_products_are_exact(folder, rng, kind, trans, shape, tile, stack, padded
     assert not family.violations(problem, config, H200)
     table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
     given = arrays_for(problem, mine[0], mine[1], out, c, bias, table)
-    threaded.run(family.launches(problem, config, H200), given, folder)
+    interleaved.run(family.launches(problem, config, H200), given, folder)
     value = 2 * (a.astype("f8") @ b.astype("f8"))
     assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
 
@@ -157,7 +157,7 @@ def test_two_sub_groups_turn_a_tile_in_strips_and_store_a_padded_result(folder, 
     assert not family.violations(problem, config, H200)
     out = np.full((m, n + 1), 99, "float32")
     given = arrays_for(problem, np.ascontiguousarray(a.T), b, out, out, out, np.zeros((1, 4), np.int64))
-    threaded.run(family.launches(problem, config, H200), given, folder)
+    interleaved.run(family.launches(problem, config, H200), given, folder)
     assert np.array_equal(out[:, :n], 2 * (a @ b))
     assert (out[:, n] == 99).all()
 
@@ -208,7 +208,7 @@ def test_16_bit_results_in_rows_that_are_not_aligned(
         held_bias,
         np.zeros((1, 4), np.int64),
     )
-    threaded.run(family.launches(problem, config, H200), given, folder)
+    interleaved.run(family.launches(problem, config, H200), given, folder)
     value = 2 * (a @ b) + (3 * c[:, :n] + bias if epilogue else 0)
     if kind == "bfloat16":  # rounded to nearest even
         bits = np.float32(value).view(np.uint32)
@@ -241,7 +241,7 @@ def test_every_float64_instruction_is_exact(folder, rng, mma_k):
     assert not family.violations(problem, config, H200)
     out = np.zeros((64, 64))
     given = arrays_for(problem, a, b, out, out, out, np.zeros((1, 4), np.int64))
-    threaded.run(family.launches(problem, config, H200), given, folder)
+    interleaved.run(family.launches(problem, config, H200), given, folder)
     assert np.array_equal(out, 2 * (a @ b))
 
 
@@ -258,7 +258,7 @@ def test_the_first_blocks_of_a_long_k_are_copied(folder, kind, k):
     given = arrays_for(problem, read, read, out, out, out, np.zeros((1, 4), np.int64))
     work = family.launches(problem, config, H200)
     expected = 2 * config.bk * read.itemsize * (config.stages - 1)
-    assert threaded.copied(work, given, folder) == (expected, expected)
+    assert interleaved.copied(work, given, folder) == (expected, expected)
 
 
 SHORT = [("float16", 64, 1), ("float16", 70, 2), ("float64", 40, 3)]
@@ -274,7 +274,7 @@ def test_only_what_is_inside_the_operands_is_copied(folder, kind, k, blocks):
     a, out = np.ones((1, 128), kind), np.zeros((1, 1), RESULT.get(kind, "float32"))
     given = arrays_for(problem, a, a, out, out, out, np.zeros((1, 4), np.int64))
     work = family.launches(problem, config, H200)
-    written, read = threaded.copied(work, given, folder, stops=False)
+    written, read = interleaved.copied(work, given, folder, stops=False)
     assert (written, read) == (2 * blocks * config.bk * a.itemsize, 2 * k * a.itemsize)
     assert out[0, 0] == 2 * k
 

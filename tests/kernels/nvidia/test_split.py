@@ -1,4 +1,4 @@
-"""`split` and `mma_split`: the error of parts, modelled in NumPy, and their kernels run as threads."""
+"""`split` and `mma_split`: the error of parts, modelled in NumPy, and their kernels run without a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyclmm.kernels.nvidia import unit_cost
 from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32
 from pyclmm.kernels.nvidia.parts import LINES, as_real, pitch
 from pyclmm.problem.gemm import GemmProblem, alignment
-from tests.simulators import threaded
+from tests.simulators import interleaved
 from tests.support.made_up import H200
 from tests.support.oracle import one_by_one, real_lines
 from tests.support.selection import few, slow
@@ -27,7 +27,7 @@ NEVER = -(1 << 30)  # of cl/nvidia/split.h
 CHUNK = 64  # bytes of hi, then of lo
 SPLIT, MMA_SPLIT = kernel_named("split"), kernel_named("mma_split")
 runs_kernels = pytest.mark.skipif(
-    threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
 )
 
 
@@ -173,7 +173,7 @@ def test_scaling_in_two_steps_is_exact(e):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("threaded")
+    return tmp_path_factory.mktemp("interleaved")
 
 
 def padded(x, pad):
@@ -211,7 +211,7 @@ class Call:
     def run(self, folder, tile=(128, 128), units=132, launches=slice(None), family=SPLIT):
         """Run it; returns the result and the workspace by name."""
         work = self.work(tile, units, family)
-        spaces = threaded.run(Work(work.launches[launches], work.workspace), self.arrays, folder)
+        spaces = interleaved.run(Work(work.launches[launches], work.workspace), self.arrays, folder)
         return self.out, {name.removeprefix("workspace:"): x for name, x in spaces.items()}
 
 
@@ -320,7 +320,7 @@ def test_integers_are_exact(folder, rng, dtype, precision, shape, tile, units, t
 def test_both_quartets_wait_equally_often_before_they_meet(folder, rng, tile):
     """Otherwise racecheck takes what they hand over for a race (docs/upstream/racecheck.md)."""
     call = Call(small_integers(rng, (200, 330), "f4"), small_integers(rng, (330, 140), "f4"))
-    assert threaded.unlike_meetings(call.work(tile, units=2), call.arrays, folder) == 0
+    assert interleaved.unlike_meetings(call.work(tile, units=2), call.arrays, folder) == 0
 
 
 @runs_kernels
@@ -397,7 +397,7 @@ def test_tf32_parts_of_a_long_row_are_at_the_right_offsets(folder):
     line[:4], line[-4:] = (1, 2, 3, 4), (5, 6, 7, 8)
     call = Call(np.zeros((1, 4), np.float32), np.zeros((4, 1), np.float32))
     work = MMA_SPLIT.launches(call.problem, MMA_SPLIT.configs(call.problem, H200)[0], H200)
-    threaded.run_one(
+    interleaved.run_one(
         work.launches[1].program,
         "split_to_tf32(source_a((__global float *)args[0], args[1], 1, args[1]), (__global uchar *)args[2],"
         f" 0, 0, 2 * {depth // 4 - 1});",  # so that one work-item has the first four and the last

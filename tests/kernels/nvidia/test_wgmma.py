@@ -1,4 +1,4 @@
-"""cl/nvidia/wgmma.cl and cl/split_k.cl run as threads without a GPU (threaded.py).
+"""cl/nvidia/wgmma.cl and cl/split_k.cl run without a GPU (interleaved.py).
 
 This tests every copy, index and barrier. Nothing is asynchronous there, so a stage that is released too early
 is not noticed.
@@ -15,12 +15,12 @@ import pytest
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.launches import batch_table
 from pyclmm.problem.gemm import GemmProblem, alignment
-from tests.simulators import threaded
+from tests.simulators import interleaved
 from tests.support.made_up import H200
 from tests.support.selection import few
 
 pytestmark = pytest.mark.skipif(
-    threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
 )
 WGMMA = kernel_named("wgmma")
 HALF, SINGLE = np.float16, np.float32
@@ -28,7 +28,7 @@ HALF, SINGLE = np.float16, np.float32
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("threaded")
+    return tmp_path_factory.mktemp("interleaved")
 
 
 def tile(bm, bn, **options):
@@ -107,7 +107,7 @@ def test_products_are_exact(folder, rng, dtype, trans, shape, wanted, units, sta
     arrays = {"a": held[0], "b": held[1], "out": out, "c": c, "bias": bias, "batch_offsets": table}
     scalars = {"alpha": np.float32(2), "beta": np.float32(3)}
     work = WGMMA.launches(problem, config, device)
-    threaded.run(work, arrays | scalars, folder)
+    interleaved.run(work, arrays | scalars, folder)
     value = 2 * (a.astype("f8") @ b.astype("f8"))
     assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
 
@@ -158,5 +158,5 @@ def test_bytes_across_k_go_through_registers(
     out = np.full((*stack, m, n), 99, np.int32)
     table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
     arrays = {"a": held[0], "b": held[1], "out": out, "c": out, "bias": out, "batch_offsets": table}
-    threaded.run(work, arrays | {"alpha": np.uint32(1), "beta": np.uint32(0)}, folder)
+    interleaved.run(work, arrays | {"alpha": np.uint32(1), "beta": np.uint32(0)}, folder)
     assert np.array_equal(out, a.astype(np.int64) @ b)

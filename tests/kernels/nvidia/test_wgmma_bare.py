@@ -1,4 +1,4 @@
-"""cl/nvidia/wgmma_bare.cl: run as threads without a GPU (threaded.py), assembled, and what it refuses.
+"""cl/nvidia/wgmma_bare.cl: run without a GPU (interleaved.py), assembled, and what it refuses.
 
 The emulated unit reads descriptors and multiplies as late as it may. A missing fence or wait gives NaN.
 """
@@ -22,7 +22,7 @@ from pyclmm.kernels.launches import batch_table
 from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import read_source
 from pyclmm.problem.gemm import GemmProblem
-from tests.simulators import threaded
+from tests.simulators import interleaved
 from tests.support.made_up import DEVICES, EPYC_INTEL, H200
 from tests.support.optional import optional
 
@@ -30,8 +30,8 @@ from .test_matrix_units import A100, assembled, compilers, problem
 
 ml_dtypes = optional("ml_dtypes")
 
-threads = pytest.mark.skipif(
-    threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+with_clang = pytest.mark.skipif(
+    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
 )
 FAMILY = kernel_named("wgmma_bare")
 TILE = TileConfig(bm=64, bn=64, bk=64)
@@ -41,7 +41,7 @@ FULL = {"has_c": True, "bias": "row", "activation": "gelu", "a_align": 2, "out_a
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("threaded")
+    return tmp_path_factory.mktemp("interleaved")
 
 
 # element type, layout, (M, N, K), products, elements behind each row of an operand
@@ -67,7 +67,7 @@ def stored(x, transposed, pad):
     return held
 
 
-@threads
+@with_clang
 @pytest.mark.parametrize(("dtype", "trans", "shape", "stack", "pad"), CASES, ids=str)
 @pytest.mark.parametrize("epilogue", [False, True], ids=["plain", "epilogue"])
 def test_products_are_exact(folder, rng, dtype, trans, shape, stack, pad, epilogue):
@@ -90,19 +90,19 @@ def test_products_are_exact(folder, rng, dtype, trans, shape, stack, pad, epilog
     table = batch_table(flat, strides) if flat else np.zeros((1, 4), np.int64)
     arrays = {"a": held[0], "b": held[1], "out": out, "c": c, "bias": bias, "batch_offsets": table}
     scalars = {"alpha": np.float32(2), "beta": np.float32(3)}
-    threaded.run(FAMILY.launches(given, config, H200), arrays | scalars, folder)
+    interleaved.run(FAMILY.launches(given, config, H200), arrays | scalars, folder)
     value = 2 * (a.astype("f8") @ b.astype("f8"))
     assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
 
 
-@threads
+@with_clang
 def test_a_result_of_16_bits_is_rounded_once(folder, rng):
     a, b = (rng.standard_normal(s).astype(HALF) for s in ((70, 90), (90, 65)))
     out = np.full((70, 65), np.nan, HALF)
     nothing = np.zeros(1, HALF)
     arrays = {"a": a, "b": b, "out": out, "c": nothing, "bias": nothing}
     arrays |= {"batch_offsets": np.zeros((1, 4), np.int64), "alpha": np.float32(1), "beta": np.float32(0)}
-    threaded.run(FAMILY.launches(problem(m=70, n=65, k=90), TILE, H200), arrays, folder)
+    interleaved.run(FAMILY.launches(problem(m=70, n=65, k=90), TILE, H200), arrays, folder)
     exact = a.astype("f8") @ b.astype("f8")
     bound = 2.0**-11 * abs(exact) + 92 * 2.0**-24 * (abs(a).astype("f8") @ abs(b).astype("f8"))
     assert (abs(out - exact) <= bound + 2.0**-25).all()
@@ -130,11 +130,11 @@ def multiply_before_guards(folder):
         out = np.full((m, n), np.nan, HALF)
         arrays = dict(zip(("a", "b", "out", "c", "bias"), (*held, out, out, out), strict=True))
         arrays |= {"batch_offsets": np.zeros((1, 4), np.int64), "alpha": np.float32(1), "beta": np.float32(0)}
-        threaded.run(FAMILY.launches(problem(m=m, n=n, k=k, trans=trans), TILE, H200), arrays, folder)
+        interleaved.run(FAMILY.launches(problem(m=m, n=n, k=k, trans=trans), TILE, H200), arrays, folder)
         assert np.array_equal(out, a.astype("f8") @ b)
 
 
-@threads
+@with_clang
 def test_nothing_is_read_behind_an_operand(folder):
     """In a process of its own, because such a read ends it."""
     code = f"import pathlib, {__name__} as t; t.multiply_before_guards(pathlib.Path({str(folder)!r}))"

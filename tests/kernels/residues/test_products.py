@@ -1,4 +1,4 @@
-"""The products of residues by matrix units, emulated (emulated.py, threaded.py): sums modulo p as bytes.
+"""The products of residues by matrix units, emulated (emulated.py, interleaved.py): sums modulo p as bytes.
 
 `residues` enqueues a product for each modulus, and a number that the device wrote says how many are needed.
 """
@@ -30,7 +30,7 @@ from pyclmm.problem.gemm import Gemm
 from tests.kernels.residues.conftest import in_blocks
 from tests.kernels.residues.test_residues import K, M, N, as_real, data, within_bound
 from tests.kernels.units.test_units import A770, MAX1550, MI300, RX7900
-from tests.simulators import threaded
+from tests.simulators import interleaved
 from tests.simulators.emulated import emulated, emulation
 from tests.support.cases import DEVICE
 from tests.support.made_up import H200, MI250
@@ -38,7 +38,7 @@ from tests.support.selection import few
 
 emulates = pytest.mark.skipif(not DEVICE.is_cpu, reason="the emulation is for compilers of CPU devices")
 threads = pytest.mark.skipif(
-    threaded.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
 )
 NAIVE = kernel_named("naive")
 FLOAT64, COMPLEX128 = np.dtype(np.float64), np.dtype(np.complex128)
@@ -48,7 +48,7 @@ BEHIND = 1 << 17  # more bytes than a tile of the result has
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("threaded")
+    return tmp_path_factory.mktemp("interleaved")
 
 
 def short(value):
@@ -173,7 +173,7 @@ def test_nvidias_units_multiply_residues(folder, rng, monkeypatch, name, tile, s
     arrays = {"a": memory.a, "b": memory.b, "out": out, "c": out, "bias": out, GATE: plan_of(needed)}
     arrays |= {"batch_offsets": batch_table(inner.batch_shape, inner.batch_strides)}
     arrays |= {"alpha": np.uint32(1), "beta": np.uint32(0)}
-    threaded.run(kernel.launches(inner, config, device), arrays, folder)
+    interleaved.run(kernel.launches(inner, config, device), arrays, folder)
     assert np.array_equal(out, memory.after(needed))
 
 
@@ -196,7 +196,7 @@ def test_the_residues_of_the_largest_sums(folder, rng, own):
             " ((__global uint *)args[1])[n] = sum_residue(((__global uint *)args[0])[n], args[3]);"
         )
         words = (sums.ctypes.data, found.ctypes.data, len(sums), i)
-        threaded.run_one(launch.program, call, words, folder)
+        interleaved.run_one(launch.program, call, words, folder)
         assert np.array_equal(found, sums.astype(np.int64) % p)
 
 

@@ -1,6 +1,6 @@
 """Runs kernels for a copy engine and asynchronous matrix units without the device.
 
-The OpenCL C is compiled for the host, and its work-items take turns (threaded_units.c)."""
+The OpenCL C is compiled for the host, and its work-items take turns (interleaved_units.c)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tests.simulators import entry
 
 HERE = Path(__file__).parent
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
-_MMA = (HERE / "threaded_mma.h").read_text()
-REPLACED = {  # headers, and what replaces them in addition to threaded_units.h
+_MMA = (HERE / "interleaved_mma.h").read_text()
+REPLACED = {  # headers, and what replaces them in addition to interleaved_units.h
     "nvidia/ptx_copy.h": "",
     "nvidia/ptx_map.h": "",
-    "nvidia/ptx_wgmma.h": (HERE / "threaded_wgmma.h").read_text(),
-    "nvidia/ptx_wgmma_bare.h": (HERE / "threaded_bare.h").read_text(),
-    "nvidia/ptx_matrices.h": (HERE / "threaded_matrices.h").read_text(),
+    "nvidia/ptx_wgmma.h": (HERE / "interleaved_wgmma.h").read_text(),
+    "nvidia/ptx_wgmma_bare.h": (HERE / "interleaved_bare.h").read_text(),
+    "nvidia/ptx_matrices.h": (HERE / "interleaved_matrices.h").read_text(),
     "nvidia/ptx_mma.h": _MMA,
     "nvidia/ptx_mma_double.h": _MMA,
     "nvidia/ptx_group.h": "",
     "nvidia/ptx_round.h": "",
-    "gpu/async_copy.h": '#include "include/types.h"\n' + (HERE / "threaded_async.h").read_text(),
+    "gpu/async_copy.h": '#include "include/types.h"\n' + (HERE / "interleaved_async.h").read_text(),
 }
 # The assembly of fragment.h that exchanges words, with its names: result, value, distance.
 _EXCHANGE = re.compile(
@@ -56,7 +56,7 @@ def _source(name):
 def _library(wanted, call, folder):
     """The compiled program *wanted*, with a function `entry` that makes *call*."""
     function = f"void entry(__global ulong *args)\n{{\n  {call}\n}}\n"
-    text = "\n".join([(HERE / "threaded_units.h").read_text(), _source(wanted.source), function])
+    text = "\n".join([(HERE / "interleaved_units.h").read_text(), _source(wanted.source), function])
     options = [o for o in program.build_options(wanted) if o.startswith("-D")]
     path = folder / f"{hashlib.sha256((text + str(options)).encode()).hexdigest()[:20]}.so"
     if not path.exists():
@@ -65,7 +65,7 @@ def _library(wanted, call, folder):
             [CLANG, *_FLAGS, *_CL, *options, "-c", "-", "-o", kernel], input=text, text=True, check=True
         )
         if not runtime.exists():
-            source = HERE / "threaded_units.c"
+            source = HERE / "interleaved_units.c"
             subprocess.run([CLANG, *_FLAGS, "-O2", "-c", source, "-o", runtime], check=True)
         subprocess.run([CLANG, "-shared", kernel, runtime, "-o", path], check=True)
     return ctypes.CDLL(str(path))

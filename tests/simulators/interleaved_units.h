@@ -1,5 +1,5 @@
-/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_round.h and ptx_group.h where threaded.py runs a kernel: the
- * same functions call those of threaded_units.c. It also has the builtins that clang lacks. */
+/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_round.h and ptx_group.h where interleaved.py runs a kernel: the
+ * same functions call those of interleaved_units.c. It also has the builtins that clang lacks. */
 #define inline static
 uint emu_item(void);
 uint emu_items(void);

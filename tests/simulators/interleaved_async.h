@@ -1,4 +1,4 @@
-/* Replaces cl/gpu/async_copy.h where threaded.py runs a kernel. */
+/* Replaces cl/gpu/async_copy.h where interleaved.py runs a kernel. */
 #undef copy_async
 INLINE void copy_async(__local ACC_T *to, __global const ACC_T *from, const int bytes, const bool valid)
 {

@@ -1,5 +1,5 @@
-/* Replaces cl/nvidia/ptx_wgmma.h where threaded.py runs a kernel: the same functions call those of
- * threaded_units.c. A tile is its address, in units of 16 bytes. */
+/* Replaces cl/nvidia/ptx_wgmma.h where interleaved.py runs a kernel: the same functions call those of
+ * interleaved_units.c. A tile is its address, in units of 16 bytes. */
 #include "include/types.h"
 #include "nvidia/elements.h"
 #if ELEMENT_BYTES == 1

@@ -1,4 +1,4 @@
-/* The instructions of threaded_units.h. The work-items of a work-group take turns in one thread: each runs until it
+/* The instructions of interleaved_units.h. The work-items of a work-group take turns in one thread: each runs until it
  * must wait for others, as it would on the device. Work-groups run one after the other. In every second one the last
  * work-items run ahead in place of the first, so that what an order hides shows in the other. It is linked into one library with a kernel. */
 #include <immintrin.h>

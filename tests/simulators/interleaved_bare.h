@@ -1,5 +1,5 @@
-/* Replaces cl/nvidia/ptx_wgmma_bare.h where threaded.py runs a kernel: the same functions call those of
- * threaded_units.c. */
+/* Replaces cl/nvidia/ptx_wgmma_bare.h where interleaved.py runs a kernel: the same functions call those of
+ * interleaved_units.c. */
 #undef wgmma
 #undef wgmma_fence
 #undef wgmma_commit

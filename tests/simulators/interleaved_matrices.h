@@ -1,4 +1,4 @@
-/* Replaces cl/nvidia/ptx_matrices.h where threaded.py runs a kernel. */
+/* Replaces cl/nvidia/ptx_matrices.h where interleaved.py runs a kernel. */
 #define load_matrices(w, address) emu_load_matrices(w, address)
 #define load_matrices_transposed(w, address) emu_load_matrices_transposed(w, address)
 static uint permuted_bytes(uint x, uint y, uint which)
