@@ -12,6 +12,7 @@ from tests.campaigns.strangers import __main__ as command
 from tests.campaigns.strangers import run as runner
 from tests.campaigns.strangers.differences import DIFFERENCES, Difference
 from tests.campaigns.strangers.suites import SUITES, MissingError, prepare
+from tests.support.selection import slow_rows
 
 HEAD = """
 import operator, os
@@ -217,7 +218,7 @@ def test_products_of_the_array_api_are_counted(ran):
 
 
 @pytest.mark.parametrize(
-    ("suite", "text", "products"), [("scikit-learn", SCIKIT_LEARN, 1), ("dask", DASK, 2)]
+    ("suite", "text", "products"), [*slow_rows(("scikit-learn", SCIKIT_LEARN, 1)), ("dask", DASK, 2)]
 )
 def test_products_behind_other_libraries_are_counted(ran, suite, text, products):
     found = ran(text, suite=suite)

@@ -59,7 +59,7 @@ def test_json_stands_alone_on_standard_output(command, keys, own_caches):
     assert (data["command"], data["interrupted"], data["format"]) == (command[0], False, JSON_FORMAT)
 
 
-@pytest.mark.parametrize("option", ["--json", "--report"])
+@pytest.mark.parametrize("option", ["--json", *slow("--report")])
 def test_selftest_has_the_same_option(monkeypatch, tmp_path, option):
     monkeypatch.setattr(selftest, "KERNELS", (kernel_named("dpas"),))  # refused here: it takes a moment
     shown = CliRunner().invoke(cli.main, ["selftest", option, str(tmp_path / "s.json")])

@@ -178,6 +178,7 @@ def interrupted(*command, at, tmp_path, columns=80):
     return shown, data
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_bench_keeps_the_samples(tmp_path):
     command = ("bench", 64, 64, 64, "--rounds", 900, "--kernel", "naive")
     shown, data = interrupted(*command, at="round 30 of 900", tmp_path=tmp_path)
@@ -197,6 +198,7 @@ def test_ctrl_c_on_the_ladder_keeps_the_sizes(tmp_path):
     assert all(row["correct"] is not False for row in data["products"][-1]["rows"])  # perhaps not checked yet
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_selftest_keeps_the_kernels(tmp_path):
     first, second = (kernel.name for kernel in KERNELS[:2])
     shown, data = interrupted("selftest", at=f"{second}: ", tmp_path=tmp_path)
