@@ -46,7 +46,7 @@ def little_memory() -> Iterator[None]:
 
 
 def long_list() -> list[list[float]]:
-    return [[2.0] * 3000] * 4000  # little memory; as an array 96 MB
+    return [[2.0] * 4000] * 4000  # little memory; as an array 128 MB
 
 
 def on_the_device() -> Any:
@@ -73,14 +73,14 @@ def calls() -> dict[str, tuple[Callable[[], Any], str]]:
         "gemm": (lambda: pyclmm.gemm(COLUMN, ROW, alpha=1.0), f"the product {OF_ARRAYS}"),
         "plan": (lambda: plan(COLUMN, ROW), f"a plan's product {OF_ARRAYS}"),
         "tiles": (lambda: tiles(COLUMN, ROW), "StreamedMatmul of .*ndarray "),
-        "a list": (lambda: pyclmm.matmul(long_list(), PLANE[:3000, :1]), "arrays of list, ndarray"),
+        "a list": (lambda: pyclmm.matmul(long_list(), PLANE[:4000, :1]), "arrays of list, ndarray"),
         "Matmul": (
-            lambda: pyclmm.Matmul(long_list(), PLANE[:3000, :1]).estimate(),
+            lambda: pyclmm.Matmul(long_list(), PLANE[:4000, :1]).estimate(),
             "arrays of list, ndarray",
         ),
         "StreamedMatmul": (
-            lambda: pyclmm.StreamedMatmul(long_list(), PLANE[:3000, :1]).shape,
-            r"StreamedMatmul of list, ndarray \(1800, 1\) float32",
+            lambda: pyclmm.StreamedMatmul(long_list(), PLANE[:4000, :1]).shape,
+            r"StreamedMatmul of list, ndarray \(4000, 1\) float32",
         ),
         "vdot": (
             lambda: pyclmm.linalg.vdot(PLANE, PLANE.reshape(SIDE, SIDE, 1)),
