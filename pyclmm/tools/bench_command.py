@@ -15,10 +15,8 @@ from ..opencl.devices import device_info, find_device
 from ..opencl.queues import new_queue
 from ..problem.canonical import LAYOUTS
 from ..problem.precision import PRECISIONS
-from . import plots, report
+from . import output, plots, report
 from .bench import Rules, Rung, Track, kernel_names
-from .options import check_plot, device_option, finite, json_option, length_type, plot_option
-from .output import FAILED, WRONG_RESULT, Output
 from .terminal import OnStage, Screen, Stage
 from .timing import Size, Terms, check_memory, dtype_named, ladder, random_pair
 
@@ -35,14 +33,14 @@ def _sizes(asked: Any) -> list[Size]:
 
 
 @click.command("bench")
-@click.argument("m", type=length_type, required=False)
-@click.argument("n", type=length_type, required=False)
-@click.argument("k", type=length_type, required=False)
+@click.argument("m", type=output.length_type, required=False)
+@click.argument("n", type=output.length_type, required=False)
+@click.argument("k", type=output.length_type, required=False)
 @click.option("--ladder", "climb", is_flag=True, help="Cubes of 10^3, 10^4, ... multiply-adds.")
 @click.option(
     "--max-work",
     type=click.FloatRange(1e3, 1e18),
-    callback=finite,
+    callback=output.finite,
     default=1e10,
     help="Largest product of the ladder, multiply-adds [10^10].",
 )
@@ -62,26 +60,26 @@ def _sizes(asked: Any) -> list[Size]:
     show_default=True,
     help="Of float32 and complex64.",
 )
-@click.option("--batch", type=length_type, default=1, show_default=True, help="Products in a stack.")
+@click.option("--batch", type=output.length_type, default=1, show_default=True, help="Products in a stack.")
 @click.option(
     "--arrays", is_flag=True, help="Operands are Arrays: wall time from device to device, without NumPy."
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers."
 )
-@device_option
+@output.device_option
 @click.option("--rounds", type=click.IntRange(1, 1000), default=7, show_default=True)
 @click.option(
     "--limit",
     type=click.FloatRange(min=0, min_open=True),
-    callback=finite,
+    callback=output.finite,
     default=10.0,
     show_default=True,
     help="Seconds; kernels that would take longer are left out.",
 )
 @click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
-@json_option()
-@plot_option
+@output.json_option()
+@output.plot_option
 def bench_command(**options: Any) -> None:
     """Time kernels and NumPy on random matrices, M x K times K x N.
 
@@ -90,8 +88,8 @@ def bench_command(**options: Any) -> None:
     asked = SimpleNamespace(**options)
     terms, rules = Terms(asked.precision, asked.arrays), Rules(asked.rounds, asked.limit)
     sizes, dtype, names = _sizes(asked), dtype_named(asked.dtype), kernel_names(asked.kernels)
-    check_plot(asked.plot_file)
-    out = Output("bench", asked.json_target)
+    output.check_plot(asked.plot_file)
+    out = output.Output("bench", asked.json_target)
     queue = new_queue(find_device(asked.device), profiling=True)
     device = device_info(queue.device)
     check_memory(sizes[-1], dtype, device, terms)
@@ -109,8 +107,8 @@ def bench_command(**options: Any) -> None:
         out.warn("Nothing was measured yet.")
     wrong = dict.fromkeys(row.kernel for rung in rungs for row in rung.wrong)
     if wrong:
-        out.finish(f"wrong results from {', '.join(wrong)}", WRONG_RESULT)
-    out.finish(_none_ran(rungs, asked.kernels), FAILED)
+        out.finish(f"wrong results from {', '.join(wrong)}", output.WRONG_RESULT)
+    out.finish(_none_ran(rungs, asked.kernels), output.FAILED)
 
 
 def _climb(track: Track, sizes: Sequence[Size], asked: Any, on_stage: OnStage) -> Iterator[Rung]:
@@ -143,7 +141,7 @@ class _Ahead:
         self._on_step(step if self._left is None else replace(step, seconds_left=self._left * (1 - part)))
 
 
-def _tell(out: Output, device: DeviceInfo, rungs: Sequence[Rung], asked: Any) -> None:
+def _tell(out: output.Output, device: DeviceInfo, rungs: Sequence[Rung], asked: Any) -> None:
     """The picture, if one is asked for, the tables, and what they cannot say."""
     draw: Any = plots.ladder if len(rungs) > 1 else lambda rungs, *rest: plots.bench(rungs[0], *rest)
     out.draw(asked.plot_file, lambda path: draw(rungs, device.name, path))

@@ -1,26 +1,40 @@
 """The command line: ``pyclmm`` and ``python -m pyclmm``. output.py has the exit codes.
 
-A new command takes its options from options.py, and tells what it finds through output.py.
+A new command takes its options from output.py, and tells there what it finds.
 """
 
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import pyopencl as cl
 
+from ..byte_sizes import format_bytes
+from ..errors import NoDeviceError
+from ..kernels import KERNELS, Kernel
+from ..kernels.device import DeviceInfo
 from ..opencl import user_rates
-from ..opencl.devices import device_info, find_device
+from ..opencl.devices import all_devices, default_device, device_info, device_labels, find_device
+from ..problem.canonical import problem_of
 from ..selection import tables
+from ..selection.select import refusal
 from ..version import __version__
-from . import info, laws, options, plots, probes, report, selftest, tuner
+from . import laws, output, plots, probes, report, selftest, tuner
 from .bench_command import bench_command
 from .multiply_command import multiply_command
 from .output import FAILED, WRONG_RESULT, Group, Output
-from .road_command import road_command
-from .terminal import OnStage, Stage, duration
+from .road import road_command
+from .terminal import OnStage, Screen, Stage, duration
+
+# What kernels are asked about: a product that fits a work-group of any device, one that fits none, a thin one
+# and a matrix times a vector, which some kernels are for.
+SIZES = ((16, 16, 16), (1024, 1024, 1024), (1024, 4, 1024), (1024, 1, 1024))
+DTYPES = ("float32", "float64")
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["--help", "-h"]})
@@ -36,24 +50,152 @@ main.add_command(road_command)
 
 @main.command("info")
 @click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
-@options.json_option()
+@output.json_option()
 def info_command(reasons: bool, json_target: str | None) -> None:
     """Platforms, devices, their limits, and the kernels each can run."""
     out = Output("info", json_target)
-    everything = info.as_json()
+    everything = _info_json()
     out.save(everything)
-    info.show(out.screen, everything, reasons)
+    _show_info(out.screen, everything, reasons)
     out.finish()
 
 
+def answers(kernel: Kernel, device: DeviceInfo) -> list[dict[str, Any]]:
+    """What *kernel* says to every size and dtype: the reason why it cannot compute that, or its tile."""
+    found = []
+    for (m, n, k), dtype in product(SIZES, DTYPES):
+        problem = problem_of(m, n, k, np.dtype(dtype))
+        reason = refusal(kernel, problem, device)
+        config = {} if reason else kernel.configs(problem, device)[0].as_dict()
+        found.append({"m": m, "n": n, "k": k, "dtype": dtype, "refusal": reason, "config": config})
+    return found
+
+
+def _info_json() -> dict[str, Any]:
+    """Everything, for programs. Raises NoDeviceError."""
+    all_devices()
+    default, problem = None, None
+    try:
+        default = default_device()
+    except NoDeviceError as error:  # PYOPENCL_CTX names none
+        problem = str(error)
+    platforms = []
+    labels = device_labels()
+    for index, platform in enumerate(cl.get_platforms()):
+        own = {label: d for label, d in labels.items() if label.startswith(f"{index}:")}
+        platforms.append(
+            {
+                "name": platform.name.strip(),
+                "vendor": platform.vendor.strip(),
+                "version": platform.version.strip(),
+                "devices": [_device_json(label, d, d == default) for label, d in own.items()],
+            }
+        )
+    return report.header_json(None) | {"platforms": platforms, "default_problem": problem}
+
+
+def _device_json(label: str, device: cl.Device, default: bool) -> dict[str, Any]:
+    info = device_info(device)
+    kernels = [
+        {
+            "name": kernel.name,
+            "summary": kernel.summary,
+            "automatic": kernel.automatic,
+            "problems": answers(kernel, info),
+        }
+        for kernel in KERNELS
+    ]
+    return {"label": label, "default": default} | report.device_json(info) | {"kernels": kernels}
+
+
+def _show_info(screen: Screen, everything: dict[str, Any], reasons: bool) -> None:
+    """*everything* of :func:`_info_json`, for people. *reasons*: say why kernels cannot run."""
+    for platform in everything["platforms"]:
+        screen.line(f"{platform['name']} ({platform['version']})")
+        if not platform["devices"]:
+            screen.line("  no device")
+        for device in platform["devices"]:
+            _show_device(screen, device, reasons)
+    if everything["default_problem"]:
+        screen.line(f"no default device: {everything['default_problem']}")
+
+
+def _compiled_for(target: dict[str, Any]) -> str:
+    """What the compiler says of a CPU."""
+    known = target["vector_bits"]
+    return f", compiled for {known} bits ({' '.join(target['features'])})" if known else ""
+
+
+def _caches(caches: dict[str, int]) -> str:
+    """A CPU's caches: one compute unit's share of the first two levels."""
+    third = f", third level {format_bytes(caches['l3'])}" if caches["l3"] else ""
+    levels = f"first level {format_bytes(caches['l1'])}, second {format_bytes(caches['l2'])}{third}"
+    tlb = f", TLB of {caches['tlb']} pages" if caches["tlb"] else ""
+    return f"{levels}, lines of {caches['line']} bytes{tlb}"
+
+
+def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
+    capability = d["compute_capability"]
+    lines = {
+        "kind": f"{d['kind']}, vendor {d['vendor']}"
+        + (f", compute capability {capability[0]}.{capability[1]}" if capability else ""),
+        "driver": f"{d['driver_version']}, OpenCL {d['opencl_version'][0]}.{d['opencl_version'][1]}",
+        "compute units": f"{d['compute_units']} at {d['max_clock_mhz']} MHz",
+        "work-group": f"{d['max_work_group_size']} work-items, "
+        + " x ".join(map(str, d["max_work_item_sizes"]))
+        + " at most",
+        "memory": f"local {format_bytes(d['local_mem_size'])}, global {format_bytes(d['global_mem_size'])}, "
+        f"one buffer {format_bytes(d['max_mem_alloc_size'])}"
+        + (", shared with the host" if d["unified_memory"] else ""),
+        "vector width": f"{d['float_vector_width']} floats" + _compiled_for(d["target"]),
+        "types": f"float64 {_yes(d['has_fp64'])}, float16 arithmetic {_yes(d['has_fp16'])}"
+        + (f", AMX for {' and '.join(d['amx']['types'])}" if d["amx"]["types"] else ""),
+    }
+    if d["kind"] == "cpu":
+        lines["caches"] = _caches(d["caches"])
+    screen.line(f"  {d['label']}  {d['name']}{'  (default)' if d['default'] else ''}", indent=7)
+    for name, text in lines.items():
+        _show_fact(screen, name, text)
+    able = [k for k in d["kernels"] if not all(p["refusal"] for p in k["problems"])]
+    unable = [k for k in d["kernels"] if k not in able]
+    for kernel in able:
+        _show_kernel(screen, kernel, reasons)
+    if unable:
+        names = ", ".join(kernel["name"] for kernel in unable)
+        _show_fact(screen, "cannot run", names + ("" if reasons else " (--reasons says why)"))
+    for kernel in unable if reasons else []:
+        _show_fact(screen, "", f"{kernel['name']}: {kernel['problems'][0]['refusal']}")
+    screen.line()
+
+
+def _show_fact(screen: Screen, name: str, text: str) -> None:
+    screen.line(f"{' ' * 7}{name:14} {text}", indent=22)
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _show_kernel(screen: Screen, kernel: dict[str, Any], reasons: bool) -> None:
+    """A line for a kernel that can run, and with *reasons* one for each thing it refuses."""
+    refused = [p for p in kernel["problems"] if p["refusal"]]
+    some = " (some shapes)" if refused else ""
+    _show_fact(screen, "kernel", f"{kernel['name']}{some}: {kernel['summary']}")
+    by_reason: dict[str, list[str]] = {}
+    for p in refused if reasons else []:
+        by_reason.setdefault(p["refusal"], []).append(f"{p['m']} x {p['n']} x {p['k']} {p['dtype']}")
+    for reason, which in by_reason.items():
+        _show_fact(screen, "", f"not {', '.join(which)}: {reason}")
+
+
 @main.command("selftest")
-@options.device_option
+@output.device_option
 @click.option(
     "--quick/--full", default=True, help="About a minute, or all sizes and configurations [--quick]."
 )
 @click.option("--kernel", "kernels", multiple=True, help="Kernel to test; repeatable [all].")
 @click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
-@options.json_option("--report")
+@output.json_option("--report")
 def selftest_command(
     device: str | None, quick: bool, kernels: tuple[str, ...], reasons: bool, json_target: str | None
 ) -> None:
@@ -87,16 +229,16 @@ def selftest_command(
 @main.command("tune")
 @click.option(
     "--shapes",
-    callback=options.shapes,
+    callback=output.shapes,
     default=",".join("x".join(map(str, shape)) for shape in tuner.SHAPES),
     show_default=True,
     help="M, N and K of each product.",
 )
-@click.option("--dtype", "dtypes", callback=options.names, default="float32", show_default=True)
-@click.option("--layout", "layouts", callback=options.names, default="NN,NT,TN", show_default=True)
-@click.option("--precision", "precisions", callback=options.names, default="highest", show_default=True)
+@click.option("--dtype", "dtypes", callback=output.names, default="float32", show_default=True)
+@click.option("--layout", "layouts", callback=output.names, default="NN,NT,TN", show_default=True)
+@click.option("--precision", "precisions", callback=output.names, default="highest", show_default=True)
 @click.option(
-    "--budget", callback=options.seconds, default="120s", show_default=True, help="Time for all products."
+    "--budget", callback=output.seconds, default="120s", show_default=True, help="Time for all products."
 )
 @click.option(
     "--device",
@@ -106,10 +248,10 @@ def selftest_command(
 )
 @click.option("--rates", "only_rates", is_flag=True, help="Measure the device's rates only.")
 @click.option(
-    "--export", "export_file", type=options.file_type, help="Write the results as a table to contribute."
+    "--export", "export_file", type=output.file_type, help="Write the results as a table to contribute."
 )
-@options.json_option()
-@options.plot_option
+@output.json_option()
+@output.plot_option
 def tune_command(
     device: str | None,
     only_rates: bool,
@@ -127,8 +269,8 @@ def tune_command(
     if only_rates or device == "":
         _tune_rates(out, device or None)
         return
-    options.check_file(export_file, options.TABLE)
-    options.check_plot(plot_file)
+    output.check_file(export_file, output.TABLE)
+    output.check_plot(plot_file)
     found = find_device(device)
     with out.measuring() as on_stage:
         tuning = tuner.tune(device=found, on_progress=_listener(on_stage), **wanted)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..streaming.datasets import hdf5_reads
-from .output import CommandError
+from .output import CommandError, identity, real
 
 KINDS = "FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY"
 _SUFFIXES = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
@@ -68,28 +68,6 @@ class MatrixPlace:
         """The file or folder, without links, that the matrix fills; the whole file for HDF5."""
         path = real(self.path)
         return real(path.joinpath(*self.parts)) if self.kind == "zarr" else path
-
-
-def real(path: Path) -> Path:
-    """*path* without links. It need not be there."""
-    return Path(os.path.realpath(path))
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode; None if nothing is there. Links are followed."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        status = path.stat()
-        return status.st_dev, status.st_ino
-    return None
-
-
-def overlap(x: Path, y: Path) -> bool:
-    """Whether one of two files or folders is the other, or lies in it, by whatever names and links."""
-    x, y = real(x), real(y)
-    if x == y or x in y.parents or y in x.parents:
-        return True
-    around_x, around_y = ({identity(at) for at in (z, *z.parents)} - {None} for z in (x, y))
-    return identity(x) in around_y or identity(y) in around_x
 
 
 def mounts_below(folder: Path) -> list[Path]:

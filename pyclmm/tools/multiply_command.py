@@ -13,10 +13,8 @@ from click.exceptions import Exit
 from ..opencl.devices import device_info
 from ..problem.precision import PRECISIONS
 from ..streaming.streamed import StreamedMatmul, StreamProgress, is_unfinished
-from . import report
+from . import output, report
 from .matrix_files import Files, MatrixPlace
-from .options import device_option, json_option, names
-from .output import INTERRUPTED, Output, say
 from .results import Result, result_at
 from .terminal import OnStage, Stage, duration, significant
 
@@ -25,7 +23,7 @@ _GO_ON = "finished tiles are kept: run the command again to go on"
 
 
 def _devices(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | str | None:
-    return value if value in (None, "all") else names(ctx, param, value or "")
+    return value if value in (None, "all") else output.names(ctx, param, value or "")
 
 
 @click.command("multiply")
@@ -34,7 +32,7 @@ def _devices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @click.argument("out")
 @click.option("--memory-limit", help='The most memory of a device to use, such as "8 GiB".')
 @click.option("--devices", callback=_devices, help='Several devices: names separated by commas, or "all".')
-@device_option
+@output.device_option
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Keep finished tiles in this folder.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it is such a matrix.")
 @click.option("--trans-a", type=_TRANS, default="N", show_default=True, help="T: A is stored transposed.")
@@ -44,7 +42,7 @@ def _devices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @click.option("--reproducible", is_flag=True, help="The same bits on every device.")
 @click.option("--kernel", default="auto", show_default=True, help="Kernel that multiplies the tiles.")
 @click.option("--explain", is_flag=True, help="Say how it would be computed; multiply nothing.")
-@json_option()
+@output.json_option()
 def multiply_command(
     a: str,
     b: str,
@@ -63,7 +61,7 @@ def multiply_command(
     places = [MatrixPlace.of(text) for text in (a, b)]
     result = result_at(MatrixPlace.of(out), checkpoint)
     options["reproducible"] = options["reproducible"] or None
-    told = Output("multiply", json_target)
+    told = output.Output("multiply", json_target)
     with Files() as files:
         operands = [files.operand(place) for place in places]
         written = {"--checkpoint": checkpoint, "--json": told.file}
@@ -85,7 +83,7 @@ class _Run:
     """One run, which may be the rest of an earlier one."""
 
     def __init__(
-        self, told: Output, result: Result, checkpoint: Path | None, operands: list[Any], options: Any
+        self, told: output.Output, result: Result, checkpoint: Path | None, operands: list[Any], options: Any
     ) -> None:
         self._told, self._result, self._checkpoint = told, result, checkpoint
         self._operands, self._options = operands, options
@@ -119,10 +117,10 @@ class _Run:
         self._head, self._seconds = _head(plan), time.perf_counter() - begun
         if told.interrupted:
             self._save()
-            say(
+            output.say(
                 f"Interrupted; {_GO_ON if self._is_unfinished else f'{self._result.place.text} is as it was'}"
             )
-            raise Exit(INTERRUPTED)
+            raise Exit(output.INTERRUPTED)
 
     @property
     def _at(self) -> StreamProgress:

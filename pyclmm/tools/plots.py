@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError, unknown_name
 from ..kernels.device import DeviceInfo
 from ..kernels.matrix_unit import MATRIX_UNITS
-from ..kernels.rates import Rates
-from ..kernels.traffic import peak
 from .bench import BASELINE, Row, Rung
-from .road import Point, Road
-from .timing import NUMPY, Terms
+from .timing import NUMPY
 from .tuner import Search
 
 MARK = "drawn by pyclmm"  # in a picture: only those are replaced
@@ -48,7 +44,8 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _figure(width: float, height: float) -> Any:
+def figure_of(width: float, height: float) -> Any:
+    """An empty picture of that size in inches. Raises ArgumentError without matplotlib."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to import
     except ImportError as error:
@@ -56,7 +53,7 @@ def _figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     """Write a picture, with MARK in it if its format has a place for that."""
     key = _NOTED_AS.get(path.suffix.lower())
     figure.savefig(path, dpi=150, metadata=key and {key: MARK})
@@ -64,13 +61,14 @@ def _save(figure: Any, path: Path) -> None:
 
 def check(path: Path) -> None:
     """Raise ArgumentError if *path* has no known picture format: to be called before measuring."""
-    formats = _figure(1, 1).canvas.get_supported_filetypes()
+    formats = figure_of(1, 1).canvas.get_supported_filetypes()
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in formats:
         raise unknown_name("picture format", path.suffix, [f".{name}" for name in sorted(formats)])
 
 
-def _style(index: int, name: str) -> dict[str, Any]:
+def style_of(index: int, name: str) -> dict[str, Any]:
+    """Colour and marker of the kernel called *name*, or of line *index* of other names."""
     if name == NUMPY:
         return {"color": "black", "marker": "p"}
     if name in KERNEL_STYLES:
@@ -81,10 +79,10 @@ def _style(index: int, name: str) -> dict[str, Any]:
 def bench(rung: Rung, device: str, path: Path) -> None:
     """Draw GFLOP/s at one size on a log axis, with speed-ups over the baseline."""
     rows = [row for row in rung.rows if row.gflops]
-    figure = _figure(8, 1.6 + 0.4 * max(1, len(rows)))
+    figure = figure_of(8, 1.6 + 0.4 * max(1, len(rows)))
     axes = figure.add_subplot()
     for index, row in enumerate(rows):
-        style = _style(index, row.kernel)
+        style = style_of(index, row.kernel)
         axes.plot(row.gflops, index, **style, markersize=8)
         axes.annotate(_label(row), (row.gflops, index), (10, -4), textcoords="offset points")
     axes.set_yticks(range(len(rows)), [row.kernel for row in rows])
@@ -97,7 +95,7 @@ def bench(rung: Rung, device: str, path: Path) -> None:
     axes.tick_params(axis="x", which="minor", labelbottom=False)
     axes.set_xlabel(f"GFLOP/s, {rung.terms.clock} (speed-up over {BASELINE})")
     axes.set_title(f"{rung.title}, {device}", fontsize="medium")
-    _save(figure, path)
+    save(figure, path)
 
 
 def _label(row: Row) -> str:
@@ -108,11 +106,11 @@ def _label(row: Row) -> str:
 
 def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
     """Draw time and speed-up against work, on log axes; hollow marks: the baseline is extrapolated."""
-    figure = _figure(12, 5.5)
+    figure = figure_of(12, 5.5)
     times, speedups = figure.subplots(1, 2)
     for index, name in enumerate(row.kernel for row in rungs[0].rows):
-        _line(times, rungs, name, "seconds", _style(index, name))
-        _line(speedups, rungs, name, "speedup", _style(index, name))
+        _line(times, rungs, name, "seconds", style_of(index, name))
+        _line(speedups, rungs, name, "speedup", style_of(index, name))
     clock = rungs[0].terms.clock
     for axes, label in ((times, f"time, {clock}, seconds"), (speedups, f"speed-up over {BASELINE}")):
         axes.set_xscale("log")
@@ -124,7 +122,7 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
     if any(row.extrapolated for rung in rungs for row in rung.rows):
         speedups.set_title(f"hollow: {BASELINE} extrapolated", fontsize="small")
     figure.suptitle(f"{rungs[0].dtype} {rungs[0].layout}, {device}", fontsize="medium")
-    _save(figure, path)
+    save(figure, path)
 
 
 def tuning(searches: Sequence[Search], device: DeviceInfo, path: Path) -> None:
@@ -134,13 +132,13 @@ def tuning(searches: Sequence[Search], device: DeviceInfo, path: Path) -> None:
     searches.
     """
     bandwidth = device.rates.memory
-    figure = _figure(12, 5.5)
+    figure = figure_of(12, 5.5)
     order, roof = figure.subplots(1, 2)
     rates = [_rates(search) for search in searches]
     best = max((rate for own in rates for _, rate in own), default=1.0)
     intensities = [search.problem.flops / search.problem.nbytes for search in searches]
     for index, (search, own, intensity) in enumerate(zip(searches, rates, intensities, strict=True)):
-        style = _style(index, str(search.problem))
+        style = style_of(index, str(search.problem))
         order.plot([x for x, _ in own], [y / 1e9 for _, y in own], **style, linestyle="none", alpha=0.5)
         if search.entry is not None:
             rate = search.problem.flops / search.entry.seconds
@@ -163,84 +161,7 @@ def tuning(searches: Sequence[Search], device: DeviceInfo, path: Path) -> None:
     if any(search.entry for search in searches):
         roof.legend(fontsize="small")
     figure.suptitle(f"tuning {device.name}", fontsize="medium")
-    _save(figure, path)
-
-
-_LABEL = 0.045  # height of a label beside the road, as a part of the picture's
-_DASHES = ("-", "-.", ":")  # of the flat roofs
-
-
-def road(found: Road, rates: Rates, where: str, path: Path) -> None:
-    """Draw every kernel under the device's roofs, from its slowest to its fastest sample.
-
-    Labels stand beside the picture in the order of the rates. *where*: device and date, for the title.
-    """
-    flat = {_units(point): peak(point.kernel, point.problem, rates) / 1e9 for point in found.points}
-    top, rows = max(flat.values()), [(point, point.traffic.intensity) for point in found.points]
-    ends = min(x for _, x in rows) / 3, 3 * max(*(x for _, x in rows), 1e9 * top / rates.memory)
-    figure = _figure(10, 6.5)
-    axes = figure.add_subplot()
-    for name, speed, line in (("cache", rates.cache, "--"), ("memory", rates.memory, "-")):
-        xs = ends[0], min(1e9 * top / speed, ends[1])
-        label = f"{name}, {_plain(speed / 1e9)} GB/s"
-        axes.plot(xs, [speed * x / 1e9 for x in xs], line, color="0.45", label=label)
-    for (name, height), line in zip(flat.items(), cycle(_DASHES), strict=False):
-        label = f"{name}, {_plain(height)} GFLOP/s"
-        axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
-    axes.set(xscale="log", yscale="log", xlim=ends)
-    low = min([point.rate / 1e9 for point in found.points] + [rates.memory * ends[0] / 1e9]) / 2
-    high = 2 * max([top] + [point.rate / 1e9 for point in found.points])
-    axes.set_ylim(low, high)
-    _beside(axes, found, math.log(low), math.log(high))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:,.10g}")
-    axes.set_xlabel("operations for each byte that the work-items load or store")
-    axes.set_ylabel(f"GFLOP/s, {Terms(arrays=True).clock}")
-    axes.grid(True, which="major", alpha=0.3)
-    figure.legend(fontsize="small", loc="outside lower center", ncols=3)
-    figure.suptitle(f"The road, N = {found.side}: {where}", fontsize="medium")
-    _save(figure, path)
-
-
-def _plain(value: float) -> str:
-    """Three significant digits without an exponent: 344,000."""
-    return f"{float(f'{value:.3g}'):,.10g}"
-
-
-def _units(point: Point) -> str:
-    """What multiplies, for the legend."""
-    kind = "TF32" if point.problem.precision == "medium" else point.dtype
-    return f"matrix units, {kind}" if point.kernel.matrix_units else f"{kind} multiply-adds"
-
-
-def _beside(axes: Any, found: Road, low: float, high: float) -> None:
-    """Draw the points, each with a line to its label right of the axes. Labels keep their distance."""
-    points = sorted(found.points, key=lambda point: point.rate)
-    heights = spread([(math.log(p.rate / 1e9) - low) / (high - low) for p in points], _LABEL)
-    for point, height in zip(points, heights, strict=True):
-        style, x, y = _style(0, point.kernel.name), point.traffic.intensity, point.rate / 1e9
-        samples = [point.row.flops / wall / 1e9 for wall in point.row.walls]
-        axes.errorbar(
-            x, y, [[y - min(samples)], [max(samples) - y]], **style, linestyle="none", markersize=8, capsize=3
-        )
-        smaller = f" at N = {point.size.n}" if point.size.n < found.side else ""
-        axes.annotate(
-            f"{point.kernel.name} {_plain(y)}{smaller}", (x, y), (1.03, height),
-            textcoords="axes fraction", va="center", fontsize="small",
-            arrowprops={"arrowstyle": "-", "color": style["color"], "linewidth": 0.6, "alpha": 0.6},
-        )  # fmt: skip
-
-
-def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Rising *heights* with *gap* between neighbours at least, moved no more than this takes, under 1."""
-    found: list[float] = []
-    for height in heights:
-        found.append(max(height, found[-1] + gap) if found else height)
-    ceiling = 1.0
-    for index in range(len(found) - 1, -1, -1):
-        found[index] = ceiling = min(found[index], ceiling)
-        ceiling -= gap
-    return found
+    save(figure, path)
 
 
 def _rates(search: Search) -> list[tuple[int, float]]:

@@ -25,17 +25,14 @@ from .matrix_files import (
     Files,
     MatrixPlace,
     hdf5_object,
-    identity,
     is_zarr_array,
     library,
     mounts_below,
-    overlap,
     read_of,
     reading,
-    real,
     zarr_json,
 )
-from .output import CommandError
+from .output import CommandError, identity, overlap, real
 
 _LOCK, _NEW, _OLD = "lock", "new", "old"
 _NUMBERS = "biufc"

@@ -1,4 +1,4 @@
-"""The road: every kernel from the triple loop to the matrix unit on one device, each against its own limit.
+"""`pyclmm road`: every kernel from the triple loop to the matrix unit on one device, each against its limit.
 
 A kernel runs at the asked size if a call is short there, else at the largest half, quarter, ... of it where
 it is. Its limit is the roofline (kernels/traffic.py) from rates that were measured on the same device.
@@ -6,27 +6,32 @@ it is. Its limit is the roofline (kernels/traffic.py) from rates that were measu
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import cycle, pairwise
+from pathlib import Path
+from typing import Any
 
+import click
 import numpy as np
 import pyopencl as cl
 
 from ..kernels import Kernel, kernel_named
 from ..kernels.matrix_unit import MATRIX_UNITS
-from ..kernels.rates import Rates
-from ..kernels.traffic import Limit, Traffic, limit, traffic
-from ..opencl.devices import device_info
+from ..kernels.rates import Rates, as_numbers
+from ..kernels.traffic import Limit, Traffic, limit, peak, traffic
+from ..opencl.devices import device_info, find_device
+from ..opencl.queues import new_queue
 from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
 from ..problem.words import Precision
 from ..selection.select import refusal
-from . import probes
+from . import output, plots, probes, report
 from .bench import Others, Row, Rules, Track
-from .terminal import OnStage, Stage, unheard
-from .timing import Size, Terms, random_pair
+from .terminal import OnStage, Stage, TextTable, significant
+from .timing import Size, Terms, check_memory, random_pair
 
 # In the order of the steps. A kernel is put on the road by its name here and its `shared_tile`.
 KERNELS_OF_THE_ROAD = (
@@ -42,6 +47,11 @@ _TYPES: tuple[tuple[str, Precision], ...] = (
 _CALL = 0.25  # seconds: a kernel that takes longer for a call runs at a smaller size
 _RULES = Rules(rounds=5, limit=0.4)  # a slow kernel has fewer samples
 _LEAST = 16  # the shortest side
+_ON_CPU, _ON_OTHERS = 512, 2048  # side of the matrices, if none is asked for
+_HEAD = ("kernel", "N", "type", "ops/byte", "GFLOP/s", "step", "limit", "of it", "by")
+_FEW = 3  # samples; a line names the kernels that have fewer
+_LABEL = 0.045  # height of a label beside the road, as a part of the picture's
+_DASHES = ("-", "-.", ":")  # of the flat roofs
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ class Road:
         return any(rate > own.rate for rate, own in limits if own.by == "arithmetic")
 
 
-def walk(queue: cl.CommandQueue, road: Road, on_stage: OnStage = unheard) -> None:
+def walk(queue: cl.CommandQueue, road: Road, on_stage: OnStage) -> None:
     """Measure the device of *queue* and run every kernel of the road on it; add what is found to *road*.
 
     *queue* needs profiling. Ctrl-C raises KeyboardInterrupt; what was measured until then is in *road*.
@@ -128,16 +138,11 @@ def faster(one: Rates, other: Rates) -> Rates:
     return one.with_measured(highest, one.source)
 
 
-def _sizes(side: int) -> Iterator[Size]:
-    """Cubes of the asked side, its half, its quarter, ..., the largest first."""
-    yield Size(side, side, side)
-    while (side := side // 2) >= _LEAST:
-        yield Size(side, side, side)
-
-
 def _take(queue: cl.CommandQueue, kernel: Kernel, road: Road) -> None:
     """Measure *kernel* with the first types that it can multiply here, or note why it cannot."""
-    device, sizes = device_info(queue.device), list(_sizes(road.side))
+    device = device_info(queue.device)
+    halves = [side for shift in range(1, 32) if (side := road.side >> shift) >= _LEAST]
+    sizes = [Size(side, side, side) for side in (road.side, *halves)]
     reasons: list[str] = []
     for dtype, precision in _TYPES:
         answers = [refusal(kernel, _problem(size, dtype, precision), device) for size in sizes]
@@ -181,3 +186,210 @@ def _longer(track: Track, size: Size, sizes: list[Size]) -> Size | None:
         if other.work > size.work and seconds is not None and seconds <= _CALL:
             return other
     return None
+
+
+@click.command("road")
+@click.option(
+    "--size", "side", type=output.length_type, help=f"M = N = K [{_ON_CPU} on CPUs, else {_ON_OTHERS}]."
+)
+@output.device_option
+@output.json_option()
+@output.plot_option
+def road_command(
+    side: int | None, device: str | None, json_target: str | None, plot_file: Path | None
+) -> None:
+    """Run each kernel from the triple loop to the matrix unit on this device: what each step gains, and how
+    far it is from its own limit.
+
+    The limit is the device's rate of multiply-adds, or what its last-level cache (its memory, if the operands
+    are larger) can deliver for the bytes that the kernel's work-items load, if that is less. Both rates are
+    measured first. Every product is checked. Ctrl-C ends the measuring and shows what was measured.
+    """
+    output.check_plot(plot_file)
+    found = find_device(device)
+    own = device_info(found)
+    road = Road(side or (_ON_CPU if own.is_cpu else _ON_OTHERS))
+    check_memory(Size(*(road.side,) * 3), np.dtype(np.float32), own, Terms(arrays=True))
+    out = output.Output("road", json_target)
+    with out.measuring() as on_stage:
+        walk(new_queue(found, profiling=True), road, on_stage)
+    header, rates = report.header_json(own), road.rates
+    out.save(header | _as_json(road))
+    if rates is not None and road.points:
+        device_line = report.device_line(own)
+        out.draw(plot_file, lambda path: draw(road, rates, f"{device_line}, {header['date'][:10]}", path))
+        for line in (device_line, *_heading(rates), ""):
+            out.screen.line(line)
+        rows = [_cells(point, gain, rates) for point, gain in zip(road.points, road.gains(), strict=True)]
+        out.screen.table(TextTable(_HEAD, tuple(rows), text=("kernel", "type", "by")))
+        for line in ("", *_notes(road)):
+            out.screen.line(line)
+    elif out.interrupted:
+        out.warn("Nothing was measured yet.")
+    for name, reason in road.failed.items():
+        out.warn(f"WARNING: {name} failed: {reason}")
+    if (busy := road.others.warning()) is not None:
+        out.warn(busy)
+    if road.wrong:
+        out.finish(f"wrong results from {', '.join(road.wrong)}", output.WRONG_RESULT)
+    out.finish(None if road.points else "no kernel of the road could run here", output.FAILED)
+
+
+def _heading(rates: Rates) -> list[str]:
+    billions = {name: significant(value / 1e9) for name, value in as_numbers(rates).items()}
+    return [
+        f"measured: memory {billions['memory']} GB/s, "
+        f"cache {billions['cache']} GB/s up to {rates.cache_size / 1e6:.3g} MB, "
+        f"float32 {significant(2 * rates.float32 / 1e9)} GFLOP/s"
+        + (f", 16-bit matrix units {significant(2 * rates.matrix16 / 1e9)}" if rates.matrix16 else ""),
+        "step: times faster than the row above. limit: the most GFLOP/s that these rates allow for the "
+        "bytes that its work-items load (ops/byte) and for its multiply-adds; over 100% of it, nearer caches "
+        "served loads that several work-items share",
+    ]
+
+
+def _cells(point: Point, gain: float | None, rates: Rates) -> tuple[str, ...]:
+    precision, limit = point.problem.precision, point.limit(rates)
+    word = "" if precision == "highest" else f' "{precision}"'
+    return (
+        point.kernel.name,
+        str(point.size.n),
+        point.dtype + word,
+        significant(point.traffic.intensity),
+        significant(point.rate / 1e9),
+        "-" if gain is None else f"{significant(gain)}x",
+        significant(limit.rate / 1e9),
+        _percent(point.rate / limit.rate),
+        limit.by,
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}%" if share < 1 else f"{100 * share:.0f}%"
+
+
+def _notes(road: Road) -> list[str]:
+    """What the table cannot say: who ran at a smaller size or a few times only, who cannot run here."""
+    smaller = [point.kernel.name for point in road.points if point.size.n < road.side]
+    few = [point.kernel.name for point in road.points if len(point.row.samples) < _FEW]
+    notes = [_checked(road)]
+    if smaller:
+        notes.append(f"too slow at {road.side}, or made for less, so at a smaller N: {', '.join(smaller)}")
+    if few:
+        notes.append(f"slow, so fewer than {_FEW} samples: {', '.join(few)}")
+    if road.absent:
+        notes.append(f"cannot run here: {', '.join(road.absent)} (`pyclmm info --reasons` says why)")
+    return notes
+
+
+def _checked(road: Road) -> str:
+    if road.wrong:
+        return f"WRONG results: {', '.join(road.wrong)}"
+    shares = [(p.row.error_ratio or 0.0) / p.row.error_limit for p in road.points if p.row.error_limit]
+    return f"every result was checked; errors are at most {_percent(max(shares, default=0.0))} of their bound"
+
+
+def _as_json(road: Road) -> dict[str, Any]:
+    rates, gains = road.rates, road.gains()
+    points = () if rates is None else zip(road.points, gains, strict=True)
+    return {
+        "side": road.side,
+        "rates": None if rates is None else as_numbers(rates),
+        "points": [_point_json(point, gain, rates) for point, gain in points if rates is not None],
+        "absent": road.absent,
+        "failed": road.failed,
+        "others_processors": road.others.processors,
+    }
+
+
+def _point_json(point: Point, gain: float | None, rates: Rates) -> dict[str, Any]:
+    limit = point.limit(rates)
+    return {
+        "kernel": point.kernel.name,
+        "n": point.size.n,
+        "dtype": point.dtype,
+        "precision": point.problem.precision,
+        "config": None if point.row.config is None else point.row.config.as_dict(),
+        "walls_s": point.row.walls,
+        "median_s": point.row.seconds,
+        "operations": point.traffic.operations,
+        "nbytes": point.traffic.nbytes,
+        "operations_per_s": point.rate,
+        "gain": gain,
+        "limit_per_s": limit.rate,
+        "limited_by": limit.by,
+        "correct": point.row.correct,
+    }
+
+
+def draw(found: Road, rates: Rates, where: str, path: Path) -> None:
+    """Draw every kernel under the device's roofs, from its slowest to its fastest sample.
+
+    Labels stand beside the picture in the order of the rates. *where*: device and date, for the title.
+    """
+    flat = {_units(point): peak(point.kernel, point.problem, rates) / 1e9 for point in found.points}
+    top, rows = max(flat.values()), [(point, point.traffic.intensity) for point in found.points]
+    ends = min(x for _, x in rows) / 3, 3 * max(*(x for _, x in rows), 1e9 * top / rates.memory)
+    figure = plots.figure_of(10, 6.5)
+    axes = figure.add_subplot()
+    for name, speed, line in (("cache", rates.cache, "--"), ("memory", rates.memory, "-")):
+        xs = ends[0], min(1e9 * top / speed, ends[1])
+        label = f"{name}, {_plain(speed / 1e9)} GB/s"
+        axes.plot(xs, [speed * x / 1e9 for x in xs], line, color="0.45", label=label)
+    for (name, height), line in zip(flat.items(), cycle(_DASHES), strict=False):
+        label = f"{name}, {_plain(height)} GFLOP/s"
+        axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
+    axes.set(xscale="log", yscale="log", xlim=ends)
+    low = min([point.rate / 1e9 for point in found.points] + [rates.memory * ends[0] / 1e9]) / 2
+    high = 2 * max([top] + [point.rate / 1e9 for point in found.points])
+    axes.set_ylim(low, high)
+    _beside(axes, found, math.log(low), math.log(high))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:,.10g}")
+    axes.set_xlabel("operations for each byte that the work-items load or store")
+    axes.set_ylabel(f"GFLOP/s, {Terms(arrays=True).clock}")
+    axes.grid(True, which="major", alpha=0.3)
+    figure.legend(fontsize="small", loc="outside lower center", ncols=3)
+    figure.suptitle(f"The road, N = {found.side}: {where}", fontsize="medium")
+    plots.save(figure, path)
+
+
+def _plain(value: float) -> str:
+    """Three significant digits without an exponent: 344,000."""
+    return f"{float(f'{value:.3g}'):,.10g}"
+
+
+def _units(point: Point) -> str:
+    """What multiplies, for the legend."""
+    kind = "TF32" if point.problem.precision == "medium" else point.dtype
+    return f"matrix units, {kind}" if point.kernel.matrix_units else f"{kind} multiply-adds"
+
+
+def _beside(axes: Any, found: Road, low: float, high: float) -> None:
+    """Draw the points, each with a line to its label right of the axes. Labels keep their distance."""
+    points = sorted(found.points, key=lambda point: point.rate)
+    heights = spread([(math.log(p.rate / 1e9) - low) / (high - low) for p in points], _LABEL)
+    for point, height in zip(points, heights, strict=True):
+        style, x, y = plots.style_of(0, point.kernel.name), point.traffic.intensity, point.rate / 1e9
+        samples = [point.row.flops / wall / 1e9 for wall in point.row.walls]
+        axes.errorbar(
+            x, y, [[y - min(samples)], [max(samples) - y]], **style, linestyle="none", markersize=8, capsize=3
+        )
+        smaller = f" at N = {point.size.n}" if point.size.n < found.side else ""
+        axes.annotate(
+            f"{point.kernel.name} {_plain(y)}{smaller}", (x, y), (1.03, height),
+            textcoords="axes fraction", va="center", fontsize="small",
+            arrowprops={"arrowstyle": "-", "color": style["color"], "linewidth": 0.6, "alpha": 0.6},
+        )  # fmt: skip
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Rising *heights* with *gap* between neighbours at least, moved no more than this takes, under 1."""
+    found: list[float] = []
+    for height in heights:
+        found.append(max(height, found[-1] + gap) if found else height)
+    ceiling = 1.0
+    for index in range(len(found) - 1, -1, -1):
+        found[index] = ceiling = min(found[index], ceiling)
+        ceiling -= gap
+    return found

@@ -18,7 +18,7 @@ from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import all_devices, default_device, device_info, device_labels
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES
-from pyclmm.tools import bench, bench_command, cli, info, timing
+from pyclmm.tools import bench, bench_command, cli, timing
 from pyclmm.tools.timing import Sample
 
 MESSAGE = re.compile(r"^Error: .+$", re.M)
@@ -50,7 +50,7 @@ def test_info_names_every_device_and_kernel():
     assert shown.output.count("(default)") == 1
     words = " ".join(shown.output.split())
     for device in map(device_info, all_devices()):
-        able = [k for k in KERNELS if any(answer["refusal"] is None for answer in info.answers(k, device))]
+        able = [k for k in KERNELS if any(answer["refusal"] is None for answer in cli.answers(k, device))]
         unable = [k.name for k in KERNELS if k not in able]
         assert all(re.search(rf"kernel {k.name}( \(some shapes\))?: {k.summary[:8]}", words) for k in able)
         assert f"cannot run {', '.join(unable)} (--reasons says why)" in words

@@ -248,11 +248,11 @@ CROWD = ("naive", "flat", "tiled", "strip", "block", "double_buffer")
 def test_labels_do_not_collide_and_stand_in_the_picture(monkeypatch, tmp_path):
     """Six kernels of nearly the same speed, one at a smaller size, and one over the roof."""
     drawn = []
-    made = plots._figure
-    monkeypatch.setattr(plots, "_figure", lambda *size: drawn.append(made(*size)) or drawn[-1])
+    made = plots.figure_of
+    monkeypatch.setattr(plots, "figure_of", lambda *size: drawn.append(made(*size)) or drawn[-1])
     walked = Road(512, RATES, [point(name, 512, 0.1 + 0.001 * i) for i, name in enumerate(CROWD)])
     walked.points += [point("sequential", 256, 0.1), point("register", 512, 1e-4)]
-    plots.road(walked, RATES, "a device", tmp_path / "road.png")
+    module.draw(walked, RATES, "a device", tmp_path / "road.png")
     figure = drawn[-1]
     (axes,) = figure.axes
     canvas = agg.FigureCanvasAgg(figure)
@@ -280,7 +280,7 @@ def test_labels_do_not_collide_and_stand_in_the_picture(monkeypatch, tmp_path):
     ],
 )
 def test_labels_are_moved_no_more_than_needed(heights, gap, wanted):
-    assert plots.spread(heights, gap) == pytest.approx(wanted)
+    assert module.spread(heights, gap) == pytest.approx(wanted)
 
 
 def test_a_points_limit_is_the_kernels():
