@@ -147,6 +147,8 @@ def explain(
     entry = None if choice is None or requested != "auto" else _entry(problem, device, choice)
     memory, arithmetic = _least_seconds(problem, device)
     on_matrix_units = choice is not None and choice.kernel.matrix_units
+    reasons = dict(text.split(": ", 1) for text in failed)
+    others = [k for k in KERNELS if choice is not None and k.name != choice.kernel.name]
     return Explanation(
         problem=str(problem),
         device=device.name,
@@ -163,7 +165,7 @@ def explain(
         workspace_nbytes=workspace_nbytes,
         launches=tuple(launches),
         entry=entry,
-        others=tuple(_alternatives(problem, device, choice, failed)) if choice else (),
+        others=tuple(_alternative(k, problem, device, reasons.get(k.name)) for k in others),
     )
 
 
@@ -215,7 +217,8 @@ def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None)
             return f"{a} split into parts, multiplied on matrix units"
         sums = _INTEGER_SUMS.get(problem.acc_type, problem.acc_type)
         return f"{kernel.multiplied_as(problem, device)} on matrix units, summed in {sums}"
-    acc = _accumulator(problem, device, choice)
+    work = kernel.launches(problem, choice.config, device)
+    acc = str(work.launches[-1].program.define("ACC_TYPE") or problem.acc_type)  # it may be a wider type
     if acc in _INTEGER_SUMS:
         return _INTEGER_SUMS[acc]
     real = _REAL_TYPES.get(acc, acc)
@@ -228,26 +231,11 @@ def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None)
     return f"{real} FMA{converted}{unused}"
 
 
-def _accumulator(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> str:
-    """The kernel's accumulator type; it may be wider than the problem's."""
-    work = choice.kernel.launches(problem, choice.config, device)
-    return str(work.launches[-1].program.define("ACC_TYPE") or problem.acc_type)
-
-
-def _alternatives(
-    problem: GemmProblem, device: DeviceInfo, choice: Choice, failed: Sequence[str]
-) -> Sequence[Alternative]:
-    failures = dict(text.split(": ", 1) for text in failed)
-    return [_alternative(k, problem, device, failures) for k in KERNELS if k.name != choice.kernel.name]
-
-
 def _alternative(
-    kernel: Kernel, problem: GemmProblem, device: DeviceInfo, failures: dict[str, str]
+    kernel: Kernel, problem: GemmProblem, device: DeviceInfo, failure: str | None
 ) -> Alternative:
-    if kernel.name in failures:
-        return Alternative(kernel.name, reason=failures[kernel.name])
-    config = select.best(kernel, problem, device)
-    if isinstance(config, str):
-        return Alternative(kernel.name, reason=config)
+    found = failure or select.best(kernel, problem, device)
+    if isinstance(found, str):
+        return Alternative(kernel.name, reason=found)
     note = None if kernel.automatic else "only used when it is asked for by name"
-    return Alternative(kernel.name, config, kernel.estimate(problem, config, device), note)
+    return Alternative(kernel.name, found[1], found[0], note)

@@ -8,7 +8,7 @@ A table can choose only a configuration that the family itself offers. What need
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -39,61 +39,47 @@ class Choice:
 
 
 # Configurations of a family behind their estimates in seconds, best first; or why it has none.
-_Ranked = list[tuple[float, TileConfig]]
-_Offer = _Ranked | str
-# An offer with its next estimate, the family's place in KERNELS, and the place of that estimate in the offer.
-_Waiting = tuple[float, int, int, Kernel, _Ranked]
+Offer = list[tuple[float, TileConfig]] | str
+# The next of an offer: its estimate, the family's place in KERNELS, its place in the offer, family and offer.
+_Waiting = tuple[float, int, int, Kernel, list[tuple[float, TileConfig]]]
 
 
-class _Offers:
-    """What each family offers for a problem on a device, computed once for each family."""
-
-    def __init__(self, problem: GemmProblem, device: DeviceInfo, has_constant: bool = False) -> None:
-        self._problem, self._device, self._has_constant = problem, device, has_constant
-        self._found: dict[str, _Offer] = {}
-
-    def of(self, kernel: Kernel) -> _Offer:
-        """The configurations of *kernel*, or why it has none."""
-        if kernel.name not in self._found:
-            found = _ranked(kernel, self._problem, self._device)
-            if self._has_constant and not isinstance(found, str):
-                found = [one for one in found if not kernel.repacks(one[1])] or found
-            self._found[kernel.name] = found
-        return self._found[kernel.name]
-
-
-def offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig] | str:
-    """The configurations of *kernel* for *problem* on *device*, best first, or why it cannot compute it."""
-    found = _ranked(kernel, problem, device)
-    return found if isinstance(found, str) else [config for _, config in found]
-
-
-def _ranked(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> _Offer:
+def offer(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant: bool = False) -> Offer:
+    """What *kernel* offers for *problem* on *device*. *has_constant*: as in :func:`candidates`."""
     reason = kernel.refuses(problem, device) or (problem.reproducible and device.unfused(problem.acc_type))
     if reason:
         return reason
     found = kernel.ranked(problem, device)
     if not found and problem.reproducible:
-        return _disorder(kernel, problem, device)
+        disorders = (kernel.out_of_order(problem, config) for config in kernel.candidates(problem, device))
+        return next(filter(None, disorders), _NONE_FITS)
+    if has_constant:
+        found = [one for one in found if not kernel.repacks(one[1])] or found
     return found or _NONE_FITS
 
 
-def _disorder(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str:
-    """Why *kernel* has no configuration whose sums are in order."""
-    reasons = (kernel.out_of_order(problem, config) for config in kernel.candidates(problem, device))
-    return next((reason for reason in reasons if reason), _NONE_FITS)
+def offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig] | str:
+    """The configurations of *kernel* for *problem* on *device*, best first, or why it cannot compute it."""
+    found = offer(kernel, problem, device)
+    return found if isinstance(found, str) else [config for _, config in found]
 
 
-def best(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> TileConfig | str:
-    """The configuration of *kernel* that "auto" compares with other kernels', or why it has none."""
-    found = offered(kernel, problem, device)
+def refusal(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    """Why *kernel* cannot compute *problem* on *device*, or None."""
+    found = offer(kernel, problem, device)
+    return found if isinstance(found, str) else None
+
+
+def best(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> tuple[float, TileConfig] | str:
+    """Seconds and the configuration by which "auto" compares *kernel* with others, or why it has none."""
+    found = offer(kernel, problem, device)
     if isinstance(found, str):
         return found
     reasons = []
-    for config in found:
+    for seconds, config in found:
         reason = no_room(kernel.launches(problem, config, device), device)
         if reason is None:
-            return config
+            return seconds, config
         reasons.append(reason)
     return reasons[0]
 
@@ -108,12 +94,6 @@ def no_room(work: Work, device: DeviceInfo) -> str | None:
     if work.workspace_nbytes > share:
         return f"its workspace needs {work.workspace_nbytes} bytes; 1/{_MEMORY_PART} of the memory is {share}"
     return None
-
-
-def refusal(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str | None:
-    """Why *kernel* cannot compute *problem* on *device*, or None."""
-    found = offered(kernel, problem, device)
-    return found if isinstance(found, str) else None
 
 
 def candidates(
@@ -131,24 +111,23 @@ def candidates(
     Raises UnsupportedError with every kernel's reason if no kernel can compute the problem, and ArgumentError
     for an unknown name or a configuration that cannot be used.
     """
-    offers = _Offers(problem, device, has_constant)
     if kernel != "auto":
-        yield _requested(offers, problem, device, kernel)
+        yield _requested(problem, device, kernel, has_constant)
         return
-    measured = _measured(offers, problem, device, tables_for(device) if tables is None else tables)
+    measured = _measured(problem, device, tables_for(device) if tables is None else tables, has_constant)
     if measured is not None:
         yield measured
-    yield from (choice for choice in _modelled(offers, problem, device) if choice != measured)
+    yield from (choice for choice in _modelled(problem, device, has_constant) if choice != measured)
 
 
 def _measured(
-    offers: _Offers, problem: GemmProblem, device: DeviceInfo, tables: Sequence[MeasuredTable]
+    problem: GemmProblem, device: DeviceInfo, tables: Sequence[MeasuredTable], has_constant: bool
 ) -> Choice | None:
     """The choice of the first table whose entry for *problem* is one that its family offers here."""
     key = key_of(problem)
     for entry in (table[key] for table in tables if key is not None and key in table):
         family = next((k for k in KERNELS if k.automatic and k.name == entry.kernel), None)
-        found = "" if family is None else offers.of(family)
+        found = "" if family is None else offer(family, problem, device, has_constant)
         if family is None or isinstance(found, str) or entry.config not in [config for _, config in found]:
             continue
         if family.violations(problem, entry.config, device):
@@ -158,7 +137,7 @@ def _measured(
     return None
 
 
-def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iterator[Choice]:
+def _modelled(problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> Iterator[Choice]:
     """Each family's best configuration that has room, the one with the least estimate first.
 
     On a CPU the families for GPUs are asked if no family for CPUs has the least estimate, and for fallbacks.
@@ -166,13 +145,22 @@ def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iter
     """
     reasons: dict[str, str] = {}
     waiting: list[_Waiting] = []
+
+    def ask(families: list[tuple[int, Kernel]]) -> None:
+        for place, family in families:
+            found = offer(family, problem, device, has_constant)
+            if isinstance(found, str):
+                reasons[family.name] = found
+            else:
+                heappush(waiting, (found[0][0], place, 0, family, found))
+
     automatic = [(place, family) for place, family in enumerate(KERNELS) if family.automatic]
     last = [one for one in automatic if device.is_cpu and one[1].made_for == "gpu"]
-    _ask(offers, [one for one in automatic if one not in last], waiting, reasons)
+    ask([one for one in automatic if one not in last])
     nothing = True
     while waiting or last:
         if last and not (nothing and waiting and waiting[0][3].made_for == "cpu"):
-            _ask(offers, last, waiting, reasons)
+            ask(last)
             last = []
             continue
         _, place, rank, family, found = heappop(waiting)
@@ -191,22 +179,10 @@ def _modelled(offers: _Offers, problem: GemmProblem, device: DeviceInfo) -> Iter
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
 
 
-def _ask(
-    offers: _Offers, families: Iterable[tuple[int, Kernel]], waiting: list[_Waiting], reasons: dict[str, str]
-) -> None:
-    """Push what *families* offer, by their places in KERNELS, or note why they have nothing."""
-    for place, family in families:
-        found = offers.of(family)
-        if isinstance(found, str):
-            reasons[family.name] = found
-        else:
-            heappush(waiting, (found[0][0], place, 0, family, found))
-
-
-def _requested(offers: _Offers, problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice) -> Choice:
+def _requested(problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice, has_constant: bool) -> Choice:
     name, config = kernel if isinstance(kernel, tuple) else (kernel, None)
     family = kernel_named(name)
-    found = offers.of(family)
+    found = offer(family, problem, device, has_constant)
     if isinstance(found, str):
         raise UnsupportedError(f"kernel {name!r} cannot compute {problem} on {device.name!r}: {found}")
     if config is None:
