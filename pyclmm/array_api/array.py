@@ -159,39 +159,26 @@ def _is_advanced(key: Any) -> bool:
     return any(isinstance(part, cla.Array | np.ndarray | list | bool | np.bool_) for part in parts)
 
 
-def _binary(name: str, of_host: Callable[..., Any], is_reflected: bool) -> Callable[..., Any]:
-    """An operator by way of the host. A Python number takes the array's dtype, as in NumPy."""
+def _by_host(name: str, of_host: Callable[..., Any], is_reflected: bool = False) -> None:
+    """Give Array an operator by way of the host. A Python number takes the array's dtype, as in NumPy."""
 
-    def method(self: Array, other: Any) -> Any:
-        if not isinstance(other, cla.Array | np.generic | bool | int | float | complex):
+    def method(self: Array, *other: Any) -> Any:
+        if not all(isinstance(x, cla.Array | np.generic | bool | int | float | complex) for x in other):
             return NotImplemented
-        pair = (fetched(self), to_host(other))
+        operands = (fetched(self), *map(to_host, other))
         with np.errstate(all="ignore"):
-            result = of_host(*(pair[::-1] if is_reflected else pair))
+            result = of_host(*(operands[::-1] if is_reflected else operands))
         return new(result, self.device)
 
     method.__name__ = name
-    return method
-
-
-def _unary(name: str, of_host: Callable[..., Any]) -> Callable[..., Any]:
-    def method(self: Array) -> Any:
-        with np.errstate(all="ignore"):
-            return new(of_host(fetched(self)), self.device)
-
-    method.__name__ = name
-    return method
+    setattr(Array, name, method)
 
 
 _TWO = """
 add sub mul truediv floordiv mod pow and_ or_ xor lshift rshift
 """.split()  # noqa: SIM905 - a list is a word a line
 for _name in _TWO:
-    _plain = _name.rstrip("_")
-    for _prefix, _reflected in (("", False), ("r", True), ("i", False)):  # x += y makes a new array
-        _full = f"__{_prefix}{_plain}__"
-        setattr(Array, _full, _binary(_full, getattr(operator, _name), _reflected))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Array, f"__{_name}__", _binary(f"__{_name}__", getattr(operator, _name), is_reflected=False))
-for _name in ("neg", "pos", "abs", "invert"):
-    setattr(Array, f"__{_name}__", _unary(f"__{_name}__", getattr(operator, _name)))
+    for _prefix in ("", "r", "i"):  # x += y makes a new array
+        _by_host(f"__{_prefix}{_name.rstrip('_')}__", getattr(operator, _name), is_reflected=_prefix == "r")
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"):
+    _by_host(f"__{_name}__", getattr(operator, _name))

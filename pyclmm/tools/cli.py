@@ -29,7 +29,7 @@ from .bench_command import bench_command
 from .multiply_command import multiply_command
 from .output import FAILED, WRONG_RESULT, Group, Output
 from .road import road_command
-from .terminal import OnStage, Screen, Stage, duration
+from .terminal import Screen
 
 # What kernels are asked about: a product that fits a work-group of any device, one that fits none, a thin one
 # and a matrix times a vector, which some kernels are for.
@@ -273,7 +273,7 @@ def tune_command(
     output.check_plot(plot_file)
     found = find_device(device)
     with out.measuring() as on_stage:
-        tuning = tuner.tune(device=found, on_progress=_listener(on_stage), **wanted)
+        tuning = tuner.tune(device=found, on_progress=on_stage, **wanted)
     out.interrupted |= tuning.interrupted
     own = tuning.device
     out.save(report.tuning_json(tuning, wanted["budget"]))
@@ -286,16 +286,6 @@ def tune_command(
         out.screen.line(line)
     out.draw(plot_file, lambda path: plots.tuning(tuning.searches, own, path))
     out.finish(None if tuning.stored else f"cannot write {tables.own_path(own)}; nothing is kept", FAILED)
-
-
-def _listener(on_stage: OnStage) -> tuner.OnProgress:
-    """Makes a step of the tuner's progress. The time left is what is left of the budget."""
-
-    def on_progress(at: tuner.Progress) -> None:
-        best = "" if at.best is None else f", best {duration(at.best.seconds or 0)}"
-        on_stage(Stage(f"{at.problem}{best}", at.tried, at.total, at.seconds_left))
-
-    return on_progress
 
 
 def _tune_rates(out: Output, device: str | None) -> None:

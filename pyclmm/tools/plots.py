@@ -134,7 +134,10 @@ def tuning(searches: Sequence[Search], device: DeviceInfo, path: Path) -> None:
     bandwidth = device.rates.memory
     figure = figure_of(12, 5.5)
     order, roof = figure.subplots(1, 2)
-    rates = [_rates(search) for search in searches]
+    rates = [
+        [(number, s.problem.flops / t.seconds) for number, t in enumerate(s.tried, 1) if t.seconds]
+        for s in searches
+    ]
     best = max((rate for own in rates for _, rate in own), default=1.0)
     intensities = [search.problem.flops / search.problem.nbytes for search in searches]
     for index, (search, own, intensity) in enumerate(zip(searches, rates, intensities, strict=True)):
@@ -162,12 +165,6 @@ def tuning(searches: Sequence[Search], device: DeviceInfo, path: Path) -> None:
         roof.legend(fontsize="small")
     figure.suptitle(f"tuning {device.name}", fontsize="medium")
     save(figure, path)
-
-
-def _rates(search: Search) -> list[tuple[int, float]]:
-    """(number, operations/s) of the candidates that were timed."""
-    timed = ((number, one.seconds) for number, one in enumerate(search.tried, 1))
-    return [(number, search.problem.flops / seconds) for number, seconds in timed if seconds]
 
 
 def _line(axes: Any, rungs: Sequence[Rung], name: str, value: str, style: dict[str, Any]) -> None:

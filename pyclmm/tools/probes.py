@@ -40,7 +40,6 @@ from .terminal import OnStage, Stage, unheard
 _NEVER = np.uint32(0xFFFFFFF7)  # no probe has this result
 _TURN = 0.02  # seconds of launches in a measurement
 _REPEATS = 5
-_GROUPS = 4  # of rates: the steps of a run
 _FEW = 100  # most launches of the shorter one of two runs
 _HOST = 40e-6  # seconds: more than the host needs for a launch
 _LEAST = 1e-9  # seconds
@@ -62,13 +61,17 @@ def measure(device: cl.Device, on_stage: OnStage = unheard) -> Iterator[dict[str
     """The rates of *device* by name, one group after the other. *on_stage* is called before each group."""
     probes = _Probes(new_queue(device), device_info(device))
     found: dict[str, float] = {}
-    for number, (title, group) in enumerate(probes.groups()):
-        on_stage(Stage(title, number, _GROUPS))
-        found |= (own := group())
+    groups: dict[str, Callable[[], dict[str, float]]] = {
+        "launches": probes.launches,
+        "global memory": probes.memory,
+        "multiply-adds": probes.arithmetic,
+        "matrix units": lambda: _of_matrix_units(probes.queue, probes.info, found),
+    }
+    for number, (title, group) in enumerate(groups.items()):
+        on_stage(Stage(title, number, len(groups)))
+        own = group()
+        found |= own
         yield own
-    on_stage(Stage("matrix units", _GROUPS - 1, _GROUPS))
-    rates = probes.info.rates.with_measured(found, "measured here")
-    yield _of_matrix_units(probes.queue, replace(probes.info, user_rates=rates))
 
 
 def keep(device: cl.Device, rates: Mapping[str, float]) -> bool:
@@ -91,22 +94,16 @@ class _Probes:
         self._gate_steps = 0  # a second; 0: not known yet
         self._launch = 0.0  # seconds
 
-    def groups(self) -> Iterator[tuple[str, Callable[[], dict[str, float]]]]:
-        """All rates but those of matrix units: a title, and what measures the group."""
-        yield "launches", self._launches
-        yield "global memory", self._memory
-        yield "multiply-adds", self._arithmetic
-
-    def _launches(self) -> dict[str, float]:
+    def launches(self) -> dict[str, float]:
         self._launch = self._seconds("nothing", self._items * self.info.units)
         many = 8 * self._full // self._items
         group = (self._seconds("nothing", many * self._items) - self._launch) / many
         return {"launch": self._launch, "group": max(0.0, group)}
 
-    def _memory(self) -> dict[str, float]:
+    def memory(self) -> dict[str, float]:
         return {"latency": self._latency()} | self._reading()
 
-    def _arithmetic(self) -> dict[str, float]:
+    def arithmetic(self) -> dict[str, float]:
         double = self._multiply_add("double") if self.info.has_fp64 else 0.0
         single, whole = self._multiply_add("float"), self._multiply_add("uint")
         dots = 4 * self._multiply_add("uint", dot_bytes=True) if self.info.dots_bytes else 0.0
@@ -206,9 +203,14 @@ class _Probes:
         self.queue.finish()
 
 
-def _of_matrix_units(queue: cl.CommandQueue, device: DeviceInfo) -> dict[str, float]:
-    """The rates of the matrix units that this device's families reach; 0 where there is none."""
-    rates, measured = device.rates, {}
+def _of_matrix_units(
+    queue: cl.CommandQueue, device: DeviceInfo, others: Mapping[str, float]
+) -> dict[str, float]:
+    """The rates of the matrix units that this device's families reach; 0 where there is none. *others*: its
+    other rates.
+    """
+    rates, measured = device.rates.with_measured(others, "measured here"), {}
+    device = replace(device, user_rates=rates)
     for name, dtype, precision in _MATRIX:
         problem = problem_of(_SIDE, _SIDE, _SIDE, np.dtype(dtype), "NT", precision)
         families = [

@@ -6,7 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -173,11 +173,6 @@ def _cell(row: Row, what: str) -> str:
     return duration(row.seconds) if what == "time" and row.seconds else _speedup(row)
 
 
-def _finite(value: float | None) -> float | None:
-    """JSON has no infinity."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def tuning_json(tuning: Tuning, budget: float) -> dict[str, Any]:
     """Every candidate of every product, times in seconds, and whether the winners are kept."""
     return header_json(tuning.device) | {
@@ -218,7 +213,9 @@ def _row_json(row: Row) -> dict[str, Any]:
         "gflops": row.gflops,
         "speedup": row.speedup,
         "speedup_extrapolated": row.extrapolated,
-        "error_ratio": _finite(row.error_ratio),
+        "error_ratio": row.error_ratio
+        if math.isfinite(row.error_ratio or 0)
+        else None,  # JSON has no infinity
         "error_limit": row.error_limit,
         "correct": row.correct,
         "reason": row.reason,
@@ -226,13 +223,8 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 
 def _rung_json(rung: Rung) -> dict[str, Any]:
-    size = rung.size
-    return {
-        "m": size.m,
-        "n": size.n,
-        "k": size.k,
-        "batch": size.batch,
-        "work": size.work,
+    return asdict(rung.size) | {
+        "work": rung.size.work,
         "dtype": rung.dtype,
         "layout": rung.layout,
         "precision": rung.terms.precision,
@@ -243,18 +235,13 @@ def _rung_json(rung: Rung) -> dict[str, Any]:
 
 
 def device_json(device: DeviceInfo) -> dict[str, Any]:
-    """Every field of a device, with lists where Python has sets and tuples, and its rates."""
-    own = {field.name: getattr(device, field.name) for field in fields(device) if field.name != "user_rates"}
-    return own | {
+    """Every field of a device, and its rates."""
+    own = asdict(replace(device, user_rates=None)) | {
         "rates": as_numbers(device.rates) | {"source": device.rates.source},
-        "opencl_version": list(device.opencl_version),
-        "max_work_item_sizes": list(device.max_work_item_sizes),
         "extensions": sorted(device.extensions),
-        "caches": asdict(device.caches),
-        "amx": asdict(device.amx) | {"types": list(device.amx.types)},
-        "target": asdict(device.target) | {"features": list(device.target.features)},
-        "compute_capability": list(device.compute_capability) if device.compute_capability else None,
     }
+    del own["user_rates"]
+    return own
 
 
 def host_json() -> dict[str, Any]:

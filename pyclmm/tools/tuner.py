@@ -14,7 +14,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -30,7 +30,7 @@ from ..problem.gemm import GemmProblem
 from ..problem.words import Precision
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
-from .terminal import significant
+from .terminal import OnStage, Stage, duration, significant, unheard
 from .timing import dtype_named
 
 LIMIT = 30.0  # seconds to compile, check and time one candidate
@@ -53,20 +53,6 @@ class Tried:
     gain: float = 1.0
     reason: str | None = None
     won: bool = False
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The tuner's progress: the product, candidates tried, candidates in all, and the most seconds left."""
-
-    problem: GemmProblem
-    tried: int
-    total: int
-    seconds_left: float
-    best: Tried | None
-
-
-OnProgress = Callable[[Progress], None]
 
 
 @dataclass(repr=False)
@@ -156,7 +142,7 @@ def tune(
     layouts: Sequence[str] = ("NN", "NT", "TN"),
     budget: float = 120.0,
     device: DeviceChoice | None = None,
-    on_progress: OnProgress = lambda _: None,
+    on_progress: OnStage = unheard,
     precisions: Sequence[Precision] = ("highest",),
 ) -> Tuning:
     """Measure which kernel is fastest for M x N x K products, and use the result for similar products.
@@ -267,7 +253,7 @@ class _Searching:
         device: DeviceInfo,
         deadline: float,
         end: float,
-        on_progress: OnProgress,
+        on_progress: OnStage,
     ) -> None:
         self.choices = choices(problem, device)
         self.search = Search(problem, len(self.choices))
@@ -353,6 +339,7 @@ class _Searching:
         if index in self.waiting:
             self.waiting.remove(index)
         self.search.tried.append(tried)
+        search = self.search
+        best = "" if search.best is None else f", best {duration(search.best.seconds or 0)}"
         left = max(0.0, self.end - time.monotonic())
-        done = len(self.search.tried)
-        self.on_progress(Progress(self.search.problem, done, len(self.choices), left, self.search.best))
+        self.on_progress(Stage(f"{search.problem}{best}", len(search.tried), search.total, left))

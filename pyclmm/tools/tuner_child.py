@@ -18,7 +18,7 @@ from ..checks.small_problems import first_wrong_result
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from ..kernels import Work, kernel_named
 from ..kernels.launches import complete
-from ..opencl import clock, host_memory, queues
+from ..opencl import clock, queues
 from ..opencl.binding import Binding
 from ..opencl.devices import device_info
 from ..opencl.steps import scalars_of
@@ -26,17 +26,15 @@ from ..problem.dtypes import dtype_of
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import schema
 from ..selection.select import Choice
-from .timing import Expected, random_matrix
+from ..selection.tables import layout_of
+from .timing import Board, Expected, Size, Terms, random_pair
 from .tuner import beats
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _ROUNDS = (5, 25)  # the fewest and the most
 _SECONDS = 0.3  # for the rounds of one candidate, if that is enough for the fewest rounds
 _HOPELESS = 2.0  # times the incumbent's time: no further runs
 _OUTCLASSED = 5.0  # times the incumbent's time: the family's other configurations are skipped too
 _LARGEST = 700  # the most that M, N and K are in the check at other shapes
-_RANDOM = 1 << 22  # random numbers in an operand, repeated to fill it
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
@@ -74,19 +72,11 @@ class TimedProduct:
 
     def __init__(self, queue: cl.CommandQueue, problem: GemmProblem) -> None:
         self.queue, self.problem, self.device = queue, problem, device_info(queue.device)
-        rng = np.random.default_rng(0)
-        rows = (problem.k if problem.trans_a else problem.m, problem.n if problem.trans_b else problem.k)
-        a = _matrix(rng, rows[0], problem.lda, problem.a_type)
-        b = _matrix(rng, rows[1], problem.ldb, problem.b_type)
-        self.out = np.empty((problem.m, problem.ldo), dtype_of(problem.out_type))
-        self.buffers = {
-            "a": host_memory.filled(queue.context, a.view(np.uint8), self.device, "a"),
-            "b": host_memory.filled(queue.context, b.view(np.uint8), self.device, "b"),
-            "out": host_memory.allocate(queue.context, self.out.nbytes, self.device, "out"),
-        }
-        self.check = Expected(
-            a.T if problem.trans_a else a, b.T if problem.trans_b else b, operands_error(problem)
-        )
+        size, dtype = Size(problem.m, problem.n, problem.k), dtype_of(problem.a_type)
+        a, b = random_pair(size, dtype, layout=layout_of(problem))
+        self.board = Board(queue, a, b, dtype_of(problem.out_type), Terms())
+        self.buffers = {name: getattr(self.board, name).base_data for name in ("a", "b", "out")}
+        self.check = Expected(a, b, operands_error(problem))
         self.incumbent: Binding | None = None
         self.to_beat = np.inf
         self.outclassed: set[str] = set()
@@ -124,7 +114,7 @@ class TimedProduct:
         return {"seconds": seconds, "incumbent": incumbent}
 
     def _bind(self, work: Work) -> Binding:
-        gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.out.dtype)
+        gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.board.out.dtype)
         return Binding(self.queue, self.device, complete(gemm, work), gemm.unread)
 
     def _run(self, binding: Binding) -> float:
@@ -144,16 +134,9 @@ class TimedProduct:
 
     def _checked_run(self, binding: Binding) -> float | None:
         """Seconds of the first run; None if its result is wrong."""
-        memory = self.buffers["out"]
-        cl.enqueue_fill_buffer(self.queue, memory, np.full(1, 255, np.uint8), 0, self.out.nbytes)
+        self.board.spoil()
         seconds = self._run(binding)
-        cl.enqueue_copy(self.queue, self.out, memory)
-        return seconds if self.check.ratio(self.out[:, : self.problem.n]) < self.check.limit else None
-
-
-def _matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> Array:
-    numbers = random_matrix(rng, (1, min(rows * columns, _RANDOM)), dtype_of(dtype))
-    return np.resize(numbers, (rows, columns))
+        return seconds if self.check.ratio(self.board.read()) < self.check.limit else None
 
 
 def wrong_elsewhere(queue: cl.CommandQueue, problem: GemmProblem, choice: Choice) -> str | None:
