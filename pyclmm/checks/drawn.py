@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ..problem import dtypes
 from ..problem.gemm import GemmProblem
@@ -14,7 +16,11 @@ from .layouts import Array, Decks
 _REAL: tuple[complex, ...] = (2.0, 0.5, -1.0, 3.0, -0.75, 1.0, -1.5, 0.25)  # sums with them stay exact
 _COMPLEX: tuple[complex, ...] = (0.5 - 2j, -1 + 1j, 2j, 1.5 + 0.25j)
 _WHOLE: tuple[complex, ...] = (2, -1, 3, 5, -7, 1, 100_003)
-_MOST_DENSE = 1 << 18  # multiply-adds of a product of small integers without zeros
+# Small integers by the kind of their type, to be looked up by a random byte: faster than to draw them.
+_SMALL = {
+    kind: np.resize(np.arange(low, high, dtype=np.int8), 256)
+    for kind, low, high in (("b", 0, 2), ("u", 0, 4), ("i", -3, 4))
+}
 _HEADROOM = 4  # with EXTREMES, sums over 2^4 are over the result's largest number
 
 
@@ -64,49 +70,24 @@ def _largest_exponent(name: str) -> int:
     return {"float16": 16, "float64": 1024}.get(name, 128)
 
 
-def is_sparse(p: GemmProblem, drawn: Drawn) -> bool:
-    """Whether most elements of A are zero, so that the product is known after a few additions."""
-    return drawn is Drawn.INTEGERS and p.m * p.n * p.k > _MOST_DENSE
-
-
 def draw(problem: GemmProblem, operands: dict[str, Array], rng: np.random.Generator, drawn: Drawn) -> None:
     """Fill the arrays of *operands*: "a" and "b" as they are stored, "c" and "bias"."""
-    p, sparse = problem, is_sparse(problem, drawn)
-    for name, x in operands.items():
-        if name == "a" and sparse:
-            _fill_sparse(np.swapaxes(x, -1, -2) if p.trans_a else x, rng)
-        elif x.dtype.kind == "c":  # a part at a time: temporary complex128 arrays take longer than the rest
-            for part in (x.real, x.imag):
-                part[...] = _numbers(rng, x.shape, part.dtype, drawn, p.acc_type)
-        else:
-            x[...] = _numbers(rng, x.shape, x.dtype, drawn, p.acc_type)
+    p = problem
+    for x in operands.values():
+        numbers = _real_parts(x)
+        numbers[...] = _numbers(rng, numbers.shape, numbers.dtype, drawn, p.acc_type)
     if p.out_type == "bool":
-        _thin_out([operands["b"]] if sparse else [operands["a"], operands["b"]], p, rng)
+        for name in ("a", "b"):  # of long sums nearly none would be zero
+            operands[name][...] &= rng.random(operands[name].shape) < max(1, p.k) ** -0.5
     if drawn in _AROUND:
         _spread_along_k(problem, operands, _AROUND[drawn], rng)
     if drawn is Drawn.EXTREMES:
         _make_special(problem, operands, rng)
 
 
-def _thin_out(those: list[Array], p: GemmProblem, rng: np.random.Generator) -> None:
-    """Make most elements of bool operands false: of long sums nearly none would be zero."""
-    terms = max(4, p.k / p.m) if len(those) == 1 else p.k
-    for x in those:
-        x[...] &= rng.random(x.shape) < max(1, terms) ** (-1 / len(those))
-
-
-def _fill_sparse(a: Array, rng: np.random.Generator) -> None:
-    """Zeros, and about four numbers or more in each row and one or more in each column."""
-    m, k = a.shape[-2:]
-    count = max(4 * m, k)
-    a[...] = 0
-    low = 1 if a.dtype.kind in "bu" else -3
-    for one in a if a.ndim == 3 else a[None]:
-        values: Array = rng.integers(low, 3, count, np.int8)
-        values = np.where(values, values, 3)
-        if a.dtype.kind == "c":
-            values = values + 1j * rng.integers(-3, 4, count)
-        one[np.arange(count) % m, rng.permutation(count) % k] = values
+def _real_parts(x: Array) -> Array:
+    """*x*, if it is complex with real and imaginary parts along an axis of their own."""
+    return as_strided(x.real, (*x.shape, 2), (*x.strides, x.itemsize // 2)) if x.dtype.kind == "c" else x
 
 
 def _numbers(
@@ -116,8 +97,8 @@ def _numbers(
     if whole and (drawn is Drawn.REALS or (drawn is Drawn.EXTREMES and acc_type.startswith("uint"))):
         return over_the_range(rng, shape, dtype)
     if drawn in (Drawn.INTEGERS, Drawn.EXTREMES) or dtype.kind in "biu":
-        low, high = (0, 2) if dtype.kind == "b" else (0, 4) if dtype.kind == "u" else (-3, 4)
-        return rng.integers(low, high, shape, np.int8)
+        those = _SMALL.get(dtype.kind, _SMALL["i"])
+        return those.take(np.frombuffer(rng.bytes(math.prod(shape)), np.uint8)).reshape(shape)
     return rng.standard_normal(shape)
 
 

@@ -24,14 +24,12 @@ from ..opencl.steps import scalars_of
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
 from . import fixed_products, reference
-from .drawn import Drawn, draw, is_sparse, scalars
+from .drawn import Drawn, draw, scalars
 from .layouts import Array, Decks, Placed, is_in_place, placed
 
 _ALPHA, _BETA = 1.3, -0.7  # of reproducible problems: no powers of two, so that each operation rounds
 FILL = 0xA5  # every byte of the result's memory before the run
 _OPERANDS = ("a", "b", "c", "bias")
-# Sums of 20,000 products of small integers are less than 2^24, and half as many bytes take half the time.
-_HALF_AS_WIDE: dict[Any, Any] = {np.float64: np.float32, np.complex128: np.complex64}
 
 
 @dataclass(frozen=True)
@@ -138,13 +136,8 @@ def _expected(case: _Case) -> tuple[Array, Array | float]:
     p, exact = case.problem, _is_exact(case)
     wide: Any = np.int64 if p.acc_type.startswith("uint") else np.float64
     wide = np.complex128 if p.acc_type in dtypes.COMPLEX else wide
-    a, b = case.matrix("a"), case.matrix("b")
-    if is_sparse(p, case.drawn):
-        product = _sparse_product(a, b, _HALF_AS_WIDE.get(wide, wide)).astype(wide)
-    else:
-        a, b = a.astype(wide), b.astype(wide)
-        product = _product(case, a, b)
-    value = _scaled(wide(case.alpha), product)
+    a, b = (case.matrix(name).astype(_summed_in(case, wide)) for name in ("a", "b"))
+    value = _scaled(wide(case.alpha), _product(case, a, b).astype(wide))
     scale: Array | float = 0.0 if exact else abs(case.alpha) * _product(case, abs(a), abs(b))
     if p.has_c:
         term = _scaled(wide(case.beta), case.view("c").astype(wide))
@@ -165,27 +158,22 @@ def _scaled(scalar: Any, x: Array) -> Array:
     return scaled
 
 
-def _product(case: _Case, a: Array, b: Array) -> Array:
-    """a @ b. Small integers go through float64, which is exact for them and much faster.
-
-    BLAS may leave out products by zero, so numbers that are not finite go through einsum.
+def _summed_in(case: _Case, wide: Any) -> Any:
+    """The type of exact sums. Those of 20,000 products of small integers are less than 2^24, and half as many
+    bytes take half the time.
     """
-    whole = a.dtype.kind == "i"
-    if case.drawn is Drawn.EXTREMES or (whole and case.drawn is not Drawn.INTEGERS):
+    if case.drawn is not Drawn.INTEGERS:
+        return wide
+    return np.complex64 if wide is np.complex128 else np.float32
+
+
+def _product(case: _Case, a: Array, b: Array) -> Array:
+    """a @ b. BLAS may leave out products by zero, so numbers that are not finite go through einsum, as
+    integers do, for which there is no BLAS.
+    """
+    if case.drawn is Drawn.EXTREMES or a.dtype.kind == "i":
         return np.asarray(np.einsum("...ik,...kj->...ij", a, b))
-    if whole:
-        return np.asarray((a.astype(np.float64) @ b.astype(np.float64)).astype(a.dtype))
     return np.asarray(a @ b)
-
-
-def _sparse_product(a: Array, b: Array, wide: Any) -> Array:
-    """a @ b in type *wide* by adding rows of b: for a few numbers in each row of a, and one or more."""
-    if a.ndim == 3:
-        return np.stack([_sparse_product(*each, wide) for each in zip(a, b, strict=True)])
-    rows, steps = np.nonzero(a != 0)
-    terms = b[steps].astype(wide)
-    terms *= a[rows, steps, None].astype(wide)
-    return np.asarray(np.add.reduceat(terms, np.searchsorted(rows, range(len(a)))))
 
 
 def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo, decks: Decks) -> Outcome:
