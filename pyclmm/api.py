@@ -14,8 +14,17 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
 from . import plan_cache
-from .errors import ArgumentError, DeviceLostError
-from .execution.operands import Operands, check_writeable, collect, named, on_host, queue_of, signature
+from .errors import DeviceLostError
+from .execution.operands import (
+    Operands,
+    check_writeable,
+    collect,
+    named,
+    on_host,
+    queue_of,
+    signature,
+    single,
+)
 from .execution.options import beta_of, options_of, plain_numbers
 from .opencl import queues
 from .opencl.devices import DeviceChoice
@@ -159,7 +168,7 @@ def matmul(
     ways = (chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype))
     arguments = ("N", "N", None, kernel, *ways)
     if isinstance(out, tuple):
-        out = _single(out)
+        out = single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
     for_tiles = (memory_limit, devices, progress, checkpoint)
     if device is None and axes is None and for_tiles == _AT_ONCE:
@@ -296,16 +305,6 @@ def release() -> None:
     working: its next call allocates workspace again. Its ``release()`` frees its kernel objects too.
     """
     queues.release()
-
-
-def _single(out: tuple[Any, ...]) -> Any:
-    """The array of ``out=(x,)``, as NumPy's ufuncs take it."""
-    if len(out) != 1:
-        raise ArgumentError(
-            f"The 'out' tuple must have exactly one entry per ufunc output: it has {len(out)}; pass (x,), "
-            f"or x"
-        )
-    return out[0]
 
 
 def _with_core_axes_last(operands: Operands, axes: Any) -> tuple[Operands, tuple[int, ...]]:

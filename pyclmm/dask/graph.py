@@ -79,13 +79,14 @@ def array_of(x: da.Array, y: da.Array, product: Product, allowed: Limits, merge_
             _TASKS_EACH * allowed.tasks,
             partial(TaskMemory(x, y, product).crowded, allowed),
         )
+    deep = len(stacks)
     tall = runs(len(rows[0]), factors[0]) if rows else []
     wide = runs(len(columns[0]), factors[1]) if columns else []
     joined = [*stacks, *_joined(rows, tall), *_joined(columns, wide)]
     name = "pyclmm-" + tokenize(x, y, product, allowed, merge_chunks)
     tasks: dict[Key, Any] = {}
     for place in index_ranges(joined):
-        stack, row, column = _parts(place, len(stacks), len(rows))
+        stack, row, column = place[:deep], place[deep : deep + len(rows)], place[deep + len(rows) :]
         xs = _Chunks(x, axes.of(0), [pair[0] for pair in axes.stack], stack)
         ys = _Chunks(y, axes.of(1), [pair[1] for pair in axes.stack], stack)
         sums = list(index_ranges([x.chunks[i] for i, _ in axes.sums]))
@@ -156,10 +157,6 @@ class _Chunks:
     def nbytes(self, first: Shape, second: Shape) -> int:
         lengths = (chunks[i] for chunks, i in zip(self._x.chunks, self._place(first, second), strict=True))
         return int(math.prod(lengths) * self._x.dtype.itemsize)
-
-
-def _parts(place: Shape, stacks: int, rows: int) -> tuple[Shape, Shape, Shape]:
-    return place[:stacks], place[stacks : stacks + rows], place[stacks + rows :]
 
 
 def _joined(chunks: list[Shape], along: list[range]) -> list[Shape]:

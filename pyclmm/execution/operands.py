@@ -38,6 +38,16 @@ def named(a: Any, b: Any, c: Any, bias: Any, out: Any) -> dict[str, Any]:
     return found
 
 
+def single(out: tuple[Any, ...]) -> Any:
+    """The array of ``out=(x,)``, as NumPy's ufuncs take it."""
+    if len(out) != 1:
+        raise ArgumentError(
+            f"The 'out' tuple must have exactly one entry per ufunc output: it has {len(out)}; "
+            "pass (x,), or x"
+        )
+    return out[0]
+
+
 def collect(given: Operands, mixed: Mixed = None, queue: cl.CommandQueue | None = None) -> Operands:
     """The operands *given* as arrays. What is like an array becomes one (:func:`array_of`).
 

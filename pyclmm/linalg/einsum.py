@@ -34,15 +34,6 @@ def split(arguments: Sequence[Any]) -> tuple[list[Any], Any]:
     return operands, (list(arguments[1 : 2 * len(operands) : 2]), out)
 
 
-def labelled(given: Any, arrays: Sequence[Any]) -> subscripts.Labelled:
-    """The labels of *arrays* by the subscripts of :func:`split`."""
-    shapes = [tuple(x.shape) for x in arrays]
-    if isinstance(given, str):
-        return subscripts.parsed(given, shapes)
-    lists, out = given
-    return subscripts.of_sublists(lists, out, shapes)
-
-
 def contract(
     operands: Sequence[Any],
     labels_of: Callable[[Sequence[Any]], subscripts.Labelled],

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from pyopencl.array import Array
 
 from ..errors import ArgumentError, DTypeError, ShapeError
-from ..execution.operands import alike
+from ..execution.operands import alike, single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
-from .einsum import common_dtype, contract, labelled, split
+from .einsum import common_dtype, contract, split
 from .powers import MatrixError
 from .signatures import AxisVectors, EinsumKeywords, Either, Tensordot, Two, TwoInto, Vectors, refusing, typed
 from .views import new_like, permuted, viewed
@@ -144,9 +144,8 @@ def einsum(
     products.
     """
     given, which = split(operands)
-    return contract(
-        given, lambda xs: labelled(which, xs), out=out, optimize=optimize, casting=casting, **keywords
-    )
+    keywords |= {"out": out, "optimize": optimize, "casting": casting}
+    return contract(given, lambda xs: parsed(which, [x.shape for x in xs]), **keywords)
 
 
 @refusing
@@ -274,11 +273,7 @@ def _without(out: Any, place: int) -> Any:
 def _arrays(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> tuple[Any, Any, Any]:
     """The operands and *out* (which may be in a tuple of one) as arrays of one kind. Takes ``mixed`` out."""
     if isinstance(out, tuple):
-        if len(out) != 1:
-            raise ArgumentError(
-                f"The 'out' tuple must have exactly one entry per ufunc output: it has {len(out)}"
-            )
-        out = out[0]
+        out = single(out)
     given = {"a": a, "b": b} | ({} if out is None else {"out": out})
     found = alike(given, keywords.pop("mixed", None), keywords.get("queue"))
     # the caller's own object is written and returned

@@ -162,9 +162,13 @@ def result_dtype(
     for argument, given in (("a", a), ("b", b), ("dtype", wanted), ("out", out)):
         if given is not None:
             type_name(given, argument)
+    if wanted is not None and wanted == BFLOAT16:
+        check_cast(a, wanted, "a", casting)
+        check_cast(b, wanted, "b", casting)
+        if out is not None:
+            check_cast(wanted, out, "out", casting)
+        return wanted
     try:
-        if wanted is not None and wanted == BFLOAT16:
-            return _checked_bfloat16(a, b, wanted, out, casting)
         fixed: dict[str, Any] = {} if wanted is None else {"signature": (None, None, wanted)}
         computed = np.matmul.resolve_dtypes((a, b, out), casting=casting, **fixed)[2]
     except TypeError as error:
@@ -175,20 +179,6 @@ def result_dtype(
     if out is not None:
         check_cast(computed, out, "out", casting)
     return computed
-
-
-def _checked_bfloat16(
-    a: np.dtype[Any],
-    b: np.dtype[Any],
-    wanted: np.dtype[Any],
-    out: np.dtype[Any] | None,
-    casting: Casting,
-) -> np.dtype[Any]:
-    check_cast(a, wanted, "a", casting)
-    check_cast(b, wanted, "b", casting)
-    if out is not None:
-        check_cast(wanted, out, "out", casting)
-    return wanted
 
 
 def narrows(source: str, target: str) -> bool:

@@ -142,6 +142,11 @@ class GemmProblem:
         return math.prod(self.batch_shape)
 
     @property
+    def layout(self) -> str:
+        """ "NN", "NT", "TN" or "TT"."""
+        return "NT"[self.trans_a] + "NT"[self.trans_b]
+
+    @property
     def types(self) -> tuple[str, ...]:
         """Every element type that a kernel touches."""
         return (self.a_type, self.b_type, self.out_type, self.acc_type, *self.extra_types)
@@ -192,11 +197,11 @@ class GemmProblem:
 
     def __str__(self) -> str:
         stack = f"{self.batch} x " if self.batch_shape else ""
-        trans = ("T" if self.trans_a else "N") + ("T" if self.trans_b else "N")
         precision = "" if self.precision == "highest" else f' "{self.precision}"'
         ordered = " reproducible" if self.reproducible else ""
         return (
-            f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} {trans}{precision}{ordered}"
+            f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} "
+            f"{self.layout}{precision}{ordered}"
         )
 
 

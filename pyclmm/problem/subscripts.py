@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,16 +34,16 @@ class Labelled:
     lengths: dict[Label, int]
 
 
-def parsed(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> Labelled:
-    """The labels of operands of these *shapes*. Raises ArgumentError and ShapeError."""
-    terms, arrow, out = subscripts.replace(" ", "").partition("->")
-    inputs = [_letters(term) for term in terms.split(",")]
-    return _labelled(inputs, _letters(out) if arrow else None, shapes)
+def parsed(given: str | tuple[Sequence[Any], Any], shapes: Sequence[tuple[int, ...]]) -> Labelled:
+    """The labels of operands of these *shapes*. Raises ArgumentError, DTypeError and ShapeError.
 
-
-def of_sublists(lists: Sequence[Any], out: Any, shapes: Sequence[tuple[int, ...]]) -> Labelled:
-    """:func:`parsed` for the form with a list of numbers, and perhaps Ellipsis, after each operand."""
-    return _labelled([_numbers(each) for each in lists], None if out is None else _numbers(out), shapes)
+    *given*: a string, or a list of numbers, and perhaps Ellipsis, for each operand, and the result's or None.
+    """
+    if isinstance(given, str):
+        terms, arrow, result = given.replace(" ", "").partition("->")
+        return _labelled(map(_letters, terms.split(",")), _letters(result) if arrow else None, shapes)
+    lists, out = given
+    return _labelled(map(_numbers, lists), None if out is None else _numbers(out), shapes)
 
 
 def _letters(term: str) -> Term:
@@ -74,7 +74,8 @@ def _numbers(sublist: Any) -> Term:
     return [each if each == _ELLIPSIS else operator.index(each) for each in term]
 
 
-def _labelled(inputs: Sequence[Term], out: Term | None, shapes: Sequence[tuple[int, ...]]) -> Labelled:
+def _labelled(terms: Iterable[Term], out: Term | None, shapes: Sequence[tuple[int, ...]]) -> Labelled:
+    inputs = list(terms)
     if len(inputs) != len(shapes):
         raise ArgumentError(
             f"the number of operands is {len(shapes)}, but the subscripts have {len(inputs)} terms; pass "

@@ -89,11 +89,6 @@ def _quarter_powers(length: int) -> int:
     return round(4 * math.log2(length))
 
 
-def layout_of(problem: GemmProblem) -> str:
-    """ "NN", "NT", "TN" or "TT"."""
-    return "NT"[problem.trans_a] + "NT"[problem.trans_b]
-
-
 def is_aligned(problem: GemmProblem) -> bool:
     """Whether every row of both operands is aligned for wide accesses."""
     return min(problem.a_align, problem.b_align) >= _ROW_ALIGN
@@ -108,7 +103,7 @@ def key_of(problem: GemmProblem) -> ProductClass | None:
         return None
     types = problem.a_type, problem.b_type, problem.out_type
     sizes = shape_class(problem.m, problem.n, problem.k)
-    return ProductClass(*types, layout_of(problem), problem.precision, is_aligned(problem), sizes)
+    return ProductClass(*types, problem.layout, problem.precision, is_aligned(problem), sizes)
 
 
 def tables_for(device: DeviceInfo) -> tuple[MeasuredTable, ...]:
@@ -195,7 +190,7 @@ def _check_own(name: str, content: Any, device: Identity) -> None:
 def _entries(content: Mapping[str, Any], device: Identity) -> Iterable[Entry]:
     """The entries of a checked table; none if it is for another device."""
     if _identity_in(content) == device:
-        yield from map(_entry_from, content["entries"])
+        yield from (Entry(**{**e, "config": schema.config_from(e["config"])}) for e in content["entries"])
 
 
 def _identity_in(content: Mapping[str, Any]) -> Identity:
@@ -204,11 +199,6 @@ def _identity_in(content: Mapping[str, Any]) -> Identity:
 
 def _by_key(entries: Iterable[Entry]) -> MeasuredTable:
     return {entry.key: entry for entry in entries}
-
-
-def _entry_from(content: Mapping[str, Any]) -> Entry:
-    """The entry that checked *content* describes."""
-    return Entry(**{**content, "config": schema.config_from(content["config"])})
 
 
 def _check_entry(name: str, content: Any) -> None:

@@ -111,7 +111,13 @@ def notes(rungs: Sequence[Rung], asked: Collection[str] = ()) -> list[str]:
 
     Not who is :func:`refused`.
     """
-    lines = [_warning(rung) for rung in rungs if rung.scattered]
+    lines = []
+    for rung in (rung for rung in rungs if rung.scattered):
+        worst = ", ".join(f"{row.kernel} {significant(row.scatter, 2)}" for row in rung.scattered)
+        lines.append(
+            f"WARNING: times at {rung.size} scatter by more than {SCATTER:g} (max/min): {worst}. "
+            "Repeat with nothing else running, or with more --rounds."
+        )
     never = refused(rungs, asked)
     lines += [
         line for row in rungs[0].rows if row.kernel not in never for line in _absences(rungs, row.kernel)
@@ -131,14 +137,6 @@ def refused(rungs: Sequence[Rung], asked: Collection[str] = ()) -> list[str]:
     """The kernels that can run at no size, but for those that were *asked* for, whose reasons are told."""
     names = [row.kernel for row in rungs[0].rows if row.kernel not in asked]
     return [name for name in names if all(rung.row(name).refused for rung in rungs)]
-
-
-def _warning(rung: Rung) -> str:
-    worst = ", ".join(f"{row.kernel} {significant(row.scatter, 2)}" for row in rung.scattered)
-    return (
-        f"WARNING: times at {rung.size} scatter by more than {SCATTER:g} (max/min): {worst}. "
-        "Repeat with nothing else running, or with more --rounds."
-    )
 
 
 def _absences(rungs: Sequence[Rung], kernel: str) -> list[str]:

@@ -231,7 +231,7 @@ def _entry(problem: GemmProblem, best: Tried) -> Entry:
         problem.a_type,
         problem.b_type,
         problem.out_type,
-        tables.layout_of(problem),
+        problem.layout,
         problem.precision,
         tables.is_aligned(problem),
         problem.m,

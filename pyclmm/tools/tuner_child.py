@@ -26,7 +26,6 @@ from ..problem.dtypes import dtype_of
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import schema
 from ..selection.select import Choice
-from ..selection.tables import layout_of
 from .timing import Board, Expected, Size, Terms, random_pair
 from .tuner import beats
 
@@ -73,7 +72,7 @@ class TimedProduct:
     def __init__(self, queue: cl.CommandQueue, problem: GemmProblem) -> None:
         self.queue, self.problem, self.device = queue, problem, device_info(queue.device)
         size, dtype = Size(problem.m, problem.n, problem.k), dtype_of(problem.a_type)
-        a, b = random_pair(size, dtype, layout=layout_of(problem))
+        a, b = random_pair(size, dtype, layout=problem.layout)
         self.board = Board(queue, a, b, dtype_of(problem.out_type), Terms())
         self.buffers = {name: getattr(self.board, name).base_data for name in ("a", "b", "out")}
         self.check = Expected(a, b, operands_error(problem))

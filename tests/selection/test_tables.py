@@ -254,7 +254,7 @@ def test_any_value_in_an_entry_is_refused_or_harmless(name, value):
     content = changed(**{name: value})
     if fault_of(content) is not None:
         return
-    found = [tables._entry_from(one) for one in content["entries"]]
+    found = list(tables._entries(content, tables.identity_of(HERE)))
     choice = first(found=found)
     assert choice.config in choice.kernel.configs(PROBLEM, HERE)
 
