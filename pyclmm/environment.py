@@ -166,13 +166,7 @@ HDF5_VIRTUAL = Variable(
     "beside the dataset's file",
 )
 
-VARIABLES = (
-    *(CACHE_DIR, SELFCHECK, TRIAL, TUNED, WITHOUT, KEEP_WORKSPACE),
-    *(CONTEXT, BUILD_OPTIONS, POCL_CACHE_DIR),
-    *(POCL_AFFINITY, POCL_MAX_PTHREAD_COUNT, POCL_CPU_MAX_CU_COUNT),
-    *(ICD_VENDORS, VENDOR_PATH, ICD_FILENAMES, PYOPENCL_HOME, RUNTIME_DIR),
-    *(HDF5_EXTERNAL, HDF5_VIRTUAL),
-)
+VARIABLES = tuple(found for found in tuple(globals().values()) if isinstance(found, Variable))
 
 
 @functools.cache

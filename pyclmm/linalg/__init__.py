@@ -3,11 +3,11 @@
 Others import: views.
 """
 
-from .powers import matrix_power
 from .products import (
     dot,
     einsum,
     inner,
+    matrix_power,
     matvec,
     multi_dot,
     outer,

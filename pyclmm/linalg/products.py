@@ -1,8 +1,9 @@
-"""The functions of pyclmm.linalg, each by one contraction."""
+"""The functions of pyclmm.linalg, each by one contraction; matrix_power by several products."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
@@ -11,18 +12,34 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pyopencl.array import Array
 
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..api import matmul
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from ..execution.operands import alike, single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
 from .einsum import common_dtype, contract, split
-from .powers import MatrixError
-from .signatures import AxisVectors, EinsumKeywords, Either, Tensordot, Two, TwoInto, Vectors, refusing, typed
+from .signatures import (
+    AxisVectors,
+    EinsumKeywords,
+    Either,
+    Keywords,
+    Tensordot,
+    Two,
+    TwoInto,
+    Vectors,
+    refusing,
+    typed,
+    unexpected,
+)
 from .views import new_like, permuted, viewed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class MatrixError(ShapeError, np.linalg.LinAlgError):
+    """No matrix, or no square one. Code written for numpy.linalg catches LinAlgError."""
 
 
 @typed(TwoInto)
@@ -184,6 +201,40 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
     )
 
 
+@refusing
+def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
+    """Square matrices, or stacks of them, to the power n by squaring, as :func:`numpy.linalg.matrix_power`.
+
+    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be a NumPy
+    array then.
+    """
+    for name in keywords.keys() - Keywords.__annotations__.keys() - {"mixed"}:
+        raise unexpected(name)  # for n = 0 and 1 there is no product to tell
+    queue = keywords.get("queue")
+    (x,) = alike({"a": a}, None, queue).values()
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise MatrixError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
+    try:
+        power = operator.index(n)
+    except TypeError as error:
+        raise DTypeError(f"n is {n!r}; the exponent must be an integer") from error
+    if power < 0:
+        if not isinstance(x, np.ndarray):
+            raise UnsupportedError(
+                "n is negative, and pyclmm inverts no matrix on a device; pass numpy.linalg.inv of it"
+            )
+        x, power = np.linalg.inv(x), -power
+    if power == 0:
+        return _identity(x)
+    result = None
+    while power:
+        if power & 1:
+            result = x if result is None else matmul(result, x, **keywords)
+        power >>= 1
+        x = matmul(x, x, **keywords) if power else x
+    return result
+
+
 # ---- labels -----------------------------------------------------------------------------------
 
 
@@ -311,3 +362,14 @@ def _flat(x: Any) -> Any:
 def _split(shape: tuple[int, ...], step: int) -> list[int]:
     """The strides of the axes that one axis of stride *step* becomes."""
     return [step * math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _identity(x: Any) -> Any:
+    """Identity matrices of the shape, dtype and kind of *x*."""
+    eye = np.array(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape), order="C")
+    if isinstance(x, np.ndarray):
+        return eye
+    made = new_like(x)
+    if x.size:
+        made.set(eye, queue=x.queue)
+    return made

@@ -35,6 +35,7 @@ from .terminal import Screen
 # and a matrix times a vector, which some kernels are for.
 SIZES = ((16, 16, 16), (1024, 1024, 1024), (1024, 4, 1024), (1024, 1, 1024))
 DTYPES = ("float32", "float64")
+_YES = {True: "yes", False: "no"}
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["--help", "-h"]})
@@ -79,18 +80,20 @@ def _info_json() -> dict[str, Any]:
         default = default_device()
     except NoDeviceError as error:  # PYOPENCL_CTX names none
         problem = str(error)
-    platforms = []
     labels = device_labels()
-    for index, platform in enumerate(cl.get_platforms()):
-        own = {label: d for label, d in labels.items() if label.startswith(f"{index}:")}
-        platforms.append(
-            {
-                "name": platform.name.strip(),
-                "vendor": platform.vendor.strip(),
-                "version": platform.version.strip(),
-                "devices": [_device_json(label, d, d == default) for label, d in own.items()],
-            }
-        )
+    platforms = [
+        {
+            "name": platform.name.strip(),
+            "vendor": platform.vendor.strip(),
+            "version": platform.version.strip(),
+            "devices": [
+                _device_json(label, device, device == default)
+                for label, device in labels.items()
+                if label.startswith(f"{index}:")
+            ],
+        }
+        for index, platform in enumerate(cl.get_platforms())
+    ]
     return report.header_json(None) | {"platforms": platforms, "default_problem": problem}
 
 
@@ -120,12 +123,6 @@ def _show_info(screen: Screen, everything: dict[str, Any], reasons: bool) -> Non
         screen.line(f"no default device: {everything['default_problem']}")
 
 
-def _compiled_for(target: dict[str, Any]) -> str:
-    """What the compiler says of a CPU."""
-    known = target["vector_bits"]
-    return f", compiled for {known} bits ({' '.join(target['features'])})" if known else ""
-
-
 def _caches(caches: dict[str, int]) -> str:
     """A CPU's caches: one compute unit's share of the first two levels."""
     third = f", third level {format_bytes(caches['l3'])}" if caches["l3"] else ""
@@ -135,7 +132,7 @@ def _caches(caches: dict[str, int]) -> str:
 
 
 def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
-    capability = d["compute_capability"]
+    capability, target = d["compute_capability"], d["target"]  # what a CPU is compiled for
     lines = {
         "kind": f"{d['kind']}, vendor {d['vendor']}"
         + (f", compute capability {capability[0]}.{capability[1]}" if capability else ""),
@@ -147,8 +144,13 @@ def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
         "memory": f"local {format_bytes(d['local_mem_size'])}, global {format_bytes(d['global_mem_size'])}, "
         f"one buffer {format_bytes(d['max_mem_alloc_size'])}"
         + (", shared with the host" if d["unified_memory"] else ""),
-        "vector width": f"{d['float_vector_width']} floats" + _compiled_for(d["target"]),
-        "types": f"float64 {_yes(d['has_fp64'])}, float16 arithmetic {_yes(d['has_fp16'])}"
+        "vector width": f"{d['float_vector_width']} floats"
+        + (
+            f", compiled for {target['vector_bits']} bits ({' '.join(target['features'])})"
+            if target["vector_bits"]
+            else ""
+        ),
+        "types": f"float64 {_YES[d['has_fp64']]}, float16 arithmetic {_YES[d['has_fp16']]}"
         + (f", AMX for {' and '.join(d['amx']['types'])}" if d["amx"]["types"] else ""),
     }
     if d["kind"] == "cpu":
@@ -170,10 +172,6 @@ def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
 
 def _show_fact(screen: Screen, name: str, text: str) -> None:
     screen.line(f"{' ' * 7}{name:14} {text}", indent=22)
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
 
 
 def _show_kernel(screen: Screen, kernel: dict[str, Any], reasons: bool) -> None:

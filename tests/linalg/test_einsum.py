@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import linalg
-from pyclmm.problem.order import path_of
+from pyclmm.linalg.einsum import path_of
 from tests.support.einsums import LETTERS, draw_subscripts
 from tests.support.habits import drawn, fetched, placed, same
 from tests.support.optional import optional

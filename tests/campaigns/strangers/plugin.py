@@ -127,7 +127,7 @@ def of_array_api(config: pytest.Config) -> None:
     modules = (
         (array_api, "_matmul"),
         (array_api.array, "matmul"),
-        (linalg.powers, "matmul"),
+        (linalg.products, "matmul"),
         (linalg.pairs, "gemm"),
     )
     products.count_those_of(*modules)
