@@ -75,11 +75,12 @@ class Array(cla.Array):
 
     def __getitem__(self, key: Any) -> Array:
         """A view where NumPy gives one, else a copy by way of the host."""
-        if _is_advanced(key):
+        parts = key if isinstance(key, tuple) else (key,)
+        # NumPy gives a copy for these keys: True and False are masks, not the numbers 1 and 0.
+        if any(isinstance(part, cla.Array | np.ndarray | list | bool | np.bool_) for part in parts):
             return new(fetched(self)[to_host(key)], self.device)
         size = self.dtype.itemsize
         model = as_strided(np.empty(1, f"V{size}"), self.shape, self.strides)  # its elements are never read
-        parts = key if isinstance(key, tuple) else (key,)
         whole = parts if any(part is Ellipsis for part in parts) else (*parts, ...)
         view = model[whole]  # an array without axes too, not a number
         shift = view.__array_interface__["data"][0] - model.__array_interface__["data"][0]
@@ -151,12 +152,6 @@ def to_host(x: Any) -> Any:
     if isinstance(x, cla.Array):
         return fetched(x)
     return type(x)(map(to_host, x)) if type(x) in (list, tuple) else x
-
-
-def _is_advanced(key: Any) -> bool:
-    """Whether NumPy gives a copy for this key: True and False are masks, not the numbers 1 and 0."""
-    parts = key if isinstance(key, tuple) else (key,)
-    return any(isinstance(part, cla.Array | np.ndarray | list | bool | np.bool_) for part in parts)
 
 
 def _by_host(name: str, of_host: Callable[..., Any], is_reflected: bool = False) -> None:

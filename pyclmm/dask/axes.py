@@ -108,13 +108,12 @@ def merged(rows: Shape, columns: Shape, others: int, least: int, too_large: Any)
         side = min(growing, key=lambda s: edges[s])
         grown = [f * 2 if s == side else f for s, f in enumerate(factors)]
         blocks = others * math.prod(-(-n // f) for n, f in zip(numbers, grown, strict=True))
-        sums = [_longest(side, f) for side, f in zip((rows, columns), grown, strict=True)]
+        sums = [
+            max(sum(lengths[run.start : run.stop]) for run in runs(len(lengths), factor))
+            for lengths, factor in zip((rows, columns), grown, strict=True)
+        ]
         if blocks < least or too_large(*sums) or factors[side] >= numbers[side]:
             growing.discard(side)
         else:
             factors = grown
     return factors[0], factors[1]
-
-
-def _longest(lengths: Shape, factor: int) -> int:
-    return max(sum(lengths[run.start : run.stop]) for run in runs(len(lengths), factor))

@@ -107,8 +107,9 @@ def _fill(
         a = [_on_device(up, row[k]) for row in left]
         b = [_on_device(up, y) for y in y_row]
         up.flush()
-        places = itertools.product(_placed(a, edges[0]), _placed(b, edges[1]))
-        for (x, (top, bottom)), (y, (start, stop)) in places:
+        rows = zip(a, itertools.pairwise(edges[0]), strict=True)
+        columns = zip(b, itertools.pairwise(edges[1]), strict=True)
+        for (x, (top, bottom)), (y, (start, stop)) in itertools.product(rows, columns):
             part = c[..., top:bottom, start:stop]
             if not part.size:
                 continue
@@ -118,7 +119,7 @@ def _fill(
                 gemm(x, y, part, beta=1.0, out=part, **ways)
         running.append(cl.enqueue_marker(queue))
         queue.flush()
-    staging.download(queue, _bytes(result), _memory(c), running)
+    staging.download(queue, result.reshape(-1).view(np.uint8), _memory(c), running)
 
 
 def _queues() -> tuple[cl.CommandQueue, cl.CommandQueue]:
@@ -153,11 +154,6 @@ def _shape(axes: Axes, xs: list[list[Host]], ys: list[list[Host]], stack: Sequen
     return (*stack, *rows, *columns)
 
 
-def _placed(arrays: list[cla.Array], edges: list[int]) -> list[tuple[cla.Array, tuple[int, int]]]:
-    """Each array with where it begins and ends."""
-    return list(zip(arrays, itertools.pairwise(edges), strict=True))
-
-
 def _edges(lengths: list[int]) -> list[int]:
     return [0, *itertools.accumulate(lengths)]
 
@@ -178,13 +174,9 @@ def _filled(queue: cl.CommandQueue, x: Host) -> cla.Array:
 
 def _write(queue: cl.CommandQueue, target: cla.Array, x: Host) -> None:
     if x.size:
-        for event in staging.upload(queue, _memory(target), _bytes(x)):
+        for event in staging.upload(queue, _memory(target), x.reshape(-1).view(np.uint8)):
             target.add_event(event)
 
 
 def _memory(x: cla.Array) -> Any:
     return x.base_data
-
-
-def _bytes(x: Host) -> Any:
-    return x.reshape(-1).view(np.uint8)

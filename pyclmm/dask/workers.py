@@ -12,7 +12,7 @@ import distributed
 
 from .. import environment, store
 from ..errors import ArgumentError, DTypeError, NoDeviceError
-from ..opencl.devices import DeviceChoice, DeviceRecord, default_device, device_info, devices, find_device
+from ..opencl.devices import DeviceChoice, default_device, device_info, devices, find_device
 
 _log = logging.getLogger(__name__)
 _UNKNOWN = 2 << 30  # bytes of a device and of a host that nobody could ask
@@ -77,7 +77,8 @@ class DevicePlugin(distributed.WorkerPlugin):
         every = devices()
         if self._choices is None:
             return [d.number for d in every if d.kind == "gpu"] or [d.number for d in every]
-        return [_number(choice, every) for choice in self._choices]
+        number_of = {d.device: d.number for d in every}
+        return [number_of[find_device(choice)] for choice in self._choices]
 
     def _free_place(self, numbers: list[str]) -> int | None:
         """The first place in *numbers* whose lock is free; it is locked then."""
@@ -89,11 +90,6 @@ class DevicePlugin(distributed.WorkerPlugin):
             if self._lock is not None:
                 return place
         return None
-
-
-def _number(choice: int | str, every: list[DeviceRecord]) -> str:
-    found = find_device(choice)
-    return next(d.number for d in every if d.device == found)
 
 
 def _order(worker: Any) -> int:

@@ -70,9 +70,7 @@ class Entry:
 
     @property
     def key(self) -> ProductClass:
-        types = self.a_type, self.b_type, self.out_type
-        sizes = shape_class(self.m, self.n, self.k)
-        return ProductClass(*types, self.layout, self.precision, self.aligned, sizes)
+        return _class_of(self, self.aligned)
 
 
 MeasuredTable = Mapping[ProductClass, Entry]
@@ -82,11 +80,12 @@ _IDENTITY = ("name", "platform", "driver_version")
 
 def shape_class(m: int, n: int, k: int) -> tuple[int, int, int]:
     """The class of a shape: 4 log2 of each length, rounded."""
-    return (_quarter_powers(m), _quarter_powers(n), _quarter_powers(k))
+    return round(4 * math.log2(m)), round(4 * math.log2(n)), round(4 * math.log2(k))
 
 
-def _quarter_powers(length: int) -> int:
-    return round(4 * math.log2(length))
+def _class_of(x: GemmProblem | Entry, aligned: bool) -> ProductClass:
+    types, sizes = (x.a_type, x.b_type, x.out_type), shape_class(x.m, x.n, x.k)
+    return ProductClass(*types, x.layout, x.precision, aligned, sizes)
 
 
 def is_aligned(problem: GemmProblem) -> bool:
@@ -101,9 +100,7 @@ def key_of(problem: GemmProblem) -> ProductClass | None:
     """
     if problem.batch_shape or problem.reproducible or min(problem.m, problem.n, problem.k) < 1:
         return None
-    types = problem.a_type, problem.b_type, problem.out_type
-    sizes = shape_class(problem.m, problem.n, problem.k)
-    return ProductClass(*types, problem.layout, problem.precision, is_aligned(problem), sizes)
+    return _class_of(problem, is_aligned(problem))
 
 
 def tables_for(device: DeviceInfo) -> tuple[MeasuredTable, ...]:

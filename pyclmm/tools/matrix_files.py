@@ -152,9 +152,9 @@ class Files:
         file = self.hdf5(place)
         with reading(place, place.text):
             if place.name not in file:
-                raise CommandError(
-                    f"{place.text}: the file has no dataset {place.name!r}; it has {_listed(file)}"
-                )
+                names = sorted(file)
+                listed = f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "none"
+                raise CommandError(f"{place.text}: the file has no dataset {place.name!r}; it has {listed}")
             found = file[place.name or "/"]
             if found.file == file:
                 return found
@@ -200,11 +200,6 @@ def reading(place: MatrixPlace, named: str) -> Iterator[None]:
         raise CommandError(
             f"{named}: {_NOT_READ[place.kind]}: {text[:300] or type(error).__name__}"
         ) from error
-
-
-def _listed(group: Any) -> str:
-    names = sorted(group)
-    return f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "none"
 
 
 def read_of(place: MatrixPlace, x: Any) -> Iterator[tuple[Path, str]]:
