@@ -16,19 +16,21 @@ from numpy.typing import DTypeLike
 
 from ..errors import DTypeError, ShapeError, unknown_name
 from . import dtypes
-from .gemm import (
-    MAX_ALIGN,
-    Copy,
-    Gemm,
-    GemmProblem,
-    Operand,
-    dense,
-    dense_strides,
+from .gemm import MAX_ALIGN, Copy, Gemm, GemmProblem, Operand, dense, dense_strides
+from .matrices import (
+    MatrixLayout,
+    check_sizes,
+    expanded,
+    matrix_of,
+    promoted,
+    squeezed,
+    stack_of_out,
+    stack_of_result,
+    transposed,
+    unfit_out,
 )
-from .matrices import MatrixLayout, expanded, matrix_of, promoted, squeezed, transposed
 from .precision import checked
 from .reproducible import check_activation
-from .result_shapes import check_sizes, stack_of_out, stack_of_result, unfit_out
 from .words import Casting
 
 LAYOUTS = ("NN", "NT", "TN", "TT")

@@ -10,7 +10,7 @@ import pyclmm
 from pyclmm import linalg
 from pyclmm.errors import ArgumentError, UnsupportedError
 from pyclmm.execution.options import Options
-from pyclmm.problem import result_shapes
+from pyclmm.problem import matrices
 from pyclmm.problem.gemm import MAX_DIMENSION
 from pyclmm.streaming import choice, entry
 
@@ -50,7 +50,7 @@ def test_what_is_too_long_for_a_kernel_is_multiplied_in_tiles(what, queue, monke
     rng = np.random.default_rng(0)
     m, n, k, stack = (12000 if name == what else 3 for name in ("M", "N", "K", "stack"))
     a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((stack, m, k), (stack, k, n)))
-    for module in (result_shapes, choice, entry):
+    for module in (matrices, choice, entry):
         monkeypatch.setattr(module, "MAX_DIMENSION", 5000)
     monkeypatch.setattr(entry, "_LEAST_BYTES", 0)
     monkeypatch.setattr(entry, "_TABLE_ROWS", 1)
