@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from click.exceptions import Exit
 
 from ..opencl.devices import device_info
@@ -74,81 +73,66 @@ def multiply_command(
             return
         result.check(files, plan.dtype, overwrite)
     with Files(result.place) as files:
-        run = _Run(told, result, checkpoint, [files.operand(place) for place in places], options)
-        run.compute(files, plan.shape, plan.dtype)
-        run.tell()
+        operands = [files.operand(place) for place in places]
+        _multiply(told, files, result, operands, plan, checkpoint, options)
 
 
-class _Run:
-    """One run, which may be the rest of an earlier one."""
+def _multiply(
+    told: output.Output,
+    files: Files,
+    result: Result,
+    operands: list[Any],
+    like: StreamedMatmul,
+    checkpoint: Path | None,
+    options: dict[str, Any],
+) -> None:
+    """Write the result, which is *like* that of a plan, and give it its place. An error or Ctrl-C leaves OUT
+    as it was.
 
-    def __init__(
-        self, told: output.Output, result: Result, checkpoint: Path | None, operands: list[Any], options: Any
-    ) -> None:
-        self._told, self._result, self._checkpoint = told, result, checkpoint
-        self._operands, self._options = operands, options
-        self._seen: list[StreamProgress] = []
-        self._head: dict[str, Any] = {}
-        self._seconds = 0.0
+    What was written until then stays beside it if a run can go on with it.
+    """
 
-    @property
-    def _is_unfinished(self) -> bool:
-        """Whether finished tiles are kept, so that a run can go on."""
-        return self._checkpoint is not None and is_unfinished(self._checkpoint)
+    def is_unfinished_run() -> bool:
+        return checkpoint is not None and is_unfinished(checkpoint)
 
-    def compute(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Write the result, and give it its place. An error or Ctrl-C leaves OUT as it was.
-
-        What was written until then stays beside it if a run can go on with it.
-        """
-        result = self._result
-        try:
-            self._multiply(result.go_on(files) if self._is_unfinished else result.begin(files, shape, dtype))
-        except BaseException:
-            result.give_up(keep=self._is_unfinished)
-            raise
-        result.finish()
-
-    def _multiply(self, target: Any) -> None:
-        told, begun = self._told, time.perf_counter()
-        plan = StreamedMatmul(*self._operands, out=target, checkpoint=self._checkpoint, **self._options)
+    seen: list[StreamProgress] = []
+    try:
+        resumed = is_unfinished_run()
+        target = result.go_on(files) if resumed else result.begin(files, like.shape, like.dtype)
+        begun = time.perf_counter()
+        plan = StreamedMatmul(*operands, out=target, checkpoint=checkpoint, **options)
         with told.measuring(bar=True) as on_stage:
-            plan(*self._operands, out=target, progress=_listener(on_stage, self._seen))
-        self._head, self._seconds = _head(plan), time.perf_counter() - begun
-        if told.interrupted:
-            self._save()
-            output.say(
-                f"Interrupted; {_GO_ON if self._is_unfinished else f'{self._result.place.text} is as it was'}"
-            )
-            raise Exit(output.INTERRUPTED)
-
-    @property
-    def _at(self) -> StreamProgress:
-        return self._seen[-1] if self._seen else StreamProgress(0, 0, 0, 0.0, 0.0, self._seconds)
-
-    def _save(self) -> None:
-        at = self._at
+            plan(*operands, out=target, progress=_listener(on_stage, seen))
+        seconds = time.perf_counter() - begun
+        at = seen[-1] if seen else StreamProgress(0, 0, 0, 0.0, 0.0, seconds)
         found = {
-            "out": self._result.place.text,
-            "wall_s": self._seconds,
-            "gflops": at.flops / self._seconds / 1e9,
+            "out": result.place.text,
+            "wall_s": seconds,
+            "gflops": at.flops / seconds / 1e9,
             "tiles": at.tiles,
             "all_tiles": at.all_tiles,
             "tiles_of_an_earlier_run": at.resumed,
         }
-        self._told.save(self._head | found)
-
-    def tell(self) -> None:
-        """Tell how it went."""
-        self._save()
-        at, size = self._at, " x ".join(map(str, self._head["shape"]))
-        earlier = f", {at.resumed} of them by an earlier run" if at.resumed else ""
-        rate = significant(at.flops / self._seconds / 1e9)
-        self._told.screen.line(
-            f"{self._result.place.text}: {size} {self._head['dtype']} in {duration(self._seconds)}, "
-            f"{rate} GFLOP/s, {at.all_tiles} tiles{earlier}"
-        )
-        self._told.finish()
+        if told.interrupted:
+            told.save(_head(plan) | found)
+            output.say(
+                f"Interrupted; {_GO_ON if is_unfinished_run() else f'{result.place.text} is as it was'}"
+            )
+            raise Exit(output.INTERRUPTED)
+    except BaseException:
+        result.give_up(keep=is_unfinished_run())
+        raise
+    result.finish()
+    told.save(_head(plan) | found)
+    size, earlier = (
+        " x ".join(map(str, plan.shape)),
+        f", {at.resumed} of them by an earlier run" * bool(at.resumed),
+    )
+    told.screen.line(
+        f"{result.place.text}: {size} {plan.dtype} in {duration(seconds)}, "
+        f"{significant(at.flops / seconds / 1e9)} GFLOP/s, {at.all_tiles} tiles{earlier}"
+    )
+    told.finish()
 
 
 def _listener(on_stage: OnStage, seen: list[StreamProgress]) -> Any:

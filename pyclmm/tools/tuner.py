@@ -149,7 +149,8 @@ def tune(
 
     *budget*: seconds, shared between the products. *device*: as :func:`pyclmm.matmul` takes
     it. *precisions*: as :func:`pyclmm.matmul` takes them; a call uses what was found
-    for its own. Ctrl-C ends the run and keeps what was found. Plans that exist stay as they are.
+    for its own. *on_progress* is called after each candidate. Ctrl-C ends the run and keeps what was found.
+    Plans that exist stay as they are.
 
     Raises ArgumentError for invalid shapes, types, layouts and precisions.
     """
