@@ -21,7 +21,11 @@ _SMALL = {
     kind: np.resize(np.arange(low, high, dtype=np.int8), 256)
     for kind, low, high in (("b", 0, 2), ("u", 0, 4), ("i", -3, 4))
 }
+_MOST_TERMS = 1 << 19  # of a product that einsum adds up in less than a millisecond
 _HEADROOM = 4  # with EXTREMES, sums over 2^4 are over the result's largest number
+
+
+Factors = tuple[Array, Array]  # (..., K, 2) and (..., 2, N)
 
 
 class Drawn(Enum):
@@ -70,19 +74,59 @@ def _largest_exponent(name: str) -> int:
     return {"float16": 16, "float64": 1024}.get(name, 128)
 
 
-def draw(problem: GemmProblem, operands: dict[str, Array], rng: np.random.Generator, drawn: Drawn) -> None:
-    """Fill the arrays of *operands*: "a" and "b" as they are stored, "c" and "bias"."""
-    p = problem
-    for x in operands.values():
-        numbers = _real_parts(x)
-        numbers[...] = _numbers(rng, numbers.shape, numbers.dtype, drawn, p.acc_type)
-    if p.out_type == "bool":
-        for name in ("a", "b"):  # of long sums nearly none would be zero
-            operands[name][...] &= rng.random(operands[name].shape) < max(1, p.k) ** -0.5
+def sums_are_exact(problem: GemmProblem, drawn: Drawn) -> bool:
+    """Whether only the result may be rounded."""
+    return drawn in (Drawn.INTEGERS, Drawn.EXTREMES) and problem.activation in ("none", "relu")
+
+
+def draw(
+    problem: GemmProblem, operands: dict[str, Array], rng: np.random.Generator, drawn: Drawn
+) -> Factors | None:
+    """Fill the arrays of *operands*: "a" and "b" as they are stored, "c" and "bias".
+
+    Returns the factors of op(B) without its conjugation, where small integers of a large product have any.
+    """
+    p, factors = problem, None
+    for name, x in operands.items():
+        if name == "b" and _is_large(p) and drawn is Drawn.INTEGERS and sums_are_exact(p, drawn):
+            factors = _fill_by_factors(np.swapaxes(x, -1, -2) if p.trans_b else x, rng)
+            continue
+        parts = _real_parts(x)
+        parts[...] = _numbers(rng, parts.shape, parts.dtype, drawn, p.acc_type)
+    if p.out_type == "bool":  # of long sums nearly none would be zero
+        for x in (operands["a"], operands["b"]) if factors is None else (operands["a"],):
+            x[...] &= _is_kept(rng, x.shape, p.k)
     if drawn in _AROUND:
         _spread_along_k(problem, operands, _AROUND[drawn], rng)
     if drawn is Drawn.EXTREMES:
         _make_special(problem, operands, rng)
+    return factors
+
+
+def _is_large(p: GemmProblem) -> bool:
+    return p.m * p.n * p.k > _MOST_TERMS
+
+
+def _fill_by_factors(b: Array, rng: np.random.Generator) -> Factors:
+    """Fill *b*, (..., K, N), with products of small integers, (..., K, 2) by (..., 2, N), which are returned.
+
+    So A @ B is known after a few operations. Products that share memory have the same factors.
+    """
+    parts = _real_parts(b)
+    kind, (k, n) = parts.dtype, b.shape[-2:]
+    stack = tuple(length if step else 1 for length, step in zip(b.shape, b.strides, strict=True))[:-2]
+    columns, rows = (
+        _numbers(rng, (*stack, 2, length), kind, Drawn.INTEGERS, "").astype(np.float32)
+        for length in (k, n * parts[0].size // b[0].size)
+    )
+    if kind.kind == "b":
+        columns *= _is_kept(rng, columns.shape, k)
+    parts[...] = np.einsum("...fk,...fn->...kn", columns, rows).reshape(*stack, *parts.shape[len(stack) :])
+    return np.swapaxes(columns, -1, -2), rows.view(np.complex64) if b.dtype.kind == "c" else rows
+
+
+def _is_kept(rng: np.random.Generator, shape: tuple[int, ...], k: int) -> Array:
+    return np.asarray(rng.random(shape) < max(1, k) ** -0.5)
 
 
 def _real_parts(x: Array) -> Array:

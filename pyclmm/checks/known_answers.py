@@ -8,7 +8,7 @@ not be read hold NaN or large values. The memory around the result and between i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,11 @@ from ..opencl.steps import scalars_of
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
 from . import fixed_products, reference
-from .drawn import Drawn, draw, scalars
+from .drawn import Drawn, Factors, draw, scalars, sums_are_exact
 from .layouts import Array, Decks, Placed, is_in_place, placed
 
 _ALPHA, _BETA = 1.3, -0.7  # of reproducible problems: no powers of two, so that each operation rounds
+_MOST_OF_EINSUM = 1 << 25  # multiply-adds of a product
 FILL = 0xA5  # every byte of the result's memory before the run
 _OPERANDS = ("a", "b", "c", "bias")
 
@@ -53,6 +54,7 @@ class _Case:
     alpha: complex
     beta: complex
     drawn: Drawn
+    factors: Factors | None = None  # of op(B), before it is conjugated
 
     def view(self, name: str) -> Array:
         return self.operands[name].view
@@ -82,8 +84,8 @@ def outcome(
     """Run *problem* by *work* on numbers that are *drawn* so, and compare the result."""
     case = _Case(problem, _memory(problem, decks.rng), *scalars(problem, decks, drawn), drawn)
     views = {name: operand.view for name, operand in case.operands.items() if name in _read(problem)}
-    draw(problem, views, decks.rng, drawn)
-    return _judged(queue, case, work, device, decks)
+    factors = draw(problem, views, decks.rng, drawn)
+    return _judged(queue, replace(case, factors=factors), work, device, decks)
 
 
 def wrong_bits(
@@ -133,12 +135,13 @@ def _expected(case: _Case) -> tuple[Array, Array | float]:
 
     The scale of an exact result is 0, because nothing is rounded.
     """
-    p, exact = case.problem, _is_exact(case)
+    p, exact = case.problem, sums_are_exact(case.problem, case.drawn)
     wide: Any = np.int64 if p.acc_type.startswith("uint") else np.float64
     wide = np.complex128 if p.acc_type in dtypes.COMPLEX else wide
-    a, b = (case.matrix(name).astype(_summed_in(case, wide)) for name in ("a", "b"))
-    value = _scaled(wide(case.alpha), _product(case, a, b).astype(wide))
-    scale: Array | float = 0.0 if exact else abs(case.alpha) * _product(case, abs(a), abs(b))
+    value = _scaled(wide(case.alpha), _product_of(case, wide))
+    scale: Array | float = 0.0
+    if not exact:
+        scale = abs(case.alpha) * _product(*(abs(case.matrix(name).astype(wide)) for name in ("a", "b")))
     if p.has_c:
         term = _scaled(wide(case.beta), case.view("c").astype(wide))
         value, scale = value + term, scale if exact else scale + abs(term)
@@ -158,22 +161,33 @@ def _scaled(scalar: Any, x: Array) -> Array:
     return scaled
 
 
-def _summed_in(case: _Case, wide: Any) -> Any:
-    """The type of exact sums. Those of 20,000 products of small integers are less than 2^24, and half as many
-    bytes take half the time.
+def _product_of(case: _Case, wide: Any) -> Array:
+    """op(A) @ op(B), summed in type *wide*.
+
+    Sums of 20,000 products of small integers are less than 2^24, and half as many bytes take half the time.
     """
-    if case.drawn is not Drawn.INTEGERS:
-        return wide
-    return np.complex64 if wide is np.complex128 else np.float32
+    if case.factors is None:
+        return _product(case.matrix("a").astype(wide), case.matrix("b").astype(wide))
+    a = case.matrix("a").astype(np.complex64 if wide is np.complex128 else np.float32)
+    columns, rows = case.factors
+    return _product(_product(a, columns), rows.conj() if case.problem.conj_b else rows).astype(wide)
 
 
-def _product(case: _Case, a: Array, b: Array) -> Array:
-    """a @ b. BLAS may leave out products by zero, so numbers that are not finite go through einsum, as
-    integers do, for which there is no BLAS.
+def _product(a: Array, b: Array) -> Array:
+    """a @ b. BLAS may leave out products by zero, and takes milliseconds to wake its threads: only products
+    of the tuner are large enough for it. Of complex numbers einsum adds up the real parts faster.
     """
-    if case.drawn is Drawn.EXTREMES or a.dtype.kind == "i":
+    if a.dtype.kind == "f" and a.shape[-2] * b.size > _MOST_OF_EINSUM:
+        return np.asarray(a @ b)
+    if a.dtype.kind != "c":
         return np.asarray(np.einsum("...ik,...kj->...ij", a, b))
-    return np.asarray(a @ b)
+    real, imag = (_product(part.copy("K"), b.real.copy("K")) for part in (a.real, a.imag))
+    value = np.empty(real.shape, a.dtype)
+    if b.dtype.kind == "c":
+        real -= _product(a.imag.copy("K"), b.imag.copy("K"))
+        imag += _product(a.real.copy("K"), b.imag.copy("K"))
+    value.real, value.imag = real, imag
+    return value
 
 
 def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo, decks: Decks) -> Outcome:
@@ -184,11 +198,6 @@ def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo,
         return _compared(got, *_expected(case), case)
 
 
-def _is_exact(case: _Case) -> bool:
-    """Whether sums are exact, so that only the result may be rounded."""
-    return case.drawn in (Drawn.INTEGERS, Drawn.EXTREMES) and case.problem.activation in ("none", "relu")
-
-
 def _compared(got: Array, expected: Array, scale: Array | float, case: _Case) -> Outcome:
     dtype = got.dtype
     if dtype.kind in "biu":
@@ -197,7 +206,7 @@ def _compared(got: Array, expected: Array, scale: Array | float, case: _Case) ->
     parts = np.float64 if dtype.kind != "c" else np.complex128
     wide, rounded = (_real_parts(x.astype(parts)) for x in (got, expected.astype(dtype)))
     same = (wide == rounded) | (np.isnan(wide) & np.isnan(rounded))
-    if _is_exact(case):
+    if sums_are_exact(case.problem, case.drawn):
         return _exactly(bool(same.all()))
     u_out = reference.unit_roundoff(dtype)
     finite = np.isfinite(rounded) & np.isfinite(wide)
