@@ -22,8 +22,8 @@ PAGE = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
 
 
 def test_the_page_lists_every_variable():
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", PAGE, re.MULTILINE)
-    assert rows == [(v.name, v.meaning, v.default) for v in environment.VARIABLES]
+    names = re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", PAGE, re.MULTILINE)
+    assert names == [variable.name for variable in environment.VARIABLES]
 
 
 def test_the_readme_links_the_page():

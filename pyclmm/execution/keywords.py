@@ -1,4 +1,4 @@
-"""The keywords of matmul, gemm and Matmul, for their overloads. Only type checkers read them."""
+"""The keywords of matmul, gemm, Matmul and linalg's functions, for their overloads."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from ..problem.words import Activation, Casting, Precision, Trans
 from ..selection.select import KernelChoice
 
 
-class CallKeywords(TypedDict, total=False):
-    """Keywords of every call."""
+class ProductKeywords(TypedDict, total=False):
+    """Keywords of every product."""
 
     queue: cl.CommandQueue | None
     device: DeviceChoice | None
     kernel: KernelChoice
     precision: Precision | None
     reproducible: bool | None
+
+
+class CallKeywords(ProductKeywords, total=False):
+    """Keywords of matmul, gemm and Matmul."""
+
     dtype: DTypeLike | None
     casting: Casting
 

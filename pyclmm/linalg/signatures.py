@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
 import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -11,9 +11,8 @@ from pyopencl.array import Array
 
 from ..api import DeviceOut, HostOut
 from ..errors import DTypeError, Parameters, Returned, of_system
-from ..opencl.devices import DeviceChoice
-from ..problem.words import Casting, Precision
-from ..selection.select import KernelChoice
+from ..execution.keywords import ProductKeywords
+from ..problem.words import Casting
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,14 +21,9 @@ Either = Array | ArrayLike
 Kind = TypeVar("Kind")  # of the functions below
 
 
-class Keywords(TypedDict, total=False):
+class Keywords(ProductKeywords, total=False):
     """Keywords of every function."""
 
-    queue: cl.CommandQueue | None
-    device: DeviceChoice | None
-    kernel: KernelChoice
-    precision: Precision | None
-    reproducible: bool | None
     wait_for: list[cl.Event] | None
 
 
