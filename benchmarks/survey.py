@@ -33,7 +33,7 @@ from pyclmm.kernels.interface import Program
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.program import built
 from pyclmm.opencl.queues import new_queue
-from pyclmm.selection.select import offered
+from pyclmm.selection.select import offer
 
 LISTED = (
     *((n, n, n) for n in (512, 1000, 1024, 1536, 2048, 3072, 4096, 4097, 8192)),
@@ -77,10 +77,10 @@ def candidates(product: Product, device: DeviceInfo, each: int) -> Iterator[tupl
     problem = product.problem
     left_out = (*_LEFT_OUT, *(_LOOPS if product.flops > 2 * _MOST_LOOPS else ()))
     for kernel in (k for k in KERNELS if k.name not in left_out):
-        configs = offered(kernel, problem, device)
+        configs = offer(kernel, problem, device)
         if not isinstance(configs, str):
             most = min(each, 2) if kernel.name in _LOOPS else each
-            yield from ((kernel.name, config) for config in configs[:most])
+            yield from ((kernel.name, config) for _, config in configs[:most])
 
 
 def programs(products: Sequence[Product], device: DeviceInfo, each: int) -> list[Program]:

@@ -58,12 +58,6 @@ def offer(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant
     return found or _NONE_FITS
 
 
-def offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig] | str:
-    """The configurations of *kernel* for *problem* on *device*, best first, or why it cannot compute it."""
-    found = offer(kernel, problem, device)
-    return found if isinstance(found, str) else [config for _, config in found]
-
-
 def refusal(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str | None:
     """Why *kernel* cannot compute *problem* on *device*, or None."""
     found = offer(kernel, problem, device)

@@ -12,7 +12,7 @@ from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.device import Target
 from pyclmm.kernels.rates import MEANINGS, RATE_NAMES, as_numbers
 from pyclmm.problem.canonical import problem_of
-from pyclmm.selection.select import best, candidates, offered
+from pyclmm.selection.select import best, candidates, offer
 from pyclmm.selection.tables import Entry
 from tests.support.made_up import DEVICES, EPYC_POCL, H200, MALI, MI250, PASCAL
 
@@ -54,9 +54,9 @@ def test_the_least_estimate_of_all_families_is_chosen(device, shape, precision):
     times = [seconds(choice, problem, device) for choice in found]
     assert times == sorted(times)
     every = (k for k in KERNELS if k.automatic)
-    listed = [(k, offered(k, problem, device)) for k in every]
+    listed = [(k, offer(k, problem, device)) for k in every]
     assert times[0] == min(
-        k.estimate(problem, c, device) for k, cs in listed if cs and not isinstance(cs, str) for c in cs
+        k.estimate(problem, c, device) for k, cs in listed if not isinstance(cs, str) for _, c in cs
     )
 
 
@@ -68,8 +68,8 @@ def test_every_estimate_is_a_time(device, dtype):
     for shape in (*SHAPES, (5, 7, 0), (100_000, 64, 64)):
         problem = made(shape, dtype, stack=(3,) if shape[0] == 300 else ())
         for kernel in KERNELS:
-            configs = offered(kernel, problem, device)
-            for config in () if isinstance(configs, str) else configs:
+            configs = offer(kernel, problem, device)
+            for _, config in () if isinstance(configs, str) else configs:
                 found = kernel.estimate(problem, config, device)
                 assert isinstance(found, float)
                 assert math.isfinite(found)
@@ -139,8 +139,8 @@ def test_a_configuration_with_less_workspace_bids_for_its_family():
 def test_estimates_on_a_cpu_count_workspace_written_and_read(dtype, shape):
     problem = made(shape, dtype, layout="TN")
     for kernel in map(kernel_named, ("packed", "matvec")):
-        configs = offered(kernel, problem, EPYC_POCL)
-        for config in () if isinstance(configs, str) else configs:
+        configs = offer(kernel, problem, EPYC_POCL)
+        for _, config in () if isinstance(configs, str) else configs:
             nbytes = kernel.launches(problem, config, EPYC_POCL).workspace_nbytes
             assert kernel.estimate(problem, config, EPYC_POCL) > EPYC_POCL.rates.moved(2 * nbytes)
 
