@@ -1,7 +1,5 @@
 """warm: after it the first call compiles nothing, and its errors say what would do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla

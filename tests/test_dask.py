@@ -1,7 +1,5 @@
 """pyclmm.dask in one process, on Dask's threads: products against NumPy's, graphs, errors, backend()."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

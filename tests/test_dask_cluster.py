@@ -1,7 +1,5 @@
 """pyclmm.dask on a cluster of two worker processes: devices, limits, and a worker that is killed."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """What the pages name is there: files, folders, modules, classes, functions and tests; the example runs."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Environment variables: one module reads them, one page lists them."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """Errors: type and text of each, and a call that raises changes nothing."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What JSON of others may hold: types, finite bounds, limits of length, and errors that name the value."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

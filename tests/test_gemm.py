@@ -1,7 +1,5 @@
 """gemm agrees with NumPy's widest arithmetic and with BLAS."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.linalg.blas

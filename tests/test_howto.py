@@ -1,7 +1,5 @@
 """The snippets of docs/howto/ run as they stand; its commands exist and run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -3,8 +3,6 @@
 The contracts stand in setup.cfg and `make lint` checks them. Here a broken contract is shown to be found.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

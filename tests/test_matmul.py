@@ -1,7 +1,5 @@
 """numpy.matmul is the specification: values, dtypes, shapes, flags and exceptions are the same."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import nullcontext
 

@@ -1,7 +1,5 @@
 """The perceptron of examples/mlp by `layers`: gradients, steps, predictions, shuffles."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`fused` of examples/mlp: steps against NumPy in float64, the number of work-groups, refusals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

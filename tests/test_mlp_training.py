@@ -1,7 +1,5 @@
 """The program examples/mlp: its data, files that are damaged, training, saving and going on."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """install(): operators and ufuncs of PyOpenCL's Arrays; all else, and what uninstall leaves, is as it was."""
 
-from __future__ import annotations
-
 import operator
 import threading
 import warnings

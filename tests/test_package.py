@@ -1,7 +1,5 @@
 """The wheel and the sdist hold all files and work in a clean environment."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The public interface: its names, KERNELS, devices and types."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages are right: commands and examples work, and links, files and tests they name exist."""
 
-from __future__ import annotations
-
 import configparser
 import re
 import shlex

@@ -1,7 +1,5 @@
 """reproducible=True: the same bits from every kernel, configuration, batch, layout and device."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

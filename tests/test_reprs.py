@@ -1,7 +1,5 @@
 """What a prompt and a notebook show of KERNELS, devices, plans, explanations and the tuner's result."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 

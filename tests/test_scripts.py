@@ -1,7 +1,5 @@
 """Each script starts and prints its --help. This finds imports that have moved."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The site's contents and reference, without Sphinx. `make docs` builds it."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

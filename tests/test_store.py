@@ -1,7 +1,5 @@
 """The cache folder: whatever happens to it or lies in it, calls give right results."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -1,7 +1,5 @@
 """Subclasses of ndarray: those that hold more than elements are refused, others are read as arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

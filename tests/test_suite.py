@@ -1,7 +1,5 @@
 """The suite itself: what `make test` leaves out, what a run says at its end, and the driver it means."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The model of a cluster: its grid against brute force, its limits, and the tables of the page."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import sys

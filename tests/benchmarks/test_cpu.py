@@ -1,7 +1,5 @@
 """benchmarks/cpu.py: products of a seed, the processor's name; products.py's bounds for a CPU."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

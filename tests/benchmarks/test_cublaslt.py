@@ -1,7 +1,5 @@
 """benchmarks/cublaslt.py, as far as it needs no GPU: layouts, structures, the row of a product, messages."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import subprocess

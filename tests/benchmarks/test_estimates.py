@@ -1,7 +1,5 @@
 """Products drawn at random, and the estimates against the times of the published surveys."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """benchmarks/memory.py draws the same calls again, makes them, and reads the memory."""
 
-from __future__ import annotations
-
 import importlib.util
 import random
 import sys

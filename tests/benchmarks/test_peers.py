@@ -1,7 +1,5 @@
 """benchmarks/peers.py finds a peer's best time, and the pages' tables are made with it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

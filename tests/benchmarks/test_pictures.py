@@ -1,7 +1,5 @@
 """benchmarks/pictures.py draws the numbers of the result files."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """benchmarks/ratios.py: ratios in a few numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import ratios

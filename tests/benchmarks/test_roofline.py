@@ -1,7 +1,5 @@
 """The traffic formulas agree with counted loads: of a simulation in NumPy, and of the kernels themselves."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

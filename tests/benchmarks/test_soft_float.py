@@ -1,7 +1,5 @@
 """benchmarks/soft_float.cl multiplies as NumPy and exact arithmetic do, and the check sees a wrong bit."""
 
-from __future__ import annotations
-
 import importlib.util
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of devices in the README follows from files of results, not from anyone's memory."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

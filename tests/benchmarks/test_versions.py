@@ -1,7 +1,5 @@
 """benchmarks/versions.py: two workers take turns, and its file holds their times and errors."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

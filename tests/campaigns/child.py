@@ -5,8 +5,6 @@
 Prints one line of JSON: the kernels used and the warnings given. Exit code 1 if a product is wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import warnings

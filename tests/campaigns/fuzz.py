@@ -11,8 +11,6 @@ these, so that a long search varies shapes, layouts, views and values. ``--recor
 and counts.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -11,8 +11,6 @@ outcome of each scenario; a table counts them. Exit code 1 at any failure.
 Linux only. What needs root (mounts, another user) is skipped with that reason for others.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Fuzzing: the search itself works, and calls that it once found to fail are right now."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

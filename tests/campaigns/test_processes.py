@@ -1,7 +1,5 @@
 """The campaign of processes notices seeded faults, counts its outcomes and replays a seed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Each seeded fault can be put in: its file, its text and its tests exist."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

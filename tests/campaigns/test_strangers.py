@@ -1,7 +1,5 @@
 """`make strangers` on a made-up foreign suite: what is seen, what is accepted, what is told."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Children end with their parent and at their limit, whatever they do then; they have its options."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """The self-check reaches what a program can reach: loops, ranges, stacks, scalars, layouts, values."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The references of package and tests reject results that are slightly wrong, or wrong in one place."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.special

@@ -1,7 +1,5 @@
 """The self-check: a kernel that gives wrong results on a device is not used there."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """A child that waits for further trials: when it is asked, when another one is started, when it ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@
 The launches are those that the families give for a device with vectors of 128 bits.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

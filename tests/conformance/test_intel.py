@@ -1,7 +1,5 @@
 """Intel's own runtime, as pip lays it out, without a variable and with an empty home (`make conformance`)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

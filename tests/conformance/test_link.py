@@ -1,7 +1,5 @@
 """`make offline` fails where a function that is called has no definition."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The verdicts of `make conformance`: what fails a run, and that a crash ends only its own run."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

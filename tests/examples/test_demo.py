@@ -1,7 +1,5 @@
 """``python -m examples.demo``: its output and its exit codes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

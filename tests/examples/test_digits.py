@@ -1,7 +1,5 @@
 """Pictures of digits: the reader of IDX files, and the classifiers."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 

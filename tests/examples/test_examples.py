@@ -1,7 +1,5 @@
 """Every example runs, prints something and gives no warning."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The demo's matrices have the properties by which a wrong product is recognized."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Calls that follow one with the same or like operands: what may be left out, and what may not."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

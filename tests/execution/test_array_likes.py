@@ -1,7 +1,5 @@
 """What is taken in place of a NumPy array, what shares its memory, and what is refused with the cure."""
 
-from __future__ import annotations
-
 import array
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The end of a plan: close, release, and the error when it is pickled."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

@@ -1,7 +1,5 @@
 """plan.explain(): the choice and its reason, the other kernels, the arithmetic, and only known numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Faults of a driver are injected into calls. A call that fails changes nothing, and the next one works."""
 
-from __future__ import annotations
-
 import warnings
 import weakref
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Many threads, many calls: right results, and memory that does not grow."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

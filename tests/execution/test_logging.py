@@ -1,7 +1,5 @@
 """The log "pyclmm" has compilations, verdicts of the self-check and fallbacks."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Calls on plain NumPy arrays: which take few checks, and that all give what NumPy gives."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Calling a plan again: operands, scalars, events and threads that differ from call to call."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Signals, forks and exits while a process multiplies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

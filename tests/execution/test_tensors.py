@@ -3,8 +3,6 @@
 Stand-ins have the methods of torch.Tensor that are asked; PyTorch's own follow where it is installed.
 """
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The files of an install agree with setup.cfg and with one another."""
 
-from __future__ import annotations
-
 import configparser
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The repair of PyPI's PoCL: it changes one known function where that is needed, and nothing else."""
 
-from __future__ import annotations
-
 import os
 
 import pyopencl as cl

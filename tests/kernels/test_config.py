@@ -1,7 +1,5 @@
 """TileConfig: the values it accepts, and its reasons against others."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import FrozenInstanceError, replace
 

@@ -1,7 +1,5 @@
 """Loops in kernels count in 32 bits: their last index fits, also past the end of the largest product."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Offsets of more than 2^31 elements between two rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Sources use every macro that the host passes to them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """What a kernel loads: the tile that it says it shares, against loads that are counted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil, prod
 

@@ -1,7 +1,5 @@
 """einsum against numpy.einsum: any subscripts, layouts and dtypes, on the host and on the device."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyopencl.array as cla
 import pytest

@@ -1,7 +1,5 @@
 """What a machine without a driver is told to install."""
 
-from __future__ import annotations
-
 import configparser
 import platform
 import re

@@ -1,7 +1,5 @@
 """pyopencl Arrays: queues, events, contexts, memory, process exit and reproducible results."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Compiled programs that are kept on disk: for which drivers, under which names, when they are not used."""
 
-from __future__ import annotations
-
 import logging
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Marks of programs in doubt, and detours around a damaged cache."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

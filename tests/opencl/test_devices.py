@@ -1,7 +1,5 @@
 """DeviceInfo as read from drivers, and the choice of a device."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Caches of PyOpenCL and PoCL that cannot be used: products are right, and one message says what would do."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

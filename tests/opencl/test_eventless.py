@@ -1,7 +1,5 @@
 """Silent launches: products enqueued without events, on an in-order queue."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla

@@ -1,7 +1,5 @@
 """What is kept of events that later calls need not wait for: no host memory of transfers that have ended."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

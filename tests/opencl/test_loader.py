@@ -4,8 +4,6 @@ PoCL's library stands for Intel's here, in an installed package that is made up.
 because a loader looks for drivers once. tests/conformance/test_intel.py has Intel's own.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

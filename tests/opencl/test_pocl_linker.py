@@ -1,7 +1,5 @@
 """PyPI's PoCL without a linker, with which it would end the process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

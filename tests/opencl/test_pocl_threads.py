@@ -1,7 +1,5 @@
 """PoCL has as many bound threads as it may use CPUs, unless the user says otherwise; none takes Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

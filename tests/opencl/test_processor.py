@@ -1,7 +1,5 @@
 """The processor's caches, from made-up texts of Linux, macOS and Windows, and from this machine."""
 
-from __future__ import annotations
-
 import struct
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """NVIDIA's compiled program text (PTX) is rewritten for sm_90a."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyclmm.opencl import compiler

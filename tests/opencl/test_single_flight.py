@@ -1,7 +1,5 @@
 """SingleFlight: threads that need the same value make it once, and failures are not kept."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Staging through pinned memory returns the same bytes for every size."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 

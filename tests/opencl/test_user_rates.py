@@ -1,7 +1,5 @@
 """The user's own rates: kept for one device and driver, checked when read, and used by every later choice."""
 
-from __future__ import annotations
-
 import json
 import warnings
 

@@ -1,7 +1,5 @@
 """Workspace is borrowed for a call: how much is kept, who shares it and when, and what gives it back."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

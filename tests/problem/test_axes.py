@@ -1,7 +1,5 @@
 """axes and axis, read as numpy.matmul reads them. Pure."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GemmProblem: operands of every layout become the canonical form that kernels see."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

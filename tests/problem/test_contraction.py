@@ -1,7 +1,5 @@
 """That strides say all they can: the fewest axes, and a copy only where no order of axes does without."""
 
-from __future__ import annotations
-
 import itertools
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Element types: results have NumPy's dtype, and loads and stores skip no rounding."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace

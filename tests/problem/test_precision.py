@@ -1,7 +1,5 @@
 """default_precision: the precision of calls that are given none."""
 
-from __future__ import annotations
-
 import asyncio
 import doctest
 import threading

@@ -1,7 +1,5 @@
 """Each page of the road has its parts, true lines of its kernel, and the drawing that its script draws."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

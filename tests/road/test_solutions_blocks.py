@@ -1,7 +1,5 @@
 """The solutions of docs/road/06_strip.md to 09_double_buffer.md are right."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
 

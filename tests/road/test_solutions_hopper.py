@@ -1,7 +1,5 @@
 """The solutions of docs/road/15_hopper.md are right, and agree with the kernel."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

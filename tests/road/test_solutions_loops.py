@@ -1,7 +1,5 @@
 """The solutions of docs/road/01_sequential.md to 05_tiled.md are right, and agree with the kernels."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The solutions of docs/road/10_register.md to 14_matrix_units.md are right, and agree with the kernels."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

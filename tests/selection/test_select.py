@@ -1,7 +1,5 @@
 """The choice by estimates, on made-up devices: seconds decide, and nothing else."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

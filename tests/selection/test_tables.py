@@ -1,7 +1,5 @@
 """Measured tables: they decide which configuration runs, and none of their content is trusted."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

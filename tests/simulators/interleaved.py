@@ -2,8 +2,6 @@
 
 The OpenCL C is compiled for the host, and its work-items take turns (interleaved_units.c)."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import re

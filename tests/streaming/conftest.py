@@ -1,7 +1,5 @@
 """Fixtures of the tests of products in tiles."""
 
-from __future__ import annotations
-
 import pytest
 
 from pyclmm.streaming import lanes, machines

@@ -1,7 +1,5 @@
 """Checkpoints: killed at any moment they go on; of another product, damaged or in use they are refused."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

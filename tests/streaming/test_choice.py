@@ -1,7 +1,5 @@
 """The choice of tiles: it fits the memory, covers the product, and its times behave."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, replace
 

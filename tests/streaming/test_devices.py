@@ -1,7 +1,5 @@
 """Products in tiles on several devices: who computes what, and devices that are lost."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

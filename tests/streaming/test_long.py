@@ -1,7 +1,5 @@
 """M, N, K and stacks of 2^31 and more: tiles cut them, and what no tile can cut is refused by name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyopencl.array as cla
 import pytest

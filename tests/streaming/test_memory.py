@@ -1,7 +1,5 @@
 """Products in tiles and memory: the limit, workspace, and what is too large for one buffer."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Products that were killed or interrupted go on: no finished tile is computed or written again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

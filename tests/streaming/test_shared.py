@@ -1,7 +1,5 @@
 """What shares memory or bytes of a file with ``out``: the product is NumPy's, in tiles as without."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Blocks of arrays, memory maps, HDF5 and Zarr against plain slicing, and every fault of storage."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

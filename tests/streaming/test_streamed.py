@@ -1,7 +1,5 @@
 """Streamed products: NumPy's results on both kinds of lanes, several devices, bad input, ends of runs."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

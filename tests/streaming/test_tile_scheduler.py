@@ -1,7 +1,5 @@
 """The tile scheduler by a simulated clock: devices end together, slow ones delay nothing, no tile is lost."""
 
-from __future__ import annotations
-
 import heapq
 
 import pytest

@@ -1,7 +1,5 @@
 """Tiles: every element once, keys that name blocks, slots, bytes against all orders there are."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The kernels and configurations that tests run on, from KERNELS, and operands for them."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The one OpenCL driver that the tests run on, in each process, whatever else is installed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Calls of einsum as plain data, as in calls.py: drawn at random, and compared with NumPy's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyopencl.array as cla
 

@@ -1,7 +1,5 @@
 """Faults for tests: a function of the driver, or of a module, fails at a chosen call."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

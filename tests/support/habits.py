@@ -1,7 +1,5 @@
 """Operands for functions of NumPy's: of any layout, on the host and on the device; results on the host."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyopencl.array as cla
 

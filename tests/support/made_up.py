@@ -1,7 +1,5 @@
 """Made-up devices and problems, with which the choice of kernels is tested without a driver."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from pyclmm.kernels.device import AmxSupport, Caches, DeviceInfo, Target

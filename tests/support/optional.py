@@ -1,7 +1,5 @@
 """Optional packages in tests: what needs one that is missing is skipped, by the package's name."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """What a process of pyclmm remembers, forgotten: tests see what a new process would do."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from weakref import WeakValueDictionary
 

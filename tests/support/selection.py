@@ -4,8 +4,6 @@ Of a test with several parameters each value of each is run once, and a kernel i
 Of the examples that hypothesis draws, and of the rounds of long tests, an eighth are run.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Operands of the tests of products in tiles."""
 
-from __future__ import annotations
-
 import numpy as np
 
 RNG = np.random.default_rng(11)

@@ -1,7 +1,5 @@
 """What a run of the tests says at its end: on which device, what was shown, and what was skipped and why."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Work in many threads at once."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

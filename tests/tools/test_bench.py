@@ -1,7 +1,5 @@
 """Contests: which kernels run, how results are checked, what is left out, and what the reports say."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

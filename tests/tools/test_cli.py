@@ -1,7 +1,5 @@
 """The command line: output, files, exit codes and invalid arguments."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Malformed files of every kind give one line on the error stream and exit code 2, and leave nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """`pyclmm multiply`: matrices in files of every kind, runs that go on, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """One colour and one marker a kernel, in every picture."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from pyclmm import KERNELS

@@ -1,7 +1,5 @@
 """`pyclmm tune --device`: the rates of this machine's device, measured, kept and shown."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

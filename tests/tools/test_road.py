@@ -1,7 +1,5 @@
 """`pyclmm road`: what it runs, shows, writes and draws, and how it ends. Rates are given, to save time."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The tuner: its candidates, its decisions, failures it survives, and the table it keeps."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

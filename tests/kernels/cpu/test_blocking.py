@@ -1,7 +1,5 @@
 """The blocks of `packed` on made-up processors: caches of 32 KB to 2 MB, 128 to 512 bits, 2 to 192 cores."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,7 +1,5 @@
 """`matvec`, a kernel for CPU devices: a matrix times a vector, or a few."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

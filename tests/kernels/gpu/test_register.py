@@ -1,7 +1,5 @@
 """`register` and `thin` in test-only tiles: every layout, edges, split-K, conversions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 A copy lands when its work-item waits for it, not before, so a missing wait is noticed.
 """
 
-from __future__ import annotations
-
 import platform
 
 import numpy as np

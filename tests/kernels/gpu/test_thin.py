@@ -1,7 +1,5 @@
 """`thin`: one access reads several 16-bit elements, and the configuration chosen by the reading model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`register` without measurements: its tile geometry and its count of waves, on made-up devices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -3,8 +3,6 @@
 The largest sums are exact, edges lie within a word, and the estimate chooses what a device is fast at.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

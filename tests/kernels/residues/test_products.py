@@ -3,8 +3,6 @@
 `residues` enqueues a product for each modulus, and a number that the device wrote says how many are needed.
 """
 
-from __future__ import annotations
-
 import platform
 from dataclasses import replace
 from math import prod

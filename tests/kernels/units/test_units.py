@@ -4,8 +4,6 @@ No such device has run them. Only the instruction is emulated; loads, indices an
 shipped kernel.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
