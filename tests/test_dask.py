@@ -1,8 +1,6 @@
 """pyclmm.dask in one process, on Dask's threads: products against NumPy's, graphs, errors, backend()."""
 
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from pyclmm import plan_cache, store
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.plan import planned
+from tests.support.processes import python
 from tests.support.selection import examples
 
 dask = pytest.importorskip("dask", reason="needs dask")
@@ -317,19 +316,15 @@ def test_arrays_by_expressions_are_refused(monkeypatch):
         pyclmm.dask.matmul(np.ones((2, 2)), np.ones((2, 2)))
 
 
-def python(code):
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=600, check=False
-    )
-
-
 def test_pyclmm_does_not_import_dask():
-    done = python("import sys, pyclmm; print({'dask', 'distributed'} & set(sys.modules))")
+    done = python(
+        "-W", "error", "-c", "import sys, pyclmm; print({'dask', 'distributed'} & set(sys.modules))"
+    )
     assert done.stdout.strip() == "set()", done.stderr
 
 
 def test_without_dask_the_error_says_what_to_install():
-    done = python("import sys; sys.modules['dask'] = None; import pyclmm.dask")
+    done = python("-W", "error", "-c", "import sys; sys.modules['dask'] = None; import pyclmm.dask")
     assert done.returncode == 1
     assert "ImportError: pyclmm.dask needs dask" in done.stderr
     assert "pip install 'pyclmm[dask]'" in done.stderr

@@ -5,12 +5,12 @@ import importlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent
 # CHANGELOG.md names what was there then.
@@ -134,14 +134,6 @@ for dtype in ("float32", "complex64", "int16"):
 print(pyclmm.__file__)
 """
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = python("-W", "error", "-c", program, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).is_relative_to(tmp_path), "the copy"

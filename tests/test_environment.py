@@ -3,8 +3,6 @@
 import ast
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from click.testing import CliRunner
 import pyclmm
 from pyclmm import environment
 from pyclmm.tools import cli
+from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
@@ -72,15 +71,7 @@ def test_a_name_that_has_no_effect_is_told_once():
     """With the nearest name that has one. In a process of its own: it is told at first use."""
     code = "import pyclmm; pyclmm.devices(); pyclmm.devices(); pyclmm.matmul([[1]], [[2]])"
     names = {"PYCLMM_SELFCHEK": "off", "pyclmm_trial": "off", "PYCLMM": "off"}
-    done = subprocess.run(
-        [sys.executable, "-W", "always", "-c", code],
-        cwd=ROOT,
-        env=os.environ | names,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
+    done = python("-W", "always", "-c", code, cwd=ROOT, env=os.environ | names, check=True)
     told = re.findall(r"variable (\w+) has no effect; the nearest name that has is (\w+)", done.stderr)
     assert told == [("PYCLMM_SELFCHEK", "PYCLMM_SELFCHECK")]
 

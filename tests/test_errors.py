@@ -2,8 +2,6 @@
 
 import inspect
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -19,6 +17,7 @@ from pyclmm.execution import options
 from pyclmm.opencl import compiler, devices, program
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import select
+from tests.support.processes import python
 
 
 def ones(*shape, dtype="f4"):
@@ -477,18 +476,6 @@ def test_workspace_over_max_workspace(queue):
 # ---- devices ---------------------------------------------------------------------------------
 
 
-def python(code, **environment):
-    """Run *code* in a new interpreter."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-
 NO_PLATFORM = """
 import numpy as np, pyclmm
 x = np.ones((2, 2), np.float32)
@@ -509,7 +496,7 @@ def no_driver(tmp_path):
 
 
 def test_no_platform_says_what_to_do(no_driver):
-    done = python(NO_PLATFORM, **no_driver)
+    done = python("-c", NO_PLATFORM, env=os.environ | no_driver)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("no OpenCL platform was found") == 2
     assert done.stdout.count("OCL_ICD_VENDORS is ") == 2
@@ -532,7 +519,7 @@ gemm = canonical.checked_gemm(x, x)
 choice = next(select.candidates(gemm.problem, made_up, "auto"))
 print(len(complete(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up)).launches))
 """
-    done = python(code, **no_driver)
+    done = python("-c", code, env=os.environ | no_driver)
     assert (done.stdout.strip(), done.stderr) == ("1", "")
 
 

@@ -6,14 +6,13 @@ The contracts stand in setup.cfg and `make lint` checks them. Here a broken cont
 import ast
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import grimp
 import pytest
 
 from pyclmm.kernels import KERNELS
+from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pyclmm"
@@ -41,9 +40,7 @@ GRAPH = grimp.build_graph("pyclmm")
 def linted(root):
     """The import linter's report on the package in *root*, as one line."""
     command = "import sys; from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"
-    done = subprocess.run(
-        [sys.executable, "-c", command], cwd=root, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = python("-c", command, cwd=root)
     assert done.returncode in (0, 1), done.stderr
     return " ".join(done.stdout.split())
 

@@ -18,14 +18,13 @@ from pyclmm.problem import words
 from pyclmm.problem.dtypes import CASTINGS
 from pyclmm.problem.precision import PRECISIONS
 from pyclmm.tools import tuner
+from tests.support.processes import python
 
 X = np.ones((3, 3), np.float32)
 
 
-def python(code):
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False
-    )
+def said(code):
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -40,8 +39,8 @@ def test_every_public_name_is_there():
 
 def test_tools_are_imported_when_they_are_used():
     heavy = ("pyclmm.tools", "rich", "click")
-    assert python(f"import sys, pyclmm; print(*[m for m in sys.modules if m.startswith({heavy})])") == []
-    assert python("from pyclmm import tune, Tuning; print(tune.__module__)") == ["pyclmm.tools.tuner"]
+    assert said(f"import sys, pyclmm; print(*[m for m in sys.modules if m.startswith({heavy})])") == []
+    assert said("from pyclmm import tune, Tuning; print(tune.__module__)") == ["pyclmm.tools.tuner"]
     for name in ("tune", "Tuning"):
         assert getattr(pyclmm, name) is getattr(tuner, name)
 

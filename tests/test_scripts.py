@@ -2,12 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import python
 from tests.support.selection import slow
 
 ROOT = Path(__file__).parent.parent
@@ -30,15 +29,7 @@ def test_help(command, tmp_path):
         pytest.importorskip(name, reason=f"needs {name}")
     (tmp_path / "torch.py").write_text(TORCH)
     path = os.pathsep.join((str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *command, "--help"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = python("-W", "error", *command, "--help", cwd=ROOT, env=os.environ | {"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
     assert "usage:" in done.stdout
     assert done.stderr == ""

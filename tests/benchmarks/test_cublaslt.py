@@ -2,12 +2,13 @@
 
 import ctypes
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.support.processes import python
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -150,12 +151,6 @@ def test_a_wrong_result_stops_the_run(cublaslt, monkeypatch):
 def test_without_a_gpu_the_message_says_what_it_needs(tmp_path):
     fake = "class cuda:\n    is_available = staticmethod(lambda: False)\n"
     (tmp_path / "torch.py").write_text(fake)
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / "cublaslt.py"],
-        env={"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(BENCHMARKS / "cublaslt.py", env={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 1
     assert done.stderr == "cublaslt.py needs an NVIDIA GPU and PyTorch with CUDA (pip install torch)\n"

@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import peers
+from tests.support.processes import python
 
 ROOT = Path(__file__).parents[2]
 ABOUT = {"device": "some device"}
@@ -127,13 +126,7 @@ def test_the_files_of_results_are_read():
 
 
 def test_the_pages_have_the_tables_of_the_results():
-    done = subprocess.run(
-        [sys.executable, "benchmarks/readme.py", "--check"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("benchmarks/readme.py", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pyclmm.checks import child, worker
+from tests.support.processes import python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups on this system")
 ROOT = Path(__file__).parents[2]
@@ -154,9 +155,7 @@ def test_a_child_has_the_options_of_its_parent(site):
         "from pyclmm.checks import worker\n"
         "print(worker.ask('checks.isolation', {}, 60.0, lambda _: None))"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=90, check=True
-    )
+    done = python("-I", "-c", code, timeout=90, check=True)
     assert "KeyError" in done.stdout, "the child was asked"
     assert not (folder / "ran").exists()
 

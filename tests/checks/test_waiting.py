@@ -11,6 +11,7 @@ import pyclmm
 from pyclmm.checks import child, isolation, selfcheck, worker
 from tests.checks.test_isolation import asked, risky, sabotage
 from tests.support.faults import Call, failing
+from tests.support.processes import python
 from tests.support.selection import slow
 
 __all__ = ["asked", "risky", "sabotage"]  # fixtures
@@ -160,8 +161,7 @@ print(worker._waiting[0]._process.pid)
 
 
 def test_the_child_ends_with_its_parent():
-    command = [sys.executable, "-W", "error", "-c", ENDING]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    done = python("-W", "error", "-c", ENDING, check=True)
     assert done.stderr == ""
     assert not runs(int(done.stdout))
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,20 +14,13 @@ from pyclmm.kernels import kernel_named
 from pyclmm.opencl.devices import default_device
 from pyclmm.tools import timing
 from tests.support.cases import NEVER_SKIPPED, missing
+from tests.support.processes import python
 
 ROOT = Path(__file__).parents[2]
 
 
 def in_process(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "examples.demo", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        cwd=ROOT,
-        env=os.environ | environment,
-    )
+    return python("-m", "examples.demo", *map(str, arguments), cwd=ROOT, env=os.environ | environment)
 
 
 def small_workloads(data):

@@ -2,13 +2,12 @@
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pyclmm.kernels import KERNELS
+from tests.support.processes import python
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
@@ -18,13 +17,7 @@ TEXTBOOK = {
 
 
 def run(script, *arguments):
-    return subprocess.run(
-        [sys.executable, "-W", "error", str(script), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    return python("-W", "error", script, *arguments)
 
 
 @pytest.mark.slow

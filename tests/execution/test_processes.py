@@ -9,6 +9,7 @@ import time
 import pytest
 
 from pyclmm.opencl.devices import default_device, device_info
+from tests.support.processes import python
 from tests.support.selection import slow
 
 LIMIT = 600  # seconds until a process counts as hanging
@@ -126,14 +127,7 @@ def environment(tmp_path):
 
 
 def run(environment, source, *args, warnings="error"):
-    return subprocess.run(
-        [sys.executable, "-W", warnings, "-c", source, *args],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    return python("-W", warnings, "-c", source, *args, env=environment)
 
 
 def test_ctrl_c_in_earnest(environment):
@@ -180,14 +174,7 @@ def test_fork_before_use_works(environment):
 def test_spawned_processes_work(environment, tmp_path):
     script = tmp_path / "pooled.py"
     script.write_text(POOLED)
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    done = python(script, env=environment)
     assert done.stdout == "[0.0, 5.0, 20.0, 45.0]\n", done.stderr
 
 

@@ -1,7 +1,6 @@
 """pyopencl Arrays: queues, events, contexts, memory, process exit and reproducible results."""
 
 import gc
-import subprocess
 import sys
 import threading
 from itertools import pairwise
@@ -14,6 +13,7 @@ import pytest
 import pyclmm
 from pyclmm import plan_cache
 from tests.support.cases import defaults, numbers, small_integers
+from tests.support.processes import python
 
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
 PATIENCE = 60  # seconds until a call counts as hanging
@@ -237,9 +237,7 @@ pending = pyclmm.matmul(d, d)
 
 def test_the_interpreter_exits_cleanly():
     """Plans are still alive and a product is still running."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", EXIT], capture_output=True, text=True, timeout=600, check=False
-    )
+    done = python("-W", "error", "-c", EXIT)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
 
 

@@ -1,8 +1,6 @@
 """Caches of PyOpenCL and PoCL that cannot be used: products are right, and one message says what would do."""
 
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +13,9 @@ import pyclmm
 from pyclmm.opencl import disk_caches, pocl, program
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import BUILD_FAILURE, Call, Failing, cl_error, failing
+from tests.support.processes import python
 from tests.support.selection import slow
 
-LIMIT = 600  # seconds until a process counts as hanging
 POCL = SimpleNamespace(name="Portable Computing Language")
 
 # Products in four threads at once. Prints the warnings.
@@ -60,14 +58,7 @@ def environment(tmp_path):
 
 
 def run(environment, source):
-    return subprocess.run(
-        [sys.executable, "-c", source],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+    return python("-c", source, env=environment)
 
 
 def check_one_warning(done, *words):

@@ -5,14 +5,13 @@ because a loader looks for drivers once. tests/conformance/test_intel.py has Int
 """
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyopencl as cl
 import pytest
 
 from pyclmm.opencl.advice import install_hint
+from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent.parent
 POCL = sorted((Path(cl.__file__).parent / ".libs").glob("libpocl-*.so"))
@@ -52,9 +51,7 @@ def package(tmp_path):
 
 
 def run(code, env, head=HEAD):
-    done = subprocess.run(
-        [sys.executable, "-c", head + code], env=env, capture_output=True, text=True, timeout=600, check=False
-    )
+    done = python("-c", head + code, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
 
@@ -171,9 +168,7 @@ main()
 """
     head = "import os, sys, pyclmm\n"
     env = package | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", head + code], env=env, capture_output=True, text=True, timeout=600, check=False
-    )
+    done = python("-c", head + code, env=env)
     assert done.returncode not in (0, -6, -11)
     assert install_hint() in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -1,8 +1,6 @@
 """PyPI's PoCL without a linker, with which it would end the process."""
 
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +9,7 @@ import pyopencl as cl
 import pytest
 
 from pyclmm.opencl import devices, loader, pocl
+from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent.parent
 PYPIS = any((Path(cl.__file__).parent / ".libs").glob("libpocl-*.so"))
@@ -29,7 +28,7 @@ except pyclmm.NoDeviceError as error:
 def test_pocl_without_a_linker_is_left_out_and_says_what_would_do(tmp_path):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("OCL_ICD", "OPENCL_", "PYOPENCL_"))}
     env |= {"PATH": str(tmp_path), "OPENCL_VENDOR_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", CODE], env=env, capture_output=True, text=True, check=False)
+    done = python("-c", CODE, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
         "no OpenCL platform here has a device; PoCL of PyPI is left out, because it needs"

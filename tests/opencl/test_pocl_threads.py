@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from pyclmm.opencl import pocl
 from pyclmm.opencl.devices import all_devices, device_info
+from tests.support.processes import python
 
 # Prints how many threads PoCL started, how many of them are bound to one CPU, and the variable afterwards.
 REPORT = """
@@ -31,7 +30,7 @@ CPUS = set(range(os.cpu_count() or 1))
 def report(before="", allowed=CPUS, cpus=None, **variables):
     env = {key: value for key, value in os.environ.items() if not key.startswith("POCL_")} | variables
     code = REPORT.format(before=before, allowed=allowed, cpus=cpus or len(CPUS))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    done = python("-c", code, check=True, env=env)
     return json.loads(done.stdout)
 
 
@@ -117,7 +116,7 @@ print("main", signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 def test_threads_of_the_driver_do_not_take_ctrl_c():
     """Their linkers would get it from a terminal, and PoCL would end the process."""
-    done = subprocess.run([sys.executable, "-c", SIGNALS], capture_output=True, text=True, check=True)
+    done = python("-c", SIGNALS, check=True)
     *blocked, main, taken = done.stdout.split()
     assert blocked == ["1"] * len(CPUS)
     assert (main, taken) == ("main", "False")

@@ -1,8 +1,6 @@
 """Workspace is borrowed for a call: how much is kept, who shares it and when, and what gives it back."""
 
 import gc
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from pyclmm.kernels.interface import Workspace
 from pyclmm.opencl import host_memory, known_events, staging, workspace
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import ALLOCATION_FAILURE, OUT_OF_RESOURCES, cl_error, failing, replace_driver
+from tests.support.processes import python
 
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
 COMPLETE = cl.command_execution_status.COMPLETE
@@ -203,9 +202,7 @@ atexit.register(never.set_status, cl.command_execution_status.COMPLETE)
 
 
 def test_a_process_exits_while_a_larger_product_waits():
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", EXIT], capture_output=True, text=True, timeout=600, check=False
-    )
+    done = python("-W", "error", "-c", EXIT)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
 
 

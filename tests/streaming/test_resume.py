@@ -1,8 +1,6 @@
 """Products that were killed or interrupted go on: no finished tile is computed or written again."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 import pyclmm
 from pyclmm.streaming import lanes, machines, worker
 from pyclmm.streaming.tiles import Blocking
+from tests.support.processes import python, with_this_package
 from tests.support.selection import slow_rows
 
 RUNS = Path(__file__).parent / "killed_runs.py"
@@ -42,15 +41,7 @@ def test_killed_again_and_again_it_computes_each_tile_once(kind, kills, tmp_path
     for name, shape in (("a", (M, K)), ("b", (K, N))):
         np.save(tmp_path / f"{name}.npy", RNG.standard_normal(shape).astype("f4"))
     empty_out(tmp_path, kind)
-    path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, str(RUNS), str(tmp_path), kind, str(kills)],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = python(RUNS, tmp_path, kind, kills, env=with_this_package())
     assert done.returncode == 0, done.stdout + done.stderr
     expected, got = np.load(tmp_path / "expected.npy"), np.load(tmp_path / "got.npy")
     assert got.tobytes() == expected.tobytes()

@@ -2,8 +2,6 @@
 
 import errno
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -19,6 +17,7 @@ from pyclmm.streaming.datasets import is_stored
 from pyclmm.streaming.storage import overlaps, sink, source
 from pyclmm.streaming.tiles import Region
 from tests.support.optional import optional
+from tests.support.processes import python
 
 h5py, ml_dtypes, pd, zarr = map(optional, ("h5py", "ml_dtypes", "pandas", "zarr"))
 
@@ -227,13 +226,7 @@ os._exit(0)
 
 
 def test_a_full_disk_under_hdf5(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path / "x.h5")],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
+    done = python("-c", FULL, tmp_path / "x.h5", check=True)
     assert done.stdout.startswith("named out: "), done.stdout + done.stderr
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +25,7 @@ from pyclmm import (
 from pyclmm.opencl import devices
 from pyclmm.streaming import checkpoint, lanes, machines, run, worker
 from pyclmm.streaming.tiles import Blocking
+from tests.support.processes import python, with_this_package
 
 RNG = np.random.default_rng(23)
 M, K, N, TILES = 200, 70, 90, 15
@@ -351,15 +350,7 @@ except pyclmm.StorageError as error:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits on this system")
 def test_a_limit_on_the_length_of_files_is_an_error_of_the_checkpoint(tmp_path):
-    path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = python("-c", LIMITED, tmp_path, env=with_this_package())
     assert done.stdout.startswith(f"named {errno.EFBIG} checkpoint "), done.stdout + done.stderr
 
 

@@ -9,8 +9,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -26,6 +24,7 @@ from pyclmm.streaming.fingerprints import WrittenTile, fingerprint, tile_digest
 from pyclmm.streaming.storage import DatasetStorage, sink, source
 from pyclmm.streaming.tiles import Region
 from pyclmm.tools import cli
+from tests.support.processes import python, with_this_package
 
 M, K, N, TILES = 200, 70, 90, 15  # tiles of 40 x 32
 RNG = np.random.default_rng(37)
@@ -504,14 +503,7 @@ def test_a_new_hdf5_file_can_be_read_after_a_kill(when, tmp_path):
     out = Hdf5(tmp_path)
     np.save(tmp_path / "a.npy", A)
     np.save(tmp_path / "b.npy", B)
-    path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, when],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path, "PYCLMM_SELFCHECK": "off"},
-        timeout=60,
-        check=False,
-    )
+    done = python("-c", KILLED, when, cwd=tmp_path, env=with_this_package(PYCLMM_SELFCHECK="off"), timeout=60)
     assert done.returncode == -signal.SIGKILL
     assert bool(noted(out)) == (when != "early")
     check_goes_on(out, 0)

@@ -1,12 +1,29 @@
-"""What a process of pyclmm remembers, forgotten: tests see what a new process would do."""
+"""New processes, and what this one remembers of pyclmm, forgotten: tests see what a new process would do."""
 
+import os
+import subprocess
+import sys
 from collections import OrderedDict
+from pathlib import Path
 from weakref import WeakValueDictionary
 
+import pyclmm
 from pyclmm import api, plan_cache, release
 from pyclmm.checks import selfcheck
 from pyclmm.opencl import crash_marks, program, queues
 from pyclmm.opencl.single_flight import SingleFlight
+
+
+def python(*arguments, timeout=600, check=False, **keywords):
+    """A new interpreter with these arguments, when it has ended: what subprocess.run gives, as text."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=check, **keywords)
+
+
+def with_this_package(**variables):
+    """An environment in which a process finds this pyclmm, whatever folder it runs in."""
+    path = os.pathsep.join([str(Path(pyclmm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"PYTHONPATH": path} | variables
 
 
 def as_in_a_new_process(patch):

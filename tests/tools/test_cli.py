@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from pyclmm.tools import bench, bench_command, cli, timing
 from pyclmm.tools.timing import Sample
+from tests.support.processes import python
 
 MESSAGE = re.compile(r"^Error: .+$", re.M)
 
@@ -27,14 +26,7 @@ def run(*arguments):
 
 
 def in_process(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "pyclmm", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env=os.environ | environment,
-    )
+    return python("-m", "pyclmm", *arguments, env=os.environ | environment)
 
 
 # info
