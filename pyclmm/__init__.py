@@ -43,8 +43,7 @@ from .opencl.queues import default_queue
 from .opencl.workspace import keep_workspace
 from .operators import install, installed, uninstall
 from .plan import Matmul
-from .problem.precision import default_precision
-from .problem.reproducible import default_reproducible
+from .problem.settings import default_precision, default_reproducible
 from .selection.explanation import Explanation
 from .streaming.streamed import StreamedMatmul, StreamExplanation, StreamProgress
 from .version import __version__

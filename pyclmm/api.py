@@ -31,8 +31,7 @@ from .opencl.devices import DeviceChoice
 from .plan import Matmul, fits, multiply, repeated
 from .problem.axes import back, core_axes, last
 from .problem.dtypes import named_dtype
-from .problem.precision import chosen
-from .problem.reproducible import is_reproducible
+from .problem.settings import chosen, is_reproducible
 from .problem.words import Activation, Casting, Mixed, Precision, Trans
 from .selection.select import KernelChoice
 from .streaming import entry
@@ -124,7 +123,7 @@ def matmul(
         "auto", or the name of a kernel (``pyclmm.KERNELS``), or ``(name, TileConfig)``.
     precision
         "highest" (float32 products are IEEE float32 FMA), "high" or "medium"; see
-        :mod:`pyclmm.problem.precision`. Default: the precision of the enclosing
+        :mod:`pyclmm.problem.settings`. Default: the precision of the enclosing
         :func:`pyclmm.default_precision` block, else "highest".
     reproducible
         True: the bits of the result are the same on every device, for every shape of the same rows and

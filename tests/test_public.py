@@ -16,7 +16,7 @@ from pyclmm.opencl import devices as devices_module
 from pyclmm.opencl import queues
 from pyclmm.problem import words
 from pyclmm.problem.dtypes import CASTINGS
-from pyclmm.problem.precision import PRECISIONS
+from pyclmm.problem.settings import PRECISIONS
 from pyclmm.tools import tuner
 from tests.support.processes import python
 

@@ -19,7 +19,7 @@ from pyclmm.kernels.device import Target
 from pyclmm.opencl.devices import device_info
 from pyclmm.plan import programs_of
 from pyclmm.problem.canonical import problem_of
-from pyclmm.problem.reproducible import is_reproducible
+from pyclmm.problem.settings import is_reproducible
 from pyclmm.selection import select, tables
 from tests.checks.test_selfcheck import tamper
 from tests.support.calls import plans_of_calls

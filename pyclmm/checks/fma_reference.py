@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..problem import dtypes
-from ..problem.reproducible import check_activation
+from ..problem.settings import check_activation
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -15,8 +15,7 @@ from ..byte_sizes import parse_bytes
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..kernels import kernel_named
 from ..problem.dtypes import ELEMENTS, result_dtype
-from ..problem.precision import chosen
-from ..problem.reproducible import is_reproducible
+from ..problem.settings import chosen, is_reproducible
 from ..problem.words import Precision
 from ..selection.select import KernelChoice
 from . import axes as roles

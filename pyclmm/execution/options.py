@@ -15,8 +15,7 @@ from ..kernels import kernel_named
 from ..kernels.config import TileConfig
 from ..problem.dtypes import check_casting, named_dtype
 from ..problem.gemm import ACTIVATIONS, Gemm
-from ..problem.precision import chosen
-from ..problem.reproducible import is_reproducible
+from ..problem.settings import chosen, is_reproducible
 from ..problem.words import Casting, Trans
 from ..selection.select import KernelChoice
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..problem.gemm import GemmProblem
-from ..problem.precision import PRECISIONS
+from ..problem.settings import PRECISIONS
 
 # Sizes, strides and stacks; the types of elements that are converted one by one, by gemm.h.
 LAYOUT = frozenset(

@@ -29,8 +29,7 @@ from .matrices import (
     transposed,
     unfit_out,
 )
-from .precision import checked
-from .reproducible import check_activation
+from .settings import check_activation, checked
 from .words import Casting
 
 LAYOUTS = ("NN", "NT", "TN", "TT")

@@ -16,7 +16,7 @@ from ..fields import Check, integer, list_of, matching, one_of, record
 from ..kernels.config import PlainConfig, TileConfig
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS
 from ..problem.gemm import ACTIVATIONS, BIASES, MAX_ALIGN, MAX_DIMENSION, GemmProblem
-from ..problem.precision import PRECISIONS
+from ..problem.settings import PRECISIONS
 
 _MAX_AXES = 64  # of a stack; NumPy's own limit
 _MAX_STRIDE = 1 << 62

@@ -14,7 +14,7 @@ from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info, find_device
 from ..opencl.queues import new_queue
 from ..problem.canonical import LAYOUTS
-from ..problem.precision import PRECISIONS
+from ..problem.settings import PRECISIONS
 from . import output, plots, report
 from .bench import Rules, Rung, Track, kernel_names
 from .terminal import OnStage, Screen, Stage

@@ -10,7 +10,7 @@ import click
 from click.exceptions import Exit
 
 from ..opencl.devices import device_info
-from ..problem.precision import PRECISIONS
+from ..problem.settings import PRECISIONS
 from ..streaming.streamed import StreamedMatmul, StreamProgress, is_unfinished
 from . import output, report
 from .matrix_files import Files, MatrixPlace

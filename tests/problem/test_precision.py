@@ -9,7 +9,7 @@ import pytest
 
 import pyclmm
 from pyclmm import ArgumentError, default_precision
-from pyclmm.problem.precision import PRECISIONS, chosen
+from pyclmm.problem.settings import PRECISIONS, chosen
 from tests.support.calls import plans_of_calls
 
 A = np.ones((2, 3), np.float32)

@@ -12,7 +12,7 @@ from math import ceil, log2, sqrt
 import numpy as np
 
 from ...problem.gemm import GemmProblem
-from ...problem.precision import PRECISIONS
+from ...problem.settings import PRECISIONS
 from ..accepts import GENERAL, Accepts, Types
 from ..device import DeviceInfo
 from ..interface import GATE, Arg, Defines, Launch, Program, Workspace, gemm_launch, gemm_program

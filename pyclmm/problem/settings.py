@@ -1,4 +1,4 @@
-"""The values of `precision`, and :func:`default_precision`, which sets it for a block of code.
+"""The settings `precision` and `reproducible`, and the functions that set them for a block of code.
 
 =========  ==========================================================================================
 "highest"  products are fused multiply-adds of the type, float32 or float64
@@ -6,9 +6,12 @@
 "medium"   matrix units on float32 rounded to TF32; float64 as "high"
 =========  ==========================================================================================
 
-The setting is a lower bound: if no kernel that uses a lower precision supports the product, the product is
+`precision` is a lower bound: if no kernel that uses a lower precision supports the product, the product is
 computed with "highest". It applies to products of two float32, complex64, float64 or complex128 operands.
 Operands of any other type are multiplied as they are. docs/precision.md has the bounds.
+
+A reproducible product has the same bits on every device: each sum is one chain of fused multiply-adds over K,
+in order (docs/reproducibility.md).
 """
 
 from __future__ import annotations
@@ -18,12 +21,18 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TypeVar, get_args
 
-from ..errors import DTypeError, unknown_name
+import numpy as np
+
+from ..errors import ArgumentError, DTypeError, unknown_name
 from .words import Precision
 
 T = TypeVar("T")
 PRECISIONS = get_args(Precision)
-_default: ContextVar[str] = ContextVar("pyclmm.default_precision", default="highest")
+# Activations of comparisons and multiplications alone. The others use builtins (exp, erf, tanh), whose last
+# bits differ between drivers.
+EXACT_ACTIVATIONS = ("none", "relu", "leaky_relu")
+_precision: ContextVar[str] = ContextVar("pyclmm.default_precision", default="highest")
+_reproducible: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
 
 
 def default_precision(precision: Precision) -> AbstractContextManager[None]:
@@ -45,7 +54,7 @@ def default_precision(precision: Precision) -> AbstractContextManager[None]:
 
     Raises ArgumentError for an unknown value and DTypeError if *precision* is not a string.
     """
-    return having(_default, checked(precision))
+    return having(_precision, checked(precision))
 
 
 @contextmanager
@@ -69,4 +78,40 @@ def checked(precision: str) -> str:
 
 def chosen(precision: str | None) -> str:
     """The precision that a call was given, or the default of its context. Raises as :func:`checked` does."""
-    return _default.get() if precision is None else checked(precision)
+    return _precision.get() if precision is None else checked(precision)
+
+
+def default_reproducible(enabled: bool = True) -> AbstractContextManager[None]:
+    """Make products in a ``with`` block reproducible that are not told otherwise.
+
+    >>> with default_reproducible():
+    ...     is_reproducible(None), is_reproducible(False)
+    (True, False)
+
+    Blocks nest; the end of a block restores the setting before it. The setting belongs to the context, as
+    that of :func:`pyclmm.default_precision` does: a generator that yields within a block leaves it set for
+    its caller until it goes on. A :class:`pyclmm.Matmul` reads it when it is made, not when it is called.
+
+    Raises DTypeError if *enabled* is not True or False.
+    """
+    return having(_reproducible, _switch(enabled))
+
+
+def _switch(enabled: object) -> bool:
+    if not isinstance(enabled, bool | np.bool_):
+        raise DTypeError(f"reproducible is {enabled!r}; pass True or False")
+    return bool(enabled)
+
+
+def is_reproducible(enabled: bool | None) -> bool:
+    """The setting that a call was given, or the default of its context. Raises DTypeError for others."""
+    return _reproducible.get() if enabled is None else _switch(enabled)
+
+
+def check_activation(activation: str) -> None:
+    """Raise ArgumentError for an activation whose bits differ between devices."""
+    if activation not in EXACT_ACTIVATIONS:
+        raise ArgumentError(
+            f"activation {activation!r} uses a builtin whose last bits differ between devices, so it cannot "
+            f"be reproducible; pass one of {', '.join(EXACT_ACTIVATIONS)}, or apply it to the result"
+        )
