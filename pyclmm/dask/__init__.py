@@ -20,8 +20,7 @@ except ImportError as error:
         f"pyclmm.dask needs dask with arrays, and distributed ({error}): pip install 'pyclmm[dask]'"
     ) from error
 
-from .hook import backend
-from .products import matmul, tensordot
+from .products import backend, matmul, tensordot
 from .workers import DevicePlugin
 
 __all__ = ["DevicePlugin", "backend", "matmul", "tensordot"]

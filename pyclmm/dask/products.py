@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
-from functools import partial
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial, wraps
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.array import routines
 from dask.array.core import unify_chunks
 
 from ..byte_sizes import parse_bytes
@@ -97,16 +103,23 @@ def _arrays(x: Any, y: Any) -> tuple[da.Array, da.Array]:
         )
     found = (da.asanyarray(x), da.asanyarray(y))
     for name, array in zip("xy", found, strict=True):
-        if not isinstance(array._meta, np.ndarray) or isinstance(array._meta, np.ma.MaskedArray):
-            raise DTypeError(
-                f"{name} has chunks of type {type(array._meta).__name__}; pass a dask array of NumPy arrays"
-            )
-        for axis, lengths in enumerate(array.chunks):
-            if any(math.isnan(length) for length in lengths):
-                raise ArgumentError(
-                    f"{name} has chunks of unknown size on axis {axis}; call its compute_chunk_sizes() first"
-                )
+        if (error := _unfit(name, array)) is not None:
+            raise error
     return found
+
+
+def _unfit(name: str, x: da.Array) -> DTypeError | ArgumentError | None:
+    """The error for an array whose chunks are not NumPy arrays of known size; None for others."""
+    if not isinstance(x._meta, np.ndarray) or isinstance(x._meta, np.ma.MaskedArray):
+        return DTypeError(
+            f"{name} has chunks of type {type(x._meta).__name__}; pass a dask array of NumPy arrays"
+        )
+    for axis, lengths in enumerate(x.chunks):
+        if any(math.isnan(length) for length in lengths):
+            return ArgumentError(
+                f"{name} has chunks of unknown size on axis {axis}; call its compute_chunk_sizes() first"
+            )
+    return None
 
 
 def _contract(
@@ -183,3 +196,87 @@ def _split(x: da.Array, y: da.Array, product: Product, allowed: Limits) -> tuple
             lengths = roles.divided(x.chunks[i], max(1, longest * fitting // pair))
             x, y = x.rechunk({i: lengths}), y.rechunk({j: lengths})
     return x, y
+
+
+# ---- in place of Dask's own
+
+_options: ContextVar[dict[str, Any] | None] = ContextVar("pyclmm.dask.backend", default=None)
+_lock = threading.Lock()  # for what follows
+_open: list[object] = []  # a mark for each open block, of all threads
+_theirs: dict[tuple[Any, str], Callable[..., Any]] = {}  # what stood at each name before the first block
+
+
+@contextmanager
+def backend(**options: Any) -> Iterator[None]:
+    """In this block ``da.matmul``, ``x @ y``, ``np.matmul``, ``da.tensordot``, ``da.dot`` use pyclmm.
+
+    *options* are keywords of :func:`pyclmm.dask.matmul`. They hold for arrays that are made in the block,
+    also if they are computed after it. ``merge_chunks`` is False unless it is given: code that was written
+    for Dask's arrays may rely on the chunks that Dask gives a product, as ``da.linalg.solve`` does.
+
+    Dask has a hook for ``tensordot`` (``tensordot_lookup``), but it replaces the product of two chunks only,
+    and the graph of partial sums would stay; ``matmul`` has none. So the first block puts functions in the
+    place of ``matmul`` and ``tensordot`` in ``dask.array`` and ``dask.array.routines``, and the end of the
+    last block puts Dask's back. These functions look at the block's setting, which belongs to the context
+    (:mod:`contextvars`): other threads and asyncio tasks go on with Dask's. Blocks nest, and the inner one's
+    options count. A name that was imported before (``from dask.array import matmul``) stays Dask's.
+
+    Left to Dask: arrays with chunks of unknown size or of another type than NumPy's, and dtypes that no
+    device multiplies. Raises DTypeError (a TypeError) for an option that :func:`pyclmm.dask.matmul` does not
+    have.
+    """
+    known = inspect.getfullargspec(matmul).kwonlyargs
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
+        raise DTypeError(f"backend() has no option {unknown}; pass some of {known}")
+    token = _options.set(options)
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+        _options.reset(token)
+
+
+def _enter() -> None:
+    with _lock:
+        _open.append(None)
+        if len(_open) > 1:
+            return
+        for module in (routines, da):
+            for name, ours in (("matmul", matmul), ("tensordot", tensordot)):
+                _theirs[module, name] = getattr(module, name)
+                setattr(module, name, _chosen(ours, _theirs[module, name]))
+
+
+def _leave() -> None:
+    with _lock:
+        _open.pop()
+        if not _open:
+            for (module, name), function in _theirs.items():
+                setattr(module, name, function)
+            _theirs.clear()
+
+
+def _chosen(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(theirs)
+    def either(*args: Any, **keywords: Any) -> Any:
+        options = _options.get()
+        if options is None or not _multiplies(args[:2]):
+            return theirs(*args, **keywords)
+        return ours(*args, **({"merge_chunks": False} | options | keywords))
+
+    return either
+
+
+def _multiplies(operands: Any) -> bool:
+    """Whether pyclmm takes these. What is no array becomes one, but for collections of Dask."""
+    for x in operands:
+        if _unfit("x", x) is not None if isinstance(x, da.Array) else hasattr(x, "dask"):
+            return False
+    try:
+        x, y = (da.asanyarray(operand).dtype for operand in operands)
+        result_dtype(x, y, None, None)
+    except (DTypeError, TypeError):
+        return False
+    return True
