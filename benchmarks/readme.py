@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import first_screen
 import peers
 import processor
 import ratios
@@ -46,6 +47,11 @@ def kernels() -> str:
 def supported() -> str:
     """What pyclmm was seen to run on (support.py)."""
     return table(["device", "state", "which"], support.rows())
+
+
+def first() -> str:
+    """What a reader wants and what was measured of it (first_screen.py)."""
+    return table(["you want", "you get", "measured"], first_screen.rows())
 
 
 def header(content: dict[str, Any]) -> str:
@@ -354,6 +360,7 @@ def accuracy() -> str:
 
 
 PARTS = {
+    "first screen": first,
     "support": supported,
     "kernels": kernels,
     "bench": bench,
@@ -366,7 +373,13 @@ PARTS = {
     "float64 accuracy": float64_accuracy,
 }
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", DOCS / "kernels" / "matrix_units" / "measured.md", DOCS / "precision.md")
+PAGES = (
+    ROOT / "README.md",
+    DOCS / "measured.md",
+    DOCS / "kernels.md",
+    DOCS / "kernels" / "matrix_units" / "measured.md",
+    DOCS / "precision.md",
+)
 
 
 def rewritten(text: str) -> str:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "CONTRIBUTING.md")
+USE = "docs/howto/use.md"
+PAGES = ("README.md", USE, "CONTRIBUTING.md")
+LONGEST = 120  # lines: the README is a first screen; references have pages of their own
 BIN = Path(sys.executable).parent
 
 
@@ -53,8 +55,8 @@ def follow_pip(arguments):
     assert arguments[0] == "install"
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    extras = re.search(r"\[(.*)\]", arguments[1])[1].split(",")
-    assert all(extra in setup["options.extras_require"] for extra in extras)
+    extras = re.fullmatch(r"\.(?:\[(.*)\])?", arguments[1])[1]
+    assert all(extra in setup["options.extras_require"] for extra in (extras or "cpu").split(","))
 
 
 def follow_pyclmm(arguments):
@@ -97,12 +99,24 @@ def test_the_pages_have_commands():
     assert any(text.startswith("pyclmm bench") for text in texts)
 
 
-def test_python_examples_run_as_they_stand():
-    examples = blocks("README.md", "python")
+def test_the_readme_is_a_first_screen():
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= LONGEST
+    assert lines.index("```python") < 10
+
+
+def test_the_readmes_python_prints_true():
+    (example,) = blocks("README.md", "python")
+    assert len([line for line in example.splitlines() if line]) == 5
+    assert run([sys.executable, "-W", "error", "-c", example]) == "True\n"
+
+
+def test_python_of_the_first_products_runs_as_it_stands():
+    examples = blocks(USE, "python")
     assert examples
     names = {}
     for number, example in enumerate(examples):
-        exec(compile(example, f"README.md, example {number}", "exec"), names)
+        exec(compile(example, f"{USE}, example {number}", "exec"), names)
     assert names["c"].shape == (300, 100)
 
 

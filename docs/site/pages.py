@@ -34,7 +34,14 @@ FOLDERS = ("pyclmm.dask",)
 
 # The contents, by heading: pages, or patterns of them. A page that none names is listed under the last one.
 CONTENTS: dict[str, tuple[str, ...]] = {
-    "Start": ("README", "docs/install", "docs/examples", "docs/howto/troubleshooting", "docs/howto/faq"),
+    "Start": (
+        "README",
+        "docs/install",
+        "docs/howto/use",
+        "docs/examples",
+        "docs/howto/troubleshooting",
+        "docs/howto/faq",
+    ),
     "How to": (
         "docs/howto/*",
         "docs/scale",
@@ -53,7 +60,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "docs/mlp_fused",
         "examples/mlp/README",
     ),
-    "Kernels": ("docs/kernels/*", "docs/estimates", "docs/conformance"),
+    "Kernels": ("docs/measured", "docs/kernels/*", "docs/estimates", "docs/conformance"),
     "Contribute": ("CONTRIBUTING", "docs/adding_a_kernel", "docs/design", "docs/decisions/*", "*"),
 }
 

@@ -147,7 +147,7 @@ def default_device() -> cl.Device:
     """The device that PYOPENCL_CTX names, else the largest GPU, else Intel's CPU runtime, else the first
     platform's largest device.
 
-    Of the runtimes for CPUs Intel's is the fastest on most processors (README.md, CPU devices). PoCL lists a
+    Of the runtimes for CPUs Intel's is the fastest on most processors (docs/measured.md, CPUs). PoCL lists a
     device without threads before others (docs/kernels/packed.md). Raises NoDeviceError.
     """
     choice = environment.CONTEXT.value

@@ -1,8 +1,9 @@
-"""A newcomer's first hour: the README's commands and snippets, in a fresh environment and from three folders.
+"""A newcomer's first hour: what the README and the first products show, in a fresh environment.
 
     python -m tests.install.newcomer [--no-extras] [--no-pocl] [--no-dockerfile]
 
-From the clone's root, its parent and elsewhere: in the first two Python finds folders named like the package.
+Commands and snippets, from the clone's root, its parent and elsewhere: in the first two Python finds folders
+named like the package.
 Then commands that no page's block has: with the README's install alone, and with each extra alone beside it.
 Then the steps of the Dockerfile, and PoCL beside Intel's runtime. `make demo` and `make test` are CI's own.
 """
@@ -22,6 +23,7 @@ from . import clean, dockerfile
 from .clean import ROOT, Place
 
 README = ROOT / "README.md"
+USE = ROOT / "docs" / "howto" / "use.md"
 OTHERS = ("make",)  # commands that CI follows by themselves
 
 # What every install must do. The README's alone runs the self-test of every kernel; an extra, of two.
@@ -59,8 +61,8 @@ def blocks(language: str, page: Path = README) -> list[str]:
 
 
 def commands() -> Iterator[list[str]]:
-    """The README's shell commands, but for OTHERS."""
-    for block in blocks("sh"):
+    """The shell commands of the README and of the first products, but for OTHERS."""
+    for block in (*blocks("sh"), *blocks("sh", USE)):
         for line in block.splitlines():
             words = shlex.split(line, comments=True)
             if words and words[0] not in OTHERS:
@@ -75,8 +77,9 @@ def install(place: Place) -> None:
 
 
 def follow(place: Place, where: Path) -> None:
-    """Run the README's snippets, as one program, and its commands of pyclmm."""
-    place.run([place.python, "-W", "error", "-c", "\n".join(blocks("python"))], where)
+    """Run each page's snippets, as one program, and the commands of pyclmm."""
+    for page in (README, USE):
+        place.run([place.python, "-W", "error", "-c", "\n".join(blocks("python", page))], where)
     for words in commands():
         if words[0] == "pyclmm":
             assert place.run(words, where), words
