@@ -14,7 +14,13 @@ import pytest
 import pyclmm
 from pyclmm.opencl import forks
 from tests.support.cases import small_integers
-from tests.support.faults import INVALID_KERNEL_ARGS, OUT_OF_RESOURCES, cl_error, failing, replace_driver
+from tests.support.faults import (
+    INVALID_KERNEL_ARGS,
+    OUT_OF_RESOURCES,
+    failing,
+    noted_launches,
+    refused_launch,
+)
 from tests.support.threads import in_threads
 
 COMPLETE = cl.command_execution_status.COMPLETE
@@ -500,18 +506,12 @@ def test_each_call_has_its_own_event(product):
 def test_equal_calls_on_an_out_of_order_queue_follow_one_another(context, rng, monkeypatch):
     product = Product(cl.CommandQueue(context, properties=OUT_OF_ORDER), rng)
     product.call("plan")
-    waits = []
-
-    def enqueue(*args):
-        waits.append(args[-1])
-        return cl.enqueue_nd_range_kernel(*args)
-
-    replace_driver(monkeypatch, "opencl", enqueue_nd_range_kernel=enqueue)
+    launches = noted_launches(monkeypatch)
     for number in range(3):
         [before] = product.out.events
         product.out.events.clear()  # the call follows for its workspace too
         product.call("plan")
-        assert before in waits[number]
+        assert before in launches[number][1]
 
 
 def test_events_false_on_an_out_of_order_queue_is_refused_again(context, rng):
@@ -546,10 +546,7 @@ def test_after_a_call_that_failed_every_buffer_is_set(product, arguments, way):
     for _ in range(2):
         product.check(way)
     other = product.new()
-    with (
-        failing("opencl", "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES)),
-        pytest.raises(pyclmm.LaunchError),
-    ):
+    with refused_launch(OUT_OF_RESOURCES), pytest.raises(pyclmm.LaunchError):
         product.call(way, a=other)
     arguments.clear()
     product.check(way)
@@ -575,7 +572,7 @@ def test_kernel_objects_that_take_no_arguments_any_more_are_replaced(product, wa
     """As NVIDIA's driver rejects a buffer where the kernel object has had shared virtual memory."""
     for _ in range(2):
         product.check(way)
-    with failing("opencl", "enqueue_nd_range_kernel", cl_error(INVALID_KERNEL_ARGS), times=2) as fault:
+    with refused_launch(INVALID_KERNEL_ARGS, times=2) as fault:
         product.check(way)
     assert fault.calls == 3, "again, in full, and with a new kernel object"
 
@@ -586,10 +583,7 @@ def test_a_repeated_call_that_is_refused_goes_on_with_another_kernel(queue, rng)
     plan = pyclmm.Matmul(a, b, out=out)
     before = plan.kernel
     plan(a, b, out=out)
-    with (
-        failing("opencl", "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES)),
-        pytest.warns(pyclmm.KernelWarning),
-    ):
+    with refused_launch(OUT_OF_RESOURCES), pytest.warns(pyclmm.KernelWarning):
         plan(a, b, out=out)
     assert plan.kernel != before
     for _ in range(2):
@@ -607,7 +601,7 @@ def test_a_constant_b_is_packed_once_and_another_one_again(queue, rng):
     plan = pyclmm.Matmul(a, wide[0][:, ::2], out=out, constant_b=True, kernel="naive")
     first, second = (x[:, ::2] for x in wide)
     for b, launches in ((first, 2), (first, 1), (second, 2), (second, 1), (first, 2)):
-        with failing("opencl", "enqueue_nd_range_kernel", KeyboardInterrupt(), at=99) as counted:
+        with refused_launch(KeyboardInterrupt(), at=99) as counted:
             plan(a, b, out=out)
         assert counted.calls == launches
         assert np.array_equal(out.get(), a.get() @ wide[b is second].get()[:, ::2])

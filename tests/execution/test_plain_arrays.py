@@ -10,7 +10,7 @@ import pyclmm
 from pyclmm.execution.plain_arrays import PlainCalls
 from pyclmm.opencl.queues import default_queue
 from tests.support.cases import DEVICE
-from tests.support.faults import cl_error, failing
+from tests.support.faults import cl_error, refused_launch
 
 pytestmark = pytest.mark.skipif(not DEVICE.in_place, reason="the device does not use host arrays in place")
 M, N, K = 5, 7, 6
@@ -225,10 +225,7 @@ def test_a_refused_launch_falls_back(quick, ab):
     for _ in range(2):
         pyclmm.matmul(*ab)
     refused = cl_error(cl.status_code.INVALID_WORK_GROUP_SIZE)
-    with (
-        failing("opencl", "enqueue_nd_range_kernel", refused),
-        pytest.warns(pyclmm.KernelWarning, match="is used instead"),
-    ):
+    with refused_launch(refused), pytest.warns(pyclmm.KernelWarning, match="is used instead"):
         close(pyclmm.matmul(*ab), *ab)
     assert len(quick) == 1
 

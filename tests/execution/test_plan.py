@@ -13,7 +13,11 @@ import pyclmm
 from pyclmm.execution import host_path
 from pyclmm.opencl.devices import device_info
 from tests.support.cases import small_integers
-from tests.support.faults import OUT_OF_RESOURCES, cl_error, failing, replace_driver
+from tests.support.faults import (
+    OUT_OF_RESOURCES,
+    refused_launch,
+    replace_driver,
+)
 from tests.support.threads import in_threads
 
 COMPLETE = cl.command_execution_status.COMPLETE
@@ -338,10 +342,7 @@ def test_an_event_of_a_call_that_failed_is_still_waited_for(own_queue, held, rng
     a, x = stack(own_queue, rng, 1)
     plan = pyclmm.Matmul(a[0], a[0], kernel="naive")
     plan(a[0], a[0]).get()
-    with (
-        failing("opencl", "enqueue_nd_range_kernel", cl_error(OUT_OF_RESOURCES)),
-        pytest.raises(pyclmm.LaunchError),
-    ):
+    with refused_launch(OUT_OF_RESOURCES), pytest.raises(pyclmm.LaunchError):
         plan(a[0], a[0], wait_for=[held])
     c = plan(a[0], a[0], wait_for=[held])
     assert is_waiting(own_queue, c.events[-1])

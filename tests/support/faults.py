@@ -12,7 +12,7 @@ import pytest
 
 import pyclmm
 from pyclmm.checks import selfcheck
-from pyclmm.opencl import crash_marks, steps
+from pyclmm.opencl import crash_marks, steps, workspace
 from pyclmm.selection import tables
 
 INVALID_KERNEL_ARGS = cl.status_code.INVALID_KERNEL_ARGS
@@ -112,6 +112,40 @@ def failing(where, name, error, library="cl", **how):
         else:
             patch.setattr(where, name, fault)
         yield fault
+
+
+def refused_launch(error, **how):
+    """Inside the block the driver refuses a launch with that error, or code, as :class:`Failing` says."""
+    fault = error if isinstance(error, BaseException) else cl_error(error)
+    return failing("opencl", "enqueue_nd_range_kernel", fault, **how)
+
+
+def noted_launches(patch):
+    """A list of the launches since: (kernel object, wait list, event)."""
+    found = []
+
+    def enqueue(queue, kernel, *rest):
+        event = cl.enqueue_nd_range_kernel(queue, kernel, *rest)
+        found.append((kernel, rest[-1], event))
+        return event
+
+    replace_driver(patch, "opencl", enqueue_nd_range_kernel=enqueue)
+    return found
+
+
+def lent_workspace(patch, fill=None):
+    """A list of what calls borrow since: (what they need, the Spaces). *fill*: a byte for each buffer."""
+    found, real = [], workspace.Lender.borrow
+
+    def borrow(self, needs, number):
+        spaces = real(self, needs, number)
+        for buffer in spaces.buffers if fill is not None else ():
+            cl.enqueue_fill_buffer(self.queue, buffer, np.uint8(fill), 0, buffer.size).wait()
+        found.append((needs, spaces))
+        return spaces
+
+    patch.setattr(workspace.Lender, "borrow", borrow)
+    return found
 
 
 @contextmanager
