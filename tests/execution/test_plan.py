@@ -13,11 +13,7 @@ import pyclmm
 from pyclmm.execution import host_path
 from pyclmm.opencl.devices import device_info
 from tests.support.cases import small_integers
-from tests.support.faults import (
-    OUT_OF_RESOURCES,
-    refused_launch,
-    replace_driver,
-)
+from tests.support.faults import OUT_OF_RESOURCES, noted_launches, refused_launch
 from tests.support.threads import in_threads
 
 COMPLETE = cl.command_execution_status.COMPLETE
@@ -368,43 +364,29 @@ def test_an_event_with_a_reused_id_is_waited_for(own_queue, held, rng):
     assert np.array_equal(c.get(), x[0] @ x[0])
 
 
-@pytest.fixture
-def wait_lists(monkeypatch):
-    """(events waited for, own event) of each launch from now on."""
-    seen = []
-
-    def enqueue(queue, kernel, global_size, local_size, offset, wait_for):
-        event = cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size, offset, wait_for)
-        seen.append((wait_for, event))
-        return event
-
-    replace_driver(monkeypatch, "opencl", enqueue_nd_range_kernel=enqueue)
-    return seen
-
-
-def test_launches_on_an_out_of_order_queue_wait_for_the_one_before(context, rng, wait_lists):
+def test_launches_on_an_out_of_order_queue_wait_for_the_one_before(context, rng, monkeypatch):
     """The next call uses the same workspace, so its launches wait too."""
     queue = cl.CommandQueue(context, properties=OUT_OF_ORDER)
     whole, x = stack(queue, rng, 1)
     a = whole[0][:, ::2]
     plan = pyclmm.Matmul(a, a.T, kernel="naive")  # both operands are copied
-    wait_lists.clear()
+    launches = noted_launches(monkeypatch)
     for _ in range(2):
         assert np.array_equal(plan(a, a.T).get(), x[0][:, ::2] @ x[0][:, ::2].T)
-    assert len(wait_lists) == 6
-    for (_, before), (waited_for, _) in pairwise(wait_lists):
+    assert len(launches) == 6
+    for (*_, before), (_, waited_for, _) in pairwise(launches):
         assert before in waited_for
 
 
-def test_launches_on_an_in_order_queue_wait_only_for_new_events(own_queue, rng, wait_lists):
+def test_launches_on_an_in_order_queue_wait_only_for_new_events(own_queue, rng, monkeypatch):
     a, _ = stack(own_queue, rng, 1)
     out = cla.zeros(own_queue, (N, N), np.float32)
     plan = pyclmm.Matmul(a[0], a[0], out=out)
-    wait_lists.clear()
+    launches = noted_launches(monkeypatch)
     for _ in range(4):
         plan(a[0], a[0], out=out)
-    assert wait_lists[0][0], "the events that filled a and out"
-    assert [waited_for for waited_for, _ in wait_lists[1:]] == [None] * 3
+    assert launches[0][1], "the events that filled a and out"
+    assert [waited_for for _, waited_for, _ in launches[1:]] == [None] * 3
 
 
 # ---- threads ------------------------------------------------------------------------------------
