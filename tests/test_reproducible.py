@@ -21,8 +21,8 @@ from pyclmm.plan import programs_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.settings import is_reproducible
 from pyclmm.selection import select, tables
-from tests.checks.test_selfcheck import tamper
 from tests.support.calls import plans_of_calls
+from tests.support.faults import changed_source
 from tests.support.made_up import EPYC_POCL, H200
 from tests.support.selection import examples
 
@@ -178,7 +178,7 @@ def fresh_queue(own_caches):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_kernel_without_the_bits_is_refused(monkeypatch, fresh_queue, fault):
     file, right, wrong, data = FAULTS[fault]
-    tamper(monkeypatch, file, right, wrong)
+    changed_source(monkeypatch, file, right, wrong)
     a, b = numbers("a", (5, 70), "float32"), numbers("b", (70, 6), "float32")
     bits = f"not reproducible in the self-check, .*: {data} numbers did not give the bits"
     with pytest.raises(pyclmm.UnsupportedError, match=f"naive: ({bits}|wrong result in the self-check)"):
@@ -187,7 +187,7 @@ def test_a_kernel_without_the_bits_is_refused(monkeypatch, fresh_queue, fault):
 
 @pytest.mark.usefixtures("on_cpu")
 def test_the_ladder_goes_on_after_a_kernel_without_the_bits(monkeypatch, fresh_queue):
-    tamper(monkeypatch, "cpu/vectors.h", "#define FMA_VEC(x, y, z) ((x) * (y) + (z))",
+    changed_source(monkeypatch, "cpu/vectors.h", "#define FMA_VEC(x, y, z) ((x) * (y) + (z))",
            "#define FMA_VEC(x, y, z) ((z) + (x) * (y) * 0.5f + (x) * (y) * 0.5f)")  # fmt: skip
     a, b = numbers("a", (40, 70), "float32"), numbers("b", (70, 60), "float32")
     with pytest.warns(pyclmm.KernelWarning, match="packed: not reproducible in the self-check"):
@@ -227,7 +227,7 @@ def test_a_cpu_that_flushes_computes_fmas_by_integers(fresh_queue, name):
 
 @pytest.mark.usefixtures("flushing")
 def test_a_wrong_fma_by_integers_is_refused(monkeypatch, fresh_queue):
-    tamper(monkeypatch, "include/soft_fma.h", "rest == middle && (kept & 1)", "rest == middle")
+    changed_source(monkeypatch, "include/soft_fma.h", "rest == middle && (kept & 1)", "rest == middle")
     tiny = np.full((1, 1), 2.0**-75, np.float32)
     with pytest.raises(pyclmm.UnsupportedError, match="naive: not reproducible in the self-check"):
         pyclmm.matmul(tiny, tiny, kernel="naive", reproducible=True, queue=fresh_queue)

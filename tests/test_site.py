@@ -1,6 +1,5 @@
 """The site's contents and reference, without Sphinx. `make docs` builds it."""
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from types import ModuleType
 import pytest
 
 import pyclmm
+from tests.support.scripts import script
 
 pytest.importorskip("dask", reason="needs dask")
 ROOT = Path(__file__).parent.parent
@@ -16,10 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def pages():
-    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "docs/site/pages.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("docs/site/pages.py")
 
 
 def test_the_reference_has_every_public_name(pages):
@@ -69,9 +66,7 @@ def test_titles_of_docstrings_become_rubrics(pages):
 
 def test_a_site_without_a_name_or_with_a_dead_link_is_noticed(pages, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pages", pages)
-    spec = importlib.util.spec_from_file_location("site_check", ROOT / "docs/site/check.py")
-    check = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(check)
+    check = script("docs/site/check.py")
     entries = "".join(f'<dt class="sig x" id="{name}">' for name in pages.public_names())
     page = tmp_path / f"{pages.REFERENCE}.html"
     page.parent.mkdir()

@@ -1,22 +1,18 @@
 """The model of a cluster: its grid against brute force, its limits, and the tables of the page."""
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.scripts import script
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def model():
-    spec = importlib.util.spec_from_file_location("cluster_model", ROOT / "benchmarks/cluster_model.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["cluster_model"] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
+    return script("benchmarks/cluster_model.py")
 
 
 def test_the_grid_moves_the_fewest_bytes_of_all(model):

@@ -1,26 +1,17 @@
 """benchmarks/cublaslt.py, as far as it needs no GPU: layouts, structures, the row of a product, messages."""
 
 import ctypes
-import importlib.util
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.processes import python
+from tests.support.scripts import ROOT, script
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
-
-@pytest.fixture
-def cublaslt(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    spec = importlib.util.spec_from_file_location("cublaslt", BENCHMARKS / "cublaslt.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "cublaslt", module)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def cublaslt():
+    return script("benchmarks/cublaslt.py")
 
 
 def column_major(memory, matrix):
@@ -151,6 +142,6 @@ def test_a_wrong_result_stops_the_run(cublaslt, monkeypatch):
 def test_without_a_gpu_the_message_says_what_it_needs(tmp_path):
     fake = "class cuda:\n    is_available = staticmethod(lambda: False)\n"
     (tmp_path / "torch.py").write_text(fake)
-    done = python(BENCHMARKS / "cublaslt.py", env={"PYTHONPATH": str(tmp_path)})
+    done = python(ROOT / "benchmarks/cublaslt.py", env={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 1
     assert done.stderr == "cublaslt.py needs an NVIDIA GPU and PyTorch with CUDA (pip install torch)\n"

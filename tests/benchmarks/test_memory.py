@@ -1,8 +1,6 @@
 """benchmarks/memory.py draws the same calls again, makes them, and reads the memory."""
 
-import importlib.util
 import random
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +8,12 @@ import pytest
 
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from pyclmm.problem.dtypes import result_dtype as result_of
+from tests.support.scripts import script
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
-
-@pytest.fixture
-def memory(monkeypatch):
-    monkeypatch.syspath_prepend(str(FILE.parent))  # a script finds its neighbours
-    spec = importlib.util.spec_from_file_location("memory", FILE)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "memory", module)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def memory():
+    return script("benchmarks/memory.py")
 
 
 def test_calls_are_valid_and_the_same_for_a_seed(memory):

@@ -1,25 +1,19 @@
 """benchmarks/pictures.py draws the numbers of the result files."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from pyclmm.kernels import KERNELS
 from pyclmm.tools.plots import KERNEL_STYLES
+from tests.support.scripts import script
 
 pytest.importorskip("matplotlib")
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ABOUT = {"device": "some device", "driver": "1.0", "date": "2026-01-01", "float32_limit": 10e12}
 
 
 @pytest.fixture(scope="module")
 def pictures():
-    spec = importlib.util.spec_from_file_location("pictures", BENCHMARKS / "pictures.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("benchmarks/pictures.py")
 
 
 def lines(axes):

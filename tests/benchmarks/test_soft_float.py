@@ -1,25 +1,18 @@
 """benchmarks/soft_float.cl multiplies as NumPy and exact arithmetic do, and the check sees a wrong bit."""
 
-import importlib.util
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pyopencl.array as cla
 import pytest
 
 from pyclmm.opencl.queues import default_queue
+from tests.support.scripts import script
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "soft_float.py"
 
-
-@pytest.fixture
-def soft_float(monkeypatch):
-    monkeypatch.syspath_prepend(str(FILE.parent))  # a script finds its neighbours
-    spec = importlib.util.spec_from_file_location("soft_float", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def soft_float():
+    return script("benchmarks/soft_float.py")
 
 
 def product(module, x, y, fused):

@@ -1,7 +1,6 @@
 """benchmarks/versions.py: two workers take turns, and its file holds their times and errors."""
 
 import ast
-import importlib.util
 import json
 import subprocess
 import sys
@@ -9,18 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.scripts import script
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "versions.py"
 
 
 @pytest.fixture(scope="module")
 def versions():
-    spec = importlib.util.spec_from_file_location("versions", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["versions"] = module  # for its dataclass
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["versions"]
+    return script("benchmarks/versions.py")
 
 
 def run(*arguments, file=None):

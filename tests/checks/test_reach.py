@@ -15,7 +15,6 @@ from pyclmm.checks.layouts import Decks, Placed, placed, rearranged, resized
 from pyclmm.checks.small_problems import wrong_copies
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import Target
-from pyclmm.opencl import compiler
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import checked_gemm
 from pyclmm.problem.dtypes import dtype_of
@@ -24,6 +23,7 @@ from tests.campaigns.check_faults import CHECK_FAULTS
 from tests.campaigns.checked_product import answer
 from tests.conformance.offline import TARGETS
 from tests.support.cases import problem_of
+from tests.support.faults import changed_sources
 from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 
 DEVICE = device_info(default_device())
@@ -56,19 +56,15 @@ def queue():
 
 def seed(monkeypatch, fault):
     """Put *fault* into the sources that are read from now on."""
-    real = compiler.read_source
 
-    def source(name):
-        text = real(name)
+    def change(name, text):
         if f"cl/{name}" != fault.file:
             return text
         parts = text.split(fault.old)
         before, after = parts[: fault.nth + 1], parts[fault.nth + 1 :]
         return fault.old.join(before) + fault.new + fault.old.join(after)
 
-    monkeypatch.setattr(compiler, "read_source", source)
-    compiler.expanded.cache_clear()
-    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
+    changed_sources(monkeypatch, change)
 
 
 @pytest.mark.parametrize("name", SOME)

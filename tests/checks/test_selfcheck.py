@@ -19,7 +19,7 @@ from pyclmm.checks.layouts import Decks
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.opencl import compiler, crash_marks
+from pyclmm.opencl import crash_marks
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.canonical import checked_gemm
@@ -28,7 +28,7 @@ from pyclmm.problem.gemm import dense
 from tests.conformance.offline import TARGETS
 from tests.kernels.nvidia.test_matrix_units import problem as nvidia_problem
 from tests.support.cases import SAMPLE, problem_of, refused
-from tests.support.faults import failing
+from tests.support.faults import changed_source, failing
 from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 from tests.support.processes import as_in_a_new_process
 
@@ -55,21 +55,6 @@ def queue(fresh):
     return default_queue()
 
 
-def tamper(monkeypatch, file, right, wrong):
-    real = compiler.read_source
-
-    def source(name):
-        text = real(name)
-        if name == file:
-            assert right in text
-            text = text.replace(right, wrong)
-        return text
-
-    monkeypatch.setattr(compiler, "read_source", source)
-    compiler.expanded.cache_clear()
-    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
-
-
 def operands(m=19, k=21, n=18):
     rng = np.random.default_rng(3)
     return rng.standard_normal((m, k), dtype=np.float32), rng.standard_normal((k, n), dtype=np.float32)
@@ -77,14 +62,14 @@ def operands(m=19, k=21, n=18):
 
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_wrong_kernel_is_refused_when_asked_for(monkeypatch, queue, fault):
-    tamper(monkeypatch, *WRONG[fault])
+    changed_source(monkeypatch, *WRONG[fault])
     a, b = operands()
     with pytest.raises(pyclmm.UnsupportedError, match="tiled: wrong result in the self-check"):
         pyclmm.matmul(a, b, kernel="tiled", queue=queue)
 
 
 def test_auto_steps_down_the_ladder_with_one_warning(monkeypatch, two_rungs, queue):
-    tamper(monkeypatch, *WRONG["a product left out"])
+    changed_source(monkeypatch, *WRONG["a product left out"])
     a, b = operands()
     with pytest.warns(pyclmm.KernelWarning, match=r"tiled: wrong result.*'naive' is used") as caught:
         c = pyclmm.matmul(a, b, queue=queue)
@@ -94,7 +79,7 @@ def test_auto_steps_down_the_ladder_with_one_warning(monkeypatch, two_rungs, que
 
 
 def test_when_every_kernel_is_wrong_the_call_raises(monkeypatch, queue):
-    tamper(monkeypatch, *WRONG["alpha forgotten"])
+    changed_source(monkeypatch, *WRONG["alpha forgotten"])
     a, b = operands()
     with pytest.raises(pyclmm.UnsupportedError, match="no kernel could be used"):
         pyclmm.matmul(a, b, queue=queue)
@@ -124,7 +109,7 @@ def test_a_verdict_is_kept_in_the_process_and_on_disk(monkeypatch, fresh):
 
 def test_a_changed_source_is_checked_again(monkeypatch):
     assert checked()
-    tamper(monkeypatch, "textbook/tiled.cl", "/* tiled:", "/* changed:")
+    changed_source(monkeypatch, "textbook/tiled.cl", "/* tiled:", "/* changed:")
     assert checked((8, 21, 18))
 
 
@@ -228,7 +213,7 @@ def test_a_kernel_that_cannot_be_checked_is_not_used(monkeypatch, queue):
 
 
 def test_the_check_can_be_turned_off(monkeypatch, queue):
-    tamper(monkeypatch, *WRONG["a product left out"])
+    changed_source(monkeypatch, *WRONG["a product left out"])
     monkeypatch.setenv("PYCLMM_SELFCHECK", "off")
     a, b = operands()
     c = pyclmm.matmul(a, b, kernel="tiled", queue=queue)
@@ -267,7 +252,7 @@ def reasons(folder):
 def test_what_is_wrong_only_here_is_not_kept(monkeypatch, queue, fresh):
     """The child finds nothing wrong, so the fault may lie with this process."""
     monkeypatch.setenv("PYCLMM_TRIAL", "on")
-    tamper(monkeypatch, *WRONG["a product left out"])
+    changed_source(monkeypatch, *WRONG["a product left out"])
     a, b = operands()
     for _ in range(2):
         with pytest.raises(pyclmm.UnsupportedError, match="tiled: wrong result in the self-check"):
@@ -278,7 +263,7 @@ def test_what_is_wrong_only_here_is_not_kept(monkeypatch, queue, fresh):
 
 def test_what_is_wrong_in_a_child_too_is_kept(monkeypatch, queue, fresh):
     monkeypatch.setenv("PYCLMM_TRIAL", "on")
-    tamper(monkeypatch, *WRONG["a product left out"])
+    changed_source(monkeypatch, *WRONG["a product left out"])
     wrong = isolation.TrialResult("wrong result in the self-check, there too")
     monkeypatch.setattr(isolation, "trial", lambda *_: wrong)
     a, b = operands()
@@ -290,7 +275,7 @@ def test_what_is_wrong_in_a_child_too_is_kept(monkeypatch, queue, fresh):
 def test_nothing_is_kept_against_a_kernel_while_the_disk_is_full(monkeypatch, queue, fresh):
     """PoCL ends its process then, whatever the kernel is."""
     monkeypatch.setenv("PYCLMM_TRIAL", "on")
-    tamper(monkeypatch, *WRONG["a product left out"])
+    changed_source(monkeypatch, *WRONG["a product left out"])
     monkeypatch.setattr(isolation, "trial", lambda *_: isolation.TrialResult("it ended with SIGABRT"))
     monkeypatch.setattr(selfcheck, "pocl_fault", lambda _: "no room")
     a, b = operands()
@@ -300,7 +285,7 @@ def test_nothing_is_kept_against_a_kernel_while_the_disk_is_full(monkeypatch, qu
 
 
 def test_without_trials_nothing_is_kept_against_a_kernel(monkeypatch, queue, fresh):
-    tamper(monkeypatch, *WRONG["a product left out"])
+    changed_source(monkeypatch, *WRONG["a product left out"])
     a, b = operands()
     with pytest.raises(pyclmm.UnsupportedError, match="tiled: wrong result"):
         pyclmm.matmul(a, b, kernel="tiled", queue=queue)
@@ -335,16 +320,7 @@ def test_a_verdict_against_a_kernel_dies_with_the_version(monkeypatch, queue, fr
     assert json.loads(new.read_text())["reason"] is None
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "{",
-        "[]",
-        '{"schema": 1}',
-        "[" * 100_000,
-    ],
-)
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 1}', "[" * 100_000])
 def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, fresh, content):
     assert checked()
     [file] = (fresh / "selfcheck").glob("*.json")

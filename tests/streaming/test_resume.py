@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm.streaming import lanes, machines, worker
-from pyclmm.streaming.tiles import Blocking
+from pyclmm.streaming import lanes
 from tests.support.processes import python, with_this_package
 from tests.support.selection import slow_rows
 
@@ -71,32 +70,6 @@ def check_log(events, kills, kind):
     assert runs == [str(number) for number in range(kills + 1)]
     ways = {words[0] for what, *words in events if what == "killed"}
     assert ways == {"progress", "write", "begin", "line", "safe"}
-
-
-@pytest.fixture
-def small_tiles(monkeypatch):
-    """Tiles of 40 x 32, whatever would be best."""
-
-    def blocking(self, kept=None):
-        return Blocking(1, 40, 32, 24, 2, 3, 3, 2) if kept is None else Blocking.from_json(kept)
-
-    monkeypatch.setattr(machines.Fit, "blocking", blocking)
-
-
-@pytest.fixture
-def five_tiles(monkeypatch):
-    """No run gets more than five tiles, until the test lifts it."""
-    real, begun = worker.RunState.next, {}
-    limits = [5]
-
-    def next_tile(self, worker):
-        begun[self] = begun.get(self, 0) + 1
-        if limits and begun[self] > limits[0]:
-            self.stopped.wait(60)
-        return real(self, worker)
-
-    monkeypatch.setattr(worker.RunState, "next", next_tile)
-    return limits
 
 
 class Counted:

@@ -31,6 +31,8 @@ RNG = np.random.default_rng(23)
 M, K, N, TILES = 200, 70, 90, 15
 UNTOUCHED = 0.5  # no element of the product
 
+pytestmark = pytest.mark.usefixtures("small_tiles")
+
 
 def integers(*shape, dtype="f4"):
     """Small ones, whose products are exact."""
@@ -39,32 +41,6 @@ def integers(*shape, dtype="f4"):
 
 A, B = integers(M, K), integers(K, N)
 WANTED = A @ B
-
-
-@pytest.fixture(autouse=True)
-def small_tiles(monkeypatch):
-    """Tiles of 40 x 32; those of a checkpoint are checked as always."""
-    real = machines.Fit.blocking
-
-    def blocking(self, kept=None):
-        return Blocking(1, 40, 32, 24, 2, 3, 3, 2) if kept is None else real(self, kept)
-
-    monkeypatch.setattr(machines.Fit, "blocking", blocking)
-
-
-@pytest.fixture
-def five_tiles(monkeypatch):
-    """No run gets more than five tiles, until the test lifts it."""
-    real, begun, limits = worker.RunState.next, {}, [5]
-
-    def next_tile(self, worker):
-        begun[self] = begun.get(self, 0) + 1
-        if limits and begun[self] > limits[0]:
-            self.stopped.wait(60)
-        return real(self, worker)
-
-    monkeypatch.setattr(worker.RunState, "next", next_tile)
-    return limits
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 import pyclmm
 from pyclmm.checks import selfcheck
-from pyclmm.opencl import crash_marks, steps, workspace
+from pyclmm.opencl import compiler, crash_marks, steps, workspace
 from pyclmm.selection import tables
 
 INVALID_KERNEL_ARGS = cl.status_code.INVALID_KERNEL_ARGS
@@ -112,6 +112,23 @@ def failing(where, name, error, library="cl", **how):
         else:
             patch.setattr(where, name, fault)
         yield fault
+
+
+def changed_sources(patch, change):
+    """Each source of cl/ that is read since is what *change* makes of its name and text."""
+    real = compiler.read_source
+    patch.setattr(compiler, "read_source", lambda name: change(name, real(name)))
+    patch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
+
+
+def changed_source(patch, file, right, wrong):
+    """In that source of cl/ the text *right* is *wrong*."""
+
+    def change(name, text):
+        assert name != file or right in text
+        return text.replace(right, wrong) if name == file else text
+
+    changed_sources(patch, change)
 
 
 def refused_launch(error, **how):

@@ -24,7 +24,8 @@ from pyclmm.opencl.queues import default_queue
 from pyclmm.problem import dtypes
 from pyclmm.tools import cli, laws, selftest
 from pyclmm.tools.terminal import Stage
-from tests.checks.test_selfcheck import WRONG, tamper
+from tests.checks.test_selfcheck import WRONG
+from tests.support.faults import changed_source
 
 DEVICE = device_info(default_device())
 FEW = laws.LAWS[:3:2]  # of the laws, which take seconds to compile; each is broken below
@@ -275,7 +276,7 @@ def test_right_kernels_obey_every_law(name, law):
 
 @pytest.mark.parametrize("fault", WRONG)
 def test_wrong_kernels_break_a_law(monkeypatch, fault):
-    tamper(monkeypatch, *WRONG[fault])
+    changed_source(monkeypatch, *WRONG[fault])
     queue = cl.CommandQueue(cl.Context([default_device()]))
     found = [laws.check(queue, kernel_named("tiled"), law, full=False) for law in laws.LAWS[:2]]
     assert any(f.wrong for f in found)
@@ -304,7 +305,7 @@ FLAWS = {
 
 @pytest.mark.parametrize("name", FLAWS)
 def test_each_law_finds_its_fault(monkeypatch, name):
-    tamper(monkeypatch, *FLAWS[name])
+    changed_source(monkeypatch, *FLAWS[name])
     queue = cl.CommandQueue(cl.Context([default_device()]))
     [law] = [law for law in laws.LAWS if law.name == name]
     found = laws.check(queue, kernel_named("naive"), law, full=False)
