@@ -72,7 +72,7 @@ class DevicePath:
             changed = {**changed, "out": out.base_data}
         earlier = out.events.copy()
         # After `earlier`: no event is removed that is not waited for.
-        before = binding.not_yet_known(given.values())
+        before = binding.known.missing(given.values())
         if wait_for is not None:
             before += events_of(wait_for)
         events = binding.enqueue_again(call, changed, before, with_events)
@@ -128,7 +128,7 @@ class DevicePath:
             b = operands["b"]
             constant = Constant(self._constant, arrays.location(b), b.base_data)
         binding = self.executable.binding(queue)
-        before = wait_for + binding.not_yet_known(read)
+        before = wait_for + binding.known.missing(read)
         scalars = scalars_of(alpha, beta, offsets)
         call = None
         if self._repeats:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
-from pyopencl.array import Array
 
 from ..errors import REFUSED, ArgumentError, DeviceMemoryError, LaunchError, PyclmmError, WorkspaceError
 from ..kernels.device import DeviceInfo
@@ -68,7 +67,7 @@ class Binding:
         self._lender = lend(queue, device) if lent else None
         self._number = 0  # of the workspace that the kernel objects hold as arguments
         self.last_call: LastCall | None = None  # the call whose arguments the kernel objects hold
-        self._known = known_events(queue)
+        self.known = known_events(queue)  # before the next launch anyway, by the queue alone
         self._packed: Constant | None = None
         self._first: cl.Event | None = None  # of the last launch of the first call
         self._has_own = any(not space.copy_of for space in work.workspace)
@@ -241,10 +240,6 @@ class Binding:
             event = cl.enqueue_nd_range_kernel(self.queue, step.kernel, *sizes)
         return [event] if wanted else []
 
-    def not_yet_known(self, given: Iterable[Array | None]) -> list[cl.Event]:
-        """The events of the Arrays in *given* that the queue alone does not order before the next launch."""
-        return self._known.missing(given)
-
     def _remember(self, first: list[cl.Event], events: list[cl.Event]) -> None:
         """Keep what a call has waited for, *first*, and the last of its events."""
         if self._unsettled and self._first is None and events:
@@ -252,7 +247,7 @@ class Binding:
         if self.out_of_order:
             self.last = events[-1:]
             return
-        self._known.add(first, events[-1:])
+        self.known.add(first, events[-1:])
 
     def _raise_rejection(self, step: Step | None, error: BaseException, begun: bool) -> None:
         """Raise pyclmm's error for one of the driver's."""

@@ -30,15 +30,14 @@ class KnownEvents:
         self._transfers: list[cl.NannyEvent] = []  # of those events, which own the host's memory
         self._room = _FEW
 
-    def missing(self, given: Iterable[Array | None]) -> list[cl.Event]:
+    def missing(self, given: Iterable[Array]) -> list[cl.Event]:
         """The events of the Arrays in *given* that are not held here."""
         known = self._events
         found = []
         for x in given:
-            if x is not None:
-                for event in x.events:
-                    if id(event) not in known:
-                        found.append(event)
+            for event in x.events:
+                if id(event) not in known:
+                    found.append(event)
         return found
 
     def add(self, waited_for: list[cl.Event], own: list[cl.Event]) -> None:
