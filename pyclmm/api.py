@@ -33,6 +33,7 @@ from .problem.axes import back, core_axes, last
 from .problem.dtypes import named_dtype
 from .problem.settings import chosen, is_reproducible
 from .problem.words import Activation, Casting, Mixed, Precision, Trans
+from .raising import OF_CALLER, briefly
 from .selection.select import KernelChoice
 from .streaming import entry
 from .streaming.run import Report
@@ -174,18 +175,21 @@ def matmul(
         again = _again(arguments, given, queue, 1.0, 0.0, wait_for)
         if again is not None:
             return again
-    if for_tiles != _AT_ONCE or entry.is_stored(*given.values()):
-        how: dict[str, Any] = dict(zip(_FOR_TILES, for_tiles, strict=True), queue=queue, device=device)
-        return entry.streamed(
-            given, options_of(arguments), unfit={"axes": axes, "mixed": mixed}, wait_for=wait_for, **how
-        )
-    operands, core = collect(given, mixed, queue), None
-    if axes is not None:
-        operands, core = _with_core_axes_last(operands, axes)
-    result = _run(operands, arguments, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
-    if out is not None:
-        return out
-    return result if core is None else result.transpose(back(result.ndim, core))
+    try:
+        if for_tiles != _AT_ONCE or entry.is_stored(*given.values()):
+            how: dict[str, Any] = dict(zip(_FOR_TILES, for_tiles, strict=True), queue=queue, device=device)
+            return entry.streamed(
+                given, options_of(arguments), unfit={"axes": axes, "mixed": mixed}, wait_for=wait_for, **how
+            )
+        operands, core = collect(given, mixed, queue), None
+        if axes is not None:
+            operands, core = _with_core_axes_last(operands, axes)
+        result = _run(operands, arguments, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
+        if out is not None:
+            return out
+        return result if core is None else result.transpose(back(result.ndim, core))
+    except OF_CALLER as error:
+        raise briefly(error) from error.__cause__
 
 
 @overload
@@ -284,16 +288,19 @@ def gemm(
         again = _again(arguments, given, queue, alpha, beta, wait_for)
         if again is not None:
             return again
-    if for_tiles != _AT_ONCE or entry.is_stored(*given.values()):
-        how: dict[str, Any] = dict(zip(_FOR_TILES, for_tiles, strict=True), queue=queue, device=device)
-        options = options_of(arguments)
-        return entry.streamed(
-            given, options, unfit={"mixed": mixed}, alpha=alpha, beta=beta, wait_for=wait_for, **how
-        )
-    operands = collect(given, mixed, queue)
-    alpha, beta = plain_numbers(alpha, beta_of(beta, c))
-    result = _run(operands, arguments, queue_of(operands, queue, device), alpha, beta, wait_for)
-    return result if out is None else out
+    try:
+        if for_tiles != _AT_ONCE or entry.is_stored(*given.values()):
+            how: dict[str, Any] = dict(zip(_FOR_TILES, for_tiles, strict=True), queue=queue, device=device)
+            options = options_of(arguments)
+            return entry.streamed(
+                given, options, unfit={"mixed": mixed}, alpha=alpha, beta=beta, wait_for=wait_for, **how
+            )
+        operands = collect(given, mixed, queue)
+        alpha, beta = plain_numbers(alpha, beta_of(beta, c))
+        result = _run(operands, arguments, queue_of(operands, queue, device), alpha, beta, wait_for)
+        return result if out is None else out
+    except OF_CALLER as error:
+        raise briefly(error) from error.__cause__
 
 
 def release() -> None:

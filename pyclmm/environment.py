@@ -74,6 +74,7 @@ SELFCHECK = Variable("PYCLMM_SELFCHECK")
 TRIAL = Variable("PYCLMM_TRIAL")
 TUNED = Variable("PYCLMM_TUNED")
 WITHOUT = Variable("PYCLMM_WITHOUT")
+SHORT_TRACEBACKS = Variable("PYCLMM_SHORT_TRACEBACKS")
 KEEP_WORKSPACE = Variable("PYCLMM_KEEP_WORKSPACE")
 CONTEXT = Variable("PYOPENCL_CTX")
 BUILD_OPTIONS = Variable("PYOPENCL_BUILD_OPTIONS")
@@ -132,7 +133,8 @@ def check() -> None:
     The first time in a process it warns of names like those of pyclmm's own that it does not know.
     """
     _warn_of_unknown_names()
-    _ = SELFCHECK.is_off, TRIAL.is_off, TUNED.is_off, KEEP_WORKSPACE.nbytes, hidden_extensions()
+    _ = SELFCHECK.is_off, TRIAL.is_off, TUNED.is_off, SHORT_TRACEBACKS.is_off
+    _ = KEEP_WORKSPACE.nbytes, hidden_extensions()
     if CACHE_DIR.value.startswith("~"):
         raise ArgumentError(
             f"{CACHE_DIR.name} is {CACHE_DIR.value!r}, where ~ is a folder of that name; set the whole path"

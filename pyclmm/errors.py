@@ -25,16 +25,11 @@ Every message names the argument, what was passed, and what would do.
 from __future__ import annotations
 
 import difflib
-import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterable
 
 import numpy as np
-
-Parameters = ParamSpec("Parameters")
-Returned = TypeVar("Returned")
 
 
 class KernelWarning(RuntimeWarning):
@@ -90,8 +85,8 @@ class BuildError(PyclmmError, RuntimeError):
     def __init__(self, device: str, options: str, log: str) -> None:
         self.device, self.options, self.log = device, options, log
         super().__init__(
-            f"the OpenCL compiler of device {device!r} rejected a program of pyclmm; "
-            f"options: {options!r}; log:\n{log}"
+            f"the OpenCL compiler of device {device!r} rejected a program of pyclmm:\n{log}\n"
+            f"options: {options}"
         )
 
     @property
@@ -145,55 +140,6 @@ class ForkError(PyclmmError, RuntimeError):
 
 class NoDeviceError(PyclmmError, RuntimeError):
     """There is no OpenCL platform, or none with a device."""
-
-
-def of_system(asked: str) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
-    """A decorator by which a function raises pyclmm's error for what the system refuses; *asked* is its name.
-
-    For functions that begin a call. A warm call of matmul, gemm or a plan has no time for it.
-    """
-
-    def decorator(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-        @functools.wraps(function)
-        def guarded(*args: Parameters.args, **keywords: Parameters.kwargs) -> Returned:
-            try:
-                return function(*args, **keywords)
-            except (MemoryError, RuntimeError) as error:
-                raise_of_system(error, asked, *args, *keywords.values())
-                raise
-
-        return guarded
-
-    return decorator
-
-
-def raise_of_system(error: MemoryError | RuntimeError, asked: str, *operands: object) -> None:
-    """Raise pyclmm's error if *error* is Python's own for what the system refuses: memory, or a thread.
-
-    It says that this was *asked* of *operands*, among which may be anything.
-    """
-    if isinstance(error, PyclmmError):
-        return
-    if isinstance(error, MemoryError):
-        raise DeviceMemoryError(
-            f"{asked} of {_described(operands)}: the host has no memory ({str(error) or 'MemoryError'}): "
-            "free some, raise the limit of this process, or multiply smaller matrices, or NumPy arrays in "
-            "tiles by memory_limit=, into an out that is a memory map or a dataset"
-        ) from error
-    if "new thread" in str(error):
-        raise ThreadError(
-            f"a product in tiles needs threads ({error}): raise the limit of processes and threads "
-            "(`ulimit -u`, the container's pids), or multiply without tiles"
-        ) from error
-
-
-def _described(operands: Iterable[object]) -> str:
-    """Type, shape and dtype of the arrays among *operands*, and the types of lists."""
-    flat = [x for each in operands for x in (each.values() if isinstance(each, Mapping) else (each,))]
-    arrays = (x for x in flat if isinstance(x, list | tuple) or (hasattr(x, "shape") and hasattr(x, "dtype")))
-    return ", ".join(
-        type(x).__name__ + (f" {x.shape} {x.dtype}" if hasattr(x, "shape") else "") for x in arrays
-    )
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
 from . import environment, repr_tables
-from .errors import REFUSED, ArgumentError, DTypeError, of_system, raise_of_system
+from .errors import REFUSED, ArgumentError, DTypeError
 from .execution.device_path import DevicePath
 from .execution.host_path import HostPath
 from .execution.operands import (
@@ -30,6 +30,7 @@ from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .problem.words import Activation, Casting, Precision, Trans
+from .raising import guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation, explain
 from .selection.select import KernelChoice
 
@@ -90,7 +91,7 @@ class Matmul(Generic[ArrayT]):
         out: Array | None = None,
         **keywords: Unpack[PlanKeywords],
     ) -> None: ...
-    @of_system("Matmul")
+    @guarded("Matmul")
     def __init__(
         self,
         a: Any,

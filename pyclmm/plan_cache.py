@@ -8,12 +8,13 @@ from typing import Any
 
 import pyopencl as cl
 
-from .errors import DeviceLostError, raise_of_system
+from .errors import DeviceLostError
 from .execution.operands import Operands, Signature
 from .execution.options import Options
 from .kernels import Program
 from .opencl import program, queues, staging
 from .plan import Matmul, planned, programs_of
+from .raising import raise_of_system
 
 _PLANS_KEPT = 256
 _PROGRAMS_KEPT = 128  # the most programs that these plans have together

@@ -1,5 +1,6 @@
 """Errors: type and text of each, and a call that raises changes nothing."""
 
+import traceback
 from decimal import Decimal
 from fractions import Fraction
 
@@ -343,3 +344,29 @@ def test_an_unknown_name_far_from_all_lists_them():
 def test_alpha_beyond_float32_is_infinity(dtype, alpha):
     assert (gemm(A.astype(dtype), B, alpha=alpha).real == np.inf).all()
     assert options.Options().kernel == "auto"
+
+
+X, WRONG = ones(3, 4), ones(5, 4)
+PUBLIC = {
+    "matmul": lambda: matmul(X, WRONG),
+    "matmul in tiles": lambda: matmul(X, WRONG, memory_limit="1 MiB"),
+    "gemm": lambda: gemm(X, WRONG),
+    "einsum": lambda: pyclmm.linalg.einsum("ij,jk", X, WRONG),
+    "dot": lambda: pyclmm.linalg.dot(X, WRONG),
+    "Matmul": lambda: Matmul(X, WRONG),
+    "StreamedMatmul": lambda: pyclmm.StreamedMatmul(X, WRONG),
+}
+
+
+@pytest.mark.parametrize("value", ["", "off"])
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_traceback_ends_at_the_function_that_was_called(name, value, monkeypatch):
+    monkeypatch.setenv("PYCLMM_SHORT_TRACEBACKS", value)
+    with pytest.raises(errors.ShapeError) as caught:
+        PUBLIC[name]()
+    frames = traceback.extract_tb(caught.value.__traceback__)[2:]  # behind this function and the lambda
+    if value == "off":
+        assert frames[-1].line.startswith("raise ShapeError(")
+    else:
+        assert len(frames) == 1
+        assert len("".join(traceback.format_exception(caught.value)).splitlines()) <= 10

@@ -158,3 +158,11 @@ def test_a_tuning(device):
     assert rows[1][2:4] == ["-", "gone"]
     assert Cells(tuning._repr_html_()).rows == [head, *rows]
     assert repr(lost) == f"<Search {problem}: 0 of 9 tried: - gone>"
+
+
+def test_a_streamed_plan():
+    plan = pyclmm.StreamedMatmul(np.ones((70, 30), F32), np.ones((30, 50), F32), memory_limit="1 MiB")
+    rows = dict(plan.explain().rows)
+    assert repr(plan) == f"<StreamedMatmul (70, 50) float32: tiles {rows['tiles']}; on {rows['devices']}>"
+    empty = pyclmm.StreamedMatmul(np.ones((0, 3), F32), np.ones((3, 2), F32))
+    assert "tiles none: nothing is multiplied; on" in repr(empty)

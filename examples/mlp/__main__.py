@@ -47,7 +47,10 @@ def arguments() -> argparse.ArgumentParser:
         "python -m examples.mlp", description="Train a multilayer perceptron on pictures of digits."
     )
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="MNIST's files; default: scikit-learn's digits"
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="MNIST's files; default: scikit-learn's digits, which need `pip install scikit-learn`",
     )
     parser.add_argument("--device", help="a number or a part of a name, as `pyclmm info` lists them")
     parser.add_argument(

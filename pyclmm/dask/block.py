@@ -18,10 +18,10 @@ import pyopencl.array as cla
 from numpy.typing import NDArray
 
 from ..api import gemm
-from ..errors import of_system
 from ..opencl import arrays, staging
 from ..opencl.queues import PerThread, at_release, default_queue, queue_on
 from ..problem.dtypes import dtype_of
+from ..raising import guarded
 from .axes import Axes
 from .workers import device_here
 
@@ -59,7 +59,7 @@ class Product:
         return dtype_of(self.summed)
 
 
-@of_system("a chunk's product")
+@guarded("a chunk's product")
 def multiply(product: Product, xs: list[list[Host]], ys: list[list[Host]], earlier: Any, last: bool) -> Host:
     """One output chunk, or with *earlier* (the sum so far) or not *last* a part of its sum over K.
 

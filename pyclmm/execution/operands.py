@@ -10,7 +10,7 @@ import pyopencl as cl
 from numpy.typing import NDArray
 from pyopencl.array import Array, to_device
 
-from ..errors import ArgumentError, DTypeError, of_system
+from ..errors import ArgumentError, DTypeError
 from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import DeviceChoice, find_device
 from ..opencl.queues import default_queue, queue_on
@@ -18,6 +18,7 @@ from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.dtypes import type_name
 from ..problem.gemm import Gemm, Layouts, Operand, dense
 from ..problem.words import Mixed
+from ..raising import guarded
 from .array_likes import array_of
 from .options import Options, shown
 
@@ -60,7 +61,7 @@ def collect(given: Operands, mixed: Mixed = None, queue: cl.CommandQueue | None 
     return alike(given, mixed, queue)
 
 
-@of_system("arrays")
+@guarded("arrays")
 def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Operands:
     """:func:`collect` for operands that are not all of exactly one type."""
     if mixed not in (None, "copy"):

@@ -69,4 +69,5 @@ def peak(kernel: Kernel, problem: GemmProblem, rates: Rates) -> float:
     """Operations a second of the units on which *kernel* multiplies."""
     if kernel.matrix_units:
         return 2 * rates.matrix(ELEMENTS[problem.a_type].unit)
-    return 2 * rates.multiply_adds(problem.acc_type)
+    products = problem.m * problem.n * problem.k * problem.batch
+    return problem.flops / products * rates.multiply_adds(problem.acc_type)

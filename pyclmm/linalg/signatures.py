@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
 from ..api import DeviceOut, HostOut
-from ..errors import DTypeError, Parameters, Returned, of_system
+from ..errors import DTypeError
 from ..execution.keywords import ProductKeywords
 from ..problem.words import Casting
+from ..raising import Parameters, Returned, guarded
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -216,7 +217,7 @@ class Tensordot(Protocol):
 
 def refusing(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
     """*function*, with pyclmm's errors for what the system refuses."""
-    return of_system(f"linalg.{function.__name__}")(function)
+    return guarded(f"linalg.{function.__name__}")(function)
 
 
 def typed(kind: type[Kind]) -> Callable[[Callable[..., Any]], Kind]:

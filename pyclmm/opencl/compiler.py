@@ -30,6 +30,11 @@ MARK = b"//@sm_90a "
 _REGISTERS = b"setmaxnreg"
 _WORK_GROUP = re.compile(rb"^(\.reqntid[ \t].*)$", re.MULTILINE)
 _TARGET_LINE = re.compile(rb"^(\.target[ \t]+)sm_90(?=[,\s])", re.MULTILINE)
+_ADDED = re.compile(
+    r"\n\(source saved as .+\)$|\n\(options: .*\)$|^Build on <pyopencl.Device .*>:$"
+    r"|clBuildProgram failed: BUILD_PROGRAM_FAILURE(?: - )?",
+    re.MULTILINE,
+)
 _INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
 
 
@@ -117,14 +122,16 @@ def loaded(context: cl.Context, devices: Sequence[cl.Device], contents: Sequence
     return result
 
 
-def without_file(log: str) -> str:
-    """*log* without its last line, after deleting the copy of the source that PyOpenCL names there."""
-    found = re.search(r"\n\(source saved as (.+\.cl)\)$", log)
-    if found is None:
-        return log
-    with contextlib.suppress(OSError):
-        Path(found[1]).unlink()
-    return log[: found.start()]
+def driver_log(error: Exception) -> str:
+    """What the driver says in PyOpenCL's *error*, without the status, device and options that PyOpenCL adds.
+
+    It deletes the copy of the source that PyOpenCL names there.
+    """
+    text = str(error)
+    if found := re.search(r"\n\(source saved as (.+\.cl)\)$", text):
+        with contextlib.suppress(OSError):
+            Path(found[1]).unlink()
+    return _ADDED.sub("", text).strip() or text
 
 
 def rewritten(binary: bytes) -> bytes:

@@ -67,7 +67,7 @@ def _asked(device: cl.Device) -> Target | None:
             built = compiler.compiled(context, compiler.expanded(_SOURCE), options, pyopencl_keeps=False)
         names: Any = built.get_info(cl.program_info.KERNEL_NAMES)
     except cl.Error as error:  # the product's own build will fail too, and tell the user
-        _log.info("%s does not tell its target: %s", device.name, compiler.without_file(str(error)))
+        _log.info("%s does not tell its target: %s", device.name, compiler.driver_log(error))
         return None
     return answer(names)
 

@@ -41,13 +41,15 @@ class Estimate:
 class Alternative:
     """Another kernel family: its best configuration and estimate, and the *reason* why it was not chosen.
 
-    ``seconds`` and ``config`` are None if the family cannot compute the product.
+    ``seconds`` and ``config`` are None if the family cannot compute the product; ``unsuited``: nor any other
+    on this device.
     """
 
     kernel: str
     config: TileConfig | None = None
     seconds: float | None = None
     reason: str | None = None
+    unsuited: bool = False
 
     def __str__(self) -> str:
         if self.config is None:
@@ -101,7 +103,11 @@ class Explanation:
         }
         text = [f"{self.problem} on {self.device}", *aligned(list(lines.items()), indent=2)]
         text += ["other kernels:"] if self.others else []
-        return "\n".join(text + aligned([(other.kernel, other) for other in self.others], indent=2))
+        listed = [(other.kernel, other) for other in self.others if not other.unsuited]
+        text += aligned(listed, indent=2)
+        if absent := len(self.others) - len(listed):
+            text.append(f"  {absent} more cannot run on this device: .others has the reason of each")
+        return "\n".join(text)
 
     __repr__ = __str__
 
@@ -236,6 +242,6 @@ def _alternative(
 ) -> Alternative:
     found = failure or select.best(kernel, problem, device)
     if isinstance(found, str):
-        return Alternative(kernel.name, reason=found)
+        return Alternative(kernel.name, reason=found, unsuited=kernel.unsuited(device) is not None)
     note = None if kernel.automatic else "only used when it is asked for by name"
     return Alternative(kernel.name, found[1], found[0], note)

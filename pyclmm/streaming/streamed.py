@@ -13,13 +13,14 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from ..byte_sizes import parse_bytes
-from ..errors import ArgumentError, DTypeError, of_system
+from ..errors import ArgumentError, DTypeError
 from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
 from ..opencl.host_memory import may_overlap_itself
 from ..problem.words import Activation, Casting, Precision, Trans
+from ..raising import guarded
 from ..repr_tables import aligned
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
@@ -80,7 +81,7 @@ class StreamedMatmul:
     and CheckpointError for a folder that belongs to another product, *out* or user, or is damaged.
     """
 
-    @of_system("StreamedMatmul")
+    @guarded("StreamedMatmul")
     def __init__(
         self,
         a: Any,
@@ -147,7 +148,11 @@ class StreamedMatmul:
         """The tiles, their order, the bytes that are moved, and the predicted times."""
         return StreamExplanation(tuple(self._fit.rows(self._blocking)), self._fit.kernel(self._blocking))
 
-    @of_system("StreamedMatmul")
+    def __repr__(self) -> str:
+        how = dict(self._fit.rows(self._blocking))
+        return f"<StreamedMatmul {self.shape} {self.dtype}: tiles {how['tiles']}; on {how['devices']}>"
+
+    @guarded("StreamedMatmul")
     def __call__(
         self,
         a: Any,

@@ -103,12 +103,10 @@ def bench_command(**options: Any) -> None:
         _tell(out, device, rungs, asked)
     if (line := track.others.warning()) is not None:
         out.warn(line)
-    if out.interrupted and not rungs:
-        out.warn("Nothing was measured yet.")
     wrong = dict.fromkeys(row.kernel for rung in rungs for row in rung.wrong)
     if wrong:
         out.finish(f"wrong results from {', '.join(wrong)}", output.WRONG_RESULT)
-    out.finish(_none_ran(rungs, asked.kernels), output.FAILED)
+    out.finish(_none_ran(rungs, asked.kernels), output.FAILED, rungs)
 
 
 def _climb(track: Track, sizes: Sequence[Size], asked: Any, on_stage: OnStage) -> Iterator[Rung]:

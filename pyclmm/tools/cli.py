@@ -220,7 +220,9 @@ def selftest_command(
         out.screen.line(line)
     bad = [one.kernel for one in tested if one.is_bad]
     out.finish(
-        f"{', '.join(bad)} did not pass; please report it with --json's file" if bad else None, WRONG_RESULT
+        f"{', '.join(bad)} did not pass; please report it with --json's file" if bad else None,
+        WRONG_RESULT,
+        tested,
     )
 
 
@@ -283,7 +285,8 @@ def tune_command(
     for line in report.tuning_notes(tuning):
         out.screen.line(line)
     out.draw(plot_file, lambda path: plots.tuning(tuning.searches, own, path))
-    out.finish(None if tuning.stored else f"cannot write {tables.own_path(own)}; nothing is kept", FAILED)
+    lost = None if tuning.stored else f"cannot write {tables.own_path(own)}; nothing is kept"
+    out.finish(lost, FAILED, [search for search in tuning.searches if search.tried])
 
 
 def _tune_rates(out: Output, device: str | None) -> None:
@@ -300,4 +303,5 @@ def _tune_rates(out: Output, device: str | None) -> None:
     out.screen.table(report.rates_table(rates))
     if out.interrupted:
         out.screen.line("These rates are not kept for later calls: a choice needs all of them.")
-    out.finish(None if kept else f"cannot write {user_rates.path_of(own.identity)}; nothing is kept", FAILED)
+    lost = None if kept else f"cannot write {user_rates.path_of(own.identity)}; nothing is kept"
+    out.finish(lost, FAILED, rates)

@@ -101,6 +101,8 @@ def endings() -> Iterator[None]:
         what = f"{error.filename}" if error.filename else "the output cannot be written"
         raise CommandError(f"{what}: {error.strerror}") from error
     except click.UsageError as error:
+        if error.message == (error.ctx and error.ctx.get_help()):  # the help, of a command without arguments
+            raise
         message = _fitting(f"Error: {error.format_message()}").removeprefix("Error: ")
         raise click.UsageError(message, error.ctx) from error
 
@@ -206,10 +208,13 @@ class Output:
         else:
             self.screen.line(line)
 
-    def finish(self, failure: str | None = None, status: int = 2) -> None:
-        """End the command: after Ctrl-C, an unwritten file or a *failure* with its *status*, else return."""
+    def finish(self, failure: str | None = None, status: int = 2, measured: object = True) -> None:
+        """End the command: after Ctrl-C, an unwritten file or a *failure* with its *status*, else return.
+
+        *measured* is empty if nothing was.
+        """
         if self.interrupted:
-            say("Interrupted; what was measured is shown")
+            say(f"Interrupted; {'what was measured is shown' if measured else 'nothing was measured yet'}")
             if self._unwritten is not None:
                 say(f"Error: {self._unwritten}")
             sys.exit(INTERRUPTED)

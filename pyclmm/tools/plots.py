@@ -10,6 +10,8 @@ from typing import Any
 from ..errors import ArgumentError, unknown_name
 from ..kernels.device import DeviceInfo
 from ..kernels.matrix_unit import MATRIX_UNITS
+from ..kernels.rates import Rates
+from ..kernels.traffic import peak
 from .bench import BASELINE, Row, Rung
 from .timing import NUMPY
 from .tuner import Search
@@ -126,45 +128,66 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
 
 
 def tuning(searches: Sequence[Search], device: DeviceInfo, path: Path) -> None:
-    """Left: each search's candidates in the order tried. Right: the winners under the roofline.
+    """Left: the candidates of all searches, in the order tried. Right: the winners under the roofline.
 
-    The sloping part of the roof is the rate of the device's memory, the flat part the highest rate of the
-    searches.
+    The roof is the device's rates: of its memory, where it slopes, and of its arithmetic.
     """
     bandwidth = device.rates.memory
     figure = figure_of(12, 5.5)
     order, roof = figure.subplots(1, 2)
-    rates = [
-        [(number, s.problem.flops / t.seconds) for number, t in enumerate(s.tried, 1) if t.seconds]
-        for s in searches
-    ]
-    best = max((rate for own in rates for _, rate in own), default=1.0)
-    intensities = [search.problem.flops / search.problem.nbytes for search in searches]
-    for index, (search, own, intensity) in enumerate(zip(searches, rates, intensities, strict=True)):
-        style = style_of(index, str(search.problem))
-        order.plot([x for x, _ in own], [y / 1e9 for _, y in own], **style, linestyle="none", alpha=0.5)
+    points: dict[str, list[tuple[int, float]]] = {}
+    for search in searches:
+        for number, tried in enumerate(search.tried, 1):
+            if tried.seconds:
+                rate = search.problem.flops / tried.seconds / 1e9
+                points.setdefault(tried.choice.kernel.name, []).append((number, rate))
+    for index, (name, own) in enumerate(points.items()):
+        order.plot(*zip(*own, strict=True), **style_of(index, name), linestyle="none", alpha=0.5, label=name)
+    for index, search in enumerate(searches):
         if search.entry is not None:
-            rate = search.problem.flops / search.entry.seconds
-            label = f"{search.problem}: {search.entry.kernel}"
-            order.axhline(rate / 1e9, color=style["color"], linewidth=0.8)
-            roof.plot(intensity, rate / 1e9, **style, linestyle="none", markersize=8, label=label)
-    ends = [min(intensities, default=1.0) / 8, max([*intensities, 2 * best / bandwidth]) * 8]
-    xs = sorted([*ends, best / bandwidth])
-    roof.plot(xs, [min(best, bandwidth * x) / 1e9 for x in xs], color="black", linewidth=1)
+            rate, style = (
+                search.problem.flops / search.entry.seconds / 1e9,
+                style_of(index, search.entry.kernel),
+            )
+            order.axhline(rate, color=style["color"], linewidth=0.8)
+            at = search.problem.flops / search.problem.nbytes
+            roof.plot(at, rate, **style, linestyle="none", markersize=8)
+            roof.annotate(
+                str(search.problem), (at, rate), (8, -4), textcoords="offset points", fontsize="small"
+            )
+    roofs = dict(_roof(search, device.rates) for search in searches if search.tried)
+    nearest = [search.problem.flops / search.problem.nbytes for search in searches]
+    ends = [
+        min(nearest, default=1.0) / 8,
+        max([1.0, *nearest, *(m / bandwidth for m in roofs.values())]) * 16,
+    ]
+    for what, most in roofs.items():
+        xs = sorted([*ends, most / bandwidth])
+        roof.plot(xs, [min(most, bandwidth * x) / 1e9 for x in xs], color="black", linewidth=1)
+        roof.annotate(what, (ends[1], most / 1e9), (0, 4), textcoords="offset points", ha="right")
     roof.set_xscale("log")
     roof.tick_params(axis="x", which="minor", labelbottom=False)
     for axes in (order, roof):
         axes.set_yscale("log")
         axes.set_ylabel("GFLOP/s")
         axes.grid(True, which="major", alpha=0.3)
-    order.set_xlabel("candidate, in the order tried (line: the winner)")
+    order.set_xlabel("candidate, in the order tried (line: a winner)")
     roof.set_xlabel("operations a byte that must be moved")
-    memory = f"memory, {bandwidth / 1e9:.3g} GB/s ({device.rates.source})"
-    roof.set_title(f"roof: {memory}, and the best rate seen", fontsize="small")
-    if any(search.entry for search in searches):
-        roof.legend(fontsize="small")
+    rates = f"memory, {bandwidth / 1e9:.3g} GB/s, and arithmetic ({device.rates.source})"
+    roof.set_title(f"roof: {rates}", fontsize="small")
+    if points:
+        order.legend(fontsize="small")
     figure.suptitle(f"tuning {device.name}", fontsize="medium")
     save(figure, path)
+
+
+def _roof(search: Search, rates: Rates) -> tuple[str, float]:
+    """What multiplies in the winner of *search*, and the most operations a second that it does."""
+    problem, best = search.problem, search.best or search.tried[0]
+    what = (
+        f"{problem.a_type} on matrix units" if best.choice.kernel.matrix_units else f"{problem.acc_type} FMA"
+    )
+    return what, peak(best.choice.kernel, problem, rates)
 
 
 def _line(axes: Any, rungs: Sequence[Rung], name: str, value: str, style: dict[str, Any]) -> None:

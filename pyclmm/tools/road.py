@@ -224,15 +224,13 @@ def road_command(
         out.screen.table(TextTable(_HEAD, tuple(rows), text=("kernel", "type", "by")))
         for line in ("", *_notes(road)):
             out.screen.line(line)
-    elif out.interrupted:
-        out.warn("Nothing was measured yet.")
     for name, reason in road.failed.items():
         out.warn(f"WARNING: {name} failed: {reason}")
     if (busy := road.others.warning()) is not None:
         out.warn(busy)
     if road.wrong:
         out.finish(f"wrong results from {', '.join(road.wrong)}", output.WRONG_RESULT)
-    out.finish(None if road.points else "no kernel of the road could run here", output.FAILED)
+    out.finish(None if road.points else "no kernel of the road could run here", output.FAILED, road.points)
 
 
 def _heading(rates: Rates) -> list[str]:

@@ -36,7 +36,17 @@ def test_a_plan_explains_itself():
     for part in (found.kernel, str(found.config), found.because, found.arithmetic, *found.launches):
         assert part in text
     for other in found.others:
-        assert f"{other.kernel} " in text
+        assert (f"  {other.kernel} " in text) != other.unsuited
+
+
+def test_kernels_for_other_devices_are_only_counted():
+    found = explained(problem_of(60, 60, 60), DEVICE)
+    never = {other.kernel for other in found.others if other.unsuited}
+    assert never == {k.name for k in KERNELS if k.unsuited(DEVICE)}
+    assert {"wgmma", "mfma", "dpas"} <= never
+    assert str(found).splitlines()[-1] == (
+        f"  {len(never)} more cannot run on this device: .others has the reason of each"
+    )
 
 
 def test_each_other_kernel_has_a_reason_or_a_configuration():

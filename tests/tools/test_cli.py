@@ -29,6 +29,12 @@ def in_process(*arguments, **environment):
     return python("-m", "pyclmm", *arguments, env=os.environ | environment)
 
 
+def test_pyclmm_alone_shows_its_help_once():
+    done = in_process()
+    assert "Commands:" in done.stdout + done.stderr
+    assert (done.stdout + done.stderr).count("Usage:") == 1
+
+
 # info
 
 

@@ -192,7 +192,7 @@ def test_ctrl_c_before_the_first_kernel_says_so(monkeypatch):
     monkeypatch.setattr(probes, "measure", lambda device, on_stage: map(pressed, ["launches"]))
     shown = run()
     assert shown.exit_code == 130
-    assert "Nothing was measured yet." in shown.stdout
+    assert shown.stderr == "Interrupted; nothing was measured yet\n"
     data = json.loads(run("--json", "-").stdout)
     assert (data["interrupted"], data["rates"], data["points"]) == (True, None, [])
 

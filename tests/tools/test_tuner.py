@@ -16,13 +16,14 @@ from pyclmm import TileConfig, store
 from pyclmm.checks import known_answers, worker
 from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
-from pyclmm.kernels import KERNELS
+from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.textbook.naive import Naive
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection import select, tables
-from pyclmm.tools import cli, report, tuner, tuner_child
+from pyclmm.tools import cli, plots, report, tuner, tuner_child
+from tests.support.made_up import H200
 from tests.support.selection import slow
 
 HERE = device_info(default_device())
@@ -417,7 +418,23 @@ def test_ctrl_c_on_the_command_line(few, children, tmp_path, monkeypatch):
     monkeypatch.setattr(tuner._Searching, "run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     shown = run("--shapes", "24x20x16", "--export", tmp_path / "table.json")
     assert shown.exit_code == 130
+    assert shown.stderr.endswith("Interrupted; nothing was measured yet\n")
     assert json.loads((tmp_path / "table.json").read_text())["entries"] == []
+
+
+def test_the_plot_names_kernels_and_has_the_device_s_roof(monkeypatch, tmp_path):
+    problem = tuner.product((512, 512, 512), "float32", "NN")
+    search, drawn = tuner.Search(problem, total=3), []
+    for name, seconds in (("naive", 2e-2), ("tiled", 1e-2), ("naive", 3e-2)):
+        choice = select.Choice(kernel_named(name), TileConfig(bm=8, bn=8))
+        search.tried.append(tuner.Tried(choice, seconds, won=name == "tiled"))
+    search.entry = tuner._entry(problem, search.best)
+    monkeypatch.setattr(plots, "save", lambda figure, path: drawn.append(figure))
+    plots.tuning([search], H200, tmp_path / "unused.png")
+    order, roof = drawn[0].axes
+    assert [text.get_text() for text in order.get_legend().get_texts()] == ["naive", "tiled"]
+    assert [text.get_text() for text in roof.texts] == [str(problem), "float32 FMA"]
+    assert max(roof.lines[-1].get_ydata()) == pytest.approx(2 * H200.rates.float32 / 1e9)
 
 
 @pytest.mark.parametrize(
