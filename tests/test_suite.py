@@ -90,6 +90,14 @@ def test_few_rows_have_each_value_of_the_columns():
     [
         ("Skipped: needs zarr", "needs zarr"),
         ("Skipped: mma needs an NVIDIA device of compute capability 8.0 or more", "needs an NVIDIA device"),
+        (
+            "Skipped: amx needs PoCL on a processor of Intel's with AMX: x",
+            "needs an Intel processor with AMX",
+        ),
+        (
+            "Skipped: limbs multiplies float64 with precision='high', not float32 by float32",
+            "the kernel does not multiply these element types",
+        ),
         ("Skipped: kernel 'dpas' cannot compute 1 x 2 on 'x': dpas needs an Intel device with", None),
     ],
 )
@@ -98,14 +106,28 @@ def test_a_reason_is_told_without_names(text, told):
 
 
 def test_the_last_lines_are_few_whatever_was_skipped():
-    skipped = [SimpleNamespace(longrepr=("file", 1, f"Skipped: reason {n % 40}")) for n in range(1256)]
-    told = list(summary.lines({"passed": [None] * 1500, "skipped": skipped}, fast=True))
+    skipped = [
+        SimpleNamespace(longrepr=("file", 1, f"Skipped: reason {n % 40} {'word ' * 30}")) for n in range(1256)
+    ]
+    passed = [SimpleNamespace(nodeid=name) for name in ("tests/kernels/test_a.py::x", "tests/test_b.py::y")]
+    told = list(summary.lines({"passed": passed * 750, "skipped": skipped}, fast=True))
+    assert told[1:3] == [
+        "   750  functions: NumPy's results, errors, pages",
+        "   750  kernels, on the device or simulated",
+    ]
+    del told[1:3]
     assert len(told) == 2 + 1 + summary.MOST_REASONS + 1
+    assert all(line.endswith("word ...") for line in told[3:-1]), "no word is cut"
     assert default_device().name.strip() in told[0]
     assert "1,500 tests passed" in told[0]
     assert "make test-all" in told[1]
     assert told[2] == "Skipped, 1,256 tests:"
     assert sum(int(line.split()[0].replace(",", "")) for line in told[3:]) == 1256
+
+
+def test_what_is_shown_is_told_of_every_folder():
+    folders = {path.name for path in (ROOT / "tests").iterdir() if list(path.glob("**/test_*.py"))}
+    assert {folder for folders in summary.AREAS.values() for folder in folders} == folders
 
 
 def test_the_driver_of_the_default_device_is_named_where_there_are_several(monkeypatch, tmp_path):
