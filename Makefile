@@ -4,10 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-rest test-all lint check newcomer docs conformance strangers offline faults drawing fuzz campaign clean
+.PHONY: demo demo-all test test-rest test-all lint check newcomer docs conformance strangers offline faults drawing fuzz campaign clean
 
+# Which driver, is it right, how it becomes fast, what it is good for.
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo
+
+# Tables of five real products by every kernel.
+demo-all: $(VENV)/.installed
+	$(BIN)/python -m examples.demo --all
 
 # What shows that all works here, in a few minutes: every function, kernel, law and fault path.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal

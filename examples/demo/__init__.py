@@ -1,1 +1,1 @@
-"""The demo that `make demo` runs: real matrices, multiplied by every kernel."""
+"""The demo: a tour of 15 seconds (`make demo`), and tables of every kernel (`make demo-all`)."""

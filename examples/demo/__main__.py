@@ -1,9 +1,10 @@
-"""Multiplies real matrices by every kernel, checks the results against float64, and prints their times.
+"""Shows in about 15 seconds that products are right, how they become fast, and what that is good for.
 
-    python -m examples.demo [--device DEVICE] [--data FOLDER]
+    python -m examples.demo [--all] [--device DEVICE] [--data FOLDER]
 
-DEVICE is a number or a name that `pyclmm info` lists; FOLDER holds MNIST's test files (t10k-*.gz),
-whose digits are used in place of drawn ones. Exit codes: 0: success; 1: wrong result; 2: invalid arguments.
+--all multiplies five real products by every kernel instead, and prints a table of each. DEVICE is a number or
+a name that `pyclmm info` lists; FOLDER holds MNIST's test files (t10k-*.gz), whose digits are used in place
+of drawn pictures. Exit codes: 0: success; 1: wrong result; 2: invalid arguments.
 """
 
 from __future__ import annotations
@@ -12,108 +13,28 @@ import argparse
 import sys
 from pathlib import Path
 
-import pyopencl as cl
-
 from pyclmm.errors import PyclmmError
-from pyclmm.opencl.devices import device_info, device_labels, find_device
+from pyclmm.opencl.devices import find_device
 from pyclmm.opencl.queues import new_queue
-from pyclmm.plan import Matmul
-from pyclmm.tools import report
-from pyclmm.tools.bench import Rules, Rung, Track, kernel_names
 from pyclmm.tools.terminal import Screen
-from pyclmm.tools.timing import NUMPY, size_of
 
-from . import digits, workloads
-from .workloads import Workload
-
-# Runs of a kernel, and the most seconds for a kernel and product: a demo must be short.
-RULES = Rules(rounds=3, limit=2.0)
-_KNOWN, _ASKED = 2000, 500
-
-
-def products(data: Path | None) -> list[Workload]:
-    """The products of the demo. *data*: a folder with MNIST's files; None: digits are drawn.
-
-    Raises ArgumentError if the folder does not have those files.
-    """
-    if data is None:
-        pictures, source = digits.draw(_KNOWN + _ASKED), "drawn"
-    else:
-        pictures, source = digits.load(data), "MNIST"
-    return [
-        workloads.jpeg_block(),
-        workloads.dct(),
-        workloads.turned_points(),
-        workloads.two_steps(),
-        workloads.nearest_digits(pictures, source, _KNOWN, _ASKED),
-    ]
-
-
-def list_devices(screen: Screen, chosen: cl.Device) -> None:
-    """Print a line for each device, with a mark at the one that is used."""
-    for label, device in device_labels().items():
-        info = device_info(device)
-        mark = "*" if device == chosen else " "
-        line = f"{mark} {label}  {info.name} ({info.kind}, {info.compute_units} compute units), "
-        screen.line(line + f"{info.platform}, driver {info.driver_version}")
-    screen.line()
-
-
-def run(screen: Screen, queue: cl.CommandQueue, data: Path | None) -> list[Rung]:
-    """Multiply, print each product's table, and return the measurements.
-
-    Raises ArgumentError if *data* does not have MNIST's files.
-    """
-    work = products(data)
-    list_devices(screen, queue.device)
-    track = Track(queue, kernel_names([]), RULES)
-    for line in report.clock(track.terms):
-        screen.line(line)
-    screen.line()
-    rungs = []
-    for workload in work:
-        track.probe(size_of(workload.a, workload.b), workload.a.dtype)
-        rung = track.race(workload.a, workload.b)
-        rungs.append(rung)
-        screen.line(f"{workload.title}: {rung.title}")
-        screen.table(report.bench_table(rung))
-        for line in report.notes([rung]):
-            screen.line(f"  {line}")
-        if refused := report.refused([rung]):
-            screen.line(f"  cannot compute this here: {', '.join(refused)}")
-        screen.line(f"  {_finding(workload, queue)}")
-        screen.line()
-    _summary(screen, rungs)
-    return rungs
-
-
-def _finding(workload: Workload, queue: cl.CommandQueue) -> str:
-    plan = Matmul(workload.a, workload.b, queue=queue)
-    found = workload.finding(plan(workload.a, workload.b))
-    return f"{found} (by {plan.kernel}, which kernel='auto' picks)"
-
-
-def _summary(screen: Screen, rungs: list[Rung]) -> None:
-    ran = [row for rung in rungs for row in rung.rows if row.reason is None and row.kernel != NUMPY]
-    wrong = [row for rung in rungs for row in rung.wrong]
-    names = ", ".join(dict.fromkeys(row.kernel for row in ran))
-    screen.line(f"{len(ran)} products by {names}: {len(ran) - len(wrong)} right, {len(wrong)} wrong")
+from . import tables, tour
 
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        "python -m examples.demo", description="Multiply real matrices by every kernel."
-    )
+    parser = argparse.ArgumentParser("python -m examples.demo", description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="tables of five products by every kernel")
     parser.add_argument("--device", help="a number or a name, as `pyclmm info` lists them")
     parser.add_argument("--data", type=Path, help="a folder with MNIST's test files (t10k-*.gz)")
     given = parser.parse_args()
     try:
         queue = new_queue(find_device(given.device), profiling=True)
-        rungs = run(Screen(), queue, given.data)
+        if given.all:
+            return int(any(rung.wrong for rung in tables.run(Screen(), queue, given.data)))
+        return int(not tour.run(Screen(), queue, given.data, given.device))
     except PyclmmError as error:
         parser.exit(2, f"Error: {error}\n")
-    return int(any(rung.wrong for rung in rungs))
 
 
 if __name__ == "__main__":

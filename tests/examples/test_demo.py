@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from examples.demo import __main__ as demo
-from examples.demo import digits, workloads
+from examples.demo import digits, image, tables, tour, workloads
 from pyclmm.kernels import kernel_named
 from pyclmm.opencl.devices import default_device
 from pyclmm.tools import timing
@@ -34,15 +34,84 @@ def small_workloads(data):
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """A function that runs the demo on small products in this process: (exit code, output)."""
+    """A function that runs `make demo-all` on small products in this process: (exit code, output)."""
 
     def run(workloads=small_workloads):
-        monkeypatch.setattr(demo, "products", workloads)
-        monkeypatch.setattr(sys, "argv", ["demo"])
+        monkeypatch.setattr(tables, "products", workloads)
+        monkeypatch.setattr(sys, "argv", ["demo", "--all"])
         code = demo.main()
         return code, capsys.readouterr().out
 
     return run
+
+
+@pytest.fixture
+def toured(monkeypatch, capsys, tmp_path):
+    """A function that runs `make demo` on a small product in an empty folder: (exit code, output)."""
+
+    def toured(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(tour, "SIDES", (128,))
+        monkeypatch.setattr(sys, "argv", ["demo", *arguments])
+        code = demo.main()
+        return code, capsys.readouterr().out
+
+    return toured
+
+
+def bars(output):
+    return re.findall(r"^  (\w+) +#+ [\d.e-]+(  <- auto)?$", output, re.M)
+
+
+def test_the_tour_shows_six_steps_and_numpy_in_thirty_lines(toured, tmp_path):
+    code, output = toured()
+    assert code == 0, output
+    assert len(output.splitlines()) <= 32  # a busy machine and a long name of a device take a line each
+    assert default_device().name.strip() in output.replace("\n    ", " ").partition("Is it right?")[0]
+    names = [name for name, _ in bars(output)]
+    assert len(names) == 7
+    assert names[-1] == "numpy"
+    (auto,) = [name for name, mark in bars(output) if mark]
+    assert kernel_named(auto).automatic
+    assert "All results are right." in output
+    assert "WRONG" not in output
+    assert output.count("make demo-all") == 1
+    head = (tmp_path / tour.PICTURE).read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    assert head[16:] == (1280).to_bytes(4, "big") + (480).to_bytes(4, "big")
+
+
+def test_the_steps_of_a_gpu_run_too_and_auto_is_among_them(toured, monkeypatch):
+    monkeypatch.setitem(tour.STEPS, "cpu", tour.STEPS["gpu"])
+    code, output = toured()
+    assert code == 0, output
+    assert len(bars(output)) == 7
+    assert output.count("<- auto") == 1
+
+
+def test_the_tour_tells_what_is_wrong(toured, monkeypatch):
+    monkeypatch.setattr(timing.OnHost, "result", lambda self: np.zeros((128, 128), np.float32))
+    code, output = toured()
+    assert code == 1
+    assert re.search(r"WRONG: [\w, ]*packed|WRONG: [\w, ]*register", output)
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "says"),
+    [(None, "", "GPU"), ("cpu", "", "asked for by --device cpu"), (None, "0", "PYOPENCL_CTX names it")],
+)
+def test_the_tour_says_why_this_device(monkeypatch, asked, environment, says):
+    monkeypatch.setenv("PYOPENCL_CTX", environment)
+    assert says in tour.why(default_device(), asked)
+
+
+def test_an_image_comes_back_without_details():
+    before = image.image(None)
+    after = image.without_details(before, np.matmul)
+    assert after.shape == before.shape
+    assert 0.001 < np.abs(after - before).mean() < 0.02
+    flat = np.full((48, 64), 0.5, np.float32)
+    assert np.allclose(image.without_details(flat, np.matmul), flat, atol=1e-6)
 
 
 def test_demo_lists_devices_multiplies_and_checks(run):
