@@ -81,8 +81,8 @@ def _is_right(screen: Screen, queue: cl.CommandQueue, pictures: digits.Digits | 
     rows, columns = before.shape
     screen.line(
         f"  An image of {rows} x {columns} loses 15 of 16 of its frequencies and comes back, by "
-        f"{len(shares)} products. Compared with float64, the worst error is {max(shares):.1%} of what float32 may have: "
-        f"{'right' if right else 'WRONG'}."
+        f"{len(shares)} products. Compared with float64, the worst error is {max(shares):.1%} of "
+        f"what float32 may have: {'right' if right else 'WRONG'}."
     )
     try:
         image.write_png(PICTURE, np.hstack([before, after]))
