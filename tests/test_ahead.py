@@ -1,9 +1,13 @@
 """warm: after it the first call compiles nothing, and its errors say what would do."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 import pytest
+from click.testing import CliRunner
 
 import pyclmm
 from pyclmm.checks import selfcheck, small_problems
@@ -11,6 +15,7 @@ from pyclmm.opencl import program
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.plan import programs_of
+from pyclmm.tools import cli
 from tests.support.faults import OUT_OF_RESOURCES, cl_error, failing
 
 A, B = ((37, 41), "float32"), ((41, 30), "float32")
@@ -219,3 +224,26 @@ def test_a_device_that_is_lost_is_told(own_queue):
         pytest.raises(pyclmm.DeviceLostError),
     ):
         pyclmm.warm((((3, 4), "int8"), ((4, 5), "int8")), queue=own_queue)
+
+
+def test_the_command_warms_later_processes(own_caches, tmp_path):
+    """Nothing is checked again by a process that finds what `pyclmm warm` kept."""
+    shown = CliRunner().invoke(cli.main, ["warm", "33x29x31,5x7x9", "--dtype", "float32", "--layout", "NT"])
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.count("Matmul 33 x 29 x 31 float32 @ float32 NT:") == 1
+    assert shown.stdout.count("Matmul 5 x 7 x 9 float32 @ float32 NT:") == 1
+    code = (
+        "import numpy as np, pyclmm; from pyclmm.checks import small_problems as s;"
+        "s.first_wrong_result = lambda *a, **k: 1 / 0;"
+        "x, y = np.ones((33, 31), 'f4'), np.ones((29, 31), 'f4');"
+        "assert (pyclmm.matmul(x, y.T) == 31).all()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+
+
+def test_the_command_says_if_nothing_is_kept(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    shown = CliRunner().invoke(cli.main, ["warm", "3x4x5"])
+    assert shown.exit_code == 2
+    assert "nothing is kept" in shown.stderr

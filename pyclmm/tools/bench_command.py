@@ -17,8 +17,8 @@ from ..problem.canonical import LAYOUTS
 from ..problem.settings import PRECISIONS
 from . import output, plots, report
 from .bench import Rules, Rung, Track, kernel_names
-from .terminal import OnStage, Screen, Stage
-from .timing import Size, Terms, check_memory, dtype_named, ladder, random_pair
+from .terminal import OnStage, Screen, Stage, duration, significant
+from .timing import NUMPY, Size, Terms, check_memory, dtype_named, ladder, random_pair
 
 
 def _sizes(asked: Any) -> list[Size]:
@@ -183,3 +183,51 @@ def _none_ran(rungs: Sequence[Rung], asked: Sequence[str]) -> str | None:
     if rows and all(row.reason is not None and not row.too_slow for row in rows):
         return f"{', '.join(asked)} could not run here: {rows[0].reason}"
     return None
+
+
+_SAME = 1.1  # times as fast; what is less may be noise
+
+
+@click.command("compare")
+@click.argument("m", type=output.length_type)
+@click.argument("n", type=output.length_type)
+@click.argument("k", type=output.length_type)
+@click.option("--dtype", default="float32", show_default=True, help="Element type of both matrices.")
+@output.device_option
+@output.json_option()
+def compare_command(m: int, n: int, k: int, dtype: str, device: str | None, json_target: str | None) -> None:
+    """Say in one line whether pyclmm or NumPy is faster for M x K times K x N.
+
+    NumPy arrays in and out, after the first call.
+    """
+    out = output.Output("compare", json_target)
+    queue = new_queue(find_device(device), profiling=True)
+    size, element, own = Size(m, n, k), dtype_named(dtype), device_info(queue.device)
+    check_memory(size, element, own, Terms())
+    track, rungs = Track(queue, ["auto"]), []
+    with out.measuring() as track.on_stage:
+        track.probe(size, element)
+        rungs.append(track.race(*random_pair(size, element)))
+    out.interrupted |= track.interrupted
+    out.save(report.bench_json(own, track.rules, rungs, 0, track.others.processors))
+    for rung in () if out.interrupted else rungs:
+        out.screen.line(_verdict(track, rung))
+    if (busy := track.others.warning()) is not None:
+        out.warn(busy)
+    wrong = any(rung.wrong for rung in rungs)
+    out.finish("wrong results from auto" if wrong else None, output.WRONG_RESULT, measured=False)
+
+
+def _verdict(track: Track, rung: Rung) -> str:
+    """Which to use, and both times; that of one that is too slow to run follows from smaller products."""
+    ours, numpy = (rung.row(name) for name in ("auto", NUMPY))
+    own, its = (row.seconds or track.expected(row.kernel, rung.size.work) for row in (ours, numpy))
+    if own is None or its is None:
+        return f"Use NumPy here: pyclmm cannot compute {rung.title}: {ours.reason or numpy.reason}"
+    ahead = max(own, its) / min(own, its)
+    winner, other = ("NumPy", "pyclmm") if its < own else ("pyclmm", "NumPy")
+    said = f"Use {winner} here: {significant(ahead)} times as fast as {other}"
+    if ahead < _SAME:
+        said = "Use NumPy here: both are as fast"
+    by = f"`{ours.chosen}` on {track.device.name}" if ours.chosen else track.device.name
+    return f"{said} ({rung.title}: pyclmm {duration(own)} by {by}, NumPy {duration(its)})"

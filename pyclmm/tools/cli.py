@@ -6,6 +6,7 @@ A new command takes its options from output.py, and tells there what it finds.
 from __future__ import annotations
 
 import json
+import os
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,26 @@ import click
 import numpy as np
 import pyopencl as cl
 
+from .. import store
+from ..ahead import warm
 from ..byte_sizes import format_bytes
 from ..errors import NoDeviceError
 from ..kernels import KERNELS, Kernel
 from ..kernels.device import DeviceInfo
 from ..opencl import user_rates
 from ..opencl.devices import all_devices, default_device, device_info, device_labels, find_device
-from ..problem.canonical import problem_of
+from ..problem.canonical import LAYOUTS, problem_of
+from ..problem.settings import PRECISIONS
 from ..selection import tables
 from ..selection.select import refusal
 from ..version import __version__
 from . import laws, output, plots, probes, report, selftest, tuner
-from .bench_command import bench_command
+from .bench_command import bench_command, compare_command
 from .multiply_command import multiply_command
 from .output import FAILED, WRONG_RESULT, Group, Output
 from .road import road_command
 from .terminal import Screen
+from .timing import dtype_named
 
 # What kernels are asked about: a product that fits a work-group of any device, one that fits none, a thin one
 # and a matrix times a vector, which some kernels are for.
@@ -46,6 +51,7 @@ def main() -> None:
 
 main.add_command(multiply_command)
 main.add_command(bench_command)
+main.add_command(compare_command)
 main.add_command(road_command)
 
 
@@ -224,6 +230,42 @@ def selftest_command(
         WRONG_RESULT,
         tested,
     )
+
+
+@main.command("warm")
+@click.argument("shapes", callback=output.shapes)
+@click.option("--dtype", "dtypes", callback=output.names, default="float32", show_default=True)
+@click.option("--layout", type=click.Choice(LAYOUTS), default="NN", show_default=True)
+@click.option("--precision", type=click.Choice(PRECISIONS), default="highest", show_default=True)
+@click.option("--arrays", is_flag=True, help="Operands will be Arrays, which may need other programs.")
+@output.device_option
+@output.json_option()
+def warm_command(
+    shapes: list[tuple[int, int, int]],
+    dtypes: list[str],
+    layout: str,
+    precision: Any,
+    arrays: bool,
+    device: str | None,
+    json_target: str | None,
+) -> None:
+    """Compile and check the kernels of products ahead, for a container's image or before a service starts.
+
+    SHAPES: M, N and K of each product, such as 64x100x512,128x100x512.
+    """
+    out = Output("warm", json_target)
+    found, orders = find_device(device), ["F" if letter == "T" else "C" for letter in layout]
+    operands = [
+        (((m, k), dtype_named(dtype), orders[0]), ((k, n), dtype_named(dtype), orders[1]))
+        for dtype, (m, n, k) in product(dtypes, shapes)
+    ]
+    plans = warm(*operands, device=found, precision=precision, on_device=arrays)
+    told = [repr(plan).splitlines()[0].strip("<>") for plan in plans]
+    folder = store.folder()
+    out.save(report.header_json(device_info(found)) | {"plans": told, "folder": str(folder)})
+    for line in (*told, f"kept in {folder}"):
+        out.screen.line(line)
+    out.finish(None if os.access(folder, os.W_OK) else f"cannot write {folder}; nothing is kept", FAILED)
 
 
 @main.command("tune")

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pyopencl as cl
 import pytest
+from click.testing import CliRunner
 
-from pyclmm.errors import ArgumentError, BuildError, DeviceMemoryError
+from pyclmm.errors import ArgumentError, BuildError, DeviceMemoryError, UnsupportedError
 from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.plan import Matmul
-from pyclmm.tools import plots, report, terminal, timing
+from pyclmm.tools import cli, plots, report, terminal, timing
 from pyclmm.tools.bench import BASELINE, Row, Rules, Rung, Track, kernel_names
 from pyclmm.tools.terminal import broken
 from pyclmm.tools.timing import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
@@ -471,3 +472,44 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch, tmp_pa
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(ArgumentError, match=r'pip install "pyclmm\[plot\]"'):
         plots.check(tmp_path / "x.png")
+
+
+# compare
+
+
+@pytest.mark.parametrize(
+    ("ours", "numpy", "said"),
+    [
+        (2.0, 1.0, "Use NumPy here: 2.00 times as fast as pyclmm ("),
+        (1.0, 3.0, "Use pyclmm here: 3.00 times as fast as NumPy ("),
+        (1.0, 1.05, "Use NumPy here: both are as fast ("),
+    ],
+)
+def test_compare_says_what_to_use(monkeypatch, ours, numpy, said):
+    times = {"auto": ours, "numpy": numpy}
+    monkeypatch.setattr(timing.Contestant, "once", lambda self: self.samples.append(Sample(times[self.name])))
+    monkeypatch.setattr(timing.Expected, "ratio", lambda *_: 0.0)
+    shown = CliRunner().invoke(cli.main, ["compare", "9", "8", "7"])
+    assert shown.exit_code == 0, shown.output
+    assert " ".join(shown.stdout.split()).startswith(said)
+    assert "9 x 8 x 7 float32 NN: pyclmm" in " ".join(shown.stdout.split())
+
+
+def test_compare_measures(own_caches):
+    shown = CliRunner().invoke(cli.main, ["compare", "20", "30", "40", "--dtype", "float64", "--json", "-"])
+    assert shown.exit_code == 0
+    data = json.loads(shown.stdout)
+    assert {row["kernel"] for row in data["products"][0]["rows"]} == {"auto", "numpy"}
+    assert all(row["wall_s"] > 0 and row["correct"] for row in data["products"][0]["rows"])
+
+
+def test_compare_answers_where_nothing_can_run(monkeypatch):
+    def refused(*_):
+        raise UnsupportedError("no kernel could be used")
+
+    monkeypatch.setattr(timing.OnHost, "__init__", refused)
+    shown = CliRunner().invoke(cli.main, ["compare", "9", "8", "7"])
+    assert shown.exit_code == 0
+    assert "Use NumPy here: pyclmm cannot compute 9 x 8 x 7 float32 NN: no kernel could be used" in " ".join(
+        shown.stdout.split()
+    )
