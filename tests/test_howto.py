@@ -36,7 +36,7 @@ def test_snippets_run_as_they_stand(page, as_it_was):
 
 def test_there_are_snippets_and_commands():
     assert {"service", "pytorch", "jax", "precision", "tuning"} <= {page.stem for page in WITH_PYTHON}
-    assert {page.stem for page in PAGES if blocks(page, "sh")} == {"amd", "intel"}
+    assert {page.stem for page in PAGES if blocks(page, "sh")} == {"amd", "intel", "use"}
 
 
 def commands(page):
