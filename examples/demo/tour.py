@@ -60,10 +60,9 @@ def why(device: cl.Device, asked: str | None) -> str:
         return f"asked for by --device {asked}"
     if os.environ.get("PYOPENCL_CTX"):
         return "PYOPENCL_CTX names it"
-    others = len(pyclmm.devices()) - 1
-    if device_info(device).kind == "gpu":
-        return f"the largest GPU; {others} other devices" if others else "the only device"
-    return "no GPU driver was found" + f"; chosen of {others + 1} devices" * (others > 0)
+    found = len(pyclmm.devices())
+    kind = "the largest GPU" if device_info(device).kind == "gpu" else "no GPU driver was found"
+    return kind + f"; {found} devices are here" * (found > 1)
 
 
 def _is_right(screen: Screen, queue: cl.CommandQueue, pictures: digits.Digits | None) -> bool:
@@ -103,7 +102,7 @@ def _steps(screen: Screen, queue: cl.CommandQueue) -> bool:
     if chosen not in track.kernels:
         track.kernels[-1] = chosen
     rung = track.race(a, b)
-    screen.line(f"  {rung.size} float32, GFLOP/s by the device's own time; numpy: by its call.")
+    screen.line(f"  {rung.size} float32, GFLOP/s in the device's own time, NumPy's in a call.")
     most = max(_gflops(row) for row in rung.rows)
     for row in rung.rows:
         if row.samples:
@@ -173,9 +172,11 @@ def _next(screen: Screen) -> None:
     folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     screen.line()
     screen.line("Try next")
-    for command, about in (
-        (f"{folder / 'pyclmm'} road", "every step beside its limit"),
-        (f"{folder / 'python'} examples/tiled.py", "one step, a screenful of code"),
-        ("make demo-all", "five products by every kernel, as tables"),
-    ):
-        screen.line(f"  {command:36}{about}")
+    commands = {
+        f"{folder / 'pyclmm'} road": "every step beside its limit",
+        f"{folder / 'python'} examples/tiled.py": "one step, a screenful of code",
+        "make demo-all": "five products by every kernel, as tables",
+    }
+    width = max(map(len, commands)) + 2
+    for command, about in commands.items():
+        screen.line(f"  {command:{width}}{about}")
