@@ -45,7 +45,7 @@ def kernels() -> str:
 
 
 def supported() -> str:
-    """What pyclmm was seen to run on (support.py)."""
+    """What pyclmm was tested on (support.py)."""
     return table(["device", "state", "which"], support.rows())
 
 

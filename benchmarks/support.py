@@ -1,4 +1,4 @@
-"""What pyclmm was seen to run on, for the README: a row for each kind of device.
+"""What pyclmm was tested on, for the README: a row for each kind of device.
 
 A kind is measured if the comparisons with NumPy and cuBLAS in benchmarks/results/ have a device of it,
 compiled if only a compiler of docs/conformance.md or docs/kernels/offline.md has, and never run otherwise.

@@ -89,7 +89,7 @@ def install() -> None:
     ``a @ b``, ``a @= b``, ``np.matmul``, ``np.vecdot``, ``np.matvec`` and ``np.vecmat`` are pyclmm's then, on
     the device of the Arrays. All other ufuncs and operators do what they did, but for one: a ufunc that is
     called by its name with a NumPy array first and an Array second, ``np.add(x, a)``, is what ``x + a`` is.
-    It made a NumPy array of objects. It holds for the whole process. To call it twice is to call it once.
+    It made a NumPy array of objects. It holds for the whole process. Safe to call twice.
     """
     with _patch.lock:
         _patch.is_wanted = True

@@ -57,8 +57,8 @@ def raise_of_system(error: MemoryError | RuntimeError, asked: str, *operands: ob
     if isinstance(error, MemoryError):
         raise DeviceMemoryError(
             f"{asked} of {_described(operands)}: the host has no memory ({str(error) or 'MemoryError'}): "
-            "free some, raise the limit of this process, or multiply smaller matrices, or NumPy arrays in "
-            "tiles by memory_limit=, into an out that is a memory map or a dataset"
+            "free some, raise the limit of this process, or multiply smaller matrices; for NumPy arrays pass "
+            "memory_limit= and out=np.memmap(...), or a dataset"
         ) from error
     if "new thread" in str(error):
         raise ThreadError(

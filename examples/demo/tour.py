@@ -169,7 +169,7 @@ def _mark(right: bool) -> str:
 
 def _next(screen: Screen) -> None:
     folder = Path(sys.executable).parent
-    folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else Path()
     screen.line()
     screen.line("Try next")
     commands = {

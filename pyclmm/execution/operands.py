@@ -81,9 +81,8 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
 def _mixture(found: Operands) -> str:
     listed = ", ".join(f"{name} is a {type(x).__module__}.{type(x).__name__}" for name, x in found.items())
     return (
-        f"{listed}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' copies NumPy arrays to the "
-        f"device of "
-        "the Arrays, but for out"
+        f"{listed}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' copies NumPy inputs to the "
+        "device; out must be an Array"
     )
 
 

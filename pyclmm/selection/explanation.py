@@ -207,7 +207,7 @@ def _because(
         shape = f"{entry.m} x {entry.n} x {entry.k}"
         return f"measured as the fastest: {_microseconds(entry.seconds)} for {shape}, {entry.date}"
     tried = f", after {'; '.join(failed)}" if failed else ""
-    return f"the least estimate of all kernels that support this product{tried}"
+    return f"lowest estimated time{tried}"
 
 
 def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None) -> str:
@@ -243,5 +243,5 @@ def _alternative(
     found = failure or select.best(kernel, problem, device)
     if isinstance(found, str):
         return Alternative(kernel.name, reason=found, unsuited=kernel.unsuited(device) is not None)
-    note = None if kernel.automatic else "only used when it is asked for by name"
+    note = None if kernel.automatic else "on request only"
     return Alternative(kernel.name, found[1], found[0], note)

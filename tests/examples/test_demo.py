@@ -12,7 +12,7 @@ from examples.demo import __main__ as demo
 from examples.demo import digits, image, tables, tour, workloads
 from pyclmm.kernels import kernel_named
 from pyclmm.opencl.devices import default_device
-from pyclmm.tools import timing
+from pyclmm.tools import bench, timing
 from tests.support.cases import NEVER_SKIPPED, missing
 from tests.support.processes import python
 
@@ -63,10 +63,11 @@ def bars(output):
     return re.findall(r"^  (\w+) +#+ [\d.e-]+(  <- auto)?$", output, re.M)
 
 
-def test_the_tour_shows_six_steps_and_numpy_in_thirty_lines(toured, tmp_path):
+def test_the_tour_shows_six_steps_and_numpy_in_thirty_lines(toured, monkeypatch, tmp_path):
+    monkeypatch.setattr(bench.Others, "warning", lambda self: None)  # of a busy machine: two lines more
     code, output = toured()
     assert code == 0, output
-    assert len(output.splitlines()) <= 32  # a busy machine and a long name of a device take a line each
+    assert len(output.splitlines()) <= 31  # a device with a long name takes a line more
     assert default_device().name.strip() in output.replace("\n    ", " ").partition("Is it right?")[0]
     names = [name for name, _ in bars(output)]
     assert len(names) == 7

@@ -203,7 +203,7 @@ def test_a_mixture_in_gemm_and_into_an_out(queue):
     bias = np.ones(2, np.float32)
     assert pyclmm.gemm(x, Y.T, bias=bias, out=out, mixed="copy") is out
     assert np.array_equal(out.get(), Y @ Y.T + 1)
-    with pytest.raises(pyclmm.DTypeError, match=r"out is a numpy\.ndarray.*but for out"):
+    with pytest.raises(pyclmm.DTypeError, match=r"out is a numpy\.ndarray.*out must be an Array"):
         pyclmm.matmul(x, Y.T, out=np.zeros((2, 2), "f4"), mixed="copy")
     with pytest.raises(pyclmm.ArgumentError, match="pass 'copy'"):
         pyclmm.matmul(Y, Y.T, mixed="move")

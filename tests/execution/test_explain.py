@@ -59,7 +59,7 @@ def test_each_other_kernel_has_a_reason_or_a_configuration():
             assert other.reason == reason
             assert str(other) == f"no: {reason}"
         elif not family.automatic:
-            assert "only used when it is asked for by name" in str(other)
+            assert "on request only" in str(other)
 
 
 def test_a_kernel_that_is_launched_several_times_is_named_once():
