@@ -21,6 +21,7 @@ import first_screen
 import peers
 import processor
 import ratios
+import road_tables
 import support
 
 import pyclmm
@@ -371,6 +372,11 @@ PARTS = {
     "accuracy": accuracy,
     "float64 high": float64_high,
     "float64 accuracy": float64_accuracy,
+    "road": road_tables.road,
+    "gpu strip": lambda: road_tables.gpu_step("tiled", "strip"),
+    "gpu block": lambda: road_tables.gpu_step("strip", "block"),
+    "gpu vector": lambda: road_tables.gpu_step("block", "vector"),
+    "gpu double_buffer": lambda: road_tables.gpu_step("block", "double_buffer"),
 }
 DOCS = ROOT / "docs"
 PAGES = (
@@ -379,6 +385,8 @@ PAGES = (
     DOCS / "kernels.md",
     DOCS / "kernels" / "matrix_units" / "measured.md",
     DOCS / "precision.md",
+    DOCS / "road" / "index.md",
+    *sorted((DOCS / "road").glob("0[6-9]_*.md")),
 )
 
 

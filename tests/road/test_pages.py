@@ -1,6 +1,7 @@
 """Each page of the road has its parts, true lines of its kernel, and the drawing that its script draws."""
 
 import importlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -75,3 +76,24 @@ def test_every_textbook_kernel_has_a_page():
     names = {kernel.name for kernel in KERNELS if type(kernel).__module__.startswith(textbook.__name__)}
     assert names
     assert names <= {page.stem[3:] for page in PAGES}
+
+
+MEASURED = [
+    point["kernel"]
+    for name in ("road-h200", "road-pocl-3.0-zen4")
+    for point in json.loads(read(ROAD.parents[1] / f"benchmarks/results/{name}.json"))["points"]
+]
+
+
+def test_the_table_at_the_head_has_every_step_and_every_kernel_that_was_measured():
+    table = read(ROAD / "index.md").partition("<!-- road -->\n")[2].partition("\n\n")[0]
+    rows = [line.split(" | ") for line in table.splitlines()[2:]]
+    assert {re.search(r"\((\w+)\.md\)", row[0])[1] for row in rows} == {page.stem for page in PAGES}
+    assert {re.search(r"\[(.+?)\]", row[0])[1].strip("`") for row in rows} >= set(MEASURED)
+    assert all(len(row[1].split()) <= 5 for row in rows), "the idea in five words"
+    assert sum(any(cell.strip(" |") for cell in row[2:]) for row in rows) == len(set(MEASURED))
+
+
+def test_no_page_says_that_a_measured_kernel_never_ran():
+    for page in PAGES:
+        assert not [kernel for kernel in MEASURED if f"`{kernel}` has never run" in read(page)], page.stem
