@@ -14,22 +14,7 @@
  */
 #include "include/types.h"
 
-/* converted_<OUT_TYPE>(v): v, an ACC_T, as put_<OUT_TYPE> takes it. */
-#define converted_bool(v) NOT_ZERO(v)
-#define converted_int8(v) WHOLE(REAL_PART(v))
-#define converted_int16(v) WHOLE(REAL_PART(v))
-#define converted_int32(v) WHOLE(REAL_PART(v))
-#define converted_int64(v) WHOLE(REAL_PART(v))
-#define converted_uint8(v) WHOLE(REAL_PART(v))
-#define converted_uint16(v) WHOLE(REAL_PART(v))
-#define converted_uint32(v) WHOLE(REAL_PART(v))
-#define converted_uint64(v) WHOLE(REAL_PART(v))
-#define converted_float16(v) REAL_PART(v)
-#define converted_bfloat16(v) REAL_PART(v)
-#define converted_float32(v) REAL_PART(v)
-#define converted_float64(v) REAL_PART(v)
-#define converted_complex64(v) (v)
-#define converted_complex128(v) (v)
+/* For converted_<OUT_TYPE> of types.h. */
 #if PLANES == 2
 #define REAL_PART(v) ((v).x)
 #define NOT_ZERO(v) ((v).x != 0 || (v).y != 0)

@@ -110,19 +110,40 @@ def test_what_a_page_names_is_there(page):
     assert not missing, f"{page.name} names what is not there: {sorted(missing)}"
 
 
-def test_the_page_about_adding_a_kernel_adds_one(tmp_path):
-    """Its files and lines, in a copy of the package: the new kernel multiplies."""
+@pytest.fixture
+def copied(tmp_path):
+    """A copy of the package, to be changed."""
     for name in ("pyclmm", "cl"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    text = ADDING.read_text(encoding="utf-8")
+    return tmp_path
+
+
+def run_in(folder, program):
+    """Run a program with the package in *folder*."""
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    program = f"{program}\nprint(pyclmm.__file__)"
+    done = python("-W", "error", "-c", program, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(folder), "the copy"
+
+
+def insert(path, before, text):
+    """Put *text* before the line *before* of a file, which has it once."""
+    content = path.read_text(encoding="utf-8")
+    assert content.count(before) == 1, f"{path.name}: {before}"
+    path.write_text(content.replace(before, text + before), encoding="utf-8")
+
+
+def test_the_page_about_adding_a_kernel_adds_one(copied):
+    """Its files and lines: the new kernel multiplies."""
+    text = ADDING.read_text(encoding="utf-8").split("## 4.")[0]
     given = re.findall(r"^## \d\. .*?`((?:cl|pyclmm)/[\w/.]+)`.*?^```\w+\n(.*?)^```", text, re.M | re.S)
     (source, code), (module, family), (kernels, lines) = given
-    (tmp_path / source).write_text(code)
-    (tmp_path / module).write_text(family)
+    (copied / source).write_text(code)
+    (copied / module).write_text(family)
     imported, line = lines.splitlines()
-    listed = (tmp_path / kernels).read_text()
-    listed = listed.replace("from .textbook.flat", f"{imported}\nfrom .textbook.flat", 1)
-    (tmp_path / kernels).write_text(listed.replace("    Naive(),\n", f"    Naive(),\n{line}\n", 1))
+    insert(copied / kernels, "from .textbook.flat", f"{imported}\n")
+    insert(copied / kernels, "    Naive(),\n", f"{line}\n")
     program = """
 import numpy as np, pyclmm
 rng = np.random.default_rng(0)
@@ -131,9 +152,40 @@ for dtype in ("float32", "complex64", "int16"):
     assert np.array_equal(pyclmm.matmul(a, b, kernel="column"), a @ b)
     b = np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)
     assert np.array_equal(pyclmm.gemm(a, b, c, beta=2, kernel="column"), a @ b + 2 * c)
-print(pyclmm.__file__)
 """
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = python("-W", "error", "-c", program, cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).is_relative_to(tmp_path), "the copy"
+    run_in(copied, program)
+
+
+def test_the_page_about_adding_a_kernel_adds_an_element_type(copied):
+    """In the three files that it names: every number is loaded and stored right, in vectors or not."""
+    pytest.importorskip("ml_dtypes")
+    section = ADDING.read_text(encoding="utf-8").split("## An element type")[1].split("\n## ")[0]
+    blocks = re.findall(r"^### .*?`((?:cl|pyclmm)/[\w/.]+)`.*?^```\w+\n(.*?)^```", section, re.M | re.S)
+    given = dict(blocks)
+    places = {
+        "pyclmm/problem/dtypes.py": "    )\n}\nELEMENT_TYPES",
+        "cl/include/types.h": "typedef CAT(elem_, A_TYPE) A_T;",
+        "cl/cpu/vector_loads.h": "#define vec_float32(p)",
+    }
+    assert given.keys() == places.keys()
+    for name, before in places.items():
+        insert(copied / name, before, given[name])
+    insert(copied / "pyclmm/problem/dtypes.py", '), "int32": (', ', "float8_e5m2"')
+    program = """
+import ml_dtypes, numpy as np, pyclmm
+dtype, rng = ml_dtypes.float8_e5m2, np.random.default_rng(0)
+every, one = np.arange(256, dtype=np.uint8).view(dtype), np.ones((1, 1), np.float32)
+for kernel in ("naive", "packed"):
+    got = pyclmm.matmul(every[:, None], one.astype(dtype), kernel=kernel)
+    assert got.dtype == np.float32 and np.array_equal(got[:, 0], every.astype(np.float32), equal_nan=True)
+    a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((67, 35), (35, 53)))
+    assert np.array_equal(pyclmm.matmul(a, b, kernel=kernel), np.float32(a) @ np.float32(b))
+    x = rng.standard_normal(999) * 2.0 ** rng.integers(-20, 18, 999)
+    x = np.append(x, [61439, 61440, 0, np.inf]).astype(np.float32)[:, None]
+    for out in (np.empty((1003, 1), dtype), np.empty((1003, 2), dtype)[:, :1]):
+        pyclmm.gemm(x, one, out=out, kernel=kernel, casting="unsafe")
+        assert np.array_equal(out.view(np.uint8), x.astype(dtype).view(np.uint8))
+a, b = a.astype(np.float32), b.astype(np.float32)
+pyclmm.matmul(a, b, kernel="naive", reproducible=True)  # its fixed products are those of before
+"""
+    run_in(copied, program)

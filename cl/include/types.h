@@ -162,6 +162,24 @@ INLINE ushort to_bfloat16(float x)
 #define put_float64(p, i, v) ((p)[i] = (double)(v))
 #define put_complex128(p, i, v) ((p)[i] = convert_double2(v))
 #endif
+
+/* converted_<OUT_TYPE>(v): v, an ACC_T, as put_<OUT_TYPE> takes it. */
+#define converted_bool(v) NOT_ZERO(v)
+#define converted_int8(v) WHOLE(REAL_PART(v))
+#define converted_int16(v) WHOLE(REAL_PART(v))
+#define converted_int32(v) WHOLE(REAL_PART(v))
+#define converted_int64(v) WHOLE(REAL_PART(v))
+#define converted_uint8(v) WHOLE(REAL_PART(v))
+#define converted_uint16(v) WHOLE(REAL_PART(v))
+#define converted_uint32(v) WHOLE(REAL_PART(v))
+#define converted_uint64(v) WHOLE(REAL_PART(v))
+#define converted_float16(v) REAL_PART(v)
+#define converted_bfloat16(v) REAL_PART(v)
+#define converted_float32(v) REAL_PART(v)
+#define converted_float64(v) REAL_PART(v)
+#define converted_complex64(v) (v)
+#define converted_complex128(v) (v)
+
 #define STORE_OUT(p, i, v) CAT(put_, OUT_TYPE)(p, i, v)
 
 /* Of real numbers: sum, product, x < 0 (not NaN), -x. */

@@ -54,7 +54,7 @@ def scalars(problem: GemmProblem, decks: Decks, drawn: Drawn) -> tuple[complex, 
         kind, pool = ("complex", _COMPLEX) if is_complex else ("real", _REAL)
     alpha, beta = (decks.next(f"{kind} {name}", pool) for name in ("alpha", "beta"))
     if _overflows(problem, drawn):
-        alpha = 2.0 ** (_largest_exponent(problem.out_type) - _HEADROOM)
+        alpha = 2.0 ** (dtypes.ELEMENTS[problem.out_type].exponents[1] - _HEADROOM)
     return alpha, beta if problem.has_c else 0.0
 
 
@@ -67,11 +67,6 @@ def _overflows(problem: GemmProblem, drawn: Drawn) -> bool:
 def _takes_infinity(problem: GemmProblem) -> bool:
     """Whether the activation of an infinity is the same by every formula."""
     return problem.activation in ("none", "relu", "leaky_relu")
-
-
-def _largest_exponent(name: str) -> int:
-    """Of the least power of two that is over the largest number."""
-    return {"float16": 16, "float64": 1024}.get(name, 128)
 
 
 def sums_are_exact(problem: GemmProblem, drawn: Drawn) -> bool:
@@ -88,7 +83,7 @@ def draw(
     """
     p, factors = problem, None
     for name, x in operands.items():
-        if name == "b" and _is_large(p) and drawn is Drawn.INTEGERS and sums_are_exact(p, drawn):
+        if name == "b" and _has_factors(p) and drawn is Drawn.INTEGERS and sums_are_exact(p, drawn):
             factors = _fill_by_factors(np.swapaxes(x, -1, -2) if p.trans_b else x, rng)
             continue
         parts = _real_parts(x)
@@ -103,8 +98,9 @@ def draw(
     return factors
 
 
-def _is_large(p: GemmProblem) -> bool:
-    return p.m * p.n * p.k > _MOST_TERMS
+def _has_factors(p: GemmProblem) -> bool:
+    """Whether the product is large, and B's type holds sums of two products, which have up to 5 bits."""
+    return p.m * p.n * p.k > _MOST_TERMS and not 0 < dtypes.ELEMENTS[p.b_type].significand < 5
 
 
 def _fill_by_factors(b: Array, rng: np.random.Generator) -> Factors:

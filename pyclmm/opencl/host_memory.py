@@ -25,7 +25,6 @@ from .status import out_of_memory
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_IN_BUFFER_PROTOCOL = "biufc"  # kinds of dtypes; bfloat16 has kind V
 _READ_HERE = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
 _READ_WRITE_HERE = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
 HOST_ALIGN = 16  # bytes: the least alignment of allocators on 64-bit machines, so plans rely on it
@@ -112,7 +111,8 @@ class HostSpan:
             return cls(x.reshape(-1, order="A").view(np.uint8), 0)
         upward: Any = (..., *(slice(None, None, -1 if s < 0 else 1) for s in x.strides))
         lowest = x[upward]  # a view, of 0-D arrays too
-        memory = as_strided(lowest, (_extent(x),), (x.itemsize,))  # read-only if x is
+        raw = lowest.view(f"V{x.itemsize}")  # the array interface has no name for some types of ml_dtypes
+        memory = as_strided(raw, (_extent(x),), (x.itemsize,))  # read-only if x is
         start = (location(x) - location(lowest)) // x.itemsize
         return cls(memory.view(np.uint8), start)
 
@@ -188,14 +188,18 @@ def form_of(x: Array, device: DeviceInfo, argument: str) -> HostForm:
     """The form of every array with the layout of *x*. Raises DeviceMemoryError if *x* is too large."""
     span = HostSpan.around(x)
     check_size(span.memory.nbytes, device, argument)
-    plain = device.unified_memory and x.flags.forc and x.dtype.kind in _IN_BUFFER_PROTOCOL
+    plain = device.unified_memory and x.flags.forc and _is_in_buffer_protocol(x.dtype)
     return HostForm(plain, span.start)
+
+
+def _is_in_buffer_protocol(dtype: np.dtype[Any]) -> bool:
+    return dtype.isbuiltin != 2  # 2: a type that a package has registered, such as bfloat16
 
 
 def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo, argument: str) -> HostForm:
     """The form of new arrays. Raises DeviceMemoryError if they are too large."""
     check_size(math.prod(shape) * dtype.itemsize, device, argument)
-    return HostForm(device.unified_memory and dtype.kind in _IN_BUFFER_PROTOCOL, 0)
+    return HostForm(device.unified_memory and _is_in_buffer_protocol(dtype), 0)
 
 
 def used_in_place(queue: cl.CommandQueue, device: DeviceInfo, x: Array, argument: str) -> cl.Buffer:

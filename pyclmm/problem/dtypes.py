@@ -16,12 +16,11 @@ from numpy.typing import DTypeLike
 from ..errors import ArgumentError, DTypeError
 from .words import Casting
 
+ml_dtypes: Any
 try:
     import ml_dtypes
-
-    BFLOAT16: np.dtype[Any] | None = np.dtype(ml_dtypes.bfloat16)
-except ImportError:  # NumPy has no bfloat16; ml_dtypes is an optional dependency
-    BFLOAT16 = None
+except ImportError:  # an optional dependency: NumPy has no bfloat16
+    ml_dtypes = None
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,8 @@ class ElementType:
 
     ``nbytes`` of an element as it is stored; ``accumulator``, the type of sums; ``significand``, bits of a
     floating-point number with the leading one, 0 of others; ``unit``, the matrix units that multiply such
-    elements ("" for none): :class:`~pyclmm.kernels.rates.Rates` has a rate for each.
+    elements ("" for none): :class:`~pyclmm.kernels.rates.Rates` has a rate for each; ``numpys`` is false
+    for a type of ml_dtypes.
     """
 
     name: str
@@ -38,6 +38,7 @@ class ElementType:
     accumulator: str
     significand: int = 0
     unit: str = ""
+    numpys: bool = True
 
     @property
     def word(self) -> str:
@@ -82,7 +83,7 @@ ELEMENTS = {
         ElementType("uint32", 4, "uint32"),
         ElementType("uint64", 8, "uint64"),
         ElementType("float16", 2, "float32", 11, "halves"),
-        ElementType("bfloat16", 2, "float32", 8, "halves"),
+        ElementType("bfloat16", 2, "float32", 8, "halves", numpys=False),
         ElementType("float32", 4, "float32", 24, "singles"),
         ElementType("float64", 8, "float64", 53, "doubles"),
         ElementType("complex64", 8, "complex64", 24, "singles"),
@@ -111,7 +112,7 @@ def named_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
 def type_name(dtype: np.dtype[Any], argument: str) -> str:
     """The name of the element type. Raises DTypeError, naming *argument*, if no kernel has that type."""
     name = dtype.name
-    if (name in ELEMENTS and dtype.kind != "V") or dtype == BFLOAT16:
+    if name in ELEMENTS and (ELEMENTS[name].numpys or dtype == dtype_of(name)):
         return name
     what = " (Python objects, or integers of more than 64 bits)" if dtype.hasobject else ""
     raise DTypeError(
@@ -122,11 +123,12 @@ def type_name(dtype: np.dtype[Any], argument: str) -> str:
 
 def dtype_of(name: str) -> np.dtype[Any]:
     """The NumPy dtype with the name of an element type."""
-    if name == "bfloat16":
-        if BFLOAT16 is None:
-            raise DTypeError('bfloat16 needs ml_dtypes: pip install "pyclmm[bfloat16]"')
-        return BFLOAT16
-    return np.dtype(name)
+    if ELEMENTS[name].numpys:
+        return np.dtype(name)
+    if not hasattr(ml_dtypes, name):
+        raise DTypeError(f'{name} needs ml_dtypes: pip install "pyclmm[bfloat16]"')
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
 
 
 def check_casting(casting: str) -> None:
@@ -162,7 +164,7 @@ def result_dtype(
     for argument, given in (("a", a), ("b", b), ("dtype", wanted), ("out", out)):
         if given is not None:
             type_name(given, argument)
-    if wanted is not None and wanted == BFLOAT16:
+    if wanted is not None and wanted.name == "bfloat16":
         check_cast(a, wanted, "a", casting)
         check_cast(b, wanted, "b", casting)
         if out is not None:

@@ -89,7 +89,7 @@ class Result(ABC):
     def check(self, files: Files, dtype: np.dtype[Any], overwrite: bool) -> None:
         """Raise CommandError unless the place is free, or has such a matrix and *overwrite* is set."""
         text, root = self.place.text, self.place.root
-        if dtype.kind == "V":
+        if dtype.isbuiltin == 2:  # of ml_dtypes
             raise CommandError(f"{text}: files have no name for {dtype}; pass --dtype float32")
         store = real(self.place.path)
         if not store.parent.is_dir():

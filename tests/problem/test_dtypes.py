@@ -75,7 +75,7 @@ def test_bfloat16_drops_imaginary_parts_only_when_asked_to():
 
 
 def test_bfloat16_without_ml_dtypes_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(dtypes, "BFLOAT16", None)
+    monkeypatch.setattr(dtypes, "ml_dtypes", None)
     with pytest.raises(DTypeError, match=r'pip install "pyclmm\[bfloat16\]"'):
         dtypes.dtype_of("bfloat16")
     assert dtypes.type_name(np.dtype("f4"), "a") == "float32"

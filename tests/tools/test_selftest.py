@@ -193,7 +193,7 @@ def test_a_refusal_is_no_failure():
 @pytest.fixture
 def without_ml_dtypes(monkeypatch):
     """The README's own install, which has no bfloat16."""
-    monkeypatch.setattr(dtypes, "BFLOAT16", None)
+    monkeypatch.setattr(dtypes, "ml_dtypes", None)
 
 
 @pytest.mark.parametrize("kernel", ["naive", "mma_double"])
