@@ -134,6 +134,20 @@ def insert(path, before, text):
     path.write_text(content.replace(before, text + before), encoding="utf-8")
 
 
+def make_changes(folder, heading):
+    """Make the changes to *folder* that the page shows under *heading*. What they replace is there once."""
+    section = ADDING.read_text(encoding="utf-8").split(heading)[1].split("\n## ")[0]
+    files = re.findall(r"^\+\+\+ (\S+)\n(.*?)(?=^\+\+\+ |^```)", section, re.M | re.S)
+    for name, hunks in files:
+        for hunk in hunks.split("@@\n")[1:]:
+            lines = hunk.splitlines(keepends=True)
+            old, new = ("".join(x[1:] or x for x in lines if x[0] != mark) for mark in "+-")
+            path = folder / name
+            content = path.read_text(encoding="utf-8")
+            assert content.count(old) == 1, f"{name}: {old}"
+            path.write_text(content.replace(old, new), encoding="utf-8")
+
+
 def test_the_page_about_adding_a_kernel_adds_one(copied):
     """Its files and lines: the new kernel multiplies."""
     text = ADDING.read_text(encoding="utf-8").split("## 4.")[0]
@@ -159,18 +173,7 @@ for dtype in ("float32", "complex64", "int16"):
 def test_the_page_about_adding_a_kernel_adds_an_element_type(copied):
     """In the three files that it names: every number is loaded and stored right, in vectors or not."""
     pytest.importorskip("ml_dtypes")
-    section = ADDING.read_text(encoding="utf-8").split("## An element type")[1].split("\n## ")[0]
-    blocks = re.findall(r"^### .*?`((?:cl|pyclmm)/[\w/.]+)`.*?^```\w+\n(.*?)^```", section, re.M | re.S)
-    given = dict(blocks)
-    places = {
-        "pyclmm/problem/dtypes.py": "    )\n}\nELEMENT_TYPES",
-        "cl/include/types.h": "typedef CAT(elem_, A_TYPE) A_T;",
-        "cl/cpu/vector_loads.h": "#define vec_float32(p)",
-    }
-    assert given.keys() == places.keys()
-    for name, before in places.items():
-        insert(copied / name, before, given[name])
-    insert(copied / "pyclmm/problem/dtypes.py", '), "int32": (', ', "float8_e5m2"')
+    make_changes(copied, "## An element type")
     program = """
 import ml_dtypes, numpy as np, pyclmm
 dtype, rng = ml_dtypes.float8_e5m2, np.random.default_rng(0)
@@ -187,5 +190,32 @@ for kernel in ("naive", "packed"):
         assert np.array_equal(out.view(np.uint8), x.astype(dtype).view(np.uint8))
 a, b = a.astype(np.float32), b.astype(np.float32)
 pyclmm.matmul(a, b, kernel="naive", reproducible=True)  # its fixed products are those of before
+"""
+    run_in(copied, program)
+
+
+def test_the_page_about_adding_a_kernel_adds_an_operand(copied):
+    """One family takes it, the others and products in tiles refuse it."""
+    make_changes(copied, "## An operand")
+    program = """
+import numpy as np, pyclmm
+rng = np.random.default_rng(0)
+a, b, c = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((5, 7), (7, 9), (5, 9)))
+scales = rng.integers(1, 5, 18).astype(np.float32)[::2]
+for given in (scales, scales.astype(np.float16), scales.astype(np.int8)):
+    for out in (None, np.empty((5, 9), np.float32, order="F")):
+        assert np.array_equal(pyclmm.gemm(a, b, c, beta=2, scales=given, out=out), (a @ b) * scales + 2 * c)
+for wrong, error in (
+    ({"kernel": "tiled"}, "tiled does not take has_scales=True"),
+    ({"memory_limit": "1 MiB"}, "scales is given for a product in tiles"),
+    ({"scales": scales[1:]}, "scales has shape (8,); it must be (9,)"),
+):
+    try:
+        pyclmm.gemm(a, b, **{"scales": scales, **wrong})
+        raise SystemExit(f"{wrong}: no error")
+    except ValueError as found:
+        assert error in str(found), found
+    except pyclmm.UnsupportedError as found:
+        assert error in str(found), found
 """
     run_in(copied, program)

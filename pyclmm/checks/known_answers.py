@@ -30,7 +30,7 @@ from .layouts import Array, Decks, Placed, is_in_place, placed
 _ALPHA, _BETA = 1.3, -0.7  # of reproducible problems: no powers of two, so that each operation rounds
 _MOST_OF_EINSUM = 1 << 25  # multiply-adds of a product
 FILL = 0xA5  # every byte of the result's memory before the run
-_OPERANDS = ("a", "b", "c", "bias")
+_ALWAYS_THERE = ("a", "b", "c", "bias")  # what the product does not ask for must not be read
 
 
 @dataclass(frozen=True)
@@ -110,15 +110,16 @@ def wrong_bits(
 
 def _read(problem: GemmProblem) -> tuple[str, ...]:
     """The operands that kernels may read."""
-    unread = {"c": not problem.has_c, "bias": problem.bias == "none"}
-    return tuple(name for name in _OPERANDS if not unread.get(name))
+    return ("a", "b", *problem.extras)
 
 
 def _memory(problem: GemmProblem, rng: np.random.Generator) -> dict[str, Placed]:
     """Poison for each operand: it changes the result if it is read, even if it is multiplied by zero."""
-    types = {"a": problem.a_type, "b": problem.b_type, "c": problem.c_type, "bias": problem.bias_type}
-    poison = {name: 99 if dtypes.dtype_of(t).kind in "biu" else np.nan for name, t in types.items()}
-    return {name: placed(problem, name, int(rng.integers(3)), poison[name]) for name in _OPERANDS}
+    memory = {}
+    for name in dict.fromkeys((*_ALWAYS_THERE, *problem.extras)):
+        kind = dtypes.dtype_of(getattr(problem, f"{name}_type")).kind
+        memory[name] = placed(problem, name, int(rng.integers(3)), 99 if kind in "biu" else np.nan)
+    return memory
 
 
 def _chained(case: _Case) -> Array:

@@ -144,9 +144,10 @@ def placed(problem: GemmProblem, name: str, lead: int, fill: Any) -> Placed:
         "c": (p.c_type, 1, (p.m, p.n), p.c_strides),
         "out": (p.out_type, p.out_align, (p.m, p.n), (p.ldo, 1)),
     }
-    if name == "bias":
-        length = p.n if p.bias == "row" else p.m
-        return Placed.of((length,), (p.bias_stride,), p.bias_type, lead, fill)
+    vectors = {"bias": (p.n if p.bias == "row" else p.m, p.bias_stride)}
+    if name in vectors:
+        length, stride = vectors[name]
+        return Placed.of((length,), (stride,), getattr(p, f"{name}_type"), lead, fill)
     element, align, shape, strides = shapes[name]
     stack = p.batch_strides[("a", "b", "c", "out").index(name)]
     return Placed.of(

@@ -149,12 +149,13 @@ class GemmProblem:
     @property
     def types(self) -> tuple[str, ...]:
         """Every element type that a kernel touches."""
-        return (self.a_type, self.b_type, self.out_type, self.acc_type, *self.extra_types)
+        return (self.a_type, self.b_type, self.out_type, self.acc_type, *self.extras.values())
 
     @property
-    def extra_types(self) -> tuple[str, ...]:
-        c = (self.c_type,) if self.has_c else ()
-        return c + ((self.bias_type,) if self.bias != "none" else ())
+    def extras(self) -> dict[str, str]:
+        """The arrays that kernels read besides A and B, with their element types."""
+        asked = {"c": self.has_c, "bias": self.bias != "none"}
+        return {name: getattr(self, f"{name}_type") for name, is_read in asked.items() if is_read}
 
     @property
     def flops(self) -> int:

@@ -32,10 +32,11 @@ _align = one_of(*(1 << i for i in range(MAX_ALIGN.bit_length())))
 
 PROBLEM: Mapping[str, Check] = {
     **dict.fromkeys(("m", "n", "k"), _dimension),
-    **dict.fromkeys(("a_type", "b_type", "out_type", "c_type", "bias_type"), _element),
+    **{f.name: _element for f in fields_of(GemmProblem) if f.name.endswith("_type")},
+    **{f.name: _stride for f in fields_of(GemmProblem) if f.name.endswith("_stride")},
+    **{f.name: _boolean for f in fields_of(GemmProblem) if f.type == "bool"},
     "acc_type": one_of(*dict.fromkeys(one.accumulator for one in ELEMENTS.values())),
-    **dict.fromkeys(("trans_a", "trans_b", "conj_a", "conj_b", "has_c"), _boolean),
-    **dict.fromkeys(("lda", "ldb", "ldo", "bias_stride"), _stride),
+    **dict.fromkeys(("lda", "ldb", "ldo"), _stride),
     **dict.fromkeys(("a_align", "b_align", "out_align"), _align),
     "batch_shape": list_of(_dimension, 0, _MAX_AXES),
     "batch_strides": list_of(list_of(_stride, 0, _MAX_AXES), 4, 4),
@@ -43,7 +44,6 @@ PROBLEM: Mapping[str, Check] = {
     "bias": one_of(*BIASES),
     "activation": one_of(*ACTIVATIONS),
     "precision": one_of(*PRECISIONS),
-    **dict.fromkeys(("reproducible", "soft_fma", "soft_float64", "fallback"), _boolean),
     # products of these are parts of others, never asked for
     "moduli": list_of(integer(2, 256), 0, 0),
     "dot_bytes": one_of(False),

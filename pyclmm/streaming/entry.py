@@ -26,6 +26,7 @@ from .streamed import StreamedMatmul
 # large a part of the time of their transfers (H200, 2026-11-23; docs/scale.md).
 _LEAST_BYTES = 256 << 20
 _LEAST_PART = 0.7
+_TAKEN = {"a", "b", "c", "bias", "out"}  # operands that are cut into tiles
 _TABLE_ROWS = 128  # a stack has a table with 32 bytes for each product: at most 512 MiB of it
 
 
@@ -48,7 +49,8 @@ def pays(operands: Mapping[str, NDArray[Any]], options: Options, queue: cl.Comma
     stack = 1 if a.ndim <= 2 and b.ndim <= 2 else _matrices(a, b)
     result = stack * m * n * max(a.itemsize, b.itemsize)
     total = a.nbytes + b.nbytes + result
-    if max(total, *map(reach, operands.values())) < _LEAST_BYTES:  # a few microseconds until here
+    least = max(total, *map(reach, operands.values()))  # a few microseconds until here
+    if least < _LEAST_BYTES or operands.keys() - _TAKEN:
         return False
     too_long = max(m, n, k, stack * _TABLE_ROWS) > MAX_DIMENSION
     info = device_info(queue.device)
@@ -83,7 +85,8 @@ def streamed(
     *unfit*: arguments that are for products of whole arrays only. *keywords*: those of
     :class:`StreamedMatmul` that are no options. Raises as that does.
     """
-    for name, value in unfit.items():
+    others = {name: x for name, x in operands.items() if name not in _TAKEN}
+    for name, value in {**unfit, **others}.items():
         if value is not None:
             raise ArgumentError(
                 f"{name} is given for a product in tiles, which takes arrays of the host and in files with "
@@ -94,6 +97,6 @@ def streamed(
     for event in events_of(wait_for):
         event.wait()
     read = operands["a"], operands["b"], operands.get("c")
-    others: dict[str, Any] = {"bias": operands.get("bias"), "out": operands.get("out")}
-    plan = StreamedMatmul(*read, **others, **options.keywords(), **keywords)
-    return plan(*read, **others, progress=progress)
+    more: dict[str, Any] = {"bias": operands.get("bias"), "out": operands.get("out")}
+    plan = StreamedMatmul(*read, **more, **options.keywords(), **keywords)
+    return plan(*read, **more, progress=progress)

@@ -90,9 +90,7 @@ def _column_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 
 def _turned_steps(problem: GemmProblem) -> float:
     """Steps of K in whose time an element of the transposed product is stored."""
-    vectors = moves_whole(problem.out_type, problem) and not (
-        problem.extra_types or problem.activation != "none"
-    )
+    vectors = moves_whole(problem.out_type, problem) and not (problem.extras or problem.activation != "none")
     return _TURNED if vectors else _TURNED_ALONE * 4 / problem.sums.nbytes_of_real
 
 
