@@ -1,1 +1,1 @@
-"""The demo: a tour of 15 seconds (`make demo`), and tables of every kernel (`make demo-all`)."""
+"""The demo: a tour of 30 lines (`make demo`), and tables of every kernel (`make demo-all`)."""

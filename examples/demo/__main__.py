@@ -1,4 +1,4 @@
-"""Shows in about 15 seconds that products are right, how they become fast, and what that is good for.
+"""Shows in 30 lines that products are right, how they become fast, and what that is good for.
 
     python -m examples.demo [--all] [--device DEVICE] [--data FOLDER]
 
