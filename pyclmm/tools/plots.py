@@ -128,57 +128,58 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
 
 
 def tuning(searches: Sequence[Search], device: DeviceInfo, path: Path) -> None:
-    """Left: the candidates of all searches, in the order tried. Right: the winners under the roofline.
-
-    The roof is the device's rates: of its memory, where it slopes, and of its arithmetic.
-    """
-    bandwidth = device.rates.memory
+    """Left: the candidates of all searches, in the order tried. Right: the winners under the roofline."""
     figure = figure_of(12, 5.5)
     order, roof = figure.subplots(1, 2)
+    for axes in (order, roof):
+        axes.set_yscale("log")
+        axes.set_ylabel("GFLOP/s")
+        axes.grid(True, which="major", alpha=0.3)
+    _candidates(order, searches)
+    _winners(roof, searches, device.rates)
+    figure.suptitle(f"tuning {device.name}", fontsize="medium")
+    save(figure, path)
+
+
+def _candidates(axes: Any, searches: Sequence[Search]) -> None:
     points: dict[str, list[tuple[int, float]]] = {}
     for search in searches:
         for number, tried in enumerate(search.tried, 1):
             if tried.seconds:
                 rate = search.problem.flops / tried.seconds / 1e9
                 points.setdefault(tried.choice.kernel.name, []).append((number, rate))
-    for index, (name, own) in enumerate(points.items()):
-        order.plot(*zip(*own, strict=True), **style_of(index, name), linestyle="none", alpha=0.5, label=name)
-    for index, search in enumerate(searches):
         if search.entry is not None:
-            rate, style = (
-                search.problem.flops / search.entry.seconds / 1e9,
-                style_of(index, search.entry.kernel),
-            )
-            order.axhline(rate, color=style["color"], linewidth=0.8)
-            at = search.problem.flops / search.problem.nbytes
-            roof.plot(at, rate, **style, linestyle="none", markersize=8)
-            roof.annotate(
-                str(search.problem), (at, rate), (8, -4), textcoords="offset points", fontsize="small"
-            )
-    roofs = dict(_roof(search, device.rates) for search in searches if search.tried)
-    nearest = [search.problem.flops / search.problem.nbytes for search in searches]
-    ends = [
-        min(nearest, default=1.0) / 8,
-        max([1.0, *nearest, *(m / bandwidth for m in roofs.values())]) * 16,
-    ]
-    for what, most in roofs.items():
-        xs = sorted([*ends, most / bandwidth])
-        roof.plot(xs, [min(most, bandwidth * x) / 1e9 for x in xs], color="black", linewidth=1)
-        roof.annotate(what, (ends[1], most / 1e9), (0, 4), textcoords="offset points", ha="right")
-    roof.set_xscale("log")
-    roof.tick_params(axis="x", which="minor", labelbottom=False)
-    for axes in (order, roof):
-        axes.set_yscale("log")
-        axes.set_ylabel("GFLOP/s")
-        axes.grid(True, which="major", alpha=0.3)
-    order.set_xlabel("candidate, in the order tried (line: a winner)")
-    roof.set_xlabel("operations a byte that must be moved")
-    rates = f"memory, {bandwidth / 1e9:.3g} GB/s, and arithmetic ({device.rates.source})"
-    roof.set_title(f"roof: {rates}", fontsize="small")
+            colour = style_of(0, search.entry.kernel)["color"]
+            axes.axhline(search.problem.flops / search.entry.seconds / 1e9, color=colour, linewidth=0.8)
+    for index, (name, own) in enumerate(points.items()):
+        axes.plot(*zip(*own, strict=True), **style_of(index, name), linestyle="none", alpha=0.5, label=name)
+    axes.set_xlabel("candidate, in the order tried (line: a winner)")
     if points:
-        order.legend(fontsize="small")
-    figure.suptitle(f"tuning {device.name}", fontsize="medium")
-    save(figure, path)
+        axes.legend(fontsize="small")
+
+
+def _winners(axes: Any, searches: Sequence[Search], rates: Rates) -> None:
+    """The roof is the device's rates: of its memory, where it slopes, and of its arithmetic."""
+    own = {"textcoords": "offset points", "fontsize": "small"}
+    nearest = [search.problem.flops / search.problem.nbytes for search in searches]
+    for search, at in zip(searches, nearest, strict=True):
+        if search.entry is not None:
+            rate = search.problem.flops / search.entry.seconds / 1e9
+            axes.plot(at, rate, **style_of(0, search.entry.kernel), linestyle="none", markersize=8)
+            axes.annotate(str(search.problem), (at, rate), (0, -16), ha="center", **own)
+    roofs = dict(_roof(search, rates) for search in searches if search.tried)
+    turns = [most / rates.memory for most in roofs.values()]
+    ends = [min(nearest, default=1.0) / 8, max([1.0, *nearest, *turns]) * 16]
+    for (what, most), turn in zip(roofs.items(), turns, strict=True):
+        xs = sorted([*ends, turn])
+        axes.plot(xs, [min(most, rates.memory * x) / 1e9 for x in xs], color="black", linewidth=1)
+        axes.annotate(what, (ends[1], most / 1e9), (0, 4), ha="right", **own)
+    axes.margins(y=0.1)
+    axes.set_xscale("log")
+    axes.tick_params(axis="x", which="minor", labelbottom=False)
+    axes.set_xlabel("operations a byte that must be moved")
+    title = f"roof: memory, {rates.memory / 1e9:.3g} GB/s, and arithmetic ({rates.source})"
+    axes.set_title(title, fontsize="small")
 
 
 def _roof(search: Search, rates: Rates) -> tuple[str, float]:
