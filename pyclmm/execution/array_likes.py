@@ -102,8 +102,7 @@ def _shared(name: str, x: Any) -> NDArray[Any]:
         raise _unreadable(name, x, error) from error
     raise DTypeError(
         f"{name} is a {type(x).__name__} in the memory of another device (DLPack's device type {kind}); "
-        f"bring it "
-        f"to the host first, as {name}.cpu() does in PyTorch and {name}.get() in CuPy"
+        f"bring it to the host first, as {name}.cpu() does in PyTorch and {name}.get() in CuPy"
     )
 
 
@@ -120,12 +119,8 @@ def _resolved(x: Any) -> Any:
 
 def _of_dlpack(name: str, x: Any) -> NDArray[Any]:
     torch: Any = sys.modules.get("torch")
-    if (
-        torch is not None
-        and isinstance(x, torch.Tensor)
-        and x.dtype is torch.bfloat16
-        and not x.requires_grad
-    ):
+    is_bfloat16 = torch is not None and isinstance(x, torch.Tensor) and x.dtype is torch.bfloat16
+    if is_bfloat16 and not x.requires_grad:
         return np.from_dlpack(x.view(torch.int16)).view(dtype_of("bfloat16"))  # NumPy's DLPack has none
     found = np.from_dlpack(x)
     if found.size and found.flags.owndata:  # NumPy allocates where the address is 0
@@ -144,9 +139,7 @@ def _converted(name: str, x: Any) -> NDArray[Any]:
             raise ShapeError(f"{name} is a {type(x).__name__}: {error}; pass rows of one length") from error
         raise _unreadable(name, x, error) from error
     except (BufferError, RuntimeError, TypeError) as error:
-        if isinstance(
-            error, NotImplementedError
-        ):  # by an __array__ that says so, as numpy.matmul passes it on
+        if isinstance(error, NotImplementedError):  # of an __array__; numpy.matmul passes it on, too
             raise
         raise _unreadable(name, x, error) from error
 

@@ -95,7 +95,11 @@ class HostPath:
         for name, in_problem in read_operands(gemm, operands):
             own = operands[name].dtype.newbyteorder("=") if name in copied else None
             copied_as = converted.get(name, own)
-            yield _Input(name, in_problem, copied_as, self._form(operands[name], name, copied_as))
+            if copied_as is None:
+                form = host_memory.form_of(operands[name], self._device, name)
+            else:
+                form = host_memory.dense_form(operands[name].shape, copied_as, self._device, name)
+            yield _Input(name, in_problem, copied_as, form)
 
     def _is_copied(self, name: str, x: Array) -> bool:
         """Whether the host copies *x* for its layout.
@@ -106,11 +110,6 @@ class HostPath:
         if name == "out":
             return not host_memory.is_addressable(x) or host_memory.may_overlap_itself(x)
         return host_memory.is_copied(x, self._device)
-
-    def _form(self, x: Array, name: str, copied_as: np.dtype[Any] | None) -> host_memory.HostForm:
-        if copied_as is None:
-            return host_memory.form_of(x, self._device, name)
-        return host_memory.dense_form(x.shape, copied_as, self._device, name)
 
     def _plain_calls(self, operands: Operands, gemm: Gemm) -> PlainCalls | None:
         """What calls with few checks look like, or None if this plan has none. Nothing is copied."""

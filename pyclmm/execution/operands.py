@@ -73,17 +73,13 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
     if len(on_device) in (0, len(found)):
         return found
     if mixed is None or "out" in found.keys() - on_device.keys():
-        raise DTypeError(_mixture(found))
+        listed = ", ".join(f"{n} is a {type(x).__module__}.{type(x).__name__}" for n, x in found.items())
+        raise DTypeError(
+            f"{listed}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' copies NumPy inputs to "
+            "the device; out must be an Array"
+        )
     queue = arrays.common_queue(on_device, queue)
     return {name: on_device[name] if name in on_device else sent(x, name, queue) for name, x in found.items()}
-
-
-def _mixture(found: Operands) -> str:
-    listed = ", ".join(f"{name} is a {type(x).__module__}.{type(x).__name__}" for name, x in found.items())
-    return (
-        f"{listed}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' copies NumPy inputs to the "
-        "device; out must be an Array"
-    )
 
 
 def sent(x: NDArray[Any], name: str, queue: cl.CommandQueue) -> Array:

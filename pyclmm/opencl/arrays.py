@@ -21,6 +21,7 @@ from .status import out_of_memory
 
 Array = cla.Array
 
+_no_memory: Any = lambda _nbytes: None  # noqa: E731 - allocates nothing
 _PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
 
 
@@ -41,7 +42,11 @@ def common_queue(operands: Mapping[str, Array], queue: cl.CommandQueue | None) -
     """
     if queue is None:
         first = operands.get("a")
-        queue = (first is not None and first.queue) or _other_queue(operands)
+        queue = None if first is None else first.queue
+        if queue is None:
+            queue = next((x.queue for x in operands.values() if x.queue is not None), None)
+        if queue is None:
+            raise ArgumentError("none of the Arrays has a queue; pass queue=")
     for name, x in operands.items():
         if x.queue is not queue and x.context != queue.context:  # the same queue needs no look at contexts
             raise ArgumentError(
@@ -49,13 +54,6 @@ def common_queue(operands: Mapping[str, Array], queue: cl.CommandQueue | None) -
                 "in one context"
             )
     return queue
-
-
-def _other_queue(operands: Mapping[str, Array]) -> cl.CommandQueue:
-    for x in operands.values():
-        if x.queue is not None:
-            return x.queue
-    raise ArgumentError("none of the Arrays has a queue; pass queue=")
 
 
 def _memory(base: Any) -> tuple[int, int]:
@@ -173,8 +171,3 @@ def empty(
     )
     memory = Results(shape, np.dtype(dtype), device_info(device)).memory(context, allocator)
     return cla.Array(where, shape, dtype, allocator=allocator, data=memory)
-
-
-def _no_memory(_nbytes: int) -> Any:
-    """An allocator that allocates nothing."""
-    return None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..errors import REFUSED, ArgumentError, DeviceMemoryError, LaunchError, PyclmmError, WorkspaceError
+from ..errors import REFUSED, ArgumentError, DeviceMemoryError, LaunchError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from . import host_memory, status, workspace
@@ -251,10 +251,8 @@ class Binding:
 
     def _raise_rejection(self, step: Step | None, error: BaseException, begun: bool) -> None:
         """Raise pyclmm's error for one of the driver's."""
-        if isinstance(error, cl.Error):
-            raise self._rejected(step, error, begun) from error
-
-    def _rejected(self, step: Step | None, error: cl.Error, begun: bool) -> PyclmmError:
+        if not isinstance(error, cl.Error):
+            return
         what = "the arguments of a product"
         if step is not None:
             local_size = step.enqueues[0].local_size
@@ -264,7 +262,7 @@ class Binding:
             rejection = WorkspaceError(*rejection.args)
         if isinstance(rejection, REFUSED):
             rejection.begun = begun
-        return rejection
+        raise rejection from error
 
     def _marker(self) -> list[cl.Event]:
         """An event that ends after all commands now in an out-of-order queue. Empty for an in-order queue."""

@@ -98,18 +98,14 @@ def take_detour(device: DeviceInfo, number: int, keep: bool = False) -> None:
 
 def warn(device: DeviceInfo, what: str) -> None:
     """Warn that a detour is taken on *device*, because of *what* happened."""
+    is_pocl = device.vendor == "pocl"
+    cache = f"PoCL's cache folder, {pocl_folder()}" if is_pocl else "the cache folder of its driver"
     warnings.warn(
         f"device {device.name!r}: {what}. Programs are compiled past the driver's cache from now on, because "
-        f"a file there seems to be damaged; delete {_driver_cache(device)}",
+        f"a file there seems to be damaged; delete {cache}",
         CacheWarning,
         stacklevel=2,
     )
-
-
-def _driver_cache(device: DeviceInfo) -> str:
-    if device.vendor != "pocl":
-        return "the cache folder of its driver"
-    return f"PoCL's cache folder, {pocl_folder()}"
 
 
 def _detour_file(device: DeviceInfo) -> Path:

@@ -233,23 +233,13 @@ def devices() -> Devices:
         default = default_device()
     except NoDeviceError:  # PYOPENCL_CTX names no device; the list shows what it can name
         default = None
-    return Devices(_record(number, device, device == default) for number, device in device_labels().items())
-
-
-def _record(number: str, device: cl.Device, default: bool) -> DeviceRecord:
-    info = device_info(device)
-    return DeviceRecord(
-        number,
-        info.name,
-        info.platform,
-        info.kind,
-        info.vendor,
-        info.driver_version,
-        info.compute_units,
-        info.global_mem_size,
-        default,
-        device,
-    )
+    found = Devices()
+    for number, device in device_labels().items():
+        info = device_info(device)
+        names = number, info.name, info.platform, info.kind, info.vendor, info.driver_version
+        sizes = info.compute_units, info.global_mem_size
+        found.append(DeviceRecord(*names, *sizes, device == default, device))
+    return found
 
 
 # What ``device=`` accepts; see :func:`find_device`.
@@ -278,14 +268,11 @@ def find_device(choice: DeviceChoice | None) -> cl.Device:
         )
     all_devices()
     labels = device_labels()
-    return _numbered(choice, labels) if isinstance(choice, int) else _named(choice, labels)
-
-
-def _numbered(place: int, labels: dict[str, cl.Device]) -> cl.Device:
-    found = list(labels.values())
-    if not 0 <= place < len(found):
-        raise ArgumentError(f"device is {place}; numbered from 0, the devices are {_listed(labels)}")
-    return found[place]
+    if isinstance(choice, str):
+        return _named(choice, labels)
+    if not 0 <= choice < len(labels):
+        raise ArgumentError(f"device is {choice}; numbered from 0, the devices are {_listed(labels)}")
+    return list(labels.values())[choice]
 
 
 def _named(choice: str, labels: dict[str, cl.Device]) -> cl.Device:

@@ -27,6 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _READ_HERE = cl.mem_flags.READ_ONLY | cl.mem_flags.USE_HOST_PTR
 _READ_WRITE_HERE = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+_UINT8: Any = np.dtype(np.uint8)
 HOST_ALIGN = 16  # bytes: the least alignment of allocators on 64-bit machines, so plans rely on it
 
 
@@ -50,7 +51,9 @@ def may_overlap_itself(x: Array) -> bool:
 
 def is_copied(x: Array, device: DeviceInfo) -> bool:
     """Whether the layout of *x* requires that the host copies it before kernels read it."""
-    return not is_addressable(x) or _has_wide_gaps(x, device)
+    # What is transferred has gaps of at most a quarter of its size.
+    has_wide_gaps = not device.unified_memory and mappings.extent(x) > 1.25 * x.nbytes
+    return has_wide_gaps or not is_addressable(x)
 
 
 def dense_layout(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo) -> Operand:
@@ -112,27 +115,15 @@ class HostSpan:
         upward: Any = (..., *(slice(None, None, -1 if s < 0 else 1) for s in x.strides))
         lowest = x[upward]  # a view, of 0-D arrays too
         raw = lowest.view(f"V{x.itemsize}")  # the array interface has no name for some types of ml_dtypes
-        memory = as_strided(raw, (_extent(x),), (x.itemsize,))  # read-only if x is
+        low, high = mappings.reach(x, 0)
+        memory = as_strided(raw, ((high - low) // x.itemsize,), (x.itemsize,))  # read-only if x is
         start = (location(x) - location(lowest)) // x.itemsize
         return cls(memory.view(np.uint8), start)
-
-
-def _extent(x: Array) -> int:
-    """The number of elements from the lowest to the highest, gaps included."""
-    steps = zip(x.shape, x.strides, strict=True)
-    return int(1 + sum((length - 1) * abs(stride) // x.itemsize for length, stride in steps))
 
 
 def location(x: Array) -> int:
     """Identifies the memory of *x*: its address."""
     return int(x.__array_interface__["data"][0])
-
-
-def _has_wide_gaps(x: Array, device: DeviceInfo) -> bool:
-    """Whether *x* is transferred and the gaps between its elements are over a quarter of its size."""
-    if device.unified_memory or x.size == 0:
-        return False
-    return _extent(x) * x.itemsize > 1.25 * x.nbytes
 
 
 def new_memory(device: DeviceInfo) -> int:
@@ -285,18 +276,15 @@ class HostBuffers:
             return
         try:
             if self.device.unified_memory:
-                self._map(buffer, memory.nbytes, after)
+                read, shape, uint8 = cl.map_flags.READ, (memory.nbytes,), _UINT8
+                mapped, _ = cl.enqueue_map_buffer(
+                    self.queue, buffer, read, 0, shape, uint8, wait_for=after, is_blocking=True
+                )
+                mapped.base.release(self.queue)
             else:
                 download(self.queue, memory, buffer, after)
         except cl.Error as error:
             raise status.lost(self.device, error) from error
-
-    def _map(self, buffer: cl.Buffer, nbytes: int, after: list[cl.Event]) -> None:
-        uint8: Any = np.dtype(np.uint8)
-        mapped, _ = cl.enqueue_map_buffer(
-            self.queue, buffer, cl.map_flags.READ, 0, (nbytes,), uint8, wait_for=after, is_blocking=True
-        )
-        mapped.base.release(self.queue)
 
 
 def _within(x: Array, y: Array) -> bool:

@@ -54,6 +54,14 @@ def reach(x: Any, start: int) -> tuple[int, int]:
     return low, high + x.dtype.itemsize
 
 
+def extent(x: Array) -> int:
+    """Bytes from the first element of *x* to the last, gaps included."""
+    if x.flags.forc or not x.size:
+        return x.nbytes
+    low, high = reach(x, 0)
+    return high - low
+
+
 def map_of(x: Any) -> np.memmap[Any, Any] | None:
     """The np.memmap that *x* is, or is a view of; None for any other array."""
     while isinstance(x, np.ndarray):

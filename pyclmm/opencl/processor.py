@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..byte_sizes import parse_bytes
 from ..kernels.device import AmxSupport, Caches
 from ..kernels.matrix_unit import MATRIX_UNITS
 
@@ -38,7 +39,6 @@ _ARCH_PRCTL = 158  # the system call of Linux on x86-64
 _REQUEST = 0x1023  # ARCH_REQ_XCOMP_PERM
 _TILE_DATA = 18  # the part of the processor's state: XFEATURE_XTILEDATA
 _TYPES = {"amx_int8": "int8", "amx_bf16": "bfloat16"}  # flag of /proc/cpuinfo -> what is multiplied
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -165,14 +165,8 @@ def from_sysfs(folders: Iterable[Mapping[str, str]]) -> list[Level]:
 
 def _level(told: Mapping[str, str]) -> Level:
     line = int(told["coherency_line_size"] or 0)
-    return Level(int(told["level"]), _bytes(told["size"]), line, _count(told["shared_cpu_list"]))
-
-
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([KMG]?)", text)
-    if found is None:
-        raise ValueError(f"{text!r} is no size of a cache")
-    return int(found[1]) * _UNITS[found[2]]
+    size = parse_bytes("size", re.sub("[KMG]$", r"\g<0>iB", told["size"]), least=0)
+    return Level(int(told["level"]), size, line, _count(told["shared_cpu_list"]))
 
 
 def _count(cpus: str) -> int:

@@ -146,14 +146,7 @@ def _forget_generated_sources() -> None:
 
 def _built(context: cl.Context, program: Program, detour: int) -> cl.Program:
     key = (context, program, detour)
-    return _programs.get(key, lambda: _held_or_new(key))
-
-
-def _held_or_new(key: _Key) -> cl.Program:
-    found = _held.get(key)
-    if found is None:
-        found = _held[key] = _build(*key)
-    return found
+    return _programs.get(key, lambda: _held.get(key) or _held.setdefault(key, _build(*key)))
 
 
 def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:

@@ -160,10 +160,13 @@ class Step:
         workspace is set if it has *moved*.
         """
         if scalars is None or scalars == self.current:
-            self._set_buffers(buffers)
+            set_arg = self.kernel.set_arg
+            for index, name in self.buffers:
+                if name in buffers:
+                    set_arg(index, buffers[name])
             if moved:
                 for index, place in self.workspace:
-                    self.kernel.set_arg(index, borrowed[place])
+                    set_arg(index, borrowed[place])
             return
         args = self.args.copy()  # the plan must not keep the caller's buffers alive
         for index, name in self.buffers:
@@ -179,12 +182,6 @@ class Step:
         self.kernel.set_args(*args)
         self.current = scalars
 
-    def _set_buffers(self, buffers: Buffers) -> None:
-        set_arg = self.kernel.set_arg
-        for index, name in self.buffers:
-            if name in buffers:
-                set_arg(index, buffers[name])
-
     def replace_kernel(self, buffers: Buffers, scalars: Scalars, borrowed: Borrowed) -> None:
         """Use a new kernel object with the same arguments."""
         self.kernel = self.new_kernel()
@@ -193,11 +190,14 @@ class Step:
 
 
 def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, ...]:
-    local = launch.local_size
-    parts = [
-        Enqueue(whole, local, at, Sizes.of(whole, local, at), every_event)
-        for whole, at in _sizes(launch.global_size, launch.first)
-    ]
+    """The enqueues that cover a launch, each for at most so many products of the stack as one can have."""
+    local, first = launch.local_size, launch.first
+    spans: list[tuple[tuple[int, ...], tuple[int, ...] | None]] = [(launch.global_size, None)]
+    if len(launch.global_size) > 2 and (first or launch.global_size[2] > _MAX_STACK):
+        *plane, stack = launch.global_size
+        starts = range(0, stack, _MAX_STACK)
+        spans = [((*plane, min(_MAX_STACK, stack - at)), (0, 0, first + at)) for at in starts]
+    parts = [Enqueue(whole, local, at, Sizes.of(whole, local, at), every_event) for whole, at in spans]
     if ends:
         parts[-1] = parts[-1]._replace(needs_event=True)
     return tuple(parts)
@@ -214,15 +214,3 @@ def _converter(acc_type: str) -> Callable[[Any], Any]:
 def _to_complex(dtype: np.dtype[Any], value: complex) -> Any:
     with np.errstate(over="ignore"):  # beyond the type's range it is infinity, as a real number is
         return dtype.type(value)
-
-
-def _sizes(
-    global_size: tuple[int, ...], first: int
-) -> tuple[tuple[tuple[int, ...], tuple[int, ...] | None], ...]:
-    """(global size, offset) of each of the enqueues that cover *global_size*, from product *first* on."""
-    if len(global_size) < 3 or (first == 0 and global_size[2] <= _MAX_STACK):
-        return ((global_size, None),)
-    *plane, stack = global_size
-    return tuple(
-        ((*plane, min(_MAX_STACK, stack - at)), (0, 0, first + at)) for at in range(0, stack, _MAX_STACK)
-    )

@@ -90,9 +90,12 @@ class Checkpoint:
         else:
             _compare(path, stored, asked)
             log = journal.Journal.resumed(path / JOURNAL, digest_of(stored), asked["tiles"])
-        found = cls(path, lock, stored, log, sink)
-        found._forget_others()
-        return found
+        # Tiles that no line names, and halves of files, are of a kill that came before the line.
+        kept = {f"{TILE}{tile}" for tile, (size, _) in log.records.items() if size}
+        for left in (*path.glob(f"{TILE}*"), *path.glob(".pyclmm-new-*")):
+            if left.name not in kept:
+                left.unlink()
+        return cls(path, lock, stored, log, sink)
 
     @staticmethod
     def peek(folder: Any) -> Mapping[str, Any] | None:
@@ -191,15 +194,6 @@ class Checkpoint:
             self._lock.release(remove)
         if remove and not any(self.folder.iterdir()):
             self.folder.rmdir()
-
-    def _forget_others(self) -> None:
-        """Remove tiles and halves of files that no line names: a kill came before the line."""
-        kept = {f"{TILE}{tile}" for tile, (size, _) in self._journal.records.items() if size}
-        for path in self.folder.glob(f"{TILE}*"):
-            if path.name not in kept:
-                path.unlink()
-        for path in self.folder.glob(".pyclmm-new-*"):
-            path.unlink()
 
 
 def _stored(folder: Path) -> dict[str, Any] | None:

@@ -132,15 +132,13 @@ def _is_part(x: Any, of: Any) -> bool:
     return of.is_virtual and any(_samefile(path, x.file.filename) for path, _ in hdf5_reads(of))
 
 
-def hdf5_reads(x: Any) -> Iterator[tuple[Path, str]]:
+def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tuple[Path, str]]:
     """What a dataset of HDF5 is read from: files, and in HDF5 files the name; "" for any of a file.
 
-    Virtual datasets and raw files are followed, to each place at which HDF5 may find them.
+    Virtual datasets and raw files are followed, to each place at which HDF5 may find them, but for those
+    *seen* before.
     """
-    yield from _reads(x, set())
-
-
-def _reads(x: Any, seen: set[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
+    seen = set() if seen is None else seen
     path = Path(os.path.realpath(x.file.filename))
     if (path, x.name) in seen:
         return
@@ -157,7 +155,7 @@ def _reads(x: Any, seen: set[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
             yield at, source.dset_name
             # A source that is not there reads as the fill value.
             with contextlib.suppress(OSError, KeyError, AttributeError), type(x.file)(at, "r") as beside:
-                yield from _reads(beside[source.dset_name], seen)
+                yield from hdf5_reads(beside[source.dset_name], seen)
 
 
 def _places(path: Path, name: str, prefixes: str) -> Iterator[Path]:

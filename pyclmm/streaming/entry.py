@@ -15,10 +15,11 @@ from pyopencl.array import Array
 
 from ..errors import ArgumentError
 from ..execution.options import Options, events_of
+from ..opencl import staging
 from ..opencl.devices import device_info
+from ..opencl.mappings import extent
 from ..problem.gemm import MAX_DIMENSION
 from . import datasets, machines
-from .mapped import reach
 from .operands import sizes_of
 from .streamed import StreamedMatmul
 
@@ -49,12 +50,12 @@ def pays(operands: Mapping[str, NDArray[Any]], options: Options, queue: cl.Comma
     stack = 1 if a.ndim <= 2 and b.ndim <= 2 else _matrices(a, b)
     result = stack * m * n * max(a.itemsize, b.itemsize)
     total = a.nbytes + b.nbytes + result
-    least = max(total, *map(reach, operands.values()))  # a few microseconds until here
+    least = max(total, *map(extent, operands.values()))  # a few microseconds until here
     if least < _LEAST_BYTES or operands.keys() - _TAKEN:
         return False
     too_long = max(m, n, k, stack * _TABLE_ROWS) > MAX_DIMENSION
     info = device_info(queue.device)
-    buffers = (reach(x) if info.unified_memory else x.nbytes for x in operands.values())
+    buffers = (extent(x) if info.unified_memory else x.nbytes for x in operands.values())
     if too_long or max(result, *buffers) > info.max_mem_alloc_size:
         return True
     if info.unified_memory or total < _LEAST_BYTES or 1 in (a.ndim, b.ndim):
@@ -62,7 +63,7 @@ def pays(operands: Mapping[str, NDArray[Any]], options: Options, queue: cl.Comma
     if total > info.global_mem_size * 3 // 4:
         return True
     seconds = machines.seconds_of(info, (a.dtype, b.dtype), options, (m, n, k)) * stack
-    return bool(seconds >= _LEAST_PART * machines.transfer_seconds(queue, info, total))
+    return bool(seconds >= _LEAST_PART * total / max(staging.link_rates(queue)))
 
 
 def _matrices(a: NDArray[Any], b: NDArray[Any]) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,17 +39,19 @@ class Job:
     beta: complex
     dtype: Dtype
     acc_dtype: Dtype
-    chunks: Sequence[Span] = field(init=False)
-    _options_of_last: Options = field(init=False)  # of the last chunk's product, which ends a tile
-    _options_of_others: Options = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def chunks(self) -> Sequence[Span]:
+        """The chunks of K."""
+        return tiles.chunks(self.product, self.blocking)
+
+    @cached_property
+    def _options(self) -> tuple[Options, Options]:
+        """Those of the products of all chunks but the last one, and of that, which ends a tile."""
         dtype = self.acc_dtype if self.is_narrow else self.options.dtype
         a, b = self.operands["a"], self.operands["b"]
         last = replace(self.options, trans_a=a.trans, trans_b=b.trans, dtype=dtype)
-        object.__setattr__(self, "chunks", tiles.chunks(self.product, self.blocking))
-        object.__setattr__(self, "_options_of_last", last)
-        object.__setattr__(self, "_options_of_others", replace(last, activation=None))
+        return replace(last, activation=None), last
 
     def region(self, name: str, tile: Tile, chunk: int = 0) -> Region:
         """The block of A, B or C that a step reads."""
@@ -87,21 +90,19 @@ class Job:
     ) -> Any:
         """Multiply the blocks "a" and "b" of *operands*, add to *acc*, and end in *out* with the last chunk.
 
-        *operands* has "c" for the first chunk and "bias" for the last one, where there are any. *acc* is
+        *operands* may have "c", which is for the first chunk, and "bias", which is for the last one. *acc* is
         *out* unless the job is narrow. Returns what was written. Raises as :func:`pyclmm.gemm` does.
         """
         is_last = chunk == len(self.chunks) - 1
         target = out if is_last else acc
-        given = {"a": operands["a"], "b": operands["b"]}
-        beta: complex = 0.0
+        given, beta = {**operands, "out": target}, self.beta
         if chunk:
             given["c"], beta = acc, 1.0
-        elif "c" in operands:
-            given["c"], beta = operands["c"], self.beta
-        if is_last and "bias" in operands:
-            given["bias"] = operands["bias"]
-        given["out"] = target
-        options = self._options_of_last if is_last else self._options_of_others
+        elif "c" not in operands:
+            beta = 0.0
+        if not is_last:
+            given.pop("bias", None)
+        options = self._options[is_last]
         plan = plan_cache.plan_for(given, signature(given), options, queue, self.alpha, beta)
         multiply(plan, given, queue, self.alpha, beta, wait_for)
         return target

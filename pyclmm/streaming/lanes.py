@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from ..opencl import host_memory, staging, status
 from ..opencl.devices import device_info
+from ..opencl.mappings import extent
 from ..opencl.queues import at_release, new_queue, queue_on
 from .job import Job, pieces, stored_shape
-from .mapped import reach
 from .tiles import Region, Tile, region_of
 
 _CPUS = os.cpu_count() or 1
@@ -221,7 +221,7 @@ class HostLane(Lane):
         source = self._job.operands[operand]
         if source.in_memory and source.dtype.isnative:
             block = source.view(region)
-            if reach(block) <= self._info.max_mem_alloc_size:
+            if extent(block) <= self._info.max_mem_alloc_size:
                 return LoadedBlock(block)
         memory = self._array(operand, slot, stored_shape(region, source.turned), source.native)
         flat = memory.reshape(-1)
@@ -242,7 +242,7 @@ class HostLane(Lane):
     def _out(self, slot: int, region: Region) -> NDArray[Any]:
         if self._in_place:
             out = self._job.sink.view(region)
-            if reach(out) <= self._info.max_mem_alloc_size:
+            if extent(out) <= self._info.max_mem_alloc_size:
                 return out
         return self._array("out", slot, region.shape, self._job.dtype)
 

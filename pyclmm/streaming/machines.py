@@ -71,7 +71,10 @@ def places(
 def _named(devices: Any) -> list[cl.Device]:
     """The devices that the argument *devices* names."""
     if isinstance(devices, str) and devices == "all":
-        return _all()
+        records = all_devices()
+        cpus = sorted((each for each in records if each.kind == "cpu"), key=lambda x: not x.default)
+        # One CPU, as drivers for the same one would only take turns.
+        return [each.device for each in (*(x for x in records if x.kind != "cpu"), *cpus[:1])]
     advice = f'devices is {devices!r}; pass "all", or a list of devices'
     if isinstance(devices, str):
         raise ArgumentError(advice)
@@ -84,14 +87,6 @@ def _named(devices: Any) -> list[cl.Device]:
         except (ArgumentError, DTypeError) as error:
             raise type(error)(f"devices[{place}]: {error}") from error
     return found
-
-
-def _all() -> list[cl.Device]:
-    """Every GPU and accelerator, and one CPU: drivers for the same CPU would only take turns."""
-    records = all_devices()
-    found = [record.device for record in records if record.kind != "cpu"]
-    cpus = sorted((record for record in records if record.kind == "cpu"), key=lambda x: not x.default)
-    return found + [record.device for record in cpus[:1]]
 
 
 def able(places: list[DeviceQueue], shapes: Shapes, devices: object) -> list[DeviceQueue]:
@@ -277,11 +272,6 @@ def seconds_of(info: DeviceInfo, dtypes: _Dtypes, options: Options, sizes: tuple
         return _estimate(info, (a, b), options, *sizes)[0]
     except PyclmmError:  # the call itself will say what is wrong
         return 0.0
-
-
-def transfer_seconds(queue: cl.CommandQueue, info: DeviceInfo, nbytes: int) -> float:
-    """Seconds to bring *nbytes* to a device, or back."""
-    return nbytes / max(staging.link_rates(queue))
 
 
 def _memory(info: DeviceInfo) -> int:

@@ -25,14 +25,6 @@ class TooShort(Exception):  # noqa: N818 - the caller, who knows the argument's 
     """The file ends before the array does."""
 
 
-def reach(x: NDArray[Any]) -> int:
-    """Bytes from the first element of *x* to the last, gaps included."""
-    if x.flags.forc or not x.size:
-        return x.nbytes
-    low, high = bounds(x)
-    return high - low
-
-
 class MappedFile:
     """The file of the memory map *owner*. Its methods may be called by several threads at once."""
 

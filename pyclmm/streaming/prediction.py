@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..byte_sizes import format_bytes
-from .tiles import Blocking, Tile, TiledProduct, counts, tiles, traffic, walk
+from .tiles import Blocking, TiledProduct, counts, tiles, traffic, walk
 
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
 # took 1 + 150 / k times as long as uncut ones (2026-11-23).
@@ -112,7 +112,7 @@ def over(nbytes: Any, rate: float) -> Any:
 def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, one: float) -> float:
     """Seconds by clocks of the two directions and of the products, with slots that must be free.
 
-    Of several devices one is followed: it gets its part of the strips and of the link.
+    Of several devices, which take strips in turn, the first is followed: it gets its part of the link.
     """
     share = replace(device, up=device.up / device.devices, down=device.down / device.devices)
     ready: dict[tuple[int, int], float] = {}  # when the block in a slot of A (0) or B (1) has arrived
@@ -120,9 +120,11 @@ def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, o
     tile_free = [0.0] * blocking.out_slots
     up = product_end = down = 0.0
     step = blocking.m * blocking.n * blocking.k * blocking.batch
-    every = _of_first(product, blocking, device.devices)
+    every = tiles(product, blocking)
+    own = [tile for tile in every if (blocking.strip_of(tile) + tile.z[0]) % device.devices == 0]
+    own = own[: -(-len(every) // device.devices)]
     place = -1
-    for tile, (start, stop), blocks in walk(product, blocking, every):
+    for tile, (start, stop), blocks in walk(product, blocking, own):
         begin = product_end
         if not start:
             place = (place + 1) % blocking.out_slots
@@ -139,13 +141,6 @@ def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, o
             down = max(down + sent, product_end + sent + (DELIVERY if device.down else 0.0))
             tile_free[place] = down
     return max(down, product_end)
-
-
-def _of_first(product: TiledProduct, blocking: Blocking, devices: int) -> list[Tile]:
-    """The tiles of the first of several devices that take strips in turn."""
-    every = tiles(product, blocking)
-    found = [tile for tile in every if (blocking.strip_of(tile) + tile.z[0]) % devices == 0]
-    return found[: -(-len(every) // devices)]
 
 
 def slot_bytes(product: TiledProduct, blocking: Blocking) -> tuple[int, int, int]:

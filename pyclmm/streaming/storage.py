@@ -19,7 +19,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError, StorageError
 from ..opencl import mappings
 from ..problem import dtypes
 from . import datasets, tiles
-from .mapped import MappedFile, reach
+from .mapped import MappedFile
 from .tiles import Index, Region, Span
 
 # Bytes; a shorter piece is copied from the map, where a system call would take longer.
@@ -117,7 +117,7 @@ class ArrayStorage(Storage):
         row, column = (abs(stride) for stride in self.x.strides[-2:])
         self.turned = min(self.x.shape[-2:]) > 1 and 0 < row < column
         if self.in_memory:
-            self.reach = reach(self.x)
+            self.reach = mappings.extent(self.x)
 
     def view(self, region: Region) -> NDArray[Any]:
         return self.x[region.where]
@@ -282,9 +282,11 @@ class DatasetStorage(Storage):
         """A lock, unless the block has whole chunks only."""
         if self._chunks is None:
             return self._lock
-        places = zip(where, self._chunks, self.shape, strict=True)
-        whole = all(_whole(at, chunk, length) for at, chunk, length in places)
-        return contextlib.nullcontext() if whole else self._lock
+        for at, chunk, length in zip(where, self._chunks, self.shape, strict=True):
+            start, stop = datasets.span(at)
+            if start % chunk or (stop % chunk and stop != length):
+                return self._lock
+        return contextlib.nullcontext()
 
     @property
     def mark(self) -> str | None:
@@ -314,11 +316,6 @@ class DatasetStorage(Storage):
             with self._noting:
                 self._written += written
             raise
-
-
-def _whole(at: slice | int, chunk: int, length: int) -> bool:
-    start, stop = datasets.span(at)
-    return start % chunk == 0 and (stop % chunk == 0 or stop == length)
 
 
 def source(name: str, x: Any, *, as_row: bool = True) -> Storage:

@@ -104,23 +104,14 @@ class TileScheduler:
         trial = self._trials.get(device) if self._fed() else None
         if trial is not None and trial.hinders:
             return False
-        if self._seconds[device] <= _SAFETY * min(others):
-            return self._is_within_share(device, others)
-        return self._ends_in_time(device, others) and (trial is None or self._may_help(device, trial))
-
-    def _is_within_share(self, device: int, others: Sequence[float]) -> bool:
-        """Whether one more tile is not more than its share; *others*: seconds of a tile on the others."""
         held, own = len(self._held[device]), self._seconds[device]
-        rate = sum(1 / each for each in (own, *others))
-        return not held or (held + 1) * own <= self._left / rate + own / 2
-
-    def _ends_in_time(self, device: int, others: Sequence[float]) -> bool:
-        """Whether a slow device would end one more tile long before the others end the rest."""
-        held, own = len(self._held[device]), self._seconds[device]
-        if held and not self._measured[device]:
-            return False
         rate = sum(1 / each for each in others)
-        return (held + 1) * own * _SAFETY <= (self._left - held) / rate
+        if own <= _SAFETY * min(others):  # one more is not to be more than its share
+            return not held or (held + 1) * own <= self._left / (rate + 1 / own) + own / 2
+        # A slow device must end one more long before the others end the rest.
+        if (held and not self._measured[device]) or (held + 1) * own * _SAFETY > (self._left - held) / rate:
+            return False
+        return trial is None or self._may_help(device, trial)
 
     def _may_help(self, device: int, trial: HostTrial) -> bool:
         """Whether a slow device on the host's cores may have a tile."""

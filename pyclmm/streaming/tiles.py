@@ -15,6 +15,7 @@ to a device; choice.py finds the sizes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator
@@ -144,11 +145,16 @@ def spans(length: int, step: int) -> list[Span]:
 
 def tiles(product: TiledProduct, blocking: Blocking) -> list[Tile]:
     """Every tile once, in order."""
-    found: list[Tile] = []
-    for z in _batches(product, blocking):
-        for rows, columns in _ordered(product, blocking):
-            found.append(Tile(len(found), z, rows, columns))
-    return found
+    if blocking.by_columns:
+        turned = _swept(product.turned, blocking.turned)
+        of_matrix = [(rows, columns) for columns, rows in turned]
+    else:
+        of_matrix = list(_swept(product, blocking))
+    last = product.stack[-1] if product.stack else 1
+    starts = range(0, product.matrices, max(1, last))  # a tile does not cross a row of the stack's last axis
+    batches = ((at + first, at + stop) for at in starts for first, stop in spans(last, blocking.batch))
+    every = itertools.product(batches, of_matrix)
+    return [Tile(number, z, *part) for number, (z, part) in enumerate(every)]
 
 
 def count(product: TiledProduct, blocking: Blocking) -> int:
@@ -156,21 +162,6 @@ def count(product: TiledProduct, blocking: Blocking) -> int:
     rows, columns, _ = counts(product, blocking)
     last = product.stack[-1] if product.stack else 1
     return rows * columns * -(-last // blocking.batch) * (product.matrices // max(1, last))
-
-
-def _batches(product: TiledProduct, blocking: Blocking) -> Iterator[Span]:
-    """The matrices of each tile. They do not cross a row of the stack's last axis."""
-    last = product.stack[-1] if product.stack else 1
-    for start in range(0, product.matrices, max(1, last)):
-        for first, stop in spans(last, blocking.batch):
-            yield start + first, start + stop
-
-
-def _ordered(product: TiledProduct, blocking: Blocking) -> Iterator[tuple[Span, Span]]:
-    """(rows, columns) of the tiles of one matrix, in order."""
-    if not blocking.by_columns:
-        return _swept(product, blocking)
-    return ((rows, columns) for columns, rows in _swept(product.turned, blocking.turned))
 
 
 def _swept(product: TiledProduct, blocking: Blocking) -> Iterator[tuple[Span, Span]]:

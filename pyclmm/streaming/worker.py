@@ -64,13 +64,17 @@ class RunState:
             written = None if at is None else at.written(whole, self._job.dtype)
             lane.deliver(tile, slot, partial(self._write, written=written))
             return partial(self._note, tile, whole, written)
-        kept = np.empty(whole.shape, self._job.dtype)
+        checkpoint, kept = self._checkpoint, np.empty(whole.shape, self._job.dtype)
 
         def keep(region: Region, block: NDArray[Any]) -> None:
             kept[region.within(whole)] = block
 
+        def finish() -> None:  # ``out`` does not survive the process, so the checkpoint keeps the tile
+            checkpoint.finish(tile.number, kept)
+            self._write(whole, kept)
+
         lane.deliver(tile, slot, keep)
-        return partial(self._keep, tile, whole, kept)
+        return finish
 
     def _note(self, tile: Tile, region: Region, written: WrittenTile | None) -> None:
         """Note a tile that ``out`` has, after it is safe there."""
@@ -79,12 +83,6 @@ class RunState:
             with self._keeping:
                 self._job.sink.flush()
                 self._checkpoint.finish(tile.number, None, digest)
-
-    def _keep(self, tile: Tile, region: Region, kept: NDArray[Any]) -> None:
-        """Keep a tile in the checkpoint, since ``out`` does not survive the process."""
-        if self._checkpoint is not None:
-            self._checkpoint.finish(tile.number, kept)
-        self._write(region, kept)
 
     def _write(self, region: Region, block: NDArray[Any], written: WrittenTile | None = None) -> None:
         sink = self._job.sink

@@ -35,7 +35,7 @@ def test_linux():
     assert from_sysfs([]) == []
     assert from_sysfs([folder("", "", "", "")]) == [], "files that cannot be read"
     assert from_sysfs([folder("1", "Data", "32K", "", "")]) == [Level(1, 32 << 10, 0, 1)]
-    with pytest.raises(ValueError, match="no size"):
+    with pytest.raises(ValueError, match="size is 'many'"):
         from_sysfs([folder("1", "Data", "many", "0")])
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -386,7 +387,8 @@ def test_a_device_without_the_dtype_is_named_before_the_first_tile(two_devices, 
 
 @pytest.mark.usefixtures("narrow")
 def test_all_devices_are_those_that_know_the_dtype(two_devices, monkeypatch):
-    monkeypatch.setattr(machines, "_all", lambda: list(two_devices))
+    records = [SimpleNamespace(kind="gpu", device=device) for device in two_devices]
+    monkeypatch.setattr(machines, "all_devices", lambda: records)
     used, real = [], vars(run)["lane_for"]
 
     def lane_for(number, device, *others):
