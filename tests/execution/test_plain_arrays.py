@@ -7,7 +7,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm.execution.plain_arrays import PlainCalls
+from pyclmm.execution.host_path import PlainCalls
 from pyclmm.opencl.queues import default_queue
 from tests.support.cases import DEVICE
 from tests.support.faults import cl_error, refused_launch
