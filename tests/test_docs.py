@@ -156,7 +156,7 @@ def test_the_page_about_adding_a_kernel_adds_one(copied):
     (copied / source).write_text(code)
     (copied / module).write_text(family)
     imported, line = lines.splitlines()
-    insert(copied / kernels, "from .textbook.flat", f"{imported}\n")
+    insert(copied / kernels, "from .textbook.blocks", f"{imported}\n")
     insert(copied / kernels, "    Naive(),\n", f"{line}\n")
     program = """
 import numpy as np, pyclmm

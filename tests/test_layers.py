@@ -61,8 +61,8 @@ def copied(tmp_path_factory):
         (
             "Folders of kernels/ do not import one another",
             "kernels/cpu/matvec",
-            "from ..textbook.naive import Naive",
-            "pyclmm.kernels.cpu.matvec -> pyclmm.kernels.textbook.naive",
+            "from ..textbook.elements import Naive",
+            "pyclmm.kernels.cpu.matvec -> pyclmm.kernels.textbook.elements",
         ),
         (
             "Nothing pure imports PyOpenCL",

@@ -64,11 +64,6 @@ def _overflows(problem: GemmProblem, drawn: Drawn) -> bool:
     return drawn is Drawn.EXTREMES and real and problem.activation in ("none", "relu")
 
 
-def _takes_infinity(problem: GemmProblem) -> bool:
-    """Whether the activation of an infinity is the same by every formula."""
-    return problem.activation in ("none", "relu", "leaky_relu")
-
-
 def sums_are_exact(problem: GemmProblem, drawn: Drawn) -> bool:
     """Whether only the result may be rounded."""
     return drawn in (Drawn.INTEGERS, Drawn.EXTREMES) and problem.activation in ("none", "relu")
@@ -169,7 +164,9 @@ def _make_special(p: GemmProblem, operands: dict[str, Array], rng: np.random.Gen
         x = operands.get(name)
         if x is not None and x.dtype.kind not in "biu" and x.size > 1:
             x[tuple(int(rng.integers(length)) for length in x.shape)] = np.nan
-    values = (np.nan, np.inf, -np.inf) if _takes_infinity(p) else (np.nan,)
+    # Of these the activation of an infinity is the same by every formula.
+    infinities = (np.inf, -np.inf) if p.activation in ("none", "relu", "leaky_relu") else ()
+    values = (np.nan, *infinities)
     lines = {"a": (p.m, p.trans_a), "b": (p.n, not p.trans_b)}
     for name, (length, trans) in lines.items():
         x = operands[name]

@@ -226,14 +226,10 @@ def _real_parts(x: Array) -> Array:
     return np.ascontiguousarray(x).view(np.float64)
 
 
-def _precision_applies(problem: GemmProblem) -> bool:
-    """Whether ``precision`` applies to the types of its operands."""
-    return problem.a_type == problem.b_type and problem.a_type in ("float32", "complex64")
-
-
 def operands_error(problem: GemmProblem) -> float:
     """The relative error of each product that "medium" allows, because it rounds both operands to TF32."""
-    return 2.0**-10 if problem.precision == "medium" and _precision_applies(problem) else 0.0
+    single = problem.a_type == problem.b_type and problem.a_type in ("float32", "complex64")
+    return 2.0**-10 if problem.precision == "medium" and single else 0.0
 
 
 def _exactly(right: bool) -> Outcome:

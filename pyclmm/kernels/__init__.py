@@ -13,21 +13,15 @@ from .cpu.packed import Packed
 from .gpu.register import Register
 from .gpu.thin import Thin
 from .interface import Kernel, Launch, Program, Work, Workspace
-from .nvidia.mma import Mma
-from .nvidia.mma_double import MmaDouble
+from .nvidia.mma import Mma, MmaDouble
 from .nvidia.mma_double_bulk import MmaDoubleBulk
-from .nvidia.mma_split import MmaSplit
-from .nvidia.split import Split
+from .nvidia.split import MmaSplit, Split
 from .nvidia.wgmma import Wgmma
 from .nvidia.wgmma_bare import WgmmaBare
 from .residues.limbs import Limbs
 from .residues.residues import Residues
 from .textbook.blocks import Block, DoubleBuffer, Strip, Vector
-from .textbook.flat import Flat
-from .textbook.naive import Naive
-from .textbook.sequential import Sequential
-from .textbook.single_group import SingleGroup
-from .textbook.tiled import Tiled
+from .textbook.elements import Flat, Naive, Sequential, SingleGroup, Tiled
 from .units.unit import UNIT_KERNELS, Mfma
 
 

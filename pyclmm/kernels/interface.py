@@ -12,7 +12,7 @@ import numpy as np
 
 from ..problem.gemm import ACTIVATIONS, BIASES, GemmProblem
 from .accepts import Accepts
-from .config import TileConfig
+from .config import TileConfig, slices
 from .device import DeviceInfo
 from .matrix_unit import MATRIX_UNITS
 
@@ -157,7 +157,10 @@ class Kernel(ABC):
 
         Asked of families that accept reproducible problems. Programs of these have REPRODUCIBLE 1.
         """
-        return f"adds the sums of {config.split_k} ranges of K" if config.split_k > 1 else None
+        if slices(config) > 1:
+            return f"adds the sums of {slices(config)} slices of K"
+        number = f"{config.split_k} " if config.split_k else ""  # 0: as many as the family chooses
+        return None if config.split_k == 1 else f"adds the sums of {number}ranges of K"
 
     def multiplied_as(self, problem: GemmProblem, device: DeviceInfo) -> str:
         """The type in which matrix units multiply the operands. With "medium" they round float32 to TF32."""
@@ -204,8 +207,11 @@ class Kernel(ABC):
         raise NotImplementedError(f"{self.name} does not say which tile of the result shares its loads")
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
-        """Configurations that make small problems run the programs that *config* runs for large ones."""
-        return (config,)
+        """Configurations that make small problems run the programs that *config* runs for large ones.
+
+        Where the family chooses the number of ranges of K, it takes one for a small problem.
+        """
+        return (config,) if config.split_k else (config, replace(config, split_k=3))
 
     def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
         """Devices, some made up, for which the same programs are launched in all the ways that *device* may

@@ -39,12 +39,9 @@ class PartialSums:
 
     @property
     def workspace(self) -> Workspace:
-        sums = self.bm * self.bn * self.tile_range.tiles * self.tile_range.split_k * self._sets
+        sets = self.problem.batch // self.stack
+        sums = self.bm * self.bn * self.tile_range.tiles * self.tile_range.split_k * sets
         return Workspace("partial", max(1, sums * self.problem.sums.nbytes))
-
-    @property
-    def _sets(self) -> int:
-        return self.problem.batch // self.stack
 
     def added(self, device: DeviceInfo) -> Launch:
         """The launch that adds partial sums stored row by row, with a work-item for each element."""

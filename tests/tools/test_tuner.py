@@ -17,7 +17,7 @@ from pyclmm.checks import known_answers, worker
 from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels import KERNELS, kernel_named
-from pyclmm.kernels.textbook.naive import Naive
+from pyclmm.kernels.textbook.elements import Naive
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue

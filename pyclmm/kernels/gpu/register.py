@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -183,15 +182,6 @@ class Register(Kernel):
         reasons += config.violations(device, (work_items(config),), nbytes, device.static_local_bytes)
         too_many = device.too_many_steps(problem.k // config.bk)
         return [*reasons, too_many] if too_many else reasons
-
-    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        if slices(config) > 1:
-            return f"adds the sums of {slices(config)} slices of K"
-        return None if config.split_k == 1 else "adds the sums of ranges of K"
-
-    def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
-        """Small problems use split-K only if the configuration says so."""
-        return (config, replace(config, split_k=3)) if config.split_k == 0 else (config,)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         if by_rows(config):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,68 +48,6 @@ _SUMS = 2.3e-06  # the second launch, which adds partial sums, besides an empty 
 _PRODUCTS = 0.25  # fraction of the rate of multiply-adds: 8 x 8192 x 8192 float32 takes 103 us
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A launch that reads ``nbytes``: a work-group of ``items`` work-items for each tile and range of K.
-
-    There are ``tiles`` tiles and ``split_k`` ranges. A work-item has ``depth`` accesses of ``access`` bytes
-    in flight, and ``sums`` 32-bit words of sums. A work-group reads ``line`` contiguous bytes of a row.
-    ``products`` is the number of multiply-adds.
-    """
-
-    nbytes: int
-    tiles: int
-    split_k: int
-    items: int
-    depth: int
-    access: int
-    line: int
-    sums: int
-    products: int
-    acc_type: str
-
-    @property
-    def registers(self) -> int:
-        """About how many 32-bit registers a work-item needs: two sets of accesses, sums, addresses."""
-        return 16 + 2 * self.depth * (self.access // 4) + self.sums
-
-    @property
-    def groups(self) -> int:
-        """Work-groups of the launch."""
-        return max(1, self.tiles * self.split_k)
-
-    def resident(self, device: DeviceInfo) -> int:
-        """Work-groups that a compute unit holds at the same time."""
-        unit = device.unit
-        registers = self.items * round_up(self.registers, 8)
-        return max(1, min(unit.registers // registers, unit.work_items // self.items))
-
-    def seconds(self, device: DeviceInfo) -> float:
-        """Seconds from the start of the first launch to the end of the last."""
-        rates = device.rates
-        slots = device.units * self.resident(device)
-        full, rest = divmod(self.groups, slots)
-        reading = full * self._wave(slots, device) + self._wave(rest, device)
-        narrow = 1 + _NARROW * max(0.0, _LINE / self.line - 1)
-        starts = 1 + (full + (rest > 0) - 1) / self.resident(device)
-        multiplying = self.products / (rates.multiply_adds(self.acc_type) * _PRODUCTS)
-        seconds = together(reading * narrow, multiplying)
-        seconds += (_START + _START_ITEM * self.items) * rates.latency * starts
-        seconds += rates.group * max(0, self.groups - slots)
-        seconds = seconds * (ON_CPU if device.is_cpu else 1) + on_cpu(device, self.groups, self.items)
-        return seconds + rates.launch + (rates.launch + _SUMS if self.split_k > 1 else 0)
-
-    def _wave(self, groups: int, device: DeviceInfo) -> float:
-        """Seconds of *groups* work-groups that run at the same time."""
-        rates = device.rates
-        each = self.nbytes / self.groups
-        ahead = min(self.items * self.depth * self.access, each)
-        asked = max(1.0, ahead * groups / device.units)
-        enough = rates.memory / device.units * rates.latency * _ENOUGH
-        rate = rates.cache if self.nbytes <= rates.cache_size else rates.memory
-        return groups * each / rate * math.hypot(1, enough / asked)
-
-
 class Thin(Kernel):
     """See cl/gpu/thin_walk.cl and thin_dot.cl. A work-group is ``teams`` teams of ``lanes`` work-items.
 
@@ -141,7 +78,7 @@ class Thin(Kernel):
         return [c for c in found if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        return _reading(problem, config, _split_k(problem, config, device)).seconds(device)
+        return _seconds(problem, config, _split_k(problem, config, device), device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         lanes, teams, depth = (config.option(name) for name in ("lanes", "teams", "depth"))
@@ -161,11 +98,7 @@ class Thin(Kernel):
         sharing = config.option("lanes" if along else "teams")
         if sharing > 1:
             return f"adds the sums of {sharing} work-items, which share K"
-        return None if config.split_k == 1 else "adds the sums of ranges of K"
-
-    def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
-        """Small problems use split-K only if the configuration says so."""
-        return (config, replace(config, split_k=3)) if config.split_k == 0 else (config,)
+        return super().out_of_order(problem, config)
 
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
         shared = "lanes" if _along_k(problem) else "teams"
@@ -276,26 +209,41 @@ def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> in
     wanted = max(1, min(wanted, _steps(problem, config) // 4))
     if _along_k(problem):
         return wanted
-    return min((1, wanted), key=lambda split_k: _reading(problem, config, split_k).seconds(device))
+    return min((1, wanted), key=lambda split_k: _seconds(problem, config, split_k, device))
 
 
-def _reading(problem: GemmProblem, config: TileConfig, split_k: int) -> Reading:
-    """The launch of thin_walk, for the reading model."""
-    itemsize = ELEMENTS[_big(problem)[0]].nbytes
-    access = _access(problem, config) * itemsize
-    sums = _thin_side(problem) * _access(problem, config) * problem.sums.nbytes // 4
-    return Reading(
-        nbytes=max(problem.m, problem.n) * problem.k * problem.batch * itemsize,
-        tiles=_tiles(problem, config),
-        split_k=split_k,
-        items=_items(config),
-        depth=config.option("depth"),
-        access=access,
-        line=config.option("lanes") * access,
-        sums=sums,
-        products=_thin_side(problem) * max(problem.m, problem.n) * problem.k * problem.batch,
-        acc_type=problem.acc_type,
-    )
+def _seconds(problem: GemmProblem, config: TileConfig, split_k: int, device: DeviceInfo) -> float:
+    """Seconds from the start of the first launch to the end of the last: the reading model."""
+    rates, unit, items, depth = device.rates, device.unit, _items(config), config.option("depth")
+    elements, itemsize = _access(problem, config), ELEMENTS[_big(problem)[0]].nbytes
+    access = elements * itemsize
+    read = max(problem.m, problem.n) * problem.k * problem.batch  # elements of the big operand
+    nbytes, groups = read * itemsize, max(1, _tiles(problem, config) * split_k)
+    # 32-bit registers of a work-item: two sets of accesses, sums, addresses
+    sums = _thin_side(problem) * elements * problem.sums.nbytes // 4
+    registers = round_up(16 + 2 * depth * (access // 4) + sums, 8)
+    resident = max(1, min(unit.registers // (items * registers), unit.work_items // items))
+    each = nbytes / groups
+    ahead = min(items * depth * access, each)
+    enough = rates.memory / device.units * rates.latency * _ENOUGH
+    rate = rates.cache if nbytes <= rates.cache_size else rates.memory
+
+    def wave(count: int) -> float:
+        """Seconds of *count* work-groups that run at the same time."""
+        asked = max(1.0, ahead * count / device.units)
+        return count * each / rate * math.hypot(1, enough / asked)
+
+    slots = device.units * resident
+    full, rest = divmod(groups, slots)
+    reading = full * wave(slots) + wave(rest)
+    narrow = 1 + _NARROW * max(0.0, _LINE / (config.option("lanes") * access) - 1)
+    multiplying = _thin_side(problem) * read / (rates.multiply_adds(problem.acc_type) * _PRODUCTS)
+    seconds = together(reading * narrow, multiplying)
+    starts = 1 + (full + (rest > 0) - 1) / resident
+    seconds += (_START + _START_ITEM * items) * rates.latency * starts
+    seconds += rates.group * max(0, groups - slots)
+    seconds = seconds * (ON_CPU if device.is_cpu else 1) + on_cpu(device, groups, items)
+    return seconds + rates.launch + (rates.launch + _SUMS if split_k > 1 else 0)
 
 
 def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:

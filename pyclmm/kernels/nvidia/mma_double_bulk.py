@@ -107,11 +107,6 @@ class MmaDoubleBulk(MatrixKernel):
             return [f"{c.stages} stages take {needed} bytes of local memory: use 2 or more that fit"]
         return c.violations(device, (work_items(c),), 0)
 
-    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        if slices(config) > 1:
-            return f"adds the sums of {slices(config)} slices of K"
-        return super().out_of_order(problem, config)
-
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         operands, items = Operands.of(problem, FLOAT64), work_items(config)
         # Each computes tiles until none are left

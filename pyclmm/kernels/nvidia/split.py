@@ -1,32 +1,48 @@
-"""`split`: float32's accuracy and complex numbers on matrix units, by operands split into parts."""
+"""`split` and `mma_split`: float32's accuracy and complex numbers on matrix units.
+
+Operands are split into parts, and complex ones multiplied as real ones (cl/nvidia/split.cl).
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from math import ceil
+from typing import Any
 
+import numpy as np
+
+from ...problem.dtypes import ElementType
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, Accepts, Types
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Arg, Defines, Launch, Work, Workspace, gemm_launch, gemm_program, tiles_of
-from .matrix_units import FLOAT16, MAP_BYTES, TF32, local_bytes, out_defines
-from .parts import (
-    BLOCK_BYTES,
-    PartsKernel,
-    as_real,
-    in_parts,
-    is_complex,
-    one_pass,
-    packed_args,
-    split_defines,
-    unit_of,
+from ..interface import (
+    Arg,
+    Defines,
+    Launch,
+    MatrixKernel,
+    Work,
+    Workspace,
+    gemm_args,
+    gemm_launch,
+    gemm_program,
+    round_up,
+    tiles_of,
+    too_long,
 )
-from .unit_cost import splitting_seconds
+from . import mma_ring
+from .matrix_units import FLOAT16, LINE_ALIGN, MAP_BYTES, TF32, local_bytes, out_defines
+from .unit_cost import Ring, splitting_seconds
 
+LINES = 8  # rows of A or columns of B that a work-group splits: LINES of cl/nvidia/split.h
+_BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo
+_ITEMS = 512  # WORK_ITEMS of cl/nvidia/split.cl
 _WORK_ITEMS = 384  # of cl/nvidia/wgmma_split.cl
 _BLOCKS = 2  # of K in a stage
-# Tiles, and the fraction of the full rate that each reached on an H200.
+# Tiles of `split`, and the fraction of the full rate that each reached on an H200.
 _TILES = {(128, 128): 0.92, (64, 128): 0.98, (128, 64): 0.91}
 # Multiply-adds a second as fractions of the units' rates: float32's, each as three of float16; TF32's.
 _THREE_PARTS = 0.33
@@ -36,9 +52,129 @@ _TILE_SECONDS = 5.1e-06  # a tile's start and end, besides its multiplications
 _START_SECONDS = 2.5e-07
 _OTHER_LOCAL_BYTES = 256 + 128 + 1536 + 1024  # tensor maps, barriers, exponents, alignment
 _SAME_ROWS = 64  # BM at which both quartets compute the same rows, and one passes its sums to the other
+# BM, BN, SGM, SGN of `mma_split`, and the factor by which the tile is slower on an H200 than unit_cost.py
+# says
+_MMA_TILES = {
+    (128, 128, 64, 32): 1.4,
+    (64, 64, 32, 32): 1.5,
+}
 
 
-class Split(PartsKernel):
+def _is_complex(problem: GemmProblem) -> bool:
+    """Whether *problem* is a product of complex numbers."""
+    return problem.acc_type == "complex64"
+
+
+def as_real(problem: GemmProblem) -> GemmProblem:
+    """The real product that is computed: M x 2N x 2K for complex operands (cl/nvidia/split.cl)."""
+    return replace(problem, n=2 * problem.n, k=2 * problem.k) if _is_complex(problem) else problem
+
+
+def pitch(problem: GemmProblem, unit: ElementType, parts: int) -> int:
+    """Elements of a packed line: whole blocks of both parts, or whole accesses of one part."""
+    if parts == 1:
+        return round_up(as_real(problem).k, 64 // unit.nbytes)
+    return round_up(as_real(problem).k * parts, _BLOCK_BYTES // unit.nbytes)
+
+
+def _one_pass(problem: GemmProblem, product: Launch, more: tuple[Workspace, ...]) -> Work:
+    """Copy the operands into packed lines without splitting them, then multiply."""
+    return Work((_splitting(problem, 0, ()), product), (*more, *_packed(as_real(problem), TF32, 1)))
+
+
+def _in_parts(
+    problem: GemmProblem, product: Callable[[int, tuple[Arg, ...]], Launch], more: tuple[Workspace, ...]
+) -> Work:
+    """Three launches (cl/nvidia/split.h). The first splits into float16 parts. The second multiplies these,
+    or, if they are not accurate enough, splits into TF32 parts. The third multiplies the TF32 parts.
+
+    *product*: makes the launch for a value of SPLIT from its further arguments.
+    """
+    real = as_real(problem)
+    exponents = Workspace("exponents", 4 * (real.m + real.n) * problem.batch)
+    quality = Workspace("quality", 8 * _line_groups(real) * problem.batch)
+    done = Workspace("done", 4 * problem.batch)
+    known = (exponents.symbol, quality.symbol)
+    work = (
+        _splitting(problem, 1, known),
+        product(1, (*known, done.symbol)),
+        product(2, (exponents.symbol, done.symbol)),
+    )
+    # TF32 parts overwrite the float16 parts, which are smaller
+    return Work(work, (*more, *_packed(real, TF32, 2), exponents, quality, done))
+
+
+def _unit_of(split: int) -> ElementType:
+    """The element type that is multiplied for a value of SPLIT."""
+    return FLOAT16 if split == 1 else TF32
+
+
+def _packed(real: GemmProblem, unit: ElementType, parts: int) -> tuple[Workspace, ...]:
+    line = round_up(real.k * parts, _BLOCK_BYTES // unit.nbytes) * unit.nbytes * real.batch
+    return (Workspace("packed_a", real.m * line), Workspace("packed_b", real.n * line))
+
+
+def _packed_args(problem: GemmProblem, split: int) -> tuple[Arg, ...]:
+    """The kernels' arguments packed_a, packed_b and pitch."""
+    line = pitch(problem, _unit_of(split), 2 if split else 1)
+    return ("workspace:packed_a", "workspace:packed_b", np.int64(line))
+
+
+def _split_defines(problem: GemmProblem, split: int) -> tuple[tuple[str, int], ...]:
+    """The macros of cl/nvidia/split.h and cl/nvidia/split_read.h."""
+    wide = (("WIDE_A", problem.a_align), ("WIDE_B", problem.b_align))
+    return (("SPLIT", split), *((name, int(align >= LINE_ALIGN)) for name, align in wide))
+
+
+def _line_groups(real: GemmProblem) -> int:
+    """Work-groups that split one product's operands."""
+    return ceil(real.m / LINES) + ceil(real.n / LINES)
+
+
+def _splitting(problem: GemmProblem, split: int, extra: tuple[Arg, ...]) -> Launch:
+    """The launch of cl/nvidia/split.cl."""
+    program = gemm_program(problem, "nvidia/split.cl", _split_defines(problem, split))
+    size = (_line_groups(as_real(problem)) * _ITEMS,)
+    args = (*_packed_args(problem, split), *extra)
+    return gemm_launch(problem, program, "matmul_split", size, (_ITEMS,), args)
+
+
+class _PartsKernel(MatrixKernel):
+    """A family that multiplies operands split into parts, with as many stages as fit in local memory."""
+
+    options = ("group",)
+    tiles: Collection[tuple[int, ...]]  # BM and BN, and further sizes
+    sizes: tuple[str, ...] = ("bm", "bn")  # what the numbers of a tile are
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        return too_long(as_real(problem), 2**29)
+
+    @abstractmethod
+    def work_items(self, config: TileConfig) -> int:
+        """A work-group's size."""
+
+    @abstractmethod
+    def most_stages(self, bm: int, bn: int, device: DeviceInfo) -> int:
+        """Stages that fit in local memory, 4 at the most."""
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        one = TileConfig(bk=_BLOCK_BYTES // 4, options=(("group", 8),))
+        found = []
+        for tile in self.tiles:
+            sizes: dict[str, Any] = dict(zip(self.sizes, tile, strict=True))
+            found.append(replace(one, stages=self.most_stages(tile[0], tile[1], device), **sizes))
+        return found
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        tile = tuple(getattr(config, name) for name in self.sizes)
+        if tile not in self.tiles or config.split_k != 1:
+            return [f"{self.name} has tiles of {list(self.tiles)} and no split-K, not {config}"]
+        if not 2 <= config.stages <= self.most_stages(config.bm, config.bn, device):
+            return [f"{config.stages} stages: use 2 or more, as many as fit in local memory"]
+        return config.violations(device, (self.work_items(config),), 0)
+
+
+class Split(_PartsKernel):
     """See cl/nvidia/split.h. "high" takes three launches: split into scaled float16 parts; multiply these, or
     split into TF32 parts if float16 is not accurate enough; multiply the TF32 parts, or return at once if
     there are none. "medium" is for complex64 only: the product of the real operands in TF32.
@@ -56,7 +192,7 @@ class Split(PartsKernel):
     tiles = _TILES
 
     def in_parts(self, problem: GemmProblem) -> bool:
-        return problem.precision == "high" or not is_complex(problem)
+        return problem.precision == "high" or not _is_complex(problem)
 
     def work_items(self, config: TileConfig) -> int:
         return _WORK_ITEMS
@@ -64,13 +200,13 @@ class Split(PartsKernel):
     def most_stages(self, bm: int, bn: int, device: DeviceInfo) -> int:
         handed = 128 * bn * 2 if bm == _SAME_ROWS else 0
         room = local_bytes(device) - _OTHER_LOCAL_BYTES - handed
-        return min(4, room // (_BLOCKS * (bm + bn) * BLOCK_BYTES))
+        return min(4, room // (_BLOCKS * (bm + bn) * _BLOCK_BYTES))
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """Seconds of the three launches: the waves of work-groups at the rate of the tile, and splitting."""
         real, rates = as_real(problem), device.rates
         waves = ceil(tiles_of(real, config.bm, config.bn) * problem.batch / device.units)
-        if is_complex(problem) and problem.precision == "medium":
+        if _is_complex(problem) and problem.precision == "medium":
             rate = rates.matrix(TF32.unit) * _ONE_PART
         else:
             rate = rates.matrix(FLOAT16.unit) * _THREE_PARTS
@@ -88,16 +224,54 @@ class Split(PartsKernel):
         def product(split: int, extra: tuple[Arg, ...]) -> Launch:
             defines: Defines = (
                 *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages), ("BLOCKS", _BLOCKS)),
-                *(("ELEMENT", unit_of(split).name), ("ACROSS_A", 0), ("ACROSS_B", 0), ("SPLIT_K", 0)),
+                *(("ELEMENT", _unit_of(split).name), ("ACROSS_A", 0), ("ACROSS_B", 0), ("SPLIT_K", 0)),
                 ("GROUP", config.option("group", 8)),
-                *split_defines(problem, split),
+                *_split_defines(problem, split),
                 *out_defines(problem),
             )
             program = gemm_program(problem, "nvidia/wgmma_split.cl", defines, ptx_target="sm_90a")
-            args = (maps.symbol, *packed_args(problem, split), *extra)
+            args = (maps.symbol, *_packed_args(problem, split), *extra)
             size, local = (groups * _WORK_ITEMS,), (_WORK_ITEMS,)
             return gemm_launch(problem, program, "matmul_wgmma_split", size, local, args)
 
-        if is_complex(problem) and problem.precision == "medium":
-            return one_pass(problem, product(0, ()), (maps,))
-        return in_parts(problem, product, (maps,))
+        if _is_complex(problem) and problem.precision == "medium":
+            return _one_pass(problem, product(0, ()), (maps,))
+        return _in_parts(problem, product, (maps,))
+
+
+class MmaSplit(_PartsKernel):
+    """See cl/nvidia/mma_split.cl. BM x BN is a work-group's tile, SGM x SGN a sub-group's."""
+
+    name = "mma_split"
+    summary = 'float32 and complex64 with precision="high", split into parts, on the matrix units of sm_80'
+    accepts = Accepts(
+        (Types(("float32",), "float32", ("high", "medium")), Types(("complex64",), "complex64", ("high",))),
+        GENERAL,
+    )
+    unit = "mma_double"  # of its devices: on others float32 arithmetic is as fast as three passes
+    tiles = _MMA_TILES
+    sizes = ("bm", "bn", "sgm", "sgn")
+
+    def in_parts(self, problem: GemmProblem) -> bool:
+        return True
+
+    def work_items(self, config: TileConfig) -> int:
+        return mma_ring.work_items(config)
+
+    def most_stages(self, bm: int, bn: int, device: DeviceInfo) -> int:
+        return min(4, (local_bytes(device) - 1024) // ((bm + bn) * _BLOCK_BYTES))
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        real = as_real(problem)
+        slower = _MMA_TILES.get((config.bm, config.bn, config.sgm, config.sgn), 1.0)
+        ring = Ring(real, config, device, FLOAT16, parts=3, slower=slower)
+        return ring.seconds() + splitting_seconds(real, device)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        def launch(split: int, extra: tuple[Arg, ...]) -> Launch:
+            args = (*gemm_args(problem), *_packed_args(problem, split), *extra)
+            groups = tiles_of(as_real(problem), config.bm, config.bn)
+            defines: Defines = (("ELEMENT", _unit_of(split).name), *_split_defines(problem, split))
+            return mma_ring.product(problem, config, self.name, groups, (LINE_ALIGN,) * 2, defines, args)
+
+        return _in_parts(problem, launch, ())

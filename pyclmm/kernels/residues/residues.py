@@ -88,6 +88,10 @@ class Residues(Kernel):
             found += [_with(config, product=number, form=form_number) for config in configs]
         return found
 
+    def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
+        """As it is: the many products of a small problem are split like those of a large one."""
+        return (config,)
+
     def arithmetic(self, config: TileConfig) -> str:
         form, family = form_of(config), self._products[config.option("product")]
         sums = "float32 numbers" if form.sums == "float32" else "32-bit integers"

@@ -7,10 +7,9 @@ from ...problem.gemm import GemmProblem
 from ..accepts import EPILOGUE, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Work, round_up, tiles_of
-from .textbook import Textbook, loop_seconds
+from ..interface import tiles_of
+from .textbook import Textbook
 
-_FRACTION, _WAIT = 0.086, 0.12  # those of `tiled`: nothing was measured on a GPU
 _LANES = (2, 4, 8, 16)  # OpenCL's vectors with vloadn; those of 3 would not divide a tile
 
 
@@ -22,29 +21,26 @@ class BlockKernel(Textbook):
         TileConfig(bm=64, bn=64, bk=16, tm=4, tn=4),
         TileConfig(bm=4, bn=4, bk=4, tm=2, tn=2),
     )
+    macros = (("BM", "bm"), ("BN", "bn"), ("BK", "bk"), ("TM", "tm"), ("TN", "tn"))
+    fraction, wait = 0.086, 0.12  # those of `tiled`: nothing was measured on a GPU
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        wait = 1 / max(1, config.bk) + _WAIT
         groups, elements = tiles_of(problem, config.bm, config.bn) * problem.batch, config.bm * config.bn
-        return loop_seconds(problem, device, groups, elements, _FRACTION, wait)
+        return self.loop_seconds(problem, device, groups, elements, 1 / max(1, config.bk))
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         return config.bm, config.bn
 
+    def work_group(self, config: TileConfig) -> tuple[int, int]:
+        return config.bn // config.tn, config.bm // config.tm
+
+    def local_bytes(self, problem: GemmProblem, config: TileConfig) -> int:
+        return self.pairs_of_tiles * config.bk * (config.bm + config.bn) * problem.sums.nbytes
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if config.bm % config.tm or config.bn % config.tn:
             return [f"tm must divide bm, and tn must divide bn: {config}"]
-        itemsize = problem.sums.nbytes
-        local_bytes = self.pairs_of_tiles * config.bk * (config.bm + config.bn) * itemsize
-        return config.violations(device, (config.bn // config.tn, config.bm // config.tm), local_bytes)
-
-    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        sizes = ("bm", "bn", "bk", "tm", "tn")
-        defines = [(name.upper(), getattr(config, name)) for name in sizes]
-        columns = round_up(problem.n, config.bn) // config.tn
-        rows = round_up(problem.m, config.bm) // config.tm
-        local = (config.bn // config.tn, config.bm // config.tm)
-        return self.one_launch(problem, (columns, rows), local, defines)
+        return super().violations(problem, config, device)
 
 
 class Strip(BlockKernel):

@@ -11,7 +11,7 @@ import pytest
 from pyclmm.kernels import Work, kernel_named
 from pyclmm.kernels.nvidia import unit_cost
 from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32
-from pyclmm.kernels.nvidia.parts import LINES, as_real, pitch
+from pyclmm.kernels.nvidia.split import LINES, as_real, pitch
 from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import interleaved
 from tests.support.made_up import H200
