@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
+from ..cost import together
 from ..device import DeviceInfo
 from ..interface import Arg, Kernel, Loops, Work, gemm_launch, gemm_program, round_up
-from .packed_cost import matrix_size, matvec_seconds
 from .packed_shape import sum_size
-from .pieces import PieceSums, not_for, vector_defines
+from .pieces import FRACTION, PieceSums, not_for, vector_defines
 
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
@@ -28,6 +29,7 @@ _MOST_VECTORS = 64  # with more, packing the matrix pays
 # Rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
 _ROWS_OF_ONE = 8
 _PIECE_VECS = 8  # as in matvec_sums.h
+_FEW_FRACTION = 0.8  # of FRACTION: dot products of a few rows. Zen 4, docs/kernels/packed.md
 
 
 class Matvec(Kernel):
@@ -57,9 +59,21 @@ class Matvec(Kernel):
         return None
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        groups = -(-max(problem.m, problem.n) // _piece(problem, config, device)) * config.split_k
+        """The matrix is read once, unless the rows that several vectors share exceed their cache."""
+        rates, few, length = device.rates, min(problem.m, problem.n), max(problem.m, problem.n)
+        groups = -(-length // _piece(problem, config, device)) * config.split_k
         sums = _partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
-        return matvec_seconds(problem, config, device, groups, sums)
+        rate = rates.multiply_adds(problem.acc_type) * FRACTION
+        if few > 1:  # the ends of dot products: the numbers of a vector are added one by one
+            rate *= _FEW_FRACTION * min(1.0, groups * problem.batch / device.units)
+        steps = problem.k + (config.vec**2 if few > 1 else 0)
+        products = round_up(few, config.tn) * length * steps * problem.batch / rate
+        again = config.tm * problem.k * _matrix_size(problem) > device.caches.l2 // 2
+        passes = -(-few // config.tn) if again else 1
+        nbytes = problem.nbytes + (passes - 1) * length * problem.k * _matrix_size(problem) * problem.batch
+        launches = 1 if config.split_k == 1 else 2
+        seconds = launches * rates.launch + rates.group * max(1.0, config.split_k / device.units)
+        return seconds + together(products, rates.moved(nbytes)) + rates.moved(2 * sums)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         size = problem.sums.nbytes
@@ -182,7 +196,7 @@ def _columns_of_a_group(problem: GemmProblem, config: TileConfig, device: Device
         return 0
     count = round_up(-(-length // config.bn), units)
     columns = round_up(-(-length // count), config.vec)
-    size = matrix_size(problem)
+    size = _matrix_size(problem)
     in_caches = length * problem.k * size <= device.caches.l2 * device.compute_units
     enough = columns * size >= (_LEAST_PIECE if in_caches else _LEAST_FAR_PIECE)
     return columns if enough or problem.reproducible else 0
@@ -191,3 +205,8 @@ def _columns_of_a_group(problem: GemmProblem, config: TileConfig, device: Device
 def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     pieces = -(-max(problem.m, problem.n) // _piece(problem, config, device))
     return max(1, min(_wanted(problem, device) // pieces, problem.k // _LEAST_K))
+
+
+def _matrix_size(problem: GemmProblem) -> int:
+    """Bytes of an element of the larger operand."""
+    return ELEMENTS[problem.b_type if problem.m <= problem.n else problem.a_type].nbytes

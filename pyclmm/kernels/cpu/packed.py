@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
+from ..cost import together
 from ..device import DeviceInfo
 from ..interface import (
     Arg,
@@ -24,30 +26,30 @@ from ..interface import (
     local_range,
     round_up,
 )
-from .blocking import UNROLL_K
-from .packed_cost import packed_seconds
-from .packed_shape import (
-    INSIDE,
-    Part,
-    all_shapes,
-    cut,
-    may_swap,
-    packs_a,
-    packs_b,
-    packs_inside,
-    panel_bytes,
-    partial_sums,
-    parts,
-    range_of_k,
-    seen,
-    stores_most,
-    sum_size,
-)
-from .pieces import not_for, vector_defines
+from . import packed_shape as shape
+from .blocking import PAGE, UNROLL_K
+from .packed_shape import INSIDE, Part
+from .pieces import FRACTION, not_for, vector_defines
 
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
 _ALONG, _ACROSS = (512, 1), (128, 32)
 _LITTLE_MEMORY = 1 << 14  # bytes of a buffer, for the self-check
+# Steps of K in whose time an element is stored across the order of its tile: turned in registers (Zen 5), or
+# alone, one of 4 bytes (Zen 4)
+_TURNED, _TURNED_ALONE = 8, 32
+_AWKWARD = 1.4  # an operand in place that must_pack names, 1000 to 2000 cubed on Zen 4
+# A step with vectors of B that cross cache lines, relative to one without, by the vector's share of a line:
+# Zen 4, and a Xeon of family 6, model 167
+_CROSSING = {1.0: 1.13, 0.5: 1.08}
+# Zen 5 hides that. So where B may stay in place, packing it in each work-group must promise so much
+_DOUBT = 1.06
+# Seconds that a column of a transposed A in place adds to a step of K: if A exceeds half of the second level,
+# and if its rows displace each other in the cache. That Xeon; on Zen 4 multiply-adds hide most of it
+_FAR_COLUMN, _DISPLACED_COLUMN = 0.6e-9, 2.5e-9
+# Bytes a second that a compute unit reads and writes when it packs, when it turns rows into columns too
+# (Zen 4, that Xeon), and when a work-group packs what it uses, from and to its caches (Zen 5)
+_PACKED, _TURNING, _INSIDE = 15e9, 10e9, 25e9
+_FAR_PACKED = 1.7  # times as long take the bytes of panels that the caches do not hold
 
 
 class Packed(Kernel):
@@ -68,10 +70,28 @@ class Packed(Kernel):
         return not_for(self.name, device)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return [c for c in all_shapes(problem, device) if not self.violations(problem, c, device)]
+        return [c for c in shape.all_shapes(problem, device) if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        return packed_seconds(seen(problem, config), config, device)
+        """Multiply-adds, those past the result's edge too, bytes moved, and packing."""
+        problem = shape.seen(problem, config)
+        rates, pieces = device.rates, shape.parts(problem, config, device)
+        tiles = shape.cut(problem, config, device, pieces[0])
+        groups = tiles.rows * tiles.columns * config.split_k * pieces[0].entries
+        products = shape.padded_products(problem, config, device)
+        if config.named.get("swapped"):
+            products += _turned_steps(problem) * problem.m * problem.n * problem.batch
+        rate = rates.multiply_adds(problem.acc_type) * FRACTION * min(1.0, groups / device.units)
+        packed = shape.packs_a(problem, config), shape.packs_b(problem, config)
+        inside = shape.packs_inside(problem, config)
+        slower = _step_with_loads(problem, config, packed, inside, device)
+        seconds = together(products / rate * slower, rates.moved(problem.nbytes))
+        sums = 2 * shape.partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
+        launches = (1 + packed[0]) * len(pieces) + (packed[1] and not inside) + (config.split_k > 1)
+        copied = _packing_seconds(problem, config, (packed[0], packed[1] and not inside), device)
+        if inside:
+            copied += _inside_seconds(problem, config, device, tiles.rows) / min(1.0, groups / device.units)
+        return launches * rates.launch + rates.group + seconds + copied + rates.moved(sums)
 
     def repacks(self, config: TileConfig) -> bool:
         return config.named.get("pack_b") == INSIDE
@@ -92,13 +112,13 @@ class Packed(Kernel):
             reasons.append(f"pack_a must be 0 or 1, pack_b 0, 1 or 2: {config}")
         if config.named.get("swapped", 0) not in (0, 1):
             reasons.append(f"swapped must be 0 or 1: {config}")
-        elif config.named.get("swapped") and not may_swap(problem):
+        elif config.named.get("swapped") and not shape.may_swap(problem):
             reasons.append("with swapped, a complex product is not summed in order")
         if config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits:
             reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
-        local_bytes = config.bm * config.bn * sum_size(problem) if config.split_k == 1 else 0
-        if packs_inside(seen(problem, config), config):
-            local_bytes += panel_bytes(problem, config)
+        local_bytes = config.bm * config.bn * shape.sum_size(problem) if config.split_k == 1 else 0
+        if shape.packs_inside(shape.seen(problem, config), config):
+            local_bytes += shape.panel_bytes(problem, config)
         return reasons + config.violations(device, (1,), local_bytes)
 
     def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
@@ -111,7 +131,7 @@ class Packed(Kernel):
         return found.exchanged if config.named.get("swapped") else found
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        work = _PackedWork(seen(problem, config), config, device).work()
+        work = _PackedWork(shape.seen(problem, config), config, device).work()
         if not config.named.get("swapped"):
             return work
         return replace(work, launches=tuple(_of_transposed(launch) for launch in work.launches))
@@ -127,10 +147,10 @@ class _PackedWork:
 
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
         self.problem, self.config, self.device = problem, config, device
-        self.parts = parts(problem, config, device)
-        self.pack_a = packs_a(problem, config)
-        self.pack_b = packs_b(problem, config)
-        self.inside = packs_inside(problem, config)
+        self.parts = shape.parts(problem, config, device)
+        self.pack_a = shape.packs_a(problem, config)
+        self.pack_b = shape.packs_b(problem, config)
+        self.inside = shape.packs_inside(problem, config)
         self.program = gemm_program(problem, "cpu/packed.cl", self._defines(device))
         self.args = gemm_args(problem)
         self.workspace: list[Workspace] = []
@@ -155,7 +175,7 @@ class _PackedWork:
         p, c = self.problem, self.config
         b_panels = self._panels_of_b()
         a_panels = self._space_of_a()
-        sums = partial_sums(p, c)
+        sums = shape.partial_sums(p, c)
         partial: Arg = "out"  # any pointer: never used
         if c.split_k > 1:
             self.workspace.append(sums.workspace)
@@ -169,9 +189,9 @@ class _PackedWork:
         return Work(tuple(self.steps), tuple(self.workspace))
 
     def _multiply(self, part: Part, buffers: tuple[Arg, ...]) -> None:
-        p, c, tiles = self.problem, self.config, cut(self.problem, self.config, self.device, part)
-        steps = range_of_k(p, c)
-        rows_first = tiles.rows_first and not stores_most(p, self.device)
+        p, c, tiles = self.problem, self.config, shape.cut(self.problem, self.config, self.device, part)
+        steps = shape.range_of_k(p, c)
+        rows_first = tiles.rows_first and not shape.stores_most(p, self.device)
         sizes = map(np.int32, (tiles.mc, tiles.nc, tiles.kc, tiles.rows, rows_first, c.split_k, steps))
         groups = (tiles.columns, tiles.rows * c.split_k)
         if rows_first:
@@ -232,3 +252,53 @@ class _PackedWork:
 def _part_args(part: Part) -> tuple[Arg, ...]:
     """PART_ARGS of cl/cpu/packed_panels.h."""
     return (np.int32(part.first_row), np.int32(part.last_row), np.int32(part.first_entry))
+
+
+def _step_with_loads(
+    problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], inside: bool, device: DeviceInfo
+) -> float:
+    """Time of a step of K in a register tile, relative to that of its multiply-adds: operands in place."""
+    slower, wishes = 1.0, shape.must_pack(problem, config, device)
+    if wishes[0] > packed[0] or wishes[1] > packed[1]:  # wished for and not done
+        slower = _AWKWARD
+    elif inside and shape.can_read_b(problem, config) and not wishes[1]:
+        slower = _DOUBT
+    elif not packed[1] and shape.crosses_lines(problem, config):
+        slower = _CROSSING.get(config.vec * problem.sums.nbytes_of_real / device.caches.line, 1.0)
+    if problem.trans_a and not packed[0]:
+        rate = device.rates.multiply_adds(problem.acc_type) * FRACTION / device.units
+        slower += _column_seconds(problem, device) / (config.tm * config.tn / rate)
+    return slower
+
+
+def _column_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
+    """Seconds that loading a column of a transposed A in place adds to a step of K."""
+    row = abs(problem.lda) * ELEMENTS[problem.a_type].nbytes
+    if row % PAGE == 0:
+        return _DISPLACED_COLUMN
+    return _FAR_COLUMN if row * problem.k > device.caches.l2 // 2 else 0.0
+
+
+def _turned_steps(problem: GemmProblem) -> float:
+    """Steps of K in whose time an element of the transposed product is stored."""
+    plain = not problem.extras and problem.activation == "none"
+    vectors = plain and shape.moves_whole(problem.out_type, problem)
+    return _TURNED if vectors else _TURNED_ALONE * 4 / problem.sums.nbytes_of_real
+
+
+def _packing_seconds(
+    problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], device: DeviceInfo
+) -> float:
+    """Seconds that the launches which pack A and B take, without what each launch costs."""
+    line = problem.k * problem.sums.nbytes * problem.batch  # bytes of a row or column in all
+    a = line * round_up(problem.m, config.tm) * packed[0]
+    b = line * round_up(problem.n, config.tn) * packed[1]
+    outside = max(0.0, 1 - device.rates.cache_size / max(1, a + b))
+    seconds = 2 * (a / _PACKED + b / (_TURNING if problem.trans_b else _PACKED)) / device.units
+    return seconds * (1 + (_FAR_PACKED - 1) * outside)
+
+
+def _inside_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, rows: int) -> float:
+    """Seconds that work-groups take to pack B, each of so many *rows* of macro-tiles for itself."""
+    nbytes = round_up(problem.n, config.tn) * problem.k * problem.sums.nbytes * problem.batch * rows
+    return 2 * nbytes / (_INSIDE if shape.moves_whole(problem.b_type, problem) else _TURNING) / device.units

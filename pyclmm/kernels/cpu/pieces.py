@@ -11,6 +11,8 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Launch, Program, Workspace, gemm_launch
 
+FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
+
 
 def not_for(name: str, device: DeviceInfo) -> str | None:
     """Why the family *name*, whose work-items run long loops, is not for *device*, or None."""

@@ -89,7 +89,7 @@ class Residues(Kernel):
         return found
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
-        """As it is: the many products of a small problem are split like those of a large one."""
+        """With the ranges of K that the products' family chooses."""
         return (config,)
 
     def arithmetic(self, config: TileConfig) -> str:
