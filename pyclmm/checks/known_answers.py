@@ -84,8 +84,12 @@ def outcome(
     """Run *problem* by *work* on numbers that are *drawn* so, and compare the result."""
     case = _Case(problem, _memory(problem, decks.rng), *scalars(problem, decks, drawn), drawn)
     views = {name: operand.view for name, operand in case.operands.items() if name in _read(problem)}
-    factors = draw(problem, views, decks.rng, drawn)
-    return _judged(queue, replace(case, factors=factors), work, device, decks)
+    case = replace(case, factors=draw(problem, views, decks.rng, drawn))
+    got, clean = _run(queue, case, work, device, decks.kernel)
+    if not clean:
+        return Outcome("memory around the result, or between its rows, was overwritten", np.inf)
+    with np.errstate(all="ignore"):
+        return _compared(got, *_expected(case), case)
 
 
 def wrong_bits(
@@ -189,14 +193,6 @@ def _product(a: Array, b: Array) -> Array:
         imag += _product(a.real.copy("K"), b.imag.copy("K"))
     value.real, value.imag = real, imag
     return value
-
-
-def _judged(queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo, decks: Decks) -> Outcome:
-    got, clean = _run(queue, case, work, device, decks.kernel)
-    if not clean:
-        return Outcome("memory around the result, or between its rows, was overwritten", np.inf)
-    with np.errstate(all="ignore"):
-        return _compared(got, *_expected(case), case)
 
 
 def _compared(got: Array, expected: Array, scale: Array | float, case: _Case) -> Outcome:

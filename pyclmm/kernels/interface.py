@@ -350,22 +350,19 @@ def gemm_launch(
     local: tuple[int, ...],
     extra: tuple[Arg, ...] = (),
     args: tuple[Arg, ...] | None = None,
+    together: bool = False,
 ) -> Launch:
     """The launch of *kernel*: *size* work-items for each product of the stack, in work-groups of *local*.
 
-    *extra*: the arguments behind GEMM_ARGS, and *args* those in place of the problem's own.
+    *extra*: the arguments behind GEMM_ARGS, and *args* those in place of the problem's own. *together*: the
+    work-items are for the whole stack; else a stack is dimension 2.
     """
     own = gemm_args(problem) if args is None else args
-    return Launch(program, kernel, ndrange(problem, *size), local_range(problem, *local), (*own, *extra))
-
-
-def ndrange(problem: GemmProblem, *size: int) -> tuple[int, ...]:
-    """*size* as a global size; a stack is dimension 2."""
-    if not problem.batch_shape:
-        return size
-    return (*size, *(1,) * (2 - len(size)), problem.batch)
+    if problem.batch_shape and not together:
+        size, local = (*size, *(1,) * (2 - len(size)), problem.batch), local_range(problem, *local)
+    return Launch(program, kernel, size, local, (*own, *extra))
 
 
 def local_range(problem: GemmProblem, *size: int) -> tuple[int, ...]:
-    """*size* as a local size that matches :func:`ndrange`."""
+    """*size* as a local size; a stack is dimension 2."""
     return (*size, *(1,) * (3 - len(size))) if problem.batch_shape else size

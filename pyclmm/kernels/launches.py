@@ -23,23 +23,21 @@ def complete(gemm: Gemm, product: Work) -> Work:
     after: list[Launch] = []
     copies: list[Workspace] = []
     tables = {"batch_offsets": batch_table(problem.batch_shape, problem.batch_strides)}
-    for name, copy in gemm.copies:
+    results = () if gemm.out_copy is None else (("out", gemm.out_copy),)
+    for name, copy in (*gemm.copies, *results):
         if name in gemm.unread:
             continue
-        temporary = _temporary(name, copy, copy.target_type)
-        copies.append(temporary)
-        tables[_offsets_name(name)] = _offsets(copy)
-        own = (name, f"{name}_offset")
-        launch = copy_launch(copy, own, (temporary.symbol, _START), _offsets_name(name), soft)
-        before.append(replace(launch, packs=name))
-        renamed |= {own[0]: temporary.symbol, own[1]: _START}
-    if gemm.out_copy is not None:
-        temporary = _temporary("out", gemm.out_copy, gemm.out_copy.source_type)
-        copies.append(temporary)
-        tables[_offsets_name("out")] = _offsets(gemm.out_copy)
-        source = (temporary.symbol, _START)
-        after.append(copy_launch(gemm.out_copy, source, ("out", "out_offset"), _offsets_name("out"), soft))
-        renamed |= {"out": temporary.symbol, "out_offset": _START}
+        element = copy.source_type if name == "out" else copy.target_type
+        space = Workspace(f"copy_{name}", copy.elements * dtype_of(element).itemsize, copy_of=name)
+        copies.append(space)
+        offsets = f"copy_offsets_{name}"
+        tables[offsets] = batch_table(copy.shape[:-2], (copy.source_strides[:-2], copy.target_strides[:-2]))
+        own, temporary = (name, f"{name}_offset"), (space.symbol, _START)
+        if name == "out":
+            after.append(copy_launch(copy, temporary, own, offsets, soft))
+        else:
+            before.append(replace(copy_launch(copy, own, temporary, offsets, soft), packs=name))
+        renamed |= dict(zip(own, temporary, strict=True))
     between = product.launches
     if renamed:
         between = tuple(replace(x, args=tuple(renamed.get(arg, arg) for arg in x.args)) for x in between)
@@ -56,18 +54,6 @@ def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> T
             offsets = np.add.outer(offsets, np.arange(length, dtype=np.int64) * step).reshape(-1)
         columns.append(offsets)
     return np.stack(columns, axis=-1)
-
-
-def _temporary(name: str, copy: Copy, element: str) -> Workspace:
-    return Workspace(f"copy_{name}", copy.elements * dtype_of(element).itemsize, copy_of=name)
-
-
-def _offsets_name(name: str) -> str:
-    return f"copy_offsets_{name}"
-
-
-def _offsets(copy: Copy) -> Table:
-    return batch_table(copy.shape[:-2], (copy.source_strides[:-2], copy.target_strides[:-2]))
 
 
 def copy_launch(

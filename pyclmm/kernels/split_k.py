@@ -9,7 +9,7 @@ import numpy as np
 
 from ..problem.gemm import GemmProblem
 from .device import DeviceInfo
-from .interface import Launch, Workspace, gemm_args, gemm_program, local_range, ndrange
+from .interface import Launch, Workspace, gemm_launch, gemm_program
 
 GROUP = 8  # rows of tiles that are computed together
 _TEAM_ITEMS = 64  # most work-items in a team
@@ -56,12 +56,8 @@ class PartialSums:
         tile = (("BM", self.bm), ("BN", self.bn), ("TEAM_ITEMS", items), ("TEAMS", teams))
         loads = (("CHUNK", chunk), ("EACH", each))
         count = self.bm * self.bn // chunk * self.tile_range.tiles * teams
-        alone = self.stack > 1  # one set for the whole stack: no dimension 2
         more = (np.int32(self.tile_range.first), np.int32(self.tile_range.split_k), np.int32(self.stack))
-        return Launch(
-            gemm_program(self.problem, "split_k.cl", (*tile, *loads, *defines)),
-            "add_partial_sums",
-            (count,) if alone else ndrange(self.problem, count),
-            (items * teams,) if alone else local_range(self.problem, items * teams),
-            (*gemm_args(self.problem), self.workspace.symbol, *more),
-        )
+        program = gemm_program(self.problem, "split_k.cl", (*tile, *loads, *defines))
+        extra, size, local = (self.workspace.symbol, *more), (count,), (items * teams,)
+        one_set = self.stack > 1
+        return gemm_launch(self.problem, program, "add_partial_sums", size, local, extra, together=one_set)

@@ -8,31 +8,11 @@ from math import ceil
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import (
-    Defines,
-    Launch,
-    MatrixKernel,
-    Work,
-    Workspace,
-    exchanged,
-    gemm_program,
-    local_range,
-    ndrange,
-)
+from ..interface import Defines, Launch, MatrixKernel, Work, Workspace, exchanged, gemm_launch, gemm_program
 from ..split_k import PartialSums
+from . import wgmma_tiles
 from .matrix_units import MAP_BYTES, ONE_PASS, Operands, out_defines, pack_launches
-from .wgmma_tiles import (
-    WorkPieces,
-    estimated_seconds,
-    feeders,
-    operands_of,
-    seen,
-    stack_strides,
-    stacked,
-    tile_configs,
-    tile_violations,
-    work_items,
-)
+from .wgmma_tiles import WorkPieces, seen, work_items
 
 _LOADS = 8  # that a work-item that adds partial sums has in flight
 _TEAM_ITEMS = 128  # work-items that add the partial sums of a quartet
@@ -55,24 +35,24 @@ class Wgmma(MatrixKernel):
     tiles_in_turn = True
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return tile_configs(problem, device)
+        return wgmma_tiles.tile_configs(problem, device)
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        return estimated_seconds(problem, config, device)
+        return wgmma_tiles.estimated_seconds(problem, config, device)
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         return (config.bn, config.bm) if config.option("swapped") else (config.bm, config.bn)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        return tile_violations(problem, config, device)
+        return wgmma_tiles.tile_violations(problem, config, device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         view = seen(problem, config)
-        operands, stack = operands_of(view), stacked(view)
+        operands, stack = wgmma_tiles.operands_of(view), wgmma_tiles.stacked(view)
         pieces = WorkPieces.of(view, config, device, stack)
         tiles, groups = pieces.tile_range, pieces.groups(device)
         # One set of work-groups computes `stack` products
-        maps_bytes = view.batch // stack * groups * MAP_BYTES * feeders(config)
+        maps_bytes = view.batch // stack * groups * MAP_BYTES * wgmma_tiles.feeders(config)
         maps = Workspace("maps", maps_bytes, zeroed=True)
         sums = PartialSums(operands.as_packed(view), config.bm, config.bn, tiles, stack)
         packed = operands.exchanged if config.option("swapped") else operands
@@ -90,8 +70,8 @@ def _product(
     problem: GemmProblem, config: TileConfig, operands: Operands, pieces: WorkPieces, groups: int
 ) -> Launch:
     """The launch of cl/nvidia/wgmma.cl for a product as :func:`seen`. Some operands may be packed."""
-    alone = pieces.stack > 1  # one set of work-groups for the whole stack: no dimension 2
-    strides = stack_strides(problem) if alone else (0, 0)
+    together = pieces.stack > 1  # one set of work-groups for the whole stack
+    strides = wgmma_tiles.stack_strides(problem) if together else (0, 0)
     # without split-K, any pointer: never used
     partial = "workspace:partial" if config.split_k > 1 else "workspace:maps"
     args = (*operands.gemm_args(problem, *strides), "workspace:maps", partial, *pieces.args)
@@ -104,13 +84,10 @@ def _product(
         *out_defines(problem),
     )
     items = work_items(config)
-    return Launch(
-        gemm_program(operands.as_packed(problem), "nvidia/wgmma.cl", defines, ptx_target="sm_90a"),
-        "matmul_wgmma",
-        (groups * items,) if alone else ndrange(problem, groups * items),
-        (items,) if alone else local_range(problem, items),
-        exchanged(args) if config.option("swapped") else args,
-    )
+    program = gemm_program(operands.as_packed(problem), "nvidia/wgmma.cl", defines, ptx_target="sm_90a")
+    args = exchanged(args) if config.option("swapped") else args
+    size = (groups * items,)
+    return gemm_launch(problem, program, "matmul_wgmma", size, (items,), args=args, together=together)
 
 
 def _tile_defines(problem: GemmProblem, config: TileConfig) -> Defines:

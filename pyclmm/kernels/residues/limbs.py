@@ -11,16 +11,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Work, Workspace, round_up
 from ..plain import Plain
-from .decision import (
-    WHOLE_NUMBERS,
-    choose,
-    launch,
-    lost_bits,
-    measure,
-    planes_of,
-    spaces,
-    too_deep,
-)
+from .decision import WHOLE_NUMBERS, choose, launch, lost_bits, measure, planes_of, spaces, too_deep
 
 _MOST_BITS = 58  # of an element: two limbs (cl/residues/limbs.h)
 _HALF_BITS = 126.0  # whole numbers stay below 2^126

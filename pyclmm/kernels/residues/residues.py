@@ -14,28 +14,9 @@ from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Launch, Work, Workspace, round_up
 from ..launches import batch_table
 from ..plain import Plain, may_return, not_able
-from .decision import (
-    WHOLE_NUMBERS,
-    choose,
-    launch,
-    lost_bits,
-    measure,
-    spaces,
-    too_deep,
-)
+from .decision import WHOLE_NUMBERS, choose, launch, lost_bits, measure, spaces, too_deep
 from .moduli import MOST
-from .products import (
-    FORM,
-    FORMS,
-    Form,
-    blocks,
-    form_of,
-    forms_for,
-    inner,
-    moduli_of,
-    of_residues,
-    seconds,
-)
+from .products import FORM, FORMS, Form, blocks, form_of, forms_for, inner, moduli_of, of_residues, seconds
 from .products import refusal as form_refusal
 
 _CONVERT_ITEMS, _TILE_LINES, _TILE_K = 256, 16, 128  # of cl/residues/convert.cl
