@@ -76,9 +76,7 @@ class Options:
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
 
-@lru_cache(maxsize=256, typed=True)  # typed: equal dtypes need not mean the same
-def _kept(*arguments: Any) -> Options:
-    return Options(*arguments)
+_kept = lru_cache(maxsize=256, typed=True)(Options)  # typed: equal dtypes need not mean the same
 
 
 def options_of(arguments: tuple[Any, ...]) -> Options:

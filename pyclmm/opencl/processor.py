@@ -11,7 +11,7 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -84,15 +84,14 @@ def combined(levels: Iterable[Level], tlb: int, global_cache: int, line: int) ->
 @cache
 def _from_system() -> tuple[tuple[Level, ...], int]:
     """The caches and the entries of the second-level TLB, 0 where they are not known."""
-    read: Callable[[], Iterable[Level]]
-    if sys.platform == "darwin":
-        read = lambda: from_sysctl(_sysctl())  # noqa: E731
-    elif sys.platform == "win32":
-        read = lambda: from_windows(_windows())  # noqa: E731
-    else:
-        read = lambda: from_sysfs(_sysfs())  # noqa: E731
     try:
-        return tuple(read()), tlb_entries(_text(_CPUINFO) or "")
+        if sys.platform == "darwin":
+            levels = from_sysctl(_sysctl())
+        elif sys.platform == "win32":
+            levels = from_windows(_windows())
+        else:
+            levels = from_sysfs(_sysfs())
+        return tuple(levels), tlb_entries(_text(_CPUINFO) or "")
     except (OSError, ValueError, AttributeError, subprocess.SubprocessError):  # a system that differs
         return (), 0
 

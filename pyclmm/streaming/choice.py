@@ -181,14 +181,13 @@ class _Candidates:
         transfers = np.maximum(over(up, device.up), down / device.down if device.down else 0.0)
         drain = over(self.out_bytes, device.down) + STEP * self.P * self.Q * self.c
         seconds = np.maximum(arithmetic + first_step + ramp + stalls, transfers) + drain
-        return seconds if device.devices == 1 else self._unevenly(seconds)
-
-    def _unevenly(self, seconds: Floats) -> Floats:
-        """*seconds* of several devices, which do not end together: one has a tile more, or a strip."""
-        devices, matrices = self.device.devices, self.product.matrices
-        few = self.P * self.Q * matrices < _TILES_EACH * devices
+        if device.devices == 1:
+            return np.asarray(seconds)
+        # Several devices do not end together: one has a tile more, or a strip.
+        few = self.P * self.Q * product.matrices < _TILES_EACH * device.devices
         seconds = seconds + self.tile_seconds + np.where(few, self.tile_seconds, 0.0)
-        return np.asarray(seconds * np.where(-(-self.P // self.strip) * matrices < devices, 1.5, 1.0))
+        strips = -(-self.P // self.strip) * product.matrices
+        return np.asarray(seconds * np.where(strips < device.devices, 1.5, 1.0))
 
     def _stalls(self, a_slots: Ints, b_slots: Ints, out_slots: Ints) -> Floats:
         """Seconds without a product because no slot is free to load the next blocks meanwhile."""

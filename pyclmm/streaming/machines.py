@@ -114,7 +114,9 @@ class Fit:
         self._infos = [device_info(device) for device, _ in places]
         self._given_limit = limit
         holding = [info for info in self._infos if not _in_place(info, shapes)] or self._infos
-        self.limit = min(map(_memory, holding)) if limit is None else limit
+        # Without a limit: half of memory that is the host's too, three quarters of a device's own.
+        parts = (x.global_mem_size * (2 if x.unified_memory else 3) // 4 for x in holding)
+        self.limit = min(parts) if limit is None else limit
         self._options = options
         if self._keeps_k and shapes.product.k > MAX_DIMENSION:
             raise UnsupportedError(
@@ -272,11 +274,6 @@ def seconds_of(info: DeviceInfo, dtypes: _Dtypes, options: Options, sizes: tuple
         return _estimate(info, (a, b), options, *sizes)[0]
     except PyclmmError:  # the call itself will say what is wrong
         return 0.0
-
-
-def _memory(info: DeviceInfo) -> int:
-    """The bytes of a device's memory that are used if no limit is given."""
-    return info.global_mem_size // 2 if info.unified_memory else info.global_mem_size * 3 // 4
 
 
 def _in_place(info: DeviceInfo, shapes: Shapes) -> bool:

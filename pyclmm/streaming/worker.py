@@ -104,10 +104,6 @@ class RunState:
             self._leaving.add(worker)
             self._changed.notify_all()
 
-    def ended(self, worker: int, error: BaseException | None) -> None:
-        """A worker's threads have ended; *error* is why, if it is not for lack of tiles."""
-        self.reports.put(("ended", worker, error))
-
     def lost(self, worker: int) -> None:
         """Give the tiles of a worker, whose threads have ended, to the others."""
         with self._changed:
@@ -218,7 +214,7 @@ class Worker:
                 self._running -= 1
                 is_last = not self._running
             if is_last:
-                self._state.ended(self._number, self._error)
+                self._state.reports.put(("ended", self._number, self._error))  # no error: for lack of tiles
 
     def _break(self) -> None:
         """Make the other loops end, too."""
