@@ -10,7 +10,7 @@
  * divide the ranges.
  *
  * Macros: BM BN GROUP (tile_order.h); TEAM_ITEMS, work-items of a team, divides BM BN / CHUNK; TEAMS EACH, 1 or more;
- * CHUNK (chunk.h); FRAGMENTS 0: the sums of a tile lie row by row, 1: as wgmma.cl leaves them (partial_fragments.h; CHUNK 4).
+ * CHUNK (chunk.h); FRAGMENTS 0: the sums of a tile lie row by row, 1: as wgmma.cl leaves them (fragment_rows.h; CHUNK 4).
  */
 #include "include/gemm.h"
 #include "include/chunk.h"
@@ -21,7 +21,7 @@
 #error "split_k.cl needs TEAM_ITEMS TEAMS EACH FRAGMENTS"
 #endif
 #if FRAGMENTS
-#include "nvidia/partial_fragments.h"
+#include "nvidia/fragment_rows.h"
 #else
 #define ROW_IN_TILE(chunk, e) (((chunk) * CHUNK + (e)) / BN)
 #define COLUMN_IN_TILE(chunk, e) (((chunk) * CHUNK + (e)) % BN)

@@ -28,7 +28,6 @@
  */
 #include "include/gemm.h"
 #include "cpu/vectors.h"
-#include "cpu/matvec_sums.h"
 #include "cpu/dot_rows.h"
 #include "cpu/add_partial_sums.h"
 
@@ -38,6 +37,16 @@
 
 #define AT_ONCE 8 /* rows of W that matvec_columns reads at the same time, to hide latency */
 #define FOR_ROWS(r) UNROLL for (int r = 0; r < AT_ONCE; ++r)
+
+/* A piece of partial sums is eight vectors (add_partial_sums.h). */
+#define PIECE_VECS 8
+#define PIECE_SUMS (PIECE_VECS * LANES / PLANES)
+#define PIECES(j) (((j) + PIECE_SUMS - 1) / PIECE_SUMS)
+INLINE void store_piece(const VEC *sum, const int piece, RESULT_ARGS)
+{
+  const int first = piece * PIECE_SUMS, end = min(X_IS_A ? N : M, first + PIECE_SUMS);
+  for (int j = first; j < end; ++j) store_sum(0, j, ((const ACC_T *)sum)[j - first], RESULT);
+}
 
 /* The sum of result j of vector v: to this work-group's range of partial sums, or through the epilogue. */
 INLINE void put_sum(
@@ -133,3 +142,18 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
     put_sum(0, j0 + j, sum, partial, split_k, RESULT);
   }
 }
+
+#if SPLIT
+/* The second launch of split-K. A work-group, which is one work-item, adds `span` of `pieces` pieces. */
+__kernel ONE_WIDE_ITEM void add_partial_sums(
+    GEMM_ARGS, const int split_k, const int pieces, const int span, __global const VEC *partial)
+{
+  GEMM_BEGIN;
+  const int first = get_group_id(0) * span;
+  for (int piece = first; piece < min(pieces, first + span); ++piece) {
+    VEC sum[PIECE_VECS];
+    add_ranges(sum, PIECE_VECS, partial, split_k, piece, pieces);
+    store_piece(sum, piece, RESULT);
+  }
+}
+#endif

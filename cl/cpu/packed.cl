@@ -31,10 +31,6 @@
  * Preconditions: mc, nc multiples of MR, NR; kc and k_range multiples of UNROLL_K; M >= MR without
  * PACK_A, N >= NR without PACK_B.
  */
-#if SWAPPED
-#define STACK_A 1
-#define STACK_B 0
-#endif
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/packed_tile.h"
@@ -79,7 +75,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
 #if PACK_B == 2
   __local VEC panel[BK * NV];
 #endif
-  GEMM_BEGIN;
+  PACKED_BEGIN;
   a_panels += (BATCH_ENTRY - first_entry) * a_stack;
   b_panels += get_global_id(2) * b_stack;
   const int down = get_group_id(!rows_first);
@@ -129,3 +125,18 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
     k0 += kc;
   } while (k0 < k_end);
 }
+
+#if SPLIT
+/* The second launch of split-K. A work-group, which is one work-item, adds `span` of `pieces` pieces. */
+__kernel ONE_WIDE_ITEM void add_partial_sums(
+    GEMM_ARGS, const int split_k, const int pieces, const int span, __global const VEC *partial)
+{
+  PACKED_BEGIN;
+  const int first = get_group_id(0) * span;
+  for (int piece = first; piece < min(pieces, first + span); ++piece) {
+    VEC sum[PIECE_VECS];
+    add_ranges(sum, PIECE_VECS, partial, split_k, piece, pieces);
+    store_piece(sum, piece, RESULT);
+  }
+}
+#endif

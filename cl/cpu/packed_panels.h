@@ -14,12 +14,14 @@
  * A is packed a part at a time, so that its panels stay few. Each part uses the same memory.
  * Packing transposes, conjugates and converts to ACC_T, so later steps see one layout and one type.
  *
- * Macros: those of packed_tile.h.
+ * Macros: SWAPPED (packed.cl); those of packed_tile.h.
  */
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/packed_tile.h"
 #include "cpu/turn.h"
+
+#define PACKED_BEGIN GEMM_BEGIN_WITH(SWAPPED, !SWAPPED) /* SWAPPED 1: `a` is the caller's b */
 
 #define STEPS 16 /* a multiple of UNROLL_K; a cache line of float32 */
 #define PADDED(k) (((k) + UNROLL_K - 1) / UNROLL_K * UNROLL_K)
@@ -62,7 +64,7 @@ INLINE void pack_full_rows(
 
 __kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS, PART_ARGS)
 {
-  GEMM_BEGIN;
+  PACKED_BEGIN;
   const int first = first_row + get_group_id(0) * span * MR, end = min(last_row, first + span * MR);
   const int k_begin = get_group_id(1) * chunk, k_end = min(K, k_begin + chunk);
   panels += (BATCH_ENTRY - first_entry) * stack;
@@ -152,7 +154,7 @@ INLINE void pack_panel(
 #else
 __kernel ONE_WIDE_ITEM void pack_b(PACK_ARGS)
 {
-  GEMM_BEGIN;
+  PACKED_BEGIN;
   const int first = get_group_id(0) * span * NR, end = min(N, first + span * NR);
   const int k_begin = get_group_id(1) * chunk, k_end = min(K, k_begin + chunk);
   panels += get_global_id(2) * stack;

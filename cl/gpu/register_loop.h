@@ -6,7 +6,8 @@
  *   land     wait for the next tile; barrier
  *   advance  to the next stage
  *
- * The header included before this one copies tiles to local memory (register_held.h, register_nvidia.h). It defines
+ * Macros: ASYNC_COPIES 0: tiles are staged in registers (register_held.h), 1: NVIDIA's asynchronous copies fill them
+ * (register_nvidia.h); those of that header. Either has
  *   STAGES                      stages in local memory
  *   FETCH_STEP_A FETCH_STEP_B   the k of a step before which the loads of the next tiles are issued
  *   LEAD Stream DRAIN fetch_a fetch_b land_tile
@@ -18,6 +19,14 @@
 #include "include/gemm.h"
 #include "include/chunk.h"
 #include "gpu/register_tile.h"
+
+#ifndef ASYNC_COPIES
+#error "register_loop.h needs ASYNC_COPIES"
+#elif ASYNC_COPIES
+#include "gpu/register_nvidia.h"
+#else
+#include "gpu/register_held.h"
+#endif
 
 /* Reads one k of the tiles into registers. */
 INLINE void read_fragments(

@@ -6,7 +6,7 @@
  *   KS          slices: each step's K is cut into KS slices, whose sums are added at the end
  *   CHUNK       elements of a 16-byte access to local memory (1, 2, 4); divides TM and TN
  *   VEC_A VEC_B elements of one access to global memory: 1 or CHUNK
- *   ALONG_A ALONG_B  1: the tile in local memory is along K, as the operand is stored (register_rows.h only)
+ *   ALONG_A ALONG_B  1: the tile in local memory is along K, as the operand is stored (register_rows.cl only)
  *
  * In local memory k is the slow axis of a tile that is not along K:
  *

@@ -5,16 +5,16 @@
  *   THIN_ROWS 1: X(k, x) = B(k, x), Y(q, k) = A(q, k)     0: X(k, x) = A(x, k), Y(q, k) = B(k, q)
  *
  * Such a product does 2 Q operations for each element of X that it reads, so memory bandwidth limits the speed.
- * Macros: THIN_ROWS; Q; VEC, elements of X in an access: 1, or as many as 16 bytes hold, for 16-bit types also as
- * many as 8 bytes hold; SPLIT (register.h); those of gemm.h. A work-group's tile is Q by `tile_x` of x.
+ * Macros: THIN_ROWS; Q; CHUNK, elements of X in an access: 1, or as many as 16 bytes hold, for 16-bit types also as
+ * many as 8 bytes hold; SPLIT (register.cl); those of gemm.h. A work-group's tile is Q by `tile_x` of x.
  */
+#include "include/chunk.h"
 #include "include/partial_sums.h"
 
-#if !defined(THIN_ROWS) || !defined(Q) || !defined(VEC) || !defined(SPLIT)
-#error "thin.h needs THIN_ROWS Q VEC SPLIT"
+#if !defined(THIN_ROWS) || !defined(Q) || !defined(CHUNK) || !defined(SPLIT)
+#error "thin.h needs THIN_ROWS Q CHUNK SPLIT"
 #endif
-#define CHUNK VEC /* if elements are stored in the accumulator's type */
-#include "include/chunk.h"
+#define VEC CHUNK /* a chunk_t, if elements are stored in the accumulator's type */
 
 #if THIN_ROWS
 #define BIG(of_a, of_b) of_b

@@ -5,9 +5,31 @@
  * cl_khr_integer_dot_product.
  */
 #include "include/attributes.h"
-#include "nvidia/ptx_dot.h"
 
-#if !NVIDIA_DOT
+#ifdef __NV_CL_C_VERSION /* PTX, sm_61 on */
+INLINE int dot_bytes(const uint u, const int s, const int sum)
+{
+  int result;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(u), "r"(s), "r"(sum));
+  return result;
+}
+
+INLINE uint dot_signed_bytes(const uint x, const uint y, const uint sum)
+{
+  uint result;
+  asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(x), "r"(y), "r"(sum));
+  return result;
+}
+
+INLINE uint low_bytes(const uint x, const uint y, const uint z, const uint w)
+{
+  uint low, high, result;
+  asm("prmt.b32 %0, %1, %2, 0x40;" : "=r"(low) : "r"(x), "r"(y));
+  asm("prmt.b32 %0, %1, %2, 0x40;" : "=r"(high) : "r"(z), "r"(w));
+  asm("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(result) : "r"(low), "r"(high));
+  return result;
+}
+#else
 /* u_0 s_0 + .. + u_3 s_3 + sum, where u_0 and s_0 are the lowest bytes. */
 INLINE int dot_bytes(const uint u, const int s, const int sum)
 {

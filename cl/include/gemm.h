@@ -61,17 +61,13 @@
 #endif
 #define BATCH_OFFSET(batch_offsets, which) BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY, which)
 
-/* Which of a product's offsets are those of `a` and `b`. A kernel that is given them exchanged defines both. */
-#ifndef STACK_A
-#define STACK_A 0
-#define STACK_B 1
-#endif
-
-/* Moves the pointers of GEMM_ARGS to this work-item's product of the stack. Every entry begins with it. */
-#define GEMM_BEGIN                                      \
+/* Moves the pointers of GEMM_ARGS to this work-item's product of the stack. Every entry begins with it. GEMM_BEGIN_WITH is
+ * for kernels that may be given `a` and `b` exchanged: which of the product's offsets are theirs. */
+#define GEMM_BEGIN GEMM_BEGIN_WITH(0, 1)
+#define GEMM_BEGIN_WITH(which_a, which_b)               \
   if (GATE_SHUT) return;                                \
-  a += a_offset + BATCH_OFFSET(batch_offsets, STACK_A); \
-  b += b_offset + BATCH_OFFSET(batch_offsets, STACK_B); \
+  a += a_offset + BATCH_OFFSET(batch_offsets, which_a); \
+  b += b_offset + BATCH_OFFSET(batch_offsets, which_b); \
   c += c_offset + BATCH_OFFSET(batch_offsets, 2);       \
   out += out_offset + BATCH_OFFSET(batch_offsets, 3);   \
   bias += bias_offset

@@ -11,7 +11,7 @@
  *
  * Sums may be float32 for K <= 2^10: whole numbers up to 2^24 are exact.
  */
-#include "include/attributes.h"
+#include "include/types.h"
 
 #ifdef MODULI_LIST
 __constant uint moduli[] = {MODULI_LIST};

@@ -4,12 +4,11 @@
  *
  * The lesser term is shifted right. If bits are lost, its last bit is set ("sticky"), which decides roundings as the lost
  * bits would. The sum is rounded once, to nearest even.
- * Macros: SOFT_FLOAT64; ROUNDS_DOUBLES, defined by a source that needs rounded_double in any case.
+ * Macros: SOFT_FLOAT64. Without it there is rounded_double alone.
  * Technique: the textbook algorithm, as in Muller et al., "Handbook of Floating-Point Arithmetic", chapters 8 and 10.
  */
 #include "include/attributes.h"
 
-#if SOFT_FLOAT64 || defined(ROUNDS_DOUBLES)
 #define SOFT_SIGN ((ulong)1 << 63)
 #define SOFT_INFINITY ((ulong)0x7ff << 52)
 #define SOFT_NAN ((ulong)0xfff << 51)
@@ -44,7 +43,6 @@ INLINE ulong rounded_double(const bool negative, const ulong whole, const int ex
 {
   return whole ? rounded_from(negative, whole, exponent, 63 - (int)clz(whole)) : 0;
 }
-#endif
 
 #if SOFT_FLOAT64
 /* high 2^64 + low */

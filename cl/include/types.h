@@ -42,6 +42,17 @@
 #define number_complex128 6
 #define SAME_TYPE(x, y) (CAT(number_, x) == CAT(number_, y))
 
+/* Bytes of an element, as a number that #if reads; 0 there for the types that are not listed. */
+#define bytes_int8 1
+#define bytes_uint8 1
+#define bytes_float16 2
+#define bytes_bfloat16 2
+#define bytes_float32 4
+#define bytes_int32 4
+#define bytes_uint32 4
+#define bytes_float64 8
+#define BYTES_OF(type) CAT(bytes_, type)
+
 #if SOFT_FLOAT64
 typedef ulong elem_float64;
 typedef ulong2 elem_complex128;

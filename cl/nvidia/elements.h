@@ -7,13 +7,7 @@
 #ifndef ELEMENT
 #error "elements.h needs ELEMENT"
 #endif
-#define element_bytes_int8 1
-#define element_bytes_uint8 1
-#define element_bytes_float16 2
-#define element_bytes_bfloat16 2
-#define element_bytes_float32 4
-#define element_bytes_float64 8
-#define ELEMENT_BYTES CAT(element_bytes_, ELEMENT)
+#define ELEMENT_BYTES BYTES_OF(ELEMENT)
 /* The name that PTX has for 8-bit integers. */
 #define ptx_int8 s8
 #define ptx_uint8 u8

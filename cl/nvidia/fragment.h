@@ -28,15 +28,7 @@
 #define sum_complex64 float
 typedef CAT(sum_, ACC_TYPE) sum_t; /* as matrix units leave it */
 
-#define width_int8 1
-#define width_uint8 1
-#define width_float16 2
-#define width_bfloat16 2
-#define width_float32 4
-#define width_int32 4
-#define width_uint32 4
-#define width_float64 8
-#define OUT_WIDTH CAT(width_, OUT_TYPE) /* bytes; in #if, 0 for the other types */
+#define OUT_WIDTH BYTES_OF(OUT_TYPE) /* bytes; in #if, 0 for the other types */
 
 /* The value of the work-item whose number differs in bit `distance`. */
 INLINE uint exchanged(const uint value, const int distance)

@@ -5,7 +5,7 @@
  *
  *     LEFT_REGISTERS 0    16 s + g + 8 h
  *     LEFT_REGISTERS 1    32 s1 + 16 g1 + 8 s0 + 4 g2 + 2 g0 + h, where s1 s0 and g2 g1 g0 are the bits of s and g;
- *                         with elements of 1 byte 16 s + 2 g + h (left_registers.h)
+ *                         with elements of 1 byte 16 s + 2 g + h (wgmma_multiply.h)
  *
  * LEFT_REGISTERS 1 with elements of 4 bytes is A stored across K, in boxes of ptx_map.h of 32 rows by 32
  * of K. With its order of rows, a work-item reads h = 0 and 1 at once, 8 bytes. The 16 work-items that read at the same
@@ -38,3 +38,11 @@ INLINE int fragment_row(const int w)
 #else
 INLINE int fragment_row(const int w) { return w / 32 * 16 + w % 32 / 4; }
 #endif
+
+/* The order of a BM x BN tile's partial sums as wgmma.cl stores them and split_k.cl reads them, in chunks of CHUNK = 4:
+ * one fragment of 64 rows (ptx_wgmma.h) after the other. Chunk 128 j + w of a fragment holds accumulators 4 j .. 4 j + 3
+ * of work-item w = 32 s + 4 g + t: columns 8 j + 2 t and 8 j + 2 t + 1 of two rows. */
+#define FRAGMENT_CHUNKS (64 * BN / CHUNK)
+#define ROW_IN_TILE(chunk, e) \
+  ((chunk) / FRAGMENT_CHUNKS * 64 + fragment_row((chunk) % 128) + (e) / 2 * ROW_STEP)
+#define COLUMN_IN_TILE(chunk, e) ((chunk) % FRAGMENT_CHUNKS / 128 * 8 + (chunk) % 4 * 2 + (e) % 2)

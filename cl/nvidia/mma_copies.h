@@ -14,10 +14,10 @@
  * read before a block is multiplied and written to local memory after it.
  *
  * Macros: CHUNK_A CHUNK_B, bytes of a copy: 16, 8, 4, 2, of which rows of the operand begin on multiples; of a turned
- * operand the size of an element. Others: see mma_ring.h. WORK_ITEMS is a multiple of a line's pieces and divides a
+ * operand the size of an element. BM BN SGM SGN (mma_ring.h); those of mma_fragments.h. WORK_ITEMS is a multiple of a line's pieces and divides a
  * tile's.
  */
-#include "nvidia/mma_layouts.h"
+#include "nvidia/mma_fragments.h"
 #include "nvidia/ptx_copy.h"
 
 #if !defined(SGM) || !defined(SGN) || !defined(CHUNK_A) || !defined(CHUNK_B)

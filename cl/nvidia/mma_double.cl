@@ -1,12 +1,11 @@
 /* mma_double: out = A B in float64 on the matrix units of sm_80 and sm_90. The ring of stages and a sketch of the tiles
- * are in mma_ring.h, the fragments in mma_double.h. Work-group g computes tile g (tile_order.h).
+ * are in mma_ring.h, the fragments in mma_fragments.h. Work-group g computes tile g (tile_order.h).
  *
- * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); BK MMA_K (mma_double.h); OUT_VECTOR (fragment.h);
+ * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); BK MMA_K (mma_fragments.h); OUT_VECTOR (fragment.h);
  * SPLIT_K (mma_partial.h); TRANS_A TRANS_B (gemm.h).
  * Technique: mma.sync and cp.async as in NVIDIA's PTX manual.
  */
 #include "include/gemm.h"
-#include "nvidia/mma_double.h"
 #include "nvidia/mma_ring.h"
 #include "nvidia/mma_partial.h"
 #include "nvidia/fragment.h"

@@ -14,7 +14,7 @@
  * SPLIT_K 1: the K of each tile is cut into `split_k` ranges (work_pieces.h). Partial sums go to `partial`, and split_k.cl
  * adds them.
  *
- * A block of an operand lies in local memory as BK / 16 groups of BM / 16 (B: BN / 16) strips (ptx_strips.h).
+ * A block of an operand lies in local memory as BK / 16 groups of BM / 16 (B: BN / 16) strips (strips.h).
  *
  * Macros: BM BN SGM SGN, multiples of 16; BK, a multiple of 16 SLICES; STAGES, 2 or more; SPLIT_K 0, 1; GROUP
  * (tile_order.h); ELEMENT float64 (elements.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing. There are 4 or 8
@@ -27,10 +27,9 @@
 #include "nvidia/operands.h"
 #include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_map.h"
-#include "nvidia/ptx_strips.h"
 #include "nvidia/stages.h"
 #include "nvidia/fragment.h"
-#include "nvidia/strip_fragments.h"
+#include "nvidia/strips.h"
 #include "nvidia/work_pieces.h"
 
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SLICES)

@@ -11,21 +11,8 @@
  *     +------+    | (1,0) | (1,1) |
  *                 +-------+-------+
  *
- * A header of instructions (mma_words.h, mma_double.h) comes first and defines
- *
- *   ELEMENT_BYTES BK STEPS          a block is multiplied in STEPS steps
- *   LIE_A LIE_B                     ALONG, ACROSS, TURNED (mma_layouts.h)
- *   LINE_ACROSS(extent)             elements of a line across K, of a tile of `extent` rows
- *   LINE_BYTES(elements)            distance between lines in local memory
- *   FLIP(byte, elements)            byte `byte` of a tile with lines of `elements` lies at byte ^ FLIP. FLIP changes
- *                                   bits 4 to 6 only, and depends on the bits above them only
- *   acc_t word_t WORDS_A WORDS_B    types of an accumulator and of a register; registers of a fragment
- *   LOADED_B                        fragments of B that one load_b loads
- *   load_a load_b mma
- *   PARTS                           1: a block holds 64 bytes of hi and 64 bytes of lo of the same k (split.h)
- *
  * Macros: BM BN, multiples of SGM, SGN and of lines across K; SGM, a multiple of 16; SGN, a multiple of 8 LOADED_B;
- * STAGES, 2 or more; GROUP (tile_order.h); CHUNK_A CHUNK_B (mma_copies.h).
+ * STAGES, 2 or more; GROUP (tile_order.h); CHUNK_A CHUNK_B (mma_copies.h); those of mma_fragments.h.
  * Technique: CUTLASS's multistage pipeline for sm_80.
  */
 #include "include/tile_order.h"

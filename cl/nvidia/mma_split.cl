@@ -1,15 +1,14 @@
 /* mma_split: out = A B on the matrix units of sm_80 and sm_90, from operands that split.cl has packed as parts. It is
  * wgmma_split.cl with instructions that need no rewriting of the program. The ring of stages and a sketch of the tiles
- * are in mma_ring.h, the fragments in mma_words.h. A block is 64 bytes of hi and 64 bytes of lo of the same k.
+ * are in mma_ring.h, the fragments in mma_fragments.h. A block is 64 bytes of hi and 64 bytes of lo of the same k.
  *
- * Macros: SPLIT 1, 2 (split.h); ELEMENT, of the parts: float16, float32 (mma_words.h); BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); WIDE_A WIDE_B
+ * Macros: SPLIT 1, 2 (split.h); ELEMENT, of the parts: float16, float32 (mma_fragments.h); BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); WIDE_A WIDE_B
  * (split_read.h); OUT_VECTOR (fragment.h). `pitch`: elements of a packed row of A or column of B, hi and lo together,
  * in whole blocks.
  * Technique: as in mma.cl; parts: see split.h.
  */
 #include "include/gemm.h"
 #include "nvidia/split.h"
-#include "nvidia/mma_words.h"
 #include "nvidia/mma_ring.h"
 #include "nvidia/split_guard.h"
 #include "nvidia/fragment.h"

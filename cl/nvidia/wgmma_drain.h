@@ -76,7 +76,7 @@ INLINE int turned(const int line)
 }
 
 /* Leaves a chunk of a quartet's sums at `to`. Its lines are rows of out. Pairs are neighbours there: if SWAPPED, the
- * sums of h = 0 and 1 (fragment_columns.h). */
+ * sums of h = 0 and 1 (wgmma.cl). */
 INLINE void leave_chunk(const uint to, const sum_t *sums)
 {
   const int row = fragment_row(get_local_id(0) % 128), column = (int)get_local_id(0) % 4 * 2;

@@ -23,7 +23,7 @@
  * Places in the first two are 32-bit numbers: llvmpipe (Mesa 22.3) loads four times as slowly where a place is a long.
  * Technique: products of fixed-point numbers by limbs, as of long integers. See also residues.h.
  */
-#include "include/attributes.h"
+#include "include/types.h"
 
 #define LIMB 29 /* bits */
 #define WORDS 4 /* of a sum: LIMB bits each, but for the last */

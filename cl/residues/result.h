@@ -1,9 +1,7 @@
-/* result: a sum of 128 bits as an element of the result (residues.h, limbs.h). The first header of a source: soft_double.h
- * must know ROUNDS_DOUBLES.
+/* result: a sum of 128 bits as an element of the result (residues.h, limbs.h).
  *
  * RESULT_OF(v): the bits of a double, or of two for a complex number, as an ACC_T.
  */
-#define ROUNDS_DOUBLES
 #include "include/gemm.h"
 #include "include/soft_double.h"
 

@@ -16,18 +16,37 @@
  *
  * Elements beyond an edge are not read; the tile has zeros there. Elements are moved as bits.
  *
- * The instruction's file defines LANES, the work-items of a sub-group, and WORD_K: WORD_K * ELEMENT_BYTES is 4, 8
- * or 16. Macros: BM BN BK; SGM SGN, a sub-group's tile;
+ * Macros: LANES, the work-items of a sub-group; WORD_K: WORD_K * ELEMENT_BYTES is 4, 8 or 16; BM BN BK; SGM SGN, a
+ * sub-group's tile;
  *   WIDE_A WIDE_B   0: any alignment. 1, along K: each row or column starts on a multiple of a word, and K is a
  *                   multiple of WORD_K. 1, across K: each k starts on a multiple of 4 bytes, and so does its end
  * BM and BN are multiples of 16. The number of cells divides WORK_ITEMS or is a multiple of it.
  */
-#include "units/element.h"
+#include "include/types.h"
 
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || !defined(LANES) || \
     !defined(WORD_K) || !defined(WIDE_A) || !defined(WIDE_B)
 #error "unit_tile.h needs BM BN BK SGM SGN LANES WORD_K WIDE_A WIDE_B"
 #endif
+
+/* How a matrix unit treats an element type, from A_TYPE and B_TYPE, which one instruction multiplies:
+ *
+ *   TYPE_CODE       1 float16, 2 bfloat16, 3 float32, 4 float64, 5 8-bit integers
+ *   ELEMENT_BYTES   1, 2, 4, 8
+ *   SIGNED_A SIGNED_B   0, 1, for 8-bit integers */
+#define code_float16 1
+#define code_bfloat16 2
+#define code_float32 3
+#define code_float64 4
+#define code_int8 5
+#define code_uint8 5
+#define TYPE_CODE CAT(code_, A_TYPE)
+#define ELEMENT_BYTES BYTES_OF(A_TYPE)
+
+#define signed_int8 1
+#define signed_uint8 0
+#define SIGNED_A CAT(signed_, A_TYPE)
+#define SIGNED_B CAT(signed_, B_TYPE)
 
 #define WORD_UINTS (WORD_K * ELEMENT_BYTES / 4)
 #if WORD_K * ELEMENT_BYTES == 4

@@ -28,7 +28,7 @@ def fault(
 
 GEMM, TYPES = "include/gemm.h", "include/types.h"
 TILED, NAIVE, PACKED = "textbook/tiled.cl", "textbook/naive.cl", "cpu/packed.cl"
-MATVEC, REGISTER = "cpu/matvec.cl", "gpu/register.h"
+MATVEC, REGISTER = "cpu/matvec.cl", "gpu/register.cl"
 TILED_LOOP = "for (int t = 0; t < K; t += TW) {"
 NAIVE_LOOP = "for (int k = 0; k < K; ++k) {"
 OFFSETS = "batch_offsets[4 * (z) + (which)]"

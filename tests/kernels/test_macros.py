@@ -1,17 +1,21 @@
-"""Sources use every macro that the host passes to them."""
+"""Sources use every macro that the host passes to them, and headers no name that only their includer has."""
 
 import re
 from dataclasses import replace
+from functools import cache
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from pyclmm.kernels import KERNELS
 from pyclmm.kernels.device import AmxSupport, Target
+from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import expanded
 from tests.conformance.offline import TARGETS, problems
 from tests.support.made_up import DEVICE
 
+CL = Path(__file__).parents[2] / "cl"
 CPU = replace(DEVICE, kind="cpu", vendor="pocl", local_mem_size=1 << 19)
 WITH_AMX = replace(CPU, target=Target(512), amx=AmxSupport(("int8", "bfloat16")))
 DEVICES = [*(target.device for target in TARGETS), CPU, WITH_AMX]
@@ -43,3 +47,33 @@ def test_every_macro_is_used(family):
     for source, names in seen:
         assert len(set(names)) == len(names), source
         assert set(names) <= used(source), f"{source} does not use {set(names) - used(source)}"
+
+
+_DEFINED = re.compile(r"^\s*#\s*define (\w+)|^INLINE [^;{]*?(\w+)\(|^typedef [^;{]*?(\w+);|^\} (\w+);", re.M)
+
+
+@cache
+def code(name):
+    """A file of cl/ without comments, and without checks that macros are defined."""
+    return NOT_CODE.sub("", compiler.read_source(name))
+
+
+@cache
+def included(name):
+    """The files that a file of cl/ includes, and those that they include, with itself."""
+    return {name}.union(*map(included, re.findall(r'^#include "(.*)"', code(name), re.M)))
+
+
+def given(files):
+    """The macros, functions and types that files of cl/ define."""
+    return {"".join(names) for file in files for names in _DEFINED.findall(code(file))}
+
+
+def test_headers_use_no_name_that_only_their_includer_has():
+    """Macros of the host apart, whatever a header uses is in it or in headers that it includes."""
+    files = {path.relative_to(CL).as_posix() for path in CL.rglob("*.*")}
+    host = {name for family in KERNELS for program in programs(family) for name, _ in program.defines}
+    for header in sorted(file for file in files if file.endswith(".h")):
+        names = set(re.findall(r"\b[A-Z][A-Z_0-9]+\b|\b\w+_t\b|\b\w+(?=\()", code(header)))
+        missing = names & given(files) - given(included(header)) - host
+        assert not missing, f"{header} does not include what defines {sorted(missing)}"

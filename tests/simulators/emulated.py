@@ -1,6 +1,6 @@
 """Runs kernels for AMD's and Intel's matrix units on a device without any.
 
-cl/units/unit.h and the header of the instruction are the shipped ones. Only the builtins of the vendor's
+cl/units/unit.cl and the header of the instruction are the shipped ones. Only the builtins of the vendor's
 compiler are replaced (emulated_units.h)."""
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pyclmm.kernels.interface import Launch, Work
 from pyclmm.opencl import compiler
 
 BUILTINS = (Path(__file__).parent / "emulated_units.h").read_text(encoding="utf-8")
-_LAST_INCLUDE = '#include "units/unit_tile.h"\n'
+_AFTER_INCLUDES = "#ifndef SPLIT\n"
 _shipped = compiler.read_source
 
 
 def _read(name: str) -> str:
     text = _shipped(name)
-    if name != "units/unit.h":
+    if name != "units/unit.cl":
         return text
-    assert text.count("GEMM_BEGIN;") == text.count(_LAST_INCLUDE) == 1
-    text = text.replace(_LAST_INCLUDE, f"{_LAST_INCLUDE}{BUILTINS}\n")
+    assert text.count("GEMM_BEGIN;") == text.count(_AFTER_INCLUDES) == 1
+    text = text.replace(_AFTER_INCLUDES, f"{BUILTINS}\n{_AFTER_INCLUDES}")
     return text.replace("GEMM_BEGIN;", "GEMM_BEGIN; EMULATION_BEGIN;")
 
 

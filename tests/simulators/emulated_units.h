@@ -1,4 +1,4 @@
-/* The matrix instructions of cl/units/mfma.cl, wmma.cl and dpas.cl in plain OpenCL C, so that any
+/* The matrix instructions of cl/units/mfma.h, wmma.h and dpas.h in plain OpenCL C, so that any
  * device can run the kernels that use them. Each builtin is a macro. This text comes before the kernel function.
  *
  * The layouts are from the vendors' tables, which give the register for each element (i, k) of A, (k, j) of B and

@@ -52,10 +52,12 @@ BUILTIN int min(int x, int y) { return x < y ? x : y; }
 BUILTIN int max(int x, int y) { return x > y ? x : y; }
 BUILTIN uint max(uint x, uint y) { return x > y ? x : y; }
 BUILTIN uint min(uint x, uint y) { return x < y ? x : y; }
+BUILTIN ulong min(ulong x, ulong y) { return x < y ? x : y; }
 BUILTIN uint mul_hi(uint x, uint y) { return (ulong)x * y >> 32; }
 BUILTIN float fabs(float x) { return __builtin_fabsf(x); }
 BUILTIN int isnan(float x) { return x != x; }
 BUILTIN int clz(int x) { return __builtin_clz(x); }
+BUILTIN ulong clz(ulong x) { return __builtin_clzl(x); }
 BUILTIN float2 convert_float2(float2 x) { return x; }
 BUILTIN int atomic_add(volatile __local int *p, int v) { return __sync_fetch_and_add(p, v); }
 BUILTIN int atomic_min(volatile __local int *p, int v) { return __sync_fetch_and_min(p, v); }

@@ -28,7 +28,7 @@ _LEAST_PIECE, _LEAST_FAR_PIECE = 512, 4096
 _MOST_VECTORS = 64  # with more, packing the matrix pays
 # Rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
 _ROWS_OF_ONE = 8
-_PIECE_VECS = 8  # as in matvec_sums.h
+_PIECE_VECS = 8  # as in matvec.cl
 _FEW_FRACTION = 0.8  # of FRACTION: dot products of a few rows. Zen 4, docs/kernels/packed.md
 
 

@@ -13,7 +13,7 @@ from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig, slices
 from ..device import DeviceInfo
-from ..interface import Kernel, Launch, Work, gemm_launch, gemm_program
+from ..interface import Defines, Kernel, Launch, Work, gemm_launch, gemm_program
 from ..split_k import GROUP, PartialSums
 from .tile import by_rows, is_held, keeps_along, local_bytes, misfits, sides, stored_as_summed, work_items
 from .waves import Tiling, resident
@@ -76,7 +76,7 @@ _HELD = {
     },
 }
 
-# Small products with asynchronous copies (register_rows.h):
+# Small products with asynchronous copies (register_rows.cl):
 # (bm, bn, bk, sgm, sgn, tm, tn, stages, slices), for accumulators of 4 and of 8 bytes.
 _ROWS = {
     4: {
@@ -143,7 +143,7 @@ def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
 
 
 class Register(Kernel):
-    """See cl/gpu/register.h. With ``split_k`` 0, :mod:`.waves` chooses the number of ranges of K."""
+    """See cl/gpu/register.cl. With ``split_k`` 0, :mod:`.waves` chooses the number of ranges of K."""
 
     name = "register"
     summary = "tiles in local memory, sub-groups and registers; split-K where there are few tiles"
@@ -220,22 +220,20 @@ def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]
 def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
     items = work_items(config)
     size = (-(-problem.n // config.bn) * items, -(-problem.m // config.bm))
-    source = "gpu/register_rows_held.cl" if is_held(config) else "gpu/register_rows_nvidia.cl"
     defines = (*_defines(problem, config), ("ALONG", int(keeps_along(config))))
-    program = gemm_program(problem, source, defines)
+    program = gemm_program(problem, "gpu/register_rows.cl", defines)
     return gemm_launch(problem, program, "matmul_register_rows", size, (items, 1))
 
 
 def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
     problem, config, items = tiling.problem, tiling.config, work_items(tiling.config)
-    source = "gpu/register_held.cl" if is_held(config) else "gpu/register_nvidia.cl"
     sizes = (*_defines(problem, config), ("GROUP", GROUP))
     for those in sums:
         tile_range, split = those.tile_range, those.tile_range.split_k > 1
         # without split-K, any pointer: never used
         partial = those.workspace.symbol if split else "batch_offsets"
         extra = (np.int32(tile_range.first), np.int32(tiling.k_range(tile_range.split_k)), partial)
-        program = gemm_program(problem, source, (*sizes, ("SPLIT", int(split))))
+        program = gemm_program(problem, "gpu/register.cl", (*sizes, ("SPLIT", int(split))))
         size = (tile_range.tiles * items, tile_range.split_k)
         yield gemm_launch(problem, program, "matmul_register", size, (items, 1), extra)
         if split:
@@ -244,7 +242,10 @@ def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
 
 def _defines(problem: GemmProblem, config: TileConfig) -> list[tuple[str, int | str]]:
     a, b = sides(problem, config)
-    ahead = [] if is_held(config) else [("STAGES", config.stages), ("FETCH_B", config.option("fetch_b", 1))]
+    ahead: Defines = (("ASYNC_COPIES", 0),)
+    if not is_held(config):
+        fetch_b = config.option("fetch_b", 1)
+        ahead = (("ASYNC_COPIES", 1), ("STAGES", config.stages), ("FETCH_B", fetch_b))
     return [
         *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "tm", "tn")),
         ("CHUNK", config.vec), ("KS", slices(config)), *ahead,

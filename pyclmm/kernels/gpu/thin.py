@@ -254,7 +254,7 @@ def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:
     partial = sums.workspace.symbol if split else "batch_offsets"  # without split-K, any pointer: never used
     defines = [
         ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
-        ("VEC", _access(problem, config)), ("SPLIT", int(split)),
+        ("CHUNK", _access(problem, config)), ("SPLIT", int(split)),
         ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
     ]  # fmt: skip
     program = gemm_program(problem, f"gpu/{name}.cl", defines)

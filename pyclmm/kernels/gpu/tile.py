@@ -5,7 +5,7 @@ Options of a configuration, besides the fields of TileConfig (``vec`` is CHUNK):
     slices   into how many slices a step's K is cut within the work-group
     fetch_b  the k of a step at which the copies of B are issued (asynchronous copies only)
     along    1: an operand stored along K stays so in local memory, if it is aligned (rows only)
-    rows     1: the sums of all slices meet in local memory, and all work-items store rows (register_rows.h)
+    rows     1: the sums of all slices meet in local memory, and all work-items store rows (register_rows.cl)
 """
 
 from __future__ import annotations

@@ -172,5 +172,5 @@ class MmaDouble(MatrixKernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         chunks = (chunk(problem.a_align), chunk(problem.b_align))
-        defines = (("BK", config.bk), ("MMA_K", config.option("mma_k", 4)))
+        defines = (("ELEMENT", "float64"), ("BK", config.bk), ("MMA_K", config.option("mma_k", 4)))
         return Work(*in_ranges(problem, config, self.name, chunks, defines, gemm_args(problem)))

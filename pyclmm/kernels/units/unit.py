@@ -1,4 +1,4 @@
-"""The families for AMD's and Intel's matrix units: cl/units/unit.h with one instruction each.
+"""The families for AMD's and Intel's matrix units: cl/units/unit.cl with one instruction each.
 
 ``UNIT_KERNELS`` lists them. A new one is a class here, a file of cl/units/ and a record in matrix_unit.py.
 """
@@ -87,7 +87,7 @@ def _fills(width: int, words: int, cell: int, items: int) -> bool:
 
 
 class UnitKernel(MatrixKernel):
-    """See cl/units/unit.h. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. SPLIT_K is the
+    """See cl/units/unit.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. SPLIT_K is the
     number of ranges of K; cl/split_k.cl adds their partial sums. Option ``unit``: rows of an instruction.
     """
 
@@ -134,7 +134,8 @@ class UnitKernel(MatrixKernel):
         tile_range = TileRange(0, tiles, ceil(problem.k / k_range))
         items, split = work_items(config, one), config.split_k > 1
         sums = PartialSums(problem, config.bm, config.bn, tile_range)
-        program = gemm_program(problem, f"units/{self.name}.cl", _defines(problem, config, one))
+        defines = ((f"UNIT_{self.name.upper()}", 1), *_defines(problem, config, one))
+        program = gemm_program(problem, "units/unit.cl", defines)
         extra = (np.int32(k_range), sums.workspace.symbol if split else "batch_offsets")
         size = (tiles * items, tile_range.split_k)
         product = gemm_launch(problem, program, "matmul_unit", size, (items, 1), extra)
@@ -190,12 +191,13 @@ def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defi
         *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn")),
         *(("GROUP", GROUP), ("SPLIT", int(config.split_k > 1))),
         *(("WIDE_A", int(wide_a)), ("WIDE_B", int(wide_b))),
+        *(("LANES", one.lanes), ("WORD_K", one.word_k)),
         *one.defines,
     )
 
 
 class Mfma(UnitKernel):
-    """See cl/units/mfma.cl. float32 is summed by fused multiply-adds in the order of K, as
+    """See cl/units/mfma.h. float32 is summed by fused multiply-adds in the order of K, as
     precision="highest" requires (arXiv 2511.10909 measured both devices). With "medium", gfx942 multiplies
     in TF32.
     """
@@ -234,13 +236,13 @@ class Mfma(UnitKernel):
         tf32 = name == "float32" and device.gfx == "gfx942" and problem.precision == "medium"
         word_k = 2 if tf32 else _MFMA_WORD_K[device.gfx][name]
         rows = 16 if name == "float64" or rows == 16 else 32
-        defines = (("WORD_K", word_k), ("UNIT_M", rows))
+        defines = (("UNIT_M", rows),)
         k = word_k * 64 // rows
         return Instruction(64, rows, rows, k, ELEMENTS[name].nbytes, word_k, defines)
 
 
 class Wmma(UnitKernel):
-    """See cl/units/wmma.cl."""
+    """See cl/units/wmma.h."""
 
     name = unit = "wmma"
     summary = "matrix units of AMD's RDNA 3, gfx11 (WMMA); never run by us"
@@ -262,7 +264,7 @@ class Wmma(UnitKernel):
 
 
 class Dpas(UnitKernel):
-    """See cl/units/dpas.cl."""
+    """See cl/units/dpas.h."""
 
     name = unit = "dpas"
     summary = f"matrix units of Intel's GPUs ({DPAS_EXTENSION}); never run by us"
@@ -282,7 +284,7 @@ class Dpas(UnitKernel):
 
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
         lanes, nbytes = device.sub_group_size, ELEMENTS[problem.a_type].nbytes
-        return Instruction(lanes, 8, lanes, 32 // nbytes, nbytes, 4 // nbytes, (("LANES", lanes),))
+        return Instruction(lanes, 8, lanes, 32 // nbytes, nbytes, 4 // nbytes)
 
 
 UNIT_KERNELS = (Mfma(), Wmma(), Dpas())

@@ -78,7 +78,7 @@ def test_a_box_keeps_rows_and_columns_off_the_same_banks():
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8])
 @pytest.mark.parametrize("step", range(4))
 def test_fragments_along_k_are_loaded_as_mma_takes_them(dtype, step):
-    """cl/nvidia/mma_words.h: load_a and load_b of an operand stored along K."""
+    """cl/nvidia/mma_fragments.h: load_a and load_b of an operand stored along K."""
     per_step = 32 // np.dtype(dtype).itemsize
     lines = small((32, 4 * per_step), dtype)
     memory = box(lines)
@@ -212,7 +212,7 @@ def test_sixteen_work_items_read_their_pairs_from_different_banks():
 
 
 def test_four_work_items_store_a_sector_of_a_swapped_result():
-    """cl/nvidia/fragment_columns.h: pairs h = 0 and 1 of 4 bytes in a column of a sub-group's fragments."""
+    """cl/nvidia/wgmma.cl: pairs h = 0 and 1 of 4 bytes in a column of a sub-group's fragments."""
     for s in range(4):
         sectors = left_row(32 * s + 4 * np.arange(8)) // 8
         assert np.unique(sectors, return_counts=True)[1].tolist() == [4, 4]
@@ -254,7 +254,7 @@ def test_padded_lines_of_float64_meet_sixteen_banks(length):
             assert len(set(banks)) == 16
 
 
-# --- AMD's and Intel's matrix units: unit_tile.h, mfma.cl, wmma.cl and dpas.cl of cl/units/ ----
+# --- AMD's and Intel's matrix units: unit_tile.h, mfma.h, wmma.h and dpas.h of cl/units/ ----
 
 
 def place(width, word, x, swizzle):
@@ -305,7 +305,7 @@ def told(a, b, m, n, k, where_a, where_b, where_d, elements):
     [(16, 1, True), *((rows, word_k, False) for rows in (16, 32) for word_k in (1, 2, 4, 8))],
 )
 def test_mfma_fragments_make_the_product(rows, word_k, double):
-    """mfma.cl agrees with AMD's matrix instruction calculator (element -> register)."""
+    """mfma.h agrees with AMD's matrix instruction calculator (element -> register)."""
     k, e = 64 // rows * word_k, np.arange(word_k)
     a, b = small((rows, k), np.float64), small((k, rows), np.float64, seed=1)
 
@@ -335,7 +335,7 @@ def test_mfma_fragments_make_the_product(rows, word_k, double):
 
 
 def test_wmma_fragments_make_the_product():
-    """wmma.cl agrees with the same tables: both halves of a sub-group hold all of A and B."""
+    """wmma.h agrees with the same tables: both halves of a sub-group hold all of A and B."""
     e = np.arange(16)
     a, b = small((16, 16), np.float64), small((16, 16), np.float64, seed=1)
     held_a, held_b = fragments(
@@ -353,7 +353,7 @@ def test_wmma_fragments_make_the_product():
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("word_k", [2, 4])
 def test_dpas_fragments_make_the_product(lanes, word_k):
-    """dpas.cl agrees with the extension's text.
+    """dpas.h agrees with the extension's text.
 
     A work-item holds the same range of K of every row of A, and a column of B and of D."""
     k, per_lane = 8 * word_k, 8 * word_k // lanes
@@ -369,7 +369,7 @@ def test_dpas_fragments_make_the_product(lanes, word_k):
     assert np.array_equal(d, (a @ b).T)
 
 
-# --- strips of float64: cl/nvidia/ptx_strips.h and cl/nvidia/strip_fragments.h ---------------------
+# --- strips of float64: cl/nvidia/strips.h -----------------------------------------------------------
 
 STEPS = np.arange(2)
 

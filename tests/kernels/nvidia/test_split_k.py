@@ -1,7 +1,7 @@
 """Partial sums are added right on any device: by cl/split_k.cl, row by row and in wgmma's order.
 
-The latter is modelled here from the drawings in ptx_wgmma.h, fragment_rows.h and
-partial_fragments.h of cl/nvidia/.
+The latter is modelled here from the drawings in ptx_wgmma.h and fragment_rows.h of
+cl/nvidia/.
 """
 
 from __future__ import annotations

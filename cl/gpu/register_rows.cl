@@ -19,7 +19,7 @@
 #include "gpu/register_loop.h"
 
 #ifndef ALONG
-#error "register_rows.h needs ALONG"
+#error "register_rows.cl needs ALONG"
 #endif
 
 #define SUM_LINE (BN + CHUNK) /* padded: work-items that write different rows use different banks */

@@ -1,4 +1,4 @@
-/* dpas: out = A B on the matrix units of Intel's devices. The kernel is in unit.h, which reads this instruction of
+/* dpas: out = A B on the matrix units of Intel's devices. unit.cl multiplies by this instruction of
  * cl_intel_subgroup_matrix_multiply_accumulate: d += a b. The result has eight rows, and one column for each work-item
  * of a sub-group of LANES, 8 or 16. With W = WORD_K:
  *
@@ -14,10 +14,8 @@
  *
  * Source of the layouts: the extension's specification, revision 1.1.0. Never run by us.
  *
- * A word is 4 bytes. Macros: LANES; those of unit_tile.h.
+ * Macros: LANES 8, 16; WORD_K, a word is 4 bytes; those of unit_tile.h.
  */
-#define WORD_K (4 / ELEMENT_BYTES)
-#include "units/element.h"
 #include "units/unit_tile.h"
 
 #define DPAS_TYPE TYPE_CODE
@@ -56,7 +54,7 @@ typedef float8 d_frag;
 #define MULTIPLY(d, a, b) ((d) = intel_sub_group_bf16_bf16_matrix_mad_k16(a, b, d))
 typedef float8 d_frag;
 #elif DPAS_TYPE != 5
-#error "dpas.cl: A_TYPE must be float16, bfloat16, int8 or uint8"
+#error "dpas.h: A_TYPE must be float16, bfloat16, int8 or uint8"
 #else
 typedef int8 d_frag;
 #if SIGNED_A && SIGNED_B
@@ -73,5 +71,3 @@ typedef int8 d_frag;
 #define D_ELEMENTS 8
 #define D_ROW(e, lane) (e)
 #define D_COLUMN(e, lane) (lane)
-
-#include "units/unit.h"

@@ -1,4 +1,4 @@
-/* mfma: out = A B on the matrix units of AMD's CDNA devices (gfx90a, gfx942). The kernel is in unit.h, which reads this
+/* mfma: out = A B on the matrix units of AMD's CDNA devices (gfx90a, gfx942). unit.cl multiplies by this
  * instruction, called by the compiler's builtins: d += a b.
  *
  * Work-item `lane` of 64, element e of its registers, U = UNIT_M = UNIT_N:
@@ -17,15 +17,13 @@
  * Source of the layouts: AMD's matrix instruction calculator (github.com/ROCm/amd_matrix_instruction_calculator,
  * architectures cdna2 and cdna3). Never run by us.
  *
- * Macros: UNIT_M 32 or 16 (float64: 16); WORD_K, elements of K for each work-item: 4 for 16-bit types, 1 for float64,
+ * Macros: LANES 64; UNIT_M 32 or 16 (float64: 16); WORD_K, elements of K for each work-item: 4 for 16-bit types, 1 for float64,
  * 1 for float32, but 2 where it is multiplied as TF32, 4 (gfx90a) or 8 (gfx942) for int8.
  */
-#define LANES 64
-#include "units/element.h"
 #include "units/unit_tile.h"
 
-#if !defined(UNIT_M) || !defined(WORD_K)
-#error "mfma.cl needs UNIT_M WORD_K"
+#ifndef UNIT_M
+#error "mfma.h needs UNIT_M"
 #endif
 #define MFMA_TYPE (TYPE_CODE == 3 && WORD_K == 2 ? 6 : TYPE_CODE) /* 6: TF32 */
 #define UNIT_N UNIT_M
@@ -70,7 +68,7 @@ typedef word_t b_frag;
 #elif MFMA_TYPE == 6
 #define MFMA(a, b, d) __builtin_amdgcn_mfma_f32_16x16x8_xf32(as_float2(a), as_float2(b), d, 0, 0, 0)
 #else
-#error "mfma.cl: no instruction of this MFMA_TYPE"
+#error "mfma.h: no instruction of this MFMA_TYPE"
 #endif
 #define MULTIPLY(d, a, b) ((d) = MFMA(a, b, d))
 
@@ -93,5 +91,3 @@ typedef float4 d_frag;
 #define D_ROW(e, lane) (256 / UNIT_M * ((e) / 4) + 4 * ((lane) / UNIT_M) + (e) % 4)
 #endif
 #define D_COLUMN(e, lane) ((lane) % UNIT_M)
-
-#include "units/unit.h"

@@ -17,7 +17,7 @@
  *   SPLIT    0: the kernel stores out. 1: split-K in ranges of k_range, one for each work-group in dimension 1 of the
  *            NDRange. Partial sums go to `partial`, range after range of a tile, and split_k.cl adds them
  * Dimension 0 of the NDRange has WORK_ITEMS for each tile; the first tile is number `first_tile`. k_range is a
- * multiple of BK. register_rows.h is the alternative for small products.
+ * multiple of BK. register_rows.cl is the alternative for small products.
  */
 #include "include/gemm.h"
 #include "include/partial_sums.h"
@@ -25,7 +25,7 @@
 #include "gpu/register_loop.h"
 
 #ifndef SPLIT
-#error "register.h needs SPLIT"
+#error "register.cl needs SPLIT"
 #endif
 
 #if KS > 1

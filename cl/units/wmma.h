@@ -1,4 +1,4 @@
-/* wmma: out = A B on the matrix units of AMD's RDNA 3 devices (gfx11..). The kernel is in unit.h, which reads this
+/* wmma: out = A B on the matrix units of AMD's RDNA 3 devices (gfx11..). unit.cl multiplies by this
  * instruction of 16 x 16 x 16, called by the compiler's builtins: d += a b.
  *
  * Work-item `lane` of 32, element e of its registers:
@@ -16,11 +16,8 @@
  * Source of the layouts: AMD's matrix instruction calculator (github.com/ROCm/amd_matrix_instruction_calculator,
  * architecture rdna3, wave32). Never run by us.
  *
- * A word is 16 bytes. Macros: those of unit_tile.h.
+ * Macros: LANES 32; WORD_K, a word is 16 bytes; those of unit_tile.h.
  */
-#define LANES 32
-#define WORD_K (16 / ELEMENT_BYTES)
-#include "units/element.h"
 #include "units/unit_tile.h"
 
 #define WMMA_TYPE TYPE_CODE
@@ -49,7 +46,7 @@ typedef uint8 a_frag;
 #elif WMMA_TYPE == 2
 #define MULTIPLY(d, a, b) ((d) = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(as_short16(a), as_short16(b), d))
 #else
-#error "wmma.cl: A_TYPE must be float16, bfloat16, int8 or uint8"
+#error "wmma.h: A_TYPE must be float16, bfloat16, int8 or uint8"
 #endif
 typedef float8 d_frag;
 #endif
@@ -59,5 +56,3 @@ typedef a_frag b_frag;
 #define D_ELEMENTS 8
 #define D_ROW(e, lane) (2 * (e) + (lane) / 16)
 #define D_COLUMN(e, lane) ((lane) % 16)
-
-#include "units/unit.h"
