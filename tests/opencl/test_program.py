@@ -87,7 +87,7 @@ def test_sources_name_their_files_and_lines():
 def test_sources_keep_to_their_limits(path):
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
-    assert len(lines) <= 250
+    assert len(lines) <= 300
     assert text.startswith("/* "), "a header comment"
     words = re.compile(r"\b(warps?|thread blocks?|__shared__|shared memory)\b", re.IGNORECASE)
     assert "asm volatile" in text or not words.search(text), "OpenCL's words, but where PTX is written"
