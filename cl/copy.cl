@@ -14,20 +14,6 @@
  */
 #include "include/types.h"
 
-/* For converted_<OUT_TYPE> of types.h. */
-#if PLANES == 2
-#define REAL_PART(v) ((v).x)
-#define NOT_ZERO(v) ((v).x != 0 || (v).y != 0)
-#else
-#define REAL_PART(v) (v)
-#define NOT_ZERO(v) ((v) != 0)
-#endif
-#if SAME_TYPE(ACC_TYPE, uint64)
-#define WHOLE(x) (x)
-#else
-#define WHOLE(x) ((x) < 0 ? (ulong)(long)(x) : (ulong)(x)) /* neither conversion takes every float */
-#endif
-
 __kernel void copy_strided(
     const int rows, const int cols,
     __global const A_T *source, const long source_offset, const long source_rs, const long source_cs,

@@ -261,7 +261,11 @@ def test_each_element_has_one_owner(unit, rows, columns, lanes):
 
 @pytest.mark.parametrize(
     ("unit", "macros"),
-    [("mfma", {"UNIT_M": 32, "WORD_K": 4}), ("wmma", {}), ("dpas", {"LANES": 16})],
+    [
+        ("mfma", {"UNIT_M": 32, "WORD_K": 4, "LANES": 64}),
+        ("wmma", {"WORD_K": 8, "LANES": 32}),
+        ("dpas", {"WORD_K": 2, "LANES": 16}),
+    ],
 )
 def test_owners_are_those_of_the_kernels_instructions(context, queue, unit, macros):
     """D_ROW and D_COLUMN of cl/units/, in a program that does nothing else."""
@@ -275,8 +279,7 @@ def test_owners_are_those_of_the_kernels_instructions(context, queue, unit, macr
         "SOFT_FLOAT64": 0,
         "DOT_BYTES": 0,
     }
-    instruction = expanded(f"units/{unit}.cl").partition("/* unit: out = A B")[0]  # without the kernel
-    text = defines(**tile, **types, **flags, **macros) + instruction
+    text = defines(**tile, **types, **flags, **macros) + expanded(f"units/{unit}.h")
     text += """
     __kernel void places(__global int2 *out)
     {
