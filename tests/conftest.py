@@ -184,12 +184,12 @@ def two_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
 def workspace_rung(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ladder of two kernels: naive comes after register, which splits K, so that it has workspace."""
     register = kernel_named("register")
-    plain = register.candidates
+    plain = register.ranked
 
-    def split(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
-        return [replace(config, split_k=7) for config in plain(problem, device)]
+    def split(problem: GemmProblem, device: DeviceInfo) -> list[tuple[float, TileConfig]]:
+        return [(seconds, replace(config, split_k=7)) for seconds, config in plain(problem, device)]
 
-    monkeypatch.setattr(register, "candidates", split)
+    monkeypatch.setattr(register, "ranked", split)
     _ladder(monkeypatch, "register")
 
 
