@@ -22,7 +22,7 @@ from pyclmm.opencl import target
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.gemm import GemmProblem
-from tests.support import driver, optional, selection, summary
+from tests.support import driver, optional, selection
 from tests.support.processes import as_in_a_new_process, nothing_compiled
 
 UNOPTIMIZED = "POCL_EXTRA_BUILD_FLAGS"  # PoCL reads it at each build
@@ -87,6 +87,8 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    from tests.support import summary  # noqa: PLC0415 - it reads the device, which pytest_configure names
+
     if terminalreporter.stats.get("passed"):
         terminalreporter.write_sep("-", "what was shown")
         for line in summary.lines(terminalreporter.stats, selection.fast):

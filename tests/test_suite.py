@@ -9,6 +9,7 @@ import pytest
 
 from pyclmm.opencl.devices import default_device
 from tests.support import driver, optional, short_headers, summary
+from tests.support.processes import python
 from tests.support.selection import few, slow
 
 pytest_plugins = ["pytester"]
@@ -165,3 +166,9 @@ def test_a_failure_over_a_missing_package_is_a_skip_and_no_other_is(monkeypatch)
     assert optional.named_in("E ModuleNotFoundError: No module named 'nosuch.sub'") == "nosuch"
     for failure in ("E needs numpy", "E AssertionError: nosuch", "E No module named 'nosuchother'"):
         assert optional.named_in(failure) is None
+
+
+def test_no_device_is_read_before_its_driver_and_the_cache_folder_are_named():
+    """Importing conftest.py comes before pytest_configure: it found the user's rates and driver."""
+    read = "from pyclmm.opencl.devices import device_info; print(device_info.cache_info().currsize)"
+    assert python("-c", f"import tests.conftest; {read}").stdout == "0\n"
