@@ -16,6 +16,7 @@ from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.plan import programs_of
 from pyclmm.tools import cli
+from tests.support.contexts import new_queue
 from tests.support.faults import OUT_OF_RESOURCES, cl_error, failing
 
 A, B = ((37, 41), "float32"), ((41, 30), "float32")
@@ -23,10 +24,7 @@ A, B = ((37, 41), "float32"), ((41, 30), "float32")
 
 @pytest.fixture
 def own_queue(queue, own_caches):
-    """A queue of a new context, in which no program is built yet. Intel's runtime needs the context held."""
-    context = cl.Context([queue.device])
-    yield cl.CommandQueue(context)
-    del context
+    return new_queue(queue.device)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
@@ -13,6 +12,7 @@ import pyclmm
 from pyclmm import Matmul, TileConfig, errors, gemm, matmul, plan_cache
 from pyclmm.execution import options
 from pyclmm.opencl import devices
+from tests.support.contexts import new_queue
 
 
 def ones(*shape, dtype="f4"):
@@ -305,7 +305,7 @@ def test_one_numpy_array_and_one_array(queue):
 
 @pytest.mark.parametrize("which", ["b", "out"])
 def test_arrays_of_two_contexts(which, queue):
-    other = cl.CommandQueue(cl.Context([queue.device]))
+    other = new_queue(queue.device)
     homes = {"a": queue, "b": queue, "out": queue} | {which: other}
     a, b = cla.to_device(homes["a"], A), cla.to_device(homes["b"], B)
     out = cla.zeros(homes["out"], (3, 5), np.float32)

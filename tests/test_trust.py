@@ -22,6 +22,7 @@ from pyclmm.kernels.rates import as_numbers
 from pyclmm.opencl import binaries, crash_marks, disk_caches, target, user_rates
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import tables
+from tests.support.contexts import new_queue
 from tests.support.faults import Call, replace_driver
 from tests.support.processes import as_in_a_new_process
 
@@ -233,7 +234,7 @@ def test_compiled_programs_that_were_exchanged_are_noticed(monkeypatch, queue, f
 
     def products():
         for x in (integers, integers.astype(np.float32)):
-            own = cl.CommandQueue(cl.Context([queue.device]))
+            own = new_queue(queue.device)
             assert np.array_equal(pyclmm.matmul(x, x, kernel="naive", queue=own), x @ x)
 
     products()

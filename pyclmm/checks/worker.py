@@ -216,8 +216,9 @@ def _error_file() -> IO[bytes]:
 def _last_line(errors: IO[bytes]) -> str:
     errors.seek(0, os.SEEK_END)
     errors.seek(max(0, errors.tell() - 4096))
-    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].strip() if lines else ""
+    lines = [line.strip() for line in errors.read().decode("utf-8", "replace").splitlines()]
+    # Intel's compiler asks for a report after it has said what went wrong.
+    return next((x for x in reversed(lines) if x and not x.startswith("PLEASE submit a bug report")), "")
 
 
 def _failure(code: int, last_line: str) -> Failure:

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
@@ -23,6 +22,7 @@ from tests.campaigns.check_faults import CHECK_FAULTS
 from tests.campaigns.checked_product import answer
 from tests.conformance.offline import TARGETS
 from tests.support.cases import problem_of
+from tests.support.contexts import new_queue
 from tests.support.faults import changed_sources
 from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 
@@ -51,7 +51,7 @@ def fresh(own_caches):
 @pytest.fixture
 def queue():
     """Of a new context, in which no program is built yet."""
-    return cl.CommandQueue(cl.Context([default_device()]))
+    return new_queue()
 
 
 def seed(monkeypatch, fault):

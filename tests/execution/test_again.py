@@ -14,6 +14,7 @@ import pytest
 import pyclmm
 from pyclmm.opencl import forks
 from tests.support.cases import small_integers
+from tests.support.contexts import new_queue
 from tests.support.faults import (
     INVALID_KERNEL_ARGS,
     OUT_OF_RESOURCES,
@@ -203,7 +204,7 @@ def test_operands_that_are_not_read_are_not_waited_for(context, rng, held):
 def test_numpy_calls_in_turn(queue, rng):
     """What the plan of the last call was made for changes in each call, in one property."""
     x, y = (small_integers(rng, (N, N), "f4") for _ in range(2))
-    other = cl.CommandQueue(cl.Context([queue.device]))
+    other = new_queue(queue.device)
     for a in (x, x.T, x[: N // 2], x):
         for at in (queue, other, queue):
             assert np.array_equal(pyclmm.matmul(a, y, queue=at), a @ y)

@@ -18,6 +18,7 @@ from pyclmm.opencl import compiler, host_memory, program, queues, staging, steps
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.cases import problem_of, refused
+from tests.support.contexts import new_queue
 from tests.support.faults import (
     ALLOCATION_FAILURE,
     BUILD_FAILURE,
@@ -522,7 +523,7 @@ def test_a_call_that_fails_waits_for_what_it_has_enqueued(monkeypatch):
 def test_workspace_is_not_used_again_before_a_failed_call_has_ended(monkeypatch):
     """On an out-of-order queue only events order the calls."""
     mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-    queue = cl.CommandQueue(cl.Context([default_device()]), properties=mode)
+    queue = new_queue(properties=mode)
     a = cla.to_device(queue, np.ones((64, 64), np.float32))
     product = pyclmm.Matmul(a[::2, ::2], a[::2, ::2], kernel="naive")
     with refused_launch(KeyboardInterrupt(), at=2, after=True), pytest.raises(KeyboardInterrupt):

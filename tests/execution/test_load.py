@@ -13,6 +13,7 @@ import pytest
 import pyclmm
 from pyclmm.opencl import queues
 from pyclmm.opencl.devices import default_device
+from tests.support.contexts import new_queue
 from tests.support.selection import slow
 from tests.support.threads import in_threads
 
@@ -60,7 +61,7 @@ def test_8_threads_with_contexts_of_their_own():
     device = default_device()
 
     def work(number):
-        queue = cl.CommandQueue(cl.Context([device]))
+        queue = new_queue(device)
         for step in range(8):
             a, b = operands(10 * number + step)
             assert np.array_equal(pyclmm.matmul(a, b, queue=queue, kernel="tiled"), a @ b)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
@@ -19,6 +18,7 @@ from pyclmm import store
 from pyclmm.errors import CacheWarning
 from pyclmm.opencl import crash_marks
 from pyclmm.opencl.devices import device_info
+from tests.support.contexts import new_queue
 from tests.support.faults import BUILD_FAILURE, INVALID_COMMAND_QUEUE, cl_error, failing
 from tests.support.made_up import EPYC_POCL, H200
 
@@ -142,10 +142,7 @@ def test_only_a_small_number_is_a_detour(monkeypatch, folder, changes):
 
 @pytest.fixture
 def own_queue(queue):
-    """A queue of a new context, in which no program is built yet. Intel's runtime needs the context held."""
-    context = cl.Context([queue.device])
-    yield cl.CommandQueue(context)
-    del context
+    return new_queue(queue.device)
 
 
 def marks(folder):

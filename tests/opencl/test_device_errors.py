@@ -13,6 +13,7 @@ from pyclmm import Matmul, errors, gemm, matmul, plan_cache
 from pyclmm.opencl import compiler, devices, program
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import select
+from tests.support.contexts import new_queue
 from tests.support.faults import changed_source
 from tests.support.processes import python
 
@@ -172,7 +173,7 @@ def broken(monkeypatch):
 
     def break_(*change):
         changed_source(monkeypatch, *change)
-        return cl.CommandQueue(cl.Context([devices.default_device()]))
+        return new_queue()
 
     return break_
 

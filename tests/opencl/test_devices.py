@@ -14,6 +14,7 @@ from pyclmm.opencl import devices, queues
 from pyclmm.opencl.devices import all_devices, default_device, device_info, find_device
 from pyclmm.selection.select import candidates, refusal
 from tests.support.cases import problem_of
+from tests.support.driver import without_intels
 from tests.support.made_up import DEVICE, LLVMPIPE
 
 TYPES = cl.device_type
@@ -193,6 +194,7 @@ def test_a_queue_profiles_where_asked_to(queue):
     assert not queues.new_queue(queue.device).properties
 
 
+@without_intels
 def test_no_platform(monkeypatch):
     def none():
         raise cl.LogicError("PLATFORM_NOT_FOUND_KHR")

@@ -11,6 +11,7 @@ import pyopencl as cl
 import pytest
 
 from pyclmm.opencl.advice import install_hint
+from tests.support.driver import without_intels
 from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent.parent
@@ -62,6 +63,7 @@ def test_the_runtime_is_listed_beside_what_was_there(package, tmp_path):
     assert not list(tmp_path.glob("pyclmm-icd-*"))
 
 
+@without_intels
 def test_without_the_package_nothing_is_added(package):
     assert run(LIST, package | {"PYTHONPATH": str(ROOT)}) == ("1 1", "")
 
@@ -158,6 +160,7 @@ except pyclmm.NoDeviceError as error:
     )
 
 
+@without_intels
 def test_the_command_says_what_to_install(package, tmp_path):
     """`pyclmm info` on a machine without a driver: no package, and no PoCL for PyOpenCL's loader to find."""
     code = """

@@ -9,6 +9,7 @@ import pyopencl as cl
 import pytest
 
 from pyclmm.opencl import devices, loader, pocl
+from tests.support.driver import without_intels
 from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent.parent
@@ -25,6 +26,7 @@ except pyclmm.NoDeviceError as error:
 
 
 @needs_pocl
+@without_intels
 def test_pocl_without_a_linker_is_left_out_and_says_what_would_do(tmp_path):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("OCL_ICD", "OPENCL_", "PYOPENCL_"))}
     env |= {"PATH": str(tmp_path), "OPENCL_VENDOR_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}

@@ -28,6 +28,7 @@ from pyclmm.opencl import compiler, program
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.plan import programs_of
 from tests.support.cases import DEVICE, SAMPLE, problem_of
+from tests.support.contexts import new_queue
 from tests.support.made_up import DEVICE as MADE_UP
 
 CL = Path(__file__).parents[2] / "cl"
@@ -41,12 +42,7 @@ NAIVE = gemm_program(SAMPLE, "textbook/naive.cl")
 
 @pytest.fixture
 def own_queue(queue):
-    """A queue of a new context, in which no program is built yet.
-
-    The context is held: on Intel's CPU runtime a queue does not keep its context alive.
-    """
-    context = cl.Context([queue.device])
-    own = cl.CommandQueue(context)
+    own = new_queue(queue.device)
     yield own
     own.finish()
 

@@ -3,14 +3,19 @@
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pyopencl as cl
+import pytest
 
 from pyclmm.opencl import loader
 from tests.support.short_headers import shortened
 
 _SYSTEM = "/etc/OpenCL/vendors"
+without_intels = pytest.mark.skipif(
+    any(metadata.distributions(name="intel-opencl-rt")), reason="a driver more: intel-opencl-rt is installed"
+)
 # Prints what tells the default device from those of other drivers.
 _DEFAULT = """
 from pyclmm.opencl.devices import default_device

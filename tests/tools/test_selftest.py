@@ -10,7 +10,6 @@ from pathlib import Path
 from string import Template
 
 import numpy as np
-import pyopencl as cl
 import pytest
 from click.testing import CliRunner
 from hypothesis import example, given
@@ -25,6 +24,7 @@ from pyclmm.problem import dtypes
 from pyclmm.tools import cli, laws, selftest
 from pyclmm.tools.terminal import Stage
 from tests.checks.test_selfcheck import WRONG
+from tests.support.contexts import new_queue
 from tests.support.faults import changed_source
 
 DEVICE = device_info(default_device())
@@ -277,7 +277,7 @@ def test_right_kernels_obey_every_law(name, law):
 @pytest.mark.parametrize("fault", WRONG)
 def test_wrong_kernels_break_a_law(monkeypatch, fault):
     changed_source(monkeypatch, *WRONG[fault])
-    queue = cl.CommandQueue(cl.Context([default_device()]))
+    queue = new_queue()
     found = [laws.check(queue, kernel_named("tiled"), law, full=False) for law in laws.LAWS[:2]]
     assert any(f.wrong for f in found)
 
@@ -306,7 +306,7 @@ FLAWS = {
 @pytest.mark.parametrize("name", FLAWS)
 def test_each_law_finds_its_fault(monkeypatch, name):
     changed_source(monkeypatch, *FLAWS[name])
-    queue = cl.CommandQueue(cl.Context([default_device()]))
+    queue = new_queue()
     [law] = [law for law in laws.LAWS if law.name == name]
     found = laws.check(queue, kernel_named("naive"), law, full=False)
     assert found.wrong is not None
