@@ -170,6 +170,7 @@ for dtype in ("float32", "complex64", "int16"):
     run_in(copied, program)
 
 
+@pytest.mark.slow
 def test_the_page_about_adding_a_kernel_adds_an_element_type(copied, device):
     """In the three files that it names: every number is loaded and stored right, in vectors or not."""
     pytest.importorskip("ml_dtypes")
@@ -195,6 +196,7 @@ pyclmm.matmul(a, b, kernel="naive", reproducible=True)  # its fixed products are
     run_in(copied, program.replace("KERNELS", repr(kernels)))
 
 
+@pytest.mark.slow
 def test_the_page_about_adding_a_kernel_adds_an_operand(copied):
     """One family takes it, the others and products in tiles refuse it."""
     make_changes(copied, "## An operand")

@@ -175,18 +175,6 @@ INLINE ushort to_bfloat16(float x)
 #endif
 
 /* converted_<OUT_TYPE>(v): v, an ACC_T, as put_<OUT_TYPE> takes it. */
-#if PLANES == 2
-#define REAL_PART(v) ((v).x)
-#define NOT_ZERO(v) ((v).x != 0 || (v).y != 0)
-#else
-#define REAL_PART(v) (v)
-#define NOT_ZERO(v) ((v) != 0)
-#endif
-#if SAME_TYPE(ACC_TYPE, uint64)
-#define WHOLE(x) (x)
-#else
-#define WHOLE(x) ((x) < 0 ? (ulong)(long)(x) : (ulong)(x)) /* neither conversion takes every float */
-#endif
 #define converted_bool(v) NOT_ZERO(v)
 #define converted_int8(v) WHOLE(REAL_PART(v))
 #define converted_int16(v) WHOLE(REAL_PART(v))
@@ -289,3 +277,17 @@ INLINE ushort to_bfloat16(float x)
 #define SCALE(s, v) CAT(scale_, class_acc)(s, v)
 #define MAC(acc, x, y) CAT(mac_, class_acc)(acc, x, y)
 #define ACC_ZERO ((ACC_T)(0))
+
+/* For converted_<OUT_TYPE>. */
+#if PLANES == 2
+#define REAL_PART(v) ((v).x)
+#define NOT_ZERO(v) ((v).x != 0 || (v).y != 0)
+#else
+#define REAL_PART(v) (v)
+#define NOT_ZERO(v) ((v) != 0)
+#endif
+#if SAME_TYPE(ACC_TYPE, uint64)
+#define WHOLE(x) (x)
+#else
+#define WHOLE(x) ((x) < 0 ? (ulong)(long)(x) : (ulong)(x)) /* neither conversion takes every float */
+#endif

@@ -14,8 +14,10 @@ import pytest
 import pyclmm
 from pyclmm.opencl import staging
 from pyclmm.streaming import lanes
+from tests.support import selection
 
-CALLS = ["matmul", "gemm", "plan", "tiles", "a list", "Matmul", "StreamedMatmul", "vdot", "einsum"]
+CALLS = ["matmul", "gemm", "plan", "tiles", "vdot", "einsum", "Arrays", "empty", "matrix_power", "dask"]
+OF_LISTS = ["a list", "Matmul", "StreamedMatmul"]  # it takes seconds to make arrays of these
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +26,14 @@ def with_little_memory() -> dict[str, str]:
     pytest.importorskip("resource", reason="no memory limits on this system")
     if not Path("/proc/self/status").exists():
         pytest.skip("needs Linux's /proc to know what a process has")
-    command = [sys.executable, "-m", "tests.support.little_memory"]
+    names = CALLS if selection.fast else CALLS + OF_LISTS
+    command = [sys.executable, "-m", "tests.support.little_memory", *names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(line.split(": ", 1) for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("name", [*CALLS, "Arrays", "empty", "matrix_power", "dask"])
+@pytest.mark.parametrize("name", [*CALLS, *selection.slow(*OF_LISTS)])
 def test_a_limit_of_memory_is_pyclmms_error_and_the_next_call_right(with_little_memory, name):
     found = with_little_memory[name]
     if found.startswith("needs "):

@@ -1,4 +1,4 @@
-"""Products in a process that gets little memory: ``python -m tests.support.little_memory``.
+"""Products in a process that gets little memory: ``python -m tests.support.little_memory NAME ...``.
 
 It is a process of its own: the heap of one that has run tests holds memory that was freed, and what other
 libraries do without memory is not pyclmm's.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import re
 import resource
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -120,7 +121,9 @@ def is_elsewhere(name: str) -> bool:
 
 
 if __name__ == "__main__":
-    for name, (call, asked) in calls().items():
+    known = calls()
+    for name in sys.argv[1:]:
+        call, asked = known[name]
         try:
             found = (
                 "needs a CPU, whose buffers are in the host's memory"

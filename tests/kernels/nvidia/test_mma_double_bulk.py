@@ -21,6 +21,7 @@ from pyclmm.problem.gemm import GemmProblem
 from tests.kernels.nvidia.test_matrix_units import CLANG, CLANG_FLAGS
 from tests.simulators.ptx_machine import Kernel, Machine
 from tests.support.made_up import H200
+from tests.support.selection import few
 
 PTX_BUILTINS = (Path(__file__).parents[2] / "simulators/ptx_builtins.h").read_text()
 
@@ -55,7 +56,7 @@ CASES = [  # tile, (m, n, k), layout, compute units, batch, calls
 ]
 
 
-@pytest.mark.parametrize(("tile", "shape", "layout", "units", "batch", "calls"), CASES, ids=str)
+@pytest.mark.parametrize(("tile", "shape", "layout", "units", "batch", "calls"), few(CASES, 2, 4, 5), ids=str)
 def test_the_product_is_exact_in_every_order_of_execution(tile, shape, layout, units, batch, calls):
     """Products and sums of integers are exact. Later calls find the maps and counters of the first."""
     m, n, k = shape
