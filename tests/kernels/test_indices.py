@@ -19,7 +19,7 @@ def last_step(length, step, first=0):
 # The largest index along K in each kernel function, from its macros.
 LAST_K = {
     "matmul_tiled": lambda k, d: last_step(k, d["TW"]),
-    "thin_dot": lambda k, d: last_step(k, d["LANES"] * d["VEC"], (d["LANES"] - 1) * d["VEC"]),
+    "thin_dot": lambda k, d: last_step(k, d["LANES"] * d["CHUNK"], (d["LANES"] - 1) * d["CHUNK"]),
     "thin_walk": lambda k, d: (
         last_step(k, d["AHEAD"] * d["SLICES"], d["SLICES"] - 1) + (2 * d["AHEAD"] - 1) * d["SLICES"]
     ),
