@@ -188,8 +188,8 @@ def test_a_kernel_without_the_bits_is_refused(monkeypatch, fresh_queue, fault):
 @pytest.mark.usefixtures("on_cpu")
 def test_the_ladder_goes_on_after_a_kernel_without_the_bits(monkeypatch, fresh_queue):
     a, b = numbers("a", (40, 70), "float32"), numbers("b", (70, 60), "float32")
-    if "kernel      packed " not in str(pyclmm.Matmul(a, b, reproducible=True).explain()):
-        pytest.skip("another kernel has a lower estimate here")
+    if device_info(fresh_queue.device).vendor == "intel":
+        pytest.skip("another kernel has a lower estimate by Intel's runtime")
     changed_source(monkeypatch, "cpu/vectors.h", "#define FMA_VEC(x, y, z) ((x) * (y) + (z))",
            "#define FMA_VEC(x, y, z) ((z) + (x) * (y) * 0.5f + (x) * (y) * 0.5f)")  # fmt: skip
     with pytest.warns(pyclmm.KernelWarning, match="packed: not reproducible in the self-check"):
