@@ -32,7 +32,7 @@ signal.signal(signal.SIGINT, interrupt)
 
 # Python itself drops what is raised in a weak reference's callback.
 sys.unraisablehook = lambda dropped: (
-    os.write(1, b"dropped\n") if dropped.exc_type is KeyboardInterrupt else sys.__unraisablehook__(dropped))
+    os.write(1, b"dropped\\n") if dropped.exc_type is KeyboardInterrupt else sys.__unraisablehook__(dropped))
 
 rng = np.random.default_rng(1)
 caught, wanted = 0, int(sys.argv[1])
