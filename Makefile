@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Containers often set it; each run would compile the tests and pyclmm anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo demo-all test test-rest test-all lint check newcomer docs conformance strangers offline faults drawing fuzz campaign clean
 
