@@ -146,10 +146,15 @@ def alone(folder, library):
     return {"OCL_ICD_VENDORS": str(folder / "one.icd"), "PYOPENCL_CTX": ""}
 
 
-def test_only_declarations_that_a_source_names_are_kept():
-    unnamed = "un" * 20
-    kept = "#define twice(x) x * 2\nfloat __ovld __cnfn fmax(float x, float y);\n"
-    left_out = f"float __ovld __cnfn {unnamed}(float x,\n    float y);\n"
+def test_only_declarations_that_a_source_may_need_are_kept(monkeypatch):
+    programs, others = short_headers._words()
+    assert {"fma", "vload4"} <= programs
+    assert "unlink" in others - programs
+    monkeypatch.setattr(short_headers, "_words", lambda: ({"fmax", "vload4"}, {"hypot"}))
+    kept = "#define twice(x) x * 2\nfloat4 __ovld __cnfn fmax(float4 x, float4 y);\n"
+    kept += "float __ovld hypot(float, float);\n"
+    left_out = "float __ovld __cnfn fmin(float x,\n    float y);\nfloat3 __ovld fmax(float3 x, float3 y);\n"
+    left_out += "float4 __ovld hypot(float4 x, float4 y);\nint3 __ovld vload3(size_t n, const int *p);\n"
     end = "#ifdef cl_khr_fp16\nhalf __ovld fmax(half, half);\n#endif\ntypedef enum { one, two } kind;\n"
     assert short_headers._declarations(kept + left_out + end) == kept + end
 
