@@ -44,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ["PYCLMM_CACHE_DIR"] = _cache.name
         driver.name_it(_cache.name)
+        # NumPy's threads spin after a product; the workers need the cores.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if selection.fast:  # PoCL's optimizer takes two thirds of the time of a run
         os.environ.setdefault(UNOPTIMIZED, "-cl-opt-disable")
     os.environ["PYCLMM_TRIAL"] = "off"  # a child process for each program takes too long

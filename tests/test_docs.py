@@ -35,11 +35,19 @@ def written_out(name):
 
 @cache
 def trees():
-    """Name of each module of the package and the tests, without folders -> the trees of that name."""
+    """Name of each module of the package, without folders -> the trees of that name."""
     found = {}
-    for path in (*(ROOT / "pyclmm").rglob("*.py"), *(ROOT / "tests").rglob("*.py")):
+    for path in (ROOT / "pyclmm").rglob("*.py"):
         found.setdefault(path.stem, []).append(ast.parse(path.read_text(encoding="utf-8")))
     return found
+
+
+@cache
+def names_of_tests():
+    """Each test and each module of the tests."""
+    paths = [*(ROOT / "tests").rglob("*.py")]
+    words = [re.findall(r"\bdef (test_\w+)", path.read_text(encoding="utf-8")) for path in paths]
+    return {path.stem for path in paths}.union(*words)
 
 
 @cache
@@ -96,7 +104,7 @@ def names_missing(span):
         if not resolves(name) and name != "pyclmm.cl":
             yield name
     for name in re.findall(r"\btest_\w+", span):
-        if not any(name in found or name == module for module, found in members().items()):
+        if name not in names_of_tests():
             yield name
     for owner, name in re.findall(r"^(\w+)\.([a-z_]\w*)", span):
         own = members().get(owner)

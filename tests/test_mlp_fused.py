@@ -118,6 +118,7 @@ def test_one_step_changes_weights_by_the_gradient(queue, rng):
         np.testing.assert_allclose(after - before, exact - before, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_hundred_steps_of_the_standard_case(queue, rng):
     problem = Problem(rng, (784, 128, 128, 128, 10), 32, 100)
     model, losses = problem.trained(queue, 0.003)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.scripts import script
 
+pytestmark = pytest.mark.slow  # no function of pyclmm: a benchmark
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "versions.py"
 
@@ -26,7 +28,6 @@ def run(*arguments, file=None):
     return done, json.loads(file.read_text()) if file and file.exists() else None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("list_name", "jobs"), [("gpu", 2), ("cpu", 0)])
 def test_the_tree_against_itself(tmp_path, list_name, jobs):
     small = ("--types", "float32", "--shapes", "9x7x5,2x3x4x5", "--only", "T.*(9|2)x", "--rounds", "2")

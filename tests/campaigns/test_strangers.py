@@ -10,7 +10,8 @@ from tests.campaigns.strangers import __main__ as command
 from tests.campaigns.strangers import run as runner
 from tests.campaigns.strangers.differences import DIFFERENCES, Difference
 from tests.campaigns.strangers.suites import SUITES, MissingError, prepare
-from tests.support.selection import slow_rows
+
+pytestmark = pytest.mark.slow  # no function of pyclmm: what runs the tests of others
 
 HEAD = """
 import operator, os
@@ -157,7 +158,6 @@ def test_right_products_pass_and_are_counted(ran):
     assert found.driver != runner.Run().driver
 
 
-@pytest.mark.slow
 def test_a_wrong_product_is_seen_wherever_it_is_called(ran):
     found = ran(WRONG + ALL + NO_PRODUCT)
     right = [name for name, outcome in outcomes(found).items() if outcome != "failed"]
@@ -165,7 +165,6 @@ def test_a_wrong_product_is_seen_wherever_it_is_called(ran):
     assert any("test_in_place" in failure for failure in found.failures)
 
 
-@pytest.mark.slow
 def test_a_function_is_pyclmms_in_tests_of_it_alone(ran):
     """The others, with which those tests compare, are NumPy's, and a product of NumPy's is not counted."""
     found = outcomes(ran(WRONG + INNER))
@@ -178,12 +177,10 @@ def test_a_listed_difference_is_accepted(ran):
     assert not found.failures
 
 
-@pytest.mark.slow
 def test_a_failure_that_is_not_listed_fails(ran):
     assert "masked array" in ran(FUNCTION + MASKS).failures[0]
 
 
-@pytest.mark.slow
 def test_a_list_that_is_no_longer_true_is_told(ran):
     """A listed difference passes, one fails for another reason, one names no test."""
     found = ran(
@@ -203,12 +200,10 @@ def test_tests_of_cupy_compare_pyclmm_with_numpy(ran):
     assert found.products == 11
 
 
-@pytest.mark.slow
 def test_a_wrong_product_of_cupy_is_seen_wherever_it_is_called(ran):
     assert set(outcomes(ran(WRONG + CUPY, suite="cupy")).values()) == {"failed"}
 
 
-@pytest.mark.slow
 def test_products_of_the_array_api_are_counted(ran):
     found = ran(ARRAY_API, suite="array-api")
     views = [name for name, outcome in outcomes(found).items() if outcome == "other"]
@@ -216,7 +211,7 @@ def test_products_of_the_array_api_are_counted(ran):
 
 
 @pytest.mark.parametrize(
-    ("suite", "text", "products"), [*slow_rows(("scikit-learn", SCIKIT_LEARN, 1)), ("dask", DASK, 2)]
+    ("suite", "text", "products"), [("scikit-learn", SCIKIT_LEARN, 1), ("dask", DASK, 2)]
 )
 def test_products_behind_other_libraries_are_counted(ran, suite, text, products):
     found = ran(text, suite=suite)
@@ -228,7 +223,6 @@ def test_a_process_that_dies_fails(ran):
     assert "SIGABRT" in ran(FUNCTION + DIES).failures[0]
 
 
-@pytest.mark.slow
 def test_a_run_without_products_fails(ran):
     assert "no test passed that multiplies" in ran(NO_PRODUCT).failures[0]
 

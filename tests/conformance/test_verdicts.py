@@ -8,7 +8,8 @@ from pyclmm.kernels import KERNELS
 from tests.conformance import __main__ as command
 from tests.conformance import report, run
 from tests.conformance.implementations import IMPLEMENTATIONS, MATRIX_UNITS, Implementation
-from tests.support.selection import slow, slow_rows
+
+pytestmark = pytest.mark.slow  # no function of pyclmm: what runs `make conformance`
 
 HEAD = """
 import os, time
@@ -64,7 +65,8 @@ def test_right_answers_and_known_refusals_are_good(ran):
     ("text", "test", "reason"),
     [
         (WRONG, "test_wrong", "off by one"),
-        *slow_rows((ERROR, "test_error", "no queue"), (UNKNOWN, "test_unknown", "not today")),
+        (ERROR, "test_error", "no queue"),
+        (UNKNOWN, "test_unknown", "not today"),
     ],
 )
 def test_wrong_answers_and_unexplained_skips_fail(ran, text, test, reason):
@@ -84,7 +86,6 @@ def test_a_process_that_dies_names_its_test_and_ends_no_other(ran):
     assert well.good
 
 
-@pytest.mark.slow
 def test_a_process_that_hangs_is_ended(ran):
     found = ran(RIGHT + HANGS, limit_s=20.0)  # long enough to begin on a busy machine
     assert found.trouble == "not finished after 20 s"
@@ -92,7 +93,7 @@ def test_a_process_that_hangs_is_ended(ran):
     assert not found.good
 
 
-@pytest.mark.parametrize("text", [BROKEN, *slow("")])
+@pytest.mark.parametrize("text", [BROKEN, ""])
 def test_a_run_without_tests_fails(ran, text):
     found = ran(text)
     assert found.trouble

@@ -82,6 +82,7 @@ def test_the_tour_shows_six_steps_and_numpy_in_thirty_lines(toured, monkeypatch,
     assert head[16:] == (1280).to_bytes(4, "big") + (480).to_bytes(4, "big")
 
 
+@pytest.mark.slow
 def test_the_steps_of_a_gpu_run_too_and_auto_is_among_them(toured, monkeypatch):
     monkeypatch.setitem(tour.STEPS, "cpu", tour.STEPS["gpu"])
     code, output = toured()
@@ -115,6 +116,7 @@ def test_an_image_comes_back_without_details():
     assert np.allclose(image.without_details(flat, np.matmul), flat, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_demo_lists_devices_multiplies_and_checks(run):
     code, output = run()
     assert code == 0, output

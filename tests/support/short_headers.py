@@ -2,8 +2,8 @@
 
 For each program Clang reads the 14,500 declarations of OpenCL's functions in PoCL 3.0's opencl-c.h. Without
 optimization that takes 80 of 115 ms (AMD EPYC, 2026-11-26). Here the driver is linked into a folder where
-this file declares only functions that a program names, and of those that PyOpenCL's elementwise kernels may
-name the ones of scalars. A program that calls another one does not compile.
+this file declares only functions that a source names, and those of vectors only if it is one of _OF_VECTORS.
+A program that calls another one does not compile.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _FOLDERS = [_ROOT / name for name in ("cl", "pyclmm", "tests", "examples", "benc
 _SUFFIXES = {".cl", ".h", ".py", ".md", ".mako"}
 _DATA = "pocl_binary_distribution/.libs"
 _HEADER = "share/pocl/include/opencl-c.h"
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_PROGRAM = re.compile(r"\b__kernel\b.*?(?:\"\"\"|```|\Z)", re.DOTALL)  # in Python and on pages
-_THREE = re.compile(r"\b[a-z]+3\b[ *]|v\w+3\(")  # no program here has vectors of 3
-_VECTOR = re.compile(r"\w(?:2|3|4|8|16)\b(?=[ ,*)])")  # PyOpenCL's elementwise kernels have scalars only
+# What programs of this repository call with vectors of 2, 4, 8 or 16. PyOpenCL's kernels have scalars only.
+_OF_VECTORS = re.compile(r"(as|convert)_|v(load|store)|(fma|mad)$")
+_VECTOR = re.compile(r"\w(?:2|3|4|8|16)\b(?=[ ,*)])")
+_THREE = re.compile(r"\w3\b(?=[ ,*()])")
 # A declaration stands between the ends of others. Directives and blank lines end one too.
 _DECLARATION = re.compile(r"^\w[^;#{}]*?\b(\w+)\([^;#{}]*\);[^\n]*\n", re.MULTILINE)
 
@@ -48,36 +48,26 @@ def shortened(library: Path, folder: Path) -> Path:
 
 
 def _declarations(header: str) -> str:
-    programs, others = _words()
-    starts = tuple(word for word in programs if word.endswith("_"))
+    words = _words()
+    starts = tuple(word for word in words if word.endswith("_"))
 
     def kept(name: str, declaration: str) -> bool:
         """Macros put names together: vload##N, convert_##type."""
-        if _THREE.search(declaration):
+        if _THREE.search(declaration) or (_VECTOR.search(declaration) and not _OF_VECTORS.match(name)):
             return False
-        whole = {name, name.rstrip("0123456789")}
-        return (
-            bool(programs & whole)
-            or any(name.startswith(start) and name[len(start) :] in programs for start in starts)
-            or bool(others & whole and not _VECTOR.search(declaration))
+        whole = (name, name.rstrip("0123456789"))
+        return not words.isdisjoint(whole) or any(
+            name.startswith(start) and name[len(start) :] in words for start in starts
         )
 
     return _DECLARATION.sub(lambda found: found[0] if kept(found[1], found[0]) else "", header)
 
 
-def _words() -> tuple[set[str], set[str]]:
-    """The words of the sources of programs, and all others: PyOpenCL's templates and their callers."""
-    programs: set[str] = set()
-    others: set[str] = set()
+def _words() -> set[str]:
+    """Every word of the sources of this repository's programs and of PyOpenCL's."""
+    found: set[str] = set()
     for folder in (*_FOLDERS, Path(cl.__file__).parent):
         for path in folder.rglob("*"):
-            if path.suffix not in _SUFFIXES:
-                continue
-            text = path.read_text(encoding="utf-8", errors="ignore")
-            if path.suffix in {".cl", ".h"}:
-                programs.update(re.findall(r"\w+", _COMMENT.sub(" ", text)))
-            else:
-                others.update(re.findall(r"\w+", text))
-                for program in _PROGRAM.findall(text):
-                    programs.update(re.findall(r"\w+", program))
-    return programs, others
+            if path.suffix in _SUFFIXES:
+                found.update(re.findall(r"\w+", path.read_text(encoding="utf-8", errors="ignore")))
+    return found
