@@ -1,5 +1,6 @@
 """The site's contents and reference, without Sphinx. `make docs` builds it."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -19,8 +20,15 @@ def pages():
     return script("docs/site/pages.py")
 
 
-def test_the_reference_has_every_public_name(pages):
-    listed = set(re.findall(r"^\.\. auto\w+:: (\S+)$", pages.reference(), re.M))
+def entries(pages, topics):
+    text = "\n".join(map(pages.reference, topics))
+    return re.findall(r"^\.\. auto(?!module)\w+:: (\S+)$", text, re.M)
+
+
+def test_the_reference_has_every_public_name_once(pages):
+    found = entries(pages, pages.TOPICS)
+    listed = set(found)
+    assert len(found) == len(listed)
     names = {name for name in pyclmm.__all__ if name != "__version__"}
     modules = {name for name in names if isinstance(getattr(pyclmm, name), ModuleType)}
     assert modules
@@ -30,15 +38,32 @@ def test_the_reference_has_every_public_name(pages):
     assert listed >= {f"pyclmm.dask.{name}" for name in ("DevicePlugin", "backend", "matmul", "tensordot")}
 
 
+def test_the_reference_begins_with_the_two_functions(pages):
+    first, *_ = pages.TOPICS
+    assert entries(pages, [first])[:2] == ["pyclmm.matmul", "pyclmm.gemm"]
+    linked = re.findall(
+        r"\]\((reference/\w+)\.md\)", (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    )
+    assert [f"docs/{page}" for page in linked] == list(pages.TOPICS)
+    for page in pages.TOPICS:
+        assert (ROOT / f"{page}.md").read_text(encoding="utf-8").count(pages.REFERENCE_MARK) == 1
+
+
+def test_the_first_page_has_the_readmes_code(pages):
+    index, readme = (
+        (ROOT / page).read_text(encoding="utf-8").partition("```python")[2].partition("```")[0]
+        for page in (f"{pages.INDEX}.md", "README.md")
+    )
+    assert index == readme != ""
+
+
 def test_a_new_public_name_and_module_are_there_by_themselves(pages, monkeypatch):
     module = ModuleType("pyclmm.brandnew", "A module.")
     vars(module).update(__all__=["triple"], triple=lambda x: 3 * x)
     monkeypatch.setattr(pyclmm, "brandnew", module, raising=False)
     monkeypatch.setattr(pyclmm, "double", lambda x: 2 * x, raising=False)
     monkeypatch.setattr(pyclmm, "__all__", [*pyclmm.__all__, "brandnew", "double"])
-    text = pages.reference()
-    assert ".. autofunction:: pyclmm.double\n" in text
-    assert ".. autofunction:: pyclmm.brandnew.triple\n" in text
+    assert {"pyclmm.double", "pyclmm.brandnew.triple"} <= set(entries(pages, [*pages.TOPICS][-1:]))
 
 
 def test_every_page_stands_once_in_the_contents(pages):
@@ -55,7 +80,7 @@ def test_every_page_stands_once_in_the_contents(pages):
 def test_links_to_folders_lead_to_their_pages(pages):
     assert pages._folders("README", "[a](examples/)") == "[a](/docs/examples.md)"
     assert pages._folders("docs/mlp", "[a](../examples/mlp/)") == "[a](/examples/mlp/README.md)"
-    assert pages._folders("docs/mlp", "[a](../benchmarks/results/)") == "[a]"
+    assert pages._folders("docs/mlp", "[a](../benchmarks/results/)") == "a"
 
 
 def test_titles_of_docstrings_become_rubrics(pages):
@@ -64,15 +89,69 @@ def test_titles_of_docstrings_become_rubrics(pages):
     assert lines == ["Sum.", "", ".. rubric:: Returns", "", "The sum.", "--"]
 
 
-def test_a_site_without_a_name_or_with_a_dead_link_is_noticed(pages, monkeypatch, tmp_path):
+def test_a_drawing_of_the_road_is_shown_whole_in_its_parts(pages):
+    context = {"body": '<p><img alt="Tiles" src="../../_images/10_register.svg" /></p>'}
+    pages.cut(None, "", "", context, None)
+    widths = [int(width) for width in re.findall(r"--own: (\d+)px", context["body"])]
+    assert len(widths) == context["body"].count("<img ") == 3
+    drawn = re.search(r'width="(\d+)"', (ROOT / "docs/road/10_register.svg").read_text(encoding="utf-8"))
+    assert sum(widths) == int(drawn[1])
+    assert max(widths) <= 400
+    places = re.findall(r"object-position: ([\d.]+)%", context["body"])
+    assert [float(place) for place in places] == pytest.approx([0, 52, 100], abs=0.5)
+
+
+@pytest.fixture
+def check(pages, monkeypatch):
     monkeypatch.setitem(sys.modules, "pages", pages)
-    check = script("docs/site/check.py")
-    entries = "".join(f'<dt class="sig x" id="{name}">' for name in pages.public_names())
-    page = tmp_path / f"{pages.REFERENCE}.html"
-    page.parent.mkdir()
-    page.write_text(entries + '<a href="#pyclmm.matmul">')
-    assert check.missing_names(tmp_path) == []
-    assert check.broken_links(tmp_path) == []
-    page.write_text(entries.replace("pyclmm.warm", "x") + '<a href="#nosuch"><a href="gone.html">')
-    assert check.missing_names(tmp_path) == ["pyclmm.warm"]
-    assert len(check.broken_links(tmp_path)) == 2
+    return script("docs/site/check.py")
+
+
+@pytest.fixture
+def site(pages, tmp_path):
+    """A site of little but what is looked for."""
+    for topic in (pages.INDEX, *pages.TOPICS):
+        (tmp_path / topic).parent.mkdir(parents=True, exist_ok=True)
+        names = re.findall(r"::? (pyclmm\S+)$", pages.reference(topic), re.M) if topic in pages.TOPICS else []
+        names = "".join(f'<dt class="sig x" id="{name}"></dt>' for name in names)
+        (tmp_path / f"{topic}.html").write_text(f"<article>{names}</article>")
+    index = "<article>pip install <span>import</span> pyclmm <img src=''></article>"
+    (tmp_path / f"{pages.INDEX}.html").write_text(index)
+    return tmp_path
+
+
+def test_a_site_without_a_name_or_with_a_dead_link_is_noticed(check, site):
+    assert check.missing_names(site) == []
+    assert check.broken_links(site) == []
+    page = site / "docs/reference/plans.html"
+    text = page.read_text().replace('"pyclmm.warm"', '"x"')
+    page.write_text(text + '<a href="#nosuch"><a href="gone.html"><a href="#x">')
+    assert check.missing_names(site) == ["pyclmm.warm"]
+    assert len(check.broken_links(site)) == 2
+
+
+def test_a_site_whose_first_pages_lack_something_is_noticed(check, site):
+    assert check.wrong_first_things(site) == []
+    (site / "docs/index.html").write_text("<article>pip install</article>")
+    products = site / "docs/reference/products.html"
+    products.write_text(products.read_text().replace('"pyclmm.gemm"', '"x"'))
+    assert len(check.wrong_first_things(site)) == 3
+
+
+def test_a_search_that_misses_its_page_is_noticed(check, tmp_path):
+    index = {"docnames": list(check.SEARCHES.values())}
+    index["titleterms"] = {"first": 0, "product": [0, 1], "slow": 0, "matmul": 1}
+    path = tmp_path / "searchindex.js"
+    path.write_text(f"Search.setIndex({json.dumps(index)})")
+    assert check.missed_searches(tmp_path) == []
+    path.write_text(path.read_text().replace('"slow": 0', '"slow": 1'))
+    (missed,) = check.missed_searches(tmp_path)
+    assert "'slow'" in missed
+
+
+def test_brackets_of_a_link_that_was_not_made_are_noticed(check, site):
+    page = site / "docs/index.html"
+    page.write_text("<article><p>D[last], <code>[x y]</code>, <pre>[z]</pre>; </p></article>")
+    assert check.stray_brackets(site) == []
+    page.write_text("<article><p>It measures; [results].</p></article>")
+    assert check.stray_brackets(site) == ["docs/index.html: [results]"]

@@ -29,7 +29,7 @@ def _tiles(p: Picture, rows: int, columns: int, apart: bool) -> None:
 
 def strip() -> str:
     """A work-item's elements of one column."""
-    p = Picture(760, 370, "A work-item computes several elements of one column")
+    p = Picture(760, 370, "A work-item computes several elements of one column", 410)
     p.text(20, 26, "One step of k", "title")
     _tiles(p, 4, 1, apart=False)
     p.text(430, 26, "One work-item, TM = 4", "title")
@@ -46,7 +46,7 @@ def strip() -> str:
 
 def block() -> str:
     """A work-item's elements lie apart, so that neighbours read neighbouring columns."""
-    p = Picture(760, 370, "A work-item computes a block of elements in registers")
+    p = Picture(760, 370, "A work-item computes a block of elements in registers", 410)
     p.text(20, 26, "One step of k", "title")
     _tiles(p, 2, 2, apart=True)
     p.text(430, 26, "One work-item, TM = 2, TN = 2", "title")
@@ -65,7 +65,7 @@ def block() -> str:
 
 def vector() -> str:
     """The elements of a row are one vector."""
-    p = Picture(760, 370, "The columns of a work-item are one OpenCL vector")
+    p = Picture(760, 370, "The columns of a work-item are one OpenCL vector", 410)
     p.text(20, 26, "One step of k", "title")
     _tiles(p, 2, 4, apart=False)
     p.text(430, 26, "One work-item, TM = 2, TN = 4", "title")
@@ -86,24 +86,23 @@ def vector() -> str:
 
 def double_buffer() -> str:
     """What one pair of tiles and two pairs do, step after step."""
-    p = Picture(760, 300, "Two pairs of tiles: loads beside multiply-adds")
+    p = Picture(760, 212, "Two pairs of tiles: loads beside multiply-adds", 388)
     p.text(20, 26, "block: one pair of tiles, two barriers a step", "title")
     for at in range(6):
-        load = at % 2 == 0
-        p.box(20 + 90 * at, 44, 86, 36, "b" if load else "out", f"{'load' if load else 'multiply'} {at // 2}")
-    p.text(20, 118, "double_buffer: two pairs of tiles, one barrier a step", "title")
+        kind, word = (("b", "load"), ("out", "multiply"))[at % 2]
+        p.box(20 + 58 * at, 44, 56, 36, kind, f"{word} {at // 2}")
+    p.text(20, 108, "Nothing is loaded while it multiplies.")
+    p.text(400, 26, "double_buffer: two pairs, one barrier a step", "title")
     for at in range(3):
-        p.box(20 + 90 * at, 136, 86, 36, "b", f"load {at}")
-        p.box(110 + 90 * at, 180, 86, 36, "out", f"multiply {at}")
-    p.text(400, 158, "pairs 0, 1, 0: filled in turn")
-    p.text(400, 202, "reads the pair that was filled before")
-    p.arrow((20, 244), (740, 244))
-    p.text(690, 264, "time")
-    p.text(
-        20,
-        282,
-        "The best case: a load takes as long as the multiply-adds of a step, and both can run at once.",
-    )
+        p.box(400 + 58 * at, 44, 56, 36, "b", f"load {at}")
+        p.box(458 + 58 * at, 84, 56, 36, "out", f"multiply {at}")
+    p.text(584, 66, "pairs 0, 1, 0 in turn")
+    p.text(642, 106, "the pair before")
+    for left in (20, 400):
+        p.arrow((left, 144), (left + 346, 144))
+        p.text(left + 346, 164, "time", "end")
+    p.text(20, 188, "A load is drawn as long as the multiply-adds of a")
+    p.text(20, 204, "step: the best case for double_buffer.")
     return p.svg()
 
 

@@ -13,7 +13,7 @@ from picture import Picture, write
 
 def hopper() -> str:
     """The order of chunks in a tile, and one step of K."""
-    p = Picture(760, 456, "The order of a tile's chunks in local memory, and the parts of one step of K")
+    p = Picture(760, 474, "The order of a tile's chunks in local memory, and the parts of one step of K", 388)
     p.text(20, 26, "Chunks of lines 0 to 7 in local memory", "title")
     for line in range(8):
         p.text(20, 70 + 30 * line, f"line {line}")
@@ -35,12 +35,13 @@ def hopper() -> str:
     names = ("fill", "stores_fence", "barrier", "wgmma_fence", "4 x wgmma", "wait", "barrier")
     x = 20.0
     for at, name in enumerate(names):
-        width = 8.0 * len(name) + 16
+        width = 7.0 * len(name) + 10
         p.box(x, 388, width, 34, "out" if name == "4 x wgmma" else "rest", name)
         if at + 1 < len(names):
-            p.arrow((x + width, 405), (x + width + 26, 405))
-        x += width + 26
-    p.text(20, 444, "In a work-group nothing overlaps: while it fills its tiles, it multiplies nothing.")
+            p.arrow((x + width, 405), (x + width + 20, 405))
+        x += width + (40 if name == "wgmma_fence" else 20)  # the cut
+    p.text(20, 444, "In a work-group nothing overlaps:")
+    p.text(20, 462, "while it fills its tiles, it multiplies nothing.")
     return p.svg()
 
 

@@ -13,7 +13,7 @@ from picture import Picture, write
 
 def sequential() -> str:
     """One work-item walks over the elements of the result; each is a row of A times a column of B."""
-    p = Picture(760, 410, "One work-item computes the elements of the result one after another")
+    p = Picture(760, 410, "One work-item computes the elements of the result one after another", 400)
     p.text(20, 26, "One work-item: element after element", "title")
     side, i, j = 24.0, 2, 3
     p.grid(40, 226, 6, 6, (side, side), "rest")
@@ -46,7 +46,7 @@ def sequential() -> str:
 
 def single_group() -> str:
     """A device's compute units, one of them busy, and the work-items of its work-group."""
-    p = Picture(760, 330, "One work-group keeps one compute unit busy")
+    p = Picture(760, 330, "One work-group keeps one compute unit busy", 392)
     p.text(20, 26, "The device: compute units", "title")
     for at in range(12):
         x, y = 20 + 76 * (at % 4), 48 + 76 * (at // 4)
@@ -68,7 +68,7 @@ def single_group() -> str:
 
 def naive() -> str:
     """Work-groups over the result, an element with its row and column, and what neighbours read."""
-    p = Picture(760, 400, "A work-item for each element; neighbours read neighbouring elements of B")
+    p = Picture(760, 400, "A work-item for each element; neighbours read neighbouring elements of B", 396)
     p.text(20, 26, "A work-item for each element of out", "title")
     side = 14.0
     p.box(48, 190, 112, 168, "rest")
@@ -104,7 +104,7 @@ def naive() -> str:
 
 def flat() -> str:
     """Numbers of work-items in a result with short rows, and a 2-D NDRange over the same result."""
-    p = Picture(760, 330, "Work-items in one row, and the work-items that a 2-D NDRange wastes")
+    p = Picture(760, 330, "Work-items in one row, and the work-items that a 2-D NDRange wastes", 420)
     p.text(20, 26, "flat: row = id / 5, column = id % 5", "title")
     kinds = ("a", "b", "out", "hot")
     for at in range(30):
@@ -130,7 +130,7 @@ def flat() -> str:
 
 def tiled() -> str:
     """A tile of the result, the tiles of A and B of one step, and local memory."""
-    p = Picture(760, 400, "A work-group walks along K, one tile of A and one of B at a time")
+    p = Picture(760, 400, "A work-group walks along K, one tile of A and one of B at a time", 400)
     p.text(20, 26, "A work-group's walk along K", "title")
     for at in range(4):
         kind = "hot" if at == 1 else "rest"

@@ -13,7 +13,7 @@ from picture import Picture, write
 
 def register() -> str:
     """Three levels of tiles, and the outer product of a work-item."""
-    p = Picture(760, 400, "Tiles of a work-group, a sub-group and a work-item")
+    p = Picture(760, 400, "Tiles of a work-group, a sub-group and a work-item", 260, 522)
     p.text(20, 26, "A work-group: local memory", "title")
     p.box(80, 56, 132, 32, "b", "B: BK x BN")
     p.box(20, 98, 50, 192, "a")
@@ -56,13 +56,15 @@ def register() -> str:
     p.text(528, 318, "4 reads of 16 bytes,")
     p.text(528, 336, "64 multiply-adds. In the gaps lie")
     p.text(528, 354, "the chunks of other work-items.")
-    p.text(20, 386, "The elements are float32: a chunk of 16 bytes has four of them.")
+    p.text(20, 372, "A chunk: 16 bytes, 4 of float32.")
     return p.svg()
 
 
 def packed() -> str:
     """Panels of B, the macro-tile, and a panel's order in memory."""
-    p = Picture(760, 390, "Panels of B, a macro-tile of register tiles, and the order in memory of a panel")
+    p = Picture(
+        760, 390, "Panels of B, a macro-tile of register tiles, and the order in memory of a panel", 430
+    )
     p.text(20, 26, "A macro-tile, mc x nc, and one step of kc", "title")
     for at in range(6):
         p.box(150 + 44 * at, 60, 44, 90, "hot" if at == 1 else "b")
@@ -90,7 +92,7 @@ def packed() -> str:
 
 def split_k() -> str:
     """Ranges of K of one tile, the workspace and the second launch."""
-    p = Picture(760, 360, "Three work-groups sum ranges of K of one tile; a second launch adds them")
+    p = Picture(760, 360, "Three work-groups sum ranges of K of one tile; a second launch adds them", 414)
     p.text(20, 26, "First launch: three work-groups for one tile", "title")
     kinds = ("a", "b", "hot")
     for at, kind in enumerate(kinds):
@@ -100,39 +102,38 @@ def split_k() -> str:
     p.text(252, 126, "B:", "end")
     p.text(252, 144, "K x BN", "end")
     p.box(260, 190, 80, 60, "rest", "tile")
-    p.text(456, 26, "Workspace", "title")
+    p.text(420, 26, "Workspace", "title")
     for at, kind in enumerate(kinds):
-        p.box(456, 58 + 84 * at, 80, 60, kind, f"sums {at}")
-        p.arrow((344, 205 + 15 * at), (450, 88 + 84 * at))
+        p.box(420, 58 + 84 * at, 80, 60, kind, f"sums {at}")
+        p.arrow((344, 205 + 15 * at), (412, 88 + 84 * at))
     p.text(620, 26, "Second launch", "title")
     p.box(640, 142, 80, 60, "out", "out")
     for at in range(3):
-        p.arrow((540, 88 + 84 * at), (634, 152 + 20 * at))
+        p.arrow((504, 88 + 84 * at), (634, 152 + 20 * at))
     p.text(620, 232, "sums 0 + sums 1")
     p.text(620, 250, "+ sums 2, always")
     p.text(620, 268, "in this order;")
     p.text(620, 286, "then the epilogue")
-    p.text(
-        20,
-        330,
-        "Each range reads its own part of A and B. Nothing is read twice, but the sums are moved twice more.",
-    )
+    p.text(20, 318, "Each range reads its own part of A and B.")
+    p.text(20, 336, "Nothing is read twice, but sums are moved twice more.")
     return p.svg()
 
 
 def pipelining() -> str:
     """A timetable of a ring of three stages."""
-    p = Picture(760, 346, "A ring of three stages: two stages are filled while one is multiplied")
+    p = Picture(760, 356, "A ring of three stages: two stages are filled while one is multiplied", 378)
     p.text(20, 26, "A ring of three stages", "title")
-    left, step, high = 110, 104, 44
+    step, high = 100, 44
     for at in range(6):
-        p.text(left + step * (at + 0.5), 52, "start" if at == 0 else f"step {at}", "middle")
-    for stage in range(3):
-        y = 64 + 56 * stage
-        p.text(20, y + 27, f"stage {stage}")
-        for at in range(6):
+        left = (66, 442 - 3 * step)[at // 3]  # three steps, then three more beside them
+        x = left + step * at
+        p.text(x + step / 2, 52, "start" if at == 0 else f"step {at}", "middle")
+        for stage in range(3):
+            y = 64 + 56 * stage
+            if at % 3 == 0:
+                p.text(x - 50, y + 27, f"stage {stage}")
             since = (at - 1 - stage) % 3  # steps since this stage was multiplied
-            x, coming = left + step * at, at + 2 - since  # the tile that was started last
+            coming = at + 2 - since  # the tile that was started last
             if at == 0:
                 p.box(x, y, step, high, *(("rest", "empty") if stage == 2 else ("b", f"start copy {stage}")))
             elif since == 0:
@@ -142,21 +143,20 @@ def pipelining() -> str:
             else:
                 p.box(x, y, step, high, "b pale", f"{coming} on its way")
     legend = (
-        (110, "b", "copies start"),
-        (250, "b pale", "on its way, or there"),
-        (440, "out", "multiplied"),
-        (560, "rest", "empty"),
+        (20, "b", "copies start"),
+        (160, "b pale", "on its way, or there"),
+        (392, "out", "multiplied"),
+        (520, "rest", "empty"),
     )
     for x, kind, words in legend:
         p.box(x, 242, 22, 16, kind)
         p.text(x + 28, 255, words)
-    p.text(
-        20,
-        286,
-        "In step 1 tile 0 is multiplied, tile 1 is on its way or there, and the copies of tile 2 start.",
-    )
-    p.text(20, 308, "At the end of a step: wait for the next tile, one barrier, go on to the next stage.")
-    p.text(20, 330, "A copy has two steps' time to land; with two stages it would have one.")
+    p.text(20, 286, "In step 1 tile 0 is multiplied, tile 1 is on its way or")
+    p.text(20, 304, "there, and the copies of tile 2 start.")
+    p.text(20, 326, "At the end of a step: wait for the next tile,")
+    p.text(20, 344, "one barrier, go on to the next stage.")
+    p.text(392, 286, "A copy has two steps' time to land;")
+    p.text(392, 304, "with two stages it would have one.")
     return p.svg()
 
 
@@ -166,13 +166,9 @@ Unit = tuple[str, int, int, str, int, Callable[[int, int], tuple[int, int]]]
 
 def matrix_units() -> str:
     """What work-item 0 and its neighbour hold of the result of five instructions."""
-    p = Picture(760, 420, "What work-items 0 and 1 hold of the result of one matrix instruction")
-    p.text(
-        20,
-        26,
-        "The result of one instruction: work-item 0 holds the blue elements, work-item 1 the red ones",
-        "title",
-    )
+    p = Picture(760, 430, "What work-items 0 and 1 hold of the result of one matrix instruction", 269, 601)
+    p.text(20, 26, "The result of one instruction", "title")
+    p.text(280, 26, "Blue: work-item 0 holds it. Red: work-item 1.", "title")
     side = 9
     drawn: tuple[Unit, ...] = (
         ("mma", 16, 8, "16 x 8, 32", 4, lambda w, e: (e // 2 * 8, 2 * w + e % 2)),
@@ -191,11 +187,10 @@ def matrix_units() -> str:
                 row, column = place(lane, e)
                 p.box(x + column * side, 88 + row * side, side, side, kind)
         x += columns * side + 22
-    p.text(
-        20,
-        400,
-        "Below each name: rows x columns, work-items. Of wgmma the first 32 x 16 are drawn, of mfma 32 x 16.",
-    )
+    p.text(20, 400, "Below each name: rows x columns,")
+    p.text(20, 418, "work-items.")
+    p.text(280, 400, "Of wgmma the first 32 x 16 are drawn,")
+    p.text(280, 418, "of mfma 32 x 16.")
     return p.svg()
 
 

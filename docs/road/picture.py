@@ -24,12 +24,16 @@ line { stroke-width: 1.5 }
 
 
 class Picture:
-    """An SVG that is put together from boxes, words and arrows. Lengths are pixels."""
+    """An SVG that is put together from boxes, words and arrows. Lengths are pixels.
 
-    def __init__(self, width: int, height: int, title: str) -> None:
+    `cuts` are the places along x where a narrow screen may cut it, and put the parts below each other.
+    """
+
+    def __init__(self, width: int, height: int, title: str, *cuts: int) -> None:
         self.lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-            f'height="{height}" role="img"><title>{title}</title><style>{STYLE}</style>',
+            f'height="{height}" data-cuts="{" ".join(map(str, cuts))}" role="img"><title>{title}</title>'
+            f"<style>{STYLE}</style>",
             '<defs><marker id="tip" markerWidth="9" markerHeight="9" refX="8" refY="4" orient="auto">'
             '<path class="tip" d="M0,0 L8,4 L0,8 z"/></marker></defs>',
             f'<rect class="back" width="{width}" height="{height}" rx="8"/>',

@@ -37,6 +37,7 @@ html_theme = "furo"
 html_title = f"pyclmm {release}"
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
 html_extra_path = ["extra"]  # index.html of the root, which leads to docs/index.html
 html_copy_source = False
 html_show_sphinx = False
@@ -46,3 +47,4 @@ def setup(app: Any) -> None:
     """Connect what Sphinx does not do itself."""
     app.connect("source-read", pages.fill)
     app.connect("autodoc-process-docstring", pages.sections)
+    app.connect("html-page-context", pages.cut)

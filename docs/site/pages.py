@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
+import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from posixpath import dirname, join, normpath
+from posixpath import basename, dirname, join, normpath
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +33,25 @@ ELSEWHERE = [
 # Folders whose names users import, beside the public names of pyclmm.
 FOLDERS = ("pyclmm.dask",)
 
+# The pages of the reference, with the public names of each. A name that none takes stands on the last one.
+TOPICS: dict[str, tuple[str, ...]] = {
+    "docs/reference/products": ("pyclmm.matmul", "pyclmm.gemm", "pyclmm.default_[pr]*"),
+    "docs/reference/plans": (
+        *("pyclmm.Matmul", "pyclmm.Explanation", "pyclmm.warm", "pyclmm.tune"),
+        *("pyclmm.Tuning", "pyclmm.TileConfig", "pyclmm.KERNELS"),
+    ),
+    "docs/reference/devices": (
+        *("pyclmm.devices", "pyclmm.DeviceRecord", "pyclmm.default_queue"),
+        *("pyclmm.release", "pyclmm.keep_workspace"),
+    ),
+    "docs/reference/tiles": ("pyclmm.StreamedMatmul", "pyclmm.Stream*"),
+    "docs/reference/operators": ("pyclmm.*install*",),
+    "docs/reference/linalg": ("pyclmm.linalg.*",),
+    "docs/reference/dask": ("pyclmm.dask.*",),
+    "docs/reference/accuracy": ("pyclmm.reference.*",),
+    "docs/reference/errors": ("pyclmm.PyclmmError", "pyclmm.*Error", "pyclmm.*Warning", "*"),
+}
+
 # The contents, by heading: pages, or patterns of them. A page that none names is listed under the last one.
 CONTENTS: dict[str, tuple[str, ...]] = {
     "Start": (
@@ -51,7 +71,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "docs/environment",
         "docs/reproducibility",
     ),
-    "Reference": (REFERENCE, "docs/semantics", "docs/glossary", "docs/faults", "CHANGELOG"),
+    "Reference": (REFERENCE, *TOPICS, "docs/semantics", "docs/glossary", "docs/faults", "CHANGELOG"),
     "Learn": (
         "docs/road/index",
         "docs/road/*",
@@ -67,14 +87,20 @@ CONTENTS: dict[str, tuple[str, ...]] = {
 
 def contents(found: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     """Each heading with its pages, in order. Each page stands once, under the first heading that takes it."""
-    left = sorted(set(found) - {INDEX})
-    for heading, patterns in CONTENTS.items():
+    return ((heading, taken) for heading, taken in _shared_out(set(found) - {INDEX}, CONTENTS) if taken)
+
+
+def _shared_out(
+    names: Iterable[str], groups: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[str, list[str]]]:
+    """Each group with the names that it is the first to take, in the order of its patterns."""
+    left = sorted(names, key=str.lower)
+    for group, patterns in groups.items():
         taken: list[str] = []
         for pattern in patterns:
-            taken += [page for page in left if fnmatch.fnmatchcase(page, pattern)]
-            left = [page for page in left if page not in taken]
-        if taken:
-            yield heading, taken
+            taken += [name for name in left if fnmatch.fnmatchcase(name, pattern)]
+            left = [name for name in left if name not in taken]
+        yield group, taken
 
 
 def toctrees(found: Iterable[str]) -> str:
@@ -104,38 +130,28 @@ def public_modules() -> list[ModuleType]:
 
 def public_names() -> list[str]:
     """Every public name with its module, as users write it. A module is the names in it."""
-    return [f"{_public_name(module)}.{name}" for module in public_modules() for name in _public(module)]
+    return list(_values())
 
 
-def _public(module: ModuleType) -> dict[str, Any]:
-    public = {name: getattr(module, name) for name in module.__all__ if name != "__version__"}
-    return {name: value for name, value in public.items() if not inspect.ismodule(value)}
+def _values() -> dict[str, Any]:
+    """Every public name, as users write it, with its value."""
+    return {
+        f"{_public_name(module)}.{name}": getattr(module, name)
+        for module in public_modules()
+        for name in module.__all__
+        if name != "__version__" and not inspect.ismodule(getattr(module, name))
+    }
 
 
-def kind(value: Any) -> str:
-    """The heading under which a public value stands."""
-    if inspect.isclass(value):
-        return "Errors and warnings" if issubclass(value, BaseException) else "Classes"
-    return "Functions" if callable(value) else "Data"
-
-
-def reference() -> str:
-    """The page of every public name, as MyST."""
-    return "\n\n".join(part for module in public_modules() for part in _module(module))
-
-
-def _module(module: ModuleType) -> Iterator[str]:
-    name = _public_name(module)
-    yield f"## `{name}`"
-    if module is not pyclmm:
-        yield _directive("automodule", module.__name__, "no-index:")
-    public = _public(module)
-    for heading in ("Functions", "Classes", "Data", "Errors and warnings"):
-        own = [(key, value) for key, value in public.items() if kind(value) == heading]
-        if own:
-            yield f"### {heading} of `{name}`"
-        for key, value in sorted(own, key=lambda pair: pair[0].lower()):
-            yield _entry(f"{name}.{key}", value)
+def reference(topic: str) -> str:
+    """The entries of a page of the reference, as MyST. A module with a page of its own comes first."""
+    values = _values()
+    names = dict(_shared_out(values, TOPICS))[topic]
+    parts = [_entry(name, values[name]) for name in names]
+    for module in public_modules()[1:]:
+        if f"{_public_name(module)}.*" in TOPICS[topic]:
+            parts.insert(0, _directive("automodule", module.__name__, "no-index:"))
+    return "\n\n".join(parts)
 
 
 def _entry(name: str, value: Any) -> str:
@@ -184,19 +200,47 @@ def fill(app: Any, docname: str, source: list[str]) -> None:
     text = source[0]
     if docname == INDEX:
         text += "\n" + toctrees(app.env.found_docs)
-    text = text.replace(REFERENCE_MARK, reference()).replace(EXAMPLES_MARK, examples())
-    source[0] = _folders(docname, text)
+    if docname in TOPICS:
+        text = text.replace(REFERENCE_MARK, reference(docname))
+    source[0] = _folders(docname, text.replace(EXAMPLES_MARK, examples()))
 
 
 def _folders(docname: str, text: str) -> str:
-    """Links to folders lead to the page about them: MyST knows files only."""
+    """Links to folders lead to the page about them, or are words: MyST knows files only."""
 
     def page(match: re.Match[str]) -> str:
-        folder = normpath(join(dirname(docname), match[1]))
+        folder = normpath(join(dirname(docname), match[2]))
         about = {"examples": f"{EXAMPLES}.md"}.get(folder, f"{folder}/README.md")
-        return f"](/{about})" if (ROOT / about).exists() else "]"
+        return f"[{match[1]}](/{about})" if (ROOT / about).exists() else match[1]
 
-    return re.sub(r"\]\(([\w./-]+/)\)", page, text)
+    return re.sub(r"\[([^\]]*)\]\(([\w./-]+/)\)", page, text)
+
+
+def cut(_app: Any, _page: str, _template: str, context: dict[str, Any], _doctree: Any) -> None:
+    """Sphinx's event of a page that is written: the drawings of the road in parts, side by side.
+
+    A narrow screen shows the parts below each other, each large enough to be read.
+    """
+    body = context.get("body", "")
+    context["body"] = re.sub(r'<img alt="([^"]*)" src="([^"]*_images/\d\d_\w+\.svg)" />', _parts, body)
+
+
+def _parts(match: re.Match[str]) -> str:
+    alt, source = match.groups()
+    drawing = (ROOT / "docs/road" / basename(source)).read_text(encoding="utf-8")
+    found = re.search(r'width="(\d+)" height="(\d+)" data-cuts="([\d ]*)"', drawing)
+    assert found, f"{source}: no drawing of docs/road/picture.py"
+    width, height = int(found[1]), found[2]
+    edges = [0, *map(int, found[3].split()), width]
+    parts = []
+    for left, right in itertools.pairwise(edges):
+        part, hidden = right - left, width - right + left
+        parts.append(
+            f'<img alt="{alt if not left else ""}" src="{source}" style="--share: {100 * part / width:.5g}%; '
+            f"--own: {part}px; aspect-ratio: {part} / {height}; "
+            f'object-position: {100 * left / hidden if hidden else 0:.5g}% 0" />'
+        )
+    return f'<span class="parts">{"".join(parts)}</span>'
 
 
 def sections(_app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
