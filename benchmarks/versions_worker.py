@@ -41,8 +41,9 @@ def version(tree: Path) -> Any:
     return pyclmm
 
 
-def find_device(name: str | None) -> cl.Device:
+def find_device(pyclmm: Any, name: str | None) -> cl.Device:
     """A device with *name* in its name or its platform's: the first GPU, or else the first device."""
+    pyclmm.devices()  # PyOpenCL sees Intel's runtime of pip only if pyclmm looked first
     devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
     if name:
         devices = [d for d in devices if name.lower() in f"{d.platform.name} {d.name}".lower()]
@@ -194,7 +195,8 @@ class Worker:
 
     def __init__(self, pyclmm: Any, device: cl.Device) -> None:
         self.pyclmm = pyclmm
-        self.queue = cl.CommandQueue(cl.Context([device]))
+        self.context = cl.Context([device])  # a queue of Intel's runtime does not keep it alive
+        self.queue = cl.CommandQueue(self.context)
         self.burst = Burst(self.queue) if "NVIDIA" in device.platform.name else None
         self.random: tuple[str, Random] | None = None
         self.product: Product | None = None
@@ -249,7 +251,8 @@ def main() -> None:
     options = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of drivers must not mix with answers
-    worker = Worker(version(options.tree), find_device(options.device))
+    pyclmm = version(options.tree)
+    worker = Worker(pyclmm, find_device(pyclmm, options.device))
     for line in sys.stdin:
         try:
             answer = worker.answer(json.loads(line))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ class Kernels:
         self.tile = (1, 1) if on_cpu else (32, self.items // 32)  # the work-group of `backward`
         source = _SOURCE.read_text(encoding="utf-8")
         options = [f"-DHALF={half:d}", f"-DCOLUMNS={self.columns}"]
-        self._program = cl.Program(queue.context, source).build(options)
+        self._program = built(queue, source, options)
 
     def new(self, name: str) -> cl.Kernel:
         """A kernel object with arguments of its own."""
@@ -36,6 +38,14 @@ class Kernels:
         """Enqueue *kernel* with at least *count* work-items, after setting its arguments."""
         kernel.set_args(*args)
         cl.enqueue_nd_range_kernel(self.queue, kernel, (padded(count, self.items),), (self.items,))
+
+
+def built(queue: cl.CommandQueue, source: str, options: Sequence[str] = ()) -> cl.Program:
+    """The compiled program. PyOpenCL warns of whatever a compiler says, and Intel's always says something."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        program: cl.Program = cl.Program(queue.context, source).build(list(options), devices=[queue.device])
+        return program
 
 
 def padded(count: int, multiple: int) -> int:

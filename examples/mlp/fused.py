@@ -16,6 +16,7 @@ from pyopencl.array import Array, to_device
 import pyclmm
 
 from . import occupancy
+from .device import built
 from .fused_layout import Choice, Layout
 from .model import FusedRefused, Parameters
 
@@ -267,9 +268,6 @@ def _source(name: str) -> str:
 
 def _kernel(queue: cl.CommandQueue, layout: Layout) -> cl.Kernel:
     try:
-        program = cl.Program(queue.context, layout.macros() + _source("fused.cl")).build(
-            devices=[queue.device]
-        )
-        return cl.Kernel(program, "train")
+        return cl.Kernel(built(queue, layout.macros() + _source("fused.cl")), "train")
     except cl.Error as error:
         raise FusedRefused(f"the device's compiler refuses the kernel: {error}") from error

@@ -39,9 +39,9 @@ def platforms() -> list[cl.Platform]:
     with _asked:
         if _was_asked:
             return list(cl.get_platforms())
-        _was_asked = True
         with _intel_told():
             found = list(cl.get_platforms())
+        _was_asked = True  # not if Ctrl-C came first: then the loader has not been told
     fault = intel_fault(found)
     if fault:
         warnings.warn(fault, RuntimeWarning, stacklevel=2)

@@ -77,6 +77,19 @@ with ThreadPoolExecutor(8) as pool:
     assert run(code, package) == ("{2}", "")
 
 
+def test_the_runtime_is_listed_after_an_interrupt(package):
+    code = """
+def interrupted(): raise KeyboardInterrupt
+real, loader._library = loader._library, interrupted
+try:
+    loader.platforms()
+except KeyboardInterrupt:
+    loader._library = real
+print(len(loader.platforms()))
+"""
+    assert run(code, package) == ("2", "")
+
+
 def test_what_the_user_chose_is_left_alone(package, tmp_path):
     chosen = tmp_path / "chosen.icd"
     chosen.write_text(f"{POCL[0]}\n")
