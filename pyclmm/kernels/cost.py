@@ -8,6 +8,10 @@ from .device import DeviceInfo
 
 # On PoCL 3.0 (Zen 4, 2026-11-22). Intel's runtime is better at all three.
 ON_CPU = 10.0  # a kernel written for many work-items, of which a CPU's compiler makes loops: its time
+# The same where the compiler makes one vector of neighbouring work-items (DeviceInfo.vector_items), which
+# access neighbouring elements, or each a chunk of its own by gathers and scatters. Intel's runtime, Zen 4,
+# 2026-11-27.
+SIDE_BY_SIDE, APART = 0.35, 33.0
 _ITEM = 20e-9  # seconds that each work-item costs
 _ADDING_ITEM = 200e-9  # the same where work-items add sums in steps with barriers
 
@@ -28,17 +32,21 @@ def launched(
     alone: float,
     busy: float,
     nbytes: float = 0.0,
+    vectors: float = ON_CPU,
 ) -> float:
     """Seconds of a launch of *groups* like work-groups of *items* work-items.
 
     ``resident``: how many a compute unit holds. ``alone``: seconds from the start to the end of a work-group
     that waits for nothing but its own memory. ``busy``: seconds of a compute unit's time that it takes, which
-    others cannot have. ``nbytes``: what the launch must move.
+    others cannot have. ``nbytes``: what the launch must move. ``vectors``: in place of ``ON_CPU`` where a
+    CPU's compiler makes vectors of the work-items.
     """
     rates, slots = device.rates, device.units * max(1, resident)
     share = ceil(groups / device.units)
     if device.is_cpu:
-        each = rates.group + items * _ITEM + alone + busy * ON_CPU
+        slower = vectors if 0 < device.vector_items <= items else ON_CPU
+        waits = (items * _ITEM + alone) * min(1, slower / ON_CPU)
+        each = rates.group + waits + busy * slower
         return rates.launch + together(share * each, rates.moved(nbytes))
     waiting = max(0, groups - slots) * rates.group
     rounds = ceil(groups / slots)

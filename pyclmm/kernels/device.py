@@ -141,6 +141,11 @@ class DeviceInfo:
         """
         return self.target.vector_bits or max(128, min(512, 32 * self.float_vector_width))
 
+    @cached_property
+    def vector_items(self) -> int:
+        """Neighbouring work-items of which a CPU's compiler makes one vector; 0 where it makes a loop."""
+        return self.vector_bits // 32 if self.is_cpu and self.vendor == "intel" else 0
+
     @property
     def in_place(self) -> bool:
         """Whether a buffer made over a host array uses the array's memory, so that no map is needed.

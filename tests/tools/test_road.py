@@ -222,6 +222,25 @@ def test_rates_that_a_kernel_exceeds_are_measured_again(monkeypatch):
     assert next(found, None) is None
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"float32": 1e3}, "multiply-adds were measured too low"),
+        ({"cache": 1e-3}, "nearer caches served"),
+        ({"memory": 1e-3, "cache_size": 1}, "the memory's, but caches served"),
+    ],
+)
+def test_a_limit_that_is_passed_is_no_percentage_and_its_fault_is_told(monkeypatch, wrong, told):
+    rates = replace(RATES, **wrong)
+    monkeypatch.setattr(probes, "measure", lambda *_: [{name: getattr(rates, name) for name in RATE_NAMES}])
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "sequential"))
+    shown = run().stdout
+    row = next(line.split() for line in shown.splitlines() if line.startswith("naive"))
+    assert "passed" in row
+    assert "%" not in "".join(row)
+    assert told in " ".join(shown.split("limit passed by naive, sequential: ")[1].split())
+
+
 def test_the_higher_of_two_rates_counts():
     one, other = replace(RATES, memory=1e9, matrix16=4.0), replace(RATES, float32=2e12)
     assert faster(one, other) == replace(RATES, float32=2e12, matrix16=4.0, source=one.source)

@@ -23,7 +23,7 @@ from functools import cached_property
 
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
-from ..cost import launched
+from ..cost import APART, launched
 from ..device import DeviceInfo
 from ..interface import tiles_of
 from ..split_k import TileRange
@@ -206,7 +206,7 @@ class Tiling:
         busy = steps * self._busy_step + self._busy_ends
         groups = tile_range.tiles * tile_range.split_k * self.problem.batch
         nbytes = self.problem.nbytes * tile_range.tiles / max(1, self.tiles)
-        seconds = launched(self.device, groups, self._items, self._resident, alone, busy, nbytes)
+        seconds = launched(self.device, groups, self._items, self._resident, alone, busy, nbytes, APART)
         return seconds if tile_range.split_k == 1 else seconds + self._sums_seconds(tile_range)
 
     def _sums_seconds(self, tile_range: TileRange) -> float:

@@ -26,7 +26,8 @@ class BlockKernel(Textbook):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         groups, elements = tiles_of(problem, config.bm, config.bn) * problem.batch, config.bm * config.bn
-        return self.loop_seconds(problem, device, groups, elements, 1 / max(1, config.bk))
+        row = self.work_group(config)[0]
+        return self.loop_seconds(problem, device, groups, elements, row, 1 / max(1, config.bk))
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         return config.bm, config.bn

@@ -58,7 +58,7 @@ class SingleGroup(Textbook):
         return device.too_many_steps(problem.k) or (reasons[0] if reasons else None)
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        return self.loop_seconds(problem, device, problem.batch, problem.m * problem.n)
+        return self.loop_seconds(problem, device, problem.batch, problem.m * problem.n, problem.n)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         return config.violations(device, (problem.n, problem.m), 0)
@@ -124,7 +124,7 @@ class Tiled(Textbook):
         """Of every width as of the first one, so that one program serves all shapes."""
         tw = _WIDTHS[0]
         groups = tiles_of(problem, tw, tw) * problem.batch
-        seconds = self.loop_seconds(problem, device, groups, tw * tw, 1 / tw)
+        seconds = self.loop_seconds(problem, device, groups, tw * tw, config.bn, 1 / tw)
         return seconds * (1 + _OTHER_WIDTH * (config.bm != tw))
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:

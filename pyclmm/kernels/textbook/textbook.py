@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
-from ..cost import launched
+from ..cost import ON_CPU, SIDE_BY_SIDE, launched
 from ..device import DeviceInfo
 from ..interface import Kernel, Work, gemm_launch, gemm_program, tiles_of
 
@@ -36,18 +36,28 @@ class Textbook(Kernel):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         groups = tiles_of(problem, config.bm, config.bn) * problem.batch
-        return self.loop_seconds(problem, device, groups, config.bm * config.bn)
+        return self.loop_seconds(problem, device, groups, config.bm * config.bn, config.bn)
 
     def loop_seconds(
-        self, problem: GemmProblem, device: DeviceInfo, groups: int, items: int, more_wait: float = 0.0
+        self,
+        problem: GemmProblem,
+        device: DeviceInfo,
+        groups: int,
+        items: int,
+        row: int = 1,
+        more_wait: float = 0.0,
     ) -> float:
-        """Seconds of *groups* work-groups for *items* elements each. *more_wait* is added to ``wait``."""
+        """Seconds of *groups* work-groups for *items* elements each.
+
+        ``row``: how many work-items side by side have neighbouring columns. *more_wait* is added to ``wait``.
+        """
         rates = device.rates
         alone = (_START + (more_wait + self.wait) * problem.k) * rates.latency
         rate = rates.multiply_adds(problem.acc_type) * self.fraction / device.units
         resident = max(1, device.unit.work_items // items)
         busy = items * max(1, problem.k) / rate
-        return launched(device, groups, items, resident, alone, busy, problem.nbytes)
+        vectors = SIDE_BY_SIDE if row >= device.vector_items else ON_CPU
+        return launched(device, groups, items, resident, alone, busy, problem.nbytes, vectors)
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         return 1, 1  # work-items share nothing
