@@ -84,7 +84,7 @@ def test_links_to_folders_lead_to_their_pages(pages):
 
 
 def test_titles_of_docstrings_become_rubrics(pages):
-    lines = ["Sum.", "", "Returns", "-------", "The sum.", "--"]
+    lines = ["Sum.", "", "Returns", "-------", "The sum.", "--", "Others import: x."]
     pages.sections(None, "", "", None, None, lines)
     assert lines == ["Sum.", "", ".. rubric:: Returns", "", "The sum.", "--"]
 

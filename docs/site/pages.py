@@ -222,7 +222,9 @@ def cut(_app: Any, _page: str, _template: str, context: dict[str, Any], _doctree
     A narrow screen shows the parts below each other, each large enough to be read.
     """
     body = context.get("body", "")
-    context["body"] = re.sub(r'<img alt="([^"]*)" src="([^"]*_images/\d\d_\w+\.svg)" />', _parts, body)
+    context["body"] = re.sub(
+        r'<img alt="([^"]*)" src="([^"]*_images/(?:\d\d_\w+|memory)\.svg)" />', _parts, body
+    )
 
 
 def _parts(match: re.Match[str]) -> str:
@@ -246,8 +248,10 @@ def _parts(match: re.Match[str]) -> str:
 def sections(_app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:
     """Autodoc's event of a docstring: its underlined titles become rubrics.
 
-    The lists below them are reStructuredText's definition lists as they stand.
+    The lists below them are reStructuredText's definition lists as they stand. What a package says to the
+    other packages of pyclmm is left out.
     """
+    lines[:] = [line for line in lines if not line.startswith("Others import: ")]
     for number in range(len(lines) - 1, 0, -1):
         title, line = lines[number - 1], lines[number]
         if title and line == "-" * len(title):

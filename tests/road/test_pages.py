@@ -51,9 +51,34 @@ def test_a_page_has_the_parts_of_the_road(page):
 def test_lines_of_a_kernel_stand_in_its_source(page):
     text = read(page)
     blocks = re.findall(r"^<!-- (cl/\S+) -->\n```\w+\n(.*?)^```", text, re.M | re.S)
-    assert len(blocks) == text.count("\n```") // 2 > 0
+    assert len(blocks) == text.count("\n```") // 2 - len(programs(page)) > 0
     for source, lines in blocks:
         assert lines in read(ROAD.parents[1] / source), f"{source} has other lines"
+
+
+def programs(page):
+    return re.findall(r"^```python\n(.*?)^```", read(page), re.M | re.S)
+
+
+@pytest.mark.parametrize("name", ["03_naive", "05_tiled", "07_block"])
+def test_a_whole_program_can_be_copied_and_prints_true(name, capsys):
+    (program,) = programs(ROAD / f"{name}.md")
+    exec(compile(program, f"{name}.md", "exec"), {})
+    assert capsys.readouterr().out == "True\n"
+
+
+def test_cudas_word_stands_beside_the_first_use_of_opencls():
+    opencl, cuda = re.findall(r"^\| (?:OpenCL|CUDA) \| (.*) \|$", read(ROAD / "index.md"), re.M)
+    words = dict(zip(opencl.split(" | "), cuda.split(" | "), strict=True))
+    assert len(words) == 6
+    texts = [
+        re.sub(r"^```.*?^```|^#.*?$", "", read(page).partition("## Exercises")[0], flags=re.M | re.S)
+        for page in PAGES
+    ]
+    for word, other in words.items():
+        first = next(text for text in texts if word in text)
+        beside = first[first.index(word) :]
+        assert re.match(rf"{word}\*?\s\(CUDA: {other.partition(' (')[0]}\)", beside), beside[:60]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
