@@ -17,7 +17,8 @@ demo-all: $(VENV)/.installed
 	$(BIN)/python -m examples.demo --all
 
 # What shows that all works here, in a few minutes: every function, kernel, law and fault path.
-PYTEST := $(BIN)/pytest -n 2 --dist worksteal
+# For two cores: the third worker runs while a test of another waits.
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow"
 

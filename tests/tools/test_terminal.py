@@ -217,6 +217,7 @@ def test_ctrl_c_in_tune_keeps_what_was_found(tmp_path):
     assert "not tried: interrupted" in shown.words
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_rates_shows_what_was_measured(tmp_path):
     shown, data = interrupted("tune", "--rates", at="global memory", tmp_path=tmp_path)
     assert set(data["rates"]) == {"launch", "group"}
