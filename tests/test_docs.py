@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pyclmm.tools.own_kernel import STARTS
 from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent
@@ -18,8 +19,9 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").r
 ADDING = ROOT / "docs" / "adding_a_kernel.md"
 SOURCES = ("pyclmm", "cl", "tests", "benchmarks", "examples", "docs")
 FILES = {path.relative_to(ROOT).as_posix() for name in SOURCES for path in (ROOT / name).rglob("*")}
-# Names in the example of docs/adding_a_kernel.md, which the reader is to write.
+# What the reader is to write: the example of docs/adding_a_kernel.md, and what `pyclmm road --start` begins.
 WRITTEN = {"cl/textbook/column.cl", "pyclmm/kernels/textbook/column.py", "textbook/column.cl", "column.py"}
+WRITTEN |= {f"step{step}.cl" for step in STARTS}
 OTHER_DOTS = {"py", "cl", "h", "md", "json", "sync"}  # endings of files; mma.sync, an instruction
 
 

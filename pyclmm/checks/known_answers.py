@@ -33,16 +33,27 @@ FILL = 0xA5  # every byte of the result's memory before the run
 _ALWAYS_THERE = ("a", "b", "c", "bias")  # what the product does not ask for must not be read
 
 
+@dataclass(frozen=True, eq=False)
+class Wrong:
+    """A result with wrong elements: ``where`` they are, what was ``got``, and what is ``right``."""
+
+    where: Array  # bool
+    got: Array
+    right: Array
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The outcome of a run: what is wrong, or None; the largest error ``ratio``, and its ``limit``.
 
-    ``ratio`` is the test ratio of Netlib's tests (see reference.py); 0 if the result is exact.
+    ``ratio`` is the test ratio of Netlib's tests (see reference.py); 0 if the result is exact. ``wrong``: the
+    wrong elements, where the reason is that there are some.
     """
 
     reason: str | None
     ratio: float = 0.0
     limit: float = reference.NETLIB_RATIO
+    wrong: Wrong | None = None
 
 
 @dataclass(frozen=True)
@@ -198,24 +209,29 @@ def _product(a: Array, b: Array) -> Array:
 def _compared(got: Array, expected: Array, scale: Array | float, case: _Case) -> Outcome:
     dtype = got.dtype
     if dtype.kind in "biu":
-        right = np.array_equal(got, expected.astype(dtype) if dtype.kind != "b" else expected != 0)
-        return _exactly(right)
+        right = expected.astype(dtype) if dtype.kind != "b" else expected != 0
+        return _exactly(got, right, got == right)
     parts = np.float64 if dtype.kind != "c" else np.complex128
     wide, rounded = (_real_parts(x.astype(parts)) for x in (got, expected.astype(dtype)))
     same = (wide == rounded) | (np.isnan(wide) & np.isnan(rounded))
     if sums_are_exact(case.problem, case.drawn):
-        return _exactly(bool(same.all()))
+        return _exactly(got, expected, _of_elements(same, got))
     u_out = reference.unit_roundoff(dtype)
     finite = np.isfinite(rounded) & np.isfinite(wide)
     u_sum = reference.unit_roundoff(dtypes.dtype_of(case.problem.acc_type))
     limit = reference.limit(case.problem.k)
-    if not (same | finite).all():
-        return Outcome("a NaN or an infinity is missing, or not expected", np.inf, limit)
+    if not (fits := _of_elements(same | finite, got)).all():
+        reason = "a NaN or an infinity is missing, or not expected"
+        return Outcome(reason, np.inf, limit, Wrong(~fits, got, expected))
+    finite = _of_elements(finite, got)
     error, size = (abs(x) for x in (got.astype(parts) - expected, expected))
     allowed = 2 * u_out * (size + 1e-30) + operands_error(case.problem) * scale  # of the stored result
     excess = np.maximum(error - allowed, 0) / (u_sum * (scale + 1))
-    ratio = float(np.max(excess, initial=0.0, where=finite.reshape(*got.shape, -1).all(-1)))
-    return Outcome("random data gave an error over the bound" if ratio > limit else None, ratio, limit)
+    ratio = float(np.max(excess, initial=0.0, where=finite))
+    if ratio > limit:
+        reason = "random data gave an error over the bound"
+        return Outcome(reason, ratio, limit, Wrong(finite & (excess > limit), got, expected))
+    return Outcome(None, ratio, limit)
 
 
 def _real_parts(x: Array) -> Array:
@@ -228,8 +244,15 @@ def operands_error(problem: GemmProblem) -> float:
     return 2.0**-10 if problem.precision == "medium" and single else 0.0
 
 
-def _exactly(right: bool) -> Outcome:
-    return Outcome(None) if right else Outcome("integer data gave an inexact result", np.inf)
+def _of_elements(parts: Array, got: Array) -> Array:
+    """Whether that holds for both parts of complex elements; for others as it is."""
+    return np.asarray(parts.reshape(*got.shape, -1).all(-1)) if got.dtype.kind == "c" else parts
+
+
+def _exactly(got: Array, right: Array, same: Array) -> Outcome:
+    if same.all():
+        return Outcome(None)
+    return Outcome("integer data gave an inexact result", np.inf, wrong=Wrong(~same, got, right))
 
 
 def _run(

@@ -52,7 +52,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 BASELINE = "sequential"
 SCATTER = 1.5  # slowest over fastest sample; above this the median says little
-_INTERRUPTED = "interrupted before it was measured"
+INTERRUPTED = "interrupted before it was measured"
 _FIRST_PROBE = 10**6  # multiply-adds: the smallest product that shows how fast a kernel is
 BUSY = 0.25  # processors, chosen: another program that computes uses about one
 _SHORTEST = 0.5  # seconds: the system counts in steps of 1/100 s
@@ -269,6 +269,23 @@ class Track:
             self.race(*random_pair(size.shrunk(work), dtype, layout=layout), rounds=1)
             work *= 10
 
+    def climb(self, sizes: Sequence[Size], dtype: np.dtype[Any], longest: float) -> Rung:
+        """Race at the least of *sizes*, given largest first, and go on to the largest where a call of the
+        first kernel is as short as *longest* seconds. Returns the last race in which that has samples.
+        """
+        rung = found = self.race(*random_pair(sizes[-1], dtype))
+        while (size := self._longer(found, sizes, longest)) is not None:
+            found = self.race(*random_pair(size, dtype))
+            rung = found if found.rows[0].samples else rung
+        return rung
+
+    def _longer(self, found: Rung, sizes: Sequence[Size], longest: float) -> Size | None:
+        """The largest of *sizes* over that of *found* where a call should be short, by the last run."""
+        if self.interrupted or found.rows[0].correct is False:
+            return None
+        pace = {x: self.expected(self.kernels[0], x.work) for x in sizes if x.work > found.size.work}
+        return next((x for x, seconds in pace.items() if seconds is not None and seconds <= longest), None)
+
     def race(self, a: Array, b: Array, rounds: int | None = None) -> Rung:
         """Run every kernel on ``a @ b``, and NumPy where operands are NumPy arrays.
 
@@ -287,7 +304,7 @@ class Track:
             board = Board(self.queue, a, b, dtype_of(problem.out_type), terms)
             for entry in self._run(board, check, rows, rounds or self.rules.rounds):
                 rows[entry.name] = self._row(entry, problem, check, size)
-        shown = [rows.get(name) or Row(name, reason=_INTERRUPTED) for name in names]
+        shown = [rows.get(name) or Row(name, reason=INTERRUPTED) for name in names]
         measured = tuple(self._with_speedups(shown, size))
         return Rung(size, a.dtype.name, measured, checked, layout, terms)
 
@@ -349,7 +366,7 @@ class Track:
 
     def _row(self, entry: Contestant, problem: GemmProblem, check: Expected, size: Size) -> Row:
         row = Row(entry.name, entry.config, chosen=entry.kernel if entry.name == "auto" else None)
-        reason = entry.failure or (None if entry.samples else _INTERRUPTED)
+        reason = entry.failure or (None if entry.samples else INTERRUPTED)
         if reason is not None:
             return replace(row, reason=reason)
         row = replace(row, samples=tuple(entry.samples), flops=problem.flops)

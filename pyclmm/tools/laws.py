@@ -17,7 +17,7 @@ from ..api import gemm
 from ..checks import reference
 from ..checks.drawn import Drawn
 from ..checks.fixed_products import PRODUCTS, digest, digests
-from ..checks.known_answers import Outcome, outcome
+from ..checks.known_answers import Outcome, Wrong, outcome
 from ..checks.layouts import Decks, rearranged, resized
 from ..errors import DTypeError, UnsupportedError
 from ..kernels import Kernel
@@ -47,7 +47,8 @@ class LawCase:
 class Found:
     """The result of a law: how many *cases* ran, the first *wrong* one, why others were *refused*.
 
-    ``ratio``: the error that is the largest share of its ``limit``.
+    ``ratio``: the error that is the largest share of its ``limit``. ``first``: the wrong elements of that
+    case.
     """
 
     cases: int = 0
@@ -55,11 +56,12 @@ class Found:
     refused: str | None = None
     ratio: float = 0.0
     limit: float = reference.NETLIB_RATIO
+    first: Wrong | None = None
 
     def add(self, case: object, outcome: Outcome) -> None:
         self.cases += 1
         if outcome.reason is not None and self.wrong is None:
-            self.wrong = f"{case}: {outcome.reason}"
+            self.wrong, self.first = f"{case}: {outcome.reason}", outcome.wrong
         if outcome.ratio / outcome.limit > self.ratio / self.limit:
             self.ratio, self.limit = outcome.ratio, outcome.limit
 
@@ -297,6 +299,8 @@ def check_interface(queue: cl.CommandQueue, kernel: Kernel) -> Found:
     for name, (x, y) in products.items():
         out = np.full((m, n), np.nan, np.float32)
         gemm(x, y, out, beta=0, out=out, kernel=kernel.name, queue=queue)
-        right = np.array_equal(out, reference.matmul(x, y).astype(np.float32), equal_nan=True)
-        found.add(name, Outcome(None if right else "a wrong result"))
+        right = reference.matmul(x, y).astype(np.float32)
+        where = (out != right) & ~(np.isnan(out) & np.isnan(right))
+        wrong = Outcome("a wrong result", wrong=Wrong(where, out, right))
+        found.add(name, wrong if where.any() else Outcome(None))
     return found

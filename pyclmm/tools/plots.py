@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from .tuner import Search
 
 MARK = "drawn by pyclmm"  # in a picture: only those are replaced
 _NOTED_AS = {".png": "Software", ".svg": "Creator", ".pdf": "Creator", ".ps": "Creator", ".eps": "Creator"}
+_LABEL = 0.045  # height of a label beside a picture, as a part of the picture's
+_DASHES = ("-", "-.", ":")  # of flat roofs
 _MARKERS = "os^vDPX*<>"
 _COLOURS = tuple(f"C{index}" for index in range(10))
 # Colour and marker of a kernel in every picture. The colours have at least 3:1 contrast on white and on
@@ -200,3 +204,81 @@ def _line(axes: Any, rungs: Sequence[Rung], name: str, value: str, style: dict[s
     axes.plot(
         [p[0] for p in hollow], [p[1] for p in hollow], **style, linestyle="none", markerfacecolor="white"
     )
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A kernel under the device's roofs: operations a byte, operations a second in the median and of each
+    sample, the flat roof over it by name and height, and what follows its name.
+    """
+
+    kernel: str
+    intensity: float
+    rate: float
+    samples: list[float]
+    roof: tuple[str, float]
+    note: str = ""
+
+
+def under_roofs(points: Sequence[Placed], rates: Rates, clock: str, title: str, path: Path) -> None:
+    """Draw kernels under the roofs of *rates*, each from its slowest to its fastest sample.
+
+    Labels stand beside the picture in the order of the rates. *clock*: from where to where time runs.
+    """
+    flat = {name: height / 1e9 for name, height in (point.roof for point in points)}
+    top, xs = max(flat.values()), [point.intensity for point in points]
+    ends = min(xs) / 3, 3 * max(*xs, 1e9 * top / rates.memory)
+    figure = figure_of(10, 6.5)
+    axes = figure.add_subplot()
+    for name, speed, line in (("cache", rates.cache, "--"), ("memory", rates.memory, "-")):
+        slope = ends[0], min(1e9 * top / speed, ends[1])
+        label = f"{name}, {_plain(speed / 1e9)} GB/s"
+        axes.plot(slope, [speed * x / 1e9 for x in slope], line, color="0.45", label=label)
+    for (name, height), line in zip(flat.items(), cycle(_DASHES), strict=False):
+        label = f"{name}, {_plain(height)} GFLOP/s"
+        axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
+    axes.set(xscale="log", yscale="log", xlim=ends)
+    low = min([point.rate / 1e9 for point in points] + [rates.memory * ends[0] / 1e9]) / 2
+    high = 2 * max([top] + [point.rate / 1e9 for point in points])
+    axes.set_ylim(low, high)
+    _beside(axes, points, math.log(low), math.log(high))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:,.10g}")
+    axes.set_xlabel("operations for each byte that the work-items load or store")
+    axes.set_ylabel(f"GFLOP/s, {clock}")
+    axes.grid(True, which="major", alpha=0.3)
+    figure.legend(fontsize="small", loc="outside lower center", ncols=3)
+    figure.suptitle(title, fontsize="medium")
+    save(figure, path)
+
+
+def _plain(value: float) -> str:
+    """Three significant digits without an exponent: 344,000."""
+    return f"{float(f'{value:.3g}'):,.10g}"
+
+
+def _beside(axes: Any, points: Sequence[Placed], low: float, high: float) -> None:
+    """Draw the points, each with a line to its label right of the axes. Labels keep their distance."""
+    points = sorted(points, key=lambda point: point.rate)
+    heights = spread([(math.log(p.rate / 1e9) - low) / (high - low) for p in points], _LABEL)
+    for point, height in zip(points, heights, strict=True):
+        style, x, y = style_of(0, point.kernel), point.intensity, point.rate / 1e9
+        below, above = y - min(point.samples) / 1e9, max(point.samples) / 1e9 - y
+        axes.errorbar(x, y, [[below], [above]], **style, linestyle="none", markersize=8, capsize=3)
+        axes.annotate(
+            f"{point.kernel} {_plain(y)}{point.note}", (x, y), (1.03, height),
+            textcoords="axes fraction", va="center", fontsize="small",
+            arrowprops={"arrowstyle": "-", "color": style["color"], "linewidth": 0.6, "alpha": 0.6},
+        )  # fmt: skip
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Rising *heights* with *gap* between neighbours at least, moved no more than this takes, under 1."""
+    found: list[float] = []
+    for height in heights:
+        found.append(max(height, found[-1] + gap) if found else height)
+    ceiling = 1.0
+    for index in range(len(found) - 1, -1, -1):
+        found[index] = ceiling = min(found[index], ceiling)
+        ceiling -= gap
+    return found

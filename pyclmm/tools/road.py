@@ -6,11 +6,9 @@ it is. Its limit is the roofline (kernels/traffic.py) from rates that were measu
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..kernels import Kernel, kernel_named
+from ..kernels.device import DeviceInfo
 from ..kernels.matrix_unit import MATRIX_UNITS
 from ..kernels.rates import Rates, as_numbers
 from ..kernels.traffic import Limit, Traffic, limit, peak, traffic
@@ -28,10 +27,10 @@ from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
 from ..problem.words import Precision
 from ..selection.select import refusal
-from . import output, plots, probes, report
-from .bench import Others, Row, Rules, Track
-from .terminal import OnStage, Stage, TextTable, significant
-from .timing import Size, Terms, check_memory, random_pair
+from . import output, own_kernel, plots, probes, report
+from .bench import INTERRUPTED, Others, Row, Rules, Track
+from .terminal import OnStage, Screen, Stage, TextTable, significant
+from .timing import Size, Terms, check_memory
 
 # In the order of the steps. A kernel is put on the road by its name here and its `shared_tile`.
 KERNELS_OF_THE_ROAD = (
@@ -56,8 +55,6 @@ _PASSED = {
     "cache": "it counts each load as the last cache's, but nearer caches served what work-items share",
     "memory": "it counts each load as the memory's, but caches served what work-items share",
 }
-_LABEL = 0.045  # height of a label beside the road, as a part of the picture's
-_DASHES = ("-", "-.", ":")  # of the flat roofs
 
 
 @dataclass(frozen=True)
@@ -98,6 +95,15 @@ class Road:
     absent: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     others: Others = field(default_factory=Others)
+
+    def add(self, kernel: Kernel, problem: GemmProblem, row: Row, device: DeviceInfo) -> None:
+        """Add what *row* says of *kernel*: its times, or why there are none."""
+        if row.samples and row.config is not None:
+            loads = traffic(kernel, problem, row.config, device)
+            size = Size(problem.m, problem.n, problem.k)
+            self.points.append(Point(kernel, size, problem, row, loads))
+        elif row.reason != INTERRUPTED:
+            self.failed[kernel.name] = row.reason or "it gave no result"
 
     def gains(self) -> list[float | None]:
         """The rate of each point over the one before it; None for the first."""
@@ -166,34 +172,18 @@ def _problem(size: Size, dtype: str, precision: Precision) -> GemmProblem:
 
 
 def _measure(track: Track, kernel: Kernel, dtype: str, sizes: list[Size], road: Road) -> None:
-    """Climb to the largest of *sizes*, given largest first, where a call is short, and measure there."""
-    size: Size | None = sizes[-1]
-    here, row = sizes[-1], Row(kernel.name)
-    while size is not None:
-        found = track.race(*random_pair(size, np.dtype(dtype))).rows[0]
-        if found.samples or not row.samples:
-            here, row = size, found
-        size = None if row.correct is False else _longer(track, size, sizes)
-    if row.samples and row.config is not None:
-        problem = _problem(here, dtype, track.terms.precision)
-        own = traffic(kernel, problem, row.config, track.device)
-        road.points.append(Point(kernel, here, problem, row, own))
-    elif not track.interrupted:
-        road.failed[kernel.name] = row.reason or "it gave no result"
+    """Measure *kernel* at the largest of *sizes*, given largest first, where a call is short."""
+    rung = track.climb(sizes, np.dtype(dtype), _CALL)
+    road.add(kernel, _problem(rung.size, dtype, rung.terms.precision), rung.rows[0], track.device)
     if track.interrupted:
         raise KeyboardInterrupt
 
 
-def _longer(track: Track, size: Size, sizes: list[Size]) -> Size | None:
-    """The largest of *sizes* over *size* whose calls should be short, by the last run; None: none."""
-    for other in () if track.interrupted else sizes:
-        seconds = track.expected(track.kernels[0], other.work)
-        if other.work > size.work and seconds is not None and seconds <= _CALL:
-            return other
-    return None
-
-
 @click.command("road")
+@click.argument("file", required=False, type=output.file_type)
+@click.option(
+    "--start", type=click.IntRange(1, max(own_kernel.STARTS)), help="Write a file to change: that step."
+)
 @click.option(
     "--size", "side", type=output.length_type, help=f"M = N = K [{_ON_CPU} on CPUs, else {_ON_OTHERS}]."
 )
@@ -201,7 +191,12 @@ def _longer(track: Track, size: Size, sizes: list[Size]) -> Size | None:
 @output.json_option()
 @output.plot_option
 def road_command(
-    side: int | None, device: str | None, json_target: str | None, plot_file: Path | None
+    file: Path | None,
+    start: int | None,
+    side: int | None,
+    device: str | None,
+    json_target: str | None,
+    plot_file: Path | None,
 ) -> None:
     """Run each kernel from the triple loop to the matrix unit on this device: what each step gains, and how
     far it is from its own limit.
@@ -209,33 +204,88 @@ def road_command(
     The limit is the device's rate of multiply-adds, or what its last-level cache (its memory, if the operands
     are larger) can deliver for the bytes that the kernel's work-items load, if that is less. Both rates are
     measured first. Every product is checked. Ctrl-C ends the measuring and shows what was measured.
+
+    With FILE: check your own kernel in it by every law, and time it beside its neighbours. --start 5 writes
+    such a file, step5.cl or FILE, for the exercise of page 5; one that is there stays as it is.
     """
+    out = output.Output("road", json_target)
+    if start is not None:
+        out.screen.line(own_kernel.start(start, file or Path(f"step{start}.cl")))
+        return
     output.check_plot(plot_file)
     found = find_device(device)
     own = device_info(found)
     road = Road(side or (_ON_CPU if own.is_cpu else _ON_OTHERS))
     check_memory(Size(*(road.side,) * 3), np.dtype(np.float32), own, Terms(arrays=True))
-    out = output.Output("road", json_target)
+    beside = None if file is None else Beside(file)
     with out.measuring() as on_stage:
-        walk(new_queue(found, profiling=True), road, on_stage)
+        (walk if beside is None else beside.walk)(new_queue(found, profiling=True), road, on_stage)
     header, rates = report.header_json(own), road.rates
-    out.save(header | _as_json(road))
+    out.save(header | _as_json(road) | ({} if beside is None else beside.tried.as_json(beside.step)))
+    if beside is not None:
+        beside.tried.show(out.screen)
     if rates is not None and road.points:
         device_line = report.device_line(own)
         out.draw(plot_file, lambda path: draw(road, rates, f"{device_line}, {header['date'][:10]}", path))
-        for line in (device_line, *_heading(rates), ""):
-            out.screen.line(line)
-        rows = [_cells(point, gain, rates) for point, gain in zip(road.points, road.gains(), strict=True)]
-        out.screen.table(TextTable(_HEAD, tuple(rows), text=("kernel", "type", "by")))
-        for line in ("", *_notes(road)):
+        _show(out.screen, road, rates, device_line)
+        for line in [] if beside is None else beside.verdict(road, rates):
             out.screen.line(line)
     for name, reason in road.failed.items():
-        out.warn(f"WARNING: {name} failed: {reason}")
+        out.warn(f"WARNING: {name} {'failed' if beside is None else 'is not timed'}: {reason}")
     if (busy := road.others.warning()) is not None:
         out.warn(busy)
+    if beside is not None and beside.tried.failure is not None:
+        out.finish(f"{file} did not pass", output.WRONG_RESULT if beside.tried.wrong else output.FAILED)
     if road.wrong:
         out.finish(f"wrong results from {', '.join(road.wrong)}", output.WRONG_RESULT)
     out.finish(None if road.points else "no kernel of the road could run here", output.FAILED, road.points)
+
+
+def _show(screen: Screen, road: Road, rates: Rates, device_line: str) -> None:
+    for line in (device_line, *_heading(rates), ""):
+        screen.line(line)
+    rows = [_cells(point, gain, rates) for point, gain in zip(road.points, road.gains(), strict=True)]
+    screen.table(TextTable(_HEAD, tuple(rows), text=("kernel", "type", "by")))
+    for line in ("", *_notes(road)):
+        screen.line(line)
+
+
+class Beside:
+    """A reader's kernel in *file*, and its neighbours of the road. Raises ArgumentError."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.tried = file, own_kernel.Tried()
+        self.own, self.step = own_kernel.own_kernel(file)
+        place = KERNELS_OF_THE_ROAD.index(self.step.name)
+        self.names = KERNELS_OF_THE_ROAD[max(0, place - 1) : place + 2]
+
+    def walk(self, queue: cl.CommandQueue, road: Road, on_stage: OnStage) -> None:
+        """As :func:`walk`: check the kernel, and time these only."""
+        device = device_info(queue.device)
+        self.tried = tried = own_kernel.tried(self.file, self.names, road.side, device, on_stage)
+        if tried.failure is not None:
+            return
+        road.rates, road.side, road.others = _measured(queue, on_stage), tried.side, tried.others
+        for name in self.names:
+            for kernel in (kernel_named(name), *([self.own] if name == self.step.name else [])):
+                size = Size(*(tried.side,) * 3)
+                road.add(kernel, _problem(size, *_TYPES[0]), tried.rows[kernel.name], device)
+        if road.passing("arithmetic"):
+            road.rates = faster(road.rates, _measured(queue, on_stage))
+
+    def verdict(self, road: Road, rates: Rates) -> list[str]:
+        """How fast it is beside its step, and how near to its limit."""
+        points = {point.kernel.name: point for point in road.points}
+        if self.own.name not in points:
+            return []
+        own, step = points[self.own.name], points.get(self.step.name)
+        words, limit = f"{self.own.name}: {significant(own.rate / 1e9)} GFLOP/s", own.limit(rates)
+        if step is not None:
+            (least, most), (low, high) = ((x.row.walls[0], x.row.walls[-1]) for x in (own, step))
+            same = ", which is within their scatter" if least <= high and low <= most else ""
+            words += f", {significant(own.rate / step.rate)} times {step.kernel.name}{same}"
+        share = "faster than" if own.rate > limit.rate else f"{_percent(own.rate / limit.rate)} of"
+        return [f"{words}; {share} its limit, set by {limit.by}, if it loads as much as {self.step.name}"]
 
 
 def _heading(rates: Rates) -> list[str]:
@@ -327,73 +377,23 @@ def _point_json(point: Point, gain: float | None, rates: Rates) -> dict[str, Any
 
 
 def draw(found: Road, rates: Rates, where: str, path: Path) -> None:
-    """Draw every kernel under the device's roofs, from its slowest to its fastest sample.
-
-    Labels stand beside the picture in the order of the rates. *where*: device and date, for the title.
-    """
-    flat = {_units(point): peak(point.kernel, point.problem, rates) / 1e9 for point in found.points}
-    top, rows = max(flat.values()), [(point, point.traffic.intensity) for point in found.points]
-    ends = min(x for _, x in rows) / 3, 3 * max(*(x for _, x in rows), 1e9 * top / rates.memory)
-    figure = plots.figure_of(10, 6.5)
-    axes = figure.add_subplot()
-    for name, speed, line in (("cache", rates.cache, "--"), ("memory", rates.memory, "-")):
-        xs = ends[0], min(1e9 * top / speed, ends[1])
-        label = f"{name}, {_plain(speed / 1e9)} GB/s"
-        axes.plot(xs, [speed * x / 1e9 for x in xs], line, color="0.45", label=label)
-    for (name, height), line in zip(flat.items(), cycle(_DASHES), strict=False):
-        label = f"{name}, {_plain(height)} GFLOP/s"
-        axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
-    axes.set(xscale="log", yscale="log", xlim=ends)
-    low = min([point.rate / 1e9 for point in found.points] + [rates.memory * ends[0] / 1e9]) / 2
-    high = 2 * max([top] + [point.rate / 1e9 for point in found.points])
-    axes.set_ylim(low, high)
-    _beside(axes, found, math.log(low), math.log(high))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:,.10g}")
-    axes.set_xlabel("operations for each byte that the work-items load or store")
-    axes.set_ylabel(f"GFLOP/s, {Terms(arrays=True).clock}")
-    axes.grid(True, which="major", alpha=0.3)
-    figure.legend(fontsize="small", loc="outside lower center", ncols=3)
-    figure.suptitle(f"The road, N = {found.side}: {where}", fontsize="medium")
-    plots.save(figure, path)
-
-
-def _plain(value: float) -> str:
-    """Three significant digits without an exponent: 344,000."""
-    return f"{float(f'{value:.3g}'):,.10g}"
+    """Draw every kernel under the device's roofs. *where*: device and date, for the title."""
+    points = [
+        plots.Placed(
+            point.kernel.name,
+            point.traffic.intensity,
+            point.rate,
+            [point.row.flops / wall for wall in point.row.walls],
+            (_units(point), peak(point.kernel, point.problem, rates)),
+            f" at N = {point.size.n}" if point.size.n < found.side else "",
+        )
+        for point in found.points
+    ]
+    clock = Terms(arrays=True).clock
+    plots.under_roofs(points, rates, clock, f"The road, N = {found.side}: {where}", path)
 
 
 def _units(point: Point) -> str:
     """What multiplies, for the legend."""
     kind = "TF32" if point.problem.precision == "medium" else point.dtype
     return f"matrix units, {kind}" if point.kernel.matrix_units else f"{kind} multiply-adds"
-
-
-def _beside(axes: Any, found: Road, low: float, high: float) -> None:
-    """Draw the points, each with a line to its label right of the axes. Labels keep their distance."""
-    points = sorted(found.points, key=lambda point: point.rate)
-    heights = spread([(math.log(p.rate / 1e9) - low) / (high - low) for p in points], _LABEL)
-    for point, height in zip(points, heights, strict=True):
-        style, x, y = plots.style_of(0, point.kernel.name), point.traffic.intensity, point.rate / 1e9
-        samples = [point.row.flops / wall / 1e9 for wall in point.row.walls]
-        axes.errorbar(
-            x, y, [[y - min(samples)], [max(samples) - y]], **style, linestyle="none", markersize=8, capsize=3
-        )
-        smaller = f" at N = {point.size.n}" if point.size.n < found.side else ""
-        axes.annotate(
-            f"{point.kernel.name} {_plain(y)}{smaller}", (x, y), (1.03, height),
-            textcoords="axes fraction", va="center", fontsize="small",
-            arrowprops={"arrowstyle": "-", "color": style["color"], "linewidth": 0.6, "alpha": 0.6},
-        )  # fmt: skip
-
-
-def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Rising *heights* with *gap* between neighbours at least, moved no more than this takes, under 1."""
-    found: list[float] = []
-    for height in heights:
-        found.append(max(height, found[-1] + gap) if found else height)
-    ceiling = 1.0
-    for index in range(len(found) - 1, -1, -1):
-        found[index] = ceiling = min(found[index], ceiling)
-        ceiling -= gap
-    return found

@@ -297,7 +297,7 @@ def test_labels_do_not_collide_and_stand_in_the_picture(monkeypatch, tmp_path):
     ],
 )
 def test_labels_are_moved_no_more_than_needed(heights, gap, wanted):
-    assert module.spread(heights, gap) == pytest.approx(wanted)
+    assert plots.spread(heights, gap) == pytest.approx(wanted)
 
 
 def test_a_points_limit_is_the_kernels():

@@ -1,0 +1,277 @@
+"""`pyclmm road FILE`: a reader's own kernel is checked and timed; what is wrong with it is shown.
+
+Most tests ask the child's code in this process. To save time, rates are given, and one law is tried.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pyclmm import kernels
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.rates import RATE_NAMES, Rates
+from pyclmm.opencl import compiler
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.problem.canonical import problem_of
+from pyclmm.selection.select import refusal
+from pyclmm.tools import cli, laws, own_kernel, probes
+from pyclmm.tools.own_kernel import STARTS
+
+ROOT = Path(__file__).parents[2]
+DEVICE = device_info(default_device())
+SOLUTIONS = sorted((ROOT / "examples/road").glob("*.cl"))
+RATES = Rates(1e-6, 1e-9, 1e-7, 20e9, 80e9, 1e6, 1e11, 1e12, 1e12, 1e12)
+# Faults in the child: launches of matmul_naive never end, the compiler aborts on
+# deadly.cl.
+SITE = """
+import os, time
+import pyopencl as cl
+import pyclmm.opencl.compiler as compiler
+from pyclmm.tools import laws
+
+laws.LAWS = laws.LAWS[:1]
+enqueue, expanded = cl.enqueue_nd_range_kernel, compiler.expanded
+
+def endless(queue, kernel, *rest, **more):
+    if kernel.function_name == "matmul_naive":
+        time.sleep(600)
+    return enqueue(queue, kernel, *rest, **more)
+
+def deadly(name):
+    text = expanded(name)
+    if name.endswith("/deadly.cl"):
+        os.abort()
+    return text
+
+cl.enqueue_nd_range_kernel, compiler.expanded = endless, deadly
+"""
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.main, ["road", *map(str, arguments)])
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(monkeypatch, tmp_path):
+    """An empty working folder, one law in children too, and rates."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(SITE)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(site), str(ROOT))))
+    monkeypatch.setattr(laws, "LAWS", laws.LAWS[:1])
+    rates = {name: getattr(RATES, name) for name in RATE_NAMES}
+    monkeypatch.setattr(probes, "measure", lambda device, on_stage: iter([rates]))
+
+
+def started(step, old="", new="", name="mine.cl"):
+    """A starter's text with a change, in a file."""
+    file = Path(name)
+    own_kernel.start(step, file)
+    return changed(file, old, new)
+
+
+def changed(file, old, new):
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    return file
+
+
+def asked(monkeypatch, file, *beside):
+    """What the child answers, after "begins"; the kernel is known in this process until the test ends."""
+    monkeypatch.setattr(kernels, "KERNELS", kernels.KERNELS)
+    request = {"device": DEVICE.identity, "path": str(file.resolve()), "limit": 60.0}
+    said = own_kernel.answers(request | {"beside": beside, "side": 16})
+    return [answer for answer in said if "begins" not in answer]
+
+
+@pytest.mark.parametrize("step", STARTS)
+def test_a_starter_is_right_as_it_is(monkeypatch, step):
+    said = asked(monkeypatch, started(step))
+    law, *_, row = said
+    assert (law["law"], law["cases"] > 0) == (laws.LAWS[0].name, True)
+    assert row["kernel"] == "mine.cl"
+    assert row["walls"]
+    assert row["error_ratio"] < row["error_limit"]
+
+
+def test_a_starter_replaces_no_file():
+    Path("step3.cl").write_text("mine")
+    done = run("--start", 3)
+    assert (done.exit_code, "step3.cl: File exists" in done.output) == (2, True)
+    assert Path("step3.cl").read_text() == "mine"
+    assert run("--start", 3, "other.cl").exit_code == 0
+    assert "void matmul_naive(" in Path("other.cl").read_text()
+
+
+def test_a_right_kernel_is_timed_beside_its_neighbours_and_judged(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "cache"))
+    file = started(5)
+    done = run(file, "--size", 32, "--json", "road.json")
+    assert done.exit_code == 0, done.output
+    assert f"right: {laws.LAWS[0].name}" in done.stdout
+    content = json.loads(Path("road.json").read_text())
+    assert [point["kernel"] for point in content["points"]] == ["flat", "tiled", "mine.cl", "strip"]
+    assert content["points"][1]["limit_per_s"] == content["points"][2]["limit_per_s"]
+    assert (content["step"], content["failure"]) == ("tiled", None)
+    said = " ".join(done.stdout.split())
+    assert re.search(r"mine\.cl: [\d.]+ GFLOP/s, [\d.]+ times tiled.*; [\d.]+% of its limit", said)
+    assert not (tmp_path / "cache/selfcheck").exists(), "no verdict on it is kept"
+
+
+# Element (1, 2) is wrong. Who stores it, as work-group and work-item, follows from the pages' index maps.
+@pytest.mark.parametrize(
+    ("name", "tile", "group", "item"),
+    [
+        ("sequential", "", (0, 0), (0, 0)),
+        ("single_group", "", (0, 0), (2, 1)),
+        ("naive", "bm=4 bn=4", (0, 0), (2, 1)),
+        ("flat", "bn=16", (1, 0), (3, 0)),
+        ("tiled", "bm=4 bn=4 bk=4", (0, 0), (2, 1)),
+        ("strip", "bm=4 bn=4 bk=4 tm=4", (0, 0), (2, 0)),
+        ("block", "bm=4 bn=4 bk=4 tm=2 tn=2", (0, 0), (0, 0)),
+        ("vector", "bm=4 bn=4 bk=4 tm=2 tn=2", (0, 0), (1, 0)),
+        ("double_buffer", "bm=4 bn=4 bk=4 tm=2 tn=2", (0, 0), (0, 0)),
+    ],
+)
+def test_the_first_wrong_element_is_drawn_with_who_stores_it(monkeypatch, name, tile, group, item):
+    if refusal(kernel_named(name), problem_of(4, 4, 4, np.dtype("float32")), DEVICE):
+        pytest.skip(f"{name} does not run here")
+    off = "#define OFF(i, j, acc) STORE_RESULT(i, j, (acc) + (ACC_T)((i) == 1 && (j) == 2), RESULT)\n"
+    text = compiler.read_source(f"textbook/{name}.cl")
+    text = re.sub(r"STORE_RESULT\((.*), RESULT\)", r"OFF(\1)", text)
+    text = re.sub(r'(#include ".*"\n)', rf"\1{off}", text) + (f"/* tile: {tile} */" if tile else "")
+    file = Path("mine.cl")
+    file.write_text(text)
+    [failure] = asked(monkeypatch, file)
+    assert failure["wrong"]
+    assert failure["failure"].startswith(laws.LAWS[0].name)
+    first, who, *picture, legend = failure["lines"]
+    got = re.match(
+        r"first wrong element: row 1, column 2: (\S+) in place of (\S+); 1 of \d+ are wrong", first
+    )
+    assert float(got[1]) != float(got[2])
+    assert f"work-item {item} of work-group {group} stores it" in who
+    (row,) = [line for line in picture if "#" in line]
+    left = int(picture[0].split()[-1])
+    assert re.match(r"  row     1  (.*)", row)[1].index("#") == 2 - left
+    assert "x" not in "".join(picture), "no other is wrong"
+    assert "#" in legend
+
+
+def test_an_element_that_nobody_stores_is_told(monkeypatch):
+    file = started(3, "  STORE_RESULT(i, j", "  if (i != 2 || j != 1) STORE_RESULT(i, j")
+    [failure] = asked(monkeypatch, file)
+    assert "row 2, column 1:" in failure["lines"][0]
+    assert failure["lines"][1].startswith("no work-item stores it")
+
+
+def test_a_kernel_that_stores_in_its_own_way_is_drawn_too(monkeypatch):
+    file = started(3, "STORE_RESULT(i, j, acc, RESULT);", "out[i * ldo + j] = acc + 1;")
+    changed(file, "STORE_RESULT(", "what stores (")
+    [failure] = asked(monkeypatch, file)
+    assert failure["lines"][1].startswith("who stores it is not known")
+    assert "#" in "".join(failure["lines"][2:-1])
+
+
+def test_what_the_compiler_refuses_is_shown_with_the_line_of_the_file(monkeypatch):
+    file = started(4, "ACC_T acc = ACC_ZERO;", "ACC_T acc = no_such_name;")
+    number = 1 + file.read_text().splitlines().index("  ACC_T acc = no_such_name;")
+    [failure] = asked(monkeypatch, file)
+    assert not failure["wrong"]
+    told = "\n".join(failure["lines"])
+    assert "no_such_name" in told
+    assert re.search(rf"(?<![\w/])mine\.cl\W+{number}\b", told), told
+
+
+def test_a_kernel_for_one_type_says_so(monkeypatch):
+    monkeypatch.setattr(laws, "LAWS", (*laws.LAWS, laws.Law("types", laws._typed, "")))
+    wrong = started(3, "ACC_T acc = ACC_ZERO;", "float acc = 0;")
+    changed(wrong, "MAC(acc, x, y)", "acc + (float)x * (float)y")
+    failure = asked(monkeypatch, wrong)[-1]
+    assert failure["failure"].startswith("types: ")
+    assert "say so in a line of a comment: types: float32" in failure["lines"][-1]
+    changed(wrong, "| types: float32", " types: float32")
+    assert "walls" in asked(monkeypatch, wrong)[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "mine.cl has no kernel"),
+        ("/* __kernel void matmul_naive() */ // __kernel void matmul_naive()", "mine.cl has no kernel"),
+        ("__kernel void other() {}", "mine.cl has the kernels other; it needs one"),
+        ("kernel void matmul_packed() {}", "matmul_sequential, matmul_single_group, matmul_naive"),
+        (
+            "__kernel void matmul_flat() {} __kernel void matmul_naive() {}",
+            "matmul_flat, matmul_naive; it needs one",
+        ),
+        (
+            '#include "nowhere.h"\n__kernel void matmul_flat() {}',
+            "mine.cl includes nowhere.h, which is not there",
+        ),
+        (
+            "// tile: TW=8\n__kernel void matmul_tiled() {}",
+            "'TW=8' is no tile of tiled; write it as tile: bm=",
+        ),
+        ("// tile: bm=8 bn=8 bk=4\n__kernel void matmul_tiled() {}", "bm, bn and bk must be equal"),
+        ("// tile: bm=0\n__kernel void matmul_naive() {}", "TileConfig.bm must be an integer of 1 or more"),
+        ("// tile: bm=8\n__kernel void matmul_sequential() {}", "no tile of sequential; sequential has none"),
+        ("// types: int8\n__kernel void matmul_naive() {}", "types: int8: float32, in which it is timed"),
+        ("// types: float32 single\n__kernel void matmul_naive() {}", "types: float32 single: float32, in"),
+    ],
+)
+def test_a_file_that_cannot_be_tried_is_refused_with_the_reason(text, reason):
+    Path("mine.cl").write_text(text)
+    done = run("mine.cl")
+    assert done.exit_code == 2
+    assert reason in " ".join(done.stderr.split())
+
+
+def test_no_text_and_no_file():
+    Path("mine.cl").write_bytes(b"\xff\xfe\x00")
+    assert "mine.cl: it is no text in UTF-8" in run("mine.cl").stderr
+    assert "other.cl: No such file" in run("other.cl").stderr
+
+
+def test_a_kernel_that_hangs_is_ended(monkeypatch):
+    file = started(3)
+    for limit in (4, 30, 300):  # until the child has begun, on a busy machine too
+        monkeypatch.setattr(own_kernel, "LIMIT", limit)
+        done = run(file)
+        said = " ".join(done.stdout.split())
+        assert done.exit_code == 2, done.output
+        assert f"it did not end in {limit} s; does a loop not end" in said
+        if f"FAILED: {laws.LAWS[0].name}: it did not end" in said:
+            return
+    pytest.fail(said)
+
+
+def test_a_kernel_that_ends_its_process_is_told():
+    done = run(started(4, name="deadly.cl"))
+    assert done.exit_code == 2, done.output
+    said = " ".join(done.stdout.split())
+    assert "FAILED: its build: it ended with SIGABRT; does it read or write outside of its arrays?" in said
+    assert "Error: deadly.cl did not pass" in done.stderr
+
+
+def test_a_wrong_kernel_is_exit_code_1_and_not_timed():
+    done = run(started(6, "k < BK; ++k", "k < BK - 1; ++k"), "--json", "road.json")
+    assert done.exit_code == 1, done.output
+    assert "first wrong element: row 0, column 0:" in done.stdout
+    content = json.loads(Path("road.json").read_text())
+    assert content["points"] == []
+    assert content["lines"][0].startswith("first wrong element")
+    assert content["failure"].startswith(laws.LAWS[0].name)
+
+
+@pytest.mark.parametrize("file", SOLUTIONS, ids=lambda file: file.stem)
+def test_a_solution_is_right(monkeypatch, file):
+    assert "walls" in asked(monkeypatch, file)[-1]
