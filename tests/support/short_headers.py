@@ -49,16 +49,11 @@ def shortened(library: Path, folder: Path) -> Path:
 
 def _declarations(header: str) -> str:
     words = _words()
-    starts = tuple(word for word in words if word.endswith("_"))
 
     def kept(name: str, declaration: str) -> bool:
-        """Macros put names together: vload##N, convert_##type."""
         if _THREE.search(declaration) or (_VECTOR.search(declaration) and not _OF_VECTORS.match(name)):
             return False
-        whole = (name, name.rstrip("0123456789"))
-        return not words.isdisjoint(whole) or any(
-            name.startswith(start) and name[len(start) :] in words for start in starts
-        )
+        return name in words or name.rstrip("0123456789") in words  # macros put names together: vload##N
 
     return _DECLARATION.sub(lambda found: found[0] if kept(found[1], found[0]) else "", header)
 
