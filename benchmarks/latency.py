@@ -67,9 +67,7 @@ def main() -> None:
     for rows in map(int, given.rows.split(",")):
         found[f"{rows} x {n} x {k}"] = microseconds(calls(rows, k, n), given.calls)
         for name, parts in found[f"{rows} x {n} x {k}"].items():
-            print(
-                f"{rows:>5} rows  {name:8}" + "".join(f"{part} {us:9.0f} us  " for part, us in parts.items())
-            )
+            print(f"{rows:>5} rows  {name:8} p50 {parts['p50']:7.0f} us  p99 {parts['p99']:7.0f} us")
     if given.json:
         content = {
             "device": device.name.strip(),

@@ -101,6 +101,15 @@ def test_a_drawing_of_the_road_is_shown_whole_in_its_parts(pages):
     assert [float(place) for place in places] == pytest.approx([0, 52, 100], abs=0.5)
 
 
+def test_a_drawing_of_steps_has_its_slider(pages):
+    context = {"body": '<p><img alt="Tiles" src="../../_images/05_tiled_steps.svg" /></p>'}
+    pages.cut(None, "", "", context, None)
+    data = re.search(r'<script type="application/json">(.*?)</script>', context["body"])[1]
+    assert [frame["words"][0][:5] for frame in json.loads(data)["frames"]][::5] == ["t = 0", "t = 4"]
+    assert 'type: "range"' in context["body"]
+    assert '<img alt="Tiles"' in context["body"]
+
+
 @pytest.fixture
 def check(pages, monkeypatch):
     monkeypatch.setitem(sys.modules, "pages", pages)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import inspect
 import itertools
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
@@ -21,6 +22,7 @@ SOURCES = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
     *("docs/**.md", "examples/**.md", "tests/**.md"),
 )
+STEPS = Path(__file__).parent / "steps.js"
 INDEX, REFERENCE, EXAMPLES = "docs/index", "docs/reference", "docs/examples"
 REFERENCE_MARK, EXAMPLES_MARK = "<!-- public names -->", "<!-- the scripts -->"
 
@@ -219,7 +221,8 @@ def _folders(docname: str, text: str) -> str:
 def cut(_app: Any, _page: str, _template: str, context: dict[str, Any], _doctree: Any) -> None:
     """Sphinx's event of a page that is written: the drawings of the road in parts, side by side.
 
-    A narrow screen shows the parts below each other, each large enough to be read.
+    A narrow screen shows the parts below each other, each large enough to be read. A drawing of steps.json
+    gets a slider through all steps.
     """
     body = context.get("body", "")
     context["body"] = re.sub(
@@ -229,6 +232,8 @@ def cut(_app: Any, _page: str, _template: str, context: dict[str, Any], _doctree
 
 def _parts(match: re.Match[str]) -> str:
     alt, source = match.groups()
+    name = basename(source).removesuffix(".svg")
+    stepped = json.loads((ROOT / "docs/road/steps.json").read_text(encoding="utf-8")).get(name)
     drawing = (ROOT / "docs/road" / basename(source)).read_text(encoding="utf-8")
     found = re.search(r'width="(\d+)" height="(\d+)" data-cuts="([\d ]*)"', drawing)
     assert found, f"{source}: no drawing of docs/road/picture.py"
@@ -242,7 +247,13 @@ def _parts(match: re.Match[str]) -> str:
             f"--own: {part}px; aspect-ratio: {part} / {height}; "
             f'object-position: {100 * left / hidden if hidden else 0:.5g}% 0" />'
         )
-    return f'<span class="parts">{"".join(parts)}</span>'
+    shown = f'<span class="parts">{"".join(parts)}</span>'
+    if stepped:  # the drawing stays where no script runs
+        data = f'<script type="application/json">{json.dumps(stepped)}</script>'
+        shown = (
+            f'<span class="steps">{shown}{data}</span><script>{STEPS.read_text(encoding="utf-8")}</script>'
+        )
+    return shown
 
 
 def sections(_app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]) -> None:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pyclmm.kernels import KERNELS, textbook
+from tests.support.scripts import script
 
 ROAD = Path(__file__).parents[2] / "docs/road"
 PAGES = sorted(ROAD.glob("[0-9][0-9]_*.md"))
@@ -17,20 +18,32 @@ PARTS = ["The idea", "The tiles", "The lines that matter", "Its arithmetic", "Th
 PARTS += ["What to try next", "Exercises"]
 
 sys.path.insert(0, str(ROAD))  # docs/ is no package, and its scripts import what lies beside them
-SCRIPTS = [importlib.import_module(script.stem) for script in sorted(ROAD.glob("drawing_*.py"))]
+SCRIPTS = [importlib.import_module(path.stem) for path in sorted(ROAD.glob("drawing_*.py"))]
 sys.path.remove(str(ROAD))
-DRAWINGS = [(script.__name__, name) for script in SCRIPTS for name in script.DRAWINGS]
+DRAWINGS = [(module.__name__, name) for module in SCRIPTS for name in module.DRAWINGS]
 
 
 def read(page):
     return page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("script", "name"), DRAWINGS)
-def test_a_drawing_is_what_its_script_draws(script, name):
-    drawn = sys.modules[script].DRAWINGS[name]()
+@pytest.mark.parametrize(("module", "name"), DRAWINGS)
+def test_a_drawing_is_what_its_script_draws(module, name):
+    drawn = sys.modules[module].DRAWINGS[name]()
     assert ElementTree.fromstring(drawn).tag.endswith("svg")
-    assert read(ROAD / name) == drawn, f"run docs/road/{script}.py"
+    assert read(ROAD / name) == drawn, f"run docs/road/{module}.py"
+
+
+@pytest.mark.parametrize("name", ["05_tiled_steps", "07_block_steps"])
+def test_the_steps_are_those_of_the_kernel(name):
+    kept = json.loads(read(ROAD / "steps.json"))[name]
+    assert script("docs/road/steps.py").steps(name) == kept, "run docs/road/steps.py"
+    assert len(kept["frames"]) == 10
+
+
+def test_a_kernel_whose_lines_changed_has_no_steps():
+    with pytest.raises(ValueError, match=r"no single line tile\[row\]"):
+        script("docs/road/steps.py").instrumented("__kernel void matmul_tiled() {}", "tiled")
 
 
 def test_a_script_draws_each_drawing():

@@ -1,0 +1,38 @@
+// A drawing of docs/road/steps.json with a slider: which element each work-item loads and reads, step by step.
+(() => {
+  const figure = document.currentScript.previousElementSibling;
+  const { out, frames } = JSON.parse(figure.querySelector("script").textContent);
+  const side = 8, cell = 20, gap = 24, right = side * cell + gap;
+  const places = { A: [0, right + 16], B: [right, 16], out: [right, right + 16] };
+  const add = (parent, name, values, words = "") => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(values)) node.setAttribute(key, value);
+    node.textContent = words;
+    return parent.appendChild(node);
+  };
+  const box = (parent, [matrix, row, column, kind, label]) => {
+    const [left, top] = places[matrix], x = left + column * cell, y = top + row * cell;
+    add(parent, "rect", { x, y, width: cell, height: cell, class: kind });
+    add(parent, "text", { x: x + cell / 2, y: y + 14, class: "label" }, label);
+  };
+  const picture = document.createElement("span");
+  picture.innerHTML = '<svg role="img"></svg><span class="words" aria-live="polite"></span>';
+  const [svg, words] = picture.children;
+  svg.setAttribute("viewBox", `-2 0 ${2 * right - gap + 4} ${2 * right - gap + 20}`);
+  for (const [matrix, [left, top]] of Object.entries(places)) {
+    add(svg, "text", { x: left, y: top - 4 }, matrix);
+    for (let at = 0; at < side * side; ++at) box(svg, [matrix, Math.floor(at / side), at % side, "rest", ""]);
+  }
+  const group = add(svg, "g", {});
+  const slider = Object.assign(document.createElement("input"), { type: "range", min: 0, max: frames.length - 1, value: 0 });
+  slider.setAttribute("aria-label", "step");
+  const show = () => {
+    const frame = frames[slider.value];
+    group.replaceChildren();
+    for (const touched of [...out, ...frame.cells]) box(group, touched);
+    words.textContent = `${frame.words[0]} ${frame.words[1]}`;
+  };
+  slider.addEventListener("input", show);
+  figure.replaceChildren(slider, picture);
+  show();
+})();
