@@ -1,15 +1,8 @@
-"""Solutions of docs/road/06_strip.md: reads of a strip, shapes of a tile, and strips by hand."""
+"""Solutions of docs/road/06_strip.md: reads of a strip, and shapes of a tile."""
 
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
-
-import numpy as np
-import pyopencl as cl
-import pyopencl.array as cla
-
-Array = np.ndarray[Any, Any]
 
 
 def local_reads(m: int, n: int, k: int, tm: int) -> int:
@@ -28,31 +21,14 @@ def best_shape(m: int, n: int, k: int, elements: int) -> tuple[int, int]:
     return min(shapes, key=lambda shape: loads(m, n, k, *shape))
 
 
-# Exercise 3: no local memory; each work-item sums TM elements of one column.
-SOURCE = """
-__kernel void multiply(
-    int M, int N, int K, __global const float *a, __global const float *b, __global float *out)
-{
-  const int j = get_global_id(0), i0 = get_global_id(1) * TM;
-  float acc[TM];
-  for (int m = 0; m < TM; ++m) acc[m] = 0;
-  for (int k = 0; k < K; ++k) {
-    const float y = b[k * N + j];
-    for (int m = 0; m < TM; ++m)
-      if (i0 + m < M) acc[m] += a[(i0 + m) * K + k] * y;
-  }
-  for (int m = 0; m < TM; ++m)
-    if (i0 + m < M) out[(i0 + m) * N + j] = acc[m];
-}
-"""
+def main() -> None:
+    for tm in (1, 2, 4, 8):
+        print(f"1. strips of {tm}: {local_reads(512, 512, 512, tm) / 512**3} reads a multiply-add")
+    least, asked = best_shape(512, 512, 512, 1024), loads(512, 512, 512, 64, 16)
+    ratio = asked / loads(512, 512, 512, *least)
+    print(f"2. {least[0]} x {least[1]} loads least; 64 x 16 loads {ratio} times as much")
+    print("3. `pyclmm road examples/road/strip_from_global.cl`")
 
 
-def multiply(queue: cl.CommandQueue, a: Array, b: Array, tm: int = 8) -> Array:
-    """Exercise 3: a @ b of float32 matrices. There is a work-item for each column, so none lies beside it."""
-    (m, k), n = a.shape, b.shape[1]
-    x, y, out = cla.to_device(queue, a), cla.to_device(queue, b), cla.empty(queue, (m, n), np.float32)
-    kernel = cl.Program(queue.context, SOURCE).build([f"-DTM={tm}"]).multiply
-    sizes = (np.int32(m), np.int32(n), np.int32(k))
-    kernel(queue, (n, ceil(m / tm)), None, *sizes, x.data, y.data, out.data)
-    result: Array = out.get()
-    return result
+if __name__ == "__main__":
+    main()

@@ -74,3 +74,23 @@ def most_stages(bm: int, bn: int, local_bytes: int) -> int:
 def operations_a_byte(rows: int, columns: int, element_bytes: int) -> float:
     """Exercise 3: operations for each byte read from local memory, if a tile of rows x columns is kept."""
     return 2 * rows * columns / ((rows + columns) * element_bytes)
+
+
+def main() -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((16, 48), (48, 8)))
+    sums = np.zeros((32, 4), np.float32)
+    for k in range(0, 48, 16):
+        sums = mma(sums, fragments_of_a(a[:, k : k + 16]), fragments_of_b(b[k : k + 16]))
+    print(f"1. K = 48 by three instructions: right: {np.array_equal(collected(sums), a @ b)}")
+    for unit in ("mma", "wgmma", "mfma", "wmma", "dpas"):
+        print("2. {}: D(3, 5) is in work-item {}, register {}".format(unit, *owner(unit, 3, 5)))
+    print(f"3. a stage of 128 x 256: {stage_bytes(128, 256)} bytes; {most_stages(128, 256, 232_448)} fit")
+    for rows, columns in ((64, 32), (64, 64)):
+        print(
+            f"3. {rows} x {columns} of float16: {operations_a_byte(rows, columns, 2):.1f} operations a byte"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -49,3 +49,26 @@ def intensity(bm: int, bn: int, nbytes: int = 2) -> float:
 def smallest_square(operations: float, bandwidth: float, sizes: tuple[int, ...]) -> float:
     """The smallest of these squares with which `bandwidth` bytes a second allow `operations` a second."""
     return min((size for size in sizes if bandwidth * intensity(size, size) >= operations), default=inf)
+
+
+def main() -> None:
+    for swizzled in (True, False):
+        most = ways([place(line, 0, swizzled) for line in range(8)])
+        print(
+            f"1. {'with' if swizzled else 'without'} the swizzle: {most} of eight chunks need the same banks"
+        )
+    memory = np.zeros(8192, np.uint8)
+    for line in range(64):
+        for k in range(64):
+            value = 64 * line + k
+            memory[place(line, k) : place(line, k) + 2] = value & 255, value >> 8
+    for first in (0, 16, 32, 48):
+        found = [read(memory, descriptor(2 * first), 5, k) for k in range(16)]
+        print(f"2. from k = {first}: line 5 is right: {np.array_equal(found, 320 + first + np.arange(16))}")
+    for bm, bn in ((64, 64), (128, 256)):
+        print(f"3. {bm} x {bn}: {intensity(bm, bn):.0f} operations a byte")
+    print(f"3. 990 TFLOP/s at 6.7 TB/s: {smallest_square(990e12, 6.7e12, tuple(range(64, 513, 64)))} squared")
+
+
+if __name__ == "__main__":
+    main()

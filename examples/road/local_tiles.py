@@ -1,15 +1,11 @@
-"""Solutions of docs/road/05_tiled.md: loads counted, the widest tile, banks, and half as many barriers."""
+"""Solutions of docs/road/05_tiled.md: loads counted, the widest tile, and banks."""
 
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
 
 import numpy as np
-import pyopencl as cl
-import pyopencl.array as cla
 
-Array = np.ndarray[Any, Any]
 BANKS = 32  # of local memory, 4 bytes wide
 
 
@@ -42,36 +38,16 @@ def passes(row_length: int, work_items: int = 32) -> int:
     return int(np.bincount([x * row_length % BANKS for x in range(work_items)]).max())
 
 
-# Exercise 3: tiles of TW x 2 TW and 2 TW x TW. A work-item loads two elements of each.
-SOURCE = """
-__kernel void multiply(
-    int M, int N, int K, __global const float *a, __global const float *b, __global float *out)
-{
-  __local float tile_a[TW][2 * TW + 1], tile_b[2 * TW][TW + 1];
-  const int lj = get_local_id(0), li = get_local_id(1);
-  const int j = get_global_id(0), i = get_global_id(1);
-  float sum = 0;
-  for (int t = 0; t < K; t += 2 * TW) {
-    for (int part = 0; part < 2 * TW; part += TW) {
-      const int ka = t + part + lj, kb = t + part + li;
-      tile_a[li][part + lj] = i < M && ka < K ? a[i * K + ka] : 0;
-      tile_b[part + li][lj] = kb < K && j < N ? b[kb * N + j] : 0;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int k = 0; k < 2 * TW; ++k) sum += tile_a[li][k] * tile_b[k][lj];
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-  if (i < M && j < N) out[i * N + j] = sum;
-}
-"""
+def main() -> None:
+    for side in (64, 100):
+        print(f"1. {side} cubed, TW = 16: {counted_loads(side, side, side, 16)} loads counted, ", end="")
+        print(f"{loads(side, side, side, 16)} by the formula")
+    for local_bytes, items in ((48 * 1024, 1024), (8 * 1024, 1024), (48 * 1024, 256)):
+        print(f"1. {local_bytes} bytes, {items} work-items: TW = {widest_tile(local_bytes, items)}")
+    for length in (32, 33, 16, 17):
+        print(f"2. a row of {length} elements: the busiest bank is asked {passes(length)} times")
+    print("3. `pyclmm road examples/road/long_tiles.cl`")
 
 
-def multiply(queue: cl.CommandQueue, a: Array, b: Array, tw: int = 8) -> Array:
-    """Exercise 3: a @ b of float32 matrices; tiles are twice as long along K as across."""
-    (m, k), n = a.shape, b.shape[1]
-    x, y, out = cla.to_device(queue, a), cla.to_device(queue, b), cla.empty(queue, (m, n), np.float32)
-    kernel = cl.Program(queue.context, SOURCE).build([f"-DTW={tw}"]).multiply
-    size, sizes = (ceil(n / tw) * tw, ceil(m / tw) * tw), (np.int32(m), np.int32(n), np.int32(k))
-    kernel(queue, size, (tw, tw), *sizes, x.data, y.data, out.data)
-    result: Array = out.get()
-    return result
+if __name__ == "__main__":
+    main()

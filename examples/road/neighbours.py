@@ -9,6 +9,8 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 
+import pyclmm
+
 Array = np.ndarray[Any, Any]
 SUB_GROUP = 32  # work-items that execute together
 LINE = 32  # float32 numbers in a line of 128 bytes
@@ -60,3 +62,20 @@ def multiply(queue: cl.CommandQueue, a: Array, b: Array, group: tuple[int, int] 
     kernel(queue, global_size(m, n, group), group, *sizes, x.data, y.data, out.data)
     result: Array = out.get()
     return result
+
+
+def main() -> None:
+    for m, n in ((513, 513), (1, 1000)):
+        print(f"1. {m} x {n}, work-groups of 16 x 16: {idle_share(m, n, (16, 16)):.1%} are idle")
+    for along in ("row", "column"):
+        print(f"2. lines of A, B and out, along a {along}: {lines(along, 512, 512)}")
+    for along in ("row", "column"):
+        print(f"3. along a {along}, B transposed: {lines(along, 512, 512, b_transposed=True)}")
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((37, 50), (29, 50)))
+    right = np.array_equal(multiply(pyclmm.default_queue(), a, b), a @ b.T)
+    print(f"3. 37 x 29, B stored transposed: right: {right}")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,8 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 
+import pyclmm
+
 Array = np.ndarray[Any, Any]
 SIDE = 16  # of a square; a work-group has SIDE x SIDE work-items
 
@@ -67,3 +69,23 @@ def multiply(queue: cl.CommandQueue, a: Array, b: Array) -> Array:
     kernel(queue, size, None, np.int32(m), np.int32(n), np.int32(k), x.data, y.data, out.data)
     result: Array = out.get()
     return result
+
+
+def main() -> None:
+    for m, n in ((1000, 3), (512, 512)):
+        naive, flat = work_items(m, n)
+        print(f"1. {m} x {n}: naive starts {naive} work-items, flat {flat}")
+    for n in (3, 7, 512):
+        factor, shift = magic(n)
+        at = [n - 1, n, 2**32 // n * n - 1, 2**32 - 1]
+        right = all(number // n == number * factor >> shift for number in at)
+        print(f"2. id / {n} = id x {factor} >> {shift}: right: {right}")
+    for way in (in_rows, in_squares):
+        print(f"3. {way.__name__}: {rows_and_columns([way(x, 512) for x in range(256)])} rows and columns")
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((37, 50), (50, 29)))
+    print(f"3. 37 x 29 in squares: right: {np.array_equal(multiply(pyclmm.default_queue(), a, b), a @ b)}")
+
+
+if __name__ == "__main__":
+    main()

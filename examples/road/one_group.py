@@ -9,6 +9,8 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 
+import pyclmm
+
 Array = np.ndarray[Any, Any]
 
 
@@ -72,3 +74,18 @@ def dot_product(queue: cl.CommandQueue, x: Array, y: Array, work_items: int) -> 
     sums, size = cl.LocalMemory(4 * work_items), (work_items,)
     kernel(queue, size, size, np.int32(len(x)), a.data, b.data, out.data, sums)
     return np.float32(out.get()[0])
+
+
+def main() -> None:
+    side = largest_square(1024)
+    least = seconds(side, side, 512, rate=66.9e12, units=132)
+    print(f"1. 1024 work-items: {side} x {side}; K = 512 takes one of 132 compute units {1e6 * least:.2f} us")
+    queue, rng = pyclmm.default_queue(), np.random.default_rng(1)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((37, 50), (50, 29)))
+    print(f"2. 37 x 29 in one work-group of 8 x 4: right: {np.array_equal(multiply(queue, a, b), a @ b)}")
+    x, y = rng.integers(-4, 5, (2, 1000)).astype(np.float32)
+    print(f"3. 1000 products by 64 work-items: {dot_product(queue, x, y, 64)}, NumPy: {x @ y}")
+
+
+if __name__ == "__main__":
+    main()

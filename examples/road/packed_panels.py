@@ -64,3 +64,18 @@ def blocks(l1: int, l2: int, tile: tuple[int, int], size: int) -> tuple[int, int
     mc = max(1, min(l2 // 2 // (kc * size), sums // nr) // mr) * mr
     nc = max(1, min(WIDEST_NC, sums // mc) // nr) * nr
     return kc, mc, nc
+
+
+def main() -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((37, 50), (50, 29)))
+    print(f"1. 37 x 29 from panels: right: {np.array_equal(multiply(a, b, 6, 16), a @ b)}")
+    for count in (16, 32):
+        found = tiles(count)
+        best = min(found, key=lambda tile: found[tile])
+        print(f"2. {count} registers: {len(found)} tiles; {best} loads {found[best]:.3f} a multiply-add")
+    print(f"3. 32 KiB and 1 MiB, 6 x 16 of float32: kc, mc, nc = {blocks(32 << 10, 1 << 20, (6, 16), 4)}")
+
+
+if __name__ == "__main__":
+    main()

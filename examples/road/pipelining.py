@@ -8,6 +8,8 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 
+import pyclmm
+
 Array = np.ndarray[Any, Any]
 SIDE = 8  # of the tiles of exercise 3, and of its work-groups
 
@@ -96,3 +98,22 @@ def multiply(queue: cl.CommandQueue, a: Array, b: Array, stages: int) -> Array:
     program.multiply(queue, (n, m), (SIDE, SIDE), np.int32(n), np.int32(k), x.data, y.data, out.data)
     result: Array = out.get()
     return result
+
+
+def main() -> None:
+    for copy, each in ((1, 2), (3, 2), (9, 2)):
+        enough = stages_needed(copy, each)
+        engine, steps = finish(40, copy, each, enough), finish_in_steps(40, copy, each, enough)
+        print(
+            f"1. copy {copy}, multiply {each}: {enough} stages; 40 blocks end at {engine}, in steps {steps}"
+        )
+    padded = ring_bytes((128, 256, 8), 1, pads=(4, 0))
+    print(f"2. a stage of 128 x 256 x 8 in NN: {padded} bytes; 232,448 hold {232_448 // padded}")
+    queue, rng = pyclmm.default_queue(), np.random.default_rng(1)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((16, 8), (8, 24)))
+    for stages in (2, 3, 4):
+        print(f"3. {stages} stages, one block: right: {np.array_equal(multiply(queue, a, b, stages), a @ b)}")
+
+
+if __name__ == "__main__":
+    main()

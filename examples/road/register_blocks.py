@@ -36,3 +36,17 @@ def multiply(a: Array, b: Array, tile: tuple[int, int, int]) -> Array:
                     acc += np.outer(x, y)
             out[i0 : i0 + bm, j0 : j0 + bn] = acc
     return out
+
+
+def main() -> None:
+    for registers in (24, 80, 128):
+        print("1. {} registers: {} x {}".format(registers, *best_block(registers)))
+    apart = [4 * place for place in range(16)]
+    print(f"2. columns side by side: {passes(list(range(16)))} times, 4 apart: {passes(apart)} times")
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((37, 50), (50, 29)))
+    print(f"3. 37 x 29 in tiles of 8 x 4 x 3: right: {np.array_equal(multiply(a, b, (8, 4, 3)), a @ b)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,10 @@
-"""Solutions of docs/road/10_register.md: what a register tile costs, where it lies, and one by hand."""
+"""Solutions of docs/road/10_register.md: what a register tile costs, and where it lies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-import pyopencl as cl
-import pyopencl.array as cla
 
 SUB_GROUP = 32  # work-items that execute together
 MULTIPLY_ADDS = 128  # a cycle and compute unit of the H200, float32
@@ -48,37 +45,17 @@ def passes(starts: Iterable[int], chunk: int = 4) -> int:
     return int(np.bincount([word % BANKS for word in words]).max())
 
 
-# Exercise 3: no local memory; each work-item computes 4 x 4 sums.
-SOURCE = """
-__kernel void multiply(
-    int M, int N, int K, __global const float *a, __global const float *b, __global float *out)
-{
-  const int j0 = get_global_id(0) * 4, i0 = get_global_id(1) * 4;
-  float acc[4][4];
-  for (int r = 0; r < 4; ++r)
-    for (int c = 0; c < 4; ++c) acc[r][c] = 0;
-  for (int k = 0; k < K; ++k) {
-    float fa[4], fb[4];
-    for (int r = 0; r < 4; ++r) fa[r] = i0 + r < M ? a[(i0 + r) * K + k] : 0;
-    for (int c = 0; c < 4; ++c) fb[c] = j0 + c < N ? b[k * N + j0 + c] : 0;
-    for (int r = 0; r < 4; ++r)
-      for (int c = 0; c < 4; ++c) acc[r][c] += fa[r] * fb[c];
-  }
-  for (int r = 0; r < 4; ++r)
-    for (int c = 0; c < 4; ++c)
-      if (i0 + r < M && j0 + c < N) out[(i0 + r) * N + j0 + c] = acc[r][c];
-}
-"""
+def main() -> None:
+    for sides in ((4, 8, 16), range(4, 17, 4)):
+        tile = best_tile(220, sides)
+        print("1. sides of {}: {} x {}, ".format(list(sides), *tile), end="")
+        print("{:g} cycles to multiply, {:g} to read; {} registers".format(*cycles(*tile), registers(*tile)))
+    for place in (0, 1, 7):
+        print(f"2. work-item {place}: columns {columns(place, 16, 8)}")
+    apart = passes(columns(place, 16, 8)[0] for place in range(8))
+    print(f"2. a bank is asked {apart} times; in blocks of 16, {passes(range(0, 128, 16))} times")
+    print("3. `pyclmm road examples/road/block_from_global.cl`")
 
 
-def multiply(
-    queue: cl.CommandQueue, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]
-) -> np.ndarray[Any, Any]:
-    """Exercise 3: a @ b of float32 matrices, 4 x 4 elements a work-item."""
-    (m, k), n = a.shape, b.shape[1]
-    x, y, out = cla.to_device(queue, a), cla.to_device(queue, b), cla.empty(queue, (m, n), np.float32)
-    kernel = cl.Program(queue.context, SOURCE).build().multiply
-    sizes = (np.int32(m), np.int32(n), np.int32(k))
-    kernel(queue, (-(-n // 4), -(-m // 4)), None, *sizes, x.data, y.data, out.data)
-    result: np.ndarray[Any, Any] = out.get()
-    return result
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,8 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 
+import pyclmm
+
 Array = np.ndarray[Any, Any]
 
 
@@ -66,3 +68,22 @@ def sum_in_ranges(numbers: Array, ranges: int) -> np.float32:
     """Exercise 3: the sum in float32, one after another in each range, then range after range."""
     parts = [np.cumsum(part, dtype=np.float32)[-1] for part in np.array_split(numbers, ranges)]
     return np.float32(np.cumsum(parts, dtype=np.float32)[-1])
+
+
+def main() -> None:
+    for tiles in (4, 24, 132):
+        count, share = waves(tiles, 132)
+        few, many = (best_split(tiles, 132, most) for most in (8, 40))
+        print(f"1. {tiles} tiles: {count} wave, {share:.0%} work; into {few} ranges, or {many} of at most 40")
+    queue, rng = pyclmm.default_queue(), np.random.default_rng(1)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 1000), (1000, 4)))
+    one, again, other = (multiply(queue, a, b, ranges) for ranges in (8, 8, 1))
+    print(f"2. the same bits again: {np.array_equal(one, again)}; in 1 range: {np.array_equal(one, other)}")
+    numbers = np.random.default_rng(12).random(1 << 16, dtype=np.float32)
+    for ranges in (1, 16, 256):
+        error = sum_in_ranges(numbers, ranges) - numbers.sum(dtype=np.float64)
+        print(f"3. 65,536 numbers in {ranges} ranges: error {abs(error):.1e}")
+
+
+if __name__ == "__main__":
+    main()

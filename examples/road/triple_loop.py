@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import permutations, product
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -59,3 +60,21 @@ def compensated_sum(x: Array, y: Array) -> np.float32:
         lost = (larger - total) - term
         total = larger
     return total
+
+
+def main() -> None:
+    seconds = chain_seconds(512, 512, 512, latency=4, clock=2.6e9)
+    print(f"1. 512 cubed, 4 cycles a sum, 2.6 GHz: {seconds:.3f} s of waiting")
+    print("2. elements from one read to the next, N = K = 512:")
+    for order in map("".join, permutations("ijk")):
+        far = [apart for apart in steps(order, 512, 512) if apart > 1]
+        jumps = "never by a whole row" if not far else f"by a whole row in {len(far)} of three"
+        print(f"   {order}: A, B, out = {steps(order, 512, 512)}, {jumps}")
+    x, y = np.random.default_rng(1).standard_normal((2, 20_000)).astype(np.float32)
+    exact = fsum(x.astype(np.float64) * y)
+    for way in (plain_sum, wide_sum, compensated_sum):
+        print(f"3. {way.__name__}: error {abs(float(way(x, y)) - exact):.1e}")
+
+
+if __name__ == "__main__":
+    main()

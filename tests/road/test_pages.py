@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import sys
+from itertools import groupby
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -95,9 +96,16 @@ def test_cudas_word_stands_beside_the_first_use_of_opencls():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_solutions_of_a_page_are_there(page):
-    (solutions,) = re.findall(r"\bSolutions: `(examples/road/\w+\.py)`", read(page), re.M)
+def test_the_solutions_of_a_page_are_there_and_print_what_they_show(page, capsys):
+    text = read(page)
+    (solutions,) = re.findall(r"\bSolutions: `(examples/road/\w+\.py)`", text, re.M)
     assert (ROAD.parents[1] / solutions).is_file()
+    importlib.import_module(f"examples.road.{Path(solutions).stem}").main()
+    said = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert [number for number, _ in groupby(line[:3] for line in said)] == ["1. ", "2. ", "3. "]
+    kernels = re.findall(r"`pyclmm road (\S+)`", said[-1])
+    assert [name for name in kernels if f"`{name}`" in text] == kernels
+    assert all((ROAD.parents[1] / name).is_file() for name in kernels)
 
 
 # Every branch of the road adds pages: no number may be missing or stand twice.

@@ -192,9 +192,3 @@ def test_the_widest_tile(local_bytes, work_items, tw):
 
 def test_a_column_of_padding():
     assert [local_tiles.passes(length) for length in (32, 33, 16, 17)] == [32, 1, 16, 1]
-
-
-@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
-def test_tiles_that_are_long_along_k(queue, rng, m, n, k):
-    a, b = whole(rng, m, k), whole(rng, k, n)
-    assert np.array_equal(local_tiles.multiply(queue, a, b), a @ b)

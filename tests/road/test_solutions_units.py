@@ -70,12 +70,6 @@ def test_chunks_side_by_side_meet_no_bank_twice():
     assert register_tile.passes(in_a_block) == 4
 
 
-@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
-def test_four_by_four_sums_a_work_item(queue, rng, m, n, k):
-    a, b = whole(rng, m, k), whole(rng, k, n)
-    assert np.array_equal(register_tile.multiply(queue, a, b), a @ b)
-
-
 # --- 11_packed.md
 
 

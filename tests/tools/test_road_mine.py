@@ -21,9 +21,11 @@ from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import refusal
 from pyclmm.tools import cli, laws, own_kernel, probes
 from pyclmm.tools.own_kernel import STARTS
+from tests.support.selection import slow
 
 ROOT = Path(__file__).parents[2]
 DEVICE = device_info(default_device())
+LAWS = laws.LAWS
 SOLUTIONS = sorted((ROOT / "examples/road").glob("*.cl"))
 RATES = Rates(1e-6, 1e-9, 1e-7, 20e9, 80e9, 1e6, 1e11, 1e12, 1e12, 1e12)
 # Faults in the child: launches of matmul_naive never end, the compiler aborts on
@@ -272,6 +274,8 @@ def test_a_wrong_kernel_is_exit_code_1_and_not_timed():
     assert content["failure"].startswith(laws.LAWS[0].name)
 
 
+@pytest.mark.parametrize("tried", ["first", *slow("every")])
 @pytest.mark.parametrize("file", SOLUTIONS, ids=lambda file: file.stem)
-def test_a_solution_is_right(monkeypatch, file):
+def test_a_solution_is_right(monkeypatch, file, tried):
+    monkeypatch.setattr(laws, "LAWS", LAWS if tried == "every" else LAWS[:1])
     assert "walls" in asked(monkeypatch, file)[-1]
