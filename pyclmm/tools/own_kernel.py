@@ -45,7 +45,7 @@ _CALL, _RULES = 0.25, Rules(rounds=5, limit=1.0)  # seconds of a call that is ti
 _ROWS, _COLUMNS = 16, 64  # the most that is drawn of a result
 _FLOAT32 = np.dtype(np.float32)
 _LINE = fields.matching("(?s).{0,4000}", "text")
-_NUMBER = fields.number(0, 1e300)
+_NUMBER = fields.number(-1e300, 1e300)
 _TIMES = fields.list_of(_NUMBER, 0, 100)
 _KEPT = {"law": _LINE, "cases": fields.integer(0, 10**6)}
 _FAILS = {"failure": _LINE, "wrong": fields.one_of(True, False), "lines": fields.list_of(_LINE, 0, 100)}
@@ -112,10 +112,12 @@ def start(step: int, path: Path) -> str:
     return f"{path} is written: change it, and check it by `pyclmm road {path}`"
 
 
-def own_kernel(path: Path) -> tuple[Kernel, Kernel]:
-    """The kernel in the file *path*, and the family that launches it. Raises ArgumentError."""
+def own_kernel(path: Path, device: DeviceInfo) -> tuple[Kernel, Kernel]:
+    """The kernel in the file *path* with its one tile, and the family that launches it. Raises
+    ArgumentError.
+    """
     text = _read(path)
-    family = _family(path.name, re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S))
+    family = _family(path.name, _code(text))
     source, entry = path.resolve().as_posix(), f"matmul_{family.name}"
 
     def one_launch(
@@ -127,7 +129,7 @@ def own_kernel(path: Path) -> tuple[Kernel, Kernel]:
     own = {
         "name": path.name,
         "accepts": Accepts(_types(path.name, _said(text, "types")), family.accepts.fields & GENERAL),
-        "tiles": _own_tiles(path.name, _said(text, "tile"), family),
+        "tiles": (_own_tile(path.name, _said(text, "tile"), family, device),),
         "one_launch": one_launch,
     }
     return type("OwnKernel", (type(family),), own)(), family
@@ -161,6 +163,11 @@ def _family(name: str, code: str) -> Kernel:
     return kernel_named(entry)
 
 
+def _code(text: str) -> str:
+    """*text* without comments."""
+    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
+
+
 def _said(text: str, word: str) -> str:
     """What stands behind *word* and a colon, at the beginning of a line."""
     found = re.search(rf"^[\s/*]*{word}:(.*?)(?:\*/)?\s*$", text, re.M)
@@ -175,13 +182,18 @@ def _types(name: str, said: str) -> tuple[Types, ...]:
     return tuple(Types((word,), ELEMENTS[word].accumulator) for word in words)
 
 
-def _own_tiles(name: str, said: str, family: Kernel) -> Sequence[TileConfig]:
-    like = _tiles(family)[0]
+def _own_tile(name: str, said: str, family: Kernel, device: DeviceInfo) -> TileConfig:
+    """The tile that is said, or the family's first that *device* takes: what is checked is then timed."""
+    like, one = _tiles(family)[0], problem_of(1, 1, 1, _FLOAT32)
     sizes: dict[str, Any] = {word: int(size) for word, size in re.findall(r"(\w+)=(\d{1,5})(?!\S)", said)}
     if len(sizes) != len(said.split()) or not sizes.keys() <= like.as_dict().keys():
         right = f"write it as tile: {like}" if like.as_dict() else f"{family.name} has none"
         raise ArgumentError(f"{name}: tile: {said!r} is no tile of {family.name}; {right}")
-    return (TileConfig(**sizes),) if said else _tiles(family)
+    tiles = [TileConfig(**sizes)] if said else _tiles(family)
+    reasons = {tile: "; ".join(family.violations(one, tile, device)) for tile in tiles}
+    if all(reasons.values()):
+        raise ArgumentError(f"{name}: {reasons[tiles[0]]}")
+    return next(tile for tile, reason in reasons.items() if not reason)
 
 
 def _tiles(textbook: Kernel) -> Sequence[TileConfig]:
@@ -200,13 +212,13 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
     """
     queue = new_queue(isolation.device_of(request["device"]), profiling=True)
     path, limit = Path(request["path"]), request["limit"]
-    own, _ = own_kernel(path)
+    device = device_info(queue.device)
+    own, _ = own_kernel(path, device)
     kernels.KERNELS = Kernels((*kernels.KERNELS, own))  # of this process, which ends with this request
     yield {"begins": "its build"}
     child.within(limit)
-    problem, device = problem_of(1, 1, 1, _FLOAT32), device_info(queue.device)
-    config = own.configs(problem, device)[0]
-    launch, law = own.launches(problem, config, device).launches[0], "its build"
+    [config], law = _tiles(own), "its build"
+    launch = own.launches(problem_of(1, 1, 1, _FLOAT32), config, device).launches[0]
     try:
         new_kernel(queue.context, launch.program, launch.kernel)
         for law, check in laws.checks(queue, own, full=False):
@@ -257,7 +269,7 @@ def _drawn(queue: cl.CommandQueue, own: Kernel, config: TileConfig, wrong: Wrong
     ]
     stored = _stored_by(queue, own, config, where.shape, path)
     if stored is None:
-        lines.append("who stores it is not known, as the kernel does not store by STORE_RESULT")
+        lines.append("who stores it is not known: it is not stored by STORE_RESULT, which also applies alpha")
     elif stored[i, j, 0, 1] < 0:
         lines.append("no work-item stores it: that is what the memory held before")
     else:
@@ -275,7 +287,7 @@ def _stored_by(
     """
     device, problem = device_info(queue.device), problem_of(shape[0], shape[1], 9, _FLOAT32)
     text = _read(path)
-    if "STORE_RESULT(" not in text:
+    if "STORE_RESULT" not in _code(text):
         return None
     with tempfile.TemporaryDirectory(prefix="pyclmm-own-") as folder:
         probe = Path(folder, "stores.cl")
@@ -336,11 +348,8 @@ class Tried:
 
 def tried(path: Path, beside: Sequence[str], side: int, device: DeviceInfo, on_stage: OnStage) -> Tried:
     """Check the kernel in the file *path*, and time it with those *beside*. Raises ArgumentError."""
-    own, _ = own_kernel(path)
-    found, begun, one = Tried(), ["its start"], problem_of(1, 1, 1, _FLOAT32)
-    if not own.configs(one, device):
-        reasons = own.refuses(one, device) or "; ".join(own.violations(one, _tiles(own)[0], device))
-        raise ArgumentError(f"{path}: {reasons}")
+    own, _ = own_kernel(path, device)
+    found, begun = Tried(), ["its start"]
 
     def begins(begins: str) -> None:
         begun.append(begins)
@@ -374,4 +383,6 @@ def tried(path: Path, beside: Sequence[str], side: int, device: DeviceInfo, on_s
         if ended.hung:
             hint = "; does a loop not end, or a work-item wait at a barrier that others do not reach?"
         found.failure = f"{begun[-1]}: {reason}{hint}"
+    elif found.failure is None and found.rows.keys() != {own.name, *beside}:
+        found.failure = f"{begun[-1]}: the child process gave no answer"
     return found

@@ -217,7 +217,7 @@ def road_command(
     own = device_info(found)
     road = Road(side or (_ON_CPU if own.is_cpu else _ON_OTHERS))
     check_memory(Size(*(road.side,) * 3), np.dtype(np.float32), own, Terms(arrays=True))
-    beside = None if file is None else Beside(file)
+    beside = None if file is None else Beside(file, own)
     with out.measuring() as on_stage:
         (walk if beside is None else beside.walk)(new_queue(found, profiling=True), road, on_stage)
     header, rates = report.header_json(own), road.rates
@@ -253,9 +253,9 @@ def _show(screen: Screen, road: Road, rates: Rates, device_line: str) -> None:
 class Beside:
     """A reader's kernel in *file*, and its neighbours of the road. Raises ArgumentError."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, device: DeviceInfo) -> None:
         self.file, self.tried = file, own_kernel.Tried()
-        self.own, self.step = own_kernel.own_kernel(file)
+        self.own, self.step = own_kernel.own_kernel(file, device)
         place = KERNELS_OF_THE_ROAD.index(self.step.name)
         self.names = KERNELS_OF_THE_ROAD[max(0, place - 1) : place + 2]
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from pyclmm import kernels
+from pyclmm.checks import worker
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.rates import RATE_NAMES, Rates
 from pyclmm.opencl import compiler
@@ -177,7 +178,6 @@ def test_an_element_that_nobody_stores_is_told(monkeypatch):
 
 def test_a_kernel_that_stores_in_its_own_way_is_drawn_too(monkeypatch):
     file = started(3, "STORE_RESULT(i, j, acc, RESULT);", "out[i * ldo + j] = acc + 1;")
-    changed(file, "STORE_RESULT(", "what stores (")
     [failure] = asked(monkeypatch, file)
     assert failure["lines"][1].startswith("who stores it is not known")
     assert "#" in "".join(failure["lines"][2:-1])
@@ -272,6 +272,23 @@ def test_a_wrong_kernel_is_exit_code_1_and_not_timed():
     assert content["points"] == []
     assert content["lines"][0].startswith("first wrong element")
     assert content["failure"].startswith(laws.LAWS[0].name)
+
+
+def test_a_child_that_says_nothing_is_no_success(monkeypatch):
+    monkeypatch.setattr(worker, "ask", lambda *request: None)
+    done = run(started(3))
+    assert (done.exit_code, "FAILED: its start: the child process gave no answer" in done.stdout) == (2, True)
+
+
+def test_what_other_processes_used_may_be_less_than_nothing(monkeypatch):
+    """The system counts in steps."""
+    row = {"kernel": "naive", "side": 8, "walls": [0.1], "others": [1.0, -0.1]}
+    judged = {"error_ratio": 0.1, "error_limit": 1.0, "reason": None}
+    says = [row | judged | {"kernel": name} for name in ("single_group", "naive", "flat", "mine.cl")]
+    monkeypatch.setattr(worker, "ask", lambda *asked: [asked[3](said) for said in says] and None)
+    done = run(started(3))
+    assert done.exit_code == 0, done.output
+    assert "mine.cl: " in done.stdout
 
 
 @pytest.mark.parametrize("tried", ["first", *slow("every")])
