@@ -8,6 +8,7 @@ or hang, and no verdict on it is kept.
 from __future__ import annotations
 
 import re
+import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -106,10 +107,11 @@ def start(step: int, path: Path) -> str:
     while found := re.search(r'^#include "(textbook/\w+\.h)"\n', source, re.M):
         source = source[: found.start()] + compiler.read_source(found[1]) + source[found.end() :]
     tile_line = _TILE.format(tile) if tile.as_dict() else ""
-    head = _STARTER.format(step=step, name=name, task=task, file=path, tile=tile_line)
+    quoted = shlex.quote(str(path))
+    head = _STARTER.format(step=step, name=name, task=task, file=quoted, tile=tile_line)
     with path.open("x", encoding="utf-8") as file:
         file.write(head + source)
-    return f"{path} is written: change it, and check it by `pyclmm road {path}`"
+    return f"{path} is written: change it, and check it by `pyclmm road {quoted}`"
 
 
 def own_kernel(path: Path, device: DeviceInfo) -> tuple[Kernel, Kernel]:
@@ -342,14 +344,19 @@ class Tried:
             screen.line(f"right: {law} ({cases})" if cases else f"not for it: {law}")
         if self.failure is not None:
             screen.line(f"FAILED: {self.failure}")
-        for line in (*self.lines, ""):
+        for line in (*self.lines, *[""] * bool(self.laws)):
             screen.line(line, indent=12)
 
 
-def tried(path: Path, beside: Sequence[str], side: int, device: DeviceInfo, on_stage: OnStage) -> Tried:
-    """Check the kernel in the file *path*, and time it with those *beside*. Raises ArgumentError."""
+def check(
+    path: Path, beside: Sequence[str], side: int, device: DeviceInfo, on_stage: OnStage, found: Tried
+) -> None:
+    """Try the kernel in the file *path*, and time it with those *beside*; *found* gets what is found.
+
+    Raises ArgumentError. After Ctrl-C *found* has what was found until then.
+    """
     own, _ = own_kernel(path, device)
-    found, begun = Tried(), ["its start"]
+    begun = ["its start"]
 
     def begins(begins: str) -> None:
         begun.append(begins)
@@ -381,8 +388,7 @@ def tried(path: Path, beside: Sequence[str], side: int, device: DeviceInfo, on_s
         reason = ended.reason.replace("it ended with SIGALRM", f"it did not end in {LIMIT:g} s")
         hint = "; does it read or write outside of its arrays?" if ended.crashed else ""
         if ended.hung:
-            hint = "; does a loop not end, or a work-item wait at a barrier that others do not reach?"
+            hint = "; is it slow, a loop without an end, or a barrier that some work-items never reach?"
         found.failure = f"{begun[-1]}: {reason}{hint}"
     elif found.failure is None and found.rows.keys() != {own.name, *beside}:
         found.failure = f"{begun[-1]}: the child process gave no answer"
-    return found

@@ -210,16 +210,16 @@ def road_command(
     """
     out = output.Output("road", json_target)
     if start is not None:
-        out.screen.line(own_kernel.start(start, file or Path(f"step{start}.cl")))
+        output.Output("road", None).screen.line(own_kernel.start(start, file or Path(f"step{start}.cl")))
         return
     output.check_plot(plot_file)
-    found = find_device(device)
-    own = device_info(found)
+    chosen = find_device(device)
+    own = device_info(chosen)
     road = Road(side or (_ON_CPU if own.is_cpu else _ON_OTHERS))
     check_memory(Size(*(road.side,) * 3), np.dtype(np.float32), own, Terms(arrays=True))
     beside = None if file is None else Beside(file, own)
     with out.measuring() as on_stage:
-        (walk if beside is None else beside.walk)(new_queue(found, profiling=True), road, on_stage)
+        (walk if beside is None else beside.walk)(new_queue(chosen, profiling=True), road, on_stage)
     header, rates = report.header_json(own), road.rates
     out.save(header | _as_json(road) | ({} if beside is None else beside.tried.as_json(beside.step)))
     if beside is not None:
@@ -234,11 +234,12 @@ def road_command(
         out.warn(f"WARNING: {name} {'failed' if beside is None else 'is not timed'}: {reason}")
     if (busy := road.others.warning()) is not None:
         out.warn(busy)
-    if beside is not None and beside.tried.failure is not None:
+    if beside and beside.tried.failure is not None:
         out.finish(f"{file} did not pass", output.WRONG_RESULT if beside.tried.wrong else output.FAILED)
     if road.wrong:
         out.finish(f"wrong results from {', '.join(road.wrong)}", output.WRONG_RESULT)
-    out.finish(None if road.points else "no kernel of the road could run here", output.FAILED, road.points)
+    found = road.points or (beside and beside.tried.laws)
+    out.finish(None if road.points else "no kernel of the road could run here", output.FAILED, found)
 
 
 def _show(screen: Screen, road: Road, rates: Rates, device_line: str) -> None:
@@ -262,7 +263,7 @@ class Beside:
     def walk(self, queue: cl.CommandQueue, road: Road, on_stage: OnStage) -> None:
         """As :func:`walk`: check the kernel, and time these only."""
         device = device_info(queue.device)
-        self.tried = tried = own_kernel.tried(self.file, self.names, road.side, device, on_stage)
+        own_kernel.check(self.file, self.names, road.side, device, on_stage, tried := self.tried)
         if tried.failure is not None:
             return
         road.rates, road.side, road.others = _measured(queue, on_stage), tried.side, tried.others

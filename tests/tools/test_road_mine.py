@@ -110,8 +110,9 @@ def test_a_starter_replaces_no_file():
     done = run("--start", 3)
     assert (done.exit_code, "step3.cl: File exists" in done.output) == (2, True)
     assert Path("step3.cl").read_text() == "mine"
-    assert run("--start", 3, "other.cl").exit_code == 0
-    assert "void matmul_naive(" in Path("other.cl").read_text()
+    done = run("--start", 3, "other one.cl", "--json", "-")
+    assert (done.exit_code, "`pyclmm road 'other one.cl'`" in done.stdout) == (0, True)
+    assert "void matmul_naive(" in Path("other one.cl").read_text()
 
 
 def test_a_right_kernel_is_timed_beside_its_neighbours_and_judged(monkeypatch, tmp_path):
@@ -250,7 +251,7 @@ def test_a_kernel_that_hangs_is_ended(monkeypatch):
         done = run(file)
         said = " ".join(done.stdout.split())
         assert done.exit_code == 2, done.output
-        assert f"it did not end in {limit} s; does a loop not end" in said
+        assert f"it did not end in {limit} s; is it slow, a loop without an end" in said
         if f"FAILED: {laws.LAWS[0].name}: it did not end" in said:
             return
     pytest.fail(said)
@@ -272,6 +273,18 @@ def test_a_wrong_kernel_is_exit_code_1_and_not_timed():
     assert content["points"] == []
     assert content["lines"][0].startswith("first wrong element")
     assert content["failure"].startswith(laws.LAWS[0].name)
+
+
+def test_ctrl_c_keeps_the_laws_that_were_right(monkeypatch):
+    def pressed(module, request, limit, hear, environment):
+        hear({"law": "a law", "cases": 3})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker, "ask", pressed)
+    done = run(started(3, name="my kernel"), "--json", "road.json")
+    assert (done.exit_code, "right: a law (3)" in done.stdout) == (130, True)
+    assert "what was measured is shown" in done.stderr
+    assert json.loads(Path("road.json").read_text())["laws"] == {"a law": 3}
 
 
 def test_a_child_that_says_nothing_is_no_success(monkeypatch):
