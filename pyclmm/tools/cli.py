@@ -345,5 +345,6 @@ def _tune_rates(out: Output, device: str | None) -> None:
     out.screen.table(report.rates_table(rates))
     if out.interrupted:
         out.screen.line("These rates are not kept for later calls: a choice needs all of them.")
-    lost = None if kept else f"cannot write {user_rates.path_of(own.identity)}; nothing is kept"
-    out.finish(lost, FAILED, rates)
+    path = user_rates.path_of(own.identity)
+    lost = f"nothing is kept: {path} cannot be written, or others disturbed the measurement; run it again"
+    out.finish(None if kept else lost, FAILED, rates)
