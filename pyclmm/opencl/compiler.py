@@ -35,6 +35,7 @@ _ADDED = re.compile(
     r"|clBuildProgram failed: BUILD_PROGRAM_FAILURE(?: - )?",
     re.MULTILINE,
 )
+_LINE = re.compile(r'#line (\d+) "(.*)"')
 _INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
 
 
@@ -132,6 +133,23 @@ def driver_log(error: Exception) -> str:
         with contextlib.suppress(OSError):
             Path(found[1]).unlink()
     return _ADDED.sub("", text).strip() or text
+
+
+def located(log: str, source: str) -> str:
+    """*log* of the compiler of :func:`expanded` *source*, with files and their lines.
+
+    NVIDIA's compiler ignores ``#line``: it names line 7 of the whole text ``<kernel>:7``.
+    """
+    lines = source.splitlines()
+
+    def place(found: re.Match[str]) -> str:
+        number = int(found[1])
+        for above in range(min(number, len(lines)) - 1, 0, -1):
+            if mark := _LINE.fullmatch(lines[above - 1]):
+                return f"{mark[2]}:{int(mark[1]) + number - above - 1}"
+        return found[0]
+
+    return re.sub(r"<kernel>:(\d+)", place, log)
 
 
 def rewritten(binary: bytes) -> bytes:

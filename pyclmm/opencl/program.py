@@ -201,7 +201,8 @@ def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:
                 result = _rebuilt_if_possible(context, result, place)
     except (cl.Error, ValueError) as error:
         _log.info("compiling %s for %s failed", program.source, device)
-        raise _build_error(context, program, compiler.driver_log(error)) from error
+        log = compiler.located(compiler.driver_log(error), compiler.expanded(program.source))
+        raise _build_error(context, program, log) from error
     _log.info("compiled %s for %s in %.3f s", program.source, device, time.perf_counter() - start)
     return result
 

@@ -91,6 +91,7 @@ def test_the_steps_of_a_gpu_run_too_and_auto_is_among_them(toured, monkeypatch):
     assert output.count("<- auto") == 1
 
 
+@pytest.mark.slow
 def test_the_tour_tells_what_is_wrong(toured, monkeypatch):
     monkeypatch.setattr(timing.OnHost, "result", lambda self: np.zeros((128, 128), np.float32))
     code, output = toured()

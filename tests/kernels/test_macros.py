@@ -69,6 +69,7 @@ def given(files):
     return {"".join(names) for file in files for names in _DEFINED.findall(code(file))}
 
 
+@pytest.mark.slow
 def test_headers_use_no_name_that_only_their_includer_has():
     """Macros of the host apart, whatever a header uses is in it or in headers that it includes."""
     files = {path.relative_to(CL).as_posix() for path in CL.rglob("*.*")}

@@ -102,6 +102,7 @@ def test_activations_of_functions_are_refused(without):
         pyclmm.gemm(np.ones((3, 3)), np.ones((3, 3)), activation="tanh")
 
 
+@pytest.mark.slow
 def test_complex_scales(without, rng):
     a, b, c = (rng.integers(-9, 10, s) + 1j * rng.integers(-9, 10, s) for s in ((7, 8), (8, 9), (7, 9)))
     got = pyclmm.gemm(a, b, c, alpha=2 - 1j, beta=3j, trans_a="N")

@@ -264,3 +264,18 @@ def sources_of(kernel, problem, device):
         for config in kernel.configs(problem, device):
             for launch in kernel.launches(problem, config, device).launches:
                 yield launch.program.source
+
+
+def test_a_log_that_counts_the_lines_of_the_whole_text_names_files():
+    """As NVIDIA's compiler does."""
+    text = compiler.expanded("textbook/naive.cl").splitlines()
+    entry = next(n for n, line in enumerate(text, 1) if "__kernel void matmul_naive" in line)
+    source = compiler.read_source("textbook/naive.cl").splitlines()
+    own = next(n for n, line in enumerate(source, 1) if "__kernel void" in line)
+    log = compiler.located(f"<kernel>:{entry}:9: error: x\n<kernel>:2:1: note", "\n".join(text))
+    assert log == f"textbook/naive.cl:{own}:9: error: x\ntextbook/naive.cl:1:1: note"
+    for number, line in enumerate(text, 1):
+        if line.startswith("#line") or not line:
+            continue
+        name, at = compiler.located(f"<kernel>:{number}", "\n".join(text)).rsplit(":", 1)
+        assert compiler.read_source(name).splitlines()[int(at) - 1] == line

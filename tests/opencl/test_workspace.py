@@ -115,6 +115,7 @@ def wait_until(condition):
 # ---- how much is kept --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_120_shapes_keep_the_workspace_of_one(in_order, buffers):
     pairs = [Pair(in_order, n) for n in range(8, 128)]
     for pair in pairs:

@@ -123,6 +123,7 @@ def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabot
     assert [step.done for step in steps] == sorted(step.done for step in steps)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_hangs_is_told_with_its_law(monkeypatch, sabotage):
     use_kernels(monkeypatch, "naive")
     for limit in (4, 30, 300):  # until the child has begun, on a busy machine too

@@ -128,7 +128,7 @@ BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute
 
 
 @pytest.mark.parametrize(
-    ("trans", "kinds", "shape", "wanted", "units", "stack", "launches"), few(BYTES, 0, 1), ids=str
+    ("trans", "kinds", "shape", "wanted", "units", "stack", "launches"), few(BYTES, 1), ids=str
 )
 def test_bytes_across_k_go_through_registers(
     folder, rng, trans, kinds, shape, wanted, units, stack, launches
