@@ -99,9 +99,7 @@ _STORES = """#include "include/gemm.h"
 
 
 def start(step: int, path: Path) -> str:
-    """Write the file that the exercise of a *step* begins with, and say so. Raises FileExistsError if it is
-    there.
-    """
+    """Write the file that the exercise of a *step* begins with, and say so. ArgumentError: it is there."""
     name, task = STARTS[step]
     source, tile = compiler.read_source(f"textbook/{name}.cl"), _tiles(kernel_named(name))[0]
     while found := re.search(r'^#include "(textbook/\w+\.h)"\n', source, re.M):
@@ -109,8 +107,12 @@ def start(step: int, path: Path) -> str:
     tile_line = _TILE.format(tile) if tile.as_dict() else ""
     quoted = shlex.quote(str(path))
     head = _STARTER.format(step=step, name=name, task=task, file=quoted, tile=tile_line)
-    with path.open("x", encoding="utf-8") as file:
-        file.write(head + source)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(head + source)
+    except FileExistsError:
+        other = f"`pyclmm road --start {step} OTHER.cl`"
+        raise ArgumentError(f"{path}: File exists, and stays as it is; {other} writes another") from None
     return f"{path} is written: change it, and check it by `pyclmm road {quoted}`"
 
 
