@@ -48,6 +48,7 @@ _CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_
 _A_LINK = (errno.ELOOP, errno.EMLINK)  # the error of O_NOFOLLOW; FreeBSD has the second
 
 _told: set[Path] = set()  # what was warned of
+unwritten: dict[Path, str] = {}  # folders in which this process could not write a file -> why
 
 
 def folder(*parts: str) -> Path:
@@ -88,14 +89,16 @@ def _digest(path: Path, content: bytes) -> str:
 
 
 def _write(path: Path, content: bytes) -> bool:
+    reason = "others may write it"
     try:
-        if not _made(path.parent):
-            return False
-        with replacing(path) as file:
-            file.write(content)
-    except OSError:
-        return False
-    return True
+        if _made(path.parent):
+            with replacing(path) as file:
+                file.write(content)
+            return True
+    except OSError as error:
+        reason = error.strerror or str(error)
+    unwritten[path.parent] = reason
+    return False
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """warm: after it the first call compiles nothing, and its errors say what would do."""
 
+import errno
+import os
 import subprocess
 import sys
 
@@ -10,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyclmm
+from pyclmm import store
 from pyclmm.checks import selfcheck, small_problems
 from pyclmm.opencl import program
 from pyclmm.opencl.binding import Binding
@@ -239,9 +242,22 @@ def test_the_command_warms_later_processes(own_caches, tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
-def test_the_command_says_if_nothing_is_kept(monkeypatch, tmp_path):
+def test_the_command_says_if_nothing_is_kept(own_caches, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file" / "cache"))
     shown = CliRunner().invoke(cli.main, ["warm", "3x4x5"])
     assert shown.exit_code == 2
-    assert "nothing is kept" in shown.stderr
+    assert "not all is kept" in shown.stderr
+    assert f"cannot write {tmp_path}/file/cache/" in shown.stderr
+    assert "kept in" not in shown.stdout
+
+
+def test_the_command_does_not_say_kept_on_a_full_disk(own_caches, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store, "replacing", full)
+    shown = CliRunner().invoke(cli.main, ["warm", "3x4x5", "--dtype", "float32"])
+    assert shown.exit_code == 2
+    assert "No space left on device" in shown.stderr
+    assert "kept in" not in shown.stdout

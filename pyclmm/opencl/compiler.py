@@ -80,7 +80,7 @@ def _folder() -> Traversable:
 @cache
 def read_source(name: str) -> str:
     """The text of one file of cl/."""
-    return _folder().joinpath(name).read_text(encoding="utf-8")
+    return _folder().joinpath(name).read_text(encoding="utf-8-sig")  # a reader's may have a mark
 
 
 @cache

@@ -6,7 +6,6 @@ A new command takes its options from output.py, and tells there what it finds.
 from __future__ import annotations
 
 import json
-import os
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -259,13 +258,15 @@ def warm_command(
         (((m, k), dtype_named(dtype), orders[0]), ((k, n), dtype_named(dtype), orders[1]))
         for dtype, (m, n, k) in product(dtypes, shapes)
     ]
+    store.unwritten.clear()
     plans = warm(*operands, device=found, precision=precision, on_device=arrays)
     told = [repr(plan).splitlines()[0].strip("<>") for plan in plans]
     folder = store.folder()
     out.save(report.header_json(device_info(found)) | {"plans": told, "folder": str(folder)})
-    for line in (*told, f"kept in {folder}"):
+    lost = [f"not all is kept: cannot write {place}: {reason}" for place, reason in store.unwritten.items()]
+    for line in (*told, *([] if lost else [f"kept in {folder}"])):
         out.screen.line(line)
-    out.finish(None if os.access(folder, os.W_OK) else f"cannot write {folder}; nothing is kept", FAILED)
+    out.finish(lost[0] if lost else None, FAILED)
 
 
 @main.command("tune")

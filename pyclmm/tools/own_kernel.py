@@ -84,7 +84,7 @@ _STARTER = """\
  *   MAC(acc, x, y)                     acc + x y
  *   STORE_RESULT(i, j, acc, RESULT)    stores out(i, j), unless it lies outside, with alpha, beta and bias
  *
- * Take a bar away, and the line says for which element types alone it is, or sets the tile:
+ * Delete the bar of a line below to ask for these element types only, or for this tile:
  *   | types: float32
 {tile} */
 """
@@ -141,7 +141,7 @@ def own_kernel(path: Path, device: DeviceInfo) -> tuple[Kernel, Kernel]:
 
 def _read(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # a mark of byte order is none of C
     except UnicodeDecodeError as error:
         raise ArgumentError(f"{path}: it is no text in UTF-8") from error
     for name in re.findall(r'^#include "([\w/.]+)"\s*$', text, re.M):

@@ -118,6 +118,7 @@ def test_a_starter_replaces_no_file():
 def test_a_right_kernel_is_timed_beside_its_neighbours_and_judged(monkeypatch, tmp_path):
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "cache"))
     file = started(5)
+    file.write_text(file.read_text(encoding="utf-8"), encoding="utf-8-sig")  # as Windows' editor does
     done = run(file, "--size", 32, "--json", "road.json")
     assert done.exit_code == 0, done.output
     assert f"right: {laws.LAWS[0].name}" in done.stdout
