@@ -15,6 +15,7 @@ from pyopencl.array import Array
 
 from . import plan_cache
 from .errors import DeviceLostError
+from .execution import kinds
 from .execution.operands import (
     Operands,
     check_writeable,
@@ -184,10 +185,11 @@ def matmul(
         operands, core = collect(given, mixed, queue), None
         if axes is not None:
             operands, core = _with_core_axes_last(operands, axes)
-        result = _run(operands, arguments, queue_of(operands, queue, device), 1.0, 0.0, wait_for)
+        own = queue_of(operands, queue, device)
+        result = _run(operands, arguments, kinds.computed_dtype(given), own, 1.0, 0.0, wait_for)
         if out is not None:
             return out
-        return result if core is None else result.transpose(back(result.ndim, core))
+        return kinds.back(given, result if core is None else result.transpose(back(result.ndim, core)))
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 
@@ -297,8 +299,9 @@ def gemm(
             )
         operands = collect(given, mixed, queue)
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
-        result = _run(operands, arguments, queue_of(operands, queue, device), alpha, beta, wait_for)
-        return result if out is None else out
+        own = queue_of(operands, queue, device)
+        result = _run(operands, arguments, kinds.computed_dtype(given), own, alpha, beta, wait_for)
+        return kinds.back(given, result) if out is None else out
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 
@@ -351,20 +354,25 @@ def _again(
     try:
         return repeated(plan, given, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:
-        plan_cache.failed(error, (queue or given["a"].queue).context, *given.values())
+        plan_cache.failed(error, plan.context, *given.values())
         raise
 
 
 def _run(
     operands: Operands,
     arguments: tuple[Any, ...],
-    queue: cl.CommandQueue,
+    own_dtype: Any,
+    queue: Any,
     alpha: complex,
     beta: complex,
     wait_for: list[cl.Event] | None,
 ) -> Any:
-    """The product of *operands*, by the latest plan, a kept one or a new one. *arguments* as for _again."""
-    options = options_of(arguments)
+    """The product of *operands*, by the latest plan, a kept one or a new one. *arguments* as for _again.
+
+    *own_dtype*: what their library computes in, if no dtype is asked for.
+    """
+    *others, dtype = arguments
+    options = options_of((*others, own_dtype if dtype is None else dtype))
     if isinstance(operands["a"], np.ndarray) and entry.pays(operands, options, queue):
         return entry.streamed(operands, options, queue=queue, alpha=alpha, beta=beta, wait_for=wait_for)
     try:

@@ -11,8 +11,8 @@ from pyopencl.array import Array
 
 from . import environment, repr_tables
 from .errors import REFUSED, ArgumentError, DTypeError
+from .execution import kinds
 from .execution.device_path import DevicePath
-from .execution.host_path import HostPath
 from .execution.operands import (
     ArrayT,
     Operands,
@@ -26,6 +26,7 @@ from .execution.operands import (
     used_layouts,
 )
 from .execution.options import Options, beta_of, check_scalars, events_of, plain_numbers
+from .execution.paths import Path, path_of
 from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
@@ -116,29 +117,28 @@ class Matmul(Generic[ArrayT]):
         workspace_limit: int | str | None = None,
         constant_b: bool = False,
     ) -> None:
+        given = named(a, b, c, bias, out)
+        operands = collect(given)
+        dtype = kinds.computed_dtype(given) if dtype is None else dtype
         options = Options(
             *(trans_a, trans_b, activation, kernel, precision, reproducible, casting, dtype),
             *(workspace_limit, constant_b),
         )
-        operands = collect(named(a, b, c, bias, out))
         self._prepare(operands, options, queue_of(operands, queue, device), alpha, beta_of(beta, c))
 
     def _prepare(
-        self, operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
+        self, operands: Operands, options: Options, queue: Any, alpha: complex, beta: complex
     ) -> None:
         environment.check()
         alpha, beta = plain_numbers(alpha, beta)
         self._signature: Signature | None = signature(operands)
         self._alpha, self._beta = alpha, beta
         self._kernel = options.kernel
-        self._path: DevicePath | HostPath
-        if on_host(operands):
-            self._queue: cl.CommandQueue | None = queue
-            self._path = HostPath(operands, options, queue, alpha, beta)
-        else:
-            self._queue = None  # each call uses the queue of its Arrays
-            self._path = DevicePath(operands, options, queue, alpha, beta)
-        self._open_path: DevicePath | HostPath | None = self._path  # None: the plan is closed
+        # Each call on arrays of a device uses the queue, or the stream, of its arrays.
+        self._queue: cl.CommandQueue | None = queue if on_host(operands) else None
+        self.context = queue.context
+        self._path = path_of(operands, options, queue, alpha, beta)
+        self._open_path: Path | None = self._path  # None: the plan is closed
         self._executable = self._path.executable
 
     def __call__(
@@ -170,7 +170,7 @@ class Matmul(Generic[ArrayT]):
             operands = collect(given)
             queue, alpha, beta = self._checked(operands, queue, alpha, beta)
             result: ArrayT = self._run(operands, queue, alpha, beta, wait_for)
-            return result if out is None else out
+            return kinds.back(given, result) if out is None else out
         except MemoryError as error:
             raise_of_system(error, "a plan's product", a, b, c, bias, out)
             raise
@@ -199,7 +199,7 @@ class Matmul(Generic[ArrayT]):
         a plan for NumPy arrays, and as :meth:`__call__` does.
         """
         if not isinstance(self._path, DevicePath):
-            raise DTypeError("enqueue takes pyopencl Arrays; call a plan for NumPy arrays itself: plan(a, b)")
+            raise DTypeError("enqueue takes pyopencl Arrays; call a plan for other arrays itself: plan(a, b)")
         given = named(a, b, c, bias, out)
         if self._open_path is not None:
             again = self._path.again(given, queue, alpha, beta, wait_for, events)
@@ -230,7 +230,7 @@ class Matmul(Generic[ArrayT]):
     def _run(
         self,
         operands: Operands,
-        queue: cl.CommandQueue,
+        queue: Any,
         alpha: complex,
         beta: complex,
         wait_for: list[cl.Event] | None,
@@ -338,9 +338,7 @@ class Matmul(Generic[ArrayT]):
         return used_layouts(self._executable.gemm, () if self._signature is None else self._signature[1][0])
 
 
-def planned(
-    operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
-) -> Matmul[Any]:
+def planned(operands: Operands, options: Options, queue: Any, alpha: complex, beta: complex) -> Matmul[Any]:
     """A plan for operands that :func:`collect` has checked."""
     plan: Matmul[Any] = Matmul.__new__(Matmul)
     plan._prepare(operands, options, queue, alpha, beta)
@@ -363,14 +361,12 @@ def repeated(
     try:
         done = path.again(given, queue, alpha, beta, wait_for)
     except REFUSED as error:
-        plan._executable.fall_back(choice, queue or plan._queue or given["a"].queue, error)
+        plan._executable.fall_back(choice, queue or plan._queue or queue_of(collect(given), None), error)
         return None
     return None if done is None else done[0]
 
 
-def fits(
-    plan: Matmul[Any], layouts: Signature, queue: cl.CommandQueue, alpha: complex, beta: complex
-) -> bool:
+def fits(plan: Matmul[Any], layouts: Signature, queue: Any, alpha: complex, beta: complex) -> bool:
     """Whether *plan* is for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
     return (
         queue is plan._queue
@@ -383,7 +379,7 @@ def fits(
 def multiply(
     plan: Matmul[Any],
     operands: Operands,
-    queue: cl.CommandQueue,
+    queue: Any,
     alpha: complex,
     beta: complex,
     wait_for: list[cl.Event] | None,

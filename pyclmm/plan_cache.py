@@ -6,8 +6,6 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-import pyopencl as cl
-
 from .errors import DeviceLostError
 from .execution.operands import Operands, Signature
 from .execution.options import Options
@@ -26,7 +24,7 @@ def plan_for(
     operands: Operands,
     layouts: Signature,
     options: Options,
-    queue: cl.CommandQueue,
+    queue: Any,
     alpha: complex,
     beta: complex,
 ) -> Matmul[Any]:
@@ -66,7 +64,7 @@ def release() -> None:
         _plans.clear()
 
 
-def forget(context: cl.Context) -> None:
+def forget(context: Any) -> None:
     """Drop everything of a lost context, so that the next call on NumPy arrays makes a new one."""
     with _lock:
         for key in [key for key in _plans if key[0] == context]:
@@ -76,7 +74,7 @@ def forget(context: cl.Context) -> None:
     queues.forget(context)
 
 
-def failed(error: DeviceLostError | MemoryError, context: cl.Context, *operands: Any) -> None:
+def failed(error: DeviceLostError | MemoryError, context: Any, *operands: Any) -> None:
     """After a call on *operands* that failed: drop what was lost, or raise pyclmm's error if the host had no
     memory."""
     if isinstance(error, DeviceLostError):

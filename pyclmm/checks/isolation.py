@@ -21,11 +21,12 @@ from typing import Any
 import pyopencl as cl
 
 from .. import environment, fields
+from ..cuda.launcher import launcher_named
 from ..errors import ArgumentError, BuildError, DeviceLostError, DeviceMemoryError, LaunchError, NoDeviceError
 from ..kernels import Kernel, Work, kernel_named
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
-from ..opencl import crash_marks, devices, queues
+from ..opencl import crash_marks, devices
 from ..opencl.devices import device_info
 from ..problem.gemm import GemmProblem
 from ..selection import schema
@@ -62,11 +63,12 @@ def trial(
     kernel: Kernel,
     config: TileConfig,
     work: Work,
+    way: str,
     apart: bool = False,
 ) -> TrialResult:
     """Build the kernel and check its results in a child process. *work*: the launches of *problem*.
 
-    *apart*: in a new child, which must end well too.
+    *way*: that of its launcher. *apart*: in a new child, which must end well too.
     """
     request = {
         "device": device.identity,
@@ -74,6 +76,7 @@ def trial(
         "problem": schema.problem_json(problem),
         "config": schema.config_json(config),
         "detour": crash_marks.detour(device),
+        "way": way,
     }
     sources = " ".join(dict.fromkeys(launch.program.source for launch in work.launches))
     what = f"{kernel.name} ({sources}) for {device.name}"
@@ -153,7 +156,8 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
         return
     try:
         work = kernel.launches(problem, config, info)
-        yield {"reason": first_wrong_result(queues.new_queue(device), problem, kernel, config, work)}
+        queue = launcher_named(request["way"]).queue_on(device)
+        yield {"reason": first_wrong_result(queue, problem, kernel, config, work)}
     except DeviceLostError as error:
         yield {"reason": str(error)}
     except (BuildError, LaunchError, DeviceMemoryError):

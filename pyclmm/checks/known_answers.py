@@ -17,8 +17,7 @@ import pyopencl as cl
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..kernels.launches import complete
-from ..opencl import host_memory, status, workspace
-from ..opencl.binding import Binding
+from ..opencl.launcher import launcher_of
 from ..opencl.program import new_kernel
 from ..opencl.steps import scalars_of
 from ..problem import dtypes
@@ -85,7 +84,7 @@ class _Case:
 
 
 def outcome(
-    queue: cl.CommandQueue,
+    queue: Any,
     problem: GemmProblem,
     work: Work,
     device: DeviceInfo,
@@ -103,9 +102,7 @@ def outcome(
         return _compared(got, *_expected(case), case)
 
 
-def wrong_bits(
-    queue: cl.CommandQueue, problem: GemmProblem, work: Work, device: DeviceInfo, data: str
-) -> str | None:
+def wrong_bits(queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo, data: str) -> str | None:
     """Run a reproducible *problem* by *work* on fixed numbers, and compare its bits with those of the host.
 
     *data*: as for :func:`.fixed_products.numbers`. Returns what is wrong, or None.
@@ -256,41 +253,37 @@ def _exactly(got: Array, right: Array, same: Array) -> Outcome:
 
 
 def _run(
-    queue: cl.CommandQueue, case: _Case, work: Work, device: DeviceInfo, make: Callable[..., cl.Kernel]
+    queue: Any, case: _Case, work: Work, device: DeviceInfo, make: Callable[..., cl.Kernel]
 ) -> tuple[Array, bool]:
     """(the result, whether the memory around it and between its rows is unchanged)."""
     p = case.problem
     dtype = dtypes.dtype_of(p.out_type)
-    binding = Binding(queue, device, complete(Gemm(p, (p.m, p.n), dtype), work), (), workspace.poisoned, make)
     out = placed(p, "out", 1, 0)
     out.memory[...] = FILL
     operands = {**case.operands, "out": out}
     if is_in_place(p):
         out.view[...] = case.view("c")
         operands["c"] = out
-    return computed(binding, operands, (case.alpha, case.beta))
+    whole = complete(Gemm(p, (p.m, p.n), dtype), work)
+    return computed(queue, device, whole, operands, (case.alpha, case.beta), make)
 
 
 def computed(
-    binding: Binding, operands: Mapping[str, Placed], scales: tuple[complex, complex] = (1.0, 0.0)
+    queue: Any,
+    device: DeviceInfo,
+    work: Work,
+    operands: Mapping[str, Placed],
+    scales: tuple[complex, complex] = (1.0, 0.0),
+    make: Callable[..., cl.Kernel] = new_kernel,
 ) -> tuple[Array, bool]:
-    """(the result, whether the memory around it and between its rows is unchanged).
+    """(the result of *work*, whether the memory around it and between its rows is unchanged).
 
     *operands* by the problem's names. "out", which may be "c" too, is full of FILL. *scales*: alpha, beta.
     """
-    queue, out = binding.queue, operands["out"]
-    apart = {name: x for name, x in operands.items() if name == "out" or x is not out}
-    buffers = {
-        name: host_memory.filled(queue.context, x.memory, binding.device, name) for name, x in apart.items()
-    }
-    buffers |= dict.fromkeys(operands.keys() - apart, buffers["out"])
+    out = operands["out"]
+    memory = {name: operand.memory for name, operand in operands.items()}
     offsets = {name: operand.offset for name, operand in operands.items()}
-    try:
-        events = binding.enqueue(buffers, scalars_of(*scales, offsets), [])
-        cl.enqueue_copy(queue, out.memory, buffers["out"], wait_for=events[-1:], is_blocking=True)
-    except cl.Error as error:
-        raise status.lost(binding.device, error) from error
-    binding.settle()
+    launcher_of(queue).compute(queue, device, work, memory, scalars_of(*scales, offsets), make)
     got = out.view.copy()
     out.own_bytes[...] = FILL
     return got, bool((out.memory == FILL).all())

@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import pyopencl as cl
+from typing import Any
 
 from .. import environment, fields, store
 from ..errors import DeviceLostError
@@ -30,6 +29,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.interface import Kernel, Program, Work
 from ..opencl import crash_marks, queues
 from ..opencl.devices import device_info
+from ..opencl.launcher import launcher_of
 from ..opencl.pocl import pocl_fault
 from ..opencl.program import source_hash
 from ..opencl.single_flight import SingleFlight
@@ -40,7 +40,7 @@ from .small_problems import first_wrong_result, wrong_copies
 
 _log = logging.getLogger(__name__)
 
-_SCHEMA = 5
+_SCHEMA = 6
 _LONGEST = 300  # characters of a reason
 _DAY = 86_400.0  # seconds
 _now = time.time
@@ -62,9 +62,7 @@ _run_here: set[str] = set()  # digests of checks that this process has run
 _runs: ContextVar[bool] = ContextVar("_runs", default=False)
 
 
-def verdict(
-    queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
-) -> str | None:
+def verdict(queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work) -> str | None:
     """Why *kernel* must not compute *problem* by *work* on this device; None if its results are right."""
     check = _SelfCheck(queue, problem, kernel, config, work)
     must_run = _runs.get() and check.digest not in _run_here
@@ -109,7 +107,7 @@ def _prepare() -> None:
 queues.meanwhile(_prepare)
 
 
-def copies_verdict(queue: cl.CommandQueue, programs: Iterable[Program]) -> str | None:
+def copies_verdict(queue: Any, programs: Iterable[Program]) -> str | None:
     """What is wrong on this device with the first wrong one of *programs*, which copy operands, or None.
 
     A process runs each once. The verdict is kept nowhere else: the check takes a millisecond.
@@ -119,15 +117,15 @@ def copies_verdict(queue: cl.CommandQueue, programs: Iterable[Program]) -> str |
     device = device_info(queue.device)
     avoid_the_deadly(device, programs)
     for program in programs:
-        digest = store.digest_of((str(device.identity), source_hash(program)))
+        digest = store.digest_of((str(device.identity), launcher_of(queue).way, source_hash(program)))
         found = _verdicts.get(digest, lambda program=program: _Verdict(_wrong_copy(queue, program)))  # type: ignore[misc]
         if found.reason is not None:
             return found.reason
     return None
 
 
-def _wrong_copy(queue: cl.CommandQueue, program: Program) -> str | None:
-    return wrong_copies(cl.CommandQueue(queue.context, queue.device), [program])
+def _wrong_copy(queue: Any, program: Program) -> str | None:
+    return wrong_copies(launcher_of(queue).queue_of_its_own(queue), [program])
 
 
 def avoid_the_deadly(device: DeviceInfo, programs: Iterable[Program]) -> None:
@@ -147,11 +145,12 @@ class _SelfCheck:
     """The self-check of one kernel and configuration on the device of a queue."""
 
     def __init__(
-        self, queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
+        self, queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
     ) -> None:
         self.queue, self.device = queue, device_info(queue.device)
         self.problem, self.kernel, self.config, self.work = problem, kernel, config, work
-        self.digest = _digest(self.device, work)
+        self.way = launcher_of(queue).way
+        self.digest = _digest(self.device, work, self.way)
 
     def forget(self) -> None:
         """Forget the verdict that this process has."""
@@ -225,7 +224,9 @@ class _SelfCheck:
         return isolation.TrialResult(self.own_result())
 
     def _trial(self, apart: bool) -> isolation.TrialResult:
-        tried = isolation.trial(self.device, self.problem, self.kernel, self.config, self.work, apart)
+        tried = isolation.trial(
+            self.device, self.problem, self.kernel, self.config, self.work, self.way, apart
+        )
         return replace(tried, reason=_plain(tried.reason))
 
     def own_result(self) -> str | None:
@@ -233,7 +234,7 @@ class _SelfCheck:
 
         The check has a queue of its own. The caller's may be out of order, or full of commands that wait.
         """
-        queue = cl.CommandQueue(self.queue.context, self.queue.device)
+        queue = launcher_of(self.queue).queue_of_its_own(self.queue)
         try:
             reason = _plain(first_wrong_result(queue, self.problem, self.kernel, self.config, self.work))
             _run_here.add(self.digest)
@@ -259,10 +260,10 @@ class _SelfCheck:
         return verdict
 
 
-def _digest(device: DeviceInfo, work: Work) -> str:
-    """A digest of everything that a verdict depends on, work-group sizes included."""
+def _digest(device: DeviceInfo, work: Work, way: str) -> str:
+    """A digest of everything that a verdict depends on, work-group sizes and the *way* of launching too."""
     texts = [str(_SCHEMA), __version__, *device.identity.values(), device.platform_version]
-    texts.append(environment.BUILD_OPTIONS.value)
+    texts += [environment.BUILD_OPTIONS.value, way]
     # Once each: the number of equal launches follows from the size of the product.
     texts += dict.fromkeys(f"{source_hash(x.program)} {x.kernel} {x.local_size}" for x in work.launches)
     return store.digest_of(texts)

@@ -21,14 +21,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 
 from ..kernels import Kernel, Program, Work
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import round_up
 from ..kernels.launches import batch_table, copy_launch
-from ..opencl.binding import Binding
 from ..opencl.devices import device_info
 from ..opencl.program import source_hash
 from ..problem.gemm import Copy, GemmProblem
@@ -77,7 +75,7 @@ class SmallProblem:
 
 
 def first_wrong_result(
-    queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
+    queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
 ) -> str | None:
     """Run small problems with the programs of *wanted*, the launches of *problem*.
 
@@ -102,7 +100,7 @@ def _seed(device: DeviceInfo, programs: set[Program]) -> int:
 
 
 def _first_wrong_bits(
-    queue: cl.CommandQueue, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
+    queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
 ) -> str | None:
     """What is wrong with the bits of the first small problem that has not the host's, or None."""
     device, programs = device_info(queue.device), _programs(wanted)
@@ -294,7 +292,7 @@ def _near(problem: GemmProblem) -> Iterator[GemmProblem]:
             yield resized(problem, m, n, k)
 
 
-def wrong_copies(queue: cl.CommandQueue, programs: Iterable[Program]) -> str | None:
+def wrong_copies(queue: Any, programs: Iterable[Program]) -> str | None:
     """What is wrong with the first wrong copy among *programs* on *queue*'s device, or None.
 
     Some drivers compile a kernel only when it is launched. Raises as a product does.
@@ -306,7 +304,7 @@ def wrong_copies(queue: cl.CommandQueue, programs: Iterable[Program]) -> str | N
     return None
 
 
-def _copies_right(queue: cl.CommandQueue, program: Program) -> bool:
+def _copies_right(queue: Any, program: Program) -> bool:
     _, rows, columns = _COPIED
     source_strides, target_strides = (rows * columns * 2 + 5, 2, 2 * rows), (-rows * columns - 3, columns, 1)
     types = str(program.define("A_TYPE")), str(program.define("OUT_TYPE"))
@@ -318,8 +316,8 @@ def _copies_right(queue: cl.CommandQueue, program: Program) -> bool:
     target.memory[...] = FILL
     launch = copy_launch(copy, ("a", "a_offset"), ("out", "out_offset"), "batch_offsets", soft)
     tables = {"batch_offsets": batch_table(_COPIED[:1], (source_strides[:1], target_strides[:1]))}
-    binding = Binding(queue, device_info(queue.device), Work((launch,), tables=tables))
-    got, clean = computed(binding, {"a": source, "out": target})
+    work = Work((launch,), tables=tables)
+    got, clean = computed(queue, device_info(queue.device), work, {"a": source, "out": target})
     return clean and _same(got, _converted(source.view, got.dtype))
 
 

@@ -133,7 +133,7 @@ class DevicePath:
         call = None
         if self._repeats:
             call = LastCall.of(queue, operands, alpha, beta, self._names, self._overlaps)
-        events = binding.enqueue(buffers, scalars, before, constant, with_events, call)
+        events: list[cl.Event] = binding.enqueue(buffers, scalars, before, constant, with_events, call)
         if events:
             arrays.add_event(out, events[-1], earlier)
         return events

@@ -12,6 +12,7 @@ import threading
 import warnings
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pyopencl as cl
 
@@ -20,9 +21,9 @@ from ..errors import REFUSED, BuildError, KernelWarning, Refused, UnsupportedErr
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..kernels.launches import complete
-from ..opencl import status, workspace
-from ..opencl.binding import Binding
+from ..opencl import status
 from ..opencl.devices import device_info
+from ..opencl.launcher import launcher_of
 from ..opencl.queues import PerThread
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import select
@@ -53,12 +54,11 @@ def _on(device: DeviceInfo, gemm: Gemm) -> Gemm:
 class Executable:
     """A checked product with its kernel built for one device and context."""
 
-    def __init__(self, queue: cl.CommandQueue, gemm: Gemm, options: Options) -> None:
+    def __init__(self, queue: Any, gemm: Gemm, options: Options) -> None:
         self.device = device_info(queue.device)
         self.gemm = _on(self.device, gemm)
         self._options, self._requested = options, options.kernel
-        self._lend = workspace.own if options.constant_b else workspace.shared  # what is packed must stay
-        self._bound: PerThread[Binding] = PerThread(_BINDINGS_KEPT)
+        self._bound: PerThread[Any] = PerThread(_BINDINGS_KEPT)
         self._falling_back = threading.Lock()
         self.failed: list[str]
         self._first = self.choice, self.work = self._choose(queue)
@@ -68,7 +68,7 @@ class Executable:
         return self.gemm.problem
 
     def _choose(
-        self, queue: cl.CommandQueue, after: select.Choice | None = None, reason: str | None = None
+        self, queue: Any, after: select.Choice | None = None, reason: str | None = None
     ) -> tuple[select.Choice | None, Work]:
         """The first choice that builds and passes the self-check. One warning names the kernels that failed.
 
@@ -114,7 +114,7 @@ class Executable:
         self.failed.append(f"{choice.kernel.name}: {reason}")
         _log.info("%s on %s: skipping %s", self.problem, self.device.name, self.failed[-1])
 
-    def fall_back(self, rejected: select.Choice | None, queue: cl.CommandQueue, error: Refused) -> None:
+    def fall_back(self, rejected: select.Choice | None, queue: Any, error: Refused) -> None:
         """Use the next kernel, because a launch of choice *rejected* was refused in a call, or its workspace.
 
         Raises *error* if the kernel was asked for by name, if an earlier launch may have overwritten C, and
@@ -156,17 +156,17 @@ class Executable:
             return None
         return f"needs {work.workspace_nbytes} bytes of workspace, workspace_limit is {limit}"
 
-    def binding(self, queue: cl.CommandQueue) -> Binding:
+    def binding(self, queue: Any) -> Any:
         """This thread's kernel objects for *queue*, made if there are none."""
         return self._bound.get(queue, partial(self._new_binding, queue, self.work))
 
-    def latest_binding(self) -> Binding | None:
+    def latest_binding(self) -> Any:
         """The binding that this thread's last call used, if it is still there."""
-        latest: Binding | None = self._bound.mine.latest
-        return latest
+        return self._bound.mine.latest
 
-    def _new_binding(self, queue: cl.CommandQueue, work: Work) -> Binding:
-        return Binding(queue, self.device, work, self.gemm.unread, self._lend)
+    def _new_binding(self, queue: Any, work: Work) -> Any:
+        keeps = self._options.constant_b  # what is packed must stay
+        return launcher_of(queue).binding(queue, self.device, work, self.gemm.unread, keeps)
 
     def release(self) -> None:
         """Free the kernel objects of every thread, and workspace that no other plan shares."""

@@ -10,6 +10,9 @@ import pyopencl as cl
 from numpy.typing import NDArray
 from pyopencl.array import Array, to_device
 
+from ..cuda import arrays as cuda_arrays
+from ..cuda.arrays import CudaArray
+from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError
 from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import DeviceChoice, find_device
@@ -20,11 +23,17 @@ from ..problem.gemm import Gemm, Layouts, Operand, dense
 from ..problem.words import Mixed
 from ..raising import guarded
 from .array_likes import array_of
+from .kinds import Kind, common_kind
 from .options import Options, shown
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
 Operands = Mapping[str, Any]  # by argument name: "a", "b", and those given of "c", "bias", "out"
 Signature = tuple[type, tuple[Layouts, tuple[str, ...]]]
+_SIGNATURES: dict[type, Any] = {
+    np.ndarray: host_memory.signature,
+    Array: arrays.signature,
+    CudaArray: cuda_arrays.signature,
+}
 
 
 def named(a: Any, b: Any, c: Any, bias: Any, out: Any) -> dict[str, Any]:
@@ -56,7 +65,7 @@ def collect(given: Operands, mixed: Mixed = None, queue: cl.CommandQueue | None 
     those go to the Arrays' device, by *queue* or that of the Arrays.
     """
     kinds = set(map(type, given.values()))
-    if mixed is None and len(kinds) == 1 and (Array in kinds or np.ndarray in kinds):
+    if mixed is None and len(kinds) == 1 and kinds <= _SIGNATURES.keys():
         return given
     return alike(given, mixed, queue)
 
@@ -68,6 +77,9 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
         raise ArgumentError(
             f"mixed is {mixed!r}; pass 'copy' to copy NumPy arrays to the device of the Arrays"
         )
+    kind = common_kind(given)
+    if kind is not None:
+        return _of_kind(kind, given)
     found = {name: array_of(name, x) for name, x in given.items()}
     on_device = {name: x for name, x in found.items() if isinstance(x, Array)}
     if len(on_device) in (0, len(found)):
@@ -80,6 +92,17 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
         )
     queue = arrays.common_queue(on_device, queue)
     return {name: on_device[name] if name in on_device else sent(x, name, queue) for name, x in found.items()}
+
+
+def _of_kind(kind: Kind, given: Operands) -> Operands:
+    """The operands *given*, all of that *kind*: NumPy's views of them, or where they lie on a CUDA device."""
+    where = {name: kind.on_host(x) for name, x in given.items()}
+    if all(where.values()):
+        return {name: kind.host_array(name, x) for name, x in given.items()}
+    if any(where.values()):
+        listed = ", ".join(f"{name} is {'on the host' if its else 'on a GPU'}" for name, its in where.items())
+        raise DTypeError(f"{listed}; bring all operands and out to one place")
+    return {name: kind.cuda_array(name, x) for name, x in given.items()}
 
 
 def sent(x: NDArray[Any], name: str, queue: cl.CommandQueue) -> Array:
@@ -111,9 +134,8 @@ def on_host(operands: Operands) -> bool:
 
 def signature(operands: Operands) -> Signature:
     """What a plan depends on: the type of the arrays, their layouts, and the operands that out overlaps."""
-    if isinstance(operands["a"], Array):
-        return Array, arrays.signature(operands)
-    return np.ndarray, host_memory.signature(operands)
+    kind = type(operands["a"])
+    return kind, _SIGNATURES[kind](operands)
 
 
 def mismatch(planned: Signature, given: Signature) -> str:
@@ -137,21 +159,35 @@ def mismatch(planned: Signature, given: Signature) -> str:
     return "out overlaps other operands than it did when the plan was made; make a plan for that"
 
 
-def queue_of(
-    operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice | None = None
-) -> cl.CommandQueue:
+def queue_of(operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice | None = None) -> Any:
     """The queue to use: *queue*, else one on *device*, else that of the Arrays, else the default one.
 
+    For arrays on a CUDA device it is the stream in which their library works now.
     Raises ArgumentError if *device* contradicts *queue* or the Arrays, DTypeError if *queue* is not a queue.
     """
     if device is not None:
         return _queue_on(operands, queue, device)
     forks.check_process()
+    if isinstance(operands["a"], CudaArray):
+        return _stream_of(operands, queue)
     if queue is not None and not isinstance(queue, cl.CommandQueue):
         raise DTypeError(f"queue is a {type(queue).__name__}; pass a pyopencl.CommandQueue")
     if isinstance(operands["a"], Array):
         return arrays.common_queue(operands, queue)
     return queue or default_queue()
+
+
+def _stream_of(operands: Operands, queue: Any) -> Stream:
+    """The stream in which the library of arrays on a CUDA device works now."""
+    if isinstance(queue, Stream):  # it was asked before
+        return queue
+    if queue is not None:
+        raise ArgumentError(
+            f"queue is a {type(queue).__name__}, but the arrays are on a CUDA device, and the stream in "
+            "which their library works is used: leave queue out"
+        )
+    ordinal = cuda_arrays.common_ordinal(operands)
+    return Stream(context_of(ordinal), operands["a"].kind.stream(ordinal))
 
 
 def _queue_on(operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice) -> cl.CommandQueue:
@@ -160,6 +196,10 @@ def _queue_on(operands: Operands, queue: cl.CommandQueue | None, device: DeviceC
         raise ArgumentError("queue and device are both given; pass one: a queue belongs to a device")
     if on_host(operands):
         return queue_on(device)
+    if isinstance(operands["a"], CudaArray):
+        raise ArgumentError(
+            "device is given, but the product is computed where the arrays are, on CUDA; leave it out"
+        )
     own, wanted = arrays.common_queue(operands, None), find_device(device)
     if own.device != wanted:
         raise ArgumentError(

@@ -65,6 +65,29 @@ def built(context: cl.Context, program: Program) -> cl.Program:
     return _built(context, program, _detour(context))
 
 
+def text(device: cl.Device, program: Program) -> bytes:
+    """What the driver compiled *program* to, for another loader: PTX on NVIDIA's. Raises BuildError.
+
+    It is kept on disk, so that later processes need no context of OpenCL to get it.
+    """
+    info = device_info(device)
+    place = None if crash_marks.detour(info) else binaries.place(info, source_hash(program))
+    kept = None if place is None else binaries.read(place)
+    if kept is None:
+        context = cl.Context([device])  # only for this: it takes memory of the device
+        found: Any = built(context, program).get_info(cl.program_info.BINARIES)
+        settle(context, [program])  # it never runs in this context
+        kept = bytes(found[0])
+        if place is not None:
+            binaries.keep(place, kept)
+    return kept
+
+
+def rejected(device: cl.Device, program: Program, log: str) -> BuildError:
+    """The error for a program that another loader does not take."""
+    return BuildError(device.name.strip(), " ".join(build_options(program)), log)
+
+
 def settle(context: cl.Context, programs: Iterable[Program]) -> None:
     """Record that these programs have run to their end."""
     for program in programs:

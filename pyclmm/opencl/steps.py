@@ -23,10 +23,10 @@ Borrowed = Sequence[cl.Buffer]  # the workspace of a call
 
 
 # The scalars that vary between calls: alpha, beta, and the offsets in elements that are not 0, by the name of
-# the array. An argument of this name and _OFFSET is an offset.
+# the array. An argument of this name and OFFSET is an offset.
 Scalars = tuple[complex, complex, Mapping[str, int]]
-_SCALES = ("alpha", "beta")
-_OFFSET, _OFFSET_DTYPE = "_offset", np.dtype(np.int64)
+SCALES = ("alpha", "beta")
+OFFSET, _OFFSET_DTYPE = "_offset", np.dtype(np.int64)
 _NO_OFFSETS: Mapping[str, int] = {}
 
 
@@ -137,11 +137,11 @@ class Step:
                 value = fixed[arg]
             elif arg in borrowed:
                 lent.append((index, borrowed[arg]))
-            elif arg in _SCALES:
+            elif arg in SCALES:
                 scales.append((index, arg))
                 dtype = scale_dtype
-            elif arg.endswith(_OFFSET):
-                offsets.append((index, arg.removesuffix(_OFFSET)))
+            elif arg.endswith(OFFSET):
+                offsets.append((index, arg.removesuffix(OFFSET)))
                 dtype = _OFFSET_DTYPE
             else:
                 buffers.append((index, arg))
@@ -150,7 +150,7 @@ class Step:
         kernel = partial(make, context, launch.program, launch.kernel, tuple(dtypes))
         return cls(
             *(kernel, kernel(), args, buffers, lent, scales, offsets),
-            *(_converter(acc_type), _enqueues(launch, every_event, ends), launch.packs),
+            *(converter_of(acc_type), _enqueues(launch, every_event, ends), launch.packs),
         )
 
     def set_args(self, buffers: Buffers, scalars: Scalars | None, borrowed: Borrowed, moved: bool) -> None:
@@ -190,20 +190,27 @@ class Step:
 
 
 def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, ...]:
-    """The enqueues that cover a launch, each for at most so many products of the stack as one can have."""
-    local, first = launch.local_size, launch.first
-    spans: list[tuple[tuple[int, ...], tuple[int, ...] | None]] = [(launch.global_size, None)]
-    if len(launch.global_size) > 2 and (first or launch.global_size[2] > _MAX_STACK):
-        *plane, stack = launch.global_size
-        starts = range(0, stack, _MAX_STACK)
-        spans = [((*plane, min(_MAX_STACK, stack - at)), (0, 0, first + at)) for at in starts]
-    parts = [Enqueue(whole, local, at, Sizes.of(whole, local, at), every_event) for whole, at in spans]
+    """The enqueues that cover a launch."""
+    local, parts = launch.local_size, []
+    for size, first in spans(launch):
+        offset = (0, 0, first) if first or size != launch.global_size else None
+        parts.append(Enqueue(size, local, offset, Sizes.of(size, local, offset), every_event))
     if ends:
         parts[-1] = parts[-1]._replace(needs_event=True)
     return tuple(parts)
 
 
-def _converter(acc_type: str) -> Callable[[Any], Any]:
+def spans(launch: Launch) -> list[tuple[tuple[int, ...], int]]:
+    """The parts of a launch, each for at most so many products of the stack as one enqueue can have: (global
+    size, the first product)."""
+    *plane, stack = launch.global_size
+    if len(plane) < 2 or stack <= _MAX_STACK:
+        return [(launch.global_size, launch.first)]
+    starts = range(0, stack, _MAX_STACK)
+    return [((*plane, min(_MAX_STACK, stack - at)), launch.first + at) for at in starts]
+
+
+def converter_of(acc_type: str) -> Callable[[Any], Any]:
     """The function that converts alpha and beta to the accumulator's type."""
     if acc_type.startswith("uint"):
         bits = 8 * dtype_of(acc_type).itemsize

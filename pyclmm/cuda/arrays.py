@@ -1,0 +1,89 @@
+"""Arrays in a CUDA device's memory, whichever library made them: their layout, and what overlaps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, UnsupportedError
+from ..opencl.mappings import reach
+from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment
+
+
+@dataclass(frozen=True, eq=False)
+class CudaArray:
+    """Where an array lies: *address*, *shape*, *strides* in bytes, *dtype*, the number of its device.
+
+    *kind* is the adapter of its library (execution/kinds.py), *owner* the library's array, which holds the
+    memory and which callers get.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    ordinal: int
+    kind: Any
+    owner: Any
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def transpose(self, axes: Sequence[int]) -> CudaArray:
+        """A view with the axes in another order."""
+        return self.viewed(tuple(self.shape[i] for i in axes), tuple(self.strides[i] for i in axes))
+
+    def viewed(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> CudaArray:
+        """A view of another shape and strides in bytes, from the first element."""
+        return replace(self, shape=shape, strides=strides)
+
+
+def operand(x: CudaArray, argument: str) -> Operand:
+    """The layout of *x*. Raises UnsupportedError if it does not begin at a whole element."""
+    if x.address % min(x.dtype.itemsize, 8):
+        raise UnsupportedError(f"{argument} does not begin at a whole element of {x.dtype}; copy it first")
+    return Operand(x.shape, x.strides, x.dtype, alignment(x.address))
+
+
+def common_ordinal(operands: Mapping[str, CudaArray]) -> int:
+    """The number of the device of all. Raises ArgumentError if they are on several."""
+    first = operands["a"]
+    for name, x in operands.items():
+        if x.ordinal != first.ordinal:
+            raise ArgumentError(
+                f"{name} is on CUDA device {x.ordinal}, but a is on device {first.ordinal}; "
+                "bring all operands and out to one device"
+            )
+    return first.ordinal
+
+
+def signature(operands: Mapping[str, CudaArray]) -> tuple[Layouts, tuple[str, ...]]:
+    """What a plan depends on: the layouts, and the operands that writing ``out`` would change."""
+    layouts, overlapping = [], []
+    out = operands.get("out")
+    for name, x in operands.items():
+        layouts.append((name, x.shape, x.strides, x.dtype, x.dtype.char, x.address % MAX_ALIGN))
+        if out is not None and name != "out" and overlap(x, out) and not (name == "c" and _same(x, out)):
+            overlapping.append(name)
+    return tuple(layouts), tuple(overlapping)
+
+
+def overlap(x: CudaArray, y: CudaArray) -> bool:
+    """Whether the byte ranges of the two overlap."""
+    if x.size == 0 or y.size == 0:
+        return False
+    (x_low, x_high), (y_low, y_high) = reach(x, x.address), reach(y, y.address)
+    return x_low < y_high and y_low < x_high
+
+
+def _same(x: CudaArray, y: CudaArray) -> bool:
+    return (x.address, x.shape, x.strides, x.dtype) == (y.address, y.shape, y.strides, y.dtype)

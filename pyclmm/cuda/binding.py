@@ -1,0 +1,203 @@
+"""Binding: the launches of one plan in one thread and stream. The only module that launches on CUDA."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceLostError, LaunchError
+from ..kernels.device import DeviceInfo
+from ..kernels.interface import Launch, Work
+from ..opencl.steps import OFFSET, SCALES, Scalars, converter_of, spans
+from ..problem.dtypes import dtype_of
+from . import driver
+from .driver import LaunchConfig
+from .streams import Context, Stream, forget, own_stream
+
+_SLOT = 16  # bytes for a parameter; the longest is a complex128
+_ALIGN = 1024  # of each workspace in a call's block; a tensor map's is 64
+Addresses = Mapping[str, int]  # where arrays lie, by the problem's names
+
+
+class _Step:
+    """One launch: its sizes, its parameters in memory, and which of these vary between calls."""
+
+    def __init__(
+        self,
+        context: Context,
+        launch: Launch,
+        fixed: Addresses,
+        size: tuple[int, ...],
+        first: int,
+        stream: int,
+    ) -> None:
+        function, dynamic = context.function(launch.program, launch.kernel)
+        groups = [-(-whole // local) for whole, local in zip(size, launch.local_size, strict=True)]
+        places = (
+            *groups,
+            *(1,) * (3 - len(groups)),
+            *launch.local_size,
+            *(1,) * (3 - len(launch.local_size)),
+        )
+        self.config = LaunchConfig(*places, dynamic, stream, None, 0)
+        arguments = [*launch.args, np.uint32(first)]  # the last is ptx.py's
+        self.memory = np.zeros(_SLOT * len(arguments), np.uint8)
+        start = self.memory.ctypes.data
+        at = range(start, start + _SLOT * len(arguments), _SLOT)
+        self.pointers = (ctypes.c_void_p * len(arguments))(*at)
+        self.varying: list[tuple[str, Any]] = []  # a name and the parameter's 8 bytes
+        self.scales: list[tuple[bool, np.ndarray[Any, Any]]] = []
+        self.offsets: list[tuple[str, Any]] = []
+        acc_type = str(launch.program.define("ACC_TYPE") or "float32")
+        self.convert, scale = converter_of(acc_type), dtype_of(acc_type)
+        for number, argument in enumerate(arguments):
+            own = self.memory[_SLOT * number : _SLOT * (number + 1)]
+            if not isinstance(argument, str):
+                own[: argument.nbytes] = np.frombuffer(argument.tobytes(), np.uint8)
+            elif argument in SCALES:
+                self.scales.append((argument == "alpha", own[: scale.itemsize].view(scale)))
+            else:
+                word = ctypes.c_uint64.from_address(at[number])
+                if argument.endswith(OFFSET):
+                    self.offsets.append((argument.removesuffix(OFFSET), word))
+                elif argument in fixed:
+                    word.value = fixed[argument]
+                else:
+                    self.varying.append((argument, word))
+        self.call = (
+            ctypes.c_void_p(ctypes.addressof(self.config)),
+            ctypes.c_void_p(function),
+            ctypes.c_void_p(ctypes.addressof(self.pointers)),
+            None,
+        )
+        self.name = launch.kernel
+
+    def set_scalars(self, scalars: Scalars) -> None:
+        alpha, beta, offsets = scalars
+        for is_alpha, own in self.scales:
+            with np.errstate(over="ignore"):
+                own[0] = self.convert(alpha if is_alpha else beta)
+        for name, word in self.offsets:
+            word.value = offsets.get(name, 0)
+
+
+class Binding:
+    """The launches of *work* in *stream*, with the tables and what must stay between calls.
+
+    Other workspace lies in one block that a call gives, of ``workspace_nbytes``. *absent*: operands that no
+    kernel reads. Raises BuildError, DeviceMemoryError and DeviceLostError.
+    """
+
+    def __init__(self, stream: Stream, device: DeviceInfo, work: Work, absent: Collection[str] = ()) -> None:
+        self.queue, self.device = stream, device
+        self.context, self.last_call = stream.context, None
+        self._launch = driver.library().cuLaunchKernelEx
+        self._current, self._find_current = ctypes.c_void_p(), driver.library().cuCtxGetCurrent
+        self._where = ctypes.byref(self._current)
+        self._handle, self._status = ctypes.c_void_p(stream.handle), ctypes.c_int()
+        self._is_capturing = driver.library().cuStreamIsCapturing
+        self._to_status = ctypes.byref(self._status)
+        self._zeroed = [space for space in work.workspace if space.zeroed]
+        self._places, self.workspace_nbytes = {}, 0
+        for space in work.workspace:
+            if not space.zeroed:
+                self._places[space.symbol] = self.workspace_nbytes
+                self.workspace_nbytes += -(-space.nbytes // _ALIGN) * _ALIGN
+        with driver.current(self.context.handle), driver.uncaptured():
+            self._tables = {name: self._table(table) for name, table in work.tables.items()}
+            fixed = {name: table.address for name, table in self._tables.items()}
+            fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any address will do: it is not read
+            self._steps = [
+                _Step(self.context, launch, fixed, size, first, stream.handle)
+                for launch in work.launches
+                for size, first in spans(launch)
+            ]
+            self._words: dict[str, list[Any]] = {}
+            for step in self._steps:
+                for name, word in step.varying:
+                    self._words.setdefault(name, []).append(word)
+        self._kept: dict[int, list[driver.Memory]] = {}  # by the capture that uses it, 0 for none
+        self._capture = -1
+        self._scalars: Scalars | None = None
+        self._block = -1
+
+    def _table(self, table: np.ndarray[Any, Any]) -> driver.Memory:
+        content = np.ascontiguousarray(table)
+        own = own_stream(self.context).handle
+        made = driver.Memory(content.nbytes, "a table of offsets")
+        made.write(content.ctypes.data, own)
+        driver.wait(own, "a table of offsets")  # the host's copy may go
+        return made
+
+    def _use_kept(self, capture: int) -> None:
+        """Use the workspace that begins as zeros and stays between the calls of *capture*.
+
+        A graph may run beside other calls of this binding, so each capture has its own. It stays for the
+        process with the tables, as the graph may.
+        """
+        if capture not in self._kept:
+            own, made = own_stream(self.context).handle, []
+            with driver.uncaptured():
+                for space in self._zeroed:
+                    made.append(driver.Memory(space.nbytes, space.symbol))
+                    made[-1].fill(0, own)
+                driver.wait(own, "the filling of workspace")
+            self._kept[capture] = made
+            if capture:
+                self.context.kept += [*made, *self._tables.values()]
+        for space, memory in zip(self._zeroed, self._kept[capture], strict=True):
+            self._set(space.symbol, memory.address)
+        self._capture = capture
+
+    def _set(self, name: str, address: int) -> None:
+        for word in self._words.get(name, ()):
+            word.value = address
+
+    def enqueue(self, addresses: Addresses, scalars: Scalars | None = None, block: int = 0) -> None:
+        """Launch everything on arrays at *addresses*; those that are not named are where they were.
+
+        *scalars*: None for those of the call before. *block*: where the call's workspace is.
+
+        Raises LaunchError, DeviceMemoryError or DeviceLostError.
+        """
+        self._find_current(self._where)
+        if self._current.value != self.context.handle:
+            with driver.current(self.context.handle):
+                return self._enqueue(addresses, scalars, block)
+        return self._enqueue(addresses, scalars, block)
+
+    def _enqueue(self, addresses: Addresses, scalars: Scalars | None, block: int) -> None:
+        self._is_capturing(self._handle, self._to_status)
+        capture = driver.capture_of(self.queue.handle) if self._status.value else 0
+        if capture != self._capture:
+            self._use_kept(capture)
+        words = self._words
+        for name, address in addresses.items():
+            for word in words.get(name, ()):
+                word.value = address
+        if block != self._block:
+            for symbol, place in self._places.items():
+                self._set(symbol, block + place)
+            self._block = block
+        if scalars is not None and scalars != self._scalars:
+            for step in self._steps:
+                step.set_scalars(scalars)
+            self._scalars = scalars
+        begun = False
+        for step in self._steps:
+            code = self._launch(*step.call)
+            if code:
+                raise self._rejection(code, step, begun)
+            begun = True
+
+    def _rejection(self, code: int, step: _Step, begun: bool) -> Exception:
+        local = tuple(getattr(step.config, name) for name in ("bx", "by", "bz"))
+        error = driver.fault(code, f"kernel {step.name!r} with work-groups of {local}")
+        if isinstance(error, DeviceLostError):
+            forget(self.context)
+        elif isinstance(error, LaunchError):
+            error.begun = begun
+        return error

@@ -1,0 +1,76 @@
+"""DeviceArray: a result in memory of pyclmm's own, for arrays whose library no adapter allocates from."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+
+from . import dlpack, driver
+from .streams import Context, Stream
+
+_MOST_DROPPED = 256 << 20  # bytes of a device that wait to be freed
+_dropped: dict[Context, list[driver.PooledMemory]] = {}
+_lock = threading.Lock()
+
+
+class DeviceArray:
+    """A C-contiguous array on a CUDA device, written in *stream*. Other libraries take it without a copy.
+
+    It has CUDA's array interface (version 3, numba's documentation) and DLPack's methods. Its memory is freed
+    some time after the last library has let go of it: only the whole device's end of work shows that none
+    reads it any more, and nobody waits for that at each array.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> None:
+        self.shape, self.dtype, self._stream = shape, dtype, stream
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        _free_dropped(stream.context)
+        self._memory = driver.PooledMemory(stream.context.handle, stream.handle, self.nbytes)
+        self.address = self._memory.address
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "strides": None,
+            "stream": self._stream.handle or 1,
+            "version": 3,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CUDA, self._stream.context.ordinal
+
+    def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
+        """A capsule; work that is put into *stream* from now on, the legacy default stream for None, finds
+        the result complete. -1: the caller sees to that."""
+        if stream != -1:
+            driver.order(self._stream.context.handle, self._stream.handle, 1 if stream is None else stream)
+        return dlpack.capsule(self.address, self.shape, self.dtype, self._stream.context.ordinal, self)
+
+    def __repr__(self) -> str:
+        device = self._stream.context.device.name.strip()
+        return (
+            f"<pyclmm array {self.shape} of {self.dtype} on {device}: pass it to your library's from_dlpack>"
+        )
+
+    def __del__(self) -> None:
+        memory = getattr(self, "_memory", None)
+        if memory is not None:
+            with _lock:
+                _dropped.setdefault(self._stream.context, []).append(memory)
+
+
+def _free_dropped(context: Context) -> None:
+    """Free what was dropped, once all work of the device has ended, if it is much."""
+    with _lock:
+        waiting = _dropped.get(context, [])
+        if sum(memory.nbytes for memory in waiting) <= _MOST_DROPPED:
+            return
+        _dropped[context] = []
+    driver.wait_for_all(context.handle)
+    waiting.clear()

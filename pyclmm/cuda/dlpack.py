@@ -1,0 +1,92 @@
+"""DLPack's capsules by ctypes: reads those of other libraries and makes those of pyclmm's results.
+
+The structures are those of dlpack.h before version 1.0, which all libraries take.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError
+from ..problem.dtypes import dtype_of
+
+CUDA = 2  # DLPack's number for the memory of CUDA devices
+_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+_NAME = b"dltensor"  # until a library has taken the tensor
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+_python = ctypes.PyDLL(None)
+_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_python.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+_python.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+_python.PyCapsule_New.restype = ctypes.py_object
+_python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def read(capsule: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any], int]:
+    """(address, shape, strides in bytes, dtype, device) of a capsule, which holds the memory as long as it
+    lives. Raises DTypeError for an element type that NumPy and ml_dtypes lack."""
+    at = _python.PyCapsule_GetPointer(id(capsule), _NAME)
+    x = ctypes.cast(at, ctypes.POINTER(_Managed)).contents.tensor
+    kind = _KINDS.get(x.code)
+    if kind is None or x.lanes != 1:
+        raise DTypeError(f"elements of DLPack's type ({x.code}, {x.bits} bits, {x.lanes} lanes); convert it")
+    dtype = dtype_of(kind if kind == "bool" else f"{kind}{x.bits}")
+    shape = tuple(x.shape[i] for i in range(x.ndim))
+    steps = [1] * x.ndim
+    for i in range(x.ndim - 2, -1, -1):
+        steps[i] = steps[i + 1] * shape[i + 1]
+    if x.strides:
+        steps = [x.strides[i] for i in range(x.ndim)]
+    address = int(x.data or 0) + int(x.byte_offset)
+    return address, shape, tuple(step * dtype.itemsize for step in steps), dtype, int(x.device_id)
+
+
+_lent: dict[int, tuple[Any, ...]] = {}  # what other libraries hold, by the address of its structure
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]
+def _give_back(managed: int) -> None:
+    _lent.pop(managed, None)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]
+def _unused(capsule: int) -> None:
+    """Called with a capsule that is freed: nobody took its tensor if it still has its first name."""
+    if _python.PyCapsule_IsValid(capsule, _NAME):
+        _lent.pop(_python.PyCapsule_GetPointer(capsule, _NAME), None)
+
+
+def capsule(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: int, owner: Any) -> Any:
+    """A capsule of C-contiguous memory, which *owner* holds: it lives until the taker lets go."""
+    name = dtype.name.rstrip("0123456789")
+    code = next(code for code, kind in _KINDS.items() if kind == name)
+    lengths = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    bits = 8 * dtype.itemsize
+    tensor = _Tensor(address, CUDA, device, len(shape), code, bits, 1, lengths, None, 0)
+    made = _Managed(tensor, None, ctypes.cast(_give_back, ctypes.c_void_p).value)
+    at = ctypes.addressof(made)
+    _lent[at] = (made, lengths, owner)
+    return _python.PyCapsule_New(at, _NAME, ctypes.cast(_unused, ctypes.c_void_p).value)

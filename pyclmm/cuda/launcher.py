@@ -1,0 +1,75 @@
+"""CUDA's launcher, in place of OpenCL's for streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import pyopencl as cl
+
+from ..errors import DeviceLostError, NoDeviceError
+from ..kernels.device import DeviceInfo
+from ..kernels.interface import Work
+from ..opencl.launcher import Launcher, Memory, launcher_of
+from ..opencl.steps import Scalars
+from . import driver
+from .binding import Binding
+from .streams import Stream, context_of, forget, own_stream
+
+
+class CudaLauncher(Launcher):
+    """Launches by CUDA streams."""
+
+    way = "cuda"
+
+    def binding(
+        self, queue: Stream, device: DeviceInfo, work: Work, absent: Collection[str], keeps: bool
+    ) -> Any:
+        return Binding(queue, device, work, absent)
+
+    def queue_of_its_own(self, queue: Stream) -> Stream:
+        return own_stream(queue.context)
+
+    def queue_on(self, device: cl.Device) -> Stream:
+        for ordinal in range(driver.count()):
+            context = context_of(ordinal)
+            if context.device == device:
+                return own_stream(context)
+        raise NoDeviceError(f"no CUDA device is the same as {device.name.strip()!r}")
+
+    def compute(
+        self,
+        queue: Stream,
+        device: DeviceInfo,
+        work: Work,
+        memory: Mapping[str, Memory],
+        scalars: Scalars,
+        make: Callable[..., cl.Kernel] | None = None,
+    ) -> None:
+        context, stream = queue.context, queue.handle
+        try:
+            with driver.current(context.handle), driver.uncaptured():
+                binding = Binding(queue, device, work)
+                block = driver.Memory(binding.workspace_nbytes, "workspace")
+                block.fill(0xFF, stream)
+                copies: dict[int, driver.Memory] = {}
+                for name, x in memory.items():
+                    if id(x) not in copies:
+                        copies[id(x)] = driver.Memory(x.nbytes, name)
+                        copies[id(x)].write(x.ctypes.data, stream)
+                addresses = {name: copies[id(x)].address for name, x in memory.items()}
+                binding.enqueue(addresses, scalars, block.address)
+                copies[id(memory["out"])].read(memory["out"].ctypes.data, stream)
+                driver.wait(stream, "a product")
+        except DeviceLostError:
+            forget(context)
+            raise
+
+
+_CUDA = CudaLauncher()
+launcher_of.register(Stream, lambda _: _CUDA)
+
+
+def launcher_named(way: str) -> Launcher:
+    """The launcher of that name."""
+    return _CUDA if way == CudaLauncher.way else launcher_of(None)

@@ -1,0 +1,127 @@
+"""A CUDA device's context and streams, beside the same device of OpenCL, whose compiler makes programs."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+import pyopencl as cl
+
+from ..errors import LaunchError, NoDeviceError
+from ..kernels import Program
+from ..opencl import forks, program
+from ..opencl.devices import all_devices
+from ..opencl.single_flight import SingleFlight
+from . import driver, ptx
+
+_NO_OPENCL = (
+    "pyclmm compiles with NVIDIA's OpenCL, which comes with the driver (libnvidia-opencl.so.1): on Debian "
+    "install nvidia-opencl-icd, on Ubuntu libnvidia-compute; in a container set "
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility. PyPI's nvidia-cuda-opencl has only a loader of drivers, "
+    "which PyOpenCL has too"
+)
+
+
+@dataclass(eq=False)
+class Context:
+    """A device's primary context, which all libraries of a process share: its number and its handle.
+
+    ``device`` is the device of OpenCL that is the same. Loaded programs stay for the process: captured graphs
+    launch them, and nothing tells when the last graph is gone.
+    """
+
+    ordinal: int
+    handle: int
+    device: cl.Device
+    kept: list[Any] = field(default_factory=list)  # memory that captured graphs use
+    _modules: SingleFlight[Program, tuple[int, dict[str, int]]] = field(default_factory=SingleFlight)
+
+    def function(self, made_from: Program, name: str) -> tuple[int, int]:
+        """The handle of a program's kernel, and the bytes of local memory that a launch gives. Loads the
+        program if it is not. Raises BuildError."""
+        module, dynamic = self._modules.get(made_from, lambda: self._load(made_from))
+        return driver.function(module, name, dynamic[name]), dynamic[name]
+
+    def _load(self, made_from: Program) -> tuple[int, dict[str, int]]:
+        text = program.text(self.device, made_from)
+        try:
+            edited = ptx.loadable(text)
+            return driver.loaded(edited.text), edited.dynamic
+        except (ValueError, LaunchError) as error:
+            raise program.rejected(self.device, made_from, f"for a launch by CUDA: {error}") from error
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is the one that the next call uses; a lost one is not."""
+        return _contexts.get(self.ordinal) is self
+
+
+_contexts: dict[int, Context] = {}
+_lock = threading.Lock()
+
+
+def context_of(ordinal: int) -> Context:
+    """The context of a CUDA device. Raises NoDeviceError if OpenCL has no such device, and ForkError."""
+    found = _contexts.get(ordinal)
+    if found is None:
+        forks.check_process()
+        with _lock:
+            found = _contexts.get(ordinal)
+            if found is None:
+                device = _opencl_device(ordinal)
+                found = _contexts[ordinal] = Context(ordinal, driver.primary_context(ordinal), device)
+    return found
+
+
+def forget(context: Context) -> None:
+    """Drop a lost context, so that the next call retains a new one."""
+    with _lock:
+        if _contexts.get(context.ordinal) is context:
+            del _contexts[context.ordinal]
+
+
+def _opencl_device(ordinal: int) -> cl.Device:
+    place = driver.bus_id(ordinal)
+    try:
+        devices = all_devices()
+    except NoDeviceError as error:
+        raise NoDeviceError(f"CUDA device {ordinal} is there, but {error}; {_NO_OPENCL}") from error
+    for device in devices:
+        if _place(device) == place:
+            return device
+    raise NoDeviceError(f"CUDA device {ordinal} is there, but no device of OpenCL is the same; {_NO_OPENCL}")
+
+
+def _place(device: cl.Device) -> tuple[int, int, int] | None:
+    """Where an NVIDIA device is on the PCI bus, or None."""
+    if "cl_nv_device_attribute_query" not in device.extensions.split():
+        return None
+    wanted = (cl.device_info.PCI_DOMAIN_ID_NV, cl.device_info.PCI_BUS_ID_NV, cl.device_info.PCI_SLOT_ID_NV)
+    found: Any = tuple(device.get_info(name) for name in wanted)
+    return (int(found[0]), int(found[1]), int(found[2]))
+
+
+class Stream(NamedTuple):
+    """A stream of a context, in place of OpenCL's queue: the *handle* as cuStreamCreate gives it."""
+
+    context: Context
+    handle: int
+
+    @property
+    def device(self) -> cl.Device:
+        """The device of OpenCL that is the same."""
+        return self.context.device
+
+    def finish(self) -> None:
+        """Wait for all work in it."""
+        with driver.current(self.context.handle):
+            driver.wait(self.handle, "the work in a stream")
+
+
+@cache
+def own_stream(context: Context) -> Stream:
+    """A stream for checks and tables, of which no other library knows."""
+    with driver.current(context.handle):
+        return Stream(context, driver.new_stream())

@@ -1,0 +1,151 @@
+"""Runs a plan on arrays of CUDA devices, in the stream in which their library works; returns at once."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from ..cuda import arrays
+from ..cuda.arrays import CudaArray
+from ..cuda.streams import Stream
+from ..errors import ArgumentError, DeviceMemoryError, WorkspaceError
+from ..opencl import forks
+from ..opencl.last_call import equal
+from ..opencl.mappings import reach
+from ..opencl.steps import scalars_of
+from .execute import Executable
+from .kinds import Kind
+from .operands import Operands, checked, problem_name, read_operands
+from .options import Options, check_scalars
+
+_DROPPED = "Casting complex values to real discards the imaginary part"  # NumPy's words
+
+
+class CudaPath:
+    """Launches one planned product of arrays on a CUDA device."""
+
+    def __init__(
+        self, operands: Operands, options: Options, stream: Stream, alpha: complex, beta: complex
+    ) -> None:
+        specs = {name: arrays.operand(x, name) for name, x in operands.items()}
+        _, overlapping = arrays.signature(operands)
+        gemm = checked(specs, options, alpha, beta, out_is_copied=bool(overlapping))
+        check_scalars(gemm, alpha, beta)
+        self.executable = Executable(stream, gemm, options)
+        self._is_empty, self._warns = gemm.is_empty, gemm.warns
+        self._shape, self._dtype = gemm.shape, gemm.dtype
+        self._ordinal = stream.context.ordinal
+        self._read = [*read_operands(gemm, operands), ("out", "out")]
+        self._names = {name: problem_name(gemm, name) for name in operands}
+        self._repeats = not (gemm.warns or gemm.is_empty or overlapping)
+        self._alpha, self._beta = alpha, beta
+
+    def again(
+        self,
+        given: Operands,
+        queue: cl.CommandQueue | None,
+        alpha: complex | None,
+        beta: complex | None,
+        wait_for: list[cl.Event] | None,
+        with_events: bool = True,
+    ) -> tuple[Any, list[cl.Event]] | None:
+        """The product, if the call follows this thread's last one in all but addresses: (result, no events).
+
+        Returns None where :meth:`run` must be called, and raises as that does.
+        """
+        binding: Any = self.executable.latest_binding()
+        call = None if binding is None else binding.last_call
+        if call is None or queue is not None or wait_for or len(given) != call.given:
+            return None
+        if not ((alpha is None or equal(alpha, call.alpha)) and (beta is None or equal(beta, call.beta))):
+            return None
+        kind: Kind = call.kind
+        if kind.stream(self._ordinal) != binding.queue.handle:
+            return None
+        addresses: dict[str, int] = {}
+        for name, seen in call.seen.items():
+            address = kind.address_of(given.get(name), seen)
+            if address is None:
+                return None
+            addresses[self._names[name]] = address
+        if addresses != call.addresses and call.may_overlap(addresses):
+            return None
+        forks.check_process()
+        result = given.get("out")
+        if result is None:
+            made = kind.new(self._shape, self._dtype, self._ordinal)
+            result, addresses["out"] = made.owner, made.address
+        self._launch(binding, kind, addresses, None)
+        return result, []
+
+    def run(
+        self,
+        operands: Operands,
+        queue: Stream,
+        alpha: complex,
+        beta: complex,
+        wait_for: list[cl.Event],
+    ) -> CudaArray:
+        """The result, which is complete when the work before in the stream is.
+
+        Raises LaunchError, DeviceMemoryError or DeviceLostError.
+        """
+        if wait_for:
+            raise ArgumentError("wait_for has events of OpenCL; arrays on CUDA are ordered by their stream")
+        kind: Kind = operands["a"].kind
+        out: CudaArray | None = operands.get("out")
+        if out is None:
+            out = kind.new(self._shape, self._dtype, self._ordinal)
+        if self._is_empty:
+            return out
+        if self._warns:
+            warnings.warn(_DROPPED, np.exceptions.ComplexWarning, stacklevel=2)
+        addresses = {
+            in_problem: (out if name == "out" else operands[name]).address for name, in_problem in self._read
+        }
+        binding: Any = self.executable.binding(queue)
+        binding.last_call = None
+        self._launch(binding, kind, addresses, scalars_of(alpha, beta))
+        kind.launched(operands.values(), queue)
+        if self._repeats and len(self._read) == len({*operands, "out"}):
+            binding.last_call = _Call(kind, operands, alpha, beta, self._names)
+        return out
+
+    def _launch(self, binding: Any, kind: Kind, addresses: dict[str, int], scalars: Any) -> None:
+        block, at = None, 0
+        if binding.workspace_nbytes:
+            try:
+                block, at = kind.block(binding.workspace_nbytes, self._ordinal)
+            except DeviceMemoryError as error:
+                raise WorkspaceError(*error.args) from error
+        binding.enqueue(addresses, scalars, at)
+        del block  # the allocator gives it to later work in this stream alone
+
+
+class _Call:
+    """The operands and scalars of a call, to compare the next with. *names*: the problem's, by argument."""
+
+    __slots__ = ("_reaches", "addresses", "alpha", "beta", "given", "kind", "seen")
+
+    def __init__(
+        self, kind: Kind, operands: Operands, alpha: complex, beta: complex, names: dict[str, str]
+    ) -> None:
+        self.kind, self.alpha, self.beta, self.given = kind, alpha, beta, len(operands)
+        self.seen = {name: kind.seen(x) for name, x in operands.items()}
+        self.addresses = {names[name]: x.address for name, x in operands.items()}
+        self._reaches = {names[name]: reach(x, 0) for name, x in operands.items()}
+
+    def may_overlap(self, addresses: dict[str, int]) -> bool:
+        """Whether ``out`` may overlap another operand where arrays lie at these *addresses*."""
+        if "out" not in addresses:
+            return False
+        ranges = {
+            name: (at + low, at + high)
+            for name, at in addresses.items()
+            for low, high in [self._reaches[name]]
+        }
+        low, high = ranges.pop("out")
+        return any(low < its_high and its_low < high for its_low, its_high in ranges.values())

@@ -1,0 +1,66 @@
+"""CuPy's arrays: always on a CUDA device, in CuPy's current stream and from its memory pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from ..cuda.arrays import CudaArray
+from ..errors import DeviceMemoryError, DTypeError
+from ..problem.gemm import MAX_ALIGN
+from .kinds import KindOfDevices, Seen
+
+
+class _Cupy(KindOfDevices):
+    advice_for_mixed = "cupy.asarray(x) brings an array to the device, x.get() to the host"
+
+    def on_host(self, x: Any) -> bool:
+        if cupy.cuda.runtime.is_hip:
+            raise DTypeError(
+                "the array is on an AMD GPU by CuPy for ROCm; pyclmm launches in streams of NVIDIA's CUDA "
+                "alone: pass x.get()"
+            )
+        return False
+
+    def cuda_array(self, name: str, x: Any) -> CudaArray:
+        return CudaArray(x.data.ptr, x.shape, x.strides, x.dtype, x.device.id, self, x)
+
+    def stream(self, ordinal: int) -> int:
+        return int(cupy.cuda.get_current_stream(ordinal).ptr)
+
+    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> CudaArray:
+        with cupy.cuda.Device(ordinal):
+            made = _allocated(lambda: cupy.empty(shape, dtype))
+        return self.cuda_array("out", made)
+
+    def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
+        with cupy.cuda.Device(ordinal):
+            made = _allocated(lambda: cupy.cuda.alloc(nbytes))
+        return made, made.ptr
+
+    def back(self, x: CudaArray) -> Any:
+        if (x.shape, x.strides) == (x.owner.shape, x.owner.strides):
+            return x.owner
+        return cupy.ndarray(x.shape, x.dtype, x.owner.data, x.strides)
+
+    def seen(self, x: CudaArray) -> Seen:
+        return Seen((x.shape, x.strides, x.dtype), x.ordinal, x.address % MAX_ALIGN)
+
+    def address_of(self, x: Any, seen: Seen) -> int | None:
+        if type(x) is not cupy.ndarray or (x.shape, x.strides, x.dtype) != seen.layout:
+            return None
+        memory = x.data
+        address: int = memory.ptr
+        return address if address % MAX_ALIGN == seen.phase and memory.device_id == seen.ordinal else None
+
+
+def _allocated(allocate: Any) -> Any:
+    try:
+        return allocate()
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        raise DeviceMemoryError(f"CuPy's memory pool: {error}") from error
+
+
+CUPY = _Cupy()

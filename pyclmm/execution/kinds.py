@@ -1,0 +1,159 @@
+"""Kinds of arrays: whose library makes an array says where results go, and whose stream and memory are used.
+
+An array of NumPy's, of PyOpenCL's, or what is read as NumPy's, is of no kind here. The others each have an
+adapter, a subclass of :class:`Kind`. The caller gets an array of the kind that he gave.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyopencl.array import Array
+
+from ..errors import DTypeError
+
+if TYPE_CHECKING:
+    from ..cuda.arrays import CudaArray
+    from ..cuda.streams import Stream
+
+_ON_CUDA = (2, 13)  # DLPack's device types whose memory a CUDA device owns: CUDA, managed by CUDA
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The layout of an operand of a call, as its library says it. *phase*: its address modulo MAX_ALIGN."""
+
+    layout: Any
+    ordinal: int
+    phase: int
+
+
+class Kind(ABC):
+    """How arrays of one library come in and go out."""
+
+    advice_for_mixed: str  # how to make one of another library's array
+
+    @abstractmethod
+    def on_host(self, x: Any) -> bool:
+        """Whether *x* is in the host's memory."""
+
+    @abstractmethod
+    def host_array(self, name: str, x: Any) -> NDArray[Any]:
+        """*x*, on the host, as a NumPy array; out shares its memory. Raises DTypeError."""
+
+    @abstractmethod
+    def of_host(self, array: NDArray[Any]) -> Any:
+        """An array of this kind that shares the memory of *array*."""
+
+    @abstractmethod
+    def cuda_array(self, name: str, x: Any) -> CudaArray:
+        """Where *x*, on a CUDA device, lies. Raises DTypeError, naming the argument *name*."""
+
+    @abstractmethod
+    def stream(self, ordinal: int) -> int:
+        """The handle of the stream in which the library works now on a device."""
+
+    @abstractmethod
+    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> CudaArray:
+        """A new C-contiguous array, from the library's allocator. Raises DeviceMemoryError."""
+
+    @abstractmethod
+    def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
+        """Memory for a call's workspace, from the library's allocator: what holds it, and its address."""
+
+    def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:  # noqa: B027 - most do nothing
+        """After work on *operands* was put into *stream*: their memory must stay until it has ended."""
+
+    @abstractmethod
+    def back(self, x: CudaArray) -> Any:
+        """*x*, made by :meth:`new` or a view of that, as the caller gets it."""
+
+    @abstractmethod
+    def seen(self, x: CudaArray) -> Seen:
+        """What :meth:`address_of` compares other arrays with."""
+
+    @abstractmethod
+    def address_of(self, x: Any, seen: Seen) -> int | None:
+        """The address of *x* if it has the layout of *seen*, and need not be looked at closer; else None."""
+
+    def computed_dtype(self, dtypes: set[Any]) -> Any:
+        """The dtype in which the library multiplies operands of *dtypes*, where that is not NumPy's rule."""
+        return None
+
+
+class KindOfDevices(Kind):
+    """A kind whose arrays are never in the host's memory."""
+
+    def on_host(self, x: Any) -> bool:
+        return False
+
+    def host_array(self, name: str, x: Any) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def of_host(self, array: NDArray[Any]) -> Any:
+        raise NotImplementedError
+
+
+_kinds: dict[type, Kind | None] = {np.ndarray: None, Array: None}  # those of CudaArrays are in them
+
+
+def kind_of(x: Any) -> Kind | None:
+    """The kind of *x*, or None."""
+    try:
+        return _kinds[type(x)]
+    except KeyError:
+        found = _kinds[type(x)] = _searched(x)
+        return found
+
+
+# Libraries with an adapter: the module that has the type of its arrays, that type's name, the adapter.
+_LIBRARIES = (
+    ("torch", "Tensor", "torch_tensors", "TORCH"),
+    ("cupy", "ndarray", "cupy_arrays", "CUPY"),
+    ("jax", "Array", "jax_arrays", "JAX"),
+)
+
+
+def _searched(x: Any) -> Kind | None:
+    for library, name, adapter, its in _LIBRARIES:
+        arrays = getattr(sys.modules.get(library), name, None)
+        if arrays is not None and isinstance(x, arrays):
+            found: Kind = getattr(import_module(f".{adapter}", __package__), its)
+            return found
+    on_cuda = hasattr(x, "__cuda_array_interface__")
+    if not on_cuda and hasattr(x, "__dlpack_device__"):
+        on_cuda = int(x.__dlpack_device__()[0]) in _ON_CUDA
+    return import_module(".own_memory", __package__).PROTOCOLS if on_cuda else None
+
+
+def common_kind(given: Mapping[str, Any]) -> Kind | None:
+    """The kind of all arrays that are *given*, or None. Raises DTypeError for arrays of several kinds."""
+    kinds = {name: kind_of(x) for name, x in given.items()}
+    first = next(iter(kinds.values()))
+    if all(kind is first for kind in kinds.values()):
+        return first
+    kind = next(kind for kind in kinds.values() if kind is not None)
+    listed = ", ".join(f"{n} is a {type(x).__module__}.{type(x).__name__}" for n, x in given.items())
+    raise DTypeError(f"{listed}: pass arrays of one library; {kind.advice_for_mixed}")
+
+
+def back(given: Mapping[str, Any], result: Any) -> Any:
+    """*result* as an array of the kind that was *given*."""
+    kind = kind_of(given["a"])
+    if kind is None:
+        return result
+    is_on_host = isinstance(result, np.ndarray | np.generic)
+    return kind.of_host(np.asarray(result)) if is_on_host else kind.back(result)
+
+
+def computed_dtype(given: Mapping[str, Any]) -> Any:
+    """The dtype in which the library of a and b multiplies them where that is not NumPy's rule, else None."""
+    kind = kind_of(given["a"])
+    return None if kind is None else kind.computed_dtype({given["a"].dtype, given["b"].dtype})

@@ -1,0 +1,89 @@
+"""Arrays whose library lends no memory: results and workspace are pyclmm's own.
+
+Such are JAX's, numba's, and all others with CUDA's array interface or DLPack on a CUDA device.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from ..cuda import dlpack, driver
+from ..cuda.arrays import CudaArray
+from ..cuda.device_array import DeviceArray
+from ..cuda.streams import Stream, context_of
+from ..errors import ArgumentError, DTypeError
+from ..problem.gemm import dense_strides
+from .kinds import Kind, KindOfDevices, Seen
+
+LEGACY = 1  # the handle of CUDA's legacy default stream, which waits for all others that are not set apart
+
+
+class OwnMemory(Kind):
+    """Adapters that allocate by themselves. They look at each array in full."""
+
+    def __init__(self) -> None:
+        # Operands of work that may not have ended: their library knows nothing of it.
+        self._held: deque[tuple[driver.Event, Any]] = deque()
+
+    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> CudaArray:
+        made = DeviceArray(shape, dtype, Stream(context_of(ordinal), self.stream(ordinal)))
+        strides = tuple(step * dtype.itemsize for step in dense_strides(shape))
+        return CudaArray(made.address, shape, strides, dtype, ordinal, self, made)
+
+    def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
+        made = driver.PooledMemory(context_of(ordinal).handle, self.stream(ordinal), nbytes)
+        return made, made.address
+
+    def launched(self, operands: Any, stream: Stream) -> None:
+        held = self._held
+        while held and held[0][0].has_ended():
+            held.popleft()
+        held.append((driver.Event(stream.context.handle, stream.handle), [x.owner for x in operands]))
+
+    def seen(self, x: CudaArray) -> Seen:
+        return Seen(None, x.ordinal, 0)
+
+    def address_of(self, x: Any, seen: Seen) -> int | None:
+        return None
+
+
+class _Protocols(KindOfDevices, OwnMemory):
+    """Any array with one of the two protocols; a result is a DeviceArray."""
+
+    advice_for_mixed = "numba.cuda.to_device(x) or your library's function brings an array there"
+
+    def cuda_array(self, name: str, x: Any) -> CudaArray:
+        if not hasattr(x, "__cuda_array_interface__"):
+            capsule = x.__dlpack__(stream=LEGACY)
+            return CudaArray(*dlpack.read(capsule), self, (x, capsule))
+        told = x.__cuda_array_interface__
+        address, is_read_only = told["data"]
+        if told.get("mask") is not None:
+            raise DTypeError(f"{name} has a mask, which would be ignored; pass its plain numbers")
+        if is_read_only and name == "out":
+            raise ArgumentError("out is read-only; pass a writeable array, or none to get a new one")
+        shape, dtype = tuple(told["shape"]), np.dtype(told["typestr"])
+        strides = told.get("strides") or tuple(step * dtype.itemsize for step in dense_strides(shape))
+        ordinal = driver.ordinal_of(address) if address else 0
+        producer = told.get("stream")
+        if producer not in (None, LEGACY):
+            driver.order(context_of(ordinal).handle, producer, LEGACY)
+        return CudaArray(address or 0, shape, tuple(strides), dtype, ordinal, self, x)
+
+    def stream(self, ordinal: int) -> int:
+        return LEGACY
+
+    def back(self, x: CudaArray) -> Any:
+        made = x.owner
+        if (x.shape, x.strides) != (
+            made.shape,
+            tuple(s * x.dtype.itemsize for s in dense_strides(made.shape)),
+        ):
+            raise DTypeError("the result would be a view, which has no array here; pass out=")
+        return made
+
+
+PROTOCOLS = _Protocols()

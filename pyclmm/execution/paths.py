@@ -1,0 +1,24 @@
+"""Which path carries a plan out: one for each kind of operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pyopencl.array import Array
+
+from ..cuda.arrays import CudaArray
+from .cuda_path import CudaPath
+from .device_path import DevicePath
+from .host_path import HostPath
+from .operands import Operands
+from .options import Options
+
+Path = DevicePath | HostPath | CudaPath
+_PATHS: dict[type, Any] = {np.ndarray: HostPath, Array: DevicePath, CudaArray: CudaPath}
+
+
+def path_of(operands: Operands, options: Options, queue: Any, alpha: complex, beta: complex) -> Path:
+    """What runs the planned product of these operands on *queue*. Raises as a plan does."""
+    path: Path = _PATHS[type(operands["a"])](operands, options, queue, alpha, beta)
+    return path

@@ -1,0 +1,148 @@
+"""PyTorch's tensors: in the host's memory by NumPy's view of them, on CUDA devices where they lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..cuda.arrays import CudaArray
+from ..errors import ArgumentError, DeviceMemoryError, DTypeError
+from ..problem.dtypes import ELEMENT_TYPES, dtype_of
+from ..problem.gemm import MAX_ALIGN
+from .array_likes import array_of
+from .kinds import Kind, Seen
+
+_current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for CPUs has none
+# PyTorch's element types that kernels have, by NumPy's dtype and the reverse.
+_NUMPYS = {
+    getattr(torch, name): dtype_of(name)
+    for name in ELEMENT_TYPES
+    if hasattr(torch, name) and (name != "bfloat16" or dtype_of("bfloat16") is not None)
+}
+_TORCHS = {dtype: own for own, dtype in _NUMPYS.items()}
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class _Torch(Kind):
+    advice_for_mixed = "torch.from_numpy(x) makes a tensor of a NumPy array, and x.to(device) brings it there"
+
+    def on_host(self, x: Any) -> bool:
+        if x.device.type == "cpu":
+            return True
+        if x.device.type != "cuda":
+            raise DTypeError(f"the tensor is on {x.device}, where pyclmm cannot launch; pass x.cpu()")
+        if torch.version.hip is not None:
+            raise DTypeError(
+                "the tensor is on an AMD GPU by PyTorch for ROCm; pyclmm launches in streams of NVIDIA's "
+                "CUDA alone, and OpenCL cannot reach ROCm's memory: pass x.cpu()"
+            )
+        return False
+
+    def host_array(self, name: str, x: Any) -> NDArray[Any]:
+        if name != "out":
+            read: NDArray[Any] = array_of(name, x if torch.is_grad_enabled() else x.detach())
+            return read
+        try:
+            is_bfloat16 = x.dtype is torch.bfloat16  # NumPy's view knows none
+            found: NDArray[Any] = (x.view(torch.int16) if is_bfloat16 else x).numpy()
+            return found.view(dtype_of("bfloat16")) if is_bfloat16 else found
+        except (RuntimeError, TypeError) as error:
+            raise DTypeError(
+                f"out cannot be written as it lies ({error}); pass none, or a plain tensor"
+            ) from error
+
+    def of_host(self, array: NDArray[Any]) -> torch.Tensor:
+        if array.dtype.name == "bfloat16":
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+
+    def cuda_array(self, name: str, x: Any) -> CudaArray:
+        x = self._without_gradient(name, x)
+        dtype = self._dtype_of(name, x)
+        if x.layout is not torch.strided:
+            raise DTypeError(f"{name} is a sparse tensor ({x.layout}); pass {name}.to_dense()")
+        if name == "out" and (x.is_conj() or x.is_neg()):
+            raise ArgumentError("out is a view that is conjugated or negated when it is read; pass its base")
+        x = x.resolve_conj().resolve_neg()
+        try:
+            address = x.data_ptr()
+        except RuntimeError as error:  # under torch.compile or torch.func: it has no memory of its own
+            raise DTypeError(
+                f"{name} is a tensor without memory ({error}); use pyclmm.torch.matmul"
+            ) from error
+        if address == 0 and x.numel():
+            raise DTypeError(f"{name} is a tensor without memory; pass one that has its elements")
+        strides = tuple(step * dtype.itemsize for step in x.stride())
+        return CudaArray(address, tuple(x.shape), strides, dtype, x.get_device(), self, x)
+
+    def _dtype_of(self, name: str, x: Any) -> np.dtype[Any]:
+        found = _NUMPYS.get(x.dtype)
+        if found is None:
+            other = "cfloat" if x.is_complex() else "dequantize" if x.is_quantized else "float"
+            raise DTypeError(
+                f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {name}.{other}()"
+            )
+        return found
+
+    @staticmethod
+    def _without_gradient(name: str, x: Any) -> Any:
+        if x.requires_grad and torch.is_grad_enabled():
+            raise DTypeError(
+                f"{name} requires a gradient, and pyclmm.matmul and gemm record none: use "
+                f"pyclmm.torch.matmul, or pass {name}.detach()"
+            )
+        return x.detach() if x.requires_grad else x
+
+    def stream(self, ordinal: int) -> int:
+        return int(_current_stream(ordinal))
+
+    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> CudaArray:
+        own = _TORCHS.get(dtype)
+        if own is None:
+            raise DTypeError(f"the result has dtype {dtype}, which PyTorch has not; pass dtype= or out=")
+        made = self._allocated(shape, own, ordinal)
+        strides = tuple(step * dtype.itemsize for step in made.stride())
+        return CudaArray(made.data_ptr(), shape, strides, dtype, ordinal, self, made)
+
+    def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
+        made = self._allocated((nbytes,), torch.uint8, ordinal)
+        return made, made.data_ptr()
+
+    @staticmethod
+    def _allocated(shape: tuple[int, ...], dtype: torch.dtype, ordinal: int) -> torch.Tensor:
+        try:
+            return torch.empty(shape, dtype=dtype, device=torch.device("cuda", ordinal))
+        except torch.OutOfMemoryError as error:
+            raise DeviceMemoryError(f"PyTorch's allocator: {error}") from error
+
+    def back(self, x: CudaArray) -> torch.Tensor:
+        strides = tuple(step // x.dtype.itemsize for step in x.strides)
+        if x.shape == tuple(x.owner.shape) and strides == x.owner.stride():
+            return x.owner
+        return torch.as_strided(x.owner, x.shape, strides)
+
+    def seen(self, x: CudaArray) -> Seen:
+        steps = tuple(step // x.dtype.itemsize for step in x.strides)
+        return Seen((x.shape, steps, _TORCHS.get(x.dtype)), x.ordinal, x.address % MAX_ALIGN)
+
+    def address_of(self, x: Any, seen: Seen) -> int | None:
+        if (
+            type(x) not in _PLAIN
+            or (x.requires_grad and torch.is_grad_enabled())
+            or x.is_neg()
+            or x.is_conj()
+        ):
+            return None
+        if (x.shape, x.stride(), x.dtype) != seen.layout or x.get_device() != seen.ordinal:
+            return None
+        address = x.data_ptr()
+        return address if address % MAX_ALIGN == seen.phase else None
+
+    def computed_dtype(self, dtypes: set[Any]) -> Any:
+        return dtype_of("bfloat16") if dtypes == {torch.bfloat16} else None
+
+
+TORCH = _Torch()
