@@ -21,7 +21,7 @@ from typing import Any
 import pyopencl as cl
 
 from .. import environment, fields
-from ..cuda.launcher import launcher_named
+from ..cuda.launcher import WAYS, launcher_named
 from ..errors import ArgumentError, BuildError, DeviceLostError, DeviceMemoryError, LaunchError, NoDeviceError
 from ..kernels import Kernel, Work, kernel_named
 from ..kernels.config import TileConfig
@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 LIMIT = 60.0  # seconds for one build and its check
 _REASON = fields.optional(fields.matching("(?s).*", "text"))
+_WAY = fields.one_of(*WAYS)
 _ANSWERS = fields.list_of(fields.record({"reason": _REASON}), 1, 1)
 
 
@@ -147,6 +148,7 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
     problem, config = schema.problem_from(request["problem"]), schema.config_from(request["config"])
     kernel, info = kernel_named(request["kernel"]), device_info(device)
     crash_marks.DETOUR("detour", request["detour"])
+    _WAY("way", request["way"])
     crash_marks.take_detour(info, request["detour"])
     reasons = kernel.refuses(problem, info) or "; ".join(kernel.violations(problem, config, info))
     if not reasons and problem.reproducible:

@@ -70,6 +70,9 @@ _CUDA = CudaLauncher()
 launcher_of.register(Stream, lambda _: _CUDA)
 
 
+WAYS = (Launcher.way, CudaLauncher.way)
+
+
 def launcher_named(way: str) -> Launcher:
-    """The launcher of that name."""
+    """The launcher of that one of WAYS."""
     return _CUDA if way == CudaLauncher.way else launcher_of(None)

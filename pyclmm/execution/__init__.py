@@ -1,4 +1,4 @@
-"""Runs a planned product on NumPy arrays or on pyopencl Arrays.
+"""Runs a planned product on arrays of each kind: NumPy's, PyOpenCL's, and those of CUDA devices.
 
-Others import: array_likes, device_path, host_path, keywords, operands, options.
+Others import: array_likes, device_path, host_path, keywords, kinds, operands, options, paths.
 """

@@ -1,5 +1,5 @@
 """All calls of the OpenCL driver: devices, queues, programs, memory, launches.
 
 Others import: arrays, binding, clock, compiler, crash_marks, devices, forks, host_memory, last_call,
-mappings, pocl, program, queues, single_flight, staging, status, steps, user_rates, workspace.
+launcher, mappings, pocl, program, queues, single_flight, staging, status, steps, user_rates, workspace.
 """

@@ -256,7 +256,8 @@ def test_a_trial_waits_for_no_lock_of_pyopencls_cache(monkeypatch, risky, tmp_pa
     tiled = kernel_named("tiled")
     config = tiled.configs(PROBLEM, DEVICE)[0]
     crash_marks.take_detour(DEVICE, 1)  # pyclmm keeps no binary then
-    result = isolation.trial(DEVICE, PROBLEM, tiled, config, tiled.launches(PROBLEM, config, DEVICE))
+    work = tiled.launches(PROBLEM, config, DEVICE)
+    result = isolation.trial(DEVICE, PROBLEM, tiled, config, work, "opencl")
     assert result == isolation.TrialResult(None)
     assert lock.exists(), "it was waited for and removed"
 
@@ -463,11 +464,12 @@ def test_a_child_refuses_a_hostile_request():
         "problem": schema.problem_json(PROBLEM),
         "config": schema.config_json(TileConfig.square(4)),
         "detour": 0,
+        "way": "opencl",
     }
     assert list(isolation.answers(good)) == [{"reason": None}]
     [unfit] = isolation.answers(good | {"config": schema.config_json(TileConfig(bm=3))})
     assert "one tile width" in unfit["reason"]
-    for change in ({"kernel": "textbook/tiled.cl"}, {"problem": {}}, {"config": []}, {"detour": "0 -I /"}):
+    for change in ({"kernel": "textbook/tiled.cl"}, {"problem": {}}, {"config": []}, {"detour": "0 -I /"}, {"way": "x"}):
         with pytest.raises(pyclmm.ArgumentError):
             list(isolation.answers(good | change))
 
@@ -483,6 +485,7 @@ def test_a_device_lost_in_the_child_refuses_the_kernel(monkeypatch):
         "problem": schema.problem_json(PROBLEM),
         "config": schema.config_json(kernel_named("naive").configs(PROBLEM, DEVICE)[0]),
         "detour": 0,
+        "way": "opencl",
     }
     assert list(isolation.answers(request)) == [{"reason": "gone"}]
 

@@ -89,7 +89,7 @@ def checked(*shapes, kernel="tiled"):
     """How many small problems are run for products of these shapes, each multiplied in its own thread."""
     pairs = [operands(*shape) for shape in shapes or [()]]
     with (
-        failing("checks", "enqueue_copy", None, times=0) as results,
+        failing("opencl.launcher", "enqueue_copy", None, times=0) as results,
         ThreadPoolExecutor(len(pairs)) as pool,
     ):
         list(pool.map(lambda pair: pyclmm.matmul(*pair, kernel=kernel), pairs))

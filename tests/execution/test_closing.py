@@ -13,7 +13,7 @@ import pytest
 
 import pyclmm
 from pyclmm import plan_cache
-from pyclmm.execution import execute
+from pyclmm.opencl import launcher
 from pyclmm.opencl.binding import Binding
 
 X = np.ones((8, 8), np.float32)
@@ -30,7 +30,7 @@ def bindings(monkeypatch):
             super().__init__(*args, **kwargs)
             made.append(weakref.ref(self))
 
-    monkeypatch.setattr(execute, "Binding", Seen)
+    monkeypatch.setattr(launcher, "Binding", Seen)
     return made
 
 

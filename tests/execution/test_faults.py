@@ -395,7 +395,7 @@ def test_a_refused_allocation_while_planning_keeps_no_verdict(caches, number):
         call()
     assert not (caches / "selfcheck").exists()
     call.check_untouched()
-    with failing("checks", "enqueue_copy", None, times=0) as checks:
+    with failing("opencl.launcher", "enqueue_copy", None, times=0) as checks:
         call.check_works()
     assert checks.calls, "it is checked now"
 
@@ -451,7 +451,7 @@ def _check_new_context(call, before):
 def test_a_kernel_that_loses_the_device_in_its_check_is_not_tried_again(two_rungs, caches):
     call = Call()
     with (
-        failing("checks", "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
+        failing("opencl.launcher", "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
         pytest.raises(pyclmm.DeviceLostError),
     ):
         call()
@@ -472,7 +472,7 @@ MOMENTS = [
     ("opencl", "cl", "enqueue_nd_range_kernel", {}),
     ("opencl", "cl", "enqueue_nd_range_kernel", {"after": True}),
     ("opencl", "cl", "enqueue_nd_range_kernel", {"at": 13, "after": True}),
-    ("checks", "cl", "enqueue_copy", {}),
+    ("opencl.launcher", "cl", "enqueue_copy", {}),
     ("opencl.host_memory", "cl", "wait_for_events", {}),
     ("opencl.host_memory", "cl", "wait_for_events", {"after": True}),
     ("opencl.host_memory", "cl", "enqueue_map_buffer", {}),

@@ -405,7 +405,7 @@ def test_the_check_does_not_depend_on_the_number_of_parts(cpu):
     config = family.configs(few, cpu)[0]
     works = [family.launches(p, config, cpu) for p in (few, many)]
     assert len(works[0].launches) < len(works[1].launches)
-    assert selfcheck._digest(cpu, works[0]) == selfcheck._digest(cpu, works[1])
+    assert len({selfcheck._digest(cpu, work, "opencl") for work in works}) == 1
 
 
 def with_gaps(queue, x):
