@@ -8,6 +8,7 @@ arrays on it, with a current stream and an allocator of its own.
 import ctypes
 import itertools
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import pyopencl as cl
@@ -27,6 +28,18 @@ _NAMES |= {700: b"CUDA_ERROR_ILLEGAL_ADDRESS", 900: b"CUDA_ERROR_STREAM_CAPTURE_
 _SCALARS = {"int": np.int32, "uint": np.uint32, "long": np.int64, "ulong": np.uint64}
 
 
+@cache
+def _context(device):
+    return cl.Context([device])
+
+
+@cache
+def _built(context, made_from):
+    options = [*program.build_options(made_from), "-cl-kernel-arg-info"]
+    with compiler.quiet:
+        return cl.Program(context, compiler.expanded(made_from.source)).build(options)
+
+
 def _plain(x):
     x = getattr(x, "_obj", x)
     return getattr(x, "value", x) or 0
@@ -42,7 +55,7 @@ class FakeCuda:
         self.mode, self.current, self.synchronized = 0, 0, []
         self._handles, self._made = itertools.count(0x1000, 16), {}
         self._programs, self._texts = {}, {}
-        self._context = cl.Context([device])
+        self._context = _context(device)
         self.queue = cl.CommandQueue(self._context)
 
     def __getattr__(self, name):
@@ -189,9 +202,7 @@ class FakeCuda:
     def text(self, device, made_from):
         """PTX as :func:`pyclmm.opencl.program.text` gives it: the name of each kernel, and a number."""
         number = len(self._programs)
-        options = [*program.build_options(made_from), "-cl-kernel-arg-info"]
-        with compiler.quiet:
-            built = cl.Program(self._context, compiler.expanded(made_from.source)).build(options)
+        built = _built(self._context, made_from)
         self._programs[number] = built, dtype_of(str(made_from.define("ACC_TYPE") or "float32"))
         text = [f"// program {number}", ".version 9.0", ".target sm_90", ".address_size 64", ""]
         for kernel in built.kernel_names.split(";"):
@@ -209,7 +220,7 @@ class FakeCuda:
     def _cuModuleGetFunction(self, function, module, name):
         function._obj.value = handle = next(self._handles)
         built, scale = self._made[_plain(module)]
-        self._made[handle] = getattr(built, name.decode()), scale
+        self._made[handle] = cl.Kernel(built, name.decode()), scale
 
     def _cuFuncSetAttribute(self, function, attribute, value):
         pass

@@ -1,0 +1,187 @@
+"""What is said of arrays on CUDA devices that cannot be multiplied, and of a driver that fails."""
+
+import threading
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm.cuda import driver, streams
+from pyclmm.opencl import forks
+from tests.support import fake_cuda
+
+A = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def test_arrays_of_several_libraries(lib, queue):
+    x = lib.array(A)
+    for other in (A.T, [[1.0]], cla.to_device(queue, A.T.copy())):
+        with pytest.raises(pyclmm.DTypeError, match=r"pass arrays of one library; lib.array\(x\) brings"):
+            pyclmm.matmul(x, other)
+        with pytest.raises(pyclmm.DTypeError, match=r"a is a .*, b is a .*LibArray"):
+            pyclmm.matmul(other, x)
+
+
+def test_arguments_that_are_of_opencl(lib, queue):
+    x, y = lib.array(A), lib.array(A.T.copy())
+    for wrong, said in (
+        ({"queue": queue}, "the stream in which their library works is used: leave queue out"),
+        ({"device": "cpu"}, "computed where the arrays are, on CUDA; leave it out"),
+        ({"wait_for": [cl.enqueue_marker(queue)]}, "wait_for has events of OpenCL"),
+        ({"memory_limit": "1 MiB"}, "LibArray"),
+    ):
+        with pytest.raises((pyclmm.ArgumentError, pyclmm.DTypeError), match=said):
+            pyclmm.matmul(x, y, **wrong)
+
+
+def test_arrays_on_two_devices(lib):
+    x, y = lib.array(A), lib.array(A.T.copy())
+    y.ordinal = 1
+    with pytest.raises(pyclmm.ArgumentError, match="b is on CUDA device 1, but a is on device 0"):
+        pyclmm.matmul(x, y)
+
+
+def test_a_launch_that_is_refused(cuda, lib):
+    x = lib.array(A)
+    out = lib.array(np.zeros((3, 3), np.float32))
+    pyclmm.gemm(x, x, trans_b="T", out=out)
+    cuda.fail["cuLaunchKernelEx"] = fake_cuda.INVALID_VALUE
+    with pytest.raises(pyclmm.LaunchError, match=r"rejected kernel '\w+' with work-groups of .*CUDA_ERROR_INVALID"):
+        pyclmm.gemm(x, x, trans_b="T", kernel="naive", out=out)
+    assert not out.get().any() or np.array_equal(out.get(), A @ A.T)
+    cuda.fail.clear()
+    assert np.array_equal(pyclmm.gemm(x, x, trans_b="T", kernel="naive", out=out).get(), A @ A.T)
+
+
+def test_a_lost_context_is_let_go(cuda, lib):
+    x = lib.array(A)
+    pyclmm.gemm(x, x, trans_b="T")
+    lost = streams.context_of(0)
+    cuda.fail["cuLaunchKernelEx"] = fake_cuda.ILLEGAL_ADDRESS
+    with pytest.raises(pyclmm.DeviceLostError, match="the CUDA context was lost"):
+        pyclmm.gemm(x, x, trans_b="T")
+    cuda.fail.clear()
+    assert np.array_equal(pyclmm.gemm(x, x, trans_b="T").get(), A @ A.T)
+    assert streams.context_of(0) is not lost
+
+
+def test_a_device_without_memory_for_a_table(cuda, lib):
+    cuda.fail["cuMemAlloc_v2"] = fake_cuda.OUT_OF_MEMORY
+    with pytest.raises((pyclmm.DeviceMemoryError, pyclmm.UnsupportedError), match="no memory"):
+        pyclmm.matmul(lib.array(A), lib.array(A.T.copy()), kernel="naive")
+
+
+def test_a_forked_process(monkeypatch, lib):
+    x = lib.array(A)
+    pyclmm.gemm(x, x, trans_b="T")
+    monkeypatch.setattr(forks, "_broken", True)
+    with pytest.raises(pyclmm.ForkError, match="spawn"):
+        pyclmm.gemm(x, x, trans_b="T")
+
+
+def test_threads_have_launches_of_their_own(lib):
+    wrong = []
+
+    def work(number):
+        a = np.full((16, 16), number, np.float32)
+        x = lib.array(a)
+        for _ in range(20):
+            if not np.array_equal(pyclmm.matmul(x, x).get(), a @ a):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_self_check_runs_on_this_way_with_verdicts_of_its_own(monkeypatch, cuda, lib, fresh):
+    x = lib.array(A)
+    a = np.ones((3, 4), np.float32)
+    pyclmm.gemm(a, a, trans_b="T", kernel="tiled")  # by OpenCL
+    before = len(cuda.launches)
+    pyclmm.gemm(x, x, trans_b="T", kernel="tiled")
+    assert len(cuda.launches) - before > 5
+    before = len(cuda.launches)
+    pyclmm.release()
+    pyclmm.gemm(x, x, trans_b="T", kernel="tiled")
+    assert len(cuda.launches) - before == 1
+
+
+def test_a_kernel_that_is_wrong_here_is_not_used(monkeypatch, cuda, lib, fresh):
+    x, real = lib.array(A), cuda._run
+
+    def wrong(kernel, values, *sizes):
+        code = real(kernel, values, *sizes)
+        if kernel.function_name == "matmul_tiled":
+            out = next(v for v in values[9:10])
+            cuda.bytes_at(out, 4)[:] = 0x3F
+        return code
+
+    monkeypatch.setattr(type(cuda), "_run", lambda self, *arguments: wrong(*arguments))
+    with pytest.raises(pyclmm.UnsupportedError, match="wrong result in the self-check"):
+        pyclmm.gemm(x, x, trans_b="T", kernel="tiled")
+    assert np.array_equal(pyclmm.matmul(A, A.T.copy(), kernel="tiled"), A @ A.T)  # by OpenCL it is right
+
+
+# finding the device
+
+
+def test_without_nvidias_driver(monkeypatch):
+    driver.library.cache_clear()
+    monkeypatch.setattr(driver, "_NAMES", ("libnocuda.so.9",))
+    with pytest.raises(pyclmm.NoDeviceError, match=r"cannot be loaded .*: install NVIDIA's driver"):
+        driver.library()
+
+
+def test_a_driver_that_is_too_old(monkeypatch):
+    class Old:
+        @staticmethod
+        def cuDriverGetVersion(version):
+            version._obj.value = 11040
+            return 0
+
+    driver.library.cache_clear()
+    monkeypatch.setattr(driver.ctypes, "CDLL", lambda _: Old)
+    with pytest.raises(pyclmm.NoDeviceError, match=r"CUDA 11.04; 11.8 \(driver 520\) or newer is needed"):
+        driver.library()
+    driver.library.cache_clear()
+
+
+def test_cuda_without_opencl(monkeypatch, cuda):
+    monkeypatch.undo()
+    monkeypatch.setattr(driver, "bus_id", lambda _: (0, 7, 0))
+    with pytest.raises(pyclmm.NoDeviceError, match=r"CUDA device 0 is there.*libnvidia-opencl.so.1.*PyPI's"):
+        streams.context_of(0)
+
+
+def test_the_device_of_opencl_is_that_at_the_same_place_of_the_bus(monkeypatch):
+    class Device:
+        extensions = "cl_khr_fp64 cl_nv_device_attribute_query"
+
+        def __init__(self, *place):
+            self.place = place
+
+        def get_info(self, what):
+            names = ("PCI_DOMAIN_ID_NV", "PCI_BUS_ID_NV", "PCI_SLOT_ID_NV")
+            return dict(zip([getattr(cl.device_info, n) for n in names], self.place, strict=True))[what]
+
+    class Cpu:
+        extensions = "cl_khr_fp64"
+
+    found = [Cpu(), Device(0, 6, 0), Device(0, 7, 0)]
+    monkeypatch.setattr(streams, "all_devices", lambda: found)
+    monkeypatch.setattr(driver, "bus_id", lambda ordinal: (0, 6 + ordinal, 0))
+    assert [streams._opencl_device(n) for n in (0, 1)] == found[1:]
+
+
+def test_errors_of_the_driver_by_their_codes(cuda):
+    kinds = {2: pyclmm.DeviceMemoryError, 700: pyclmm.DeviceLostError, 709: pyclmm.DeviceLostError}
+    for code in (1, 2, 700, 701, 709, 900):
+        error = driver.fault(code, "something")
+        assert type(error) is kinds.get(code, pyclmm.LaunchError) and "something" in str(error)
+    assert "before the capture" in str(driver.fault(900, "something"))

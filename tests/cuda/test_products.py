@@ -1,0 +1,209 @@
+"""Products of arrays on a CUDA device: the made-up driver runs what is launched, NumPy says what is right."""
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm.cuda import driver
+from tests.support.fake_cuda import LibArray
+
+RNG = np.random.default_rng(7)
+
+
+def numbers(*shape, dtype=np.float32):
+    if np.dtype(dtype).kind in "iu":
+        return RNG.integers(0, 9, shape).astype(dtype)
+    x = RNG.standard_normal(shape)
+    return (x + 1j * RNG.standard_normal(shape) if np.dtype(dtype).kind == "c" else x).astype(dtype)
+
+
+def close(got, want, tolerance=1e-4):
+    got = got.get()
+    assert got.dtype == want.dtype and got.shape == want.shape
+    assert np.allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128", "int8", "uint64"])
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+def test_numpys_results_in_the_callers_arrays(lib, dtype, layout):
+    a = numbers(*((5, 37) if layout[0] == "N" else (37, 5)), dtype=dtype)
+    b = numbers(*((37, 23) if layout[1] == "N" else (23, 37)), dtype=dtype)
+    x, y = (lib.array(m) if letter == "N" else lib.array(m).T for m, letter in zip((a, b), layout, strict=True))
+    result = pyclmm.matmul(x, y)
+    assert type(result) is LibArray
+    close(result, x.get() @ y.get(), 1e-2 if dtype == "float16" else 1e-4)
+
+
+def test_gemm_with_everything(lib):
+    a, b, c, bias = numbers(20, 30), numbers(30, 10), numbers(20, 10), numbers(10)
+    x, y, z, v = map(lib.array, (a, b, c, bias))
+    out = lib.array(np.full((20, 10), np.nan, np.float32))
+    for alpha, beta in ((0.5, 2.0), (0.5, 2.0), (1.5, -1.0), (1.0, 0.0)):
+        got = pyclmm.gemm(x, y, z, alpha=alpha, beta=beta, bias=v, activation="relu", out=out)
+        assert got is out
+        close(out, np.maximum(np.float32(alpha) * (a @ b) + np.float32(beta) * c + bias, 0))
+    assert np.array_equal(z.get(), c) and np.array_equal(x.get(), a)
+
+
+def test_c_is_updated_in_place(lib):
+    a, c = numbers(8, 8), numbers(8, 8)
+    x, z = lib.array(a), lib.array(c)
+    for n in (1, 2, 3):
+        assert pyclmm.gemm(x, x, z, beta=1.0, out=z) is z
+        close(z, c + n * (a @ a))
+
+
+def test_out_may_overlap_an_operand(lib):
+    a = numbers(16, 16)
+    x = lib.array(a)
+    pyclmm.matmul(x, x, out=x)
+    close(x, a @ a)
+
+
+def test_an_out_that_overlaps_only_in_a_later_call(lib):
+    a, b = numbers(16, 16), numbers(16, 16)
+    x, y, out = map(lib.array, (a, b, a))
+    pyclmm.matmul(x, y, out=out)
+    pyclmm.matmul(x, y, out=y)
+    close(y, a @ b)
+
+
+def test_views_conversions_and_empty_products(lib):
+    a = numbers(12, 40)
+    x = lib.array(a)
+    every_other = LibArray(lib, x.address, (12, 20), np.float32, (160, 8), x)
+    close(pyclmm.matmul(every_other.T, x), a[:, ::2].T @ a)
+    shifted = LibArray(lib, x.address + 4, (12, 39), np.float32, (160, 4), x)
+    close(pyclmm.matmul(shifted.T, x), a[:, 1:].T @ a)
+    close(pyclmm.matmul(x, lib.array(numbers(40, 3, dtype=np.float64) * 0)), np.zeros((12, 3)))
+    assert pyclmm.matmul(lib.array(numbers(0, 4)), lib.array(numbers(4, 3))).shape == (0, 3)
+    close(pyclmm.matmul(lib.array(numbers(3, 0)), lib.array(numbers(0, 2))), np.zeros((3, 2), np.float32))
+    close(pyclmm.matmul(lib.array(numbers(5) * 0), lib.array(numbers(5))), np.zeros((), np.float32))
+
+
+def test_axes_give_a_view_of_the_result(lib):
+    a, b = numbers(6, 2, 5), numbers(5, 2, 7)
+    axes = [(0, 2), (0, 2), (0, 1)]
+    close(pyclmm.matmul(lib.array(a), lib.array(b), axes=axes), np.matmul(a, b, axes=axes))
+
+
+def test_a_stack_that_takes_two_launches(cuda, lib):
+    a = numbers(70_000, 2, 3)
+    x = lib.array(a)
+    before = len(cuda.launches)
+    close(pyclmm.matmul(x, LibArray(lib, x.address, (70_000, 3, 2), np.float32, (24, 4, 12), x)), a @ a.mT)
+    assert [groups[2] for _, groups, _, _ in cuda.launches[before:]][-2:] == [65_535, 70_000 - 65_535]
+
+
+@pytest.mark.parametrize("kernel", ["sequential", "naive", "tiled", "register", "packed"])
+def test_kernels_by_name(lib, kernel):
+    a, b = numbers(33, 65), numbers(65, 47)
+    close(pyclmm.matmul(lib.array(a), lib.array(b), kernel=kernel), a @ b)
+
+
+# what a later call costs
+
+
+def test_a_call_on_the_same_arrays_only_launches(cuda, lib):
+    a, b = numbers(9, 9), numbers(9, 9)
+    x, y, out = lib.array(a), lib.array(b), lib.array(a)
+    pyclmm.matmul(x, y, out=out)
+    cuda.calls.clear()
+    pyclmm.matmul(x, y, out=out)
+    assert [name for name, _ in cuda.calls if "Ctx" not in name] == ["cuStreamIsCapturing", "cuLaunchKernelEx"]
+    z = lib.array(b * 2)
+    cuda.calls.clear()
+    pyclmm.matmul(x, z, out=out)
+    assert [name for name, _ in cuda.calls if "Ctx" not in name] == ["cuStreamIsCapturing", "cuLaunchKernelEx"]
+    close(out, 2 * (a @ b))
+
+
+def test_no_call_waits_for_the_device_after_the_first(cuda, lib):
+    x = lib.array(numbers(40, 40))
+    pyclmm.matmul(x, x)
+    cuda.synchronized.clear()
+    for stream in (0x70, 0x80):
+        lib.current = stream
+        pyclmm.gemm(x, x, bias=lib.array(numbers(40)))
+        cuda.synchronized.clear()  # of what is new in a stream
+        pyclmm.gemm(x, x, bias=lib.array(numbers(40)))
+    assert not cuda.synchronized
+
+
+def test_launches_are_in_the_librarys_current_stream(cuda, lib):
+    x = lib.array(numbers(8, 8))
+    for stream in (0x70, 0x90, 0x70, 0):
+        lib.current = stream
+        pyclmm.matmul(x, x)
+        assert cuda.launches[-1][-1] == stream
+
+
+def test_workspace_comes_from_the_librarys_allocator(lib):
+    a, b = numbers(8, 4096), numbers(4096, 300)  # K is split
+    plan = pyclmm.Matmul(lib.array(a), lib.array(b), kernel="register")
+    assert plan.workspace_nbytes > 1000
+    for _ in range(2):
+        close(plan(lib.array(a), lib.array(b)), a @ b, 1e-3)
+    assert len(lib.blocks) == 2 and min(lib.blocks) >= plan.workspace_nbytes - 32  # a table
+    lib.full = True
+    with pytest.raises(pyclmm.DeviceMemoryError, match="allocator is full"):
+        plan(lib.array(a), lib.array(b))
+
+
+def test_a_plan_takes_arrays_of_its_layout_alone(lib):
+    a, b = numbers(4, 5), numbers(5, 6)
+    with pyclmm.Matmul(lib.array(a), lib.array(b)) as plan:
+        close(plan(lib.array(a), lib.array(b)), a @ b)
+        with pytest.raises(pyclmm.ArgumentError, match="b is not what the plan was made for"):
+            plan(lib.array(a), lib.array(numbers(5, 7)))
+        with pytest.raises(pyclmm.ArgumentError, match="make a plan for it"):
+            plan(a, b)
+    with pytest.raises(pyclmm.ArgumentError, match="closed"):
+        plan(lib.array(a), lib.array(b))
+
+
+def test_another_threads_context_is_made_current_for_the_launch(cuda, lib):
+    a = numbers(8, 8)
+    x = lib.array(a)
+    pyclmm.matmul(x, x)
+    cuda.current = 0xC1  # of device 1, as after torch.cuda.set_device(1)
+    close(pyclmm.matmul(x, x), a @ a)
+    assert cuda.current == 0xC1
+
+
+# captures
+
+
+def test_a_capture_needs_no_call_before_it(cuda, lib):
+    a, b = numbers(30, 30), numbers(30, 30)
+    x, y = lib.array(a), lib.array(b)
+    with cuda.capture(lib.current) as graph:
+        z = pyclmm.matmul(x, y)
+        w = pyclmm.matmul(z, y)
+    cuda.view(x.address, a.shape, a.dtype)[...] = 2 * a
+    cuda.replay(graph)
+    close(z, 2 * (a @ b))
+    close(w, 2 * (a @ b) @ b, 1e-3)
+
+
+def test_what_a_capture_uses_stays_when_the_plan_is_gone(cuda, lib):
+    a = numbers(6, 3, 4)
+    x = lib.array(a)
+    y = LibArray(lib, x.address, (6, 4, 3), np.float32, (48, 4, 16), x)
+    with cuda.capture(lib.current) as graph:
+        z = pyclmm.matmul(x, y)
+    pyclmm.release()
+    cuda.view(x.address, a.shape, a.dtype)[...] = 3 * a
+    cuda.replay(graph)
+    close(z, 9 * (a @ a.mT))
+
+
+def test_memory_may_be_freed_while_a_stream_is_captured(cuda, lib):
+    with cuda.capture(0x99):
+        with pytest.raises(pyclmm.LaunchError, match="before the capture"):
+            driver.Memory(64, "some")
+        with driver.uncaptured():
+            memory = driver.Memory(64, "some")
+        address = memory.address
+        del memory
+    assert address not in cuda.memory
