@@ -88,9 +88,7 @@ def _moved(part: bytes, name: bytes) -> tuple[bytes, bytes, int]:
         return part, b"", 0
     largest = max(arrays, key=lambda found: int(found[3]))
     if len(arrays) < len(_ANY_SHARED.findall(part)) or total - int(largest[3]) > _MOST_STATIC:
-        raise ValueError(
-            f"{name.decode()} has {total} bytes of local memory, of which one array is too little"
-        )
+        raise ValueError(f"{name.decode()} has {total} bytes of local memory in several large arrays")
     part = part[: largest.start()] + part[largest.end() :]
     declared = b".extern .shared .align %s .b8 %s[];\n" % (largest[1], largest[2])
     return part, declared, int(largest[3])

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import DTypeError
+from ..problem.dtypes import dtype_of
 
 if TYPE_CHECKING:
     from ..cuda.arrays import CudaArray
@@ -82,10 +83,6 @@ class Kind(ABC):
     @abstractmethod
     def address_of(self, x: Any, seen: Seen) -> int | None:
         """The address of *x* if it has the layout of *seen*, and need not be looked at closer; else None."""
-
-    def computed_dtype(self, dtypes: set[Any]) -> Any:
-        """The dtype in which the library multiplies operands of *dtypes*, where that is not NumPy's rule."""
-        return None
 
 
 class KindOfDevices(Kind):
@@ -155,5 +152,7 @@ def back(given: Mapping[str, Any], result: Any) -> Any:
 
 def computed_dtype(given: Mapping[str, Any]) -> Any:
     """The dtype in which the library of a and b multiplies them where that is not NumPy's rule, else None."""
-    kind = kind_of(given["a"])
-    return None if kind is None else kind.computed_dtype({given["a"].dtype, given["b"].dtype})
+    if kind_of(given["a"]) is None:
+        return None
+    halves = [str(getattr(given[name], "dtype", "")).endswith("bfloat16") for name in ("a", "b")]
+    return dtype_of("bfloat16") if all(halves) else None

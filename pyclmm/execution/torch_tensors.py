@@ -141,8 +141,5 @@ class _Torch(Kind):
         address = x.data_ptr()
         return address if address % MAX_ALIGN == seen.phase else None
 
-    def computed_dtype(self, dtypes: set[Any]) -> Any:
-        return dtype_of("bfloat16") if dtypes == {torch.bfloat16} else None
-
 
 TORCH = _Torch()

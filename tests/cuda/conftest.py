@@ -1,4 +1,3 @@
-import pyopencl as cl
 import pytest
 
 import pyclmm

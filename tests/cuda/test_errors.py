@@ -48,7 +48,9 @@ def test_a_launch_that_is_refused(cuda, lib):
     out = lib.array(np.zeros((3, 3), np.float32))
     pyclmm.gemm(x, x, trans_b="T", out=out)
     cuda.fail["cuLaunchKernelEx"] = fake_cuda.INVALID_VALUE
-    with pytest.raises(pyclmm.LaunchError, match=r"rejected kernel '\w+' with work-groups of .*CUDA_ERROR_INVALID"):
+    with pytest.raises(
+        pyclmm.LaunchError, match=r"rejected kernel '\w+' with work-groups of .*CUDA_ERROR_INVALID"
+    ):
         pyclmm.gemm(x, x, trans_b="T", kernel="naive", out=out)
     assert not out.get().any() or np.array_equal(out.get(), A @ A.T)
     cuda.fail.clear()
@@ -99,7 +101,7 @@ def test_threads_have_launches_of_their_own(lib):
     assert not wrong
 
 
-def test_the_self_check_runs_on_this_way_with_verdicts_of_its_own(monkeypatch, cuda, lib, fresh):
+def test_the_self_check_runs_on_this_way_with_verdicts_of_its_own(monkeypatch, cuda, lib, own_caches):
     x = lib.array(A)
     a = np.ones((3, 4), np.float32)
     pyclmm.gemm(a, a, trans_b="T", kernel="tiled")  # by OpenCL
@@ -112,7 +114,7 @@ def test_the_self_check_runs_on_this_way_with_verdicts_of_its_own(monkeypatch, c
     assert len(cuda.launches) - before == 1
 
 
-def test_a_kernel_that_is_wrong_here_is_not_used(monkeypatch, cuda, lib, fresh):
+def test_a_kernel_that_is_wrong_here_is_not_used(monkeypatch, cuda, lib, own_caches):
     x, real = lib.array(A), cuda._run
 
     def wrong(kernel, values, *sizes):
@@ -183,5 +185,6 @@ def test_errors_of_the_driver_by_their_codes(cuda):
     kinds = {2: pyclmm.DeviceMemoryError, 700: pyclmm.DeviceLostError, 709: pyclmm.DeviceLostError}
     for code in (1, 2, 700, 701, 709, 900):
         error = driver.fault(code, "something")
-        assert type(error) is kinds.get(code, pyclmm.LaunchError) and "something" in str(error)
+        assert type(error) is kinds.get(code, pyclmm.LaunchError)
+        assert "something" in str(error)
     assert "before the capture" in str(driver.fault(900, "something"))

@@ -19,16 +19,21 @@ def numbers(*shape, dtype=np.float32):
 
 def close(got, want, tolerance=1e-4):
     got = got.get()
-    assert got.dtype == want.dtype and got.shape == want.shape
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
     assert np.allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128", "int8", "uint64"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "complex64", "complex128", "int8", "uint64"]
+)
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
 def test_numpys_results_in_the_callers_arrays(lib, dtype, layout):
     a = numbers(*((5, 37) if layout[0] == "N" else (37, 5)), dtype=dtype)
     b = numbers(*((37, 23) if layout[1] == "N" else (23, 37)), dtype=dtype)
-    x, y = (lib.array(m) if letter == "N" else lib.array(m).T for m, letter in zip((a, b), layout, strict=True))
+    x, y = (
+        lib.array(m) if letter == "N" else lib.array(m).T for m, letter in zip((a, b), layout, strict=True)
+    )
     result = pyclmm.matmul(x, y)
     assert type(result) is LibArray
     close(result, x.get() @ y.get(), 1e-2 if dtype == "float16" else 1e-4)
@@ -42,7 +47,8 @@ def test_gemm_with_everything(lib):
         got = pyclmm.gemm(x, y, z, alpha=alpha, beta=beta, bias=v, activation="relu", out=out)
         assert got is out
         close(out, np.maximum(np.float32(alpha) * (a @ b) + np.float32(beta) * c + bias, 0))
-    assert np.array_equal(z.get(), c) and np.array_equal(x.get(), a)
+    assert np.array_equal(z.get(), c)
+    assert np.array_equal(x.get(), a)
 
 
 def test_c_is_updated_in_place(lib):
@@ -110,11 +116,17 @@ def test_a_call_on_the_same_arrays_only_launches(cuda, lib):
     pyclmm.matmul(x, y, out=out)
     cuda.calls.clear()
     pyclmm.matmul(x, y, out=out)
-    assert [name for name, _ in cuda.calls if "Ctx" not in name] == ["cuStreamIsCapturing", "cuLaunchKernelEx"]
+    assert [name for name, _ in cuda.calls if "Ctx" not in name] == [
+        "cuStreamIsCapturing",
+        "cuLaunchKernelEx",
+    ]
     z = lib.array(b * 2)
     cuda.calls.clear()
     pyclmm.matmul(x, z, out=out)
-    assert [name for name, _ in cuda.calls if "Ctx" not in name] == ["cuStreamIsCapturing", "cuLaunchKernelEx"]
+    assert [name for name, _ in cuda.calls if "Ctx" not in name] == [
+        "cuStreamIsCapturing",
+        "cuLaunchKernelEx",
+    ]
     close(out, 2 * (a @ b))
 
 
@@ -144,7 +156,8 @@ def test_workspace_comes_from_the_librarys_allocator(lib):
     assert plan.workspace_nbytes > 1000
     for _ in range(2):
         close(plan(lib.array(a), lib.array(b)), a @ b, 1e-3)
-    assert len(lib.blocks) == 2 and min(lib.blocks) >= plan.workspace_nbytes - 32  # a table
+    assert len(lib.blocks) == 2
+    assert min(lib.blocks) >= plan.workspace_nbytes - 32
     lib.full = True
     with pytest.raises(pyclmm.DeviceMemoryError, match="allocator is full"):
         plan(lib.array(a), lib.array(b))

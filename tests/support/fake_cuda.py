@@ -112,6 +112,7 @@ class FakeCuda:
         if _plain(stream) in self.capturing:
             return UNSUPPORTED
         self.synchronized.append(_plain(stream))
+        return 0
 
     def _cuStreamIsCapturing(self, stream, status):
         status._obj.value = int(_plain(stream) in self.capturing)
@@ -213,9 +214,11 @@ class FakeCuda:
     def _cuModuleLoadDataEx(self, module, text, *_):
         if self._forbidden():
             return UNSUPPORTED
-        assert b"envreg" not in text and b"pyclmm_first" in text
+        assert b"envreg" not in text
+        assert b"pyclmm_first" in text
         module._obj.value = handle = next(self._handles)
         self._made[handle] = self._programs[int(text.split()[2])]
+        return 0
 
     def _cuModuleGetFunction(self, function, module, name):
         function._obj.value = handle = next(self._handles)
@@ -292,7 +295,9 @@ class LibArray:
 
     def get(self):
         """Its elements as a NumPy array."""
-        low = self.lib.cuda.bytes_at(self.address, self.dtype.itemsize).view(self.dtype) if self.size else None
+        low = (
+            self.lib.cuda.bytes_at(self.address, self.dtype.itemsize).view(self.dtype) if self.size else None
+        )
         if low is None:
             return np.empty(self.shape, self.dtype)
         return np.lib.stride_tricks.as_strided(low, self.shape, self.strides).copy()
@@ -347,7 +352,11 @@ class Lib(kinds.KindOfDevices):
         return kinds.Seen((x.shape, x.strides, x.dtype), x.ordinal, x.address % MAX_ALIGN)
 
     def address_of(self, x, seen):
-        if type(x) is not LibArray or (x.shape, x.strides, x.dtype) != seen.layout or x.ordinal != seen.ordinal:
+        if (
+            type(x) is not LibArray
+            or (x.shape, x.strides, x.dtype) != seen.layout
+            or x.ordinal != seen.ordinal
+        ):
             return None
         return x.address if x.address % MAX_ALIGN == seen.phase else None
 

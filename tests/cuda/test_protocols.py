@@ -1,0 +1,160 @@
+"""Arrays with CUDA's array interface or DLPack alone, as numba's, and pyclmm's own results for them."""
+
+import ctypes
+import gc
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm.cuda import dlpack
+from pyclmm.cuda.device_array import DeviceArray
+from pyclmm.problem.dtypes import dtype_of
+
+A = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+class Interface:
+    """Numba's arrays have no more than this."""
+
+    def __init__(self, cuda, x, **more):
+        self.cuda, self.address = cuda, cuda.allocated(x.nbytes)
+        cuda.view(self.address, x.shape, x.dtype)[...] = x
+        self.told = {"shape": x.shape, "typestr": x.dtype.str, "data": (self.address, False), "version": 3}
+        self.told |= more
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.told
+
+
+class OnlyDlpack:
+    def __init__(self, cuda, x):
+        self.address, self.shape, self.dtype, self.streams = cuda.allocated(x.nbytes), x.shape, x.dtype, []
+        cuda.view(self.address, x.shape, x.dtype)[...] = x
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, *, stream=None):
+        self.streams.append(stream)
+        return dlpack.capsule(self.address, self.shape, self.dtype, 0, self)
+
+
+def elements(cuda, x):
+    told = x.__cuda_array_interface__
+    return cuda.view(told["data"][0], told["shape"], told["typestr"])
+
+
+def test_the_array_interface_in_and_out(cuda):
+    x, y = Interface(cuda, A), Interface(cuda, A.T.copy())
+    result = pyclmm.matmul(x, y)
+    assert type(result) is DeviceArray
+    assert repr(result).startswith("<pyclmm array (3, 3) of float32 on ")
+    assert np.array_equal(elements(cuda, result), A @ A.T)
+    assert np.array_equal(elements(cuda, pyclmm.matmul(result, x)), A @ A.T @ A)  # it is taken, too
+    told = result.__cuda_array_interface__
+    assert told["stream"] == 1
+    assert told["version"] == 3
+    assert told["strides"] is None
+
+
+def test_out_is_written_where_it_lies(cuda):
+    x, out = Interface(cuda, A), Interface(cuda, np.zeros((3, 3), np.float32))
+    assert pyclmm.gemm(x, x, trans_b="T", out=out) is out
+    assert np.array_equal(elements(cuda, out), A @ A.T)
+    out.told["data"] = (out.address, True)
+    with pytest.raises(pyclmm.ArgumentError, match="out is read-only"):
+        pyclmm.gemm(x, x, trans_b="T", out=out)
+
+
+def test_strides_and_masks(cuda):
+    x = Interface(cuda, A, shape=(2, 4), strides=(32, 4))
+    assert np.array_equal(elements(cuda, pyclmm.gemm(x, x, trans_b="T")), A[::2] @ A[::2].T)
+    with pytest.raises(pyclmm.DTypeError, match="a has a mask"):
+        pyclmm.matmul(Interface(cuda, A, mask=x), x)
+
+
+def test_the_producers_stream_is_waited_for_on_the_device(cuda):
+    x, y = Interface(cuda, A, stream=0x55), Interface(cuda, A.T.copy(), stream=1)
+    cuda.calls.clear()
+    pyclmm.matmul(x, y)
+    names = [name for name, _ in cuda.calls]
+    assert names.count("cuStreamWaitEvent") == 1
+    assert ("cuEventRecord", 0x55) in [
+        (name, given[1]) for name, given in cuda.calls if name == "cuEventRecord"
+    ]
+    assert cuda.launches[-1][-1] == 1
+
+
+def test_dlpack_in(cuda):
+    x, y = OnlyDlpack(cuda, A), OnlyDlpack(cuda, A.T.copy())
+    assert np.array_equal(elements(cuda, pyclmm.matmul(x, y)), A @ A.T)
+    assert x.streams == [1]
+
+
+def test_operands_are_held_until_the_work_has_ended(cuda):
+    x = Interface(cuda, A)
+    pyclmm.gemm(x, x, trans_b="T")
+    assert not dlpack._lent
+    cuda.fail["cuEventQuery"] = 600  # it has not
+    for _ in range(3):
+        pyclmm.matmul(OnlyDlpack(cuda, A), OnlyDlpack(cuda, A.T.copy()))
+    gc.collect()
+    assert len(dlpack._lent) == 6
+    cuda.fail.clear()
+    pyclmm.gemm(x, x, trans_b="T")
+    assert not dlpack._lent  # capsules that nobody took are let go
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "bfloat16", "float64", "complex64"])
+def test_a_capsule_says_what_was_given(dtype):
+    memory = ctypes.create_string_buffer(64)
+    at = ctypes.addressof(memory)
+    made = dlpack.capsule(at, (2, 0, 3), dtype_of(dtype), 1, memory)
+    size = dtype_of(dtype).itemsize
+    assert dlpack.read(made) == (at, (2, 0, 3), (0, 3 * size, size), dtype_of(dtype), 1)
+
+
+def test_a_taken_capsule_lives_until_the_taker_lets_go():
+    memory = ctypes.create_string_buffer(64)
+    made = dlpack.capsule(ctypes.addressof(memory), (4,), np.dtype("f4"), 0, memory)
+    at = dlpack._python.PyCapsule_GetPointer(id(made), b"dltensor")
+    used = ctypes.create_string_buffer(b"used_dltensor")
+    ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(made), used)
+    del made
+    assert at in dlpack._lent
+    managed = dlpack._Managed.from_address(at)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter)(at)
+    assert at not in dlpack._lent
+
+
+def test_an_element_type_that_is_unknown():
+    memory = ctypes.create_string_buffer(64)
+    made = dlpack.capsule(ctypes.addressof(memory), (4,), np.dtype("f4"), 0, memory)
+    managed = dlpack._Managed.from_address(dlpack._python.PyCapsule_GetPointer(id(made), b"dltensor"))
+    managed.tensor.code, managed.tensor.bits = 10, 8  # float8_e4m3fn
+    with pytest.raises(pyclmm.DTypeError, match=r"DLPack's type \(10, 8 bits, 1 lanes\)"):
+        dlpack.read(made)
+
+
+def test_what_is_exported_is_ordered_behind_the_result(cuda):
+    result = pyclmm.matmul(Interface(cuda, A), Interface(cuda, A.T.copy()))
+    for stream, waits in ((None, 0), (1, 0), (0x88, 1), (-1, 0)):
+        cuda.calls.clear()
+        assert result.__dlpack_device__() == (2, 0)
+        dlpack.read(result.__dlpack__(stream=stream, max_version=(1, 0)))
+        assert [name for name, _ in cuda.calls].count("cuStreamWaitEvent") == waits
+
+
+def test_memory_of_results_is_freed_when_much_is_dropped(cuda, monkeypatch):
+    from pyclmm.cuda import device_array
+
+    monkeypatch.setattr(device_array, "_MOST_DROPPED", 100)
+    x = Interface(cuda, A)
+    for _ in range(10):
+        pyclmm.gemm(x, x, trans_b="T")
+    gc.collect()
+    pyclmm.gemm(x, x, trans_b="T")
+    assert cuda.synchronized.count("all") >= 1
+    assert sum(name == "cuMemFreeAsync" for name, _ in cuda.calls) > 5
