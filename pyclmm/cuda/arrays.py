@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import ArgumentError, UnsupportedError
 from ..opencl.mappings import reach
-from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment
+from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment, dense
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,12 @@ class CudaArray:
     def viewed(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> CudaArray:
         """A view of another shape and strides in bytes, from the first element."""
         return replace(self, shape=shape, strides=strides)
+
+
+def new(kind: Any, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> CudaArray:
+    """A new C-contiguous array of that *kind*. Raises DeviceMemoryError."""
+    owner, address = kind.new(shape, dtype, ordinal)
+    return CudaArray(address, shape, dense(shape, dtype).strides, dtype, ordinal, kind, owner)
 
 
 def operand(x: CudaArray, argument: str) -> Operand:

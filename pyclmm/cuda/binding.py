@@ -121,6 +121,7 @@ class Binding:
                     self._words.setdefault(name, []).append(word)
         self._kept: dict[int, list[driver.Memory]] = {}  # by the capture that uses it, 0 for none
         self._capture = -1
+        self._addresses: Addresses | None = None  # what the parameters hold
         self._scalars: Scalars | None = None
         self._block = -1
 
@@ -157,7 +158,7 @@ class Binding:
             word.value = address
 
     def enqueue(self, addresses: Addresses, scalars: Scalars | None = None, block: int = 0) -> None:
-        """Launch everything on arrays at *addresses*; those that are not named are where they were.
+        """Launch everything on arrays at *addresses*, those of all that vary.
 
         *scalars*: None for those of the call before. *block*: where the call's workspace is.
 
@@ -166,32 +167,36 @@ class Binding:
         self._find_current(self._where)
         if self._current.value != self.context.handle:
             with driver.current(self.context.handle):
-                return self._enqueue(addresses, scalars, block)
-        return self._enqueue(addresses, scalars, block)
-
-    def _enqueue(self, addresses: Addresses, scalars: Scalars | None, block: int) -> None:
+                self.enqueue(addresses, scalars, block)
+            return
         self._is_capturing(self._handle, self._to_status)
         capture = driver.capture_of(self.queue.handle) if self._status.value else 0
         if capture != self._capture:
             self._use_kept(capture)
-        words = self._words
-        for name, address in addresses.items():
-            for word in words.get(name, ()):
-                word.value = address
-        if block != self._block:
-            for symbol, place in self._places.items():
-                self._set(symbol, block + place)
-            self._block = block
-        if scalars is not None and scalars != self._scalars:
-            for step in self._steps:
-                step.set_scalars(scalars)
-            self._scalars = scalars
+        if addresses != self._addresses or block != self._block or scalars is not None:
+            self._set_arguments(addresses, scalars, block)
         begun = False
         for step in self._steps:
             code = self._launch(*step.call)
             if code:
                 raise self._rejection(code, step, begun)
             begun = True
+
+    def _set_arguments(self, addresses: Addresses, scalars: Scalars | None, block: int) -> None:
+        self._addresses = None  # until all are set, as Ctrl-C may come
+        for name, address in addresses.items():
+            self._set(name, address)
+        if block != self._block:
+            self._block = -1
+            for symbol, place in self._places.items():
+                self._set(symbol, block + place)
+            self._block = block
+        if scalars is not None and scalars != self._scalars:
+            self._scalars = None
+            for step in self._steps:
+                step.set_scalars(scalars)
+            self._scalars = scalars
+        self._addresses = addresses
 
     def _rejection(self, code: int, step: _Step, begun: bool) -> Exception:
         local = tuple(getattr(step.config, name) for name in ("bx", "by", "bz"))

@@ -76,8 +76,7 @@ class CudaPath:
         forks.check_process()
         result = given.get("out")
         if result is None:
-            made = kind.new(self._shape, self._dtype, self._ordinal)
-            result, addresses["out"] = made.owner, made.address
+            result, addresses["out"] = kind.new(self._shape, self._dtype, self._ordinal)
         self._launch(binding, kind, addresses, None)
         return result, []
 
@@ -98,7 +97,7 @@ class CudaPath:
         kind: Kind = operands["a"].kind
         out: CudaArray | None = operands.get("out")
         if out is None:
-            out = kind.new(self._shape, self._dtype, self._ordinal)
+            out = arrays.new(kind, self._shape, self._dtype, self._ordinal)
         if self._is_empty:
             return out
         if self._warns:

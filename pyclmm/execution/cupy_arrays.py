@@ -30,10 +30,10 @@ class _Cupy(KindOfDevices):
     def stream(self, ordinal: int) -> int:
         return int(cupy.cuda.get_current_stream(ordinal).ptr)
 
-    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> CudaArray:
+    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> tuple[Any, int]:
         with cupy.cuda.Device(ordinal):
             made = _allocated(lambda: cupy.empty(shape, dtype))
-        return self.cuda_array("out", made)
+        return made, made.data.ptr
 
     def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
         with cupy.cuda.Device(ordinal):

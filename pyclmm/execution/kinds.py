@@ -62,8 +62,8 @@ class Kind(ABC):
         """The handle of the stream in which the library works now on a device."""
 
     @abstractmethod
-    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> CudaArray:
-        """A new C-contiguous array, from the library's allocator. Raises DeviceMemoryError."""
+    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> tuple[Any, int]:
+        """A new C-contiguous array by the library's allocator; its address. Raises DeviceMemoryError."""
 
     @abstractmethod
     def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:

@@ -28,10 +28,9 @@ class OwnMemory(Kind):
         # Operands of work that may not have ended: their library knows nothing of it.
         self._held: deque[tuple[driver.Event, Any]] = deque()
 
-    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> CudaArray:
+    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> tuple[Any, int]:
         made = DeviceArray(shape, dtype, Stream(context_of(ordinal), self.stream(ordinal)))
-        strides = tuple(step * dtype.itemsize for step in dense_strides(shape))
-        return CudaArray(made.address, shape, strides, dtype, ordinal, self, made)
+        return made, made.address
 
     def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
         made = driver.PooledMemory(context_of(ordinal).handle, self.stream(ordinal), nbytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,12 @@ _NUMPYS = {
 }
 _TORCHS = {dtype: own for own, dtype in _NUMPYS.items()}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_BYTES = np.dtype(np.uint8)
+
+
+@cache
+def _device(ordinal: int) -> torch.device:
+    return torch.device("cuda", ordinal)
 
 
 class _Torch(Kind):
@@ -97,26 +104,21 @@ class _Torch(Kind):
         return x.detach() if x.requires_grad else x
 
     def stream(self, ordinal: int) -> int:
-        return int(_current_stream(ordinal))
+        handle: int = _current_stream(ordinal)
+        return handle
 
-    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> CudaArray:
+    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> tuple[Any, int]:
         own = _TORCHS.get(dtype)
         if own is None:
             raise DTypeError(f"the result has dtype {dtype}, which PyTorch has not; pass dtype= or out=")
-        made = self._allocated(shape, own, ordinal)
-        strides = tuple(step * dtype.itemsize for step in made.stride())
-        return CudaArray(made.data_ptr(), shape, strides, dtype, ordinal, self, made)
-
-    def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
-        made = self._allocated((nbytes,), torch.uint8, ordinal)
-        return made, made.data_ptr()
-
-    @staticmethod
-    def _allocated(shape: tuple[int, ...], dtype: torch.dtype, ordinal: int) -> torch.Tensor:
         try:
-            return torch.empty(shape, dtype=dtype, device=torch.device("cuda", ordinal))
+            made = torch.empty(shape, dtype=own, device=_device(ordinal))
         except torch.OutOfMemoryError as error:
             raise DeviceMemoryError(f"PyTorch's allocator: {error}") from error
+        return made, made.data_ptr()
+
+    def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
+        return self.new((nbytes,), _BYTES, ordinal)
 
     def back(self, x: CudaArray) -> torch.Tensor:
         strides = tuple(step // x.dtype.itemsize for step in x.strides)
@@ -129,16 +131,13 @@ class _Torch(Kind):
         return Seen((x.shape, steps, _TORCHS.get(x.dtype)), x.ordinal, x.address % MAX_ALIGN)
 
     def address_of(self, x: Any, seen: Seen) -> int | None:
-        if (
-            type(x) not in _PLAIN
-            or (x.requires_grad and torch.is_grad_enabled())
-            or x.is_neg()
-            or x.is_conj()
-        ):
+        if type(x) not in _PLAIN or (x.shape, x.stride(), x.dtype) != seen.layout:
             return None
-        if (x.shape, x.stride(), x.dtype) != seen.layout or x.get_device() != seen.ordinal:
+        if x.get_device() != seen.ordinal or x.is_neg() or (seen.layout[2].is_complex and x.is_conj()):
             return None
-        address = x.data_ptr()
+        if x.requires_grad and torch.is_grad_enabled():
+            return None
+        address: int = x.data_ptr()
         return address if address % MAX_ALIGN == seen.phase else None
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm.cuda import dlpack
+from pyclmm.cuda import device_array, dlpack
 from pyclmm.cuda.device_array import DeviceArray
 from pyclmm.problem.dtypes import dtype_of
 
@@ -148,8 +148,6 @@ def test_what_is_exported_is_ordered_behind_the_result(cuda):
 
 
 def test_memory_of_results_is_freed_when_much_is_dropped(cuda, monkeypatch):
-    from pyclmm.cuda import device_array
-
     monkeypatch.setattr(device_array, "_MOST_DROPPED", 100)
     x = Interface(cuda, A)
     for _ in range(10):

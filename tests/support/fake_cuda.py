@@ -185,7 +185,8 @@ class FakeCuda:
 
     def _within(self, address, nbytes):
         home = self._home(address)
-        assert home is not None and address + nbytes <= home + self.memory[home][1], "outside of all memory"
+        assert home is not None, "memory that is not there"
+        assert address + nbytes <= home + self.memory[home][1], "outside of all memory"
         return address
 
     def bytes_at(self, address, nbytes):
@@ -337,7 +338,8 @@ class Lib(kinds.KindOfDevices):
         return self.current
 
     def new(self, shape, dtype, ordinal):
-        return self.cuda_array("out", self._new(shape, dtype))
+        made = self._new(shape, dtype)
+        return made, made.address
 
     def block(self, nbytes, ordinal):
         if self.full:
