@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceMemoryError, DTypeError
-from ..problem.dtypes import ELEMENT_TYPES, dtype_of
+from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
 from .array_likes import array_of
 from .kinds import Kind, Seen
@@ -21,7 +21,7 @@ _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a
 _NUMPYS = {
     getattr(torch, name): dtype_of(name)
     for name in ELEMENT_TYPES
-    if hasattr(torch, name) and (name != "bfloat16" or dtype_of("bfloat16") is not None)
+    if hasattr(torch, name) and (ELEMENTS[name].numpys or ml_dtypes is not None)
 }
 _TORCHS = {dtype: own for own, dtype in _NUMPYS.items()}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -87,6 +87,8 @@ class _Torch(Kind):
 
     def _dtype_of(self, name: str, x: Any) -> np.dtype[Any]:
         found = _NUMPYS.get(x.dtype)
+        if x.dtype is torch.bfloat16:
+            return dtype_of("bfloat16")  # which says what it needs
         if found is None:
             other = "cfloat" if x.is_complex() else "dequantize" if x.is_quantized else "float"
             raise DTypeError(

@@ -106,6 +106,9 @@ def named_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
     try:
         return None if dtype is None else np.dtype(dtype)
     except TypeError as error:
+        library, _, name = str(dtype).partition(".")
+        if library == "torch" and name in ELEMENTS:
+            return dtype_of(name)
         raise DTypeError(f"dtype is {dtype!r}: {error}; pass one such as 'float32'") from error
 
 
