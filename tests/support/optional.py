@@ -6,7 +6,18 @@ from functools import cache
 
 import pytest
 
-PACKAGES = ("dask", "distributed", "h5py", "matplotlib", "ml_dtypes", "mypy", "pandas", "sklearn", "zarr")
+PACKAGES = (
+    "dask",
+    "distributed",
+    "h5py",
+    "matplotlib",
+    "ml_dtypes",
+    "mypy",
+    "pandas",
+    "sklearn",
+    "torch",
+    "zarr",
+)
 
 
 class _Missing:

@@ -1,0 +1,221 @@
+"""matmul and gemm of tensors, by one custom operator of PyTorch's, ``pyclmm::gemm``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .. import api
+from ..errors import DTypeError, ShapeError, unknown_name
+from ..execution.options import beta_of
+from ..problem import dtypes
+from ..problem.settings import check_activation, chosen, is_reproducible
+from ..problem.words import Activation, Precision, Trans
+from . import gradients
+
+_TYPES = {getattr(torch, name) for name in dtypes.ELEMENT_TYPES}
+# Their derivatives need what the activation was given. The others' follow from what it gave.
+_OF_INPUT: dict[str | None, Callable[[Tensor], Tensor]] = {
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda z: functional.gelu(z, approximate="tanh"),
+    "silu": functional.silu,
+}
+# By trans: op of matrices, and of vectors, which equal their transposes.
+_OPS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "N": (lambda x: x, lambda x: x),
+    "T": (lambda x: x.mT, lambda x: x),
+    "C": (lambda x: x.mH, lambda x: x.conj()),
+}
+
+
+def matmul(
+    a: Tensor, b: Tensor, *, precision: Precision | None = None, reproducible: bool | None = None
+) -> Tensor:
+    """The matrix product of two tensors, as :func:`torch.matmul` defines it, with gradients.
+
+    Parameters
+    ----------
+    a, b
+        Two strided tensors of one dtype, both on the CPU or both on one CUDA device. 1-D operands are
+        promoted, stacks broadcast. Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64,
+        complex128. Under autocast for their device, as for torch.matmul, float32, float16 and bfloat16
+        operands are converted to autocast's dtype.
+    precision, reproducible
+        As for :func:`pyclmm.matmul`. The products of the gradient have the same.
+
+    Returns
+    -------
+    A new tensor of that dtype and device. On CUDA it is computed on PyTorch's current stream.
+
+    Raises
+    ------
+    DTypeError (a TypeError) for other operands, ShapeError (a ValueError) for shapes that do not multiply,
+    ArgumentError (a ValueError), and as :func:`pyclmm.matmul`.
+
+    It is one operator, which ``torch.compile`` keeps in the graph. A compiled function keeps the default
+    precision (:func:`pyclmm.default_precision`) with which it was traced.
+    """
+    return gemm(a, b, precision=precision, reproducible=reproducible)
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: complex = 1.0,
+    beta: complex | None = None,
+    trans_a: Trans = "N",
+    trans_b: Trans = "N",
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    precision: Precision | None = None,
+    reproducible: bool | None = None,
+) -> Tensor:
+    """``act(alpha op(a) op(b) + beta c + bias)`` of tensors, with gradients of a, b, c and bias.
+
+    Parameters as for :func:`pyclmm.gemm`; tensors, *precision* and *reproducible* as for :func:`matmul`. c
+    has the result's shape; bias has the shape (N,), (1, N) or (M, 1). alpha and beta are numbers, which have
+    no gradient. Where a gradient is recorded, "gelu", "gelu_tanh" and "silu" are PyTorch's own, applied to
+    the product, because their derivatives need it; all other activations are part of the product.
+
+    Returns and raises as :func:`matmul` does.
+    """
+    rest = (alpha, beta_of(beta, c))
+    ways = (chosen(precision), is_reproducible(reproducible))
+    act = activation or "none"
+    if ways[1]:
+        check_activation(act)
+    a, b, c, bias = _operands({"a": a, "b": b, "c": c, "bias": bias})
+    after = None
+    if act in _OF_INPUT and torch.is_grad_enabled() and any(map(_wants_gradient, (a, b, c, bias))):
+        act, after = "none", _OF_INPUT[act]
+    z = _promoted(_op("a", a, trans_a), _op("b", b, trans_b), c, bias, *rest, act, *ways)
+    return z if after is None else after(z)
+
+
+def _wants_gradient(x: Tensor | None) -> bool:
+    return x is not None and x.requires_grad
+
+
+def _promoted(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:
+    """The product of operands that may be 1-D."""
+    rows, columns = a.ndim > 1, b.ndim > 1  # those that the result has
+    a, b = (a if rows else a.unsqueeze(0)), (b if columns else b.unsqueeze(-1))
+    if c is not None:
+        c = c if columns else c.unsqueeze(-1)
+        c = c if rows else c.unsqueeze(-2)
+    if bias is not None and bias.ndim < 2:
+        bias = bias.reshape((1, -1) if columns else (-1, 1))
+    z = _folded(a, b, c, bias, *rest)
+    z = z if columns else z.squeeze(-1)
+    return z if rows else z.squeeze(-1 - columns)
+
+
+def _folded(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:
+    """The product of stacks of matrices: one product where b is one matrix, and so is the gradient of b."""
+    same_bias = bias is None or len(bias) == 1
+    folds = a.ndim > 2 and b.ndim == 2 and c is None and same_bias and a.is_contiguous()
+    z: Tensor = torch.ops.pyclmm.gemm.default(a.flatten(0, -2) if folds else a, b, c, bias, *rest)
+    return z.view(*a.shape[:-1], b.shape[-1]) if folds else z
+
+
+def _op(name: str, x: Tensor, trans: str) -> Tensor:
+    if trans not in _OPS:
+        raise unknown_name(f"trans_{name}", trans, _OPS)
+    if x.ndim == 0:
+        raise ShapeError(f"{name} has shape (); a product needs one dimension or more: multiply by `*`")
+    return _OPS[trans][x.ndim < 2](x)
+
+
+def _operands(given: dict[str, Any]) -> tuple[Any, ...]:
+    """The tensors of a call, checked, and converted as autocast has it. Raises DTypeError."""
+    for name, x in given.items():
+        if x is not None or name in "ab":
+            _check(name, x)
+    kind = given["a"].device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        fit = (torch.float16, torch.bfloat16, torch.float32)
+        given = {k: x.to(dtype) if x is not None and x.dtype in fit else x for k, x in given.items()}
+    a = given["a"]
+    for name, x in given.items():
+        if x is not None and x.device != a.device:
+            raise DTypeError(f"a is on {a.device} and {name} on {x.device}; pass {name}.to(a.device)")
+        if x is not None and x.dtype != a.dtype:
+            raise DTypeError(f"a has dtype {a.dtype} and {name} {x.dtype}; pass {name}.to(a.dtype)")
+    return tuple(given.values())
+
+
+def _check(name: str, x: Any) -> None:
+    if not isinstance(x, Tensor):
+        raise DTypeError(f"{name} is a {type(x).__name__}; pass a torch.Tensor, or call pyclmm.gemm")
+    if x.layout is not torch.strided or x.is_nested:
+        raise DTypeError(
+            f"{name} is a tensor of layout {x.layout}; pass a dense one, as {name}.to_dense() is"
+        )
+    if x.dtype not in _TYPES:
+        cure = "dequantize" if x.is_quantized else "cfloat" if x.is_complex() else "float"
+        raise DTypeError(f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {name}.{cure}()")
+    if x.device.type not in ("cpu", "cuda", "meta"):
+        raise DTypeError(f"{name} is on {x.device}; pyclmm multiplies on cpu and cuda: pass {name}.cpu()")
+
+
+# ---- the operator
+
+
+def product(
+    a: Tensor, b: Tensor, c: Tensor | None = None, bias: Tensor | None = None, **keywords: Any
+) -> Tensor:
+    """``pyclmm.gemm`` of tensors whose gradients are somebody else's matter, as a tensor of their dtype."""
+    if a.dtype is torch.bfloat16:  # NumPy's rule makes float32 of two of them
+        keywords["dtype"] = dtypes.dtype_of("bfloat16")
+    given: tuple[Any, ...] = (a, b, c, bias)
+    plain = [x.detach() if _wants_gradient(x) else x for x in given]
+    result = api.gemm(*plain[:3], bias=plain[3], **keywords)
+    if isinstance(result, Tensor):
+        return result
+    if result.dtype.name == "bfloat16":
+        return torch.from_numpy(result.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(result)
+
+
+def _real(
+    a: Tensor,
+    b: Tensor,
+    c: Any,
+    bias: Any,
+    alpha: complex,
+    beta: complex,
+    act: str,
+    precision: str,
+    exact: bool,
+) -> Tensor:
+    ways = {"alpha": alpha, "beta": beta, "activation": act, "precision": precision, "reproducible": exact}
+    return product(a, b, c, bias, **ways)
+
+
+def _fake(a: Tensor, b: Tensor, *_: Any) -> Tensor:
+    torch._check(
+        a.shape[-1] == b.shape[-2], lambda: f"a {tuple(a.shape)} by b {tuple(b.shape)} do not multiply"
+    )
+    return a.new_empty(*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+
+
+_library = torch.library.Library("pyclmm", "FRAGMENT")  # by torch.library.custom_op a call costs 2 us more
+_library.define(
+    "gemm(Tensor a, Tensor b, Tensor? c, Tensor? bias, Scalar alpha, Scalar beta, str activation, "
+    "str precision, bool reproducible) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+for _key in ("CPU", "CUDA"):
+    _library.impl("gemm", _real, _key)
+torch.library.register_fake("pyclmm::gemm", _fake, lib=_library)
+torch.library.register_autograd(
+    "pyclmm::gemm", gradients.backward, setup_context=gradients.keep, lib=_library
+)

@@ -1,0 +1,277 @@
+"""pyclmm.torch.matmul and gemm: values and gradients against PyTorch's own, compiling, autocast, errors."""
+
+import itertools
+import sys
+
+import pytest
+
+import pyclmm
+from tests.support.processes import python
+
+SHAPES = [
+    ((3, 4), (4, 5)),
+    ((4,), (4, 5)),
+    ((3, 4), (4,)),
+    ((4,), (4,)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 3, 4), (4,)),
+    ((4,), (2, 4, 5)),
+    ((2, 1, 3, 4), (3, 4, 5)),
+    ((3, 4), (2, 4, 5)),
+    ((0, 4), (4, 5)),
+    ((3, 0), (0, 5)),
+]
+ACTIVATIONS = ("relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu")
+
+
+def applied(torch, name, z):
+    functional = torch.nn.functional
+    if name == "gelu_tanh":
+        return functional.gelu(z, approximate="tanh")
+    return getattr(functional, name)(z) if name != "sigmoid" else torch.sigmoid(z)
+
+
+def drawn(torch, device, *shape, dtype="float64", grad=True):
+    x = torch.randn(shape, dtype=getattr(torch, dtype), device=device)
+    return x.requires_grad_(grad)
+
+
+@pytest.fixture(autouse=True)
+def seeded(torch):
+    torch.manual_seed(7)
+
+
+def checked(torch, function, *tensors):
+    assert torch.autograd.gradcheck(function, tensors)
+    assert torch.autograd.gradgradcheck(function, tensors)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_matmul_is_torchs(torch, door, device, dtype, shapes):
+    a, b = (drawn(torch, device, *shape, dtype=dtype) for shape in shapes)
+    got, want = door.matmul(a, b), torch.matmul(a, b)
+    torch.testing.assert_close(got, want)
+    weights = torch.randn_like(want)
+    for ours, theirs in zip(
+        torch.autograd.grad(got, (a, b), weights), torch.autograd.grad(want, (a, b), weights), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+        assert ours.shape == theirs.shape
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("shapes", SHAPES[:8], ids=str)
+def test_the_gradients_of_matmul_have_gradients(torch, door, device, dtype, shapes):
+    checked(torch, door.matmul, *(drawn(torch, device, *shape, dtype=dtype) for shape in shapes))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("trans", list(itertools.product("NTC", repeat=2)), ids="".join)
+def test_the_gradients_of_gemm(torch, door, device, dtype, trans):
+    a = drawn(torch, device, *((3, 4) if trans[0] == "N" else (4, 3)), dtype=dtype)
+    b = drawn(torch, device, *((4, 5) if trans[1] == "N" else (5, 4)), dtype=dtype)
+    c, bias = drawn(torch, device, 3, 5, dtype=dtype), drawn(torch, device, 3, 1, dtype=dtype)
+    alpha, beta = (0.5 + 2j, 1.5 - 1j) if dtype == "complex128" else (0.5, 2)
+    ways = {"alpha": alpha, "beta": beta, "trans_a": trans[0], "trans_b": trans[1]}
+
+    def ours(a, b, c, bias):
+        return door.gemm(a, b, c, bias=bias, **ways)
+
+    def op(x, how):
+        return {"N": x, "T": x.mT, "C": x.mH}[how]
+
+    want = alpha * (op(a, trans[0]) @ op(b, trans[1])) + beta * c + bias
+    torch.testing.assert_close(ours(a, b, c, bias), want)
+    checked(torch, ours, a, b, c, bias)
+
+
+@pytest.mark.parametrize("trans", list(itertools.product("NTC", repeat=2)), ids="".join)
+def test_vectors_equal_their_transposes(torch, door, device, trans):
+    a, b = (drawn(torch, device, 4, dtype="complex128") for _ in range(2))
+    got = door.gemm(a, b, trans_a=trans[0], trans_b=trans[1])
+    want = torch.dot(*(x.conj() if how == "C" else x for x, how in zip((a, b), trans, strict=True)))
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "bias"),
+    [
+        ((3, 4), (4, 5), (5,)),
+        ((3, 4), (4, 5), (1, 5)),
+        ((3, 4), (4, 5), (3, 1)),
+        ((2, 3, 4), (4, 5), (5,)),
+        ((2, 3, 4), (4, 5), (3, 1)),
+        ((2, 3, 4), (2, 4, 5), (5,)),
+        ((3, 4), (4,), (3,)),
+        ((4,), (4, 5), (5,)),
+        ((2, 3, 4), (4,), (3,)),
+    ],
+    ids=str,
+)
+def test_the_gradient_of_a_bias_is_the_sum_over_what_it_was_added_to(torch, door, device, a, b, bias):
+    a, b, bias = (drawn(torch, device, *shape) for shape in (a, b, bias))
+    got = door.gemm(a, b, bias=bias)
+    want = torch.matmul(a, b) + (bias.squeeze(-1) if b.ndim == 1 else bias)
+    torch.testing.assert_close(got, want)
+    weights = torch.randn_like(want)
+    torch.testing.assert_close(
+        torch.autograd.grad(got, (a, b, bias), weights), torch.autograd.grad(want, (a, b, bias), weights)
+    )
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_have_gradients(torch, door, device, activation):
+    a, b, bias = drawn(torch, device, 3, 4), drawn(torch, device, 4, 5), drawn(torch, device, 5)
+
+    def ours(a, b, bias):
+        return door.gemm(a, b, bias=bias, activation=activation)
+
+    want = applied(torch, activation, a @ b + bias)
+    torch.testing.assert_close(ours(a, b, bias), want)
+    with torch.no_grad():  # in the product, where PyTorch's own is not needed
+        torch.testing.assert_close(ours(a, b, bias), want)
+    checked(torch, ours, a, b, bias)
+
+
+def test_an_activation_without_a_gradient_is_refused_by_name(torch, door, device):
+    a = drawn(torch, device, 3, 3, dtype="float32")
+    with pytest.raises(pyclmm.DTypeError, match="'gelu' has no gradient here"):
+        torch.ops.pyclmm.gemm(a, a, None, None, 1.0, 0.0, "gelu", "highest", False)
+
+
+@pytest.mark.parametrize("other", ["a", "b"])
+def test_what_needs_no_gradient_is_not_saved(torch, door, device, other):
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        a, b = (drawn(torch, device, 3, 3, grad=name != other) for name in "ab")
+        door.matmul(a, b)
+    assert [x is (a if other == "a" else b) for x in saved] == [True]
+
+
+def test_a_parameters_gradient_lies_as_the_parameter_does(torch, door, device):
+    x, weight = drawn(torch, device, 6, 4), drawn(torch, device, 5, 4)
+    (got,) = torch.autograd.grad(door.gemm(x, weight, trans_b="T").sum(), weight)
+    assert got.is_contiguous()
+
+
+def test_the_backward_has_the_precision_of_the_forward(torch, door, device, monkeypatch):
+    seen = []
+    real = pyclmm.api.gemm
+    monkeypatch.setattr(pyclmm.api, "gemm", lambda *x, **ways: seen.append(ways) or real(*x, **ways))
+    a, b = (drawn(torch, device, 3, 3, dtype="float32") for _ in range(2))
+    with pyclmm.default_precision("high"):
+        y = door.matmul(a, b)
+    y.sum().backward()
+    door.matmul(a, b, reproducible=True).sum().backward()
+    assert [(ways["precision"], ways["reproducible"]) for ways in seen] == [
+        *[("high", False)] * 3,
+        *[("highest", True)] * 3,
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of opcheck, which reads .grad
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_opcheck(torch, door, device, dtype):
+    a, b = drawn(torch, device, 3, 4, dtype=dtype), drawn(torch, device, 4, 5, dtype=dtype)
+    c, bias = drawn(torch, device, 3, 5, dtype=dtype), drawn(torch, device, 1, 5, dtype=dtype)
+    activation = "relu" if dtype == "float32" else "none"
+    for arguments in (
+        (a, b, None, None, 1.0, 0.0, "none", "highest", False),
+        (a.detach(), b, c, bias, 0.5, 2.0, activation, "highest", True),
+    ):
+        found = torch.library.opcheck(torch.ops.pyclmm.gemm.default, arguments)
+        assert set(found.values()) == {"SUCCESS"}, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own modules
+def test_compile_keeps_the_products_in_one_graph(torch, door, device, backend):
+    def model(x, w, bias):
+        y = door.gemm(x, w, trans_b="T", bias=bias, activation="gelu", precision="high")
+        return door.matmul(y.sin(), y.mT).sum()
+
+    inputs = (drawn(torch, device, 2, 3, 4), drawn(torch, device, 5, 4), drawn(torch, device, 5))
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    got, want = compiled(*inputs), model(*inputs)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(torch.autograd.grad(got, inputs), torch.autograd.grad(want, inputs))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_autocast_converts_as_it_does_for_matmul(torch, door, device):
+    kind = torch.device(device).type
+    for dtype in ("float32", "float64", "float16"):
+        a, b = (drawn(torch, device, 3, 3, dtype=dtype) for _ in range(2))
+        with torch.autocast(kind, dtype=torch.bfloat16):
+            got, want = door.matmul(a, b), torch.matmul(a, b)
+        assert got.dtype == want.dtype, dtype
+        torch.testing.assert_close(got, want)
+        got.sum().backward()
+        assert a.grad.dtype == a.dtype
+
+
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "complex64"]
+)
+def test_dtypes_stay_as_they_are(torch, door, device, dtype):
+    a = torch.arange(6, device=device).reshape(2, 3).to(getattr(torch, dtype))
+    got = door.matmul(a, a.mT)
+    assert got.dtype == a.dtype
+    assert got.device == a.device
+    assert torch.equal(got.cpu(), (a.cpu() @ a.cpu().mT))
+
+
+def test_views_are_read_as_they_lie(torch, door, device):
+    x = torch.randn(4, 6, dtype=torch.complex64, device=device)
+    for view in (x.mT, x[:, ::2], x[1:, 1:], x.conj(), x.mH, x.imag, x[:, :1].expand(4, 5)):
+        torch.testing.assert_close(door.matmul(view, view.mT), view @ view.mT)
+
+
+REFUSED = [
+    (lambda t, x: (x, x.numpy(force=True)), "b is a ndarray; pass a torch.Tensor"),
+    (lambda t, x: (x.to(t.float8_e4m3fn), x), "a has dtype torch.float8_e4m3fn, .* pass a.float()"),
+    (lambda t, x: (x, x.to(t.complex32)), "b has dtype torch.complex32, .* pass b.cfloat()"),
+    (lambda t, x: (x.to_sparse(), x), r"a is a tensor of layout torch.sparse_coo; .*a.to_dense\(\)"),
+    (lambda t, x: (x, x.double()), r"a has dtype torch.float32 and b torch.float64; pass b.to\(a.dtype\)"),
+    (lambda t, x: (x, x.to("meta")), r"b on meta; pass b.to\(a.device\)"),
+    (lambda t, x: (x, x[0, 0]), r"b has shape \(\)"),
+    (lambda t, x: (x, x[:2]), "mismatch|do not multiply|rows of b"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's of types in beta
+@pytest.mark.parametrize(("operands", "said"), REFUSED, ids=[said for _, said in REFUSED])
+def test_what_is_refused_is_named(torch, door, device, operands, said):
+    with pytest.raises((pyclmm.DTypeError, pyclmm.ShapeError), match=said):
+        door.matmul(*operands(torch, torch.ones(3, 3, device=device)))
+
+
+def test_bad_options_are_refused(torch, door):
+    x = torch.ones(3, 3)
+    for keywords, said in (
+        ({"precision": "hi"}, "precision is 'hi'|'hi'"),
+        ({"trans_a": "H"}, "trans_a"),
+        ({"activation": "swish"}, "activation"),
+        ({"activation": "gelu", "reproducible": True}, "cannot be reproducible"),
+        ({"beta": 1.0}, "beta"),
+    ):
+        with pytest.raises(pyclmm.ArgumentError, match=said):
+            door.gemm(x.clone().requires_grad_(), x, **keywords)
+
+
+# ---- without PyTorch
+
+
+def test_without_pytorch_the_import_says_what_to_install(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import pyclmm.torch"
+    done = python("-c", code)
+    assert "pip install 'pyclmm[torch]'" in done.stderr.splitlines()[-1]
+
+
+def test_pyclmm_does_not_import_pytorch():
+    done = python("-c", "import sys, pyclmm, pyclmm.linalg, pyclmm.tools.cli; print('torch' in sys.modules)")
+    assert done.stdout.split() == ["False"], (done.stderr, sys.version)
