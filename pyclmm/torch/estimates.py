@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import NoDeviceError, UnsupportedError
+from ..cuda.streams import context_of
+from ..errors import UnsupportedError
 from ..kernels.device import DeviceInfo
-from ..opencl.advice import install_hint
-from ..opencl.devices import all_devices, default_device, device_info
+from ..opencl.devices import default_device, device_info
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.gemm import GemmProblem, Operand
 from ..selection.select import candidates
@@ -94,17 +94,10 @@ def cublas_seconds(problem: GemmProblem, device: DeviceInfo, tf32: bool = False)
 
 @lru_cache(maxsize=64)
 def device_of(device: torch.device) -> DeviceInfo:
-    """The facts of the OpenCL device that *device* of PyTorch's is. Cards of one name have the same.
-
-    Raises NoDeviceError where there is none.
-    """
+    """The facts of the device that computes for *device* of PyTorch's. Raises NoDeviceError without one."""
     if device.type == "cpu":
         return device_info(default_device())
-    name = torch.cuda.get_device_properties(device).name
-    found = next((each for each in all_devices() if each.name.strip() == name.strip()), None)
-    if found is None:
-        raise NoDeviceError(f"no OpenCL device here is {device}, an {name!r}; {install_hint()}")
-    return device_info(found)
+    return device_info(context_of(device.index).device)
 
 
 def _unfit(a: Tensor, b: Tensor, *rest: Tensor) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -169,20 +168,11 @@ def _check(name: str, x: Any) -> None:
 # ---- the operator
 
 
-def product(
-    a: Tensor, b: Tensor, c: Tensor | None = None, bias: Tensor | None = None, **keywords: Any
-) -> Tensor:
-    """``pyclmm.gemm`` of tensors whose gradients are somebody else's matter, as a tensor of their dtype."""
-    if a.dtype is torch.bfloat16:  # NumPy's rule makes float32 of two of them
-        keywords["dtype"] = dtypes.dtype_of("bfloat16")
-    given: tuple[Any, ...] = (a, b, c, bias)
-    plain = [x.detach() if _wants_gradient(x) else x for x in given]
-    result = api.gemm(*plain[:3], bias=plain[3], **keywords)
-    if isinstance(result, Tensor):
-        return result
-    if result.dtype.name == "bfloat16":
-        return torch.from_numpy(result.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(result)
+def product(a: Tensor, b: Tensor, c: Any = None, bias: Any = None, **keywords: Any) -> Tensor:
+    """``pyclmm.gemm`` of tensors whose gradients are somebody else's matter."""
+    plain: list[Any] = [x.detach() if _wants_gradient(x) else x for x in (a, b, c, bias)]
+    result: Tensor = api.gemm(*plain[:3], bias=plain[3], **keywords)
+    return result
 
 
 def _real(
