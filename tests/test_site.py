@@ -36,6 +36,7 @@ def test_the_reference_has_every_public_name_once(pages):
     for name in modules:
         assert listed >= {f"pyclmm.{name}.{inner}" for inner in getattr(pyclmm, name).__all__}
     assert listed >= {f"pyclmm.dask.{name}" for name in ("DevicePlugin", "backend", "matmul", "tensordot")}
+    assert listed >= {f"pyclmm.torch.{name}" for name in ("gemm", "installed", "matmul")}
 
 
 def test_the_reference_begins_with_the_two_functions(pages):

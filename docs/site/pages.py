@@ -7,13 +7,16 @@ import inspect
 import itertools
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from posixpath import basename, dirname, join, normpath
 from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyclmm
 
@@ -28,12 +31,16 @@ REFERENCE_MARK, EXAMPLES_MARK = "<!-- public names -->", "<!-- the scripts -->"
 
 # What the docstrings name and this site does not have.
 ELSEWHERE = [
-    (r"py:.*", r"(numpy|np|pyopencl|cl|cla|typing|warnings)\..*"),
+    (r"py:.*", r"(numpy|np|pyopencl|cl|cla|torch|typing|warnings)\..*"),
     (r"py:mod", r"pyclmm\..*|contextvars"),
 ]
 
+# PyTorch is too large for an environment that makes pages. What has every name stands for it.
+if find_spec("torch") is None:
+    sys.modules["torch"] = MagicMock()
+
 # Folders whose names users import, beside the public names of pyclmm.
-FOLDERS = ("pyclmm.dask",)
+FOLDERS = ("pyclmm.dask", "pyclmm.torch")
 
 # The pages of the reference, with the public names of each. A name that none takes stands on the last one.
 TOPICS: dict[str, tuple[str, ...]] = {
@@ -50,6 +57,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "docs/reference/operators": ("pyclmm.*install*",),
     "docs/reference/linalg": ("pyclmm.linalg.*",),
     "docs/reference/dask": ("pyclmm.dask.*",),
+    "docs/reference/torch": ("pyclmm.torch.*",),
     "docs/reference/accuracy": ("pyclmm.reference.*",),
     "docs/reference/errors": ("pyclmm.PyclmmError", "pyclmm.*Error", "pyclmm.*Warning", "*"),
 }

@@ -109,7 +109,7 @@ class _Override:
         def multiply(keys: Any, c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
             block = self.block
             form = _form(c, b, beta)
-            if block is None or a.dtype not in TYPES or alpha == 0 or not block.takes(name, a, b, c, form):
+            if block is None or a.dtype not in TYPES or not block.takes(name, a, b, c, form):
                 return own(keys, c, a, b, beta=beta, alpha=alpha)
             if form == "c":
                 return product(a, b, _whole(c, a, b), alpha=alpha, beta=beta, **block.ways)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from .. import api
 from ..errors import DTypeError, ShapeError, unknown_name
@@ -20,9 +19,9 @@ from . import gradients
 _TYPES = {getattr(torch, name) for name in dtypes.ELEMENT_TYPES}
 # Their derivatives need what the activation was given. The others' follow from what it gave.
 _OF_INPUT: dict[str | None, Callable[[Tensor], Tensor]] = {
-    "gelu": functional.gelu,
-    "gelu_tanh": lambda z: functional.gelu(z, approximate="tanh"),
-    "silu": functional.silu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
 }
 # By trans: op of matrices, and of vectors, which equal their transposes.
 _OPS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {

@@ -279,6 +279,32 @@ def test_no_more_decisions_are_kept_than_a_limit(torch, device, installed, ours,
     assert len(kept) <= 2
 
 
+def test_what_pytorch_is_set_to_counts_when_the_block_begins(torch, door, override, monkeypatch):
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    with door.installed("high"):
+        assert override._overrides["CUDA"].block.asked == override.Asked("high", False, True)
+        monkeypatch.undo()
+        with door.installed():
+            assert override._overrides["CUDA"].block.asked == override.Asked("highest", False, False)
+
+
+def test_a_build_of_pytorch_without_cuda_is_left_as_it_is(torch, door, monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    monkeypatch.setattr(torch.library.Library, "impl", None)  # nothing is registered
+    with door.installed():
+        assert torch.equal(torch.eye(3) @ torch.eye(3), torch.eye(3))
+
+
+def test_what_pyclmm_cannot_compute_is_pytorchs_unless_it_is_demanded(decided, estimates, monkeypatch):
+    def refuse(*_):
+        raise pyclmm.UnsupportedError("no kernel here")
+
+    monkeypatch.setattr(estimates, "candidates", refuse)
+    assert decided(16, 16, 16) == estimates.Decision(False, "pyclmm cannot: no kernel here")
+    with pytest.raises(pyclmm.UnsupportedError, match="no kernel here"):
+        decided(16, 16, 16, reproducible=True)
+
+
 def test_bad_arguments(door):
     with pytest.raises(pyclmm.ArgumentError, match="precision"), door.installed("best"):
         pass
