@@ -35,10 +35,6 @@ ELSEWHERE = [
     (r"py:mod", r"pyclmm\..*|contextvars"),
 ]
 
-# PyTorch is too large for an environment that makes pages. What has every name stands for it.
-if find_spec("torch") is None:
-    sys.modules["torch"] = MagicMock()
-
 # Folders whose names users import, beside the public names of pyclmm.
 FOLDERS = ("pyclmm.dask", "pyclmm.torch")
 
@@ -54,7 +50,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         *("pyclmm.release", "pyclmm.keep_workspace"),
     ),
     "docs/reference/tiles": ("pyclmm.StreamedMatmul", "pyclmm.Stream*"),
-    "docs/reference/operators": ("pyclmm.*install*",),
+    "docs/reference/operators": ("pyclmm.install*", "pyclmm.uninstall"),
     "docs/reference/linalg": ("pyclmm.linalg.*",),
     "docs/reference/dask": ("pyclmm.dask.*",),
     "docs/reference/torch": ("pyclmm.torch.*",),
@@ -134,8 +130,21 @@ def public_modules() -> list[ModuleType]:
         pyclmm,
         *named,
         *(module for module in beside if hasattr(module, "__all__") and module not in named),
-        *map(import_module, FOLDERS),
+        *map(_folder, FOLDERS),
     ]
+
+
+def _folder(name: str) -> ModuleType:
+    """The folder of that name. PyTorch is too large for an environment that makes pages: where it is absent,
+    what has every name stands for it while the folder is imported.
+    """
+    if name in sys.modules or find_spec("torch") is not None:
+        return import_module(name)
+    sys.modules["torch"] = MagicMock()
+    try:
+        return import_module(name)
+    finally:
+        del sys.modules["torch"]
 
 
 def public_names() -> list[str]:
