@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -55,8 +56,8 @@ def matmul(
     DTypeError (a TypeError) for other operands, ShapeError (a ValueError) for shapes that do not multiply,
     ArgumentError (a ValueError), and as :func:`pyclmm.matmul`.
 
-    It is one operator, which ``torch.compile`` keeps in the graph. A compiled function keeps the default
-    precision (:func:`pyclmm.default_precision`) with which it was traced.
+    It is one operator, which ``torch.compile`` keeps in the graph. For another default precision
+    (:func:`pyclmm.default_precision`) it compiles again.
     """
     return gemm(a, b, precision=precision, reproducible=reproducible)
 
@@ -185,8 +186,9 @@ def _real(
     precision: str,
     exact: bool,
 ) -> Tensor:
-    ways = {"alpha": alpha, "beta": beta, "activation": act, "precision": precision, "reproducible": exact}
-    return product(a, b, c, bias, **ways)
+    # PyTorch makes new strings for each call. gemm takes a call for like its last one by the objects.
+    words = {"activation": sys.intern(act), "precision": sys.intern(precision)}
+    return product(a, b, c, bias, alpha=alpha, beta=beta, reproducible=exact, **words)
 
 
 def _fake(a: Tensor, b: Tensor, *_: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from contextvars import ContextVar
 
 import pytest
 
@@ -156,19 +157,28 @@ def test_a_parameters_gradient_lies_as_the_parameter_does(torch, door, device):
     assert got.is_contiguous()
 
 
-def test_the_backward_has_the_precision_of_the_forward(torch, door, device, monkeypatch):
+def precisions(monkeypatch, *names):
+    """The precisions of the products that are computed, with what else *names* names."""
     seen = []
     real = pyclmm.api.gemm
-    monkeypatch.setattr(pyclmm.api, "gemm", lambda *x, **ways: seen.append(ways) or real(*x, **ways))
+
+    def gemm(*x, **ways):
+        found = (ways["precision"], *(ways[name] for name in names))
+        seen.append(found if names else found[0])
+        return real(*x, **ways)
+
+    monkeypatch.setattr(pyclmm.api, "gemm", gemm)
+    return seen
+
+
+def test_the_backward_has_the_precision_of_the_forward(torch, door, device, monkeypatch):
+    seen = precisions(monkeypatch, "reproducible")
     a, b = (drawn(torch, device, 3, 3, dtype="float32") for _ in range(2))
     with pyclmm.default_precision("high"):
         y = door.matmul(a, b)
     y.sum().backward()
     door.matmul(a, b, reproducible=True).sum().backward()
-    assert [(ways["precision"], ways["reproducible"]) for ways in seen] == [
-        *[("high", False)] * 3,
-        *[("highest", True)] * 3,
-    ]
+    assert seen == [*[("high", False)] * 3, *[("highest", True)] * 3]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of opcheck, which reads .grad
@@ -190,14 +200,39 @@ def test_opcheck(torch, door, device, dtype):
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own modules
 def test_compile_keeps_the_products_in_one_graph(torch, door, device, backend):
     def model(x, w, bias):
-        y = door.gemm(x, w, trans_b="T", bias=bias, activation="gelu", precision="high")
-        return door.matmul(y.sin(), y.mT).sum()
+        ways = {"precision": "high", "reproducible": False}
+        y = door.gemm(x, w, trans_b="T", bias=bias, activation="gelu", **ways)
+        return door.matmul(y.sin(), y.mT, **ways).sum()
 
     inputs = (drawn(torch, device, 2, 3, 4), drawn(torch, device, 5, 4), drawn(torch, device, 5))
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     got, want = compiled(*inputs), model(*inputs)
     torch.testing.assert_close(got, want)
     torch.testing.assert_close(torch.autograd.grad(got, inputs), torch.autograd.grad(want, inputs))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_function_follows_the_default_precision(torch, door, device, monkeypatch):
+    setting = ContextVar("setting", default=1)
+    try:
+        torch.compile(lambda x: x + setting.get(), fullgraph=True, backend="eager")(torch.ones(1))
+    except torch._dynamo.exc.Unsupported:
+        pytest.skip("this PyTorch does not trace context variables")
+    seen = precisions(monkeypatch)
+    compiled = torch.compile(door.matmul, fullgraph=True, backend="aot_eager")
+    x = drawn(torch, device, 3, 3, dtype="float32")
+    with pyclmm.default_precision("high"):
+        torch.testing.assert_close(compiled(x, x), x @ x)
+    compiled(x, x).sum().backward()
+    assert seen == ["high", *["highest"] * 3]
+
+
+def test_two_calls_alike_give_gemm_the_same_objects(torch, door, monkeypatch):
+    seen = []
+    monkeypatch.setattr(pyclmm.api, "gemm", lambda a, b, c, **ways: seen.append(ways) or a.clone())
+    for _ in range(2):
+        door.gemm(torch.eye(3), torch.eye(3), activation="relu", precision="high")
+    assert all(seen[0][name] is seen[1][name] for name in ("activation", "precision", "reproducible"))
 
 
 @pytest.mark.filterwarnings("ignore")
