@@ -186,10 +186,8 @@ def main() -> None:
                 options.json.write_text(json.dumps(found, indent=1) + "\n")
     ratios = [row["seconds"]["torch.matmul"] / row["seconds"]["pyclmm.matmul"] for row in found["graphs"]]
     if ratios:
-        mean, least, most = spread(ratios)
-        print(
-            f"{len(ratios)} drawn products, PyTorch's time over pyclmm's: {mean:.2f} ({least:.2f} to {most:.2f})"
-        )
+        mean, tenth, least = spread(ratios)
+        print(f"{len(ratios)} drawn: PyTorch over pyclmm {mean:.2f}, tenth {tenth:.2f}, least {least:.2f}")
 
 
 if __name__ == "__main__":
