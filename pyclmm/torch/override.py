@@ -144,6 +144,14 @@ def _own_kernel(name: str, key: str) -> Multiply:
     return multiply
 
 
+def _has_tf32() -> bool:
+    """Whether PyTorch's own float32 products on CUDA may be of TF32, by its newer or its older setting."""
+    setting = torch.backends.cuda.matmul
+    if hasattr(setting, "fp32_precision"):  # where that was set, to read the older one raises
+        return bool(setting.fp32_precision == "tf32")
+    return bool(setting.allow_tf32)
+
+
 _overrides: dict[str, _Override] = {}
 _lock = threading.Lock()
 
@@ -176,8 +184,7 @@ def installed(
     Raises ArgumentError (a ValueError) for an unknown precision, DTypeError (a TypeError) for what is no
     string or no bool; in the block products raise as :func:`pyclmm.matmul` does.
     """
-    tf32 = _key == "CUDA" and torch.get_float32_matmul_precision() != "highest"
-    block = _Block(Asked(chosen(precision), is_reproducible(reproducible), tf32))
+    block = _Block(Asked(chosen(precision), is_reproducible(reproducible), _key == "CUDA" and _has_tf32()))
     with _lock:
         override = _overrides.setdefault(_key, _Override(_key))
     override.enter(block)

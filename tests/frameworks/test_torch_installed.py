@@ -279,13 +279,27 @@ def test_no_more_decisions_are_kept_than_a_limit(torch, device, installed, ours,
     assert len(kept) <= 2
 
 
-def test_what_pytorch_is_set_to_counts_when_the_block_begins(torch, door, override, monkeypatch):
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
-    with door.installed("high"):
-        assert override._overrides["CUDA"].block.asked == override.Asked("high", False, True)
-        monkeypatch.undo()
-        with door.installed():
-            assert override._overrides["CUDA"].block.asked == override.Asked("highest", False, False)
+@pytest.mark.parametrize("newer", [False, True])
+def test_what_pytorch_is_set_to_counts_when_the_block_begins(torch, door, override, newer):
+    setting = torch.backends.cuda.matmul
+    if newer and not hasattr(setting, "fp32_precision"):
+        pytest.skip("this PyTorch has the older setting only")
+
+    def tf32(is_allowed):
+        if newer:
+            setting.fp32_precision = "tf32" if is_allowed else "ieee"
+        else:
+            torch.set_float32_matmul_precision("high" if is_allowed else "highest")
+
+    tf32(True)
+    try:
+        with door.installed("high"):
+            assert override._overrides["CUDA"].block.asked == override.Asked("high", False, True)
+            tf32(False)
+            with door.installed():
+                assert override._overrides["CUDA"].block.asked == override.Asked("highest", False, False)
+    finally:
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_a_build_of_pytorch_without_cuda_is_left_as_it_is(torch, door, monkeypatch):

@@ -151,6 +151,16 @@ def test_what_needs_no_gradient_is_not_saved(torch, door, device, other):
     assert [x is (a if other == "a" else b) for x in saved] == [True]
 
 
+def test_a_stack_by_one_matrix_is_one_product_and_so_are_its_gradients(torch, door, device, monkeypatch):
+    seen = []
+    real = pyclmm.api.gemm
+    monkeypatch.setattr(
+        pyclmm.api, "gemm", lambda a, *x, **ways: seen.append(tuple(a.shape)) or real(a, *x, **ways)
+    )
+    door.matmul(drawn(torch, device, 2, 3, 4), drawn(torch, device, 4, 5)).sum().backward()
+    assert seen == [(6, 4), (6, 5), (4, 6)]
+
+
 def test_a_parameters_gradient_lies_as_the_parameter_does(torch, door, device):
     x, weight = drawn(torch, device, 6, 4), drawn(torch, device, 5, 4)
     (got,) = torch.autograd.grad(door.gemm(x, weight, trans_b="T").sum(), weight)
