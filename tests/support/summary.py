@@ -22,6 +22,7 @@ AREAS = {
     "kernels, on the device or simulated": ("kernels", "selection"),
     "drivers, faults and the self-check": ("opencl", "execution", "checks", "campaigns", "conformance"),
     "products in tiles": ("streaming",),
+    "arrays on CUDA, PyTorch": ("cuda", "frameworks"),
     "commands, examples, the road": ("tools", "examples", "road", "benchmarks", "install"),
 }
 
