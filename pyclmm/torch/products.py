@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .. import api
 from ..errors import DTypeError, ShapeError, unknown_name
@@ -161,6 +162,8 @@ def _check(name: str, x: Any) -> None:
     if x.dtype not in _TYPES:
         cure = "dequantize" if x.is_quantized else "cfloat" if x.is_complex() else "float"
         raise DTypeError(f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {name}.{cure}()")
+    if forward_ad.unpack_dual(x).tangent is not None:
+        raise DTypeError(f"{name} has a tangent; gradients are backward here: pass {name} to torch.matmul")
     if x.device.type not in ("cpu", "cuda", "meta"):
         raise DTypeError(f"{name} is on {x.device}; pyclmm multiplies on cpu and cuda: pass {name}.cpu()")
 

@@ -182,6 +182,21 @@ def test_views_and_no_grad(torch, device, installed, ours):
     assert len(ours) == 3 * len(views)
 
 
+@pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules
+def test_transforms_of_functions(torch, device, installed, ours):
+    a, b = torch.randn(2, 3, 3, device=device)
+
+    def found():
+        gradient = torch.func.grad(lambda x: (x @ b).sin().sum())(a)
+        mapped = torch.func.vmap(lambda x: x @ b)(torch.stack([a, b]))
+        return gradient, mapped, *torch.func.jvp(lambda x: x @ b, (a,), (b,))
+
+    want = found()
+    with installed(reproducible=True):
+        torch.testing.assert_close(found(), want)
+    assert len(ours) >= 4
+
+
 # ---- blocks
 
 
@@ -201,11 +216,14 @@ def test_blocks_nest_and_the_inner_one_counts(torch, device, installed, ours, fa
         x @ x
         with installed("medium"):
             x @ x
+            with installed("high"):
+                pass
+            x @ x
         x @ x
     x @ x
     with pyclmm.default_precision("high"), installed():
         x @ x
-    assert seen == ["high", "medium", "high", "high"]
+    assert seen == ["high", "medium", "medium", "high", "high"]
 
 
 def test_an_exception_brings_pytorchs_kernels_back(torch, device, installed, ours):

@@ -307,6 +307,17 @@ def test_bad_options_are_refused(torch, door):
             door.gemm(x.clone().requires_grad_(), x, **keywords)
 
 
+@pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules
+def test_transforms_of_functions(torch, door, device):
+    a, b = (drawn(torch, device, 3, 3, grad=False) for _ in range(2))
+    with pytest.raises(RuntimeError, match="functorch transforms"):  # PyTorch's, of operators made in Python
+        torch.func.grad(lambda x: door.matmul(x, b).sum())(a)
+    stack = drawn(torch, device, 4, 3, 3, grad=False)
+    torch.testing.assert_close(torch.func.vmap(door.matmul, (0, None))(stack, b), stack @ b)
+    with pytest.raises(pyclmm.DTypeError, match="b has a tangent"):  # it would be lost
+        torch.func.jvp(lambda x: door.matmul(a, x), (b,), (b,))
+
+
 # ---- without PyTorch
 
 
