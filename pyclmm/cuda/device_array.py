@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import threading
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,6 @@ from . import dlpack, driver
 from .streams import Context, Stream
 
 _MOST_DROPPED = 256 << 20  # bytes of a device that wait to be freed
-_dropped: dict[Context, list[driver.PooledMemory]] = {}
-_lock = threading.Lock()
 
 
 class DeviceArray:
@@ -61,16 +59,24 @@ class DeviceArray:
     def __del__(self) -> None:
         memory = getattr(self, "_memory", None)
         if memory is not None:
-            with _lock:
-                _dropped.setdefault(self._stream.context, []).append(memory)
+            dropped = _dropped[self._stream.context]
+            dropped.append(memory)  # no lock: this may run within anything
+            dropped.nbytes += memory.nbytes
+
+
+class _Dropped(list[driver.PooledMemory]):
+    """Memory that nobody holds any more."""
+
+    nbytes = 0
+
+
+_dropped: defaultdict[Context, _Dropped] = defaultdict(_Dropped)
 
 
 def _free_dropped(context: Context) -> None:
     """Free what was dropped, once all work of the device has ended, if it is much."""
-    with _lock:
-        waiting = _dropped.get(context, [])
-        if sum(memory.nbytes for memory in waiting) <= _MOST_DROPPED:
-            return
-        _dropped[context] = []
+    if _dropped[context].nbytes <= _MOST_DROPPED:
+        return
+    waiting, _dropped[context] = _dropped[context], _Dropped()
     driver.wait_for_all(context.handle)
     waiting.clear()

@@ -6,6 +6,7 @@ The structures are those of dlpack.h before version 1.0, which all libraries tak
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,12 @@ def read(capsule: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[
     return address, shape, tuple(step * dtype.itemsize for step in steps), dtype, int(x.device_id)
 
 
+@cache
+def _code_of(dtype: np.dtype[Any]) -> int:
+    name = dtype.name.rstrip("0123456789")
+    return next(code for code, kind in _KINDS.items() if kind == name)
+
+
 _lent: dict[int, tuple[Any, ...]] = {}  # what other libraries hold, by the address of its structure
 
 
@@ -81,11 +88,9 @@ def _unused(capsule: int) -> None:
 
 def capsule(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: int, owner: Any) -> Any:
     """A capsule of C-contiguous memory, which *owner* holds: it lives until the taker lets go."""
-    name = dtype.name.rstrip("0123456789")
-    code = next(code for code, kind in _KINDS.items() if kind == name)
     lengths = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     bits = 8 * dtype.itemsize
-    tensor = _Tensor(address, CUDA, device, len(shape), code, bits, 1, lengths, None, 0)
+    tensor = _Tensor(address, CUDA, device, len(shape), _code_of(dtype), bits, 1, lengths, None, 0)
     made = _Managed(tensor, None, ctypes.cast(_give_back, ctypes.c_void_p).value)
     at = ctypes.addressof(made)
     _lent[at] = (made, lengths, owner)

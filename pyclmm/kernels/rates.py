@@ -94,8 +94,9 @@ def as_numbers(rates: Rates) -> dict[str, float]:
     return {name: value for name, value in asdict(rates).items() if name != "source"}
 
 
-# Measured by us: device name -> rates. NVIDIA H200: driver 580.159.04, 2026-11-22, by `pyclmm tune --device`;
-# but the cache's size by a sweep of reads, and matrix units by the fastest products of `wgmma` and cuBLAS.
+# Measured by us: device name -> rates, by `pyclmm tune --device`, driver 580.159.04, 2026-11-22 (NVIDIA H200)
+# and 2026-11-27 (H100). But the cache's size is by a sweep of reads on the H200, and matrix units are by the
+# fastest products of `wgmma` and cuBLAS there: both cards have the same chip at the same clock.
 _MEASURED = {
     "NVIDIA H200": Rates(
         launch=1.5e-6,
@@ -114,6 +115,24 @@ _MEASURED = {
         matrix64=32e12,
         matrix8=800e12,
         source="measured on an NVIDIA H200, driver 580.159.04, 2026-11-22",
+    ),
+    "NVIDIA H100 80GB HBM3": Rates(
+        launch=1.9e-6,
+        group=0.57e-9,
+        latency=0.142e-6,
+        memory=3.09e12,
+        cache=5.7e12,
+        cache_size=45e6,
+        local=32.4e12,
+        float32=26.0e12,
+        float64=14.2e12,
+        int32=15.6e12,
+        dot8=62.3e12,
+        matrix16=400e12,
+        matrix32=200e12,
+        matrix64=32e12,
+        matrix8=800e12,
+        source="measured on an NVIDIA H100, driver 580.159.04, 2026-11-27",
     ),
 }
 
