@@ -40,6 +40,7 @@ class Kind(ABC):
     """How arrays of one library come in and go out."""
 
     advice_for_mixed: str  # how to make one of another library's array
+    has_views = True  # whether :meth:`back` takes a view of the caller's own array
 
     @abstractmethod
     def on_host(self, x: Any) -> bool:
@@ -74,7 +75,7 @@ class Kind(ABC):
 
     @abstractmethod
     def back(self, x: CudaArray) -> Any:
-        """*x*, made by :meth:`new` or a view of that, as the caller gets it."""
+        """*x*, made by :meth:`new` or a view of that, or of the caller's array, as the caller gets it."""
 
     @abstractmethod
     def seen(self, x: CudaArray) -> Seen:

@@ -77,6 +77,8 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
         raise ArgumentError(
             f"mixed is {mixed!r}; pass 'copy' to copy NumPy arrays to the device of the Arrays"
         )
+    if all(isinstance(x, CudaArray) for x in given.values()):
+        return given
     kind = common_kind(given)
     if kind is not None:
         return _of_kind(kind, given)

@@ -24,6 +24,8 @@ LEGACY = 1  # the handle of CUDA's legacy default stream, which waits for all ot
 class OwnMemory(Kind):
     """Adapters that allocate by themselves. They look at each array in full."""
 
+    has_views = False
+
     def __init__(self) -> None:
         # Operands of work that may not have ended: their library knows nothing of it.
         self._held: deque[tuple[driver.Event, Any]] = deque()

@@ -1,4 +1,4 @@
-"""NumPy's functions that multiply, on NumPy arrays and on pyopencl Arrays: each is one product or a few.
+"""NumPy's functions that multiply, on arrays of any kind that matmul takes: each is one product or a few.
 
 Others import: views.
 """

@@ -10,16 +10,17 @@ import numpy as np
 import pyopencl as cl
 
 from ..errors import ArgumentError, ShapeError
-from ..execution.operands import alike, queue_of
+from ..execution.operands import queue_of
 from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
 from ..problem.contraction import Label, contiguous, joined
 from ..problem.dtypes import check_cast, check_casting, named_dtype, result_dtype, type_name
 from ..problem.words import Casting, Mixed, Precision
 from ..selection.select import KernelChoice
+from .given import taken
 from .pairs import Tensor, Ways, contracted, diagonal, total
 from .signatures import unexpected
-from .views import permuted, plain
+from .views import has_views, permuted, plain
 
 Path = list[tuple[int, ...]]  # in each step, the places of the operands that are taken out of the list
 
@@ -60,9 +61,8 @@ def contract(
     if unknown:
         raise unexpected(next(iter(unknown)))
     names = ["a", "b"] if len(operands) == 2 else [f"operand {i}" for i in range(len(operands))]
-    found = alike(
-        dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out}), mixed, queue
-    )
+    given = dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out})
+    found, dtype = taken(given, mixed, queue, dtype)
     arrays, target = [found[name] for name in names], found.get("out")
     computed = common_dtype(arrays, names, dtype, casting)
     which = labels_of(arrays)
@@ -77,7 +77,7 @@ def contract(
     tensors = [
         Tensor(x, labels, i in conj) for i, (x, labels) in enumerate(zip(arrays, which.operands, strict=True))
     ]
-    alone = len(tensors) == 1 and target is None
+    alone = len(tensors) == 1 and target is None and has_views(arrays[0])
     view = _view(tensors[0], which.out, dtype is not None, ways) if alone else None
     if view is not None:
         return plain(view)
@@ -85,6 +85,11 @@ def contract(
         tensors, path_of(which.operands, which.out, which.lengths, optimize), which.out, ways, target
     )
     return plain(result) if out is None else out
+
+
+def copied(x: Any, out: Any) -> Any:
+    """*out*, an array of one kind with *x* and not NumPy's, with the elements of *x*."""
+    return contract((x,), lambda xs: subscripts.parsed("...->...", [xs[0].shape]), out=out)
 
 
 def common_dtype(arrays: Sequence[Any], names: Sequence[str], dtype: Any, casting: Casting) -> np.dtype[Any]:

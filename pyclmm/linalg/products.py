@@ -14,11 +14,14 @@ from pyopencl.array import Array
 
 from ..api import matmul
 from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from ..execution.kinds import kind_of
 from ..execution.operands import alike, single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
-from .einsum import common_dtype, contract, split
+from .einsum import common_dtype, contract, copied, split
+from .given import taken
+from .identity import identity
 from .signatures import (
     AxisVectors,
     EinsumKeywords,
@@ -32,7 +35,7 @@ from .signatures import (
     typed,
     unexpected,
 )
-from .views import new_like, permuted, viewed
+from .views import is_contiguous, new_like, permuted, reshaped, viewed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -49,7 +52,7 @@ def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     *out* must have the very shape and dtype of the result and be C-contiguous, as in NumPy.
     """
     a, b, out = _arrays(a, b, out, keywords)
-    _check_out(out, a, b)
+    _check_out(out, a, b, dtype=keywords["dtype"])
     return contract((a, b), lambda xs: _of_last(xs[0], xs[1], 2), out=out, **keywords)
 
 
@@ -86,7 +89,7 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     result = contract((a, b), lambda xs: _of_axes(*xs), out=target, **keywords)
     if out is not None:
         return out
-    return np.reshape(result, shape) if isinstance(a, np.ndarray) else result.reshape(shape)
+    return reshaped(result, shape)
 
 
 @typed(AxisVectors)
@@ -126,7 +129,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2, **keywords: Any) -> Any:
         return _of_axes(xs[0], xs[1], *summed_axes({"a": xs[0].ndim, "b": xs[1].ndim}, axes))
 
     result = contract((a, b), labels_of, **keywords)
-    return result if isinstance(result, Array) else np.asarray(result)  # without axes too, as NumPy's
+    return np.asarray(result) if isinstance(result, np.generic) else result  # without axes too, as NumPy's
 
 
 @overload
@@ -180,11 +183,8 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
         of_two: Any = dot
         return of_two(*arrays, out=out, mixed=mixed, **keywords)
     names = [f"arrays[{i}]" for i in range(len(arrays))]
-    found = alike(
-        dict(zip(names, arrays, strict=True)) | ({} if out is None else {"out": out}),
-        mixed,
-        keywords.get("queue"),
-    )
+    given = dict(zip(names, arrays, strict=True)) | ({} if out is None else {"out": out})
+    found, dtype = taken(given, mixed, keywords.get("queue"), keywords.pop("dtype", None))
     chain = [found[name] for name in names]
     for name, x in zip(names, chain, strict=True):
         if x.ndim != 2 and not (x.ndim == 1 and name in (names[0], names[-1])):
@@ -193,11 +193,16 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
             )
     for name, x, y in zip(names, chain, chain[1:], strict=False):
         _check_aligned(x, y, x.shape[-1] == y.shape[0], name)
-    _check_out(found.get("out"), *chain)
+    _check_out(found.get("out"), *chain, dtype=dtype)
     labels = [(i, i + 1)[-x.ndim :] if i == 0 else (i, i + 1)[: x.ndim] for i, x in enumerate(chain)]
     free = ((0,) if chain[0].ndim == 2 else ()) + ((len(chain),) if chain[-1].ndim == 2 else ())
     return contract(
-        chain, lambda xs: _labels(xs, labels, free), out=found.get("out"), optimize="dp", **keywords
+        chain,
+        lambda xs: _labels(xs, labels, free),
+        out=found.get("out"),
+        optimize="dp",
+        dtype=dtype,
+        **keywords,
     )
 
 
@@ -205,13 +210,14 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
 def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     """Square matrices, or stacks of them, to the power n by squaring, as :func:`numpy.linalg.matrix_power`.
 
-    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be a NumPy
-    array then.
+    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be in the
+    host's memory then.
     """
     for name in keywords.keys() - Keywords.__annotations__.keys() - {"mixed"}:
         raise unexpected(name)  # for n = 0 and 1 there is no product to tell
     queue = keywords.get("queue")
     (x,) = alike({"a": a}, None, queue).values()
+    like = x
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise MatrixError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
     try:
@@ -224,8 +230,10 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
                 "n is negative, and pyclmm inverts no matrix on a device; pass numpy.linalg.inv of it"
             )
         x, power = np.linalg.inv(x), -power
+    elif kind_of(a) is not None:
+        x, like = a, x  # matmul takes it by its library's rules
     if power == 0:
-        return _identity(x)
+        return identity(like)
     result = None
     while power:
         if power & 1:
@@ -292,8 +300,7 @@ def _of_vectors(
     computed = contract(xs, labels_of, out=_without(out, place), conj=conj, **keywords)
     if out is not None:
         return out
-    shape = (*computed.shape[:place], 1, *computed.shape[place:])
-    return computed.reshape(shape)
+    return reshaped(computed, (*computed.shape[:place], 1, *computed.shape[place:]))
 
 
 def _check_cores(xs: Sequence[Any], words: str) -> None:
@@ -322,21 +329,24 @@ def _without(out: Any, place: int) -> Any:
 
 
 def _arrays(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """The operands and *out* (which may be in a tuple of one) as arrays of one kind. Takes ``mixed`` out."""
+    """The operands and *out* (which may be in a tuple of one) as arrays of one kind.
+
+    Takes ``mixed`` out of *keywords*, and puts the dtype in.
+    """
     if isinstance(out, tuple):
         out = single(out)
     given = {"a": a, "b": b} | ({} if out is None else {"out": out})
-    found = alike(given, keywords.pop("mixed", None), keywords.get("queue"))
-    # the caller's own object is written and returned
+    mixed, queue = keywords.pop("mixed", None), keywords.get("queue")
+    found, keywords["dtype"] = taken(given, mixed, queue, keywords.get("dtype"))
     return found["a"], found["b"], found.get("out")
 
 
-def _check_out(out: Any, *operands: Any) -> None:
+def _check_out(out: Any, *operands: Any, dtype: Any) -> None:
     """Raise ArgumentError unless *out* is what numpy.dot would return."""
     if out is None:
         return
-    dtype = common_dtype(operands, [f"operand {i}" for i in range(len(operands))], None, "same_kind")
-    if out.dtype != dtype or not out.flags.c_contiguous:
+    dtype = common_dtype(operands, [f"operand {i}" for i in range(len(operands))], dtype, "same_kind")
+    if out.dtype != dtype or not is_contiguous(out):
         raise ArgumentError(
             f"out has dtype {out.dtype}; pass a C-contiguous array of dtype {dtype}, the result's, or use "
             f"matmul"
@@ -356,20 +366,9 @@ def _flat(x: Any) -> Any:
     """*x* with one axis: a view if it is C-contiguous, else a copy."""
     if isinstance(x, np.ndarray):
         return x.reshape(-1)
-    return (x if x.flags.c_contiguous else einsum("...->...", x, out=new_like(x))).reshape(-1)
+    return reshaped(x if is_contiguous(x) else copied(x, new_like(x)), (x.size,))
 
 
 def _split(shape: tuple[int, ...], step: int) -> list[int]:
     """The strides of the axes that one axis of stride *step* becomes."""
     return [step * math.prod(shape[i + 1 :]) for i in range(len(shape))]
-
-
-def _identity(x: Any) -> Any:
-    """Identity matrices of the shape, dtype and kind of *x*."""
-    eye = np.array(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape), order="C")
-    if isinstance(x, np.ndarray):
-        return eye
-    made = new_like(x)
-    if x.size:
-        made.set(eye, queue=x.queue)
-    return made

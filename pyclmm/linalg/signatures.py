@@ -14,6 +14,7 @@ from ..errors import DTypeError
 from ..execution.keywords import ProductKeywords
 from ..problem.words import Casting
 from ..raising import Parameters, Returned, guarded
+from .given import handing_back
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -216,8 +217,8 @@ class Tensordot(Protocol):
 
 
 def refusing(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """*function*, with pyclmm's errors for what the system refuses."""
-    return guarded(f"linalg.{function.__name__}")(function)
+    """*function*, with pyclmm's errors for what the system refuses, and results of the caller's kind."""
+    return guarded(f"linalg.{function.__name__}")(handing_back(function))
 
 
 def typed(kind: type[Kind]) -> Callable[[Callable[..., Any]], Kind]:

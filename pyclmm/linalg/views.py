@@ -1,4 +1,4 @@
-"""NumPy arrays and Arrays alike: views by strides, new results, and arrays of ones."""
+"""NumPy arrays, Arrays and CudaArrays alike: views by strides, new results, and arrays of ones."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ import pyopencl as cl
 import pyopencl.array as cla
 from numpy.lib.stride_tricks import as_strided
 
+from ..cuda.arrays import CudaArray
+from ..cuda.numbers import number_one
 from ..errors import ArgumentError
 from ..opencl import arrays
 from ..problem.axes import counted
 from ..problem.contraction import View
+from ..problem.gemm import dense_strides
 
 
 def viewed(x: Any, view: View) -> Any:
     """*x* with another shape and strides, from its first element. A view of an Array shares its events."""
     if isinstance(x, np.ndarray):
         return as_strided(x, view.shape, view.strides)
+    if isinstance(x, CudaArray):
+        return x.viewed(view.shape, view.strides)
     # An Array without elements may have no buffer, which PyOpenCL would take for a wish to have one.
     if x.base_data is None:
         return cla.Array(x.queue or x.context, view.shape, x.dtype, allocator=x.allocator)
@@ -50,15 +55,40 @@ def permuted(x: Any, axes: Sequence[int]) -> Any:
     return viewed(x, View(tuple(x.shape[i] for i in axes), tuple(x.strides[i] for i in axes)))
 
 
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """*x*, a scalar or C-contiguous, in another *shape*."""
+    if isinstance(x, CudaArray):
+        return x.viewed(shape, tuple(step * x.dtype.itemsize for step in dense_strides(shape)))
+    return x.reshape(shape)
+
+
+def is_contiguous(x: Any) -> bool:
+    """Whether the elements of *x* lie one after the other in C order."""
+    if not isinstance(x, CudaArray):
+        return bool(x.flags.c_contiguous)
+    steps = zip(x.shape, x.strides, dense_strides(x.shape), strict=True)
+    return x.size == 0 or all(length == 1 or own == step * x.dtype.itemsize for length, own, step in steps)
+
+
+def has_views(x: Any) -> bool:
+    """Whether a view of *x* can be a result: some libraries cannot be given one of their own array."""
+    return not isinstance(x, CudaArray) or bool(x.kind.has_views)
+
+
 def new(shape: tuple[int, ...], dtype: np.dtype[Any], like: Any, queue: cl.CommandQueue) -> Any:
     """A new C-contiguous array of the kind of *like*."""
     if isinstance(like, np.ndarray):
         return np.empty(shape, dtype)
+    if isinstance(like, CudaArray):
+        return like.kind.new(shape, dtype, like.ordinal)
     return arrays.empty(queue, shape, dtype, like.allocator)
 
 
-def one(dtype: np.dtype[Any], like: Any, queue: cl.CommandQueue) -> Any:
+def one(dtype: np.dtype[Any], like: Any, queue: Any) -> Any:
     """The number 1 without an axis, of the kind of *like*."""
+    if isinstance(like, CudaArray):
+        kept = number_one(queue.context, dtype)
+        return CudaArray(kept.address, (), (), dtype, like.ordinal, like.kind, kept)
     number = np.ones((), dtype)
     return number if isinstance(like, np.ndarray) else cla.to_device(queue, number)
 
@@ -85,7 +115,9 @@ def fetched(x: cla.Array) -> np.ndarray[Any, Any]:
     return np.array(as_strided(first, x.shape, x.strides), order="C")
 
 
-def new_like(x: cla.Array) -> cla.Array:
-    """A new Array of the shape and dtype of *x*, in C order."""
+def new_like(x: Any) -> Any:
+    """A new array of the shape, dtype and kind of *x*, which is not NumPy's, in C order."""
+    if isinstance(x, CudaArray):
+        return x.kind.new(x.shape, x.dtype, x.ordinal)
     where: Any = x.queue or x.context
     return arrays.empty(where, x.shape, x.dtype, x.allocator)
