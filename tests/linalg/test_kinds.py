@@ -1,0 +1,149 @@
+"""The functions of pyclmm.linalg on other libraries' host arrays: PyTorch's, JAX's, a made-up one's.
+
+tests/cuda/test_linalg.py has those on CUDA devices.
+"""
+
+import random
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+
+import pyclmm
+from pyclmm import linalg
+from pyclmm.execution import kinds
+from tests.support.habits import drawn
+from tests.support.linalg_calls import CALLS, NEED_NEW_NUMPY
+from tests.support.optional import optional
+
+torch, jax = optional("torch"), optional("jax")
+NAIVE = {"kernel": "naive"}
+every_call = pytest.mark.parametrize(
+    "name", [x for x in CALLS if x not in NEED_NEW_NUMPY or hasattr(np, "matvec")]
+)
+
+
+class HostArray:
+    """An array of a made-up library that keeps NumPy's arrays."""
+
+    def __init__(self, x):
+        self.x, self.dtype, self.shape, self.ndim = x, x.dtype, x.shape, x.ndim
+
+
+class HostLib(kinds.Kind):
+    advice_for_mixed = "HostArray(x) makes one"
+
+    def on_host(self, x):
+        return True
+
+    def host_array(self, name, x):
+        return x.x
+
+    def of_host(self, array):
+        return HostArray(array)
+
+    def computed_dtype(self, dtypes):
+        return np.dtype(bfloat16) if dtypes == {np.dtype(bfloat16)} else None
+
+    cuda_array = stream = new = block = back = seen = address_of = None
+
+
+HostLib.__abstractmethods__ = frozenset()
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    monkeypatch.setattr(kinds, "_kinds", {**kinds._kinds, HostArray: HostLib()})
+    return HostArray
+
+
+@every_call
+def test_a_made_up_librarys_arrays_give_its_own(name, made_up):
+    shapes, call = CALLS[name]
+    r = random.Random(name)
+    xs = [drawn(r, shape) for shape in shapes]
+    got, want = call(linalg, *map(made_up, xs), **NAIVE), np.asarray(call(np, *xs))
+    assert type(got) is made_up
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    np.testing.assert_array_equal(got.x, want)
+
+
+def test_out_is_the_callers_own_object(made_up):
+    a, out = made_up(np.ones((3, 3), np.float32)), made_up(np.zeros((3, 3), np.float32))
+    for call in (
+        lambda: linalg.dot(a, a, out, **NAIVE),
+        lambda: linalg.dot(a, a, out=out, **NAIVE),
+        lambda: linalg.einsum("ij,jk", a, a, out=out, **NAIVE),
+        lambda: linalg.multi_dot([a, a], out=out, **NAIVE),
+    ):
+        out.x[...] = 0
+        assert call() is out
+        assert (out.x == 3).all()
+
+
+def test_a_dtype_of_the_librarys_own_rule(made_up):
+    """bfloat16 stays bfloat16, as in PyTorch; NumPy's rule is float32."""
+    a = np.ones((3, 3), bfloat16)
+    for call in (
+        lambda x: linalg.dot(x, x),
+        lambda x: linalg.einsum("ij,jk", x, x),
+        lambda x: linalg.einsum("ij->i", x),
+        lambda x: linalg.einsum("ij,ij->ij", x, x),
+        lambda x: linalg.multi_dot([x, x, x]),
+        lambda x: linalg.matrix_power(x, 2),
+    ):
+        assert call(made_up(a)).dtype == bfloat16
+        if call(a).ndim == 2:
+            assert call(a).dtype == np.float32
+    out = made_up(np.zeros((3, 3), bfloat16))
+    assert linalg.dot(made_up(a), made_up(a), out=out) is out
+    assert (out.x == 3).all()
+
+
+def test_a_mixture_is_refused_with_what_would_do(made_up):
+    a = np.ones((3, 3), np.float32)
+    for operands in ((made_up(a), a), (a, made_up(a)), (made_up(a), 2.0)):
+        with pytest.raises(pyclmm.DTypeError, match=r"pass arrays of one library; HostArray\(x\) makes one"):
+            linalg.dot(*operands)
+
+
+@every_call
+def test_tensors_of_pytorch_give_tensors(name):
+    shapes, call = CALLS[name]
+    r = random.Random(name)
+    xs = [drawn(r, shape, layout="C") for shape in shapes]
+    got, want = call(linalg, *map(torch.from_numpy, xs), **NAIVE), np.asarray(call(np, *xs))
+    assert type(got) is torch.Tensor
+    assert (got.dtype, tuple(got.shape)) == (torch.float32, want.shape)
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_tensors_of_pytorchs_bfloat16_stay_so():
+    a = torch.arange(9).reshape(3, 3).bfloat16()
+    out = torch.zeros(3, 3, dtype=torch.bfloat16)
+    assert linalg.dot(a, a, out=out) is out
+    for got in (linalg.einsum("ij,jk", a, a), linalg.matrix_power(a, 2), out):
+        assert got.dtype == torch.bfloat16
+        assert torch.equal(got, a @ a)
+    turned = linalg.einsum("ij->ji", a)
+    a[0, 1] = 7
+    assert turned[1, 0] == 7  # a view of the tensor's memory
+
+
+def test_a_tensor_that_requires_a_gradient_is_refused():
+    a = torch.ones(3, 3, requires_grad=True)
+    with pytest.raises(pyclmm.DTypeError, match="detach"):
+        linalg.einsum("ij,jk", a, a)
+    with torch.no_grad():
+        assert torch.equal(linalg.einsum("ij,jk", a, a), torch.full((3, 3), 3.0))
+
+
+@every_call
+def test_arrays_of_jax_give_arrays_of_jax(name):
+    shapes, call = CALLS[name]
+    r = random.Random(name)
+    xs = [drawn(r, shape, layout="C") for shape in shapes]
+    got, want = call(linalg, *map(jax.numpy.asarray, xs), **NAIVE), np.asarray(call(np, *xs))
+    assert isinstance(got, jax.Array)
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    np.testing.assert_array_equal(np.asarray(got), want)
