@@ -47,11 +47,12 @@ if TYPE_CHECKING:
 HostOut: TypeAlias = NDArray[Any] | tuple[NDArray[Any]] | None
 DeviceOut: TypeAlias = Array | tuple[Array] | None
 
-# Of the thread's last call: the arguments that are options, and its plan, not kept alive by this.
+# Of the thread's last call: the arguments that are options, the dtype by the rule of its arrays' library, and
+# its plan, not kept alive by this.
 _last: queues.PerThread[Any] = queues.PerThread()
 _FOR_TILES = ("memory_limit", "devices", "progress", "checkpoint")
 _AT_ONCE = (None, None, None, None)  # these of a call without them
-_NO_CALL: tuple[tuple[Any, ...], Callable[[], Matmul[Any] | None]] = ((), lambda: None)
+_NO_CALL: tuple[tuple[Any, ...], Any, Callable[[], Matmul[Any] | None]] = ((), None, lambda: None)
 
 
 @overload
@@ -325,13 +326,13 @@ def _with_core_axes_last(operands: Operands, axes: Any) -> tuple[Operands, tuple
     return views, cores["out"]
 
 
-def _latest_plan(arguments: tuple[Any, ...]) -> Matmul[Any] | None:
-    """The plan of the thread's last call if its options were the same.
+def _latest_plan(arguments: tuple[Any, ...]) -> tuple[Matmul[Any] | None, Any]:
+    """The plan of the thread's last call if its options were the same, and the dtype of its library's rule.
 
     They must be the very objects of then: dtypes that are equal need not mean the same.
     """
-    its_arguments, its_plan = _last.mine.latest or _NO_CALL
-    return its_plan() if all(map(is_, arguments, its_arguments)) else None
+    its_arguments, own_dtype, its_plan = _last.mine.latest or _NO_CALL
+    return (its_plan() if all(map(is_, arguments, its_arguments)) else None), own_dtype
 
 
 def _again(
@@ -346,11 +347,16 @@ def _again(
 
     *arguments*: the fields of Options, as the caller gave them.
     """
-    plan = _latest_plan(arguments)
+    plan, own_dtype = _latest_plan(arguments)
     if plan is None:
         return None
-    if queue is None and type(given["a"]) is np.ndarray:
-        queue = queues.default_queue()
+    if type(given["a"]) is np.ndarray:
+        if (
+            own_dtype is not None
+        ):  # the last call's were a library's, which NumPy's view of them does not tell
+            return None
+        if queue is None:
+            queue = queues.default_queue()
     try:
         return repeated(plan, given, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:
@@ -377,10 +383,10 @@ def _run(
         return entry.streamed(operands, options, queue=queue, alpha=alpha, beta=beta, wait_for=wait_for)
     try:
         layouts = signature(operands)
-        plan = _latest_plan(arguments)
-        if plan is None or not fits(plan, layouts, queue, alpha, beta):
+        plan, its_dtype = _latest_plan(arguments)
+        if plan is None or own_dtype is not its_dtype or not fits(plan, layouts, queue, alpha, beta):
             plan = plan_cache.plan_for(operands, layouts, options, queue, alpha, beta)
-            _last.mine.latest = arguments, weakref.ref(plan)
+            _last.mine.latest = arguments, own_dtype, weakref.ref(plan)
         return multiply(plan, operands, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:
         plan_cache.failed(error, queue.context, operands)

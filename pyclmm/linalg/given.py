@@ -26,11 +26,8 @@ def taken(
     does.
     """
     found = alike(given, mixed, queue)
-    read = [x for name, x in given.items() if name != "out"]
-    kind = kinds.kind_of(read[0])
-    if dtype is None and kind is not None:
-        dtype = kind.computed_dtype({x.dtype for x in read})
-    return found, dtype
+    own = {kinds.computed_dtype({"a": x, "b": x}) for name, x in given.items() if name != "out"}
+    return found, own.pop() if dtype is None and len(own) == 1 else dtype
 
 
 def handing_back(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:

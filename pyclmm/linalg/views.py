@@ -10,6 +10,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 from numpy.lib.stride_tricks import as_strided
 
+from ..cuda import arrays as cuda_arrays
 from ..cuda.arrays import CudaArray
 from ..cuda.numbers import number_one
 from ..errors import ArgumentError
@@ -80,7 +81,7 @@ def new(shape: tuple[int, ...], dtype: np.dtype[Any], like: Any, queue: cl.Comma
     if isinstance(like, np.ndarray):
         return np.empty(shape, dtype)
     if isinstance(like, CudaArray):
-        return like.kind.new(shape, dtype, like.ordinal)
+        return cuda_arrays.new(like.kind, shape, dtype, like.ordinal)
     return arrays.empty(queue, shape, dtype, like.allocator)
 
 
@@ -118,6 +119,6 @@ def fetched(x: cla.Array) -> np.ndarray[Any, Any]:
 def new_like(x: Any) -> Any:
     """A new array of the shape, dtype and kind of *x*, which is not NumPy's, in C order."""
     if isinstance(x, CudaArray):
-        return x.kind.new(x.shape, x.dtype, x.ordinal)
+        return cuda_arrays.new(x.kind, x.shape, x.dtype, x.ordinal)
     where: Any = x.queue or x.context
     return arrays.empty(where, x.shape, x.dtype, x.allocator)

@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import pyclmm
 from pyclmm import linalg
@@ -115,10 +116,10 @@ def test_the_first_power_is_the_callers_own_array(lib):
     assert linalg.matrix_power(a, 1) is a
 
 
-def test_the_librarys_rule_says_the_dtype(lib, monkeypatch):
-    """As PyTorch's does for bfloat16. Here it is float32 for float16, where NumPy's is float16."""
-    monkeypatch.setattr(type(lib), "computed_dtype", lambda *_: np.dtype("float32"), raising=False)
-    a = lib.array(np.ones((3, 3), np.float16))
+def test_bfloat16_stays_bfloat16(lib):
+    """By the rule of the libraries that have it; NumPy's is float32."""
+    ones = np.ones((3, 3), bfloat16)
+    a, out = lib.array(ones), lib.array(ones)
     for call in (
         lambda: linalg.dot(a, a),
         lambda: linalg.inner(a, a),
@@ -126,11 +127,12 @@ def test_the_librarys_rule_says_the_dtype(lib, monkeypatch):
         lambda: linalg.multi_dot([a, a, a]),
         lambda: linalg.vecdot(a, a),
         lambda: linalg.matrix_power(a, 2),
-        lambda: linalg.dot(a, a, out=lib.array(np.ones((3, 3), np.float32))),
-        lambda: linalg.multi_dot([a, a, a], out=lib.array(np.ones((3, 3), np.float32))),
+        lambda: linalg.dot(a, a, out=out),
+        lambda: linalg.multi_dot([a, a, a], out=out),
     ):
-        assert call().dtype == np.float32
-    assert linalg.dot(a, a, dtype="float16").dtype == np.float16
+        assert call().dtype == bfloat16
+    assert linalg.dot(a, a, dtype="float32").dtype == np.float32
+    assert linalg.dot(a, lib.array(ones.astype(np.float32))).dtype == np.float32
 
 
 @pytest.mark.parametrize("other", [np.ones((3, 3), np.float32), [[1.0] * 3] * 3, 2.0])
