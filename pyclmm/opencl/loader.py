@@ -1,6 +1,7 @@
-"""Asks the loader of OpenCL drivers for platforms. Before the first time it tells it of `[intel]`'s runtime.
+"""Asks the loader of OpenCL drivers for platforms. Before the first time it tells it of two more drivers.
 
 PyPI's intel-opencl-rt lies where no loader looks, and its .icd file has a path of the machine that built it.
+NVIDIA's container toolkit mounts the driver's library into a container, but not always its .icd file.
 The loader in PyOpenCL's wheels for Linux reads the .icd files of the system's folder and of
 PYOPENCL_HOME/.libs. Khronos's, which is in the wheels for Windows, also loads what OCL_ICD_FILENAMES lists.
 Either does so once in a process, when it is first asked for platforms.
@@ -11,10 +12,11 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,10 +29,11 @@ PLATFORM = "Intel(R) OpenCL"  # Intel's runtimes for GPUs have longer names
 _PACKAGE = "intel-opencl-rt"
 _LIBRARIES = ("libintelocl.so", "intelocl64.dll")  # Linux, Windows
 _SYSTEM_FOLDER = "/etc/OpenCL/vendors"
+_NVIDIAS = "libnvidia-opencl.so.1"  # on Windows its installer registers it
 
 _asked = threading.Lock()
 _was_asked = False
-_kept: list[ctypes.CDLL] = []  # a library that nobody holds may be unloaded
+_kept: dict[str, ctypes.CDLL] = {}  # a library that nobody holds may be unloaded
 
 
 def platforms() -> list[cl.Platform]:
@@ -39,7 +42,7 @@ def platforms() -> list[cl.Platform]:
     with _asked:
         if _was_asked:
             return list(cl.get_platforms())
-        with _intel_told():
+        with _told():
             found = list(cl.get_platforms())
         _was_asked = True  # not if Ctrl-C came first: then the loader has not been told
     fault = intel_fault(found)
@@ -75,18 +78,24 @@ def cure() -> str | None:
 
 
 @contextmanager
-def _intel_told() -> Iterator[None]:
-    """In this block the loader knows of the runtime of `[intel]`, if there is one that can be loaded."""
-    library = _library()
-    try:
-        if library is None:
-            raise FileNotFoundError
-        _load(library)
-        home = TemporaryDirectory(prefix="pyclmm-icd-")
-    except OSError:  # `intel_fault` says why
+def _told() -> Iterator[None]:
+    """In this block the loader knows of the runtime of `[intel]` and of NVIDIA's driver.
+
+    Each only if it is there, is not registered and can be loaded.
+    """
+    libraries: list[str] = []
+    for library in (_library(), _nvidias_library()):
+        with suppress(OSError):  # `intel_fault` says why
+            if library is not None:
+                _load(library)
+                libraries.append(str(library))
+    home = None
+    with suppress(OSError):
+        home = TemporaryDirectory(prefix="pyclmm-icd-") if libraries else None
+    if home is None:
         yield
         return
-    with home, _variable(library, Path(home.name)):
+    with home, _variable(libraries, Path(home.name)):
         yield
 
 
@@ -107,31 +116,58 @@ def _library() -> Path | None:
 
 def _system_has_one() -> bool:
     """Whether a driver of the system is Intel's runtime for CPUs: two would show the same device twice."""
-    folder = Path(environment.VENDOR_PATH.value or _SYSTEM_FOLDER)
-    try:
-        return any("libintelocl.so" in icd.read_text(errors="replace") for icd in folder.glob("*.icd"))
-    except OSError:
-        return False
+    return _is_registered("libintelocl.so", _system_folder())
 
 
-def _load(library: Path) -> None:
-    """Load Intel's library by its path, with what it needs from its own folder. Raises OSError.
+def _nvidias_library() -> str | None:
+    """The name of NVIDIA's library, which may be there.
+
+    None if the user has said where drivers are, or if an .icd file names it.
+    """
+    if sys.platform != "linux" or environment.ICD_VENDORS.value:
+        return None
+    has_one = "libnvidia-opencl" in environment.ICD_FILENAMES.value
+    has_one = has_one or _is_registered("libnvidia-opencl", _system_folder(), _own_folder())
+    return None if has_one else _NVIDIAS
+
+
+def _system_folder() -> Path:
+    return Path(environment.VENDOR_PATH.value or _SYSTEM_FOLDER)
+
+
+def _own_folder() -> Path:
+    """Where PyOpenCL's wheels for Linux have their loader, and pip the .icd files of drivers."""
+    return Path(cl.__file__).parent / ".libs"
+
+
+def _is_registered(library: str, *folders: Path) -> bool:
+    """Whether an .icd file in *folders* names *library*."""
+    for icd in (icd for folder in folders for icd in folder.glob("*.icd")):
+        with suppress(OSError):
+            if library in icd.read_text(errors="replace"):
+                return True
+    return False
+
+
+def _load(library: Path | str) -> None:
+    """Load a library: Intel's by its path, with what it needs from its own folder. Raises OSError.
 
     On Windows the loader's own call would look for them in the folders of PATH.
     """
-    if not _kept:
-        _kept.append(ctypes.CDLL(str(library)))
+    if str(library) not in _kept:
+        _kept[str(library)] = ctypes.CDLL(str(library))
 
 
-def _variable(library: Path, home: Path) -> AbstractContextManager[None]:
-    """What tells the loader of *library*; *home* is an empty folder for it."""
-    own = Path(cl.__file__).parent / ".libs"
+def _variable(libraries: list[str], home: Path) -> AbstractContextManager[None]:
+    """What tells the loader of *libraries*; *home* is an empty folder for it."""
+    own = _own_folder()
     if not any(own.glob("libOpenCL*")):  # not the loader of PyOpenCL's wheels for Linux
         listed = environment.ICD_FILENAMES.value.split(os.pathsep)
-        return environment.ICD_FILENAMES.replaced(os.pathsep.join(filter(None, [*listed, str(library)])))
+        return environment.ICD_FILENAMES.replaced(os.pathsep.join(filter(None, [*listed, *libraries])))
     folder = home / ".libs"
     folder.mkdir()
     for icd in own.glob("*.icd"):  # drivers that pip installed, such as PoCL
         shutil.copy(icd, folder)
-    (folder / "pyclmm-intel.icd").write_text(f"{library}\n")
+    for number, library in enumerate(libraries):
+        (folder / f"pyclmm-{number}.icd").write_text(f"{library}\n")
     return environment.PYOPENCL_HOME.replaced(str(home))

@@ -1,7 +1,7 @@
-"""Intel's runtime, where pip has installed it, is shown to the loader of OpenCL drivers.
+"""Intel's runtime of pip, and NVIDIA's driver where nothing registers it, are shown to the loader of drivers.
 
-PoCL's library stands for Intel's here, in an installed package that is made up. Each test runs a process,
-because a loader looks for drivers once. tests/conformance/test_intel.py has Intel's own.
+PoCL's library stands for Intel's here, in an installed package that is made up, and for NVIDIA's. Each test
+runs a process, because a loader looks for drivers once. tests/conformance/test_intel.py has Intel's own.
 """
 
 import os
@@ -24,6 +24,8 @@ HEAD = """
 import os, sys, pathlib, pyopencl as cl, pyclmm, numpy as np
 from pyclmm.opencl import loader
 loader.PLATFORM = "Portable Computing Language"
+if "NVIDIAS" not in os.environ:  # one of this machine would be listed too
+    loader._NVIDIAS = "libnvidia-opencl-of-no-machine.so.1"
 before = dict(os.environ)
 """
 LIST = "print(len(loader.platforms()), len(cl.get_platforms())); assert before == dict(os.environ)"
@@ -195,7 +197,7 @@ def test_khronos_loader_is_told_by_its_own_variable(package, tmp_path):
     code = f"""
 loader.cl.__file__ = {str(tmp_path / "elsewhere.py")!r}  # no loader of PyOpenCL's beside it
 os.environ["OCL_ICD_FILENAMES"] = "/users/own.so"
-with loader._intel_told():
+with loader._told():
     print(os.environ["OCL_ICD_FILENAMES"], os.environ["PYOPENCL_HOME"] == before["PYOPENCL_HOME"])
 print(os.environ["OCL_ICD_FILENAMES"])
 """
@@ -223,3 +225,55 @@ for found in ([pocl, intel], [intel, pocl], [pocl], [pocl, intel, graphics]):
         *("Intel(R) OpenCL", "Intel(R) OpenCL"),
         *("Portable Computing Language", "Intel(R) OpenCL Graphics"),
     ]
+
+
+@pytest.fixture
+def nvidias(package, tmp_path):
+    """NVIDIA's library on the path of libraries, without an .icd file. Returns the variables of a process."""
+    folder = tmp_path / "prefix" / "nvidia"
+    folder.mkdir()
+    (folder / "libnvidia-opencl.so.1").symlink_to(POCL[0])
+    return package | {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(ROOT), "NVIDIAS": "yes"}
+
+
+@without_intels
+def test_nvidias_driver_that_is_not_registered_is_listed(nvidias, tmp_path):
+    """As in a container: the library is there, and no nvidia.icd."""
+    assert run(LIST, nvidias) == ("2 2", "")
+    assert not list(tmp_path.glob("pyclmm-icd-*"))
+
+
+def test_nvidias_driver_and_intels_are_listed_together(nvidias, package):
+    assert run(LIST, nvidias | {"PYTHONPATH": package["PYTHONPATH"]}) == ("3 3", "")
+
+
+@without_intels
+@pytest.mark.parametrize("text", ["libnvidia-opencl.so.1\n", "/usr/lib/libnvidia-opencl.so.580.159.04\n"])
+def test_nvidias_driver_that_is_registered_is_listed_once(text, nvidias, tmp_path):
+    vendors = tmp_path / "vendors"
+    vendors.mkdir()
+    (vendors / "any-name.icd").write_text(text)
+    registered = 1 + ("/" not in text)  # there is no such file
+    assert run(LIST, nvidias) == (f"{registered} {registered}", "")
+
+
+@without_intels
+def test_nvidias_library_that_cannot_be_loaded_is_left_alone(nvidias, tmp_path):
+    library = tmp_path / "prefix/nvidia/libnvidia-opencl.so.1"
+    library.unlink()
+    library.write_bytes(b"not a library")
+    assert run(LIST, nvidias) == ("1 1", "")
+
+
+@without_intels
+@pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "OCL_ICD_VENDORS"])
+def test_without_nvidias_library_and_where_the_user_chose_no_folder_is_made(variable, nvidias, tmp_path):
+    """It costs a machine without NVIDIA's driver one search for the library."""
+    chosen = tmp_path / "chosen.icd"
+    chosen.write_text(f"{POCL[0]}\n")
+    code = """
+def refused(**_): raise AssertionError
+loader.TemporaryDirectory = refused
+print(len(loader.platforms()))
+"""
+    assert run(code, nvidias | {variable: str(chosen)}) == ("1", "")

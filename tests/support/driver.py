@@ -1,5 +1,6 @@
 """The one OpenCL driver that the tests run on, in each process, whatever else is installed."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -47,6 +48,18 @@ def name_it(folder):
         return
 
 
+def _nvidias():
+    """NVIDIA's library, if it is there and not registered."""
+    library = loader._nvidias_library()
+    if library is None:
+        return None
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return None
+    return library
+
+
 def _libraries():
     """The libraries of the drivers that a process finds: the system's, and those that pip installed."""
     folders = (Path(os.environ.get("OPENCL_VENDOR_PATH") or _SYSTEM), Path(cl.__file__).parent / ".libs")
@@ -55,7 +68,7 @@ def _libraries():
         name = icd.read_text(encoding="utf-8").strip()
         beside = icd.parent / name
         found.append(beside if beside.exists() else name)
-    return list(filter(None, [*found, loader._library()]))
+    return list(filter(None, [*found, loader._library(), _nvidias()]))
 
 
 def _default_device(**variables):
