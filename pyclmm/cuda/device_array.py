@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import defaultdict
 from typing import Any
@@ -28,6 +29,12 @@ class DeviceArray:
         _free_dropped(stream.context)
         self._memory = driver.PooledMemory(stream.context.handle, stream.handle, self.nbytes)
         self.address = self._memory.address
+
+    def reshaped(self, shape: tuple[int, ...]) -> DeviceArray:
+        """The same memory as an array of another *shape*."""
+        made = copy.copy(self)
+        made.shape = shape
+        return made
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import pyclmm
+from pyclmm import linalg
 from pyclmm.cuda import device_array, dlpack
 from pyclmm.cuda.device_array import DeviceArray
 from pyclmm.problem.dtypes import dtype_of
+from tests.support.linalg_calls import CALLS
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -156,3 +158,26 @@ def test_memory_of_results_is_freed_when_much_is_dropped(cuda, monkeypatch):
     pyclmm.gemm(x, x, trans_b="T")
     assert cuda.synchronized.count("all") >= 1
     assert sum(name == "cuMemFreeAsync" for name, _ in cuda.calls) > 5
+
+
+@pytest.mark.parametrize(
+    "name", ["outer", "vecdot that keeps its axis", "a transpose", "a sum", "matrix_power 0"]
+)
+def test_linalg_gives_arrays_of_its_own(cuda, name):
+    """Also where the result has another shape than the product, or would be a view."""
+    shapes, call = CALLS[name]
+    xs = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes]
+    result = call(linalg, *(Interface(cuda, x) for x in xs))
+    assert type(result) is DeviceArray
+    assert np.array_equal(elements(cuda, result), call(np, *xs))
+
+
+def test_an_array_of_another_shape_holds_the_memory(cuda, monkeypatch):
+    monkeypatch.setattr(device_array, "_MOST_DROPPED", 0)
+    x, y = Interface(cuda, A), Interface(cuda, A.T.copy())
+    first = pyclmm.matmul(x, y)
+    second = first.reshaped((9,))
+    del first
+    gc.collect()
+    pyclmm.matmul(x, y)  # frees what was dropped
+    assert np.array_equal(elements(cuda, second), (A @ A.T).reshape(9))
