@@ -179,5 +179,6 @@ def test_an_array_of_another_shape_holds_the_memory(cuda, monkeypatch):
     second = first.reshaped((9,))
     del first
     gc.collect()
-    pyclmm.matmul(x, y)  # frees what was dropped
+    other = pyclmm.matmul(y, x)  # frees what was dropped
+    assert other.address != second.address
     assert np.array_equal(elements(cuda, second), (A @ A.T).reshape(9))
