@@ -7,10 +7,15 @@ from typing import Any
 import cupy
 import numpy as np
 
+from ..cuda import driver
 from ..cuda.arrays import CudaArray
 from ..errors import DeviceMemoryError, DTypeError
 from ..problem.gemm import MAX_ALIGN
 from .kinds import KindOfDevices, Seen
+
+# What captured graphs use. CuPy's pool knows of no capture: it would give the memory to others, though a
+# graph writes to it later.
+_in_graphs: list[Any] = []
 
 
 class _Cupy(KindOfDevices):
@@ -31,13 +36,11 @@ class _Cupy(KindOfDevices):
         return int(cupy.cuda.get_current_stream(ordinal).ptr)
 
     def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> tuple[Any, int]:
-        with cupy.cuda.Device(ordinal):
-            made = _allocated(lambda: cupy.empty(shape, dtype))
+        made = _allocated(ordinal, lambda: cupy.empty(shape, dtype))
         return made, made.data.ptr
 
     def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
-        with cupy.cuda.Device(ordinal):
-            made = _allocated(lambda: cupy.cuda.alloc(nbytes))
+        made = _allocated(ordinal, lambda: cupy.cuda.alloc(nbytes))
         return made, made.ptr
 
     def back(self, x: CudaArray) -> Any:
@@ -56,11 +59,18 @@ class _Cupy(KindOfDevices):
         return address if address % MAX_ALIGN == seen.phase and memory.device_id == seen.ordinal else None
 
 
-def _allocated(allocate: Any) -> Any:
-    try:
-        return allocate()
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        raise DeviceMemoryError(f"CuPy's memory pool: {error}") from error
+def _allocated(ordinal: int, allocate: Any) -> Any:
+    """What *allocate* makes on that device. Raises DeviceMemoryError."""
+    with cupy.cuda.Device(ordinal):
+        try:
+            if not driver.capture_of(cupy.cuda.get_current_stream(ordinal).ptr):
+                return allocate()
+            with driver.uncaptured():
+                made = allocate()
+        except cupy.cuda.memory.OutOfMemoryError as error:
+            raise DeviceMemoryError(f"CuPy's memory pool: {error}") from error
+    _in_graphs.append(made)
+    return made
 
 
 CUPY = _Cupy()
