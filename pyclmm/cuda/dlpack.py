@@ -82,7 +82,7 @@ def _give_back(managed: int) -> None:
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]
 def _unused(capsule: int) -> None:
     """Called with a capsule that is freed: nobody took its tensor if it still has its first name."""
-    if _python.PyCapsule_IsValid(capsule, _NAME):
+    if _python is not None and _python.PyCapsule_IsValid(capsule, _NAME):  # None at the end of the process
         _lent.pop(_python.PyCapsule_GetPointer(capsule, _NAME), None)
 
 

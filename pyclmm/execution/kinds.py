@@ -107,8 +107,21 @@ def kind_of(x: Any) -> Kind | None:
     try:
         return _kinds[type(x)]
     except KeyError:
-        found = _kinds[type(x)] = _searched(x)
-        return found
+        pass
+    for library, name, adapter, its in _LIBRARIES:
+        arrays = getattr(sys.modules.get(library), name, None)
+        if arrays is not None and isinstance(x, arrays):
+            found: Kind = getattr(import_module(f".{adapter}", __package__), its)
+            _kinds[type(x)] = found
+            return found
+    if hasattr(x, "__cuda_array_interface__") or _is_on_cuda(x):  # a type may be on both sides
+        other: Kind = import_module(".own_memory", __package__).PROTOCOLS
+        return other
+    return None
+
+
+def _is_on_cuda(x: Any) -> bool:
+    return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in _ON_CUDA
 
 
 # Libraries with an adapter: the module that has the type of its arrays, that type's name, the adapter.
@@ -117,18 +130,6 @@ _LIBRARIES = (
     ("cupy", "ndarray", "cupy_arrays", "CUPY"),
     ("jax", "Array", "jax_arrays", "JAX"),
 )
-
-
-def _searched(x: Any) -> Kind | None:
-    for library, name, adapter, its in _LIBRARIES:
-        arrays = getattr(sys.modules.get(library), name, None)
-        if arrays is not None and isinstance(x, arrays):
-            found: Kind = getattr(import_module(f".{adapter}", __package__), its)
-            return found
-    on_cuda = hasattr(x, "__cuda_array_interface__")
-    if not on_cuda and hasattr(x, "__dlpack_device__"):
-        on_cuda = int(x.__dlpack_device__()[0]) in _ON_CUDA
-    return import_module(".own_memory", __package__).PROTOCOLS if on_cuda else None
 
 
 def common_kind(given: Mapping[str, Any]) -> Kind | None:

@@ -95,6 +95,23 @@ def test_dlpack_in(cuda):
     assert x.streams == [1]
 
 
+def test_a_type_that_is_on_both_sides(cuda):
+    class Either(OnlyDlpack):
+        where = 2
+
+        def __dlpack_device__(self):
+            return self.where, 0
+
+        def __dlpack__(self, **keywords):
+            return A.__dlpack__() if self.where == 1 else super().__dlpack__(stream=keywords["stream"])
+
+    x, y = Either(cuda, A), Either(cuda, A)
+    y.where = 1
+    for _ in range(2):
+        assert isinstance(pyclmm.gemm(y, y, trans_b="T"), np.ndarray)
+        assert isinstance(pyclmm.gemm(x, x, trans_b="T"), DeviceArray)
+
+
 def test_operands_are_held_until_the_work_has_ended(cuda):
     x = Interface(cuda, A)
     pyclmm.gemm(x, x, trans_b="T")
