@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,9 +37,9 @@ class _Block:
         self.ways: dict[str, Any] = {"precision": asked.precision, "reproducible": asked.reproducible}
 
     def takes(self, name: str, a: Tensor, b: Tensor, c: Tensor | None, form: str) -> bool:
-        """Whether pyclmm computes this product. *form*: what becomes of c, "none", "bias" or "c"."""
+        """Whether pyclmm computes this product. *form*: "bias" or "c", what c is there; or "none"."""
         key = (
-            *(name, form, a.dtype, b.dtype, a.device, a.shape, a.stride(), b.shape, b.stride()),
+            *(name, a.dtype, b.dtype, a.device, a.shape, a.stride(), b.shape, b.stride()),
             *(() if c is None else (c.shape, c.stride(), c.dtype)),
         )
         found = self.decided.get(key)
@@ -87,13 +88,11 @@ class _Override:
         library = torch.library.Library("aten", "IMPL")
         if self.key == "CUDA" and not torch.backends.cuda.is_built():
             return library
-        for name, made in (
-            ("mm", self._two),
-            ("bmm", self._two),
-            ("addmm", self._three),
-            ("baddbmm", self._three),
-        ):
-            library.impl(name, made(name, _own_kernel(name, self.key)), self.key, with_keyset=True)
+        makers = {"mm": self._two, "bmm": self._two, "addmm": self._three, "baddbmm": self._three}
+        with warnings.catch_warnings():  # older versions warn of what is meant here
+            warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
+            for name, made in makers.items():
+                library.impl(name, made(name, _own_kernel(name, self.key)), self.key, with_keyset=True)
         return library
 
     def _two(self, name: str, own: Multiply) -> Multiply:
@@ -119,9 +118,7 @@ class _Override:
 
 
 def _form(c: Tensor, b: Tensor, beta: complex) -> str:
-    """What c is in a product: nothing, as beta is 0; the bias of a linear layer; or c, repeated to fit."""
-    if beta == 0:
-        return "none"
+    """What c is in a product: the bias of a linear layer, or c, repeated to fit."""
     return "bias" if beta == 1 and c.shape == b.shape[-1:] else "c"
 
 

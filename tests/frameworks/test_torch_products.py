@@ -42,6 +42,15 @@ def seeded(torch):
     torch.manual_seed(7)
 
 
+@pytest.fixture
+def traced(torch):
+    setting = ContextVar("setting", default=1)
+    try:
+        torch.compile(lambda x: x + setting.get(), fullgraph=True, backend="eager")(torch.ones(1))
+    except torch._dynamo.exc.Unsupported:
+        pytest.skip("this PyTorch does not trace context variables")
+
+
 def checked(torch, function, *tensors):
     assert torch.autograd.gradcheck(function, tensors)
     assert torch.autograd.gradgradcheck(function, tensors)
@@ -161,6 +170,16 @@ def test_a_stack_by_one_matrix_is_one_product_and_so_are_its_gradients(torch, do
     assert seen == [(6, 4), (6, 5), (4, 6)]
 
 
+def test_what_was_repeated_is_summed_by_the_operator_itself(torch, door, device):
+    """PyTorch would do it otherwise, without a promise."""
+    a, b = drawn(torch, device, 2, 1, 3, 4), drawn(torch, device, 3, 5, 4)
+    shapes = []
+    product = door.gemm(a, b.mT)
+    product.grad_fn.register_hook(lambda found, _: shapes.extend(tuple(x.shape) for x in found[:2]))
+    product.sum().backward()
+    assert shapes == [(2, 1, 3, 4), (3, 4, 5)]
+
+
 def test_a_parameters_gradient_lies_as_the_parameter_does(torch, door, device):
     x, weight = drawn(torch, device, 6, 4), drawn(torch, device, 5, 4)
     (got,) = torch.autograd.grad(door.gemm(x, weight, trans_b="T").sum(), weight)
@@ -208,11 +227,10 @@ def test_opcheck(torch, door, device, dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own modules
-def test_compile_keeps_the_products_in_one_graph(torch, door, device, backend):
+def test_compile_keeps_the_products_in_one_graph(torch, door, device, traced, backend):
     def model(x, w, bias):
-        ways = {"precision": "high", "reproducible": False}
-        y = door.gemm(x, w, trans_b="T", bias=bias, activation="gelu", **ways)
-        return door.matmul(y.sin(), y.mT, **ways).sum()
+        y = door.gemm(x, w, trans_b="T", bias=bias, activation="gelu", precision="high")
+        return door.matmul(y.sin(), y.mT).sum()
 
     inputs = (drawn(torch, device, 2, 3, 4), drawn(torch, device, 5, 4), drawn(torch, device, 5))
     compiled = torch.compile(model, fullgraph=True, backend=backend)
@@ -222,12 +240,7 @@ def test_compile_keeps_the_products_in_one_graph(torch, door, device, backend):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_compiled_function_follows_the_default_precision(torch, door, device, monkeypatch):
-    setting = ContextVar("setting", default=1)
-    try:
-        torch.compile(lambda x: x + setting.get(), fullgraph=True, backend="eager")(torch.ones(1))
-    except torch._dynamo.exc.Unsupported:
-        pytest.skip("this PyTorch does not trace context variables")
+def test_a_compiled_function_follows_the_default_precision(torch, door, device, traced, monkeypatch):
     seen = precisions(monkeypatch)
     compiled = torch.compile(door.matmul, fullgraph=True, backend="aot_eager")
     x = drawn(torch, device, 3, 3, dtype="float32")
