@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import framework_tables
 import peers
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -19,6 +20,11 @@ def rows() -> list[list[str]]:
     return [
         ["fast float32 on a GPU", "`matmul(a, b)`", gpu()],
         ["float32's accuracy, faster", '`matmul(a, b, precision="high")`, on matrix units', high()],
+        [
+            "PyTorch's, CuPy's or JAX's arrays",
+            "the same calls, where they lie: on NVIDIA GPUs in their stream",
+            framework_tables.first_screen(),
+        ],
         ["products on a CPU", "the same calls", cpu()],
         ["matrices larger than the device's memory", '`matmul(a, b, memory_limit="8 GiB")`', larger()],
         ["the same bits on every device", "`matmul(a, b, reproducible=True)`", same_bits()],

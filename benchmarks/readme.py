@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import first_screen
+import framework_tables
 import peers
 import processor
 import ratios
@@ -360,6 +361,12 @@ def accuracy() -> str:
     return "\n\n".join(parts)
 
 
+def frameworks() -> str:
+    """Products of PyTorch's, CuPy's and JAX's arrays (framework_tables.py)."""
+    head = ["", "the library's own", "pyclmm", "times as fast"]
+    return f"{framework_tables.note()}\n\n{table(head, framework_tables.rows())}"
+
+
 PARTS = {
     "first screen": first,
     "support": supported,
@@ -369,6 +376,7 @@ PARTS = {
     "gpu": gpu,
     "sampled": sampled,
     "matrix units": matrix_units,
+    "frameworks": frameworks,
     "accuracy": accuracy,
     "float64 high": float64_high,
     "float64 accuracy": float64_accuracy,

@@ -1,0 +1,66 @@
+"""Tables of products of other libraries' arrays, from results/frameworks-*.json and torch-block-*.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ratios import spread
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def read(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    return content
+
+
+def rows() -> list[list[str]]:
+    """What was measured, the library's own time, pyclmm's, and how many times as fast that is."""
+    content, block = read("frameworks-h100.json"), read("torch-block-h100.json")
+    found = [_large(row) for row in content["large"]]
+    (torch, cupy), (jax,) = content["host"], content["jax"]
+    for library, own, ours in (
+        ("PyTorch", torch["seconds"]["torch.mm(out=)"], torch["seconds"]["pyclmm.matmul(out=)"]),
+        ("CuPy", cupy["seconds"]["cupy.matmul(out=)"], cupy["seconds"]["pyclmm.matmul(out=)"]),
+        ("JAX", jax["seconds"]["jax.numpy.matmul"], jax["seconds"]["pyclmm.matmul"]),
+    ):
+        out = "" if library == "JAX" else ", `out=`"
+        found.append(
+            _row(f"{library}: the host's part of a call of 64 cubed{out}", own * 1e6, ours * 1e6, "us")
+        )
+    milliseconds = block["milliseconds"]
+    name = 'a transformer block, float32, forward and backward, `installed(precision="high")`'
+    return [*found, _row(name, milliseconds["PyTorch"], milliseconds["installed high"], "ms")]
+
+
+def _large(row: dict[str, Any]) -> list[str]:
+    name = f'{row["dtype"].removeprefix("torch.")} {row["n"]} cubed, `precision="high"` (`{row["kernel"]}`)'
+    return _row(name, row["seconds"]["torch.mm"] * 1e3, row["seconds"]["auto"] * 1e3, "ms")
+
+
+def _row(name: str, own: float, ours: float, unit: str) -> list[str]:
+    return [name, f"{own:.3g} {unit}", f"{ours:.3g} {unit}", f"{own / ours:.2f}"]
+
+
+def note() -> str:
+    """The device, and the summary of the drawn products."""
+    content, block = read("frameworks-h100.json"), read("torch-block-h100.json")
+    ratios = [r["seconds"]["torch.matmul"] / r["seconds"]["pyclmm.matmul"] for r in content["graphs"]]
+    mean, tenth, least = spread(ratios)
+    return (
+        f"{content['device']}, driver {block['driver']}, PyTorch {content['torch']}, {content['date']}. "
+        f'{len(ratios)} drawn products of float32 "highest" (seed {content["seed"]}), both sides in a CUDA '
+        f"graph: {mean:.2f} times PyTorch's speed on average, tenth percentile {tenth:.2f}, worst {least:.2f}. "
+        f"The block's losses over 100 steps differ by {block['loss_difference']['installed high']:.0e} at most."
+    )
+
+
+def first_screen() -> str:
+    """One number for the README: float32 "high" on PyTorch's tensors."""
+    content = read("frameworks-h100.json")
+    row = next(r for r in content["large"] if (r["dtype"], r["n"]) == ("torch.float32", 8192))
+    ratio = row["seconds"]["torch.mm"] / row["seconds"]["auto"]
+    where = f"{content['device']}, {content['date']}"
+    return f'float32 `precision="high"` at 8192 cubed: {ratio:.2f} x torch.mm ({where})'
