@@ -180,9 +180,7 @@ def matmul(
     try:
         if for_tiles != _AT_ONCE or entry.is_stored(*given.values()):
             how: dict[str, Any] = dict(zip(_FOR_TILES, for_tiles, strict=True), queue=queue, device=device)
-            return entry.streamed(
-                given, options_of(arguments), unfit={"axes": axes, "mixed": mixed}, wait_for=wait_for, **how
-            )
+            return _in_tiles(given, arguments, unfit={"axes": axes, "mixed": mixed}, wait_for=wait_for, **how)
         operands, core = collect(given, mixed, queue), None
         if axes is not None:
             operands, core = _with_core_axes_last(operands, axes)
@@ -294,10 +292,8 @@ def gemm(
     try:
         if for_tiles != _AT_ONCE or entry.is_stored(*given.values()):
             how: dict[str, Any] = dict(zip(_FOR_TILES, for_tiles, strict=True), queue=queue, device=device)
-            options = options_of(arguments)
-            return entry.streamed(
-                given, options, unfit={"mixed": mixed}, alpha=alpha, beta=beta, wait_for=wait_for, **how
-            )
+            how |= {"alpha": alpha, "beta": beta}
+            return _in_tiles(given, arguments, unfit={"mixed": mixed}, wait_for=wait_for, **how)
         operands = collect(given, mixed, queue)
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
         own = queue_of(operands, queue, device)
@@ -324,6 +320,14 @@ def _with_core_axes_last(operands: Operands, axes: Any) -> tuple[Operands, tuple
     cores = core_axes({name: x.ndim for name, x in operands.items()}, axes)
     views = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
     return views, cores["out"]
+
+
+def _in_tiles(given: Operands, arguments: tuple[Any, ...], **how: Any) -> Any:
+    """The product in tiles, as an array of the kind that is given. *arguments* as for _again."""
+    *others, dtype = arguments
+    options = options_of((*others, kinds.computed_dtype(given) if dtype is None else dtype))
+    result = entry.streamed(given, options, **how)
+    return result if "out" in given else kinds.back(given, result)
 
 
 def _latest_plan(arguments: tuple[Any, ...]) -> tuple[Matmul[Any] | None, Any]:

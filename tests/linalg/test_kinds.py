@@ -29,6 +29,9 @@ class HostArray:
     def __init__(self, x):
         self.x, self.dtype, self.shape, self.ndim = x, x.dtype, x.shape, x.ndim
 
+    def __array__(self, dtype=None, copy=None):
+        return self.x
+
 
 class HostLib(kinds.Kind):
     advice_for_mixed = "HostArray(x) makes one"
@@ -152,3 +155,21 @@ def test_a_product_of_the_same_layout_by_numpys_rule_has_numpys_dtype(made_up):
     for operand, dtype in ((a, np.float32), (b, bfloat16), (b, bfloat16), (a, np.float32), (a, np.float32)):
         assert pyclmm.matmul(operand, operand).dtype == dtype
         assert pyclmm.gemm(operand, operand).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", ["float32", bfloat16])
+def test_a_product_in_tiles_is_of_the_callers_kind(dtype, made_up):
+    a = (np.arange(64 * 48, dtype=np.float32).reshape(64, 48) % 7).astype(dtype)
+    x, want = made_up(a), (a.astype(np.float32) @ a.T.astype(np.float32)).astype(dtype)
+    for got in (
+        pyclmm.matmul(x, made_up(a.T), memory_limit="1 MiB"),
+        pyclmm.gemm(x, x, trans_b="T", memory_limit="1 MiB"),
+    ):
+        assert type(got) is made_up
+        assert got.dtype == dtype
+        assert np.array_equal(got.x, want)
+
+
+def test_a_product_of_tensors_in_tiles_is_a_tensor():
+    a = torch.arange(64 * 48, dtype=torch.float32).reshape(64, 48) % 7
+    assert torch.equal(pyclmm.matmul(a, a.T, memory_limit="1 MiB"), a @ a.T)
