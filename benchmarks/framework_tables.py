@@ -49,11 +49,12 @@ def note() -> str:
     content, block = read("frameworks-h100.json"), read("torch-block-h100.json")
     ratios = [r["seconds"]["torch.matmul"] / r["seconds"]["pyclmm.matmul"] for r in content["graphs"]]
     mean, tenth, least = spread(ratios)
+    seed, library, worst = content["seed"], content["torch"], block["loss_difference"]["installed high"]
     return (
-        f"{content['device']}, driver {block['driver']}, PyTorch {content['torch']}, {content['date']}. "
-        f'{len(ratios)} drawn products of float32 "highest" (seed {content["seed"]}), both sides in a CUDA '
-        f"graph: {mean:.2f} times PyTorch's speed on average, tenth percentile {tenth:.2f}, worst {least:.2f}. "
-        f"The block's losses over 100 steps differ by {block['loss_difference']['installed high']:.0e} at most."
+        f"{content['device']}, driver {block['driver']}, PyTorch {library}, {content['date']}. "
+        f'{len(ratios)} drawn products of float32 "highest" (seed {seed}), both sides in a CUDA graph: '
+        f"{mean:.2f} times PyTorch's speed on average, tenth percentile {tenth:.2f}, worst {least:.2f}. "
+        f"The block's losses over 100 steps differ by {worst:.0e} at most."
     )
 
 

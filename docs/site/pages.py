@@ -77,7 +77,15 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "docs/environment",
         "docs/reproducibility",
     ),
-    "Reference": (REFERENCE, *TOPICS, "docs/semantics", "docs/cuda", "docs/glossary", "docs/faults", "CHANGELOG"),
+    "Reference": (
+        REFERENCE,
+        *TOPICS,
+        "docs/semantics",
+        "docs/cuda",
+        "docs/glossary",
+        "docs/faults",
+        "CHANGELOG",
+    ),
     "Learn": (
         "docs/road/index",
         "docs/road/*",

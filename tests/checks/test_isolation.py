@@ -469,7 +469,14 @@ def test_a_child_refuses_a_hostile_request():
     assert list(isolation.answers(good)) == [{"reason": None}]
     [unfit] = isolation.answers(good | {"config": schema.config_json(TileConfig(bm=3))})
     assert "one tile width" in unfit["reason"]
-    for change in ({"kernel": "textbook/tiled.cl"}, {"problem": {}}, {"config": []}, {"detour": "0 -I /"}, {"way": "x"}):
+    hostile = (
+        {"kernel": "textbook/tiled.cl"},
+        {"problem": {}},
+        {"config": []},
+        {"detour": "0 -I /"},
+        {"way": "x"},
+    )
+    for change in hostile:
         with pytest.raises(pyclmm.ArgumentError):
             list(isolation.answers(good | change))
 
