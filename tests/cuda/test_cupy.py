@@ -6,6 +6,7 @@ import importlib
 import sys
 import weakref
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,8 @@ class Ndarray:
 @pytest.fixture
 def cupy(cuda, monkeypatch):
     """The module, and its adapter in the module of that name."""
-    pool, made = Pool(cuda), ModuleType("cupy")
+    pool: Any = Pool(cuda)
+    made: Any = ModuleType("cupy")
     made.ndarray, made.pool = Ndarray, pool
     made.empty = lambda shape, dtype: Ndarray(
         shape, dtype, pool.alloc(int(np.prod(shape)) * np.dtype(dtype).itemsize)

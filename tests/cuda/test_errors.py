@@ -1,5 +1,6 @@
 """What is said of arrays on CUDA devices that cannot be multiplied, and of a driver that fails."""
 
+import ctypes
 import threading
 
 import numpy as np
@@ -148,7 +149,7 @@ def test_a_driver_that_is_too_old(monkeypatch):
             return 0
 
     driver.library.cache_clear()
-    monkeypatch.setattr(driver.ctypes, "CDLL", lambda _: Old)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Old)
     with pytest.raises(pyclmm.NoDeviceError, match=r"CUDA 11.04; 11.8 \(driver 520\) or newer is needed"):
         driver.library()
     driver.library.cache_clear()

@@ -1,10 +1,10 @@
-"""The device of PyTorch's on which these tests run: PYCLMM_TORCH_DEVICE, "cpu" unless it is set."""
+"""The device of PyTorch's on which these tests run: TEST_TORCH_DEVICE, "cpu" unless it is set."""
 
 import os
 
 import pytest
 
-DEVICE = os.environ.get("PYCLMM_TORCH_DEVICE", "cpu")
+DEVICE = os.environ.get("TEST_TORCH_DEVICE", "cpu")
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def door(torch):
 @pytest.fixture
 def device(torch):
     if DEVICE.startswith("cuda") and not torch.cuda.is_available():
-        pytest.skip(f"PYCLMM_TORCH_DEVICE={DEVICE}, but PyTorch finds no CUDA device")
+        pytest.skip(f"TEST_TORCH_DEVICE={DEVICE}, but PyTorch finds no CUDA device")
     return DEVICE
 
 

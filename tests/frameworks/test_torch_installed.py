@@ -1,6 +1,6 @@
 """pyclmm.torch.installed: PyTorch's own samples forward and backward, what is declined, blocks, logging.
 
-Here the kernels for CPU tensors are replaced as those for CUDA tensors are; PYCLMM_TORCH_DEVICE=cuda runs the
+Here the kernels for CPU tensors are replaced as those for CUDA tensors are; TEST_TORCH_DEVICE=cuda runs the
 same on a GPU.
 """
 

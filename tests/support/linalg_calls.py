@@ -1,8 +1,10 @@
 """Calls of all functions of pyclmm.linalg, each for NumPy too: a name, the shapes of operands, the call."""
 
+from typing import Any
+
 import numpy as np
 
-CALLS = {
+CALLS: dict[str, tuple[Any, Any]] = {
     "dot": ([(3, 4), (2, 4, 5)], lambda m, a, b, **k: m.dot(a, b, **k)),
     "dot of vectors": ([(4,), (4,)], lambda m, a, b, **k: m.dot(a, b, **k)),
     "inner": ([(3, 4), (2, 4)], lambda m, a, b, **k: m.inner(a, b, **k)),
