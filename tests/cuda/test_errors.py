@@ -58,6 +58,20 @@ def test_a_launch_that_is_refused(cuda, lib):
     assert np.array_equal(pyclmm.gemm(x, x, trans_b="T", kernel="naive", out=out).get(), A @ A.T)
 
 
+def test_scalars_of_a_call_that_was_refused_are_not_kept(cuda, lib):
+    x, out = lib.array(A), lib.array(np.zeros((3, 3), np.float32))
+
+    def gemm(alpha):
+        return pyclmm.gemm(x, x, trans_b="T", kernel="naive", out=out, alpha=alpha).get()
+
+    assert np.array_equal(gemm(2.0), 2 * A @ A.T)
+    cuda.fail["cuLaunchKernelEx"] = fake_cuda.INVALID_VALUE
+    with pytest.raises(pyclmm.LaunchError):
+        gemm(3.0)
+    cuda.fail.clear()
+    assert np.array_equal(gemm(2.0), 2 * A @ A.T)
+
+
 def test_a_lost_context_is_let_go(cuda, lib):
     x = lib.array(A)
     pyclmm.gemm(x, x, trans_b="T")
@@ -109,6 +123,9 @@ def test_the_self_check_runs_on_this_way_with_verdicts_of_its_own(monkeypatch, c
     before = len(cuda.launches)
     pyclmm.gemm(x, x, trans_b="T", kernel="tiled")
     assert len(cuda.launches) - before > 5
+    fills = [given for name, given in cuda.calls if name == "cuMemsetD8Async"]
+    assert fills
+    assert {byte for _, byte, *_ in fills} == {0xFF}
     before = len(cuda.launches)
     pyclmm.release()
     pyclmm.gemm(x, x, trans_b="T", kernel="tiled")

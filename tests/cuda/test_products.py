@@ -1,10 +1,15 @@
 """Products of arrays on a CUDA device: the made-up driver runs what is launched, NumPy says what is right."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm.cuda import driver
+from pyclmm.cuda import arrays, driver, streams
+from pyclmm.cuda.binding import Binding
+from pyclmm.kernels.interface import Workspace
+from pyclmm.opencl.steps import scalars_of
 from tests.support.fake_cuda import LibArray
 
 RNG = np.random.default_rng(7)
@@ -220,3 +225,48 @@ def test_memory_may_be_freed_while_a_stream_is_captured(cuda, lib):
         address = memory.address
         del memory
     assert address not in cuda.memory
+
+
+def test_what_stays_between_calls_is_zeroed_and_of_one_capture_alone(cuda, lib):
+    """A kernel may leave words there for its next call. A graph may run beside other calls of the plan."""
+    x, y = lib.array(numbers(4, 4)), lib.array(numbers(4, 4))
+    plan = pyclmm.Matmul(x, y, kernel="naive")
+    work, stream = plan._executable.work, streams.Stream(streams.context_of(0), lib.current)
+    (launch,) = work.launches
+    kept = Workspace("words", 12_345, zeroed=True)
+    launch = replace(launch, args=tuple(kept.symbol if arg == "c" else arg for arg in launch.args))
+    binding = Binding(stream, plan._executable.device, replace(work, launches=(launch,), workspace=(kept,)))
+    addresses = dict.fromkeys(("a", "b", "out", "bias"), x.address)
+
+    def spaces():
+        return [at for at, (_, nbytes) in cuda.memory.items() if nbytes == 12_345]
+
+    def call():
+        binding.enqueue(addresses, scalars_of(1.0, 0.0))
+        return len(spaces())
+
+    assert [call(), call()] == [1, 1]
+    with cuda.capture(lib.current):
+        assert [call(), call()] == [2, 2]
+    with cuda.capture(lib.current):
+        assert call() == 3
+    assert call() == 3
+    assert not any(cuda.bytes_at(at, 12_345).any() for at in spaces())
+
+
+# plans and layouts
+
+
+def test_the_place_of_an_array_in_a_line_is_part_of_its_layout(lib):
+    a = numbers(12, 40)
+    x = lib.array(a)
+    shifted = LibArray(lib, x.address + 4, (12, 32), np.float32, (160, 4), x)
+    whole = LibArray(lib, x.address, (12, 32), np.float32, (160, 4), x)
+    assert [arrays.operand(lib.cuda_array("a", each), "a").align for each in (whole, shifted)] == [64, 4]
+    plan = pyclmm.Matmul(whole.T, x)
+    close(plan(whole.T, x), a[:, :32].T @ a)
+    with pytest.raises(pyclmm.ArgumentError, match="a is not what the plan was made for"):
+        plan(shifted.T, x)
+    odd = LibArray(lib, x.address + 2, (12, 32), np.float32, (160, 4), x)
+    with pytest.raises(pyclmm.UnsupportedError, match="a does not begin at a whole element of float32"):
+        pyclmm.matmul(odd.T, x)
