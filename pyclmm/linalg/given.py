@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
+from numbers import Number
 from typing import Any, cast
 
 import numpy as np
@@ -51,6 +52,9 @@ def handing_back(function: Callable[Parameters, Returned]) -> Callable[Parameter
 
 
 def _flat(arguments: Sequence[Any]) -> Iterator[Any]:
-    """*arguments*, and what is in lists and tuples among them."""
+    """*arguments*, and what is in lists of arrays among them."""
     for x in arguments:
-        yield from x if isinstance(x, list | tuple) else (x,)
+        if not isinstance(x, list | tuple):
+            yield x
+        elif x and not isinstance(x[0], Number | list | tuple):  # not the numbers of one array
+            yield from x

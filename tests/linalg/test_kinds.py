@@ -1,6 +1,6 @@
-"""The functions of pyclmm.linalg on other libraries' host arrays: PyTorch's, JAX's, a made-up one's.
+"""The functions of pyclmm.linalg on other libraries' host arrays: JAX's, a made-up one's.
 
-tests/cuda/test_linalg.py has those on CUDA devices.
+tests/frameworks/test_torch_linalg.py has PyTorch's, tests/cuda/test_linalg.py those on CUDA devices.
 """
 
 import random
@@ -16,7 +16,7 @@ from tests.support.habits import drawn
 from tests.support.linalg_calls import CALLS, NEED_NEW_NUMPY
 from tests.support.optional import optional
 
-torch, jax = optional("torch"), optional("jax")
+jax = optional("jax")
 NAIVE = {"kernel": "naive"}
 every_call = pytest.mark.parametrize(
     "name", [x for x in CALLS if x not in NEED_NEW_NUMPY or hasattr(np, "matvec")]
@@ -108,37 +108,6 @@ def test_a_mixture_is_refused_with_what_would_do(made_up):
 
 
 @every_call
-def test_tensors_of_pytorch_give_tensors(name):
-    shapes, call = CALLS[name]
-    r = random.Random(name)
-    xs = [drawn(r, shape, layout="C") for shape in shapes]
-    got, want = call(linalg, *map(torch.from_numpy, xs), **NAIVE), np.asarray(call(np, *xs))
-    assert type(got) is torch.Tensor
-    assert (got.dtype, tuple(got.shape)) == (torch.float32, want.shape)
-    np.testing.assert_array_equal(got.numpy(), want)
-
-
-def test_tensors_of_pytorchs_bfloat16_stay_so():
-    a = torch.arange(9).reshape(3, 3).bfloat16()
-    out = torch.zeros(3, 3, dtype=torch.bfloat16)
-    assert linalg.dot(a, a, out=out) is out
-    for got in (linalg.einsum("ij,jk", a, a), linalg.matrix_power(a, 2), out):
-        assert got.dtype == torch.bfloat16
-        assert torch.equal(got, a @ a)
-    turned = linalg.einsum("ij->ji", a)
-    a[0, 1] = 7
-    assert turned[1, 0] == 7  # a view of the tensor's memory
-
-
-def test_a_tensor_that_requires_a_gradient_is_refused():
-    a = torch.ones(3, 3, requires_grad=True)
-    with pytest.raises(pyclmm.DTypeError, match="detach"):
-        linalg.einsum("ij,jk", a, a)
-    with torch.no_grad():
-        assert torch.equal(linalg.einsum("ij,jk", a, a), torch.full((3, 3), 3.0))
-
-
-@every_call
 def test_arrays_of_jax_give_arrays_of_jax(name):
     shapes, call = CALLS[name]
     r = random.Random(name)
@@ -168,8 +137,3 @@ def test_a_product_in_tiles_is_of_the_callers_kind(dtype, made_up):
         assert type(got) is made_up
         assert got.dtype == dtype
         assert np.array_equal(got.x, want)
-
-
-def test_a_product_of_tensors_in_tiles_is_a_tensor():
-    a = torch.arange(64 * 48, dtype=torch.float32).reshape(64, 48) % 7
-    assert torch.equal(pyclmm.matmul(a, a.T, memory_limit="1 MiB"), a @ a.T)
