@@ -137,6 +137,8 @@ def on_host(operands: Operands) -> bool:
 def signature(operands: Operands) -> Signature:
     """What a plan depends on: the type of the arrays, their layouts, and the operands that out overlaps."""
     kind = type(operands["a"])
+    if kind not in _SIGNATURES:
+        kind = Array  # of a subclass
     return kind, _SIGNATURES[kind](operands)
 
 
