@@ -126,7 +126,8 @@ def test_dataframes_are_their_values():
 REFUSED = {
     "sparse matrix": (scipy.sparse.csr_matrix(Y), "a is a sparse csr_matrix", r"a\.toarray\(\)"),
     "sparse array": (scipy.sparse.coo_array(Y), "a is a sparse coo_array", r"a\.toarray\(\)"),
-    "another device": (Tensor(Y, 2), "memory of another device", r"a\.cpu\(\)"),
+    "another device": (Tensor(Y, 10), "memory of another device", r"a\.cpu\(\)"),  # ROCm's
+    "a CUDA device": (Tensor(Y, 2), "pass arrays of one library", "brings an array there"),
     "a string": ("abc", "a is a str", "NumPy array"),
     "bytes": ([b"ab", b"c", b"d"], "a has dtype", "convert it to one of"),
     "strings": ([["a", "b", "c"]], "a has dtype <U1", "convert it to one of"),
