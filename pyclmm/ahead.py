@@ -10,6 +10,7 @@ from pyopencl.array import Array
 
 from .checks import selfcheck, small_problems
 from .errors import ArgumentError, DTypeError
+from .execution.kinds import kind_of
 from .execution.operands import collect, queue_of
 from .opencl.queues import default_queue, queue_on
 from .plan import Matmul, programs_of
@@ -97,7 +98,7 @@ def _named(number: int, product: Any) -> list[tuple[str, Any]]:
 def _operand(name: str, given: Any, queue: cl.CommandQueue | None) -> Any:
     """The array *given*, or one of the shape, dtype and order given; on the device with *queue*."""
     if not isinstance(given, tuple | list):
-        if isinstance(given, np.ndarray | Array):
+        if isinstance(given, np.ndarray | Array) or kind_of(given) is not None:
             return given
         raise DTypeError(f"{name} is a {type(given).__name__}; {_FORMS}")
     if len(given) not in (2, 3):

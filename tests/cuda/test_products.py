@@ -254,6 +254,22 @@ def test_what_stays_between_calls_is_zeroed_and_of_one_capture_alone(cuda, lib):
     assert not any(cuda.bytes_at(at, 12_345).any() for at in spaces())
 
 
+def test_after_warm_a_capture_compiles_and_checks_nothing(cuda, lib):
+    a, b = numbers(30, 30), numbers(30, 30)
+    x, y = lib.array(a), lib.array(b)
+    (plan,) = pyclmm.warm((x, y))
+    assert plan.kernel
+    launched = len(cuda.launches)
+    assert launched > 5  # the self-check
+    cuda.calls.clear()
+    with cuda.capture(lib.current) as graph:
+        z = pyclmm.matmul(x, y)
+    assert len(cuda.launches) == launched + 1
+    assert "cuModuleLoadDataEx" not in [name for name, _ in cuda.calls]
+    cuda.replay(graph)
+    close(z, a @ b)
+
+
 # plans and layouts
 
 

@@ -1,4 +1,4 @@
-"""The functions of pyclmm.linalg on PyTorch's tensors; PYCLMM_TORCH_DEVICE=cuda runs them on a GPU."""
+"""The functions of pyclmm.linalg on PyTorch's tensors; TEST_TORCH_DEVICE=cuda runs them on a GPU."""
 
 import random
 
@@ -55,7 +55,7 @@ def test_a_product_of_tensors_in_tiles_is_a_tensor(torch):
 
 def test_a_graph_of_pytorchs_has_all_launches(torch, device):
     if device == "cpu":
-        pytest.skip("needs a CUDA device: PYCLMM_TORCH_DEVICE=cuda")
+        pytest.skip("needs a CUDA device: TEST_TORCH_DEVICE=cuda")
     a = torch.ones(6, 6, device=device)
 
     def computed():
