@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 import os
 import re
 import shutil
@@ -76,6 +77,12 @@ def names_in(tree):
 def resolves(dotted):
     """Whether a name that begins with pyclmm is a module, or leads to something in one."""
     parts = dotted.split(".")
+    if parts[:2] == ["pyclmm", "torch"] and importlib.util.find_spec("torch") is None:
+        source = ast.parse((ROOT / "pyclmm/torch/__init__.py").read_text(encoding="utf-8"))
+        (names,) = (
+            x.value for x in source.body if isinstance(x, ast.Assign) and x.targets[0].id == "__all__"
+        )
+        return set(parts[2:]) <= set(ast.literal_eval(names))
     for length in range(len(parts), 0, -1):
         try:
             found = importlib.import_module(".".join(parts[:length]))

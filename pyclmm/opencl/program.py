@@ -70,13 +70,16 @@ def text(device: cl.Device, program: Program) -> bytes:
 
     It is kept on disk, so that later processes need no context of OpenCL to get it.
     """
-    info = device_info(device)
-    place = None if crash_marks.detour(info) else binaries.place(info, source_hash(program))
+    info, digest = device_info(device), source_hash(program)
+    detour = crash_marks.detour(info)
+    place = None if detour else binaries.place(info, digest)
     kept = None if place is None else binaries.read(place)
     if kept is None:
-        context = cl.Context([device])  # only for this: it takes memory of the device
-        found: Any = built(context, program).get_info(cl.program_info.BINARIES)
-        settle(context, [program])  # it never runs in this context
+        mark = crash_marks.mark(info, digest)
+        try:  # a context for this alone, as it takes memory of the device
+            found: Any = _compile(cl.Context([device]), program, detour).get_info(cl.program_info.BINARIES)
+        finally:
+            crash_marks.clear([mark])
         kept = bytes(found[0])
         if place is not None:
             binaries.keep(place, kept)

@@ -177,6 +177,21 @@ def test_a_program_that_is_not_kept_is_gone(own_queue, monkeypatch):
         gc.enable()
 
 
+def test_a_text_for_another_loader_leaves_no_context_behind(own_queue, own_caches, monkeypatch):
+    """The driver has room for some tens of contexts, each with memory of the device."""
+    made, real = [], cl.Context
+    monkeypatch.setattr(cl, "Context", lambda devices: made.append(real(devices)) or made[-1])
+    before = program.count()
+    first = program.text(own_queue.device, NAIVE)
+    assert len(made) == 1
+    assert first
+    assert program.text(own_queue.device, NAIVE) == first
+    assert len(made) == 1, "it was kept on disk"
+    handle = made[0].int_ptr
+    assert program.count() == before
+    assert not [key for key in (*program._held, *program._programs._values) if key[0].int_ptr == handle]
+
+
 def test_no_kernel_object_leaves_generated_source_behind(own_queue, monkeypatch):
     """PyOpenCL generates code for each kernel object, and without its cache keeps the source for ever."""
     monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", True)
