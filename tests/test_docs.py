@@ -79,9 +79,7 @@ def resolves(dotted):
     parts = dotted.split(".")
     if parts[:2] == ["pyclmm", "torch"] and importlib.util.find_spec("torch") is None:
         source = ast.parse((ROOT / "pyclmm/torch/__init__.py").read_text(encoding="utf-8"))
-        (names,) = (
-            x.value for x in source.body if isinstance(x, ast.Assign) and x.targets[0].id == "__all__"
-        )
+        names = [x.value for x in source.body if isinstance(x, ast.Assign)][-1]  # of __all__
         return set(parts[2:]) <= set(ast.literal_eval(names))
     for length in range(len(parts), 0, -1):
         try:

@@ -9,6 +9,9 @@ import pytest
 import pyclmm
 from tests.support.processes import python
 
+# PyTorch's first product by cuBLAS in a thread of its own for backward says so on CUDA.
+pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
+
 SHAPES = [
     ((3, 4), (4, 5)),
     ((4,), (4, 5)),
