@@ -107,8 +107,9 @@ def matmul(
     Parameters
     ----------
     a, b
-        Two NumPy arrays, or two pyopencl Arrays in one context. In place of a NumPy array: a list, a number
-        in one, a memoryview, a DataFrame, what has ``__array__``, a tensor in the host's memory (DLPack).
+        Two NumPy arrays, two pyopencl Arrays in one context, or two arrays of PyTorch's, CuPy's, JAX's or
+        another library's in one place: the host's memory, or a CUDA device (docs/cuda.md). In place of a
+        NumPy array: a list, a number in one, a memoryview, a DataFrame, what has ``__array__``.
         Shapes as for :func:`numpy.matmul`: 1-D operands are promoted, stacks (more than two dimensions)
         broadcast. Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64, complex128. A
         subclass of ndarray is read as its plain array, but a masked array, or a subclass with its own
@@ -118,7 +119,8 @@ def matmul(
         by *casting*. It may overlap an operand.
     queue
         The queue to use. Default for Arrays: their own queue. Default for NumPy arrays: a cached queue on the
-        device that ``PYOPENCL_CTX`` names, else on the largest GPU, else on the first device.
+        device that ``PYOPENCL_CTX`` names, else on the largest GPU, else on the first device. Arrays on a
+        CUDA device take none: the stream in which their library works is used.
     device
         The device to use, in place of *queue*: "cpu", "gpu", a number, a name or a part of one (see
         :func:`pyclmm.devices`), or a ``pyopencl.Device``. Arrays must be on it.
@@ -157,9 +159,10 @@ def matmul(
 
     Returns
     -------
-    The result, or *out*. Its dtype is the one that :func:`numpy.matmul` gives. For NumPy arrays the result is
+    The result, or *out*: an array of the kind that was given. Its dtype is the one that :func:`numpy.matmul`
+    gives, but that two bfloat16 arrays of another library give bfloat16. For NumPy arrays the result is
     complete. For Arrays the call returns at once: the result is complete when its ``events`` are, and
-    operations on it wait for them.
+    operations on it wait for them. On a CUDA device it is complete when the stream has come to it.
 
     Raises
     ------

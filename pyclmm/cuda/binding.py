@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceLostError, LaunchError
-from ..kernels.device import DeviceInfo
 from ..kernels.interface import Launch, Work
 from ..opencl.steps import OFFSET, SCALES, Scalars, converter_of, spans
 from ..problem.dtypes import dtype_of
 from . import driver
 from .driver import LaunchConfig
-from .streams import Context, Stream, forget, own_stream
+from .streams import Context, forget, own_stream
 
 _SLOT = 16  # bytes for a parameter; the longest is a complex128
 _ALIGN = 1024  # of each workspace in a call's block; a tensor map's is 64
+_MOST_KEPT = 64  # streams and captures whose workspace a binding keeps
 Addresses = Mapping[str, int]  # where arrays lie, by the problem's names
+_Order = tuple[int, int]  # a stream's handle, and the number of the capture that it is in, 0 for none
 
 
 class _Step:
@@ -32,7 +33,6 @@ class _Step:
         fixed: Addresses,
         size: tuple[int, ...],
         first: int,
-        stream: int,
     ) -> None:
         function, dynamic = context.function(launch.program, launch.kernel)
         groups = [-(-whole // local) for whole, local in zip(size, launch.local_size, strict=True)]
@@ -42,7 +42,7 @@ class _Step:
             *launch.local_size,
             *(1,) * (3 - len(launch.local_size)),
         )
-        self.config = LaunchConfig(*places, dynamic, stream, None, 0)
+        self.config = LaunchConfig(*places, dynamic, None, None, 0)
         arguments = [*launch.args, np.uint32(first)]  # the last is ptx.py's
         self.memory = np.zeros(_SLOT * len(arguments), np.uint8)
         start = self.memory.ctypes.data
@@ -85,19 +85,19 @@ class _Step:
 
 
 class Binding:
-    """The launches of *work* in *stream*, with the tables and what must stay between calls.
+    """The launches of *work* by one thread, with the tables and what must stay between calls.
 
-    Other workspace lies in one block that a call gives, of ``workspace_nbytes``. *absent*: operands that no
-    kernel reads. Raises BuildError, DeviceMemoryError and DeviceLostError.
+    A call is in the stream that it names. Other workspace lies in one block that it gives, of
+    ``workspace_nbytes``. *absent*: operands that no kernel reads. Raises BuildError, DeviceMemoryError and
+    DeviceLostError.
     """
 
-    def __init__(self, stream: Stream, device: DeviceInfo, work: Work, absent: Collection[str] = ()) -> None:
-        self.queue, self.device = stream, device
-        self.context, self.last_call = stream.context, None
+    def __init__(self, context: Context, work: Work, absent: Collection[str] = ()) -> None:
+        self.context, self.last_call = context, None
         self._launch = driver.library().cuLaunchKernelEx
         self._current, self._find_current = ctypes.c_void_p(), driver.library().cuCtxGetCurrent
         self._where = ctypes.byref(self._current)
-        self._handle, self._status = ctypes.c_void_p(stream.handle), ctypes.c_int()
+        self._handle, self._status = ctypes.c_void_p(), ctypes.c_int()
         self._is_capturing = driver.library().cuStreamIsCapturing
         self._to_status = ctypes.byref(self._status)
         self._zeroed = [space for space in work.workspace if space.zeroed]
@@ -111,7 +111,7 @@ class Binding:
             fixed = {name: table.address for name, table in self._tables.items()}
             fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any address will do: it is not read
             self._steps = [
-                _Step(self.context, launch, fixed, size, first, stream.handle)
+                _Step(self.context, launch, fixed, size, first)
                 for launch in work.launches
                 for size, first in spans(launch)
             ]
@@ -119,8 +119,8 @@ class Binding:
             for step in self._steps:
                 for name, word in step.varying:
                     self._words.setdefault(name, []).append(word)
-        self._kept: dict[int, list[driver.Memory]] = {}  # by the capture that uses it, 0 for none
-        self._capture = -1
+        self._kept: dict[_Order, list[driver.Memory]] = {}
+        self._order: _Order = (-1, 0)  # of the call before
         self._addresses: Addresses | None = None  # what the parameters hold
         self._scalars: Scalars | None = None
         self._block = -1
@@ -133,32 +133,45 @@ class Binding:
         driver.wait(own, "a table of offsets")  # the host's copy may go
         return made
 
-    def _use_kept(self, capture: int) -> None:
-        """Use the workspace that begins as zeros and stays between the calls of *capture*.
+    def _follow(self, order: _Order) -> None:
+        """Launch in the stream of *order*, with the workspace that is zeroed once for all its calls.
 
         A graph may run beside other calls of this binding, so each capture has its own. It stays for the
         process with the tables, as the graph may.
         """
-        if capture not in self._kept:
-            own, made = own_stream(self.context).handle, []
-            with driver.uncaptured():
-                for space in self._zeroed:
-                    made.append(driver.Memory(space.nbytes, space.symbol))
-                    made[-1].fill(0, own)
-                driver.wait(own, "the filling of workspace")
-            self._kept[capture] = made
+        self._order = (-1, 0)
+        stream, capture = order
+        for step in self._steps:
+            step.config.stream = stream
+        if order not in self._kept:
+            while len(self._kept) >= _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]  # a context keeps what a capture uses
+            self._kept[order] = self._filled(*order) if self._zeroed else []
             if capture:
-                self.context.kept += [*made, *self._tables.values()]
-        for space, memory in zip(self._zeroed, self._kept[capture], strict=True):
+                self.context.kept += [*self._kept[order], *self._tables.values()]
+        for space, memory in zip(self._zeroed, self._kept[order], strict=True):
             self._set(space.symbol, memory.address)
-        self._capture = capture
+        self._order = order
+
+    def _filled(self, stream: int, capture: int) -> list[driver.Memory]:
+        """New workspace of zeros."""
+        made, filling = [], own_stream(self.context).handle if capture else stream
+        with driver.uncaptured():
+            for space in self._zeroed:
+                made.append(driver.Memory(space.nbytes, space.symbol))
+                made[-1].fill(0, filling)
+            if capture:  # else what fills comes first in the stream anyway
+                driver.wait(filling, "the filling of workspace")
+        return made
 
     def _set(self, name: str, address: int) -> None:
         for word in self._words.get(name, ()):
             word.value = address
 
-    def enqueue(self, addresses: Addresses, scalars: Scalars | None = None, block: int = 0) -> None:
-        """Launch everything on arrays at *addresses*, those of all that vary.
+    def enqueue(
+        self, stream: int, addresses: Addresses, scalars: Scalars | None = None, block: int = 0
+    ) -> None:
+        """Launch everything in *stream*, a handle, on arrays at *addresses*, those of all that vary.
 
         *scalars*: None for those of the call before. *block*: where the call's workspace is.
 
@@ -167,12 +180,13 @@ class Binding:
         self._find_current(self._where)
         if self._current.value != self.context.handle:
             with driver.current(self.context.handle):
-                self.enqueue(addresses, scalars, block)
+                self.enqueue(stream, addresses, scalars, block)
             return
+        self._handle.value = stream
         self._is_capturing(self._handle, self._to_status)
-        capture = driver.capture_of(self.queue.handle) if self._status.value else 0
-        if capture != self._capture:
-            self._use_kept(capture)
+        order = (stream, driver.capture_of(stream) if self._status.value else 0)
+        if order != self._order:
+            self._follow(order)
         if addresses != self._addresses or block != self._block or scalars is not None:
             self._set_arguments(addresses, scalars, block)
         begun = False

@@ -18,7 +18,8 @@ _OLDEST = 11080  # cuLaunchKernelEx came with CUDA 11.8
 _OUT_OF_MEMORY = 2
 _CAPTURE = range(900, 911)  # what a capture forbids
 # The context is gone: destroyed, or after an illegal access, a trap, a time-out. Nothing in it works again.
-_LOST = (4, 46, 201, 214, 220, 700, 702, 709, 714, 715, 716, 717, 718, 719)
+# 400: a handle is of a context, or a stream, that was destroyed.
+_LOST = (4, 46, 201, 214, 220, 400, 700, 702, 709, 714, 715, 716, 717, 718, 719)
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
@@ -81,8 +82,8 @@ def fault(code: int, what: str, cuda: Any = None) -> PyclmmError:
         return DeviceMemoryError(f"the CUDA device had no memory for {what} ({name}): free some")
     if code in _LOST:
         return DeviceLostError(
-            f"the CUDA context was lost before {what} was complete ({name}); nothing in it can be used "
-            "again: restart the process, or make a new context and new arrays where the library can"
+            f"the CUDA context, or the stream, was lost before {what} was complete ({name}); nothing in it "
+            "can be used again: restart the process, or make new arrays in a new context if the library can"
         )
     advice = "call again, or with another kernel="
     if code in _CAPTURE:

@@ -25,7 +25,10 @@ class CudaLauncher(Launcher):
     def binding(
         self, queue: Stream, device: DeviceInfo, work: Work, absent: Collection[str], keeps: bool
     ) -> Any:
-        return Binding(queue, device, work, absent)
+        return Binding(queue.context, work, absent)
+
+    def home(self, queue: Stream) -> Any:
+        return queue.context
 
     def queue_of_its_own(self, queue: Stream) -> Stream:
         return own_stream(queue.context)
@@ -49,7 +52,7 @@ class CudaLauncher(Launcher):
         context, stream = queue.context, queue.handle
         try:
             with driver.current(context.handle), driver.uncaptured():
-                binding = Binding(queue, device, work)
+                binding = Binding(context, work)
                 block = driver.Memory(binding.workspace_nbytes, "workspace")
                 block.fill(0xFF, stream)
                 copies: dict[int, driver.Memory] = {}
@@ -58,7 +61,7 @@ class CudaLauncher(Launcher):
                         copies[id(x)] = driver.Memory(x.nbytes, name)
                         copies[id(x)].write(x.ctypes.data, stream)
                 addresses = {name: copies[id(x)].address for name, x in memory.items()}
-                binding.enqueue(addresses, scalars, block.address)
+                binding.enqueue(stream, addresses, scalars, block.address)
                 copies[id(memory["out"])].read(memory["out"].ctypes.data, stream)
                 driver.wait(stream, "a product")
         except DeviceLostError:

@@ -63,8 +63,6 @@ class CudaPath:
         if not ((alpha is None or equal(alpha, call.alpha)) and (beta is None or equal(beta, call.beta))):
             return None
         kind: Kind = call.kind
-        if kind.stream(self._ordinal) != binding.queue.handle:
-            return None
         addresses: dict[str, int] = {}
         for name, seen in call.seen.items():
             address = kind.address_of(given.get(name), seen)
@@ -77,7 +75,7 @@ class CudaPath:
         result = given.get("out")
         if result is None:
             result, addresses["out"] = kind.new(self._shape, self._dtype, self._ordinal)
-        self._launch(binding, kind, addresses, None)
+        self._launch(binding, kind, kind.stream(self._ordinal), addresses, None)
         return result, []
 
     def run(
@@ -107,20 +105,20 @@ class CudaPath:
         }
         binding: Any = self.executable.binding(queue)
         binding.last_call = None
-        self._launch(binding, kind, addresses, scalars_of(alpha, beta))
+        self._launch(binding, kind, queue.handle, addresses, scalars_of(alpha, beta))
         kind.launched(operands.values(), queue)
         if self._repeats and len(self._read) == len({*operands, "out"}):
             binding.last_call = _Call(kind, operands, alpha, beta, self._names)
         return out
 
-    def _launch(self, binding: Any, kind: Kind, addresses: dict[str, int], scalars: Any) -> None:
+    def _launch(self, binding: Any, kind: Kind, stream: int, addresses: dict[str, int], scalars: Any) -> None:
         block, at = None, 0
         if binding.workspace_nbytes:
             try:
                 block, at = kind.block(binding.workspace_nbytes, self._ordinal)
             except DeviceMemoryError as error:
                 raise WorkspaceError(*error.args) from error
-        binding.enqueue(addresses, scalars, at)
+        binding.enqueue(stream, addresses, scalars, at)
         del block  # the allocator gives it to later work in this stream alone
 
 

@@ -58,6 +58,7 @@ class Executable:
         self.device = device_info(queue.device)
         self.gemm = _on(self.device, gemm)
         self._options, self._requested = options, options.kernel
+        self._launcher = launcher_of(queue)
         self._bound: PerThread[Any] = PerThread(_BINDINGS_KEPT)
         self._falling_back = threading.Lock()
         self.failed: list[str]
@@ -95,7 +96,7 @@ class Executable:
                     or selfcheck.copies_verdict(queue, copies)
                 )
                 if reason is None:
-                    self._bound.get(queue, partial(self._new_binding, queue, work))
+                    self._bound.get(self._launcher.home(queue), partial(self._new_binding, queue, work))
                     if failures:
                         self._warn(failures, choice)
                     name, config = choice.kernel.name, choice.config
@@ -158,7 +159,7 @@ class Executable:
 
     def binding(self, queue: Any) -> Any:
         """This thread's kernel objects for *queue*, made if there are none."""
-        return self._bound.get(queue, partial(self._new_binding, queue, self.work))
+        return self._bound.get(self._launcher.home(queue), partial(self._new_binding, queue, self.work))
 
     def latest_binding(self) -> Any:
         """The binding that this thread's last call used, if it is still there."""
@@ -166,7 +167,7 @@ class Executable:
 
     def _new_binding(self, queue: Any, work: Work) -> Any:
         keeps = self._options.constant_b  # what is packed must stay
-        return launcher_of(queue).binding(queue, self.device, work, self.gemm.unread, keeps)
+        return self._launcher.binding(queue, self.device, work, self.gemm.unread, keeps)
 
     def release(self) -> None:
         """Free the kernel objects of every thread, and workspace that no other plan shares."""

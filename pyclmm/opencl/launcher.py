@@ -37,6 +37,10 @@ class Launcher:
         """
         return Binding(queue, device, work, absent, workspace.own if keeps else workspace.shared)
 
+    def home(self, queue: Any) -> Any:
+        """What a thread keeps a binding for: the queue, or what its streams share."""
+        return queue
+
     def queue_of_its_own(self, queue: Any) -> Any:
         """A new in-order queue beside *queue*, which may be out of order, or full of commands that wait."""
         return cl.CommandQueue(queue.context, queue.device)

@@ -148,11 +148,17 @@ def test_no_call_waits_for_the_device_after_the_first(cuda, lib):
 
 
 def test_launches_are_in_the_librarys_current_stream(cuda, lib):
-    x = lib.array(numbers(8, 8))
-    for stream in (0x70, 0x90, 0x70, 0):
+    x, out = lib.array(numbers(8, 8)), lib.array(numbers(8, 8))
+    pyclmm.matmul(x, x, out=out)
+    for stream in (0x70, 0x90, 0x70, 0, *range(0xA0, 0xC0)):
         lib.current = stream
-        pyclmm.matmul(x, x)
+        cuda.calls.clear()
+        pyclmm.matmul(x, x, out=out)
         assert cuda.launches[-1][-1] == stream
+        assert [name for name, _ in cuda.calls if "Ctx" not in name] == [
+            "cuStreamIsCapturing",
+            "cuLaunchKernelEx",
+        ]
 
 
 def test_workspace_comes_from_the_librarys_allocator(lib):
@@ -231,18 +237,18 @@ def test_what_stays_between_calls_is_zeroed_and_of_one_capture_alone(cuda, lib):
     """A kernel may leave words there for its next call. A graph may run beside other calls of the plan."""
     x, y = lib.array(numbers(4, 4)), lib.array(numbers(4, 4))
     plan = pyclmm.Matmul(x, y, kernel="naive")
-    work, stream = plan._executable.work, streams.Stream(streams.context_of(0), lib.current)
+    work = plan._executable.work
     (launch,) = work.launches
     kept = Workspace("words", 12_345, zeroed=True)
     launch = replace(launch, args=tuple(kept.symbol if arg == "c" else arg for arg in launch.args))
-    binding = Binding(stream, plan._executable.device, replace(work, launches=(launch,), workspace=(kept,)))
+    binding = Binding(streams.context_of(0), replace(work, launches=(launch,), workspace=(kept,)))
     addresses = dict.fromkeys(("a", "b", "out", "bias"), x.address)
 
     def spaces():
         return [at for at, (_, nbytes) in cuda.memory.items() if nbytes == 12_345]
 
     def call():
-        binding.enqueue(addresses, scalars_of(1.0, 0.0))
+        binding.enqueue(lib.current, addresses, scalars_of(1.0, 0.0))
         return len(spaces())
 
     assert [call(), call()] == [1, 1]
@@ -251,6 +257,10 @@ def test_what_stays_between_calls_is_zeroed_and_of_one_capture_alone(cuda, lib):
     with cuda.capture(lib.current):
         assert call() == 3
     assert call() == 3
+    lib.current = 0x1234
+    assert [call(), call()] == [4, 4]
+    for lib.current in range(0x2000, 0x2080):
+        assert call() <= 70
     assert not any(cuda.bytes_at(at, 12_345).any() for at in spaces())
 
 
