@@ -142,24 +142,39 @@ def signature(operands: Operands) -> Signature:
     return kind, _SIGNATURES[kind](operands)
 
 
+_KINDS = {np.ndarray: "a NumPy array", Array: "a pyopencl Array", CudaArray: "an array on a CUDA device"}
+# Of a layout behind the operand's name: its place there and what it is, what a caller looks at first first.
+_FIELDS = {
+    0: "shape",
+    2: "dtype",
+    1: "stride in bytes",
+    3: "dtype's letter",
+    4: "place between aligned addresses",
+}
+
+
 def mismatch(planned: Signature, given: Signature) -> str:
     """How the operands of a call differ from those that a plan was made for."""
     its_kind, (its_layouts, _) = planned
     kind, (layouts, _) = given
     if kind is not its_kind:
-        return f"a is a {kind.__name__}, the plan is for a {its_kind.__name__}; make a plan for it"
+        return f"a is {_KINDS[kind]}, the plan is for {_KINDS[its_kind]}; make a plan for it"
     wanted: dict[str, Any] = {layout[0]: layout[1:] for layout in its_layouts}
     found: dict[str, Any] = {layout[0]: layout[1:] for layout in layouts}
     for name in dict.fromkeys([*wanted, *found]):
         if name not in wanted:
-            return f"{name} is not what the plan was made for: it has none; make one with {name}="
+            return (
+                f"{name} is given, but the plan was made without; leave it out, or make a plan with {name}="
+            )
         if name not in found:
             return f"{name} is missing: the plan was made with it; pass it, or make a plan without"
-        if wanted[name] != found[name]:
-            return (
-                f"{name} is not what the plan was made for: it has (shape, strides, dtype, ...) "
-                f"{found[name]}, the plan {wanted[name]}; make a plan for it"
-            )
+        for place, field in _FIELDS.items():
+            its, planned_its = found[name][place], wanted[name][place]
+            if its != planned_its:
+                return (
+                    f"{name} is not what the plan was made for: its {field} is {its}, the plan's "
+                    f"{planned_its}; make a plan for it"
+                )
     return "out overlaps other operands than it did when the plan was made; make a plan for that"
 
 

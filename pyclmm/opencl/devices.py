@@ -157,7 +157,8 @@ def default_device() -> cl.Device:
             return cl.create_some_context(interactive=False).devices[0]
         except (RuntimeError, ValueError, cl.Error) as error:
             raise NoDeviceError(
-                f"PYOPENCL_CTX={choice!r} names no device ({error}); unset it, or see `pyclmm info`"
+                f"PYOPENCL_CTX={choice!r} names no device ({error}); unset it, or set the number or a part "
+                f"of the name of one: {_listed(device_labels())}"
             ) from error
     devices = all_devices()
     gpu = _largest([d for d in devices if d.type & cl.device_type.GPU])

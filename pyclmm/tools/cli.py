@@ -142,7 +142,8 @@ def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
         "kind": f"{d['kind']}, vendor {d['vendor']}"
         + (f", compute capability {capability[0]}.{capability[1]}" if capability else ""),
         "driver": f"{d['driver_version']}, OpenCL {d['opencl_version'][0]}.{d['opencl_version'][1]}",
-        "compute units": f"{d['compute_units']} at {d['max_clock_mhz']} MHz",
+        "compute units": f"{d['compute_units']}"  # Intel's CPU runtime tells no clock of AMD's processors
+        + (f" at {d['max_clock_mhz']} MHz" if d["max_clock_mhz"] else ""),
         "work-group": f"{d['max_work_group_size']} work-items, "
         + " x ".join(map(str, d["max_work_item_sizes"]))
         + " at most",
