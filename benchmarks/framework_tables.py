@@ -50,8 +50,8 @@ def note() -> str:
     content, block = read(RUNS[-1]), read("torch-block-h100.json")
     drawn, worst = "; ".join(map(_drawn, map(read, RUNS))), block["loss_difference"]["installed high"]
     return (
-        f"{content['device']}, driver {block['driver']}, PyTorch {content['torch']}, {content['date']}. Drawn "
-        'products of float32 "highest", both sides in a CUDA graph, times PyTorch\'s speed (geometric mean, '
+        f"{content['device']}, driver {block['driver']}, PyTorch {content['torch']}, {content['date']}. "
+        'Drawn products of float32 "highest", both sides in a CUDA graph, beside PyTorch (geometric mean, '
         f"tenth percentile, worst): {drawn}. The block's losses over 100 steps differ by {worst:.0e} at most."
     )
 

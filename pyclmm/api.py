@@ -189,9 +189,9 @@ def matmul(
             operands, core = _with_core_axes_last(operands, axes)
         own = queue_of(operands, queue, device)
         result = _run(operands, arguments, kinds.computed_dtype(given), own, 1.0, 0.0, wait_for)
-        if out is not None:
-            return out
-        return kinds.back(given, result if core is None else result.transpose(back(result.ndim, core)))
+        if out is None and core is not None:
+            result = result.transpose(back(result.ndim, core))
+        return kinds.returned(given, result)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 
@@ -301,7 +301,7 @@ def gemm(
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
         own = queue_of(operands, queue, device)
         result = _run(operands, arguments, kinds.computed_dtype(given), own, alpha, beta, wait_for)
-        return kinds.back(given, result) if out is None else out
+        return kinds.returned(given, result)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 

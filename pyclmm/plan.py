@@ -170,7 +170,8 @@ class Matmul(Generic[ArrayT]):
             operands = collect(given)
             queue, alpha, beta = self._checked(operands, queue, alpha, beta)
             result: ArrayT = self._run(operands, queue, alpha, beta, wait_for)
-            return kinds.back(given, result) if out is None else out
+            returned: ArrayT = kinds.returned(given, result)
+            return returned
         except MemoryError as error:
             raise_of_system(error, "a plan's product", a, b, c, bias, out)
             raise

@@ -148,11 +148,13 @@ def _folder(name: str) -> ModuleType:
     """
     if name in sys.modules or find_spec("torch") is not None:
         return import_module(name)
-    sys.modules["torch"] = MagicMock()
+    absent = {each: MagicMock() for each in ("torch", "torch.autograd")}
+    sys.modules.update(absent)
     try:
         return import_module(name)
     finally:
-        del sys.modules["torch"]
+        for each in absent:
+            del sys.modules[each]
 
 
 def public_names() -> list[str]:

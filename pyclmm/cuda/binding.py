@@ -3,47 +3,52 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import DeviceLostError, LaunchError
+from ..errors import LaunchError
 from ..kernels.interface import Launch, Work
 from ..opencl.steps import OFFSET, SCALES, Scalars, converter_of, spans
 from ..problem.dtypes import dtype_of
 from . import driver
 from .driver import LaunchConfig
-from .streams import Context, forget, own_stream
+from .streams import Context, own_stream
 
 _SLOT = 16  # bytes for a parameter; the longest is a complex128
 _ALIGN = 1024  # of each workspace in a call's block; a tensor map's is 64
+_MOST_GROUPS = 65535  # in dimensions 1 and 2 of CUDA's grid
 _MOST_KEPT = 64  # streams and captures whose workspace a binding keeps
 Addresses = Mapping[str, int]  # where arrays lie, by the problem's names
 _Order = tuple[int, int]  # a stream's handle, and the number of the capture that it is in, 0 for none
 
 
+class _Part(NamedTuple):
+    """A launch of CUDA's: its work-groups, the work-items of each, and the values of ptx.PARAMETERS."""
+
+    groups: tuple[int, ...]
+    local: tuple[int, ...]
+    parameters: tuple[int, ...]
+
+
+def _parts(launch: Launch) -> Iterator[_Part]:
+    """The parts of a launch, each of at most so many work-groups as a dimension of CUDA's grid can have."""
+    local = (*launch.local_size, 1, 1)[:3]
+    for size, first in spans(launch):
+        x, y, z = (-(-whole // its) for whole, its in zip((*size, 1, 1)[:3], local, strict=True))
+        for at in range(0, y, _MOST_GROUPS):
+            part = min(_MOST_GROUPS, y - at)
+            yield _Part((x, part, z), local, (first, at, at * local[1], y))
+
+
 class _Step:
     """One launch: its sizes, its parameters in memory, and which of these vary between calls."""
 
-    def __init__(
-        self,
-        context: Context,
-        launch: Launch,
-        fixed: Addresses,
-        size: tuple[int, ...],
-        first: int,
-    ) -> None:
+    def __init__(self, context: Context, launch: Launch, fixed: Addresses, part: _Part) -> None:
         function, dynamic = context.function(launch.program, launch.kernel)
-        groups = [-(-whole // local) for whole, local in zip(size, launch.local_size, strict=True)]
-        places = (
-            *groups,
-            *(1,) * (3 - len(groups)),
-            *launch.local_size,
-            *(1,) * (3 - len(launch.local_size)),
-        )
-        self.config = LaunchConfig(*places, dynamic, None, None, 0)
-        arguments = [*launch.args, np.uint32(first)]  # the last is ptx.py's
+        self.config = LaunchConfig(*part.groups, *part.local, dynamic, None, None, 0)
+        arguments = [*launch.args, *map(np.uint32, part.parameters)]
         self.memory = np.zeros(_SLOT * len(arguments), np.uint8)
         start = self.memory.ctypes.data
         at = range(start, start + _SLOT * len(arguments), _SLOT)
@@ -111,9 +116,9 @@ class Binding:
             fixed = {name: table.address for name, table in self._tables.items()}
             fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any address will do: it is not read
             self._steps = [
-                _Step(self.context, launch, fixed, size, first)
+                _Step(self.context, launch, fixed, part)
                 for launch in work.launches
-                for size, first in spans(launch)
+                for part in _parts(launch)
             ]
             self._words: dict[str, list[Any]] = {}
             for step in self._steps:
@@ -124,6 +129,7 @@ class Binding:
         self._addresses: Addresses | None = None  # what the parameters hold
         self._scalars: Scalars | None = None
         self._block = -1
+        self.is_busy = False  # a call is setting parameters and launching
 
     def _table(self, table: np.ndarray[Any, Any]) -> driver.Memory:
         content = np.ascontiguousarray(table)
@@ -182,6 +188,13 @@ class Binding:
             with driver.current(self.context.handle):
                 self.enqueue(stream, addresses, scalars, block)
             return
+        self.is_busy = True
+        try:
+            self._enqueue(stream, addresses, scalars, block)
+        finally:
+            self.is_busy = False
+
+    def _enqueue(self, stream: int, addresses: Addresses, scalars: Scalars | None, block: int) -> None:
         self._handle.value = stream
         self._is_capturing(self._handle, self._to_status)
         order = (stream, driver.capture_of(stream) if self._status.value else 0)
@@ -215,8 +228,6 @@ class Binding:
     def _rejection(self, code: int, step: _Step, begun: bool) -> Exception:
         local = tuple(getattr(step.config, name) for name in ("bx", "by", "bz"))
         error = driver.fault(code, f"kernel {step.name!r} with work-groups of {local}")
-        if isinstance(error, DeviceLostError):
-            forget(self.context)
-        elif isinstance(error, LaunchError):
+        if isinstance(error, LaunchError):
             error.begun = begun
         return error

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import LaunchError
+from ..opencl import queues
 from . import dlpack, driver
 from .streams import Context, Stream
 
@@ -26,7 +28,7 @@ class DeviceArray:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], stream: Stream) -> None:
         self.shape, self.dtype, self._stream = shape, dtype, stream
         self.nbytes = math.prod(shape) * dtype.itemsize
-        _free_dropped(stream.context)
+        _free_dropped(stream.context, _MOST_DROPPED)
         self._memory = driver.PooledMemory(stream.context.handle, stream.handle, self.nbytes)
         self.address = self._memory.address
 
@@ -80,10 +82,22 @@ class _Dropped(list[driver.PooledMemory]):
 _dropped: defaultdict[Context, _Dropped] = defaultdict(_Dropped)
 
 
-def _free_dropped(context: Context) -> None:
-    """Free what was dropped, once all work of the device has ended, if it is much."""
-    if _dropped[context].nbytes <= _MOST_DROPPED:
+def _free_dropped(context: Context, most: int) -> None:
+    """Free what was dropped, once all work of the device has ended, if it is more than *most* bytes."""
+    waiting = _dropped[context]
+    count = len(waiting)
+    if waiting.nbytes <= most:
         return
-    waiting, _dropped[context] = _dropped[context], _Dropped()
-    driver.wait_for_all(context.handle)
-    waiting.clear()
+    try:
+        driver.wait_for_all(context.handle)
+    except LaunchError:  # while a stream is being captured: all stays
+        return
+    freed, waiting[:count] = waiting[:count], []  # others may have been added meanwhile
+    waiting.nbytes -= sum(memory.nbytes for memory in freed)
+
+
+@queues.at_release
+def release() -> None:
+    """Free what was dropped, of all devices."""
+    for context in [context for context in _dropped if context.is_known]:
+        _free_dropped(context, -1)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError
-from ..problem.dtypes import dtype_of
+from ..problem.dtypes import ELEMENTS, dtype_of
 
 CUDA = 2  # DLPack's number for the memory of CUDA devices
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
@@ -38,7 +38,7 @@ class _Managed(ctypes.Structure):
     _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
-_python = ctypes.PyDLL(None)
+_python = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)  # None alone fails on Windows
 _python.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _python.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _python.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
@@ -51,10 +51,14 @@ def read(capsule: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[
     lives. Raises DTypeError for an element type that NumPy and ml_dtypes lack."""
     at = _python.PyCapsule_GetPointer(id(capsule), _NAME)
     x = ctypes.cast(at, ctypes.POINTER(_Managed)).contents.tensor
-    kind = _KINDS.get(x.code)
-    if kind is None or x.lanes != 1:
-        raise DTypeError(f"elements of DLPack's type ({x.code}, {x.bits} bits, {x.lanes} lanes); convert it")
-    dtype = dtype_of(kind if kind == "bool" else f"{kind}{x.bits}")
+    kind = _KINDS.get(x.code, "")
+    element = kind if kind == "bool" else f"{kind}{x.bits}"
+    if element not in ELEMENTS or x.lanes != 1:
+        raise DTypeError(
+            f"an operand has elements of DLPack's type ({x.code}, {x.bits} bits, {x.lanes} lanes), which "
+            f"pyclmm does not multiply; convert it to one of {', '.join(ELEMENTS)}"
+        )
+    dtype = dtype_of(element)
     shape = tuple(x.shape[i] for i in range(x.ndim))
     steps = [1] * x.ndim
     for i in range(x.ndim - 2, -1, -1):

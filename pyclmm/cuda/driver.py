@@ -24,7 +24,6 @@ _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
-_NOT_READY = 600
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 pointer = ctypes.c_void_p
@@ -91,13 +90,12 @@ def fault(code: int, what: str, cuda: Any = None) -> PyclmmError:
     return LaunchError(f"the CUDA driver rejected {what} ({name}); {advice}")
 
 
-def ordinal_of(address: int) -> int:
-    """The number of the device whose memory *address* is in. Raises LaunchError for memory that is freed."""
+def ordinal_of(address: int) -> int | None:
+    """The number of the device whose memory *address* is in; None for memory of the host, or freed."""
     found = ctypes.c_int()
     cuda = library()
     code = cuda.cuPointerGetAttribute(ctypes.byref(found), _DEVICE_ORDINAL, ctypes.c_uint64(address))
-    check(code, f"the address {address:#x}, which is no memory of a CUDA device")
-    return found.value
+    return None if code else found.value
 
 
 def count() -> int:
@@ -174,7 +172,7 @@ def wait(stream: int, what: str) -> None:
 
 def wait_for_all(context: int) -> None:
     """Wait for all work of the device of *context*."""
-    with current(context):
+    with current(context), uncaptured():
         check(library().cuCtxSynchronize(), "the device's work")
 
 
@@ -262,8 +260,13 @@ class Event:
             check(cuda.cuEventRecord(self._event, pointer(stream)), "an event")
 
     def has_ended(self) -> bool:
-        """Whether that work has, if only by an error."""
-        return bool(library().cuEventQuery(self._event) != _NOT_READY)
+        """Whether that work has, if only with its context."""
+        try:
+            with current(self._context), uncaptured():  # another stream may be being captured
+                code = library().cuEventQuery(self._event)
+        except DeviceLostError:
+            return True
+        return not code or code in _LOST
 
     def hold_up(self, stream: int) -> None:
         """Let later work in *stream* wait for it."""

@@ -14,13 +14,14 @@ from ..opencl.launcher import Launcher, Memory, launcher_of
 from ..opencl.steps import Scalars
 from . import driver
 from .binding import Binding
-from .streams import Stream, context_of, forget, own_stream
+from .streams import Stream, context_of, forget, own_stream, place_of
 
 
 class CudaLauncher(Launcher):
     """Launches by CUDA streams."""
 
     way = "cuda"
+    packs_once = False  # workspace is the library's, for one call
 
     def binding(
         self, queue: Stream, device: DeviceInfo, work: Work, absent: Collection[str], keeps: bool
@@ -34,10 +35,10 @@ class CudaLauncher(Launcher):
         return own_stream(queue.context)
 
     def queue_on(self, device: cl.Device) -> Stream:
+        place = place_of(device)
         for ordinal in range(driver.count()):
-            context = context_of(ordinal)
-            if context.device == device:
-                return own_stream(context)
+            if driver.bus_id(ordinal) == place:
+                return own_stream(context_of(ordinal))
         raise NoDeviceError(f"no CUDA device is the same as {device.name.strip()!r}")
 
     def compute(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,13 @@ from . import driver
 from .streams import Context, own_stream
 
 
-@cache
 def number_one(context: Context, dtype: np.dtype[Any]) -> driver.Memory:
     """The number 1 of *dtype*, written once and kept with its context: captured graphs may read it."""
+    made: driver.Memory = context.own.get(dtype, lambda: _number_one(context, dtype))
+    return made
+
+
+def _number_one(context: Context, dtype: np.dtype[Any]) -> driver.Memory:
     number, own = np.ones(1, dtype), own_stream(context).handle
     with driver.current(context.handle), driver.uncaptured():
         made = driver.Memory(number.nbytes, "the number 1")

@@ -1,9 +1,10 @@
 """What the CUDA driver needs changed in the PTX of NVIDIA's OpenCL compiler. Pure text.
 
 1. OpenCL's compiler reads sizes and offsets of a launch from registers %envreg0 to 8, which CUDA does not
-   set: the first group (0 to 2), the global offset (3 to 5), the number of work-groups (6 to 8). pyclmm
-   enqueues with an offset in dimension 2 alone, for a part of a stack: it becomes a parameter behind all
-   others. The numbers of work-groups are CUDA's %nctaid.
+   set: the first group (0 to 2), the global offset (3 to 5), the number of work-groups (6 to 8). A launch of
+   CUDA's has 65,535 work-groups at most in dimensions 1 and 2, so one of OpenCL's may take several. Where a
+   part begins, and how many work-groups all have in dimension 1, are parameters behind all others. The other
+   numbers of work-groups are CUDA's %nctaid.
 2. Local memory that a kernel declares may be 48 KiB at most in CUDA. The largest array beyond that becomes
    memory whose size the launch gives.
 
@@ -24,8 +25,10 @@ _SHARED = re.compile(
 )
 _ANY_SHARED = re.compile(rb"^[ \t]*\.shared\b[^;]*;", re.MULTILINE)
 _HEAD = re.compile(rb"^(\.address_size[^\n]*\n)", re.MULTILINE)
-_OFFSET = 5  # %envreg5: the offset in dimension 2
-_FIRST = b"pyclmm_first"  # the name of that parameter
+# The registers that are parameters, in their order: %envreg5 is the first product of a stack, 1 and 4 are the
+# first work-group and work-item of dimension 1, 7 is the number of work-groups there.
+PARAMETERS = (5, 1, 4, 7)
+_NAME = b"%s_pyclmm_envreg%d"
 
 
 @dataclass(frozen=True)
@@ -58,26 +61,26 @@ def loadable(text: bytes) -> Loadable:
 
 def _with_launch_sizes(part: bytes, name: bytes) -> bytes:
     """The kernel *name* without %envreg registers."""
-    first = name + b"_" + _FIRST
 
     def read(found: re.Match[bytes]) -> bytes:
         indent, space, register, number = found[1], found[2], found[3], int(found[4])
-        if number == _OFFSET:
-            return b"%sld.param.u32%s%s, [%s];" % (indent, space, register, first)
+        if number in PARAMETERS:
+            return b"%sld.param.u32%s%s, [%s];" % (indent, space, register, _NAME % (name, number))
         if number > 8:
             raise ValueError(f"{name.decode()} reads %envreg{number}, of which nothing is known")
         value = b"0" if number < 6 else b"%nctaid." + b"xyz"[number - 6 : number - 5]
         return b"%smov.u32%s%s, %s;" % (indent, space, register, value)
 
-    part, reads = _READ.subn(read, part)
+    part = _READ.sub(read, part)
     if unknown := _ANY.search(part):
         raise ValueError(f"{name.decode()} reads {unknown[0].decode()} in a way that is not known")
-    if first not in part:
+    if not any(_NAME % (name, number) in part for number in PARAMETERS):
         return part
     end = part.index(b"\n)")
-    if not reads or end > part.index(b"{"):
+    if end > part.index(b"{"):
         raise ValueError(f"{name.decode()} has no list of parameters")
-    return part[:end] + b",\n\t.param .u32 " + first + part[end:]
+    added = [b",\n\t.param .u32 " + _NAME % (name, number) for number in PARAMETERS]
+    return part[:end] + b"".join(added) + part[end:]
 
 
 def _moved(part: bytes, name: bytes) -> tuple[bytes, bytes, int]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NamedTuple
 
 import pyopencl as cl
 
 from ..errors import LaunchError, NoDeviceError
 from ..kernels import Program
-from ..opencl import forks, program
+from ..opencl import forks, program, queues
 from ..opencl.devices import all_devices
 from ..opencl.single_flight import SingleFlight
 from . import driver, ptx
@@ -36,6 +35,7 @@ class Context:
     handle: int
     device: cl.Device
     kept: list[Any] = field(default_factory=list)  # memory that captured graphs use
+    own: SingleFlight[Any, Any] = field(default_factory=SingleFlight)  # what is made once for it
     _modules: SingleFlight[Program, tuple[int, dict[str, int]]] = field(default_factory=SingleFlight)
 
     def function(self, made_from: Program, name: str) -> tuple[int, int]:
@@ -75,11 +75,12 @@ def context_of(ordinal: int) -> Context:
     return found
 
 
-def forget(context: Context) -> None:
+@queues.at_loss
+def forget(context: Any) -> None:
     """Drop a lost context, so that the next call retains a new one."""
     with _lock:
-        if _contexts.get(context.ordinal) is context:
-            del _contexts[context.ordinal]
+        for ordinal in [ordinal for ordinal, kept in _contexts.items() if kept is context]:
+            del _contexts[ordinal]
 
 
 def _opencl_device(ordinal: int) -> cl.Device:
@@ -89,18 +90,9 @@ def _opencl_device(ordinal: int) -> cl.Device:
     except NoDeviceError as error:
         raise NoDeviceError(f"CUDA device {ordinal} is there, but {error}; {_NO_OPENCL}") from error
     for device in devices:
-        if _place(device) == place:
+        if place_of(device) == place:
             return device
     raise NoDeviceError(f"CUDA device {ordinal} is there, but no device of OpenCL is the same; {_NO_OPENCL}")
-
-
-def _place(device: cl.Device) -> tuple[int, int, int] | None:
-    """Where an NVIDIA device is on the PCI bus, or None."""
-    if "cl_nv_device_attribute_query" not in device.extensions.split():
-        return None
-    wanted = (cl.device_info.PCI_DOMAIN_ID_NV, cl.device_info.PCI_BUS_ID_NV, cl.device_info.PCI_SLOT_ID_NV)
-    found: Any = tuple(device.get_info(name) for name in wanted)
-    return (int(found[0]), int(found[1]), int(found[2]))
 
 
 class Stream(NamedTuple):
@@ -120,8 +112,21 @@ class Stream(NamedTuple):
             driver.wait(self.handle, "the work in a stream")
 
 
-@cache
 def own_stream(context: Context) -> Stream:
     """A stream for checks and tables, of which no other library knows."""
+    found: Stream = context.own.get("stream", lambda: _new_stream(context))
+    return found
+
+
+def _new_stream(context: Context) -> Stream:
     with driver.current(context.handle):
         return Stream(context, driver.new_stream())
+
+
+def place_of(device: cl.Device) -> tuple[int, int, int] | None:
+    """Where an NVIDIA device is on the PCI bus: domain, bus, slot; None for others."""
+    if "cl_nv_device_attribute_query" not in device.extensions.split():
+        return None
+    wanted = (cl.device_info.PCI_DOMAIN_ID_NV, cl.device_info.PCI_BUS_ID_NV, cl.device_info.PCI_SLOT_ID_NV)
+    found: Any = tuple(device.get_info(name) for name in wanted)
+    return (int(found[0]), int(found[1]), int(found[2]))

@@ -10,8 +10,8 @@ import pyopencl as cl
 
 from ..cuda import arrays
 from ..cuda.arrays import CudaArray
-from ..cuda.streams import Stream
-from ..errors import ArgumentError, DeviceMemoryError, WorkspaceError
+from ..cuda.streams import Stream, forget
+from ..errors import ArgumentError, DeviceLostError, DeviceMemoryError, WorkspaceError
 from ..opencl import forks
 from ..opencl.last_call import equal
 from ..opencl.mappings import reach
@@ -60,7 +60,11 @@ class CudaPath:
         call = None if binding is None else binding.last_call
         if call is None or queue is not None or wait_for or len(given) != call.given:
             return None
-        if not ((alpha is None or equal(alpha, call.alpha)) and (beta is None or equal(beta, call.beta))):
+        if binding.is_busy or not binding.context.is_known:
+            return None
+        alpha = self._alpha if alpha is None else alpha
+        beta = self._beta if beta is None else beta
+        if not (equal(alpha, call.alpha) and equal(beta, call.beta)):
             return None
         kind: Kind = call.kind
         addresses: dict[str, int] = {}
@@ -75,7 +79,13 @@ class CudaPath:
         result = given.get("out")
         if result is None:
             result, addresses["out"] = kind.new(self._shape, self._dtype, self._ordinal)
-        self._launch(binding, kind, kind.stream(self._ordinal), addresses, None)
+        try:
+            self._launch(binding, kind, kind.stream(self._ordinal), addresses, None)
+        except DeviceLostError:
+            forget(binding.context)
+            raise
+        if "out" in given:
+            kind.written(result)
         return result, []
 
     def run(
@@ -103,10 +113,18 @@ class CudaPath:
         addresses = {
             in_problem: (out if name == "out" else operands[name]).address for name, in_problem in self._read
         }
-        binding: Any = self.executable.binding(queue)
-        binding.last_call = None
-        self._launch(binding, kind, queue.handle, addresses, scalars_of(alpha, beta))
-        kind.launched(operands.values(), queue)
+        try:
+            binding: Any = self.executable.binding(queue)
+            if binding.is_busy:  # a signal handler or a finalizer runs within its call
+                binding = self.executable.spare_binding(queue)
+            binding.last_call = None
+            try:
+                self._launch(binding, kind, queue.handle, addresses, scalars_of(alpha, beta))
+            finally:  # Ctrl-C too: a part may have been launched
+                kind.launched([*operands.values(), out], queue)
+        except DeviceLostError:
+            forget(queue.context)
+            raise
         if self._repeats and len(self._read) == len({*operands, "out"}):
             binding.last_call = _Call(kind, operands, alpha, beta, self._names)
         return out

@@ -59,6 +59,7 @@ class Executable:
         self.gemm = _on(self.device, gemm)
         self._options, self._requested = options, options.kernel
         self._launcher = launcher_of(queue)
+        self._packs_once = options.constant_b and self._launcher.packs_once
         self._bound: PerThread[Any] = PerThread(_BINDINGS_KEPT)
         self._falling_back = threading.Lock()
         self.failed: list[str]
@@ -79,9 +80,7 @@ class Executable:
         if self.gemm.is_empty:
             return None, Work(())
         last: Exception | None = None
-        choices = select.candidates(
-            self.problem, self.device, self._requested, has_constant=self._options.constant_b
-        )
+        choices = select.candidates(self.problem, self.device, self._requested, has_constant=self._packs_once)
         if after is not None:
             self._skip(after, reason)
             choices = itertools.islice(itertools.dropwhile(lambda choice: choice != after, choices), 1, None)
@@ -161,12 +160,16 @@ class Executable:
         """This thread's kernel objects for *queue*, made if there are none."""
         return self._bound.get(self._launcher.home(queue), partial(self._new_binding, queue, self.work))
 
+    def spare_binding(self, queue: Any) -> Any:
+        """A binding that nobody keeps, for a call within a call."""
+        return self._new_binding(queue, self.work)
+
     def latest_binding(self) -> Any:
         """The binding that this thread's last call used, if it is still there."""
         return self._bound.mine.latest
 
     def _new_binding(self, queue: Any, work: Work) -> Any:
-        keeps = self._options.constant_b  # what is packed must stay
+        keeps = self._packs_once  # what is packed must stay
         return self._launcher.binding(queue, self.device, work, self.gemm.unread, keeps)
 
     def release(self) -> None:

@@ -70,6 +70,9 @@ class Kind(ABC):
     def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
         """Memory for a call's workspace, from the library's allocator: what holds it, and its address."""
 
+    def written(self, x: Any) -> None:  # noqa: B027 - most libraries do not ask
+        """Called after *x*, the caller's own ``out``, was written: a library may count versions."""
+
     def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:  # noqa: B027 - most do nothing
         """After work on *operands* was put into *stream*: their memory must stay until it has ended."""
 
@@ -150,6 +153,17 @@ def back(given: Mapping[str, Any], result: Any) -> Any:
         return result
     is_on_host = isinstance(result, np.ndarray | np.generic)
     return kind.of_host(np.asarray(result)) if is_on_host else kind.back(result)
+
+
+def returned(given: Mapping[str, Any], result: Any) -> Any:
+    """What the caller of a product gets: its own ``out``, or *result* as an array of the kind given."""
+    out = given.get("out")
+    if out is None:
+        return back(given, result)
+    kind = kind_of(out)
+    if kind is not None:
+        kind.written(out)
+    return out
 
 
 def computed_dtype(given: Mapping[str, Any]) -> Any:

@@ -5,7 +5,9 @@ Such are JAX's, numba's, and all others with CUDA's array interface or DLPack on
 
 from __future__ import annotations
 
+import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from ..cuda.arrays import CudaArray
 from ..cuda.device_array import DeviceArray
 from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError
+from ..opencl import queues
 from ..problem.gemm import dense_strides
 from .kinds import Kind, KindOfDevices, Seen
 
@@ -29,6 +32,8 @@ class OwnMemory(Kind):
     def __init__(self) -> None:
         # Operands of work that may not have ended: their library knows nothing of it.
         self._held: deque[tuple[driver.Event, Any]] = deque()
+        self._lock = threading.RLock()  # a finalizer may run inside and call pyclmm
+        queues.at_release(self.release)
 
     def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> tuple[Any, int]:
         made = DeviceArray(shape, dtype, Stream(context_of(ordinal), self.stream(ordinal)))
@@ -38,11 +43,20 @@ class OwnMemory(Kind):
         made = driver.PooledMemory(context_of(ordinal).handle, self.stream(ordinal), nbytes)
         return made, made.address
 
-    def launched(self, operands: Any, stream: Stream) -> None:
-        held = self._held
-        while held and held[0][0].has_ended():
-            held.popleft()
-        held.append((driver.Event(stream.context.handle, stream.handle), [x.owner for x in operands]))
+    def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
+        event = driver.Event(stream.context.handle, stream.handle)
+        with self._lock:
+            self._let_go()
+            self._held.append((event, [x.owner for x in operands]))
+
+    def _let_go(self) -> None:
+        while self._held and self._held[0][0].has_ended():
+            self._held.popleft()
+
+    def release(self) -> None:
+        """Let go of the operands of work that has ended."""
+        with self._lock:
+            self._let_go()
 
     def seen(self, x: CudaArray) -> Seen:
         return Seen(None, x.ordinal, 0)
@@ -69,10 +83,23 @@ class _Protocols(KindOfDevices, OwnMemory):
         shape, dtype = tuple(told["shape"]), np.dtype(told["typestr"])
         strides = told.get("strides") or tuple(step * dtype.itemsize for step in dense_strides(shape))
         ordinal = driver.ordinal_of(address) if address else 0
+        if ordinal is None:
+            raise DTypeError(
+                f"{name} is at {address:#x}, which is no memory of a CUDA device; pass an array on one"
+            )
         producer = told.get("stream")
         if producer not in (None, LEGACY):
             driver.order(context_of(ordinal).handle, producer, LEGACY)
         return CudaArray(address or 0, shape, tuple(strides), dtype, ordinal, self, x)
+
+    def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
+        """What comes later in the stream that an array names finds the product complete."""
+        operands = list(operands)
+        super().launched(operands, stream)
+        for x in operands:
+            told = getattr(x.owner, "__cuda_array_interface__", {})
+            if told.get("stream") not in (None, LEGACY) and not isinstance(x.owner, DeviceArray):
+                driver.order(stream.context.handle, LEGACY, told["stream"])
 
     def stream(self, ordinal: int) -> int:
         return LEGACY

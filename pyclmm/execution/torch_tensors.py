@@ -133,14 +133,21 @@ class _Torch(Kind):
         return Seen((x.shape, steps, _TORCHS.get(x.dtype)), x.ordinal, x.address % MAX_ALIGN)
 
     def address_of(self, x: Any, seen: Seen) -> int | None:
-        if type(x) not in _PLAIN or (x.shape, x.stride(), x.dtype) != seen.layout:
+        try:
+            if type(x) not in _PLAIN or (x.shape, x.stride(), x.dtype) != seen.layout:
+                return None
+            if x.get_device() != seen.ordinal or x.is_neg() or (seen.layout[2].is_complex and x.is_conj()):
+                return None
+            if x.requires_grad and torch.is_grad_enabled():
+                return None
+            address: int = x.data_ptr()
+        except RuntimeError:  # a sparse tensor, or one inside torch.func: the other way says what it is
             return None
-        if x.get_device() != seen.ordinal or x.is_neg() or (seen.layout[2].is_complex and x.is_conj()):
-            return None
-        if x.requires_grad and torch.is_grad_enabled():
-            return None
-        address: int = x.data_ptr()
-        return address if address % MAX_ALIGN == seen.phase else None
+        return address if address % MAX_ALIGN == seen.phase and address else None
+
+    def written(self, x: Any) -> None:
+        if not x.is_inference():
+            torch.autograd.graph.increment_version(x)
 
 
 TORCH = _Torch()

@@ -38,7 +38,8 @@ def handing_back(function: Callable[Parameters, Returned]) -> Callable[Parameter
     @wraps(function)
     def call(*args: Parameters.args, **keywords: Parameters.kwargs) -> Returned:
         result = function(*args, **keywords)
-        first = next((x for x in _flat(args) if kinds.kind_of(x) is not None), None)
+        given = [x for name, x in keywords.items() if name != "out"]
+        first = next((x for x in _flat([*args, *given]) if kinds.kind_of(x) is not None), None)
         if first is None:
             return result
         arguments = signature.bind(*args, **keywords).arguments

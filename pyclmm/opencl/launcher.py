@@ -27,6 +27,7 @@ class Launcher:
     """Launches by queues of OpenCL; other ways are subclasses. Each *way* has verdicts of its own."""
 
     way = "opencl"
+    packs_once = True  # whether a binding keeps what it packed of a constant operand
 
     def binding(
         self, queue: Any, device: DeviceInfo, work: Work, absent: Collection[str], keeps: bool

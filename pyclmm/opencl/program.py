@@ -78,6 +78,8 @@ def text(device: cl.Device, program: Program) -> bytes:
         mark = crash_marks.mark(info, digest)
         try:  # a context for this alone, as it takes memory of the device
             found: Any = _compile(cl.Context([device]), program, detour).get_info(cl.program_info.BINARIES)
+        except cl.Error as error:
+            raise rejected(device, program, f"no context of OpenCL to compile in ({error})") from error
         finally:
             crash_marks.clear([mark])
         kept = bytes(found[0])

@@ -70,8 +70,19 @@ def context_of(device: cl.Device) -> cl.Context | None:
     return _contexts.get(device)
 
 
-def forget(context: cl.Context) -> None:
+_losing: list[Callable[[Any], object]] = []
+
+
+def at_loss(drop: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Have :func:`forget` call *drop* with a lost context, which may be of another launcher."""
+    _losing.append(drop)
+    return drop
+
+
+def forget(context: Any) -> None:
     """Drop a lost context and its queues, so that the next call makes new ones."""
+    for drop in _losing:
+        drop(context)
     with _lock:
         for device in [device for device, kept in _contexts.items() if kept == context]:
             del _contexts[device]

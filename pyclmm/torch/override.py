@@ -39,8 +39,8 @@ class _Block:
     def takes(self, name: str, a: Tensor, b: Tensor, c: Tensor | None, form: str) -> bool:
         """Whether pyclmm computes this product. *form*: "bias" or "c", what c is there; or "none"."""
         key = (
-            *(name, a.dtype, b.dtype, a.device, a.shape, a.stride(), b.shape, b.stride()),
-            *(() if c is None else (c.shape, c.stride(), c.dtype)),
+            *(name, form, a.dtype, b.dtype, a.device, b.device, a.shape, a.stride(), b.shape, b.stride()),
+            *(() if c is None else (c.shape, c.stride(), c.dtype, c.device)),
         )
         found = self.decided.get(key)
         return (found or self._decided(key, name, a, b, c, form)).ours

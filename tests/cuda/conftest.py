@@ -1,6 +1,9 @@
+import gc
+
 import pytest
 
 import pyclmm
+from pyclmm.cuda import streams
 from tests.support import fake_cuda
 
 
@@ -11,8 +14,12 @@ def cuda_and_lib(monkeypatch):
     if device is None:
         pytest.skip("PoCL runs what the made-up CUDA driver launches")
     pyclmm.release()
-    yield fake_cuda.installed(monkeypatch, device.device)
+    cuda, lib = fake_cuda.installed(monkeypatch, device.device)
+    yield cuda, lib
+    cuda.fail.clear()
     pyclmm.release()
+    streams._contexts.clear()
+    gc.collect()  # memory that is freed later would be another driver's
 
 
 @pytest.fixture

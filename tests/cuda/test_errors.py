@@ -84,6 +84,33 @@ def test_a_lost_context_is_let_go(cuda, lib):
     assert streams.context_of(0) is not lost
 
 
+def test_a_plan_goes_on_in_a_new_context(cuda, lib):
+    x = lib.array(A)
+    plan = pyclmm.Matmul(x, lib.array(A.T.copy()))
+    y = lib.array(A.T.copy())
+    plan(x, y)
+    lost = streams.context_of(0)
+    cuda.fail["cuLaunchKernelEx"] = fake_cuda.ILLEGAL_ADDRESS
+    with pytest.raises(pyclmm.DeviceLostError):
+        plan(x, y)
+    cuda.fail.clear()
+    modules = [name for name, _ in cuda.calls].count("cuModuleLoadDataEx")
+    assert np.array_equal(plan(x, y).get(), A @ A.T)
+    assert streams.context_of(0) is not lost
+    assert [name for name, _ in cuda.calls].count("cuModuleLoadDataEx") > modules  # the old ones are gone
+
+
+def test_a_context_that_is_lost_while_a_plan_is_made(cuda, lib):
+    x = lib.array(A)
+    pyclmm.gemm(x, x, trans_b="T")
+    lost = streams.context_of(0)
+    cuda.fail["cuMemAlloc_v2"] = fake_cuda.ILLEGAL_ADDRESS
+    with pytest.raises(pyclmm.DeviceLostError):
+        pyclmm.gemm(x, x, trans_a="T")
+    cuda.fail.clear()
+    assert streams.context_of(0) is not lost
+
+
 def test_a_device_without_memory_for_a_table(cuda, lib):
     cuda.fail["cuMemAlloc_v2"] = fake_cuda.OUT_OF_MEMORY
     with pytest.raises((pyclmm.DeviceMemoryError, pyclmm.UnsupportedError), match="no memory"):

@@ -112,6 +112,43 @@ def test_kernels_by_name(lib, kernel):
     close(pyclmm.matmul(lib.array(a), lib.array(b), kernel=kernel), a @ b)
 
 
+def test_a_plan_has_its_own_scalars_again_after_a_call_with_others(lib):
+    a = numbers(4, 4)
+    x = lib.array(a)
+    plan = pyclmm.Matmul(x, x)
+    close(plan(x, x, alpha=2.0), 2 * (a @ a))
+    close(plan(x, x), a @ a)
+    close(plan(x, x), a @ a)
+
+
+def test_more_rows_than_a_grid_has(cuda, lib):
+    """CUDA's grid has 65,535 work-groups at most in dimension 1; the made-up driver refuses more."""
+    a, b = numbers(70_000, 3, dtype=np.int32), numbers(3, 2)
+    close(pyclmm.matmul(lib.array(a), lib.array(b), casting="unsafe", dtype=np.float32), (a @ b).astype("f4"))
+    assert {"copy_strided"} <= {name for name, *_ in cuda.launches}
+    close(
+        pyclmm.matmul(lib.array(numbers(70_000 * 16, 1) * 0), lib.array(b[:1]), kernel="naive"),
+        np.zeros((70_000 * 16, 2), "f4"),
+    )
+
+
+def test_a_call_within_a_call(cuda, lib):
+    """As a signal handler or a finalizer makes it, between the launches of one product."""
+    a, b, c = numbers(70_000, 2, 3), numbers(70_000, 2, 3), numbers(70_000, 3, 2)
+    x, y, z = map(lib.array, (a, b, c))
+    plan, inner = pyclmm.Matmul(x, z), []
+
+    def call():
+        cuda.after_launch = lambda: None
+        inner.append(plan(y, z))
+
+    for _ in range(2):
+        cuda.after_launch = call
+        close(plan(x, z), a @ c)
+        close(inner[-1], b @ c)
+    assert len(inner) == 2
+
+
 # what a later call costs
 
 

@@ -81,11 +81,13 @@ def test_the_producers_stream_is_waited_for_on_the_device(cuda):
     x, y = Interface(cuda, A, stream=0x55), Interface(cuda, A.T.copy(), stream=1)
     cuda.calls.clear()
     pyclmm.matmul(x, y)
-    names = [name for name, _ in cuda.calls]
-    assert names.count("cuStreamWaitEvent") == 1
-    assert ("cuEventRecord", 0x55) in [
-        (name, given[1]) for name, given in cuda.calls if name == "cuEventRecord"
+    order = [
+        given[:2] if name == "cuStreamWaitEvent" else given[1::-1]  # a stream and an event
+        for name, given in cuda.calls
+        if name in ("cuEventRecord", "cuStreamWaitEvent")
     ]
+    recorded_then_waiting = [(order[i][0], order[i + 1][0]) for i in (0, -2)]
+    assert recorded_then_waiting == [(0x55, 1), (1, 0x55)]  # the product is between theirs
     assert cuda.launches[-1][-1] == 1
 
 
@@ -124,6 +126,36 @@ def test_operands_are_held_until_the_work_has_ended(cuda):
     cuda.fail.clear()
     pyclmm.gemm(x, x, trans_b="T")
     assert not dlpack._lent  # capsules that nobody took are let go
+
+
+def test_operands_are_held_while_an_event_cannot_be_asked(cuda):
+    cuda.fail["cuEventQuery"] = 900  # another thread captures a stream
+    for _ in range(2):
+        pyclmm.matmul(OnlyDlpack(cuda, A), OnlyDlpack(cuda, A.T.copy()))
+    gc.collect()
+    assert len(dlpack._lent) == 4
+    cuda.fail.clear()
+    pyclmm.release()
+    assert not dlpack._lent
+
+
+def test_operands_are_held_after_a_launch_that_failed(cuda):
+    x, y = OnlyDlpack(cuda, A), OnlyDlpack(cuda, A.T.copy())
+    plan = pyclmm.Matmul(x, y, kernel="naive")
+    cuda.fail |= {"cuLaunchKernelEx": 1, "cuEventQuery": 600}
+    gc.collect()
+    before = len(dlpack._lent)
+    with pytest.raises(pyclmm.LaunchError):
+        plan(x, y)
+    gc.collect()
+    assert len(dlpack._lent) == before + 2
+
+
+def test_memory_of_the_host_is_refused(cuda):
+    x = Interface(cuda, A)
+    x.told["data"] = (A.ctypes.data, False)
+    with pytest.raises(pyclmm.DTypeError, match=r"b is at 0x.*, which is no memory of a CUDA device"):
+        pyclmm.matmul(Interface(cuda, A.T.copy()), x)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "bfloat16", "float64", "complex64"])
@@ -199,3 +231,18 @@ def test_an_array_of_another_shape_holds_the_memory(cuda, monkeypatch):
     other = pyclmm.matmul(y, x)  # frees what was dropped
     assert other.address != second.address
     assert np.array_equal(elements(cuda, second), (A @ A.T).reshape(9))
+
+
+def test_memory_stays_where_the_device_cannot_be_waited_for(cuda, monkeypatch):
+    monkeypatch.setattr(device_array, "_MOST_DROPPED", 100)
+    x = Interface(cuda, A)
+    for _ in range(10):
+        pyclmm.gemm(x, x, trans_b="T")
+    gc.collect()
+    cuda.fail["cuCtxSynchronize"] = 900
+    cuda.calls.clear()
+    pyclmm.gemm(x, x, trans_b="T")
+    assert "cuMemFreeAsync" not in [name for name, _ in cuda.calls]
+    cuda.fail.clear()
+    pyclmm.release()
+    assert sum(name == "cuMemFreeAsync" for name, _ in cuda.calls) >= 2

@@ -17,35 +17,39 @@ def with_local_memory(*arrays):
     return TEXT.replace(b"\n{\n", b"\n{\n" + lines, 1)
 
 
-def test_sizes_and_offsets_come_from_cuda_and_a_parameter():
+def test_offsets_come_from_parameters():
     assert re.findall(rb"%envreg\d", TEXT) == [b"%envreg0", b"%envreg5"]
     made = ptx.loadable(TEXT + b"\0")
     assert made.dynamic == {"add_partial_sums": 0}
     assert made.text.endswith(b"\0")
-    assert b"envreg" not in made.text
+    assert b"%envreg" not in made.text
     assert re.search(rb"mov\.u32 +\t%r46, 0;", made.text)
-    assert re.search(rb"ld\.param\.u32 +\t%r52, \[add_partial_sums_pyclmm_first\];", made.text)
-    last, added = re.findall(rb"\.param \.\w+ .*?(\w+)[,\n]", made.text.partition(b"{")[0])[-2:]
-    assert added == b"add_partial_sums_pyclmm_first"
-    assert last.endswith(b"_%d" % (TEXT.count(b".param .") - 1))
+    assert re.search(rb"ld\.param\.u32 +\t%r52, \[add_partial_sums_pyclmm_envreg5\];", made.text)
+    names = re.findall(rb"\.param \.\w+ .*?(\w+)[,\n]", made.text.partition(b"{")[0])
+    assert names[-5].endswith(b"_%d" % (TEXT.count(b".param .") - 1))
+    assert names[-4:] == [b"add_partial_sums_pyclmm_envreg%d" % n for n in ptx.PARAMETERS]
 
 
 def test_nothing_else_is_changed():
     lines, made = TEXT.splitlines(), ptx.loadable(TEXT).text.rstrip(b"\0").splitlines()
     changed = [line for line in lines if line not in made]
-    assert len(made) == len(lines) + 1
-    assert len(changed) == 3
+    assert len(made) == len(lines) + len(ptx.PARAMETERS)
+    assert len(changed) == 3  # two reads, and a comma after the last parameter
 
 
-def test_numbers_of_groups():
-    for axis, register in zip(b"xyz", (6, 7, 8), strict=True):
-        made = ptx.loadable(TEXT.replace(b"%envreg0", b"%%envreg%d" % register)).text
-        assert b"mov.u32 \t%%r46, %%nctaid.%c;" % axis in made
+@pytest.mark.parametrize("register", range(9))
+def test_each_register(register):
+    made = ptx.loadable(TEXT.replace(b"%envreg0", b"%%envreg%d" % register)).text
+    fixed = {0: b"0", 2: b"0", 3: b"0", 6: b"%nctaid.x", 8: b"%nctaid.z"}
+    if register in fixed:
+        assert b"mov.u32 \t%%r46, %s;" % fixed[register] in made
+    else:
+        assert b"ld.param.u32 \t%%r46, [add_partial_sums_pyclmm_envreg%d];" % register in made
 
 
 def test_a_kernel_without_an_offset_gets_no_parameter():
-    made = ptx.loadable(TEXT.replace(b"%envreg5", b"%envreg1"))
-    assert b"pyclmm_first" not in made.text
+    made = ptx.loadable(TEXT.replace(b"%envreg5", b"%envreg2"))
+    assert b"pyclmm_envreg" not in made.text
     assert made.text.count(b"\n") == TEXT.count(b"\n")
 
 
@@ -64,8 +68,8 @@ def test_two_kernels_of_a_program():
     second = TEXT[TEXT.index(b".entry") :].replace(b"add_partial_sums", b"other")
     made = ptx.loadable(with_local_memory((16, b"a", 60_000)) + second)
     assert made.dynamic == {"add_partial_sums": 60_000, "other": 0}
-    assert b"[other_pyclmm_first]" in made.text
-    assert b"[add_partial_sums_pyclmm_first]" in made.text
+    assert b"[other_pyclmm_envreg5]" in made.text
+    assert b"[add_partial_sums_pyclmm_envreg5]" in made.text
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ USES_OF = {
     "plot": ("road --size 64 --plot road.png",),
 }
 FOR_DEVELOPERS = ("docs", "test", "dev")
+LARGE = "torch"  # PyTorch and its CUDA libraries are 3 GB: eight minutes for one import
 IN_BOTH = "pocl"  # needs a command of its own, and comes last
 
 BOTH = """
@@ -89,7 +90,9 @@ def extras() -> list[str]:
     """The extras of setup.cfg that users install."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
-    return [name for name in config["options.extras_require"] if name not in (*FOR_DEVELOPERS, IN_BOTH)]
+    return [
+        name for name in config["options.extras_require"] if name not in (*FOR_DEVELOPERS, IN_BOTH, LARGE)
+    ]
 
 
 def use(place: Place, where: Path, uses: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import pyopencl as cl
 
-from pyclmm.cuda import driver, streams
+from pyclmm.cuda import driver, ptx, streams
 from pyclmm.cuda.arrays import CudaArray
 from pyclmm.errors import DeviceMemoryError
 from pyclmm.execution import kinds
@@ -51,6 +51,7 @@ class FakeCuda:
     def __init__(self, device):
         self.calls, self.launches = [], []  # (function, arguments); (kernel, groups, group, stream)
         self.fail = {}  # function -> the code that it returns
+        self.after_launch = lambda: None
         self.memory, self.pooled, self.graphs, self.capturing = {}, {}, {}, {}
         self.mode, self.current, self.synchronized = 0, 0, []
         self._handles, self._made = itertools.count(0x1000, 16), {}
@@ -215,8 +216,8 @@ class FakeCuda:
     def _cuModuleLoadDataEx(self, module, text, *_):
         if self._forbidden():
             return UNSUPPORTED
-        assert b"envreg" not in text
-        assert b"pyclmm_first" in text
+        assert b"%envreg" not in text
+        assert b"pyclmm_envreg5" in text
         module._obj.value = handle = next(self._handles)
         self._made[handle] = self._programs[int(text.split()[2])]
         return 0
@@ -234,17 +235,24 @@ class FakeCuda:
             return INVALID_CONTEXT
         sizes = driver.LaunchConfig.from_address(config.value)
         kernel, scale = self._made[function.value]
-        pointers = (ctypes.c_void_p * (kernel.num_args + 1)).from_address(parameters.value)
+        count = kernel.num_args + len(ptx.PARAMETERS)
+        pointers = (ctypes.c_void_p * count).from_address(parameters.value)
         values = [self._argument(kernel, i, pointers[i], scale) for i in range(kernel.num_args)]
-        first = ctypes.c_uint32.from_address(pointers[kernel.num_args]).value
+        more = [ctypes.c_uint32.from_address(at).value for at in pointers[kernel.num_args :]]
+        first, _, row, rows = more
         groups, local = (sizes.gx, sizes.gy, sizes.gz), (sizes.bx, sizes.by, sizes.bz)
-        done = (kernel, values, groups, local, first)
+        if max(groups[1:]) > 65_535:
+            return INVALID_VALUE
+        assert rows >= groups[1]
+        done = (kernel, values, groups, local, (0, row, first))
         stream = sizes.stream or 0
         self.launches.append((kernel.function_name, groups, local, stream))
         if stream in self.capturing:
             self.graphs.setdefault(self.capturing[stream], []).append(done)
             return 0
-        return self._run(*done)
+        self._run(*done)
+        self.after_launch()
+        return 0
 
     def _argument(self, kernel, index, pointer, scale):
         info = cl.kernel_arg_info
@@ -253,7 +261,7 @@ class FakeCuda:
         dtype = np.dtype(_SCALARS.get(kernel.get_arg_info(index, info.TYPE_NAME), scale))  # or ACC_T
         return np.frombuffer((ctypes.c_uint8 * dtype.itemsize).from_address(pointer), dtype)[0]
 
-    def _run(self, kernel, values, groups, local, first):
+    def _run(self, kernel, values, groups, local, start):
         for index, value in enumerate(values):
             if not isinstance(value, int):
                 kernel.set_arg(index, value)
@@ -264,7 +272,7 @@ class FakeCuda:
                 continue
             kernel.set_arg(index, cl.SVM(self.bytes_at(value, home + self.memory[home][1] - value)))
         size = tuple(x * y for x, y in zip(groups, local, strict=True))
-        cl.enqueue_nd_range_kernel(self.queue, kernel, size, local, (0, 0, first))
+        cl.enqueue_nd_range_kernel(self.queue, kernel, size, local, start)
         self.queue.finish()
 
     @contextmanager
@@ -372,5 +380,4 @@ def installed(monkeypatch, device):
     monkeypatch.setattr(streams, "_opencl_device", lambda _: device)
     monkeypatch.setattr(streams, "_contexts", {})
     monkeypatch.setattr(kinds, "_kinds", {**kinds._kinds, LibArray: lib})
-    streams.own_stream.cache_clear()
     return cuda, lib
