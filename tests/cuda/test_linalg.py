@@ -156,3 +156,12 @@ def test_the_number_one_is_kept_for_a_context_and_dtype(cuda, lib):
     linalg.einsum("ij->i", a, **NAIVE)
     assert len([1 for name, _ in cuda.calls if name == "cuMemAlloc_v2"]) == before
     assert kinds.kind_of(a) is lib
+
+
+def test_operands_by_their_names(lib):
+    a, b = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)
+    got = linalg.dot(a=lib.array(a), b=lib.array(b))
+    assert type(got) is LibArray
+    assert np.array_equal(got.get(), a @ b)
+    chain = [lib.array(x) for x in (a, b, b.T.copy())]
+    assert type(linalg.multi_dot(arrays=chain)) is LibArray
