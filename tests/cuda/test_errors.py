@@ -100,6 +100,19 @@ def test_a_plan_goes_on_in_a_new_context(cuda, lib):
     assert [name for name, _ in cuda.calls].count("cuModuleLoadDataEx") > modules  # the old ones are gone
 
 
+def test_a_context_that_is_lost_while_a_plan_makes_its_launches_anew(cuda, lib):
+    x = lib.array(A)
+    plan = pyclmm.Matmul(x, x.T, kernel="naive")
+    lost = streams.context_of(0)
+    plan.release()
+    cuda.fail["cuMemAlloc_v2"] = fake_cuda.ILLEGAL_ADDRESS
+    with pytest.raises(pyclmm.DeviceLostError):
+        plan(x, x.T)
+    cuda.fail.clear()
+    assert streams.context_of(0) is not lost
+    assert np.array_equal(plan(x, x.T).get(), A @ A.T)
+
+
 def test_a_context_that_is_lost_while_a_plan_is_made(cuda, lib):
     x = lib.array(A)
     pyclmm.gemm(x, x, trans_b="T")
