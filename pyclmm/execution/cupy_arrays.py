@@ -21,11 +21,11 @@ _in_graphs: list[Any] = []
 class _Cupy(KindOfDevices):
     advice_for_mixed = "cupy.asarray(x) brings an array to the device, x.get() to the host"
 
-    def on_host(self, x: Any) -> bool:
+    def on_host(self, name: str, x: Any) -> bool:
         if cupy.cuda.runtime.is_hip:
             raise DTypeError(
-                "the array is on an AMD GPU by CuPy for ROCm; pyclmm launches in streams of NVIDIA's CUDA "
-                "alone: pass x.get()"
+                f"{name} is on an AMD GPU by CuPy for ROCm; pyclmm launches in streams of NVIDIA's CUDA "
+                f"alone: pass {name}.get()"
             )
         return False
 

@@ -23,20 +23,22 @@ from .own_memory import OwnMemory
 class _Jax(OwnMemory):
     advice_for_mixed = "jax.numpy.asarray(x) makes one of JAX's"
 
-    def on_host(self, x: Any) -> bool:
+    def on_host(self, name: str, x: Any) -> bool:
         if isinstance(x, jax.core.Tracer):
             raise DTypeError(
-                "the array is traced by JAX, as inside jax.jit, and has no values; call pyclmm outside, or "
+                f"{name} is traced by JAX, as inside jax.jit, and has no values; call pyclmm outside, or "
                 "by jax.pure_callback"
             )
         platforms = {device.platform for device in x.devices()}
         if len(x.devices()) > 1:
-            raise DTypeError("the array is on several devices; pass one of its shards, x.addressable_data(0)")
+            raise DTypeError(
+                f"{name} is on several devices; pass one of its shards, {name}.addressable_data(0)"
+            )
         if platforms <= {"cpu"}:
             return True
         if x.__dlpack_device__()[0] != dlpack.CUDA:
             raise DTypeError(
-                f"the array is on {platforms.pop()!r}, where pyclmm cannot launch; pass np.asarray(x)"
+                f"{name} is on {platforms.pop()!r}, where pyclmm cannot launch; pass np.asarray({name})"
             )
         return False
 

@@ -43,8 +43,8 @@ class Kind(ABC):
     has_views = True  # whether :meth:`back` takes a view of the caller's own array
 
     @abstractmethod
-    def on_host(self, x: Any) -> bool:
-        """Whether *x* is in the host's memory."""
+    def on_host(self, name: str, x: Any) -> bool:
+        """Whether *x*, the argument *name*, is in the host's memory. Raises DTypeError."""
 
     @abstractmethod
     def host_array(self, name: str, x: Any) -> NDArray[Any]:
@@ -92,7 +92,7 @@ class Kind(ABC):
 class KindOfDevices(Kind):
     """A kind whose arrays are never in the host's memory."""
 
-    def on_host(self, x: Any) -> bool:
+    def on_host(self, name: str, x: Any) -> bool:
         return False
 
     def host_array(self, name: str, x: Any) -> NDArray[Any]:

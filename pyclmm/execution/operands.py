@@ -98,7 +98,7 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
 
 def _of_kind(kind: Kind, given: Operands) -> Operands:
     """The operands *given*, all of that *kind*: NumPy's views of them, or where they lie on a CUDA device."""
-    where = {name: kind.on_host(x) for name, x in given.items()}
+    where = {name: kind.on_host(name, x) for name, x in given.items()}
     if all(where.values()):
         return {name: kind.host_array(name, x) for name, x in given.items()}
     if any(where.values()):

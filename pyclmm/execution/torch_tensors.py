@@ -36,15 +36,18 @@ def _device(ordinal: int) -> torch.device:
 class _Torch(Kind):
     advice_for_mixed = "torch.from_numpy(x) makes a tensor of a NumPy array, and x.to(device) brings it there"
 
-    def on_host(self, x: Any) -> bool:
+    def on_host(self, name: str, x: Any) -> bool:
         if x.device.type == "cpu":
             return True
         if x.device.type != "cuda":
-            raise DTypeError(f"the tensor is on {x.device}, where pyclmm cannot launch; pass x.cpu()")
+            raise DTypeError(
+                f"{name} is on {x.device}, where pyclmm cannot launch; "
+                + ("it has no elements" if x.device.type == "meta" else f"pass {name}.cpu()")
+            )
         if torch.version.hip is not None:
             raise DTypeError(
-                "the tensor is on an AMD GPU by PyTorch for ROCm; pyclmm launches in streams of NVIDIA's "
-                "CUDA alone, and OpenCL cannot reach ROCm's memory: pass x.cpu()"
+                f"{name} is on an AMD GPU by PyTorch for ROCm; pyclmm launches in streams of NVIDIA's "
+                f"CUDA alone, and OpenCL cannot reach ROCm's memory: pass {name}.cpu()"
             )
         return False
 

@@ -125,5 +125,5 @@ def test_cupy_for_rocm_is_named(cupy):
     module, _ = cupy
     a = placed(module, np.ones((3, 3), np.float32))
     module.cuda.runtime.is_hip = True
-    with pytest.raises(pyclmm.DTypeError, match=r"CuPy for ROCm.*pass x\.get\(\)"):
+    with pytest.raises(pyclmm.DTypeError, match=r"CuPy for ROCm.*pass a\.get\(\)"):
         pyclmm.matmul(a, a)

@@ -347,3 +347,23 @@ def test_without_pytorch_the_import_says_what_to_install(tmp_path):
 def test_pyclmm_does_not_import_pytorch():
     done = python("-c", "import sys, pyclmm, pyclmm.linalg, pyclmm.tools.cli; print('torch' in sys.modules)")
     assert done.stdout.split() == ["False"], (done.stderr, sys.version)
+
+
+def test_an_out_that_was_written_is_noticed_by_autograd(torch, device):
+    """As after torch.mm(out=): else the gradients of what read it before would be wrong in silence."""
+    x, a = drawn(torch, device, 3, 3), drawn(torch, device, 3, 3, grad=False)
+    for _ in range(2):  # the second call follows the first
+        y = (x * x).sum()
+        with torch.no_grad():
+            pyclmm.matmul(a, a, out=x)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
+    with torch.inference_mode():
+        out = torch.empty(3, 3, dtype=a.dtype, device=device)
+        assert torch.allclose(pyclmm.matmul(a, a, out=out), a @ a)
+
+
+def test_a_place_where_nothing_can_be_launched_is_named(torch):
+    x = torch.empty(3, 3, device="meta")
+    with pytest.raises(pyclmm.DTypeError, match=r"b is on meta, .*it has no elements"):
+        pyclmm.matmul(torch.ones(3, 3), x)

@@ -36,7 +36,7 @@ class HostArray:
 class HostLib(kinds.Kind):
     advice_for_mixed = "HostArray(x) makes one"
 
-    def on_host(self, x):
+    def on_host(self, name, x):
         return True
 
     def host_array(self, name, x):
