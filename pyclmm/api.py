@@ -360,7 +360,7 @@ def _again(
     if type(given["a"]) is np.ndarray:
         if (
             own_dtype is not None
-        ):  # the last call's were a library's, which NumPy's view of them does not tell
+        ):  # the last arrays were a library's, which NumPy's view of them does not tell
             return None
         if queue is None:
             queue = queues.default_queue()

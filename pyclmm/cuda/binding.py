@@ -1,4 +1,4 @@
-"""Binding: the launches of one plan in one thread and stream. The only module that launches on CUDA."""
+"""Binding: the launches of one plan by one thread. The only module that launches on CUDA."""
 
 from __future__ import annotations
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-import numpy as np
 import pyopencl as cl
 
 from ..cuda import arrays
@@ -19,9 +17,7 @@ from ..opencl.steps import scalars_of
 from .execute import Executable
 from .kinds import Kind
 from .operands import Operands, checked, problem_name, read_operands
-from .options import Options, check_scalars
-
-_DROPPED = "Casting complex values to real discards the imaginary part"  # NumPy's words
+from .options import Options, check_scalars, warn_of_dropped
 
 
 class CudaPath:
@@ -50,7 +46,6 @@ class CudaPath:
         alpha: complex | None,
         beta: complex | None,
         wait_for: list[cl.Event] | None,
-        with_events: bool = True,
     ) -> tuple[Any, list[cl.Event]] | None:
         """The product, if the call follows this thread's last one in all but addresses: (result, no events).
 
@@ -109,7 +104,7 @@ class CudaPath:
         if self._is_empty:
             return out
         if self._warns:
-            warnings.warn(_DROPPED, np.exceptions.ComplexWarning, stacklevel=2)
+            warn_of_dropped()
         addresses = {
             in_problem: (out if name == "out" else operands[name]).address for name, in_problem in self._read
         }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-import numpy as np
 import pyopencl as cl
 
 from ..opencl import arrays, forks
@@ -14,9 +12,7 @@ from ..opencl.last_call import LastCall
 from ..opencl.steps import scalars_of
 from .execute import Executable
 from .operands import Operands, checked, problem_name, read_operands
-from .options import Options, check_scalars, events_of
-
-_DROPPED = "Casting complex values to real discards the imaginary part"  # NumPy's words
+from .options import Options, check_scalars, events_of, warn_of_dropped
 
 
 class DevicePath:
@@ -114,7 +110,7 @@ class DevicePath:
         if self._is_empty:
             return []
         if self._warns:
-            warnings.warn(_DROPPED, np.exceptions.ComplexWarning, stacklevel=2)
+            warn_of_dropped()
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
         earlier = out.events.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, get_args
@@ -169,6 +170,12 @@ def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:
                 f"{name} is {shown(value)}, beyond the range of float64, but the result is {gemm.dtype}; "
                 "pass a number of at most 1.7e308 in size"
             )
+
+
+def warn_of_dropped() -> None:
+    """Warn as NumPy does where a complex product becomes real."""
+    words = "Casting complex values to real discards the imaginary part"  # NumPy's
+    warnings.warn(words, np.exceptions.ComplexWarning, stacklevel=3)
 
 
 def events_of(wait_for: Any) -> list[cl.Event]:
