@@ -358,9 +358,8 @@ def _again(
     if plan is None:
         return None
     if type(given["a"]) is np.ndarray:
-        if (
-            own_dtype is not None
-        ):  # the last arrays were a library's, which NumPy's view of them does not tell
+        # The last arrays may have been a library's own, which NumPy's view of them does not tell.
+        if own_dtype is not None:
             return None
         if queue is None:
             queue = queues.default_queue()
