@@ -50,7 +50,6 @@ from .timing import (
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-BASELINE = "sequential"
 SCATTER = 1.5  # slowest over fastest sample; above this the median says little
 INTERRUPTED = "interrupted before it was measured"
 _FIRST_PROBE = 10**6  # multiply-adds: the smallest product that shows how fast a kernel is
@@ -72,8 +71,8 @@ class Rules:
 class Row:
     """The result of one kernel at one size: times in seconds, or the reason why there are none.
 
-    ``error_ratio`` must be under ``error_limit`` (:mod:`pyclmm.checks.reference`). ``speedup`` is over
-    `sequential`; ``extrapolated``: that was too slow to run, and its time follows from a smaller product.
+    ``error_ratio`` must be under ``error_limit`` (:mod:`pyclmm.checks.reference`). ``speedup`` is over the
+    :func:`baseline`; ``extrapolated``: that was too slow to run, and its time follows from a smaller product.
     ``chosen`` is the kernel that "auto" took. ``refused``: the kernel cannot compute this product on this
     device.
     """
@@ -112,6 +111,11 @@ class Row:
         """The slowest sample's wall time over the fastest's; 1 where there are none."""
         return self.walls[-1] / self.walls[0] if self.samples else 1.0
 
+    def overlaps(self, other: Row) -> bool:
+        """Whether the slowest sample of each is no faster than the fastest of the other."""
+        one, two = self.walls, other.walls
+        return bool(one and two) and one[0] <= two[-1] and two[0] <= one[-1]
+
     @property
     def gflops(self) -> float | None:
         """10^9 operations a second of median wall time."""
@@ -142,6 +146,11 @@ class Rung:
         word = "" if self.terms.precision == "highest" else f' "{self.terms.precision}"'
         return f"{self.size} {self.dtype} {self.layout}{word}"
 
+    @property
+    def baseline(self) -> str:
+        """The kernel that the speed-ups are over."""
+        return baseline([row.kernel for row in self.rows])
+
     def row(self, kernel: str) -> Row:
         return next(row for row in self.rows if row.kernel == kernel)
 
@@ -157,7 +166,7 @@ class Rung:
 
 
 def kernel_names(asked: Sequence[str]) -> list[str]:
-    """The kernels to run: those *asked* for, or all; the baseline is added at the end if missing.
+    """The kernels to run: those *asked* for, or all.
 
     Raises ArgumentError for a name that no kernel has.
     """
@@ -165,7 +174,12 @@ def kernel_names(asked: Sequence[str]) -> list[str]:
     for name in names:
         if name != "auto":
             kernel_named(name)
-    return names if BASELINE in names else [*names, BASELINE]
+    return names
+
+
+def baseline(kernels: Sequence[str]) -> str:
+    """The one of *kernels* that speed-ups are over: `sequential`, or the first where that does not run."""
+    return "sequential" if "sequential" in kernels else kernels[0]
 
 
 @dataclass
@@ -376,8 +390,9 @@ class Track:
         return row
 
     def _with_speedups(self, rows: list[Row], size: Size) -> Iterator[Row]:
-        own = next((row.seconds for row in rows if row.kernel == BASELINE), None)
-        base = own if own is not None else self.expected(BASELINE, size.work)
+        name = baseline(self.kernels)
+        own = next(row.seconds for row in rows if row.kernel == name)
+        base = own if own is not None else self.expected(name, size.work)
         for row in rows:
             if row.seconds and base:
                 yield replace(row, speedup=base / row.seconds, extrapolated=own is None)

@@ -23,19 +23,18 @@ from .timing import NUMPY, Size, Terms, check_memory, dtype_named, ladder, rando
 
 def _sizes(asked: Any) -> list[Size]:
     """The size, or those of the ladder. Raises click.UsageError where both or none are asked for."""
-    if asked.climb and asked.m is not None:
+    if asked.climb and asked.product is not None:
         raise click.UsageError("--ladder has its own sizes and goes without M N K")
     if asked.climb:
         return [replace(cube, batch=asked.batch) for cube in ladder(asked.max_work)]
-    if asked.m is None or asked.n is None or asked.k is None:
+    if asked.product is None:
         raise click.UsageError("Give M N K (rows of A, columns of B, columns of A), or --ladder.")
-    return [Size(asked.m, asked.n, asked.k, asked.batch)]
+    m, n, k = asked.product
+    return [Size(m, n, k, asked.batch)]
 
 
 @click.command("bench")
-@click.argument("m", type=output.length_type, required=False)
-@click.argument("n", type=output.length_type, required=False)
-@click.argument("k", type=output.length_type, required=False)
+@click.argument("product", nargs=-1, metavar="M N K", callback=output.one_shape)
 @click.option("--ladder", "climb", is_flag=True, help="Cubes of 10^3, 10^4, ... multiply-adds.")
 @click.option(
     "--max-work",
@@ -81,7 +80,7 @@ def _sizes(asked: Any) -> list[Size]:
 @output.json_option()
 @output.plot_option
 def bench_command(**options: Any) -> None:
-    """Time kernels and NumPy on random matrices, M x K times K x N.
+    """Time kernels and NumPy on random matrices, M x K times K x N. MxNxK is the same as M N K.
 
     Ctrl-C ends it and shows what was measured.
     """
@@ -163,7 +162,7 @@ def _show(screen: Screen, device: DeviceInfo, rungs: Sequence[Rung], climb: bool
         what_of = f"{first.dtype} {first.layout}, by M N K"
         for title, what in (
             (f"median time, {what_of}", "time"),
-            (f"speed-up over sequential, {what_of}", "speed-up"),
+            (f"speed-up over {first.baseline}, {what_of}", "speed-up"),
         ):
             screen.line(title)
             screen.table(report.ladder_table(rungs, what))
@@ -189,20 +188,20 @@ _SAME = 1.1  # times as fast; what is less may be noise
 
 
 @click.command("compare")
-@click.argument("m", type=output.length_type)
-@click.argument("n", type=output.length_type)
-@click.argument("k", type=output.length_type)
+@click.argument("product", nargs=-1, required=True, metavar="M N K", callback=output.one_shape)
 @click.option("--dtype", default="float32", show_default=True, help="Element type of both matrices.")
 @output.device_option
 @output.json_option()
-def compare_command(m: int, n: int, k: int, dtype: str, device: str | None, json_target: str | None) -> None:
-    """Say in one line whether pyclmm or NumPy is faster for M x K times K x N.
+def compare_command(
+    product: tuple[int, int, int], dtype: str, device: str | None, json_target: str | None
+) -> None:
+    """Say in one line whether pyclmm or NumPy is faster for M x K times K x N. MxNxK is the same as M N K.
 
     NumPy arrays in and out, after the first call.
     """
     out = output.Output("compare", json_target)
     queue = new_queue(find_device(device), profiling=True)
-    size, element, own = Size(m, n, k), dtype_named(dtype), device_info(queue.device)
+    size, element, own = Size(*product), dtype_named(dtype), device_info(queue.device)
     check_memory(size, element, own, Terms())
     track, rungs = Track(queue, ["auto"]), []
     with out.measuring() as track.on_stage:
@@ -210,16 +209,19 @@ def compare_command(m: int, n: int, k: int, dtype: str, device: str | None, json
         rungs.append(track.race(*random_pair(size, element)))
     out.interrupted |= track.interrupted
     out.save(report.bench_json(own, track.rules, rungs, 0, track.others.processors))
-    for rung in () if out.interrupted else rungs:
-        out.screen.line(_verdict(track, rung))
     if (busy := track.others.warning()) is not None:
         out.warn(busy)
+    for rung in () if out.interrupted else rungs:
+        out.screen.line(_verdict(track, rung, busy is not None))
     wrong = any(rung.wrong for rung in rungs)
     out.finish("wrong results from auto" if wrong else None, output.WRONG_RESULT, measured=False)
 
 
-def _verdict(track: Track, rung: Rung) -> str:
-    """Which to use, and both times; that of one that is too slow to run follows from smaller products."""
+def _verdict(track: Track, rung: Rung, busy: bool) -> str:
+    """Which to use, and both times; that of one that is too slow to run follows from smaller products.
+
+    It is not certain if the machine was *busy*, or if the slowest call of one is as fast as one of the other.
+    """
     ours, numpy = (rung.row(name) for name in ("auto", NUMPY))
     own, its = (row.seconds or track.expected(row.kernel, rung.size.work) for row in (ours, numpy))
     if own is None or its is None:
@@ -229,5 +231,8 @@ def _verdict(track: Track, rung: Rung) -> str:
     said = f"Use {winner} here: {significant(ahead)} times as fast as {other}"
     if ahead < _SAME:
         said = "Use NumPy here: both are as fast"
+    elif busy or ours.overlaps(numpy):
+        why = "the machine was busy" if busy else "the times overlap"
+        said = f"Not certain, as {why}: u{said[1:]}"
     by = f"`{ours.chosen}` on {track.device.name}" if ours.chosen else track.device.name
     return f"{said} ({rung.title}: pyclmm {duration(own)} by {by}, NumPy {duration(its)})"

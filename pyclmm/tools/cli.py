@@ -233,7 +233,7 @@ def selftest_command(
 
 
 @main.command("warm")
-@click.argument("shapes", callback=output.shapes)
+@click.argument("shapes", nargs=-1, required=True, metavar="SHAPES", callback=output.shapes)
 @click.option("--dtype", "dtypes", callback=output.names, default="float32", show_default=True)
 @click.option("--layout", type=click.Choice(LAYOUTS), default="NN", show_default=True)
 @click.option("--precision", type=click.Choice(PRECISIONS), default="highest", show_default=True)
@@ -251,7 +251,7 @@ def warm_command(
 ) -> None:
     """Compile and check the kernels of products ahead, for a container's image or before a service starts.
 
-    SHAPES: M, N and K of each product, such as 64x100x512,128x100x512.
+    SHAPES: M, N and K of each product, such as 64x100x512,128x100x512, or 64 100 512.
     """
     out = Output("warm", json_target)
     found, orders = find_device(device), ["F" if letter == "T" else "C" for letter in layout]

@@ -298,7 +298,7 @@ def json_option(*others: str) -> Callable[[Any], Any]:
 
 
 def _checked_target(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and value.isdecimal():
+    if value is not None and re.fullmatch(r"[0-9]+(x[0-9]+)*", value, re.ASCII):
         raise click.BadParameter(f"{value!r} is taken for its file; write `--json -`, or `--json` last")
     if value is not None and value != STDOUT:
         check_file(Path(value), REPORT)
@@ -356,16 +356,38 @@ def names(ctx: click.Context, param: click.Parameter, value: str) -> list[str]:
     return found
 
 
-def shapes(ctx: click.Context, param: click.Parameter, value: str) -> list[tuple[int, int, int]]:
-    """ "1024x1024x64,..." as M, N and K."""
+_LENGTH = "([1-9][0-9]{0,29})"
+_PRODUCT = re.compile(f"{_LENGTH}(x| ){_LENGTH}\\2{_LENGTH}", re.ASCII)
+
+
+def shapes(
+    ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...]
+) -> list[tuple[int, int, int]]:
+    """M, N and K of each product in words of the command line: MxNxK, "M x N x K" or M N K, with commas
+    between products.
+    """
+    text = value if isinstance(value, str) else " ".join(value)
     found = []
-    for name in names(ctx, param, value):
-        lengths = re.fullmatch(r"([1-9][0-9]{0,9})x([1-9][0-9]{0,9})x([1-9][0-9]{0,9})", name, re.ASCII)
-        if lengths is None:
-            raise click.BadParameter(f"{name!r} is no MxNxK, such as 1024x1024x64")
-        m, n, k = map(int, lengths.groups())
-        found.append((m, n, k))
+    for name in names(ctx, param, re.sub(r"\s*x\s*", "x", text)):
+        for one in name.split() if "x" in name else [" ".join(name.split())]:
+            lengths = _PRODUCT.fullmatch(one)
+            if lengths is None:
+                raise click.BadParameter(
+                    f"{one!r} is no product; write M N K or MxNxK in whole numbers of 1 or more, such as "
+                    "1024x1024x64"
+                )
+            found.append((int(lengths[1]), int(lengths[3]), int(lengths[4])))
     return found
+
+
+def one_shape(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> tuple[int, int, int] | None:
+    """M, N and K of one product; None if none is given, and none is required."""
+    found = shapes(ctx, param, value) if value else [None]
+    if len(found) > 1:
+        raise click.BadParameter(f"{' '.join(value)!r} names {len(found)} products; give one")
+    return found[0]
 
 
 def seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:

@@ -14,7 +14,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.matrix_unit import MATRIX_UNITS
 from ..kernels.rates import Rates
 from ..kernels.traffic import peak
-from .bench import BASELINE, Row, Rung
+from .bench import Row, Rung
 from .timing import NUMPY
 from .tuner import Search
 
@@ -99,7 +99,7 @@ def bench(rung: Rung, device: str, path: Path) -> None:
     axes.set_xlim(10 ** math.floor(math.log10(min(rates))), 10 ** math.ceil(math.log10(max(rates)) + 0.6))
     axes.grid(True, which="major", alpha=0.3)
     axes.tick_params(axis="x", which="minor", labelbottom=False)
-    axes.set_xlabel(f"GFLOP/s, {rung.terms.clock} (speed-up over {BASELINE})")
+    axes.set_xlabel(f"GFLOP/s, {rung.terms.clock} (speed-up over {rung.baseline})")
     axes.set_title(f"{rung.title}, {device}", fontsize="medium")
     save(figure, path)
 
@@ -118,7 +118,7 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
         _line(times, rungs, name, "seconds", style_of(index, name))
         _line(speedups, rungs, name, "speedup", style_of(index, name))
     clock = rungs[0].terms.clock
-    for axes, label in ((times, f"time, {clock}, seconds"), (speedups, f"speed-up over {BASELINE}")):
+    for axes, label in ((times, f"time, {clock}, seconds"), (speedups, f"speed-up over {rungs[0].baseline}")):
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("work, M N K")
@@ -126,7 +126,7 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
         axes.grid(True, which="major", alpha=0.3)
     times.legend(fontsize="small")
     if any(row.extrapolated for rung in rungs for row in rung.rows):
-        speedups.set_title(f"hollow: {BASELINE} extrapolated", fontsize="small")
+        speedups.set_title(f"hollow: {rungs[0].baseline} extrapolated", fontsize="small")
     figure.suptitle(f"{rungs[0].dtype} {rungs[0].layout}, {device}", fontsize="medium")
     save(figure, path)
 

@@ -16,7 +16,7 @@ import pyopencl as cl
 from ..kernels.device import DeviceInfo
 from ..kernels.rates import MEANINGS, as_numbers
 from ..version import __version__
-from .bench import BASELINE, SCATTER, Row, Rules, Rung
+from .bench import SCATTER, Row, Rules, Rung
 from .terminal import TextTable, duration, significant
 from .timing import Terms
 from .tuner import TUNED, Search, Tuning
@@ -129,7 +129,9 @@ def notes(rungs: Sequence[Rung], asked: Collection[str] = ()) -> list[str]:
         if 0 < rung.checked_rows < rung.size.m:
             lines.append(f"checked at {rung.size}: {rung.checked_rows} of {rung.size.m} rows of the result")
     if any(row.extrapolated for rung in rungs for row in rung.rows):
-        lines.append(f"~: {BASELINE} was too slow to run; its time is extrapolated from a smaller product")
+        lines.append(
+            f"~: {rungs[0].baseline} was too slow to run; its time is extrapolated from a smaller product"
+        )
     return lines
 
 
@@ -278,7 +280,7 @@ def bench_json(
     return header_json(device) | {
         "rounds": rules.rounds,
         "limit_s": rules.limit,
-        "baseline": BASELINE,
+        "baseline": rungs[0].baseline if rungs else None,
         "seed": seed,
         "others_processors": others_processors,
         "products": [_rung_json(rung) for rung in rungs],

@@ -282,8 +282,7 @@ class Beside:
         own, step = points[self.own.name], points.get(self.step.name)
         words, limit = f"{self.own.name}: {significant(own.rate / 1e9)} GFLOP/s", own.limit(rates)
         if step is not None:
-            (least, most), (low, high) = ((x.row.walls[0], x.row.walls[-1]) for x in (own, step))
-            same = ", which is within their scatter" if least <= high and low <= most else ""
+            same = ", which is within their scatter" if own.row.overlaps(step.row) else ""
             words += f", {significant(own.rate / step.rate)} times {step.kernel.name}{same}"
         share = "faster than" if own.rate > limit.rate else f"{_percent(own.rate / limit.rate)} of"
         return [f"{words}; {share} its limit, set by {limit.by}, if it loads as much as {self.step.name}"]

@@ -16,7 +16,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.plan import Matmul
 from pyclmm.tools import cli, plots, report, terminal, timing
-from pyclmm.tools.bench import BASELINE, Row, Rules, Rung, Track, kernel_names
+from pyclmm.tools.bench import Others, Row, Rules, Rung, Track, kernel_names
 from pyclmm.tools.terminal import broken
 from pyclmm.tools.timing import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
 from tests.support.selection import slow
@@ -74,7 +74,7 @@ def test_shrinking_never_grows():
 
 def test_every_kernel_runs_or_those_named_and_the_baseline():
     assert kernel_names([]) == [k.name for k in KERNELS]
-    assert kernel_names(["naive", "auto", "naive"]) == ["naive", "auto", BASELINE]
+    assert kernel_names(["naive", "auto", "naive"]) == ["naive", "auto"]
     with pytest.raises(ArgumentError, match="did you mean 'tiled'"):
         kernel_names(["tield"])
 
@@ -102,7 +102,7 @@ def test_every_kernel_is_measured_and_right(queue, dtype):
             assert math.isclose(result.gflops, result.flops / result.seconds / 1e9)
             assert result.flops == 2 * 9 * 7 * 21 * (4 if dtype.startswith("complex") else 1)
     assert rung.row("naive").reason is None
-    assert rung.row(BASELINE).speedup == 1.0
+    assert rung.row("sequential").speedup == 1.0
 
 
 @pytest.mark.parametrize("terms", [Terms(arrays=True), Terms()], ids=["arrays", "numpy"])
@@ -225,7 +225,7 @@ def test_large_products_are_checked_in_part_with_first_and_last_row(monkeypatch)
 
 def test_a_refusal_is_a_row_with_its_reason(queue):
     limit = device_info(queue.device).max_work_group_size
-    rung = Track(queue, ["single_group", BASELINE]).race(*random_pair(Size(limit + 1, 1, 1), F32))
+    rung = Track(queue, ["single_group", "sequential"]).race(*random_pair(Size(limit + 1, 1, 1), F32))
     refused = rung.row("single_group")
     assert f"the device's limit is {limit}" in refused.reason
     assert refused.seconds is refused.gflops is refused.speedup is refused.correct is None
@@ -233,11 +233,11 @@ def test_a_refusal_is_a_row_with_its_reason(queue):
 
 
 def test_a_product_that_would_exceed_the_limit_does_not_run(queue):
-    track = Track(queue, ["naive", BASELINE], Rules(rounds=1, limit=10.0))
+    track = Track(queue, ["naive", "sequential"], Rules(rounds=1, limit=10.0))
     track.race(*random_pair(Size(10, 10, 10), F32))
-    track._pace[BASELINE] = (1000, 9.0)
+    track._pace["sequential"] = (1000, 9.0)
     rung = track.race(*random_pair(Size(20, 10, 10), F32))
-    slow = rung.row(BASELINE)
+    slow = rung.row("sequential")
     assert slow.too_slow
     assert slow.reason == "would take about 18 s, over the limit of 10 s"
     fast = rung.row("naive")
@@ -347,7 +347,7 @@ def test_tables_fit_eighty_columns():
     """The widest numbers: a microsecond, and a speed-up over minutes."""
     name = max((k.name for k in KERNELS), key=len)
     widest = replace(row(name, 1.234e-6, 1), speedup=123456.7, extrapolated=True)
-    rung = Rung(Size(10, 10, 10), "float32", (widest, row(BASELINE, 123.4, 1)), 10)
+    rung = Rung(Size(10, 10, 10), "float32", (widest, row("sequential", 123.4, 1)), 10)
     assert max(map(len, printed(report.bench_table(rung)).splitlines())) <= 80
     rows = tuple(replace(row(k.name, 1.234e-3), speedup=1.0) for k in KERNELS)
     rungs = [Rung(size, "float32", rows, size.m) for size in ladder(1e18)]
@@ -384,7 +384,7 @@ def test_what_was_built_and_what_auto_chose_stand_below_the_table(queue):
 def test_tables_keep_every_number_and_mark_estimates():
     rows = (
         replace(row("naive", 0.5), speedup=123456.0, extrapolated=True),
-        Row(BASELINE, reason="would take long", too_slow=True),
+        Row("sequential", reason="would take long", too_slow=True),
     )
     rungs = [Rung(Size(10, 10, 10), "float32", rows, 10)]
     text = printed(report.bench_table(rungs[0]), report.ladder_table(rungs, "time"))
@@ -493,6 +493,32 @@ def test_compare_says_what_to_use(monkeypatch, ours, numpy, said):
     assert shown.exit_code == 0, shown.output
     assert " ".join(shown.stdout.split()).startswith(said)
     assert "9 x 8 x 7 float32 NN: pyclmm" in " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize(("busy", "why"), [(1.0, "the machine was busy"), (0.0, "the times overlap")])
+def test_compare_is_not_certain_of_what_it_could_not_measure(monkeypatch, busy, why):
+    times = {"auto": (1.0, 9.0), "numpy": (2.0, 9.5)}
+    monkeypatch.setattr(
+        timing.Contestant, "once", lambda self: self.samples.extend(map(Sample, times[self.name]))
+    )
+    monkeypatch.setattr(timing.Expected, "ratio", lambda *_: 0.0)
+    monkeypatch.setattr(Track, "race", raced(Track.race, Others(1.0, busy)))
+    shown = CliRunner().invoke(cli.main, ["compare", "9x8x7"])
+    lines = shown.stdout.split("Not certain, as ")
+    assert shown.exit_code == 0, shown.output
+    assert " ".join(lines[1].split()).startswith(f"{why}: use pyclmm here: ")
+    assert ("the machine is busy" in " ".join(lines[0].split())) == bool(busy)
+
+
+def raced(race, others):
+    """Track.race beside *others*."""
+
+    def run(self, *operands, **how):
+        rung = race(self, *operands, **how)
+        self.others = others
+        return rung
+
+    return run
 
 
 def test_compare_measures(own_caches):

@@ -77,10 +77,11 @@ def test_a_file_beside_the_text_holds_the_same(tmp_path):
     assert json.loads((tmp_path / "i.json").read_text())["command"] == "info"
 
 
-def test_a_number_is_no_file():
-    shown = CliRunner().invoke(cli.main, ["bench", "--json", "8", "8", "8"])
+@pytest.mark.parametrize("product", [("8", "8", "8"), ("8x8x8",)])
+def test_a_number_is_no_file(product):
+    shown = CliRunner().invoke(cli.main, ["bench", "--json", *product])
     assert shown.exit_code == 2
-    assert "'8' is taken for its file; write `--json -`" in shown.stderr
+    assert f"'{product[0]}' is taken for its file; write `--json -`" in shown.stderr
 
 
 def test_an_error_leaves_standard_output_empty():
