@@ -9,7 +9,7 @@ import pyopencl as cl
 from pyopencl.array import Array
 
 from .checks import selfcheck, small_problems
-from .errors import ArgumentError, DTypeError
+from .errors import ArgumentError, DTypeError, in_short
 from .execution.kinds import kind_of
 from .execution.operands import collect, queue_of
 from .opencl.queues import default_queue, queue_on
@@ -107,7 +107,7 @@ def _operand(name: str, given: Any, queue: cl.CommandQueue | None) -> Any:
     try:
         like = np.broadcast_to(np.empty((), dtype, order), shape)  # takes no memory
     except (TypeError, ValueError) as error:
-        raise DTypeError(f"{name} is {given!r} ({error}); {_FORMS}") from error
+        raise DTypeError(f"{name} is {given!r} ({in_short(error)}); {_FORMS}") from error
     if queue is None:
         return np.empty(like.shape, like.dtype, order)  # takes memory only when it is written
     nothing = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 1)  # no kernel reads it

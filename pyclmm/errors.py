@@ -151,10 +151,10 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 
 
 def in_short(error: BaseException) -> str:
-    """An error in one line; for a failed build, the compiler's first error."""
+    """An error in one line, to go on from; for a failed build, the compiler's first error."""
     if isinstance(error, BuildError):
         return error.complaint
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
 
 
 def unknown_name(what: str, given: object, valid: Iterable[str]) -> ArgumentError:

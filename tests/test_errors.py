@@ -258,6 +258,7 @@ def test_bad_input_gets_a_clear_error(kind, call, texts):
     assert type(caught.value) is kind
     for text in texts:
         assert text in message
+    assert ".;" not in message, "two sentences in one"
     assert len(plan_cache._plans) == before, "a plan was kept of a call that failed"
     assert (matmul(A, B) == 4).all(), "the next call works"
 

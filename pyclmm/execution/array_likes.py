@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyopencl.array import Array
 
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, ShapeError, in_short
 from ..problem.dtypes import dtype_of
 
 # DLPack's device types whose memory the host reads: CPU, pinned by CUDA, pinned by ROCm, managed by CUDA
@@ -136,7 +136,9 @@ def _converted(name: str, x: Any) -> NDArray[Any]:
         return np.asarray(x)
     except ValueError as error:
         if isinstance(x, list | tuple):
-            raise ShapeError(f"{name} is a {type(x).__name__}: {error}; pass rows of one length") from error
+            raise ShapeError(
+                f"{name} is a {type(x).__name__}: {in_short(error)}; pass rows of one length"
+            ) from error
         raise _unreadable(name, x, error) from error
     except (BufferError, RuntimeError, TypeError) as error:
         if isinstance(error, NotImplementedError):  # of an __array__; numpy.matmul passes it on, too
@@ -145,7 +147,7 @@ def _converted(name: str, x: Any) -> NDArray[Any]:
 
 
 def _unreadable(name: str, x: Any, error: Exception) -> DTypeError:
-    return DTypeError(f"{name} is a {type(x).__name__}: {error}; {_advice(name, x)}")
+    return DTypeError(f"{name} is a {type(x).__name__}: {in_short(error)}; {_advice(name, x)}")
 
 
 def _advice(name: str, x: Any) -> str:

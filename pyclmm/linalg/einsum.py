@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..errors import ArgumentError, ShapeError
+from ..errors import ArgumentError, ShapeError, in_short
 from ..execution.operands import queue_of
 from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
@@ -195,8 +195,8 @@ def path_of(
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError(
-            f"optimize is {optimize!r}: {error}; pass True, False, 'greedy', 'optimal', or a path of "
-            f"numpy.einsum_path"
+            f"optimize is {optimize!r}: {in_short(error)}; pass True, False, 'greedy', 'optimal', or a path "
+            f"of numpy.einsum_path"
         ) from error
     return [tuple(step) for step in found]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, AxisError, DTypeError, ShapeError
+from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, in_short
 
 
 def core_axes(ndims: Mapping[str, int], axes: Any) -> dict[str, tuple[int, ...]]:
@@ -24,8 +24,8 @@ def core_axes(ndims: Mapping[str, int], axes: Any) -> dict[str, tuple[int, ...]]
         is_axis = isinstance(error, np.exceptions.AxisError)
         kind = DTypeError if isinstance(error, TypeError) else AxisError if is_axis else ShapeError
         raise kind(
-            f"axes is {axes!r}: {error}; pass a list of the core axes of a, b and the result, such as "
-            "[(-2, -1), (-2, -1), (-2, -1)] for stacks of matrices"
+            f"axes is {axes!r}: {in_short(error)}; pass a list of the core axes of a, b and the result, such "
+            "as [(-2, -1), (-2, -1), (-2, -1)] for stacks of matrices"
         ) from error
     items = [item if isinstance(item, tuple) else (item,) for item in axes]
     return dict(zip(("a", "b", "out"), items, strict=True))
@@ -88,7 +88,9 @@ def counted(name: str, axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
     try:
         found = tuple(operator.index(axis) for axis in axes)
     except TypeError as error:
-        raise DTypeError(f"axes: {axes!r} of {name}: {error}; pass an integer or a tuple of them") from error
+        raise DTypeError(
+            f"axes: {axes!r} of {name}: {in_short(error)}; pass an integer or a tuple of them"
+        ) from error
     if any(not -ndim <= axis < ndim for axis in found):
         raise AxisError(f"axes: {axes!r} is out of bounds for {name}, which has {ndim} axes")
     found = tuple(axis % ndim for axis in found)

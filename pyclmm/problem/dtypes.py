@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, in_short
 from .words import Casting
 
 ml_dtypes: Any
@@ -109,7 +109,7 @@ def named_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
         library, _, name = str(dtype).partition(".")
         if library == "torch" and name in ELEMENTS:
             return dtype_of(name)
-        raise DTypeError(f"dtype is {dtype!r}: {error}; pass one such as 'float32'") from error
+        raise DTypeError(f"dtype is {dtype!r}: {in_short(error)}; pass one such as 'float32'") from error
 
 
 def type_name(dtype: np.dtype[Any], argument: str) -> str:
