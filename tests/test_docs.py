@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyclmm.tools.own_kernel import STARTS
+from pyclmm.tools.starters import STARTS
 from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent

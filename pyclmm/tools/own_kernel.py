@@ -8,7 +8,6 @@ or hang, and no verdict on it is kept.
 from __future__ import annotations
 
 import re
-import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from ..problem.dtypes import ELEMENTS
 from ..selection.select import refusal
 from . import laws
 from .bench import Others, Row, Rules, Track
+from .starters import STARTS, tiles
 from .terminal import OnStage, Screen, Stage
 from .timing import Sample, Size, Terms
 
@@ -54,41 +54,6 @@ _TIMED = {"kernel": _LINE, "side": fields.integer(1, 1 << 30), "walls": _TIMES, 
 _TIMED |= dict.fromkeys(("error_ratio", "error_limit"), fields.optional(_NUMBER))
 _TIMED |= {"reason": fields.optional(_LINE)}
 
-# The step of the road -> the kernel that its starter file has, and what to change.
-STARTS = {
-    1: (
-        "sequential",
-        "Nest the loops over i and j the other way round. Which order is faster here, and why?",
-    ),
-    2: ("single_group", "Sum the products of every fourth k apart, and add the four sums at the end."),
-    3: ("naive", "Sum the products of every fourth k apart, and add the four sums at the end."),
-    4: ("flat", "Exercise 2: divide by N with a multiplication and a shift. Is it faster?"),
-    5: ("tiled", "Exercise 3: make the tiles twice as long along K: TW x 2 TW and 2 TW x TW."),
-    6: ("strip", "Exercise 3: sum TM elements of a column straight from global memory."),
-    7: ("block", "Let the TN columns of a work-item lie side by side, as in exercise 2."),
-    8: ("vector", "Exercise 3: load the vectors straight from global memory."),
-    9: ("tiled", "Exercise 3: write it with two pairs of tiles and one barrier a step."),
-    10: ("block", "Exercise 3: sum the TM x TN elements of a work-item straight from global memory."),
-}
-_STARTER = """\
-/* Step {step} of the road. Below is pyclmm's kernel {name}, as it is. Change it:
- *
- *   {task}
- *
- * Then check it, and time it beside its neighbours:   pyclmm road {file}
- *
- * Its name, matmul_{name}, says that it is launched as {name} is. It computes out = A B, M x K times K x N:
- *   LOAD_A(a, A_INDEX(i, k, lda))      A(i, k) as ACC_T, the type of sums, whatever its type and layout
- *   LOAD_B(b, B_INDEX(k, j, ldb))      B(k, j)
- *   GUARDED_A(a, i, k, lda, M, K)      the same, but 0 outside of the matrix; GUARDED_B(b, k, j, ldb, K, N)
- *   MAC(acc, x, y)                     acc + x y
- *   STORE_RESULT(i, j, acc, RESULT)    stores out(i, j), unless it lies outside, with alpha, beta and bias
- *
- * Delete the bar of a line below to ask for these element types only, or for this tile:
- *   | types: float32
-{tile} */
-"""
-_TILE = " *   | tile: {}\n"
 _ALONE = "If it is for float32 alone, say so in a line of a comment: types: float32"
 # STORE_RESULT of a program that stores who stores.
 _STORES = """#include "include/gemm.h"
@@ -96,24 +61,6 @@ _STORES = """#include "include/gemm.h"
 #define STORE_RESULT(i, j, acc, result) \\
   if ((i) < M && (j) < N) out[(i) * ldo + (j)] = 1 + get_global_id(1) * get_global_size(0) + get_global_id(0)
 """
-
-
-def start(step: int, path: Path) -> str:
-    """Write the file that the exercise of a *step* begins with, and say so. ArgumentError: it is there."""
-    name, task = STARTS[step]
-    source, tile = compiler.read_source(f"textbook/{name}.cl"), _tiles(kernel_named(name))[0]
-    while found := re.search(r'^#include "(textbook/\w+\.h)"\n', source, re.M):
-        source = source[: found.start()] + compiler.read_source(found[1]) + source[found.end() :]
-    tile_line = _TILE.format(tile) if tile.as_dict() else ""
-    quoted = shlex.quote(str(path))
-    head = _STARTER.format(step=step, name=name, task=task, file=quoted, tile=tile_line)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(head + source)
-    except FileExistsError:
-        other = f"`pyclmm road --start {step} OTHER.cl`"
-        raise ArgumentError(f"{path}: File exists, and stays as it is; {other} writes another") from None
-    return f"{path} is written: change it, and check it by `pyclmm road {quoted}`"
 
 
 def own_kernel(path: Path, device: DeviceInfo) -> tuple[Kernel, Kernel]:
@@ -142,6 +89,10 @@ def own_kernel(path: Path, device: DeviceInfo) -> tuple[Kernel, Kernel]:
 def _read(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")  # a mark of byte order is none of C
+    except FileNotFoundError as error:
+        named = re.fullmatch(r"step([1-9]|10)\.cl", path.name)
+        write = f"`pyclmm road --start {named[1] if named else 5}`"
+        raise ArgumentError(f"{path}: there is no such file; {write} writes one to change") from error
     except UnicodeDecodeError as error:
         raise ArgumentError(f"{path}: it is no text in UTF-8") from error
     for name in re.findall(r'^#include "([\w/.]+)"\s*$', text, re.M):
@@ -188,22 +139,16 @@ def _types(name: str, said: str) -> tuple[Types, ...]:
 
 def _own_tile(name: str, said: str, family: Kernel, device: DeviceInfo) -> TileConfig:
     """The tile that is said, or the family's first that *device* takes: what is checked is then timed."""
-    like, one = _tiles(family)[0], problem_of(1, 1, 1, _FLOAT32)
+    like, one = tiles(family)[0], problem_of(1, 1, 1, _FLOAT32)
     sizes: dict[str, Any] = {word: int(size) for word, size in re.findall(r"(\w+)=(\d{1,5})(?!\S)", said)}
     if len(sizes) != len(said.split()) or not sizes.keys() <= like.as_dict().keys():
         right = f"write it as tile: {like}" if like.as_dict() else f"{family.name} has none"
         raise ArgumentError(f"{name}: tile: {said!r} is no tile of {family.name}; {right}")
-    tiles = [TileConfig(**sizes)] if said else _tiles(family)
-    reasons = {tile: "; ".join(family.violations(one, tile, device)) for tile in tiles}
+    found = [TileConfig(**sizes)] if said else tiles(family)
+    reasons = {tile: "; ".join(family.violations(one, tile, device)) for tile in found}
     if all(reasons.values()):
-        raise ArgumentError(f"{name}: {reasons[tiles[0]]}")
+        raise ArgumentError(f"{name}: {reasons[found[0]]}")
     return next(tile for tile, reason in reasons.items() if not reason)
-
-
-def _tiles(textbook: Kernel) -> Sequence[TileConfig]:
-    """The configurations of a textbook's kernel."""
-    found: Sequence[TileConfig] = textbook.tiles  # type: ignore[attr-defined]
-    return found
 
 
 # The child
@@ -221,7 +166,7 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
     kernels.KERNELS = Kernels((*kernels.KERNELS, own))  # of this process, which ends with this request
     yield {"begins": "its build"}
     child.within(limit)
-    [config], law = _tiles(own), "its build"
+    [config], law = tiles(own), "its build"
     launch = own.launches(problem_of(1, 1, 1, _FLOAT32), config, device).launches[0]
     try:
         new_kernel(queue.context, launch.program, launch.kernel)

@@ -20,8 +20,8 @@ from pyclmm.opencl import compiler
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import refusal
-from pyclmm.tools import cli, laws, own_kernel, probes
-from pyclmm.tools.own_kernel import STARTS
+from pyclmm.tools import cli, laws, own_kernel, probes, road, starters
+from pyclmm.tools.starters import STARTS
 from tests.support.selection import slow
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def in_a_folder(monkeypatch, tmp_path):
 def started(step, old="", new="", name="mine.cl"):
     """A starter's text with a change, in a file."""
     file = Path(name)
-    own_kernel.start(step, file)
+    starters.start(step, file)
     return changed(file, old, new)
 
 
@@ -103,6 +103,32 @@ def test_a_starter_is_right_as_it_is(monkeypatch, step):
     assert row["kernel"] == "mine.cl"
     assert row["walls"]
     assert row["error_ratio"] < row["error_limit"]
+
+
+@pytest.mark.parametrize("step", [9, 10])
+def test_a_starter_with_another_kernel_than_its_step_says_why(step):
+    done = run("--start", step)
+    name, task = STARTS[step]
+    assert f"step{step}.cl is written, with the kernel {name}:" in " ".join(done.stdout.split())
+    assert " ".join(task.split()) in " ".join(Path(f"step{step}.cl").read_text().replace("*", " ").split())
+    assert road.KERNELS_OF_THE_ROAD[step - 1] in task
+
+
+@pytest.mark.parametrize("step", range(11, 16))
+def test_a_step_without_a_starter_says_why(step):
+    done = run("--start", step)
+    said = f"step {step} has no starter file: the kernels of steps 11 to 15 are of several files and launches"
+    assert (done.exit_code, said in " ".join(done.stderr.split())) == (2, True)
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize(
+    ("file", "step"), [("step9.cl", 9), ("step10.cl", 10), ("mine.cl", 5), ("step11.cl", 5)]
+)
+def test_a_file_that_is_missing_says_what_writes_it(file, step):
+    done = run(file)
+    said = f"Error: {file}: there is no such file; `pyclmm road --start {step}` writes one to change"
+    assert (done.exit_code, said in " ".join(done.stderr.split())) == (2, True)
 
 
 def test_a_starter_replaces_no_file():
@@ -239,10 +265,9 @@ def test_a_file_that_cannot_be_tried_is_refused_with_the_reason(text, reason):
     assert reason in " ".join(done.stderr.split())
 
 
-def test_no_text_and_no_file():
+def test_no_text():
     Path("mine.cl").write_bytes(b"\xff\xfe\x00")
     assert "mine.cl: it is no text in UTF-8" in run("mine.cl").stderr
-    assert "other.cl: No such file" in run("other.cl").stderr
 
 
 def test_a_kernel_that_hangs_is_ended(monkeypatch):
