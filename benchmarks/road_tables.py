@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,40 +43,53 @@ def read(name: str) -> dict[str, Any]:
     return content
 
 
-CPU, GPU, CPU_STEPS = read("road-pocl-3.0-zen4"), read("road-h200"), read("road-steps-pocl-3.0-zen4")
+CPU, GPU = read("road-pocl-3.0-zen4"), read("road-h200")
+CPU_STEPS = "road-steps-pocl-3.0-zen4"  # the least times of this run are those of the pages
+CPU_SMALL = "road-steps-small-pocl-3.0-zen4"  # for what cannot run at that size
 
 
 def lines(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, ("---",) * len(head), *rows))
 
 
-def numpy_seconds() -> float:
-    """NumPy's least time for the product of the CPU's table."""
-    (product,) = CPU_STEPS["products"]
-    (row,) = (row for row in product["rows"] if row["kernel"] == "numpy")
-    return float(min(row["wall_samples_s"]))
+def gained(rates: dict[str, float]) -> dict[str, str]:
+    """Of each kernel of one run and one size: times the rate of the one before."""
+    return {kernel: significant(rates[kernel] / rates[before]) for before, kernel in pairwise(rates)}
 
 
-def vendor_rate(content: dict[str, Any], dtype: str) -> float:
-    """Operations a second of NumPy on the CPU, of cuBLAS on the GPU, for that type and the table's size."""
-    n = content["side"]
-    if content is CPU:
-        return 2 * n**3 / numpy_seconds()
-    product = peers.Product.of(dtype, "NN", (n, n, n))
-    return 2 * n**3 / peers.read().seconds(content["device"]["name"], product)
+def share(part: float) -> str:
+    return "passed" if part > 1 else f"{100 * part:.2g} %"
 
 
-def cells(content: dict[str, Any], kernel: str) -> tuple[str, ...]:
-    """GFLOP/s, times the row above, percent of the limit and of the vendor; blank where it did not run."""
-    for point in content["points"]:
-        if point["kernel"] == kernel:
-            rate = point["operations_per_s"]
-            share, theirs = rate / point["limit_per_s"], rate / vendor_rate(content, point["dtype"])
-            gain = "" if point["gain"] is None else significant(point["gain"])
-            size = "" if point["n"] == content["side"] else f" (N = {point['n']})"
-            shown = "passed" if share > 1 else f"{100 * share:.2g} %"
-            return significant(rate / 1e9) + size, gain, shown, f"{100 * theirs:.2g} %"
-    return ("",) * 4
+def cpu_cells() -> dict[str, tuple[str, ...]]:
+    """GFLOP/s, times the row above, percent of the limit and of NumPy, by kernel."""
+    limits = {point["kernel"]: point["operations_per_s"] / point["limit_per_s"] for point in CPU["points"]}
+    found: dict[str, tuple[str, ...]] = {}
+    for name in (CPU_STEPS, CPU_SMALL):
+        (product,) = read(name)["products"]
+        size = [product[letter] for letter in "mnk"]
+        times = {r["kernel"]: min(r["wall_samples_s"]) for r in product["rows"] if r["wall_samples_s"]}
+        rates = {kernel: 2 * product["work"] / seconds for kernel, seconds in times.items()}
+        numpy, where = rates.pop("numpy"), "" if name == CPU_STEPS else f" ({' x '.join(map(str, size))})"
+        gains = gained({kernel: rates[kernel] for _, kernel, _ in STEPS if kernel in rates})
+        for kernel, rate in rates.items():
+            numbers = gains.get(kernel, ""), share(limits[kernel]), share(rate / numpy)
+            found.setdefault(kernel, (significant(rate / 1e9) + where, *numbers))
+    return found
+
+
+def gpu_cells() -> dict[str, tuple[str, ...]]:
+    """The same on the GPU, with percent of cuBLAS."""
+    side = GPU["side"]
+    gains = gained({p["kernel"]: p["operations_per_s"] for p in GPU["points"] if p["n"] == side})
+    found: dict[str, tuple[str, ...]] = {}
+    for point in GPU["points"]:
+        rate, where = point["operations_per_s"], "" if point["n"] == side else f" (N = {point['n']})"
+        product = peers.Product.of(point["dtype"], "NN", (side,) * 3)
+        theirs = 2 * side**3 / peers.read().seconds(GPU["device"]["name"], product)
+        numbers = gains.get(point["kernel"], ""), share(rate / point["limit_per_s"]), share(rate / theirs)
+        found[point["kernel"]] = (significant(rate / 1e9) + where, *numbers)
+    return found
 
 
 def about(where: str, content: dict[str, Any]) -> str:
@@ -86,12 +100,16 @@ def about(where: str, content: dict[str, Any]) -> str:
 
 def road() -> str:
     """Every step on a CPU and on a GPU."""
-    rows = []
+    rows, cpu, gpu, blank = [], cpu_cells(), gpu_cells(), ("",) * 4
     for page, kernel, idea in STEPS:
         name = f"`{kernel}`" if kernel else page[3:].replace("_", "-")
         step = f"{int(page[:2])}. [{name}]({page}.md)"
-        rows.append((step, idea, *cells(CPU, kernel), *cells(GPU, kernel)))
-    return "\n".join((lines(HEAD, rows), "", about("CPU", CPU), about("GPU", GPU)))
+        rows.append((step, idea, *cpu.get(kernel, blank), *gpu.get(kernel, blank)))
+    by_pages = about("CPU", read(CPU_STEPS) | {"side": CPU["side"]}).removesuffix(".")
+    by_pages += (
+        ", least times, host to host: the run of the pages. Its limits: `pyclmm road` of the same day."
+    )
+    return "\n".join((lines(HEAD, rows), "", by_pages, about("GPU", GPU)))
 
 
 def gpu_step(before: str, kernel: str) -> str:

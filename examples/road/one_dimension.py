@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from math import ceil
 from typing import Any
 
@@ -72,6 +73,7 @@ def multiply(queue: cl.CommandQueue, a: Array, b: Array) -> Array:
 
 
 def main() -> None:
+    warnings.simplefilter("ignore", cl.CompilerWarning)  # Intel's compiler also says what went well
     for m, n in ((1000, 3), (512, 512)):
         naive, flat = work_items(m, n)
         print(f"1. {m} x {n}: naive starts {naive} work-items, flat {flat}")

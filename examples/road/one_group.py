@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from math import isqrt
 from typing import Any
 
@@ -77,6 +78,7 @@ def dot_product(queue: cl.CommandQueue, x: Array, y: Array, work_items: int) -> 
 
 
 def main() -> None:
+    warnings.simplefilter("ignore", cl.CompilerWarning)  # Intel's compiler also says what went well
     side = largest_square(1024)
     least = seconds(side, side, 512, rate=66.9e12, units=132)
     print(f"1. 1024 work-items: {side} x {side}; K = 512 takes one of 132 compute units {1e6 * least:.2f} us")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,7 @@ def multiply(queue: cl.CommandQueue, a: Array, b: Array, stages: int) -> Array:
 
 
 def main() -> None:
+    warnings.simplefilter("ignore", cl.CompilerWarning)  # Intel's compiler also says what went well
     for copy, each in ((1, 2), (3, 2), (9, 2)):
         enough = stages_needed(copy, each)
         engine, steps = finish(40, copy, each, enough), finish_in_steps(40, copy, each, enough)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from math import ceil
 from typing import Any
 
@@ -71,6 +72,7 @@ def sum_in_ranges(numbers: Array, ranges: int) -> np.float32:
 
 
 def main() -> None:
+    warnings.simplefilter("ignore", cl.CompilerWarning)  # Intel's compiler also says what went well
     for tiles in (4, 24, 132):
         count, share = waves(tiles, 132)
         few, many = (best_split(tiles, 132, most) for most in (8, 40))

@@ -4,10 +4,12 @@ import importlib
 import json
 import re
 import sys
+import warnings
 from itertools import groupby
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyopencl as cl
 import pytest
 
 from pyclmm.kernels import KERNELS, textbook
@@ -74,6 +76,20 @@ def programs(page):
     return re.findall(r"^```python\n(.*?)^```", read(page), re.M | re.S)
 
 
+@pytest.fixture
+def talking_compiler(monkeypatch):
+    """A compiler that says what went well, as Intel's does. PyOpenCL makes it a warning."""
+    build = cl.Program.build
+
+    def talking(*given, **more):
+        warnings.warn("compiler output", cl.CompilerWarning, stacklevel=2)
+        return build(*given, **more)
+
+    monkeypatch.setattr(cl.Program, "build", talking)
+
+
+@pytest.mark.filterwarnings("error::pyopencl.CompilerWarning")
+@pytest.mark.usefixtures("talking_compiler")
 @pytest.mark.parametrize("name", ["03_naive", "05_tiled", "07_block"])
 def test_a_whole_program_can_be_copied_and_prints_true(name, capsys):
     (program,) = programs(ROAD / f"{name}.md")
@@ -95,6 +111,8 @@ def test_cudas_word_stands_beside_the_first_use_of_opencls():
         assert re.match(rf"{word}\*?\s\(CUDA: {other.partition(' (')[0]}\)", beside), beside[:60]
 
 
+@pytest.mark.filterwarnings("error::pyopencl.CompilerWarning")
+@pytest.mark.usefixtures("talking_compiler")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_solutions_of_a_page_are_there_and_print_what_they_show(page, capsys):
     text = read(page)
@@ -138,6 +156,20 @@ def test_the_table_at_the_head_has_every_step_and_every_kernel_that_was_measured
     assert {re.search(r"\[(.+?)\]", row[0])[1].strip("`") for row in rows} >= set(MEASURED)
     assert all(len(row[1].split()) <= 5 for row in rows), "the idea in five words"
     assert sum(any(cell.strip(" |") for cell in row[2:]) for row in rows) == len(set(MEASURED))
+
+
+def test_the_table_at_the_head_has_the_speeds_of_the_pages():
+    head = read(ROAD / "index.md").partition("<!-- end road -->")[0]
+    speeds = dict(re.findall(r"^\| \d+\. \[`(\w+)`\]\S+ \| [^|]+ \| ([\d.]+)", head, re.M))
+    shown = set()
+    for page in PAGES:
+        for small, table in re.findall(r"road-steps-(small-)?pocl\S+`[^|]*\n\n((?:\|.*\n)+)", read(page)):
+            for kernel, rate in re.findall(r"^\| `(\w+)`.*\| ([\d.]+) \|$", table, re.M):
+                if not small or kernel == "single_group":
+                    assert float(speeds[kernel]) == float(rate), (page.stem, kernel)
+                    shown.add(kernel)
+    assert len(shown) == 10
+    assert float(speeds["naive"]) > float(speeds["sequential"]), "as page 3 says"
 
 
 def test_no_page_says_that_a_measured_kernel_never_ran():
