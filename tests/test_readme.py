@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,28 @@ def follow_python(arguments):
     assert run([sys.executable, *arguments])
 
 
-FOLLOW = {"make": follow_make, "pip": follow_pip, "pyclmm": follow_pyclmm, "python": follow_python}
+def follow_venv(arguments):
+    """The environment is made, with the file that the next command reads. (`make newcomer` installs.)"""
+    assert arguments == ["-m", "venv", ".venv"]
+    assert [".", ".venv/bin/activate"] in [words for _, words in COMMANDS]
+    with tempfile.TemporaryDirectory() as folder:
+        run([sys.executable, "-m", "venv", "--without-pip", f"{folder}/.venv"])
+        assert Path(folder, ".venv/bin/activate").is_file()
+
+
+def follow_activate(arguments):
+    """What `follow_venv` has made."""
+    assert arguments == [".venv/bin/activate"]
+
+
+FOLLOW = {
+    "make": follow_make,
+    "pip": follow_pip,
+    "pyclmm": follow_pyclmm,
+    "python": follow_python,
+    "python3": follow_venv,
+    ".": follow_activate,
+}
 
 
 # The benchmark takes a tenth of all tests' time; tests/tools/test_bench.py runs shorter ones.

@@ -24,7 +24,7 @@ from .clean import ROOT, Place
 
 README = ROOT / "README.md"
 USE = ROOT / "docs" / "howto" / "use.md"
-OTHERS = ("make",)  # commands that CI follows by themselves
+OTHERS = ("make", "python3", ".")  # commands that CI follows by themselves; clean.make makes the environment
 
 # What every install must do. The README's alone runs the self-test of every kernel; an extra, of two.
 USES = (
