@@ -58,7 +58,8 @@ class Matmul(Generic[ArrayT]):
         True: you promise that the memory of b does not change while the plan exists. If the kernel packs
         all of b at once, the first call packs it, and later calls pack again only if another b is passed or
         the workspace was released. The plan keeps b alive and its workspace to itself, whatever
-        :func:`pyclmm.keep_workspace` says.
+        :func:`pyclmm.keep_workspace` says. Nothing is saved where the kernel reads b as it is: as a rule on
+        GPUs, and for small products.
 
     Raises as :func:`pyclmm.gemm` does.
 
