@@ -292,10 +292,7 @@ class Matmul(Generic[ArrayT]):
         )
 
     def release(self) -> None:
-        """Free the kernel objects of every thread, and workspace that no other plan shares.
-
-        The next call makes them again.
-        """
+        """Free every thread's kernel objects, and unshared workspace. The next call makes them again."""
         self._executable.release()
 
     def close(self) -> None:
@@ -394,3 +391,8 @@ def multiply(
 def programs_of(plan: Matmul[Any]) -> frozenset[Program]:
     """The programs that the launches of *plan* run."""
     return frozenset(launch.program for launch in plan._executable.work.launches)
+
+
+def failures_of(plan: Matmul[Any]) -> list[str]:
+    """ "kernel: reason" of each kernel that failed before the one that *plan* uses."""
+    return plan._executable.failed

@@ -1,6 +1,7 @@
 """warm: after it the first call compiles nothing, and its errors say what would do."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.plan import programs_of
 from pyclmm.tools import cli
 from tests.support.contexts import new_queue
-from tests.support.faults import OUT_OF_RESOURCES, cl_error, failing
+from tests.support.faults import BUILD_FAILURE, OUT_OF_RESOURCES, cl_error, failing
 
 A, B = ((37, 41), "float32"), ((41, 30), "float32")
 
@@ -240,6 +241,19 @@ def test_the_command_warms_later_processes(own_caches, tmp_path):
         "assert (pyclmm.matmul(x, y.T) == 31).all()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 1)])
+def test_the_command_says_that_a_kernel_fell_back(own_caches, options, status):
+    # twice: its build is repeated past a damaged cache
+    with (
+        failing("opencl", "Program", cl_error(BUILD_FAILURE), times=2),
+        pytest.warns(pyclmm.KernelWarning, match="is used instead"),
+    ):
+        shown = CliRunner().invoke(cli.main, ["warm", "33x45x31", "--json", *options])
+    assert shown.exit_code == status, shown.output
+    assert json.loads(shown.stdout)["failed"]
+    assert ("Error: another kernel is used instead: " in shown.stderr) == bool(status)
 
 
 def test_the_command_says_if_nothing_is_kept(own_caches, monkeypatch, tmp_path):

@@ -22,6 +22,7 @@ from ..kernels import KERNELS, Kernel
 from ..kernels.device import DeviceInfo
 from ..opencl import user_rates
 from ..opencl.devices import all_devices, default_device, device_info, device_labels, find_device
+from ..plan import failures_of
 from ..problem.canonical import LAYOUTS, problem_of
 from ..problem.settings import PRECISIONS
 from ..selection import tables
@@ -238,6 +239,7 @@ def selftest_command(
 @click.option("--layout", type=click.Choice(LAYOUTS), default="NN", show_default=True)
 @click.option("--precision", type=click.Choice(PRECISIONS), default="highest", show_default=True)
 @click.option("--arrays", is_flag=True, help="Operands will be Arrays, which may need other programs.")
+@click.option("--strict", is_flag=True, help="Exit code 1 if a kernel failed and another is used instead.")
 @output.device_option
 @output.json_option()
 def warm_command(
@@ -246,6 +248,7 @@ def warm_command(
     layout: str,
     precision: Any,
     arrays: bool,
+    strict: bool,
     device: str | None,
     json_target: str | None,
 ) -> None:
@@ -263,10 +266,15 @@ def warm_command(
     plans = warm(*operands, device=found, precision=precision, on_device=arrays)
     told = [repr(plan).splitlines()[0].strip("<>") for plan in plans]
     folder = store.folder()
-    out.save(report.header_json(device_info(found)) | {"plans": told, "folder": str(folder)})
+    failed = list(dict.fromkeys(failure for plan in plans for failure in failures_of(plan)))
+    out.save(
+        report.header_json(device_info(found)) | {"plans": told, "failed": failed, "folder": str(folder)}
+    )
     lost = [f"not all is kept: cannot write {place}: {reason}" for place, reason in store.unwritten.items()]
     for line in (*told, *([] if lost else [f"kept in {folder}"])):
         out.screen.line(line)
+    if strict and failed:
+        out.finish(f"another kernel is used instead: {'; '.join(failed)}", WRONG_RESULT)
     out.finish(lost[0] if lost else None, FAILED)
 
 
