@@ -4,10 +4,10 @@
 
 Each time is that of a burst of calls, which run without a pause and without the host, divided by their
 number. pyclmm's calls wait behind a kernel that spins (burst.py); cuBLAS's are a CUDA graph that waits
-likewise. ``seconds`` is a call with an event for each launch. The nodes of a graph have no events;
-``silent_seconds`` is ``plan.enqueue(..., events=False)``. Rounds are interleaved, results are medians, data
-are random; results are compared with a float64 product on the device. PYCLMM_TRIAL=off skips the trial of
-each new program in a child process.
+likewise. ``seconds`` is a call on Arrays, as a user makes it. The nodes of a graph have no events;
+``silent_seconds`` is ``plan.enqueue``, for whose events nobody asks. Rounds are interleaved, results are
+medians, data are random; results are compared with a float64 product on the device. PYCLMM_TRIAL=off skips
+the trial of each new program in a child process.
 
 The ratios at the end are to cuBLAS's best time over all rows with the same product (peers.py). For int8
 PyTorch calls cuBLASLt without a workspace; cublaslt.py measures it with one.
@@ -159,11 +159,11 @@ class Product:
         right = self.b.T.contiguous().T if case.dtype == "int8" else self.b
         self.cublas = Graph(lambda: multiply(self.a, right), min(60, self.calls)).seconds
 
-    def call(self) -> list[cl.Event]:
-        return self.plan.enqueue(*self.operands, out=self.out)
+    def call(self) -> object:
+        return self.plan(*self.operands, out=self.out)
 
     def silent_call(self) -> None:
-        self.plan.enqueue(*self.operands, out=self.out, events=False)
+        self.plan.enqueue(*self.operands, out=self.out)
 
     def error(self) -> float:
         wide = torch.complex128 if self.case.dtype in ("complex64", "complex128") else torch.float64
@@ -227,7 +227,7 @@ def summary(found: list[tuple[dict[str, Any], float, float]]) -> str:
             for row, *ratios in found
             if row["peer"] == peer and row["asked_for"] == "auto" and row["precision"] != "high"
         ]
-        for name, ratios in zip(("with events", "silent"), zip(*own, strict=True), strict=False):
+        for name, ratios in zip(("as called", "silent"), zip(*own, strict=True), strict=False):
             mean = statistics.geometric_mean(ratios)
             lines.append(f"{peer} {name}: mean {mean:.3f}, least {min(ratios):.3f}, of {len(ratios)}")
     return "\n".join(lines)

@@ -92,7 +92,7 @@ class Pair:
         plan = self.plans[way]
         launches = len(plan.explain().launches)
         most = max(1, min(calls, _MOST_CALLS, 4 * MOST_LAUNCHES // launches))
-        return self.clock(lambda: plan.enqueue(*self.operands, out=self.out, events=False), most, launches)
+        return self.clock(lambda: plan.enqueue(*self.operands, out=self.out), most, launches)
 
     def has_the_bits(self) -> bool:
         """Whether some rows and columns of a reproducible result are the host's."""

@@ -5,7 +5,7 @@
 
 A time is that of a burst of calls, which follow each other on the device without a pause, divided by their
 number (burst.py). pyclmm's launches have no events, as the nodes of cuBLAS's CUDA graph have none;
-``called_seconds`` is with an event for each launch, as a call on Arrays makes them. Rounds are interleaved,
+``called_seconds`` is of calls on Arrays, as a user makes them. Rounds are interleaved,
 results are medians, data are random, and each result is compared with a float64 product on the device. The
 peer of float32 is cuBLAS's float32 for "highest" and "high", its TF32 for "medium".
 
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import pyopencl.array as cla
 import torch
-from burst import MOST_LAUNCHES, Burst
+from burst import Burst
 from cuda_graph import Graph
 from products import KINDS, Product, drawn
 from ratios import by_kind
@@ -38,7 +38,7 @@ from pyclmm.opencl.queues import new_queue
 from pyclmm.selection.select import KernelChoice
 
 BURST = 0.25e-3  # seconds of calls in a burst
-_SILENT_LAUNCHES = 40  # most in a burst
+_LAUNCHES = 40  # most in a burst
 _TOLERANCE = {
     "float16": 1e-3,
     "bfloat16": 5e-3,
@@ -97,15 +97,13 @@ class Contest:
 
     def silent(self, plan: Any, launches: int) -> float:
         """Seconds of a product with launches that have no events."""
-        calls = max(1, min(self.calls, _SILENT_LAUNCHES // launches))
-        return self.burst.seconds(
-            lambda: plan.enqueue(*self.operands, out=self.out, events=False), calls, launches
-        )
+        calls = max(1, min(self.calls, _LAUNCHES // launches))
+        return self.burst.seconds(lambda: plan.enqueue(*self.operands, out=self.out), calls, launches)
 
     def called(self, plan: Any, launches: int) -> float:
         """Seconds of a product as a user calls it."""
-        calls = max(1, min(self.calls, MOST_LAUNCHES // launches))
-        return self.burst.seconds(lambda: plan.enqueue(*self.operands, out=self.out), calls, launches)
+        calls = max(1, min(self.calls, _LAUNCHES // launches))
+        return self.burst.seconds(lambda: plan(*self.operands, out=self.out), calls, launches)
 
     def error(self) -> float:
         """The error of the last result, relative by norm, in up to _CHECKED rows and columns of a product."""
@@ -197,7 +195,7 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
     silent, called = summary(rows), summary(rows, "called_seconds")
-    print("without events", silent, "with events", called, "worst:", worst(rows), sep="\n")
+    print("without events", silent, "as called", called, "worst:", worst(rows), sep="\n")
     if failed:
         raise SystemExit("\n".join(["not in the table:", *failed]))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -131,9 +132,12 @@ class OnDevice(Product):
         trans_a, trans_b = request["layout"]
         self.plan = worker.pyclmm.Matmul(*self.operands, out=self.out, trans_a=trans_a, trans_b=trans_b,
                                          precision=request["precision"])  # fmt: skip
+        # Versions before 2026-11-27 make an event at each call if they are not told to make none.
+        has_choice = "events" in inspect.signature(self.plan.enqueue).parameters
+        self.silently: dict[str, Any] = {"events": False} if has_choice else {}
 
     def _enqueue(self) -> None:
-        self.plan.enqueue(*self.operands, out=self.out, events=False)
+        self.plan.enqueue(*self.operands, out=self.out, **self.silently)
 
     def call(self) -> None:
         self._enqueue()

@@ -190,26 +190,23 @@ class Matmul(Generic[ArrayT]):
         beta: complex | None = None,
         queue: cl.CommandQueue | None = None,
         wait_for: list[cl.Event] | None = None,
-        events: bool = True,
     ) -> list[cl.Event]:
         """Enqueue the product of pyopencl Arrays and return the events of its launches in order.
 
-        On an in-order queue without profiling only the last launch has an event. ``events=False`` makes none,
-        which saves device time (1.6 us a launch on an NVIDIA H200). ``out`` then gets no event either: only
-        commands enqueued later on the same queue see the result, and other code must wait for the queue or
-        for a marker on it. Raises ArgumentError for ``events=False`` on an out-of-order queue, DTypeError for
-        a plan for NumPy arrays, and as :meth:`__call__` does.
+        On an in-order queue without profiling it is one event, of the last launch; without ``wait_for`` it is
+        made when the list is first looked at. Raises DTypeError for a plan for NumPy arrays, and as
+        :meth:`__call__` does.
         """
         if not isinstance(self._path, DevicePath):
             raise DTypeError("enqueue takes pyopencl Arrays; call a plan for other arrays itself: plan(a, b)")
         given = named(a, b, c, bias, out)
         if self._open_path is not None:
-            again = self._path.again(given, queue, alpha, beta, wait_for, events)
+            again = self._path.again(given, queue, alpha, beta, wait_for)
             if again is not None:
                 return again[1]
         operands = collect(given)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self._path.enqueue(operands, operands["out"], queue, alpha, beta, events_of(wait_for), events)
+        return self._path.enqueue(operands, operands["out"], queue, alpha, beta, events_of(wait_for))
 
     def _checked(
         self, operands: Operands, queue: cl.CommandQueue | None, alpha: complex | None, beta: complex | None

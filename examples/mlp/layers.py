@@ -169,13 +169,13 @@ class Layers:
         plan = pyclmm.Matmul(
             a, d, weights, trans_a="T", alpha=-self._rate, beta=1.0, out=weights, dtype=_FLOAT
         )
-        return partial(plan.enqueue, a, d, weights, out=weights, events=False)
+        return partial(plan.enqueue, a, d, weights, out=weights)
 
 
 def _product(a: Array, b: Array, *, out: Array, bias: Array | None = None, **options: Any) -> Launch:
     """out = op(a b + bias), planned now and enqueued when called."""
     plan = pyclmm.Matmul(a, b, bias=bias, out=out, dtype=_FLOAT, **options)
-    return partial(plan.enqueue, a, b, bias=bias, out=out, events=False)
+    return partial(plan.enqueue, a, b, bias=bias, out=out)
 
 
 def _set_args(kernel: cl.Kernel, *args: Any) -> None:

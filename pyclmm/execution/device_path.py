@@ -6,7 +6,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from ..opencl import arrays, forks
+from ..opencl import arrays, forks, late_events
 from ..opencl.binding import Constant
 from ..opencl.last_call import LastCall
 from ..opencl.steps import scalars_of
@@ -43,7 +43,6 @@ class DevicePath:
         alpha: complex | None,
         beta: complex | None,
         wait_for: list[cl.Event] | None,
-        with_events: bool = True,
     ) -> tuple[arrays.Array, list[cl.Event]] | None:
         """The product, if the call follows this thread's last one in all but buffers: (result, events).
 
@@ -66,17 +65,15 @@ class DevicePath:
         if out is None:
             out = self._results.new(binding.queue, given["a"].allocator)
             changed = {**changed, "out": out.base_data}
-        earlier = out.events.copy()
+        asked = events_of(wait_for)
+        with_events = bool(asked) or not late_events.takes_late(out)
+        earlier = late_events.before(out, binding.queue)
         # After `earlier`: no event is removed that is not waited for.
-        before = binding.known.missing(given.values())
-        if wait_for is not None:
-            before += events_of(wait_for)
+        before = asked + binding.known.missing(given.values())
         events = binding.enqueue_again(call, changed, before, with_events)
         if events is None:
             return None
-        if events:
-            arrays.add_event(out, events[-1], earlier)
-        return out, events
+        return out, self._ended(out, earlier, events, binding.queue)
 
     def run(
         self,
@@ -93,6 +90,20 @@ class DevicePath:
         self.enqueue(operands, out, queue, alpha, beta, wait_for)
         return out
 
+    def _ended(
+        self, out: arrays.Array, earlier: list[Any], events: list[cl.Event], queue: cl.CommandQueue
+    ) -> list[cl.Event]:
+        """The *events* of a product that *queue* has got; late ones if it made none. *out* gets the last.
+
+        *earlier*: what *out* had before, which the product follows.
+        """
+        if events:
+            late_events.add(out, events[-1], earlier)
+            return events
+        late = late_events.Late(queue)
+        late_events.add(out, late, earlier)
+        return late_events.LateEvents(late=[late])
+
     def enqueue(
         self,
         operands: Operands,
@@ -101,19 +112,16 @@ class DevicePath:
         alpha: complex,
         beta: complex,
         wait_for: list[cl.Event],
-        with_events: bool = True,
     ) -> list[cl.Event]:
-        """Enqueue the product into *out*. Returns the events of its launches; none without *with_events*.
-
-        Raises as :meth:`Binding.enqueue` does.
-        """
+        """Enqueue the product into *out*. Returns its events. Raises as :meth:`Binding.enqueue` does."""
         if self._is_empty:
             return []
         if self._warns:
             warn_of_dropped()
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
-        earlier = out.events.copy()
+        with_events = bool(wait_for) or not late_events.takes_late(out)
+        earlier = late_events.before(out, queue)
         read = [out if name == "out" else operands[name] for name, _ in self._arrays]
         for (_, in_problem), x in zip(self._arrays, read, strict=True):
             buffers[in_problem] = x.base_data
@@ -130,6 +138,4 @@ class DevicePath:
         if self._repeats:
             call = LastCall.of(queue, operands, alpha, beta, self._names, self._overlaps)
         events: list[cl.Event] = binding.enqueue(buffers, scalars, before, constant, with_events, call)
-        if events:
-            arrays.add_event(out, events[-1], earlier)
-        return events
+        return self._ended(out, earlier, events, queue)

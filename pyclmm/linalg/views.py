@@ -15,6 +15,7 @@ from ..cuda.arrays import CudaArray
 from ..cuda.numbers import number_one
 from ..errors import ArgumentError
 from ..opencl import arrays
+from ..opencl.late_events import takes_late
 from ..problem.axes import counted
 from ..problem.contraction import View
 from ..problem.gemm import dense_strides
@@ -26,6 +27,7 @@ def viewed(x: Any, view: View) -> Any:
         return as_strided(x, view.shape, view.strides)
     if isinstance(x, CudaArray):
         return x.viewed(view.shape, view.strides)
+    takes_late(x)  # so that a product that writes the view may be late
     # An Array without elements may have no buffer, which PyOpenCL would take for a wish to have one.
     if x.base_data is None:
         return cla.Array(x.queue or x.context, view.shape, x.dtype, allocator=x.allocator)

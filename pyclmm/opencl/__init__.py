@@ -1,5 +1,6 @@
 """All calls of the OpenCL driver: devices, queues, programs, memory, launches.
 
 Others import: arrays, binding, clock, compiler, crash_marks, devices, forks, host_memory, last_call,
-launcher, mappings, pocl, program, queues, single_flight, staging, status, steps, user_rates, workspace.
+late_events, launcher, mappings, pocl, program, queues, single_flight, staging, status, steps, user_rates,
+workspace.
 """

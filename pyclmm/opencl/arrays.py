@@ -1,10 +1,10 @@
-"""pyopencl Arrays as operands: strides, offsets, events, and whether two Arrays share memory."""
+"""pyopencl Arrays as operands: strides, offsets, and whether two Arrays share memory."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..kernels.device import DeviceInfo
 from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment
 from .devices import device_info
 from .host_memory import check_size, new_memory
+from .late_events import LateEvents
 from .mappings import reach
 from .status import out_of_memory
 
@@ -116,23 +117,6 @@ def _same_view(x: Array, y: Array) -> bool:
     return mine == other
 
 
-def add_event(x: Array, event: cl.Event, earlier: Sequence[cl.Event]) -> None:
-    """Add *event*, which writes *x*, to its events, and remove the *earlier* ones, which end before it.
-
-    This keeps the list short, because PyOpenCL waits for some events when it grows long. The events are
-    removed one by one, because other threads may add events meanwhile.
-    """
-    for one in earlier:
-        try:  # noqa: SIM105 - suppress() takes as long as the rest of this function
-            x.events.remove(one)
-        except ValueError:  # another thread has removed it
-            pass
-    if len(earlier) == 1:
-        x.events.append(event)  # in place of the one before, so the list has not grown
-    else:
-        x.add_event(event)
-
-
 class Results:
     """Makes new C-contiguous Arrays of one shape and dtype, faster than Array's constructor."""
 
@@ -147,7 +131,8 @@ class Results:
             check_size(self._nbytes, self._device, "out")
             self._blank = cla.Array(queue.context, self._shape, self._dtype, allocator=_no_memory)
         made = copy.copy(self._blank)
-        made.queue, made.context, made.allocator, made.events = queue, queue.context, allocator, []
+        made.queue, made.context, made.allocator = queue, queue.context, allocator
+        made.events = LateEvents()
         if self._nbytes:
             made.base_data = self.memory(made.context, allocator)
         return made
@@ -170,4 +155,4 @@ def empty(
         (where, where.devices[0]) if isinstance(where, cl.Context) else (where.context, where.device)
     )
     memory = Results(shape, np.dtype(dtype), device_info(device)).memory(context, allocator)
-    return cla.Array(where, shape, dtype, allocator=allocator, data=memory)
+    return cla.Array(where, shape, dtype, allocator=allocator, data=memory, events=LateEvents())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..errors import REFUSED, ArgumentError, DeviceMemoryError, LaunchError, WorkspaceError
+from ..errors import REFUSED, DeviceMemoryError, LaunchError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from . import host_memory, status, workspace
@@ -59,8 +59,8 @@ class Binding:
         self.device = device
         kinds = cl.command_queue_properties
         self.out_of_order = bool(queue.properties & kinds.OUT_OF_ORDER_EXEC_MODE_ENABLE)
-        # An event costs time. Order and profiling need one of each launch, else the last one's will do.
-        every_event = self.out_of_order or bool(queue.properties & kinds.PROFILING_ENABLE)
+        # An event costs time. Order and profiling need one of each launch, else at most the last has one.
+        self._every_event = self.out_of_order or bool(queue.properties & kinds.PROFILING_ENABLE)
         self.last: list[cl.Event] = []  # ends the previous call, on an out-of-order queue
         lent = [space for space in work.workspace if not space.zeroed]
         self._needs = tuple(sorted(lent, key=lambda space: space.nbytes, reverse=True))
@@ -78,7 +78,7 @@ class Binding:
         last = work.launches[-1] if work.launches else None
         places = {space.symbol: place for place, space in enumerate(self._needs)}
         self._steps = [
-            Step.of(context, x, fixed, places, every_event, x is last, make) for x in work.launches
+            Step.of(context, x, fixed, places, self._every_event, x is last, make) for x in work.launches
         ]
         programs = {launch.program for launch in work.launches}
         self._held = [built(context, program) for program in programs]  # see program.py
@@ -120,14 +120,14 @@ class Binding:
     ) -> list[cl.Event]:
         """Enqueue every launch. Returns the events, of which the last ends with the product.
 
-        Each launch has an event if the queue profiles or is out of order; otherwise only the last launch has
-        one. A launch that packs a *constant* operand is skipped if the previous call packed the same memory.
-        *call* is what these arguments come from; it is remembered for :meth:`enqueue_again`. *is_waited_for*:
-        the caller waits for the product, so it has no other one in flight.
+        Each launch has an event if the queue profiles or is out of order. Otherwise the last launch has one;
+        none has one without *with_events*, once a run of the programs has ended. A launch that packs a
+        *constant* operand is skipped if the previous call packed the same memory. *call* is what these
+        arguments come from; it is remembered for :meth:`enqueue_again`. *is_waited_for*: the caller waits for
+        the product, so it has no other one in flight.
 
         Raises LaunchError, DeviceMemoryError (of a kernel with workspace: WorkspaceError) or DeviceLostError
-        if the driver rejects a launch, and ArgumentError without events on an out-of-order queue, where only
-        events can tell that the product has ended.
+        if the driver rejects a launch.
         """
         packed = constant.name if constant is not None and constant == self._packed else None
         events = self._launch(buffers, scalars, wait_for, packed, with_events, is_waited_for)
@@ -169,12 +169,9 @@ class Binding:
 
         Launches that pack the operand *packed* are skipped, unless it was packed into other workspace.
         """
-        if self.out_of_order and not with_events:
-            raise ArgumentError(
-                "events=False: the queue is out of order, so only events tell when a product ends"
-            )
         if self._first is not None:  # between the first call and its end
             self._settle_if_ended(self._first)
+        with_events = with_events or bool(self._unsettled)
         # 1. Workspace. What was packed into other workspace must be packed again.
         lender, borrowed, moved = self._lender, _NOTHING, False
         if lender is not None:
@@ -225,7 +222,7 @@ class Binding:
         rejects a buffer there from then on. A new kernel object takes it; without *scalars* its arguments are
         not known here.
         """
-        wanted = part.needs_event and with_events
+        wanted = part.needs_event and (with_events or self._every_event)
         if not wanted and enqueue_eventless(self.queue, step.kernel, part.sizes, after):
             return []
         # A launch without an event that failed is repeated here, so that PyOpenCL raises its error.

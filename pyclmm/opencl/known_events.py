@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pyopencl as cl
 from pyopencl.array import Array
 
+from .late_events import Late, before
 from .queues import PerThread, at_release
 
 _MOST = 32  # events; PyOpenCL's Arrays keep at most 12 each
@@ -25,18 +27,19 @@ class KnownEvents:
     the transfer has ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self._queue = queue
         self._events: dict[int, cl.Event] = {}
         self._transfers: list[cl.NannyEvent] = []  # of those events, which own the host's memory
         self._room = _FEW
 
     def missing(self, given: Iterable[Array]) -> list[cl.Event]:
-        """The events of the Arrays in *given* that are not held here."""
-        known = self._events
+        """The events of the Arrays in *given* that are not held here, but for late ones of the queue."""
+        known, queue = self._events, self._queue
         found = []
         for x in given:
-            for event in x.events:
-                if id(event) not in known:
+            for event in before(x, queue):
+                if id(event) not in known and type(event) is not Late:
                     found.append(event)
         return found
 
@@ -96,8 +99,8 @@ _all: PerThread[KnownEvents] = PerThread()
 def known_events(queue: cl.CommandQueue) -> KnownEvents:
     """This thread's events of *queue*; of an out-of-order queue there are none."""
     if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
-        return KnownEvents()
-    return _all.get(queue, KnownEvents)
+        return KnownEvents(queue)
+    return _all.get(queue, partial(KnownEvents, queue))
 
 
 @at_release

@@ -246,7 +246,7 @@ def _product_seconds(queue: cl.CommandQueue, name: str, problem: GemmProblem) ->
 
     def run(calls: int) -> None:
         for _ in range(calls):
-            plan.enqueue(a, b, out=out, events=False)
+            plan.enqueue(a, b, out=out)
         queue.finish()
 
     few = max(1, int(_TURN / clock.least(lambda: run(1), 2)))

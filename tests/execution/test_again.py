@@ -515,14 +515,6 @@ def test_equal_calls_on_an_out_of_order_queue_follow_one_another(context, rng, m
         assert before in launches[number][1]
 
 
-def test_events_false_on_an_out_of_order_queue_is_refused_again(context, rng):
-    product = Product(cl.CommandQueue(context, properties=OUT_OF_ORDER), rng)
-    product.call("enqueue")
-    with pytest.raises(pyclmm.ArgumentError, match="out of order"):
-        product.call("enqueue", events=False)
-    product.check("enqueue")
-
-
 def test_threads_call_a_plan_with_operands_of_their_own(product):
     """Each thread repeats its own calls: the kernel objects of another thread hold other arguments."""
     lock = threading.Lock()  # PyOpenCL's reads of one queue
