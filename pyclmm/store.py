@@ -9,8 +9,8 @@ a container is, but it must be of this user or of root too. No link is followed.
 with one CacheWarning. An invalid file is renamed with one warning, and its content is computed again.
 
 The cache folder is the platform's folder for user caches, or ``PYCLMM_CACHE_DIR``. No failure here is fatal.
-If it cannot be written, nothing is kept; the same holds for a user without a home, for whom the platform's
-folder begins with a literal "~".
+If something in it cannot be read or written, it is not kept, with one CacheWarning for the folder and all in
+it; the same holds for a user without a home, for whom the platform's folder begins with a literal "~".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from . import environment
-from .errors import CacheWarning
+from .errors import CacheWarning, warn_caller
 from .fields import Check
 
 try:
@@ -48,6 +48,7 @@ _CAREFUL = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_
 _A_LINK = (errno.ELOOP, errno.EMLINK)  # the error of O_NOFOLLOW; FreeBSD has the second
 
 _told: set[Path] = set()  # what was warned of
+_refusing: dict[Path, object] = {}  # the cache folder, and others, in which not all could be read and written
 unwritten: dict[Path, str] = {}  # folders in which this process could not write a file -> why
 
 
@@ -97,8 +98,26 @@ def _write(path: Path, content: bytes) -> bool:
             return True
     except OSError as error:
         reason = error.strerror or str(error)
+        _refused(path, error, "written")
     unwritten[path.parent] = reason
     return False
+
+
+def _refused(path: Path, error: OSError, what: str) -> None:
+    """Warn once in a process for the cache folder: something in it cannot be read or written."""
+    place = folder() if folder() in path.parents else path.parent
+    this = object()
+    if path in _told:
+        return
+    if _refusing.setdefault(place, this) is this:  # of several threads one
+        variable, then = "PYCLMM_CACHE_DIR", "each process compiles and checks its kernels anew"
+        if place != folder():
+            variable, then = "XDG_RUNTIME_DIR", "processes do not see which devices are taken"
+        warn_caller(
+            f"{place}: not all can be kept, so {then}. {path} cannot be {what} ({error.strerror or error}). "
+            f"Results are right. Set {variable} to a folder that you can write",
+            CacheWarning,
+        )
 
 
 @contextlib.contextmanager
@@ -147,8 +166,10 @@ def _lock(path: Path, waits: bool) -> int | None:
             handle = _opened(path, os.O_RDWR | os.O_CREAT)
         if handle is not None:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-    except OSError:
-        if handle is not None:
+    except OSError as error:
+        if handle is None:
+            _refused(path, error, "written")
+        else:
             os.close(handle)
         return None
     return handle
@@ -249,7 +270,10 @@ def _content(path: Path, most: int) -> bytes | None:
             return None
         with open(handle, "rb") as file:
             return file.read(most + 1)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        _refused(path, error, "read")
         return None
 
 

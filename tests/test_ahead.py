@@ -259,7 +259,8 @@ def test_the_command_says_that_a_kernel_fell_back(own_caches, options, status):
 def test_the_command_says_if_nothing_is_kept(own_caches, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    shown = CliRunner().invoke(cli.main, ["warm", "3x4x5"])
+    with pytest.warns(pyclmm.CacheWarning, match="not all can be kept"):
+        shown = CliRunner().invoke(cli.main, ["warm", "3x4x5"])
     assert shown.exit_code == 2
     assert "not all is kept" in shown.stderr
     assert f"cannot write {tmp_path}/file/cache/" in shown.stderr
@@ -271,7 +272,8 @@ def test_the_command_does_not_say_kept_on_a_full_disk(own_caches, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(store, "replacing", full)
-    shown = CliRunner().invoke(cli.main, ["warm", "3x4x5", "--dtype", "float32"])
+    with pytest.warns(pyclmm.CacheWarning, match="not all can be kept"):
+        shown = CliRunner().invoke(cli.main, ["warm", "3x4x5", "--dtype", "float32"])
     assert shown.exit_code == 2
     assert "No space left on device" in shown.stderr
     assert "kept in" not in shown.stdout

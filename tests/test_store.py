@@ -37,6 +37,9 @@ for number in range(300):
 """
 
 
+_NOT_KEPT = ": not all can be kept, so each process compiles and checks its kernels anew"
+
+
 @pytest.fixture
 def call(own_caches):
     return Call(kernel="naive")
@@ -63,7 +66,10 @@ def test_a_folder_that_takes_nothing_is_not_fatal(monkeypatch, call, own_caches,
     library, name = names[where]
     faulty = Part(getattr(store, library), **{name: Full if where == "writing" else fault})
     monkeypatch.setattr(store, library, faulty)
-    call.check_works()
+    with pytest.warns(CacheWarning, match=_NOT_KEPT) as heard:
+        call.check_works()
+    assert len(heard) == 1
+    assert os.strerror(error) in str(heard[0].message)
     assert fault.calls
     assert not [x for x in own_caches.rglob("*") if x.is_file()], "a half-written file is left"
 
@@ -74,7 +80,22 @@ def test_a_folder_that_is_read_only_in_earnest(monkeypatch, call, tmp_path):
     for place in (blocker, blocker / "below"):
         monkeypatch.setenv("PYCLMM_CACHE_DIR", str(place))
         as_in_a_new_process(monkeypatch)
+        with pytest.warns(CacheWarning, match=f"{place}{_NOT_KEPT}.* PYCLMM_CACHE_DIR") as heard:
+            call.check_works()
+        assert len(heard) == 1
+        assert heard[0].filename.endswith("faults.py"), "the file that called pyclmm"
+
+
+def test_a_file_that_this_user_cannot_read_gives_one_warning(monkeypatch, call, own_caches):
+    call()
+    forbidden = Failing(os.open, OSError(errno.EACCES, os.strerror(errno.EACCES)), always=True)
+    as_in_a_new_process(monkeypatch)
+    monkeypatch.setattr(store, "os", Part(os, open=forbidden))
+    with pytest.warns(
+        CacheWarning, match=rf"{own_caches}{_NOT_KEPT}.* cannot be read \(Permission denied\)"
+    ) as heard:
         call.check_works()
+    assert len(heard) == 1
 
 
 def test_an_absent_folder_is_made_for_this_user_only(call, own_caches):
@@ -111,7 +132,9 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch, call, tmp_path, found)
     monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", True)  # its caches have no folder either
     monkeypatch.chdir(tmp_path)
     (tmp_path / "~").mkdir()
-    call.check_works()
+    with pytest.warns(CacheWarning, match=f"~/.cache/pyclmm{_NOT_KEPT}.* is not absolute") as heard:
+        call.check_works()
+    assert len(heard) == 1
     assert not list((tmp_path / "~").iterdir())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 import pyclmm
-from pyclmm import api, plan_cache, release
+from pyclmm import api, plan_cache, release, store
 from pyclmm.checks import selfcheck
 from pyclmm.opencl import crash_marks, program, queues
 from pyclmm.opencl.single_flight import SingleFlight
@@ -34,6 +34,7 @@ def as_in_a_new_process(patch):
     patch.setattr(selfcheck, "_verdicts", SingleFlight())
     patch.setattr(selfcheck, "_run_here", set())
     patch.setattr(crash_marks, "_detours", {})
+    patch.setattr(store, "_refusing", {})
     for name in ("_default", "_contexts", "_chosen"):  # a test may lose what they hold
         patch.setattr(queues, name, dict(getattr(queues, name)))
     nothing_compiled(patch)
