@@ -167,6 +167,39 @@ def test_another_driver_is_left_as_it_is(tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("library", "data"),
+    [
+        ("pyopencl/.libs/libpocl-1.so", "pocl_binary_distribution/.libs/share/pocl"),
+        ("lib/x86_64-linux-gnu/libpocl.so.2.10.0", "share/pocl"),
+    ],
+)
+def test_a_driver_that_the_user_names_is_replaced_by_one_with_fewer_declarations(
+    monkeypatch, tmp_path, library, data
+):
+    there, here = tmp_path / "there", tmp_path / "here"
+    here.mkdir()
+    for name in (library, f"{data}/kernel.bc", f"{data}/include/opencl-c.h"):
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_text("int __ovld nobody_calls_this(int);\n")
+    (tmp_path / "one.icd").write_text(f"{there / library}\n")
+    monkeypatch.setattr(short_headers, "_words", set)
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "one.icd"))
+    driver.name_it(here)
+    own = Path(Path(os.environ["OCL_ICD_VENDORS"]).read_text().strip())
+    assert own == here / "driver" / library
+    assert own.resolve() == there / library
+    assert (here / "driver" / data / "kernel.bc").resolve() == there / data / "kernel.bc"
+    assert not (here / "driver" / data / "include" / "opencl-c.h").read_text()
+
+
+@pytest.mark.parametrize("vendors", ["nobody.icd", "."])
+def test_what_else_the_user_names_is_left_as_it_is(monkeypatch, tmp_path, vendors):
+    monkeypatch.setenv("OCL_ICD_VENDORS", vendors)
+    driver.name_it(tmp_path)
+    assert os.environ["OCL_ICD_VENDORS"] == vendors
+
+
 def test_a_failure_over_a_missing_package_is_a_skip_and_no_other_is(monkeypatch):
     monkeypatch.setattr(optional, "PACKAGES", ("numpy", "nosuch"))
     assert optional.named_in("E DTypeError: bfloat16 needs nosuch: pip install") == "nosuch"

@@ -4,9 +4,11 @@ import sys
 
 import pytest
 
+from pyclmm.checks.fixed_products import PRODUCTS
 from pyclmm.kernels import KERNELS
+from pyclmm.problem.dtypes import dtype_of
 from tests.conformance import __main__ as command
-from tests.conformance import report, run
+from tests.conformance import grid, report, run
 from tests.conformance.implementations import IMPLEMENTATIONS, MATRIX_UNITS, Implementation
 
 pytestmark = pytest.mark.slow  # no function of pyclmm: what runs `make conformance`
@@ -131,3 +133,29 @@ def test_ci_fails_for_one_bad_run(monkeypatch, tmp_path, capsys, outcome, status
     shown = capsys.readouterr().out
     assert ("its reason" in shown) == (outcome in ("refused", "FAILED"))
     assert ("SIGSEGV" in shown) == (outcome is None)
+
+
+def test_fixed_products_under_oclgrind_are_of_every_kind(monkeypatch):
+    whole = fixed_products()
+    monkeypatch.setattr(grid, "OCLGRIND_LOG", "a log")
+    chosen = fixed_products()
+    assert whole.keys() == chosen.keys() == {kernel.name for kernel in KERNELS}
+    for name, products in chosen.items():
+        assert kinds(products) == kinds(whole[name]), name
+    able = [chosen[name] for name in chosen if name not in MATRIX_UNITS]
+    for product in PRODUCTS:
+        assert sum(product in products for products in able) >= 3, product.name
+    assert sum(map(len, chosen.values())) < sum(map(len, whole.values())) / 2
+
+
+def fixed_products():
+    found = {}
+    for kernel, _, product in (case.values for case in grid.offers()):
+        found.setdefault(kernel.name, []).append(product)
+    return found
+
+
+def kinds(products):
+    """The float types, kinds of data and shapes of products without epilogue and stack."""
+    plain = [p for p in products if f"{p.dtype} {p.data}" == p.name and dtype_of(p.dtype).kind in "fcV"]
+    return {p.dtype for p in plain}, {p.data for p in plain}, {p.shape for p in plain}

@@ -28,11 +28,10 @@ print(device.platform.name, device.platform.version, device.name, device.driver_
 def name_it(folder):
     """Set OCL_ICD_VENDORS to the default device's driver alone, if there are several and the user has not.
 
-    PyPI's PoCL, alone or not, is replaced by one that compiles faster. *folder*: for what this needs.
+    A PoCL that short_headers.py knows is replaced by one that compiles faster. *folder*: for what this needs.
     """
-    if os.environ.get("OCL_ICD_VENDORS"):
-        return
-    libraries = _libraries()
+    named = os.environ.get("OCL_ICD_VENDORS")
+    libraries = _named(Path(named)) if named else _libraries()
     several = len(libraries) > 1
     wanted = _default_device() if several else ""
     icd = Path(folder) / "tested.icd"
@@ -46,6 +45,11 @@ def name_it(folder):
             icd.write_text(f"{quick}\n")
             os.environ.update(alone)
         return
+
+
+def _named(icd):
+    """The library that one .icd file names. None of a folder, whose drivers the user chose."""
+    return [icd.read_text(encoding="utf-8").strip()] if icd.is_file() and icd.suffix == ".icd" else []
 
 
 def _nvidias():
