@@ -67,7 +67,7 @@ class DeviceArray:
 
     def __del__(self) -> None:
         memory = getattr(self, "_memory", None)
-        if memory is not None:
+        if memory is not None and _dropped is not None:  # None at the end of the process
             dropped = _dropped[self._stream.context]
             dropped.append(memory)  # no lock: this may run within anything
             dropped.nbytes += memory.nbytes

@@ -15,7 +15,7 @@ from ..opencl.last_call import equal
 from ..opencl.mappings import reach
 from ..opencl.steps import scalars_of
 from .execute import Executable
-from .kinds import Kind
+from .kinds import KindWithAddresses
 from .operands import Operands, checked, problem_name, read_operands
 from .options import Options, check_scalars, warn_of_dropped
 
@@ -61,7 +61,7 @@ class CudaPath:
         beta = self._beta if beta is None else beta
         if not (equal(alpha, call.alpha) and equal(beta, call.beta)):
             return None
-        kind: Kind = call.kind
+        kind: KindWithAddresses = call.kind
         addresses: dict[str, int] = {}
         for name, seen in call.seen.items():
             address = kind.address_of(given.get(name), seen)
@@ -95,16 +95,9 @@ class CudaPath:
 
         Raises LaunchError, DeviceMemoryError or DeviceLostError.
         """
-        if wait_for:
-            raise ArgumentError("wait_for has events of OpenCL; arrays on CUDA are ordered by their stream")
-        kind: Kind = operands["a"].kind
-        out: CudaArray | None = operands.get("out")
-        if out is None:
-            out = arrays.new(kind, self._shape, self._dtype, self._ordinal)
+        out, kind = self._begin(operands, wait_for), operands["a"].kind
         if self._is_empty:
             return out
-        if self._warns:
-            warn_of_dropped()
         addresses = {
             in_problem: (out if name == "out" else operands[name]).address for name, in_problem in self._read
         }
@@ -124,7 +117,19 @@ class CudaPath:
             binding.last_call = _Call(kind, operands, alpha, beta, self._names)
         return out
 
-    def _launch(self, binding: Any, kind: Kind, stream: int, addresses: dict[str, int], scalars: Any) -> None:
+    def _begin(self, operands: Operands, wait_for: list[cl.Event]) -> CudaArray:
+        """The caller's ``out``, or a new array. Warns of what is dropped. Raises ArgumentError."""
+        if wait_for:
+            raise ArgumentError("wait_for has events of OpenCL; arrays on CUDA are ordered by their stream")
+        if self._warns and not self._is_empty:
+            warn_of_dropped()
+        out: CudaArray | None = operands.get("out")
+        kind: KindWithAddresses = operands["a"].kind
+        return arrays.new(kind, self._shape, self._dtype, self._ordinal) if out is None else out
+
+    def _launch(
+        self, binding: Any, kind: KindWithAddresses, stream: int, addresses: dict[str, int], scalars: Any
+    ) -> None:
         block, at = None, 0
         if binding.workspace_nbytes:
             try:
@@ -141,7 +146,12 @@ class _Call:
     __slots__ = ("_reaches", "addresses", "alpha", "beta", "given", "kind", "seen")
 
     def __init__(
-        self, kind: Kind, operands: Operands, alpha: complex, beta: complex, names: dict[str, str]
+        self,
+        kind: KindWithAddresses,
+        operands: Operands,
+        alpha: complex,
+        beta: complex,
+        names: dict[str, str],
     ) -> None:
         self.kind, self.alpha, self.beta, self.given = kind, alpha, beta, len(operands)
         self.seen = {name: kind.seen(x) for name, x in operands.items()}

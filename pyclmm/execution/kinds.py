@@ -41,6 +41,7 @@ class Kind(ABC):
 
     advice_for_mixed: str  # how to make one of another library's array
     has_views = True  # whether :meth:`back` takes a view of the caller's own array
+    path: Any = None  # what runs plans on its CudaArrays if it is not CudaPath
 
     @abstractmethod
     def on_host(self, name: str, x: Any) -> bool:
@@ -66,19 +67,23 @@ class Kind(ABC):
     def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> tuple[Any, int]:
         """A new C-contiguous array by the library's allocator; its address. Raises DeviceMemoryError."""
 
-    @abstractmethod
-    def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
-        """Memory for a call's workspace, from the library's allocator: what holds it, and its address."""
-
     def written(self, x: Any) -> None:  # noqa: B027 - most libraries do not ask
         """Called after *x*, the caller's own ``out``, was written: a library may count versions."""
-
-    def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:  # noqa: B027 - most do nothing
-        """After work on *operands* was put into *stream*: their memory must stay until it has ended."""
 
     @abstractmethod
     def back(self, x: CudaArray) -> Any:
         """*x*, made by :meth:`new` or a view of that, or of the caller's array, as the caller gets it."""
+
+
+class KindWithAddresses(Kind):
+    """A kind whose arrays say where they lie, on which pyclmm launches by itself."""
+
+    @abstractmethod
+    def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
+        """Memory for a call's workspace, from the library's allocator: what holds it, and its address."""
+
+    def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
+        """After work on *operands* was put into *stream*: their memory must stay until it has ended."""
 
     @abstractmethod
     def seen(self, x: CudaArray) -> Seen:
@@ -89,7 +94,7 @@ class Kind(ABC):
         """The address of *x* if it has the layout of *seen*, and need not be looked at closer; else None."""
 
 
-class KindOfDevices(Kind):
+class KindOfDevices(KindWithAddresses):
     """A kind whose arrays are never in the host's memory."""
 
     def on_host(self, name: str, x: Any) -> bool:

@@ -1,6 +1,6 @@
 """Arrays whose library lends no memory: results and workspace are pyclmm's own.
 
-Such are JAX's, numba's, and all others with CUDA's array interface or DLPack on a CUDA device.
+Such are numba's, and all others with CUDA's array interface or DLPack on a CUDA device.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError
 from ..opencl import queues
 from ..problem.gemm import dense_strides
-from .kinds import Kind, KindOfDevices, Seen
+from .kinds import KindOfDevices, KindWithAddresses, Seen
 
 LEGACY = 1  # the handle of CUDA's legacy default stream, which waits for all others that are not set apart
 
 
-class OwnMemory(Kind):
+class OwnMemory(KindWithAddresses):
     """Adapters that allocate by themselves. They look at each array in full."""
 
     has_views = False

@@ -20,5 +20,7 @@ _PATHS: dict[type, Any] = {np.ndarray: HostPath, Array: DevicePath, CudaArray: C
 
 def path_of(operands: Operands, options: Options, queue: Any, alpha: complex, beta: complex) -> Path:
     """What runs the planned product of these operands on *queue*. Raises as a plan does."""
-    path: Path = _PATHS.get(type(operands["a"]), DevicePath)(operands, options, queue, alpha, beta)
+    a = operands["a"]
+    own = a.kind.path if isinstance(a, CudaArray) else None
+    path: Path = (own or _PATHS.get(type(a), DevicePath))(operands, options, queue, alpha, beta)
     return path

@@ -14,7 +14,7 @@ from ..errors import ArgumentError, DeviceMemoryError, DTypeError
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
 from .array_likes import array_of
-from .kinds import Kind, Seen
+from .kinds import KindWithAddresses, Seen
 
 _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for CPUs has none
 # PyTorch's element types that kernels have, by NumPy's dtype and the reverse.
@@ -33,7 +33,7 @@ def _device(ordinal: int) -> torch.device:
     return torch.device("cuda", ordinal)
 
 
-class _Torch(Kind):
+class _Torch(KindWithAddresses):
     advice_for_mixed = "torch.from_numpy(x) makes a tensor of a NumPy array, and x.to(device) brings it there"
 
     def on_host(self, name: str, x: Any) -> bool:

@@ -39,7 +39,7 @@ class MappedFile:
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
-        if handle is not None:
+        if handle is not None and os is not None:  # None at the end of the process
             os.close(handle)
 
     def _open(self) -> int | None:

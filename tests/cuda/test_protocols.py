@@ -246,3 +246,11 @@ def test_memory_stays_where_the_device_cannot_be_waited_for(cuda, monkeypatch):
     cuda.fail.clear()
     pyclmm.release()
     assert sum(name == "cuMemFreeAsync" for name, _ in cuda.calls) >= 2
+
+
+def test_an_array_that_is_freed_at_the_end_of_the_process(cuda, monkeypatch):
+    """Python has emptied the module by then."""
+    made = pyclmm.matmul(Interface(cuda, A), Interface(cuda, A.T.copy()))
+    with monkeypatch.context() as patch:
+        patch.setattr(device_array, "_dropped", None)
+        made.__del__()

@@ -10,6 +10,7 @@ PACKAGES = (
     "dask",
     "distributed",
     "h5py",
+    "jax",
     "matplotlib",
     "ml_dtypes",
     "mypy",

@@ -1,0 +1,267 @@
+"""Runs a plan on JAX's arrays: XLA calls back with its stream, addresses, and memory for the result.
+
+Technique: a foreign function of XLA's (docs.jax.dev, "Foreign function interface") in one of jax.jit's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+import pyopencl as cl
+
+from ..cuda import xla
+from ..cuda.arrays import CudaArray
+from ..cuda.streams import Context, Stream, forget
+from ..errors import DeviceLostError, DTypeError, UnsupportedError, WorkspaceError
+from ..opencl import forks
+from ..opencl.last_call import equal
+from ..opencl.steps import scalars_of
+from ..problem.gemm import alignment
+from .cuda_path import CudaPath
+from .execute import Executable
+from .operands import Operands
+
+_TARGET, _PLATFORM = "pyclmm_product", "CUDA"
+_MOST_PRODUCTS = 16  # of one plan, such as for other scalars
+_places = itertools.count(1 << 64, 1 << 44)  # addresses for results that have none yet: no two overlap
+
+
+class Made:
+    """A result, whose array JAX makes when it is launched; a later launch into it makes another."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> None:
+        self.shape, self.dtype, self._ordinal = shape, dtype, ordinal
+        self.address = next(_places)
+        self.array: Any = None
+
+    def read(self) -> Any:
+        """The array of JAX's."""
+        if self.array is None:  # nothing is launched for a result without elements
+            devices = {device.local_hardware_id: device for device in jax.local_devices()}
+            self.array = jax.device_put(np.empty(self.shape, self.dtype), devices[self._ordinal])
+        return self.array
+
+
+class _MovedError(Exception):
+    """An array lies at an address that the plan is not for."""
+
+
+_numbers = itertools.count()
+_products: weakref.WeakValueDictionary[int, _Product] = weakref.WeakValueDictionary()
+
+
+class _Product:
+    """What XLA calls: the launches of *executable*.
+
+    *aligned*: of JAX's arrays, in their order, the problem's names, and what each address must be a multiple
+    of. *fixed*: the addresses of pyclmm's own arrays, by the problem's names.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        context: Context,
+        aligned: Mapping[str, int],
+        fixed: Mapping[str, int],
+        scalars: tuple[complex, complex],
+    ) -> None:
+        self._executable, self._context = executable, context
+        self._aligned, self._fixed = aligned, fixed
+        self._scalars = scalars_of(*scalars)
+        self._error: BaseException | None = None
+        self._number = next(_numbers)
+        _products[self._number] = self
+
+    def compile(self, out: Made, workspace_nbytes: int, aliased: int | None) -> None:
+        """Make the function that JAX compiles. *aliased*: the array whose content the result begins with, by
+        its number. Raises UnsupportedError."""
+        _register()
+        results = [
+            jax.ShapeDtypeStruct(out.shape, out.dtype),
+            jax.ShapeDtypeStruct((max(1, workspace_nbytes),), np.uint8),
+        ]
+        aliases = None if aliased is None else {aliased: 0}
+        foreign = jax.ffi.ffi_call(_TARGET, results, input_output_aliases=aliases)
+        number, dtype = np.int64(self._number), out.dtype
+
+        def product(*arrays: Any) -> Any:
+            made = foreign(*arrays, number=number)[0]
+            if made.dtype != dtype:
+                raise DTypeError(
+                    f"the result has dtype {dtype}, which JAX has only with "
+                    "jax.config.update('jax_enable_x64', True); set that, or pass dtype="
+                )
+            return made
+
+        self._compiled = jax.jit(product)
+
+    def __call__(self, *arrays: Any) -> Any:
+        """The result. Raises what the launch raised, or WorkspaceError."""
+        try:
+            return self._compiled(*arrays)
+        except Exception as error:  # JAX raises JaxRuntimeError, or ValueError where it need not trace
+            cause, self._error = self._error, None
+            if cause is not None:
+                raise cause from None
+            if "RESOURCE_EXHAUSTED" in str(error):
+                raise WorkspaceError(f"JAX's allocator: {error}") from error
+            raise
+
+    def launch(self, call: xla.Call) -> None:
+        """Launch in XLA's stream. XLA tells only the text of what is raised, so it is kept."""
+        try:
+            self._launch(call)
+        except BaseException as error:
+            if isinstance(error, DeviceLostError):
+                forget(self._context)
+            self._error = error
+            raise
+
+    def _launch(self, call: xla.Call) -> None:
+        addresses = dict(self._fixed)
+        for (name, aligned), address in zip(self._aligned.items(), call.operands, strict=False):
+            if address % aligned:
+                raise _MovedError
+            addresses[name] = address
+        addresses["out"], workspace = call.results
+        stream = Stream(self._context, call.stream)
+        binding = self._executable.binding(stream)
+        if binding.is_busy:  # a signal handler or a finalizer runs within its call
+            binding = self._executable.spare_binding(stream)
+        binding.enqueue(call.stream, addresses, self._scalars, workspace)
+
+
+def _launched(call: xla.Call) -> None:
+    product = _products.get(call.number)
+    if product is None:
+        raise UnsupportedError("the plan of this product was dropped before XLA launched it; call it again")
+    product.launch(call)
+
+
+@cache
+def _register() -> Any:
+    if not hasattr(jax, "ffi"):
+        raise UnsupportedError("arrays of JAX's on CUDA devices need JAX 0.5 or later; update it")
+    handler = xla.handler(_launched)
+    jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(handler), platform=_PLATFORM)
+    return handler
+
+
+class XlaPath(CudaPath):
+    """Launches one planned product of JAX's arrays on a CUDA device."""
+
+    def __init__(self, *planned: Any) -> None:
+        super().__init__(*planned)
+        self._products: dict[Any, _Product] = {}
+        self._last: _Last | None = None
+
+    def again(
+        self,
+        given: Operands,
+        queue: cl.CommandQueue | None,
+        alpha: complex | None,
+        beta: complex | None,
+        wait_for: list[cl.Event] | None,
+    ) -> tuple[Any, list[cl.Event]] | None:
+        last = self._last
+        if last is None or queue is not None or wait_for or not last.fits(given, self.executable.work):
+            return None
+        alpha = self._alpha if alpha is None else alpha
+        beta = self._beta if beta is None else beta
+        if not (equal(alpha, last.alpha) and equal(beta, last.beta)):
+            return None
+        forks.check_process()
+        try:
+            return last.product(*[given[name] for name in last.names]), []
+        except _MovedError:
+            return None
+
+    def run(
+        self,
+        operands: Operands,
+        queue: Stream,
+        alpha: complex,
+        beta: complex,
+        wait_for: list[cl.Event],
+    ) -> CudaArray:
+        out: CudaArray = self._begin(operands, wait_for)
+        if self._is_empty:
+            return out
+        read = {name: operands[name] for name, _ in self._read if name != "out"}
+        ours = {name: x for name, x in read.items() if isinstance(x.owner, Made | jax.Array)}
+        product = self._product(read, ours, out, queue, alpha, beta)
+        arrays = [_array(x) for x in ours.values()]
+        begun = [] if out.owner.array is None else [out.owner.array]
+        try:
+            out.owner.array = product(*arrays, *begun)
+        except _MovedError:
+            raise UnsupportedError("JAX moved an array as it called; pass jax.numpy.copy of each") from None
+        if self._repeats and ours.keys() == operands.keys():
+            self._last = _Last(product, operands, self.executable.work, queue.context, alpha, beta)
+        return out
+
+    def _product(
+        self,
+        read: Operands,
+        ours: Operands,
+        out: CudaArray,
+        queue: Stream,
+        alpha: complex,
+        beta: complex,
+    ) -> _Product:
+        """The product of these scalars, from XLA's arrays *ours* and pyclmm's own, made if there is none."""
+        made: Made = out.owner
+        fixed = {self._names[name]: x.address for name, x in read.items() if name not in ours}
+        begun = made.array is not None
+        key = (repr((alpha, beta)), made.shape, begun, *fixed.items(), queue.context, self.executable.choice)
+        product = self._products.get(key)
+        if product is None:
+            binding = self.executable.binding(queue)
+            aligned = {self._names[name]: alignment(x.address) for name, x in ours.items()}
+            product = _Product(self.executable, queue.context, aligned, fixed, (alpha, beta))
+            product.compile(made, binding.workspace_nbytes, len(ours) if begun else None)
+            while len(self._products) >= _MOST_PRODUCTS:
+                del self._products[next(iter(self._products))]
+            self._products[key] = product
+        return product
+
+
+class _Last:
+    """The arrays and scalars of a call, to compare the next with."""
+
+    __slots__ = ("_context", "_layouts", "_work", "alpha", "beta", "names", "product")
+
+    def __init__(
+        self,
+        product: _Product,
+        operands: Operands,
+        work: Any,
+        context: Context,
+        alpha: complex,
+        beta: complex,
+    ) -> None:
+        self.product, self._work, self._context = product, work, context
+        self.alpha, self.beta, self.names = alpha, beta, tuple(operands)
+        arrays = {name: _array(x) for name, x in operands.items()}
+        self._layouts = {name: (type(x), x.aval, x.sharding) for name, x in arrays.items()}
+
+    def fits(self, given: Operands, work: Any) -> bool:
+        """Whether *given* has such arrays on the same device, and *work* is still the plan's."""
+        if work is not self._work or not self._context.is_known or len(given) != len(self.names):
+            return False
+        for name, (kind, aval, sharding) in self._layouts.items():
+            x: Any = given.get(name)
+            if type(x) is not kind or x.aval != aval or x.sharding != sharding or x.is_deleted():
+                return False
+        return True
+
+
+def _array(x: CudaArray) -> Any:
+    """JAX's array that *x* is, or is a view of."""
+    return x.owner.read() if isinstance(x.owner, Made) else x.owner

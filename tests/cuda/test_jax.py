@@ -1,0 +1,238 @@
+"""JAX's arrays on a CUDA device; without one those on the host stand for them, on the made-up driver."""
+
+import gc
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm import linalg
+from pyclmm.cuda import arrays as cuda_arrays
+from pyclmm.cuda import dlpack, streams, xla
+from pyclmm.errors import DeviceLostError, DTypeError, LaunchError, UnsupportedError
+from tests.support import fake_cuda
+from tests.support.habits import drawn
+from tests.support.linalg_calls import CALLS, NEED_NEW_NUMPY
+from tests.support.optional import optional
+
+jax = optional("jax")
+A = np.arange(12, dtype=np.float32).reshape(3, 4)
+STREAM = 0x70  # XLA's, on the made-up driver
+
+
+@pytest.fixture
+def cuda(request, monkeypatch):
+    """The made-up driver, or None where JAX has a GPU."""
+    if jax.devices()[0].platform == "gpu":
+        yield None
+        return
+    from pyclmm.execution import jax_arrays, xla_path  # noqa: PLC0415 - they need JAX
+
+    cuda, _ = request.getfixturevalue("cuda_and_lib")
+    launched = xla_path._launched
+
+    def known(call):
+        """XLA's memory is the host's, in buffers that the made-up driver must know."""
+        for address in {*call.operands, *call.results} - cuda.memory.keys():
+            cuda.memory[address] = (None, 1 << 20)
+        launched(call)
+
+    monkeypatch.setattr(xla_path, "_PLATFORM", "cpu")
+    monkeypatch.setattr(xla_path, "_launched", known)
+    monkeypatch.setattr(jax_arrays, "_platform", lambda _: "cuda")
+    monkeypatch.setattr(type(array(A)), "__dlpack_device__", lambda _: (dlpack.CUDA, 0))
+    monkeypatch.setattr(xla, "stream_of", lambda frame: STREAM)
+    xla_path._register.cache_clear()
+    yield cuda
+    xla_path._register.cache_clear()
+
+
+def array(x):
+    return jax.numpy.asarray(x)
+
+
+def test_products_are_launched_in_xlas_stream_and_memory(cuda):
+    x = array(A)
+    y = pyclmm.matmul(x, x.T)
+    assert isinstance(y, jax.Array)
+    assert np.array_equal(y, A @ A.T)
+    if cuda:
+        assert {launch[3] for launch in cuda.launches} >= {STREAM}
+        count = len(cuda.launches)
+        assert np.array_equal(pyclmm.matmul(x, x.T), A @ A.T)
+        assert {launch[3] for launch in cuda.launches[count:]} == {STREAM}
+
+
+def test_again(cuda):
+    for factor in range(1, 5):
+        x = array(factor * A)
+        assert np.array_equal(pyclmm.matmul(x, x.T), factor**2 * A @ A.T)
+
+
+def test_other_scalars_and_operands(cuda):
+    a, b, c = array(A), array(A.T.copy()), array(np.ones((3, 3), np.float32))
+    want = A @ A.T
+    for alpha, beta in ((1, 0), (2, 0), (2, 3), (3, 3), (3, 4), (1, 0), (0, 1), (0.0, -0.0)):
+        got = pyclmm.gemm(a, b, c, alpha=alpha, beta=beta)
+        assert np.array_equal(got, alpha * want + beta * np.ones((3, 3)))
+    bias = np.arange(3, dtype=np.float32) - 200
+    for _ in range(2):
+        assert np.array_equal(
+            pyclmm.gemm(a, b, bias=array(bias), activation="relu"), np.maximum(want + bias, 0)
+        )
+
+
+def test_stacks_types_and_results_without_elements(cuda):
+    stack = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
+    assert np.array_equal(pyclmm.matmul(array(stack), array(stack[0].T)), stack @ stack[0].T)
+    for shapes in (((0, 4), (4, 5)), ((3, 0), (0, 5)), ((2, 0, 4), (4, 0))):
+        x, y = (np.zeros(shape, np.float32) for shape in shapes)
+        got = pyclmm.matmul(array(x), array(y))
+        assert isinstance(got, jax.Array)
+        assert got.shape == (x @ y).shape
+        assert not np.any(got)
+    half = array(A).astype(jax.numpy.bfloat16)
+    assert pyclmm.matmul(half, half.T).dtype == jax.numpy.bfloat16
+
+
+@pytest.mark.parametrize("name", [x for x in CALLS if x not in NEED_NEW_NUMPY or hasattr(np, "matvec")])
+def test_functions_of_linalg(name, cuda):
+    shapes, call = CALLS[name]
+    r = random.Random(name)
+    xs = [drawn(r, shape, "float32", "C") for shape in shapes]
+    want = np.asarray(call(np, *xs))
+    for _ in range(2):
+        got = call(linalg, *map(array, xs), kernel="naive")
+        assert isinstance(got, jax.Array)
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_float64(cuda):
+    """JAX makes arrays of float64 by itself only where jax_enable_x64 is set."""
+    x = array(A)
+    for _ in range(2):
+        y = pyclmm.matmul(x, x.T, dtype="float64")
+        assert y.dtype == np.float64
+        assert np.array_equal(y, A @ A.T)
+
+
+def test_arrays_without_elements_to_read(cuda):
+    x = array(A)
+    with pytest.raises(DTypeError, match=r"a is traced by JAX"):
+        jax.jit(lambda x: pyclmm.matmul(x, x.T))(x)
+    with pytest.raises(DTypeError, match=r"out is a JAX array"):
+        pyclmm.gemm(x, x.T, out=x)
+    y = x.T
+    pyclmm.matmul(x, y)
+    y.delete()
+    with pytest.raises(DTypeError, match=r"b was deleted or donated"):
+        pyclmm.matmul(x, y)
+
+
+def test_an_error_of_a_launch_is_pyclmms(cuda):
+    if cuda is None:
+        pytest.skip("only the made-up driver fails when it is told to")
+    x = array(A)
+    y = pyclmm.matmul(x, x.T, kernel="naive")
+    cuda.fail["cuLaunchKernelEx"] = fake_cuda.INVALID_VALUE
+    with pytest.raises(LaunchError, match=r"rejected kernel '\w+'") as caught:
+        pyclmm.matmul(x, x.T, kernel="naive")
+    assert caught.value.__suppress_context__
+    cuda.fail.clear()
+    assert np.array_equal(pyclmm.matmul(x, x.T, kernel="naive"), y)
+    cuda.fail["cuLaunchKernelEx"] = fake_cuda.ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        pyclmm.matmul(x, x.T, kernel="naive")
+    cuda.fail.clear()
+    assert np.array_equal(pyclmm.matmul(x, x.T), y)  # in a new context
+
+
+def test_an_address_that_the_plan_is_not_for(cuda, monkeypatch):
+    if cuda is None:
+        pytest.skip("JAX's arrays on a GPU begin at multiples of 256")
+    x, moved = array(A), []
+    y = pyclmm.matmul(x, x.T)
+    addresses = xla._addresses
+
+    def shifted(buffers):
+        moved.append(1)
+        return [address + 4 * (len(moved) == 1) for address in addresses(buffers)]
+
+    monkeypatch.setattr(xla, "_addresses", shifted)
+    assert np.array_equal(pyclmm.matmul(x, x.T), y)  # looked at anew
+    moved.clear()
+    monkeypatch.setattr(xla, "_addresses", lambda buffers: [x + 4 for x in addresses(buffers)])
+    with pytest.raises(UnsupportedError, match=r"JAX moved an array"):
+        pyclmm.matmul(x, x.T)
+
+
+def test_a_call_within_a_call(cuda):
+    """As a signal handler or a finalizer makes it, between the launches of one product."""
+    if cuda is None:
+        pytest.skip("only the made-up driver calls back")
+    a, b = np.ones((70_000, 2, 3), np.float32), np.full((70_000, 2, 3), 2, np.float32)
+    x, y, z = array(a), array(b), array(a.swapaxes(1, 2).copy())
+    plan, inner = pyclmm.Matmul(x, z), []
+    plan(x, z)  # JAX refuses a call within the one that it compiles
+
+    def call():
+        cuda.after_launch = lambda: None
+        inner.append(plan(y, z))
+
+    for _ in range(2):
+        cuda.after_launch = call
+        assert np.all(plan(x, z) == 3)
+        assert np.all(inner[-1] == 6)
+    assert len(inner) == 2
+
+
+def test_a_context_that_another_call_lost(cuda):
+    if cuda is None:
+        pytest.skip("only the made-up driver fails when it is told to")
+    x, y = array(A), array(A.T.copy())
+    plan = pyclmm.Matmul(x, y, kernel="naive")
+    plan(x, y)
+    lost = streams.context_of(0)
+    cuda.fail["cuLaunchKernelEx"] = fake_cuda.ILLEGAL_ADDRESS
+    with pytest.raises(DeviceLostError):
+        pyclmm.matmul(x, y, kernel="naive")
+    cuda.fail.clear()
+    assert streams.context_of(0) is not lost
+    modules = [name for name, _ in cuda.calls].count("cuModuleLoadDataEx")
+    assert np.array_equal(plan(x, y), A @ A.T)
+    assert [name for name, _ in cuda.calls].count("cuModuleLoadDataEx") > modules  # the old ones are gone
+
+
+def test_the_last_call_is_compared_with(cuda):
+    x, y = array(A), array(A.T.copy())
+    plan = pyclmm.Matmul(x, y)
+    plan(x, y)
+    last, work = plan._path._last, plan._executable.work
+    assert last.fits({"a": x, "b": y}, work)
+    assert not last.fits({"a": x, "b": y}, replace(work))  # after a fallback
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",))
+    moved = jax.device_put(y, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+    assert not last.fits({"a": x, "b": moved}, work)
+    assert np.array_equal(plan(x, moved), A @ A.T)
+
+
+def test_results_that_are_not_made_yet_do_not_overlap(cuda):
+    from pyclmm.execution.jax_arrays import JAX  # noqa: PLC0415 - it needs JAX
+
+    first, second = (cuda_arrays.new(JAX, (3, 4), np.dtype(np.float32), 0) for _ in range(2))
+    assert not cuda_arrays.overlap(first, second)
+
+
+def test_plans_and_other_threads(cuda):
+    x = array(A)
+    plan = pyclmm.Matmul(x, x.T)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(plan, [factor * x for factor in range(1, 9)], [x.T] * 8))
+    assert all(np.array_equal(result, factor * A @ A.T) for factor, result in enumerate(results, 1))
+    del plan
+    gc.collect()
+    assert np.array_equal(pyclmm.matmul(x, x.T), A @ A.T)
