@@ -29,6 +29,11 @@ A, B = ones(3, 4), ones(4, 5)
 
 # Wrong calls by their error: (call, parts of the message: the argument, what was passed, what would do)
 SHAPES = {
+    "multi_dot": (
+        lambda: pyclmm.linalg.multi_dot([A, B, A]),
+        "shapes (4, 5) of arrays[1] and (3, 4) of arrays[2] not aligned",
+        "5 and 3; pass axes of equal lengths",
+    ),
     "0-D a": (lambda: matmul(np.float32(2), B), "a is 0-dim", "use *"),
     "0-D b": (lambda: matmul(A, np.array(2.0)), "b is 0-dim", "use *"),
     "K differs": (
@@ -62,7 +67,7 @@ TYPES = {
     "string": (lambda: matmul(np.array([["x"]]), B), "a has dtype <U1", "int8"),
     "datetime": (lambda: matmul(ones(1, 1, dtype="M8[s]"), B), "a has", "int8"),
     "record": (lambda: matmul(np.zeros((3, 4), [("x", "f4")]), B), "a has dtype [('x'", "float32"),
-    "None": (lambda: matmul(A, None), "b is a NoneType", "np.asarray(b)"),
+    "None": (lambda: matmul(A, None), "b is None", "pass a NumPy array"),
     "c is a string": (lambda: gemm(A, B, "c"), "c is a str", "np.asarray(c)"),
     "bias is a set": (lambda: gemm(A, B, bias={1}), "bias is a set"),
     "dtype object": (lambda: matmul(A, B, dtype=object), "dtype has dtype object"),
@@ -226,7 +231,7 @@ ARGUMENTS = {
         "mapping of names to integers",
     ),
     "TileConfig": (lambda: TileConfig(bm=-1), "TileConfig.bm", "-1", "integer"),
-    "device misspelt": (lambda: devices.find_device("nosuch"), "unknown device 'nosuch'", "0:0"),
+    "device misspelt": (lambda: devices.find_device("nosuch"), "unknown device 'nosuch'", "0:0", "pu'"),
 }
 UNSUPPORTED = {
     "too large for one group": (

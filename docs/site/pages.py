@@ -246,15 +246,19 @@ def _folders(docname: str, text: str) -> str:
 
 
 def cut(_app: Any, _page: str, _template: str, context: dict[str, Any], _doctree: Any) -> None:
-    """Sphinx's event of a page that is written: the drawings of the road in parts, side by side.
+    """Sphinx's event of a page that is written: the drawings of the road in parts, side by side, and each
+    plot as a link to itself.
 
-    A narrow screen shows the parts below each other, each large enough to be read. A drawing of steps.json
-    gets a slider through all steps.
+    A narrow screen shows the parts below each other, each large enough to be read. It shows a plot as wide as
+    the screen, and whoever follows its link can enlarge it. A drawing of steps.json gets a slider through all
+    steps.
     """
-    body = context.get("body", "")
-    context["body"] = re.sub(
-        r'<img alt="([^"]*)" src="([^"]*_images/(?:\d\d_\w+|memory)\.svg)" />', _parts, body
+    body = re.sub(
+        r'<img alt="([^"]*)" src="([^"]*_images/(?:\d\d_\w+|memory)\.svg)" />',
+        _parts,
+        context.get("body", ""),
     )
+    context["body"] = re.sub(r'<img alt="[^"]*" src="([^"]*\.png)" />', r'<a href="\1">\g<0></a>', body)
 
 
 def _parts(match: re.Match[str]) -> str:

@@ -31,6 +31,8 @@ def array_of(name: str, x: Any) -> Any:
         return np.asarray(x)  # a plain view of a subclass (np.memmap, np.matrix)
     if hasattr(x, "toarray"):  # SciPy's sparse matrices and arrays
         raise DTypeError(f"{name} is a sparse {type(x).__name__}; pass it as a dense array, {name}.toarray()")
+    if x is None:
+        raise DTypeError(f"{name} is None; pass a NumPy array or a pyopencl.array.Array")
     if name == "out" or not _is_array_like(x):
         raise DTypeError(
             f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "

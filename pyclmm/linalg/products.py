@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -65,7 +66,7 @@ def vdot(a: Any, b: Any, **keywords: Any) -> Any:
     a, b, _ = _arrays(a, b, None, keywords)
     if a.shape != b.shape:
         a, b = _flat(a), _flat(b)
-        _check_aligned(a, b, a.shape == b.shape)
+        _check_aligned(a, b, a.shape, b.shape)
     labels = tuple(range(a.ndim))
     return contract((a, b), lambda xs: _labels(xs, (labels, labels), ()), conj=(0,), **keywords)
 
@@ -191,8 +192,8 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
             raise MatrixError(
                 f"{name} has {x.ndim} axes; pass matrices, of which the first and the last may be vectors"
             )
-    for name, x, y in zip(names, chain, chain[1:], strict=False):
-        _check_aligned(x, y, x.shape[-1] == y.shape[0], name)
+    for two, (x, y) in zip(pairwise(names), pairwise(chain), strict=True):
+        _check_aligned(x, y, x.shape[-1:], y.shape[:1], two)
     _check_out(found.get("out"), *chain, dtype=dtype)
     labels = [(i, i + 1)[-x.ndim :] if i == 0 else (i, i + 1)[: x.ndim] for i, x in enumerate(chain)]
     free = ((0,) if chain[0].ndim == 2 else ()) + ((len(chain),) if chain[-1].ndim == 2 else ())
@@ -257,7 +258,7 @@ def _labels(arrays: Sequence[Any], operands: Sequence[tuple[Label, ...]], out: t
 
 def _of_axes(a: Any, b: Any, of_a: Sequence[int] = (), of_b: Sequence[int] = ()) -> Labelled:
     """The labels of a sum over axes *of_a* and *of_b*, pair by pair; none is the outer product."""
-    _check_aligned(a, b, [a.shape[i] for i in of_a] == [b.shape[j] for j in of_b])
+    _check_aligned(a, b, [a.shape[i] for i in of_a], [b.shape[j] for j in of_b])
     first = tuple(range(a.ndim))
     second = tuple(of_a[of_b.index(axis)] if axis in of_b else a.ndim + axis for axis in range(b.ndim))
     free = (*(x for x in first if x not in of_a), *(x for x in second if x >= a.ndim))
@@ -353,13 +354,16 @@ def _check_out(out: Any, *operands: Any, dtype: Any) -> None:
         )
 
 
-def _check_aligned(a: Any, b: Any, aligned: bool, name: str = "a") -> None:
-    if not aligned:
-        raise ShapeError(
-            f"shapes {tuple(a.shape)} and {tuple(b.shape)} not aligned: a shape-mismatch for sum in "
-            f"{name}; pass axes "
-            "of equal lengths"
-        )
+def _check_aligned(
+    a: Any, b: Any, of_a: Sequence[int], of_b: Sequence[int], names: tuple[str, str] = ("a", "b")
+) -> None:
+    """Raise ShapeError unless the axes that are summed have the same lengths, *of_a* and *of_b*."""
+    for left, right in zip(of_a, of_b, strict=True):
+        if left != right:
+            raise ShapeError(
+                f"shapes {tuple(a.shape)} of {names[0]} and {tuple(b.shape)} of {names[1]} not aligned: a "
+                f"shape-mismatch for sum, {left} and {right}; pass axes of equal lengths"
+            )
 
 
 def _flat(x: Any) -> Any:

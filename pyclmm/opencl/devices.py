@@ -291,9 +291,9 @@ def _named(choice: str, labels: dict[str, cl.Device]) -> cl.Device:
         matches = [label for label, device in labels.items() if device in named]
         raise ArgumentError(f"device {choice!r} fits several devices: name one of {matches}")
     if not named:
-        raise unknown_name(
-            "device", choice, [*labels, *dict.fromkeys(d.name.strip() for d in labels.values())]
-        )
+        names = dict.fromkeys(d.name.strip() for d in labels.values())
+        kinds = {kind for d in labels.values() if (kind := _kind(d)) in ("cpu", "gpu")}
+        raise unknown_name("device", choice, [*labels, *names, *sorted(kinds)])
     return named[0]
 
 

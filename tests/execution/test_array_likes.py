@@ -131,7 +131,7 @@ REFUSED = {
     "a string": ("abc", "a is a str", "NumPy array"),
     "bytes": ([b"ab", b"c", b"d"], "a has dtype", "convert it to one of"),
     "strings": ([["a", "b", "c"]], "a has dtype <U1", "convert it to one of"),
-    "nothing": (None, "a is a NoneType", "NumPy array"),
+    "nothing": (None, "a is None", "NumPy array"),
     "an object": (object(), "a is a object", "NumPy array"),
     "a set": ({1, 2}, "a is a set", "NumPy array"),
     "a generator": ((x for x in "ab"), "a is a generator", "NumPy array"),
