@@ -102,6 +102,13 @@ def test_a_drawing_of_the_road_is_shown_whole_in_its_parts(pages):
     assert [float(place) for place in places] == pytest.approx([0, 52, 100], abs=0.5)
 
 
+def test_a_plot_is_a_link_to_itself(pages):
+    context = {"body": '<p><img alt="Speed" src="../_images/road-h200.png" /></p>'}
+    pages.cut(None, "", "", context, None)
+    picture = '<img alt="Speed" src="../_images/road-h200.png" />'
+    assert context["body"] == f'<p><a href="../_images/road-h200.png">{picture}</a></p>'
+
+
 def test_a_drawing_of_steps_has_its_slider(pages):
     context = {"body": '<p><img alt="Tiles" src="../../_images/05_tiled_steps.svg" /></p>'}
     pages.cut(None, "", "", context, None)
