@@ -154,7 +154,8 @@ def in_short(error: BaseException) -> str:
     """An error in one line, to go on from; for a failed build, the compiler's first error."""
     if isinstance(error, BuildError):
         return error.complaint
-    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return next(iter(text.splitlines()), type(error).__name__).rstrip(".")
 
 
 def unknown_name(what: str, given: object, valid: Iterable[str]) -> ArgumentError:

@@ -50,15 +50,16 @@ def guarded(asked: str) -> Callable[[Callable[Parameters, Returned]], Callable[P
 def raise_of_system(error: MemoryError | RuntimeError, asked: str, *operands: object) -> None:
     """Raise pyclmm's error if *error* is Python's own for what the system refuses: memory, or a thread.
 
-    It says that this was *asked* of *operands*, among which may be anything.
+    It says that this was *asked* of *operands*, among which may be anything, a plan that is called first.
     """
     if isinstance(error, PyclmmError):
         return
     if isinstance(error, MemoryError):
+        operands = operands[1:] if operands and type(operands[0]).__name__ == asked else operands
         raise DeviceMemoryError(
-            f"{asked} of {_described(operands)}: the host has no memory ({str(error) or 'MemoryError'}): "
-            "free some, raise the limit of this process, or multiply smaller matrices; for NumPy arrays pass "
-            "memory_limit= and out=np.memmap(...), or a dataset"
+            f"{asked} of {_described(operands)}: the host has no memory ({str(error) or 'MemoryError'}); "
+            "for NumPy arrays pass out=np.memmap(...), or a dataset, and memory_limit=; else free some, "
+            "raise the limit of this process, or multiply smaller matrices"
         ) from error
     if "new thread" in str(error):
         raise ThreadError(

@@ -56,6 +56,22 @@ def test_memory_that_a_plan_does_not_get_is_said_too(monkeypatch):
     assert np.array_equal(pyclmm.Matmul(x, x)(x, x), x @ x)
 
 
+def test_a_result_that_the_host_has_no_memory_for_names_the_arrays_and_a_cure(monkeypatch):
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    plan = pyclmm.StreamedMatmul(x, x, memory_limit=100)
+
+    def full(*_, **__):
+        raise MemoryError("Unable to allocate 298. GiB")
+
+    monkeypatch.setattr(np, "empty", full)
+    with pytest.raises(pyclmm.DeviceMemoryError) as caught:
+        plan(x, x)
+    assert str(caught.value).startswith(
+        "StreamedMatmul of ndarray (2, 2) float32, ndarray (2, 2) float32: the host has no memory (Unable to "
+        "allocate 298. GiB); for NumPy arrays pass out=np.memmap(...)"
+    )
+
+
 def no_thread(_):
     raise RuntimeError("can't start new thread")
 
