@@ -13,7 +13,7 @@ import pyopencl as cl
 import pyclmm
 from pyclmm.opencl.devices import device_info
 from pyclmm.tools.bench import Row, Rules, Rung, Track
-from pyclmm.tools.report import device_line
+from pyclmm.tools.report import device_line, doubted
 from pyclmm.tools.terminal import Screen, duration, significant
 from pyclmm.tools.timing import NUMPY, Size, random_pair, seconds_of
 
@@ -111,9 +111,9 @@ def _steps(screen: Screen, queue: cl.CommandQueue) -> bool:
             screen.line(f"  {row.kernel:14}{bar} {significant(_gflops(row))}{auto}")
         else:
             screen.line(f"  {row.kernel:14}{row.reason}")
-    screen.line(f"  {_verdict(rung, chosen)}")
     if warning := track.others.warning():
         screen.line(f"  {warning}")
+    screen.line(f"  {_verdict(rung, chosen, bool(warning))}")
     return not rung.wrong
 
 
@@ -127,18 +127,18 @@ def _gflops(row: Row) -> float:
     return row.flops / (row.device or row.seconds or np.inf) / 1e9
 
 
-def _verdict(rung: Rung, chosen: str) -> str:
+def _verdict(rung: Rung, chosen: str, busy: bool) -> str:
     """The whole call beside NumPy's, and whether all results were right."""
-    ours, theirs = rung.row(chosen).seconds, rung.row(NUMPY).seconds
+    own, its = rung.row(chosen), rung.row(NUMPY)
+    ours, theirs = own.seconds, its.seconds
     wrong = ", ".join(row.kernel for row in rung.wrong)
     checked = f"WRONG: {wrong}." if wrong else "All results are right."
     if not ours or not theirs:
         return checked
     faster, factor = ("pyclmm", theirs / ours) if ours < theirs else ("NumPy", ours / theirs)
-    return (
-        f"From NumPy arrays to a NumPy array: auto {duration(ours)}, NumPy {duration(theirs)}. "
-        f"{faster} is {significant(factor)} times as fast here. {checked}"
-    )
+    said = doubted(f"{faster} is {significant(factor)} times as fast here.", busy, own, its)
+    took = f"From NumPy arrays to a NumPy array: auto {duration(ours)}, NumPy {duration(theirs)}."
+    return f"{took} {said} {checked}"
 
 
 def _uses(screen: Screen, queue: cl.CommandQueue) -> bool:

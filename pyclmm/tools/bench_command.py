@@ -218,21 +218,18 @@ def compare_command(
 
 
 def _verdict(track: Track, rung: Rung, busy: bool) -> str:
-    """Which to use, and both times; that of one that is too slow to run follows from smaller products.
-
-    It is not certain if the machine was *busy*, or if the slowest call of one is as fast as one of the other.
-    """
+    """Which to use, and both times; that of one that is too slow to run follows from smaller products."""
     ours, numpy = (rung.row(name) for name in ("auto", NUMPY))
     own, its = (row.seconds or track.expected(row.kernel, rung.size.work) for row in (ours, numpy))
     if own is None or its is None:
         return f"Use NumPy here: pyclmm cannot compute {rung.title}: {ours.reason or numpy.reason}"
     ahead = max(own, its) / min(own, its)
     winner, other = ("NumPy", "pyclmm") if its < own else ("pyclmm", "NumPy")
-    said = f"Use {winner} here: {significant(ahead)} times as fast as {other}"
+    said = report.doubted(
+        f"use {winner} here: {significant(ahead)} times as fast as {other}", busy, ours, numpy
+    )
+    said = said[0].upper() + said[1:]
     if ahead < _SAME:
         said = "Use NumPy here: both are as fast"
-    elif busy or ours.overlaps(numpy):
-        why = "the machine was busy" if busy else "the times overlap"
-        said = f"Not certain, as {why}: u{said[1:]}"
     by = f"`{ours.chosen}` on {track.device.name}" if ours.chosen else track.device.name
     return f"{said} ({rung.title}: pyclmm {duration(own)} by {by}, NumPy {duration(its)})"

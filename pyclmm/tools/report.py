@@ -52,6 +52,15 @@ def clock(terms: Terms) -> list[str]:
     ]
 
 
+def doubted(said: str, busy: bool, one: Row, other: Row) -> str:
+    """What is *said* of two rows, with the reason why it is not certain: the machine was *busy*, or the
+    slowest sample of each is no faster than the fastest of the other.
+    """
+    if busy or one.overlaps(other):
+        return f"Not certain, as {'the machine was busy' if busy else 'the times overlap'}: {said}"
+    return said
+
+
 def device_line(device: DeviceInfo) -> str:
     """The device, its platform and its driver."""
     return f"{device.name} ({device.platform}, driver {device.driver_version})"

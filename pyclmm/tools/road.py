@@ -224,6 +224,8 @@ def road_command(
     out.save(header | _as_json(road) | ({} if beside is None else beside.tried.as_json(beside.step)))
     if beside is not None:
         beside.tried.show(out.screen)
+    if (busy := road.others.warning()) is not None:
+        out.warn(busy)
     if rates is not None and road.points:
         device_line = report.device_line(own)
         out.draw(plot_file, lambda path: draw(road, rates, f"{device_line}, {header['date'][:10]}", path))
@@ -232,8 +234,6 @@ def road_command(
             out.screen.line(line)
     for name, reason in road.failed.items():
         out.warn(f"WARNING: {name} {'failed' if beside is None else 'is not timed'}: {reason}")
-    if (busy := road.others.warning()) is not None:
-        out.warn(busy)
     if beside and beside.tried.failure is not None:
         out.finish(f"{file} did not pass", output.WRONG_RESULT if beside.tried.wrong else output.FAILED)
     if road.wrong:

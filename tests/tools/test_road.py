@@ -17,7 +17,7 @@ from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import refusal
 from pyclmm.tools import cli, plots, probes, terminal, timing
 from pyclmm.tools import road as module
-from pyclmm.tools.bench import Row
+from pyclmm.tools.bench import Others, Row
 from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Point, Road, faster
 from pyclmm.tools.timing import Sample, Size
 from tests.support.optional import optional
@@ -239,6 +239,14 @@ def test_a_limit_that_is_passed_is_no_percentage_and_its_fault_is_told(monkeypat
     assert "passed" in row
     assert "%" not in "".join(row)
     assert told in " ".join(shown.split("limit passed by naive, sequential: ")[1].split())
+
+
+def test_a_busy_machine_is_told_before_the_table(monkeypatch):
+    monkeypatch.setattr(probes, "measure", lambda *_: [{name: getattr(RATES, name) for name in RATE_NAMES}])
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive",))
+    monkeypatch.setattr(Others, "warning", lambda self: "WARNING: the machine is busy")
+    shown = run().stdout
+    assert shown.index("WARNING: the machine is busy") < shown.index("kernel ")
 
 
 def test_the_higher_of_two_rates_counts():
