@@ -26,6 +26,8 @@ from tests.support import driver, optional, selection
 from tests.support.processes import as_in_a_new_process, nothing_compiled
 
 UNOPTIMIZED = "POCL_EXTRA_BUILD_FLAGS"  # PoCL reads it at each build
+# Two devices of JAX's, where it is there: it reads this at its first use.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 _cache = TemporaryDirectory(prefix="pyclmm-tests-")
 
 

@@ -33,7 +33,6 @@ class CudaPath:
         self.executable = Executable(stream, gemm, options)
         self._is_empty, self._warns = gemm.is_empty, gemm.warns
         self._shape, self._dtype = gemm.shape, gemm.dtype
-        self._ordinal = stream.context.ordinal
         self._read = [*read_operands(gemm, operands), ("out", "out")]
         self._names = {name: problem_name(gemm, name) for name in operands}
         self._repeats = not (gemm.warns or gemm.is_empty or overlapping)
@@ -73,9 +72,9 @@ class CudaPath:
         forks.check_process()
         result = given.get("out")
         if result is None:
-            result, addresses["out"] = kind.new(self._shape, self._dtype, self._ordinal)
+            result, addresses["out"] = kind.new(self._shape, self._dtype, binding.context.ordinal)
         try:
-            self._launch(binding, kind, kind.stream(self._ordinal), addresses, None)
+            self._launch(binding, kind, kind.stream(binding.context.ordinal), addresses, None)
         except DeviceLostError:
             forget(binding.context)
             raise
@@ -95,7 +94,7 @@ class CudaPath:
 
         Raises LaunchError, DeviceMemoryError or DeviceLostError.
         """
-        out, kind = self._begin(operands, wait_for), operands["a"].kind
+        out, kind = self._begin(operands, queue, wait_for), operands["a"].kind
         if self._is_empty:
             return out
         addresses = {
@@ -117,15 +116,16 @@ class CudaPath:
             binding.last_call = _Call(kind, operands, alpha, beta, self._names)
         return out
 
-    def _begin(self, operands: Operands, wait_for: list[cl.Event]) -> CudaArray:
-        """The caller's ``out``, or a new array. Warns of what is dropped. Raises ArgumentError."""
+    def _begin(self, operands: Operands, queue: Stream, wait_for: list[cl.Event]) -> CudaArray:
+        """The caller's ``out``, or a new array where the operands are, which may be another device than the
+        plan was made on. Warns of what is dropped. Raises ArgumentError."""
         if wait_for:
             raise ArgumentError("wait_for has events of OpenCL; arrays on CUDA are ordered by their stream")
         if self._warns and not self._is_empty:
             warn_of_dropped()
         out: CudaArray | None = operands.get("out")
         kind: KindWithAddresses = operands["a"].kind
-        return arrays.new(kind, self._shape, self._dtype, self._ordinal) if out is None else out
+        return arrays.new(kind, self._shape, self._dtype, queue.context.ordinal) if out is None else out
 
     def _launch(
         self, binding: Any, kind: KindWithAddresses, stream: int, addresses: dict[str, int], scalars: Any
@@ -133,7 +133,7 @@ class CudaPath:
         block, at = None, 0
         if binding.workspace_nbytes:
             try:
-                block, at = kind.block(binding.workspace_nbytes, self._ordinal)
+                block, at = kind.block(binding.workspace_nbytes, binding.context.ordinal)
             except DeviceMemoryError as error:
                 raise WorkspaceError(*error.args) from error
         binding.enqueue(stream, addresses, scalars, at)

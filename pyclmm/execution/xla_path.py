@@ -36,15 +36,16 @@ class Made:
     """A result, whose array JAX makes when it is launched; a later launch into it makes another."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> None:
-        self.shape, self.dtype, self._ordinal = shape, dtype, ordinal
+        self.shape, self.dtype = shape, dtype
+        devices = {device.local_hardware_id: device for device in jax.local_devices()}
+        self.device = devices[ordinal]
         self.address = next(_places)
         self.array: Any = None
 
     def read(self) -> Any:
         """The array of JAX's."""
         if self.array is None:  # nothing is launched for a result without elements
-            devices = {device.local_hardware_id: device for device in jax.local_devices()}
-            self.array = jax.device_put(np.empty(self.shape, self.dtype), devices[self._ordinal])
+            self.array = jax.device_put(np.empty(self.shape, self.dtype), self.device)
         return self.array
 
 
@@ -190,7 +191,7 @@ class XlaPath(CudaPath):
         beta: complex,
         wait_for: list[cl.Event],
     ) -> CudaArray:
-        out: CudaArray = self._begin(operands, wait_for)
+        out: CudaArray = self._begin(operands, queue, wait_for)
         if self._is_empty:
             return out
         read = {name: operands[name] for name, _ in self._read if name != "out"}
@@ -199,7 +200,11 @@ class XlaPath(CudaPath):
         arrays = [_array(x) for x in ours.values()]
         begun = [] if out.owner.array is None else [out.owner.array]
         try:
-            out.owner.array = product(*arrays, *begun)
+            if arrays or begun:
+                out.owner.array = product(*arrays, *begun)
+            else:  # zeros, which are made of no array of JAX's that says where
+                with jax.default_device(out.owner.device):
+                    out.owner.array = jax.device_put(product(), out.owner.device)
         except _MovedError:
             raise UnsupportedError("JAX moved an array as it called; pass jax.numpy.copy of each") from None
         if self._repeats and ours.keys() == operands.keys():

@@ -16,9 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pyclmm
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-SHAPES = ((72, 40, 200), (1, 300, 500), (300, 1, 500), (200, 4, 96))
+LAYOUTS = ("NN", "NT", "TN")
+# A product of several tiles in each layout, and those for few rows or columns.
+SHAPES = (*(((72, 40, 200), layout) for layout in LAYOUTS), ((1, 300, 500), "NN"), ((200, 4, 96), "NN"))
 FLOATS = (("float32", "highest"), ("float32", "high"), ("float32", "medium"), ("float64", "highest"))
-TYPES = (*FLOATS, ("float64", "high"), ("float16", "highest"), ("bfloat16", "highest"), ("int8", "highest"))
+TYPES = (
+    *FLOATS,
+    ("float64", "high"),
+    ("complex64", "high"),
+    ("float16", "highest"),
+    ("bfloat16", "highest"),
+    ("int8", "highest"),
+)
 LIMIT = 900  # seconds of one process
 
 
@@ -27,7 +36,7 @@ def products(kernel: str) -> int:
     import torch  # noqa: PLC0415 - the process that starts the others needs none
 
     count = 0
-    for (name, precision), (m, n, k), layout in itertools.product(TYPES, SHAPES, ("NN", "NT", "TN")):
+    for (name, precision), ((m, n, k), layout) in itertools.product(TYPES, SHAPES):
         shapes = ((m, k)[:: -1 if layout[0] == "T" else 1], (k, n)[:: -1 if layout[1] == "T" else 1])
         a, b = (torch.ones(shape, device="cuda").to(getattr(torch, name)) for shape in shapes)
         a, b = (x.t() if word == "T" else x for x, word in zip((a, b), layout, strict=True))
@@ -64,18 +73,17 @@ def main() -> int:
         print(f"{products(args.kernel)} products")
         return 0
     names = [kernel.name for kernel in pyclmm.KERNELS]
+    failed = False
     with ThreadPoolExecutor(args.jobs) as pool:
         plain = dict(zip(names, pool.map(lambda name: checked(None, name), names), strict=True))
         used = [name for name in names if plain[name] != (0, "0 products\n")]
         jobs = list(itertools.product(args.tools, used))
-        results = list(pool.map(lambda job: checked(*job), jobs))
-    failed = False
-    for (tool, name), (status, text) in zip(jobs, results, strict=True):
-        counted = next((line for line in text.splitlines() if line.endswith(" products")), "did not end")
-        print(f"{tool:10} {name:16} {counted}: {'nothing found' if status == 0 else 'FOUND'}")
-        if status:
-            print(text)
-            failed = True
+        for (tool, name), (status, text) in zip(jobs, pool.map(lambda job: checked(*job), jobs), strict=True):
+            counted = next((line for line in text.splitlines() if line.endswith(" products")), "did not end")
+            print(f"{tool:10} {name:16} {counted}: {'FOUND' if status else 'nothing found'}", flush=True)
+            if status:
+                print(text)
+                failed = True
     return int(failed)
 
 

@@ -12,7 +12,7 @@ import pyclmm
 from pyclmm import linalg
 from pyclmm.cuda import arrays as cuda_arrays
 from pyclmm.cuda import dlpack, streams, xla
-from pyclmm.errors import DeviceLostError, DTypeError, LaunchError, UnsupportedError
+from pyclmm.errors import ArgumentError, DeviceLostError, DTypeError, LaunchError, UnsupportedError
 from tests.support import fake_cuda
 from tests.support.habits import drawn
 from tests.support.linalg_calls import CALLS, NEED_NEW_NUMPY
@@ -43,7 +43,9 @@ def cuda(request, monkeypatch):
     monkeypatch.setattr(xla_path, "_PLATFORM", "cpu")
     monkeypatch.setattr(xla_path, "_launched", known)
     monkeypatch.setattr(jax_arrays, "_platform", lambda _: "cuda")
-    monkeypatch.setattr(type(array(A)), "__dlpack_device__", lambda _: (dlpack.CUDA, 0))
+    monkeypatch.setattr(
+        type(array(A)), "__dlpack_device__", lambda x: (dlpack.CUDA, x.device.local_hardware_id)
+    )
     monkeypatch.setattr(xla, "stream_of", lambda frame: STREAM)
     xla_path._register.cache_clear()
     yield cuda
@@ -236,3 +238,44 @@ def test_plans_and_other_threads(cuda):
     del plan
     gc.collect()
     assert np.array_equal(pyclmm.matmul(x, x.T), A @ A.T)
+
+
+@pytest.mark.parametrize("ordinal", [0, 1])
+def test_the_result_is_on_the_arrays_device(cuda, ordinal):
+    if ordinal >= len(jax.local_devices()):
+        pytest.skip("needs two GPUs")
+    device = jax.local_devices()[ordinal]
+    x, y = (jax.device_put(each, device) for each in (A, A.T.copy()))
+    plan = pyclmm.Matmul(*map(array, (A, A.T.copy())))  # on device 0
+    for _ in range(2):
+        for product in (pyclmm.matmul, plan, lambda x, y: linalg.einsum("ij,jk->ki", x, y)):
+            assert product(x, y).devices() == {device}
+        assert np.array_equal(plan(x, y), A @ A.T)
+        assert pyclmm.matmul(x[:0], y).devices() == {device}
+        identity = linalg.matrix_power(jax.device_put(np.ones((3, 3), np.float32), device), 0)
+        assert identity.devices() == {device}
+        assert np.array_equal(identity, np.eye(3))
+
+
+def test_zeros_are_launched_on_their_device(cuda, monkeypatch):
+    from pyclmm.execution import xla_path  # noqa: PLC0415 - it needs JAX
+
+    device, where = jax.local_devices()[-1], []
+    launched = xla_path._Product.__call__
+
+    def recorded(product, *arrays):
+        where.append(arrays[0].device if arrays else jax.config.jax_default_device)
+        return launched(product, *arrays)
+
+    monkeypatch.setattr(xla_path._Product, "__call__", recorded)
+    linalg.matrix_power(jax.device_put(np.ones((2, 2), np.float32), device), 0)
+    assert where == [device, device]  # the zeros, then the ones among them
+
+
+def test_operands_on_two_devices(cuda):
+    devices = jax.local_devices()
+    if len(devices) < 2:
+        pytest.skip("needs two GPUs")
+    x, y = jax.device_put(A, devices[0]), jax.device_put(A.T.copy(), devices[1])
+    with pytest.raises(ArgumentError, match="b is on CUDA device 1, but a is on device 0"):
+        pyclmm.matmul(x, y)

@@ -149,6 +149,20 @@ def test_a_call_within_a_call(cuda, lib):
     assert len(inner) == 2
 
 
+def test_a_plan_on_arrays_of_another_device(cuda, lib, monkeypatch):
+    """The result, the workspace and the launch are where these arrays are."""
+    x, y = lib.array(A := numbers(3, 4)), lib.array(B := numbers(4, 3))
+    plan, on = pyclmm.Matmul(x, y), []
+    new = lib.new
+    monkeypatch.setattr(lib, "new", lambda *where: on.append(where[-1]) or new(*where))
+    plan(x, y)
+    x.ordinal = y.ordinal = 1
+    for _ in range(2):
+        close(plan(x, y), A @ B)
+    assert on == [0, 1, 1]
+    assert [arguments for name, arguments in cuda.calls if name == "cuCtxPushCurrent_v2"][-1] == (0xC1,)
+
+
 # what a later call costs
 
 
