@@ -178,15 +178,25 @@ def copies() -> Iterator[tuple[str, str, Launch]]:
         yield "copy", dtype, copy_launch(copy, ("a", "a_offset"), ("b", "b_offset"), "offsets")
 
 
-def compile_launch(target: Target, family: str, dtype: str, launch: Launch, folder: Path) -> Compiled:
+def compile_launch(
+    target: Target, family: str, dtype: str, launch: Launch, folder: Path, linked: set[tuple[str, ...]]
+) -> Compiled:
+    """Compile *launch* for *target*, and link it if its program is not among those *linked* for that vendor.
+
+    What a program calls follows from its text and options, not from the processor.
+    """
     name = f"{target.name}-{launch.kernel}-{source_hash(launch.program)}"
     source = folder / f"{name}.cl"
     source.write_text(expanded(launch.program.source))
     options = [o for o in build_options(launch.program) if not o.startswith("-cl-nv-")]
     row = Compiled(f"{family}: {launch.kernel}", dtype, target.name)
+    vendor = target.device.vendor
+    program = (vendor, source.read_text(), *options)
     try:
-        needed = compiled(target.device.vendor, target.name, source, options, launch.kernel)
-        link(target.device.vendor, target.name, source, options)
+        needed = compiled(vendor, target.name, source, options, launch.kernel)
+        if program not in linked:
+            link(vendor, target.name, source, options)
+            linked.add(program)
     except subprocess.CalledProcessError as error:
         log = f"{error.stderr or ''}{error.stdout or ''}".strip()
         return replace(row, error=f"{' '.join(options)}\n{log[:3000]}")
@@ -195,8 +205,9 @@ def compile_launch(target: Target, family: str, dtype: str, launch: Launch, fold
 
 def compile_jobs(jobs: Iterable[tuple[Target, str, str, Launch]], workers: int = 2) -> list[Compiled]:
     """Compile these (target, family, dtype, launch); results are in the same order."""
+    linked: set[tuple[str, ...]] = set()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda job: compile_launch(*job, Path(folder)), jobs))  # type: ignore[call-arg]
+        return list(pool.map(lambda job: compile_launch(*job, Path(folder), linked), jobs))  # type: ignore[call-arg]
 
 
 def compile_all(workers: int = 2) -> list[Compiled]:

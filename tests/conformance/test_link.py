@@ -1,6 +1,7 @@
 """`make offline` fails where a function that is called has no definition."""
 
 import struct
+import subprocess
 
 import numpy as np
 import pytest
@@ -47,6 +48,30 @@ def test_a_function_that_is_only_declared_fails(monkeypatch, target):
         return text.replace("INLINE ushort to_bfloat16", "ushort to_bfloat16(float x);\nINLINE ushort other")
 
     assert "to_bfloat16" in linked(target, monkeypatch, declared)
+
+
+def test_a_program_is_linked_once_for_the_targets_of_a_vendor_unless_that_fails(monkeypatch):
+    """Where it fails it is tried, and told, for each."""
+    calls = []
+
+    def link(vendor, target, *_):
+        calls.append(target)
+        if fails:
+            raise subprocess.CalledProcessError(1, "lld", stderr="undefined: f")
+
+    monkeypatch.setattr(offline, "compiled", lambda *_: compilers.NOTHING)
+    monkeypatch.setattr(offline, "link", link)
+    naive, problem = kernel_named("naive"), offline.problems("float32")[0]
+    config = naive.configs(problem, TARGETS["gfx90a"].device)[0]
+    (launch,) = naive.launches(problem, config, TARGETS["gfx90a"].device).launches
+    names = ("gfx90a", "gfx1030", "sm_80", "sm_90a")
+    for fails, expected in ((False, ["gfx90a", "sm_80"]), (True, [*names])):
+        calls.clear()
+        rows = offline.compile_jobs(
+            [(TARGETS[name], "naive", "float32", launch) for name in names], workers=1
+        )
+        assert calls == expected
+        assert [bool(row.error) for row in rows] == [fails] * 4
 
 
 def test_the_imports_of_a_spirv_module_are_found():
