@@ -9,9 +9,9 @@ function alone, called through ctypes with the arguments set before and without 
 torch.mm(out=) and cupy.matmul(out=) stand beside it, if they are installed.
 
 "Same" calls have the operands of the call before. "Others" are Arrays of the same layout in other memory:
-four sets in turn. Every few calls the queue is drained, untimed, so that the host's work is counted and not
-the device's. A CPU device computes on the cores that the caller needs, so there a user event holds the queue
-until the calls have been timed; calls that wait for their result run without. Each round runs every case,
+four sets in turn; of bound calls there is one for each set. Every few calls the queue is drained, untimed, so
+that the host's work is counted and not the device's. A CPU device computes on the cores that the caller needs,
+so there a user event holds the queue until the calls have been timed; calls that wait for their result run without. Each round runs every case,
 beginning with another one. Times are microseconds a call; the ratio to the bare enqueue is the median of the
 rounds' ratios. Matrices are 16 x 16 unless --size says otherwise, so the kernel takes almost no time.
 """
@@ -136,6 +136,10 @@ def cases(queue: cl.CommandQueue, size: int) -> list[Case]:
         pyclmm.Matmul(x, y, queue=queue, kernel="tiled"),
     )
     bare, in_turn = Bare(queue, sets[0]), itertools.cycle(sets)
+    bound, bounds = (
+        same.bind(a, b, out=out),
+        itertools.cycle([other.bind(a, b, out=out) for a, b, out in sets]),
+    )
 
     def plan_others() -> None:
         a, b, out = next(in_turn)
@@ -145,6 +149,9 @@ def cases(queue: cl.CommandQueue, size: int) -> list[Case]:
         a, b, out = next(in_turn)
         pyclmm.matmul(a, b, out=out, kernel="tiled")
 
+    def bound_others() -> None:
+        next(bounds)()
+
     def drain() -> None:
         queue.finish()
         for _, _, out in sets:
@@ -153,6 +160,8 @@ def cases(queue: cl.CommandQueue, size: int) -> list[Case]:
     calls: dict[str, Call] = {
         BARE: bare.enqueue,
         "the driver's function through ctypes": bare.through_ctypes(),
+        "call = plan.bind(a, b, out=out): call()": bound,
+        "bound calls, others": bound_others,
         "plan(a, b, out=out), same": lambda: same(a, b, out=out),
         "plan(a, b, out=out), others": plan_others,
         "matmul(a, b, out=out), same": lambda: pyclmm.matmul(a, b, out=out, kernel="tiled"),
@@ -240,9 +249,9 @@ def main() -> None:
         arguments.rounds,
     )
     rows = {name: row(times, name) for name in times}
-    print(f"{'':38s}  median   least   x bare")
+    print(f"{'':40s}  median   least   x bare")
     for name, found in rows.items():
-        print(f"{name:38s} {found['us']:7.1f} {found['least_us']:7.1f} {found['x_bare']:8.2f}")
+        print(f"{name:40s} {found['us']:7.1f} {found['least_us']:7.1f} {found['x_bare']:8.2f}")
     if arguments.json:
         about = {
             "device": info.name,

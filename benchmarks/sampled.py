@@ -4,10 +4,10 @@
                                  [--limit 400] [--json FILE]
 
 A time is that of a burst of calls, which follow each other on the device without a pause, divided by their
-number (burst.py). pyclmm's launches have no events, as the nodes of cuBLAS's CUDA graph have none;
-``called_seconds`` is of calls on Arrays, as a user makes them. Rounds are interleaved,
-results are medians, data are random, and each result is compared with a float64 product on the device. The
-peer of float32 is cuBLAS's float32 for "highest" and "high", its TF32 for "medium".
+number (burst.py). ``seconds`` is of bound calls, whose launches have no events, as the nodes of cuBLAS's CUDA
+graph have none; ``called_seconds`` is of calls on Arrays, as a user makes them. Rounds are
+interleaved, results are medians, data are random, and each result is compared with a float64 product on the
+device. The peer of float32 is cuBLAS's float32 for "highest" and "high", its TF32 for "medium".
 
 Use seeds 1 to 10 for development. A published table comes from a seed that was not used before.
 """
@@ -98,7 +98,7 @@ class Contest:
     def silent(self, plan: Any, launches: int) -> float:
         """Seconds of a product with launches that have no events."""
         calls = max(1, min(self.calls, _LAUNCHES // launches))
-        return self.burst.seconds(lambda: plan.enqueue(*self.operands, out=self.out), calls, launches)
+        return self.burst.seconds(plan.bind(*self.operands, out=self.out), calls, launches)
 
     def called(self, plan: Any, launches: int) -> float:
         """Seconds of a product as a user calls it."""

@@ -12,6 +12,7 @@ from pyopencl.array import Array
 from . import environment, repr_tables
 from .errors import REFUSED, ArgumentError, DTypeError
 from .execution import kinds
+from .execution.bound_call import BoundCall
 from .execution.device_path import DevicePath
 from .execution.operands import (
     ArrayT,
@@ -30,6 +31,7 @@ from .execution.paths import Path, path_of
 from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
+from .opencl.late_events import as_list
 from .problem.words import Activation, Casting, Precision, Trans
 from .raising import guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation, explain
@@ -197,16 +199,45 @@ class Matmul(Generic[ArrayT]):
         made when the list is first looked at. Raises DTypeError for a plan for NumPy arrays, and as
         :meth:`__call__` does.
         """
-        if not isinstance(self._path, DevicePath):
-            raise DTypeError("enqueue takes pyopencl Arrays; call a plan for other arrays itself: plan(a, b)")
-        given = named(a, b, c, bias, out)
+        path, given = self._on_arrays("enqueue"), named(a, b, c, bias, out)
         if self._open_path is not None:
-            again = self._path.again(given, queue, alpha, beta, wait_for)
+            again = path.again(given, queue, alpha, beta, wait_for)
             if again is not None:
-                return again[1]
+                return as_list(again[1])
         operands = collect(given)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return self._path.enqueue(operands, operands["out"], queue, alpha, beta, events_of(wait_for))
+        return path.enqueue(operands, operands["out"], queue, alpha, beta, events_of(wait_for))
+
+    def bind(
+        self,
+        a: ArrayT,
+        b: ArrayT,
+        c: ArrayT | None = None,
+        /,
+        *,
+        out: ArrayT,
+        bias: ArrayT | None = None,
+        alpha: complex | None = None,
+        beta: complex | None = None,
+        queue: cl.CommandQueue | None = None,
+    ) -> BoundCall:
+        """A call of the plan on these pyopencl Arrays: ``call()`` is a faster ``plan(a, b, out=out)``.
+
+        It has kernel objects of its own, so nothing of the operands is looked at again but their events. It
+        multiplies what is in the memory that they have now, belongs to this thread, keeps the Arrays alive,
+        and does not end with the plan. Raises DTypeError for a plan for NumPy arrays, and as :meth:`__call__`
+        does.
+        """
+        path = self._on_arrays("bind")
+        operands = collect(named(a, b, c, bias, out))
+        return BoundCall(path, operands, *self._checked(operands, queue, alpha, beta))
+
+    def _on_arrays(self, method: str) -> DevicePath:
+        if not isinstance(self._path, DevicePath):
+            raise DTypeError(
+                f"{method} takes pyopencl Arrays; call a plan for other arrays itself: plan(a, b)"
+            )
+        return self._path
 
     def _checked(
         self, operands: Operands, queue: cl.CommandQueue | None, alpha: complex | None, beta: complex | None

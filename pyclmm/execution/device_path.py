@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyopencl as cl
@@ -43,8 +44,8 @@ class DevicePath:
         alpha: complex | None,
         beta: complex | None,
         wait_for: list[cl.Event] | None,
-    ) -> tuple[arrays.Array, list[cl.Event]] | None:
-        """The product, if the call follows this thread's last one in all but buffers: (result, events).
+    ) -> tuple[arrays.Array, late_events.Found] | None:
+        """The product, if the call follows this thread's last one in all but buffers: (result, its end).
 
         Returns None where :meth:`enqueue` must be called, and raises as that does.
         """
@@ -62,10 +63,14 @@ class DevicePath:
         call, changed = followed
         forks.check_process()
         out = given.get("out")
+        if not (out is None or changed) and wait_for is None:
+            late = binding.repeat(given.values(), out)
+            if late is not None:
+                return out, late
         if out is None:
             out = self._results.new(binding.queue, given["a"].allocator)
             changed = {**changed, "out": out.base_data}
-        asked = events_of(wait_for)
+        asked = [] if wait_for is None else events_of(wait_for)
         with_events = bool(asked) or not late_events.takes_late(out)
         earlier = late_events.before(out, binding.queue)
         # After `earlier`: no event is removed that is not waited for.
@@ -73,7 +78,7 @@ class DevicePath:
         events = binding.enqueue_again(call, changed, before, with_events)
         if events is None:
             return None
-        return out, self._ended(out, earlier, events, binding.queue)
+        return out, late_events.ended(out, earlier, events, binding.queue)
 
     def run(
         self,
@@ -90,20 +95,6 @@ class DevicePath:
         self.enqueue(operands, out, queue, alpha, beta, wait_for)
         return out
 
-    def _ended(
-        self, out: arrays.Array, earlier: list[Any], events: list[cl.Event], queue: cl.CommandQueue
-    ) -> list[cl.Event]:
-        """The *events* of a product that *queue* has got; late ones if it made none. *out* gets the last.
-
-        *earlier*: what *out* had before, which the product follows.
-        """
-        if events:
-            late_events.add(out, events[-1], earlier)
-            return events
-        late = late_events.Late(queue)
-        late_events.add(out, late, earlier)
-        return late_events.LateEvents(late=[late])
-
     def enqueue(
         self,
         operands: Operands,
@@ -112,8 +103,12 @@ class DevicePath:
         alpha: complex,
         beta: complex,
         wait_for: list[cl.Event],
+        binding_of: Callable[[cl.CommandQueue], Any] | None = None,
     ) -> list[cl.Event]:
-        """Enqueue the product into *out*. Returns its events. Raises as :meth:`Binding.enqueue` does."""
+        """Enqueue the product into *out*, by this thread's binding or that of *binding_of*.
+
+        Returns its events. Raises as :meth:`Binding.enqueue` does.
+        """
         if self._is_empty:
             return []
         if self._warns:
@@ -131,11 +126,11 @@ class DevicePath:
         if self._constant is not None:
             b = operands["b"]
             constant = Constant(self._constant, arrays.location(b), b.base_data)
-        binding = self.executable.binding(queue)
+        binding = (binding_of or self.executable.binding)(queue)
         before = wait_for + binding.known.missing(read)
         scalars = scalars_of(alpha, beta, offsets)
         call = None
         if self._repeats:
             call = LastCall.of(queue, operands, alpha, beta, self._names, self._overlaps)
         events: list[cl.Event] = binding.enqueue(buffers, scalars, before, constant, with_events, call)
-        return self._ended(out, earlier, events, queue)
+        return late_events.as_list(late_events.ended(out, earlier, events, queue))

@@ -16,7 +16,7 @@ from ..kernels.device import DeviceInfo
 from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment
 from .devices import device_info
 from .host_memory import check_size, new_memory
-from .late_events import LateEvents
+from .late_events import late_events
 from .mappings import reach
 from .status import out_of_memory
 
@@ -132,7 +132,7 @@ class Results:
             self._blank = cla.Array(queue.context, self._shape, self._dtype, allocator=_no_memory)
         made = copy.copy(self._blank)
         made.queue, made.context, made.allocator = queue, queue.context, allocator
-        made.events = LateEvents()
+        made.events = late_events()
         if self._nbytes:
             made.base_data = self.memory(made.context, allocator)
         return made
@@ -155,4 +155,4 @@ def empty(
         (where, where.devices[0]) if isinstance(where, cl.Context) else (where.context, where.device)
     )
     memory = Results(shape, np.dtype(dtype), device_info(device)).memory(context, allocator)
-    return cla.Array(where, shape, dtype, allocator=allocator, data=memory, events=LateEvents())
+    return cla.Array(where, shape, dtype, allocator=allocator, data=memory, events=late_events())

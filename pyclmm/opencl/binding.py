@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from pyopencl.array import Array
 
 from ..errors import REFUSED, DeviceMemoryError, LaunchError, WorkspaceError
 from ..kernels.device import DeviceInfo
@@ -16,8 +17,9 @@ from ..kernels.interface import Work
 from . import host_memory, status, workspace
 from .known_events import known_events
 from .last_call import LastCall
+from .late_events import Late, LateEvents
 from .program import built, in_doubt, new_kernel, settle
-from .steps import Borrowed, Buffers, Enqueue, Scalars, Step, enqueue_eventless
+from .steps import Borrowed, Buffers, Enqueue, Eventless, Scalars, Step, enqueue_eventless
 
 _NOTHING: list[cl.Buffer] = []
 
@@ -69,6 +71,7 @@ class Binding:
         self.last_call: LastCall | None = None  # the call whose arguments the kernel objects hold
         self.known = known_events(queue)  # before the next launch anyway, by the queue alone
         self._packed: Constant | None = None
+        self._alone: Eventless | None = None  # the last call, if it is one launch and nothing else
         self._first: cl.Event | None = None  # of the last launch of the first call
         self._has_own = any(not space.copy_of for space in work.workspace)
         fixed = {x: host_memory.filled(context, table, device, x) for x, table in work.tables.items()}
@@ -78,8 +81,10 @@ class Binding:
         last = work.launches[-1] if work.launches else None
         places = {space.symbol: place for place, space in enumerate(self._needs)}
         self._steps = [
-            Step.of(context, x, fixed, places, self._every_event, x is last, make) for x in work.launches
+            Step.of(queue, x, fixed, places, self._every_event, x is last, make) for x in work.launches
         ]
+        parts = sum(len(step.enqueues) for step in self._steps)
+        self._is_alone = parts == 1 and self._lender is None and not self._every_event
         programs = {launch.program for launch in work.launches}
         self._held = [built(context, program) for program in programs]  # see program.py
         self._unsettled = in_doubt(context, programs)
@@ -134,6 +139,16 @@ class Binding:
         self._packed, self.last_call = constant, call
         return events
 
+    def repeat(self, given: Iterable[Array], out: Array) -> Late | None:
+        """Enqueue the last call, on the Arrays in *given*, once more, if that is one launch without an event.
+
+        None: nothing was enqueued.
+        """
+        launch, events = self._alone, out.events
+        if launch is None or type(events) is not LateEvents or not self.known.are_quiet(given):
+            return None
+        return events.replace((), self.queue) if enqueue_eventless(launch) else None
+
     def enqueue_again(
         self, call: LastCall, changed: Buffers, wait_for: list[cl.Event], with_events: bool = True
     ) -> list[cl.Event] | None:
@@ -179,7 +194,7 @@ class Binding:
             borrowed, moved = spaces.buffers, spaces.number != self._number
             packed = None if moved else packed
         # 2. Until this call has succeeded, nobody knows what the kernel objects and the workspace hold.
-        self._packed = self.last_call = None
+        self._packed = self.last_call = self._alone = None
         self._number = 0
         # 3. The launches. The first one waits for the previous call too, which may still use the workspace.
         first = wait_for + self.last
@@ -193,8 +208,8 @@ class Binding:
                     continue
                 if buffers or moved:
                     step.set_args(buffers, scalars, borrowed, moved)
-                for part in step.enqueues:
-                    events += self._enqueue_part(step, part, after, given, with_events)
+                for part, launch in step.parts:
+                    events += self._enqueue_part(step, part, launch, after, given, with_events)
                     begun = True
                     after = events[-1:] if self.out_of_order else None
         except BaseException as error:  # Ctrl-C too
@@ -203,6 +218,8 @@ class Binding:
             raise
         # 4. What the next call must know.
         self._remember(first, events)
+        if self._is_alone and not self._unsettled:
+            self._alone = self._steps[0].parts[0][1]
         if lender is not None:
             self._number = spaces.number
             lender.take_back(spaces, events, is_waited_for)
@@ -212,6 +229,7 @@ class Binding:
         self,
         step: Step,
         part: Enqueue,
+        launch: Eventless,
         after: list[cl.Event] | None,
         given: tuple[Buffers, Scalars | None, Borrowed],
         with_events: bool,
@@ -223,7 +241,7 @@ class Binding:
         not known here.
         """
         wanted = part.needs_event and (with_events or self._every_event)
-        if not wanted and enqueue_eventless(self.queue, step.kernel, part.sizes, after):
+        if not wanted and enqueue_eventless(launch, after):
             return []
         # A launch without an event that failed is repeated here, so that PyOpenCL raises its error.
         sizes = (part.global_size, part.local_size, part.offset, after)  # PyOpenCL is slower with keywords
@@ -244,7 +262,8 @@ class Binding:
         if self.out_of_order:
             self.last = events[-1:]
             return
-        self.known.add(first, events[-1:])
+        if first or events or self.known.transfers:
+            self.known.add(first, events[-1:])
 
     def _raise_rejection(self, step: Step | None, error: BaseException, begun: bool) -> None:
         """Raise pyclmm's error for one of the driver's."""

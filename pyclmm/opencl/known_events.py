@@ -11,7 +11,7 @@ from typing import Any
 import pyopencl as cl
 from pyopencl.array import Array
 
-from .late_events import Late, before
+from .late_events import LateEvents
 from .queues import PerThread, at_release
 
 _MOST = 32  # events; PyOpenCL's Arrays keep at most 12 each
@@ -30,7 +30,7 @@ class KnownEvents:
     def __init__(self, queue: cl.CommandQueue) -> None:
         self._queue = queue
         self._events: dict[int, cl.Event] = {}
-        self._transfers: list[cl.NannyEvent] = []  # of those events, which own the host's memory
+        self.transfers: list[cl.NannyEvent] = []  # of those events, which own the host's memory
         self._room = _FEW
 
     def missing(self, given: Iterable[Array]) -> list[cl.Event]:
@@ -38,27 +38,44 @@ class KnownEvents:
         known, queue = self._events, self._queue
         found = []
         for x in given:
-            for event in before(x, queue):
-                if id(event) not in known and type(event) is not Late:
+            events: Iterable[cl.Event] = x.events
+            if type(events) is LateEvents:
+                events = events.before(queue)
+            for event in events:
+                if id(event) not in known:
                     found.append(event)
         return found
+
+    def are_quiet(self, given: Iterable[Array]) -> bool:
+        """Whether a command has nothing to wait for that uses these Arrays, and leaves their events alone."""
+        known, queue = self._events, self._queue
+        for x in given:
+            events = x.events
+            if type(events) is LateEvents:
+                if not events.are_quiet(queue):
+                    return False
+                continue
+            for event in events:
+                if id(event) not in known:
+                    return False
+        return not self.transfers
 
     def add(self, waited_for: list[cl.Event], own: list[cl.Event]) -> None:
         """Hold what a command has *waited_for* too, and its *own* events."""
         known = self._events
         if waited_for:
             known.update((id(event), event) for event in waited_for)
-            self._transfers += [event for event in waited_for if type(event) is cl.NannyEvent]
+            self.transfers += [event for event in waited_for if type(event) is cl.NannyEvent]
         for event in own:
             known[id(event)] = event
-        if self._transfers:
-            self._transfers = [event for event in self._transfers if not _has_let_go(event)]
+        if self.transfers:
+            self.transfers = [event for event in self.transfers if not _has_let_go(event)]
         if len(known) > self._room:
             self._drop()
 
     def clear(self) -> None:
         """Hold nothing. Other threads may call this."""
-        self._events, self._transfers = {}, []
+        self._events, self.transfers = {}, []
 
     def _drop(self) -> None:
         kept = _held_elsewhere(self._events, _OURS)

@@ -41,13 +41,12 @@ def _library_function() -> Callable[..., int] | None:
         function = ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
     except (AttributeError, OSError):
         return None
-    pointer, number = ctypes.c_void_p, ctypes.c_uint32
-    function.argtypes = [pointer, pointer, number, pointer, pointer, pointer, number, pointer, pointer]
-    function.restype = ctypes.c_int32
+    function.restype = ctypes.c_int32  # no argtypes: its arguments are ctypes' own, which need no conversion
     return function
 
 
 _enqueue = _library_function()
+_NONE = ctypes.c_uint32(0)
 
 
 def _size(values: Sequence[int] | None) -> Any:
@@ -57,19 +56,26 @@ def _size(values: Sequence[int] | None) -> Any:
 class Sizes(NamedTuple):
     """The sizes of a launch as the driver's function takes them."""
 
-    dimensions: int
+    dimensions: ctypes.c_uint32
     offset: Any
     global_size: Any
     local_size: Any
 
     @classmethod
     def of(cls, global_size: Sequence[int], local_size: Sequence[int], offset: Sequence[int] | None) -> Sizes:
-        return cls(len(global_size), _size(offset), _size(global_size), _size(local_size))
+        dimensions = ctypes.c_uint32(len(global_size))
+        return cls(dimensions, _size(offset), _size(global_size), _size(local_size))
 
 
-def enqueue_eventless(
-    queue: cl.CommandQueue, kernel: cl.Kernel, sizes: Sizes, wait_for: Sequence[cl.Event] | None
-) -> bool:
+Eventless = tuple[Any, ...]  # arguments of the driver's function: queue, kernel, sizes
+
+
+def eventless(queue: cl.CommandQueue, kernel: cl.Kernel, sizes: Sizes) -> Eventless:
+    """What :func:`enqueue_eventless` takes. It does not keep *kernel* alive."""
+    return ctypes.c_void_p(queue.int_ptr), ctypes.c_void_p(kernel.int_ptr), *sizes
+
+
+def enqueue_eventless(launch: Eventless, wait_for: Sequence[cl.Event] | None = None) -> bool:
     """Enqueue a kernel whose arguments are set, without an event. Returns False if nothing was enqueued.
 
     PyOpenCL makes an event for every launch, and the device takes time to signal it: on an NVIDIA H200 an
@@ -77,9 +83,11 @@ def enqueue_eventless(
     """
     if _enqueue is None:
         return False
-    events = [event.int_ptr for event in wait_for or ()]
-    waits = (ctypes.c_void_p * len(events))(*events) if events else None
-    return not _enqueue(queue.int_ptr, kernel.int_ptr, *sizes, len(events), waits, None)
+    if not wait_for:
+        return not _enqueue(*launch, _NONE, None, None)
+    events = [event.int_ptr for event in wait_for]
+    waits = (ctypes.c_void_p * len(events))(*events)
+    return not _enqueue(*launch, ctypes.c_uint32(len(events)), waits, None)
 
 
 class Enqueue(NamedTuple):
@@ -96,6 +104,7 @@ class Enqueue(NamedTuple):
 class Step:
     """One launch: its kernel object, its arguments (None for those that vary) and its enqueues."""
 
+    queue: cl.CommandQueue
     new_kernel: Callable[[], cl.Kernel]
     kernel: cl.Kernel
     args: list[Any]
@@ -108,10 +117,13 @@ class Step:
     packs: str
     current: Scalars | None = None  # the scalars that the kernel object holds
 
+    def __post_init__(self) -> None:
+        self.parts = [(part, eventless(self.queue, self.kernel, part.sizes)) for part in self.enqueues]
+
     @classmethod
     def of(
         cls,
-        context: cl.Context,
+        queue: cl.CommandQueue,
         launch: Launch,
         fixed: Buffers,
         borrowed: Mapping[str, int],
@@ -147,9 +159,9 @@ class Step:
                 buffers.append((index, arg))
             args.append(value)
             dtypes.append(dtype)
-        kernel = partial(make, context, launch.program, launch.kernel, tuple(dtypes))
+        kernel = partial(make, queue.context, launch.program, launch.kernel, tuple(dtypes))
         return cls(
-            *(kernel, kernel(), args, buffers, lent, scales, offsets),
+            *(queue, kernel, kernel(), args, buffers, lent, scales, offsets),
             *(converter_of(acc_type), _enqueues(launch, every_event, ends), launch.packs),
         )
 
@@ -185,6 +197,7 @@ class Step:
     def replace_kernel(self, buffers: Buffers, scalars: Scalars, borrowed: Borrowed) -> None:
         """Use a new kernel object with the same arguments."""
         self.kernel = self.new_kernel()
+        self.__post_init__()
         self.current = None
         self.set_args(buffers, scalars, borrowed, moved=True)
 

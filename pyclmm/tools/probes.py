@@ -182,7 +182,8 @@ class _Probes:
         return max(clock.marginal(lambda launches: run(launches, gate), few, _REPEATS), _LEAST)
 
     def _enqueue(self, kernel: cl.Kernel, size: tuple[int, ...], local: tuple[int, ...]) -> None:
-        if not steps.enqueue_eventless(self.queue, kernel, steps.Sizes.of(size, local, None), None):
+        launch = steps.eventless(self.queue, kernel, steps.Sizes.of(size, local, None))
+        if not steps.enqueue_eventless(launch):
             raise LaunchError(f"the driver refuses the probe {kernel.function_name}")
 
     def _gate(self, seconds: float) -> cl.Kernel:

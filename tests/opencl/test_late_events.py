@@ -173,7 +173,7 @@ def test_each_method_of_a_list_looks_first(name, monkeypatch):
     looks = []
     monkeypatch.setattr(LateEvents, "look", lambda _: looks.append(name))
     with contextlib.suppress(TypeError, IndexError):  # for want of arguments
-        getattr(LateEvents(), name)()
+        getattr(late_events.late_events(), name)()
     assert looks == [name]
 
 
@@ -182,8 +182,49 @@ def test_a_marker_is_flushed_before_anybody_has_it(monkeypatch):
     done = []
     queue = SimpleNamespace(flush=lambda: done.append("flush"))
     monkeypatch.setattr(cl, "enqueue_marker", lambda _: done.append("marker"))
-    LateEvents(late=[late_events.Late(queue)]).look()
+    late_events.late_events((), late_events.late(queue, [])).look()
     assert done == ["marker", "flush"]
+
+
+def test_few_queues_are_kept_alive(held):
+    """Of those whose products have been seen; the others are needed for their markers."""
+    held.let_go()
+    queues = [cl.CommandQueue(held.queue.context) for _ in range(20)]
+    for queue in queues:
+        held.into(held.a, held.b, out=held.out, queue=queue)
+    held.out.events.look()
+    assert len(held.out.events._late) <= late_events._QUEUES
+
+
+def test_a_queue_that_is_let_go_while_another_thread_uses_it(held, monkeypatch):
+    """Its product is not lost."""
+    held.let_go()
+    c = held.product()
+    [late] = c.events._late
+    monkeypatch.setattr(late_events, "_QUEUES", 0)
+    own = late_events._remove
+
+    def slowly(among, one):
+        own(among, one)
+        late.product = []  # as another thread's product does, which saw it in the list
+
+    monkeypatch.setattr(late_events, "_remove", slowly)
+    c.events.look()
+    assert c.events._late == [late]
+    monkeypatch.undo()
+    monkeypatch.setattr(late_events, "_QUEUES", 0)
+    c.events.look()
+    assert not c.events._late
+
+    class Vanishing(list):
+        def __iter__(self):
+            seen = list.copy(self)
+            self.clear()  # as another thread does that looks
+            return iter(seen)
+
+    c.events._late = Vanishing([late])
+    c.events.replace((), held.queue)
+    assert list.copy(c.events._late) == [late]
 
 
 def test_a_product_whose_queue_was_let_go(held):
@@ -278,7 +319,7 @@ def test_a_view_made_before_has_the_event_of_the_product(held, markers):
 def test_a_list_that_is_shared_is_not_replaced_for_a_moment(held, monkeypatch):
     """Another thread could take the one that goes again."""
     view = held.out[:]
-    monkeypatch.setattr(late_events, "LateEvents", None)
+    monkeypatch.setattr(late_events, "late_events", None)
     assert not late_events.takes_late(view)
 
 
@@ -295,14 +336,14 @@ def test_a_list_that_somebody_holds_has_the_event_of_the_product(held):
 
 def test_a_view_made_while_the_list_is_replaced(held, monkeypatch):
     """By another thread."""
-    views = []
+    views, own = [], late_events.late_events
 
     def slowly(events):
         views.append(held.out[:].with_queue(held.other))
-        return LateEvents(events)
+        return own(events)
 
     with monkeypatch.context() as patch:
-        patch.setattr(late_events, "LateEvents", slowly)
+        patch.setattr(late_events, "late_events", slowly)
         assert not late_events.takes_late(held.out)
     held.call(out=held.out)
     assert np.array_equal(views[0].get(), held.want)

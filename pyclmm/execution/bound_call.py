@@ -1,0 +1,59 @@
+"""BoundCall: a planned product of certain Arrays, with kernel objects that hold them as arguments."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import pyopencl as cl
+from pyopencl.array import Array
+
+from ..errors import REFUSED, ArgumentError
+from ..opencl import forks
+from .operands import Operands
+
+if TYPE_CHECKING:
+    from .device_path import DevicePath
+
+
+class BoundCall:
+    """What :meth:`pyclmm.Matmul.bind` returns: ``call()`` enqueues the product and returns ``out``.
+
+    It multiplies what is then in the memory that the Arrays had when they were bound, after the events that
+    they then have. It keeps them alive, and belongs to the thread that made it; other threads bind their own.
+    Raises as a call of the plan does, and ArgumentError in another thread.
+    """
+
+    def __init__(
+        self, path: DevicePath, operands: Operands, queue: cl.CommandQueue, alpha: complex, beta: complex
+    ) -> None:
+        self._path, self._operands, self._scalars = path, operands, (alpha, beta)
+        self._arrays, self._queue = tuple(operands.values()), queue
+        self._out: Array = operands["out"]
+        self._binding: Any = None  # made by the first call
+        self._thread = get_ident()
+
+    def __call__(self) -> Array:
+        if get_ident() != self._thread:
+            raise ArgumentError("the call is bound to the thread that made it; bind another in this one")
+        forks.check_process()
+        binding, out = self._binding, self._out
+        if binding is None or binding.repeat(self._arrays, out) is None:
+            self._in_full()
+        return out
+
+    def _in_full(self) -> None:
+        executable = self._path.executable
+        while True:
+            choice = executable.choice
+            try:
+                self._path.enqueue(self._operands, self._out, self._queue, *self._scalars, [], self._own)
+                return
+            except REFUSED as error:
+                self._binding = None
+                executable.fall_back(choice, self._queue, error)
+
+    def _own(self, queue: cl.CommandQueue) -> Any:
+        if self._binding is None:
+            self._binding = self._path.executable.spare_binding(queue)
+        return self._binding
