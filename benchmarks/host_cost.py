@@ -10,10 +10,11 @@ torch.mm(out=) and cupy.matmul(out=) stand beside it, if they are installed.
 
 "Same" calls have the operands of the call before. "Others" are Arrays of the same layout in other memory:
 four sets in turn; of bound calls there is one for each set. Every few calls the queue is drained, untimed, so
-that the host's work is counted and not the device's. A CPU device computes on the cores that the caller needs,
-so there a user event holds the queue until the calls have been timed; calls that wait for their result run without. Each round runs every case,
-beginning with another one. Times are microseconds a call; the ratio to the bare enqueue is the median of the
-rounds' ratios. Matrices are 16 x 16 unless --size says otherwise, so the kernel takes almost no time.
+that the host's work is counted and not the device's. A CPU device computes on the cores that the caller
+needs, so there a user event holds the queue until the calls have been timed; calls that wait for their result
+run without. Each round runs every case, beginning with another one. Times are microseconds a call; the ratio
+to the bare enqueue is the median of the rounds' ratios. Matrices are 16 x 16 unless --size says otherwise, so
+the kernel takes almost no time.
 """
 
 from __future__ import annotations

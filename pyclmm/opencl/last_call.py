@@ -1,7 +1,7 @@
 """LastCall: the operands of a binding's last call, so that the next call sets only what differs.
 
-Nothing of an operand is known by its id, handle or address, because freed ones come back. Arrays are held by
-weak references; an id is only where one is looked up.
+Nothing of an operand is remembered by its id, handle or address, because freed ones come back. Arrays are
+held by weak references.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from .steps import Buffers
 
 _PLAIN = (float, int)
 _NO_BUFFERS: Buffers = {}
-_RECENT = 16  # Arrays that are remembered for each operand, beside those of the last call
 
 
 class Seen(weakref.ref[Array]):
@@ -117,14 +116,13 @@ class LastCall:
     operand that it would change.
     """
 
-    __slots__ = ("_names", "_overlaps", "_recent", "_seen", "alpha", "beta")
+    __slots__ = ("_names", "_overlaps", "_seen", "alpha", "beta")
 
     def __init__(
         self, seen: dict[str, Seen], alpha: complex, beta: complex, names: Mapping[str, str], overlaps: bool
     ) -> None:
         self._seen, self.alpha, self.beta = seen, alpha, beta
         self._names, self._overlaps = names, overlaps
-        self._recent: dict[str, dict[int, Seen]] = {name: {} for name in seen}  # by id, for later calls too
 
     @classmethod
     def of(
@@ -176,23 +174,15 @@ class LastCall:
         seen: dict[str, Seen] = {}
         buffers: dict[str, Any] = {}
         for name, its in self._seen.items():
-            x, recent = given.get(name), self._recent[name]
-            new = recent.get(id(x))
-            if new is None or not new.is_still(x):
-                new = its.successor(x)
-                if new is None:
-                    return None
-                if len(recent) >= _RECENT:
-                    recent.clear()
-                recent[id(x)] = new
+            new = its.successor(given.get(name))
+            if new is None:
+                return None
             seen[name] = new
             if new is not its:
                 buffers[self._names[name]] = new.memory
         if "out" in seen and not seen["out"].is_apart_from(seen.values()):
             return None
-        call = LastCall(seen, self.alpha, self.beta, self._names, self._overlaps)
-        call._recent = self._recent
-        return call, buffers
+        return LastCall(seen, self.alpha, self.beta, self._names, self._overlaps), buffers
 
 
 def equal(number: Any, kept: Any) -> bool:

@@ -12,7 +12,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm.opencl import forks, last_call
+from pyclmm.opencl import forks
 from tests.support.cases import small_integers
 from tests.support.contexts import new_queue
 from tests.support.faults import (
@@ -114,28 +114,6 @@ def test_other_arrays_of_the_same_layout_set_buffers_only(product, arguments, wa
     product.check(way, a=other, out=cla.zeros(product.queue, (N, N), np.float32))
     product.check(way)
     assert arguments == ["one"] * 4
-
-
-def test_arrays_in_turn_are_remembered(product, rng, monkeypatch):
-    """Up to a limit, and while they do not change."""
-    looked, own = [], last_call._seen
-    sets = [[product.new() for _ in range(3)] for _ in range(3)]
-
-    def calls(sets):
-        looked.clear()
-        for a, b, out in sets:
-            product.check("plan", a=a, b=b, out=out)
-        return len(looked)
-
-    product.call("plan")
-    monkeypatch.setattr(last_call, "_seen", lambda x: looked.append(x) or own(x))
-    assert [calls(sets) for _ in range(3)] == [9, 0, 0]
-    sets[0][0].base_data = product.new().base_data
-    assert [calls(sets) for _ in range(2)] == [1, 0]
-    for _ in range(4):
-        calls([[product.new() for _ in range(3)] for _ in range(10)])
-    recent = product.plan._executable.latest_binding().last_call._recent
-    assert all(len(kept) <= last_call._RECENT for kept in recent.values())
 
 
 def test_a_new_result_sets_its_buffer_only(product, arguments):
