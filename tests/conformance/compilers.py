@@ -12,8 +12,10 @@ import re
 import shutil
 import struct
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pyclmm.opencl.compiler import MARK
@@ -137,16 +139,25 @@ def _link_nvidia(target: str, source: Path, options: Sequence[str]) -> None:
 def _for_nvidia(target: str, source: Path, options: Sequence[str]) -> tuple[str, int]:
     """The report of ptxas, and the bytes of local memory that it cannot see."""
     ptx = source.with_suffix(".ptx")
-    builtins = ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(_NVIDIA_CLC), "-Wno-linker-warnings")
-    machine = ("-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80")
-    _clang(15, *machine, *builtins, *options, "-S", source, "-o", ptx)
     # The driver also replaces the target: clang 15 may not know its architecture.
-    text = ptx.read_text().replace(".target sm_80", f".target {target}").replace(MARK.decode(), "")
-    text, nbytes = _unlimited(text.replace(".version 7.5", ".version 8.3"))
+    text = _ptx(source.read_text(), tuple(options)).replace(".target sm_80", f".target {target}")
+    text, nbytes = _unlimited(text.replace(MARK.decode(), "").replace(".version 7.5", ".version 8.3"))
     ptx.write_text(text)
     output = source.with_suffix(".o")
     said = _said([ptxas(), "-arch", target, "-v", "--warning-as-error", ptx, "-o", output])
     return said, nbytes
+
+
+@cache
+def _ptx(source: str, options: tuple[str, ...]) -> str:
+    """What clang makes of *source* for NVIDIA's devices: they share it, and only ptxas knows them apart."""
+    builtins = ("-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(_NVIDIA_CLC), "-Wno-linker-warnings")
+    machine = ("-target", "nvptx64-nvidia-nvcl", "-Xclang", "-target-cpu", "-Xclang", "sm_80")
+    with tempfile.TemporaryDirectory() as folder:
+        given, ptx = Path(folder) / "program.cl", Path(folder) / "program.ptx"
+        given.write_text(source)
+        _clang(15, *machine, *builtins, *options, "-S", given, "-o", ptx)
+        return ptx.read_text()
 
 
 def _arm(target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:
