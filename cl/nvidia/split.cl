@@ -23,7 +23,7 @@
  * read the data twice, so the exponent is estimated from the first 1,024 elements, with ROOM for larger ones. If an
  * element is larger still, the work-group finds the maxima and starts again.
  *
- * Macros: SPLIT 0, 1 (split.h); TRANS_A TRANS_B (gemm.h); CONJ_A CONJ_B (types.h); WIDE_A WIDE_B (split_read.h).
+ * Macros: SPLIT 0, 1 and LINES (split.h); TRANS_A TRANS_B (gemm.h); CONJ_A CONJ_B (types.h); WIDE_A WIDE_B (split_read.h).
  * Technique: see split.h.
  */
 #include "include/gemm.h"
@@ -31,8 +31,8 @@
 #include "nvidia/split.h"
 #include "nvidia/split_read.h"
 
-#define WORK_ITEMS 512
-#define STEP (WORK_ITEMS / TEAMS) /* runs of a line that a work-group holds at a time */
+#define STEP 256 /* runs of a line that a work-group holds at a time */
+#define WORK_ITEMS (STEP * TEAMS)
 #define ROOM 2 /* an element may be 2^ROOM times the largest of the first ones */
 
 #if SPLIT == 1

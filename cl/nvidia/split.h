@@ -7,6 +7,7 @@
  * Macros: SPLIT 0: the operands are not split
  *               1: sums of two float16, each line scaled by 2^-e
  *               2: sums of two TF32, unscaled, where float16 parts lose too much
+ *         LINES 4, 8: lines that a work-group splits
  *
  * What float16 parts keep. x' = 2^-e x, |x'| < 2^15, becomes hi + lo with an error of at most 2^-22 |x'|, or 2^-25 if
  * |x'| < SMALL = 2^-3. An element below SMALL, and not zero, is lossy. A line with n lossy elements and c elements of
@@ -28,8 +29,8 @@
  */
 #include "include/types.h"
 
-#ifndef SPLIT
-#error "split.h needs SPLIT"
+#if !defined(SPLIT) || !defined(LINES)
+#error "split.h needs SPLIT LINES"
 #endif
 #define ZERO_LINE (-127)
 #define NEVER (-(1 << 30))
@@ -37,6 +38,5 @@
 #define SMALL as_uint(0x1p-3f)
 #define LARGE 0x1p5f
 #define LOSS 4
-#define LINES 8
 #define EXPONENTS (SPLIT == 1)
 #define COMPLEX (PLANES == 2)

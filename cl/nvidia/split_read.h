@@ -9,8 +9,8 @@
  */
 #include "nvidia/split.h"
 
-#if !defined(LINES) || !defined(COMPLEX) || !defined(WIDE_A) || !defined(WIDE_B)
-#error "split_read.h needs LINES COMPLEX WIDE_A WIDE_B"
+#if !defined(COMPLEX) || !defined(WIDE_A) || !defined(WIDE_B)
+#error "split_read.h needs COMPLEX WIDE_A WIDE_B"
 #endif
 #define RUN 4 /* elements of K */
 #define HELD 4 /* lines of a work-item: those of its team */

@@ -11,7 +11,7 @@ import pytest
 from pyclmm.kernels import Work, kernel_named
 from pyclmm.kernels.nvidia import unit_cost
 from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32
-from pyclmm.kernels.nvidia.split import LINES, as_real, pitch
+from pyclmm.kernels.nvidia.split import as_real, lines_of, pitch
 from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import interleaved
 from tests.support.made_up import H200
@@ -57,17 +57,18 @@ def guessed_exponents(lines):
     return top_exponents(x.max(1), 0), lines.shape[1] <= GUESSED
 
 
-def exponents(lines):
-    groups = [lines[i : i + LINES] for i in range(0, len(lines), LINES)]
+def exponents(lines, together=4):
+    """*together*: the lines of a work-group, which are estimated anew together."""
+    groups = [lines[i : i + together] for i in range(0, len(lines), together)]
     return np.concatenate([guessed_exponents(group)[0] for group in groups])
 
 
-def scaled(lines):
-    return np.ldexp(lines, -exponents(lines)[:, None]).astype(np.float32)
+def scaled(lines, together=4):
+    return np.ldexp(lines, -exponents(lines, together)[:, None]).astype(np.float32)
 
 
-def half_parts(lines):
-    x = scaled(lines)
+def half_parts(lines, together=4):
+    x = scaled(lines, together)
     hi = x.astype(np.float16)
     return hi, (x - hi.astype(np.float32)).astype(np.float16)
 
@@ -77,9 +78,9 @@ def tf32_parts(lines):
     return hi, tf32(lines - hi)
 
 
-def scores(lines):
+def scores(lines, together=4):
     """(score of each row, whether any element is lossy), as in split.h."""
-    x = np.abs(scaled(lines))
+    x = np.abs(scaled(lines, together))
     lossy = (x > 0) & (x < 2.0**-3)
     points = (x >= 2.0**5).sum(1) - 4 * lossy.sum(1)
     return np.where(x.max(1) > 0, points, lines.shape[1]), lossy.any()
@@ -230,6 +231,7 @@ PACKED = [
     ("f4", 1, "NN", (False, False), 0),
     ("f4", 1, "TT", (False, False), 3),
     ("f4", 2, "NT", (False, False), 0),
+    ("f4", 1, "TN", (False, False), 0),
     ("c8", 0, "TN", (True, False), 0),
     ("c8", 1, "NN", (False, True), 0),
     ("c8", 1, "TT", (True, True), 3),
@@ -240,7 +242,8 @@ PACKED = [
 @runs_kernels
 @pytest.mark.parametrize(("dtype", "split", "trans", "conj", "pad"), few(PACKED, 0, 1))
 def test_rows_are_split_into_the_modelled_parts(folder, rng, dtype, split, trans, conj, pad):
-    parts = {0: lambda x: (x,), 1: half_parts, 2: tf32_parts}[split]
+    together = 8 if trans == "TN" else 4
+    parts = {0: lambda x: (x,), 1: lambda x: half_parts(x, together), 2: tf32_parts}[split]
     for m, n, k in ((16, 24, 64), (13, 9, 70), (3, 10, 1030)):
         a, b = wide_range(rng, (m, k), dtype), wide_range(rng, (k, n), dtype)
         call = Call(a, b, "high" if split else "medium", trans, conj, pad)
@@ -259,11 +262,14 @@ def test_rows_are_split_into_the_modelled_parts(folder, rng, dtype, split, trans
         if split == 1:
             count = m + as_real(call.problem).n
             assert np.array_equal(
-                spaces["exponents"].view(np.int32)[:count], np.concatenate(list(map(exponents, want)))
+                spaces["exponents"].view(np.int32)[:count],
+                np.concatenate([exponents(x, together) for x in want]),
             )
-            groups = [x[i : i + LINES] for x in want for i in range(0, len(x), LINES)]
+            groups = [x[i : i + together] for x in want for i in range(0, len(x), together)]
             quality = spaces["quality"].view(np.int32)[: 2 * len(groups)].reshape(-1, 2)
-            assert np.array_equal(quality, [(scores(g)[0].min(), scores(g)[1]) for g in groups])
+            assert np.array_equal(
+                quality, [(scores(g, together)[0].min(), scores(g, together)[1]) for g in groups]
+            )
 
 
 GUESSES = {  # rows of 1500 elements, estimated from the first 1024 -> whether the estimate is right
@@ -281,17 +287,19 @@ GUESSES = {  # rows of 1500 elements, estimated from the first 1024 -> whether t
 @pytest.mark.parametrize("name", GUESSES)
 def test_a_wrong_estimate_of_an_exponent_is_corrected(folder, rng, name):
     change, does = GUESSES[name]
-    a = np.clip(rng.standard_normal((LINES, 1500)), -3, 3)
+    a = np.clip(rng.standard_normal((4, 1500)), -3, 3)
     a[:, 0] = 2.5  # three times as large is then within ROOM
     a = change(a).astype(np.float32)
-    _, spaces = Call(a, a.T[:, :1]).run(folder, launches=slice(1))
-    got = spaces["exponents"].view(np.int32)[:LINES]
+    call = Call(a, a.T[:, :1])
+    assert lines_of(call.problem) == len(a)
+    _, spaces = call.run(folder, launches=slice(1))
+    got = spaces["exponents"].view(np.int32)[: len(a)]
     want, did = guessed_exponents(a)
     assert did == does
     assert np.array_equal(got, want)
     if np.isfinite(a).all():
-        line = spaces["packed_a"].view(np.float16)[: LINES * 47 * 64].reshape(LINES, 47, 2, 32)
-        hi = line[:, :, 0].reshape(LINES, -1)[:, :1500]
+        line = spaces["packed_a"].view(np.float16)[: len(a) * 47 * 64].reshape(len(a), 47, 2, 32)
+        hi = line[:, :, 0].reshape(len(a), -1)[:, :1500]
         assert np.array_equal(hi, half_parts(a)[0])
 
 
@@ -400,7 +408,7 @@ def test_tf32_parts_of_a_long_row_are_at_the_right_offsets(folder):
     interleaved.run_one(
         work.launches[1].program,
         "split_to_tf32(source_a((__global float *)args[0], args[1], 1, args[1]), (__global uchar *)args[2],"
-        f" 0, 0, 2 * {depth // 4 - 1});",  # so that one work-item has the first four and the last
+        f" 0, 0, {depth // 4 - 1});",  # so that one work-item has the first four and the last
         (line.ctypes.data, depth, parts.ctypes.data),
         folder,
     )
