@@ -47,10 +47,21 @@ class CudaArray:
         return replace(self, shape=shape, strides=strides)
 
 
+class XlaArray(CudaArray):
+    """One of JAX's. XLA tells its address anew when it launches, so plans differ (execution/xla_path.py)."""
+
+
+def placed(kind: Any, address: int, layout: tuple[Any, ...], ordinal: int, owner: Any) -> CudaArray:
+    """An array of that *kind*; *layout*: its shape, strides in bytes and dtype."""
+    make: Any = kind.array_type or CudaArray
+    made: CudaArray = make(address, *layout, ordinal, kind, owner)
+    return made
+
+
 def new(kind: Any, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> CudaArray:
     """A new C-contiguous array of that *kind*. Raises DeviceMemoryError."""
     owner, address = kind.new(shape, dtype, ordinal)
-    return CudaArray(address, shape, dense(shape, dtype).strides, dtype, ordinal, kind, owner)
+    return placed(kind, address, (shape, dense(shape, dtype).strides, dtype), ordinal, owner)
 
 
 def operand(x: CudaArray, argument: str) -> Operand:

@@ -9,18 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cuda import dlpack
-from ..cuda.arrays import CudaArray
+from ..cuda.arrays import CudaArray, XlaArray
 from ..cuda.streams import context_of, own_stream
 from ..errors import DTypeError
 from ..problem.gemm import dense
 from .kinds import Kind
+from .paths import PATHS
 from .xla_path import Made, XlaPath
 
 
 class _Jax(Kind):
     advice_for_mixed = "jax.numpy.asarray(x) makes one of JAX's"
     has_views = False
-    path = XlaPath
+    array_type = XlaArray
 
     def on_host(self, name: str, x: Any) -> bool:
         if isinstance(x, jax.core.Tracer):
@@ -52,7 +53,7 @@ class _Jax(Kind):
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
         strides = dense(x.shape, x.dtype).strides
-        return CudaArray(
+        return XlaArray(
             x.unsafe_buffer_pointer(), x.shape, strides, x.dtype, int(x.__dlpack_device__()[1]), self, x
         )
 
@@ -78,3 +79,4 @@ def _platform(x: Any) -> str:
 
 
 JAX = _Jax()
+PATHS[XlaArray] = XlaPath

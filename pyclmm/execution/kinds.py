@@ -41,7 +41,7 @@ class Kind(ABC):
 
     advice_for_mixed: str  # how to make one of another library's array
     has_views = True  # whether :meth:`back` takes a view of the caller's own array
-    path: Any = None  # what runs plans on its CudaArrays if it is not CudaPath
+    array_type: Any = None  # of its CudaArrays if it is not CudaArray itself
 
     @abstractmethod
     def on_host(self, name: str, x: Any) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array, to_device
 
 from ..cuda import arrays as cuda_arrays
-from ..cuda.arrays import CudaArray
+from ..cuda.arrays import CudaArray, XlaArray
 from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError
 from ..opencl import arrays, forks, host_memory
@@ -33,6 +33,7 @@ _SIGNATURES: dict[type, Any] = {
     np.ndarray: host_memory.signature,
     Array: arrays.signature,
     CudaArray: cuda_arrays.signature,
+    XlaArray: cuda_arrays.signature,
 }
 
 
@@ -142,7 +143,12 @@ def signature(operands: Operands) -> Signature:
     return kind, _SIGNATURES[kind](operands)
 
 
-_KINDS = {np.ndarray: "a NumPy array", Array: "a pyopencl Array", CudaArray: "an array on a CUDA device"}
+_KINDS = {
+    np.ndarray: "a NumPy array",
+    Array: "a pyopencl Array",
+    CudaArray: "an array on a CUDA device",
+    XlaArray: "an array of JAX's on a CUDA device",
+}
 # Of a layout behind the operand's name: its place there and what it is, what a caller looks at first first.
 _FIELDS = {
     0: "shape",

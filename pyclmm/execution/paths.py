@@ -15,12 +15,11 @@ from .operands import Operands
 from .options import Options
 
 Path = DevicePath | HostPath | CudaPath
-_PATHS: dict[type, Any] = {np.ndarray: HostPath, Array: DevicePath, CudaArray: CudaPath}
+# By the type of the operands; an adapter may add its own.
+PATHS: dict[type, Any] = {np.ndarray: HostPath, Array: DevicePath, CudaArray: CudaPath}
 
 
 def path_of(operands: Operands, options: Options, queue: Any, alpha: complex, beta: complex) -> Path:
     """What runs the planned product of these operands on *queue*. Raises as a plan does."""
-    a = operands["a"]
-    own = a.kind.path if isinstance(a, CudaArray) else None
-    path: Path = (own or _PATHS.get(type(a), DevicePath))(operands, options, queue, alpha, beta)
+    path: Path = PATHS.get(type(operands["a"]), DevicePath)(operands, options, queue, alpha, beta)
     return path

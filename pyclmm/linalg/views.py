@@ -91,7 +91,7 @@ def one(dtype: np.dtype[Any], like: Any, queue: Any) -> Any:
     """The number 1 without an axis, of the kind of *like*."""
     if isinstance(like, CudaArray):
         kept = number_one(queue.context, dtype)
-        return CudaArray(kept.address, (), (), dtype, like.ordinal, like.kind, kept)
+        return cuda_arrays.placed(like.kind, kept.address, ((), (), dtype), like.ordinal, kept)
     number = np.ones((), dtype)
     return number if isinstance(like, np.ndarray) else cla.to_device(queue, number)
 

@@ -272,6 +272,29 @@ def test_zeros_are_launched_on_their_device(cuda, monkeypatch):
     assert where == [device, device]  # the zeros, then the ones among them
 
 
+def test_plans_for_arrays_of_another_library_are_others(request):
+    """Of the same layouts: pyclmm has the addresses of the one's arrays, XLA tells those of JAX's."""
+    cuda, lib = request.getfixturevalue("cuda"), request.getfixturevalue("lib")
+    if cuda is None:
+        pytest.skip("the other library is on the made-up driver")
+    x, y = lib.array(A), lib.array(A.T.copy())
+    plan = pyclmm.Matmul(x, y)
+    for _ in range(2):
+        for a, b in ((x, y), (array(A), array(A.T.copy()))):
+            got = pyclmm.matmul(a, b)
+            assert np.array_equal(got if isinstance(got, jax.Array) else got.get(), A @ A.T)
+            got = linalg.einsum("ij->i", a)
+            assert np.array_equal(got if isinstance(got, jax.Array) else got.get(), A.sum(1))
+    with pytest.raises(
+        ArgumentError, match="a is an array of JAX's on a CUDA device, the plan is for an array"
+    ):
+        plan(array(A), array(A.T.copy()))
+    with pytest.raises(
+        ArgumentError, match="a is an array on a CUDA device, the plan is for an array of JAX's"
+    ):
+        pyclmm.Matmul(array(A), array(A.T.copy()))(x, y)
+
+
 def test_operands_on_two_devices(cuda):
     devices = jax.local_devices()
     if len(devices) < 2:
