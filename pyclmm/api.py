@@ -29,7 +29,8 @@ from .execution.operands import (
 from .execution.options import beta_of, options_of, plain_numbers
 from .opencl import queues
 from .opencl.devices import DeviceChoice
-from .plan import Matmul, fits, multiply, repeated
+from .plan import Matmul, multiply, repeated
+from .plan_cache import fits
 from .problem.axes import back, core_axes, last
 from .problem.dtypes import named_dtype
 from .problem.settings import chosen, is_reproducible

@@ -223,20 +223,16 @@ class Matmul(Generic[ArrayT]):
     ) -> BoundCall:
         """A call of the plan on these pyopencl Arrays: ``call()`` is a faster ``plan(a, b, out=out)``.
 
-        It has kernel objects of its own, so nothing of the operands is looked at again but their events. It
-        multiplies what is in the memory that they have now, belongs to this thread, keeps the Arrays alive,
-        and does not end with the plan. Raises DTypeError for a plan for NumPy arrays, and as :meth:`__call__`
-        does.
+        It has kernel objects of its own: only the operands' events are looked at again. It multiplies what is
+        in their present memory, keeps them alive, belongs to this thread, and does not end with the plan.
+        Raises DTypeError for a plan for other arrays, and as :meth:`__call__` does.
         """
-        path = self._on_arrays("bind")
-        operands = collect(named(a, b, c, bias, out))
+        path, operands = self._on_arrays("bind"), collect(named(a, b, c, bias, out))
         return BoundCall(path, operands, *self._checked(operands, queue, alpha, beta))
 
     def _on_arrays(self, method: str) -> DevicePath:
         if not isinstance(self._path, DevicePath):
-            raise DTypeError(
-                f"{method} takes pyopencl Arrays; call a plan for other arrays itself: plan(a, b)"
-            )
+            raise DTypeError(f"{method} takes pyopencl Arrays; call a plan for other arrays: plan(a, b)")
         return self._path
 
     def _checked(
@@ -365,13 +361,6 @@ class Matmul(Generic[ArrayT]):
         return used_layouts(self._executable.gemm, () if self._signature is None else self._signature[1][0])
 
 
-def planned(operands: Operands, options: Options, queue: Any, alpha: complex, beta: complex) -> Matmul[Any]:
-    """A plan for operands that :func:`collect` has checked."""
-    plan: Matmul[Any] = Matmul.__new__(Matmul)
-    plan._prepare(operands, options, queue, alpha, beta)
-    return plan
-
-
 def repeated(
     plan: Matmul[Any],
     given: Operands,
@@ -393,16 +382,6 @@ def repeated(
     return None if done is None else done[0]
 
 
-def fits(plan: Matmul[Any], layouts: Signature, queue: Any, alpha: complex, beta: complex) -> bool:
-    """Whether *plan* is for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
-    return (
-        queue is plan._queue
-        and layouts == plan._signature
-        and (alpha == 0) == (plan._alpha == 0)
-        and (beta == 0) == (plan._beta == 0)
-    )
-
-
 def multiply(
     plan: Matmul[Any],
     operands: Operands,
@@ -419,8 +398,3 @@ def multiply(
 def programs_of(plan: Matmul[Any]) -> frozenset[Program]:
     """The programs that the launches of *plan* run."""
     return frozenset(launch.program for launch in plan._executable.work.launches)
-
-
-def failures_of(plan: Matmul[Any]) -> list[str]:
-    """ "kernel: reason" of each kernel that failed before the one that *plan* uses."""
-    return plan._executable.failed

@@ -11,13 +11,30 @@ from .execution.operands import Operands, Signature
 from .execution.options import Options
 from .kernels import Program
 from .opencl import program, queues, staging
-from .plan import Matmul, planned, programs_of
+from .plan import Matmul, programs_of
 from .raising import raise_of_system
 
 _PLANS_KEPT = 256
 _PROGRAMS_KEPT = 128  # the most programs that these plans have together
 _plans: OrderedDict[Any, Matmul[Any]] = OrderedDict()
 _lock = threading.Lock()
+
+
+def planned(operands: Operands, options: Options, queue: Any, alpha: complex, beta: complex) -> Matmul[Any]:
+    """A plan for operands that :func:`collect` has checked."""
+    plan: Matmul[Any] = Matmul.__new__(Matmul)
+    plan._prepare(operands, options, queue, alpha, beta)
+    return plan
+
+
+def fits(plan: Matmul[Any], layouts: Signature, queue: Any, alpha: complex, beta: complex) -> bool:
+    """Whether *plan* is for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
+    return (
+        queue is plan._queue
+        and layouts == plan._signature
+        and (alpha == 0) == (plan._alpha == 0)
+        and (beta == 0) == (plan._beta == 0)
+    )
 
 
 def plan_for(

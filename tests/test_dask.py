@@ -15,7 +15,7 @@ import pyclmm
 from pyclmm import plan_cache, store
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import default_device, device_info
-from pyclmm.plan import planned
+from pyclmm.plan_cache import planned
 from tests.support.processes import python
 from tests.support.selection import examples
 

@@ -15,14 +15,13 @@ import numpy as np
 import pyopencl as cl
 
 from .. import store
-from ..ahead import warm
+from ..ahead import failures_of, warm
 from ..byte_sizes import format_bytes
 from ..errors import NoDeviceError
 from ..kernels import KERNELS, Kernel
 from ..kernels.device import DeviceInfo
 from ..opencl import user_rates
 from ..opencl.devices import all_devices, default_device, device_info, device_labels, find_device
-from ..plan import failures_of
 from ..problem.canonical import LAYOUTS, problem_of
 from ..problem.settings import PRECISIONS
 from ..selection import tables
