@@ -130,25 +130,32 @@ def gpu() -> str:
 
 def sampled() -> str:
     """Products drawn at random compared with cuBLAS (benchmarks/sampled.py)."""
-    now = json.loads((RESULTS / "h200-sampled.json").read_text())
+    # The first run was made when calls had events: its "seconds" are without, as calls are now.
+    runs = {"h200-sampled.json": "seconds", "h100-sampled-4246.json": "called_seconds"}
+    found = {name: json.loads((RESULTS / name).read_text()) for name in runs}
 
-    def spread(kind: str, key: str) -> str:
+    def spread(kind: str, run: str) -> str:
         """Geometric mean, tenth percentile and least of cuBLAS's time over ours."""
-        found = [row["cublas_seconds"] / row[key] for row in now["rows"] if row["kind"] == kind]
-        return ", ".join(f"{number:.2f}" for number in ratios.spread(found))
+        mine = [row["cublas_seconds"] / row[runs[run]] for row in found[run]["rows"] if row["kind"] == kind]
+        return ", ".join(f"{number:.2f}" for number in ratios.spread(mine))
 
-    kinds = dict.fromkeys(row["kind"] for row in now["rows"])
-    rows = [[kind, spread(kind, "seconds"), spread(kind, "called_seconds")] for kind in kinds]
-    worst = sorted(now["rows"], key=lambda row: row["cublas_seconds"] / row["seconds"])[:5]
+    first, *_ = found.values()
+    kinds = dict.fromkeys(row["kind"] for row in first["rows"])
+    worst = sorted(first["rows"], key=lambda row: row["cublas_seconds"] / row["seconds"])[:5]
     listed = (
         f"{named(row)} {row['cublas_seconds'] / row['seconds']:.2f} (`{row['kernel']}`)" for row in worst
     )
-    about = f"{now['device']}, driver {now['driver']}, {now['date']}"
+    about = (
+        f"{run['device']}, driver {run['driver']}, {run['date']}, seed {run['seed']}, "
+        f"{len(run['rows'])} products"
+        for run in found.values()
+    )
+    heads = (f"{run['device']}, seed {run['seed']}" for run in found.values())
     return "\n\n".join(
         [
-            f"{about}, seed {now['seed']}, {len(now['rows'])} products:",
-            table(["", "without events", "as called"], rows),
-            f"The five worst: {'; '.join(listed)}.",
+            f"{'; '.join(about)}:",
+            table(["", *heads], [[kind, *(spread(kind, run) for run in runs)] for kind in kinds]),
+            f"The five worst of the first: {'; '.join(listed)}.",
         ]
     )
 
