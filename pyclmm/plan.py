@@ -200,13 +200,13 @@ class Matmul(Generic[ArrayT]):
         :meth:`__call__` does.
         """
         path, given = self._on_arrays("enqueue"), named(a, b, c, bias, out)
-        if self._open_path is not None:
+        if self._open_path is not None and out is not None:
             again = path.again(given, queue, alpha, beta, wait_for)
             if again is not None:
                 return as_list(again[1])
         operands = collect(given)
         queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return path.enqueue(operands, operands["out"], queue, alpha, beta, events_of(wait_for))
+        return path.enqueue(operands, path.out_of(operands), queue, alpha, beta, events_of(wait_for))
 
     def bind(
         self,

@@ -29,7 +29,8 @@ class BoundCall:
     ) -> None:
         self._path, self._operands, self._scalars = path, operands, (alpha, beta)
         self._arrays, self._queue = tuple(operands.values()), queue
-        self._out: Array = operands["out"]
+        self._out: Array = path.out_of(operands)
+        self._memory = path.memory(operands, self._out)
         self._binding: Any = None  # made by the first call
         self._thread = get_ident()
 
@@ -47,7 +48,8 @@ class BoundCall:
         while True:
             choice = executable.choice
             try:
-                self._path.enqueue(self._operands, self._out, self._queue, *self._scalars, [], self._own)
+                own = self._memory, self._own
+                self._path.enqueue(self._operands, self._out, self._queue, *self._scalars, [], *own)
                 return
             except REFUSED as error:
                 self._binding = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyopencl as cl
 
+from ..errors import ArgumentError
 from ..opencl import arrays, forks, late_events
 from ..opencl.binding import Constant
 from ..opencl.last_call import LastCall
@@ -14,6 +15,15 @@ from ..opencl.steps import scalars_of
 from .execute import Executable
 from .operands import Operands, checked, problem_name, read_operands
 from .options import Options, check_scalars, events_of, warn_of_dropped
+
+
+class Memory(NamedTuple):
+    """Where the operands of a call lie: buffers and offsets in elements, by the problem's names, and the
+    constant one."""
+
+    buffers: dict[str, Any]
+    offsets: dict[str, int]
+    constant: Constant | None
 
 
 class DevicePath:
@@ -95,6 +105,28 @@ class DevicePath:
         self.enqueue(operands, out, queue, alpha, beta, wait_for)
         return out
 
+    def out_of(self, operands: Operands) -> arrays.Array:
+        """The caller's ``out``. Raises ArgumentError if there is none."""
+        if "out" not in operands:
+            raise ArgumentError("out is None; pass an Array to write, to a plan that was made with out=")
+        out: arrays.Array = operands["out"]
+        return out
+
+    def memory(self, operands: Operands, out: arrays.Array) -> Memory:
+        """Where these operands and *out* lie now."""
+        buffers: dict[str, Any] = {}
+        offsets: dict[str, int] = {}
+        for name, in_problem in self._arrays:
+            x = out if name == "out" else operands[name]
+            buffers[in_problem] = x.base_data
+            if x.offset:
+                offsets[in_problem] = x.offset // x.dtype.itemsize
+        constant = None
+        if self._constant is not None:
+            b = operands["b"]
+            constant = Constant(self._constant, arrays.location(b), b.base_data)
+        return Memory(buffers, offsets, constant)
+
     def enqueue(
         self,
         operands: Operands,
@@ -103,29 +135,22 @@ class DevicePath:
         alpha: complex,
         beta: complex,
         wait_for: list[cl.Event],
+        memory: Memory | None = None,
         binding_of: Callable[[cl.CommandQueue], Any] | None = None,
     ) -> list[cl.Event]:
         """Enqueue the product into *out*, by this thread's binding or that of *binding_of*.
 
-        Returns its events. Raises as :meth:`Binding.enqueue` does.
+        *memory*: that of the operands, if they may have another one by now. Returns its events. Raises as
+        :meth:`Binding.enqueue` does.
         """
         if self._is_empty:
             return []
         if self._warns:
             warn_of_dropped()
-        buffers: dict[str, Any] = {}
-        offsets: dict[str, int] = {}
+        buffers, offsets, constant = memory or self.memory(operands, out)
         with_events = bool(wait_for) or not late_events.takes_late(out)
         earlier = late_events.before(out, queue)
         read = [out if name == "out" else operands[name] for name, _ in self._arrays]
-        for (_, in_problem), x in zip(self._arrays, read, strict=True):
-            buffers[in_problem] = x.base_data
-            if x.offset:
-                offsets[in_problem] = x.offset // x.dtype.itemsize
-        constant = None
-        if self._constant is not None:
-            b = operands["b"]
-            constant = Constant(self._constant, arrays.location(b), b.base_data)
         binding = (binding_of or self.executable.binding)(queue)
         before = wait_for + binding.known.missing(read)
         scalars = scalars_of(alpha, beta, offsets)

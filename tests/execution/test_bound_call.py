@@ -176,6 +176,26 @@ def test_it_goes_on_after_release_and_close(bound):
     assert np.array_equal(call().get(), a.get() @ b.get())
 
 
+@pytest.mark.parametrize("of", ["a", "out"])
+@pytest.mark.parametrize("with_event", [False, True], ids=["quiet", "an event"])
+@pytest.mark.parametrize("calls", [0, 2], ids=["never called", "called"])
+def test_an_array_that_gets_other_memory_is_bound_to_that_of_then(queue, bound, of, with_event, calls):
+    plan, a, b, out, _ = bound
+    want, other = a.get() @ b.get(), cla.zeros(queue, (N, N), np.float32)
+    other.finish()
+    call, x, bound_to = plan.bind(a, b, out=out), a if of == "a" else out, out.base_data
+    for _ in range(calls):
+        call()
+    x.base_data, other.base_data = other.base_data, x.base_data
+    if with_event:
+        x.add_event(cl.enqueue_marker(cl.CommandQueue(queue.context)))
+    cl.enqueue_fill_buffer(queue, bound_to, np.float32(-1), 0, want.nbytes)
+    call()
+    found = np.empty_like(want)
+    cl.enqueue_copy(queue, found, bound_to)
+    assert np.array_equal(found, want)
+
+
 def test_a_forked_process_is_told(bound, monkeypatch):
     monkeypatch.setattr(forks, "_broken", True)
     with pytest.raises(pyclmm.ForkError):
@@ -196,6 +216,12 @@ def test_what_cannot_be_bound(bound, queue):
         pyclmm.Matmul(x, x).bind(x, x, out=x)
     with pytest.raises(pyclmm.ArgumentError):
         plan.bind(a, b[: N // 2], out=out)
+    without = pyclmm.Matmul(a, b)
+    for method in (without.bind, without.enqueue):
+        for _ in range(2):  # the second follows a call
+            with pytest.raises(pyclmm.ArgumentError, match=r"out is None; .* made with out="):
+                method(a, b, out=None)
+            without(a, b)
     plan.close()
     with pytest.raises(pyclmm.ArgumentError, match="closed"):
         plan.bind(a, b, out=out)
