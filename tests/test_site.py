@@ -109,11 +109,21 @@ def test_a_plot_is_a_link_to_itself(pages):
     assert context["body"] == f'<p><a href="../_images/road-h200.png">{picture}</a></p>'
 
 
-def test_a_drawing_of_steps_has_its_slider(pages):
-    context = {"body": '<p><img alt="Tiles" src="../../_images/05_tiled_steps.svg" /></p>'}
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("01_sequential", "out(0, 0), k = 0", "out(2, 2), k = 3"),
+        ("04_flat", "k = 0", "k = 7"),
+        ("05_tiled", "t = 0", "t = 4, k = 3"),
+        ("09_double_buffer", "Before the loop", "t = 6"),
+    ],
+)
+def test_a_drawing_of_steps_has_its_slider(pages, name, first, last):
+    context = {"body": f'<p><img alt="Tiles" src="../../_images/{name}_steps.svg" /></p>'}
     pages.cut(None, "", "", context, None)
-    data = re.search(r'<script type="application/json">(.*?)</script>', context["body"])[1]
-    assert [frame["words"][0][:5] for frame in json.loads(data)["frames"]][::5] == ["t = 0", "t = 4"]
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', context["body"])[1])
+    assert len(data["sides"]) == 3
+    assert [data["frames"][at]["words"][0].partition(":")[0] for at in (0, -1)] == [first, last]
     assert 'type: "range"' in context["body"]
     assert '<img alt="Tiles"' in context["body"]
 

@@ -1,9 +1,10 @@
 // A drawing of docs/road/steps.json with a slider: which element each work-item loads and reads, step by step.
 (() => {
   const figure = document.currentScript.previousElementSibling;
-  const { out, frames } = JSON.parse(figure.querySelector("script").textContent);
-  const side = 8, cell = 20, gap = 24, right = side * cell + gap;
-  const places = { A: [0, right + 16], B: [right, 16], out: [right, right + 16] };
+  const { sides: [rows, columns, depth], out, frames } = JSON.parse(figure.querySelector("script").textContent);
+  const cell = 20, gap = 24, right = depth * cell + gap, below = right + 16;
+  const places = { A: [0, below, depth, rows], B: [right, 16, columns, depth], out: [right, below, columns, rows] };
+  const width = right + columns * cell + 4, height = below + rows * cell + 4;
   const add = (parent, name, values, words = "") => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(values)) node.setAttribute(key, value);
@@ -18,10 +19,11 @@
   const picture = document.createElement("span");
   picture.innerHTML = '<svg role="img"></svg><span class="words" aria-live="polite"></span>';
   const [svg, words] = picture.children;
-  svg.setAttribute("viewBox", `-2 0 ${2 * right - gap + 4} ${2 * right - gap + 20}`);
-  for (const [matrix, [left, top]] of Object.entries(places)) {
+  svg.setAttribute("viewBox", `-2 0 ${width} ${height}`);
+  svg.style.maxWidth = `${1.1 * width}px`;
+  for (const [matrix, [left, top, wide, high]] of Object.entries(places)) {
     add(svg, "text", { x: left, y: top - 4 }, matrix);
-    for (let at = 0; at < side * side; ++at) box(svg, [matrix, Math.floor(at / side), at % side, "rest", ""]);
+    for (let at = 0; at < wide * high; ++at) box(svg, [matrix, Math.floor(at / wide), at % wide, "rest", ""]);
   }
   const group = add(svg, "g", {});
   const slider = Object.assign(document.createElement("input"), { type: "range", min: 0, max: frames.length - 1, value: 0 });

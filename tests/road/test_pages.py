@@ -37,16 +37,54 @@ def test_a_drawing_is_what_its_script_draws(module, name):
     assert read(ROAD / name) == drawn, f"run docs/road/{module}.py"
 
 
-@pytest.mark.parametrize("name", ["05_tiled_steps", "07_block_steps"])
+STEPS = json.loads(read(ROAD / "steps.json"))
+
+
+@pytest.mark.parametrize("name", STEPS)
 def test_the_steps_are_those_of_the_kernel(name):
-    kept = json.loads(read(ROAD / "steps.json"))[name]
-    assert script("docs/road/steps.py").steps(name) == kept, "run docs/road/steps.py"
-    assert len(kept["frames"]) == 10
+    found = json.loads(json.dumps(script("docs/road/steps.py").steps(name)))
+    assert found == STEPS[name], "run docs/road/steps.py"
 
 
-def test_a_kernel_whose_lines_changed_has_no_steps():
-    with pytest.raises(ValueError, match=r"no single line tile\[row\]"):
-        script("docs/road/steps.py").instrumented("__kernel void matmul_tiled() {}", "tiled")
+def test_every_textbook_kernel_has_its_steps_and_its_page_shows_them():
+    frames = {"01_sequential": 3 * 3 * 4, "02_single_group": 8, "03_naive": 8, "04_flat": 8}
+    frames |= dict.fromkeys(("05_tiled", "06_strip", "07_block", "08_vector"), 2 + 8)
+    frames |= {"09_double_buffer": 1 + 4}
+    assert {name: len(kept["frames"]) for name, kept in STEPS.items()} == {
+        f"{page}_steps": count for page, count in frames.items()
+    }
+    for page in frames:
+        assert f"]({page}_steps.svg)" in read(ROAD / f"{page}.md")
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_followed_work_item_reads_what_its_elements_need(name):
+    for frame in STEPS[name]["frames"]:
+        cells = [*STEPS[name]["out"], *frame["cells"]]
+        if "loads" in frame["words"][0] or frame["words"][0].startswith("Before"):
+            continue
+        hot = [cell for cell in cells if cell[3] == "hot" and (name[:2] != "09" or not cell[4])]
+        rows = {row for matrix, row, *_ in hot if matrix == "out"}
+        columns = {column for matrix, _, column, *_ in hot if matrix == "out"}
+        assert rows == {row for matrix, row, *_ in hot if matrix == "A"} != set()
+        assert columns == {column for matrix, _, column, *_ in hot if matrix == "B"} != set()
+        depths = [{cell[axis] for cell in hot if cell[0] == matrix} for matrix, axis in (("A", 2), ("B", 1))]
+        assert depths[0] == depths[1], "the same k"
+
+
+def test_a_pair_is_loaded_while_the_other_one_is_multiplied():
+    said = [frame["words"][0].partition(": ")[2] for frame in STEPS["09_double_buffer_steps"]["frames"]]
+    both = ["pair 0 is multiplied, pair 1 is loaded.", "pair 1 is multiplied, pair 0 is loaded."]
+    assert said == ["pair 0 is loaded.", *both, both[0], "pair 1 is multiplied."]
+    for frame in STEPS["09_double_buffer_steps"]["frames"][1:-1]:
+        places = {(matrix, row, column) for matrix, row, column, *_ in frame["cells"]}
+        assert len(places) == len(frame["cells"]) == 2 * 2 * (8 * 2), "no element is in both pairs"
+
+
+@pytest.mark.parametrize("kernel", [name[3:].removesuffix("_steps") for name in STEPS])
+def test_a_kernel_whose_lines_changed_has_no_steps(kernel):
+    with pytest.raises(ValueError, match="no single line"):
+        script("docs/road/steps.py").instrumented(f"__kernel void matmul_{kernel}() {{}}", kernel)
 
 
 def test_a_script_draws_each_drawing():
