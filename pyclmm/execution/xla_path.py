@@ -231,8 +231,8 @@ class XlaPath(CudaPath):
             aligned = {self._names[name]: alignment(x.address) for name, x in ours.items()}
             product = _Product(self.executable, queue.context, aligned, fixed, (alpha, beta))
             product.compile(made, binding.workspace_nbytes, len(ours) if begun else None)
-            while len(self._products) >= _MOST_PRODUCTS:
-                del self._products[next(iter(self._products))]
+            for oldest in list(self._products)[: 1 - _MOST_PRODUCTS]:
+                self._products.pop(oldest, None)  # another thread may have dropped it
             self._products[key] = product
         return product
 

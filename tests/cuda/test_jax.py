@@ -240,6 +240,26 @@ def test_plans_and_other_threads(cuda):
     assert np.array_equal(pyclmm.matmul(x, x.T), A @ A.T)
 
 
+class DroppedBeside(dict):
+    """Another thread drops the first of 16 items whenever one looks which it is."""
+
+    def __iter__(self):
+        keys = list(self.keys())
+        if len(keys) >= 16:
+            self.pop(keys[0])
+        return iter(keys)
+
+
+def test_plans_of_many_scalars_and_other_threads(cuda):
+    x = array(A)
+    plan = pyclmm.Matmul(x, x.T)
+    plan._path._products = kept = DroppedBeside()
+    for alpha in range(1, 40):
+        assert np.array_equal(plan(x, x.T, alpha=alpha), alpha * A @ A.T)
+        assert len(kept) <= 16
+    assert len(kept) > 8
+
+
 @pytest.mark.parametrize("ordinal", [0, 1])
 def test_the_result_is_on_the_arrays_device(cuda, ordinal):
     if ordinal >= len(jax.local_devices()):
