@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 class ComputeUnit:
     """The figures of one compute unit. Where a vendor counts smaller units, of several of them.
 
-    ``fma`` is float32 multiply-adds per cycle, ``double`` the same for float64, ``registers`` the number of
-    32-bit registers, ``stream`` bytes per cycle from device memory. ``item_registers`` is from
-    `make offline`. Matrix units are in matrix_unit.py.
+    ``fma`` is float32 multiply-adds per cycle, ``double`` and ``integer`` the same for float64 and 32-bit
+    integers, ``registers`` the number of 32-bit registers, ``stream`` bytes per cycle from device memory.
+    ``item_registers`` is from `make offline`. Matrix units are in matrix_unit.py.
+
+    ``exact``: these and the matrix units' figures are those of this very generation, so it does no more.
     """
 
     fma: int
@@ -23,19 +25,23 @@ class ComputeUnit:
     clang_spills: bool = True  # clang spills sooner with integers and converted elements; ptxas does not
     crowded: bool = False  # clang 19 spills some tiles for gfx1030, whatever the element type
     double: float = 2.0
+    integer: int = 32
+    exact: bool = False
 
 
-_NVIDIA = ComputeUnit(128, 65536, 2048, item_registers=255, clang_spills=False)
+_NVIDIA = ComputeUnit(128, 65536, 2048, item_registers=255, clang_spills=False, integer=64)
 _AMD = ComputeUnit(64, 65536, 2048, crowded=True, double=4)
-_INTEL = ComputeUnit(128, 131072, 1024, counted=16, double=8)
+_INTEL = ComputeUnit(128, 131072, 1024, counted=16, double=8, integer=64)
 _OTHER = ComputeUnit(64, 32768, 1024, stream=8.0)
 _BY_VENDOR = {"nvidia": _NVIDIA, "amd": _AMD, "intel": _INTEL}
-# By compute capability
+# By compute capability (CUDA C++ Programming Guide, "Arithmetic Instructions")
 _BY_CAPABILITY = {
-    (7, 0): replace(_NVIDIA, fma=64, double=32),
-    (7, 5): replace(_NVIDIA, fma=64),
-    (8, 0): replace(_NVIDIA, fma=64, double=32),
-    (9, 0): replace(_NVIDIA, double=64),
+    (7, 0): replace(_NVIDIA, fma=64, double=32, exact=True),
+    (7, 5): replace(_NVIDIA, fma=64, exact=True),
+    (8, 0): replace(_NVIDIA, fma=64, double=32, exact=True),
+    (8, 6): replace(_NVIDIA, exact=True),
+    (8, 9): replace(_NVIDIA, exact=True),
+    (9, 0): replace(_NVIDIA, double=64, exact=True),
 }
 _BY_GFX = dict.fromkeys(("gfx90a", "gfx942"), replace(_AMD, double=64))
 
@@ -45,5 +51,5 @@ def unit_of(vendor: str, capability: tuple[int, int], gfx: str) -> ComputeUnit:
     if vendor == "nvidia":
         return _BY_CAPABILITY.get(capability, _NVIDIA)
     if gfx.startswith("gfx11"):
-        return replace(_AMD, fma=128)
+        return replace(_AMD, fma=128, integer=64)
     return _BY_GFX.get(gfx, _BY_VENDOR.get(vendor, _OTHER))

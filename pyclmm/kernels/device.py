@@ -191,8 +191,16 @@ class DeviceInfo:
         return Rates(
             launch=4e-6, group=2e-9, latency=0.3e-6, memory=memory, cache=1.5 * memory, cache_size=8 << 20,
             local=unit.fma * cycles, float32=unit.fma * cycles, float64=unit.double * cycles,
-            int32=unit.fma / 2 * cycles, dot8=2 * unit.fma * cycles * self.dots_bytes, **matrix,
+            int32=unit.integer * cycles, dot8=4 * unit.integer * cycles * self.dots_bytes, **matrix,
         )  # fmt: skip
+
+    def most(self, rate: str) -> float | None:
+        """The most multiply-adds a second of the unit with that rate: units x clock x width.
+
+        None where one of them is not known: a CPU's clock may rise over the one that it reports.
+        """
+        known = not self.is_cpu and self.max_clock_mhz and self.unit.exact
+        return float(getattr(self._datasheet_rates, rate)) if known else None
 
     @property
     def dots_bytes(self) -> bool:

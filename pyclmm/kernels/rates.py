@@ -94,9 +94,10 @@ def as_numbers(rates: Rates) -> dict[str, float]:
     return {name: value for name, value in asdict(rates).items() if name != "source"}
 
 
-# Measured by us: device name -> rates, by `pyclmm tune --device`, driver 580.159.04, 2026-11-22 (NVIDIA H200)
-# and 2026-11-27 (H100). But the cache's size is by a sweep of reads on the H200, and matrix units are by the
-# fastest products of `wgmma` and cuBLAS there: both cards have the same chip at the same clock.
+# Measured by us: device name -> rates, driver 580.159.04, 2026-11-22 (NVIDIA H200) and 2026-11-27 (H100): by
+# `pyclmm tune --device` of then, which timed a loop of multiply-adds for float32 to dot8, launch included.
+# But the cache's size is by a sweep of reads on the H200, and matrix units are by the fastest products there,
+# of `wgmma` and cuBLAS: both cards have the same chip at the same clock.
 _MEASURED = {
     "NVIDIA H200": Rates(
         launch=1.5e-6,

@@ -13,7 +13,7 @@ from .. import environment, fields, store
 from ..errors import ArgumentError
 from ..kernels.rates import BOUNDS, MAY_BE_ZERO, MEANINGS, Rates
 
-SCHEMA = 1
+SCHEMA = 2  # in 1 a matrix unit's rate may be more than it can do
 _RATES = fields.record(
     {name: fields.number(*BOUNDS[unit], name in MAY_BE_ZERO) for name, (unit, _) in MEANINGS.items()}
 )

@@ -345,13 +345,16 @@ def _tune_rates(out: Output, device: str | None) -> None:
     found = find_device(device)
     own = device_info(found)
     rates: dict[str, float] = {}
+    refused: list[str] = []
     with out.measuring() as on_stage:
-        for group in probes.measure(found, on_stage):
+        for group in probes.measure(found, on_stage, refused.append):
             rates |= group
     kept = not out.interrupted and probes.keep(found, rates)
-    out.save(report.header_json(own) | {"kept": kept, "rates": rates})
+    out.save(report.header_json(own) | {"kept": kept, "rates": rates, "refused": refused})
     out.screen.line(report.device_line(own))
     out.screen.table(report.rates_table(rates))
+    for line in (*refused, *report.unchecked(own)):
+        out.screen.line(line)
     if out.interrupted:
         out.screen.line("These rates are not kept for later calls: a choice needs all of them.")
     path = user_rates.path_of(own.identity)

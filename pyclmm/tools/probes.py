@@ -5,8 +5,8 @@ Small kernels (cl/probes.cl) are timed by the host's clock:
     gate | launch, launch, .. launch | wait
 
 The gate is a kernel that keeps the device busy until the host has enqueued all others. The time of a launch
-is the difference between many launches and few, so gate and wait cancel. The rates of matrix units follow
-from the time of a large product and its estimate.
+is the difference between many launches and few, so gate and wait cancel. The rates of the units that multiply
+are solved from the times of products (unit_rates.py).
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from __future__ import annotations
 import datetime
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 
-from ..errors import LaunchError, PyclmmError
-from ..kernels import KERNELS, Kernel
+from ..errors import LaunchError
+from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Program
 from ..opencl import clock, steps, user_rates
@@ -32,9 +31,9 @@ from ..opencl.host_memory import allocate
 from ..opencl.program import new_kernel, settle
 from ..opencl.queues import new_queue
 from ..plan import Matmul
-from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
-from ..selection.select import refusal
+from ..problem.words import Precision
+from . import unit_rates
 from .terminal import OnStage, Stage, unheard
 
 _NEVER = np.uint32(0xFFFFFFF7)  # no probe has this result
@@ -48,24 +47,22 @@ _CHAINS = 8  # as in cl/probes.cl
 _CHASED = 1 << 22  # bytes that are read in random order
 _READ = tuple(n << shift for shift in range(18, 28) for n in (2, 3))  # bytes of reads, to find the cache
 _CACHED = 1.25  # what fits the cache is read faster than memory by this at least
-_MATRIX = (
-    ("matrix16", "float16", "highest"),
-    ("matrix32", "float32", "medium"),
-    ("matrix64", "float64", "highest"),
-    ("matrix8", "int8", "highest"),
-)
-_SIDE = 4096  # of the product that shows the rate of matrix units
+_ROUNDS = 3  # of timing two products in turn
 
 
-def measure(device: cl.Device, on_stage: OnStage = unheard) -> Iterator[dict[str, float]]:
-    """The rates of *device* by name, one group after the other. *on_stage* is called before each group."""
-    probes = _Probes(new_queue(device), device_info(device))
+def measure(
+    device: cl.Device, on_stage: OnStage = unheard, on_refusal: Callable[[str], object] = str
+) -> Iterator[dict[str, float]]:
+    """The rates of *device* by name, one group after the other. *on_stage* is called before each group,
+    *on_refusal* with each rate that cannot be, so that the one of before stays.
+    """
+    probes = _Probes(new_queue(device), device_info(device), on_refusal)
     found: dict[str, float] = {}
     groups: dict[str, Callable[[], dict[str, float]]] = {
         "launches": probes.launches,
         "global memory": probes.memory,
-        "multiply-adds": probes.arithmetic,
-        "matrix units": lambda: _of_matrix_units(probes.queue, probes.info, found),
+        "local memory": probes.inside,
+        "multiply-adds": lambda: probes.units(found),
     }
     for number, (title, group) in enumerate(groups.items()):
         on_stage(Stage(title, number, len(groups)))
@@ -85,8 +82,8 @@ def keep(device: cl.Device, rates: Mapping[str, float]) -> bool:
 class _Probes:
     """The probes of one queue."""
 
-    def __init__(self, queue: cl.CommandQueue, info: DeviceInfo) -> None:
-        self.queue, self.info = queue, info
+    def __init__(self, queue: cl.CommandQueue, info: DeviceInfo, on_refusal: Callable[[str], object]) -> None:
+        self.queue, self.info, self._on_refusal = queue, info, on_refusal
         self._out = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 64)
         self._items = min(256, info.max_work_group_size, info.max_work_item_sizes[0])
         self._full = self._items * self.info.units * max(1, self.info.unit.work_items // self._items)
@@ -103,11 +100,16 @@ class _Probes:
     def memory(self) -> dict[str, float]:
         return {"latency": self._latency()} | self._reading()
 
-    def arithmetic(self) -> dict[str, float]:
-        double = self._multiply_add("double") if self.info.has_fp64 else 0.0
-        single, whole = self._multiply_add("float"), self._multiply_add("uint")
-        dots = 4 * self._multiply_add("uint", dot_bytes=True) if self.info.dots_bytes else 0.0
-        return {"local": self._local(), "float32": single, "float64": double, "int32": whole, "dot8": dots}
+    def inside(self) -> dict[str, float]:
+        return {"local": self._local(), "dot8": self._dots() if self.info.dots_bytes else 0.0}
+
+    def units(self, others: Mapping[str, float]) -> dict[str, float]:
+        """The rates of the units that multiply. *others*: the device's other rates."""
+
+        def timer(name: str, config: TileConfig, pair: unit_rates.Pair) -> float:
+            return _seconds_more(self.queue, name, config, pair)
+
+        return unit_rates.measured(self.info, others, timer, self._on_refusal)
 
     def _latency(self) -> float:
         """Seconds of a read that the next one waits for, in random order."""
@@ -139,20 +141,18 @@ class _Probes:
         seconds = self._seconds("read_local", groups * self._items, np.uint32(_STEPS))
         return groups * self._items * _STEPS * 4 * 16 / seconds
 
-    def _multiply_add(self, kind: str, dot_bytes: bool = False) -> float:
-        """Multiply-adds of *kind*, or dot products of four bytes, a second. A CPU gets vectors of the width
-        of its registers.
-        """
-        bits = {"double": 64}.get(kind, 32)
-        lanes = self.info.vector_bits // bits if self.info.is_cpu else 1
-        real = f"{kind}{lanes}" if lanes > 1 else kind
-        program = self._program(real, dot_bytes)
-        seconds = self._seconds("multiply_add", self._full, np.uint32(_STEPS), program=program)
-        return self._full * lanes * _CHAINS * (_STEPS + 1) / seconds
+    def _dots(self) -> float:
+        """Multiply-adds of dot products of four bytes a second, by more and fewer steps of one launch."""
+        program, counts = self._program(dot_bytes=True), (_STEPS, 4 * _STEPS)
+        short, long = (
+            self._seconds("multiply_add", self._full, np.uint32(steps), program=program) for steps in counts
+        )
+        work = 4 * self._full * _CHAINS * (counts[1] - counts[0])
+        return unit_rates.checked("dot8", work / (long - short or -1.0), self.info, self._on_refusal)
 
-    def _program(self, real: str = "float", dot_bytes: bool = False) -> Program:
+    def _program(self, dot_bytes: bool = False) -> Program:
         defines = (
-            ("REAL", real), ("DOT_BYTES", int(dot_bytes)), ("ITEMS", self._items),
+            ("REAL", "uint" if dot_bytes else "float"), ("DOT_BYTES", int(dot_bytes)), ("ITEMS", self._items),
             ("IN_RUNS", int(self.info.is_cpu)),
         )  # fmt: skip
         return Program("probes.cl", defines)
@@ -204,51 +204,34 @@ class _Probes:
         self.queue.finish()
 
 
-def _of_matrix_units(
-    queue: cl.CommandQueue, device: DeviceInfo, others: Mapping[str, float]
-) -> dict[str, float]:
-    """The rates of the matrix units that this device's families reach; 0 where there is none. *others*: its
-    other rates.
-    """
-    rates, measured = device.rates.with_measured(others, "measured here"), {}
-    device = replace(device, user_rates=rates)
-    for name, dtype, precision in _MATRIX:
-        problem = problem_of(_SIDE, _SIDE, _SIDE, np.dtype(dtype), "NT", precision)
-        families = [
-            k for k in KERNELS
-            if k.matrix_units and k.automatic and not k.in_parts(problem) and not refusal(k, problem, device)
-        ]  # fmt: skip
-        found = [_matrix_rate(queue, device, family, problem, name) for family in families]
-        measured[name] = max(found, default=0.0)
-        device = replace(device, user_rates=rates.with_measured(measured, rates.source))
-    return measured
+def _seconds_more(queue: cl.CommandQueue, name: str, config: TileConfig, pair: unit_rates.Pair) -> float:
+    """Seconds that the second product of *pair* takes more than the first, timed in turn."""
+    runs = [_calls(queue, name, config, problem) for problem in pair]
+    counts = [max(1, int(_TURN / clock.least(lambda run=run: run(1), 2))) for run in runs]  # type: ignore[misc]
+    spans = []
+    for _ in range(_ROUNDS):
+        short, long = (clock.marginal(run, few, 1) for run, few in zip(runs, counts, strict=True))
+        spans.append(long - short)
+    return statistics.median(spans)
 
 
-def _matrix_rate(
-    queue: cl.CommandQueue, device: DeviceInfo, family: Kernel, problem: GemmProblem, name: str
-) -> float:
-    """The rate called *name*, as much higher as the product is faster than its estimate; 0 if it fails."""
-    config = family.configs(problem, device)[0]
-    try:
-        seconds = _product_seconds(queue, family.name, problem)
-    except (PyclmmError, cl.Error):
-        return 0.0
-    return float(getattr(device.rates, name)) * family.estimate(problem, config, device) / seconds
-
-
-def _product_seconds(queue: cl.CommandQueue, name: str, problem: GemmProblem) -> float:
-    """Seconds of a product by the family called *name*, on random numbers."""
-    numbers = np.random.default_rng(0).standard_normal((_SIDE, _SIDE), dtype=np.float32) * 8
-    a, b = (cla.to_device(queue, x.astype(problem.a_type)) for x in (numbers, numbers[::-1]))
-    precision: Any = problem.precision
-    out = empty(queue, (_SIDE, _SIDE), problem.out_type)
-    plan = Matmul(a, b, out=out, trans_b="T", kernel=name, precision=precision)
+def _calls(
+    queue: cl.CommandQueue, name: str, config: TileConfig, problem: GemmProblem
+) -> Callable[[int], None]:
+    """What makes so many calls of a product on random numbers and waits for them."""
+    draw, precision = np.random.default_rng(0).standard_normal, cast("Precision", problem.precision)
+    a, b = (
+        cla.to_device(queue, (draw((lines, problem.k), dtype=np.float32) * 8).astype(problem.a_type))
+        for lines in (problem.m, problem.n)
+    )
+    out = empty(queue, (problem.m, problem.n), problem.out_type)
+    plan = Matmul(a, b, out=out, trans_b="T", kernel=(name, config), precision=precision)
     plan(a, b, out=out)
+    call = plan.bind(a, b, out=out)
 
-    def run(calls: int) -> None:
-        for _ in range(calls):
-            plan.enqueue(a, b, out=out)
+    def run(count: int) -> None:
+        for _ in range(count):
+            call()
         queue.finish()
 
-    few = max(1, int(_TURN / clock.least(lambda: run(1), 2)))
-    return clock.marginal(run, few, 3)
+    return run

@@ -85,6 +85,16 @@ def rates_table(rates: Mapping[str, float]) -> TextTable:
     return TextTable(head, tuple(rows), text=("rate", "unit", "meaning"))
 
 
+def unchecked(device: DeviceInfo) -> list[str]:
+    """That rates of multiply-adds were not compared with what the units can do, and why, where it is so."""
+    if device.most("float32") is not None:
+        return []
+    known = (
+        "a CPU's clock may rise over what it reports" if device.is_cpu else "its clock or width is unknown"
+    )
+    return [f"No limit of this device's multiply-adds is known ({known}): their rates are unchecked."]
+
+
 def configurations(rung: Rung) -> list[str]:
     """A line for each kernel with tile sizes: those it was built with, and what "auto" has chosen."""
     lines = []

@@ -46,7 +46,7 @@ def test_the_switch_that_ignores_tables_ignores_rates(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"schema": 2}, "schema is 2, not 1"),
+        ({"schema": 1}, "schema is 1, not 2"),
         ({"more": 1}, "its keys are not"),
         ({"date": 7}, "date"),
         ({"rates": {}}, "rates: its keys are not"),

@@ -1,6 +1,7 @@
 """`pyclmm tune --device`: the rates of this machine's device, measured, kept and shown."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -8,7 +9,7 @@ from click.testing import CliRunner
 from pyclmm.kernels.rates import MEANINGS, as_numbers
 from pyclmm.opencl import user_rates
 from pyclmm.opencl.devices import default_device, device_info
-from pyclmm.tools import cli, probes
+from pyclmm.tools import cli, probes, unit_rates
 
 HERE = default_device()
 
@@ -17,6 +18,7 @@ HERE = default_device()
 def own(device_read_anew, own_caches, monkeypatch):
     monkeypatch.setattr(probes, "_TURN", 0.002)
     monkeypatch.setattr(probes, "_REPEATS", 1)
+    monkeypatch.setattr(unit_rates, "_SIDES", (256,))
     monkeypatch.setattr(probes, "_READ", (1 << 16, 1 << 20))
     return own_caches
 
@@ -25,16 +27,17 @@ def own(device_read_anew, own_caches, monkeypatch):
 def found_at_once(monkeypatch):
     """The command finds these rates: what it measures on a busy machine may be nothing that is kept."""
     rates = as_numbers(device_info(HERE).rates)
-    monkeypatch.setattr(probes, "measure", lambda device, on_stage: iter([rates]))
+    monkeypatch.setattr(probes, "measure", lambda device, on_stage, on_refusal: iter([rates]))
 
 
 def test_every_rate_is_measured_and_kept():
     datasheet = as_numbers(device_info(HERE).rates)
     for _ in range(20):  # others may disturb so short a measurement; rates that cannot be are not kept
-        steps = []
-        rates = {name: rate for group in probes.measure(HERE, steps.append) for name, rate in group.items()}
+        steps, refused = [], []
+        groups = probes.measure(HERE, steps.append, refused.append)
+        rates = {name: rate for group in groups for name, rate in group.items()}
         assert [(step.done, step.total) for step in steps] == [(0, 4), (1, 4), (2, 4), (3, 4)]
-        if probes.keep(HERE, rates):
+        if not refused and probes.keep(HERE, rates):
             break
     content = json.loads(user_rates.path_of(device_info(HERE).identity).read_text())
     assert content["rates"] == rates == as_numbers(device_info(HERE).rates)
@@ -69,3 +72,17 @@ def test_rates_that_cannot_be_kept_are_a_failure(monkeypatch):
     result = CliRunner().invoke(cli.main, ["tune", "--rates"])
     assert result.exit_code == 2
     assert "nothing is kept" in result.output
+
+
+def test_a_rate_that_cannot_be_is_named_and_the_others_are_kept(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def measure(device, on_stage, on_refusal):
+        on_refusal("matrix16: 6.56e+14 multiply-adds a second were measured. 4e+14 stays.")
+        yield as_numbers(device_info(HERE).rates)
+
+    monkeypatch.setattr(probes, "measure", measure)
+    result = CliRunner().invoke(cli.main, ["tune", "--rates", "--json", "rates.json"])
+    assert result.exit_code == 0
+    assert "matrix16: 6.56e+14 multiply-adds" in result.output
+    assert json.loads(Path("rates.json").read_text())["refused"][0].startswith("matrix16")
