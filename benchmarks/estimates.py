@@ -1,10 +1,10 @@
 """Judges the estimates against times of survey.py: how far off they are, and what the choice by them costs.
 
-    python benchmarks/estimates.py SURVEY.json [...] [--plot FILE]
+    python benchmarks/estimates.py SURVEY.json [...] [--rates NAME] [--plot FILE]
 
 Needs no device: DeviceInfo of the surveyed one is in the file. A pick is the kernel and configuration with
 the least estimate of all that were timed. The picture has one dot for each product: the pick's estimate
-against its time.
+against its time. A file of tuned.py has the device's rates by name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from survey import config_from, device_from
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import DeviceInfo
+from pyclmm.kernels.rates import Rates
 
 CLOSE = 1.05  # a pick is right if it takes at most this times the best
 
@@ -68,14 +69,16 @@ class Judged:
         return abs(math.log(self.pick.estimate / self.pick.seconds))
 
 
-def judged(path: Path) -> Iterator[Judged]:
-    """The products of a survey's file."""
+def judged(path: Path, rates: str | None = None) -> Iterator[Judged]:
+    """The products of a survey's file, by this version's rates or by those that the file calls *rates*."""
     content = json.loads(path.read_text(encoding="utf-8"))
     device = device_from(content["device"])
+    if rates is not None:
+        device = replace(device, user_rates=Rates(**content["rates"][rates]))
     for row in content["rows"]:
         product = Product(row["kind"], tuple(row["shape"]), row["layout"])
         timed = tuple(_timed(product, candidate, device) for candidate in row["candidates"])
-        yield Judged(product, timed, row["cublas_seconds"])
+        yield Judged(product, timed, row.get("cublas_seconds", math.nan))
 
 
 def _timed(product: Product, candidate: dict[str, Any], device: DeviceInfo) -> Timed:
@@ -129,9 +132,10 @@ def plot(products: Sequence[Judged], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("surveys", type=Path, nargs="+")
+    parser.add_argument("--rates", help="of a file of tuned.py: datasheet, shipped or tuned")
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    products = [one for path in options.surveys for one in judged(path)]
+    products = [one for path in options.surveys for one in judged(path, options.rates)]
     print(
         f"error: median |log(estimate / measured)| of the picks; all: of all candidates; right: picks within"
         f" {CLOSE - 1:.0%} of the best; loss: geometric mean of the pick's time over the best"

@@ -88,6 +88,20 @@ class Product:
         return f"{self.kind} {'x'.join(map(str, self.shape))} {self.layout}"
 
 
+class Random:
+    """Random numbers of one element type. Large operands repeat them, which changes no time."""
+
+    def __init__(self) -> None:
+        self._numbers = np.random.default_rng(0).standard_normal(2**24 - 3, dtype=np.float32)
+        self._of: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
+
+    def operand(self, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> np.ndarray[Any, Any]:
+        numbers = self._of.setdefault(dtype, self._numbers.astype(dtype))
+        count = math.prod(shape)
+        flat = numbers[start:] if count <= len(numbers) - start else np.resize(numbers[start:], count)
+        return flat[:count].reshape(shape)
+
+
 def drawn(
     seed: int, count: int, kinds: Sequence[str] = KINDS, *, thin: bool = False, largest: Largest = FOR_GPU
 ) -> Iterator[Product]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ import pyopencl.array as cla
 import torch
 from burst import Burst
 from cuda_graph import Graph
-from products import KINDS, Product, drawn
+from products import KINDS, Product, Random, drawn
 from ratios import by_kind
 
 import pyclmm
@@ -48,20 +47,6 @@ _TOLERANCE = {
     "float64": 1e-14,
 }
 _CHECKED = 4100  # rows and columns of the largest result that is compared in whole; of others, so many are
-
-
-class Random:
-    """Random numbers of one element type. Large operands repeat them, which changes no time."""
-
-    def __init__(self) -> None:
-        self._numbers = np.random.default_rng(0).standard_normal(2**24 - 3, dtype=np.float32)
-        self._of: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
-
-    def operand(self, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> np.ndarray[Any, Any]:
-        numbers = self._of.setdefault(dtype, self._numbers.astype(dtype))
-        count = math.prod(shape)
-        flat = numbers[start:] if count <= len(numbers) - start else np.resize(numbers[start:], count)
-        return flat[:count].reshape(shape)
 
 
 def to_torch(x: np.ndarray[Any, Any]) -> torch.Tensor:

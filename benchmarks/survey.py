@@ -28,7 +28,7 @@ from products import KINDS, Product, drawn
 from pyclmm.errors import PyclmmError
 from pyclmm.kernels import KERNELS
 from pyclmm.kernels.config import TileConfig
-from pyclmm.kernels.device import DeviceInfo
+from pyclmm.kernels.device import AmxSupport, Caches, DeviceInfo, Target
 from pyclmm.kernels.interface import Program
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.program import built
@@ -52,8 +52,14 @@ def device_json(device: DeviceInfo) -> dict[str, Any]:
 
 def device_from(content: dict[str, Any]) -> DeviceInfo:
     """The device of :func:`device_json`, with the rates of this version."""
-    made = {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
+    made = _tuples(content)
+    parts = {"target": Target, "caches": Caches, "amx": AmxSupport}
+    made |= {name: kind(**_tuples(content[name])) for name, kind in parts.items() if name in content}
     return DeviceInfo(**{**made, "extensions": frozenset(content["extensions"]), "user_rates": None})
+
+
+def _tuples(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(x) if isinstance(x, list) else x for name, x in content.items()}
 
 
 def config_from(content: dict[str, Any]) -> TileConfig:
@@ -105,9 +111,9 @@ def build(queue: cl.CommandQueue, those: Sequence[Program]) -> list[cl.Program]:
     return made
 
 
-def build_side_by_side(arguments: Sequence[str], jobs: int, limit: float) -> None:
-    """Fill the driver's cache from *jobs* processes, for at most *limit* seconds."""
-    own = [sys.executable, __file__, *arguments, "--part"]
+def build_side_by_side(arguments: Sequence[str], jobs: int, limit: float, script: str = __file__) -> None:
+    """Fill the driver's cache from *jobs* processes of *script*, for at most *limit* seconds."""
+    own = [sys.executable, script, *arguments, "--part"]
     children = [subprocess.Popen([*own, str(i), str(jobs)]) for i in range(jobs)]
     end = time.monotonic() + limit
     for child in children:

@@ -1,10 +1,16 @@
 """Products drawn at random, and the estimates against the times of the published surveys."""
 
+import json
 import statistics
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+
+from pyclmm.kernels.rates import as_numbers
+from pyclmm.selection import select
+from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -13,7 +19,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
-    for name in ("products", "survey", "estimates"):
+    for name in ("products", "survey", "estimates", "tuned", "burst"):
         sys.modules.pop(name, None)
 
 
@@ -42,6 +48,39 @@ def test_a_drawn_product_is_what_its_stored_operands_multiply_to():
         assert a[-2:] == ((k, m) if problem.trans_a else (m, k))
         assert b[-2:] == ((n, k) if problem.trans_b else (k, n))
         assert one.flops == problem.flops
+
+
+@pytest.mark.usefixtures("scripts")
+@pytest.mark.parametrize("device", [H200, EPYC_POCL, XEON_POCL], ids=lambda device: device.name)
+def test_a_device_comes_back_from_a_surveys_file(device):
+    import survey  # noqa: PLC0415
+
+    assert survey.device_from(json.loads(json.dumps(survey.device_json(device)))) == device
+
+
+@pytest.mark.usefixtures("scripts")
+def test_every_choice_is_timed_and_judged_by_its_own_rates(tmp_path):
+    import estimates  # noqa: PLC0415
+    import products  # noqa: PLC0415
+    import survey  # noqa: PLC0415
+    import tuned  # noqa: PLC0415
+
+    slow = {**as_numbers(H200.rates), "matrix16": 4e12, "matrix32": 2e12}  # other kernels are chosen
+    sets = tuned.sets_of(H200, slow)
+    assert list(sets) == ["datasheet", "shipped", "tuned"]
+    rows = []
+    for one in products.drawn(5, 8, ("float16", "medium")):
+        those = tuned.wanted(one, sets, 1)
+        for device in sets.values():
+            choice = next(select.candidates(one.problem, device, "auto", tables=()))
+            assert (choice.kernel.name, choice.config) in those
+        times = [{"kernel": name, "config": asdict(config), "seconds": 1.0} for name, config in those]
+        rows.append(asdict(one) | {"candidates": times})
+    rates = {name: as_numbers(device.rates) for name, device in sets.items()}
+    file = tmp_path / "tuned.json"
+    file.write_text(json.dumps({"device": survey.device_json(H200), "rates": rates, "rows": rows}))
+    picks = {name: [str(one.pick) for one in estimates.judged(file, name)] for name in sets}
+    assert picks["tuned"] != picks["shipped"]
 
 
 @pytest.mark.usefixtures("scripts")
