@@ -1,4 +1,4 @@
-"""Tables of products of other libraries' arrays, from results/frameworks-*.json, torch-block-*.json and one of an H200."""
+"""Tables of other libraries' arrays, from frameworks-*, torch-block-* and jax-host-* files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from ratios import spread
 
 RESULTS = Path(__file__).resolve().parent / "results"
-RUNS = tuple(f"frameworks-h100-{seed}.json" for seed in (4243, 4244, 4246, 4247))  # the tables are of the last one
+# The tables are of the last one
+RUNS = tuple(f"frameworks-h100-{seed}.json" for seed in (4243, 4244, 4246, 4247))
 BLOCKS, JAX = ("torch-block-h100.json", "torch-block-h200.json"), "jax-host-h200.json"
 
 
