@@ -44,13 +44,19 @@ INLINE void sum_slices(ACC_T (*acc)[TN], __local ACC_T *scratch, const Place p)
 }
 #endif
 
-__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
+#if VECTORS
+#define GROUP_ITEMS WORK_GROUP(SG_COLS, WORK_ITEMS / SG_COLS, 1)
+#else
+#define GROUP_ITEMS WORK_GROUP(WORK_ITEMS, 1, 1)
+#endif
+
+__kernel GROUP_ITEMS void matmul_register(
     GEMM_ARGS, const int first_tile, const int k_range, __global ACC_T *partial)
 {
   __local ACC_T tiles[STAGES * STAGE] ALIGNED(16);
   GEMM_BEGIN;
   Place p;
-  find_place(&p, get_local_id(0));
+  find_place(&p, WORK_ITEM);
   const int2 tile = tile_at(first_tile + get_group_id(0), (M + BM - 1) / BM, (N + BN - 1) / BN);
   const int i0 = tile.x * BM, j0 = tile.y * BN;
   const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
@@ -58,9 +64,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register(
 
   Stream stream;
   begin_walk(&stream.a, (__global const uchar *)(a + A_INDEX(i0, k0, lda)), sizeof(A_T), lda, M - i0, depth,
-             BM, LINE_A, VEC_A, !TRANS_A, ALONG_A, get_local_id(0));
+             BM, LINE_A, VEC_A, !TRANS_A, ALONG_A, WORK_ITEM);
   begin_walk(&stream.b, (__global const uchar *)(b + B_INDEX(k0, j0, ldb)), sizeof(B_T), ldb, N - j0, depth,
-             BN, LINE_B, VEC_B, TRANS_B, ALONG_B, get_local_id(0));
+             BN, LINE_B, VEC_B, TRANS_B, ALONG_B, WORK_ITEM);
   ACC_T acc[TM][TN];
   UNROLL for (int r = 0; r < TM; ++r) UNROLL for (int t = 0; t < TN; ++t) acc[r][t] = ACC_ZERO;
   accumulate(acc, &stream, tiles, p, depth);

@@ -59,6 +59,31 @@ INLINE int next_stage(const int stage)
   return stage + STAGE < STAGES * STAGE ? stage + STAGE : 0;
 }
 
+#if VECTORS
+/* acc += the products of this work-group's tiles over `depth` of K. A CPU's compiler cuts the work-items' loops at
+ * barriers. A barrier within an unrolled loop made them of each k, with the sums in memory (Intel's, 2026.2). */
+INLINE void accumulate(
+    ACC_T (*acc)[TN], Stream *stream, __local ACC_T *tiles, const Place p, const int depth)
+{
+  ACC_T fa[TM], fb[TN];
+  fetch_a(stream, tiles);
+  fetch_b(stream, tiles);
+  land_tile(stream, tiles);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  int now = 0; /* the stage that is multiplied */
+  for (int k = 0; k < depth; k += BK) {
+    fetch_a(stream, tiles);
+    fetch_b(stream, tiles);
+    UNROLL for (int kk = 0; kk < BK; ++kk) {
+      read_fragments(fa, fb, tiles + now + p.row, tiles + now + TILE_A + p.col, kk);
+      multiply(acc, fa, fb);
+    }
+    now = next_stage(now);
+    land_tile(stream, tiles + now);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+}
+#else
 /* acc += the products of this work-group's tiles over `depth` of K. */
 INLINE void accumulate(
     ACC_T (*acc)[TN], Stream *stream, __local ACC_T *tiles, const Place p, const int depth)
@@ -90,3 +115,4 @@ INLINE void accumulate(
     }
   }
 }
+#endif

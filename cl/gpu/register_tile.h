@@ -6,6 +6,8 @@
  *   KS          slices: each step's K is cut into KS slices, whose sums are added at the end
  *   CHUNK       elements of a 16-byte access to local memory (1, 2, 4); divides TM and TN
  *   VEC_A VEC_B elements of one access to global memory: 1 or CHUNK
+ *   VECTORS     1: work-groups have two dimensions, so that a CPU's compiler, which makes vectors of the work-items
+ *               along dimension 0, sees that these have neighbouring columns. Only where KS is 1
  *   ALONG_A ALONG_B  1: the tile in local memory is along K, as the operand is stored (register_rows.cl only)
  *
  * In local memory k is the slow axis of a tile that is not along K:
@@ -24,8 +26,8 @@
 
 #if !defined(BM) || !defined(BN) || !defined(BK) || !defined(SGM) || !defined(SGN) || \
     !defined(TM) || !defined(TN) || !defined(KS) || !defined(CHUNK) || !defined(VEC_A) || \
-    !defined(VEC_B) || !defined(ALONG_A) || !defined(ALONG_B)
-#error "register_tile.h needs BM BN BK SGM SGN TM TN KS CHUNK VEC_A VEC_B ALONG_A ALONG_B"
+    !defined(VEC_B) || !defined(ALONG_A) || !defined(ALONG_B) || !defined(VECTORS)
+#error "register_tile.h needs BM BN BK SGM SGN TM TN KS CHUNK VEC_A VEC_B ALONG_A ALONG_B VECTORS"
 #endif
 
 /* elements of padding between the rows of a tile that is transposed while it is copied */
@@ -53,6 +55,20 @@ typedef struct {
 
 /* Structures are written through pointers. If an inlined function returns one, LLVM inserts an intrinsic that
  * Oclgrind does not know. */
+#if VECTORS
+#define WORK_ITEM ((int)(get_local_id(1) * SG_COLS + get_local_id(0)))
+
+INLINE void find_place(Place *p, const int lid)
+{
+  const int line = get_local_id(1), sub_group = line / SG_ROWS;
+  p->slice = 0;
+  p->item = lid;
+  p->row = sub_group % (BM / SGM) * SGM + line % SG_ROWS * CHUNK_A;
+  p->col = sub_group / (BM / SGM) * SGN + get_local_id(0) * CHUNK_B;
+}
+#else
+#define WORK_ITEM get_local_id(0)
+
 INLINE void find_place(Place *p, const int lid)
 {
   p->slice = lid / SLICE_ITEMS;
@@ -62,6 +78,7 @@ INLINE void find_place(Place *p, const int lid)
   p->row = sub_group % (BM / SGM) * SGM + lane / SG_COLS * CHUNK_A;
   p->col = sub_group / (BM / SGM) * SGN + lane % SG_COLS * CHUNK_B;
 }
+#endif
 
 #define ROW_OF(place, r) ((place).row + (r) / CHUNK_A * (SG_ROWS * CHUNK_A) + (r) % CHUNK_A)
 #define COL_OF(place, c) ((place).col + (c) / CHUNK_B * (SG_COLS * CHUNK_B) + (c) % CHUNK_B)

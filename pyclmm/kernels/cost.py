@@ -9,9 +9,8 @@ from .device import DeviceInfo
 # On PoCL 3.0 (Zen 4, 2026-11-22). Intel's runtime is better at all three.
 ON_CPU = 10.0  # a kernel written for many work-items, of which a CPU's compiler makes loops: its time
 # The same where the compiler makes one vector of neighbouring work-items (DeviceInfo.vector_items), which
-# access neighbouring elements, or each a chunk of its own by gathers and scatters. Intel's runtime, Zen 4,
-# 2026-11-27.
-SIDE_BY_SIDE, APART = 0.35, 33.0
+# access neighbouring elements. Intel's runtime, Zen 4, 2026-11-27.
+SIDE_BY_SIDE = 0.35
 _ITEM = 20e-9  # seconds that each work-item costs
 _ADDING_ITEM = 200e-9  # the same where work-items add sums in steps with barriers
 

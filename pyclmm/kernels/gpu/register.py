@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -15,10 +14,19 @@ from ..config import TileConfig, slices
 from ..device import DeviceInfo
 from ..interface import Defines, Kernel, Launch, Work, gemm_launch, gemm_program
 from ..split_k import GROUP, PartialSums
-from .tile import by_rows, is_held, keeps_along, local_bytes, misfits, sides, stored_as_summed, work_items
+from .tile import (
+    by_rows,
+    in_vectors,
+    is_held,
+    keeps_along,
+    local_bytes,
+    misfits,
+    side_by_side,
+    sides,
+    stored_as_summed,
+    work_items,
+)
 from .waves import Tiling, resident
-
-_CPU_TILE = 32 * 32  # elements of the largest tile for a CPU
 
 # (bm, bn, bk, sgm, sgn, tm, tn, stages, slices, fetch_b) with asynchronous copies, for accumulators of
 # 4 and of 8 bytes, and the factor by which each is slower on an H200 than waves.py says. A negative fetch_b
@@ -75,6 +83,16 @@ _HELD = {
         (2, 2, 2, 2, 2, 2, 2, 1, 0): 1.0,
     },
 }
+
+# For CPUs: (bm, bn, bk, sgm, sgn, tm, tn, vec or 0 for the widest). A barrier's cost grows with the
+# work-items, so the tiles are small.
+_CPU = {
+    4: ((32, 32, 16, 16, 32, 4, 4, 0), (16, 16, 8, 16, 16, 4, 4, 0), (4, 4, 4, 4, 4, 4, 4, 0)),
+    8: ((32, 32, 16, 16, 32, 4, 4, 0), (16, 16, 8, 16, 16, 4, 4, 0), (4, 4, 4, 4, 4, 4, 4, 0)),
+    16: ((32, 32, 8, 16, 32, 4, 4, 1), (16, 16, 8, 16, 16, 4, 4, 1), (2, 2, 2, 2, 2, 2, 2, 1)),
+}
+# The same where the compiler makes vectors of work-items: 16 are side by side, with neighbouring columns.
+_IN_VECTORS = (64, 64, 16, 4, 64, 4, 4, 1)
 
 # Small products with asynchronous copies (register_rows.cl):
 # (bm, bn, bk, sgm, sgn, tm, tn, stages, slices), for accumulators of 4 and of 8 bytes.
@@ -133,13 +151,18 @@ def _listed(acc_type: str, in_order: bool) -> dict[TileConfig, float]:
     for (bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec), slower in _HELD[itemsize].items():
         options = {"fetch_b": 0, "held": 1, "slices": k_slices}
         found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, split_k, options)] = slower
+    for bm, bn, bk, sgm, sgn, tm, tn, vec in (*_CPU[itemsize], _IN_VECTORS):
+        options = {"fetch_b": 0, "held": 1, "slices": 1, "vectors": 1}
+        found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, split_k, options)] = 1.0
     return found
 
 
-def _candidates(problem: GemmProblem) -> Iterator[TileConfig]:
+def _candidates(problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
     small = problem.batch * problem.m * problem.n * problem.k <= _SMALL
     listed = _listed(problem.acc_type, problem.reproducible)
-    return (c for c in listed if small or not by_rows(c))
+    loops = device.is_cpu and not device.vector_items
+    made = (c for c in listed if in_vectors(c) == device.is_cpu and not (loops and side_by_side(c) >= 16))
+    return (c for c in made if small or not by_rows(c))
 
 
 class Register(Kernel):
@@ -149,14 +172,11 @@ class Register(Kernel):
     summary = "tiles in local memory, sub-groups and registers; split-K where there are few tiles"
     made_for = "gpu"
     accepts = Accepts(fields=GENERAL | IN_ORDER | {"moduli", "dot_bytes", "fallback"})
-    options = ("along", "fetch_b", "held", "rows", "slices")
+    options = ("along", "fetch_b", "held", "rows", "slices", "vectors")
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         itemsize = problem.sums.nbytes
-        # A CPU's cost of a barrier grows with the work-items, so its tiles are small.
-        most: float = _CPU_TILE if device.is_cpu else math.inf
-        small = (c for c in _candidates(problem) if c.bm * c.bn <= most)
-        fitting = [c for c in small if not self.violations(problem, c, device)]
+        fitting = [c for c in _candidates(problem, device) if not self.violations(problem, c, device)]
         without_spills = [
             c for c in fitting if resident(c, itemsize, device) and not _spills(problem, c, device)
         ]
@@ -226,7 +246,11 @@ def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
 
 
 def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
-    problem, config, items = tiling.problem, tiling.config, work_items(tiling.config)
+    problem, config = tiling.problem, tiling.config
+    items, lines = work_items(config), 1
+    if in_vectors(config):
+        items = side_by_side(config)
+        lines = work_items(config) // items
     sizes = (*_defines(problem, config), ("GROUP", GROUP))
     for those in sums:
         tile_range, split = those.tile_range, those.tile_range.split_k > 1
@@ -234,8 +258,8 @@ def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
         partial = those.workspace.symbol if split else "batch_offsets"
         extra = (np.int32(tile_range.first), np.int32(tiling.k_range(tile_range.split_k)), partial)
         program = gemm_program(problem, "gpu/register.cl", (*sizes, ("SPLIT", int(split))))
-        size = (tile_range.tiles * items, tile_range.split_k)
-        yield gemm_launch(problem, program, "matmul_register", size, (items, 1), extra)
+        size = (tile_range.tiles * items, tile_range.split_k * lines)
+        yield gemm_launch(problem, program, "matmul_register", size, (items, lines), extra)
         if split:
             yield those.added(tiling.device)
 
@@ -250,4 +274,5 @@ def _defines(problem: GemmProblem, config: TileConfig) -> list[tuple[str, int | 
         *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "tm", "tn")),
         ("CHUNK", config.vec), ("KS", slices(config)), *ahead,
         ("VEC_A", a.vec), ("VEC_B", b.vec), ("ALONG_A", int(a.along)), ("ALONG_B", int(b.along)),
+        ("VECTORS", int(in_vectors(config))),
     ]  # fmt: skip

@@ -5,6 +5,7 @@ Options of a configuration, besides the fields of TileConfig (``vec`` is CHUNK):
     slices   into how many slices a step's K is cut within the work-group
     fetch_b  the k of a step at which the copies of B are issued (asynchronous copies only)
     along    1: an operand stored along K stays so in local memory, if it is aligned (rows only)
+    vectors  1: for a CPU's compiler, which makes vectors of work-items (held, one slice, no rows)
     rows     1: the sums of all slices meet in local memory, and all work-items store rows (register_rows.cl)
 """
 
@@ -30,6 +31,16 @@ def is_held(config: TileConfig) -> bool:
 def by_rows(config: TileConfig) -> bool:
     """Whether all work-items store rows of out, from sums in local memory."""
     return config.named.get("rows") == 1
+
+
+def in_vectors(config: TileConfig) -> bool:
+    """Whether the work-group has the two dimensions and the loop that suit a CPU's compiler."""
+    return config.named.get("vectors") == 1
+
+
+def side_by_side(config: TileConfig) -> int:
+    """Work-items of a sub-group in a line. With vec 1 they have neighbouring columns."""
+    return config.sgn // config.tn
 
 
 def keeps_along(config: TileConfig) -> bool:
@@ -114,6 +125,17 @@ def _side(
     return Side(width, config.vec if wide else 1, across, config.vec if across else 0, along)
 
 
+def _mixed(config: TileConfig) -> Iterator[str]:
+    """Options that do not go together."""
+    c = config
+    if by_rows(c) and c.split_k != 1:
+        yield f"split_k {c.split_k}: must be 1 with rows=1, which stores out at once"
+    if by_rows(c) and c.tm * c.tn % slices(c):
+        yield f"slices {slices(c)}: must divide {c.tm} x {c.tn} with rows=1"
+    if in_vectors(c) and (not is_held(c) or by_rows(c) or slices(c) != 1):
+        yield "vectors=1 needs held 1, rows 0 and slices 1"
+
+
 @lru_cache(maxsize=256)
 def misfits(config: TileConfig, acc_type: str) -> tuple[str, ...]:
     """Why the sizes of *config* do not divide each other as they must for any layout and alignment."""
@@ -131,10 +153,7 @@ def _misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
         broken.append(f"vec {c.vec}: accesses to {itemsize}-byte elements are {ACCESS} bytes or 1 element")
     if c.stages < 2 or (is_held(c) and c.stages != 2):
         broken.append(f"stages {c.stages}: must be 2 with held=1, 2 or more with asynchronous copies")
-    if by_rows(c) and c.split_k != 1:
-        broken.append(f"split_k {c.split_k}: must be 1 with rows=1, which stores out at once")
-    if by_rows(c) and c.tm * c.tn % slices(c):
-        broken.append(f"slices {slices(c)}: must divide {c.tm} x {c.tn} with rows=1")
+    broken += _mixed(c)
     yield from broken
     if broken:
         return

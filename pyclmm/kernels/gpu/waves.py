@@ -23,11 +23,21 @@ from functools import cached_property
 
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
-from ..cost import APART, launched
+from ..cost import ON_CPU, launched
 from ..device import DeviceInfo
 from ..interface import tiles_of
 from ..split_k import TileRange
-from .tile import Side, by_rows, is_held, local_bytes, sides, stored_as_summed, work_items
+from .tile import (
+    Side,
+    by_rows,
+    in_vectors,
+    is_held,
+    local_bytes,
+    side_by_side,
+    sides,
+    stored_as_summed,
+    work_items,
+)
 
 _SPLIT_K = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 # Fractions of the rates that the kernels reach.
@@ -49,6 +59,7 @@ _UNSUITED = 1.02
 # The store, as a fraction of the cache's rate: by columns in chunks, and by rows.
 _STORE = 0.48
 _STORE_LINES = 1.0
+_SIDE_BY_SIDE = 1.4  # in place of ON_CPU where vectors are of neighbouring columns: Intel's runtime, Zen 4
 _GROUP = 4.7e-07  # seconds of a compute unit's time: the start and end of a work-group
 # Parts of ``alone``, in reads of global memory (Rates.latency).
 _START = 0.28  # until the first loads are issued
@@ -174,6 +185,13 @@ class Tiling:
         return work_items(self.config)
 
     @cached_property
+    def _vectors(self) -> float:
+        """How a CPU's compiler gets on with the work-items (cost.py)."""
+        c = self.config
+        in_place = in_vectors(c) and c.vec == 1 and side_by_side(c) >= self.device.vector_items
+        return _SIDE_BY_SIDE if in_place else ON_CPU
+
+    @cached_property
     def _end(self) -> float:
         """The end of a work-group, in reads of global memory: adding slices, storing its sums."""
         sums, exchange = self.config.bm * self.config.bn / self._items, _EXCHANGE
@@ -206,7 +224,8 @@ class Tiling:
         busy = steps * self._busy_step + self._busy_ends
         groups = tile_range.tiles * tile_range.split_k * self.problem.batch
         nbytes = self.problem.nbytes * tile_range.tiles / max(1, self.tiles)
-        seconds = launched(self.device, groups, self._items, self._resident, alone, busy, nbytes, APART)
+        cpu = self._vectors
+        seconds = launched(self.device, groups, self._items, self._resident, alone, busy, nbytes, cpu)
         return seconds if tile_range.split_k == 1 else seconds + self._sums_seconds(tile_range)
 
     def _sums_seconds(self, tile_range: TileRange) -> float:

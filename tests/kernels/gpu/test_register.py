@@ -23,7 +23,9 @@ WIDE = tile(16, 32, 8, 16, 16, 4, 8)  # two sub-groups, each 4 x 2 work-items
 SLICED = tile(16, 32, 16, 8, 32, 4, 8, slices=2, split_k=2)
 NARROW = tile(8, 8, 4, 4, 8, 2, 4, vec=1, split_k=3)
 ROWS = tile(8, 16, 64, 8, 16, 4, 4, slices=16, split_k=1, rows=1)  # 16 work-items for each row of A's tile
-TILES = {"wide": WIDE, "sliced": SLICED, "narrow": NARROW, "rows": ROWS}
+VECTORS = tile(16, 32, 8, 8, 32, 4, 8, split_k=2, vectors=1)  # 4 x 4 work-items, two sub-groups
+BESIDE = tile(8, 32, 8, 4, 32, 2, 2, vec=1, vectors=1)  # 16 work-items side by side
+TILES = {"wide": WIDE, "sliced": SLICED, "narrow": NARROW, "rows": ROWS, "vectors": VECTORS, "beside": BESIDE}
 every_tile = pytest.mark.parametrize("config", TILES.values(), ids=TILES)
 
 
@@ -75,8 +77,9 @@ def test_same_bits_every_time(config, rng):
         (tile(8, 8, 12, 8, 8, 4, 4, slices=3, split_k=1, rows=1), "slices 3: must divide 4 x 4 with rows=1"),
         (tile(8, 16, 8, 8, 16, 4, 4, split_k=1, rows=1), "bn 16: must divide 8 work-items with rows=1"),
         (tile(8, 16, 64, 8, 16, 4, 4, slices=16, split_k=1, rows=1, along=1), "along=1 needs held 0"),
+        (tile(16, 32, 16, 8, 32, 4, 8, slices=2, vectors=1), "vectors=1 needs held 1, rows 0 and slices 1"),
     ],
-    ids=["split_k", "slices", "bn", "along"],
+    ids=["split_k", "slices", "bn", "along", "vectors"],
 )
 def test_rows_refuse_what_they_cannot_do(config, reason):
     with pytest.raises(pyclmm.ArgumentError, match=reason):
