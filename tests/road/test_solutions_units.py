@@ -45,7 +45,7 @@ def test_the_best_tile_of_powers_of_two_is_the_one_that_the_library_has():
 def test_columns_are_those_of_the_kernel(context, queue):
     """COL_OF of cl/gpu/register_tile.h, in a program that does nothing else."""
     tile = {"BM": 128, "BN": 128, "BK": 8, "SGM": 32, "SGN": 128, "TM": 8, "TN": 16, "KS": 1, "CHUNK": 4}
-    rest = {"VEC_A": 4, "VEC_B": 4, "ALONG_A": 0, "ALONG_B": 0, "TRANS_A": 0, "TRANS_B": 0}
+    rest = {"VEC_A": 4, "VEC_B": 4, "ALONG_A": 0, "ALONG_B": 0, "TRANS_A": 0, "TRANS_B": 0, "VECTORS": 0}
     types = dict.fromkeys(("A_TYPE", "B_TYPE", "C_TYPE", "BIAS_TYPE", "OUT_TYPE", "ACC_TYPE"), "float32")
     flags = {"CONJ_A": 0, "CONJ_B": 0, "REPRODUCIBLE": 0, "SOFT_FLOAT64": 0, "DOT_BYTES": 0}
     text = defines(**tile, **rest, **types, **flags) + expanded("gpu/register_tile.h")
