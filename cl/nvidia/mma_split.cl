@@ -50,9 +50,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_split(
   const long bytes = pitch * ELEMENT_BYTES;
   const int depth_of_parts = (int)pitch;
   const Operand a_lines = operand_of(
-      packed_a + z * M * bytes, bytes, BM, ALONG, CHUNK_A, origin.s0, M, 0, depth_of_parts, 0);
+      packed_a + z * M * ROOM_OF_LINE(depth, bytes), bytes, BM, ALONG, CHUNK_A, origin.s0, M, 0, depth_of_parts, 0);
   const Operand b_lines = operand_of(
-      packed_b + z * columns * bytes, bytes, BN, ALONG, CHUNK_B, origin.s1, columns, 0, depth_of_parts, TILE_A);
+      packed_b + z * columns * ROOM_OF_LINE(depth, bytes), bytes, BN, ALONG, CHUNK_B, origin.s1, columns, 0, depth_of_parts, TILE_A);
   acc_t sum[MT][4 * NT];
   multiply_tile(sum, tiles, a_lines, b_lines, depth_of_parts, row, column);
   UNROLL for (int i = 0; i < MT; ++i) {

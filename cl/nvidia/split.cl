@@ -214,15 +214,16 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_split(
   GEMM_BEGIN;
   const long z = BATCH_ENTRY, line_bytes = pitch * PART_BYTES;
   const int columns = N * PLANES, depth = K * PLANES; /* of the real product */
+  const long room = z * ROOM_OF_LINE(depth, line_bytes);
   const int groups_a = line_groups(M), group = get_group_id(0);
 #if SPLIT == 1
   exponents += z * (M + columns);
   quality += z * get_num_groups(0) + group;
 #endif
   if (group < groups_a)
-    split_lines(source_a(a, lda, M, depth), packed_a + z * M * line_bytes, pitch,
+    split_lines(source_a(a, lda, M, depth), packed_a + M * room, pitch,
                 group * LINES MORE(exponents, quality, &found));
   else
-    split_lines(source_b(b, ldb, columns, depth), packed_b + z * columns * line_bytes, pitch,
+    split_lines(source_b(b, ldb, columns, depth), packed_b + columns * room, pitch,
                 (group - groups_a) * LINES MORE(exponents + M, quality, &found));
 }

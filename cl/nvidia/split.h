@@ -40,3 +40,6 @@
 #define LOSS 4
 #define EXPONENTS (SPLIT == 1)
 #define COMPLEX (PLANES == 2)
+/* Bytes of a product's packed operand, for each line. Float16 parts have the room of the TF32 parts that may replace
+ * them: in one launch a product's float16 parts are multiplied while another product's TF32 parts are written. */
+#define ROOM_OF_LINE(depth, line_bytes) (SPLIT ? ((depth) + 15) / 16 * 128L : (line_bytes))

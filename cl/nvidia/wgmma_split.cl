@@ -194,7 +194,8 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
     const ulong about = word_about(slot, which);
     fetch_map(slot + 16 * which);
     const int lines = which ? columns : M;
-    __global const uchar *packed = (which ? packed_b : packed_a) + z * lines * pitch * ELEMENT_BYTES;
+    const long room = ROOM_OF_LINE(depth, pitch * ELEMENT_BYTES);
+    __global const uchar *packed = (which ? packed_b : packed_a) + z * lines * room;
     operand = fed_operand(
         which, slot, scratch + 32 * which, packed, lines, min(line, (int)pitch), pitch * ELEMENT_BYTES, 1, 0, about);
   }

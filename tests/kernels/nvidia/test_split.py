@@ -378,6 +378,21 @@ def test_epilogues_and_stacks_are_exact(folder, rng, dtype):
 
 
 @runs_kernels
+@pytest.mark.parametrize("family", [SPLIT, MMA_SPLIT], ids=["split", "mma_split"])
+def test_parts_of_one_product_of_a_stack_do_not_replace_anothers(folder, rng, family):
+    """TF32 parts are written in the launch that multiplies the float16 parts of other products."""
+    a, b = np.empty((4, 20, 70), "f4"), np.empty((4, 70, 25), "f4")
+    for z, name in enumerate(("along K", "normal", "along K", "normal")):
+        a[z], b[z] = CLASSES[name][0][:20, :70], CLASSES[name][1][:70, :25]
+    call = Call(a, b, batch_shape=(4,), batch_strides=((1400,), (1750,), (500,), (500,)))
+    call.arrays["batch_offsets"] = np.arange(4)[:, None] * np.array([1400, 1750, 500, 500], np.int64)
+    got, spaces = call.run(folder, (64, 128) if family is SPLIT else (64, 64), family=family)
+    assert spaces["done"].view(np.int32)[:4].tolist() == [0, 1, 0, 1]
+    for z in range(4):
+        assert worst(got[z], a[z], b[z]) < BOUND + 2.0**-22
+
+
+@runs_kernels
 @pytest.mark.parametrize("dtype", ["f4", *slow("c8")])
 @pytest.mark.parametrize("tile", [(64, 64), *slow((128, 128))])
 def test_mma_split_is_exact_on_integers(folder, rng, dtype, tile):
