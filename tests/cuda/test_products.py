@@ -212,8 +212,8 @@ def test_launches_are_in_the_librarys_current_stream(cuda, lib):
         ]
 
 
-def test_workspace_comes_from_the_librarys_allocator(lib):
-    a, b = numbers(8, 4096), numbers(4096, 300)  # K is split
+def test_workspace_comes_from_the_librarys_allocator(lib, workspace_rung):
+    a, b = numbers(8, 4096), numbers(4096, 300)
     plan = pyclmm.Matmul(lib.array(a), lib.array(b), kernel="register")
     assert plan.workspace_nbytes > 1000
     for _ in range(2):

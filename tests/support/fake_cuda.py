@@ -181,7 +181,7 @@ class FakeCuda:
         return start
 
     def _home(self, address):
-        homes = (at for at, (_, nbytes) in self.memory.items() if at <= address <= at + nbytes)
+        homes = (at for at, (_, nbytes) in list(self.memory.items()) if at <= address <= at + nbytes)
         return max(homes, default=None)
 
     def _within(self, address, nbytes):
