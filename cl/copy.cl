@@ -1,6 +1,6 @@
 /* copy: copies a stack of matrices and converts its elements, from any strides to any strides.
  *
- *   work-item (j, i, z)  ->  target(z, i, j) = source(z, i, j), converted
+ *   work-item (j, i, z)  ->  target(z, i, j) = source(z, i, j), activated and converted
  *
  * Kernels do not read some operands (no unit stride, or a dtype that they do not take). These are copied to a dense
  * temporary. A result is copied to an `out` that kernels do not write.
@@ -9,10 +9,11 @@
  * number that becomes an integer; the bits of an integer beyond the target's. A bool is whether a number is not zero.
  *
  * Index map, in elements: i * rs + j * cs + batch_offsets[2 z] (source), [2 z + 1] (target).
- * Macros: those of types.h, where A is the source and OUT the target, and ACC_TYPE is wide enough for both.
+ * Macros: ACTIVATION; those of types.h, where A is the source and OUT the target, and ACC_TYPE is wide enough for both.
  * Technique: none. Memory bandwidth limits the speed.
  */
 #include "include/types.h"
+#include "include/activation.h"
 
 __kernel void copy_strided(
     const int rows, const int cols,
@@ -27,6 +28,6 @@ __kernel void copy_strided(
 
   source += source_offset + batch_offsets[2 * z];
   target += target_offset + batch_offsets[2 * z + 1];
-  const ACC_T value = LOAD_A(source, i * source_rs + j * source_cs);
+  const ACC_T value = ACTIVATE(LOAD_A(source, i * source_rs + j * source_cs));
   STORE_OUT(target, i * target_rs + j * target_cs, CAT(converted_, OUT_TYPE)(value));
 }

@@ -35,7 +35,10 @@ from .errors import (
     StorageError,
     ThreadError,
     UnsupportedError,
+    VerificationError,
+    VerificationWarning,
 )
+from .execution.verdicts import finish, health
 from .kernels import KERNELS
 from .kernels.config import TileConfig
 from .opencl.devices import DeviceRecord, devices
@@ -43,7 +46,7 @@ from .opencl.queues import default_queue
 from .opencl.workspace import keep_workspace
 from .operators import install, installed, uninstall
 from .plan import Matmul
-from .problem.settings import default_precision, default_reproducible
+from .problem.settings import default_precision, default_reproducible, verified
 from .selection.explanation import Explanation
 from .streaming.streamed import StreamedMatmul, StreamExplanation, StreamProgress
 from .version import __version__
@@ -80,12 +83,16 @@ __all__ = [
     "TileConfig",
     "Tuning",
     "UnsupportedError",
+    "VerificationError",
+    "VerificationWarning",
     "__version__",
     "default_precision",
     "default_queue",
     "default_reproducible",
     "devices",
+    "finish",
     "gemm",
+    "health",
     "install",
     "installed",
     "keep_workspace",
@@ -95,6 +102,7 @@ __all__ = [
     "release",
     "tune",
     "uninstall",
+    "verified",
     "warm",
 ]
 

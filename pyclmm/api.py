@@ -33,8 +33,8 @@ from .plan import Matmul, multiply, repeated
 from .plan_cache import fits
 from .problem.axes import back, core_axes, last
 from .problem.dtypes import named_dtype
-from .problem.settings import chosen, is_reproducible
-from .problem.words import Activation, Casting, Mixed, Precision, Trans
+from .problem.settings import chosen, is_reproducible, is_verified
+from .problem.words import Activation, Casting, Mixed, Precision, Trans, Verify
 from .raising import OF_CALLER, briefly
 from .selection.select import KernelChoice
 from .streaming import entry
@@ -93,6 +93,7 @@ def matmul(
     kernel: KernelChoice = "auto",
     precision: Precision | None = None,
     reproducible: bool | None = None,
+    verify: Verify | None = None,
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
     axes: list[Any] | None = None,
@@ -135,6 +136,12 @@ def matmul(
         True: the bits of the result are the same on every device, for every shape of the same rows and
         columns: each sum is one chain of fused multiply-adds over K, in order (docs/reproducibility.md).
         Default: the setting of the enclosing :func:`pyclmm.default_reproducible` block, else False.
+    verify
+        True: the device checks the result of this call, by row sums (docs/verification.md). A wrong result
+        raises VerificationError: for NumPy arrays in this call, for other arrays in the next call of the kind
+        or in :func:`pyclmm.finish`. "repair": the call waits, and the wrong part is computed again by another
+        kernel, with a VerificationWarning. Default: the setting of the enclosing :func:`pyclmm.verified`
+        block, else False.
     dtype
         The dtype to compute in, as for a NumPy ufunc.
     casting
@@ -168,10 +175,11 @@ def matmul(
     Raises
     ------
     ShapeError (a ValueError), DTypeError (a TypeError), ArgumentError (a ValueError),
-    UnsupportedError, BuildError, DeviceMemoryError, LaunchError, DeviceLostError, NoDeviceError, ForkError;
+    UnsupportedError, BuildError, DeviceMemoryError, LaunchError, DeviceLostError, NoDeviceError, ForkError,
+    VerificationError;
     see :mod:`pyclmm.errors`.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype))
+    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify), named_dtype(dtype))
     arguments = ("N", "N", None, kernel, *ways)
     if isinstance(out, tuple):
         out = single(out)
@@ -253,6 +261,7 @@ def gemm(
     kernel: KernelChoice = "auto",
     precision: Precision | None = None,
     reproducible: bool | None = None,
+    verify: Verify | None = None,
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
     mixed: Mixed = None,
@@ -285,7 +294,7 @@ def gemm(
 
     Returns and raises as :func:`matmul` does.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, named_dtype(dtype))
+    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify), named_dtype(dtype))
     arguments = (trans_a, trans_b, activation, kernel, *ways)
     given = named(a, b, c, bias, out)
     for_tiles = (memory_limit, devices, progress, checkpoint)

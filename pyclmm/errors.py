@@ -14,6 +14,7 @@
     │   └── WorkspaceError               the same for workspace, of which another kernel may need less
     ├── LaunchError(RuntimeError)        the driver rejected a launch; nothing was written
     ├── DeviceLostError(RuntimeError)    the device stopped during a run, or its context is lost
+    ├── VerificationError(RuntimeError)  a result was checked and is wrong; names the rows and columns
     ├── ThreadError(RuntimeError)        the system refuses a thread
     ├── StorageError(OSError)            a file or dataset could not be read or written; names the part
     ├── ForkError(RuntimeError)          the process forked after it had used OpenCL
@@ -28,6 +29,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +48,10 @@ class DeviceWarning(RuntimeWarning):
 
 class CheckpointWarning(UserWarning):
     """``out`` no longer holds tiles that a checkpoint notes as finished; they are computed again."""
+
+
+class VerificationWarning(RuntimeWarning):
+    """A part of a result was wrong and was computed again by another kernel (``verify="repair"``)."""
 
 
 class PyclmmError(Exception):
@@ -124,6 +130,26 @@ Refused = LaunchError | WorkspaceError
 
 class DeviceLostError(PyclmmError, RuntimeError):
     """The device stopped before the result was complete, or its context can no longer be used."""
+
+
+class VerificationError(PyclmmError, RuntimeError):
+    """A result was checked, as ``verify=`` asks, and is wrong.
+
+    Attributes: ``device`` and ``kernel`` (names), ``rows`` and ``columns`` (the wrong part, half-open ranges),
+    ``stack`` (the products of a stack that are wrong, a range), ``seed`` (of the random signs, a number),
+    ``error`` and ``limit`` (of the first wrong row's sum).
+    """
+
+    def __init__(self, text: str, **found: Any) -> None:
+        super().__init__(text)
+        self.device: str = found["device"]
+        self.kernel: str = found["kernel"]
+        self.rows: tuple[int, int] = found["rows"]
+        self.columns: tuple[int, int] = found["columns"]
+        self.stack: tuple[int, int] = found["stack"]
+        self.seed: int = found["seed"]
+        self.error: float = found["error"]
+        self.limit: float = found["limit"]
 
 
 class ThreadError(PyclmmError, RuntimeError):

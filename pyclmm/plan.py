@@ -32,7 +32,7 @@ from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.late_events import as_list
-from .problem.words import Activation, Casting, Precision, Trans
+from .problem.words import Activation, Casting, Precision, Trans, Verify
 from .raising import guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation, explain
 from .selection.select import KernelChoice
@@ -115,6 +115,7 @@ class Matmul(Generic[ArrayT]):
         kernel: KernelChoice = "auto",
         precision: Precision | None = None,
         reproducible: bool | None = None,
+        verify: Verify | None = None,
         dtype: DTypeLike | None = None,
         casting: Casting = "same_kind",
         workspace_limit: int | str | None = None,
@@ -124,7 +125,7 @@ class Matmul(Generic[ArrayT]):
         operands = collect(given)
         dtype = kinds.computed_dtype(given) if dtype is None else dtype
         options = Options(
-            *(trans_a, trans_b, activation, kernel, precision, reproducible, casting, dtype),
+            *(trans_a, trans_b, activation, kernel, precision, reproducible, casting, verify, dtype),
             *(workspace_limit, constant_b),
         )
         self._prepare(operands, options, queue_of(operands, queue, device), alpha, beta_of(beta, c))

@@ -20,6 +20,7 @@
  */
 #include "include/types.h"
 #include "include/moduli.h"
+#include "include/activation.h"
 
 #if !defined(TRANS_A) || !defined(TRANS_B) || !defined(BATCHED) || !defined(HAS_C) || \
     !defined(BIAS) || !defined(ACTIVATION) || !defined(GATE)
@@ -86,34 +87,6 @@
 /* The guarded load: zero outside the matrix. */
 #define GUARDED_A(a, i, k, lda, M, K) ((i) < (M) && (k) < (K) ? LOAD_A(a, A_INDEX(i, k, lda)) : ACC_ZERO)
 #define GUARDED_B(b, k, j, ldb, K, N) ((k) < (K) && (j) < (N) ? LOAD_B(b, B_INDEX(k, j, ldb)) : ACC_ZERO)
-
-/* exp, tanh and erf are the builtins of the accumulator's type. Activations exist for real accumulators only. */
-#if ACTIVATION == 0
-#define ACTIVATE(x) (x)
-#elif ACTIVATION == 1
-/* a comparison, not fmax: NaN must stay NaN */
-#define ACTIVATE(x) (IS_NEGATIVE(x) ? ACC_ZERO : (x))
-#elif ACTIVATION == 2
-#define ACTIVATE(x) (IS_NEGATIVE(x) ? MUL(CONSTANT(0.01, 0x3f847ae147ae147b), x) : (x))
-#elif SOFT_FLOAT64
-#error "ACTIVATION needs exp or erf of doubles"
-#elif ACTIVATION == 3
-#define ACTIVATE(x) ((ACC_T)0.5 * (x) * ((ACC_T)1 + erf((x) * (ACC_T)0.70710678118654752440)))
-#elif ACTIVATION == 4
-/* x (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3). The form with exp gives 0 far
- * below zero, even where a device's tanh is not exactly -1. */
-#define ACTIVATE(x)                                            \
-  ((x) / ((ACC_T)1 + exp((ACC_T)-1.59576912160573071176 *      \
-  ((x) + (ACC_T)0.044715 * (x) * (x) * (x)))))
-#elif ACTIVATION == 5
-#define ACTIVATE(x) ((ACC_T)1 / ((ACC_T)1 + exp(-(x))))
-#elif ACTIVATION == 6
-#define ACTIVATE(x) tanh(x)
-#elif ACTIVATION == 7
-#define ACTIVATE(x) ((x) / ((ACC_T)1 + exp(-(x))))
-#else
-#error "ACTIVATION must be 0 to 7"
-#endif
 
 /* alpha acc + beta C + bias, activated.
  *

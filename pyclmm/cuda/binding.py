@@ -10,11 +10,13 @@ import numpy as np
 
 from ..errors import LaunchError
 from ..kernels.interface import Launch, Work
+from ..kernels.verification import ALARM, VERDICT
 from ..opencl.steps import OFFSET, SCALES, Scalars, converter_of, spans
 from ..problem.dtypes import dtype_of
 from . import driver
 from .driver import LaunchConfig
 from .streams import Context, own_stream
+from .watch import Watch
 
 _SLOT = 16  # bytes for a parameter; the longest is a complex128
 _ALIGN = 1024  # of each workspace in a call's block; a tensor map's is 64
@@ -124,7 +126,8 @@ class Binding:
             for step in self._steps:
                 for name, word in step.varying:
                     self._words.setdefault(name, []).append(word)
-        self._kept: dict[_Order, list[driver.Memory]] = {}
+        self._kept: dict[_Order, list[Any]] = {}
+        self.watch = Watch(self.context) if ALARM in work.workspace else None
         self._order: _Order = (-1, 0)  # of the call before
         self._addresses: Addresses | None = None  # what the parameters hold
         self._scalars: Scalars | None = None
@@ -159,15 +162,22 @@ class Binding:
             self._set(space.symbol, memory.address)
         self._order = order
 
-    def _filled(self, stream: int, capture: int) -> list[driver.Memory]:
+    def _filled(self, stream: int, capture: int) -> list[Any]:
         """New workspace of zeros."""
-        made, filling = [], own_stream(self.context).handle if capture else stream
+        made: list[Any] = []
+        filling = own_stream(self.context).handle if capture else stream
         with driver.uncaptured():
             for space in self._zeroed:
+                if space.watched:
+                    made.append(driver.SharedWord())
+                    continue
                 made.append(driver.Memory(space.nbytes, space.symbol))
                 made[-1].fill(0, filling)
             if capture:  # else what fills comes first in the stream anyway
                 driver.wait(filling, "the filling of workspace")
+        if self.watch is not None:
+            by_name = {space.symbol: memory for space, memory in zip(self._zeroed, made, strict=True)}
+            self.watch.add(by_name[ALARM.symbol], by_name[VERDICT.symbol], _MOST_KEPT)
         return made
 
     def _set(self, name: str, address: int) -> None:
@@ -188,6 +198,8 @@ class Binding:
             with driver.current(self.context.handle):
                 self.enqueue(stream, addresses, scalars, block)
             return
+        if self.watch is not None:
+            self.watch.look()
         self.is_busy = True
         try:
             self._enqueue(stream, addresses, scalars, block)

@@ -24,6 +24,7 @@ _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_PORTABLE, _MAPPED = 1, 2  # CU_MEMHOSTALLOC_PORTABLE, _DEVICEMAP
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 pointer = ctypes.c_void_p
@@ -229,6 +230,22 @@ class Memory:
             return
         with contextlib.suppress(PyclmmError), current(self._context), uncaptured():
             library().cuMemFree_v2(ctypes.c_uint64(address))
+
+
+class SharedWord:
+    """A word of the host's memory, 0 at first, that kernels of all contexts can write: at ``address`` too."""
+
+    def __init__(self) -> None:
+        made, cuda = pointer(), library()
+        check(cuda.cuMemHostAlloc(ctypes.byref(made), ctypes.c_size_t(4), _PORTABLE | _MAPPED), "a word")
+        self.address = int(made.value or 0)
+        self.word = ctypes.c_int.from_address(self.address)
+        self.word.value = 0
+
+    def __del__(self) -> None:
+        address = getattr(self, "address", None)
+        if address is not None and sys is not None and not sys.is_finalizing():
+            library().cuMemFreeHost(pointer(address))
 
 
 class PooledMemory:

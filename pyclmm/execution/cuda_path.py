@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyopencl as cl
 
-from ..cuda import arrays
+from ..cuda import arrays, driver
 from ..cuda.arrays import CudaArray
 from ..cuda.streams import Stream, forget
 from ..errors import ArgumentError, DeviceLostError, DeviceMemoryError, WorkspaceError
@@ -35,8 +36,8 @@ class CudaPath:
         self._shape, self._dtype = gemm.shape, gemm.dtype
         self._read = [*read_operands(gemm, operands), ("out", "out")]
         self._names = {name: problem_name(gemm, name) for name in operands}
-        self._repeats = not (gemm.warns or gemm.is_empty or overlapping)
-        self._alpha, self._beta = alpha, beta
+        self._repeats = not (gemm.warns or gemm.is_empty or overlapping or self.executable.repairs)
+        self._alpha, self._beta, self._overlaps = alpha, beta, bool(overlapping)
 
     def again(
         self,
@@ -109,6 +110,16 @@ class CudaPath:
                 self._launch(binding, kind, queue.handle, addresses, scalars_of(alpha, beta))
             finally:  # Ctrl-C too: a part may have been launched
                 kind.launched([*operands.values(), out], queue)
+            if self.executable.repairs:
+
+                def again(other: Any, shifts: Mapping[str, int]) -> None:
+                    self._launch(other, kind, queue.handle, addresses, scalars_of(alpha, beta, shifts))
+                    driver.wait(queue.handle, "a repaired product")
+                    if other.watch is not None:
+                        other.watch.finish()
+
+                updates_c = "c" in operands and operands["c"].address == out.address
+                self.executable.conclude(binding, queue, again, self._overlaps or updates_c)
         except DeviceLostError:
             forget(queue.context)
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pyopencl as cl
@@ -43,7 +43,7 @@ class DevicePath:
         self._names = {name: problem_name(gemm, name) for name in operands}
         self._overlaps = bool(overlapping)
         # A call that warns, or has operands that need not be waited for, is always made in full.
-        self._repeats = not gemm.warns and len(self._arrays) == len({*operands, "out"})
+        self._repeats = not gemm.warns and not self.executable.repairs and len(self._arrays) == len({*operands, "out"})
         self._alpha, self._beta = alpha, beta
         self._constant = problem_name(gemm, "b") if options.constant_b else None
 
@@ -158,4 +158,14 @@ class DevicePath:
         if self._repeats:
             call = LastCall.of(queue, operands, alpha, beta, self._names, self._overlaps)
         events: list[cl.Event] = binding.enqueue(buffers, scalars, before, constant, with_events, call)
+        if self.executable.repairs:
+
+            def again(other: Any, shifts: Mapping[str, int]) -> None:
+                moved = {x: offsets.get(x, 0) + shifts.get(x, 0) for x in {*offsets, *shifts}}
+                cl.wait_for_events(other.enqueue(buffers, scalars_of(alpha, beta, moved), [])[-1:])
+                if other.watch is not None:
+                    other.watch.finish()
+
+            updates_c = "c" in operands and operands["c"].base_data is out.base_data
+            self.executable.conclude(binding, queue, again, self._overlaps or updates_c)
         return late_events.as_list(late_events.ended(out, earlier, events, queue))

@@ -17,17 +17,30 @@ from typing import Any
 import pyopencl as cl
 
 from ..checks import selfcheck
-from ..errors import REFUSED, BuildError, KernelWarning, Refused, UnsupportedError, in_short
+from ..errors import (
+    REFUSED,
+    BuildError,
+    KernelWarning,
+    Refused,
+    UnsupportedError,
+    VerificationError,
+    in_short,
+)
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..kernels.launches import complete
+from ..kernels.verification import checked_problem, verified
 from ..opencl import status
 from ..opencl.devices import device_info
 from ..opencl.launcher import launcher_of
 from ..opencl.queues import PerThread
 from ..problem.gemm import Gemm, GemmProblem
+from ..problem.settings import REPAIR
 from ..selection import select
+from . import repair
 from .options import Options
+from .repair import Run
+from .verdicts import watch_over
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +69,11 @@ class Executable:
 
     def __init__(self, queue: Any, gemm: Gemm, options: Options) -> None:
         self.device = device_info(queue.device)
-        self.gemm = _on(self.device, gemm)
+        self._asked = _on(self.device, gemm)
+        self._verify = options.verify
+        self.gemm = self._asked
+        if self._verify and not gemm.is_empty:
+            self.gemm = replace(gemm, problem=checked_problem(self._asked.problem))
         self._options, self._requested = options, options.kernel
         self._launcher = launcher_of(queue)
         self._packs_once = options.constant_b and self._launcher.packs_once
@@ -86,8 +103,11 @@ class Executable:
             choices = itertools.islice(itertools.dropwhile(lambda choice: choice != after, choices), 1, None)
         for choice in choices:
             product = choice.work or choice.kernel.launches(self.problem, choice.config, self.device)
-            work = complete(self.gemm, product)
-            copies = {x.program for x in work.launches} - {x.program for x in product.launches}
+            whole = product
+            if self._verify:
+                whole = verified(self._asked.problem, product, self.device)
+            work = complete(self.gemm, whole)
+            copies = {x.program for x in work.launches} - {x.program for x in whole.launches}
             try:
                 reason = (
                     self._over_limit(work)
@@ -95,7 +115,7 @@ class Executable:
                     or selfcheck.copies_verdict(queue, copies)
                 )
                 if reason is None:
-                    self._bound.get(self._launcher.home(queue), partial(self._new_binding, queue, work))
+                    self._bound.get(self._launcher.home(queue), partial(self._new_binding, queue, work, choice))
                     if failures:
                         self._warn(failures, choice)
                     name, config = choice.kernel.name, choice.config
@@ -158,19 +178,45 @@ class Executable:
 
     def binding(self, queue: Any) -> Any:
         """This thread's kernel objects for *queue*, made if there are none."""
-        return self._bound.get(self._launcher.home(queue), partial(self._new_binding, queue, self.work))
+        make = partial(self._new_binding, queue, self.work, self.choice)
+        return self._bound.get(self._launcher.home(queue), make)
 
     def spare_binding(self, queue: Any) -> Any:
         """A binding that nobody keeps, for a call within a call."""
-        return self._new_binding(queue, self.work)
+        return self._new_binding(queue, self.work, self.choice)
 
     def latest_binding(self) -> Any:
         """The binding that this thread's last call used, if it is still there."""
         return self._bound.mine.latest
 
-    def _new_binding(self, queue: Any, work: Work) -> Any:
+    def _new_binding(self, queue: Any, work: Work, choice: select.Choice | None) -> Any:
         keeps = self._packs_once  # what is packed must stay
-        return self._launcher.binding(queue, self.device, work, self.gemm.unread, keeps)
+        made = self._launcher.binding(queue, self.device, work, self.gemm.unread, keeps)
+        if made.watch is not None and choice is not None:
+            watch_over(made.watch, self.problem, self.device, choice.kernel.name)
+        return made
+
+    @property
+    def repairs(self) -> bool:
+        """Whether a wrong result is computed again, for which a call waits."""
+        return bool(self._verify == REPAIR)
+
+    def remade(self, gemm: Gemm, kernel: str, verify: bool, queue: Any) -> Any:
+        """A binding of another product of the same options, by *kernel*."""
+        options = replace(self._options, kernel=kernel, verify=verify, constant_b=False)
+        return Executable(queue, gemm, options).binding(queue)
+
+    def conclude(self, binding: Any, queue: Any, run: Run, overwritten: bool) -> None:
+        """Wait for a checked product of *binding*, which must be right, or become so by :mod:`.repair`.
+
+        *overwritten*: an operand was, by the result. Raises VerificationError.
+        """
+        try:
+            binding.watch.finish()
+        except VerificationError as error:
+            if not self.repairs or overwritten:
+                raise
+            repair.repair(self, self._asked.problem, error, queue, run)
 
     def release(self) -> None:
         """Free the kernel objects of every thread, and workspace that no other plan shares."""

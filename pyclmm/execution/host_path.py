@@ -153,7 +153,7 @@ class HostPath:
         else:
             self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, self._device, "out")
         self._plain = None
-        if self._device.in_place and not (copied or gemm.copies or gemm.out_copy or options.constant_b):
+        if self._device.in_place and not options.verify and not (copied or gemm.copies or gemm.out_copy or options.constant_b):
             self._plain = self._plain_calls(operands, gemm)
         on_device = replace(gemm, copies=(), out_copy=None)
         self.executable = Executable(queue, on_device, options)
@@ -291,3 +291,14 @@ class HostPath:
         events = binding.enqueue(values, scalars, before, constant, is_waited_for=True)
         buffers.read_back(events[-1:])
         binding.settle()
+        if binding.watch is None:
+            return
+
+        def again(other: Any, shifts: Mapping[str, int]) -> None:
+            moved = scalars_of(alpha, beta, {x: offsets.get(x, 0) + shifts.get(x, 0) for x in {*offsets, *shifts}})
+            buffers.read_back(other.enqueue(values, moved, [], is_waited_for=True)[-1:])
+            if other.watch is not None:
+                other.watch.finish()
+
+        updates_c = "c" in operands and np.may_share_memory(operands["c"], target)
+        self.executable.conclude(binding, buffers.queue, again, updates_c)

@@ -10,7 +10,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from ..opencl.devices import DeviceChoice
-from ..problem.words import Activation, Casting, Precision, Trans
+from ..problem.words import Activation, Casting, Precision, Trans, Verify
 from ..selection.select import KernelChoice
 
 
@@ -22,6 +22,7 @@ class ProductKeywords(TypedDict, total=False):
     kernel: KernelChoice
     precision: Precision | None
     reproducible: bool | None
+    verify: Verify | None
 
 
 class CallKeywords(ProductKeywords, total=False):

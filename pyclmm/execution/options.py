@@ -16,7 +16,7 @@ from ..kernels import kernel_named
 from ..kernels.config import TileConfig
 from ..problem.dtypes import check_casting, named_dtype
 from ..problem.gemm import ACTIVATIONS, Gemm
-from ..problem.settings import chosen, is_reproducible
+from ..problem.settings import chosen, is_reproducible, is_verified
 from ..problem.words import Casting, Trans
 from ..selection.select import KernelChoice
 
@@ -30,7 +30,7 @@ _NUMBERS: tuple[tuple[Any, Any], ...] = (
 @dataclass(frozen=True)
 class Options:
     """The options of a product, checked; :func:`pyclmm.gemm` describes each, :class:`pyclmm.Matmul` the last
-    two. None for ``precision`` and ``reproducible`` becomes the default of the context.
+    two. None for ``precision``, ``reproducible`` and ``verify`` becomes the default of the context.
 
     Raises DTypeError for a value of another type, and ArgumentError for one that is none of an option's.
     """
@@ -42,6 +42,7 @@ class Options:
     precision: Any = None  # a str
     reproducible: Any = None  # a bool
     casting: Casting = "same_kind"
+    verify: Any = None  # a bool, or "repair"
     dtype: Any = None  # an np.dtype, or None
     workspace_limit: Any = None  # an int, or None
     constant_b: bool = False
@@ -62,6 +63,7 @@ class Options:
             "workspace_limit": None if limit is None else parse_bytes("workspace_limit", limit, least=0),
             "precision": chosen(self.precision),
             "reproducible": is_reproducible(self.reproducible),
+            "verify": is_verified(self.verify),
             "dtype": named_dtype(self.dtype),
         }
         for name, value in checked.items():

@@ -159,6 +159,8 @@ class XlaPath(CudaPath):
 
     def __init__(self, *planned: Any) -> None:
         super().__init__(*planned)
+        if self.executable.repairs:
+            raise UnsupportedError("verify='repair' is not for JAX's arrays on CUDA; pass verify=True")
         self._products: dict[Any, _Product] = {}
         self._last: _Last | None = None
 

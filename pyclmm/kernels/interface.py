@@ -57,12 +57,17 @@ class Launch:
     packs: str = ""
     first: int = 0
 
+    def renamed(self, names: Mapping[Arg, Arg]) -> Launch:
+        """This launch with other arguments in place of the *names*."""
+        return replace(self, args=tuple(names.get(arg, arg) for arg in self.args))
+
 
 @dataclass(frozen=True)
 class Workspace:
     """Device memory that a product needs besides operands and result, called "workspace:<name>" in arguments.
 
     ``zeroed``: filled with zeros when it is allocated. Later calls find what the call before left there.
+    ``watched``: the host looks at it while products use it (docs/verification.md).
     ``copy_of``: the operand or result ("a", "b", "out") of which it holds a copy, which every kernel needs.
     """
 
@@ -70,6 +75,7 @@ class Workspace:
     nbytes: int
     zeroed: bool = False
     copy_of: str = ""
+    watched: bool = False
 
     @property
     def symbol(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..problem.dtypes import COMPLEX, ELEMENTS, dtype_of, narrows
-from ..problem.gemm import Copy, Gemm
+from ..problem.gemm import ACTIVATIONS, Copy, Gemm
 from .interface import Arg, Launch, Program, Table, Work, Workspace, round_up
 
 _COPY_GROUP = 16  # work-items of a copy's work-group
@@ -40,7 +40,7 @@ def complete(gemm: Gemm, product: Work) -> Work:
         renamed |= dict(zip(own, temporary, strict=True))
     between = product.launches
     if renamed:
-        between = tuple(replace(x, args=tuple(renamed.get(arg, arg) for arg in x.args)) for x in between)
+        between = tuple(x.renamed(renamed) for x in between)
     # Copies come first: if they alone have no room, no kernel has.
     return Work((*before, *between, *after), (*copies, *product.workspace), {**tables, **product.tables})
 
@@ -57,11 +57,16 @@ def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> T
 
 
 def copy_launch(
-    copy: Copy, source: tuple[Arg, Arg], target: tuple[Arg, Arg], batch_offsets: Arg, soft: bool = False
+    copy: Copy,
+    source: tuple[Arg, Arg],
+    target: tuple[Arg, Arg],
+    batch_offsets: Arg,
+    soft: bool = False,
+    activation: str = "none",
 ) -> Launch:
     """The launch of *copy*; *source* and *target* are (buffer, offset) arguments.
 
-    *soft*: the device has no float64, which can be copied but not converted.
+    *soft*: the device has no float64, which can be copied but not converted. *activation* of what is copied.
     """
     rows, cols = copy.shape[-2:]
     program = Program(
@@ -78,6 +83,7 @@ def copy_launch(
             ("REPRODUCIBLE", 0),  # of what is copied nothing is added
             ("SOFT_FLOAT64", int(soft)),
             ("DOT_BYTES", 0),
+            ("ACTIVATION", ACTIVATIONS.index(activation)),
         ),
     )
     batch = copy.elements // max(1, rows * cols)

@@ -20,6 +20,7 @@ from .last_call import LastCall
 from .late_events import Late, LateEvents
 from .program import built, in_doubt, new_kernel, settle
 from .steps import Borrowed, Buffers, Enqueue, Eventless, Scalars, Step, enqueue_eventless
+from .watch import watch_of
 
 _NOTHING: list[cl.Buffer] = []
 
@@ -78,6 +79,7 @@ class Binding:
         fixed |= self._zeroed(work)
         fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any buffer will do, because it is not read
         self._fixed = fixed  # a kernel does not keep its arguments alive
+        self.watch = watch_of(queue, fixed)
         last = work.launches[-1] if work.launches else None
         places = {space.symbol: place for place, space in enumerate(self._needs)}
         self._steps = [
@@ -186,6 +188,8 @@ class Binding:
         """
         if self._first is not None:  # between the first call and its end
             self._settle_if_ended(self._first)
+        if self.watch is not None:
+            self.watch.look()
         with_events = with_events or bool(self._unsettled)
         # 1. Workspace. What was packed into other workspace must be packed again.
         lender, borrowed, moved = self._lender, _NOTHING, False
@@ -223,6 +227,8 @@ class Binding:
         if lender is not None:
             self._number = spaces.number
             lender.take_back(spaces, events, is_waited_for)
+        if self.watch is not None:
+            self.watch.follow(events[-1:])
         return events
 
     def _enqueue_part(

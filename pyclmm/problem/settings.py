@@ -24,7 +24,7 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, unknown_name
-from .words import Precision
+from .words import Precision, Verify
 
 T = TypeVar("T")
 PRECISIONS = get_args(Precision)
@@ -32,6 +32,8 @@ PRECISIONS = get_args(Precision)
 # bits differ between drivers.
 EXACT_ACTIVATIONS = ("none", "relu", "leaky_relu")
 _precision: ContextVar[str] = ContextVar("pyclmm.default_precision", default="highest")
+REPAIR = "repair"
+_verify: ContextVar[bool | str] = ContextVar("pyclmm.verified", default=False)
 _reproducible: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
 
 
@@ -106,6 +108,33 @@ def _switch(enabled: object) -> bool:
 def is_reproducible(enabled: bool | None) -> bool:
     """The setting that a call was given, or the default of its context. Raises DTypeError for others."""
     return _reproducible.get() if enabled is None else _switch(enabled)
+
+
+def verified(how: Verify = True) -> AbstractContextManager[None]:
+    """Check the result of each product in a ``with`` block that is not told otherwise (docs/verification.md).
+
+    *how* is True, "repair" or False, as ``verify=`` of :func:`pyclmm.matmul`. Blocks nest; the setting belongs
+    to the context, as that of :func:`pyclmm.default_precision` does. A :class:`pyclmm.Matmul` reads it when it
+    is made.
+
+    Raises ArgumentError for another text, and DTypeError if *how* is neither a bool nor a text.
+    """
+    return having(_verify, _way(how))
+
+
+def _way(verify: object) -> bool | str:
+    if isinstance(verify, bool | np.bool_):
+        return bool(verify)
+    if not isinstance(verify, str):
+        raise DTypeError(f"verify is {verify!r}; pass True, False or 'repair'")
+    if verify != REPAIR:
+        raise unknown_name("verify", verify, (REPAIR,))
+    return REPAIR
+
+
+def is_verified(verify: Verify | None) -> bool | str:
+    """The setting that a call was given, or the default of its context. Raises as :func:`verified` does."""
+    return _verify.get() if verify is None else _way(verify)
 
 
 def check_activation(activation: str) -> None:

@@ -7,5 +7,6 @@ from typing import Literal
 Precision = Literal["highest", "high", "medium"]
 Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 Mixed = Literal["copy"] | None
+Verify = bool | Literal["repair"]
 Trans = Literal["N", "T", "C"]
 Activation = Literal["none", "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu"]

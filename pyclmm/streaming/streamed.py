@@ -19,7 +19,7 @@ from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
 from ..opencl.host_memory import may_overlap_itself
-from ..problem.words import Activation, Casting, Precision, Trans
+from ..problem.words import Activation, Casting, Precision, Trans, Verify
 from ..raising import guarded
 from ..repr_tables import aligned
 from ..selection.explanation import Explanation
@@ -104,13 +104,15 @@ class StreamedMatmul:
         kernel: KernelChoice = "auto",
         precision: Precision | None = None,
         reproducible: bool | None = None,
+        verify: Verify | None = None,
         dtype: DTypeLike | None = None,
         casting: Casting = "same_kind",
     ) -> None:
         forks.check_process()
         limit = None if memory_limit is None else parse_bytes("memory_limit", memory_limit)
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
-        options = Options(trans_a, trans_b, activation, kernel, precision, reproducible, casting, dtype)
+        ways = (precision, reproducible, casting, verify, dtype)
+        options = Options(trans_a, trans_b, activation, kernel, *ways)
         places = machines.places(devices, queue, device)
         given = Given.of(a, b, c, bias, out, beta, options)
         self._layouts = given.layouts

@@ -1,0 +1,85 @@
+"""Repair: the wrong part of a checked result is computed again, by another kernel, and all is checked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import PyclmmError, VerificationError
+from ..kernels.interface import Work
+from ..kernels.launches import batch_table, complete
+from ..kernels.verification import verified
+from ..opencl.launcher import launcher_of
+from ..problem.dtypes import ELEMENTS
+from ..problem.gemm import Gemm, GemmProblem
+from ..selection import select
+from .verdicts import repaired, watch_over
+
+if TYPE_CHECKING:
+    from .execute import Executable
+
+# Enqueues a binding's launches on the arrays of the call, which begin so many elements later, by the problem's
+# names, and waits for them.
+Run = Callable[[Any, Mapping[str, int]], None]
+
+
+def repair(executable: Executable, asked: GemmProblem, error: VerificationError, queue: Any, run: Run) -> None:
+    """Compute what *error* names again, until the check of the whole result finds no fault.
+
+    *asked*: the problem with its activation. Raises the last error if no other kernel is left.
+    """
+    gemm, failed = executable.gemm, {error.kernel}
+    for choice in select.candidates(gemm.problem, executable.device, "auto"):
+        kernel = choice.kernel.name
+        if kernel in failed:
+            continue
+        failed.add(kernel)
+        try:
+            # What lies in workspace is gone by now: then all is computed again.
+            if gemm.copies or gemm.out_copy or asked is not gemm.problem:
+                run(executable.remade(replace(gemm, problem=asked), kernel, True, queue), {})
+            else:
+                for part, shifts in _parts(gemm, error):
+                    run(executable.remade(part, kernel, False, queue), shifts)
+                run(_check(executable, asked, kernel, queue), {})
+        except VerificationError as again:
+            error = again
+        except PyclmmError:
+            continue
+        else:
+            repaired(error, kernel)
+            return
+    raise error
+
+
+def _parts(gemm: Gemm, error: VerificationError) -> Iterator[tuple[Gemm, dict[str, int]]]:
+    """The wrong rows and columns of each product of the stack, and where its arrays begin, in elements."""
+    problem = gemm.problem
+    (r0, r1), (c0, c1) = error.rows, error.columns
+    aligns = {f"{x}_align": ELEMENTS[getattr(problem, f"{x}_type")].nbytes for x in ("a", "b", "out")}
+    one: dict[str, Any] = {"batch_shape": (), "batch_strides": ((), (), (), ())}
+    part = replace(problem, m=r1 - r0, n=c1 - c0, **one, **aligns)
+    whole = replace(gemm, problem=part, shape=(part.m, part.n))
+    table = batch_table(problem.batch_shape, problem.batch_strides)
+    for z in range(*error.stack):
+        a, b, c, out = map(int, table[z])
+        yield (
+            whole,
+            {
+                "a": a + r0 * (1 if problem.trans_a else problem.lda),
+                "b": b + c0 * (problem.ldb if problem.trans_b else 1),
+                "c": c + r0 * problem.c_strides[0] + c0 * problem.c_strides[1],
+                "out": out + r0 * problem.ldo + c0,
+                "bias": (c0 if problem.bias == "row" else r0) * problem.bias_stride,
+            },
+        )
+
+
+def _check(executable: Executable, asked: GemmProblem, kernel: str, queue: Any) -> Any:
+    """The launches that check the whole result without computing it."""
+    gemm, device = executable.gemm, executable.device
+    work = complete(gemm, verified(asked, Work(()), device))
+    made = launcher_of(queue).binding(queue, device, work, gemm.unread, False)
+    watch_over(made.watch, gemm.problem, device, kernel)
+    return made
