@@ -49,7 +49,7 @@ def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) ->
     size_of_error = f" by {error:.3g}, where {limit:.3g} is allowed" if limit else ""
     return VerificationError(
         f"a result is wrong: {where} of {problem}, computed by {kernel!r} on {device.name!r}. The sum of row "
-        f"{int(words[_FIRST_ROW]) - 1} with signs of seed {seed} is off{size_of_error}. Compute it again, or pass "
+        f"{int(words[_FIRST_ROW])} with signs of seed {seed} is off{size_of_error}. Compute it again, or pass "
         'verify="repair"; if it comes back, test the device: pyclmm selftest',
         **{"device": device.name, "kernel": kernel, "rows": rows, "columns": columns, "stack": stack},
         **{"seed": seed, "error": error, "limit": limit},

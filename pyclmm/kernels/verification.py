@@ -12,44 +12,53 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..problem.dtypes import COMPLEX, ELEMENTS, dtype_of
-from ..problem.gemm import MAX_ALIGN, Copy, GemmProblem, dense_strides
+from ..problem.gemm import Copy, GemmProblem, alignment, dense_strides
 from .device import DeviceInfo
+from .gpu.tile import ACCESS
 from .interface import Arg, Defines, Launch, Table, Work, Workspace, gemm_args, gemm_program
 from .launches import batch_table, copy_launch
 
 VERDICT = Workspace("verify_verdict", 96, zeroed=True)
 ALARM = Workspace("verify_alarm", 4, zeroed=True, watched=True)
-_MAY_FLUSH = {"float32": 2.0**-126, "bfloat16": 2.0**-126, "complex64": 2.0**-126}
+_FLOATS = ("float16", "bfloat16", "float32", "complex64")
 _SLACK = 1.02  # of the bound: it is computed with rounding too
 
 
 @dataclass(frozen=True)
 class _Form:
-    """How work-groups of verify.cl are made."""
+    """The macros of verify.cl that say what a work-group does."""
 
     items: int
-    lanes: int
     rows: int
-    width: int
+    vec: int
+    lanes: int
     slices: int
     parts: int
 
     @classmethod
-    def on(cls, device: DeviceInfo) -> _Form:
+    def of(cls, problem: GemmProblem, device: DeviceInfo) -> _Form:
         if device.is_cpu:
-            return cls(items=1, lanes=32, rows=1, width=64, slices=1, parts=1)
-        return cls(items=min(256, device.max_work_group_size), lanes=4, rows=8, width=4, slices=8, parts=4)
+            return cls(items=1, rows=1, vec=32, lanes=32, slices=1, parts=1)
+        items = min(128, 1 << (device.max_work_group_size.bit_length() - 1))
+        stored = (problem.a_type, problem.b_type, problem.out_type)
+        vec = max(1, min(8, ACCESS // min(ELEMENTS[name].nbytes for name in stored)))
+        return cls(items=items, rows=4, vec=vec, lanes=1, slices=max(1, items // 32), parts=16)
+
+    def is_wide(self, align: int, nbytes: int) -> bool:
+        """Whether lines with that alignment are read by accesses of 16 bytes."""
+        return self.items > 1 and align % ACCESS == 0 and self.vec * nbytes % ACCESS == 0
 
     def chain(self, length: int, walks: bool) -> int:
-        """Additions that one element goes through in a sum over *length* elements."""
-        side_by_side = self.slices * self.parts if walks else self.items * self.lanes
-        return length // side_by_side + self.lanes + self.parts + 2 * self.items.bit_length() + 2
+        """Additions that one element goes through, at most, in a sum over *length* elements."""
+        alone = self.items * self.lanes
+        side_by_side = self.slices * self.parts if walks else alone
+        return length // side_by_side + self.vec + self.lanes + self.parts + 2 * self.items.bit_length() + 2
 
     def groups(self, lines: int, walks: bool) -> tuple[int, int]:
         """Work-groups in dimensions 0 and 1 for sums of *lines*."""
         if walks:
-            return -(-lines // (self.items // self.slices * self.width)), self.parts
-        return -(-lines // self.rows), 1
+            return max(1, -(-lines // (self.items // self.slices * self.vec))), self.parts
+        return max(1, -(-lines // self.rows)), 1
 
 
 def checked_problem(problem: GemmProblem) -> GemmProblem:
@@ -66,15 +75,16 @@ def checked_problem(problem: GemmProblem) -> GemmProblem:
         return problem
     steps = dense_strides((*problem.batch_shape, problem.m, problem.n))[:-2]
     strides = (*problem.batch_strides[:3], steps)
-    plain = replace(problem, activation="none", out_type=problem.acc_type, ldo=problem.n, out_align=MAX_ALIGN)
-    return replace(plain, batch_strides=strides)
+    plain = replace(problem, activation="none", out_type=problem.acc_type, ldo=problem.n)
+    steps_in_bytes = [problem.sums.nbytes * step for step in (problem.n, *steps)]
+    return replace(plain, batch_strides=strides, out_align=alignment(*steps_in_bytes))
 
 
 def verified(problem: GemmProblem, product: Work, device: DeviceInfo) -> Work:
     """*product*, the launches of what is checked of *problem*, between those that check it."""
     plain = checked_problem(problem)
     before, after, spaces = _checks(plain, device)
-    launches, tables = (*before, *product.launches, after), product.tables
+    launches, tables = (*before, *product.launches, *after), product.tables
     if plain is not problem:
         space = Workspace("verify_sums", problem.m * problem.n * problem.batch * problem.sums.nbytes)
         spaces.append(space)
@@ -98,37 +108,39 @@ def _offsets(problem: GemmProblem, plain: GemmProblem) -> Table:
     return batch_table(problem.batch_shape, (plain.batch_strides[3], problem.batch_strides[3]))
 
 
-def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], Launch, list[Workspace]]:
-    """The launches before the product, the one after it, and their workspace."""
-    form, plain = _Form.on(device), _plain(problem)
+def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], list[Launch], list[Workspace]]:
+    """The launches before the product, those after it, and their workspace."""
+    form, plain = _Form.of(problem, device), _plain(problem)
     size = dtype_of(_size_type(problem))
     factor, rest, largest = (size.type(x) for x in _bound(problem, form))
     program = gemm_program(plain, "verify.cl", _defines(problem, form, device))
+    m, n, k, stack = problem.m, problem.n, problem.k, max(1, problem.batch)
+    marks = [Workspace(f"verify_{x}", 4 * count * stack, zeroed=True) for x, count in (("rows", m), ("columns", n))]
     whole = size.type(1 / factor if factor else 0)
-    common: tuple[Arg, ...] = (VERDICT.symbol, ALARM.symbol, "workspace:verify_flags", whole)
-    spaces = [VERDICT, ALARM, Workspace("verify_flags", 4 * (problem.m + problem.n) * max(1, problem.batch), zeroed=True)]
+    common: tuple[Arg, ...] = (VERDICT.symbol, ALARM.symbol, *(x.symbol for x in marks), whole)
+    spaces = [VERDICT, ALARM, *marks]
 
     def sums(name: str, lines: int, parts: int = 1) -> tuple[Arg, Arg]:
-        count = max(1, lines * parts * problem.batch)
-        made = Workspace(f"verify_{name}", count * problem.sums.nbytes)
-        sizes = Workspace(f"verify_size_{name}", count * size.itemsize)
-        spaces.extend((made, sizes))
-        return made.symbol, sizes.symbol
+        count = max(1, lines * parts * stack)
+        spaces.append(Workspace(f"verify_{name}", count * problem.sums.nbytes))
+        spaces.append(Workspace(f"verify_size_{name}", count * size.itemsize))
+        return spaces[-2].symbol, spaces[-1].symbol
 
-    def launch(kernel: str, lines: int, walks: bool, extra: tuple[Arg, ...]) -> Launch:
-        groups, parts = form.groups(lines, walks)
-        global_size = (groups * form.items, parts, problem.batch)
+    def launch(kernel: str, groups: tuple[int, int], extra: tuple[Arg, ...]) -> Launch:
+        global_size = (groups[0] * form.items, groups[1], stack)
         return Launch(program, kernel, global_size, (form.items, 1, 1), (*gemm_args(plain), *common, *extra))
 
-    m, n, k = problem.m, problem.n, problem.k
     x = sums("x", k, form.parts if problem.trans_b else 1)
-    t = sums("t", m, form.parts if problem.trans_a else 1)
-    u = sums("u", m) if problem.extras else t
-    before = [launch("verify_b", k, problem.trans_b, x)] if k else []
-    before.append(launch("verify_a", m, problem.trans_a, (*x, *t)))
-    if problem.extras:
-        before.append(launch("verify_c", m, False, u))
-    return before, launch("verify_out", m, False, (*t, *u, factor, rest, largest)), spaces
+    t = sums("t", m, form.parts) if problem.trans_a else x
+    u = sums("u", m) if problem.extras else x
+    before = [launch("verify_c", form.groups(m, False), u)] if problem.extras else []
+    after = [launch("verify_b", form.groups(k, problem.trans_b), x)]
+    if problem.trans_b and form.parts > 1:
+        after.append(launch("verify_fold", (max(1, -(-k // form.items)), 1), x))
+    if problem.trans_a:
+        after.append(launch("verify_a", form.groups(m, True), (*x, *t)))
+    after.append(launch("verify_out", form.groups(m, False), (*x, *t, *u, factor, rest, largest)))
+    return before, after, spaces
 
 
 def _plain(problem: GemmProblem) -> GemmProblem:
@@ -141,19 +153,21 @@ def _size_type(problem: GemmProblem) -> str:
 
 
 def _defines(problem: GemmProblem, form: _Form, device: DeviceInfo) -> Defines:
-    least = dict(_MAY_FLUSH)
-    if device.gfx == "gfx90a":  # its matrix units take subnormal operands for 0
-        least["float16"] = 2.0**-14
+    flushes = device.flushes or device.amx.types or device.gfx == "gfx90a"  # AMX and gfx90a: their matrix units
+    least = {name: 2.0 ** (ELEMENTS[name].exponents[0] + ELEMENTS[name].significand - 1) for name in _FLOATS}
     return (
         ("ITEMS", form.items),
-        ("LANES", form.lanes),
         ("ROWS", form.rows),
-        ("WIDTH", form.width),
+        ("VEC", form.vec),
+        ("LANES", form.lanes),
         ("SLICES", form.slices),
         ("PARTS", form.parts),
+        ("WIDE_A", int(form.is_wide(problem.a_align, ELEMENTS[problem.a_type].nbytes))),
+        ("WIDE_B", int(form.is_wide(problem.b_align, ELEMENTS[problem.b_type].nbytes))),
+        ("WIDE_OUT", int(form.is_wide(problem.out_align, ELEMENTS[problem.out_type].nbytes))),
         ("WITH_BOUND", int(problem.sums.significand > 0)),
-        ("LEAST_A", f"{least.get(problem.a_type, 0.0)!r}f"),
-        ("LEAST_B", f"{least.get(problem.b_type, 0.0)!r}f"),
+        ("LEAST_A", f"{least[problem.a_type]!r}f" if flushes and problem.a_type in least else "0"),
+        ("LEAST_B", f"{least[problem.b_type]!r}f" if flushes and problem.b_type in least else "0"),
     )
 
 
