@@ -29,6 +29,7 @@ from .execution.operands import (
 from .execution.options import beta_of, options_of, plain_numbers
 from .opencl import queues
 from .opencl.devices import DeviceChoice
+from .opencl.steps import Scales
 from .plan import Matmul, multiply, repeated
 from .plan_cache import fits
 from .problem.axes import back, core_axes, last
@@ -52,6 +53,7 @@ DeviceOut: TypeAlias = Array | tuple[Array] | None
 # its plan, not kept alive by this.
 _last: queues.PerThread[Any] = queues.PerThread()
 _FOR_TILES = ("memory_limit", "devices", "progress", "checkpoint")
+_PLAIN: Scales = (1.0, 0.0)  # alpha and beta of matmul
 _AT_ONCE = (None, None, None, None)  # these of a call without them
 _NO_CALL: tuple[tuple[Any, ...], Any, Callable[[], Matmul[Any] | None]] = ((), None, lambda: None)
 
@@ -197,7 +199,7 @@ def matmul(
         if axes is not None:
             operands, core = _with_core_axes_last(operands, axes)
         own = queue_of(operands, queue, device)
-        result = _run(operands, arguments, kinds.computed_dtype(given), own, 1.0, 0.0, wait_for)
+        result = _run(operands, arguments, kinds.computed_dtype(given), own, _PLAIN, wait_for)
         if out is None and core is not None:
             result = result.transpose(back(result.ndim, core))
         return kinds.returned(given, result)
@@ -308,9 +310,9 @@ def gemm(
             how |= {"alpha": alpha, "beta": beta}
             return _in_tiles(given, arguments, unfit={"mixed": mixed}, wait_for=wait_for, **how)
         operands = collect(given, mixed, queue)
-        alpha, beta = plain_numbers(alpha, beta_of(beta, c))
+        scales = plain_numbers(alpha, beta_of(beta, c))
         own = queue_of(operands, queue, device)
-        result = _run(operands, arguments, kinds.computed_dtype(given), own, alpha, beta, wait_for)
+        result = _run(operands, arguments, kinds.computed_dtype(given), own, scales, wait_for)
         return kinds.returned(given, result)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
@@ -385,8 +387,7 @@ def _run(
     arguments: tuple[Any, ...],
     own_dtype: Any,
     queue: Any,
-    alpha: complex,
-    beta: complex,
+    scales: Scales,
     wait_for: list[cl.Event] | None,
 ) -> Any:
     """The product of *operands*, by the latest plan, a kept one or a new one. *arguments* as for _again.
@@ -396,14 +397,15 @@ def _run(
     *others, dtype = arguments
     options = options_of((*others, own_dtype if dtype is None else dtype))
     if isinstance(operands["a"], np.ndarray) and entry.pays(operands, options, queue):
+        alpha, beta = scales
         return entry.streamed(operands, options, queue=queue, alpha=alpha, beta=beta, wait_for=wait_for)
     try:
         layouts = signature(operands)
         plan, its_dtype = _latest_plan(arguments)
-        if plan is None or own_dtype is not its_dtype or not fits(plan, layouts, queue, alpha, beta):
-            plan = plan_cache.plan_for(operands, layouts, options, queue, alpha, beta)
+        if plan is None or own_dtype is not its_dtype or not fits(plan, layouts, queue, scales):
+            plan = plan_cache.plan_for(operands, layouts, options, queue, scales)
             _last.mine.latest = arguments, own_dtype, weakref.ref(plan)
-        return multiply(plan, operands, queue, alpha, beta, wait_for)
+        return multiply(plan, operands, queue, scales, wait_for)
     except (DeviceLostError, MemoryError) as error:
         plan_cache.failed(error, queue.context, operands)
         raise

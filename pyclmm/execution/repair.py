@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 Run = Callable[[Any, Mapping[str, int]], None]
 
 
+def moved(offsets: Mapping[str, int], shifts: Mapping[str, int]) -> dict[str, int]:
+    """The *offsets* of a call for a :data:`Run`."""
+    return {x: offsets.get(x, 0) + shifts.get(x, 0) for x in {*offsets, *shifts}}
+
+
 def repair(executable: Executable, asked: GemmProblem, error: VerificationError, queue: Any, run: Run) -> None:
     """Compute what *error* names again, until the check of the whole result finds no fault.
 
@@ -38,11 +43,13 @@ def repair(executable: Executable, asked: GemmProblem, error: VerificationError,
         try:
             # What lies in workspace is gone by now: then all is computed again.
             if gemm.copies or gemm.out_copy or asked is not gemm.problem:
-                run(executable.remade(replace(gemm, problem=asked), kernel, True, queue), {})
+                check = executable.remade(replace(gemm, problem=asked), kernel, True, queue)
             else:
                 for part, shifts in _parts(gemm, error):
                     run(executable.remade(part, kernel, False, queue), shifts)
-                run(_check(executable, asked, kernel, queue), {})
+                check = _check(executable, asked, kernel, queue)
+            run(check, {})
+            check.watch.finish()
         except VerificationError as again:
             error = again
         except PyclmmError:
