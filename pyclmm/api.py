@@ -181,7 +181,13 @@ def matmul(
     VerificationError;
     see :mod:`pyclmm.errors`.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify), named_dtype(dtype))
+    ways = (
+        chosen(precision),
+        is_reproducible(reproducible),
+        casting,
+        is_verified(verify),
+        named_dtype(dtype),
+    )
     arguments = ("N", "N", None, kernel, *ways)
     if isinstance(out, tuple):
         out = single(out)
@@ -296,7 +302,13 @@ def gemm(
 
     Returns and raises as :func:`matmul` does.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify), named_dtype(dtype))
+    ways = (
+        chosen(precision),
+        is_reproducible(reproducible),
+        casting,
+        is_verified(verify),
+        named_dtype(dtype),
+    )
     arguments = (trans_a, trans_b, activation, kernel, *ways)
     given = named(a, b, c, bias, out)
     for_tiles = (memory_limit, devices, progress, checkpoint)

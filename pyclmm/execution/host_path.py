@@ -152,7 +152,11 @@ class HostPath:
         else:
             self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, self._device, "out")
         self._plain = None
-        if self._device.in_place and not options.verify and not (copied or gemm.copies or gemm.out_copy or options.constant_b):
+        if (
+            self._device.in_place
+            and not options.verify
+            and not (copied or gemm.copies or gemm.out_copy or options.constant_b)
+        ):
             self._plain = self._plain_calls(operands, gemm)
         on_device = replace(gemm, copies=(), out_copy=None)
         self.executable = Executable(queue, on_device, options)

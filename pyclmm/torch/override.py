@@ -34,7 +34,7 @@ class _Block:
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
         self.decided = _decisions.setdefault(asked, {})
-        self.ways: dict[str, Any] = {"precision": asked.precision, "reproducible": asked.reproducible, "verify": asked.verify}
+        self.ways: dict[str, Any] = {x: getattr(asked, x) for x in ("precision", "reproducible", "verify")}
 
     def takes(self, name: str, a: Tensor, b: Tensor, c: Tensor | None, form: str) -> bool:
         """Whether pyclmm computes this product. *form*: "bias" or "c", what c is there; or "none"."""
