@@ -21,6 +21,11 @@ import numpy as np
 
 import pyclmm
 
+try:
+    import torch
+except ImportError:  # for --torch alone
+    torch = None
+
 _KINDS = (("float16", "highest"), ("float32", "highest"), ("float32", "high"), ("float64", "high"))
 _PAUSE = 0.02  # seconds before each side
 _LEAST = 2e-3  # seconds of calls that are timed together
@@ -38,8 +43,6 @@ def on_host(call: Callable[[], object], calls: int) -> float:
 
 def on_cuda(call: Callable[[], object], calls: int) -> float:
     """Device seconds of one of *calls* calls."""
-    import torch
-
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     call()
     start.record()
@@ -57,8 +60,6 @@ def arrays(n: int, dtype: str, with_torch: bool) -> list[Any]:
     made.append(np.empty((n, n), dtype))
     if not with_torch:
         return made
-    import torch
-
     return [torch.from_numpy(x).cuda() for x in made]
 
 
@@ -81,8 +82,12 @@ def row(n: int, dtype: str, precision: Any, rounds: int, with_torch: bool) -> di
     pyclmm.finish()
     middle = {name: statistics.median(times) for name, times in taken.items()}
     ratio = statistics.median(v / p for v, p in zip(taken["verify"], taken["plain"], strict=True))
-    found = {"n": n, "dtype": dtype, "precision": precision, "kernel": sides["plain"].kernel}
-    print(f"{n:6} {dtype:8} {precision:8} {found['kernel']:16} {middle['plain'] * 1e3:9.3f} ms  {ratio - 1:+.1%}", flush=True)
+    name = str(sides["plain"].kernel)
+    found = {"n": n, "dtype": dtype, "precision": precision, "kernel": name}
+    print(
+        f"{n:6} {dtype:8} {precision:8} {name:16} {middle['plain'] * 1e3:9.3f} ms {ratio - 1:+.0%}",
+        flush=True,
+    )
     return {**found, "seconds": middle, "ratio": ratio}
 
 

@@ -3,7 +3,7 @@
  *   nothing        an empty launch
  *   follow         work-item 0 reads next[0], next[next[0]], ..: each read waits for the one before
  *   read_all       reads n vectors of 16 bytes. IN_RUNS 0: neighbouring work-items read neighbouring vectors, as GPUs
- *                  like it; 1: each reads a run of its own, as CPUs do
+ *                  like it; 1: each reads a run of its own, as CPUs do, in work-groups of one work-item
  *   read_local     reads a work-group's local memory again and again, 16 bytes at a time
  *   multiply_add   CHAINS multiply-adds that do not wait for each other, again and again
  *

@@ -18,20 +18,20 @@ from .errors import DeviceLostError
 from .execution import kinds
 from .execution.operands import (
     Operands,
-    check_writeable,
     collect,
     named,
-    on_host,
     queue_of,
     signature,
     single,
+    with_core_axes_last,
 )
 from .execution.options import beta_of, options_of, plain_numbers
 from .opencl import queues
 from .opencl.devices import DeviceChoice
+from .opencl.steps import Scales
 from .plan import Matmul, multiply, repeated
 from .plan_cache import fits
-from .problem.axes import back, core_axes, last
+from .problem.axes import back
 from .problem.dtypes import named_dtype
 from .problem.settings import chosen, is_reproducible, is_verified
 from .problem.words import Activation, Casting, Mixed, Precision, Trans, Verify
@@ -52,6 +52,7 @@ DeviceOut: TypeAlias = Array | tuple[Array] | None
 # its plan, not kept alive by this.
 _last: queues.PerThread[Any] = queues.PerThread()
 _FOR_TILES = ("memory_limit", "devices", "progress", "checkpoint")
+_PLAIN: Scales = (1.0, 0.0)  # alpha and beta of matmul
 _AT_ONCE = (None, None, None, None)  # these of a call without them
 _NO_CALL: tuple[tuple[Any, ...], Any, Callable[[], Matmul[Any] | None]] = ((), None, lambda: None)
 
@@ -137,11 +138,10 @@ def matmul(
         columns: each sum is one chain of fused multiply-adds over K, in order (docs/reproducibility.md).
         Default: the setting of the enclosing :func:`pyclmm.default_reproducible` block, else False.
     verify
-        True: the device checks the result of this call, by row sums (docs/verification.md). A wrong result
-        raises VerificationError: for NumPy arrays in this call, for other arrays in the next call of the kind
-        or in :func:`pyclmm.finish`. "repair": the call waits, and the wrong part is computed again by another
-        kernel, with a VerificationWarning. Default: the setting of the enclosing :func:`pyclmm.verified`
-        block, else False.
+        True: the device checks the result by row sums (docs/verification.md). A wrong one raises
+        VerificationError: of NumPy arrays in this call, else in the next one or in :func:`pyclmm.finish`.
+        "repair": the call waits, and what is wrong is computed again by another kernel, with a
+        VerificationWarning. Default: the setting of the enclosing :func:`pyclmm.verified` block, else False.
     dtype
         The dtype to compute in, as for a NumPy ufunc.
     casting
@@ -174,13 +174,12 @@ def matmul(
 
     Raises
     ------
-    ShapeError (a ValueError), DTypeError (a TypeError), ArgumentError (a ValueError),
-    UnsupportedError, BuildError, DeviceMemoryError, LaunchError, DeviceLostError, NoDeviceError, ForkError,
-    VerificationError;
+    ShapeError, ArgumentError (ValueErrors), DTypeError (a TypeError), UnsupportedError, BuildError,
+    DeviceMemoryError, LaunchError, DeviceLostError, VerificationError, NoDeviceError, ForkError;
     see :mod:`pyclmm.errors`.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify), named_dtype(dtype))
-    arguments = ("N", "N", None, kernel, *ways)
+    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
+    arguments = ("N", "N", None, kernel, *ways, named_dtype(dtype))
     if isinstance(out, tuple):
         out = single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
@@ -195,9 +194,9 @@ def matmul(
             return _in_tiles(given, arguments, unfit={"axes": axes, "mixed": mixed}, wait_for=wait_for, **how)
         operands, core = collect(given, mixed, queue), None
         if axes is not None:
-            operands, core = _with_core_axes_last(operands, axes)
+            operands, core = with_core_axes_last(operands, axes)
         own = queue_of(operands, queue, device)
-        result = _run(operands, arguments, kinds.computed_dtype(given), own, 1.0, 0.0, wait_for)
+        result = _run(operands, arguments, kinds.computed_dtype(given), own, _PLAIN, wait_for)
         if out is None and core is not None:
             result = result.transpose(back(result.ndim, core))
         return kinds.returned(given, result)
@@ -294,8 +293,8 @@ def gemm(
 
     Returns and raises as :func:`matmul` does.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify), named_dtype(dtype))
-    arguments = (trans_a, trans_b, activation, kernel, *ways)
+    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
+    arguments = (trans_a, trans_b, activation, kernel, *ways, named_dtype(dtype))
     given = named(a, b, c, bias, out)
     for_tiles = (memory_limit, devices, progress, checkpoint)
     if device is None and (beta is not None or c is None) and for_tiles == _AT_ONCE:
@@ -308,9 +307,9 @@ def gemm(
             how |= {"alpha": alpha, "beta": beta}
             return _in_tiles(given, arguments, unfit={"mixed": mixed}, wait_for=wait_for, **how)
         operands = collect(given, mixed, queue)
-        alpha, beta = plain_numbers(alpha, beta_of(beta, c))
+        scales = plain_numbers(alpha, beta_of(beta, c))
         own = queue_of(operands, queue, device)
-        result = _run(operands, arguments, kinds.computed_dtype(given), own, alpha, beta, wait_for)
+        result = _run(operands, arguments, kinds.computed_dtype(given), own, scales, wait_for)
         return kinds.returned(given, result)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
@@ -324,15 +323,6 @@ def release() -> None:
     working: its next call allocates workspace again. Its ``release()`` frees its kernel objects too.
     """
     queues.release()
-
-
-def _with_core_axes_last(operands: Operands, axes: Any) -> tuple[Operands, tuple[int, ...]]:
-    """Views of *operands* with the core axes that *axes* names last, and the core axes of the result."""
-    if "out" in operands and on_host(operands):
-        check_writeable(operands["out"])  # the first that NumPy looks at
-    cores = core_axes({name: x.ndim for name, x in operands.items()}, axes)
-    views = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
-    return views, cores["out"]
 
 
 def _in_tiles(given: Operands, arguments: tuple[Any, ...], **how: Any) -> Any:
@@ -385,8 +375,7 @@ def _run(
     arguments: tuple[Any, ...],
     own_dtype: Any,
     queue: Any,
-    alpha: complex,
-    beta: complex,
+    scales: Scales,
     wait_for: list[cl.Event] | None,
 ) -> Any:
     """The product of *operands*, by the latest plan, a kept one or a new one. *arguments* as for _again.
@@ -396,14 +385,15 @@ def _run(
     *others, dtype = arguments
     options = options_of((*others, own_dtype if dtype is None else dtype))
     if isinstance(operands["a"], np.ndarray) and entry.pays(operands, options, queue):
+        alpha, beta = scales
         return entry.streamed(operands, options, queue=queue, alpha=alpha, beta=beta, wait_for=wait_for)
     try:
         layouts = signature(operands)
         plan, its_dtype = _latest_plan(arguments)
-        if plan is None or own_dtype is not its_dtype or not fits(plan, layouts, queue, alpha, beta):
-            plan = plan_cache.plan_for(operands, layouts, options, queue, alpha, beta)
+        if plan is None or own_dtype is not its_dtype or not fits(plan, layouts, queue, scales):
+            plan = plan_cache.plan_for(operands, layouts, options, queue, scales)
             _last.mine.latest = arguments, own_dtype, weakref.ref(plan)
-        return multiply(plan, operands, queue, alpha, beta, wait_for)
+        return multiply(plan, operands, queue, scales, wait_for)
     except (DeviceLostError, MemoryError) as error:
         plan_cache.failed(error, queue.context, operands)
         raise

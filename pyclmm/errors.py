@@ -135,8 +135,8 @@ class DeviceLostError(PyclmmError, RuntimeError):
 class VerificationError(PyclmmError, RuntimeError):
     """A result was checked, as ``verify=`` asks, and is wrong.
 
-    Attributes: ``device`` and ``kernel`` (names), ``rows`` and ``columns`` (the wrong part, half-open ranges),
-    ``stack`` (the products of a stack that are wrong, a range), ``seed`` (of the random signs, a number),
+    Attributes: ``device`` and ``kernel`` (names), ``rows`` and ``columns`` (half-open ranges around
+    what is wrong), ``stack`` (the range of products of a stack), ``seed`` (of the random signs, a number),
     ``error`` and ``limit`` (of the first wrong row's sum).
     """
 

@@ -26,12 +26,13 @@ from .execution.operands import (
     signature,
     used_layouts,
 )
-from .execution.options import Options, beta_of, check_scalars, events_of, plain_numbers
+from .execution.options import Options, beta_of, check_scalars, events_of, plain_numbers, zeros_of
 from .execution.paths import Path, path_of
 from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.late_events import as_list
+from .opencl.steps import Scales
 from .problem.words import Activation, Casting, Precision, Trans, Verify
 from .raising import guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation, explain
@@ -128,20 +129,18 @@ class Matmul(Generic[ArrayT]):
             *(trans_a, trans_b, activation, kernel, precision, reproducible, casting, verify, dtype),
             *(workspace_limit, constant_b),
         )
-        self._prepare(operands, options, queue_of(operands, queue, device), alpha, beta_of(beta, c))
+        own = queue_of(operands, queue, device)
+        self._prepare(operands, options, own, plain_numbers(alpha, beta_of(beta, c)))
 
-    def _prepare(
-        self, operands: Operands, options: Options, queue: Any, alpha: complex, beta: complex
-    ) -> None:
+    def _prepare(self, operands: Operands, options: Options, queue: Any, scales: Scales) -> None:
         environment.check()
-        alpha, beta = plain_numbers(alpha, beta)
         self._signature: Signature | None = signature(operands)
-        self._alpha, self._beta = alpha, beta
+        self._scales = scales
         self._kernel = options.kernel
         # Each call on arrays of a device uses the queue, or the stream, of its arrays.
         self._queue: cl.CommandQueue | None = queue if on_host(operands) else None
         self.context = queue.context
-        self._path = path_of(operands, options, queue, alpha, beta)
+        self._path = path_of(operands, options, queue, scales)
         self._open_path: Path | None = self._path  # None: the plan is closed
         self._executable = self._path.executable
 
@@ -172,8 +171,7 @@ class Matmul(Generic[ArrayT]):
             if again is not None:
                 return again
             operands = collect(given)
-            queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-            result: ArrayT = self._run(operands, queue, alpha, beta, wait_for)
+            result: ArrayT = self._run(operands, *self._checked(operands, queue, alpha, beta), wait_for)
             returned: ArrayT = kinds.returned(given, result)
             return returned
         except MemoryError as error:
@@ -206,8 +204,8 @@ class Matmul(Generic[ArrayT]):
             if again is not None:
                 return as_list(again[1])
         operands = collect(given)
-        queue, alpha, beta = self._checked(operands, queue, alpha, beta)
-        return path.enqueue(operands, path.out_of(operands), queue, alpha, beta, events_of(wait_for))
+        own, scales = self._checked(operands, queue, alpha, beta)
+        return path.enqueue(operands, path.out_of(operands), own, scales, events_of(wait_for))
 
     def bind(
         self,
@@ -238,35 +236,27 @@ class Matmul(Generic[ArrayT]):
 
     def _checked(
         self, operands: Operands, queue: cl.CommandQueue | None, alpha: complex | None, beta: complex | None
-    ) -> tuple[cl.CommandQueue, complex, complex]:
+    ) -> tuple[cl.CommandQueue, Scales]:
         """The queue, alpha and beta of a call. Raises ArgumentError if the plan was made for others."""
         given = signature(operands)
         if given != self._signature:
             raise ArgumentError(_CLOSED if self._signature is None else mismatch(self._signature, given))
         own = queue_of(operands, queue or self._queue)
         if alpha is None and beta is None:
-            return own, self._alpha, self._beta
-        alpha, beta = plain_numbers(
-            self._alpha if alpha is None else alpha, self._beta if beta is None else beta
-        )
-        check_scalars(self._executable.gemm, alpha, beta)
-        if (alpha == 0) != (self._alpha == 0) or (beta == 0) != (self._beta == 0):
+            return own, self._scales
+        its_alpha, its_beta = self._scales
+        scales = plain_numbers(its_alpha if alpha is None else alpha, its_beta if beta is None else beta)
+        check_scalars(self._executable.gemm, scales)
+        if zeros_of(scales) != zeros_of(self._scales):
             raise ArgumentError("the plan fixes whether alpha and beta are zero; make another plan for these")
-        return own, alpha, beta
+        return own, scales
 
-    def _run(
-        self,
-        operands: Operands,
-        queue: Any,
-        alpha: complex,
-        beta: complex,
-        wait_for: list[cl.Event] | None,
-    ) -> Any:
+    def _run(self, operands: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None) -> Any:
         """:meth:`__call__` on operands known to fit the plan."""
         while True:
             choice = self._executable.choice
             try:
-                return self._path.run(operands, queue, alpha, beta, events_of(wait_for))
+                return self._path.run(operands, queue, scales, events_of(wait_for))
             except REFUSED as error:
                 self._executable.fall_back(choice, queue, error)
 
@@ -387,13 +377,12 @@ def multiply(
     plan: Matmul[Any],
     operands: Operands,
     queue: Any,
-    alpha: complex,
-    beta: complex,
+    scales: Scales,
     wait_for: list[cl.Event] | None,
 ) -> Any:
     """A call of *plan* on operands that are known to fit. Raises DTypeError for scalars that do not."""
-    check_scalars(plan._executable.gemm, alpha, beta)
-    return plan._run(operands, queue, alpha, beta, wait_for)
+    check_scalars(plan._executable.gemm, scales)
+    return plan._run(operands, queue, scales, wait_for)
 
 
 def programs_of(plan: Matmul[Any]) -> frozenset[Program]:

@@ -8,9 +8,10 @@ from typing import Any
 
 from .errors import DeviceLostError
 from .execution.operands import Operands, Signature
-from .execution.options import Options
+from .execution.options import Options, zeros_of
 from .kernels import Program
 from .opencl import program, queues, staging
+from .opencl.steps import Scales
 from .plan import Matmul, programs_of
 from .raising import raise_of_system
 
@@ -20,42 +21,39 @@ _plans: OrderedDict[Any, Matmul[Any]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def planned(operands: Operands, options: Options, queue: Any, alpha: complex, beta: complex) -> Matmul[Any]:
+def planned(operands: Operands, options: Options, queue: Any, scales: Scales) -> Matmul[Any]:
     """A plan for operands that :func:`collect` has checked."""
     plan: Matmul[Any] = Matmul.__new__(Matmul)
-    plan._prepare(operands, options, queue, alpha, beta)
+    plan._prepare(operands, options, queue, scales)
     return plan
 
 
-def fits(plan: Matmul[Any], layouts: Signature, queue: Any, alpha: complex, beta: complex) -> bool:
+def fits(plan: Matmul[Any], layouts: Signature, queue: Any, scales: Scales) -> bool:
     """Whether *plan* is for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
+    alpha, beta = scales
+    its_alpha, its_beta = plan._scales
     return (
         queue is plan._queue
         and layouts == plan._signature
-        and (alpha == 0) == (plan._alpha == 0)
-        and (beta == 0) == (plan._beta == 0)
+        and (alpha == 0) == (its_alpha == 0)
+        and (beta == 0) == (its_beta == 0)
     )
 
 
 def plan_for(
-    operands: Operands,
-    layouts: Signature,
-    options: Options,
-    queue: Any,
-    alpha: complex,
-    beta: complex,
+    operands: Operands, layouts: Signature, options: Options, queue: Any, scales: Scales
 ) -> Matmul[Any]:
     """The plan that is kept for operands of these *layouts*, or a new one, which is kept then.
 
     Raises as :class:`pyclmm.Matmul` does.
     """
-    key = (queue.context, queue.device, options.key, alpha == 0, beta == 0, layouts)
+    key = (queue.context, queue.device, options.key, zeros_of(scales), layouts)
     with _lock:
         plan = _plans.get(key)
         if plan is not None:
             _plans.move_to_end(key)
             return plan
-    plan = planned(operands, options, queue, alpha, beta)
+    plan = planned(operands, options, queue, scales)
     with _lock:
         _plans[key] = plan
         while len(_plans) > _PLANS_KEPT:

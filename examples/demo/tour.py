@@ -13,7 +13,7 @@ import pyopencl as cl
 import pyclmm
 from pyclmm.opencl.devices import device_info
 from pyclmm.tools.bench import Row, Rules, Rung, Track
-from pyclmm.tools.report import device_line, doubted
+from pyclmm.tools.report import REASONS, device_line, doubted, steps_back
 from pyclmm.tools.terminal import Screen, duration, significant
 from pyclmm.tools.timing import NUMPY, Size, random_pair, seconds_of
 
@@ -103,12 +103,13 @@ def _steps(screen: Screen, queue: cl.CommandQueue) -> bool:
         track.kernels[-1] = chosen
     rung = track.race(a, b)
     screen.line(f"  {rung.size} float32, GFLOP/s in the device's own time, NumPy's in a call.")
-    most = max(_gflops(row) for row in rung.rows)
+    most, back = max(_gflops(row) for row in rung.rows), steps_back(rung.rows[:-1])  # the last is NumPy's
     for row in rung.rows:
         if row.samples:
             bar = "#" * max(1, round(_BAR * _gflops(row) / most))
             auto = "  <- auto" if row.kernel == chosen else ""
-            screen.line(f"  {row.kernel:14}{bar} {significant(_gflops(row))}{auto}")
+            why_back = f"  (a step back: {REASONS})" if row.kernel in back else ""
+            screen.line(f"  {row.kernel:14}{bar} {significant(_gflops(row))}{auto}{why_back}")
         else:
             screen.line(f"  {row.kernel:14}{row.reason}")
     if warning := track.others.warning():

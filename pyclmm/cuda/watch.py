@@ -13,7 +13,7 @@ from .streams import Context, own_stream
 
 
 class Watch:
-    """Looks at the alarms of a binding's products, one for each stream and capture: words of the host's memory.
+    """Looks at the alarms of a binding's products: words of the host's memory, for each stream and capture.
 
     *on_alarm* is called when one is set.
     """

@@ -10,6 +10,7 @@ from pyopencl.array import Array
 
 from ..errors import REFUSED, ArgumentError
 from ..opencl import forks
+from ..opencl.steps import Scales
 from .operands import Operands
 
 if TYPE_CHECKING:
@@ -24,10 +25,8 @@ class BoundCall:
     Raises as a call of the plan does, and ArgumentError in another thread.
     """
 
-    def __init__(
-        self, path: DevicePath, operands: Operands, queue: cl.CommandQueue, alpha: complex, beta: complex
-    ) -> None:
-        self._path, self._operands, self._scalars = path, operands, (alpha, beta)
+    def __init__(self, path: DevicePath, operands: Operands, queue: cl.CommandQueue, scales: Scales) -> None:
+        self._path, self._operands, self._scales = path, operands, scales
         self._arrays, self._queue = tuple(operands.values()), queue
         self._out: Array = path.out_of(operands)
         self._memory = path.memory(operands, self._out)
@@ -49,7 +48,7 @@ class BoundCall:
             choice = executable.choice
             try:
                 own = self._memory, self._own
-                self._path.enqueue(self._operands, self._out, self._queue, *self._scalars, [], *own)
+                self._path.enqueue(self._operands, self._out, self._queue, self._scales, [], *own)
                 return
             except REFUSED as error:
                 self._binding = None

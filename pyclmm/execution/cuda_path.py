@@ -14,7 +14,7 @@ from ..errors import ArgumentError, DeviceLostError, DeviceMemoryError, Workspac
 from ..opencl import forks
 from ..opencl.last_call import equal
 from ..opencl.mappings import reach
-from ..opencl.steps import scalars_of
+from ..opencl.steps import Scales, scalars_of
 from .execute import Executable
 from .kinds import KindWithAddresses
 from .operands import Operands, checked, problem_name, read_operands
@@ -24,20 +24,19 @@ from .options import Options, check_scalars, warn_of_dropped
 class CudaPath:
     """Launches one planned product of arrays on a CUDA device."""
 
-    def __init__(
-        self, operands: Operands, options: Options, stream: Stream, alpha: complex, beta: complex
-    ) -> None:
+    def __init__(self, operands: Operands, options: Options, stream: Stream, scales: Scales) -> None:
         specs = {name: arrays.operand(x, name) for name, x in operands.items()}
         _, overlapping = arrays.signature(operands)
-        gemm = checked(specs, options, alpha, beta, out_is_copied=bool(overlapping))
-        check_scalars(gemm, alpha, beta)
+        gemm = checked(specs, options, scales, out_is_copied=bool(overlapping))
+        check_scalars(gemm, scales)
         self.executable = Executable(stream, gemm, options)
         self._is_empty, self._warns = gemm.is_empty, gemm.warns
         self._shape, self._dtype = gemm.shape, gemm.dtype
         self._read = [*read_operands(gemm, operands), ("out", "out")]
         self._names = {name: problem_name(gemm, name) for name in operands}
         self._repeats = not (gemm.warns or gemm.is_empty or overlapping or self.executable.repairs)
-        self._alpha, self._beta, self._overlaps = alpha, beta, bool(overlapping)
+        self._alpha, self._beta = scales
+        self._overlaps = bool(overlapping)
 
     def again(
         self,
@@ -83,14 +82,7 @@ class CudaPath:
             kind.written(result)
         return result, []
 
-    def run(
-        self,
-        operands: Operands,
-        queue: Stream,
-        alpha: complex,
-        beta: complex,
-        wait_for: list[cl.Event],
-    ) -> CudaArray:
+    def run(self, operands: Operands, queue: Stream, scales: Scales, wait_for: list[cl.Event]) -> CudaArray:
         """The result, which is complete when the work before in the stream is.
 
         Raises LaunchError, DeviceMemoryError or DeviceLostError.
@@ -107,16 +99,14 @@ class CudaPath:
                 binding = self.executable.spare_binding(queue)
             binding.last_call = None
             try:
-                self._launch(binding, kind, queue.handle, addresses, scalars_of(alpha, beta))
+                self._launch(binding, kind, queue.handle, addresses, scalars_of(*scales))
             finally:  # Ctrl-C too: a part may have been launched
                 kind.launched([*operands.values(), out], queue)
             if self.executable.repairs:
 
                 def again(other: Any, shifts: Mapping[str, int]) -> None:
-                    self._launch(other, kind, queue.handle, addresses, scalars_of(alpha, beta, shifts))
+                    self._launch(other, kind, queue.handle, addresses, scalars_of(*scales, shifts))
                     driver.wait(queue.handle, "a repaired product")
-                    if other.watch is not None:
-                        other.watch.finish()
 
                 updates_c = "c" in operands and operands["c"].address == out.address
                 self.executable.conclude(binding, queue, again, self._overlaps or updates_c)
@@ -124,7 +114,7 @@ class CudaPath:
             forget(queue.context)
             raise
         if self._repeats and len(self._read) == len({*operands, "out"}):
-            binding.last_call = _Call(kind, operands, alpha, beta, self._names)
+            binding.last_call = _Call(kind, operands, scales, self._names)
         return out
 
     def _begin(self, operands: Operands, queue: Stream, wait_for: list[cl.Event]) -> CudaArray:
@@ -157,14 +147,9 @@ class _Call:
     __slots__ = ("_reaches", "addresses", "alpha", "beta", "given", "kind", "seen")
 
     def __init__(
-        self,
-        kind: KindWithAddresses,
-        operands: Operands,
-        alpha: complex,
-        beta: complex,
-        names: dict[str, str],
+        self, kind: KindWithAddresses, operands: Operands, scales: Scales, names: dict[str, str]
     ) -> None:
-        self.kind, self.alpha, self.beta, self.given = kind, alpha, beta, len(operands)
+        self.kind, (self.alpha, self.beta), self.given = kind, scales, len(operands)
         self.seen = {name: kind.seen(x) for name, x in operands.items()}
         self.addresses = {names[name]: x.address for name, x in operands.items()}
         self._reaches = {names[name]: reach(x, 0) for name, x in operands.items()}

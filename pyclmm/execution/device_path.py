@@ -11,10 +11,11 @@ from ..errors import ArgumentError
 from ..opencl import arrays, forks, late_events
 from ..opencl.binding import Constant
 from ..opencl.last_call import LastCall
-from ..opencl.steps import scalars_of
+from ..opencl.steps import Scales
 from .execute import Executable
 from .operands import Operands, checked, problem_name, read_operands
 from .options import Options, check_scalars, events_of, warn_of_dropped
+from .repair import moved
 
 
 class Memory(NamedTuple):
@@ -29,13 +30,11 @@ class Memory(NamedTuple):
 class DevicePath:
     """Enqueues one planned product of Arrays."""
 
-    def __init__(
-        self, operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
-    ) -> None:
+    def __init__(self, operands: Operands, options: Options, queue: cl.CommandQueue, scales: Scales) -> None:
         specs = {name: arrays.operand(x, name) for name, x in operands.items()}
         _, overlapping = arrays.signature(operands)
-        gemm = checked(specs, options, alpha, beta, out_is_copied=bool(overlapping))
-        check_scalars(gemm, alpha, beta)
+        gemm = checked(specs, options, scales, out_is_copied=bool(overlapping))
+        check_scalars(gemm, scales)
         self.executable = Executable(queue, gemm, options)
         self._is_empty, self._warns = gemm.is_empty, gemm.warns
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
@@ -43,8 +42,9 @@ class DevicePath:
         self._names = {name: problem_name(gemm, name) for name in operands}
         self._overlaps = bool(overlapping)
         # A call that warns, or has operands that need not be waited for, is always made in full.
-        self._repeats = not gemm.warns and not self.executable.repairs and len(self._arrays) == len({*operands, "out"})
-        self._alpha, self._beta = alpha, beta
+        is_plain = not (gemm.warns or self.executable.repairs)
+        self._repeats = is_plain and len(self._arrays) == len({*operands, "out"})
+        self._alpha, self._beta = scales
         self._constant = problem_name(gemm, "b") if options.constant_b else None
 
     def again(
@@ -91,18 +91,13 @@ class DevicePath:
         return out, late_events.ended(out, earlier, events, binding.queue)
 
     def run(
-        self,
-        operands: Operands,
-        queue: cl.CommandQueue,
-        alpha: complex,
-        beta: complex,
-        wait_for: list[cl.Event],
+        self, operands: Operands, queue: cl.CommandQueue, scales: Scales, wait_for: list[cl.Event]
     ) -> arrays.Array:
         """The result Array, which is complete when its events are. Raises as :meth:`enqueue` does."""
         out: arrays.Array | None = operands.get("out")
         if out is None:
             out = self._results.new(queue, operands["a"].allocator)
-        self.enqueue(operands, out, queue, alpha, beta, wait_for)
+        self.enqueue(operands, out, queue, scales, wait_for)
         return out
 
     def out_of(self, operands: Operands) -> arrays.Array:
@@ -132,8 +127,7 @@ class DevicePath:
         operands: Operands,
         out: arrays.Array,
         queue: cl.CommandQueue,
-        alpha: complex,
-        beta: complex,
+        scales: Scales,
         wait_for: list[cl.Event],
         memory: Memory | None = None,
         binding_of: Callable[[cl.CommandQueue], Any] | None = None,
@@ -153,18 +147,15 @@ class DevicePath:
         read = [out if name == "out" else operands[name] for name, _ in self._arrays]
         binding = (binding_of or self.executable.binding)(queue)
         before = wait_for + binding.known.missing(read)
-        scalars = scalars_of(alpha, beta, offsets)
         call = None
         if self._repeats:
-            call = LastCall.of(queue, operands, alpha, beta, self._names, self._overlaps)
+            call = LastCall.of(queue, operands, scales, self._names, self._overlaps)
+        scalars = (*scales, offsets)
         events: list[cl.Event] = binding.enqueue(buffers, scalars, before, constant, with_events, call)
         if self.executable.repairs:
 
             def again(other: Any, shifts: Mapping[str, int]) -> None:
-                moved = {x: offsets.get(x, 0) + shifts.get(x, 0) for x in {*offsets, *shifts}}
-                cl.wait_for_events(other.enqueue(buffers, scalars_of(alpha, beta, moved), [])[-1:])
-                if other.watch is not None:
-                    other.watch.finish()
+                other.enqueue(buffers, (*scales, moved(offsets, shifts)), [])[-1].wait()
 
             updates_c = "c" in operands and operands["c"].base_data is out.base_data
             self.executable.conclude(binding, queue, again, self._overlaps or updates_c)

@@ -115,7 +115,9 @@ class Executable:
                     or selfcheck.copies_verdict(queue, copies)
                 )
                 if reason is None:
-                    self._bound.get(self._launcher.home(queue), partial(self._new_binding, queue, work, choice))
+                    self._bound.get(
+                        self._launcher.home(queue), partial(self._new_binding, queue, work, choice)
+                    )
                     if failures:
                         self._warn(failures, choice)
                     name, config = choice.kernel.name, choice.config

@@ -14,12 +14,13 @@ from ..opencl.binding import Binding, Constant
 from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
 from ..opencl.last_call import equal
-from ..opencl.steps import Scalars, scalars_of
+from ..opencl.steps import Scalars, Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
 from .execute import Executable
 from .operands import Operands, check_writeable, checked, problem_name, read_operands
 from .options import Options, check_scalars
+from .repair import moved
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,7 @@ def _share_memory(x: Array, y: Array) -> bool:
 class HostPath:
     """Runs one planned product on NumPy arrays."""
 
-    def __init__(
-        self, operands: Operands, options: Options, queue: cl.CommandQueue, alpha: complex, beta: complex
-    ) -> None:
+    def __init__(self, operands: Operands, options: Options, queue: cl.CommandQueue, scales: Scales) -> None:
         out = operands.get("out")
         if out is not None:
             check_writeable(out)
@@ -140,8 +139,8 @@ class HostPath:
             if x.dtype.hasobject or x.itemsize == 0:  # before their bytes are looked at
                 type_name(x.dtype, name)
         self._device = device_info(queue.device)
-        self._alpha, self._beta, self._queue = alpha, beta, queue
-        self._scalars = scalars_of(alpha, beta)  # of plain calls
+        (self._alpha, self._beta), self._queue = scales, queue
+        self._scalars = scalars_of(*scales)  # of plain calls
         self._casting = options.casting
         copied = {name for name, x in operands.items() if self._is_copied(name, x)}
         gemm = self._checked(operands, copied, options)
@@ -153,7 +152,11 @@ class HostPath:
         else:
             self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, self._device, "out")
         self._plain = None
-        if self._device.in_place and not options.verify and not (copied or gemm.copies or gemm.out_copy or options.constant_b):
+        if (
+            self._device.in_place
+            and not options.verify
+            and not (copied or gemm.copies or gemm.out_copy or options.constant_b)
+        ):
             self._plain = self._plain_calls(operands, gemm)
         on_device = replace(gemm, copies=(), out_copy=None)
         self.executable = Executable(queue, on_device, options)
@@ -172,8 +175,8 @@ class HostPath:
         _, overlapping = host_memory.signature(operands)
         out_is_copied = bool(overlapping) or "out" in copied
         align = host_memory.new_align(device)
-        gemm = checked(layouts, options, self._alpha, self._beta, out_is_copied, align)
-        check_scalars(gemm, self._alpha, self._beta)
+        gemm = checked(layouts, options, (self._alpha, self._beta), out_is_copied, align)
+        check_scalars(gemm, (self._alpha, self._beta))
         return gemm
 
     def _inputs_of(self, operands: Operands, copied: Collection[str], gemm: Gemm) -> Iterator[_Input]:
@@ -236,12 +239,7 @@ class HostPath:
         return out, []
 
     def run(
-        self,
-        operands: Operands,
-        queue: cl.CommandQueue,
-        alpha: complex,
-        beta: complex,
-        wait_for: list[cl.Event],
+        self, operands: Operands, queue: cl.CommandQueue, scales: Scales, wait_for: list[cl.Event]
     ) -> Any:
         """The result, complete. Raises LaunchError, DeviceMemoryError or DeviceLostError."""
         gemm = self.executable.gemm
@@ -252,7 +250,7 @@ class HostPath:
         if 0 not in gemm.shape:
             buffers = host_memory.HostBuffers(queue, self._device)
             try:
-                self._multiply(operands, target, buffers, alpha, beta, wait_for)
+                self._multiply(operands, target, buffers, scales, wait_for)
             except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
                 host_memory.finish(queue)
                 raise
@@ -267,8 +265,7 @@ class HostPath:
         operands: Operands,
         target: Array,
         buffers: host_memory.HostBuffers,
-        alpha: complex,
-        beta: complex,
+        scales: Scales,
         wait_for: list[cl.Event],
     ) -> None:
         values: dict[str, Any] = {}
@@ -286,19 +283,16 @@ class HostPath:
             b = operands["b"]
             constant = Constant(self._constant, host_memory.location(b), b)
         binding = self.executable.binding(buffers.queue)
-        scalars = scalars_of(alpha, beta, offsets)
         before = wait_for + buffers.uploads
-        events = binding.enqueue(values, scalars, before, constant, is_waited_for=True)
+        events = binding.enqueue(values, (*scales, offsets), before, constant, is_waited_for=True)
         buffers.read_back(events[-1:])
         binding.settle()
         if binding.watch is None:
             return
 
         def again(other: Any, shifts: Mapping[str, int]) -> None:
-            moved = scalars_of(alpha, beta, {x: offsets.get(x, 0) + shifts.get(x, 0) for x in {*offsets, *shifts}})
-            buffers.read_back(other.enqueue(values, moved, [], is_waited_for=True)[-1:])
-            if other.watch is not None:
-                other.watch.finish()
+            scalars = (*scales, moved(offsets, shifts))
+            buffers.read_back(other.enqueue(values, scalars, [], is_waited_for=True)[-1:])
 
         updates_c = "c" in operands and np.may_share_memory(operands["c"], target)
         self.executable.conclude(binding, buffers.queue, again, updates_c)

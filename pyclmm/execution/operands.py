@@ -17,6 +17,8 @@ from ..errors import ArgumentError, DTypeError
 from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import DeviceChoice, find_device
 from ..opencl.queues import default_queue, queue_on
+from ..opencl.steps import Scales
+from ..problem.axes import core_axes, last
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.dtypes import type_name
 from ..problem.gemm import Gemm, Layouts, Operand, dense
@@ -237,14 +239,14 @@ def _queue_on(operands: Operands, queue: cl.CommandQueue | None, device: DeviceC
 def checked(
     layouts: Mapping[str, Operand],
     options: Options,
-    alpha: complex,
-    beta: complex,
+    scales: Scales,
     out_is_copied: bool,
     host_align: int | None = None,
     in_tiles: bool = False,
 ) -> Gemm:
     """The checked product of operands with these layouts. Arguments and errors as :func:`checked_gemm`;
     ArgumentError too for a beta without c."""
+    alpha, beta = scales
     if beta != 0 and "c" not in layouts:
         raise ArgumentError(f"beta is {shown(beta)} but there is no c to multiply it with; pass c, or beta=0")
     return checked_gemm(
@@ -296,3 +298,12 @@ def _use(gemm: Gemm, name: str, dtype: str) -> str:
     if needed != dtype:
         return f"converted from {needed}" if name == "out" else f"converted to {needed}"
     return "copied" if copied else "in place"
+
+
+def with_core_axes_last(operands: Operands, axes: Any) -> tuple[Operands, tuple[int, ...]]:
+    """Views of *operands* with the core axes that *axes* names last, and the core axes of the result."""
+    if "out" in operands and on_host(operands):
+        check_writeable(operands["out"])  # the first that NumPy looks at
+    cores = core_axes({name: x.ndim for name, x in operands.items()}, axes)
+    views = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
+    return views, cores["out"]

@@ -14,6 +14,7 @@ from ..byte_sizes import parse_bytes
 from ..errors import ArgumentError, DTypeError, unknown_name
 from ..kernels import kernel_named
 from ..kernels.config import TileConfig
+from ..opencl.steps import Scales
 from ..problem.dtypes import check_casting, named_dtype
 from ..problem.gemm import ACTIVATIONS, Gemm
 from ..problem.settings import chosen, is_reproducible, is_verified
@@ -110,7 +111,7 @@ def _check_kernel(kernel: Any) -> None:
         kernel_named(kernel)
 
 
-def plain_numbers(alpha: Any, beta: Any) -> tuple[complex, complex]:
+def plain_numbers(alpha: Any, beta: Any) -> Scales:
     """alpha and beta as Python numbers. Raises DTypeError if one is not a number.
 
     A plan sets a number only if it differs from that of the call before. NumPy's numbers equal others that
@@ -129,6 +130,12 @@ def _plain(name: str, value: Any) -> complex:
     raise DTypeError(
         f"{name} is a {type(value).__name__}; pass a number: an int, float or complex of Python or NumPy"
     )
+
+
+def zeros_of(scales: Scales) -> tuple[bool, bool]:
+    """Whether alpha is 0, and whether beta is."""
+    alpha, beta = scales
+    return alpha == 0, beta == 0
 
 
 def shown(number: complex) -> str:
@@ -154,12 +161,12 @@ def beta_of(beta: complex | None, c: Any) -> complex:
     return 0.0
 
 
-def check_scalars(gemm: Gemm, alpha: complex, beta: complex) -> None:
+def check_scalars(gemm: Gemm, scales: Scales) -> None:
     """Raise DTypeError if alpha or beta, Python numbers, cannot be represented in the result's type.
 
     Integers beyond the range of float64 raise ArgumentError, except for integer results, where they wrap.
     """
-    kind = gemm.dtype.kind
+    (alpha, beta), kind = scales, gemm.dtype.kind
     if type(alpha) is float and type(beta) is float and kind not in "biu":
         return
     for name, value in (("alpha", alpha), ("beta", beta)):

@@ -8,6 +8,7 @@ import numpy as np
 from pyopencl.array import Array
 
 from ..cuda.arrays import CudaArray
+from ..opencl.steps import Scales
 from .cuda_path import CudaPath
 from .device_path import DevicePath
 from .host_path import HostPath
@@ -19,7 +20,7 @@ Path = DevicePath | HostPath | CudaPath
 PATHS: dict[type, Any] = {np.ndarray: HostPath, Array: DevicePath, CudaArray: CudaPath}
 
 
-def path_of(operands: Operands, options: Options, queue: Any, alpha: complex, beta: complex) -> Path:
+def path_of(operands: Operands, options: Options, queue: Any, scales: Scales) -> Path:
     """What runs the planned product of these operands on *queue*. Raises as a plan does."""
-    path: Path = PATHS.get(type(operands["a"]), DevicePath)(operands, options, queue, alpha, beta)
+    path: Path = PATHS.get(type(operands["a"]), DevicePath)(operands, options, queue, scales)
     return path

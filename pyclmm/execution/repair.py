@@ -1,10 +1,10 @@
-"""Repair: the wrong part of a checked result is computed again, by another kernel, and all is checked again."""
+"""Repair: the wrong part of a checked result is computed again by another kernel, and checked again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import PyclmmError, VerificationError
 from ..kernels.interface import Work
@@ -16,15 +16,17 @@ from ..problem.gemm import Gemm, GemmProblem
 from ..selection import select
 from .verdicts import repaired, watch_over
 
-if TYPE_CHECKING:
-    from .execute import Executable
-
-# Enqueues a binding's launches on the arrays of the call, which begin so many elements later, by the problem's
-# names, and waits for them.
+# Enqueues a binding's launches on the arrays of the call, which begin so many elements later, by the
+# problem's names, and waits for them.
 Run = Callable[[Any, Mapping[str, int]], None]
 
 
-def repair(executable: Executable, asked: GemmProblem, error: VerificationError, queue: Any, run: Run) -> None:
+def moved(offsets: Mapping[str, int], shifts: Mapping[str, int]) -> dict[str, int]:
+    """The *offsets* of a call for a :data:`Run`."""
+    return {x: offsets.get(x, 0) + shifts.get(x, 0) for x in {*offsets, *shifts}}
+
+
+def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue: Any, run: Run) -> None:
     """Compute what *error* names again, until the check of the whole result finds no fault.
 
     *asked*: the problem with its activation. Raises the last error if no other kernel is left.
@@ -38,11 +40,13 @@ def repair(executable: Executable, asked: GemmProblem, error: VerificationError,
         try:
             # What lies in workspace is gone by now: then all is computed again.
             if gemm.copies or gemm.out_copy or asked is not gemm.problem:
-                run(executable.remade(replace(gemm, problem=asked), kernel, True, queue), {})
+                check = executable.remade(replace(gemm, problem=asked), kernel, True, queue)
             else:
                 for part, shifts in _parts(gemm, error):
                     run(executable.remade(part, kernel, False, queue), shifts)
-                run(_check(executable, asked, kernel, queue), {})
+                check = _check(executable, asked, kernel, queue)
+            run(check, {})
+            check.watch.finish()
         except VerificationError as again:
             error = again
         except PyclmmError:
@@ -57,7 +61,9 @@ def _parts(gemm: Gemm, error: VerificationError) -> Iterator[tuple[Gemm, dict[st
     """The wrong rows and columns of each product of the stack, and where its arrays begin, in elements."""
     problem = gemm.problem
     (r0, r1), (c0, c1) = error.rows, error.columns
-    aligns = {f"{x}_align": ELEMENTS[getattr(problem, f"{x}_type")].nbytes for x in ("a", "b", "out")}
+    aligns: dict[str, Any] = {
+        f"{x}_align": ELEMENTS[getattr(problem, f"{x}_type")].nbytes for x in ("a", "b", "out")
+    }
     one: dict[str, Any] = {"batch_shape": (), "batch_strides": ((), (), (), ())}
     part = replace(problem, m=r1 - r0, n=c1 - c0, **one, **aligns)
     whole = replace(gemm, problem=part, shape=(part.m, part.n))
@@ -76,7 +82,7 @@ def _parts(gemm: Gemm, error: VerificationError) -> Iterator[tuple[Gemm, dict[st
         )
 
 
-def _check(executable: Executable, asked: GemmProblem, kernel: str, queue: Any) -> Any:
+def _check(executable: Any, asked: GemmProblem, kernel: str, queue: Any) -> Any:
     """The launches that check the whole result without computing it."""
     gemm, device = executable.gemm, executable.device
     work = complete(gemm, verified(asked, Work(()), device))

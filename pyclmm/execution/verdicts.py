@@ -39,7 +39,9 @@ def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) ->
     error, limit = (float(words[at : at + 2].view(size)[0]) for at in (_ERROR, _LIMIT))
     sizes = problem.n, problem.m, max(1, problem.batch)
     low_high = words[_RANGES : _RANGES + 6].reshape(3, 2)
-    columns, rows, stack = ((whole - int(low), int(high)) for whole, (low, high) in zip(sizes, low_high, strict=True))
+    columns, rows, stack = (
+        (whole - int(low), int(high)) for whole, (low, high) in zip(sizes, low_high, strict=True)
+    )
     if columns[1] == 0:  # errors below the limit of an element, which is less than that of the row
         columns = (0, problem.n)
     where = f"rows {rows[0]} to {rows[1] - 1}, columns {columns[0]} to {columns[1] - 1}"
@@ -49,10 +51,16 @@ def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) ->
     size_of_error = f" by {error:.3g}, where {limit:.3g} is allowed" if limit else ""
     return VerificationError(
         f"a result is wrong: {where} of {problem}, computed by {kernel!r} on {device.name!r}. The sum of row "
-        f"{int(words[_FIRST_ROW])} with signs of seed {seed} is off{size_of_error}. Compute it again, or pass "
-        'verify="repair"; if it comes back, test the device: pyclmm selftest',
-        **{"device": device.name, "kernel": kernel, "rows": rows, "columns": columns, "stack": stack},
-        **{"seed": seed, "error": error, "limit": limit},
+        f"{int(words[_FIRST_ROW])} with signs of seed {seed} is off{size_of_error}. Compute it again, or "
+        'pass verify="repair"; if it comes back, test the device: pyclmm selftest',
+        device=device.name,
+        kernel=kernel,
+        rows=rows,
+        columns=columns,
+        stack=stack,
+        seed=seed,
+        error=error,
+        limit=limit,
     )
 
 

@@ -21,7 +21,7 @@ from ..cuda.streams import Context, Stream, forget
 from ..errors import DeviceLostError, DTypeError, UnsupportedError, WorkspaceError
 from ..opencl import forks
 from ..opencl.last_call import equal
-from ..opencl.steps import scalars_of
+from ..opencl.steps import Scales, scalars_of
 from ..problem.gemm import alignment
 from .cuda_path import CudaPath
 from .execute import Executable
@@ -70,11 +70,11 @@ class _Product:
         context: Context,
         aligned: Mapping[str, int],
         fixed: Mapping[str, int],
-        scalars: tuple[complex, complex],
+        scales: Scales,
     ) -> None:
         self._executable, self._context = executable, context
         self._aligned, self._fixed = aligned, fixed
-        self._scalars = scalars_of(*scalars)
+        self._scalars = scalars_of(*scales)
         self._error: BaseException | None = None
         self._number = next(_numbers)
         _products[self._number] = self
@@ -185,20 +185,13 @@ class XlaPath(CudaPath):
         except _MovedError:
             return None
 
-    def run(
-        self,
-        operands: Operands,
-        queue: Stream,
-        alpha: complex,
-        beta: complex,
-        wait_for: list[cl.Event],
-    ) -> CudaArray:
+    def run(self, operands: Operands, queue: Stream, scales: Scales, wait_for: list[cl.Event]) -> CudaArray:
         out: CudaArray = self._begin(operands, queue, wait_for)
         if self._is_empty:
             return out
         read = {name: operands[name] for name, _ in self._read if name != "out"}
         ours = {name: x for name, x in read.items() if isinstance(x.owner, Made | jax.Array)}
-        product = self._product(read, ours, out, queue, alpha, beta)
+        product = self._product(read, ours, out, queue, scales)
         arrays = [_array(x) for x in ours.values()]
         begun = [] if out.owner.array is None else [out.owner.array]
         try:
@@ -210,28 +203,22 @@ class XlaPath(CudaPath):
         except _MovedError:
             raise UnsupportedError("JAX moved an array as it called; pass jax.numpy.copy of each") from None
         if self._repeats and ours.keys() == operands.keys():
-            self._last = _Last(product, operands, self.executable.work, queue.context, alpha, beta)
+            self._last = _Last(product, operands, self.executable.work, queue.context, scales)
         return out
 
     def _product(
-        self,
-        read: Operands,
-        ours: Operands,
-        out: CudaArray,
-        queue: Stream,
-        alpha: complex,
-        beta: complex,
+        self, read: Operands, ours: Operands, out: CudaArray, queue: Stream, scales: Scales
     ) -> _Product:
         """The product of these scalars, from XLA's arrays *ours* and pyclmm's own, made if there is none."""
         made: Made = out.owner
         fixed = {self._names[name]: x.address for name, x in read.items() if name not in ours}
         begun = made.array is not None
-        key = (repr((alpha, beta)), made.shape, begun, *fixed.items(), queue.context, self.executable.choice)
+        key = (repr(scales), made.shape, begun, *fixed.items(), queue.context, self.executable.choice)
         product = self._products.get(key)
         if product is None:
             binding = self.executable.binding(queue)
             aligned = {self._names[name]: alignment(x.address) for name, x in ours.items()}
-            product = _Product(self.executable, queue.context, aligned, fixed, (alpha, beta))
+            product = _Product(self.executable, queue.context, aligned, fixed, scales)
             product.compile(made, binding.workspace_nbytes, len(ours) if begun else None)
             for oldest in list(self._products)[: 1 - _MOST_PRODUCTS]:
                 self._products.pop(oldest, None)  # another thread may have dropped it
@@ -245,16 +232,10 @@ class _Last:
     __slots__ = ("_context", "_layouts", "_work", "alpha", "beta", "names", "product")
 
     def __init__(
-        self,
-        product: _Product,
-        operands: Operands,
-        work: Any,
-        context: Context,
-        alpha: complex,
-        beta: complex,
+        self, product: _Product, operands: Operands, work: Any, context: Context, scales: Scales
     ) -> None:
         self.product, self._work, self._context = product, work, context
-        self.alpha, self.beta, self.names = alpha, beta, tuple(operands)
+        (self.alpha, self.beta), self.names = scales, tuple(operands)
         arrays = {name: _array(x) for name, x in operands.items()}
         self._layouts = {name: (type(x), x.aval, x.sharding) for name, x in arrays.items()}
 

@@ -1,7 +1,7 @@
 """The launches that check each result of a product: see cl/verify.cl and docs/verification.md. Pure data.
 
-Technique: R. Freivalds, "Probabilistic machines can use less running time" (1977): out r = A (B r) for random
-vectors r. Row sums as K.-H. Huang and J. A. Abraham, "Algorithm-based fault tolerance for matrix operations" (1984).
+Technique: R. Freivalds, "Probabilistic machines can use less running time" (1977): out r = A (B r), r random.
+Row sums: K.-H. Huang, J. A. Abraham, "Algorithm-based fault tolerance for matrix operations" (1984).
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], lis
     factor, rest, largest = (size.type(x) for x in _bound(problem, form))
     program = gemm_program(plain, "verify.cl", _defines(problem, form, device))
     m, n, k, stack = problem.m, problem.n, problem.k, max(1, problem.batch)
-    marks = [Workspace(f"verify_{x}", 4 * count * stack, zeroed=True) for x, count in (("rows", m), ("columns", n))]
+    marks = [
+        Workspace(f"verify_{x}", 4 * count * stack, zeroed=True) for x, count in (("rows", m), ("columns", n))
+    ]
     whole = size.type(1 / factor if factor else 0)
     common: tuple[Arg, ...] = (VERDICT.symbol, ALARM.symbol, *(x.symbol for x in marks), whole)
     spaces = [VERDICT, ALARM, *marks]
@@ -153,7 +155,9 @@ def _size_type(problem: GemmProblem) -> str:
 
 
 def _defines(problem: GemmProblem, form: _Form, device: DeviceInfo) -> Defines:
-    flushes = device.flushes or device.amx.types or device.gfx == "gfx90a"  # AMX and gfx90a: their matrix units
+    flushes = (
+        device.flushes or device.amx.types or device.gfx == "gfx90a"
+    )  # AMX and gfx90a: their matrix units
     least = {name: 2.0 ** (ELEMENTS[name].exponents[0] + ELEMENTS[name].significand - 1) for name in _FLOATS}
     return (
         ("ITEMS", form.items),

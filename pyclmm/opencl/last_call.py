@@ -15,7 +15,7 @@ import pyopencl as cl
 from pyopencl.array import Array
 
 from .arrays import is_whole
-from .steps import Buffers
+from .steps import Buffers, Scales
 
 _PLAIN = (float, int)
 _NO_BUFFERS: Buffers = {}
@@ -129,8 +129,7 @@ class LastCall:
         cls,
         queue: cl.CommandQueue,
         given: Mapping[str, Any],
-        alpha: complex,
-        beta: complex,
+        scales: Scales,
         names: Mapping[str, str],
         overlaps: bool,
     ) -> LastCall | None:
@@ -140,7 +139,7 @@ class LastCall:
             if not _can_be_seen(x, queue):
                 return None
             seen[name] = _seen(x)
-        return cls(seen, alpha, beta, names, overlaps)
+        return cls(seen, *scales, names, overlaps)
 
     def has_scalars(self, alpha: complex, beta: complex) -> bool:
         """Whether these are the call's alpha and beta."""

@@ -22,6 +22,7 @@ Buffers = Mapping[str, Any]  # the buffers that kernels read and write, by the p
 Borrowed = Sequence[cl.Buffer]  # the workspace of a call
 
 
+Scales = tuple[complex, complex]  # alpha and beta
 # The scalars that vary between calls: alpha, beta, and the offsets in elements that are not 0, by the name of
 # the array. An argument of this name and OFFSET is an offset.
 Scalars = tuple[complex, complex, Mapping[str, int]]

@@ -103,8 +103,9 @@ class Job:
         if not is_last:
             given.pop("bias", None)
         options = self._options[is_last]
-        plan = plan_cache.plan_for(given, signature(given), options, queue, self.alpha, beta)
-        multiply(plan, given, queue, self.alpha, beta, wait_for)
+        scales = self.alpha, beta
+        plan = plan_cache.plan_for(given, signature(given), options, queue, scales)
+        multiply(plan, given, queue, scales, wait_for)
         return target
 
 

@@ -304,7 +304,7 @@ def _best_kernel(
         "b": host_memory.dense_layout(b, dtypes[1], info),
     }
     plain, align = replace(options, activation=None), host_memory.new_align(info)
-    gemm = checked(layouts, plain, 1.0, 0.0, out_is_copied=False, host_align=align)
+    gemm = checked(layouts, plain, (1.0, 0.0), out_is_copied=False, host_align=align)
     return gemm, next(select.candidates(gemm.problem, info, options.kernel))
 
 

@@ -141,7 +141,7 @@ class Shapes:
     def of(cls, given: Given, alpha: complex, beta: complex) -> Shapes:
         """Raises what :func:`pyclmm.gemm` raises for shapes, dtypes, casts and options."""
         options = given.options
-        gemm = checked(given.layouts, options, alpha, beta, out_is_copied=False, in_tiles=True)
+        gemm = checked(given.layouts, options, (alpha, beta), out_is_copied=False, in_tiles=True)
         a, b = given.layouts["a"], given.layouts["b"]
         m, n, k = sizes_of(a.shape, b.shape, options)
         size = gemm.dtype.itemsize

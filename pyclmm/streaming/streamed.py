@@ -118,7 +118,7 @@ class StreamedMatmul:
         self._layouts = given.layouts
         self._shapes = Shapes.of(given, alpha, beta)
         self._places = machines.able(places, self._shapes, devices)
-        check_scalars(self._shapes.gemm, alpha, beta)
+        check_scalars(self._shapes.gemm, (alpha, beta))
         self._options, self._alpha, self._beta = options, alpha, beta
         self._checkpoint = None if checkpoint is None else _path(checkpoint)
         self._check_overlaps(given)

@@ -46,6 +46,7 @@ _STEPS = 256  # of the loops of read_local and multiply_add
 _CHAINS = 8  # as in cl/probes.cl
 _CHASED = 1 << 22  # bytes that are read in random order
 _READ = tuple(n << shift for shift in range(18, 28) for n in (2, 3))  # bytes of reads, to find the cache
+_RUNS = 4  # that each core of a CPU reads
 _CACHED = 1.25  # what fits the cache is read faster than memory by this at least
 _ROUNDS = 3  # of timing two products in turn
 
@@ -127,9 +128,13 @@ class _Probes:
         sizes = [size for size in _READ if size <= most] or [1 << 16]
         source = allocate(self.queue.context, sizes[-1], self.info, "the memory to read")
         cl.enqueue_fill_buffer(self.queue, source, np.zeros(1, np.uint8), 0, sizes[-1])
+        # On a CPU a work-item reads a run of its own. Intel's compiler makes one vector of 16 work-items of a
+        # work-group, which would collect 16 runs element by element: so each has a work-group to itself.
+        most_items, items = (_RUNS * self.info.units, 1) if self.info.is_cpu else (self._full, 0)
         rates = []
         for size in sizes:
-            seconds = self._seconds("read_all", min(self._full, size // 16), source, np.uint32(size // 16))
+            count, vectors = min(most_items, size // 16), np.uint32(size // 16)
+            seconds = self._seconds("read_all", count, source, vectors, items=items)
             rates.append(size / max(seconds - self._launch, seconds / 10))
         memory = rates[-1]
         inside = [(rate, size) for rate, size in zip(rates, sizes, strict=True) if rate > _CACHED * memory]

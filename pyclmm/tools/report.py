@@ -8,6 +8,7 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .timing import Terms
 from .tuner import TUNED, Search, Tuning
 
 JSON_FORMAT = 2
+REASONS = "docs/road/index.md"  # why steps of the road can be steps back
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -59,6 +61,15 @@ def doubted(said: str, busy: bool, one: Row, other: Row) -> str:
     if busy or one.overlaps(other):
         return f"Not certain, as {'the machine was busy' if busy else 'the times overlap'}: {said}"
     return said
+
+
+def steps_back(rows: Sequence[Row]) -> list[str]:
+    """The kernels of the road whose fastest sample is slower than the median of the row above."""
+    return [
+        own.kernel
+        for before, own in pairwise(rows)
+        if before.seconds and own.walls and own.flops / own.walls[0] < before.flops / before.seconds
+    ]
 
 
 def device_line(device: DeviceInfo) -> str:

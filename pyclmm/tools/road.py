@@ -321,19 +321,19 @@ def _percent(share: float) -> str:
 
 
 def _notes(road: Road) -> list[str]:
-    """What the table cannot say: which limit is wrong, who ran smaller or seldom, who cannot run."""
-    smaller = [point.kernel.name for point in road.points if point.size.n < road.side]
-    few = [point.kernel.name for point in road.points if len(point.row.samples) < _FEW]
-    passing = {wrong: road.passing(by) for by, wrong in _PASSED.items()}
-    told = [f"limit passed by {', '.join(names)}: {wrong}" for wrong, names in passing.items() if names]
-    notes = [_checked(road), *told]
-    if smaller:
-        notes.append(f"too slow at {road.side}, or made for less, so at a smaller N: {', '.join(smaller)}")
-    if few:
-        notes.append(f"slow, so fewer than {_FEW} samples: {', '.join(few)}")
+    """What the table cannot say: wrong limits, steps back, who ran smaller or seldom or cannot run."""
+    points, passing = road.points, {wrong: road.passing(by) for by, wrong in _PASSED.items()}
+    notes = [f"limit passed by {', '.join(names)}: {wrong}" for wrong, names in passing.items() if names]
+    smaller = [point.kernel.name for point in points if point.size.n < road.side]
+    lists = {
+        f"a step back here (reasons: {report.REASONS})": report.steps_back([point.row for point in points]),
+        f"too slow at {road.side}, or made for less, so at a smaller N": smaller,
+        f"slow, so fewer than {_FEW} samples": [p.kernel.name for p in points if len(p.row.samples) < _FEW],
+    }
+    notes += [f"{words}: {', '.join(names)}" for words, names in lists.items() if names]
     if road.absent:
         notes.append(f"cannot run here: {', '.join(road.absent)} (`pyclmm info --reasons` says why)")
-    return notes
+    return [_checked(road), *notes]
 
 
 def _checked(road: Road) -> str:

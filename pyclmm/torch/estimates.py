@@ -45,6 +45,7 @@ class Asked:
     precision: str
     reproducible: bool
     tf32: bool
+    verify: bool | str = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ def _unfit(a: Tensor, b: Tensor, *rest: Tensor) -> str | None:
 def _demand(a: Tensor, asked: Asked) -> str | None:
     if asked.reproducible:
         return "reproducible=True demands it"
+    if asked.verify:
+        return f"verify={asked.verify!r} demands it"
     if asked.tf32 and asked.precision != "medium" and a.dtype in (torch.float32, torch.complex64):
         return f"precision={asked.precision!r} demands it, as PyTorch is set to TF32"
     return None

@@ -47,7 +47,7 @@ def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         _product(ctx, a.mH, z, *ctx.layouts[1]) if for_b else None,
         _conj(ctx.beta) * z if for_c else None,
         z.sum_to_size(ctx.bias_shape) if for_bias else None,
-        *(None,) * 5,
+        *(None,) * 6,
     )
 
 

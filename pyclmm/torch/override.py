@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..problem.settings import chosen, is_reproducible
-from ..problem.words import Precision
+from ..problem.settings import chosen, is_reproducible, is_verified
+from ..problem.words import Precision, Verify
 from .estimates import TYPES, Asked, Decision, decide
 from .products import product
 
@@ -34,7 +34,7 @@ class _Block:
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
         self.decided = _decisions.setdefault(asked, {})
-        self.ways: dict[str, Any] = {"precision": asked.precision, "reproducible": asked.reproducible}
+        self.ways: dict[str, Any] = {x: getattr(asked, x) for x in ("precision", "reproducible", "verify")}
 
     def takes(self, name: str, a: Tensor, b: Tensor, c: Tensor | None, form: str) -> bool:
         """Whether pyclmm computes this product. *form*: "bias" or "c", what c is there; or "none"."""
@@ -155,7 +155,11 @@ _lock = threading.Lock()
 
 @contextmanager
 def installed(
-    precision: Precision | None = None, reproducible: bool | None = None, *, _key: str = "CUDA"
+    precision: Precision | None = None,
+    reproducible: bool | None = None,
+    *,
+    verify: Verify | None = None,
+    _key: str = "CUDA",
 ) -> Iterator[None]:
     """In this block PyTorch's products of CUDA tensors are pyclmm's where that is faster, or is demanded.
 
@@ -165,6 +169,8 @@ def installed(
         As for :func:`pyclmm.matmul`.
     reproducible
         True: every product of the block is pyclmm's and has the same bits on every device.
+    verify
+        As for :func:`pyclmm.matmul`. True or "repair": every product of the block is pyclmm's.
 
     That holds for aten's ``mm``, ``addmm``, ``bmm`` and ``baddbmm`` of float32, float64, complex64 and
     complex128, and so for matmul, ``@``, linear layers, einsum, and the backward of all. PyTorch's own
@@ -181,7 +187,8 @@ def installed(
     Raises ArgumentError (a ValueError) for an unknown precision, DTypeError (a TypeError) for what is no
     string or no bool; in the block products raise as :func:`pyclmm.matmul` does.
     """
-    block = _Block(Asked(chosen(precision), is_reproducible(reproducible), _key == "CUDA" and _has_tf32()))
+    ways = (chosen(precision), is_reproducible(reproducible))
+    block = _Block(Asked(*ways, _key == "CUDA" and _has_tf32(), is_verified(verify)))
     with _lock:
         override = _overrides.setdefault(_key, _Override(_key))
     override.enter(block)

@@ -14,8 +14,8 @@ from .. import api
 from ..errors import DTypeError, ShapeError, unknown_name
 from ..execution.options import beta_of
 from ..problem import dtypes
-from ..problem.settings import check_activation, chosen, is_reproducible
-from ..problem.words import Activation, Precision, Trans
+from ..problem.settings import REPAIR, check_activation, chosen, is_reproducible, is_verified
+from ..problem.words import Activation, Precision, Trans, Verify
 from . import gradients
 
 _TYPES = {getattr(torch, name) for name in dtypes.ELEMENT_TYPES}
@@ -25,6 +25,7 @@ _OF_INPUT: dict[str | None, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
     "silu": torch.nn.functional.silu,
 }
+_VERIFY: dict[str, Any] = {"False": False, "True": True, REPAIR: REPAIR}  # by the operator's word
 # By trans: op of matrices, and of vectors, which equal their transposes.
 _OPS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "N": (lambda x: x, lambda x: x),
@@ -34,7 +35,12 @@ _OPS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] =
 
 
 def matmul(
-    a: Tensor, b: Tensor, *, precision: Precision | None = None, reproducible: bool | None = None
+    a: Tensor,
+    b: Tensor,
+    *,
+    precision: Precision | None = None,
+    reproducible: bool | None = None,
+    verify: Verify | None = None,
 ) -> Tensor:
     """The matrix product of two tensors, as :func:`torch.matmul` defines it, with gradients.
 
@@ -45,7 +51,7 @@ def matmul(
         promoted, stacks broadcast. Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64,
         complex128. Under autocast for their device, as for torch.matmul, float32, float16 and bfloat16
         operands are converted to autocast's dtype.
-    precision, reproducible
+    precision, reproducible, verify
         As for :func:`pyclmm.matmul`. The products of the gradient have the same.
 
     Returns
@@ -60,7 +66,7 @@ def matmul(
     It is one operator, which ``torch.compile`` keeps in the graph. For another default precision
     (:func:`pyclmm.default_precision`) it compiles again.
     """
-    return gemm(a, b, precision=precision, reproducible=reproducible)
+    return gemm(a, b, precision=precision, reproducible=reproducible, verify=verify)
 
 
 def gemm(
@@ -76,18 +82,19 @@ def gemm(
     activation: Activation | None = None,
     precision: Precision | None = None,
     reproducible: bool | None = None,
+    verify: Verify | None = None,
 ) -> Tensor:
     """``act(alpha op(a) op(b) + beta c + bias)`` of tensors, with gradients of a, b, c and bias.
 
-    Parameters as for :func:`pyclmm.gemm`; tensors, *precision* and *reproducible* as for :func:`matmul`. c
-    has the result's shape; bias has the shape (N,), (1, N) or (M, 1). alpha and beta are numbers, which have
-    no gradient. Where a gradient is recorded, "gelu", "gelu_tanh" and "silu" are PyTorch's own, applied to
+    Parameters as for :func:`pyclmm.gemm`; tensors, *precision*, *reproducible* and *verify* as for
+    :func:`matmul`. c has the result's shape; bias has the shape (N,), (1, N) or (M, 1). alpha and beta are
+    numbers, which have no gradient. Where a gradient is recorded, "gelu", "gelu_tanh" and "silu" are PyTorch's own, applied to
     the product, because their derivatives need it; all other activations are part of the product.
 
     Returns and raises as :func:`matmul` does.
     """
     rest = (alpha, beta_of(beta, c))
-    ways = (chosen(precision), is_reproducible(reproducible))
+    ways = (chosen(precision), is_reproducible(reproducible), str(is_verified(verify)))
     act = activation or "none"
     if ways[1]:
         check_activation(act)
@@ -188,10 +195,12 @@ def _real(
     act: str,
     precision: str,
     exact: bool,
+    verify: str,
 ) -> Tensor:
     # PyTorch makes new strings for each call. gemm takes a call for like its last one by the objects.
     words = {"activation": sys.intern(act), "precision": sys.intern(precision)}
-    return product(a, b, c, bias, alpha=alpha, beta=beta, reproducible=exact, **words)
+    ways: dict[str, Any] = {"reproducible": exact, "verify": _VERIFY[verify]}
+    return product(a, b, c, bias, alpha=alpha, beta=beta, **ways, **words)
 
 
 def _fake(a: Tensor, b: Tensor, *_: Any) -> Tensor:
@@ -204,7 +213,7 @@ def _fake(a: Tensor, b: Tensor, *_: Any) -> Tensor:
 _library = torch.library.Library("pyclmm", "FRAGMENT")  # by torch.library.custom_op a call costs 2 us more
 _library.define(
     "gemm(Tensor a, Tensor b, Tensor? c, Tensor? bias, Scalar alpha, Scalar beta, str activation, "
-    "str precision, bool reproducible) -> Tensor",
+    "str precision, bool reproducible, str verify) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 for _key in ("CPU", "CUDA"):

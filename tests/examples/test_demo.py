@@ -60,7 +60,7 @@ def toured(monkeypatch, capsys, tmp_path):
 
 
 def bars(output):
-    return re.findall(r"^  (\w+) +#+ [\d.e-]+(  <- auto)?$", output, re.M)
+    return re.findall(r"^  (\w+) +#+ [\d.e-]+(  <- auto)?(?:  \(a step back: .*\))?$", output, re.M)
 
 
 def test_the_tour_shows_six_steps_and_numpy_in_thirty_lines(toured, monkeypatch, tmp_path):
@@ -83,9 +83,15 @@ def test_the_tour_shows_six_steps_and_numpy_in_thirty_lines(toured, monkeypatch,
     assert head[16:] == (1280).to_bytes(4, "big") + (480).to_bytes(4, "big")
 
 
-def test_the_tour_is_not_certain_on_a_busy_machine(toured, monkeypatch):
+def test_the_tour_is_not_certain_on_a_busy_machine_and_marks_steps_back(toured, monkeypatch):
+    compared = []
     monkeypatch.setattr(bench.Others, "warning", lambda self: "WARNING: the machine is busy")
-    said = " ".join(toured()[1].split())
+    monkeypatch.setattr(tour, "steps_back", lambda rows: compared.extend(rows) or ["tiled"])
+    shown = toured()[1]
+    (back,) = re.findall(r"^  (\w+) .*  \(a step back: docs/road/index.md\)$", shown, re.M)
+    assert back == "tiled"
+    assert len(compared) == 6, "NumPy is no step"
+    said = " ".join(shown.split())
     assert said.index("WARNING: the machine is busy") < said.index("Not certain, as the machine was busy: ")
 
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from pyclmm.kernels.rates import MEANINGS, as_numbers
 from pyclmm.opencl import user_rates
 from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.opencl.queues import new_queue
 from pyclmm.tools import cli, probes, unit_rates
 
 HERE = default_device()
@@ -46,6 +47,20 @@ def test_every_rate_is_measured_and_kept():
     assert all(content["rates"][name] != datasheet[name] for name in measured), (
         "a measurement, not the datasheet"
     )
+
+
+@pytest.mark.skipif(not device_info(HERE).is_cpu, reason="a work-item reads a run of its own on CPUs only")
+def test_no_compiler_makes_one_vector_of_several_runs(monkeypatch):
+    launched, enqueue = [], probes._Probes._enqueue
+
+    def noted(self, kernel, size, local):
+        launched.append((kernel.function_name, size, local))
+        enqueue(self, kernel, size, local)
+
+    monkeypatch.setattr(probes._Probes, "_enqueue", noted)
+    probes._Probes(new_queue(HERE), device_info(HERE), print)._reading()
+    runs = {(size, local) for name, size, local in launched if name == "read_all"}
+    assert runs == {((4 * device_info(HERE).units,), (1,))}
 
 
 @pytest.mark.usefixtures("found_at_once")

@@ -249,6 +249,18 @@ def test_a_busy_machine_is_told_before_the_table(monkeypatch):
     assert shown.index("WARNING: the machine is busy") < shown.index("kernel ")
 
 
+def test_a_step_that_is_slower_than_the_row_above_is_named_unless_it_may_be_scatter(monkeypatch):
+    """The fastest sample of flat and of block is slower than half of those above; that of strip is not."""
+    seconds = {"naive": 0.1, "flat": 0.12, "tiled": 0.05, "strip": 0.054, "block": 0.2}
+    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", tuple(seconds))
+
+    def take(queue, kernel, road):
+        road.points.append(point(kernel.name, SIDE, seconds[kernel.name]))
+
+    monkeypatch.setattr(module, "_take", take)
+    assert "a step back here (reasons: docs/road/index.md): flat, block\n" in run().stdout
+
+
 def test_the_higher_of_two_rates_counts():
     one, other = replace(RATES, memory=1e9, matrix16=4.0), replace(RATES, float32=2e12)
     assert faster(one, other) == replace(RATES, float32=2e12, matrix16=4.0, source=one.source)
