@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -10,14 +10,14 @@ import numpy as np
 import pyopencl as cl
 
 from ..errors import ArgumentError, ShapeError, in_short
-from ..execution.operands import queue_of
+from ..execution import kinds
+from ..execution.operands import Operands, alike, queue_of
 from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
 from ..problem.contraction import Label, contiguous, joined
 from ..problem.dtypes import check_cast, check_casting, named_dtype, result_dtype, type_name
 from ..problem.words import Casting, Mixed, Precision
 from ..selection.select import KernelChoice
-from .given import taken
 from .pairs import Tensor, Ways, contracted, diagonal, total
 from .signatures import unexpected
 from .views import has_views, permuted, plain
@@ -85,6 +85,19 @@ def contract(
         tensors, path_of(which.operands, which.out, which.lengths, optimize), which.out, ways, target
     )
     return plain(result) if out is None else out
+
+
+def taken(
+    given: Mapping[str, Any], mixed: Mixed, queue: cl.CommandQueue | None, dtype: Any
+) -> tuple[Operands, Any]:
+    """The operands *given* as arrays of one kind, and the dtype to compute in.
+
+    That is *dtype*, or where it is None the one of their library's own rule, if it has one. Raises as matmul
+    does.
+    """
+    found = alike(given, mixed, queue)
+    own = {kinds.computed_dtype({"a": x, "b": x}) for name, x in given.items() if name != "out"}
+    return found, own.pop() if dtype is None and len(own) == 1 else dtype
 
 
 def copied(x: Any, out: Any) -> Any:

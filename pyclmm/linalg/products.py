@@ -20,11 +20,9 @@ from ..execution.operands import alike, single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
-from .einsum import common_dtype, contract, copied, split
-from .given import taken
+from .einsum import common_dtype, contract, copied, split, taken
 from .identity import identity
 from .signatures import (
-    AxisVectors,
     EinsumKeywords,
     Either,
     Keywords,
@@ -93,7 +91,7 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     return reshaped(result, shape)
 
 
-@typed(AxisVectors)
+@typed(Vectors)
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, keepdims: bool = False, **keywords: Any) -> Any:
     """The sum over *axis* of x1, conjugated, times x2; the other axes broadcast, as :func:`numpy.vecdot`.
 
