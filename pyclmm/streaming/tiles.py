@@ -20,7 +20,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import fields
 
@@ -226,26 +226,12 @@ class Slots:
         return slot
 
 
-class TileTraffic(NamedTuple):
-    """What one device moves: bytes to it (``up``) and from it, and how many blocks of A and B."""
-
-    up: int
-    down: int
-    a_loads: int
-    b_loads: int
-
-
-def traffic(product: TiledProduct, blocking: Blocking) -> TileTraffic:
-    """What is moved if one device walks all tiles in order."""
-    loads, up = [0, 0], 0
+def traffic(product: TiledProduct, blocking: Blocking) -> tuple[int, int]:
+    """Bytes to the device, and from it, if one device walks all tiles in order."""
     every = tiles(product, blocking)
-    for _, _, blocks in walk(product, blocking, every):
-        for which, (_, nbytes) in enumerate(blocks):
-            if nbytes is not None:
-                loads[which] += 1
-                up += nbytes
+    loaded = sum(nbytes or 0 for _, _, blocks in walk(product, blocking, every) for _, nbytes in blocks)
     elements = sum(tile.elements for tile in every)
-    return TileTraffic(up + elements * product.c_size, elements * product.out_size, *loads)
+    return loaded + elements * product.c_size, elements * product.out_size
 
 
 def walk(
