@@ -25,14 +25,13 @@ from .identity import identity
 from .signatures import (
     EinsumKeywords,
     Either,
-    Keywords,
     Tensordot,
     Two,
     TwoInto,
     Vectors,
+    refuse_unknown,
     refusing,
     typed,
-    unexpected,
 )
 from .views import is_contiguous, new_like, permuted, reshaped, viewed
 
@@ -212,8 +211,7 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be in the
     host's memory then.
     """
-    for name in keywords.keys() - Keywords.__annotations__.keys() - {"mixed"}:
-        raise unexpected(name)  # for n = 0 and 1 there is no product to tell
+    refuse_unknown(keywords.keys() - {"mixed"})  # for n = 0 and 1 there is no product to tell
     queue = keywords.get("queue")
     (x,) = alike({"a": a}, None, queue).values()
     like = x

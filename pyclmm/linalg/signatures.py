@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
@@ -34,10 +34,12 @@ class Keywords(ProductKeywords, total=False):
     wait_for: list[cl.Event] | None
 
 
-def unexpected(name: str) -> DTypeError:
-    """The error for a keyword that no function has, a TypeError as Python's own."""
-    known = ", ".join(Keywords.__annotations__)
-    return DTypeError(f"unexpected keyword argument {name!r}; every function takes {known}")
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Raise DTypeError, a TypeError as Python's own, for a keyword that no function has."""
+    known = Keywords.__annotations__
+    for name in names:
+        if name not in known:
+            raise DTypeError(f"unexpected keyword argument {name!r}; every function takes {', '.join(known)}")
 
 
 class VectorKeywords(Keywords, total=False):
