@@ -152,16 +152,21 @@ def tiles(product: TiledProduct, blocking: Blocking) -> list[Tile]:
         of_matrix = list(_swept(product, blocking))
     last = product.stack[-1] if product.stack else 1
     starts = range(0, product.matrices, max(1, last))  # a tile does not cross a row of the stack's last axis
-    batches = ((at + first, at + stop) for at in starts for first, stop in spans(last, blocking.batch))
-    every = itertools.product(batches, of_matrix)
+    stacked = ((at + first, at + stop) for at in starts for first, stop in spans(last, blocking.batch))
+    every = itertools.product(stacked, of_matrix)
     return [Tile(number, z, *part) for number, (z, part) in enumerate(every)]
 
 
 def count(product: TiledProduct, blocking: Blocking) -> int:
     """How many tiles there are."""
     rows, columns, _ = counts(product, blocking)
+    return rows * columns * batches(product, blocking)
+
+
+def batches(product: TiledProduct, blocking: Blocking) -> int:
+    """How many tiles there are at one place of a matrix: none crosses a row of the stack's last axis."""
     last = product.stack[-1] if product.stack else 1
-    return rows * columns * -(-last // blocking.batch) * (product.matrices // max(1, last))
+    return -(-last // blocking.batch) * (product.matrices // max(1, last))
 
 
 def _swept(product: TiledProduct, blocking: Blocking) -> Iterator[tuple[Span, Span]]:

@@ -52,7 +52,7 @@ def test_tiles_of_several_matrices_stay_in_a_row_of_the_stack(batch, stack):
     p = product(3, 4, 5, stack=stack, a_stack=stack, b_stack=stack)
     at = blocking(3, 4, 5, batch=batch)
     found = tiles.tiles(p, at)
-    assert tiles.count(p, at) == len(found)
+    assert tiles.count(p, at) == prediction.count_of(p, at) == len(found)
     covered = [z for tile in found for z in range(*tile.z)]
     assert covered == list(range(math.prod(stack)))
     assert all(tile.z[0] // stack[-1] == (tile.z[1] - 1) // stack[-1] for tile in found)
