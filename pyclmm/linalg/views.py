@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..cuda import arrays as cuda_arrays
 from ..cuda.arrays import CudaArray
-from ..cuda.numbers import number_one
+from ..cuda.streams import number_one
 from ..errors import ArgumentError
 from ..opencl import arrays
 from ..opencl.late_events import takes_late
