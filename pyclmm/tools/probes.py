@@ -180,7 +180,7 @@ class _Probes:
         return max(clock.marginal(lambda launches: run(launches, gate), few, _REPEATS), _LEAST)
 
     def _enqueue(self, kernel: cl.Kernel, size: tuple[int, ...], local: tuple[int, ...]) -> None:
-        launch = steps.eventless(self.queue, kernel, steps.Sizes.of(size, local, None))
+        launch = steps.eventless(self.queue, kernel, size, local)
         if not steps.enqueue_eventless(launch):
             raise LaunchError(f"the driver refuses the probe {kernel.function_name}")
 
