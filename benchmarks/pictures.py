@@ -192,9 +192,8 @@ def flips(content: Content) -> Figure:
         noticed = [100 * share["noticed"] / share["flipped"] for share in shares]
         axes.plot(powers, noticed, "o-", markersize=4, label=row["dtype"])
     axes.axvline(0, color=LIMIT, linewidth=1, label="limit of a row's sum")
-    axes.set_xlabel(
-        f"error, in limits of its row: 2^n to 2^(n + 1); {content['low']} and {content['high']}: and all beyond"
-    )
+    ends = f"{content['low']}: or less, {content['high']}: or more"
+    axes.set_xlabel(f"n, of an error between 2^n and 2^(n + 1) limits of its row; {ends}")
     axes.set_ylabel("flipped bits that are noticed, %")
     axes.set_ylim(-3, 103)
     axes.grid(True, alpha=0.3)
