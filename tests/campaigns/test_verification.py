@@ -1,4 +1,4 @@
-"""A share of the campaign of verify=: no alarm of right products, and flipped bits are noticed by their size."""
+"""A share of the campaign of verify=: right products raise no alarm, flipped bits are noticed by size."""
 
 import json
 import random
@@ -42,9 +42,8 @@ def test_flips_are_noticed_by_size(dtype):
 
 def test_what_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(verification, "FLIPPED", ("int32",))
-    monkeypatch.setattr(
-        verification, "right_products", lambda r, calls, kinds: {"products": calls, "alarms": 0}
-    )
+    ends = {"products": 7, "alarms": 0}
+    monkeypatch.setattr(verification, "right_products", lambda r, calls, kinds: ends)
     file = tmp_path / "found.json"
     assert verification.main(["--calls", "7", "--flips", "5", "--seed", "3", "--json", str(file)]) == 0
     found = json.loads(file.read_text())
