@@ -3,8 +3,8 @@
     python tests/campaigns/verification.py [--calls 3000] [--kinds 24] [--flips 0] [--seed N] [--json FILE]
 
 ``--calls`` random right products of ``--kinds`` kinds (types, layout, epilogue, precision) with random
-shapes, scales and special values, each of which must raise no alarm. A kind needs programs of its own, and compiling
-them takes most of the time.
+shapes, scales and special values, each of which must raise no alarm. A kind needs programs of its own, and
+compiling them takes most of the time.
 
 ``--flips`` so many times one random bit of one random element of a result is flipped before it is checked,
 for each type; the share that is noticed is printed by size of the error in limits (of the row's sum, docs/
