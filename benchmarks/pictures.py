@@ -1,4 +1,5 @@
-"""Draws results: on GPUs speed against size, and each step from naive to matrix units; memory over calls.
+"""Draws results: on GPUs speed against size, and each step from naive to matrix units; memory over calls;
+what verify= notices.
 
     python benchmarks/pictures.py
 
@@ -181,10 +182,31 @@ def ladder(content: Content) -> Figure:
     return figure
 
 
+def flips(content: Content) -> Figure:
+    """The share of flipped bits that verify= notices, by size of the error; a line for each type."""
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for row in content["rows"]:
+        shares = [share for share in row["shares"] if share["flipped"]]
+        powers = [share["power"] for share in shares]
+        noticed = [100 * share["noticed"] / share["flipped"] for share in shares]
+        axes.plot(powers, noticed, "o-", markersize=4, label=row["dtype"])
+    axes.axvline(0, color=LIMIT, linewidth=1, label="limit of a row's sum")
+    ends = f"{content['low']}: or less, {content['high']}: or more"
+    axes.set_xlabel(f"n, of an error between 2^n and 2^(n + 1) limits of its row; {ends}")
+    axes.set_ylabel("flipped bits that are noticed, %")
+    axes.set_ylim(-3, 103)
+    axes.grid(True, alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.suptitle(title(content, "verify=True"))
+    return figure
+
+
 DRAWN: dict[str, Callable[[Content], Figure]] = {
     "*-float32.json": float32,
     "*-matrix-units.json": matrix_units,
     "*-ladder.json": ladder,
+    "verification-flips-*.json": flips,
 }
 
 

@@ -10,7 +10,7 @@ import pyopencl as cl
 from ..cuda import arrays, driver
 from ..cuda.arrays import CudaArray
 from ..cuda.streams import Stream, forget
-from ..errors import ArgumentError, DeviceLostError, DeviceMemoryError, WorkspaceError
+from ..errors import ArgumentError, DeviceLostError, DeviceMemoryError, UnsupportedError, WorkspaceError
 from ..opencl import forks
 from ..opencl.last_call import equal
 from ..opencl.mappings import reach
@@ -90,6 +90,11 @@ class CudaPath:
         out, kind = self._begin(operands, queue, wait_for), operands["a"].kind
         if self._is_empty:
             return out
+        if self.executable.repairs and driver.capture_of(queue.handle):
+            raise UnsupportedError(
+                "verify='repair' waits for the result, which a stream that is being captured forbids; "
+                "pass verify=True"
+            )
         addresses = {
             in_problem: (out if name == "out" else operands[name]).address for name, in_problem in self._read
         }

@@ -139,3 +139,15 @@ def test_a_kernel_has_its_colour_in_every_layout(pictures):
     for name, (colour, _) in KERNEL_STYLES.items():
         assert {pictures.style(f"{name} {layout}")["color"] for layout in ("NN", "NT", "TN")} == {colour}
     assert len({colour for colour, _ in KERNEL_STYLES.values()}) == len(KERNEL_STYLES)
+
+
+def test_flipped_bits_are_drawn_as_shares(pictures):
+    shares = [
+        {"power": -6, "flipped": 50, "noticed": 0},
+        {"power": 0, "flipped": 4, "noticed": 3},
+        {"power": 12, "flipped": 0, "noticed": 0},
+    ]
+    content = ABOUT | {"low": -6, "high": 12, "rows": [{"dtype": "float32", "shares": shares}]}
+    (axes,) = pictures.flips(content).axes
+    assert lines(axes)["float32"] == [0, 75]
+    assert list(axes.lines[0].get_xdata()) == [-6, 0]

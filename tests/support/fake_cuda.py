@@ -52,6 +52,7 @@ class FakeCuda:
         self.calls, self.launches = [], []  # (function, arguments); (kernel, groups, group, stream)
         self.fail = {}  # function -> the code that it returns
         self.after_launch = lambda: None
+        self.before_launch = lambda name: None  # of a kernel that runs now, in a replay too
         self.memory, self.pooled, self.graphs, self.capturing = {}, {}, {}, {}
         self.mode, self.current, self.synchronized = 0, 0, []
         self._handles, self._made = itertools.count(0x1000, 16), {}
@@ -168,6 +169,12 @@ class FakeCuda:
     def _cuMemcpyDtoHAsync(self, host, address, nbytes, stream):
         ctypes.memmove(_plain(host), self._within(_plain(address), _plain(nbytes)), _plain(nbytes))
 
+    def _cuMemHostAlloc(self, address, nbytes, flags):
+        return self._cuMemAlloc(address, nbytes)  # kernels find it at the same address
+
+    def _cuMemFreeHost(self, address):
+        return self._cuMemFree(address)
+
     def _cuPointerGetAttribute(self, value, attribute, address):
         found = self._home(_plain(address))
         value._obj.value = 0
@@ -271,6 +278,7 @@ class FakeCuda:
                 kernel.set_arg(index, None)
                 continue
             kernel.set_arg(index, cl.SVM(self.bytes_at(value, home + self.memory[home][1] - value)))
+        self.before_launch(kernel.function_name)
         size = tuple(x * y for x, y in zip(groups, local, strict=True))
         cl.enqueue_nd_range_kernel(self.queue, kernel, size, local, start)
         self.queue.finish()

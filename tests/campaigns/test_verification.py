@@ -1,0 +1,52 @@
+"""A share of the campaign of verify=: right products raise no alarm, flipped bits are noticed by size."""
+
+import json
+import random
+
+import pytest
+
+import pyclmm
+from tests.campaigns import verification
+from tests.support.spoiled import Spoiler, installed
+
+LARGE = 1  # a power of two of the error in limits, above which the row's sum must tell
+
+
+def test_right_products_raise_no_alarm():
+    ends = verification.right_products(random.Random(45), 150, 6)
+    assert ends["alarms"] == 0
+    assert ends["products"] >= 75
+
+
+def test_a_wrong_product_is_counted(capsys):
+    """The campaign sees what it looks for."""
+    with installed(Spoiler()) as spoiler:
+        spoiler.element(0, "u1", lambda x: x ^ 0x55)
+        spoiler.always = spoiler.waiting.pop()
+        ends = verification.right_products(random.Random(4), 12, 1)
+    assert ends["alarms"] > 0
+    assert "alarm: {" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_flips_are_noticed_by_size(dtype):
+    with installed(Spoiler()) as spoiler:
+        shares = verification.flips(random.Random(5), spoiler, dtype, 60, (9, 20, 30))
+    assert sum(share["flipped"] for share in shares) == 60
+    for share in shares:
+        if dtype == "int32" or share["power"] >= LARGE:
+            assert share["noticed"] == share["flipped"]
+        if share["power"] < -1 and dtype != "int32":
+            assert share["noticed"] == 0
+
+
+def test_what_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(verification, "FLIPPED", ("int32",))
+    ends = {"products": 7, "alarms": 0}
+    monkeypatch.setattr(verification, "right_products", lambda r, calls, kinds: ends)
+    file = tmp_path / "found.json"
+    assert verification.main(["--calls", "7", "--flips", "5", "--seed", "3", "--json", str(file)]) == 0
+    found = json.loads(file.read_text())
+    assert (found["seed"], found["products"], found["alarms"]) == (3, 7, 0)
+    assert sum(share["flipped"] for share in found["rows"][0]["shares"]) == 5
+    assert pyclmm.finish() is None

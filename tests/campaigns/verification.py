@@ -1,0 +1,198 @@
+"""Checks what verify= says: no right product is refused, and wrong elements are noticed by their size.
+
+    python tests/campaigns/verification.py [--calls 3000] [--kinds 24] [--flips 0] [--seed N] [--json FILE]
+
+``--calls`` random right products of ``--kinds`` kinds (types, layout, epilogue, precision) with random
+shapes, scales and special values, each of which must raise no alarm. A kind needs programs of its own, and
+compiling them takes most of the time.
+
+``--flips`` so many times one random bit of one random element of a result is flipped before it is checked,
+for each type; the share that is noticed is printed by size of the error in limits (of the row's sum, docs/
+verification.md), and is what ``--json`` writes for benchmarks/pictures.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import random
+import secrets
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+import pyclmm
+from pyclmm.opencl.queues import default_queue
+from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
+from tests.support.cases import numbers
+from tests.support.spoiled import Spoiler, installed
+
+TYPES = [name for name in ELEMENT_TYPES if name != "bool"]
+FLIPPED = ("float16", "bfloat16", "float32", "float64", "int32")  # a complex product is made of real ones
+SIZES = (1, 1, 2, 3, 7, 8, 16, 17, 33, 40, 64, 65, 129)
+ACTIVATIONS = (None, None, None, "relu", "gelu", "tanh")
+SCALES = (0.0, 1e-40, 1e-20, 1e-5, 1.0, 1.0, 1.0, 1e3, 1e18, 1e30)
+LOW, HIGH = -6, 12  # powers of two of the errors that are told apart
+
+
+# ---- right products
+
+
+def draw_kind(r):
+    """What decides which programs a product runs, apart from shapes."""
+    dtype = r.choice(TYPES)
+    is_real_float = dtype_of(dtype).kind not in "iuc"
+    return {
+        "dtype": dtype,
+        "layout": r.choice(("NN", "NT", "TN", "TT")),
+        "c": r.random() < 0.25,
+        "bias": r.choice((None, None, None, "row", "column")),
+        "activation": r.choice(ACTIVATIONS) if is_real_float else None,
+        "precision": r.choice(("highest", "highest", "high", "medium")),
+        "reproducible": r.random() < 0.1,
+    }
+
+
+def values(r, rng, shape, dtype):
+    """Random elements of a random scale, some rows scaled apart, some with NaN, infinity or zeros."""
+    x = numbers(rng, shape, dtype_of(dtype))
+    if np.dtype(x.dtype).kind in "iu":
+        return x
+    with np.errstate(all="ignore"):
+        x = (x * x.dtype.type(r.choice(SCALES))).astype(x.dtype)
+        if r.random() < 0.3:
+            powers = 2.0 ** rng.integers(-10, 11, shape[0])
+            x = (x * powers[:, None]).astype(x.dtype)
+    if r.random() < 0.2:
+        x[rng.random(shape) < 0.5] = 0
+    for special in (np.nan, np.inf, -np.inf):
+        if x.size and r.random() < 0.1:
+            x[int(rng.integers(shape[0])), int(rng.integers(shape[1]))] = special
+    return x
+
+
+def draw(r, kind):
+    """A call of gemm of that kind: its keywords."""
+    rng = np.random.default_rng(r.randint(0, 1 << 30))
+    dtype, (m, n, k) = kind["dtype"], (r.choice(SIZES) for _ in "mnk")
+    k = r.choice((k, k, k, 300, 1000))
+    a, b = values(r, rng, (m, k), dtype), values(r, rng, (k, n), dtype)
+    a, b = (np.asfortranarray(x) if t == "T" else x for x, t in zip((a, b), kind["layout"], strict=True))
+    call = {"a": a, "b": b, "alpha": r.choice((1, 1, 2, 0))}
+    if kind["c"]:
+        call |= {"c": values(r, rng, (m, n), dtype), "beta": r.choice((1, 3))}
+    if kind["bias"]:
+        call["bias"] = values(r, rng, (1, n) if kind["bias"] == "row" else (m, 1), dtype)
+    names = ("activation", "precision", "reproducible")
+    if kind["reproducible"] and kind["activation"] not in (None, "relu"):
+        names = ("precision", "reproducible")
+    return call | {name: kind[name] for name in names}
+
+
+def right_products(r, calls, kinds):
+    """How many of *calls* products were checked, refused as unsupported, and raised an alarm."""
+    drawn = [draw_kind(r) for _ in range(kinds)]
+    ends = Counter(products=0, unsupported=0, alarms=0)
+    for number in range(calls):
+        kind = drawn[number % kinds]
+        call = draw(r, kind)
+        try:
+            pyclmm.gemm(call.pop("a"), call.pop("b"), call.pop("c", None), **call, verify=True)
+        except pyclmm.VerificationError as error:
+            ends["alarms"] += 1
+            print(f"alarm: {kind}, alpha {call['alpha']}, {error}", flush=True)
+        except (pyclmm.UnsupportedError, pyclmm.DTypeError, pyclmm.ArgumentError):
+            ends["unsupported"] += 1
+        else:
+            ends["products"] += 1
+    return dict(ends)
+
+
+# ---- flipped bits
+
+
+def flips(r, spoiler, dtype, count, shape=(48, 64, 96)):
+    """Flip a random bit of a random element *count* times; by power of two of the error in limits, how many
+    were flipped and noticed. An error that is NaN or infinite counts as one of the greatest."""
+    rng = np.random.default_rng(r.randint(0, 1 << 30))
+    m, n, k = shape
+    a, b = (numbers(rng, one, dtype_of(dtype)) for one in ((m, k), (k, n)))
+    out = pyclmm.matmul(a, b)
+    factors = limits(a, b, out, spoiler)
+    width = 8 * out.itemsize
+    flipped, noticed = Counter(), Counter()
+    for _ in range(count):
+        i, j, bit = r.randrange(m), r.randrange(n), r.randrange(width)
+        wrong = (out[i, j : j + 1].view(f"u{out.itemsize}") ^ np.array(1 << bit, f"u{out.itemsize}")).view(
+            out.dtype
+        )
+        with np.errstate(all="ignore"):
+            error = abs(float(wrong[0]) - float(out[i, j])) / factors[i]
+        spoiler.element(i * n + j, out.dtype, lambda x, wrong=wrong: wrong[0])
+        place = place_of(error)
+        flipped[place] += 1
+        try:
+            pyclmm.matmul(a, b, verify=True)
+        except pyclmm.VerificationError:
+            noticed[place] += 1
+    return [{"power": p, "flipped": flipped[p], "noticed": noticed[p]} for p in sorted(flipped)]
+
+
+def place_of(error):
+    """The power of two below *error*, from LOW to HIGH."""
+    if not math.isfinite(error):
+        return HIGH
+    return LOW if error == 0 else max(LOW, min(HIGH, math.floor(math.log2(error))))
+
+
+def limits(a, b, out, spoiler):
+    """The limit of each row of the product, as the check states it when a row is wrong."""
+    if out.dtype.kind in "iu":
+        return np.ones(len(out))
+    found = []
+    for i in range(len(out)):
+        spoiler.element(i * out.shape[1], out.dtype, lambda x: type(x)(8192))
+        try:
+            pyclmm.matmul(a, b, verify=True)
+        except pyclmm.VerificationError as error:
+            found.append(error.limit)
+    return np.array(found)
+
+
+def main(arguments=None):
+    """Run both; returns how many alarms right products raised."""
+    parser = argparse.ArgumentParser(description="right products and flipped bits, with verify=")
+    parser.add_argument("--calls", type=int, default=3000, help="right products")
+    parser.add_argument("--kinds", type=int, default=24)
+    parser.add_argument("--flips", type=int, default=0, help="flipped bits of each type")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--json", type=Path, help="write the shares of the flips there")
+    options = parser.parse_args(arguments)
+    seed = secrets.randbelow(1 << 32) if options.seed is None else options.seed
+    r = random.Random(seed)
+    print(f"seed {seed}", flush=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ends = right_products(r, options.calls, options.kinds)
+    print(*(f"{count} {what}" for what, count in ends.items()), sep=", ", flush=True)
+    rows = []
+    if options.flips:
+        with installed(Spoiler()) as spoiler:
+            rows = [{"dtype": x, "shares": flips(r, spoiler, x, options.flips)} for x in FLIPPED]
+        for row in rows:
+            for share in row["shares"]:
+                print(f"{row['dtype']:9} 2^{share['power']:<3} {share['noticed']:5} of {share['flipped']:5}")
+    if options.json:
+        device, date = default_queue().device, datetime.datetime.now(datetime.UTC).date()
+        head = {"device": device.name.strip(), "driver": device.driver_version, "date": str(date)}
+        found = head | {"seed": seed, **ends, "low": LOW, "high": HIGH, "rows": rows}
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return ends["alarms"]
+
+
+if __name__ == "__main__":
+    raise SystemExit(bool(main()))

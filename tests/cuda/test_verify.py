@@ -1,0 +1,154 @@
+"""verify= on arrays of a CUDA device: streams, captures and repair, on the made-up driver."""
+
+import numpy as np
+import pytest
+
+import pyclmm
+
+M, N, K = 19, 37, 53
+RNG = np.random.default_rng(5)
+A, B = (RNG.standard_normal(shape).astype("f") for shape in ((M, K), (K, N)))
+RIGHT = A @ B
+
+
+@pytest.fixture
+def spoil(cuda, lib):
+    """spoil(out) makes element (3, 6) of *out* wrong before it is checked, once."""
+    waiting = []
+
+    def before(name):
+        if name == "verify_out" and waiting:
+            out = waiting.pop()
+            cuda.view(out.address, out.shape, out.dtype)[3, 6] += 90
+
+    cuda.before_launch = before
+    return waiting.append
+
+
+@pytest.fixture
+def operands(lib):
+    return lib.array(A), lib.array(B), lib.array(np.zeros((M, N), "f"))
+
+
+def close(out):
+    assert np.allclose(out.get(), RIGHT, atol=1e-4)
+
+
+def alarm(call, *args, **kwargs):
+    with pytest.raises(pyclmm.VerificationError) as caught:
+        call(*args, **kwargs)
+    assert (caught.value.rows, caught.value.columns) == ((3, 4), (6, 7))
+
+
+def test_right_products(lib, operands):
+    a, b, out = operands
+    before = pyclmm.health()
+    for _ in range(3):
+        pyclmm.matmul(a, b, out=out, verify=True)
+        close(out)
+    nan = A.copy()
+    nan[2, 3] = np.nan
+    assert np.isnan(pyclmm.matmul(lib.array(nan), b, verify=True).get()[2]).all()
+    pyclmm.finish()
+    assert pyclmm.health() == before
+
+
+def test_a_wrong_product_in_finish_and_in_the_next_call(operands, spoil):
+    a, b, out = operands
+    before = pyclmm.health()["wrong"]
+    spoil(out)
+    pyclmm.matmul(a, b, out=out, verify=True)
+    alarm(pyclmm.finish)
+    pyclmm.finish()
+    spoil(out)
+    pyclmm.matmul(a, b, out=out, verify=True)
+    alarm(pyclmm.matmul, a, b, out=out, verify=True)
+    pyclmm.matmul(a, b, out=out, verify=True)
+    pyclmm.finish()
+    close(out)
+    assert pyclmm.health()["wrong"] == before + 2
+
+
+def test_the_host_waits_for_nothing_without_an_alarm(cuda, operands):
+    a, b, out = operands
+    pyclmm.matmul(a, b, out=out, verify=True)
+    cuda.synchronized.clear()
+    pyclmm.matmul(a, b, out=out, verify=True)
+    assert not cuda.synchronized
+
+
+def test_each_stream_has_its_own_alarm(lib, operands, spoil):
+    a, b, out = operands
+    plan = pyclmm.Matmul(a, b, out=out, verify=True)
+    for stream in (0x70, 0x80, 0x90):
+        lib.current = stream
+        plan(a, b, out=out)
+    lib.current = 0x80
+    spoil(out)
+    plan(a, b, out=out)
+    lib.current = 0x90
+    alarm(plan, a, b, out=out)
+    for stream in (0x70, 0x80, 0x90):
+        lib.current = stream
+        plan(a, b, out=out)
+    pyclmm.finish()
+
+
+def test_a_capture_is_checked_each_time_it_is_replayed(cuda, lib, operands, spoil):
+    a, b, out = operands
+    plan = pyclmm.Matmul(a, b, out=out, verify=True)
+    plan(a, b, out=out)
+    with cuda.capture(lib.current) as graph:
+        plan(a, b, out=out)
+    for _ in range(2):
+        cuda.replay(graph)
+        pyclmm.finish()
+        close(out)
+    spoil(out)
+    cuda.replay(graph)
+    alarm(pyclmm.finish)
+    cuda.replay(graph)
+    pyclmm.finish()
+
+
+@pytest.mark.parametrize("stream", [0x70, 0x80])
+def test_repair(lib, operands, spoil, stream):
+    a, b, out = operands
+    lib.current = stream
+    before = pyclmm.health()
+    for _ in range(2):
+        spoil(out)
+        with pytest.warns(pyclmm.VerificationWarning, match="computed again by '"):
+            pyclmm.matmul(a, b, out=out, verify="repair")
+        close(out)
+    after = pyclmm.health()
+    assert {name: after[name] - before[name] for name in after} == {"wrong": 2, "repaired": 2}
+
+
+def test_c_that_is_overwritten_is_not_repaired(lib, operands, spoil):
+    a, b, out = operands
+    spoil(out)
+    with pytest.raises(pyclmm.VerificationError):
+        pyclmm.gemm(a, b, out, beta=1.0, out=out, verify="repair")
+
+
+def test_repair_in_a_capture_is_refused(cuda, lib, operands):
+    a, b, out = operands
+    pyclmm.matmul(a, b, out=out, verify="repair")
+    with (
+        cuda.capture(lib.current),
+        pytest.raises(pyclmm.UnsupportedError, match=r"verify='repair'.*captur.*verify=True"),
+    ):
+        pyclmm.matmul(a, b, out=out, verify="repair")
+    pyclmm.matmul(a, b, out=out, verify="repair")
+    close(out)
+
+
+def test_a_host_without_room_for_the_alarm(cuda, operands):
+    a, b, out = operands
+    cuda.fail["cuMemHostAlloc"] = 2
+    with pytest.raises(pyclmm.DeviceMemoryError):
+        pyclmm.matmul(a, b, out=out, verify=True)
+    cuda.fail.clear()
+    pyclmm.matmul(a, b, out=out, verify=True)
+    close(out)

@@ -1,0 +1,343 @@
+"""verify=: right products raise no alarm and keep their bits; a wrong element is noticed and named."""
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
+from tests.support import spoiled
+from tests.support.cases import numbers
+
+TYPES = [name for name in ELEMENT_TYPES if name != "bool"]
+INTEGERS = [name for name in TYPES if "int" in name]
+FLOATS = [name for name in TYPES if name not in INTEGERS]
+LAYOUTS = ("NN", "NT", "TN", "TT")
+M, N, K = 19, 37, 53
+
+
+@pytest.fixture
+def spoiler():
+    with spoiled.installed(spoiled.Spoiler()) as found:
+        yield found
+
+
+@pytest.fixture(params=["processor", "gpu"])
+def form(request, monkeypatch):
+    """Both forms of verify.cl: a work-item to a group, and groups that share sums."""
+    pyclmm.release()
+    if request.param == "gpu":
+        spoiled.gpu_form(monkeypatch)
+    yield request.param
+    pyclmm.release()
+
+
+def laid_out(x, letter):
+    return x if letter == "N" else np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+
+def operands(dtype, layout="NN", m=M, n=N, k=K, seed=0):
+    rng = np.random.default_rng(seed)
+    a, b = (numbers(rng, shape, dtype_of(dtype)) for shape in ((m, k), (k, n)))
+    return laid_out(a, layout[0]), laid_out(b, layout[1])
+
+
+def same_bits(x, y):
+    x, y = np.asarray(x), np.asarray(y)
+    assert (x.shape, x.dtype) == (y.shape, y.dtype)
+    assert x.tobytes() == y.tobytes()
+
+
+def wrong():
+    return pyclmm.health()["wrong"]
+
+
+# ---- right products
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_right_products_keep_their_bits(dtype, layout, form):
+    a, b = operands(dtype, layout)
+    same_bits(pyclmm.matmul(a, b, verify=True), pyclmm.matmul(a, b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex128", "int8", "uint64"])
+def test_right_products_with_c_and_a_bias(dtype):
+    a, b = operands(dtype, "NT")
+    rng = np.random.default_rng(1)
+    c, row, column = (numbers(rng, shape, dtype_of(dtype)) for shape in ((M, N), (1, N), (M, 1)))
+    for extra in ({"beta": 3, "alpha": 2}, {"bias": row}, {"bias": column, "beta": 3}):
+        given = (a, b, c) if "beta" in extra else (a, b)
+        same_bits(pyclmm.gemm(*given, verify=True, **extra), pyclmm.gemm(*given, **extra))
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_activation_keeps_its_bits(activation, dtype):
+    a, b = operands(dtype)
+    extra = {"bias": b[:1], "activation": activation}
+    same_bits(pyclmm.gemm(a, b, verify=True, **extra), pyclmm.gemm(a, b, **extra))
+
+
+def test_stacks_views_and_vectors():
+    rng = np.random.default_rng(2)
+    left, right = (rng.standard_normal(shape).astype("f") for shape in ((3, 1, M, K), (2, K, N)))
+    view = rng.standard_normal((2 * M, 3 * K)).astype("f")[::2, ::-3]
+    out = np.empty((M, 2 * N), "f")[:, :N]
+    cases = (
+        (left, right),
+        (left[0], right.swapaxes(-1, -2)[:, :K, :K]),
+        (view, right[1]),
+        (left[0, 0, 0], right),
+        (left, right[0, :, 0]),
+        (left[0, 0, 0], right[0, :, 0]),
+    )
+    for a, b in cases:
+        same_bits(pyclmm.matmul(a, b, verify=True), pyclmm.matmul(a, b))
+    assert pyclmm.matmul(view, right[1], out=out, verify=True) is out
+    same_bits(out, pyclmm.matmul(view, right[1]))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 0), (0, 4, 5), (3, 0, 5), (1, 1, 1), (1, 40, 1), (40, 1, 1)])
+def test_empty_and_thin_products(shape):
+    m, n, k = shape
+    a, b = np.ones((m, k), "f"), np.ones((k, n), "f")
+    same_bits(pyclmm.matmul(a, b, verify=True), a @ b)
+    same_bits(pyclmm.gemm(a, b, np.ones((m, n), "f"), beta=2.0, verify=True), a @ b + 2)
+
+
+def test_other_types_of_result_and_operands():
+    a, b = operands("float32")
+    for x, y, options in (
+        (a.astype("f2"), b, {}),
+        (a, b, {"dtype": np.float64}),
+        (a, b, {"out": np.empty((M, N), "f2"), "casting": "same_kind"}),
+        (np.ones((M, K), bool), np.ones((K, N), "i2"), {}),
+    ):
+        want = pyclmm.matmul(x, y, **options).copy()
+        same_bits(pyclmm.matmul(x, y, verify=True, **options), want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "float64"])
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_other_precisions(dtype, precision):
+    a, b = operands(dtype)
+    same_bits(pyclmm.matmul(a, b, precision=precision, verify=True), pyclmm.matmul(a, b, precision=precision))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64", "float64"])
+@pytest.mark.parametrize("scales", [(1e-3, 1e-3), (1e-30, 1e-12), (1e25, 1e10), (1e30, 1e30), (0, 1)])
+def test_huge_and_tiny_scales(dtype, scales):
+    rng = np.random.default_rng(3)
+    real = dtype_of(dtype).type(0).real.dtype
+    with np.errstate(all="ignore"):
+        a = (rng.standard_normal((M, K)) * scales[0] * 10.0 ** rng.integers(-4, 4, (M, 1))).astype(real)
+        b = (rng.standard_normal((K, N)) * scales[1] * 10.0 ** rng.integers(-4, 4, (1, N))).astype(real)
+    a, b = a.astype(dtype), b.astype(dtype)
+    same_bits(pyclmm.matmul(a, b, verify=True), pyclmm.matmul(a, b))
+
+
+def test_a_result_may_overflow_to_infinity():
+    a, b = (np.full(shape, 200, "f2") for shape in ((M, K), (K, N)))
+    b[:, ::2] = 0.5
+    got = pyclmm.matmul(a, b, verify=True)
+    assert np.isinf(got[:, 1::2]).all()
+    assert np.isfinite(got[:, ::2]).all()
+
+
+def test_stacks_with_c_and_a_bias_in_the_form_of_gpus(monkeypatch, spoiler):
+    spoiled.gpu_form(monkeypatch)
+    pyclmm.release()
+    a, b, c = (np.ones((2, *shape), "f") for shape in ((M, K), (K, N), (M, N)))
+    plan = pyclmm.Matmul(a, b, c, beta=2.0, bias=np.ones((M, 1), "f"), verify=True)
+    assert (plan(a, b, c, bias=np.ones((M, 1), "f")) == K + 3).all()
+    spoiler.element((M + 4) * N, "f", lambda x: x + 1)
+    with pytest.raises(pyclmm.VerificationError) as caught:
+        plan(a, b, c, bias=np.ones((M, 1), "f"))
+    assert (caught.value.rows, caught.value.stack) == ((4, 5), (1, 2))
+
+
+# ---- NaN and infinity
+
+
+def odd(x):
+    """*x* with NaN and infinity in some places."""
+    x = x.copy()
+    x[(0,) * (x.ndim - 1) + (7,)], x[(x.shape[0] // 2,) * (x.ndim - 1) + (-1,)] = np.nan, np.inf
+    return x
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("where", ["a", "b", "c", "bias"])
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "float16"])
+def test_nan_and_infinity_raise_no_alarm(where, layout, dtype, form):
+    a, b = operands(dtype, layout)
+    if where == "a":
+        a = laid_out(odd(a), layout[0])
+    elif where == "b":
+        b = laid_out(odd(b), layout[1])
+    given, extra = (a, b), {}
+    if where == "c":
+        given, extra = (a, b, odd(np.ones((M, N), dtype))), {"beta": 1.0}
+    elif where == "bias":
+        extra = {"bias": odd(np.ones(N, dtype))}
+    got = pyclmm.gemm(*given, **extra, verify=True)
+    assert not np.isfinite(got).all()
+    same_bits(np.isnan(got), np.isnan(pyclmm.gemm(*given, **extra)))
+
+
+@pytest.mark.parametrize("where", ["a", "b"])
+def test_a_finite_element_where_there_must_be_none_is_noticed(where, spoiler, form):
+    a, b = operands("float32")
+    place = {"a": a, "b": b}[where]
+    place[3, 5] = np.inf
+    assert not np.isfinite(pyclmm.matmul(a, b, verify=True)).all()
+    i, j = (3, 8) if where == "a" else (8, 5)
+    spoiler.element(i * N + j, "f", lambda x: 1.0)
+    with pytest.raises(pyclmm.VerificationError) as caught:
+        pyclmm.matmul(a, b, verify=True)
+    assert (caught.value.rows, caught.value.columns) == ((i, i + 1), (j, j + 1))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("has_nan", [False, True])
+def test_nan_or_infinity_where_there_must_be_none_is_noticed(value, has_nan, spoiler, form):
+    a, b = operands("float32")
+    if has_nan:
+        b[2, 3] = np.nan
+    spoiler.element(4 * N + 6, "f", lambda x: value)
+    with pytest.raises(pyclmm.VerificationError) as caught:
+        pyclmm.matmul(a, b, verify=True)
+    assert (caught.value.rows, caught.value.columns) == ((4, 5), (6, 7))
+
+
+def test_a_wrong_number_beside_a_column_of_nan_is_noticed(spoiler, form):
+    a, b = operands("float32")
+    b[2, 3] = np.nan
+    spoiler.element(4 * N + 6, "f", lambda x: x + 100)
+    with pytest.raises(pyclmm.VerificationError) as caught:
+        pyclmm.matmul(a, b, verify=True)
+    assert (caught.value.rows, caught.value.columns) == ((4, 5), (6, 7))
+
+
+# ---- wrong elements
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("layout", ["NN", "TT"])
+def test_any_wrong_element_of_integers_is_noticed(dtype, layout, spoiler):
+    a, b = operands(dtype, layout)
+    width = np.iinfo(dtype).bits
+    for i, j, bit in ((0, 0, 0), (M - 1, N - 1, width - 1), (7, 11, width // 2)):
+        spoiler.element(i * N + j, f"uint{width}", lambda x, bit=bit: x ^ type(x)(1 << bit))
+        with pytest.raises(pyclmm.VerificationError) as caught:
+            pyclmm.matmul(a, b, verify=True)
+        assert (caught.value.rows, caught.value.columns) == ((i, i + 1), (j, j + 1))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_wrong_element_is_named(dtype, layout, spoiler, form):
+    a, b = operands(dtype, layout)
+    for i, j in ((0, 0), (M - 1, N - 1), (7, 11)):
+        spoiler.element(i * N + j, dtype_of(dtype), lambda x: x + type(x)(64))
+        with pytest.raises(pyclmm.VerificationError) as caught:
+            pyclmm.matmul(a, b, verify=True)
+        error = caught.value
+        assert (error.rows, error.columns, error.stack) == ((i, i + 1), (j, j + 1), (0, 1))
+        assert error.error == pytest.approx(64, rel=0.02)
+        assert 0 < error.limit < 64
+        assert str(error).startswith(f"a result is wrong: rows {i} to {i}, columns {j} to {j} of ")
+
+
+def test_errors_under_the_bound_are_not_seen_and_those_above_are(spoiler):
+    """The bound that the error states is the one that the check uses."""
+    a, b = operands("float32")
+    spoiler.element(N, "f", lambda x: x + 1)
+    with pytest.raises(pyclmm.VerificationError) as caught:
+        pyclmm.matmul(a, b, verify=True)
+    limit = caught.value.limit
+    spoiler.element(N, "f", lambda x: x + np.float32(limit / 2))
+    pyclmm.matmul(a, b, verify=True)
+    spoiler.element(N, "f", lambda x: x + np.float32(limit * 2))
+    with pytest.raises(pyclmm.VerificationError):
+        pyclmm.matmul(a, b, verify=True)
+
+
+def test_errors_that_would_cancel_are_noticed_by_the_signs(spoiler):
+    """+e and -e in one row, and +e and +e: with signs that change, at most half of the calls miss each."""
+    a, b = operands("float32")
+
+    def both(second):
+        def change(words):
+            elements = words.view("f")
+            elements[5] += 50
+            elements[9] += second
+
+        return change
+
+    for second in (50, -50):
+        found = 0
+        for _ in range(12):
+            spoiler.waiting.append(both(second))
+            try:
+                pyclmm.matmul(a, b, verify=True)
+            except pyclmm.VerificationError:
+                found += 1
+        assert found >= 2
+
+
+def test_a_wrong_product_of_a_stack_is_named(spoiler, form):
+    a, b = np.ones((3, M, K), "f"), np.ones((K, N), "f")
+    a[1] = 2
+    b = np.stack([b, b, b])
+    spoiler.element((2 * M + 5) * N + 6, "f", lambda x: -x)
+    with pytest.raises(pyclmm.VerificationError, match=r"products 2 to 2 of the stack") as caught:
+        pyclmm.matmul(a, b, verify=True)
+    assert caught.value.stack == (2, 3)
+    assert (caught.value.rows, caught.value.columns) == ((5, 6), (6, 7))
+
+
+def test_with_c_all_columns_are_named(spoiler):
+    a, b = operands("float32")
+    spoiler.element(3 * N + 6, "f", lambda x: x + 90)
+    with pytest.raises(pyclmm.VerificationError) as caught:
+        pyclmm.gemm(a, b, np.ones((M, N), "f"), beta=1.0, verify=True)
+    assert (caught.value.rows, caught.value.columns) == ((3, 4), (0, N))
+
+
+@pytest.mark.parametrize("bias", [(1, N), (M, 1)])
+def test_with_a_bias_the_column_is_named(bias, spoiler):
+    a, b = operands("float32")
+    spoiler.element(3 * N + 6, "f", lambda x: x + 90)
+    with pytest.raises(pyclmm.VerificationError) as caught:
+        pyclmm.gemm(a, b, bias=np.full(bias, 5, "f"), verify=True)
+    assert (caught.value.rows, caught.value.columns) == ((3, 4), (6, 7))
+
+
+def test_before_an_activation_too(spoiler):
+    a, b = operands("float32")
+    spoiler.element(3 * N + 6, "f", lambda x: x - 90)  # relu alone would hide it
+    with pytest.raises(pyclmm.VerificationError) as caught:
+        pyclmm.gemm(-abs(a), abs(b), activation="relu", verify=True)
+    assert (caught.value.rows, caught.value.columns) == ((3, 4), (6, 7))
+
+
+def test_an_alarm_is_given_once(spoiler):
+    a, b = operands("float32")
+    before = wrong()
+    spoiler.element(3, "f", lambda x: x + 90)
+    with pytest.raises(pyclmm.VerificationError):
+        pyclmm.matmul(a, b, verify=True)
+    assert wrong() == before + 1
+    pyclmm.matmul(a, b, verify=True)
+    pyclmm.finish()
+    assert wrong() == before + 1
+
+
+def test_unchecked_products_launch_no_check(spoiler):
+    a, b = operands("float32")
+    pyclmm.Matmul(a, b, kernel="register_tile")(a, b)
+    assert not [name for name in spoiler.kernels if name.startswith("verify")]
+    pyclmm.matmul(a, b, verify=True)
+    assert "verify_out" in spoiler.kernels
