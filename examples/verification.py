@@ -25,7 +25,7 @@ right = out.get()
 
 @contextmanager
 def faulty_device(row: int, column: int, bit: int) -> Any:
-    """No device errs when asked. So this puts itself between pyclmm and the driver, once: after the kernels of
+    """No device errs when asked. So this comes between pyclmm and the driver, once: after the kernels of
     the product, and before those that check it, it flips a bit of `out` in the device's memory.
     """
     real: Callable[..., Any] = cl.enqueue_nd_range_kernel
