@@ -28,7 +28,20 @@ def rows() -> list[list[str]]:
         ["products on a CPU", "the same calls", cpu()],
         ["matrices larger than the device's memory", '`matmul(a, b, memory_limit="8 GiB")`', larger()],
         ["the same bits on every device", "`matmul(a, b, reproducible=True)`", same_bits()],
+        ["a result that is checked, and repaired", '`matmul(a, b, verify="repair")`', checked()],
     ]
+
+
+def checked() -> str:
+    """What it costs, and the page that says what it finds."""
+    page = "[what it finds](docs/verification.md)"
+    files = sorted(RESULTS.glob("verification-*.json"))
+    if not files:
+        return page
+    content = read(files[-1].name)
+    more = [row["ratio"] - 1 for row in content["rows"] if row["n"] == SIDE]
+    where = f"{content['device']}, {content['date'][:10]}"
+    return f"{min(more):.1%} to {max(more):.1%} more time at {SIDE} cubed ({where}); {page}"
 
 
 def read(name: str) -> dict[str, Any]:

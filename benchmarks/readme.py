@@ -24,6 +24,7 @@ import processor
 import ratios
 import road_tables
 import support
+import verification_tables
 
 import pyclmm
 
@@ -374,6 +375,12 @@ def frameworks() -> str:
     return f"{framework_tables.note()}\n\n{table(head, framework_tables.rows())}"
 
 
+def verification() -> str:
+    """What it costs to check each result (verification_tables.py)."""
+    head = list(verification_tables.HEAD)
+    return "\n\n".join(f"{about}\n\n{table(head, rows)}" for about, rows in verification_tables.parts())
+
+
 PARTS = {
     "first screen": first,
     "support": supported,
@@ -387,6 +394,7 @@ PARTS = {
     "accuracy": accuracy,
     "float64 high": float64_high,
     "float64 accuracy": float64_accuracy,
+    "verification cost": verification,
     "road": road_tables.road,
     "gpu flat": lambda: road_tables.gpu_step("naive", "flat"),
     "gpu strip": lambda: road_tables.gpu_step("tiled", "strip"),
@@ -401,6 +409,7 @@ PAGES = (
     DOCS / "kernels.md",
     DOCS / "kernels" / "matrix_units" / "measured.md",
     DOCS / "precision.md",
+    DOCS / "verification.md",
     DOCS / "road" / "index.md",
     *sorted((DOCS / "road").glob("0[46-9]_*.md")),
 )

@@ -35,6 +35,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 from numpy.typing import NDArray
+from tile_trace import Trace
 
 import pyclmm
 from pyclmm.opencl import staging
@@ -84,35 +85,6 @@ def timed(sides: Mapping[str, Callable[[], object]], rounds: int = _ROUNDS) -> d
             side()
             found[name].append(time.perf_counter() - start)
     return {name: {"median": statistics.median(x), "least": min(x)} for name, x in found.items()}
-
-
-class Trace:
-    """Collects what devices do in a product in tiles. Queues of a traced run are made with profiling."""
-
-    def __init__(self) -> None:
-        self._done: list[tuple[int, str, Any, int, list[Any]]] = []
-
-    def __call__(self, device: int, what: str, event: Any, nbytes: int, after: list[Any]) -> None:
-        self._done.append((device, what, event, nbytes, after))
-
-    def spans(self) -> list[list[Any]]:
-        """[device, what, start, stop, bytes], in seconds from the device's first. All must have ended."""
-        found, before = [], dict[int, float]()
-        for device, what, event, nbytes, after in self._done:
-            start, stop = event if isinstance(event, tuple) else _span(event)
-            if what == "product" and not isinstance(event, tuple):
-                # It is several launches, of which the last has an event: it begins when the one before it on
-                # its queue and its transfers have ended.
-                ends = [_span(each)[1] for each in after]
-                start = max([before.get(device, 0.0), *ends]) or start
-                before[device] = stop
-            found.append([device, what, start, stop, nbytes])
-        begun = {device: min(x[2] for x in found if x[0] == device) for device in {x[0] for x in found}}
-        return [[d, what, round(a - begun[d], 6), round(b - begun[d], 6), n] for d, what, a, b, n in found]
-
-
-def _span(event: Any) -> tuple[float, float]:
-    return event.profile.start * 1e-9, event.profile.end * 1e-9
 
 
 @contextlib.contextmanager
@@ -167,8 +139,8 @@ def overlap(divide: int, _: Path) -> list[Record]:
         pyclmm.matmul(a, b, out=out)
         record["error"] = error(a, b, out)
         if size == 8192:
-            trace = Trace()
-            plan(a, b, out=out, trace=trace)
+            with Trace() as trace:
+                plan(a, b, out=out)
             record["spans"] = trace.spans()
         print(f"overlap {n}: {shown(record['seconds'])}, error {record['error']:.2f}", flush=True)
         found.append(record)
@@ -215,8 +187,8 @@ def limit(divide: int, _: Path) -> list[Record]:
         "error": error(a, b, c),
         "explain": str(plan.explain()).split("\n\n")[0],
     }
-    trace = Trace()
-    plan(a, b, out=c, trace=trace)
+    with Trace() as trace:
+        plan(a, b, out=c)
     record["products"] = [span[2:4] for span in trace.spans() if span[1] == "product"]
     print(
         f"limit: {shown(seconds)}, {record['of_in_core']:.3f} of in core, error {record['error']:.2f}",
@@ -270,8 +242,8 @@ def devices(divide: int, _: Path) -> list[Record]:
         name: seconds["1 GPU"]["least"] / x["least"] for name, x in seconds.items() if name != "1 GPU"
     }
     last = list(plans)[1] if len(plans) > 1 else "1 GPU"
-    trace = Trace()
-    plans[last](a, b, out=c, trace=trace)
+    with Trace() as trace:
+        plans[last](a, b, out=c)
     found["spans"] = trace.spans()
     print(f"devices: {shown(seconds)}, {found['times one']}, error {found['error']:.2f}", flush=True)
     return [found]

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFORMANCE = ROOT / "docs" / "conformance.md"
 OFFLINE = ROOT / "docs" / "kernels" / "offline.md"
 RESULTS = ROOT / "benchmarks" / "results"
+COMPARISONS = ("cpu-*.json", "*-float32.json", "*-sampled*.json")  # with NumPy, cuBLAS and CLBlast
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ KINDS = (
 def measured(results: Path = RESULTS) -> dict[str, str]:
     """Processor or GPU of the comparisons with NumPy and cuBLAS -> the newest date."""
     found: dict[str, str] = {}
-    for file in sorted([*results.glob("cpu-*.json"), *results.glob("*-float32.json")]):
+    for file in sorted(file for name in COMPARISONS for file in results.glob(name)):
         content = json.loads(file.read_text(encoding="utf-8"))
         name = content.get("processor") if file.name.startswith("cpu-") else content["device"]
         if name:

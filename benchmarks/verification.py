@@ -82,7 +82,7 @@ def row(n: int, dtype: str, precision: Any, rounds: int, with_torch: bool) -> di
     pyclmm.finish()
     middle = {name: statistics.median(times) for name, times in taken.items()}
     ratio = statistics.median(v / p for v, p in zip(taken["verify"], taken["plain"], strict=True))
-    name = sides["plain"].kernel
+    name = str(sides["plain"].kernel)
     found = {"n": n, "dtype": dtype, "precision": precision, "kernel": name}
     print(
         f"{n:6} {dtype:8} {precision:8} {name:16} {middle['plain'] * 1e3:9.3f} ms {ratio - 1:+.0%}",

@@ -18,13 +18,12 @@ from .errors import DeviceLostError
 from .execution import kinds
 from .execution.operands import (
     Operands,
-    check_writeable,
     collect,
     named,
-    on_host,
     queue_of,
     signature,
     single,
+    with_core_axes_last,
 )
 from .execution.options import beta_of, options_of, plain_numbers
 from .opencl import queues
@@ -32,7 +31,7 @@ from .opencl.devices import DeviceChoice
 from .opencl.steps import Scales
 from .plan import Matmul, multiply, repeated
 from .plan_cache import fits
-from .problem.axes import back, core_axes, last
+from .problem.axes import back
 from .problem.dtypes import named_dtype
 from .problem.settings import chosen, is_reproducible, is_verified
 from .problem.words import Activation, Casting, Mixed, Precision, Trans, Verify
@@ -139,11 +138,10 @@ def matmul(
         columns: each sum is one chain of fused multiply-adds over K, in order (docs/reproducibility.md).
         Default: the setting of the enclosing :func:`pyclmm.default_reproducible` block, else False.
     verify
-        True: the device checks the result of this call, by row sums (docs/verification.md). A wrong result
-        raises VerificationError: for NumPy arrays in this call, for other arrays in the next call of the kind
-        or in :func:`pyclmm.finish`. "repair": the call waits, and the wrong part is computed again by another
-        kernel, with a VerificationWarning. Default: the setting of the enclosing :func:`pyclmm.verified`
-        block, else False.
+        True: the device checks the result by row sums (docs/verification.md). A wrong one raises
+        VerificationError: of NumPy arrays in this call, else in the next one or in :func:`pyclmm.finish`.
+        "repair": the call waits, and what is wrong is computed again by another kernel, with a
+        VerificationWarning. Default: the setting of the enclosing :func:`pyclmm.verified` block, else False.
     dtype
         The dtype to compute in, as for a NumPy ufunc.
     casting
@@ -176,19 +174,12 @@ def matmul(
 
     Raises
     ------
-    ShapeError (a ValueError), DTypeError (a TypeError), ArgumentError (a ValueError),
-    UnsupportedError, BuildError, DeviceMemoryError, LaunchError, DeviceLostError, NoDeviceError, ForkError,
-    VerificationError;
+    ShapeError, ArgumentError (ValueErrors), DTypeError (a TypeError), UnsupportedError, BuildError,
+    DeviceMemoryError, LaunchError, DeviceLostError, VerificationError, NoDeviceError, ForkError;
     see :mod:`pyclmm.errors`.
     """
-    ways = (
-        chosen(precision),
-        is_reproducible(reproducible),
-        casting,
-        is_verified(verify),
-        named_dtype(dtype),
-    )
-    arguments = ("N", "N", None, kernel, *ways)
+    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
+    arguments = ("N", "N", None, kernel, *ways, named_dtype(dtype))
     if isinstance(out, tuple):
         out = single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
@@ -203,7 +194,7 @@ def matmul(
             return _in_tiles(given, arguments, unfit={"axes": axes, "mixed": mixed}, wait_for=wait_for, **how)
         operands, core = collect(given, mixed, queue), None
         if axes is not None:
-            operands, core = _with_core_axes_last(operands, axes)
+            operands, core = with_core_axes_last(operands, axes)
         own = queue_of(operands, queue, device)
         result = _run(operands, arguments, kinds.computed_dtype(given), own, _PLAIN, wait_for)
         if out is None and core is not None:
@@ -302,14 +293,8 @@ def gemm(
 
     Returns and raises as :func:`matmul` does.
     """
-    ways = (
-        chosen(precision),
-        is_reproducible(reproducible),
-        casting,
-        is_verified(verify),
-        named_dtype(dtype),
-    )
-    arguments = (trans_a, trans_b, activation, kernel, *ways)
+    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
+    arguments = (trans_a, trans_b, activation, kernel, *ways, named_dtype(dtype))
     given = named(a, b, c, bias, out)
     for_tiles = (memory_limit, devices, progress, checkpoint)
     if device is None and (beta is not None or c is None) and for_tiles == _AT_ONCE:
@@ -338,15 +323,6 @@ def release() -> None:
     working: its next call allocates workspace again. Its ``release()`` frees its kernel objects too.
     """
     queues.release()
-
-
-def _with_core_axes_last(operands: Operands, axes: Any) -> tuple[Operands, tuple[int, ...]]:
-    """Views of *operands* with the core axes that *axes* names last, and the core axes of the result."""
-    if "out" in operands and on_host(operands):
-        check_writeable(operands["out"])  # the first that NumPy looks at
-    cores = core_axes({name: x.ndim for name, x in operands.items()}, axes)
-    views = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
-    return views, cores["out"]
 
 
 def _in_tiles(given: Operands, arguments: tuple[Any, ...], **how: Any) -> Any:

@@ -385,6 +385,13 @@ def multiply(
     return plan._run(operands, queue, scales, wait_for)
 
 
+def settled(plan: Matmul[Any]) -> None:
+    """Wait for this thread's last product of *plan*, if that is checked. Raises VerificationError."""
+    binding = plan._executable.latest_binding()
+    if binding is not None and binding.watch is not None:
+        binding.watch.finish()
+
+
 def programs_of(plan: Matmul[Any]) -> frozenset[Program]:
     """The programs that the launches of *plan* run."""
     return frozenset(launch.program for launch in plan._executable.work.launches)

@@ -41,6 +41,7 @@ def client(tmp_path_factory):
             ) as cluster,
             distributed.Client(cluster, timeout=200) as connected,
         ):
+            connected.register_plugin(pyclmm.dask.DevicePlugin(devices=[0, 0]))
             yield connected
 
 
@@ -68,7 +69,6 @@ def numbers(shape, seed):
 
 
 def test_each_worker_has_its_device_and_the_product_is_right(client):
-    client.register_plugin(pyclmm.dask.DevicePlugin(devices=[0, 0]))
     locks = client.run(lock_of)
     assert len(set(locks.values())) == 2
     number = pyclmm.devices()[0].number

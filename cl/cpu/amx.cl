@@ -40,8 +40,8 @@
 #define vector_of_bfloat16 2
 #define vector_of_int8 3
 #define vector_of_uint8 3
-#define vector_of_int32 4
-#define vector_of_uint32 4
+#define vector_of_int32 3
+#define vector_of_uint32 3
 #define OUT_KIND CAT(vector_of_, OUT_TYPE)
 #define IS_FLOAT SAME_TYPE(float32, ACC_TYPE)
 #define VECTOR_STORE                                                                          \
@@ -59,8 +59,6 @@ INLINE void store_vector(__global OUT_T *out, const VEC x)
   const uint16 bits = as_uint16(x), up = bits >> 16;
   const uint16 value = (bits & 0x7fffffff) > 0x7f800000 ? up | 0x40 : (bits + 0x7fff + (up & 1)) >> 16;
   *(__global LOOSE_ROW *)out = __builtin_convertvector(value, ushort16);
-#elif OUT_KIND == 3
-  *(__global LOOSE_ROW *)out = __builtin_convertvector(x, LOOSE_ROW);
 #else
   *(__global LOOSE_ROW *)out = __builtin_convertvector(x, LOOSE_ROW);
 #endif

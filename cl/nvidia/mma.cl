@@ -1,9 +1,10 @@
-/* mma: out = A B on the matrix units of sm_80 and later, for 16-bit, TF32 and 8-bit operands. The ring of stages and a
- * sketch of the tiles are in mma_ring.h, the fragments in mma_fragments.h. Work-group g computes tile g (tile_order.h).
+/* mma: out = A B on the matrix units of sm_80 and later, for 16-bit, TF32 and 8-bit operands, and for float64 (`mma_double`).
+ * The ring of stages and a sketch of the tiles are in mma_ring.h, the fragments in mma_fragments.h. Work-group g computes tile g
+ * (tile_order.h).
  *
- * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); ELEMENT, which is A_TYPE (mma_fragments.h); TRANS_A TRANS_B: how
- * operands are stored, after packing; OUT_VECTOR (fragment.h); SPLIT_K (mma_partial.h). Packed operands come as operands.h
- * says. `staged` 1: results in rows that are not aligned go through local memory (staged_lines.h).
+ * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); ELEMENT, which is A_TYPE, and of float64 BK MMA_K
+ * (mma_fragments.h); TRANS_A TRANS_B: how operands are stored, after packing; OUT_VECTOR (fragment.h); SPLIT_K (mma_partial.h).
+ * Packed operands come as operands.h says. `staged` 1: results in rows that are not aligned go through local memory (staged_lines.h).
  * Preconditions: operands of 8 bits are stored along K, on multiples of 4 bytes.
  * Technique: ldmatrix, mma.sync and cp.async as in NVIDIA's PTX manual.
  */

@@ -25,7 +25,11 @@
 #ifndef UNIT_M
 #error "mfma.h needs UNIT_M"
 #endif
-#define MFMA_TYPE (TYPE_CODE == 3 && WORD_K == 2 ? 6 : TYPE_CODE) /* 6: TF32 */
+#if TYPE_CODE == 3 && WORD_K == 2
+#define MFMA_TYPE 6 /* TF32 */
+#else
+#define MFMA_TYPE TYPE_CODE
+#endif
 #define UNIT_N UNIT_M
 #define UNIT_WORDS (LANES / UNIT_M)
 #define UNIT_ATTRIBUTES
@@ -35,41 +39,27 @@ typedef word_t b_frag;
   ((to) = (tile)[PLACE(width, (word) + (lane) / UNIT_M, (x) + (lane) % UNIT_M)])
 #define READ_B READ_A
 
-#if MFMA_TYPE == 1 && UNIT_M == 32
-#ifdef cl_khr_fp16
+#if MFMA_TYPE == 1 && defined(cl_khr_fp16)
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #endif
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_f32_32x32x8f16(as_half4(a), as_half4(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 1
-#ifdef cl_khr_fp16
-#pragma OPENCL EXTENSION cl_khr_fp16 : enable
-#endif
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_f32_16x16x16f16(as_half4(a), as_half4(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 2 && UNIT_M == 32
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(as_short4(a), as_short4(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 2
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(as_short4(a), as_short4(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 3 && UNIT_M == 32
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_f32_32x32x2f32(as_float(a), as_float(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 3
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_f32_16x16x4f32(as_float(a), as_float(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 4
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_f64_16x16x4f64(as_double(a), as_double(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 5 && WORD_K == 4 && UNIT_M == 32
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_i32_32x32x8i8(as_int(a), as_int(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 5 && WORD_K == 4
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_i32_16x16x16i8(as_int(a), as_int(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 5 && UNIT_M == 32
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_i32_32x32x16_i8(as_long(a), as_long(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 5
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_i32_16x16x32_i8(as_long(a), as_long(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 6 && UNIT_M == 32
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_f32_32x32x4_xf32(as_float2(a), as_float2(b), d, 0, 0, 0)
-#elif MFMA_TYPE == 6
-#define MFMA(a, b, d) __builtin_amdgcn_mfma_f32_16x16x8_xf32(as_float2(a), as_float2(b), d, 0, 0, 0)
+/* The compiler's builtins, by MFMA_TYPE and UNIT_M. */
+#define mfma_1_32(a, b, d) __builtin_amdgcn_mfma_f32_32x32x8f16(as_half4(a), as_half4(b), d, 0, 0, 0)
+#define mfma_1_16(a, b, d) __builtin_amdgcn_mfma_f32_16x16x16f16(as_half4(a), as_half4(b), d, 0, 0, 0)
+#define mfma_2_32(a, b, d) __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(as_short4(a), as_short4(b), d, 0, 0, 0)
+#define mfma_2_16(a, b, d) __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(as_short4(a), as_short4(b), d, 0, 0, 0)
+#define mfma_3_32(a, b, d) __builtin_amdgcn_mfma_f32_32x32x2f32(as_float(a), as_float(b), d, 0, 0, 0)
+#define mfma_3_16(a, b, d) __builtin_amdgcn_mfma_f32_16x16x4f32(as_float(a), as_float(b), d, 0, 0, 0)
+#define mfma_4_16(a, b, d) __builtin_amdgcn_mfma_f64_16x16x4f64(as_double(a), as_double(b), d, 0, 0, 0)
+#if WORD_K == 8
+#define mfma_5_32(a, b, d) __builtin_amdgcn_mfma_i32_32x32x16_i8(as_long(a), as_long(b), d, 0, 0, 0)
+#define mfma_5_16(a, b, d) __builtin_amdgcn_mfma_i32_16x16x32_i8(as_long(a), as_long(b), d, 0, 0, 0)
 #else
-#error "mfma.h: no instruction of this MFMA_TYPE"
+#define mfma_5_32(a, b, d) __builtin_amdgcn_mfma_i32_32x32x8i8(as_int(a), as_int(b), d, 0, 0, 0)
+#define mfma_5_16(a, b, d) __builtin_amdgcn_mfma_i32_16x16x16i8(as_int(a), as_int(b), d, 0, 0, 0)
 #endif
+#define mfma_6_32(a, b, d) __builtin_amdgcn_mfma_f32_32x32x4_xf32(as_float2(a), as_float2(b), d, 0, 0, 0)
+#define mfma_6_16(a, b, d) __builtin_amdgcn_mfma_f32_16x16x8_xf32(as_float2(a), as_float2(b), d, 0, 0, 0)
+#define MFMA CAT(CAT3(mfma_, MFMA_TYPE, _), UNIT_M)
 #define MULTIPLY(d, a, b) ((d) = MFMA(a, b, d))
 
 /* d_frag: D_ELEMENTS sums. float16 and int16 are OpenCL's vectors of 16 elements. */

@@ -40,7 +40,10 @@ FOLDERS = ("pyclmm.dask", "pyclmm.torch")
 
 # The pages of the reference, with the public names of each. A name that none takes stands on the last one.
 TOPICS: dict[str, tuple[str, ...]] = {
-    "docs/reference/products": ("pyclmm.matmul", "pyclmm.gemm", "pyclmm.default_[pr]*"),
+    "docs/reference/products": (
+        *("pyclmm.matmul", "pyclmm.gemm", "pyclmm.default_[pr]*"),
+        *("pyclmm.verified", "pyclmm.finish", "pyclmm.health"),
+    ),
     "docs/reference/plans": (
         *("pyclmm.Matmul", "pyclmm.Explanation", "pyclmm.warm", "pyclmm.tune"),
         *("pyclmm.Tuning", "pyclmm.TileConfig", "pyclmm.KERNELS"),
@@ -76,6 +79,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "docs/cli",
         "docs/environment",
         "docs/reproducibility",
+        "docs/verification",
     ),
     "Reference": (
         REFERENCE,

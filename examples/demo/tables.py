@@ -9,15 +9,15 @@ import pyopencl as cl
 from pyclmm.opencl.devices import device_info, device_labels
 from pyclmm.plan import Matmul
 from pyclmm.tools import report
-from pyclmm.tools.bench import Rules, Rung, Track, kernel_names
+from pyclmm.tools.bench import Rung, Track, kernel_names
 from pyclmm.tools.terminal import Screen
-from pyclmm.tools.timing import NUMPY, size_of
+from pyclmm.tools.timing import NUMPY, Terms, size_of
 
 from . import digits, workloads
 from .workloads import Workload
 
 # Runs of a kernel, and the most seconds for a kernel and product: a demo must be short.
-RULES = Rules(rounds=3, limit=2.0)
+TERMS = Terms(rounds=3, limit=2.0)
 _KNOWN, _ASKED = 2000, 500
 
 
@@ -56,7 +56,7 @@ def run(screen: Screen, queue: cl.CommandQueue, data: Path | None) -> list[Rung]
     """
     work = products(data)
     list_devices(screen, queue.device)
-    track = Track(queue, kernel_names([]), RULES)
+    track = Track(queue, kernel_names([]), TERMS)
     for line in report.clock(track.terms):
         screen.line(line)
     screen.line()

@@ -12,10 +12,10 @@ import pyopencl as cl
 
 import pyclmm
 from pyclmm.opencl.devices import device_info
-from pyclmm.tools.bench import Row, Rules, Rung, Track
+from pyclmm.tools.bench import Row, Rung, Track
 from pyclmm.tools.report import REASONS, device_line, doubted, steps_back
 from pyclmm.tools.terminal import Screen, duration, significant
-from pyclmm.tools.timing import NUMPY, Size, random_pair, seconds_of
+from pyclmm.tools.timing import NUMPY, Size, Terms, random_pair, seconds_of
 
 from . import digits, image
 from .workloads import Array
@@ -29,7 +29,7 @@ STEPS = {
 SIDES = (2048, 1024, 512, 256)
 PROBED = Size(128, 128, 128)
 PATIENCE = 0.3  # seconds that the slowest step may take for the product by which the steps are compared
-RULES = Rules(rounds=3)
+TERMS = Terms(rounds=3)
 _BAR = 44  # columns of the longest bar
 
 
@@ -94,7 +94,7 @@ def _is_right(screen: Screen, queue: cl.CommandQueue, pictures: digits.Digits | 
 def _steps(screen: Screen, queue: cl.CommandQueue) -> bool:
     """Six kernels and NumPy on one product, as bars."""
     kind = "gpu" if device_info(queue.device).kind == "gpu" else "cpu"
-    track = Track(queue, STEPS[kind], RULES)
+    track = Track(queue, STEPS[kind], TERMS)
     track.race(*random_pair(PROBED, np.dtype(np.float32)), rounds=1)
     side = next((n for n in SIDES if _slowest(track, n) < PATIENCE), SIDES[-1])
     a, b = random_pair(Size(side, side, side), np.dtype(np.float32))

@@ -66,15 +66,16 @@ class FixedProduct:
 
     def on_host(self) -> Array:
         """The result by NumPy."""
-        operands = self.operands()
-        arrays = [operands[name] for name in ("a", "b", "c") if name in operands]
-        return chain(*arrays, bias=operands.get("bias"), **self.options)
+        return self._by(chain)
 
     def on_device(self, gemm: Callable[..., Array], **how: Any) -> Array:
         """The result by pyclmm's *gemm*, with further keywords *how*."""
+        return self._by(gemm, reproducible=True, **how)
+
+    def _by(self, function: Callable[..., Array], **how: Any) -> Array:
         operands = self.operands()
         arrays = [operands[name] for name in ("a", "b", "c") if name in operands]
-        return gemm(*arrays, bias=operands.get("bias"), reproducible=True, **self.options, **how)
+        return function(*arrays, bias=operands.get("bias"), **self.options, **how)
 
 
 def _listed() -> Iterator[FixedProduct]:

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyopencl as cl
 
 from ..errors import LaunchError, NoDeviceError
@@ -121,6 +122,21 @@ def own_stream(context: Context) -> Stream:
 def _new_stream(context: Context) -> Stream:
     with driver.current(context.handle):
         return Stream(context, driver.new_stream())
+
+
+def number_one(context: Context, dtype: np.dtype[Any]) -> driver.Memory:
+    """The number 1 of *dtype*, written once and kept with its context: captured graphs may read it."""
+    made: driver.Memory = context.own.get(dtype, lambda: _number_one(context, dtype))
+    return made
+
+
+def _number_one(context: Context, dtype: np.dtype[Any]) -> driver.Memory:
+    number, own = np.ones(1, dtype), own_stream(context).handle
+    with driver.current(context.handle), driver.uncaptured():
+        made = driver.Memory(number.nbytes, "the number 1")
+        made.write(number.ctypes.data, own)
+        driver.wait(own, "the number 1")  # the host's copy may go, and every stream may read
+    return made
 
 
 def place_of(device: cl.Device) -> tuple[int, int, int] | None:

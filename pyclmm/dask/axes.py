@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +63,6 @@ def of_tensordot(x: Shape, y: Shape, axes: Any) -> Axes:
     rows = tuple(i for i in range(len(x)) if i not in left)
     columns = tuple(j for j in range(len(y)) if j not in right)
     return Axes((), rows, columns, tuple(zip(left, right, strict=True)))
-
-
-def index_ranges(chunks: Sequence[Shape]) -> Iterator[Shape]:
-    """The indices of all chunks along these axes."""
-    return itertools.product(*(range(len(lengths)) for lengths in chunks))
 
 
 def runs(number: int, length: int) -> list[range]:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from ..api import gemm
 from ..opencl import arrays, staging
 from ..opencl.queues import PerThread, at_release, default_queue, queue_on
-from ..problem.dtypes import dtype_of
 from ..raising import guarded
 from .axes import Axes
 from .workers import device_here
@@ -44,19 +43,11 @@ class Product:
     """What all tasks of one product share. ``summed`` is the dtype of sums over several chunks of K."""
 
     axes: Axes
-    dtype: str
-    summed: str
+    dtype: np.dtype[Any]
+    summed: np.dtype[Any]
     kernel: Any
     precision: Any
     reproducible: bool
-
-    @property
-    def result_dtype(self) -> np.dtype[Any]:
-        return dtype_of(self.dtype)
-
-    @property
-    def summed_dtype(self) -> np.dtype[Any]:
-        return dtype_of(self.summed)
 
 
 @guarded("a chunk's product")
@@ -67,7 +58,7 @@ def multiply(product: Product, xs: list[list[Host]], ys: list[list[Host]], earli
     what :func:`pyclmm.gemm` raises.
     """
     only = earlier is None and last and len(ys) == 1
-    dtype = product.result_dtype if only else product.summed_dtype
+    dtype = product.dtype if only else product.summed
     left = [[_matrices(x, product.axes, 0) for x in row] for row in xs]
     right = [[_matrices(y, product.axes, 1) for y in row] for row in ys]
     tops = _edges([row[0].shape[-2] for row in left])
@@ -77,7 +68,7 @@ def multiply(product: Product, xs: list[list[Host]], ys: list[list[Host]], earli
     if result.size:
         _fill(result, (left, right), (tops, sides), earlier, product, only)
     shaped = result.reshape(_shape(product.axes, xs, ys, stack))
-    return shaped.astype(product.result_dtype if last else product.summed_dtype, copy=False)
+    return shaped.astype(product.dtype if last else product.summed, copy=False)
 
 
 def _fill(

@@ -12,7 +12,7 @@ import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from .axes import Axes, Shape, index_ranges, merged, runs
+from .axes import Axes, Shape, merged, runs
 from .block import Product, multiply
 from .workers import Limits
 
@@ -33,7 +33,7 @@ class TaskMemory:
         axes = product.axes
         kept = [x.chunks[i] for i in axes.rows[1:]] + [y.chunks[j] for j in axes.columns[1:]]
         kept += [_wider(x, y, pair) for pair in axes.stack]
-        self._each = product.summed_dtype.itemsize * math.prod(max(k, default=1) for k in kept)
+        self._each = product.summed.itemsize * math.prod(max(k, default=1) for k in kept)
         self._of_row = _each(x, axes.rows)
         self._of_column = _each(y, axes.columns)
 
@@ -85,11 +85,11 @@ def array_of(x: da.Array, y: da.Array, product: Product, allowed: Limits, merge_
     joined = [*stacks, *_joined(rows, tall), *_joined(columns, wide)]
     name = "pyclmm-" + tokenize(x, y, product, allowed, merge_chunks)
     tasks: dict[Key, Any] = {}
-    for place in index_ranges(joined):
+    for place in np.ndindex(*map(len, joined)):
         stack, row, column = place[:deep], place[deep : deep + len(rows)], place[deep + len(rows) :]
         xs = _Chunks(x, axes.of(0), [pair[0] for pair in axes.stack], stack)
         ys = _Chunks(y, axes.of(1), [pair[1] for pair in axes.stack], stack)
-        sums = list(index_ranges([x.chunks[i] for i, _ in axes.sums]))
+        sums = list(np.ndindex(*(len(x.chunks[i]) for i, _ in axes.sums)))
         lines = [(r, *row[1:]) for r in tall[row[0]]] if row else [()]
         others = [(c, *column[1:]) for c in wide[column[0]]] if column else [()]
         left = [[xs.key(line, s) for s in sums] for line in lines]
@@ -100,7 +100,7 @@ def array_of(x: da.Array, y: da.Array, product: Product, allowed: Limits, merge_
         ]
         _chain(tasks, (name, *place), product, left, right, list(_groups(sizes, allowed.host)))
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[x, y])
-    meta: Any = np.empty((0,) * len(joined), product.result_dtype)
+    meta: Any = np.empty((0,) * len(joined), product.dtype)
     return da.Array(graph, name, tuple(joined), meta=meta)
 
 

@@ -20,7 +20,7 @@ from dask.array.core import unify_chunks
 from ..byte_sizes import parse_bytes
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..kernels import kernel_named
-from ..problem.dtypes import ELEMENTS, result_dtype
+from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype
 from ..problem.settings import chosen, is_reproducible
 from ..problem.words import Precision
 from ..selection.select import KernelChoice
@@ -135,11 +135,11 @@ def _contract(
 ) -> da.Array:
     if kernel != "auto":
         kernel_named(kernel[0] if isinstance(kernel, tuple) and kernel else kernel)
-    dtype = result_dtype(x.dtype, y.dtype, None, None)
+    name = result_dtype(x.dtype, y.dtype, None, None).name
     product = Product(
         axes,
-        dtype.name,
-        ELEMENTS[dtype.name].parts,
+        dtype_of(name),
+        dtype_of(ELEMENTS[name].parts),
         kernel,
         chosen(precision),
         is_reproducible(reproducible),

@@ -63,12 +63,6 @@ class PlainCalls:
     makes_out: bool
     names: tuple[str, str]  # the problem's names of a and b
 
-    @classmethod
-    def of(cls, operands: Mapping[str, Array], out: Array, names: Mapping[str, str]) -> PlainCalls:
-        """*out*: the planned result, or one like it. *names*: the problem's names of the operands."""
-        a, b = operands["a"], operands["b"]
-        return cls(_layout(a), _layout(b), _layout(out), "out" not in operands, (names["a"], names["b"]))
-
     def result(self, given: Mapping[str, Array]) -> Array | None:
         """The array for the result if *given* is such a call, else None."""
         out = given.get("out")
@@ -210,7 +204,9 @@ class HostPath:
         if not gemm.shape or 0 in gemm.shape or not all(form.plain and form.start == 0 for form in forms):
             return None
         out = operands.get("out")
-        return PlainCalls.of(operands, np.empty(gemm.shape, gemm.dtype) if out is None else out, names)
+        like = np.empty(gemm.shape, gemm.dtype) if out is None else out
+        a, b, result = map(_layout, (operands["a"], operands["b"], like))
+        return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
 
     def again(
         self,

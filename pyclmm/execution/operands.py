@@ -18,6 +18,7 @@ from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import DeviceChoice, find_device
 from ..opencl.queues import default_queue, queue_on
 from ..opencl.steps import Scales
+from ..problem.axes import core_axes, last
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.dtypes import type_name
 from ..problem.gemm import Gemm, Layouts, Operand, dense
@@ -297,3 +298,12 @@ def _use(gemm: Gemm, name: str, dtype: str) -> str:
     if needed != dtype:
         return f"converted from {needed}" if name == "out" else f"converted to {needed}"
     return "copied" if copied else "in place"
+
+
+def with_core_axes_last(operands: Operands, axes: Any) -> tuple[Operands, tuple[int, ...]]:
+    """Views of *operands* with the core axes that *axes* names last, and the core axes of the result."""
+    if "out" in operands and on_host(operands):
+        check_writeable(operands["out"])  # the first that NumPy looks at
+    cores = core_axes({name: x.ndim for name, x in operands.items()}, axes)
+    views = {name: x.transpose(last(x.ndim, cores[name])) for name, x in operands.items()}
+    return views, cores["out"]

@@ -19,14 +19,15 @@ from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError
 from ..opencl import queues
 from ..problem.gemm import dense_strides
-from .kinds import KindOfDevices, KindWithAddresses, Seen
+from .kinds import KindOfDevices, Seen
 
 LEGACY = 1  # the handle of CUDA's legacy default stream, which waits for all others that are not set apart
 
 
-class OwnMemory(KindWithAddresses):
-    """Adapters that allocate by themselves. They look at each array in full."""
+class _Protocols(KindOfDevices):
+    """Any array with one of the two protocols, looked at in full; a result is a DeviceArray."""
 
+    advice_for_mixed = "numba.cuda.to_device(x) or your library's function brings an array there"
     has_views = False
 
     def __init__(self) -> None:
@@ -36,18 +37,23 @@ class OwnMemory(KindWithAddresses):
         queues.at_release(self.release)
 
     def new(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> tuple[Any, int]:
-        made = DeviceArray(shape, dtype, Stream(context_of(ordinal), self.stream(ordinal)))
+        made = DeviceArray(shape, dtype, Stream(context_of(ordinal), LEGACY))
         return made, made.address
 
     def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
-        made = driver.PooledMemory(context_of(ordinal).handle, self.stream(ordinal), nbytes)
+        made = driver.PooledMemory(context_of(ordinal).handle, LEGACY, nbytes)
         return made, made.address
 
     def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
-        event = driver.Event(stream.context.handle, stream.handle)
+        """What comes later in the stream that an array names finds the product complete."""
+        event, owners = driver.Event(stream.context.handle, stream.handle), [x.owner for x in operands]
         with self._lock:
             self._let_go()
-            self._held.append((event, [x.owner for x in operands]))
+            self._held.append((event, owners))
+        for owner in owners:
+            told = getattr(owner, "__cuda_array_interface__", {})
+            if told.get("stream") not in (None, LEGACY) and not isinstance(owner, DeviceArray):
+                driver.order(stream.context.handle, LEGACY, told["stream"])
 
     def _let_go(self) -> None:
         while self._held and self._held[0][0].has_ended():
@@ -63,12 +69,6 @@ class OwnMemory(KindWithAddresses):
 
     def address_of(self, x: Any, seen: Seen) -> int | None:
         return None
-
-
-class _Protocols(KindOfDevices, OwnMemory):
-    """Any array with one of the two protocols; a result is a DeviceArray."""
-
-    advice_for_mixed = "numba.cuda.to_device(x) or your library's function brings an array there"
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
         if not hasattr(x, "__cuda_array_interface__"):
@@ -91,15 +91,6 @@ class _Protocols(KindOfDevices, OwnMemory):
         if producer not in (None, LEGACY):
             driver.order(context_of(ordinal).handle, producer, LEGACY)
         return CudaArray(address or 0, shape, tuple(strides), dtype, ordinal, self, x)
-
-    def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
-        """What comes later in the stream that an array names finds the product complete."""
-        operands = list(operands)
-        super().launched(operands, stream)
-        for x in operands:
-            told = getattr(x.owner, "__cuda_array_interface__", {})
-            if told.get("stream") not in (None, LEGACY) and not isinstance(x.owner, DeviceArray):
-                driver.order(stream.context.handle, LEGACY, told["stream"])
 
     def stream(self, ordinal: int) -> int:
         return LEGACY

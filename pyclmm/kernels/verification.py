@@ -1,7 +1,7 @@
 """The launches that check each result of a product: see cl/verify.cl and docs/verification.md. Pure data.
 
-Technique: R. Freivalds, "Probabilistic machines can use less running time" (1977): out r = A (B r) for random
-vectors r. Row sums as K.-H. Huang and J. A. Abraham, "Algorithm-based fault tolerance for matrix operations" (1984).
+Technique: R. Freivalds, "Probabilistic machines can use less running time" (1977): out r = A (B r), r random.
+Row sums: K.-H. Huang, J. A. Abraham, "Algorithm-based fault tolerance for matrix operations" (1984).
 """
 
 from __future__ import annotations

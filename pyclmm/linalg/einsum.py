@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -10,16 +10,15 @@ import numpy as np
 import pyopencl as cl
 
 from ..errors import ArgumentError, ShapeError, in_short
-from ..execution.operands import queue_of
+from ..execution import kinds
+from ..execution.operands import Operands, alike, queue_of
 from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
 from ..problem.contraction import Label, contiguous, joined
 from ..problem.dtypes import check_cast, check_casting, named_dtype, result_dtype, type_name
-from ..problem.words import Casting, Mixed, Precision
-from ..selection.select import KernelChoice
-from .given import taken
+from ..problem.words import Casting, Mixed
 from .pairs import Tensor, Ways, contracted, diagonal, total
-from .signatures import unexpected
+from .signatures import refuse_unknown
 from .views import has_views, permuted, plain
 
 Path = list[tuple[int, ...]]  # in each step, the places of the operands that are taken out of the list
@@ -48,18 +47,13 @@ def contract(
     queue: cl.CommandQueue | None = None,
     device: DeviceChoice | None = None,
     mixed: Mixed = None,
-    kernel: KernelChoice = "auto",
-    precision: Precision | None = None,
-    reproducible: bool | None = None,
-    wait_for: list[cl.Event] | None = None,
-    **unknown: Any,
+    **keywords: Any,
 ) -> Any:
     """The contraction of *operands*. *labels_of* gives their labels once they are arrays.
 
-    *conj* has the numbers of the operands that are conjugated.
+    *conj* has the numbers of the operands that are conjugated. *keywords* are gemm's besides.
     """
-    if unknown:
-        raise unexpected(next(iter(unknown)))
+    refuse_unknown(keywords)
     names = ["a", "b"] if len(operands) == 2 else [f"operand {i}" for i in range(len(operands))]
     given = dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out})
     found, dtype = taken(given, mixed, queue, dtype)
@@ -67,8 +61,7 @@ def contract(
     computed = common_dtype(arrays, names, dtype, casting)
     which = labels_of(arrays)
     queue = queue_of({**found, "a": arrays[0]}, queue, device)
-    products = {"kernel": kernel, "precision": precision, "reproducible": reproducible, "wait_for": wait_for}
-    ways = Ways(which.lengths, computed, queue, casting, products)
+    ways = Ways(which.lengths, computed, queue, casting, keywords)
     if target is not None and tuple(target.shape) != ways.shape(which.out):
         raise ShapeError(
             f"out has shape {tuple(target.shape)}, but the result has shape {ways.shape(which.out)}; pass "
@@ -85,6 +78,19 @@ def contract(
         tensors, path_of(which.operands, which.out, which.lengths, optimize), which.out, ways, target
     )
     return plain(result) if out is None else out
+
+
+def taken(
+    given: Mapping[str, Any], mixed: Mixed, queue: cl.CommandQueue | None, dtype: Any
+) -> tuple[Operands, Any]:
+    """The operands *given* as arrays of one kind, and the dtype to compute in.
+
+    That is *dtype*, or where it is None the one of their library's own rule, if it has one. Raises as matmul
+    does.
+    """
+    found = alike(given, mixed, queue)
+    own = {kinds.computed_dtype({"a": x, "b": x}) for name, x in given.items() if name != "out"}
+    return found, own.pop() if dtype is None and len(own) == 1 else dtype
 
 
 def copied(x: Any, out: Any) -> Any:

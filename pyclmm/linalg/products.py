@@ -20,21 +20,18 @@ from ..execution.operands import alike, single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
-from .einsum import common_dtype, contract, copied, split
-from .given import taken
+from .einsum import common_dtype, contract, copied, split, taken
 from .identity import identity
 from .signatures import (
-    AxisVectors,
     EinsumKeywords,
     Either,
-    Keywords,
     Tensordot,
     Two,
     TwoInto,
     Vectors,
+    refuse_unknown,
     refusing,
     typed,
-    unexpected,
 )
 from .views import is_contiguous, new_like, permuted, reshaped, viewed
 
@@ -93,7 +90,7 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     return reshaped(result, shape)
 
 
-@typed(AxisVectors)
+@typed(Vectors)
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, keepdims: bool = False, **keywords: Any) -> Any:
     """The sum over *axis* of x1, conjugated, times x2; the other axes broadcast, as :func:`numpy.vecdot`.
 
@@ -214,8 +211,7 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be in the
     host's memory then.
     """
-    for name in keywords.keys() - Keywords.__annotations__.keys() - {"mixed"}:
-        raise unexpected(name)  # for n = 0 and 1 there is no product to tell
+    refuse_unknown(keywords.keys() - {"mixed"})  # for n = 0 and 1 there is no product to tell
     queue = keywords.get("queue")
     (x,) = alike({"a": a}, None, queue).values()
     like = x

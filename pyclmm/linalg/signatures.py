@@ -1,20 +1,25 @@
-"""The types of the functions of pyclmm.linalg: NumPy in, NumPy out; Arrays in, Arrays out."""
+"""What the functions of pyclmm.linalg take and return: NumPy in, NumPy out; Arrays in, Arrays out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
+from numbers import Number
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
+import numpy as np
 import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
 from ..api import DeviceOut, HostOut
+from ..cuda.arrays import CudaArray
 from ..errors import DTypeError
+from ..execution import kinds
 from ..execution.keywords import ProductKeywords
 from ..problem.words import Casting
 from ..raising import Parameters, Returned, guarded
-from .given import handing_back
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -29,10 +34,12 @@ class Keywords(ProductKeywords, total=False):
     wait_for: list[cl.Event] | None
 
 
-def unexpected(name: str) -> DTypeError:
-    """The error for a keyword that no function has, a TypeError as Python's own."""
-    known = ", ".join(Keywords.__annotations__)
-    return DTypeError(f"unexpected keyword argument {name!r}; every function takes {known}")
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Raise DTypeError, a TypeError as Python's own, for a keyword that no function has."""
+    known = Keywords.__annotations__
+    for name in names:
+        if name not in known:
+            raise DTypeError(f"unexpected keyword argument {name!r}; every function takes {', '.join(known)}")
 
 
 class VectorKeywords(Keywords, total=False):
@@ -43,14 +50,9 @@ class VectorKeywords(Keywords, total=False):
 
 
 class AxesKeywords(VectorKeywords, total=False):
-    """Keywords of matvec and vecmat."""
+    """Keywords of vecdot, matvec and vecmat. The last two are for vecdot."""
 
     axes: list[int | tuple[int, ...]] | None
-
-
-class VecdotKeywords(AxesKeywords, total=False):
-    """Keywords of vecdot."""
-
     axis: int | None
     keepdims: bool
 
@@ -112,7 +114,7 @@ class TwoInto(Protocol):
 
 
 class Vectors(Protocol):
-    """A product of stacks with vectors, like NumPy's ufunc."""
+    """A product of stacks with vectors: vecdot, matvec or vecmat."""
 
     @overload
     def __call__(
@@ -146,44 +148,6 @@ class Vectors(Protocol):
         *,
         mixed: Literal["copy"],
         **keywords: Unpack[AxesKeywords],
-    ) -> Any: ...
-
-
-class AxisVectors(Protocol):
-    """vecdot: as :class:`Vectors`, with axis and keepdims."""
-
-    @overload
-    def __call__(
-        self,
-        x1: ArrayLike,
-        x2: ArrayLike,
-        /,
-        out: HostOut = ...,
-        *,
-        mixed: None = ...,
-        **keywords: Unpack[VecdotKeywords],
-    ) -> Any: ...
-    @overload
-    def __call__(
-        self,
-        x1: Array,
-        x2: Array,
-        /,
-        out: DeviceOut = ...,
-        *,
-        mixed: None = ...,
-        **keywords: Unpack[VecdotKeywords],
-    ) -> Array: ...
-    @overload
-    def __call__(
-        self,
-        x1: Either,
-        x2: Either,
-        /,
-        out: DeviceOut = ...,
-        *,
-        mixed: Literal["copy"],
-        **keywords: Unpack[VecdotKeywords],
     ) -> Any: ...
 
 
@@ -218,9 +182,39 @@ class Tensordot(Protocol):
 
 def refusing(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
     """*function*, with pyclmm's errors for what the system refuses, and results of the caller's kind."""
-    return guarded(f"linalg.{function.__name__}")(handing_back(function))
+    return guarded(f"linalg.{function.__name__}")(_handing_back(function))
 
 
 def typed(kind: type[Kind]) -> Callable[[Callable[..., Any]], Kind]:
     """A decorator: *function*, :func:`refusing`, with the type *kind* for type checkers."""
     return lambda function: cast("Kind", refusing(function))
+
+
+def _handing_back(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """*function*, whose result becomes an array of the kind that is given, or is the caller's own ``out``."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*args: Parameters.args, **keywords: Parameters.kwargs) -> Returned:
+        result = function(*args, **keywords)
+        given = [x for name, x in keywords.items() if name != "out"]
+        first = next((x for x in _flat([*args, *given]) if kinds.kind_of(x) is not None), None)
+        if first is None:
+            return result
+        arguments = signature.bind(*args, **keywords).arguments
+        out = arguments.get("out", keywords.get("out"))
+        if out is not None:
+            return cast("Returned", out[0] if isinstance(out, tuple) else out)
+        is_ours = isinstance(result, np.ndarray | np.generic | CudaArray)
+        return cast("Returned", kinds.back({"a": first}, result)) if is_ours else result
+
+    return call
+
+
+def _flat(arguments: Sequence[Any]) -> Iterator[Any]:
+    """*arguments*, and what is in lists of arrays among them."""
+    for x in arguments:
+        if not isinstance(x, list | tuple):
+            yield x
+        elif x and not isinstance(x[0], Number | list | tuple):  # not the numbers of one array
+            yield from x

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
 import pyopencl.array as cla
 from numpy.lib.stride_tricks import as_strided
 
 from ..cuda import arrays as cuda_arrays
 from ..cuda.arrays import CudaArray
-from ..cuda.numbers import number_one
+from ..cuda.streams import number_one
 from ..errors import ArgumentError
 from ..opencl import arrays
 from ..opencl.late_events import takes_late
@@ -78,7 +77,7 @@ def has_views(x: Any) -> bool:
     return not isinstance(x, CudaArray) or bool(x.kind.has_views)
 
 
-def new(shape: tuple[int, ...], dtype: np.dtype[Any], like: Any, queue: cl.CommandQueue) -> Any:
+def new(shape: tuple[int, ...], dtype: np.dtype[Any], like: Any, queue: Any) -> Any:
     """A new C-contiguous array of the kind of *like*."""
     if isinstance(like, np.ndarray):
         return np.empty(shape, dtype)
@@ -120,7 +119,4 @@ def fetched(x: cla.Array) -> np.ndarray[Any, Any]:
 
 def new_like(x: Any) -> Any:
     """A new array of the shape, dtype and kind of *x*, which is not NumPy's, in C order."""
-    if isinstance(x, CudaArray):
-        return cuda_arrays.new(x.kind, x.shape, x.dtype, x.ordinal)
-    where: Any = x.queue or x.context
-    return arrays.empty(where, x.shape, x.dtype, x.allocator)
+    return new(x.shape, x.dtype, x, None if isinstance(x, CudaArray) else x.queue or x.context)

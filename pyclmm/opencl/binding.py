@@ -136,6 +136,8 @@ class Binding:
         Raises LaunchError, DeviceMemoryError (of a kernel with workspace: WorkspaceError) or DeviceLostError
         if the driver rejects a launch.
         """
+        if self.watch is not None:
+            self.watch.look()
         packed = constant.name if constant is not None and constant == self._packed else None
         events = self._launch(buffers, scalars, wait_for, packed, with_events, is_waited_for)
         self._packed, self.last_call = constant, call
@@ -163,6 +165,8 @@ class Binding:
         packed = None if constant is None else constant.name
         if packed in changed:
             return None
+        if self.watch is not None:
+            self.watch.look()
         try:
             events = self._launch(changed, None, wait_for, packed, with_events)
         except LaunchError as error:
@@ -188,8 +192,6 @@ class Binding:
         """
         if self._first is not None:  # between the first call and its end
             self._settle_if_ended(self._first)
-        if self.watch is not None:
-            self.watch.look()
         with_events = with_events or bool(self._unsettled)
         # 1. Workspace. What was packed into other workspace must be packed again.
         lender, borrowed, moved = self._lender, _NOTHING, False
@@ -227,8 +229,6 @@ class Binding:
         if lender is not None:
             self._number = spaces.number
             lender.take_back(spaces, events, is_waited_for)
-        if self.watch is not None:
-            self.watch.follow(events[-1:])
         return events
 
     def _enqueue_part(
@@ -265,6 +265,8 @@ class Binding:
         """Keep what a call has waited for, *first*, and the last of its events."""
         if self._unsettled and self._first is None and events:
             self._first = events[-1]
+        if self.watch is not None:
+            self.watch.follow(events[-1:])
         if self.out_of_order:
             self.last = events[-1:]
             return

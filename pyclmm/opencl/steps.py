@@ -54,26 +54,19 @@ def _size(values: Sequence[int] | None) -> Any:
     return None if values is None else (ctypes.c_size_t * len(values))(*values)
 
 
-class Sizes(NamedTuple):
-    """The sizes of a launch as the driver's function takes them."""
-
-    dimensions: ctypes.c_uint32
-    offset: Any
-    global_size: Any
-    local_size: Any
-
-    @classmethod
-    def of(cls, global_size: Sequence[int], local_size: Sequence[int], offset: Sequence[int] | None) -> Sizes:
-        dimensions = ctypes.c_uint32(len(global_size))
-        return cls(dimensions, _size(offset), _size(global_size), _size(local_size))
+Eventless = tuple[Any, ...]  # arguments of the driver's function: queue, kernel, dimensions, sizes
 
 
-Eventless = tuple[Any, ...]  # arguments of the driver's function: queue, kernel, sizes
-
-
-def eventless(queue: cl.CommandQueue, kernel: cl.Kernel, sizes: Sizes) -> Eventless:
+def eventless(
+    queue: cl.CommandQueue,
+    kernel: cl.Kernel,
+    global_size: Sequence[int],
+    local_size: Sequence[int],
+    offset: Sequence[int] | None = None,
+) -> Eventless:
     """What :func:`enqueue_eventless` takes. It does not keep *kernel* alive."""
-    return ctypes.c_void_p(queue.int_ptr), ctypes.c_void_p(kernel.int_ptr), *sizes
+    objects = ctypes.c_void_p(queue.int_ptr), ctypes.c_void_p(kernel.int_ptr)
+    return (*objects, ctypes.c_uint32(len(global_size)), *map(_size, (offset, global_size, local_size)))
 
 
 def enqueue_eventless(launch: Eventless, wait_for: Sequence[cl.Event] | None = None) -> bool:
@@ -97,7 +90,6 @@ class Enqueue(NamedTuple):
     global_size: tuple[int, ...]
     local_size: tuple[int, ...]
     offset: tuple[int, ...] | None
-    sizes: Sizes  # the same as the driver takes them
     needs_event: bool
 
 
@@ -119,7 +111,10 @@ class Step:
     current: Scalars | None = None  # the scalars that the kernel object holds
 
     def __post_init__(self) -> None:
-        self.parts = [(part, eventless(self.queue, self.kernel, part.sizes)) for part in self.enqueues]
+        self.parts = [
+            (part, eventless(self.queue, self.kernel, part.global_size, part.local_size, part.offset))
+            for part in self.enqueues
+        ]
 
     @classmethod
     def of(
@@ -208,7 +203,7 @@ def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, .
     local, parts = launch.local_size, []
     for size, first in spans(launch):
         offset = (0, 0, first) if first or size != launch.global_size else None
-        parts.append(Enqueue(size, local, offset, Sizes.of(size, local, offset), every_event))
+        parts.append(Enqueue(size, local, offset, every_event))
     if ends:
         parts[-1] = parts[-1]._replace(needs_event=True)
     return tuple(parts)

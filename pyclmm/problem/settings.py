@@ -113,9 +113,9 @@ def is_reproducible(enabled: bool | None) -> bool:
 def verified(how: Verify = True) -> AbstractContextManager[None]:
     """Check the result of each product in a ``with`` block that is not told otherwise (docs/verification.md).
 
-    *how* is True, "repair" or False, as ``verify=`` of :func:`pyclmm.matmul`. Blocks nest; the setting belongs
-    to the context, as that of :func:`pyclmm.default_precision` does. A :class:`pyclmm.Matmul` reads it when it
-    is made.
+    *how* is True, "repair" or False, as ``verify=`` of :func:`pyclmm.matmul`. Blocks nest; the setting
+    belongs to the context, as that of :func:`pyclmm.default_precision` does. A :class:`pyclmm.Matmul` reads
+    it when it is made.
 
     Raises ArgumentError for another text, and DTypeError if *how* is neither a bool nor a text.
     """

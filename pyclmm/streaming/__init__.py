@@ -1,4 +1,4 @@
 """Products of operands that need not fit a device, by tiles, on one device or several.
 
-Others import: datasets, entry, journal, run, streamed.
+Others import: checkpoint, datasets, entry, journal, run, streamed.
 """

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from ..opencl import host_memory, staging, status
 from ..opencl.devices import device_info
 from ..opencl.mappings import extent
-from ..opencl.queues import at_release, new_queue, queue_on
+from ..opencl.queues import at_release, queue_on
 from .job import Job, pieces, stored_shape
 from .tiles import Region, Tile, region_of
 
@@ -36,9 +35,6 @@ _WRITERS = max(2, min(12, _CPUS * 3 // 4))  # that empty tiles: 12 bring 45 GB/s
 _lock = threading.Lock()
 _idle: list[LaneThreads] = []
 Write = Callable[[Region, NDArray[Any]], None]  # takes a part of the result
-# Is told what a device did: its number; "up", "product" or "down"; the event that ended it, or for a product
-# of a HostLane the host's seconds of its start and end; the bytes moved; the events after which it began.
-Trace = Callable[[int, str, Any, int, list[cl.Event]], None]
 
 
 class LaneThreads:
@@ -110,17 +106,11 @@ class Lane(ABC):
     """
 
     def __init__(
-        self,
-        number: int,
-        device: cl.Device,
-        job: Job,
-        threads: LaneThreads,
-        queue: cl.CommandQueue | None,
-        trace: Trace | None,
+        self, device: cl.Device, job: Job, threads: LaneThreads, queue: cl.CommandQueue | None
     ) -> None:
-        self._number, self._job, self._threads, self._trace = number, job, threads, trace
+        self._job, self._threads = job, threads
         self._info = device_info(device)
-        self._queue = new_queue(device, profiling=True) if trace is not None else queue or queue_on(device)
+        self._queue = queue or queue_on(device)
         self._queues = [self._queue]
         self._tiles: dict[int, tuple[Any, Any, LoadedBlock | None]] = {}  # acc, out, C of each slot
         self._bias: Any = job.bias
@@ -162,14 +152,12 @@ class Lane(ABC):
         bias = self._job.bias_of(tile)
         if bias is not None:
             operands["bias"] = self._bias[bias]
-        start = time.perf_counter()
         written = self._job.multiply(self._queue, chunk, operands, acc, out, wait_for)
-        event = self._enqueued(slots, operands, written)
-        self._traced("product", event or (start, time.perf_counter()), after=wait_for)
+        self._enqueued(slots, operands, written)
 
-    def _enqueued(self, slots: tuple[int, ...], operands: Collection[str], written: Any) -> cl.Event | None:
-        """*operands* in *slots* are multiplied into *written*. The event that ends it; None: it has ended."""
-        return None
+    @abstractmethod
+    def _enqueued(self, slots: tuple[int, ...], operands: Collection[str], written: Any) -> None:
+        """Note that *operands* in *slots* are multiplied into *written*: on a queue that may go on."""
 
     @abstractmethod
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
@@ -196,11 +184,6 @@ class Lane(ABC):
         if source.turned:
             array = array.transpose((*range(array.ndim - 2), array.ndim - 1, array.ndim - 2))
         return LoadedBlock(array, futures)
-
-    def _traced(self, what: str, event: Any, nbytes: int = 0, after: Sequence[cl.Event] = ()) -> None:
-        """Tell the trace, if there is one."""
-        if self._trace is not None:
-            self._trace(self._number, what, event, nbytes, list(after))
 
     def _remember(self, futures: list[Future[Any]]) -> None:
         """Remember work in flight, for :meth:`close`."""
@@ -245,6 +228,9 @@ class HostLane(Lane):
             if extent(out) <= self._info.max_mem_alloc_size:
                 return out
         return self._array("out", slot, region.shape, self._job.dtype)
+
+    def _enqueued(self, slots: tuple[int, ...], operands: Collection[str], written: Any) -> None:
+        """Nothing goes on."""
 
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
         _, out, _ = self._tiles[slot]
@@ -311,7 +297,6 @@ class DeviceLane(Lane):
                 event = self._copied(self._up, buffer, memory[:nbytes], dst_offset=offset, wait_for=after)
             finally:
                 self._up_ring.give_back(memory, event)
-            self._traced("up", event, nbytes)
             return event
 
         return self._filled(operand, array, region, send)
@@ -319,13 +304,12 @@ class DeviceLane(Lane):
     def _array(self, name: str, slot: int, shape: Sequence[int], dtype: np.dtype[Any]) -> cla.Array:
         return cla.Array(self._queue, tuple(shape), dtype, data=self._buffers[name, slot])
 
-    def _enqueued(self, slots: tuple[int, ...], operands: Collection[str], written: Any) -> cl.Event:
+    def _enqueued(self, slots: tuple[int, ...], operands: Collection[str], written: Any) -> None:
         event: cl.Event = written.events[-1]
         self._queue.flush()
         used = [used for used in zip("abc", slots, strict=True) if used[0] in operands]
         self._last_use.update(dict.fromkeys(used, event))
         self._ended[slots[2]] = [event]
-        return event
 
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
         job, region = self._job, region_of(tile, self._job.product.stack)
@@ -338,7 +322,6 @@ class DeviceLane(Lane):
                 # A blocking copy keeps the driver's lock, for which others wait with the interpreter's.
                 event = self._copied(self._down, memory[:nbytes], buffer, src_offset=offset, wait_for=after)
                 self._driven(event.wait)
-                self._traced("down", event, nbytes)
                 write(piece, memory[:nbytes].view(job.dtype).reshape(piece.shape))
             finally:
                 self._down_ring.give_back(memory)
@@ -374,14 +357,7 @@ class DeviceLane(Lane):
             raise status.rejected(self._info, "a transfer", error) from error
 
 
-def lane_for(
-    number: int,
-    device: cl.Device,
-    job: Job,
-    threads: LaneThreads,
-    queue: cl.CommandQueue | None,
-    trace: Trace | None,
-) -> Lane:
+def lane_for(device: cl.Device, job: Job, threads: LaneThreads, queue: cl.CommandQueue | None) -> Lane:
     """The lane that suits *device*. Raises DeviceMemoryError if it has no room for the slots."""
     kind = HostLane if device_info(device).unified_memory else DeviceLane
-    return kind(number, device, job, threads, queue, trace)
+    return kind(device, job, threads, queue)

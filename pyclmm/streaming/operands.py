@@ -117,9 +117,7 @@ class Given:
             raise ArgumentError(
                 "out or c has less than two axes; for a product of vectors pass a NumPy array"
             )
-        if self.is_row:
-            x = x[..., None, :] if not self.is_column else x[..., None]
-        return x[..., None] if self.is_column else x
+        return np.expand_dims(x, (-2,) * self.is_row + (-1,) * self.is_column)
 
     def fingerprints(self) -> dict[str, Any]:
         """What tells these operands from others, for a checkpoint."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..byte_sizes import format_bytes
-from .tiles import Blocking, TiledProduct, counts, tiles, traffic, walk
+from .tiles import Blocking, TiledProduct, batches, counts, tiles, traffic, walk
 
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
 # took 1 + 150 / k times as long as uncut ones (2026-11-23).
@@ -80,7 +80,7 @@ def step_seconds(product: TiledProduct, blocking: Blocking, seconds: Seconds) ->
 def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> Prediction:
     """The times that *blocking* would take. Several devices share the link and divide tiles evenly."""
     count = count_of(product, blocking)
-    moved = traffic(product, blocking)[:2] if count <= _STEPS else _estimated(product, blocking)
+    moved = traffic(product, blocking) if count <= _STEPS else _estimated(product, blocking)
     if 0 in (count, product.k):
         return Prediction(*moved, 0, 0, 0, 0, 0)
     one = step_seconds(product, blocking, device.seconds)
@@ -101,7 +101,7 @@ def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> P
 def count_of(product: TiledProduct, blocking: Blocking) -> int:
     """Products that are enqueued."""
     P, Q, c = counts(product, blocking)
-    return P * Q * c * -(-product.matrices // blocking.batch)
+    return P * Q * c * batches(product, blocking)
 
 
 def over(nbytes: Any, rate: float) -> Any:
@@ -175,11 +175,10 @@ def _estimated(product: TiledProduct, blocking: Blocking) -> tuple[int, int]:
         return _estimated(product.turned, blocking.turned)
     P, Q, c = counts(product, blocking)
     found = loads(blocking.strip, P, Q, c, blocking.a_slots, blocking.b_slots)
-    count = -(-product.matrices // blocking.batch)
-    a_loads, b_loads = (int(x) * count for x in found)
+    a_loads, b_loads = map(int, found)
     z = product.matrices
-    a = product.m * product.k * product.a_size * a_loads * z // (P * c * count)
-    b = product.k * product.n * product.b_size * b_loads * z // (Q * c * count)
+    a = product.m * product.k * product.a_size * a_loads * z // (P * c)
+    b = product.k * product.n * product.b_size * b_loads * z // (Q * c)
     elements = product.m * product.n * z
     return a + b + elements * product.c_size, elements * product.out_size
 
@@ -190,7 +189,7 @@ def describe(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> 
         return [("tiles", "none: nothing is multiplied")]
     found, count = predict(product, device, blocking), count_of(product, blocking)
     P, Q, c = counts(product, blocking)
-    z = -(-product.matrices // blocking.batch)
+    z = batches(product, blocking)
     many = f", {z} times over the stack" if z > 1 else ""
     batch = f"{blocking.batch} x " if blocking.batch > 1 else ""
     along, across = ("rows", "column") if blocking.by_columns else ("columns", "row")

@@ -26,7 +26,7 @@ from ..opencl.devices import device_info
 from ..opencl.queues import context_of
 from .checkpoint import Checkpoint
 from .job import Job
-from .lanes import Lane, Trace, lane_for, lane_threads
+from .lanes import Lane, lane_for, lane_threads
 from .tile_scheduler import TileScheduler
 from .tiles import Tile
 from .worker import RunState, Worker
@@ -77,7 +77,6 @@ def run(
     all_tiles: int,
     checkpoint: Checkpoint | None = None,
     report: Report | None = None,
-    trace: Trace | None = None,
 ) -> None:
     """Compute the tiles *todo* of *job* on *devices*; *seconds*: a tile on each, estimated.
 
@@ -94,7 +93,7 @@ def run(
         stack.push(partial(_end, state, workers, lanes))  # before the threads are kept for others
         for number, (device, on) in enumerate(devices):
             try:
-                lanes.append(lane_for(number, device, job, lent[number], on, trace))
+                lanes.append(lane_for(device, job, lent[number], on))
             except _OF_DEVICE as error:
                 errors[number] = error
                 state.lost(number)

@@ -27,7 +27,6 @@ from ..selection.select import KernelChoice
 from . import machines, tiles
 from .checkpoint import Checkpoint
 from .job import Job
-from .lanes import Trace
 from .operands import Given, Shapes
 from .run import Report, StreamProgress, run
 from .storage import sink
@@ -165,7 +164,6 @@ class StreamedMatmul:
         bias: Any = None,
         out: Any = None,
         progress: Report | None = None,
-        trace: Trace | None = None,
     ) -> Any:
         """Compute the product of operands with the planned shapes and dtypes into *out*, or a new array.
 
@@ -173,7 +171,7 @@ class StreamedMatmul:
 
         *progress* is called in this thread with a :class:`StreamProgress` after each tile, and once if an
         earlier run has finished all. What it raises, and Ctrl-C, ends the run; nothing then uses the
-        operands. *trace* is told what each device did (lanes.py), for benchmarks.
+        operands.
         """
         given = Given.of(a, b, c, bias, out, self._beta, self._options)
         self._check_fits(given)
@@ -184,7 +182,7 @@ class StreamedMatmul:
         if target is None or (isinstance(target, np.ndarray) and self._needs_copy(given)):
             target = np.empty(self.shape, self.dtype)
         if 0 not in self._shapes.gemm.shape:
-            self._compute(given, target, progress, trace)
+            self._compute(given, target, progress)
         if given.out is None:
             return target if target.ndim else target[()]
         if target is not given.out:
@@ -231,7 +229,7 @@ class StreamedMatmul:
         overlaps = given.is_in_place or may_overlap_itself(given.out)
         return overlaps or not np.can_cast(self.dtype, given.out.dtype, "same_kind")
 
-    def _compute(self, given: Given, target: Any, progress: Report | None, trace: Trace | None) -> None:
+    def _compute(self, given: Given, target: Any, progress: Report | None) -> None:
         job, folder = self._job(given, target), self._checkpoint
         # Before the tiles: small ones of another product may be too many of this one for a list.
         count = tiles.count(job.product, job.blocking)
@@ -243,7 +241,7 @@ class StreamedMatmul:
                 todo = _restored(job, every, kept)
             if todo:
                 seconds = self._fit.tile_seconds(job.blocking)
-                run(job, self._places, seconds, todo, count, kept, progress, trace)
+                run(job, self._places, seconds, todo, count, kept, progress)
             elif progress is not None:
                 progress(StreamProgress(count, count, count, 0.0, 0.0, 0.0))
 
@@ -269,11 +267,6 @@ class StreamedMatmul:
             "operands": given.fingerprints(),
             "blocking": asdict(self._blocking),
         }
-
-
-def is_unfinished(checkpoint: str | os.PathLike[str]) -> bool:
-    """Whether the folder has a product that is not complete. Raises CheckpointError if it is damaged."""
-    return Checkpoint.peek(checkpoint) is not None
 
 
 def _path(checkpoint: Any) -> str:

@@ -20,7 +20,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import fields
 
@@ -152,16 +152,21 @@ def tiles(product: TiledProduct, blocking: Blocking) -> list[Tile]:
         of_matrix = list(_swept(product, blocking))
     last = product.stack[-1] if product.stack else 1
     starts = range(0, product.matrices, max(1, last))  # a tile does not cross a row of the stack's last axis
-    batches = ((at + first, at + stop) for at in starts for first, stop in spans(last, blocking.batch))
-    every = itertools.product(batches, of_matrix)
+    stacked = ((at + first, at + stop) for at in starts for first, stop in spans(last, blocking.batch))
+    every = itertools.product(stacked, of_matrix)
     return [Tile(number, z, *part) for number, (z, part) in enumerate(every)]
 
 
 def count(product: TiledProduct, blocking: Blocking) -> int:
     """How many tiles there are."""
     rows, columns, _ = counts(product, blocking)
+    return rows * columns * batches(product, blocking)
+
+
+def batches(product: TiledProduct, blocking: Blocking) -> int:
+    """How many tiles there are at one place of a matrix: none crosses a row of the stack's last axis."""
     last = product.stack[-1] if product.stack else 1
-    return rows * columns * -(-last // blocking.batch) * (product.matrices // max(1, last))
+    return -(-last // blocking.batch) * (product.matrices // max(1, last))
 
 
 def _swept(product: TiledProduct, blocking: Blocking) -> Iterator[tuple[Span, Span]]:
@@ -226,26 +231,12 @@ class Slots:
         return slot
 
 
-class TileTraffic(NamedTuple):
-    """What one device moves: bytes to it (``up``) and from it, and how many blocks of A and B."""
-
-    up: int
-    down: int
-    a_loads: int
-    b_loads: int
-
-
-def traffic(product: TiledProduct, blocking: Blocking) -> TileTraffic:
-    """What is moved if one device walks all tiles in order."""
-    loads, up = [0, 0], 0
+def traffic(product: TiledProduct, blocking: Blocking) -> tuple[int, int]:
+    """Bytes to the device, and from it, if one device walks all tiles in order."""
     every = tiles(product, blocking)
-    for _, _, blocks in walk(product, blocking, every):
-        for which, (_, nbytes) in enumerate(blocks):
-            if nbytes is not None:
-                loads[which] += 1
-                up += nbytes
+    loaded = sum(nbytes or 0 for _, _, blocks in walk(product, blocking, every) for _, nbytes in blocks)
     elements = sum(tile.elements for tile in every)
-    return TileTraffic(up + elements * product.c_size, elements * product.out_size, *loads)
+    return loaded + elements * product.c_size, elements * product.out_size
 
 
 def walk(

@@ -60,14 +60,6 @@ _IDLE = (3, 4, 8, 9)  # columns of the line "cpu": idle, iowait; guests count tw
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The most samples of a kernel at one size, and the most seconds of them, not counting the first."""
-
-    rounds: int = 7
-    limit: float = 10.0
-
-
-@dataclass(frozen=True)
 class Row:
     """The result of one kernel at one size: times in seconds, or the reason why there are none.
 
@@ -244,16 +236,9 @@ def _reading() -> tuple[float, float] | None:
 class Track:
     """One device, the kernels that run on it, and how fast each was so far."""
 
-    def __init__(
-        self,
-        queue: cl.CommandQueue,
-        kernels: Sequence[str],
-        rules: Rules | None = None,
-        terms: Terms | None = None,
-    ) -> None:
+    def __init__(self, queue: cl.CommandQueue, kernels: Sequence[str], terms: Terms | None = None) -> None:
         """*queue* needs profiling."""
-        self.queue, self.kernels, self.rules = queue, list(kernels), rules or Rules()
-        self.terms = terms or Terms()
+        self.queue, self.kernels, self.terms = queue, list(kernels), terms or Terms()
         self.device = device_info(queue.device)
         self.others = Others()
         self.interrupted = False
@@ -270,11 +255,11 @@ class Track:
     def forecast(self, size: Size) -> float | None:
         """Seconds that a race at *size* should take at the speeds measured so far; None before the first."""
         known = [self.expected(name, size.work) for name in self.kernels]
-        seconds = [s for s in known if s is not None and s <= self.rules.limit]
+        seconds = [s for s in known if s is not None and s <= self.terms.limit]
         if not any(s is not None for s in known):
             return None
-        runs = self.rules.rounds + 1
-        return sum(min(self.rules.limit + s, runs * max(s, SLICE)) for s in seconds)
+        runs = self.terms.rounds + 1
+        return sum(min(self.terms.limit + s, runs * max(s, SLICE)) for s in seconds)
 
     def probe(self, size: Size, dtype: np.dtype[Any], layout: str = "NN") -> None:
         """Run smaller products first, to find out which kernels are too slow for *size*."""
@@ -304,7 +289,7 @@ class Track:
         """Run every kernel on ``a @ b``, and NumPy where operands are NumPy arrays.
 
         *a* and *b* are matrices, or stacks of as many matrices. The row of a kernel that cannot run, or would
-        exceed the rules' limit, has the reason. Raises DeviceMemoryError if the operands do not fit the
+        exceed the limit, has the reason. Raises DeviceMemoryError if the operands do not fit the
         device. Ctrl-C ends the rounds: the samples taken until then count, and ``interrupted`` is set.
         """
         size, layout, terms = size_of(a, b), layout_of(a, b), self.terms
@@ -316,7 +301,7 @@ class Track:
             check = Expected(a, b, operands_error(problem))
             checked = len(check.rows)
             board = Board(self.queue, a, b, dtype_of(problem.out_type), terms)
-            for entry in self._run(board, check, rows, rounds or self.rules.rounds):
+            for entry in self._run(board, check, rows, rounds or self.terms.rounds):
                 rows[entry.name] = self._row(entry, problem, check, size)
         shown = [rows.get(name) or Row(name, reason=INTERRUPTED) for name in names]
         measured = tuple(self._with_speedups(shown, size))
@@ -328,8 +313,8 @@ class Track:
             if reason is not None:
                 return Row(name, reason=reason, refused=True)
         seconds = self.expected(name, size.work)
-        if seconds is not None and seconds > self.rules.limit:
-            reason = f"would take about {seconds:.3g} s, over the limit of {self.rules.limit:g} s"
+        if seconds is not None and seconds > self.terms.limit:
+            reason = f"would take about {seconds:.3g} s, over the limit of {self.terms.limit:g} s"
             return Row(name, reason=reason, too_slow=True)
         return None
 
@@ -361,7 +346,7 @@ class Track:
                 if check.size.work > THREADED and (turn == 1 or not self.terms.arrays):
                     time.sleep(PAUSE)  # NumPy came last: in the check, or in the round before
                 for number, entry in enumerate(entries, turn * len(entries)):
-                    if entry.failure is None and entry.spent < self.rules.limit:
+                    if entry.failure is None and entry.spent < self.terms.limit:
                         name = entry.name
                         self.on_stage(
                             Stage(f"{name} at {check.size}: round {turn} of {rounds}", number, total)
@@ -374,7 +359,7 @@ class Track:
         entry.once()
         if entry.failure is None:
             entry.error_ratio = check.ratio(entry.result())
-            if entry.spent < self.rules.limit / 2:
+            if entry.spent < self.terms.limit / 2:
                 entry.samples.clear()
                 entry.spent = 0.0
 

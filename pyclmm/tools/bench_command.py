@@ -16,7 +16,7 @@ from ..opencl.queues import new_queue
 from ..problem.canonical import LAYOUTS
 from ..problem.settings import PRECISIONS
 from . import output, plots, report
-from .bench import Rules, Rung, Track, kernel_names
+from .bench import Rung, Track, kernel_names
 from .terminal import OnStage, Screen, Stage, duration, significant
 from .timing import NUMPY, Size, Terms, check_memory, dtype_named, ladder, random_pair
 
@@ -85,19 +85,19 @@ def bench_command(**options: Any) -> None:
     Ctrl-C ends it and shows what was measured.
     """
     asked = SimpleNamespace(**options)
-    terms, rules = Terms(asked.precision, asked.arrays), Rules(asked.rounds, asked.limit)
+    terms = Terms(asked.precision, asked.arrays, asked.rounds, asked.limit)
     sizes, dtype, names = _sizes(asked), dtype_named(asked.dtype), kernel_names(asked.kernels)
     output.check_plot(asked.plot_file)
     out = output.Output("bench", asked.json_target)
     queue = new_queue(find_device(asked.device), profiling=True)
     device = device_info(queue.device)
     check_memory(sizes[-1], dtype, device, terms)
-    track = Track(queue, names, rules, terms=terms)
+    track = Track(queue, names, terms)
     rungs: list[Rung] = []
     with out.measuring() as on_stage:
         rungs.extend(_climb(track, sizes, asked, on_stage))
     out.interrupted |= track.interrupted
-    out.save(report.bench_json(device, rules, rungs, asked.seed, track.others.processors))
+    out.save(report.bench_json(track, rungs, asked.seed))
     if rungs:
         _tell(out, device, rungs, asked)
     if (line := track.others.warning()) is not None:
@@ -121,7 +121,7 @@ def _climb(track: Track, sizes: Sequence[Size], asked: Any, on_stage: OnStage) -
         on_stage(Stage(f"{size} {asked.dtype}: random numbers"))
         yield track.race(*random_pair(size, dtype, asked.seed, asked.layout))
         expected = [track.expected(name, size.work) for name in track.kernels]
-        if track.interrupted or all(seconds is None or seconds > track.rules.limit for seconds in expected):
+        if track.interrupted or all(seconds is None or seconds > track.terms.limit for seconds in expected):
             return
 
 
@@ -208,7 +208,7 @@ def compare_command(
         track.probe(size, element)
         rungs.append(track.race(*random_pair(size, element)))
     out.interrupted |= track.interrupted
-    out.save(report.bench_json(own, track.rules, rungs, 0, track.others.processors))
+    out.save(report.bench_json(track, rungs))
     if (busy := track.others.warning()) is not None:
         out.warn(busy)
     for rung in () if out.interrupted else rungs:

@@ -11,7 +11,8 @@ from click.exceptions import Exit
 
 from ..opencl.devices import device_info
 from ..problem.settings import PRECISIONS
-from ..streaming.streamed import StreamedMatmul, StreamProgress, is_unfinished
+from ..streaming.checkpoint import Checkpoint
+from ..streaming.streamed import StreamedMatmul, StreamProgress
 from . import output, report
 from .matrix_files import Files, MatrixPlace
 from .results import Result, result_at
@@ -93,7 +94,7 @@ def _multiply(
     """
 
     def is_unfinished_run() -> bool:
-        return checkpoint is not None and is_unfinished(checkpoint)
+        return checkpoint is not None and Checkpoint.peek(checkpoint) is not None
 
     seen: list[StreamProgress] = []
     try:

@@ -36,13 +36,13 @@ from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENTS
 from ..selection.select import refusal
 from . import laws
-from .bench import Others, Row, Rules, Track
+from .bench import Others, Row, Track
 from .starters import STARTS, tiles
 from .terminal import OnStage, Screen, Stage
 from .timing import Sample, Size, Terms
 
 LIMIT = 60.0  # seconds to build a kernel, and for each law
-_CALL, _RULES = 0.25, Rules(rounds=5, limit=1.0)  # seconds of a call that is timed; of a kernel at one size
+_CALL, _TERMS = 0.25, Terms(arrays=True, rounds=5, limit=1.0)  # seconds of a call that is timed
 _ROWS, _COLUMNS = 16, 64  # the most that is drawn of a result
 _FLOAT32 = np.dtype(np.float32)
 _LINE = fields.matching("(?s).{0,4000}", "text")
@@ -197,7 +197,7 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
 
 def _times(queue: cl.CommandQueue, names: list[str], side: int) -> Iterator[dict[str, Any]]:
     """Race the kernels at the largest of *side*, its half, ... where a call of the first is short."""
-    track, first = Track(queue, names, _RULES, Terms(arrays=True)), kernel_named(names[0])
+    track, first = Track(queue, names, _TERMS), kernel_named(names[0])
     sides = [x for shift in range(32) if (x := side >> shift)]
     able = [x for x in sides if refusal(first, problem_of(x, x, x, _FLOAT32), track.device) is None]
     rung = track.climb([Size(x, x, x) for x in able], _FLOAT32, _CALL)

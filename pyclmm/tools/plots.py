@@ -73,6 +73,12 @@ def check(path: Path) -> None:
         raise unknown_name("picture format", path.suffix, [f".{name}" for name in sorted(formats)])
 
 
+def _set(axes: Any, **properties: Any) -> None:
+    """Set scales, labels and limits, and draw a grid."""
+    axes.set(**properties)
+    axes.grid(True, which="major", alpha=0.3)
+
+
 def style_of(index: int, name: str) -> dict[str, Any]:
     """Colour and marker of the kernel called *name*, or of line *index* of other names."""
     if name == NUMPY:
@@ -94,12 +100,11 @@ def bench(rung: Rung, device: str, path: Path) -> None:
     axes.set_yticks(range(len(rows)), [row.kernel for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     rates = [row.gflops for row in rows if row.gflops] or [1.0]
-    axes.set_xscale("log")
     # whole decades, and room for the labels
-    axes.set_xlim(10 ** math.floor(math.log10(min(rates))), 10 ** math.ceil(math.log10(max(rates)) + 0.6))
-    axes.grid(True, which="major", alpha=0.3)
+    ends = 10 ** math.floor(math.log10(min(rates))), 10 ** math.ceil(math.log10(max(rates)) + 0.6)
+    label = f"GFLOP/s, {rung.terms.clock} (speed-up over {rung.baseline})"
+    _set(axes, xscale="log", xlim=ends, xlabel=label)
     axes.tick_params(axis="x", which="minor", labelbottom=False)
-    axes.set_xlabel(f"GFLOP/s, {rung.terms.clock} (speed-up over {rung.baseline})")
     axes.set_title(f"{rung.title}, {device}", fontsize="medium")
     save(figure, path)
 
@@ -119,11 +124,7 @@ def ladder(rungs: Sequence[Rung], device: str, path: Path) -> None:
         _line(speedups, rungs, name, "speedup", style_of(index, name))
     clock = rungs[0].terms.clock
     for axes, label in ((times, f"time, {clock}, seconds"), (speedups, f"speed-up over {rungs[0].baseline}")):
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("work, M N K")
-        axes.set_ylabel(label)
-        axes.grid(True, which="major", alpha=0.3)
+        _set(axes, xscale="log", yscale="log", xlabel="work, M N K", ylabel=label)
     times.legend(fontsize="small")
     if any(row.extrapolated for rung in rungs for row in rung.rows):
         speedups.set_title(f"hollow: {rungs[0].baseline} extrapolated", fontsize="small")
@@ -136,9 +137,7 @@ def tuning(searches: Sequence[Search], device: DeviceInfo, path: Path) -> None:
     figure = figure_of(12, 5.5)
     order, roof = figure.subplots(1, 2)
     for axes in (order, roof):
-        axes.set_yscale("log")
-        axes.set_ylabel("GFLOP/s")
-        axes.grid(True, which="major", alpha=0.3)
+        _set(axes, yscale="log", ylabel="GFLOP/s")
     _candidates(order, searches)
     _winners(roof, searches, device.rates)
     figure.suptitle(f"tuning {device.name}", fontsize="medium")
@@ -237,16 +236,13 @@ def under_roofs(points: Sequence[Placed], rates: Rates, clock: str, title: str, 
     for (name, height), line in zip(flat.items(), cycle(_DASHES), strict=False):
         label = f"{name}, {_plain(height)} GFLOP/s"
         axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
-    axes.set(xscale="log", yscale="log", xlim=ends)
     low = min([point.rate / 1e9 for point in points] + [rates.memory * ends[0] / 1e9]) / 2
     high = 2 * max([top] + [point.rate / 1e9 for point in points])
-    axes.set_ylim(low, high)
+    words = "operations for each byte that the work-items load or store", f"GFLOP/s, {clock}"
+    _set(axes, xscale="log", yscale="log", xlim=ends, ylim=(low, high), xlabel=words[0], ylabel=words[1])
     _beside(axes, points, math.log(low), math.log(high))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:,.10g}")
-    axes.set_xlabel("operations for each byte that the work-items load or store")
-    axes.set_ylabel(f"GFLOP/s, {clock}")
-    axes.grid(True, which="major", alpha=0.3)
     figure.legend(fontsize="small", loc="outside lower center", ncols=3)
     figure.suptitle(title, fontsize="medium")
     save(figure, path)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import statistics
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -57,13 +58,13 @@ def measure(
     """The rates of *device* by name, one group after the other. *on_stage* is called before each group,
     *on_refusal* with each rate that cannot be, so that the one of before stays.
     """
-    probes = _Probes(new_queue(device), device_info(device), on_refusal)
-    found: dict[str, float] = {}
+    queue, info, found = new_queue(device), device_info(device), dict[str, float]()
+    probes = _Probes(queue, info, on_refusal)
     groups: dict[str, Callable[[], dict[str, float]]] = {
         "launches": probes.launches,
         "global memory": probes.memory,
         "local memory": probes.inside,
-        "multiply-adds": lambda: probes.units(found),
+        "multiply-adds": lambda: unit_rates.measured(info, found, partial(_seconds_more, queue), on_refusal),
     }
     for number, (title, group) in enumerate(groups.items()):
         on_stage(Stage(title, number, len(groups)))
@@ -103,14 +104,6 @@ class _Probes:
 
     def inside(self) -> dict[str, float]:
         return {"local": self._local(), "dot8": self._dots() if self.info.dots_bytes else 0.0}
-
-    def units(self, others: Mapping[str, float]) -> dict[str, float]:
-        """The rates of the units that multiply. *others*: the device's other rates."""
-
-        def timer(name: str, config: TileConfig, pair: unit_rates.Pair) -> float:
-            return _seconds_more(self.queue, name, config, pair)
-
-        return unit_rates.measured(self.info, others, timer, self._on_refusal)
 
     def _latency(self) -> float:
         """Seconds of a read that the next one waits for, in random order."""
@@ -187,7 +180,7 @@ class _Probes:
         return max(clock.marginal(lambda launches: run(launches, gate), few, _REPEATS), _LEAST)
 
     def _enqueue(self, kernel: cl.Kernel, size: tuple[int, ...], local: tuple[int, ...]) -> None:
-        launch = steps.eventless(self.queue, kernel, steps.Sizes.of(size, local, None))
+        launch = steps.eventless(self.queue, kernel, size, local)
         if not steps.enqueue_eventless(launch):
             raise LaunchError(f"the driver refuses the probe {kernel.function_name}")
 

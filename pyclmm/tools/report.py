@@ -17,7 +17,7 @@ import pyopencl as cl
 from ..kernels.device import DeviceInfo
 from ..kernels.rates import MEANINGS, as_numbers
 from ..version import __version__
-from .bench import SCATTER, Row, Rules, Rung
+from .bench import SCATTER, Row, Rung, Track
 from .terminal import TextTable, duration, significant
 from .timing import Terms
 from .tuner import TUNED, Search, Tuning
@@ -299,19 +299,13 @@ def header_json(device: DeviceInfo | None) -> dict[str, Any]:
     return head if device is None else head | {"device": device_json(device)}
 
 
-def bench_json(
-    device: DeviceInfo,
-    rules: Rules,
-    rungs: Sequence[Rung],
-    seed: int = 0,
-    others_processors: float | None = None,
-) -> dict[str, Any]:
+def bench_json(track: Track, rungs: Sequence[Rung], seed: int = 0) -> dict[str, Any]:
     """Everything that was measured; times in seconds. GFLOP/s and speed-ups follow from median wall times."""
-    return header_json(device) | {
-        "rounds": rules.rounds,
-        "limit_s": rules.limit,
+    return header_json(track.device) | {
+        "rounds": track.terms.rounds,
+        "limit_s": track.terms.limit,
         "baseline": rungs[0].baseline if rungs else None,
         "seed": seed,
-        "others_processors": others_processors,
+        "others_processors": track.others.processors,
         "products": [_rung_json(rung) for rung in rungs],
     }

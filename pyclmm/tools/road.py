@@ -7,7 +7,7 @@ it is. Its limit is the roofline (kernels/traffic.py) from rates that were measu
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from ..problem.gemm import GemmProblem
 from ..problem.words import Precision
 from ..selection.select import refusal
 from . import output, own_kernel, plots, probes, report, starters
-from .bench import INTERRUPTED, Others, Row, Rules, Track
+from .bench import INTERRUPTED, Others, Row, Track
 from .terminal import OnStage, Screen, Stage, TextTable, significant
 from .timing import Size, Terms, check_memory
 
@@ -44,7 +44,7 @@ _TYPES: tuple[tuple[str, Precision], ...] = (
     ("float32", "medium"),
 )
 _CALL = 0.25  # seconds: a kernel that takes longer for a call runs at a smaller size
-_RULES = Rules(rounds=5, limit=0.4)  # a slow kernel has fewer samples
+_TERMS = Terms(arrays=True, rounds=5, limit=0.4)  # a slow kernel has fewer samples
 _LEAST = 16  # the shortest side
 _ON_CPU, _ON_OTHERS = 512, 2048  # side of the matrices, if none is asked for
 _HEAD = ("kernel", "N", "type", "ops/byte", "GFLOP/s", "step", "limit", "of it", "by")
@@ -159,7 +159,7 @@ def _take(queue: cl.CommandQueue, kernel: Kernel, road: Road) -> None:
         answers = [refusal(kernel, _problem(size, dtype, precision), device) for size in sizes]
         able = [size for size, answer in zip(sizes, answers, strict=True) if answer is None]
         if able:
-            track = Track(queue, [kernel.name], _RULES, terms=Terms(precision, arrays=True))
+            track = Track(queue, [kernel.name], replace(_TERMS, precision=precision))
             track.others = road.others
             _measure(track, kernel, dtype, able, road)
             return
@@ -216,7 +216,7 @@ def road_command(
     chosen = find_device(device)
     own = device_info(chosen)
     road = Road(side or (_ON_CPU if own.is_cpu else _ON_OTHERS))
-    check_memory(Size(*(road.side,) * 3), np.dtype(np.float32), own, Terms(arrays=True))
+    check_memory(Size(*(road.side,) * 3), np.dtype(np.float32), own, _TERMS)
     beside = None if file is None else Beside(file, own)
     with out.measuring() as on_stage:
         (walk if beside is None else beside.walk)(new_queue(chosen, profiling=True), road, on_stage)
@@ -389,8 +389,7 @@ def draw(found: Road, rates: Rates, where: str, path: Path) -> None:
         )
         for point in found.points
     ]
-    clock = Terms(arrays=True).clock
-    plots.under_roofs(points, rates, clock, f"The road, N = {found.side}: {where}", path)
+    plots.under_roofs(points, rates, _TERMS.clock, f"The road, N = {found.side}: {where}", path)
 
 
 def _units(point: Point) -> str:

@@ -79,10 +79,14 @@ class Size:
 
 @dataclass(frozen=True)
 class Terms:
-    """What holds for all contestants: the precision, and whether operands are Arrays or NumPy arrays."""
+    """What holds for all contestants: the precision; whether operands are Arrays or NumPy arrays; the most
+    samples of one at one size, and the most seconds of them, not counting the first.
+    """
 
     precision: Precision = "highest"
     arrays: bool = False
+    rounds: int = 7
+    limit: float = 10.0
 
     @property
     def clock(self) -> str:

@@ -87,9 +87,10 @@ def gemm(
     """``act(alpha op(a) op(b) + beta c + bias)`` of tensors, with gradients of a, b, c and bias.
 
     Parameters as for :func:`pyclmm.gemm`; tensors, *precision*, *reproducible* and *verify* as for
-    :func:`matmul`. c has the result's shape; bias has the shape (N,), (1, N) or (M, 1). alpha and beta are numbers, which have
-    no gradient. Where a gradient is recorded, "gelu", "gelu_tanh" and "silu" are PyTorch's own, applied to
-    the product, because their derivatives need it; all other activations are part of the product.
+    :func:`matmul`. c has the result's shape; bias has the shape (N,), (1, N) or (M, 1). alpha and beta are
+    numbers, which have no gradient. Where a gradient is recorded, "gelu", "gelu_tanh" and "silu" are
+    PyTorch's own, applied to the product, because their derivatives need it; all other activations are part
+    of the product.
 
     Returns and raises as :func:`matmul` does.
     """

@@ -37,10 +37,13 @@ def test_only_runs_without_a_failure_count():
 def test_results_decide(tmp_path):
     write = lambda name, content: (tmp_path / name).write_text(json.dumps(content))  # noqa: E731
     write("x-float32.json", {"device": "AMD Instinct MI300X", "driver": "1", "date": "2027-01-02T03:04"})
+    write("y-sampled-7.json", {"device": "NVIDIA B200", "date": "2027-01-03"})
     write("cpu-a.json", {"processor": "Cortex-A720", "date": "2027-01-01", "device": {}})
     write("cpu-old.json", {"device": "no processor", "date": "2027-01-01"})
     seen = support.measured(tmp_path)
-    assert seen == {"AMD Instinct MI300X": "2027-01-02", "Cortex-A720": "2027-01-01"}
+    assert seen == {
+        "AMD Instinct MI300X": "2027-01-02", "Cortex-A720": "2027-01-01", "NVIDIA B200": "2027-01-03"
+    }  # fmt: skip
     states = {kind.name: support.status(kind, seen, ["gfx90a", "pvc"]) for kind in support.KINDS}
     assert states["AMD GPUs"] == ("measured", "AMD Instinct MI300X (2027-01-02)")
     assert states["Arm CPUs"] == ("measured", "Cortex-A720 (2027-01-01)")

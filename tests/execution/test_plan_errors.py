@@ -89,6 +89,7 @@ WRONG_OPTIONS = {
     "kernel": (["naive"], ("naive",), ("naive", {}), "nave", ("nave", pyclmm.TileConfig())),
     "precision": (1, "higher"),
     "reproducible": (1, "yes"),
+    "verify": (1, "always"),
     "casting": (1, "sometimes"),
     "dtype": ("no such", object()),
     "workspace_limit": ("1 GO", 1.5, -1),

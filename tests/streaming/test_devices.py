@@ -1,5 +1,6 @@
 """Products in tiles on several devices: who computes what, and devices that are lost."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,12 +25,12 @@ def test_several_devices_share_the_tiles(two_devices, monkeypatch):
     used = set()
     real = lanes.lane_for
 
-    def lane_for(number, *others):
-        made = real(number, *others)
+    def lane_for(device, *others):
+        made = real(device, *others)
         multiply = made.multiply
 
         def noted(*arguments):
-            used.add(number)
+            used.add(two_devices.index(device))
             return multiply(*arguments)
 
         made.multiply = noted
@@ -46,11 +47,12 @@ class Breaking:
 
     def __init__(self, monkeypatch, error, numbers=(0,), at=3):
         self.error, self.numbers, self.at, self.count = error, numbers, at, 0
+        self.lanes = itertools.count()
         self.real = lanes.lane_for
         monkeypatch.setattr("pyclmm.streaming.run.lane_for", self)
 
-    def __call__(self, number, *others):
-        made = self.real(number, *others)
+    def __call__(self, device, *others):
+        made, number = self.real(device, *others), next(self.lanes)
         if number in self.numbers:
             multiply = made.multiply
 
@@ -77,10 +79,10 @@ def test_the_others_finish_the_tiles_of_a_lost_device(two_devices, monkeypatch):
 def test_a_device_without_room_takes_no_part(two_devices, monkeypatch):
     real = lanes.lane_for
 
-    def lane_for(number, *others):
-        if number == 1:
+    def lane_for(device, *others):
+        if device == two_devices[1]:
             raise DeviceMemoryError("no room")
-        return real(number, *others)
+        return real(device, *others)
 
     monkeypatch.setattr("pyclmm.streaming.run.lane_for", lane_for)
     a, b = integers(200, 70), integers(70, 100)

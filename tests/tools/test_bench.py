@@ -16,7 +16,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.plan import Matmul
 from pyclmm.tools import cli, plots, report, terminal, timing
-from pyclmm.tools.bench import Others, Row, Rules, Rung, Track, kernel_names
+from pyclmm.tools.bench import Others, Row, Rung, Track, kernel_names
 from pyclmm.tools.terminal import broken
 from pyclmm.tools.timing import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
 from tests.support.selection import slow
@@ -91,7 +91,7 @@ def test_an_unknown_dtype_gets_the_nearest():
     "dtype", ["float32", *slow("bool", "int8", "uint64", "float16", "float64", "complex64")]
 )
 def test_every_kernel_is_measured_and_right(queue, dtype):
-    rung = Track(queue, kernel_names([]), Rules(rounds=2)).race(*random_pair(Size(9, 7, 21), np.dtype(dtype)))
+    rung = Track(queue, kernel_names([]), Terms(rounds=2)).race(*random_pair(Size(9, 7, 21), np.dtype(dtype)))
     assert [r.kernel for r in rung.rows] == [*(k.name for k in KERNELS), NUMPY]
     assert rung.checked_rows == 9
     for result in rung.rows:
@@ -107,7 +107,7 @@ def test_every_kernel_is_measured_and_right(queue, dtype):
 
 @pytest.mark.parametrize("terms", [Terms(arrays=True), Terms()], ids=["arrays", "numpy"])
 def test_the_device_has_a_time_of_its_own(queue, terms):
-    rung = Track(queue, ["naive"], Rules(rounds=3), terms=terms).race(*random_pair(Size(64, 64, 64), F32))
+    rung = Track(queue, ["naive"], replace(terms, rounds=3)).race(*random_pair(Size(64, 64, 64), F32))
     assert all(sample.device > 0 for sample in rung.row("naive").samples)
     assert [r.kernel for r in rung.rows] == (["naive"] if terms.arrays else ["naive", NUMPY])
     assert all(r.device is None for r in rung.rows if r.kernel == NUMPY)
@@ -143,7 +143,7 @@ def test_a_sample_is_the_mean_of_a_slice_of_calls(monkeypatch, costs, timed):
 def test_layouts_stacks_and_precisions_are_measured_and_right(queue, layout, arrays):
     pair = random_pair(Size(9, 7, 21, batch=3), F32, layout=layout)
     assert (pair[0].shape, pair[1].shape) == ((3, 9, 21), (3, 21, 7))
-    track = Track(queue, ["naive", "auto"], Rules(rounds=1), terms=Terms("medium", arrays))
+    track = Track(queue, ["naive", "auto"], Terms("medium", arrays, rounds=1))
     rung = track.race(*pair)
     assert all(r.correct for r in rung.rows)
     assert rung.title == f'3 of 9 x 7 x 21 float32 {layout} "medium"'
@@ -163,7 +163,7 @@ def test_plans_have_the_precision_and_the_layout_that_was_asked_for(queue, monke
 
     monkeypatch.setattr(timing, "Matmul", plan)
     pair = random_pair(Size(9, 7, 21), F32, layout="TN")
-    Track(queue, ["naive"], Rules(rounds=1), terms=Terms("high", arrays)).race(*pair)
+    Track(queue, ["naive"], Terms("high", arrays, rounds=1)).race(*pair)
     assert seen == [(kind, (4, 36), (28, 4), "high") for kind in kinds]
 
 
@@ -182,7 +182,7 @@ def test_rounds_are_interleaved(queue, monkeypatch):
             return original(self)
 
         monkeypatch.setattr(kind, "run", run)
-    Track(queue, ["naive", "flat"], Rules(rounds=3)).race(*random_pair(Size(4, 4, 4), F32))
+    Track(queue, ["naive", "flat"], Terms(rounds=3)).race(*random_pair(Size(4, 4, 4), F32))
     assert order == ["naive", "flat", NUMPY] * 4  # the first round is not counted
 
 
@@ -195,7 +195,7 @@ def test_a_kernel_that_writes_nothing_is_found(queue, monkeypatch, arrays):
         return Sample(1e-6) if self.name == "flat" else original(self)
 
     monkeypatch.setattr(timing.OnArrays, "run", run)
-    track = Track(queue, ["naive", "flat"], Rules(rounds=1), terms=Terms(arrays=arrays))
+    track = Track(queue, ["naive", "flat"], Terms(arrays=arrays, rounds=1))
     rung = track.race(*random_pair(Size(8, 8, 8), F32))
     assert [r.kernel for r in rung.wrong] == ["flat"]
     assert any("flat: WRONG RESULT at 8 x 8 x 8" in line for line in report.notes([rung]))
@@ -212,7 +212,7 @@ def test_one_wrong_element_is_found(queue, monkeypatch, batch):
 
     monkeypatch.setattr(timing.OnHost, "result", result)
     size = Size(30, 20, 10, batch)
-    rung = Track(queue, ["naive"], Rules(rounds=1)).race(*random_pair(size, F32))
+    rung = Track(queue, ["naive"], Terms(rounds=1)).race(*random_pair(size, F32))
     assert [r.kernel for r in rung.wrong] == ["naive"]
 
 
@@ -233,7 +233,7 @@ def test_a_refusal_is_a_row_with_its_reason(queue):
 
 
 def test_a_product_that_would_exceed_the_limit_does_not_run(queue):
-    track = Track(queue, ["naive", "sequential"], Rules(rounds=1, limit=10.0))
+    track = Track(queue, ["naive", "sequential"], Terms(rounds=1, limit=10.0))
     track.race(*random_pair(Size(10, 10, 10), F32))
     track._pace["sequential"] = (1000, 9.0)
     rung = track.race(*random_pair(Size(20, 10, 10), F32))
@@ -247,11 +247,11 @@ def test_a_product_that_would_exceed_the_limit_does_not_run(queue):
 
 def test_repetitions_end_at_the_limit(queue, monkeypatch):
     monkeypatch.setattr(timing.OnArrays, "run", lambda self: Sample(0.4, 0.3))
-    track = Track(queue, ["naive"], Rules(rounds=100, limit=1.0))
+    track = Track(queue, ["naive"], Terms(rounds=100, limit=1.0))
     rung = track.race(*random_pair(Size(2, 2, 2), F32))
     assert len(rung.row("naive").samples) == 3  # 0.4, 0.8, 1.2
     monkeypatch.setattr(timing.OnArrays, "run", lambda self: Sample(0.6, 0.3))
-    rung = Track(queue, ["naive"], Rules(rounds=100, limit=1.0)).race(*random_pair(Size(2, 2, 2), F32))
+    rung = Track(queue, ["naive"], Terms(rounds=100, limit=1.0)).race(*random_pair(Size(2, 2, 2), F32))
     assert len(rung.row("naive").samples) == 2  # the long first run counts
 
 
@@ -264,7 +264,7 @@ def test_a_failing_driver_ends_one_contestant_only(queue, monkeypatch):
         return original(self)
 
     monkeypatch.setattr(timing.OnArrays, "run", run)
-    rung = Track(queue, ["naive", "flat"], Rules(rounds=1)).race(*random_pair(Size(4, 4, 4), F32))
+    rung = Track(queue, ["naive", "flat"], Terms(rounds=1)).race(*random_pair(Size(4, 4, 4), F32))
     assert rung.row("flat").reason == "lost"
     assert rung.row("naive").correct
 
@@ -335,7 +335,7 @@ def printed(*grids):
 
 def test_the_printed_speed_times_the_printed_time_is_the_work(queue):
     size = Size(33, 65, 47, 2)
-    rung = Track(queue, ["naive", "tiled"], Rules(rounds=3)).race(*random_pair(size, F32))
+    rung = Track(queue, ["naive", "tiled"], Terms(rounds=3)).race(*random_pair(size, F32))
     lines = [line.split() for line in printed(report.bench_table(rung)).splitlines()[3:]]
     assert [line[0] for line in lines] == ["naive", "tiled", NUMPY]
     for _, least, median, most, gflops, *_ in lines:
@@ -375,7 +375,7 @@ def test_times_that_scatter_give_a_warning():
 
 
 def test_what_was_built_and_what_auto_chose_stand_below_the_table(queue):
-    rung = Track(queue, ["tiled", "auto"], Rules(rounds=1)).race(*random_pair(Size(64, 64, 64), F32))
+    rung = Track(queue, ["tiled", "auto"], Terms(rounds=1)).race(*random_pair(Size(64, 64, 64), F32))
     tiled, auto = report.configurations(rung)
     assert tiled.startswith("tiled: bm=")
     assert auto.startswith(f"auto: {rung.row('auto').chosen}, bm=")
@@ -409,9 +409,9 @@ def test_notes_say_from_which_size_a_kernel_no_longer_runs():
 
 
 def test_json_has_samples_device_versions_and_date(queue):
-    rules = Rules(rounds=2)
-    rung = Track(queue, ["naive"], rules).race(*random_pair(Size(4, 5, 6), F32))
-    data = json.loads(json.dumps(report.bench_json(device_info(queue.device), rules, [rung])))
+    track = Track(queue, ["naive"], Terms(rounds=2))
+    rung = track.race(*random_pair(Size(4, 5, 6), F32))
+    data = json.loads(json.dumps(report.bench_json(track, [rung])))
     assert data["device"]["name"] == queue.device.name.strip()
     assert data["host"]["numpy"] == np.__version__
     assert data["date"].endswith("+00:00")
@@ -425,10 +425,10 @@ def test_json_has_samples_device_versions_and_date(queue):
     assert len(naive["wall_samples_s"]) == 2
 
 
-def test_json_has_no_infinity():
+def test_json_has_no_infinity(queue):
     wrong = replace(row("naive", 1.0), error_ratio=math.inf)
     rungs = [Rung(Size(1, 1, 1), "float32", (wrong,), 1)]
-    (product,) = report.bench_json(device_info(default_device()), Rules(), rungs)["products"]
+    (product,) = report.bench_json(Track(queue, ["naive"]), rungs)["products"]
     assert product["rows"][0]["error_ratio"] is None
     assert product["rows"][0]["correct"] is False
 

@@ -4,7 +4,8 @@ compiler accepts. `mma_double` is for float64, which data-centre devices multipl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,9 @@ from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import MatrixKernel, Work, gemm_args
+from ..interface import Defines, MatrixKernel, Work
 from .matrix_units import (
     DOUBLE,
-    FLOAT64,
     ONE_PASS,
     Operands,
     block_of,
@@ -27,7 +27,7 @@ from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, wo
 from .unit_cost import Ring, pack_seconds
 
 # BM, BN, SGM, SGN, STAGES, and the factor by which the tile is slower on an H200 than unit_cost.py says
-_CONFIGS = {
+_TILES: Mapping[tuple[int, ...], float] = {
     (128, 256, 64, 32, 4): 1.05,
     (128, 256, 64, 32, 3): 1.04,
     (128, 128, 64, 32, 3): 0.91,
@@ -45,7 +45,7 @@ _CONFIGS = {
     (16, 64, 16, 16, 4): 0.83,
 }
 # BM, BN, BK, SGM, SGN, STAGES, and the factor, of `mma_double`
-_DOUBLE_CONFIGS = {
+_DOUBLE_TILES: Mapping[tuple[int, ...], float] = {
     (128, 128, 32, 32, 64, 3): 0.86,
     (128, 128, 16, 64, 32, 3): 0.9,
     (64, 128, 16, 32, 32, 4): 0.91,
@@ -81,14 +81,22 @@ class Mma(MatrixKernel):
     name = unit = "mma"
     summary = "matrix units of sm_80 and later (mma.sync), tiles copied to local memory by cp.async"
     accepts = ONE_PASS
-    options = ("group",)
+    options: tuple[str, ...] = ("group",)
+    sizes: tuple[str, ...] = ("bm", "bn", "sgm", "sgn", "stages")  # of a tile
+    tiles = _TILES
+
+    def further(self, problem: GemmProblem, device: DeviceInfo) -> dict[str, Any]:
+        """The fields of its configurations besides ``sizes``."""
+        return {"bk": block_of(ELEMENTS[problem.a_type]), "options": (("group", 8),)}
+
+    def defines(self, config: TileConfig) -> Defines:
+        """The macros that `mma_double` has besides."""
+        return ()
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        unit = ELEMENTS[problem.a_type]
-        found = [
-            TileConfig(bm=m, bn=n, bk=block_of(unit), sgm=x, sgn=y, stages=s, options=(("group", 8),))
-            for m, n, x, y, s in _CONFIGS
-        ]
+        further = self.further(problem, device)
+        named: Iterator[dict[str, Any]] = (dict(zip(self.sizes, tile, strict=True)) for tile in self.tiles)
+        found = [TileConfig(**sizes, **further) for sizes in named]
         return [c for c in with_split_k(found, problem, device) if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
@@ -96,10 +104,21 @@ class Mma(MatrixKernel):
         operands = _operands(problem, unit)
         read = operands.as_packed(problem)
         packed = pack_seconds(operands.packed_elements(problem), unit.nbytes, device)
-        slower = _CONFIGS.get((config.bm, config.bn, config.sgm, config.sgn, config.stages), 1.0)
+        slower = self.tiles.get(tuple(getattr(config, name) for name in self.sizes), 1.0)
         ring = Ring(read, config, device, unit, chunks=_chunks(read, unit), slower=slower,
                     staged=in_staged_lines(read))  # fmt: skip
         return ring.seconds() + packed
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        unit = ELEMENTS[problem.a_type]
+        operands = _operands(problem, unit)
+        read, args = operands.as_packed(problem), operands.gemm_args(problem)
+        more = (np.int32(in_staged_lines(read)),)
+        defines = (("ELEMENT", unit.name), *self.defines(config))
+        launches, partial = in_ranges(read, config, "mma", _chunks(read, unit), defines, args, more)
+        return Work(
+            (*pack_launches(problem, device, operands), *launches), (*partial, *operands.workspace(problem))
+        )
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if reasons := unfit(config, 16):
@@ -112,17 +131,6 @@ class Mma(MatrixKernel):
         needed = config.stages * (config.bm + config.bn) * 128 + 1024
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
 
-    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        unit = ELEMENTS[problem.a_type]
-        operands = _operands(problem, unit)
-        read, args = operands.as_packed(problem), operands.gemm_args(problem)
-        more = (np.int32(in_staged_lines(read)),)
-        element = (("ELEMENT", unit.name),)
-        launches, partial = in_ranges(read, config, self.name, _chunks(read, unit), element, args, more)
-        return Work(
-            (*pack_launches(problem, device, operands), *launches), (*partial, *operands.workspace(problem))
-        )
-
 
 def _double_elements(config: TileConfig) -> int:
     """Elements of a stage, A and B with their padding: the most that any layout needs."""
@@ -130,30 +138,22 @@ def _double_elements(config: TileConfig) -> int:
     return (config.bm + config.bn) * config.bk + padding
 
 
-class MmaDouble(MatrixKernel):
-    """See cl/nvidia/mma_double.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's, SPLIT_K
-    the number of ranges of K. Options: ``mma_k``: K of one instruction, ``group``: rows of tiles that are
-    computed together.
-    """
+class MmaDouble(Mma):
+    """The same for float64. BM x BN x BK is a work-group's tile. Option ``mma_k``: K of one instruction."""
 
     name = unit = "mma_double"
     summary = "float64 matrix units of sm_80 and sm_90 (mma.sync)"
     accepts = DOUBLE
     options = ("group", "mma_k")
+    sizes = ("bm", "bn", "bk", "sgm", "sgn", "stages")
+    tiles = _DOUBLE_TILES
 
-    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+    def further(self, problem: GemmProblem, device: DeviceInfo) -> dict[str, Any]:
         mma_k = 4 if compute_capability(device) < (9, 0) else 8
-        found = [
-            TileConfig(bm=m, bn=n, bk=k, sgm=x, sgn=y, stages=s, options=(("group", 8), ("mma_k", mma_k)))
-            for m, n, k, x, y, s in _DOUBLE_CONFIGS
-        ]
-        return [c for c in with_split_k(found, problem, device) if not self.violations(problem, c, device)]
+        return {"options": (("group", 8), ("mma_k", mma_k))}
 
-    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        chunks = (chunk(problem.a_align), chunk(problem.b_align))
-        c = config
-        slower = _DOUBLE_CONFIGS.get((c.bm, c.bn, c.bk, c.sgm, c.sgn, c.stages), 1.0)
-        return Ring(problem, config, device, FLOAT64, chunks=chunks, slower=slower).seconds()
+    def defines(self, config: TileConfig) -> Defines:
+        return (("BK", config.bk), ("MMA_K", config.option("mma_k", 4)))
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         mma_k = config.option("mma_k", 4)
@@ -169,8 +169,3 @@ class MmaDouble(MatrixKernel):
                     return [f"{items} work-items do not fill tiles of {lines}: {config}"]
         needed = 8 * config.stages * _double_elements(config)
         return too_many_stages(config, needed, device) or config.violations(device, (items,), 0)
-
-    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        chunks = (chunk(problem.a_align), chunk(problem.b_align))
-        defines = (("ELEMENT", "float64"), ("BK", config.bk), ("MMA_K", config.option("mma_k", 4)))
-        return Work(*in_ranges(problem, config, self.name, chunks, defines, gemm_args(problem)))

@@ -1,4 +1,4 @@
-"""cl/nvidia/mma.cl and cl/nvidia/mma_double.cl run without a GPU (interleaved.py).
+"""cl/nvidia/mma.cl runs without a GPU (interleaved.py).
 
 This tests every copy and index. Copies complete at once there, so a missing wait is not noticed.
 """
