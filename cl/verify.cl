@@ -21,14 +21,14 @@
  * alarm[0] becomes 1 with the first wrong row; the host looks at it. `verdict` stays between calls: see the enum.
  *
  * Macros: those of gemm.h; ITEMS a power of two; ROWS; VEC; LANES, sums of a line in a work-item, divides VEC; SLICES divides
- * ITEMS; PARTS; WIDE_A WIDE_B WIDE_OUT 1: lines begin at multiples of 16 bytes, and VEC elements are multiples of that;
+ * ITEMS; PARTS; WIDE_A WIDE_B WIDE_OUT, WIDE_SUMS for x, 1: lines begin at multiples of 16 bytes, and VEC elements are multiples of that;
  * WITH_BOUND 0 for integers; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so they count as wholly uncertain.
  */
 #include "include/gemm.h"
 
 #if !defined(ITEMS) || !defined(ROWS) || !defined(VEC) || !defined(LANES) || !defined(SLICES) || !defined(PARTS) || \
-    !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WITH_BOUND) || !defined(LEAST_A) || !defined(LEAST_B)
-#error "verify.cl needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WITH_BOUND LEAST_A LEAST_B"
+    !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || !defined(LEAST_A) || !defined(LEAST_B)
+#error "verify.cl needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND LEAST_A LEAST_B"
 #endif
 #define size_uint32 float
 #define size_uint64 float
@@ -106,7 +106,6 @@ DEFINE_FETCH(fetch_a, A_T, LOAD_A, WIDE_A)
 DEFINE_FETCH(fetch_b, B_T, LOAD_B, WIDE_B)
 DEFINE_FETCH(fetch_out, OUT_T, LOAD_OUT, WIDE_OUT)
 #define AS_IT_IS(p, i) (p)[i]
-#define WIDE_SUMS (ITEMS > 1 && VEC * sizeof(SIZE_T) % 16 == 0)
 DEFINE_FETCH(fetch_x, ACC_T, AS_IT_IS, WIDE_SUMS)
 DEFINE_FETCH_AS(SIZE_T, fetch_size, SIZE_T, AS_IT_IS, WIDE_SUMS)
 

@@ -158,6 +158,7 @@ def _defines(problem: GemmProblem, form: _Form, device: DeviceInfo) -> Defines:
     flushes = (
         device.flushes or device.amx.types or device.gfx == "gfx90a"
     )  # AMX and gfx90a: their matrix units
+    sums = dtype_of(_size_type(problem)).itemsize
     least = {name: 2.0 ** (ELEMENTS[name].exponents[0] + ELEMENTS[name].significand - 1) for name in _FLOATS}
     return (
         ("ITEMS", form.items),
@@ -169,10 +170,18 @@ def _defines(problem: GemmProblem, form: _Form, device: DeviceInfo) -> Defines:
         ("WIDE_A", int(form.is_wide(problem.a_align, ELEMENTS[problem.a_type].nbytes))),
         ("WIDE_B", int(form.is_wide(problem.b_align, ELEMENTS[problem.b_type].nbytes))),
         ("WIDE_OUT", int(form.is_wide(problem.out_align, ELEMENTS[problem.out_type].nbytes))),
+        ("WIDE_SUMS", int(form.is_wide(_align_of_sums(problem, form), sums))),
         ("WITH_BOUND", int(problem.sums.significand > 0)),
         ("LEAST_A", f"{least[problem.a_type]!r}f" if flushes and problem.a_type in least else "0"),
         ("LEAST_B", f"{least[problem.b_type]!r}f" if flushes and problem.b_type in least else "0"),
     )
+
+
+def _align_of_sums(problem: GemmProblem, form: _Form) -> int:
+    """What the sums of B begin at multiples of, in bytes, in each product of a stack."""
+    if problem.batch <= 1:
+        return ACCESS
+    return problem.k * (form.parts if problem.trans_b else 1) * dtype_of(_size_type(problem)).itemsize
 
 
 def _bound(problem: GemmProblem, form: _Form) -> tuple[float, float, float]:
