@@ -29,5 +29,5 @@ __kernel void copy_strided(
   source += source_offset + batch_offsets[2 * z];
   target += target_offset + batch_offsets[2 * z + 1];
   const ACC_T value = ACTIVATE(LOAD_A(source, i * source_rs + j * source_cs));
-  STORE_OUT(target, i * target_rs + j * target_cs, CAT(converted_, OUT_TYPE)(value));
+  STORE_OUT(target, i * target_rs + j * target_cs, CAT(converted_, FORM(OUT_TYPE))(value));
 }

@@ -40,12 +40,15 @@ typedef CAT(size_, ACC_TYPE) SIZE_T;
 
 #if !WITH_BOUND
 #define IS_FINITE(v) 1
+#define IS_NAN(v) 0
 #define SIZE(v) 0
 #elif PLANES == 2
 #define IS_FINITE(v) (isfinite((v).x) && isfinite((v).y))
+#define IS_NAN(v) 0 /* a complex product may be NaN where it overflows */
 #define SIZE(v) (fabs((v).x) + fabs((v).y))
 #else
 #define IS_FINITE(v) isfinite(v)
+#define IS_NAN(v) isnan(v)
 #define SIZE(v) fabs(v)
 #endif
 #if WITH_BOUND
@@ -556,20 +559,28 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
    * should be. */
   sums_t others;
   clear(&others, ROWS);
+  uint overflows = 0; /* lines with an infinity that is right */
 #define FLAGGED_ROW(r) (odd_a >> (r) & 1 ? 2 : b_is_flagged)
   if (WITH_BOUND && (b_is_flagged || odd || odd_a)) {
     for (int r = 0; r < ROWS; ++r)
       if (line0 + r < M)
         for (int j = item; j < N; j += ITEMS) {
+          const ACC_T is = LOAD_OUT(out, (long)(line0 + r) * ldo + j);
           const int is_flagged = FLAGGED_ROW(r) == 2 || (b_is_flagged && columns[j] == mark);
-          others.size[r][0] += is_flagged == IS_FINITE(LOAD_OUT(out, (long)(line0 + r) * ldo + j));
-          if (is_flagged && FLAGGED_ROW(r) == 1) {
-            SIZE_T unused;
-            const ACC_T left = dot_product(line0 + r, j, K, a, lda, b, ldb, whole, &unused);
-            others.sum[r][0] = others.sum[r][0] + SIGNED(left, j, seed);
+          SIZE_T its_size = 0;
+          ACC_T dot = ACC_ZERO;
+          if (is_flagged ? FLAGGED_ROW(r) == 1 : !IS_FINITE(is)) dot = dot_product(line0 + r, j, K, a, lda, b, ldb, whole, &its_size);
+          if (is_flagged) {
+            others.sum[r][0] = others.sum[r][0] + SIGNED(dot, j, seed);
+            others.size[r][0] += IS_FINITE(is);
+          } else if (!IS_FINITE(is)) { /* infinity is right where the element may be too large for out */
+            const int may_overflow = (HAS_C || BIAS ? own[r] : SIZE(alpha) * its_size) >= largest;
+            others.size[r][0] += !may_overflow || IS_NAN(is);
+            overflows |= 1u << r;
           }
         }
     FOLD(&others, ROWS, 1);
+    overflows = ANY_ITEM(overflows);
   }
   uint wrong = 0;
   UNROLL for (int r = 0; r < ROWS; ++r) {
@@ -579,8 +590,8 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     const int is_known = line0 + r < M && (!WITH_BOUND || isfinite(limit));
     const int is_odd = WITH_BOUND && (FLAGGED_ROW(r) || (odd >> r & 1));
     const int is_other = others.size[r][0] > 0;
-    const int is_compared = !is_odd || (FLAGGED_ROW(r) != 2 && !is_other && !HAS_C && !BIAS);
-    if (is_known && ((is_other && own[r] < largest) || (is_compared && DIFFERS(off, ACC_ZERO, limit)))) {
+    const int is_compared = !is_odd || (FLAGGED_ROW(r) != 2 && !(overflows >> r & 1) && !HAS_C && !BIAS);
+    if (is_known && (is_other || (is_compared && DIFFERS(off, ACC_ZERO, limit)))) {
       wrong |= 1u << r;
       if (item == 0) {
         tickets[r] = atomic_inc((volatile __global int *)verdict + WRONG);

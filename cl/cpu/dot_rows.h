@@ -16,30 +16,24 @@
 #if !defined(ROWS) || !defined(VECTORS) || !defined(X_IS_A)
 #error "dot_rows.h needs ROWS VECTORS X_IS_A"
 #endif
-/* VECTOR and MATRIX, which of the operands they are; their numbers; 1 or -1 for the imaginary parts. */
+/* What is the vector's or the matrix's, of what there is for A and for B. */
 #if X_IS_A
-#define VECTOR a
-#define MATRIX b
-typedef A_REAL X_REAL;
-typedef B_REAL W_REAL;
-#define X_AT(p, i) REAL_A(p, i)
-#define W_AT(p, i) REAL_B(p, i)
-#define X_VEC(p) VEC_A(p)
-#define W_VEC(p) VEC_B(p)
-#define X_SIGN (CONJ_A ? -1 : 1)
-#define W_SIGN (CONJ_B ? -1 : 1)
+#define OF_X(of_a, of_b) of_a
+#define OF_W(of_a, of_b) of_b
 #else
-#define VECTOR b
-#define MATRIX a
-typedef B_REAL X_REAL;
-typedef A_REAL W_REAL;
-#define X_AT(p, i) REAL_B(p, i)
-#define W_AT(p, i) REAL_A(p, i)
-#define X_VEC(p) VEC_B(p)
-#define W_VEC(p) VEC_A(p)
-#define X_SIGN (CONJ_B ? -1 : 1)
-#define W_SIGN (CONJ_A ? -1 : 1)
+#define OF_X(of_a, of_b) of_b
+#define OF_W(of_a, of_b) of_a
 #endif
+#define VECTOR OF_X(a, b)
+#define MATRIX OF_W(a, b)
+typedef OF_X(A_REAL, B_REAL) X_REAL;
+typedef OF_W(A_REAL, B_REAL) W_REAL;
+#define X_AT(p, i) OF_X(REAL_A(p, i), REAL_B(p, i))
+#define W_AT(p, i) OF_W(REAL_A(p, i), REAL_B(p, i))
+#define X_VEC(p) OF_X(VEC_A(p), VEC_B(p))
+#define W_VEC(p) OF_W(VEC_A(p), VEC_B(p))
+#define X_SIGN (OF_X(CONJ_A, CONJ_B) ? -1 : 1) /* of imaginary parts */
+#define W_SIGN (OF_W(CONJ_A, CONJ_B) ? -1 : 1)
 #define FOR_PLANES(p) UNROLL for (int p = 0; p < PLANES; ++p)
 
 #if PLANES == 2

@@ -44,7 +44,7 @@
 #define PIECES(j) (((j) + PIECE_SUMS - 1) / PIECE_SUMS)
 INLINE void store_piece(const VEC *sum, const int piece, RESULT_ARGS)
 {
-  const int first = piece * PIECE_SUMS, end = min(X_IS_A ? N : M, first + PIECE_SUMS);
+  const int first = piece * PIECE_SUMS, end = min(OF_W(M, N), first + PIECE_SUMS);
   for (int j = first; j < end; ++j) store_sum(0, j, ((const ACC_T *)sum)[j - first], RESULT);
 }
 
@@ -53,7 +53,7 @@ INLINE void put_sum(
     const int v, const int j, const ACC_T sum, __global ACC_T *partial, const int split_k, RESULT_ARGS)
 {
 #if SPLIT
-  const long first = partial_at(get_group_id(1), split_k, 0, PIECES(X_IS_A ? N : M), PIECE_VECS);
+  const long first = partial_at(get_group_id(1), split_k, 0, PIECES(OF_W(M, N)), PIECE_VECS);
   partial[first * LANES / PLANES + j] = sum;
 #else
   store_sum(v, j, sum, RESULT);
@@ -67,8 +67,8 @@ __kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
   GEMM_BEGIN;
   __global const W_REAL *w = (__global const W_REAL *)MATRIX;
   __global const X_REAL *x = (__global const X_REAL *)VECTOR;
-  const long ld = X_IS_A ? ldb : lda, next_x = X_IS_A ? lda : ldb;
-  const int length = X_IS_A ? N : M, few = X_IS_A ? M : N;
+  const long ld = OF_W(lda, ldb), next_x = OF_X(lda, ldb);
+  const int length = OF_W(M, N), few = OF_X(M, N);
   const int j0 = get_group_id(0) * nc, j1 = min(length, j0 + nc);
   const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);
   for (int j = j0; j < j1; j += ROWS) {
@@ -110,9 +110,9 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
   GEMM_BEGIN;
   __global const W_REAL *w = (__global const W_REAL *)MATRIX;
   __global const X_REAL *x_reals = (__global const X_REAL *)VECTOR;
-  const long step_w = (X_IS_A ? ldb : lda) * PLANES;
-  const long step_x = (X_IS_A ? (TRANS_A ? lda : 1) : (TRANS_B ? 1 : ldb)) * PLANES;
-  const int j0 = get_group_id(0) * nc, j1 = min(X_IS_A ? N : M, j0 + nc);
+  const long step_w = OF_W(lda, ldb) * PLANES;
+  const long step_x = (OF_X(TRANS_A ? lda : 1, TRANS_B ? 1 : ldb)) * PLANES;
+  const int j0 = get_group_id(0) * nc, j1 = min(OF_W(M, N), j0 + nc);
   const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);
   const int count = (j1 - j0) * PLANES;
   w += (long)j0 * PLANES;

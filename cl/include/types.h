@@ -82,37 +82,39 @@ typedef CAT(elem_, BIAS_TYPE) BIAS_T;
 typedef CAT(elem_, OUT_TYPE) OUT_T;
 typedef CAT(elem_, ACC_TYPE) ACC_T;
 
-/* fetch_<type>(p, i): element i as a type that has arithmetic in C. */
+/* form_<type>: what decides how such elements are loaded, converted and stored. */
+#define form_bool bool
+#define form_int8 whole
+#define form_int16 whole
+#define form_int32 whole
+#define form_int64 whole
+#define form_uint8 whole
+#define form_uint16 whole
+#define form_uint32 whole
+#define form_uint64 whole
+#define form_float16 float16
+#define form_bfloat16 bfloat16
+#define form_float32 real
+#define form_float64 real
+#define form_complex64 complex64
+#define form_complex128 complex128
+#define FORM(type) CAT(form_, type)
+
+/* fetch_<form>(p, i): element i as a type that has arithmetic in C. */
 #define fetch_bool(p, i) ((uint)((p)[i] != 0))
-#define fetch_int8(p, i) ((p)[i])
-#define fetch_int16(p, i) ((p)[i])
-#define fetch_int32(p, i) ((p)[i])
-#define fetch_int64(p, i) ((p)[i])
-#define fetch_uint8(p, i) ((p)[i])
-#define fetch_uint16(p, i) ((p)[i])
-#define fetch_uint32(p, i) ((p)[i])
-#define fetch_uint64(p, i) ((p)[i])
+#define fetch_whole(p, i) ((p)[i])
 #define fetch_float16(p, i) vload_half(i, p)
 #define fetch_bfloat16(p, i) as_float((uint)(p)[i] << 16)
-#define fetch_float32(p, i) ((p)[i])
-#define fetch_float64(p, i) ((p)[i])
+#define fetch_real(p, i) ((p)[i])
 #define fetch_complex64(p, i) ((p)[i])
 #define fetch_complex128(p, i) ((p)[i])
 
 /* acc_<accumulator>_<class>(x): a fetched value as an accumulator. The class is real or pair (complex). */
 #define class_bool real
-#define class_int8 real
-#define class_int16 real
-#define class_int32 real
-#define class_int64 real
-#define class_uint8 real
-#define class_uint16 real
-#define class_uint32 real
-#define class_uint64 real
+#define class_whole real
 #define class_float16 real
 #define class_bfloat16 real
-#define class_float32 real
-#define class_float64 real
+#define class_real real
 #define class_complex64 pair
 #define class_complex128 pair
 #define acc_uint32_real(x) ((uint)(x))
@@ -130,7 +132,7 @@ typedef CAT(elem_, ACC_TYPE) ACC_T;
 #define acc_complex64_pair(x) convert_float2(x)
 
 #define LOAD(type, p, i) \
-  CAT(CAT3(acc_, ACC_TYPE, _), CAT(class_, type))(CAT(fetch_, type)(p, i))
+  CAT(CAT3(acc_, ACC_TYPE, _), CAT(class_, FORM(type)))(CAT(fetch_, FORM(type))(p, i))
 #if CONJ_A
 #define LOAD_A(p, i) conjugate(LOAD(A_TYPE, p, i))
 #else
@@ -153,45 +155,29 @@ INLINE ushort to_bfloat16(float x)
   return (ushort)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* put_<form>(p, i, v): stores v as element i of out. */
 #define put_bool(p, i, v) ((p)[i] = (v) != 0)
-#define put_int8(p, i, v) ((p)[i] = (char)(v))
-#define put_int16(p, i, v) ((p)[i] = (short)(v))
-#define put_int32(p, i, v) ((p)[i] = (int)(v))
-#define put_int64(p, i, v) ((p)[i] = (long)(v))
-#define put_uint8(p, i, v) ((p)[i] = (uchar)(v))
-#define put_uint16(p, i, v) ((p)[i] = (ushort)(v))
-#define put_uint32(p, i, v) ((p)[i] = (uint)(v))
-#define put_uint64(p, i, v) ((p)[i] = (ulong)(v))
+#define put_whole(p, i, v) ((p)[i] = (OUT_T)(v))
 #define put_float16(p, i, v) vstore_half_rte(v, i, p)
 #define put_bfloat16(p, i, v) ((p)[i] = to_bfloat16((float)(v)))
-#define put_float32(p, i, v) ((p)[i] = (float)(v))
+#define put_real(p, i, v) ((p)[i] = (OUT_T)(v))
 #define put_complex64(p, i, v) ((p)[i] = convert_float2(v))
 #if SOFT_FLOAT64
-#define put_float64(p, i, v) ((p)[i] = (v))
 #define put_complex128(p, i, v) ((p)[i] = (v))
 #else
-#define put_float64(p, i, v) ((p)[i] = (double)(v))
 #define put_complex128(p, i, v) ((p)[i] = convert_double2(v))
 #endif
 
-/* converted_<OUT_TYPE>(v): v, an ACC_T, as put_<OUT_TYPE> takes it. */
+/* converted_<form>(v): v, an ACC_T, as put_<form> takes it. */
 #define converted_bool(v) NOT_ZERO(v)
-#define converted_int8(v) WHOLE(REAL_PART(v))
-#define converted_int16(v) WHOLE(REAL_PART(v))
-#define converted_int32(v) WHOLE(REAL_PART(v))
-#define converted_int64(v) WHOLE(REAL_PART(v))
-#define converted_uint8(v) WHOLE(REAL_PART(v))
-#define converted_uint16(v) WHOLE(REAL_PART(v))
-#define converted_uint32(v) WHOLE(REAL_PART(v))
-#define converted_uint64(v) WHOLE(REAL_PART(v))
+#define converted_whole(v) WHOLE(REAL_PART(v))
 #define converted_float16(v) REAL_PART(v)
 #define converted_bfloat16(v) REAL_PART(v)
-#define converted_float32(v) REAL_PART(v)
-#define converted_float64(v) REAL_PART(v)
+#define converted_real(v) REAL_PART(v)
 #define converted_complex64(v) (v)
 #define converted_complex128(v) (v)
 
-#define STORE_OUT(p, i, v) CAT(put_, OUT_TYPE)(p, i, v)
+#define STORE_OUT(p, i, v) CAT(put_, FORM(OUT_TYPE))(p, i, v)
 
 /* Of real numbers: sum, product, x < 0 (not NaN), -x. */
 #if SOFT_FLOAT64
@@ -269,7 +255,7 @@ INLINE ushort to_bfloat16(float x)
 #define add_pair(u, v) ((ACC_T)(PLUS((u).x, (v).x), PLUS((u).y, (v).y)))
 #define add_real(x, y) PLUS(x, y)
 #define ADD(x, y) CAT(add_, class_acc)(x, y)
-#define class_acc CAT(class_, ACC_TYPE)
+#define class_acc CAT(class_, FORM(ACC_TYPE))
 #define planes_real 1
 #define planes_pair 2
 #define PLANES CAT(planes_, class_acc) /* real numbers in an accumulator */
@@ -278,7 +264,7 @@ INLINE ushort to_bfloat16(float x)
 #define MAC(acc, x, y) CAT(mac_, class_acc)(acc, x, y)
 #define ACC_ZERO ((ACC_T)(0))
 
-/* For converted_<OUT_TYPE>. */
+/* For converted_<form>. */
 #if PLANES == 2
 #define REAL_PART(v) ((v).x)
 #define NOT_ZERO(v) ((v).x != 0 || (v).y != 0)
