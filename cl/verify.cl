@@ -590,7 +590,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     const int is_known = line0 + r < M && (!WITH_BOUND || isfinite(limit));
     const int is_odd = WITH_BOUND && (FLAGGED_ROW(r) || (odd >> r & 1));
     const int is_other = others.size[r][0] > 0;
-    const int is_compared = !is_odd || (FLAGGED_ROW(r) != 2 && !(overflows >> r & 1) && !HAS_C && !BIAS);
+    const int is_compared = !is_odd || (FLAGGED_ROW(r) != 2 && !(overflows >> r & 1) && HAS_C + BIAS == 0);
     if (is_known && (is_other || (is_compared && DIFFERS(off, ACC_ZERO, limit)))) {
       wrong |= 1u << r;
       if (item == 0) {
