@@ -337,7 +337,7 @@ def test_an_alarm_is_given_once(spoiler):
 
 def test_unchecked_products_launch_no_check(spoiler):
     a, b = operands("float32")
-    pyclmm.Matmul(a, b, kernel="register_tile")(a, b)
+    pyclmm.Matmul(a, b)(a, b)
     assert not [name for name in spoiler.kernels if name.startswith("verify")]
     pyclmm.matmul(a, b, verify=True)
     assert "verify_out" in spoiler.kernels
