@@ -13,7 +13,7 @@ LARGE = 1  # a power of two of the error in limits, above which the row's sum mu
 
 
 def test_right_products_raise_no_alarm():
-    ends = verification.right_products(random.Random(45), 150, 6)
+    ends = verification.right_products(random.Random(45), 150, 3)
     assert ends["alarms"] == 0
     assert ends["products"] >= 75
 
@@ -23,7 +23,7 @@ def test_a_wrong_product_is_counted(capsys):
     with installed(Spoiler()) as spoiler:
         spoiler.element(0, "u1", lambda x: x ^ 0x55)
         spoiler.always = spoiler.waiting.pop()
-        ends = verification.right_products(random.Random(4), 12, 1)
+        ends = verification.right_products(random.Random(4), 6, 1)
     assert ends["alarms"] > 0
     assert "alarm: {" in capsys.readouterr().out
 

@@ -36,6 +36,7 @@ FLIPPED = ("float16", "bfloat16", "float32", "float64", "int32")  # a complex pr
 SIZES = (1, 1, 2, 3, 7, 8, 16, 17, 33, 40, 64, 65, 129)
 ACTIVATIONS = (None, None, None, "relu", "gelu", "tanh")
 SCALES = (0.0, 1e-40, 1e-20, 1e-5, 1.0, 1.0, 1.0, 1e3, 1e18, 1e30)
+PROGRESS = 500  # products between lines of progress
 LOW, HIGH = -6, 12  # powers of two of the errors that are told apart
 
 
@@ -109,6 +110,8 @@ def right_products(r, calls, kinds):
             ends["unsupported"] += 1
         else:
             ends["products"] += 1
+        if ends.total() % PROGRESS == 0:
+            print(*(f"{count} {what}" for what, count in ends.items()), sep=", ", flush=True)
     return dict(ends)
 
 
