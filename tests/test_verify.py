@@ -23,7 +23,7 @@ def spoiler():
 
 @pytest.fixture(params=["processor", "gpu"])
 def form(request, monkeypatch):
-    """Both forms of verify.cl: a work-item to a group, and groups that share sums."""
+    """Both forms of cl/verify/: a work-item to a group, and groups that share sums."""
     pyclmm.release()
     layout = getattr(request.node, "callspec", None) and request.node.callspec.params.get("layout", "NN")
     if request.param == "gpu" and layout == "TT":

@@ -40,7 +40,7 @@ class Watch:
             self.look()
 
     def taken(self) -> Any:
-        """The words of verify.cl about the wrong products of one stream; they are cleared."""
+        """The words of cl/verify/ about the wrong products of one stream; they are cleared."""
         alarm, verdict = next(pair for pair in self._verdicts if pair[0].word.value)
         words = np.empty(VERDICT.nbytes // 4, np.int32)
         own = own_stream(self._context).handle

@@ -12,7 +12,7 @@ from ..errors import VerificationError, VerificationWarning, warn_caller
 from ..kernels.device import DeviceInfo
 from ..problem.gemm import GemmProblem
 
-# Words of verify.cl.
+# Words of cl/verify/sums.h.
 _FIRST_ROW, _FIRST_CALL, _ERROR, _LIMIT, _RANGES = 4, 5, 6, 8, 10
 
 _lock = threading.Lock()

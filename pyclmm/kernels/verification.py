@@ -1,4 +1,4 @@
-"""The launches that check each result of a product: see cl/verify.cl and docs/verification.md. Pure data.
+"""The launches that check each result of a product: see cl/verify/ and docs/verification.md. Pure data.
 
 Technique: R. Freivalds, "Probabilistic machines can use less running time" (1977): out r = A (B r), r random.
 Row sums: K.-H. Huang, J. A. Abraham, "Algorithm-based fault tolerance for matrix operations" (1984).
@@ -26,7 +26,7 @@ _SLACK = 1.02  # of the bound: it is computed with rounding too
 
 @dataclass(frozen=True)
 class _Form:
-    """The macros of verify.cl that say what a work-group does."""
+    """The macros of cl/verify/sums.h that say what a work-group does."""
 
     items: int
     rows: int
@@ -113,7 +113,8 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], lis
     form, plain = _Form.of(problem, device), _plain(problem)
     size = dtype_of(_size_type(problem))
     factor, rest, largest = (size.type(x) for x in _bound(problem, form))
-    program = gemm_program(plain, "verify.cl", _defines(problem, form, device))
+    defines = _defines(problem, form, device)
+    operands, result = (gemm_program(plain, f"verify/{x}.cl", defines) for x in ("operands", "result"))
     m, n, k, stack = problem.m, problem.n, problem.k, max(1, problem.batch)
     marks = [
         Workspace(f"verify_{x}", 4 * count * stack, zeroed=True) for x, count in (("rows", m), ("columns", n))
@@ -130,6 +131,7 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], lis
 
     def launch(kernel: str, groups: tuple[int, int], extra: tuple[Arg, ...]) -> Launch:
         global_size = (groups[0] * form.items, groups[1], stack)
+        program = result if kernel == "verify_out" else operands
         return Launch(program, kernel, global_size, (form.items, 1, 1), (*gemm_args(plain), *common, *extra))
 
     x = sums("x", k, form.parts if problem.trans_b else 1)
@@ -146,7 +148,7 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], lis
 
 
 def _plain(problem: GemmProblem) -> GemmProblem:
-    """*problem* as the sums of verify.cl see it."""
+    """*problem* as the sums of cl/verify/ see it."""
     return replace(problem, reproducible=False, soft_fma=False, moduli=(), dot_bytes=False, fallback=False)
 
 
@@ -187,7 +189,7 @@ def _align_of_sums(problem: GemmProblem, form: _Form) -> int:
 def _bound(problem: GemmProblem, form: _Form) -> tuple[float, float, float]:
     """The bound of a row's sum relative to sum |a| |b|, what is added to it, and the largest number of out.
 
-    docs/precision.md has the errors of a product; the sums of verify.cl add their own.
+    docs/precision.md has the errors of a product; the sums of cl/verify/ add their own.
     """
     if not problem.sums.significand:
         return 0.0, 0.0, 0.0

@@ -49,7 +49,7 @@ class Watch:
             self.on_alarm()
 
     def taken(self) -> Words:
-        """The words of verify.cl about the wrong products since the last call of this; waits for all."""
+        """The words of cl/verify/ about the wrong products since the last call of this; waits for all."""
         words = np.empty(VERDICT.nbytes // 4, np.int32)
         cl.enqueue_copy(self._queue, words, self._verdict, is_blocking=True, wait_for=self._reads)
         kept = words.copy()

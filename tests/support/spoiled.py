@@ -70,6 +70,6 @@ def installed(found):
 
 
 def gpu_form(monkeypatch):
-    """verify.cl with the work-groups that GPUs run, though smaller ones."""
+    """cl/verify/ with the work-groups that GPUs run, though smaller ones."""
     form = _Form(items=8, rows=4, vec=4, lanes=1, slices=2, parts=16)
     monkeypatch.setattr(_Form, "of", classmethod(lambda cls, problem, device: form))

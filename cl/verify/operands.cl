@@ -1,0 +1,182 @@
+/* verify/operands: what is known of a product before it is looked at, with random signs r  (Freivalds 1977).
+ *
+ *   verify_c     u_i = sum_j (beta C(i, j) + bias) r_j    size_u_i = sum_j |beta C(i, j)| + |bias|     before the product
+ *   verify_b     x_k = sum_j B(k, j) r_j                  size_x_k = sum_j |B(k, j)|
+ *   verify_fold  adds the partial sums of x, where B is stored along k
+ *   verify_a     t_i = sum_k A(i, k) x_k                  size_t_i = sum_k |A(i, k)| size_x_k          where A is stored along i
+ *
+ * `rows` and `columns` hold the last call + 1 in which a row of A and a column of B had a NaN or an infinity.
+ * Macros: those of verify/sums.h. docs/verification.md says what all this is for.
+ */
+#include "verify/sums.h"
+
+/* ---- B r */
+
+#define TAKE_B(HOW, r, l, v, signs, e)                                                                 \
+  TAKE(HOW, s, r, l, FLIPPED(ADMIT_##HOW(v), signs, e), size_of(ADMIT_##HOW(v), LEAST_B, whole), v)
+#define DOT_B(HOW, at) do {                                                                 \
+    const uint signs = signs_from(at, seed);                                                \
+    UNROLL for (int r = 0; r < ROWS; ++r) {                                                 \
+      ACC_T v[VEC];                                                                         \
+      fetch_b(b + LINE(r, K) * ldb + (at), v);                                              \
+      UNROLL for (int e = 0; e < VEC; ++e) TAKE_B(HOW, r, e % LANES, v[e], signs, e);       \
+    }                                                                                       \
+  } while (0)
+#define REST_B(HOW, at) do {                                                                \
+    const uint signs = signs_from(at, seed);                                                \
+    UNROLL for (int r = 0; r < ROWS; ++r) {                                                 \
+      const ACC_T v = LOAD_B(b, LINE(r, K) * ldb + (at));                                   \
+      TAKE_B(HOW, r, 0, v, signs, 0);                                                       \
+    }                                                                                       \
+  } while (0)
+#define WALK_B(HOW, at) do {                                                                \
+    const uint signs = signs_from(at, seed);                                                \
+    ACC_T v[VEC];                                                                           \
+    fetch_b(b + (long)(at) * ldb + line0, v);                                               \
+    UNROLL for (int e = 0; e < VEC; ++e) TAKE_B(HOW, e, 0, v[e], signs, 0);                 \
+  } while (0)
+#define REST_WALK_B(HOW, at) do {                                                           \
+    const uint signs = signs_from(at, seed);                                                \
+    for (int e = 0; e < VEC; ++e) {                                                         \
+      const ACC_T v = LOAD_B(b, (long)(at) * ldb + LINE(e, K));                             \
+      TAKE_B(HOW, e, 0, v, signs, 0);                                                       \
+    }                                                                                       \
+  } while (0)
+#if TRANS_B
+#define LINES_B VEC
+#define SUMS_B(HOW, NOTE) do {                  \
+    clear(&s, VEC);                             \
+    WALK(HOW, K, N, WALK_B, REST_WALK_B)        \
+    NOTE;                                       \
+    FOLD(&s, VEC, ACROSS);                      \
+  } while (0)
+#else
+#define LINES_B ROWS
+#define SUMS_B(HOW, NOTE) do {                  \
+    clear(&s, ROWS);                            \
+    DOT(HOW, N, DOT_B, REST_B)                  \
+    NOTE;                                       \
+    FOLD(&s, ROWS, 1);                          \
+  } while (0)
+#endif
+
+/* Before the barriers of FOLD: PoCL 3.0 loses s.odd there, in a branch. */
+#define NOTE_ODD_COLUMNS                                                                  \
+  if (s.odd) {                                                                            \
+    for (int k = line0; k < min(K, line0 + LINES_B); ++k)                                 \
+      for (int j = 0; j < N; ++j)                                                         \
+        if (!IS_FINITE(LOAD_B(b, B_INDEX(k, j, ldb)))) columns[j] = call + 1;             \
+    verdict[FLAGGED] = call + 1;                                                          \
+  }
+
+__kernel WORK_GROUP(ITEMS, 1, 1) void verify_b(GEMM_ARGS, CHECK_ARGS, __global ACC_T *x, __global SIZE_T *size_x)
+{
+  SCRATCH;
+  GEMM_BEGIN;
+  const int call = verdict[CALLS];
+  const uint seed = SEED(call);
+  columns += BATCH_ENTRY * N;
+  sums_t s;
+  const int line0 = TRANS_B ? FIRST_OF_WALK : (int)get_group_id(0) * ROWS;
+  if (K > 0) {
+    SUMS_B(FAST, );
+    if (ANY_ITEM(not_finite(&s, LINES_B))) SUMS_B(CAREFUL, NOTE_ODD_COLUMNS);
+#if TRANS_B
+    STORE_WALK(s, K, x, size_x);
+#else
+    STORE_DOT(s, K, x, size_x);
+#endif
+  }
+  if (get_group_id(0) == 0 && get_group_id(1) == 0 && BATCH_ENTRY == 0 && get_local_id(0) == 0) verdict[NEXT] = call + 1;
+}
+
+/* Adds the partial sums that verify_b leaves, into the first. */
+__kernel WORK_GROUP(ITEMS, 1, 1) void verify_fold(GEMM_ARGS, CHECK_ARGS, __global ACC_T *x, __global SIZE_T *size_x)
+{
+  const int k = get_global_id(0);
+  if (k >= K) return;
+  const long first = BATCH_ENTRY * PARTS * K + k;
+  ACC_T sum = x[first];
+  SIZE_T size = size_x[first];
+  for (int p = 1; p < PARTS; ++p) {
+    sum = sum + x[first + (long)p * K];
+    size += size_x[first + (long)p * K];
+  }
+  x[first] = sum;
+  size_x[first] = size;
+}
+
+/* ---- A x, of an A stored along i */
+
+#define WALK_A(HOW, at) do {                                                                \
+    ACC_T v[VEC];                                                                           \
+    fetch_a(a + (long)(at) * lda + line0, v);                                               \
+    const ACC_T x_k = x[at];                                                                \
+    const SIZE_T size_k = size_x[at];                                                       \
+    UNROLL for (int e = 0; e < VEC; ++e) TAKE_A(HOW, e, 0, v[e], x_k, size_k);              \
+  } while (0)
+#define REST_WALK_A(HOW, at)                                                                \
+  for (int e = 0; e < VEC; ++e) {                                                           \
+    const ACC_T v = LOAD_A(a, (long)(at) * lda + LINE(e, M));                               \
+    TAKE_A(HOW, e, 0, v, x[at], size_x[at]);                                                \
+  }
+#if TRANS_A
+#define SUMS_A(HOW) do {                        \
+    clear(&s, VEC);                             \
+    WALK(HOW, M, K, WALK_A, REST_WALK_A)        \
+    odd = s.odd;                                \
+    FOLD(&s, VEC, ACROSS);                      \
+  } while (0)
+
+__kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
+    GEMM_ARGS, CHECK_ARGS, __global const ACC_T *x, __global const SIZE_T *size_x, __global ACC_T *t, __global SIZE_T *size_t_)
+{
+  SCRATCH;
+  GEMM_BEGIN;
+  const int call = verdict[NEXT] - 1, line0 = FIRST_OF_WALK;
+  x += BATCH_ENTRY * PARTS_X * K;
+  size_x += BATCH_ENTRY * PARTS_X * K;
+  rows += BATCH_ENTRY * M;
+  sums_t s;
+  uint odd;
+  SUMS_A(FAST);
+  if (ANY_ITEM(not_finite(&s, VEC))) {
+    SUMS_A(CAREFUL);
+    for (int r = 0; r < VEC; ++r)
+      if (odd >> r & 1) rows[LINE(r, M)] = call + 1;
+  }
+  STORE_WALK(s, M, t, size_t_);
+}
+#endif
+
+/* ---- beta C + bias */
+
+#define REST_C(at)                                                                            \
+  UNROLL for (int r = 0; r < ROWS; ++r) {                                                     \
+    const long i = LINE(r, M);                                                                \
+    ACC_T v = ACC_ZERO;                                                                       \
+    SIZE_T own = 0;                                                                           \
+    if (HAS_C) {                                                                              \
+      v = SCALE(beta, LOAD_C(c, i * c_rs + (long)(at) * c_cs));                               \
+      own += SIZE(v);                                                                         \
+    }                                                                                         \
+    if (BIAS) {                                                                               \
+      const ACC_T shift = LOAD_BIAS(bias, (BIAS == 1 ? (long)(at) : i) * bias_stride);        \
+      v = ADD(v, shift);                                                                      \
+      own += SIZE(shift);                                                                     \
+    }                                                                                         \
+    TAKE(FAST, s, r, 0, SIGNED(v, at, seed), own, v);                                            \
+  }
+
+__kernel WORK_GROUP(ITEMS, 1, 1) void verify_c(GEMM_ARGS, CHECK_ARGS, __global ACC_T *u, __global SIZE_T *size_u)
+{
+  SCRATCH;
+  GEMM_BEGIN;
+  const uint seed = SEED(verdict[CALLS]);
+  const int line0 = get_group_id(0) * ROWS;
+  sums_t s;
+  clear(&s, ROWS);
+  for (int at = get_local_id(0); at < N; at += ITEMS) REST_C(at)
+  FOLD(&s, ROWS, 1);
+  STORE_DOT(s, M, u, size_u);
+}

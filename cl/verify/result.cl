@@ -1,0 +1,234 @@
+/* verify/result: is `out` the product? Row sums of out against what verify/operands.cl has found.
+ *
+ *   verify_out   y_i = sum_j out(i, j) r_j; t_i too, where A is stored along k
+ *                wrong: |y_i - alpha t_i - u_i| > factor (|alpha| size_t_i + size_u_i) + rest
+ *
+ * Integers must be equal modulo 2^bits of out's type. In a row of A and a column of B with a NaN or an infinity all of out
+ * must be NaN or infinite, and nothing else may be, but for an infinity where an element may be too large. Such a column is
+ * taken out of t_i by its dot product. With C or bias, only this is compared in such rows.
+ *
+ * The group that finds a wrong row computes its elements again and so finds the wrong columns, if there is no C. alarm[0]
+ * becomes 1 with the first wrong row; the host looks at it. Macros: those of verify/sums.h.
+ */
+#include "verify/sums.h"
+
+#if WITH_BOUND
+#define DIFFERS(x, y, limit) ((SIZE_T)SIZE((x) - (y)) > (limit))
+#else
+#define OUT_MASK (~(ACC_T)0 >> 8 * (sizeof(ACC_T) - sizeof(OUT_T)))
+#define DIFFERS(x, y, limit) ((((x) - (y)) & OUT_MASK) != 0)
+#endif
+
+/* ---- A x, of an A stored along k */
+
+#define DOT_A(HOW, at) do {                                                                 \
+    ACC_T x_k[VEC];                                                                         \
+    SIZE_T size_k[VEC];                                                                     \
+    fetch_x(x + (at), x_k);                                                                 \
+    fetch_size(size_x + (at), size_k);                                                      \
+    UNROLL for (int r = 0; r < ROWS; ++r) {                                                 \
+      ACC_T v[VEC];                                                                         \
+      fetch_a(a + LINE(r, M) * lda + (at), v);                                              \
+      UNROLL for (int e = 0; e < VEC; ++e) TAKE_A(HOW, r, e % LANES, v[e], x_k[e], size_k[e]); \
+    }                                                                                       \
+  } while (0)
+#define REST_A(HOW, at)                                                                     \
+  UNROLL for (int r = 0; r < ROWS; ++r) {                                                   \
+    const ACC_T v = LOAD_A(a, LINE(r, M) * lda + (at));                                     \
+    TAKE_A(HOW, r, 0, v, x[at], size_x[at]);                                                \
+  }
+
+/* ---- out r, and what is said of it */
+
+#define DOT_OUT(HOW, at) do {                                                               \
+    const uint signs = signs_from(at, seed);                                                \
+    UNROLL for (int r = 0; r < ROWS; ++r) {                                                 \
+      ACC_T v[VEC];                                                                         \
+      fetch_out(out + LINE(r, M) * ldo + (at), v);                                          \
+      UNROLL for (int e = 0; e < VEC; ++e)                                                  \
+        TAKE(HOW, s, r, e % LANES, FLIPPED(ADMIT_##HOW(v[e]), signs, e), 0, v[e]);          \
+    }                                                                                       \
+  } while (0)
+#define REST_OUT(HOW, at) do {                                                              \
+    const uint signs = signs_from(at, seed);                                                \
+    UNROLL for (int r = 0; r < ROWS; ++r) {                                                 \
+      const ACC_T v = LOAD_OUT(out, LINE(r, M) * ldo + (at));                               \
+      TAKE(HOW, s, r, 0, FLIPPED(ADMIT_##HOW(v), signs, 0), 0, v);                          \
+    }                                                                                       \
+  } while (0)
+/* A(i, :) B(:, j), and its size. */
+INLINE ACC_T dot_product(
+    const int i, const int j, const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb,
+    const SIZE_T whole, SIZE_T *size)
+{
+  ACC_T sum = ACC_ZERO;
+  SIZE_T all = 0;
+  for (int k = 0; k < K; ++k) {
+    const ACC_T v = LOAD_A(a, A_INDEX(i, k, lda)), w = LOAD_B(b, B_INDEX(k, j, ldb));
+    sum = MAC(sum, ADMITTED(v), ADMITTED(w));
+    all += size_of(ADMITTED(v), LEAST_A, whole) * size_of(ADMITTED(w), LEAST_B, whole);
+  }
+  *size = all;
+  return sum;
+}
+
+INLINE void raise_to(__global int *word, const int value) { atomic_max((volatile __global int *)word, value); }
+
+/* Which columns of row i are wrong: noted in `verdict`. */
+INLINE void note_columns(
+    const int i, const int flagged, const int mark, __global int *verdict, __global const int *columns, const int N,
+    const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb, __global const OUT_T *out,
+    const long ldo, __global const BIAS_T *bias, const long bias_stride, const ACC_T alpha, const SIZE_T whole,
+    const SIZE_T factor, const SIZE_T rest)
+{
+  for (int j = get_local_id(0); j < N; j += ITEMS) {
+    SIZE_T own;
+    ACC_T value = SCALE(alpha, dot_product(i, j, K, a, lda, b, ldb, whole, &own));
+    own *= SIZE(alpha);
+#if BIAS
+    const ACC_T shift = LOAD_BIAS(bias, (long)(BIAS == 1 ? j : i) * bias_stride);
+    value = ADD(value, shift);
+    own += SIZE(shift);
+#endif
+    const ACC_T is = LOAD_OUT(out, (long)i * ldo + j);
+    const int is_flagged = flagged == 2 || (flagged == 1 && columns[j] == mark);
+    if (IS_FINITE(is) == is_flagged || (!is_flagged && DIFFERS(is, value, factor * own + rest))) {
+      raise_to(verdict + LOW_COLUMN, N - j);
+      raise_to(verdict + HIGH_COLUMN, j + 1);
+    }
+  }
+}
+
+/* `largest` is the greatest number of out's type; parts: partial sums in t. */
+__kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
+    GEMM_ARGS, CHECK_ARGS, __global const ACC_T *x, __global const SIZE_T *size_x, __global const ACC_T *t,
+    __global const SIZE_T *size_t_, __global const ACC_T *u, __global const SIZE_T *size_u, const SIZE_T factor,
+    const SIZE_T rest, const SIZE_T largest)
+{
+  SCRATCH;
+  __local int tickets[ROWS];
+  GEMM_BEGIN;
+  const int mark = verdict[NEXT], item = get_local_id(0), line0 = get_group_id(0) * ROWS;
+  const uint seed = SEED(mark - 1);
+  const int b_is_flagged = WITH_BOUND && K && verdict[FLAGGED] == mark;
+  rows += BATCH_ENTRY * M;
+  columns += BATCH_ENTRY * N;
+  uint odd = 0, odd_a = 0; /* lines of out and of A with a NaN or an infinity */
+  sums_t s;                /* y - alpha t, and the size of alpha t */
+#if !TRANS_A
+  x += BATCH_ENTRY * PARTS_X * K;
+  size_x += BATCH_ENTRY * PARTS_X * K;
+#endif
+#define DIFFERENCES(HOW) do {                                                         \
+    clear(&s, ROWS);                                                                  \
+    PART_OF_A(HOW);                                                                   \
+    odd_a |= s.odd;                                                                   \
+    s.odd = 0;                                                                        \
+    UNROLL for (int r = 0; r < ROWS; ++r)                                             \
+      UNROLL for (int l = 0; l < LANES; ++l) {                                        \
+        s.sum[r][l] = -SCALE(alpha, s.sum[r][l]);                                     \
+        s.size[r][l] *= SIZE(alpha);                                                  \
+      }                                                                               \
+    DOT(HOW, N, DOT_OUT, REST_OUT)                                                    \
+    odd = s.odd;                                                                      \
+    FOLD(&s, ROWS, 1);                                                                \
+  } while (0)
+#if TRANS_A
+#define PART_OF_A(HOW)                                                                \
+  UNROLL for (int r = 0; r < ROWS; ++r) {                                             \
+    for (int p = item; p < PARTS; p += ITEMS) {                                       \
+      const long at = (BATCH_ENTRY * PARTS + p) * M + LINE(r, M);                     \
+      s.sum[r][0] = s.sum[r][0] + t[at];                                              \
+      s.size[r][0] += size_t_[at];                                                    \
+    }                                                                                 \
+    odd_a |= (uint)(WITH_BOUND && rows[LINE(r, M)] == mark) << r;                     \
+  }
+#else
+#define PART_OF_A(HOW) DOT(HOW, K, DOT_A, REST_A)
+#endif
+  DIFFERENCES(FAST);
+  if (not_finite(&s, ROWS)) { /* the same for all of the group */
+    DIFFERENCES(CAREFUL);
+    odd_a = ANY_ITEM(odd_a);
+    odd = ANY_ITEM(odd);
+  }
+  ACC_T difference[ROWS];
+  SIZE_T own[ROWS];
+  UNROLL for (int r = 0; r < ROWS; ++r) {
+    difference[r] = s.sum[r][0];
+    own[r] = s.size[r][0];
+#if HAS_C || BIAS
+    difference[r] = difference[r] - u[BATCH_ENTRY * M + LINE(r, M)];
+    own[r] += size_u[BATCH_ENTRY * M + LINE(r, M)];
+#endif
+  }
+  /* Of lines with a NaN or an infinity: the sums of the columns that are left out, and how many elements are not as they
+   * should be. */
+  sums_t others;
+  clear(&others, ROWS);
+  uint overflows = 0; /* lines with an infinity that is right */
+#define FLAGGED_ROW(r) (odd_a >> (r) & 1 ? 2 : b_is_flagged)
+  if (WITH_BOUND && (b_is_flagged || odd || odd_a)) {
+    for (int r = 0; r < ROWS; ++r)
+      if (line0 + r < M)
+        for (int j = item; j < N; j += ITEMS) {
+          const ACC_T is = LOAD_OUT(out, (long)(line0 + r) * ldo + j);
+          const int is_flagged = FLAGGED_ROW(r) == 2 || (b_is_flagged && columns[j] == mark);
+          SIZE_T its_size = 0;
+          ACC_T dot = ACC_ZERO;
+          if (is_flagged ? FLAGGED_ROW(r) == 1 : !IS_FINITE(is)) dot = dot_product(line0 + r, j, K, a, lda, b, ldb, whole, &its_size);
+          if (is_flagged) {
+            others.sum[r][0] = others.sum[r][0] + SIGNED(dot, j, seed);
+            others.size[r][0] += IS_FINITE(is);
+          } else if (!IS_FINITE(is)) { /* infinity is right where the element may be too large for out */
+            const int may_overflow = (HAS_C || BIAS ? own[r] : SIZE(alpha) * its_size) >= largest;
+            others.size[r][0] += !may_overflow || IS_NAN(is);
+            overflows |= 1u << r;
+          }
+        }
+    FOLD(&others, ROWS, 1);
+    overflows = ANY_ITEM(overflows);
+  }
+  uint wrong = 0;
+  UNROLL for (int r = 0; r < ROWS; ++r) {
+    const SIZE_T limit = factor * own[r] + rest;
+    const ACC_T off = difference[r] + SCALE(alpha, others.sum[r][0]);
+    /* Where sums may overflow, nothing can be said. */
+    const int is_known = line0 + r < M && (!WITH_BOUND || isfinite(limit));
+    const int is_odd = WITH_BOUND && (FLAGGED_ROW(r) || (odd >> r & 1));
+    const int is_other = others.size[r][0] > 0;
+    const int is_compared = !is_odd || (FLAGGED_ROW(r) != 2 && !(overflows >> r & 1) && HAS_C + BIAS == 0);
+    if (is_known && (is_other || (is_compared && DIFFERS(off, ACC_ZERO, limit)))) {
+      wrong |= 1u << r;
+      if (item == 0) {
+        tickets[r] = atomic_inc((volatile __global int *)verdict + WRONG);
+        if (tickets[r] == 0) {
+          verdict[FIRST_Z] = (int)BATCH_ENTRY;
+          verdict[FIRST_ROW] = line0 + r;
+          verdict[FIRST_CALL] = mark - 1;
+          *(__global SIZE_T *)(verdict + ERROR) = (SIZE_T)SIZE(off);
+          *(__global SIZE_T *)(verdict + LIMIT) = limit;
+        }
+        raise_to(verdict + LOW_ROW, M - line0 - r);
+        raise_to(verdict + HIGH_ROW, line0 + r + 1);
+        raise_to(verdict + LOW_Z, (int)get_global_size(2) - (int)BATCH_ENTRY);
+        raise_to(verdict + HIGH_Z, (int)BATCH_ENTRY + 1);
+        *alarm = 1;
+      }
+    }
+  }
+#if ITEMS > 1
+  barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+  for (int r = 0; r < ROWS; ++r) {
+    if (!(wrong >> r & 1)) continue;
+    if (HAS_C || tickets[r] >= 64) { /* these are not computed again: all columns */
+      raise_to(verdict + LOW_COLUMN, N);
+      raise_to(verdict + HIGH_COLUMN, N);
+    } else {
+      note_columns(line0 + r, FLAGGED_ROW(r), mark, verdict, columns, N, K, a, lda, b, ldb, out, ldo, bias, bias_stride, alpha,
+                   whole, factor, rest);
+    }
+  }
+  if (get_group_id(0) == 0 && BATCH_ENTRY == 0 && item == 0) verdict[CALLS] = mark;
+}

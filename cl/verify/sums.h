@@ -1,0 +1,224 @@
+/* verify/sums: sums of the lines of a matrix and of their sizes, for verify/operands.cl and verify/result.cl.
+ *
+ * Sums run along contiguous elements (DOT: a work-group sums ROWS lines, a work-item VEC neighbours at a time), or across
+ * them (WALK: a work-item sums VEC lines over one of SLICES slices; PARTS work-groups leave partial sums). Sums that are not
+ * finite are added anew (CAREFUL): then NaN and infinity count as 0, and their lines are told.
+ *
+ * Macros: those of gemm.h; ITEMS a power of two; ROWS; VEC; LANES, sums of a line in a work-item, divides VEC; SLICES divides
+ * ITEMS; PARTS; WIDE_A WIDE_B WIDE_OUT, WIDE_SUMS for x, 1: lines begin at multiples of 16 bytes, and VEC elements are
+ * multiples of that; WITH_BOUND 0 for integers; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so
+ * they count as wholly uncertain.
+ */
+#include "include/gemm.h"
+
+#if !defined(ITEMS) || !defined(ROWS) || !defined(VEC) || !defined(LANES) || !defined(SLICES) || !defined(PARTS) || \
+    !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || !defined(LEAST_A) || !defined(LEAST_B)
+#error "verify/sums.h needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND LEAST_A LEAST_B"
+#endif
+#define size_uint32 float
+#define size_uint64 float
+#define size_float32 float
+#define size_float64 double
+#define size_complex64 float
+#define size_complex128 double
+typedef CAT(size_, ACC_TYPE) SIZE_T;
+
+#if !WITH_BOUND
+#define IS_FINITE(v) 1
+#define IS_NAN(v) 0
+#define SIZE(v) 0
+#elif PLANES == 2
+#define IS_FINITE(v) (isfinite((v).x) && isfinite((v).y))
+#define IS_NAN(v) 0 /* a complex product may be NaN where it overflows */
+#define SIZE(v) (fabs((v).x) + fabs((v).y))
+#else
+#define IS_FINITE(v) isfinite(v)
+#define IS_NAN(v) isnan(v)
+#define SIZE(v) fabs(v)
+#endif
+#define ADMITTED(v) (IS_FINITE(v) ? (v) : ACC_ZERO)
+
+/* Words of `verdict`: the number of calls; of the call that runs, + 1; of wrong rows. Of the first one its product, row,
+ * call, and the bits of its error and limit. Of all, as numbers that only grow, the first and last column, row, product.
+ * The last call + 1 in which B had a NaN or an infinity. */
+enum { CALLS, NEXT, WRONG, FIRST_Z, FIRST_ROW, FIRST_CALL, ERROR, LIMIT = 8, LOW_COLUMN = 10, HIGH_COLUMN, LOW_ROW, HIGH_ROW,
+       LOW_Z, HIGH_Z, FLAGGED };
+#define CHECK_ARGS __global int *verdict, __global int *alarm, __global int *rows, __global int *columns, const SIZE_T whole
+
+/* The signs of j on: bit e is for j + e. A multiplicative hash of the number of the call and of j / 32. */
+INLINE uint signs_from(const int j, const uint seed)
+{
+  uint h = ((uint)(j >> 5) ^ seed) * 0x9e3779b1u;
+  h = (h ^ h >> 15) * 0x85ebca6bu;
+  return (h ^ h >> 13) >> (j & 31);
+}
+#define SEED(call) ((uint)(call) * 0xc2b2ae35u)
+/* v, or -v where bit e of `signs` is set. */
+#define flipped_uint32(v, bit) (((v) ^ -(bit)) + (bit))
+#define flipped_uint64(v, bit) (((v) ^ -(ulong)(bit)) + (bit))
+#define flipped_float32(v, bit) as_float(as_uint(v) ^ (bit) << 31)
+#define flipped_float64(v, bit) as_double(as_ulong(v) ^ (ulong)(bit) << 63)
+#define flipped_complex64(v, bit) as_float2(as_uint2(v) ^ (uint2)((bit) << 31))
+#define flipped_complex128(v, bit) as_double2(as_ulong2(v) ^ (ulong2)((ulong)(bit) << 63))
+#define FLIPPED(v, signs, e) CAT(flipped_, ACC_TYPE)(v, (signs) >> (e) & 1)
+#define SIGNED(v, j, seed) FLIPPED(v, signs_from(j, seed), 0)
+
+/* |v|, or `whole` = 1 / factor times that where a device may take v for 0. */
+INLINE SIZE_T size_of(const ACC_T v, const SIZE_T least, const SIZE_T whole)
+{
+  const SIZE_T own = (SIZE_T)SIZE(v);
+  return least > 0 && own < least ? own * whole : own;
+}
+
+/* VEC elements from p on, as accumulators. */
+#define DEFINE_FETCH(name, T, LOAD_ONE, WIDE) DEFINE_FETCH_AS(ACC_T, name, T, LOAD_ONE, WIDE)
+#define DEFINE_FETCH_AS(RESULT, name, T, LOAD_ONE, WIDE)                                                         \
+  INLINE void name(__global const T *p, RESULT *v)                                                    \
+  {                                                                                                   \
+    if (WIDE) {                                                                                       \
+      uint4 words[(VEC * sizeof(T) + 15) / 16];                                                       \
+      UNROLL for (int w = 0; w < (int)(VEC * sizeof(T) / 16); ++w) words[w] = ((__global const uint4 *)p)[w]; \
+      UNROLL for (int e = 0; e < VEC; ++e) v[e] = LOAD_ONE((const T *)words, e);                      \
+    } else {                                                                                          \
+      UNROLL for (int e = 0; e < VEC; ++e) v[e] = LOAD_ONE(p, e);                                     \
+    }                                                                                                 \
+  }
+#define LOAD_OUT(p, i) LOAD(OUT_TYPE, p, i)
+DEFINE_FETCH(fetch_a, A_T, LOAD_A, WIDE_A)
+DEFINE_FETCH(fetch_b, B_T, LOAD_B, WIDE_B)
+DEFINE_FETCH(fetch_out, OUT_T, LOAD_OUT, WIDE_OUT)
+#define AS_IT_IS(p, i) (p)[i]
+DEFINE_FETCH(fetch_x, ACC_T, AS_IT_IS, WIDE_SUMS)
+DEFINE_FETCH_AS(SIZE_T, fetch_size, SIZE_T, AS_IT_IS, WIDE_SUMS)
+
+/* The sums of `lines` lines in a work-item. If they are added with care, `odd` has a bit for each that has a NaN or an
+ * infinity. */
+typedef struct {
+  ACC_T sum[ROWS > VEC ? ROWS : VEC][LANES];
+  SIZE_T size[ROWS > VEC ? ROWS : VEC][LANES];
+  uint odd;
+} sums_t;
+INLINE void clear(sums_t *s, const int lines)
+{
+  s->odd = 0;
+  UNROLL for (int r = 0; r < lines; ++r)
+    UNROLL for (int l = 0; l < LANES; ++l) {
+      s->sum[r][l] = ACC_ZERO;
+      s->size[r][l] = 0;
+    }
+}
+#define ADMIT_FAST(v) (v)
+#define ADMIT_CAREFUL(v) ADMITTED(v)
+#define ODD_FAST(v) 0
+#define ODD_CAREFUL(v) ((uint)!IS_FINITE(v))
+#define TAKE(HOW, s, r, l, term, its_size, v) do {              \
+    (s).sum[r][l] = (s).sum[r][l] + (term);                     \
+    (s).size[r][l] += (its_size);                               \
+    (s).odd |= ODD_##HOW(v) << (r);                             \
+  } while (0)
+
+/* Adds the lanes of each line; then those of the work-items whose numbers are equal modulo `stride`, which all get the sums. */
+#define FOLDED 4 /* lines at a time */
+#if ITEMS > 1
+#define SCRATCH __local ACC_T sums[FOLDED * ITEMS]; __local SIZE_T sizes[FOLDED * ITEMS]; __local volatile uint found
+#define FOLD(s, lines, stride) fold(s, lines, stride, sums, sizes)
+#define FOLD_ARGS , __local ACC_T *sums, __local SIZE_T *sizes
+#else
+#define SCRATCH
+#define FOLD(s, lines, stride) fold(s, lines, stride)
+#define FOLD_ARGS
+#endif
+INLINE void fold(sums_t *s, const int lines, const int stride FOLD_ARGS)
+{
+  UNROLL for (int r = 0; r < lines; ++r)
+    UNROLL for (int l = 1; l < LANES; ++l) {
+      s->sum[r][0] = s->sum[r][0] + s->sum[r][l];
+      s->size[r][0] += s->size[r][l];
+    }
+#if ITEMS > 1
+  const int item = get_local_id(0);
+  UNROLL for (int r0 = 0; r0 < lines; r0 += FOLDED) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int r = 0; r < FOLDED; ++r)
+      if (r0 + r < lines) {
+        sums[r * ITEMS + item] = s->sum[r0 + r][0];
+        sizes[r * ITEMS + item] = s->size[r0 + r][0];
+      }
+    for (int step = ITEMS / 2; step >= stride; step /= 2) {
+      barrier(CLK_LOCAL_MEM_FENCE);
+      if (item < step)
+        UNROLL for (int r = 0; r < FOLDED; ++r) {
+          sums[r * ITEMS + item] = sums[r * ITEMS + item] + sums[r * ITEMS + item + step];
+          sizes[r * ITEMS + item] += sizes[r * ITEMS + item + step];
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int r = 0; r < FOLDED; ++r)
+      if (r0 + r < lines) {
+        s->sum[r0 + r][0] = sums[r * ITEMS + item % stride];
+        s->size[r0 + r][0] = sizes[r * ITEMS + item % stride];
+      }
+  }
+#endif
+}
+
+/* Bits for the lines whose sums are not finite. */
+INLINE uint not_finite(const sums_t *s, const int lines)
+{
+  uint found = 0;
+#if WITH_BOUND
+  UNROLL for (int r = 0; r < lines; ++r)
+    found |= (uint)!(isfinite(s->size[r][0]) && IS_FINITE(s->sum[r][0])) << r;
+#endif
+  return found;
+}
+
+/* The bits that any work-item of the group has. */
+#if ITEMS > 1 && WITH_BOUND
+INLINE uint any_item(const uint bits, __local volatile uint *found)
+{
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (get_local_id(0) == 0) *found = 0;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (bits) atomic_or(found, bits);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return *found;
+}
+#define ANY_ITEM(bits) any_item(bits, &found)
+#else
+#define ANY_ITEM(bits) (bits)
+#endif
+
+/* DOT: STEP for VEC neighbours from `at` on of ROWS lines, or REST for single ones. HOW: FAST or CAREFUL. */
+#define DOT(HOW, length, STEP, REST)                                                                       \
+  for (int at_ = (int)get_local_id(0) * VEC; at_ < (length); at_ += ITEMS * VEC) {                         \
+    if (at_ + VEC <= (length)) STEP(HOW, at_);                                                             \
+    else                                                                                                   \
+      for (int one_ = at_; one_ < (length); ++one_) REST(HOW, one_);                                       \
+  }
+#define LINE(r, lines) ((long)min(line0 + (r), (lines) - 1))
+
+/* WALK: STEP for each element of this work-item's slice and part of VEC lines from line0 on; REST where these are fewer. */
+#define ACROSS (ITEMS / SLICES)
+#define WALK(HOW, lines, length, STEP, REST)                                                                 \
+  for (int at_ = (int)get_group_id(1) * SLICES + (int)get_local_id(0) / ACROSS; at_ < (length); at_ += PARTS * SLICES) { \
+    if (line0 + VEC <= (lines)) STEP(HOW, at_);                                                            \
+    else REST(HOW, at_);                                                                                   \
+  }
+#define FIRST_OF_WALK (((int)get_group_id(0) * ACROSS + (int)get_local_id(0) % ACROSS) * VEC)
+
+#define STORE_DOT(s, lines, target, target_size)                                \
+  UNROLL for (int r = 0; r < ROWS; ++r)                                         \
+    if (get_local_id(0) == 0 && line0 + r < (lines)) {                          \
+      target[BATCH_ENTRY * (lines) + line0 + r] = (s).sum[r][0];                \
+      target_size[BATCH_ENTRY * (lines) + line0 + r] = (s).size[r][0];          \
+    }
+#define STORE_WALK(s, lines, target, target_size)                                                       \
+  UNROLL for (int r = 0; r < VEC; ++r)                                                                  \
+    if (get_local_id(0) < ACROSS && line0 + r < (lines)) {                                              \
+      target[(BATCH_ENTRY * PARTS + get_group_id(1)) * (lines) + line0 + r] = (s).sum[r][0];            \
+      target_size[(BATCH_ENTRY * PARTS + get_group_id(1)) * (lines) + line0 + r] = (s).size[r][0];      \
+    }
+#define PARTS_X (TRANS_B ? PARTS : 1) /* how far the sums of the products of a stack are apart, in K */
+#define TAKE_A(HOW, r, l, v, x_k, size_k)                                                                \
+  TAKE(HOW, s, r, l, MUL(ADMIT_##HOW(v), x_k), size_of(ADMIT_##HOW(v), LEAST_A, whole) * (size_k), v)
