@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Containers often set it; each run would compile the tests and pyclmm anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-all test test-rest test-all lint check newcomer docs conformance strangers offline faults drawing fuzz campaign clean
+.PHONY: demo demo-all test test-rest test-all lint check newcomer docs conformance strangers offline emulator faults drawing fuzz campaign clean
 
 # Which driver, is it right, how it becomes fast, what it is good for.
 demo: $(VENV)/.installed
@@ -75,6 +75,10 @@ offline: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance.resources
 	$(BIN)/pytest -q tests/conformance/test_link.py
 	$(BIN)/pytest -q -n 2 tests/conformance/arm_products.py
+
+# Every kernel that AMD's GPUs are offered, compiled for them and executed in an emulator of their instructions.
+emulator: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.conformance.emulated
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.campaigns.seeded_faults

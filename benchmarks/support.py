@@ -1,21 +1,25 @@
 """What pyclmm was tested on, for the README: a row for each kind of device.
 
 A kind is measured if the comparisons with NumPy and cuBLAS in benchmarks/results/ have a device of it,
-compiled if only a compiler of docs/conformance.md or docs/kernels/offline.md has, and never run otherwise.
+emulated if docs/kernels/emulated.md has executed its machine code, compiled if only a compiler of
+docs/conformance.md or docs/kernels/offline.md has, and never run otherwise.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFORMANCE = ROOT / "docs" / "conformance.md"
 OFFLINE = ROOT / "docs" / "kernels" / "offline.md"
+EMULATED = ROOT / "docs" / "kernels" / "emulated.md"
 RESULTS = ROOT / "benchmarks" / "results"
 COMPARISONS = ("cpu-*.json", "*-float32.json", "*-sampled*.json")  # with NumPy, cuBLAS and CLBlast
+STATES = ("measured", "machine code executed in an emulator", "compiled offline only", "never run")
 
 
 @dataclass(frozen=True)
@@ -70,13 +74,23 @@ def arm_targets(page: str) -> list[str]:
     return head[1].split(" | ") if head and "programs, 0 of them spill or fail." in section else []
 
 
-def status(kind: Kind, seen: dict[str, str], compiled: list[str]) -> tuple[str, str]:
-    """ "measured", "compiled offline only" or "never run" of a kind of device; and on what."""
+def emulated(page: str) -> list[str]:
+    """The columns of docs/kernels/emulated.md: processors. It is written if all products were right."""
+    head = re.search(r"^\| kernel \| (.*) \|$", page, re.MULTILINE)
+    return head[1].split(" | ") if head else []
+
+
+def status(
+    kind: Kind, seen: dict[str, str], compiled: list[str], executed: Sequence[str] = ()
+) -> tuple[str, str]:
+    """What is known of a kind of device, a word of STATES; and on what."""
     own = {name: date for name, date in seen.items() if re.search(kind.devices, name)}
     if own:
-        return "measured", "; ".join(f"{name} ({date})" for name, date in sorted(own.items()))
-    built = [target for target in compiled if re.fullmatch(kind.targets, target)]
-    return ("compiled offline only", ", ".join(built)) if built else ("never run", "")
+        return STATES[0], "; ".join(f"{name} ({date})" for name, date in sorted(own.items()))
+    for state, names in zip(STATES[1:], (executed, compiled), strict=False):
+        if own_names := [name for name in names if re.fullmatch(kind.targets, name)]:
+            return state, ", ".join(own_names)
+    return STATES[-1], ""
 
 
 def rows() -> list[list[str]]:
@@ -84,5 +98,6 @@ def rows() -> list[list[str]]:
     page = CONFORMANCE.read_text(encoding="utf-8")
     compiled = targets(page) + arm_targets(OFFLINE.read_text(encoding="utf-8"))
     seen = measured()
-    found = [[kind.name, *status(kind, seen, compiled)] for kind in KINDS]
+    executed = emulated(EMULATED.read_text(encoding="utf-8")) if EMULATED.exists() else []
+    found = [[kind.name, *status(kind, seen, compiled, executed)] for kind in KINDS]
     return [*found, ["OpenCL drivers", "every kernel checked", "; ".join(runs(page))]]

@@ -150,6 +150,7 @@ WRITTEN = {
     "CHANGELOG.md",
     "docs/check_faults.md",
     "docs/conformance.md",
+    "docs/kernels/emulated.md",
     "docs/kernels/offline.md",
     "docs/seeded_faults.md",
 }

@@ -98,7 +98,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "docs/mlp_fused",
         "examples/mlp/README",
     ),
-    "Kernels": ("docs/measured", "docs/kernels/*", "docs/estimates", "docs/conformance"),
+    "Kernels": ("docs/measured", "docs/kernels/*", "docs/estimates", "docs/conformance", "docs/emulator"),
     "Contribute": ("CONTRIBUTING", "docs/adding_a_kernel", "docs/design", "docs/decisions/*", "*"),
 }
 

@@ -180,8 +180,6 @@ class Checkpoint:
 
     def close(self, remove: bool) -> None:
         """End. *remove* says that the product is complete: its own files are removed."""
-        if self._journal.is_closed:
-            return
         try:
             if remove:
                 with failing_as("checkpoint", f"the content of {self.folder}", "removed"):

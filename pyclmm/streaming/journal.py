@@ -180,7 +180,6 @@ class Journal:
     def __init__(self, path: Path, records: dict[int, tuple[int, str]], length: int) -> None:
         self.records = records
         self._handle, self._length = os.open(path, os.O_RDWR), length
-        self.is_closed = False
         os.ftruncate(self._handle, length)
         os.lseek(self._handle, length, os.SEEK_SET)
 
@@ -241,6 +240,4 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        if not self.is_closed:
-            self.is_closed = True
-            os.close(self._handle)
+        os.close(self._handle)

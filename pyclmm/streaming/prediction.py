@@ -78,11 +78,11 @@ def step_seconds(product: TiledProduct, blocking: Blocking, seconds: Seconds) ->
 
 
 def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> Prediction:
-    """The times that *blocking* would take. Several devices share the link and divide tiles evenly."""
+    """The times that *blocking* would take, where something is multiplied. Several devices share the link and
+    divide tiles evenly.
+    """
     count = count_of(product, blocking)
     moved = traffic(product, blocking) if count <= _STEPS else _estimated(product, blocking)
-    if 0 in (count, product.k):
-        return Prediction(*moved, 0, 0, 0, 0, 0)
     one = step_seconds(product, blocking, device.seconds)
     volume = product.m * product.n * product.k * product.matrices
     step = blocking.m * blocking.n * blocking.k * blocking.batch

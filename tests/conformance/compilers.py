@@ -87,6 +87,11 @@ def _link_amd(target: str, source: Path, options: Sequence[str]) -> None:
     _clang(19, *_for_amd(target), "-O0", *options, source, "-o", source.with_suffix(".so"))
 
 
+def amd_library(target: str, source: Path, options: Sequence[str]) -> None:
+    """Compile and link *source* as a driver does, to what a GPU loads, beside it with ending .so."""
+    _clang(19, *_for_amd(target), "-O3", *options, source, "-o", source.with_suffix(".so"))
+
+
 def _intel(target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:
     said = _said(_ocloc(target, source, options, "-out_dir", f"{source}.out"), _ENV)
     spilled = _number(rf"kernel {kernel}\b.* spilled around (\d+)", said)

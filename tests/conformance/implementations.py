@@ -17,6 +17,7 @@ DEBIAN = HOME / "debian"  # Debian packages, unpacked
 INTEL = HOME / "intel"
 POCL_WHEEL = HOME / "pocl-wheel"
 NVIDIA = HOME / "nvidia"
+TINYGRAD = HOME / "tinygrad"
 DEBIAN_LIB = "usr/lib/x86_64-linux-gnu"
 ARM_LIBC = DEBIAN / "usr/aarch64-linux-gnu"
 AMD_LIBRARIES = DEBIAN / DEBIAN_LIB / "amdgcn/bitcode"
@@ -31,6 +32,7 @@ WHEELS = {
     INTEL: ("intel-opencl-rt==2026.2.0", "intel-cmplr-lib-rt==2026.2.0"),
     POCL_WHEEL: ("pocl-binary-distribution==3.0",),
     NVIDIA: ("nvidia-cuda-nvcc-cu12==12.9.86",),
+    TINYGRAD: ("tinygrad==0.14.0",),  # AMD's pseudocode of the instructions; nothing of it runs
 }
 
 

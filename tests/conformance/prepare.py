@@ -119,7 +119,7 @@ def relocate_rusticl() -> None:
 
 def name_younger_processors() -> None:
     """Give newer AMD processors the libraries of older ones, which differ only in a number."""
-    for younger, older in (("942", "940"), ("1100", "1036")):
+    for younger, older in (("942", "940"), ("1100", "1036"), ("1201", "1036")):
         link = AMD_LIBRARIES / f"oclc_isa_version_{younger}.bc"
         link.unlink(missing_ok=True)
         link.symlink_to(f"oclc_isa_version_{older}.bc")

@@ -131,7 +131,8 @@ except for Intel. For gfx942, gfx1100 and pvc only the kernels for matrix units 
 the largest over all dtypes of an entry; an Intel thread always has 128 registers.
 [kernels/offline.md](kernels/offline.md), written by `make offline`, has every configuration of the kernels
 for GPUs and the register tiles for Arm's CPUs. `make offline` also runs `packed` and `matvec` on an emulated
-Arm processor.
+Arm processor. `make emulator` executes the machine code of the kernels for AMD's GPUs in an emulator of their
+instructions: [what it ran](kernels/emulated.md), [what that shows and what not](emulator.md).
 
 {markdown(offline_table(compiled))}
 

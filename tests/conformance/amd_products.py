@@ -1,0 +1,218 @@
+"""Every kernel that AMD's GPUs are offered, as machine code in an emulator (tests/simulators/amd).
+
+    pytest tests/conformance/amd_products.py        (`make emulator`)
+
+The launches are those that the families give for a device of each processor. Small problems are judged as the
+self-check and `pyclmm selftest` judge them on a device: by exact integers, error bounds, and memory that no
+kernel may change. An access outside of the buffers, a read of bytes that nobody wrote, and a race in local
+memory fail.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pyclmm.checks.drawn import Drawn
+from pyclmm.checks.known_answers import outcome
+from pyclmm.checks.layouts import Decks, resized
+from pyclmm.kernels import KERNELS
+from pyclmm.kernels.config import TileConfig
+from pyclmm.kernels.units.unit import UnitKernel
+from pyclmm.problem.dtypes import ELEMENT_TYPES, ELEMENTS
+from pyclmm.tools.laws import LAWS, Setting
+from tests.kernels.nvidia.test_matrix_units import problem
+from tests.kernels.units.test_units import RUNS
+from tests.simulators.amd import queue as _queue  # noqa: F401  (so that checks launch on an emulator)
+from tests.simulators.amd.emulator import Emulator, demand_tools
+
+from .offline import TARGETS
+
+DEVICES = {target.name: target.device for target in TARGETS if target.device.vendor == "amd"}
+DEVICES["gfx1201"] = replace(DEVICES["gfx1100"], name="gfx1201")
+SEED = 20
+FAR = "exact integers, far from the start"
+SLOW = ("residues", "limbs")  # several programs and many instructions for each product
+ONE_ITEM = ("sequential",)  # one work-item computes all: its products are smaller
+SHAPES = ((19, 21, 33), (19, 4, 33), (4, 21, 33), (19, 1, 33))
+
+
+@pytest.fixture(scope="session")
+def emulators(tmp_path_factory):
+    demand_tools()
+    return {name: Emulator(name, tmp_path_factory.mktemp(name)) for name in DEVICES}
+
+
+@pytest.fixture(autouse=True)
+def noted(request, emulators, record_property):
+    """Says in the report how many products of the kernel were run on the processor (emulated.py)."""
+    before = {name: (one.products, one.executed) for name, one in emulators.items()}
+    yield
+    for name, one in emulators.items():
+        products, executed = one.products - before[name][0], one.executed - before[name][1]
+        if products:
+            kernel = request.node.callspec.params.get("kernel") or unit_family(DEVICES[name])
+            values = {
+                "kernel": kernel.name,
+                "processor": name,
+                "products": products,
+                "instructions": executed,
+            }
+            for key, value in values.items():
+                record_property(key, value)
+
+
+def adapted(kernel, device, given):
+    """*given* in types that the kernel takes on *device*, or None."""
+    shape = (given.m, given.n, given.k)
+    for name, precision in (("", ""), ("bfloat16", "highest"), ("float64", "high")):
+        own = given
+        if name:
+            types = dict.fromkeys(("a_type", "b_type", "c_type", "out_type", "bias_type"), name)
+            sums = ELEMENTS[name].accumulator
+            own = replace(given, **types, acc_type=sums, precision=precision, conj_a=False, conj_b=False)
+            own = resized(own, *shape, *(own.batch_shape or (2,)))
+        if kernel.refuses(own, device) is None:
+            return own
+    return None
+
+
+def plain(kernel, device):
+    """A problem of the first shape that the kernel takes on *device*, or None."""
+    for shape in SHAPES:
+        given = adapted(kernel, device, resized(problem("float32"), *shape))
+        if given is not None:
+            return given
+    return None
+
+
+OFFERED = {
+    kernel: own
+    for kernel in KERNELS
+    if (own := [n for n, d in DEVICES.items() if plain(kernel, d) is not None])
+}
+
+
+def run(emulator, device, kernel, config, given, drawn, decks):
+    """Why the result is wrong, or None. Takes the kernel's first choice where *config* does not fit."""
+    if config is None or kernel.violations(given, config, device):
+        config = kernel.configs(given, device)[0]
+    work = kernel.launches(given, config, device)
+    return outcome(emulator, given, work, device, decks, drawn).reason
+
+
+def rotated():
+    """(kernel, law, processor): each law of each kernel on one processor, each processor with all laws."""
+    for number, (kernel, own) in enumerate(OFFERED.items()):
+        for place, law in enumerate(LAWS):
+            if law.name == FAR and kernel.name != "register":
+                continue  # seconds for each product
+            if kernel.name in SLOW or (not kernel.automatic and (number + place) % 3):
+                continue  # of one for learning: the code of types, layouts and epilogues is the others'
+            name = own[(number + place) % len(own)]
+            yield pytest.param(kernel, law, name, id=f"{kernel.name}-{name}-{law.name}".replace(" ", "_"))
+
+
+@pytest.mark.parametrize(("kernel", "law", "name"), list(rotated()))
+def test_a_law(emulators, kernel, law, name):
+    device, decks, ran = DEVICES[name], Decks(np.random.default_rng(SEED)), 0
+    own = plain(kernel, device)
+    shape = (5, 7, 9) if kernel.name in ONE_ITEM else (own.m, own.n, own.k)
+    config = kernel.configs(own, device)[0]
+    for case in law.cases(Setting(config, shape, full=False)):
+        given = adapted(kernel, device, case.problem)
+        if given is None or (kernel.name in ONE_ITEM and given.m * given.n * given.k > 4000):
+            continue
+        reason = run(emulators[name], device, kernel, config, given, case.drawn, decks)
+        assert reason is None, given
+        ran += 1
+    assert ran, "no case is taken"
+
+
+def of_type(dtype, **more):
+    """A product of elements of *dtype*, summed as they are."""
+    return replace(problem(dtype, **more), acc_type=ELEMENTS[dtype].accumulator)
+
+
+def everything(kernel, device, dtype):
+    """A transposed stack with C, bias and an activation, or None where the kernel takes no such thing."""
+    whole = {"has_c": True, "bias": "row", "batch_shape": (2,)}
+    if dtype in ("float16", "bfloat16", "float32", "float64"):
+        whole["activation"] = "gelu_tanh"
+    for more in (whole, {}):
+        for m, n, k in SHAPES:
+            given = resized(of_type(dtype, trans="TT", **more), m, n, k)
+            for precision in ("highest", "high"):
+                own = replace(given, precision=precision)
+                if kernel.refuses(own, device) is None:
+                    return own
+    return None
+
+
+def cases_of_everything():
+    """Types in turn, so that each kernel has several on its processors."""
+    for number, (kernel, own) in enumerate(OFFERED.items()):
+        for place, name in enumerate(own[number % len(own) :][:1] if kernel.name in SLOW else own):
+            able = [t for t in ELEMENT_TYPES if everything(kernel, DEVICES[name], t) is not None]
+            first = (number + place) % len(able)
+            for dtype in able[place::5] if kernel.name == "naive" else able[first : first + 1]:
+                yield pytest.param(kernel, name, dtype, id=f"{kernel.name}-{name}-{dtype}")
+
+
+@pytest.mark.parametrize(("kernel", "name", "dtype"), list(cases_of_everything()))
+def test_everything_at_once(emulators, kernel, name, dtype):
+    """Of kernels that split K, with split-K."""
+    device, decks = DEVICES[name], Decks(np.random.default_rng(SEED))
+    given = everything(kernel, device, dtype)
+    if kernel.name in ONE_ITEM:
+        given = resized(given, 5, 7, 9)
+    config = kernel.configs(given, device)[0]
+    split = replace(config, split_k=2)
+    config = config if config.split_k != 1 or kernel.violations(given, split, device) else split
+    for drawn in (Drawn.REALS,) if kernel.name in SLOW else (Drawn.INTEGERS, Drawn.REALS):
+        assert run(emulators[name], device, kernel, config, given, drawn, decks) is None
+
+
+AMDS = [case for case in RUNS if case[0].vendor == "amd"]
+
+
+def unit_family(device):
+    """The family of AMD's matrix unit that *device* has."""
+    (kernel,) = (k for k in KERNELS if isinstance(k, UnitKernel) and k.unsuited(device) is None)
+    return kernel
+
+
+def unit_case(device, kinds, tile, trans, shape, more):
+    """(kernel, problem, configuration) of a row of RUNS."""
+    kinds, more = (kinds, kinds) if isinstance(kinds, str) else kinds, dict(more)
+    split_k = more.pop("split_k", 1)
+    given = resized(replace(problem(kinds[0], trans=trans, **more), b_type=kinds[1]), *shape)
+    kernel = unit_family(device)
+    bm, bn, nbytes, sgm, sgn, rows = tile
+    one = kernel.instruction(given, device, rows)
+    sizes = {"bm": bm, "bn": bn, "bk": max(one.k, nbytes // one.nbytes), "sgm": sgm, "sgn": sgn}
+    return kernel, given, TileConfig(**sizes, split_k=split_k, options=(("unit", one.m),))
+
+
+@pytest.mark.parametrize(
+    "case", AMDS, ids=lambda case: f"{case[0].name[:7]}-{case[1]}-{case[3]}-{case[2][5]}"
+)
+def test_every_matrix_instruction(emulators, case):
+    """Each operand along and across K, edges, split-K, epilogues: the cases of tests/kernels/units."""
+    device, decks = case[0], Decks(np.random.default_rng(SEED))
+    kernel, given, config = unit_case(*case)
+    assert kernel.violations(given, config, device) == []
+    for drawn in (Drawn.INTEGERS, Drawn.REALS):
+        assert run(emulators[device.gfx], device, kernel, config, given, drawn, decks) is None
+
+
+def test_every_kernel_for_gpus_is_offered_somewhere():
+    """What is missing multiplies on other vendors' units, or is made for CPUs."""
+    others = Counter(kernel.name for kernel in KERNELS if kernel not in OFFERED)
+    assert set(others) == {
+        *("packed", "matvec", "amx", "dpas"),
+        *("wgmma", "wgmma_bare", "split", "mma", "mma_split", "mma_double", "mma_double_bulk"),
+    }

@@ -1,0 +1,132 @@
+"""Runs pyclmm's launches on an emulated AMD GPU: clang compiles and links them, and machine.py executes the
+machine code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyclmm.kernels.interface import Launch as Asked
+from pyclmm.kernels.interface import Work
+from pyclmm.opencl.compiler import expanded
+from pyclmm.opencl.program import build_options
+from pyclmm.problem.dtypes import dtype_of
+from tests.conformance import compilers
+from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN, TINYGRAD
+
+from .machine import Launch, Run, argument_bytes
+from .memory import Fault, Global
+from .program import LLVM, Line, Program, loaded
+from .waves import Waves
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Edit = Callable[[str], str]
+_UNREAD = ("a", "b", "c", "bias")  # arguments that are not always there, as no kernel reads them then
+
+
+def demand_tools() -> None:
+    """Raise FileNotFoundError unless what compiles and decodes is here."""
+    needed = (DEBIAN / "usr/bin/clang-19", DEBIAN / "usr/bin/ld.lld-19", LLVM, AMD_LIBRARIES, TINYGRAD)
+    if missing := [str(path) for path in needed if not path.exists()]:
+        raise FileNotFoundError(f"no {', '.join(missing)}: `make offline` fetches them (Debian 12, x86_64)")
+
+
+@dataclass
+class Emulator:
+    """An AMD device of this processor. Programs are kept in *folder*.
+
+    ``edit`` changes a program's text before it is compiled. ``watch`` is called before each instruction.
+    ``products`` counts runs, ``executed`` instructions, once for all wavefronts that execute one together.
+    """
+
+    processor: str
+    folder: Path
+    edit: Edit = str
+    watch: Callable[[Line, Waves], None] | None = None
+    products: int = 0
+    executed: int = 0
+    _programs: dict[Path, Program] = field(default_factory=dict)
+
+    def run(
+        self,
+        work: Work,
+        memory: Mapping[str, Bytes],
+        scales: tuple[complex, complex],
+        offsets: Mapping[str, int],
+    ) -> Bytes:
+        """Run all launches of *work* and return the bytes of "out".
+
+        *memory*: the host's, by the names of what arguments point to; two names may have the same. *scales*:
+        alpha and beta. *offsets* are the other arguments. Raises Fault.
+        """
+        self.products += 1
+        space = Global()
+        own = {id(x): space.add(x, constant=x is not memory["out"]) for x in memory.values()}
+        places = {name: own[id(x)] for name, x in memory.items()}
+        for name, table in work.tables.items():
+            places[name] = space.add(table.view(np.uint8).ravel(), constant=True)
+        for part in work.workspace:
+            empty = np.full(part.nbytes, 0 if part.zeroed else 0xFF, np.uint8)
+            places[part.symbol] = space.add(empty, written=part.zeroed)
+        values = {name: np.int64(x) for name, x in offsets.items()} | dict(
+            zip(("alpha", "beta"), scales, strict=True)
+        )
+        runs = [self._planned(launch, places, values, space) for launch in work.launches]
+        space.place()
+        for run in runs:
+            run.watch = self.watch
+            run.finish()
+            self.executed += run.executed
+        return space.content(places["out"], memory["out"].size)
+
+    def _planned(
+        self, asked: Asked, places: Mapping[str, int], values: Mapping[str, Any], space: Global
+    ) -> Run:
+        program = self.program(asked)
+        acc_type = str(asked.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
+        given = [_argument(arg, places, values, acc_type) for arg in asked.args]
+        launch = Launch(asked.global_size, asked.local_size, given)
+        content = argument_bytes(program.kernels[asked.kernel], launch)
+        arguments = space.add(np.frombuffer(content, np.uint8), constant=True)
+        image = np.zeros(max(address + len(part) for address, part in program.segments), np.uint8)
+        for address, part in program.segments:
+            image[address : address + len(part)] = np.frombuffer(part, np.uint8)
+        base = space.add(image, constant=True, align=4096)
+        return Run(program, asked.kernel, launch, space, base, arguments)
+
+    def program(self, asked: Asked) -> Program:
+        """The launch's program, compiled as a driver does."""
+        text, options = self.edit(expanded(asked.program.source)), build_options(asked.program)
+        digest = hashlib.sha256(f"{self.processor} {options} {text}".encode()).hexdigest()[:20]
+        source = self.folder / f"{digest}.cl"
+        library = source.with_suffix(".so")
+        if library not in self._programs:
+            source.write_text(text, encoding="utf-8")
+            compilers.amd_library(self.processor, source, options)
+            self._programs[library] = loaded(library, self.processor)
+        return self._programs[library]
+
+
+def _argument(
+    arg: np.generic | str, places: Mapping[str, int], values: Mapping[str, Any], acc_type: str
+) -> bytes:
+    """An argument's bytes. For an array that no kernel reads, any address will do."""
+    if isinstance(arg, np.generic):
+        return arg.tobytes()
+    if arg in ("alpha", "beta"):
+        dtype = dtype_of(acc_type)
+        value = int(values[arg].real) % 2 ** (8 * dtype.itemsize) if dtype.kind == "u" else values[arg]
+        return np.array(value if dtype.kind == "c" else value.real, dtype).tobytes()
+    if arg.endswith("_offset"):
+        return np.int64(values.get(arg, 0)).tobytes()
+    place = places["out"] if arg in _UNREAD and arg not in places else places[arg]
+    return np.int64(place).tobytes()
+
+
+__all__ = ["Emulator", "Fault", "demand_tools"]
