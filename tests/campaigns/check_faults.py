@@ -26,7 +26,7 @@ def fault(
     return CheckFault(name, breaks, f"cl/{file}", old, new, (), nth, product={"kernel": kernel, **product})
 
 
-GEMM, TYPES, ACTIVATIONS = "include/gemm.h", "include/types.h", "include/activation.h"
+GEMM, TYPES, ACT = "include/gemm.h", "include/types.h", "include/activation.h"
 TILED, NAIVE, PACKED = "textbook/tiled.cl", "textbook/naive.cl", "cpu/packed.cl"
 MATVEC, REGISTER = "cpu/matvec.cl", "gpu/register.cl"
 TILED_LOOP = "for (int t = 0; t < K; t += TW) {"
@@ -229,7 +229,7 @@ CHECK_FAULTS = (
           "#define vec_uint8(p) AS_UINTS(LOOSE(UCHARS, p))", "#define vec_uint8(p) AS_UINTS(LOOSE(CHARS, p))",
           "packed", dtype="uint8", values="range", shape=(12, 256, 300), out="int32"),
     # Values: floats
-    fault("relu_nan", "relu of NaN is 0", ACTIVATIONS, "#define ACTIVATE(x) (IS_NEGATIVE(x) ? ACC_ZERO : (x))",
+    fault("relu_nan", "relu of NaN is 0", ACT, "#define ACTIVATE(x) (IS_NEGATIVE(x) ? ACC_ZERO : (x))",
           "#define ACTIVATE(x) fmax(x, ACC_ZERO)", "naive", activation="relu", values="special"),
     fault("float16_clamped", "float16 results stop at 65504", TYPES, "vstore_half_rte(v, i, p)",
           "vstore_half_rte(clamp(v, -65504.0f, 65504.0f), i, p)", "naive", dtype="float16", alpha=8192.0),
@@ -263,21 +263,21 @@ CHECK_FAULTS = (
           "(acc).y + (u).x * (v).y + (u).y * (v).x", "(acc).y + (u).x * (v).y - (u).y * (v).x", "naive",
           dtype="complex64"),
     # Activations
-    fault("leaky_slope", "leaky_relu's slope is 0.1", ACTIVATIONS, "CONSTANT(0.01,", "CONSTANT(0.1,", "naive",
+    fault("leaky_slope", "leaky_relu's slope is 0.1", ACT, "CONSTANT(0.01,", "CONSTANT(0.1,", "naive",
           activation="leaky_relu"),
-    fault("gelu_by_tanh", "gelu is gelu_tanh's formula with exp of twice as much", ACTIVATIONS,
+    fault("gelu_by_tanh", "gelu is gelu_tanh's formula with exp of twice as much", ACT,
           "erf((x) * (ACC_T)0.70710678118654752440)", "tanh((x) * (ACC_T)0.70710678118654752440)", "naive",
           activation="gelu"),
-    fault("gelu_tanh_cubic", "gelu_tanh lacks its cubic term", ACTIVATIONS, "+ (ACC_T)0.044715 * (x) * (x) * (x)",
+    fault("gelu_tanh_cubic", "gelu_tanh lacks its cubic term", ACT, "+ (ACC_T)0.044715 * (x) * (x) * (x)",
           "", "naive", activation="gelu_tanh"),
-    fault("sigmoid_negative", "sigmoid of negative numbers is 0", ACTIVATIONS,
+    fault("sigmoid_negative", "sigmoid of negative numbers is 0", ACT,
           "#define ACTIVATE(x) ((ACC_T)1 / ((ACC_T)1 + exp(-(x))))",
           "#define ACTIVATE(x) ((x) < 0 ? (ACC_T)0 : (ACC_T)1 / ((ACC_T)1 + exp(-(x))))", "naive",
           activation="sigmoid"),
-    fault("tanh_bounded", "tanh is 1 from 2 on", ACTIVATIONS, "#define ACTIVATE(x) tanh(x)",
+    fault("tanh_bounded", "tanh is 1 from 2 on", ACT, "#define ACTIVATE(x) tanh(x)",
           "#define ACTIVATE(x) ((x) > 2 ? (ACC_T)1 : tanh(x))", "naive", activation="tanh", values="reals",
           shape=(40, 40, 4)),
-    fault("silu_far", "silu below -4 is 0", ACTIVATIONS, "#define ACTIVATE(x) ((x) / ((ACC_T)1 + exp(-(x))))",
+    fault("silu_far", "silu below -4 is 0", ACT, "#define ACTIVATE(x) ((x) / ((ACC_T)1 + exp(-(x))))",
           "#define ACTIVATE(x) ((x) < -4 ? (ACC_T)0 : (x) / ((ACC_T)1 + exp(-(x))))", "naive",
           activation="silu"),
 )  # fmt: skip
