@@ -151,7 +151,7 @@ def test_activations_have_gradients(torch, door, device, activation):
 def test_an_activation_without_a_gradient_is_refused_by_name(torch, door, device):
     a = drawn(torch, device, 3, 3, dtype="float32")
     with pytest.raises(pyclmm.DTypeError, match="'gelu' has no gradient here"):
-        torch.ops.pyclmm.gemm(a, a, None, None, 1.0, 0.0, "gelu", "highest", False)
+        torch.ops.pyclmm.gemm(a, a, None, None, 1.0, 0.0, "gelu", "highest", False, "False")
 
 
 @pytest.mark.parametrize("other", ["a", "b"])
@@ -220,8 +220,8 @@ def test_opcheck(torch, door, device, dtype):
     c, bias = drawn(torch, device, 3, 5, dtype=dtype), drawn(torch, device, 1, 5, dtype=dtype)
     activation = "relu" if dtype == "float32" else "none"
     for arguments in (
-        (a, b, None, None, 1.0, 0.0, "none", "highest", False),
-        (a.detach(), b, c, bias, 0.5, 2.0, activation, "highest", True),
+        (a, b, None, None, 1.0, 0.0, "none", "highest", False, "False"),
+        (a.detach(), b, c, bias, 0.5, 2.0, activation, "highest", True, "True"),
     ):
         found = torch.library.opcheck(torch.ops.pyclmm.gemm.default, arguments)
         assert set(found.values()) == {"SUCCESS"}, found
@@ -367,3 +367,15 @@ def test_a_place_where_nothing_can_be_launched_is_named(torch):
     x = torch.empty(3, 3, device="meta")
     with pytest.raises(pyclmm.DTypeError, match=r"b is on meta, .*it has no elements"):
         pyclmm.matmul(torch.ones(3, 3), x)
+
+
+def test_verify_reaches_the_product_and_its_gradient(torch, door, device, monkeypatch):
+    seen = precisions(monkeypatch, "verify")
+    a, b = drawn(torch, device, 3, 4), drawn(torch, device, 4, 5)
+    a.requires_grad_(True)
+    b.requires_grad_(True)
+    door.matmul(a, b, verify=True).sum().backward()
+    with pyclmm.verified("repair"):
+        door.matmul(a, b).sum().backward()
+    door.matmul(a, b).sum().backward()
+    assert [x[1] for x in seen] == [True] * 3 + ["repair"] * 3 + [False] * 3
