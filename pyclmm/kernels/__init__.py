@@ -1,7 +1,7 @@
 """KERNELS: every kernel family, by folder. A new family is one module and one line here. Pure.
 
-Others import: accepts, config, device, interface, launches, matrix_unit, rates, traffic, and what is in
-``__all__``.
+Others import: accepts, config, device, interface, launches, matrix_unit, rates, traffic,
+verification, and what is in ``__all__``.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from typing import Any
 from ..errors import ArgumentError
 from .device import DeviceInfo
 
+ACCESS = 16  # bytes of the widest access of a work-item
+
 
 @dataclass(frozen=True)
 class TileConfig:

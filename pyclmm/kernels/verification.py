@@ -13,8 +13,8 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..problem.dtypes import COMPLEX, ELEMENTS, dtype_of
 from ..problem.gemm import Copy, GemmProblem, alignment, dense_strides
+from .config import ACCESS
 from .device import DeviceInfo
-from .gpu.tile import ACCESS
 from .interface import Arg, Defines, Launch, Table, Work, Workspace, gemm_args, gemm_program
 from .launches import batch_table, copy_launch
 

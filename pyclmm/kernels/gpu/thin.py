@@ -22,12 +22,12 @@ import numpy as np
 from ...problem.dtypes import COMPLEX, ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
-from ..config import TileConfig
+from ..config import ACCESS, TileConfig
 from ..cost import ON_CPU, on_cpu, together
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Loops, Work, gemm_launch, gemm_program, round_up
 from ..split_k import PartialSums, TileRange
-from .tile import ACCESS, stored_as_summed
+from .tile import stored_as_summed
 
 _WIDEST = 8  # the longest thin side
 # (lanes, teams, depth). WALK: the big operand is stored across K; DOT: it is stored along K.

@@ -18,9 +18,7 @@ from itertools import product
 
 from ...problem.dtypes import ELEMENTS, dtype_of
 from ...problem.gemm import GemmProblem
-from ..config import TileConfig, slices
-
-ACCESS = 16  # bytes of the widest access
+from ..config import ACCESS, TileConfig, slices
 
 
 def is_held(config: TileConfig) -> bool:
