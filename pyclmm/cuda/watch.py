@@ -34,8 +34,8 @@ class Watch:
                 self.on_alarm()
 
     def finish(self) -> None:
-        """Wait for all products so far; then as :meth:`look`."""
-        if self._verdicts:
+        """Wait for all products so far; then as :meth:`look`. Of a context that is gone nothing is known."""
+        if self._verdicts and self._context.is_known:
             driver.wait_for_all(self._context.handle)
             self.look()
 

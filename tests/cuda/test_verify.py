@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import pyclmm
+from pyclmm.cuda import streams
 
 M, N, K = 19, 37, 53
 RNG = np.random.default_rng(5)
@@ -152,3 +153,13 @@ def test_a_host_without_room_for_the_alarm(cuda, operands):
     cuda.fail.clear()
     pyclmm.matmul(a, b, out=out, verify=True)
     close(out)
+
+
+def test_finish_asks_no_context_that_is_gone(cuda, operands):
+    a, b, out = operands
+    plan = pyclmm.Matmul(a, b, out=out, verify=True)
+    plan(a, b, out=out)
+    streams.forget(plan.context)
+    cuda.synchronized.clear()
+    pyclmm.finish()
+    assert not cuda.synchronized
