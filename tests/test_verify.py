@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import pyclmm
+from pyclmm.kernels import verification
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from tests.support import spoiled
 from tests.support.cases import numbers
@@ -344,3 +345,13 @@ def test_unchecked_products_launch_no_check(spoiler):
     assert not [name for name in spoiler.kernels if name.startswith("verify")]
     pyclmm.matmul(a, b, verify=True)
     assert "verify_out" in spoiler.kernels
+
+
+def test_the_limit_counts_every_addition_of_c():
+    """A work-item of a CPU adds a row of C one by one."""
+    n = 4096
+    shape = np.zeros((1, 1), "f"), np.zeros((1, n), "f"), np.zeros((1, n), "f")
+    plan = pyclmm.Matmul(*shape, beta=1.0, verify=True)
+    form = verification._Form.of(plan._executable.problem, plan._executable.device)
+    factor = verification._bound(plan._executable.problem, form)[0]
+    assert factor >= 2.0**-24 * (n // form.items)

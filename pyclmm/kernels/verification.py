@@ -157,9 +157,8 @@ def _size_type(problem: GemmProblem) -> str:
 
 
 def _defines(problem: GemmProblem, form: _Form, device: DeviceInfo) -> Defines:
-    flushes = (
-        device.flushes or device.amx.types or device.gfx == "gfx90a"
-    )  # AMX and gfx90a: their matrix units
+    # AMX's and gfx90a's matrix units take subnormal operands for 0.
+    flushes = device.flushes or device.amx.types or device.gfx == "gfx90a"
     sums = dtype_of(_size_type(problem)).itemsize
     least = {name: 2.0 ** (ELEMENTS[name].exponents[0] + ELEMENTS[name].significand - 1) for name in _FLOATS}
     return (
@@ -198,7 +197,8 @@ def _bound(problem: GemmProblem, form: _Form) -> tuple[float, float, float]:
     own = (
         form.chain(problem.n, problem.trans_b)
         + form.chain(problem.k, problem.trans_a)
-        + form.chain(problem.n, False) * (2 if problem.extras else 1)
+        + form.chain(problem.n, False)
+        + (problem.n // form.items + form.chain(0, False) if problem.extras else 0)  # verify_c has no lanes
     )
     factor = u * (problem.k + 16 + own)
     if problem.precision == "medium" and problem.a_type in ("float32", "complex64"):
