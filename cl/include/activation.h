@@ -1,7 +1,9 @@
-/* activation: ACTIVATE(x), the activation of a value of the accumulator's type. Needs types.h.
+/* activation: ACTIVATE(x), the activation of a value of the accumulator's type.
  *
  * ACTIVATION   0 none, 1 relu, 2 leaky_relu, 3 gelu, 4 gelu_tanh, 5 sigmoid, 6 tanh, 7 silu
  */
+#include "include/types.h"
+
 #if !defined(ACTIVATION)
 #error "activation.h needs ACTIVATION"
 #endif

@@ -76,7 +76,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_b(GEMM_ARGS, CHECK_ARGS, __global A
   const int call = verdict[CALLS];
   const uint seed = SEED(call);
   columns += BATCH_ENTRY * N;
-  sums_t s;
+  line_sums_t s;
   const int line0 = TRANS_B ? FIRST_OF_WALK : (int)get_group_id(0) * ROWS;
   if (K > 0) {
     SUMS_B(FAST, );
@@ -137,7 +137,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
   x += BATCH_ENTRY * PARTS_X * K;
   size_x += BATCH_ENTRY * PARTS_X * K;
   rows += BATCH_ENTRY * M;
-  sums_t s;
+  line_sums_t s;
   uint odd;
   SUMS_A(FAST);
   if (ANY_ITEM(not_finite(&s, VEC))) {
@@ -174,7 +174,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_c(GEMM_ARGS, CHECK_ARGS, __global A
   GEMM_BEGIN;
   const uint seed = SEED(verdict[CALLS]);
   const int line0 = get_group_id(0) * ROWS;
-  sums_t s;
+  line_sums_t s;
   clear(&s, ROWS);
   for (int at = get_local_id(0); at < N; at += ITEMS) REST_C(at)
   FOLD(&s, ROWS, 1);

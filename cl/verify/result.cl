@@ -114,7 +114,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   rows += BATCH_ENTRY * M;
   columns += BATCH_ENTRY * N;
   uint odd = 0, odd_a = 0; /* lines of out and of A with a NaN or an infinity */
-  sums_t s;                /* y - alpha t, and the size of alpha t */
+  line_sums_t s;                /* y - alpha t, and the size of alpha t */
 #if !TRANS_A
   x += BATCH_ENTRY * PARTS_X * K;
   size_x += BATCH_ENTRY * PARTS_X * K;
@@ -164,7 +164,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   }
   /* Of lines with a NaN or an infinity: the sums of the columns that are left out, and how many elements are not as they
    * should be. */
-  sums_t others;
+  line_sums_t others;
   clear(&others, ROWS);
   uint overflows = 0; /* lines with an infinity that is right */
 #define FLAGGED_ROW(r) (odd_a >> (r) & 1 ? 2 : b_is_flagged)

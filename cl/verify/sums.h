@@ -97,8 +97,8 @@ typedef struct {
   ACC_T sum[ROWS > VEC ? ROWS : VEC][LANES];
   SIZE_T size[ROWS > VEC ? ROWS : VEC][LANES];
   uint odd;
-} sums_t;
-INLINE void clear(sums_t *s, const int lines)
+} line_sums_t;
+INLINE void clear(line_sums_t *s, const int lines)
 {
   s->odd = 0;
   UNROLL for (int r = 0; r < lines; ++r)
@@ -128,7 +128,7 @@ INLINE void clear(sums_t *s, const int lines)
 #define FOLD(s, lines, stride) fold(s, lines, stride)
 #define FOLD_ARGS
 #endif
-INLINE void fold(sums_t *s, const int lines, const int stride FOLD_ARGS)
+INLINE void fold(line_sums_t *s, const int lines, const int stride FOLD_ARGS)
 {
   UNROLL for (int r = 0; r < lines; ++r)
     UNROLL for (int l = 1; l < LANES; ++l) {
@@ -163,7 +163,7 @@ INLINE void fold(sums_t *s, const int lines, const int stride FOLD_ARGS)
 }
 
 /* Bits for the lines whose sums are not finite. */
-INLINE uint not_finite(const sums_t *s, const int lines)
+INLINE uint not_finite(const line_sums_t *s, const int lines)
 {
   uint found = 0;
 #if WITH_BOUND
@@ -189,20 +189,20 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
 #define ANY_ITEM(bits) (bits)
 #endif
 
-/* DOT: STEP for VEC neighbours from `at` on of ROWS lines, or REST for single ones. HOW: FAST or CAREFUL. */
-#define DOT(HOW, length, STEP, REST)                                                                       \
+/* DOT: ENTIRE for VEC neighbours from `at` on of ROWS lines, or REST for single ones. HOW: FAST or CAREFUL. */
+#define DOT(HOW, length, ENTIRE, REST)                                                                       \
   for (int at_ = (int)get_local_id(0) * VEC; at_ < (length); at_ += ITEMS * VEC) {                         \
-    if (at_ + VEC <= (length)) STEP(HOW, at_);                                                             \
+    if (at_ + VEC <= (length)) ENTIRE(HOW, at_);                                                             \
     else                                                                                                   \
       for (int one_ = at_; one_ < (length); ++one_) REST(HOW, one_);                                       \
   }
 #define LINE(r, lines) ((long)min(line0 + (r), (lines) - 1))
 
-/* WALK: STEP for each element of this work-item's slice and part of VEC lines from line0 on; REST where these are fewer. */
+/* WALK: ENTIRE for each element of this work-item's slice and part of VEC lines from line0 on; REST where these are fewer. */
 #define ACROSS (ITEMS / SLICES)
-#define WALK(HOW, lines, length, STEP, REST)                                                                 \
+#define WALK(HOW, lines, length, ENTIRE, REST)                                                                 \
   for (int at_ = (int)get_group_id(1) * SLICES + (int)get_local_id(0) / ACROSS; at_ < (length); at_ += PARTS * SLICES) { \
-    if (line0 + VEC <= (lines)) STEP(HOW, at_);                                                            \
+    if (line0 + VEC <= (lines)) ENTIRE(HOW, at_);                                                            \
     else REST(HOW, at_);                                                                                   \
   }
 #define FIRST_OF_WALK (((int)get_group_id(0) * ACROSS + (int)get_local_id(0) % ACROSS) * VEC)

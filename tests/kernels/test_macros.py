@@ -10,6 +10,8 @@ import pytest
 
 from pyclmm.kernels import KERNELS
 from pyclmm.kernels.device import AmxSupport, Target
+from pyclmm.kernels.interface import Work
+from pyclmm.kernels.verification import verified
 from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import expanded
 from tests.conformance.offline import TARGETS, problems
@@ -26,9 +28,12 @@ NOT_CODE = re.compile(
 
 
 def programs(family):
-    """The programs of all its configurations, for a few products on every made-up device."""
+    """The programs of its configurations for a few products on made-up devices. None: those of verify=."""
     for device, dtype, precision in product(DEVICES, DTYPES, ("highest", "high", "medium")):
         for shape in problems(dtype):
+            if family is None:
+                yield from (x.program for x in verified(shape, Work(()), device).launches)
+                continue
             for problem in (replace(shape, precision=precision), replace(shape, precision=precision, m=1)):
                 if family.refuses(problem, device) is None:
                     for config in family.configs(problem, device):
@@ -40,7 +45,7 @@ def used(source):
     return set(re.findall(r"\w+", NOT_CODE.sub("", expanded(source))))
 
 
-@pytest.mark.parametrize("family", KERNELS, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [*KERNELS, None], ids=lambda family: family.name if family else "verify")
 def test_every_macro_is_used(family):
     seen = {(p.source, tuple(name for name, _ in p.defines)) for p in programs(family)}
     assert seen
@@ -73,7 +78,9 @@ def given(files):
 def test_headers_use_no_name_that_only_their_includer_has():
     """Macros of the host apart, whatever a header uses is in it or in headers that it includes."""
     files = {path.relative_to(CL).as_posix() for path in CL.rglob("*.*")}
-    host = {name for family in KERNELS for program in programs(family) for name, _ in program.defines}
+    host = {
+        name for family in (*KERNELS, None) for program in programs(family) for name, _ in program.defines
+    }
     for header in sorted(file for file in files if file.endswith(".h")):
         names = set(re.findall(r"\b[A-Z][A-Z_0-9]+\b|\b\w+_t\b|\b\w+(?=\()", code(header)))
         missing = names & given(files) - given(included(header)) - host

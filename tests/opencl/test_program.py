@@ -206,6 +206,7 @@ def test_no_kernel_object_leaves_generated_source_behind(own_queue, monkeypatch)
 
 def test_a_program_that_a_plan_holds_is_not_built_again(own_queue, builds, monkeypatch):
     monkeypatch.setattr(program, "_programs", SingleFlight(1))
+    monkeypatch.setattr(program, "_held", WeakValueDictionary())
     a = np.ones((3, 4), "f4")
     plans = [pyclmm.Matmul(a, a.T, kernel=name, queue=own_queue) for name in ("naive", "flat", "naive")]
     assert len(builds) == 2
