@@ -7,8 +7,8 @@
  *
  * A and B must be stored with the accumulator's bits and not be conjugated. The tile of an operand along K is
  * transposed by copying single elements, unless it stays along K in local memory (ALONG_A, ALONG_B).
- * Macros: STAGES, 2 or more; FETCH_B, the k of a step before which the copies of B are issued, at most the last k;
- * those of register_tile.h.
+ * Macros: STAGES, 2 or more; FETCH_B, the k of a step before which the copies of B are issued, 1 or more and at most
+ * the last k; those of register_tile.h.
  */
 #include "include/chunk.h"
 #include "gpu/async_copy.h"
@@ -16,6 +16,8 @@
 
 #if !defined(STAGES) || !defined(FETCH_B)
 #error "register_nvidia.h needs STAGES FETCH_B"
+#elif FETCH_B < 1
+#error "register_nvidia.h needs FETCH_B of 1 or more"
 #endif
 
 #define LEAD (STAGES - 1)

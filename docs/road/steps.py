@@ -1,9 +1,9 @@
-"""Who loads and reads which element when: frames for pages 1 to 9 of the road, from the kernels.
+"""Who loads and reads which element when: frames for the road, from the kernels.
 
 python docs/road/steps.py        writes steps.json beside it; then run drawing_steps.py
 
-A kernel is compiled as it stands, but for a printf beside each load, each read of a tile and each store. So
-the indices are the kernel's own.
+Here are those of pages 1 to 9. A kernel is compiled as it stands, but for a printf beside each load, each
+read of a tile and each store. So the indices are the kernel's own. steps_numbers.py has the later pages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
+import steps_numbers
+from steps_frames import Event, cells, frame, item_of, own_words
 
 import pyclmm
 from pyclmm.kernels.interface import gemm_args
@@ -82,16 +84,6 @@ LINES: dict[str, dict[str, Said]] = {
         "multiply_tiles(tile_a[now], tile_b[now], acc, li, lj);": (("use", "t", "now", "t"),),
     },
 }
-
-
-class Event(NamedTuple):
-    """What was printed once."""
-
-    what: str
-    item: int  # the work-item
-    row: int
-    column: int
-    more: int
 
 
 def instrumented(source: str, kernel: str) -> str:
@@ -160,9 +152,11 @@ def events(name: str) -> list[Event]:
 
 def steps(name: str) -> dict[str, Any]:
     """The sides, the elements that the work-group stores, and its frames: words, and the touched elements."""
+    if name in steps_numbers.WALKS:
+        return steps_numbers.steps(name)
     walk, found = WALKS[name], events(name)
     stored = [event for event in found if event.what == "out"]
-    return {"sides": walk.sides, "out": _cells(walk, stored), "frames": list(walk.frames(walk, found))}
+    return {"sides": walk.sides, "out": cells(walk, stored), "frames": list(walk.frames(walk, found))}
 
 
 def by_read(walk: Walk, found: list[Event]) -> Iterator[dict[str, Any]]:
@@ -179,7 +173,7 @@ def by_read(walk: Walk, found: list[Event]) -> Iterator[dict[str, Any]]:
         for at in range(0, end, 2):
             now = [event._replace(item=walk.item) for event in (*reads[at : at + 2], out)]
             title = f"out({out.row}, {out.column}), k = {at // 2}: the work-item reads"
-            yield _frame(walk, title, now[:2], _cells(walk, [*reads[:at], *now], label))
+            yield frame(walk, title, now[:2], cells(walk, [*reads[:at], *now], label))
 
 
 def by_k(walk: Walk, found: list[Event]) -> Iterator[dict[str, Any]]:
@@ -190,18 +184,18 @@ def by_k(walk: Walk, found: list[Event]) -> Iterator[dict[str, Any]]:
         def label(event: Event, reads: list[Event] = reads) -> str:
             return str(sum(event.what == e.what and event[2:] == e[2:] for e in reads))
 
-        yield _frame(walk, f"k = {k}: work-item {walk.item} reads", reads, _cells(walk, reads, label))
+        yield frame(walk, f"k = {k}: work-item {walk.item} reads", reads, cells(walk, reads, label))
 
 
 def by_tile(walk: Walk, found: list[Event]) -> Iterator[dict[str, Any]]:
     """A frame for the loads of each pair of tiles, with the work-items' numbers, and one for each k of it."""
     for t in range(0, walk.sides[2], walk.config.bk):
         loads = _loads(walk, found, t)
-        yield _frame(walk, f"t = {t}: work-item {walk.item} loads", loads, _cells(walk, loads, _item))
+        yield frame(walk, f"t = {t}: work-item {walk.item} loads", loads, cells(walk, loads, item_of))
         for k in range(walk.config.bk):
             reads = _reads(walk, found, t, k)
             title = f"t = {t}, k = {k}: work-item {walk.item} multiplies"
-            yield _frame(walk, title, reads, _cells(walk, reads))
+            yield frame(walk, title, reads, cells(walk, reads))
 
 
 def by_pair(walk: Walk, found: list[Event]) -> Iterator[dict[str, Any]]:
@@ -219,12 +213,11 @@ def by_pair(walk: Walk, found: list[Event]) -> Iterator[dict[str, Any]]:
         if step in filled:
             said.append(f"pair {filled[step].column} is loaded")
             loads = _loads(walk, found, filled[step].row)
-        cells = _cells(walk, reads) + _cells(walk, loads, _item, " pale")
+        shown = cells(walk, reads) + cells(walk, loads, item_of, " pale")
         when = f"t = {step}" if step in used else "Before the loop"
-        frame = _frame(walk, f"{when}: {', '.join(said)}.", loads, cells)
-        own = frame["words"][1]
-        frame["words"][1] = f"Work-item {walk.item} loads {own}." if own else "Nothing is left to load."
-        yield frame
+        own = own_words(walk, loads)
+        own = f"Work-item {walk.item} loads {own}." if own else "Nothing is left to load."
+        yield {"words": [f"{when}: {', '.join(said)}.", own], "cells": shown}
 
 
 def _loads(walk: Walk, found: list[Event], t: int) -> list[Event]:
@@ -241,30 +234,6 @@ def _reads(walk: Walk, found: list[Event], t: int, k: int) -> list[Event]:
         e._replace(what="B", row=t + k, column=j0 + e.column) for e in found if (e.what, e.row) == ("y", k)
     ]
     return list(set(reads))
-
-
-def _frame(walk: Walk, title: str, touched: list[Event], cells: list[list[Any]]) -> dict[str, Any]:
-    """With the elements that the followed work-item touches in words."""
-    own = []
-    for what, _, row, column, count in sorted(event for event in touched if event.item == walk.item):
-        own.append(f"{what}({row}, {column}{f' to {column + count - 1}' if count > 1 else ''})")
-    return {"words": [title, ", ".join(own)], "cells": cells}
-
-
-def _item(event: Event) -> str:
-    return str(event.item)
-
-
-def _cells(
-    walk: Walk, touched: list[Event], label: Callable[[Event], str] = lambda _: "", more: str = ""
-) -> list[list[Any]]:
-    """Matrix, row, column, kind and label of each element."""
-    cells = {}
-    for event in sorted(touched, key=lambda event: (event.item == walk.item, event)):
-        kind = "hot" if event.item == walk.item else event.what.lower() + more
-        for column in range(event.column, event.column + event.more):
-            cells[event.what, event.row, column] = [event.what, event.row, column, kind, label(event)]
-    return list(cells.values())
 
 
 WALKS = {
@@ -284,5 +253,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         run(WALKS[sys.argv[1]])
     else:
-        text = json.dumps({name: steps(name) for name in WALKS}, separators=(",", ":"))
+        text = json.dumps(
+            {name: steps(name) for name in (*WALKS, *steps_numbers.WALKS)}, separators=(",", ":")
+        )
         (FOLDER / "steps.json").write_text(text.replace('{"words"', '\n{"words"') + "\n", encoding="utf-8")

@@ -132,6 +132,8 @@ def _mixed(config: TileConfig) -> Iterator[str]:
         yield f"slices {slices(c)}: must divide {c.tm} x {c.tn} with rows=1"
     if in_vectors(c) and (not is_held(c) or by_rows(c) or slices(c) != 1):
         yield "vectors=1 needs held 1, rows 0 and slices 1"
+    if not is_held(c) and c.option("fetch_b", 1) < 1:
+        yield "fetch_b 0: must be 1 or more with held=0, because the copies of B come after those of A"
 
 
 @lru_cache(maxsize=256)

@@ -78,10 +78,11 @@ def test_same_bits_every_time(config, rng):
         (tile(8, 16, 8, 8, 16, 4, 4, split_k=1, rows=1), "bn 16: must divide 8 work-items with rows=1"),
         (tile(8, 16, 64, 8, 16, 4, 4, slices=16, split_k=1, rows=1, along=1), "along=1 needs held 0"),
         (tile(16, 32, 16, 8, 32, 4, 8, slices=2, vectors=1), "vectors=1 needs held 1, rows 0 and slices 1"),
+        (tile(16, 32, 16, 8, 32, 4, 8, held=0, fetch_b=0), "fetch_b 0: must be 1 or more with held=0"),
     ],
-    ids=["split_k", "slices", "bn", "along", "vectors"],
+    ids=["split_k", "slices", "bn", "along", "vectors", "fetch_b"],
 )
-def test_rows_refuse_what_they_cannot_do(config, reason):
+def test_what_does_not_go_together_is_refused(config, reason):
     with pytest.raises(pyclmm.ArgumentError, match=reason):
         pyclmm.matmul(np.ones((9, 40), "f4"), np.ones((40, 9), "f4"), kernel=("register", config))
 
