@@ -48,7 +48,7 @@ def commands(page):
 @pytest.mark.parametrize("vendor", ["amd", "intel"])
 def test_every_option_of_the_commands_exists(vendor):
     found = list(commands(FOLDER / f"{vendor}.md"))
-    assert [words[1] for words in found] == ["info", "selftest", "tune", "bench", "tune"]
+    assert [words[1] for words in found] == ["selftest", "tune", "bench", "tune"]
     for words in found:
         done = CliRunner().invoke(main, [words[1], "--help"])
         assert done.exit_code == 0

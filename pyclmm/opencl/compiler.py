@@ -123,6 +123,13 @@ def loaded(context: cl.Context, devices: Sequence[cl.Device], contents: Sequence
     return result
 
 
+def logs(program: Any) -> list[str]:
+    """What the driver's compiler said of a program that it built, where it said anything."""
+    info = cl.program_build_info.LOG
+    said = [str(program.get_build_info(device, info)).strip() for device in program.devices]
+    return [log for log in said if log]
+
+
 def driver_log(error: Exception) -> str:
     """What the driver says in PyOpenCL's *error*, without the status, device and options that PyOpenCL adds.
 

@@ -31,6 +31,7 @@ from .single_flight import SingleFlight
 _log = logging.getLogger(__name__)
 _Key = tuple[cl.Context, Program, int]  # the last is the detour
 
+BUILD_LOG = "the compiler says of %s: %s"  # logged where it says anything of a program that it builds
 _OLD_POCL = "unknown target CPU"  # the error of PyPI's PoCL 3.0 on processors newer than its compiler
 
 _PROGRAMS_KEPT = 64  # each takes 0.5 to 4 MB (PoCL 3.0 and 3.1, Intel's CPU runtime)
@@ -223,6 +224,10 @@ def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:
             result = compiler.compiled(
                 context, compiler.expanded(program.source), options, pyopencl_keeps=place is None
             )
+            for said in compiler.logs(result) if _log.isEnabledFor(logging.INFO) else ():
+                _log.info(
+                    BUILD_LOG, program.source, compiler.located(said, compiler.expanded(program.source))
+                )
             if program.ptx_target is not None:
                 result = _rebuilt(context, result, compiler.rewritten, place)
             elif place is not None:

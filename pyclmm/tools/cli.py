@@ -195,34 +195,48 @@ def _show_kernel(screen: Screen, kernel: dict[str, Any], reasons: bool) -> None:
 @main.command("selftest")
 @output.device_option
 @click.option(
-    "--quick/--full", default=True, help="About a minute, or all sizes and configurations [--quick]."
+    "--quick/--full", default=True, help="A minute or a few, or the laws and drawn products [--quick]."
 )
 @click.option("--kernel", "kernels", multiple=True, help="Kernel to test; repeatable [all].")
+@click.option(
+    "--budget",
+    callback=output.seconds,
+    default=f"{selftest.BUDGET:g}s",
+    show_default=True,
+    help="Time of --full; a law that has begun may take a minute more.",
+)
+@click.option("--case", type=click.IntRange(0), help="Of the drawn products only this one, and no law.")
 @click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
 @output.json_option("--report")
 def selftest_command(
-    device: str | None, quick: bool, kernels: tuple[str, ...], reasons: bool, json_target: str | None
+    device: str | None,
+    quick: bool,
+    kernels: tuple[str, ...],
+    budget: float,
+    case: int | None,
+    reasons: bool,
+    json_target: str | None,
 ) -> None:
     """Test every kernel against every law on this device, each in a child process.
 
     Attach the file of --json to a bug report: it names no user, host or path. Ctrl-C ends the test, and
-    shows the kernels tested until then.
+    shows what was tested until then.
     """
     out = Output("selftest", json_target)
-    own = device_info(find_device(device))
+    own, given = device_info(find_device(device)), None if quick and case is None else budget
     tested: list[selftest.Tested] = []
     with out.measuring() as on_stage:
-        for one in selftest.run(own, not quick, on_stage, asked=kernels):
+        for one in selftest.run(own, given, on_stage, asked=kernels, case=case):
             tested.append(one)
-    out.save(selftest.as_json(own, not quick, tested))
+    out.save(selftest.as_json(own, given, tested))
     out.screen.line(report.device_line(own))
     out.screen.table(selftest.table(tested))
     out.screen.line()
-    if tested:
+    if tested and case is None:
         out.screen.line(selftest.digest_line(tested))
-        for line in laws.coverage(not quick):
+        for line in laws.coverage():
             out.screen.line(f"covered: {line}")
-    for line in selftest.notes(tested) + (selftest.reasons(tested) if reasons else []):
+    for line in selftest.notes(tested, own) + (selftest.reasons(tested) if reasons else []):
         out.screen.line(line)
     bad = [one.kernel for one in tested if one.is_bad]
     out.finish(

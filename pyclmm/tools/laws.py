@@ -6,12 +6,17 @@ memory between and after the rows of the result must not change (see checks/know
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array as cla
 
 from ..api import gemm
 from ..checks import reference
@@ -25,13 +30,18 @@ from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info
 from ..problem import dtypes
-from ..problem.gemm import ACTIVATIONS, GemmProblem
+from ..problem.gemm import GemmProblem
 from ..selection.select import refusal
 
 SEED = 20
 Shape = tuple[int, int, int]  # M, N, K
 # A few rows and columns more than one tile of most kernels; thin shapes for kernels that support only those.
 _SHAPES: tuple[Shape, ...] = ((19, 21, 33), (19, 4, 33), (4, 21, 33), (19, 1, 33), (1, 21, 33), (1, 1, 33))
+# Element type and precision, the first that a kernel takes: matrix units do not multiply float32 as it is.
+_TAKEN = (
+    *(("float32", "highest"), ("float16", "highest"), ("float32", "high"), ("float32", "medium")),
+    *(("float64", "highest"), ("float64", "high"), ("int8", "highest")),
+)
 _LARGEST = 160  # the most that M, N and K follow a tile's size
 
 
@@ -48,10 +58,11 @@ class Found:
     """The result of a law: how many *cases* ran, the first *wrong* one, why others were *refused*.
 
     ``ratio``: the error that is the largest share of its ``limit``. ``first``: the wrong elements of that
-    case.
+    case. ``left_out``: cases that were due after the time was up.
     """
 
     cases: int = 0
+    left_out: int = 0
     wrong: str | None = None
     refused: str | None = None
     ratio: float = 0.0
@@ -68,21 +79,31 @@ class Found:
 
 @dataclass(frozen=True)
 class Setting:
-    """What cases depend on: a configuration, a shape that the kernel supports, many cases or a few."""
+    """What cases depend on: a product that the kernel takes, and a configuration."""
 
+    taken: GemmProblem
     config: TileConfig
-    shape: Shape
-    full: bool
+
+    @property
+    def shape(self) -> Shape:
+        return self.taken.m, self.taken.n, self.taken.k
+
+    @property
+    def is_whole(self) -> bool:
+        return dtypes.dtype_of(self.taken.a_type).kind in "iu"
+
+    def problem(self, m: int, n: int, k: int, name: str = "", **rest: object) -> GemmProblem:
+        """A product of other sizes, perhaps of another element type, in the precision of the first."""
+        return _problem(m, n, k, name or self.taken.a_type, precision=self.taken.precision, **rest)
 
 
 @dataclass(frozen=True)
 class Law:
-    """A law by name, its cases, and in words what they cover, with --quick and more with --full."""
+    """A law by name, its cases, and in words what they cover."""
 
     name: str
     cases: Callable[[Setting], Iterator[LawCase]]
     covers: str
-    in_full: str = ""
 
 
 def _problem(m: int, n: int, k: int, name: str = "float32", **rest: object) -> GemmProblem:
@@ -93,135 +114,139 @@ def _problem(m: int, n: int, k: int, name: str = "float32", **rest: object) -> G
     return resized(replace(dense, **rest), m, n, k)  # type: ignore[arg-type]
 
 
-def _sizes(config: TileConfig, full: bool) -> list[tuple[int, int, int]]:
-    """Sizes of a tile and one more and less, 1 in each place, primes, K = 0, long and thin ones."""
+def _sizes(config: TileConfig) -> list[tuple[int, int, int]]:
+    """Sizes of a tile and one more and less, each side alone, 1 in each place, primes, K = 0, long and thin
+    ones.
+    """
     bm, bn, bk = (min(size, _LARGEST) for size in (config.bm, config.bn, config.bk))
     around = [(bm + d, bn + d, bk + d) for d in (-1, 0, 1)] + [(2 * bm, 2 * bn, 2 * bk), (bm, bn, 4 * bk)]
     rest = [(1, 9, 9), (9, 1, 9), (9, 9, 1), (1, 1, 1), (13, 17, 31), (37, 29, 41), (4, 5, 0)]
     thin = [(1, 200, 1), (200, 1, 3), (3, 2, 301), (1, 64, 64), (150, 2, 1)]
     alone = [(bm + d, 7, 5) for d in (-1, 1)] + [(6, bn + d, 5) for d in (-1, 1)]
     alone += [(6, 7, bk + d) for d in (-1, 1)]
-    sizes = [*around, *rest, *thin, *alone] if full else [*around, *rest[:7:2], *thin[:3]]
-    return list(dict.fromkeys(s for s in sizes if s[0] > 0 and s[1] > 0))
+    return list(dict.fromkeys(s for s in (*around, *rest, *thin, *alone) if s[0] > 0 and s[1] > 0))
 
 
 def _exact(at: Setting) -> Iterator[LawCase]:
-    for m, n, k in _sizes(at.config, at.full):
-        yield LawCase(_problem(m, n, k))
+    for m, n, k in _sizes(at.config):
+        yield LawCase(at.problem(m, n, k))
 
 
 def _long(at: Setting) -> Iterator[LawCase]:
-    """One length long at a time, of those that the kernel takes."""
+    """One length long at a time, of those that the kernel takes. Beside a long K the others are short: a
+    kernel of one work-item takes seconds for more.
+    """
     m, n, k = at.shape
-    far = 5003 if at.full else 2503
-    for shape in ((far, n, k), (m, far, k), (m, n, 70_001 if at.full else 12_345)):
-        yield LawCase(_problem(*shape))
+    for shape in ((2503, n, k), (m, 2503, k), (min(m, 4), min(n, 5), 70_001)):
+        yield LawCase(at.problem(*shape))
 
 
 def _bounded(at: Setting) -> Iterator[LawCase]:
-    for m, n, k in [(33, 35, 67), (5, 4, 1000), (1, 17, 300), (18, 1, 129)][: 4 if at.full else 2]:
-        yield LawCase(_problem(m, n, k), Drawn.REALS)
+    for m, n, k in ((33, 35, 67), (5, 4, 1000), (1, 17, 300), (18, 1, 129)):
+        yield LawCase(at.problem(m, n, k), Drawn.REALS)
 
 
 def _transposed(at: Setting) -> Iterator[LawCase]:
     for trans_a, trans_b in ((False, True), (True, False), (True, True)):
-        for shape in [at.shape, (5, 17, 33), (19, 1, 2)][: 3 if at.full else 1]:
-            yield LawCase(_problem(*shape, trans_a=trans_a, trans_b=trans_b))
-    if at.full:
-        yield LawCase(_problem(*at.shape, "complex64", trans_a=True, conj_a=True))
-        yield LawCase(_problem(*at.shape, "complex64", trans_b=True, conj_b=True))
+        yield LawCase(at.problem(*at.shape, trans_a=trans_a, trans_b=trans_b))
 
 
 def _typed(at: Setting) -> Iterator[LawCase]:
-    names = dtypes.ELEMENT_TYPES if at.full else ("float64", "float16", "int8", "uint8", "int32", "complex64")
-    for name in (name for name in names if name not in skipped()):
+    names = ("float64", "float16", "int8", "uint8", "int32", "complex64")
+    for name in names:
         for drawn in (Drawn.INTEGERS, Drawn.REALS, Drawn.EXTREMES):
-            yield LawCase(_problem(*at.shape, name), drawn)
+            yield LawCase(at.problem(*at.shape, name), drawn)
 
 
 def _stacked(at: Setting) -> Iterator[LawCase]:
-    for stack in (3, 5, *((40,) if at.full else ())):
-        for drawn in (Drawn.INTEGERS, Drawn.REALS)[: 2 if at.full else 1]:
-            problem = _problem(*at.shape, batch_shape=(stack,))
-            yield LawCase(resized(problem, *at.shape, stack), drawn)
+    for stack in (3, 5):
+        problem = at.problem(*at.shape, batch_shape=(stack,))
+        yield LawCase(resized(problem, *at.shape, stack))
 
 
 def _laid_out(at: Setting) -> Iterator[LawCase]:
-    """Every layout of C comes eight times with --full, twice without."""
+    """Every layout of C comes twice."""
     decks = Decks(np.random.default_rng(SEED))
-    for number in range(64 if at.full else 16):
-        dtype = ("float32", "complex64")[number // 8 % 2]
+    for number in range(16):
+        dtype = (at.taken.a_type, "complex64")[number // 8]
         more = {"bias": ("row", "column")[number % 2], "has_c": True, "batch_shape": (3,)}
-        problem = resized(replace(_problem(*at.shape, dtype), **more), *at.shape, 3)  # type: ignore[arg-type]
+        problem = resized(replace(at.problem(*at.shape, dtype), **more), *at.shape, 3)  # type: ignore[arg-type]
         yield LawCase(rearranged(problem, decks))
 
 
 def _scaled(at: Setting) -> Iterator[LawCase]:
     """With C: beta C is added. Without: a C full of NaN exists and must not be read."""
     for has_c in (True, False):
-        yield LawCase(_problem(*at.shape, has_c=has_c))
-    if at.full:
-        yield LawCase(_problem(*at.shape, "float64", has_c=True), Drawn.REALS)
-        yield LawCase(_problem(*at.shape, "int32", has_c=True))
+        yield LawCase(at.problem(*at.shape, has_c=has_c))
 
 
 def _epilogues(at: Setting) -> Iterator[LawCase]:
-    chosen = ACTIVATIONS if at.full else ("relu", "gelu")
-    for number, activation in enumerate(chosen):
-        bias = ("row", "column")[number % 2]
+    names = ("none", "none") if at.is_whole else ("relu", "gelu")
+    for activation, bias, has_c in zip(names, ("row", "column"), (False, True), strict=True):
         for drawn in (Drawn.INTEGERS, Drawn.REALS, Drawn.EXTREMES):
-            yield LawCase(_problem(*at.shape, bias=bias, activation=activation, has_c=number % 2 == 1), drawn)
+            yield LawCase(at.problem(*at.shape, bias=bias, activation=activation, has_c=has_c), drawn)
 
 
 LAWS = (
     Law("exact integers, at the edges of tiles", _exact,
-        "a tile's size, one more and one less, 1 in each place, K = 0", "each side alone, primes"),
-    Law("exact integers, far from the start", _long, "M and N of 2,503, K of 12,345",
-        "M and N of 5,003, K of 70,001"),
+        "a tile's size, one more and one less, each side alone, 1 in each place, primes, K = 0"),
+    Law("exact integers, far from the start", _long, "M and N of 2,503, K of 70,001"),
     Law("error bound of random numbers", _bounded, "K up to 1,000"),
-    Law("transposes", _transposed, "NT, TN, TT", "conjugated too"),
+    Law("transposes", _transposed, "NT, TN, TT"),
     Law("element types", _typed, "float64, float16, int8, uint8, int32, complex64: their least and greatest "
-        "integers, NaN, infinity, overflow to it", "every type"),
-    Law("stacks", _stacked, "3 and 5 products", "40 products"),
+        "integers, NaN, infinity, overflow to it"),
+    Law("stacks", _stacked, "3 and 5 products"),
     Law("strides, offsets, and operands that a stack shares", _laid_out,
-        "16 layouts of C, bias and stacks of 3, in float32 and complex64", "64 layouts"),
+        "16 layouts of C, bias and stacks of 3, in two element types"),
     Law("beta, and C not read where it is 0", _scaled, "alpha and beta below and above 1, negative"),
-    Law("bias and activation", _epilogues, "relu and gelu, of NaN and infinity too", "every activation"),
+    Law("bias and activation", _epilogues, "relu and gelu, of NaN and infinity too"),
 )  # fmt: skip
 INTERFACE = "NumPy interface"
 BITS = "bits of fixed products"
+TILES = "products in tiles"
+AUTO = "auto"
 _EVERY = 4  # --quick takes one fixed product of so many
 
 
-def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, full: bool) -> Found:
-    """Run the law's cases with the kernel's default configuration, or with all if *full*."""
-    device = device_info(queue.device)
-    decks, found, shape = Decks(np.random.default_rng(SEED)), Found(), _shape(kernel, device)
-    configs = [] if kernel.unsuited(device) else kernel.configs(_problem(*shape), device)
-    if not configs:
-        found.refused = refusal(kernel, _problem(*shape), device)
-    for config in configs[: None if full else 1]:
-        for case in law.cases(Setting(config, shape, full)):
-            got = _run(queue, kernel, config, case, device, decks)
-            if isinstance(got, str):
-                found.refused = found.refused or got
-            else:
-                found.add(case.problem, got)
+def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, until: float = math.inf) -> Found:
+    """Run the law's cases with the kernel's default configuration. None begins after the time *until*."""
+    device, taken = device_info(queue.device), first_taken(kernel, device_info(queue.device))
+    decks, found = Decks(np.random.default_rng(SEED)), Found()
+    if taken is None:
+        found.refused = refusal(kernel, _problem(*_SHAPES[0]), device)
+        return found
+    config = kernel.configs(taken, device)[0]
+    for case in law.cases(Setting(taken, config)):
+        if time.monotonic() >= until:
+            found.left_out += 1
+            continue
+        got = _run(queue, kernel, config, case, device, decks)
+        if isinstance(got, str):
+            found.refused = found.refused or got
+        else:
+            found.add(case.problem, got)
     return found
 
 
-def checks(queue: cl.CommandQueue, kernel: Kernel, full: bool) -> Iterator[tuple[str, Callable[[], Found]]]:
-    """Every law, the interface and the bits: the name, and what checks it."""
-    for law in LAWS:
-        yield law.name, partial(check, queue, kernel, law, full)
-    yield INTERFACE, partial(check_interface, queue, kernel)
+def checks(
+    queue: cl.CommandQueue, kernel: Kernel | None, full: bool
+) -> Iterator[tuple[str, Callable[[float], Found]]]:
+    """Every law, the interface and the bits: the name, and what checks it until a time.
+
+    *kernel*: None for the kernels that "auto" chooses. They are asked for what the others have in common.
+    """
+    if kernel is not None:
+        for law in LAWS:
+            yield law.name, partial(check, queue, kernel, law)
+    yield INTERFACE, lambda _: check_interface(queue, kernel)
     yield BITS, partial(check_bits, queue, kernel, full)
+    if kernel is None:
+        yield TILES, lambda _: check_tiles(queue)
 
 
-def coverage(full: bool) -> list[str]:
+def coverage() -> list[str]:
     """What the laws cover, a line for each."""
-    more = [f"; {law.in_full}" if full and law.in_full else "" for law in LAWS]
-    return [f"{law.name}: {law.covers}{rest}" for law, rest in zip(LAWS, more, strict=True)]
+    return [f"{law.name}: {law.covers}" for law in LAWS]
 
 
 def skipped() -> dict[str, str]:
@@ -235,27 +260,40 @@ def skipped() -> dict[str, str]:
     return found
 
 
-def check_bits(queue: cl.CommandQueue, kernel: Kernel, full: bool) -> Found:
+def check_bits(queue: cl.CommandQueue, kernel: Kernel | None, full: bool, until: float = math.inf) -> Found:
     """Fixed products by :func:`pyclmm.gemm` with ``reproducible=True``: their SHA-256 are in the package.
 
     Raises the errors of gemm, but UnsupportedError only if *kernel* takes none of them.
     """
     found, missing = Found(), skipped()
-    for product in (p for p in PRODUCTS[:: 1 if full else _EVERY] if p.dtype not in missing):
+    for fixed in (p for p in PRODUCTS[:: 1 if full else _EVERY] if p.dtype not in missing):
+        if time.monotonic() >= until:
+            found.left_out += 1
+            continue
         try:
-            got = digest(product.on_device(gemm, kernel=kernel.name, queue=queue))
+            got = digest(fixed.on_device(gemm, kernel=kernel.name if kernel else AUTO, queue=queue))
         except UnsupportedError as error:
             found.refused = found.refused or str(error)
             continue
-        wanted = digests()[product.name]
-        found.add(product.name, Outcome(None if got == wanted else f"SHA-256 {got}, not {wanted}"))
+        wanted = digests()[fixed.name]
+        found.add(fixed.name, Outcome(None if got == wanted else f"SHA-256 {got}, not {wanted}"))
     return found
 
 
-def _shape(kernel: Kernel, device: DeviceInfo) -> Shape:
-    """The first shape that the kernel supports."""
-    taken = (shape for shape in _SHAPES if kernel.refuses(_problem(*shape), device) is None)
-    return next(taken, _SHAPES[0])
+def fitted(problem: GemmProblem, device: DeviceInfo) -> GemmProblem:
+    """*problem* with the arithmetic that *device* lacks, as a call of it would have."""
+    soft_float64 = not device.has_fp64 and problem.acc_type in ("float64", "complex128")
+    return replace(problem, soft_float64=soft_float64, soft_fma=problem.reproducible and device.soft_fma)
+
+
+def first_taken(kernel: Kernel, device: DeviceInfo) -> GemmProblem | None:
+    """The first product that the kernel takes, of usual ones; None if it takes none."""
+    if kernel.unsuited(device) is None:
+        for (name, precision), shape in product(_TAKEN, _SHAPES):
+            problem = fitted(_problem(*shape, name, precision=precision), device)
+            if kernel.refuses(problem, device) is None and kernel.configs(problem, device):
+                return problem
+    return None
 
 
 def _run(
@@ -267,7 +305,7 @@ def _run(
     decks: Decks,
 ) -> Outcome | str:
     """The outcome, or the kernel's refusal."""
-    problem = case.problem
+    problem = fitted(case.problem, device)
     reason = kernel.refuses(problem, device)
     if reason is not None:
         return reason
@@ -280,27 +318,56 @@ def _run(
     return outcome(queue, problem, work, device, decks, case.drawn)
 
 
-def check_interface(queue: cl.CommandQueue, kernel: Kernel) -> Found:
-    """Products by :func:`pyclmm.gemm`: strided views, NaN and infinity, and a C full of NaN as ``out``.
+def check_interface(queue: cl.CommandQueue, kernel: Kernel | None) -> Found:
+    """Products by :func:`pyclmm.gemm` with a C full of poison as ``out``: NumPy arrays and Arrays, strided
+    views, NaN and infinity, signs of zeros, a result that the device checks.
 
-    Raises the errors of gemm.
+    Raises the errors of gemm but UnsupportedError.
     """
-    rng = np.random.default_rng(SEED)
-    m, n, k = _shape(kernel, device_info(queue.device))
-    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((m, 2 * k), (k, 2 * n)))
-    special = a[:, :k].copy()
-    special[0, 3], special[-1, 5] = np.nan, np.inf
-    products = {
-        "views of every second column": (a[:, ::2], b[:, ::2]),
-        "views turned round": (a[::-1, k - 1 :: -1], b[:, n - 1 :: -1]),
-        "NaN and infinity": (special, np.ones((k, n), np.float32)),
+    rng, found = np.random.default_rng(SEED), Found()
+    taken = (first_taken(kernel, device_info(queue.device)) if kernel else None) or _problem(*_SHAPES[0])
+    (m, n, k), dtype = (taken.m, taken.n, taken.k), dtypes.dtype_of(taken.a_type)
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((m, 2 * k), (k, 2 * n)))
+    special, cancel = a[:, :k].copy(), np.zeros((m, k), dtype)
+    special[0, 0], special[-1, -1] = (np.nan, np.inf) if dtype.kind == "f" else (7, 8)
+    cancel[:, 0], cancel[:, -1] = -3, 3
+    ones, zeros, whole = np.ones((k, n), dtype), np.zeros((m, k), dtype), (..., ...)
+    second, turned = (np.s_[:, ::2],) * 2, (np.s_[::-1, k - 1 :: -1], np.s_[:, n - 1 :: -1])
+    products: dict[str, tuple[Any, Any, tuple[Any, Any], dict[str, Any]]] = {
+        "views of every second column": (a, b, second, {}),
+        "views turned round": (a, b, turned, {}),
+        "NaN and infinity": (special, ones, whole, {}),
+        "terms of -0.0": (-zeros, ones, whole, {}),
+        "terms that cancel": (cancel, ones, whole, {}),
+        "checked by the device": (special[:-1], ones, whole, {"verify": True}),
     }
-    found = Found()
-    for name, (x, y) in products.items():
-        out = np.full((m, n), np.nan, np.float32)
-        gemm(x, y, out, beta=0, out=out, kernel=kernel.name, queue=queue)
-        right = reference.matmul(x, y).astype(np.float32)
-        where = (out != right) & ~(np.isnan(out) & np.isnan(right))
-        wrong = Outcome("a wrong result", wrong=Wrong(where, out, right))
-        found.add(name, wrong if where.any() else Outcome(None))
+    options: dict[str, Any] = {"kernel": kernel.name if kernel else AUTO, "queue": queue, "beta": 0}
+    options |= {"precision": taken.precision}
+    for (name, (x, y, (of_x, of_y), more)), place in product(
+        products.items(), (np.asarray, partial(cla.to_device, queue))
+    ):
+        right = reference.matmul(x[of_x], y[of_y]).astype(dtype)
+        out = place(np.full(right.shape, np.nan if dtype.kind == "f" else 99, dtype))
+        try:
+            gemm(place(x)[of_x], place(y)[of_y], out, out=out, **options, **more)
+        except UnsupportedError as error:
+            found.refused = found.refused or str(error)
+            continue
+        found.add(f"{name}, {type(out).__module__}", _equal(out, right))
     return found
+
+
+def check_tiles(queue: cl.CommandQueue) -> Found:
+    """A product of NumPy arrays that has less of the device's memory than it needs."""
+    rng, found = np.random.default_rng(SEED), Found()
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((400, 700), (700, 300)))
+    got = gemm(a, b, device=queue.device, memory_limit=1 << 19)
+    found.add("float32 in half a MiB", _equal(got, a @ b))
+    return found
+
+
+def _equal(out: Any, right: np.ndarray[Any, Any]) -> Outcome:
+    """Whether a NumPy array or an Array has these numbers, NaN at these places, and no zero of -0.0."""
+    got = out if isinstance(out, np.ndarray) else out.get()
+    where = (got != right) & ~(np.isnan(got) & np.isnan(right)) | (right == 0) & np.signbit(got)
+    return Outcome("a wrong result", wrong=Wrong(where, got, right)) if where.any() else Outcome(None)

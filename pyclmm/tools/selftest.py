@@ -2,44 +2,63 @@
 
 Each kernel runs in a child process with a time limit, so that a driver that crashes or hangs is reported
 and the next kernel goes on. The report is fit for a bug report: no user name, host name or path is in it.
+
+--full adds products as users call them, by "auto", and drawn products (drawn_products.py). It ends after a
+budget: a kernel gets its share of the time that is left, and what it did not reach is told.
 """
 
 from __future__ import annotations
 
 import getpass
+import logging
 import math
 import re
+import shlex
 import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyopencl as cl
+
 from .. import fields
 from ..checks import fixed_products, isolation, worker
-from ..errors import BuildError, PyclmmError, UnsupportedError
+from ..errors import BuildError, PyclmmError, UnsupportedError, VerificationError
 from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
+from ..opencl.devices import device_info
+from ..opencl.program import BUILD_LOG
 from ..opencl.queues import new_queue
-from . import laws, report
+from . import drawn_products, laws, report
 from .terminal import OnStage, Stage, TextTable
 
-LIMITS = {False: 180.0, True: 1800.0}  # seconds a kernel: --quick, --full
+LIMIT = 180.0  # seconds a kernel, without a budget
+BUDGET = 13.5 * 60  # seconds of --full
+_GRACE = 60.0  # seconds, for a law that has begun
 PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "failed", "crashed", "hung"
+LEFT_OUT = "left out"
 _BAD = (WRONG, FAILED, CRASHED, HUNG)  # worst last
 _LAWS = len(laws.LAWS) + 2  # and the interface and the bits
+DRAWN = "drawn products"
+_OF_DRAWN = 4  # shares of the time; a law has one
+_ENOUGH = 3  # drawn products that a kernel breaks, before the others are left out
+_LOGS = 20  # of a kernel's build logs
 _SHOWN = "float32 normal"  # the fixed product whose digest is printed
 _LONGEST = 2000  # characters of a reason
 _NUMBER = fields.number(0, 1e300)
 _VERDICT = {
     "law": fields.text(_LONGEST),
-    "verdict": fields.one_of(PASSED, REFUSED, WRONG, FAILED),
+    "verdict": fields.one_of(PASSED, REFUSED, WRONG, FAILED, LEFT_OUT),
     "cases": fields.integer(0, 10**9),
     "error_ratio": fields.optional(_NUMBER),
     "error_limit": _NUMBER,
     "reason": fields.optional(fields.matching("(?s).*", "text")),
+    "left_out": fields.integer(0, 10**9),
+    "number": fields.optional(fields.integer(0, 10**9)),
 }
 # What is left of one already found, or begins with a drive, a host, ~ or / and not within a word (a/b).
 _PATH = re.compile(
@@ -49,7 +68,9 @@ _PATH = re.compile(
 
 @dataclass(frozen=True)
 class LawVerdict:
-    """What became of one law: one of the words above, cases run, error in units of its bound, reason."""
+    """What became of one law: one of the words above, cases run, error in units of its bound, reason, cases
+    that were left out as the time was up. ``number``: of a drawn product.
+    """
 
     law: str
     verdict: str
@@ -57,6 +78,12 @@ class LawVerdict:
     error_ratio: float | None = 0.0  # None: no finite number
     error_limit: float = 0.0
     reason: str | None = None
+    left_out: int = 0
+    number: int | None = None
+
+    @property
+    def is_bad(self) -> bool:
+        return self.verdict in _BAD
 
 
 @dataclass(frozen=True)
@@ -66,6 +93,7 @@ class Tested:
     kernel: str
     seconds: float
     laws: tuple[LawVerdict, ...]
+    logs: tuple[str, ...] = ()  # what the compiler said of programs that it built
 
     @property
     def verdict(self) -> str:
@@ -74,7 +102,7 @@ class Tested:
         worst = [word for word in _BAD if word in found]
         if worst:
             return worst[-1]
-        return PASSED if PASSED in found else REFUSED
+        return next((word for word in (PASSED, LEFT_OUT) if word in found), REFUSED)
 
     @property
     def is_bad(self) -> bool:
@@ -87,12 +115,65 @@ class Tested:
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
-    """The child: the law that begins as ``{"begins": name}``, then its :class:`LawVerdict`."""
+    """The child: the law that begins as ``{"begins": name}``, then its :class:`LawVerdict`; build logs.
+
+    A law gets its share of the *seconds* of the request, and drawn products what is left. *case*: of these
+    only this number, and no law.
+    """
     queue = new_queue(isolation.device_of(request["device"]))
-    kernel, full = kernel_named(request["kernel"]), bool(request["full"])
-    for law, check in laws.checks(queue, kernel, full):
+    kernel = None if request["kernel"] == laws.AUTO else kernel_named(request["kernel"])
+    end, logs, full = time.monotonic() + request["seconds"], _Logs(), request["full"]
+    if full:
+        logger = logging.getLogger("pyclmm.opencl.program")
+        logger.addHandler(logs)
+        logger.setLevel(logging.INFO)
+    checks = list(laws.checks(queue, kernel, full)) if request["case"] is None else []
+    for place, (law, check) in enumerate(checks):
         yield {"begins": law}
-        yield asdict(_judged(law, check))
+        now = time.monotonic()
+        share = (end - now) / (len(checks) - place + _OF_DRAWN) if full else math.inf
+        yield asdict(_judged(law, partial(check, now + share)))
+        yield from logs.new()
+    if full and kernel is not None:
+        for said in _drawn(queue, kernel, end, request["case"]):
+            yield said
+            yield from logs.new()
+
+
+def _drawn(
+    queue: cl.CommandQueue, kernel: Kernel, until: float, case: int | None
+) -> Iterator[dict[str, Any]]:
+    """The drawn products until the time is up, or enough are wrong."""
+    bad = left = 0
+    for product in drawn_products.products(kernel, device_info(queue.device)):
+        if case not in (None, product.number):
+            continue
+        if bad == _ENOUGH or time.monotonic() >= until:
+            left += 1
+            continue
+        yield {"begins": f"{DRAWN}, {product}"}
+        found = replace(_judged(DRAWN, partial(product.check, queue, kernel)), number=product.number)
+        bad += found.is_bad
+        yield asdict(found)
+    if left:
+        yield asdict(LawVerdict(DRAWN, LEFT_OUT, left_out=left))
+
+
+class _Logs(logging.Handler):
+    """What compilers said of programs that they built, each text once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._seen: dict[str, bool] = {}  # whether it was told
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == BUILD_LOG and len(self._seen) < _LOGS:
+            self._seen.setdefault(record.getMessage()[:_LONGEST], False)
+
+    def new(self) -> Iterator[dict[str, str]]:
+        for text in [text for text, told in self._seen.items() if not told]:
+            self._seen[text] = True
+            yield {"log": text}
 
 
 def _judged(law: str, check: Callable[[], laws.Found]) -> LawVerdict:
@@ -103,55 +184,99 @@ def _judged(law: str, check: Callable[[], laws.Found]) -> LawVerdict:
     except BuildError as error:
         return LawVerdict(law, FAILED, reason=f"BuildError: {error.log}; options: {error.options}")
     except (PyclmmError, MemoryError) as error:
-        return LawVerdict(law, FAILED, reason=f"{type(error).__name__}: {error}")
+        word = WRONG if isinstance(error, VerificationError) else FAILED
+        return LawVerdict(law, word, reason=f"{type(error).__name__}: {error}")
     ratio = found.ratio if math.isfinite(found.ratio) else None
-    verdict = WRONG if found.wrong is not None else PASSED if found.cases else REFUSED
-    return LawVerdict(law, verdict, found.cases, ratio, found.limit, found.wrong or found.refused)
+    rest = LEFT_OUT if found.left_out else REFUSED
+    verdict = WRONG if found.wrong is not None else PASSED if found.cases else rest
+    reason = found.wrong or found.refused
+    return LawVerdict(law, verdict, found.cases, ratio, found.limit, reason, found.left_out)
 
 
 def run(
     device: DeviceInfo,
-    full: bool,
+    budget: float | None,
     on_stage: OnStage,
-    limit: float | None = None,
+    limit: float = LIMIT,
     asked: Sequence[str] = (),
+    case: int | None = None,
 ) -> Iterator[Tested]:
-    """Test the kernels that are *asked* for by name, or every one, each in a child of its own."""
-    kernels = tuple(map(kernel_named, asked)) or KERNELS
+    """Test the kernels that are *asked* for by name, or every one, each in a child of its own.
+
+    *budget*: the seconds of --full, shared by the kernels that can run here; None for --quick, where *limit*
+    is that of each kernel. Ctrl-C yields what is known of the kernel that runs, before it ends the test.
+    """
+    names = list(asked) or [kernel.name for kernel in KERNELS] + [laws.AUTO] * (budget is not None)
+    for name in asked:
+        kernel_named(name)
+    takes = [name == laws.AUTO or laws.first_taken(kernel_named(name), device) is not None for name in names]
+    end = math.inf if budget is None else time.monotonic() + budget
     with tempfile.TemporaryDirectory(prefix="pyclmm-selftest-") as folder:
         environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off"}
-        for number, kernel in enumerate(kernels):
+        for place, name in enumerate(names):
 
-            def on_law(law: str, at: int, number: int = number, kernel: Kernel = kernel) -> None:
-                on_stage(Stage(f"{kernel.name}: {law}", number * _LAWS + at, len(kernels) * _LAWS))
+            def on_law(law: str, at: int, place: int = place, name: str = name) -> None:
+                on_stage(Stage(f"{name}: {law}", place * _LAWS + min(at, _LAWS - 1), len(names) * _LAWS))
 
-            request = {"device": device.identity, "kernel": kernel.name, "full": full}
-            yield _tested(request, limit or LIMITS[full], environment, on_law)
+            share = max(0.0, end - time.monotonic()) / max(1, sum(takes[place:]))
+            request = {"device": device.identity, "kernel": name, "full": budget is not None}
+            request |= {"case": case, "seconds": limit if budget is None else share}
+            test = _Test(request, limit if budget is None else share + _GRACE, environment, on_law)
+            try:
+                test.run()
+            except KeyboardInterrupt:
+                if test.found:
+                    yield test.tested()
+                raise
+            yield test.tested()
 
 
-def _tested(
-    request: dict[str, Any], limit: float, environment: dict[str, str], on_law: Callable[[str, int], None]
-) -> Tested:
-    found: list[LawVerdict] = []
-    begun = ["start of the child process"]
+@dataclass
+class _Test:
+    """The test of one kernel: what it has *found* so far."""
 
-    def begins(begins: str) -> None:
-        begun.append(begins)
-        on_law(begins, len(begun) - 2)
+    request: dict[str, Any]
+    limit: float
+    environment: dict[str, str]
+    on_law: Callable[[str, int], None]
+    begun: list[str] = field(default_factory=lambda: ["start of the child process"])
+    found: list[LawVerdict] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+    start: float = field(default_factory=time.perf_counter)
 
-    def judged(**verdict: Any) -> None:
-        found.append(LawVerdict(**verdict))
+    def run(self) -> None:
+        text = fields.text(_LONGEST)
+        forms = (({"begins": text}, self._begins), (_VERDICT, self._judged), ({"log": text}, self._logged))
+        failure = worker.ask(
+            "tools.selftest",
+            self.request,
+            self.limit,
+            lambda said: fields.hear(said, forms),
+            self.environment,
+        )
+        if failure is not None:
+            word = HUNG if failure.hung else CRASHED if failure.crashed else FAILED
+            self.found.append(LawVerdict(self.begun[-1], word, reason=failure.reason))
 
-    forms = (({"begins": fields.text(_LONGEST)}, begins), (_VERDICT, judged))
-    start = time.perf_counter()
-    failure = worker.ask(
-        "tools.selftest", request, limit, lambda answer: fields.hear(answer, forms), environment
-    )
-    if failure is not None:
-        word = HUNG if failure.hung else CRASHED if failure.crashed else FAILED
-        found.append(LawVerdict(begun[-1], word, reason=failure.reason))
-    cleaned = tuple(LawVerdict(**_clean(asdict(v))) for v in found)
-    return Tested(request["kernel"], time.perf_counter() - start, cleaned)
+    def _begins(self, begins: str) -> None:
+        self.begun.append(begins)
+        self.on_law(begins, len(self.begun) - 2)
+
+    def _judged(self, **verdict: Any) -> None:
+        """Keep the verdict; drawn products that pass are one, with those that are left out."""
+        new, last = LawVerdict(**verdict), self.found[-1] if self.found else None
+        if last and last.law == new.law and last.verdict == PASSED and not new.is_bad:
+            self.found[-1] = replace(last, cases=last.cases + new.cases, left_out=new.left_out)
+        else:
+            self.found.append(replace(new, number=new.number if new.is_bad else None))
+
+    def _logged(self, log: str) -> None:
+        self.logs.append(log)
+
+    def tested(self) -> Tested:
+        cleaned = tuple(LawVerdict(**_clean(asdict(v))) for v in self.found)
+        seconds = time.perf_counter() - self.start
+        return Tested(self.request["kernel"], seconds, cleaned, tuple(map(anonymous, self.logs)))
 
 
 def table(tested: list[Tested]) -> TextTable:
@@ -161,16 +286,17 @@ def table(tested: list[Tested]) -> TextTable:
     for one in tested:
         if one.verdict == REFUSED:
             continue
-        passed = sum(v.verdict == PASSED for v in one.laws)
+        passed = {v.law for v in one.laws if v.verdict == PASSED}
         cases = sum(v.cases for v in one.laws)
         word = one.verdict.upper() if one.is_bad else one.verdict
-        numbers = (f"{passed} of {_LAWS}", str(cases), f"{one.worst:.2g}", f"{one.seconds:.1f}")
+        of = len({v.law for v in one.laws})
+        numbers = (f"{len(passed)} of {of}", str(cases), f"{one.worst:.2g}", f"{one.seconds:.1f}")
         rows.append((one.kernel, word, *numbers))
     return TextTable(head, tuple(rows), text=head[:2])
 
 
 def digest_line(tested: list[Tested]) -> str:
-    """The digest of a fixed product, and the kernels that gave every digest in the package."""
+    """The digest of a fixed product, and the kernels that gave every digest they were asked for."""
     passed = [
         one.kernel for one in tested if any(v.law == laws.BITS and v.verdict == PASSED for v in one.laws)
     ]
@@ -179,19 +305,31 @@ def digest_line(tested: list[Tested]) -> str:
     return f"fixed product {_SHOWN!r}: SHA-256 {digest}, as in the package, by {names}"
 
 
-def notes(tested: list[Tested]) -> list[str]:
-    """A line for each law that a kernel broke or cannot be asked about, and one for all kernels that cannot
-    run. Before them a line for each element type whose package is not installed.
+def notes(tested: list[Tested], device: DeviceInfo) -> list[str]:
+    """A line for each law that a kernel broke, with what repeats it, or cannot be asked about; one for what
+    was left out, and one for all kernels that cannot run. Before them a line for each element type whose
+    package is not installed.
     """
     lines = [f"skipped: {reason}" for reason in laws.skipped().values()]
+    ran = [one for one in tested if one.verdict != REFUSED]
+    for one in ran:
+        for v in (v for v in one.laws if v.verdict not in (PASSED, LEFT_OUT)):
+            lines.append(f"{one.kernel}: {v.law}: {v.verdict}: {v.reason}")
+            lines += [f"again: {repeat(one, v, device)}"] * v.is_bad
+    left = {one.kernel: sum(v.left_out for v in one.laws) for one in ran}
+    told = ", ".join(f"{name} {cases}" for name, cases in left.items() if cases)
     lines += [
-        f"{one.kernel}: {v.law}: {v.verdict}: {v.reason}"
-        for one in tested
-        for v in one.laws
-        if v.verdict != PASSED and one.verdict != REFUSED
-    ]
+        f"cases left out, as the time was up: {told} (--budget gives more; --json has the laws)"
+    ] * bool(told)
     refused = [one.kernel for one in tested if one.verdict == REFUSED]
     return lines + [f"cannot run here: {', '.join(refused)} (--reasons says why)"] * bool(refused)
+
+
+def repeat(one: Tested, v: LawVerdict, device: DeviceInfo) -> str:
+    """The command that comes to the same verdict."""
+    case = "" if v.number is None else f" --case {v.number}"
+    kernel = "" if one.kernel == laws.AUTO else f" --kernel {one.kernel}"
+    return f"pyclmm selftest --full --device {shlex.quote(device.name.strip())}{kernel}{case}"
 
 
 def reasons(tested: list[Tested]) -> list[str]:
@@ -199,14 +337,16 @@ def reasons(tested: list[Tested]) -> list[str]:
     return [f"{one.kernel}: {one.laws[0].reason}" for one in tested if one.verdict == REFUSED and one.laws]
 
 
-def as_json(device: DeviceInfo, full: bool, tested: list[Tested]) -> dict[str, Any]:
+def as_json(device: DeviceInfo, budget: float | None, tested: list[Tested]) -> dict[str, Any]:
     """The report: versions, device, verdicts."""
     kernels = [
         {"kernel": one.kernel, "verdict": one.verdict, "worst_error_to_bound": one.worst}
-        | {"seconds": round(one.seconds, 2), "laws": [asdict(v) for v in one.laws]}
+        | {"seconds": round(one.seconds, 2), "build_logs": one.logs}
+        | {"laws": [asdict(v) | {"repeat": repeat(one, v, device) if v.is_bad else None} for v in one.laws]}
         for one in tested
     ]
-    content = report.header_json(device) | {"full": full, "skipped": laws.skipped(), "kernels": kernels}
+    content = report.header_json(device) | {"full": budget is not None, "budget_s": budget}
+    content |= {"seed": drawn_products.SEED, "skipped": laws.skipped(), "kernels": kernels}
     cleaned: dict[str, Any] = _clean(content)
     return cleaned
 

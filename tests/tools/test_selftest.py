@@ -10,12 +10,12 @@ from pathlib import Path
 from string import Template
 
 import numpy as np
+import pyopencl.array as cla
 import pytest
 from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import pyclmm
 from pyclmm.checks import fixed_products
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import default_device, device_info
@@ -24,10 +24,13 @@ from pyclmm.problem import dtypes
 from pyclmm.tools import cli, laws, selftest
 from pyclmm.tools.terminal import Stage
 from tests.checks.test_selfcheck import WRONG
+from tests.conformance.offline import TARGETS
+from tests.support import made_up
 from tests.support.contexts import new_queue
 from tests.support.faults import changed_source
 
 DEVICE = device_info(default_device())
+SEVERAL = (DEVICE, made_up.H200, made_up.MI250, made_up.ARC, *(target.device for target in TARGETS))
 FEW = laws.LAWS[:3:2]  # of the laws, which take seconds to compile; each is broken below
 LAW_NAMES = [*(law.name for law in FEW), laws.INTERFACE, laws.BITS]
 
@@ -97,14 +100,14 @@ def by_name(tested):
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_refusal_has_its_reason(kernel, queue):
-    found = [laws.check(queue, kernel, law, full=False) for law in laws.LAWS]
+    found = [laws.check(queue, kernel, law) for law in laws.LAWS]
     assert all(x.cases or x.refused for x in found)
 
 
 def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabotage):
     use_kernels(monkeypatch, "tiled", "flat", "sequential", "single_group")
     steps = []
-    found = by_name(selftest.run(DEVICE, False, steps.append))
+    found = by_name(selftest.run(DEVICE, None, steps.append))
     assert {name: one.verdict for name, one in found.items()} == {
         "tiled": "crashed",
         "flat": "wrong",
@@ -127,7 +130,7 @@ def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(monkeypatch, sabot
 def test_a_kernel_that_hangs_is_told_with_its_law(monkeypatch, sabotage):
     use_kernels(monkeypatch, "naive")
     for limit in (4, 30, 300):  # until the child has begun, on a busy machine too
-        [tested] = selftest.run(DEVICE, False, lambda _: None, limit=limit)
+        [tested] = selftest.run(DEVICE, None, lambda _: None, limit=limit)
         assert tested.verdict == "hung"
         assert f"did not end within {limit} seconds" in tested.laws[-1].reason
         if tested.laws[-1].law == LAW_NAMES[0]:
@@ -151,7 +154,8 @@ def test_the_command_writes_a_report_that_names_nobody(monkeypatch, sabotage, se
     assert content["device"]["max_mem_alloc_size"] == DEVICE.max_mem_alloc_size
     assert [k["verdict"] for k in content["kernels"]] == ["failed", "crashed"]
     for row in content["kernels"][0]["laws"]:
-        assert set(row) == {"law", "verdict", "cases", "error_ratio", "error_limit", "reason"}
+        known = {"law", "verdict", "cases", "error_ratio", "error_limit", "reason"}
+        assert set(row) == known | {"left_out", "number", "repeat"}
 
 
 def test_the_command_reports_success(monkeypatch, tmp_path):
@@ -202,7 +206,7 @@ def test_a_package_that_is_not_installed_is_no_fault_of_a_kernel(monkeypatch, wi
     fixed = [p for p in fixed_products.PRODUCTS if p.dtype == "bfloat16" or p.name == "float32 normal"]
     monkeypatch.setattr(laws, "PRODUCTS", tuple(fixed))
     found = laws.check_bits(default_queue(), kernel_named(kernel), full=True)
-    can_run = kernel_named(kernel).refuses(laws._problem(19, 21, 33), DEVICE) is None
+    can_run = laws.first_taken(kernel_named(kernel), DEVICE) is not None
     assert (found.cases, found.wrong) == (int(can_run), None)
     assert found.cases or "mma_double" in found.refused
 
@@ -269,7 +273,7 @@ def test_a_user_without_name_home_or_folder(monkeypatch):
 @pytest.mark.parametrize("name", ["tiled", "naive"])
 @pytest.mark.parametrize("law", laws.LAWS, ids=lambda law: law.name)
 def test_right_kernels_obey_every_law(name, law):
-    found = laws.check(default_queue(), kernel_named(name), law, full=False)
+    found = laws.check(default_queue(), kernel_named(name), law)
     assert found.wrong is None
     assert found.cases > 0
     assert 0 <= found.ratio < found.limit
@@ -279,7 +283,7 @@ def test_right_kernels_obey_every_law(name, law):
 def test_wrong_kernels_break_a_law(monkeypatch, fault):
     changed_source(monkeypatch, *WRONG[fault])
     queue = new_queue()
-    found = [laws.check(queue, kernel_named("tiled"), law, full=False) for law in laws.LAWS[:2]]
+    found = [laws.check(queue, kernel_named("tiled"), law) for law in laws.LAWS[:2]]
     assert any(f.wrong for f in found)
 
 
@@ -309,24 +313,24 @@ def test_each_law_finds_its_fault(monkeypatch, name):
     changed_source(monkeypatch, *FLAWS[name])
     queue = new_queue()
     [law] = [law for law in laws.LAWS if law.name == name]
-    found = laws.check(queue, kernel_named("naive"), law, full=False)
+    found = laws.check(queue, kernel_named("naive"), law)
     assert found.wrong is not None
     assert not found.ratio < found.limit
 
 
-@pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
-def test_every_kernel_is_tested_in_a_shape_that_it_takes(kernel):
-    shape = laws._shape(kernel, DEVICE)
-    problem = laws._problem(*shape)
-    reason = kernel.refuses(problem, DEVICE)
-    taken = [s for s in laws._SHAPES if kernel.refuses(laws._problem(*s), DEVICE) is None]
-    assert reason is None or not taken
+@pytest.mark.parametrize("device", SEVERAL, ids=lambda device: device.name)
+def test_every_kernel_is_tested_on_a_product_that_it_takes(device):
+    """Those for matrix units too, which multiply other types or in a lower precision."""
+    suited = [kernel for kernel in KERNELS if kernel.unsuited(device) is None]
+    missed = [kernel.name for kernel in suited if laws.first_taken(kernel, device) is None]
+    assert not missed
 
 
 def test_the_interface_is_checked_too(monkeypatch):
     queue = default_queue()
     found = laws.check_interface(queue, kernel_named("naive"))
-    assert (found.cases, found.wrong) == (3, None)
+    assert (found.cases, found.wrong) == (12, None)
     monkeypatch.setattr(laws, "gemm", lambda a, b, c, out, **_: np.matmul(a, b, out=out).__iadd__(1))
+    monkeypatch.setattr(cla, "to_device", lambda _, x: x)
     found = laws.check_interface(queue, kernel_named("naive"))
     assert "views of every second column" in found.wrong
