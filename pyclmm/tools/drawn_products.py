@@ -80,9 +80,7 @@ def _drawn(decks: Decks, types: list[str], device: DeviceInfo) -> GemmProblem | 
     """A product, or None if what was drawn is none."""
     computed = decks.next("type", types)
     beside = [name for name in _BESIDE.get(computed, ()) if name in types]
-    a, b, out = (
-        decks.next(f"{computed} {name}", (computed, computed, *beside)) for name in ("a", "b", "out")
-    )
+    a, b, out = (decks.next(f"{computed} {name}", (*(computed,) * 4, *beside)) for name in ("a", "b", "out"))
     conj = ("NN", "NT", "TN", "TT", *(("CN", "NC") if computed in dtypes.COMPLEX else ()))
     trans = decks.next(f"trans of {len(conj)}", conj)
     most_m, most_n = decks.next("thin", _THIN)
