@@ -50,6 +50,6 @@ def unit_of(vendor: str, capability: tuple[int, int], gfx: str) -> ComputeUnit:
     """The compute unit of a GPU. *capability*: NVIDIA's, or (0, 0); *gfx*: AMD's name of it, or ""."""
     if vendor == "nvidia":
         return _BY_CAPABILITY.get(capability, _NVIDIA)
-    if gfx.startswith("gfx11"):
+    if gfx.startswith(("gfx11", "gfx12")):
         return replace(_AMD, fma=128, integer=64)
     return _BY_GFX.get(gfx, _BY_VENDOR.get(vendor, _OTHER))

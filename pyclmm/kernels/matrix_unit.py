@@ -74,8 +74,8 @@ _UNITS = (
         ("#5f64b8", "<"), ("mfma",),
     ),
     MatrixUnit(
-        "wmma", "amd", "an AMD device of RDNA 3, gfx1100 to gfx1199",
-        {r"gfx11\d\d": {"halves": 256, "bytes": 256}},
+        "wmma", "amd", "an AMD device of RDNA 3 or 4, gfx1100 to gfx1201",
+        {r"gfx11\d\d": {"halves": 256, "bytes": 256}, "gfx120[01]": {"halves": 512, "bytes": 1024}},
         ("#b46d0f", ">"), ("wmma",),
     ),
     MatrixUnit(

@@ -338,6 +338,8 @@ FAULTS = (
           "2 * (e)", units("gfx110")),
     Fault("wmma_words", "the second half of K is the first", "cl/units/wmma.h", "(word) + 1", "(word)",
           units("gfx110")),
+    Fault("wmma_rdna4", "the halves of a result are exchanged", "cl/units/wmma.h", "8 * ((lane) / 16) + (e)",
+          "8 - 8 * ((lane) / 16) + (e)", units("gfx120")),
     Fault("dpas_halves", "odd work-items hold the elements of even ones", "cl/units/dpas.h",
           "(lane) % 2 * 16", "0", units("Intel")),
     # Host: arguments, tables, canonical form

@@ -217,13 +217,18 @@ BARRIER = """    land(tiles + now + WORDS * BM, held_b, &walk_b, BN, ACROSS_B, W
 """
 MFMA_B = """READ_B(to, tile, width, word, x, lane) \\
   ((to) = (tile)[PLACE(width, (word) + 1 - (lane) / UNIT_M, (x) + (lane) % UNIT_M)])"""
+RDNA4_B = """READ_B(to, tile, width, word, x, lane) \\
+  ((to) = (tile)[PLACE(width, (word) + 1 - (lane) / 16, (x) + (lane) % 16)])"""
 SEEDED = [
     ("mfma", "a lane's row of D", "4 * ((lane) / UNIT_M) + (e) % 4", "4 * (1 - (lane) / UNIT_M) + (e) % 4"),
     ("mfma", "a lane's row of A", "(x) + (lane) % UNIT_M)]", "(x) + ((lane) ^ 1) % UNIT_M)]"),
     ("mfma", "the halves of B", "READ_B READ_A", MFMA_B),
     ("wmma", "a lane's row of D", "2 * (e) + (lane) / 16", "(e) + 8 * ((lane) / 16)"),
     ("wmma", "the halves of A", "(lane) % 16)]", "((lane) ^ 8) % 16)]"),
-    *((unit, "no barrier", BARRIER, BARRIER.splitlines()[0]) for unit in ("mfma", "wmma")),
+    ("rdna4", "a lane's row of D", "8 * ((lane) / 16) + (e)", "2 * (e) + (lane) / 16"),
+    ("rdna4", "a lane's row of A", "(lane) / 16, (x) + (lane) % 16", "(lane) / 16, (x) + ((lane) ^ 1) % 16"),
+    ("rdna4", "the halves of B", "READ_B READ_A", RDNA4_B),
+    *((unit, "no barrier", BARRIER, BARRIER.splitlines()[0]) for unit in ("mfma", "wmma", "rdna4")),
     *((unit, "no edge of K", "inside && k < k_left", "inside") for unit in ("mfma", "wmma")),
     *((unit, "the first tile is not stored", "land(tiles, held_a", "if (K < 0) land(tiles, held_a")
       for unit in ("mfma", "wmma")),
@@ -233,7 +238,11 @@ SEEDED = [
 @pytest.mark.parametrize(("unit", "what", "old", "new"), SEEDED, ids=lambda x: x.replace(" ", "_")[:20])
 def test_a_seeded_fault_is_found(tmp_path, unit, what, old, new):
     """The same product is right without it."""
-    wanted = {"mfma": ("gfx90a", "bfloat16", "TN", 32), "wmma": ("gfx1100", "float16", "NT", 16)}[unit]
+    wanted = {
+        "mfma": ("gfx90a", "bfloat16", "TN", 32),
+        "wmma": ("gfx1100", "float16", "NT", 16),
+        "rdna4": ("gfx1201", "float16", "NT", 16),
+    }[unit]
     case = next(c for c in AMDS if (c[0].gfx, c[1], c[3], c[2][5]) == wanted)
     if what == "no edge of K":
         case = (*case[:4], (37, 45, 51), {})

@@ -12,6 +12,7 @@
 
 #ifndef cl_khr_fp16
 #define as_half4(x) (x)
+#define as_half8(x) (x)
 #define as_half16(x) (x)
 #endif
 
@@ -102,18 +103,31 @@ MFMA_16(16, 4)
 #endif
 
 #ifdef WMMA_TYPE
-/* A(i, k): lanes i and i + 16, element k; B(k, j): lanes j and j + 16, the same. Which of the two is read is not
- * documented. Here it is the first for even k and the second for odd k. D(i, j): element i / 2, lane
- * (16 i) % 32 + j. */
+/* RDNA 3: A(i, k): lanes i and i + 16, element k; B(k, j): lanes j and j + 16, the same. Which of the two is read is
+ * not documented. Here it is the first for even k and the second for odd k. D(i, j): element i / 2, lane
+ * (16 i) % 32 + j. RDNA 4: 8 bytes of a row in lane i, the next 8 in lane i + 16. D(i, j): element i % 8, lane
+ * 16 (i / 8) + j. */
+#if RDNA == 4
+#define EACH_ (8 / ELEMENT_BYTES)
+#define HALF_(k) ((k) / EACH_ % 2)
+#define ELEMENT_(k) ((k) / EACH_ / 2 * EACH_ + (k) % EACH_)
+#define D_LANE_(i) (16 * ((i) / 8))
+#define D_ELEMENT_(i) ((i) % 8)
+#else
+#define HALF_(k) ((k) % 2)
+#define ELEMENT_(k) (k)
+#define D_LANE_(i) (16 * (i) % 32)
+#define D_ELEMENT_(i) ((i) / 2)
+#endif
 #define WMMA_SUM(NAME, TYPE_A, TYPE_B)                                                                 \
   void NAME(void *d, __local const uint *a, __local const uint *b, const int lane)                     \
   {                                                                                                    \
     ACC_T *sums = d;                                                                                   \
     const int j = lane % 16;                                                                           \
     for (int i = 0; i < 16; ++i)                                                                       \
-      for (int k = 0; k < 16 && 16 * i % 32 + j == lane; ++k)                                          \
-        sums[i / 2] += CAT(element_, TYPE_A)(a, i + k % 2 * 16, k) *                                   \
-                       CAT(element_, TYPE_B)(b, j + k % 2 * 16, k);                                    \
+      for (int k = 0; k < 16 && D_LANE_(i) + j == lane; ++k)                                           \
+        sums[D_ELEMENT_(i)] += CAT(element_, TYPE_A)(a, i + HALF_(k) * 16, ELEMENT_(k)) *              \
+                               CAT(element_, TYPE_B)(b, j + HALF_(k) * 16, ELEMENT_(k));               \
   }
 WMMA_SUM(wmma_f16, float16, float16)
 WMMA_SUM(wmma_bf16, bfloat16, bfloat16)
@@ -125,6 +139,9 @@ WMMA_SUM(wmma_11, int8, int8)
 #define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) EMULATED(a, b, c, wmma_bf16)
 #define __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(signed_a, a, signed_b, b, c, clamp) \
   EMULATED(a, b, c, CAT3(wmma_, signed_a, signed_b))
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12 __builtin_amdgcn_wmma_f32_16x16x16_f16_w32
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12 __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32
+#define __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12 __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32
 #endif
 
 #ifdef DPAS_TYPE

@@ -245,7 +245,7 @@ class Wmma(UnitKernel):
     """See cl/units/wmma.h."""
 
     name = unit = "wmma"
-    summary = "matrix units of AMD's RDNA 3, gfx11 (WMMA); never run by us"
+    summary = "matrix units of AMD's RDNA 3 and 4, gfx11 and gfx12 (WMMA); never run by us"
     accepts = _HALVES_AND_BYTES
     tiles = (
         (128, 128, 64, 32, 16),
@@ -256,7 +256,8 @@ class Wmma(UnitKernel):
 
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
         nbytes = ELEMENTS[problem.a_type].nbytes
-        return Instruction(32, 16, 16, 16, nbytes, 16 // nbytes)
+        rdna = 4 if device.gfx.startswith("gfx12") else 3
+        return Instruction(32, 16, 16, 16, nbytes, 8 if rdna == 4 else 16 // nbytes, (("RDNA", rdna),))
 
     def depth(self, one: Instruction) -> int:
         """BK of two instructions: with more of 8-bit types, clang 19 spills."""

@@ -350,6 +350,26 @@ def test_wmma_fragments_make_the_product():
         assert np.array_equal(d, (a @ b)[2 * n + lane // 16, lane % 16 + 0 * n])
 
 
+@pytest.mark.parametrize("each", [4, 8])
+def test_wmma_fragments_of_rdna_4_make_the_product(each):
+    """wmma.h agrees with the same tables: *each* elements of 8 bytes in turn. It numbers k otherwise."""
+    e, half = np.arange(8), np.arange(32)[:, None] // 16
+    a, b = small((16, 16), np.float64), small((16, 16), np.float64, seed=1)
+    held_a, held_b = fragments(
+        *(a, b, 32, lambda x: x % 16 + 0 * e, lambda x: x % 16 + 0 * e),
+        *(lambda _: 8 * half + e, lambda _: 8 * half + e),
+    )
+
+    def where(i, q):
+        return 16 * (q // each % 2) + i, q // each // 2 * each + q % each
+
+    d = told(
+        *(held_a, held_b, 16, 16, 16, where, lambda q, j: where(j, q)),
+        *(lambda i, j: (16 * (i // 8) + j, i % 8), 8),
+    )
+    assert np.array_equal(d, (a @ b)[8 * half + e, np.arange(32)[:, None] % 16 + 0 * e])
+
+
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("word_k", [2, 4])
 def test_dpas_fragments_make_the_product(lanes, word_k):

@@ -24,6 +24,7 @@ from tests.support.selection import few
 EXTENSION = "cl_intel_subgroup_matrix_multiply_accumulate"
 MI300 = replace(MI250, name="gfx942:sramecc+:xnack-", compute_units=304, max_work_group_size=1024)
 RX7900 = replace(MI250, name="gfx1100", compute_units=48, max_work_group_size=1024)
+RX9070 = replace(RX7900, name="gfx1201", compute_units=32)
 A770 = replace(ARC, extensions=frozenset({EXTENSION}), sub_group_size=8)
 MAX1550 = replace(
     ARC,
@@ -41,6 +42,7 @@ TAKEN = {
     ("mfma", MI250): {"bfloat16", "float32", "float64", "int8"},
     ("mfma", MI300): {"float16", "bfloat16", "float32", "float64", "int8"},
     ("wmma", RX7900): {"float16", "bfloat16", "int8", "uint8"},
+    ("wmma", RX9070): {"float16", "bfloat16", "int8", "uint8"},
     ("dpas", A770): {"float16", "bfloat16", "int8", "uint8"},
     ("dpas", MAX1550): {"float16", "bfloat16", "int8", "uint8"},
 }
@@ -56,7 +58,7 @@ def test_each_family_takes_the_types_of_its_matrix_unit(kernel, device):
 
 @pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.name)
 def test_devices_without_the_matrix_unit_are_refused_with_a_reason(kernel):
-    others = {*DEVICES, MI300, RX7900, A770, MAX1550} - {d for k, d in OWN if k is kernel}
+    others = {*DEVICES, MI300, RX7900, RX9070, A770, MAX1550} - {d for k, d in OWN if k is kernel}
     vendor = {"mfma": "AMD device of gfx90a", "wmma": "AMD device of RDNA 3", "dpas": "Intel device with"}
     for device in others:
         assert vendor[kernel.name] in kernel.refuses(problem(), device), device.name
@@ -67,6 +69,7 @@ def test_devices_without_the_matrix_unit_are_refused_with_a_reason(kernel):
     [
         replace(MI250, name="gfx908"),
         replace(MI250, name="gfx1030"),
+        replace(MI250, name="gfx1250"),
         replace(MI250, vendor="mesa", name="AMD Radeon (gfx90a, LLVM 15)"),
         replace(A770, sub_group_size=0),
         replace(A770, sub_group_size=32),
@@ -185,6 +188,10 @@ RUNS = [
     (RX7900, "int8", HIGH_16, "NN", (40, 44, 64), {}),
     (RX7900, "uint8", FLAT_16, "TT", (37, 45, 51), {}),
     (RX7900, ("int8", "uint8"), HIGH_16, "TN", (37, 45, 51), {}),
+    (RX9070, "float16", HIGH_16, "NT", (40, 44, 64), {"out_type": "float32"} | ALL),
+    (RX9070, "bfloat16", FLAT_16, "TN", (37, 45, 51), {"split_k": 2}),
+    (RX9070, "int8", HIGH_16, "NN", (40, 44, 64), {}),
+    (RX9070, ("uint8", "int8"), FLAT_16, "TT", (37, 45, 51), {}),
     (A770, "float16", INTEL, "TN", (37, 45, 51), {"out_type": "float32"}),
     (A770, "bfloat16", INTEL, "NN", (40, 44, 64), ALL),
     (A770, ("uint8", "int8"), INTEL, "NT", (40, 44, 64), {}),

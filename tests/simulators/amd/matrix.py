@@ -1,7 +1,7 @@
 """Matrix instructions: the manuals' pseudocode says only that D = A B + C.
 
 How elements lie in registers comes from AMD's matrix instruction calculator, as formulas, whose every element
-was compared (github.com/ROCm/amd_matrix_instruction_calculator, architectures cdna2, cdna3 and rdna3).
+was compared (github.com/ROCm/amd_matrix_instruction_calculator, architectures cdna2, cdna3, rdna3 and rdna4).
 Operand A: (row, k) of element e in lane l; B is the same with columns. D: (row, column).
 """
 
@@ -39,7 +39,7 @@ def step(at: Line) -> Callable[[Waves], None]:
     to, a, b, c = (operand(text) for text in at.operands)
     signs = flags(at, "neg_lo", 0)
     if family == "wmma":
-        place_a, place_d = _wmma_operand(16, k), _wmma_result(m)
+        place_a, place_d = _wmma_operand(k, of_elements, a.count), _wmma_result(a.count, of_elements)
     else:
         place_a, place_d = _mfma_operand(m, k), _mfma_result(m, of_sums)
 
@@ -75,15 +75,22 @@ def _mfma_result(rows: int, of_sums: str) -> tuple[Array, Array]:
     return 256 // rows * (e // 4) + 4 * (lane // rows) + e % 4, lane % rows
 
 
-def _wmma_operand(rows: int, k: int) -> tuple[Array, Array]:
-    """Both halves of the wavefront hold the whole operand."""
-    e, lane = _grid(k, 32)
-    return lane % rows, e
+def _once(of_elements: str, registers: int) -> int:
+    """Elements of RDNA 4 in 8 bytes, where a wavefront holds the operand once; 0 for RDNA 3, twice."""
+    each = 8 if of_elements == "iu8" else 4
+    return each if registers * each // 2 == 8 else 0
 
 
-def _wmma_result(rows: int) -> tuple[Array, Array]:
-    e, lane = _grid(rows * 16 // 32, 32)
-    return 2 * e + lane // 16, lane % 16
+def _wmma_operand(k: int, of_elements: str, registers: int) -> tuple[Array, Array]:
+    """RDNA 3: both halves of the wavefront hold the whole operand. RDNA 4: 8 bytes in turn."""
+    each = _once(of_elements, registers)
+    e, lane = _grid(k // 2 if each else k, 32)
+    return lane % 16, 2 * each * (e // each) + each * (lane // 16) + e % each if each else e
+
+
+def _wmma_result(registers: int, of_elements: str) -> tuple[Array, Array]:
+    e, lane = _grid(8, 32)
+    return 8 * (lane // 16) + e if _once(of_elements, registers) else 2 * e + lane // 16, lane % 16
 
 
 # ---- registers and matrices ------------------------------------------------------------------
