@@ -24,6 +24,7 @@ import processor
 import ratios
 import road_tables
 import support
+import turn_tables
 import verification_tables
 
 import pyclmm
@@ -400,6 +401,8 @@ PARTS = {
     "gpu strip": lambda: road_tables.gpu_step("tiled", "strip"),
     "gpu block": lambda: road_tables.gpu_step("strip", "block"),
     "gpu vector": lambda: road_tables.gpu_step("block", "vector"),
+    "register in vectors": lambda: turn_tables.table("register-vectors-intel-2026.2-xeon"),
+    "constant b": lambda: turn_tables.table("constant-b-pocl-3.0-xeon", "constant-b-intel-2026.2-xeon"),
     "gpu double_buffer": lambda: road_tables.gpu_step("block", "double_buffer"),
 }
 DOCS = ROOT / "docs"
@@ -412,6 +415,8 @@ PAGES = (
     DOCS / "verification.md",
     DOCS / "road" / "index.md",
     *sorted((DOCS / "road").glob("0[46-9]_*.md")),
+    DOCS / "road" / "10_register.md",
+    DOCS / "howto" / "service.md",
 )
 
 

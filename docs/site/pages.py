@@ -99,7 +99,10 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "examples/mlp/README",
     ),
     "Kernels": ("docs/measured", "docs/kernels/*", "docs/estimates", "docs/conformance", "docs/emulator"),
-    "Contribute": ("CONTRIBUTING", "docs/adding_a_kernel", "docs/design", "docs/decisions/*", "*"),
+    "Contribute": (
+        *("CONTRIBUTING", "docs/adding_a_kernel", "docs/design", "docs/visits"),
+        *("docs/decisions/*", "*"),
+    ),
 }
 
 

@@ -128,7 +128,7 @@ def _way(verify: object) -> bool | str:
     if not isinstance(verify, str):
         raise DTypeError(f"verify is {verify!r}; pass True, False or 'repair'")
     if verify != REPAIR:
-        raise unknown_name("verify", verify, (REPAIR,))
+        raise ArgumentError(f"verify is {verify!r}; pass True, False or 'repair'")
     return REPAIR
 
 
