@@ -233,6 +233,7 @@ def by_fragment(walk: Walk, found: list[Spoken]) -> Iterator[dict[str, Any]]:
         uses, reads, loads = (elements(walk, part, what) for what in ("use", "read", "load"))
         ahead = cells(NOBODY, reads, more=" pale") + cells(walk, loads, item_of, " pale")
         shown = frame(walk, f"k = {k}: work-item {walk.item} multiplies", uses, cells(walk, uses) + ahead)
+        shown["words"][1] += "."
         for doing, events in (("reads", reads), ("loads", loads)):
             own = own_words(walk, events)
             shown["words"] += [f"It {doing} {own}."] if own else []
