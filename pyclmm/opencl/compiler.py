@@ -85,20 +85,30 @@ def read_source(name: str) -> str:
 
 @cache
 def expanded(name: str) -> str:
-    """The file *name* of cl/ with every header that it includes, each once, and ``#line`` directives."""
+    """The file *name* of cl/ with every header that it includes, each once, and ``#line`` directives.
+
+    There is one after the ``#endif`` of a header too: in a branch that is not taken the compiler reads none.
+    """
     return "\n".join(_lines(name, set()))
 
 
 def _lines(name: str, seen: set[str]) -> Iterator[str]:
     seen.add(name)
+    branches: list[bool] = []  # whether a header was read in each conditional that is open
     yield f'#line 1 "{name}"'
     for number, line in enumerate(read_source(name).splitlines(), 1):
         include = _INCLUDE.fullmatch(line)
         if include is None:
             yield line
+            if line.startswith("#if"):
+                branches.append(False)
+            elif line.startswith("#endif") and branches and branches.pop():
+                branches[-1:] = [True] * bool(branches)
+                yield f'#line {number + 1} "{name}"'
         elif include[1] in seen:
             yield ""
         else:
+            branches[-1:] = [True] * bool(branches)
             yield from _lines(include[1], seen)
             yield f'#line {number + 1} "{name}"'
 

@@ -6,12 +6,14 @@ faults put into the kernels of matrix units.
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from pyclmm.checks import fma_reference
 from pyclmm.checks.drawn import Drawn
 from pyclmm.checks.layouts import Decks
 from pyclmm.kernels.interface import Launch, Program, Work, Workspace
-from tests.simulators.amd import tables
+from pyclmm.opencl import compiler
+from tests.simulators.amd import follow, tables
 from tests.simulators.amd.emulator import Emulator, Fault
 from tests.simulators.amd.functions import byte_permute
 from tests.simulators.amd.meaning import compiled
@@ -258,3 +260,21 @@ def test_a_seeded_fault_is_found(tmp_path, unit, what, old, new):
     assert reasons[0] is None
     assert reasons[1] is not None
     assert ("race" in reasons[1]) == (what == "no barrier")
+
+
+# ---- from machine code to OpenCL C --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gfx942", "gfx1201"])
+def test_registers_at_a_line_of_a_kernel(name, tmp_path):
+    """Before each matrix instruction, found by the line of MULTIPLY, exec has all lanes."""
+    unit = {"gfx942": "mfma", "gfx1201": "wmma"}[name]
+    source = compiler.read_source("units/unit.cl").splitlines()
+    at = next(n for n, line in enumerate(source, 1) if "MULTIPLY(acc" in line)
+    asked = [name, unit, "bfloat16", "--at", f"unit.cl:{at}", "--registers", "exec_lo"]
+    done = CliRunner().invoke(follow.main, asked)
+    assert done.exit_code == 0, done.output
+    told = done.output.splitlines()
+    assert any(f"v_{unit}" in line and line.endswith(f"unit.cl:{at}") for line in told[0::2])
+    assert {line.split()[-1] for line in told[1:-1:2]} == {"ffffffff"}
+    assert told[-1] == "the product is right"

@@ -88,8 +88,13 @@ def _link_amd(target: str, source: Path, options: Sequence[str]) -> None:
 
 
 def amd_library(target: str, source: Path, options: Sequence[str]) -> None:
-    """Compile and link *source* as a driver does, to what a GPU loads, beside it with ending .so."""
-    _clang(19, *_for_amd(target), "-O3", *options, source, "-o", source.with_suffix(".so"))
+    """Compile and link *source* as a driver does, to what a GPU loads, beside it with ending .so.
+
+    The table of lines leaves the machine code as it is.
+    """
+    _clang(
+        19, *_for_amd(target), "-O3", "-gline-tables-only", *options, source, "-o", source.with_suffix(".so")
+    )
 
 
 def _intel(target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:

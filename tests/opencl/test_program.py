@@ -22,13 +22,14 @@ import pytest
 
 import pyclmm
 from pyclmm import BuildError, plan_cache
-from pyclmm.kernels import Program
+from pyclmm.kernels import Program, kernel_named
 from pyclmm.kernels.interface import gemm_program
 from pyclmm.opencl import compiler, program
 from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.plan import programs_of
 from tests.support.cases import DEVICE, SAMPLE, problem_of
 from tests.support.contexts import new_queue
+from tests.support.faults import changed_source
 from tests.support.made_up import DEVICE as MADE_UP
 
 CL = Path(__file__).parents[2] / "cl"
@@ -77,6 +78,18 @@ def test_sources_name_their_files_and_lines():
             written = (CL / name).read_text(encoding="utf-8").splitlines()[number - 1]
             assert line == ("" if written.startswith("#include") else written)
             number += 1
+
+
+def test_an_error_behind_a_header_that_is_not_read_names_its_line(monkeypatch, own_queue):
+    """The compiler obeys no #line of a branch that is not taken, as that of FRAGMENTS in split_k.cl."""
+    lines = (CL / "split_k.cl").read_text(encoding="utf-8").splitlines()
+    entry = next(number for number, line in enumerate(lines, 1) if line.startswith("__kernel"))
+    changed_source(monkeypatch, "split_k.cl", lines[entry - 1], f"#error odd\n{lines[entry - 1]}")
+    problem, thin = problem_of(4, 4, 20_000), kernel_named("thin")
+    split = replace(thin.configs(problem, DEVICE)[0], split_k=3)
+    added = thin.launches(problem, split, DEVICE).launches[1].program
+    with pytest.raises(BuildError, match=rf"split_k.cl:{entry}.*odd"):
+        program.built(own_queue.context, added)
 
 
 @pytest.mark.parametrize("path", sorted(CL.rglob("*.[ch]*")), ids=lambda p: p.name)

@@ -1,6 +1,7 @@
 """Prints a wavefront's registers before instructions of a kernel's machine code.
 
     python -m tests.simulators.amd.follow gfx942 mfma bfloat16 --at v_mfma --registers "v[0:3] exec" --most 2
+    python -m tests.simulators.amd.follow gfx942 mfma bfloat16 --at unit.cl:77 --registers "v[0:3] exec"
     python -m tests.simulators.amd.follow gfx1100 tiled float32 --listing
 
 The product is a small one of integers. `make emulator` fetches what it needs.
@@ -38,11 +39,17 @@ def lines(g: Waves, wave: int, registers: str) -> Iterator[str]:
             yield f"  {text}, register {number}: {' '.join(f'{word:08x}' for word in words.tolist())}"
 
 
+def told(line: Line) -> str:
+    return f"{line.address:#x}: {line.text}".ljust(80) + line.source
+
+
 @click.command(help=__doc__)
 @click.argument("processor", type=click.Choice(sorted(DEVICES)))
 @click.argument("kernel")
 @click.argument("dtype")
-@click.option("--at", default="s_endpgm", help="Before instructions with this in their text.")
+@click.option(
+    "--at", default="s_endpgm", help="Before instructions with this in their text, or of this line."
+)
 @click.option("--registers", default="v0 exec", help="As the machine code names them.")
 @click.option("--wave", default=0, help="Which wavefront, over all work-groups.")
 @click.option("--most", default=4, help="How often at most.")
@@ -64,9 +71,9 @@ def main(
 
     def watch(line: Line, g: Waves) -> None:
         nonlocal shown
-        if at in line.text and wave in g.index and shown < most:
+        if (at in line.text or at == line.source) and wave in g.index and shown < most:
             shown += 1
-            click.echo(f"{line.address:#x}: {line.text}")
+            click.echo(told(line))
             for text in lines(g, wave, registers):
                 click.echo(text)
 
@@ -78,7 +85,7 @@ def main(
         if listing:
             work = family.launches(given, family.configs(given, device)[0], device)
             for line in emulator.program(work.launches[0]).lines:
-                click.echo(f"{line.address:#x}: {line.text}")
+                click.echo(told(line))
             return
         decks = Decks(np.random.default_rng(0))
         wrong = run(emulator, device, family, None, given, Drawn.INTEGERS, decks)

@@ -6,8 +6,9 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from bisect import bisect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,17 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class Line:
-    """An instruction: its address, its name, the operands and modifiers that LLVM prints."""
+    """An instruction: its address, its name, the operands and modifiers that LLVM prints.
+
+    ``source``: the line of OpenCL C that it was compiled from, such as "unit.cl:77", or "".
+    """
 
     address: int
     name: str
     operands: tuple[str, ...]
     modifiers: Mapping[str, str]
     text: str
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ def loaded(path: Path, processor: str) -> Program:
         processor,
         segments,
         _kernels(content, sections),
-        _disassembled(content[text[1] : text[1] + text[2]], text[0], processor),
+        tuple(_disassembled(content[text[1] : text[1] + text[2]], text[0], processor, _sources(path))),
     )
 
 
@@ -148,15 +153,28 @@ def _kernels(content: bytes, sections: dict[str, tuple[int, int, int]]) -> dict[
     return found
 
 
-def _disassembled(code: bytes, base: int, processor: str) -> tuple[Line, ...]:
+_ENV = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
+_ROW = re.compile(r"^(\S+) +(\d+) +0x([0-9a-f]+)", re.MULTILINE)
+
+
+def _sources(path: Path) -> list[tuple[int, str]]:
+    """(address, line of OpenCL C) from which on instructions are that line's, in order."""
+    command = [DEBIAN / "usr/bin/readelf", "--debug-dump=decodedline", path]
+    told = subprocess.run(command, capture_output=True, check=True, text=True, env=_ENV).stdout
+    rows = (
+        (int(at, 16), f"{name}:{number}" if number != "0" else "") for name, number, at in _ROW.findall(told)
+    )
+    return sorted(rows, key=lambda row: row[0])
+
+
+def _disassembled(code: bytes, base: int, processor: str, sources: list[tuple[int, str]]) -> Iterator[Line]:
     command = [sys.executable, Path(__file__).with_name("llvm.py"), LLVM, processor]
-    env = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, input=code, capture_output=True, check=True, env=env)
-    found = []
+    done = subprocess.run(command, input=code, capture_output=True, check=True, env=_ENV)
     for text in done.stdout.decode().splitlines():
         offset, instruction = text.split("\t", 1)
-        found.append(line(base + int(offset), instruction))
-    return tuple(found)
+        address = base + int(offset)
+        place = bisect(sources, address, key=lambda row: row[0])
+        yield replace(line(address, instruction), source=sources[place - 1][1] if place else "")
 
 
 _MODIFIER = re.compile(r"^(\w+):(\[[^\]]*\]|\S+)$")
