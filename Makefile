@@ -73,7 +73,7 @@ strangers: $(VENV)/.installed-dev
 # functions; products on an emulated Arm processor.
 offline: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance.resources
-	$(BIN)/pytest -q tests/conformance/test_link.py
+	$(BIN)/pytest -q tests/conformance/test_link.py tests/conformance/test_newer.py
 	$(BIN)/pytest -q -n 2 tests/conformance/arm_products.py
 
 # Every kernel that AMD's GPUs are offered, compiled for them and executed in an emulator of their instructions.

@@ -8,6 +8,8 @@
 #error "activation.h needs ACTIVATION"
 #endif
 
+#define REAL(x) CONSTANT(x, 0)
+
 /* exp, tanh and erf are the builtins of the accumulator's type. Activations exist for real accumulators only. */
 #if ACTIVATION == 0
 #define ACTIVATE(x) (x)
@@ -19,13 +21,13 @@
 #elif SOFT_FLOAT64
 #error "ACTIVATION needs exp or erf of doubles"
 #elif ACTIVATION == 3
-#define ACTIVATE(x) ((ACC_T)0.5 * (x) * ((ACC_T)1 + erf((x) * (ACC_T)0.70710678118654752440)))
+#define ACTIVATE(x) (REAL(0.5) * (x) * ((ACC_T)1 + erf((x) * REAL(0.70710678118654752440))))
 #elif ACTIVATION == 4
 /* x (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3). The form with exp gives 0 far
  * below zero, even where a device's tanh is not exactly -1. */
 #define ACTIVATE(x)                                            \
-  ((x) / ((ACC_T)1 + exp((ACC_T)-1.59576912160573071176 *      \
-  ((x) + (ACC_T)0.044715 * (x) * (x) * (x)))))
+  ((x) / ((ACC_T)1 + exp(-REAL(1.59576912160573071176) *       \
+  ((x) + REAL(0.044715) * (x) * (x) * (x)))))
 #elif ACTIVATION == 5
 #define ACTIVATE(x) ((ACC_T)1 / ((ACC_T)1 + exp(-(x))))
 #elif ACTIVATION == 6

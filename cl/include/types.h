@@ -193,8 +193,11 @@ INLINE ushort to_bfloat16(float x)
 #define IS_NEGATIVE(x) ((x) < 0)
 #define NEGATED(x) (-(x))
 #define IS_ZERO(x) ((x) == 0)
-#define CONSTANT(x, bits) ((ACC_T)(x))
+#define CONSTANT(x, bits) ((ACC_T)CAT(constant_, ACC_TYPE)(x))
 #endif
+/* A float has its suffix: compilers warn of a constant of type double on a device without cl_khr_fp64. */
+#define constant_float32(x) x##f
+#define constant_float64(x) x
 
 /* Arithmetic. The compiler may fuse acc + x * y. On some CPU drivers mad() and fma() are function calls and cost
  * ten times as much. Where clang was told of a processor with the instruction, its own builtin becomes that. */

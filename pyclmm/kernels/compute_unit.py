@@ -23,6 +23,7 @@ class ComputeUnit:
     stream: float = 16.0
     item_registers: int = 216  # of a work-item; with more, clang 15 spills for gfx90a and gfx1030
     clang_spills: bool = True  # clang spills sooner with integers and converted elements; ptxas does not
+    most_sums: int = 1 << 30  # 32-bit registers for the sums of a work-item; with more, Intel's IGC spills
     crowded: bool = False  # clang 19 spills some tiles for gfx1030, whatever the element type
     double: float = 2.0
     integer: int = 32
@@ -31,7 +32,7 @@ class ComputeUnit:
 
 _NVIDIA = ComputeUnit(128, 65536, 2048, item_registers=255, clang_spills=False, integer=64)
 _AMD = ComputeUnit(64, 65536, 2048, crowded=True, double=4)
-_INTEL = ComputeUnit(128, 131072, 1024, counted=16, double=8, integer=64)
+_INTEL = ComputeUnit(128, 131072, 1024, counted=16, most_sums=32, double=8, integer=64)
 _OTHER = ComputeUnit(64, 32768, 1024, stream=8.0)
 _BY_VENDOR = {"nvidia": _NVIDIA, "amd": _AMD, "intel": _INTEL}
 # By compute capability (CUDA C++ Programming Guide, "Arithmetic Instructions")

@@ -12,10 +12,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-from . import offline, report
-from .implementations import HOME, IMPLEMENTATIONS, ROOT, Implementation
-from .prepare import SetupError, prepare
+from . import newer, offline, report
+from .implementations import HOME, IMPLEMENTATIONS, NEWER_IMPLEMENTATIONS, ROOT, Implementation
+from .packages import SetupError
+from .prepare import prepare
 from .run import Run, run
 
 GRID = "tests/conformance/grid.py"
@@ -29,22 +31,40 @@ SUITE = (
     "beta_zero or nothing_but or (extreme_values and naive)) and not (wgmma or split- or mma or mfma or "
     "wmma or dpas)",
 )
+# For drivers that share the grid: what depends on the driver's arithmetic, by kernels of three kinds.
+SHARED = (
+    "tests/kernels/test_every_kernel.py",
+    "-k",
+    "test_exact or test_bits or "
+    "(denormals or sign_of_zero or nan_and_infinity) and (naive or packed or tiled)",
+)
 LIMIT_S = 25 * 60
 AT_ONCE = 2
 
 
 def tests_of(implementation: Implementation) -> tuple[str, ...]:
     """The simulator is slow: it gets small sizes only, and shows that it sees seeded faults."""
+    if implementation.newer:
+        return (GRID, *SHARED)
     return (CHECKER, GRID) if implementation.checked else (GRID, *SUITE)
 
 
 def arguments() -> argparse.Namespace:
-    names = [i.name for i in IMPLEMENTATIONS]
+    names = [i.name for i in (*IMPLEMENTATIONS, *NEWER_IMPLEMENTATIONS)]
     parser = argparse.ArgumentParser(prog="python -m tests.conformance")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--no-offline", action="store_true", help="leave out AMD and NVIDIA compiles")
     parser.add_argument("--tests", nargs="+", help="other tests than the usual ones")
     return parser.parse_args()
+
+
+def newer_ones(names: Sequence[str]) -> list[Implementation]:
+    """Those of *names* that run in the system of newer.py, with their versions, if it can be had."""
+    wanted = [i for i in NEWER_IMPLEMENTATIONS if i.name in names]
+    if wanted and (reason := newer.missing()):
+        print(f"left out: {', '.join(i.name for i in wanted)}: {reason}")
+        return []
+    return [replace(i, title=i.title.format(newer.version(i.newer))) for i in wanted]
 
 
 def run_all(chosen: Sequence[Implementation], tests: Sequence[str] | None) -> list[Run]:
@@ -63,6 +83,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     chosen = [i for i in IMPLEMENTATIONS if i.name in options.only]
+    chosen += newer_ones(options.only)
     runs = run_all(chosen, options.tests)
     for each in runs if not options.tests else ():
         each.demand_every_kernel()
@@ -72,7 +93,8 @@ def main() -> int:
     print("\n\n".join(map(report.text, tables)))
     for failure in (c for c in compiled if c.error):
         print(f"\n{failure.kernel} {failure.dtype} for {failure.target}:\n{failure.error[:600]}")
-    whole = len(chosen) == len(IMPLEMENTATIONS) and compiled and not options.tests
+    every = len(IMPLEMENTATIONS) + len(NEWER_IMPLEMENTATIONS)
+    whole = len(chosen) == every and compiled and not options.tests
     target = ROOT / "docs" if whole else HOME
     (target / "conformance.md").write_text(report.document(runs, compiled))
     return 0 if all(r.good for r in runs) and not any(c.error for c in compiled) else 1

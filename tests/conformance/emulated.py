@@ -18,7 +18,8 @@ from datetime import date
 from pathlib import Path
 
 from .implementations import ROOT
-from .prepare import SetupError, prepare
+from .packages import SetupError
+from .prepare import prepare
 from .report import markdown, text
 
 TABLE = ROOT / "docs" / "kernels" / "emulated.md"

@@ -6,6 +6,8 @@ each other.
 
     OCL_ICD_VENDORS=... pytest tests/conformance/grid.py
 
+With CONFORMANCE_FEW it is one edge for each kernel and element type.
+
 Except in dense cases, operands and result are views inside larger arrays, at odd offsets and with padded
 rows. What surrounds the result must not change. Under Oclgrind a test also fails if the simulator reports
 anything. test_bits compares the bits of reproducible products.
@@ -37,6 +39,7 @@ from .oclgrind_log import Log, summary
 
 Array = np.ndarray[Any, Any]
 OCLGRIND_LOG = os.environ.get("OCLGRIND_LOG")
+FEW = "CONFORMANCE_FEW" in os.environ
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def grid() -> Iterator[Any]:
     """The (kernel, dtype, case) that are run. They contain every pair."""
     for place, kernel in enumerate(KERNELS):
         cases = [c for c in CASES if takes(kernel, c.m, c.n, c.trans)]
-        step = max(1, len(cases) // (EDGES_A_TYPE if kernel.automatic else 1))
+        step = max(1, len(cases) // (EDGES_A_TYPE if kernel.automatic and not FEW else 1))
         for i, dtype in enumerate(ELEMENT_TYPES):
             for j, case in enumerate(cases):
                 if (i + j + place) % step == 0:
@@ -202,14 +205,14 @@ def test_exact(kernel: Kernel, dtype: str, case: Case) -> None:
 def offers() -> Iterator[Any]:
     """Every pair of a kernel and a fixed product that some kernel for CPUs or all devices may offer.
 
-    Oclgrind takes seconds for a product. There a kernel that takes all of them gets every third, which have
-    each float type, each kind of data and each of the shapes. Kernels complement each other.
+    Oclgrind takes seconds for a product. There, and with FEW, a kernel that takes all of them gets every
+    third, which have each float type, kind of data and shape. Kernels complement each other.
     """
     for place, kernel in enumerate(KERNELS):
         mine = (
             [p for p in PRODUCTS if takes(kernel, *p.shape[:2])] if not kernel.matrix_units else PRODUCTS[:1]
         )
-        every = 3 if OCLGRIND_LOG and len(mine) == len(PRODUCTS) else 1
+        every = 3 if (OCLGRIND_LOG or FEW) and len(mine) == len(PRODUCTS) else 1
         for product in mine[place % every :: every]:
             yield pytest.param(kernel, product.dtype, product, id=f"{kernel.name}-{product.name}")
 

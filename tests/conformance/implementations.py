@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyclmm.opencl.pocl import pocl_folder
 
@@ -43,7 +44,8 @@ class Implementation:
     ``refusals`` are regular expressions for reasons with which a kernel may refuse a problem here. Any other
     skip fails the run. Every kernel must pass here at least once, except MATRIX_UNITS and those in
     ``without``, which this device cannot run. ``checked`` marks the simulator, which reports races and bad
-    accesses and is too slow for large sizes.
+    accesses and is too slow for large sizes. ``newer`` is the Debian package of a driver that runs in the
+    system of newer.py; ``title`` gets its version, and ``home`` is not used.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Implementation:
     refusals: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     checked: bool = False
+    newer: str = ""
 
 
 FOR_CPUS = ("packed", "matvec")
@@ -83,6 +86,16 @@ EVERYWHERE = (
     r"adds products of real and of imaginary parts apart",
     r"adds the elements of a vector at the end of each row",
 )
+
+_LLVMPIPE: dict[str, Any] = {
+    "refusals": (
+        NO_FP64,
+        r"no configuration fits the device's limits",
+        r"ends loops early",
+        r"loops to their end",
+    ),
+    "without": FOR_CPUS,
+}
 
 IMPLEMENTATIONS = (
     Implementation(
@@ -117,13 +130,7 @@ IMPLEMENTATIONS = (
             "GALLIUM_PIPE_SEARCH_DIR": str(DEBIAN / DEBIAN_LIB / "gallium-pipe"),
         },
         library_path=(DEBIAN / DEBIAN_LIB,),
-        refusals=(
-            NO_FP64,
-            r"no configuration fits the device's limits",
-            r"ends loops early",
-            r"loops to their end",
-        ),
-        without=FOR_CPUS,
+        **_LLVMPIPE,
     ),
     Implementation(
         "oclgrind",
@@ -142,5 +149,25 @@ IMPLEMENTATIONS = (
         refusals=(r"copies of structures",),
         without=("residues", "limbs"),
         checked=True,
+    ),
+)
+
+# Of Debian's newest suite, with its Python. They share the grid: each gets every kernel with every type.
+NEWER_IMPLEMENTATIONS = (
+    Implementation(
+        "pocl-newer",
+        "PoCL {} (Debian sid, Python 3.14)",
+        HOME,
+        f"/{DEBIAN_LIB}/libpocl.so.2",
+        newer="pocl-opencl-icd",
+    ),
+    Implementation(
+        "rusticl-newer",
+        "rusticl on llvmpipe, Mesa {} (Debian sid, Python 3.14)",
+        HOME,
+        f"/{DEBIAN_LIB}/libRusticlOpenCL.so.1",
+        env={"RUSTICL_ENABLE": "llvmpipe"},
+        newer="mesa-opencl-icd",
+        **_LLVMPIPE,
     ),
 )

@@ -38,6 +38,9 @@ class Target:
     families: tuple[str, ...] = ()
 
 
+Job = tuple[Target, str, str, Launch]  # the family and the element type, too
+
+
 @dataclass(frozen=True)
 class Compiled:
     """The resources of a kernel function on a target. ``error``: why it could not be compiled or linked."""
@@ -203,7 +206,7 @@ def compile_launch(
     return replace(row, resources=needed)
 
 
-def compile_jobs(jobs: Iterable[tuple[Target, str, str, Launch]], workers: int = 2) -> list[Compiled]:
+def compile_jobs(jobs: Iterable[Job], workers: int = 2) -> list[Compiled]:
     """Compile these (target, family, dtype, launch); results are in the same order."""
     linked: set[tuple[str, ...]] = set()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:

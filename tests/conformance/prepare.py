@@ -1,7 +1,6 @@
 """Fills .conformance/ with the implementations and compilers that conformance needs.
 
-It needs no root: Debian packages are resolved against an empty system, downloaded with apt's files in
-.conformance/apt, and unpacked, not installed. A complete folder gets a stamp.
+It needs no root (packages.py); what newer.py has needs it. A complete folder gets a stamp.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 from tests.install import pocl_wheel
 
@@ -25,44 +22,17 @@ from .implementations import (
     ROOT,
     WHEELS,
 )
+from .packages import SetupError, stamp_of, unpack, wheels
 
-APT = HOME / "apt"
 # These stay the running system's, as a process cannot have two C libraries.
 NOT_UNPACKED = ("libc6_", "libc6-i386_", "lib32", "libgcc-s1_", "libstdc++6_", "libssl3_", "dpkg_", "tar_")
 MESA_DATA = b"/usr/lib/clc/"  # where rusticl looks for its built-in functions
 CLANG_HEADERS = b"/usr/lib/llvm-15/lib/clang/15.0.6/include"  # and for clang's headers
 
 
-class SetupError(Exception):
-    """Something could not be fetched. The message says what to do."""
-
-
-def _run(command: Sequence[str | Path], advice: str) -> None:
-    done = subprocess.run(list(map(str, command)), capture_output=True, check=False, text=True)
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip())[-1500:]
-        raise SetupError(f"{' '.join(map(str, command[:3]))} ... failed:\n{said}\n{advice}")
-
-
-def _stamp(folder: Path, content: Sequence[str]) -> tuple[Path, str, bool]:
-    stamp, text = folder.with_suffix(".stamp"), "\n".join(content)
-    return stamp, text, stamp.exists() and stamp.read_text() == text
-
-
-def wheels(folder: Path, packages: Sequence[str]) -> None:
-    """Unpack *packages* of PyPI into *folder*, outside the environment of the tests."""
-    stamp, text, done = _stamp(folder, packages)
-    if done:
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--ignore-installed"]
-    _run([*pip, "--prefix", folder, *packages], f"pip could not fetch {', '.join(packages)}.")
-    stamp.write_text(text)
-
-
 def debian() -> None:
     """Unpack DEBIAN_PACKAGES and all that they need."""
-    stamp, text, done = _stamp(DEBIAN, DEBIAN_PACKAGES)
+    stamp, text, done = stamp_of(DEBIAN, DEBIAN_PACKAGES)
     if done:
         return
     advice = (
@@ -70,28 +40,7 @@ def debian() -> None:
         "such a machine run it again with access to a Debian mirror; or provide a root file system "
         f"with {', '.join(DEBIAN_PACKAGES)} and their dependencies as {DEBIAN}."
     )
-    if not (shutil.which("apt-get") and shutil.which("dpkg")):
-        raise SetupError(f"There is no apt-get here. {advice}")
-    shutil.rmtree(DEBIAN, ignore_errors=True)
-    for folder in ("state/lists/partial", "cache/archives/partial"):
-        (APT / folder).mkdir(parents=True, exist_ok=True)
-    (APT / "status").touch()
-    apt = ["apt-get", "-qq"]
-    for option in (
-        f"Dir::State={APT / 'state'}",
-        f"Dir::State::status={APT / 'status'}",
-        f"Dir::Cache={APT / 'cache'}",
-        "Debug::NoLocking=1",
-        "APT::Sandbox::User=" + ("root" if os.geteuid() == 0 else ""),
-        "APT::Architectures=amd64",
-    ):
-        apt += ["-o", option]
-    _run([*apt, "update"], advice)
-    _run([*apt, "install", "-y", "-d", "--no-install-recommends", *DEBIAN_PACKAGES], advice)
-    for package in sorted((APT / "cache" / "archives").glob("*.deb")):
-        if not package.name.startswith(NOT_UNPACKED):
-            _run(["dpkg", "-x", package, DEBIAN], advice)
-    shutil.rmtree(APT)
+    unpack(DEBIAN, DEBIAN_PACKAGES, advice, left=NOT_UNPACKED)
     name_younger_processors()
     stamp.write_text(text)
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
-from pyclmm.kernels.interface import Launch
 
+from . import newer, own
 from .implementations import ROOT
-from .offline import ARM, TARGETS, Compiled, Target, compile_jobs, problems
-from .prepare import SetupError, prepare
-from .report import markdown, most, text
+from .offline import ARM, TARGETS, Compiled, Job, Target, compile_jobs, problems
+from .packages import SetupError
+from .prepare import prepare
+from .report import markdown, most, offline_table, text
 
 # The targets of each family, and a type for each way to store and sum elements.
 _REGISTER = ("float32", "float16", "float64", "int32", "complex64")
@@ -34,14 +35,21 @@ SHIPPED = {
 }
 _REALS = ("float32", "float64", "complex64")  # types for which an Arm CPU has vectors
 TABLE = ROOT / "docs" / "kernels" / "offline.md"
-Job = tuple[Target, str, str, Launch]
+# The same for the drivers' own compilers.
+OWN = {
+    "register": (("gfx90a", "gfx1030", "dg2", "bmg"), _REGISTER),
+    "mfma": SHIPPED["mfma"],
+    "wmma": SHIPPED["wmma"],
+    "dpas": (("dg2", "pvc", "bmg", "lnl"), _UNITS),
+}
+Shipped = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 
 
-def jobs() -> Iterator[tuple[str, Job]]:
+def jobs(shipped: Shipped = SHIPPED, known: Sequence[Target] = TARGETS) -> Iterator[tuple[str, Job]]:
     """(configuration, what to compile) for the product with a full epilogue."""
-    for name, (targets, dtypes) in SHIPPED.items():
+    for name, (targets, dtypes) in shipped.items():
         family = kernel_named(name)
-        for target in (t for t in TARGETS if t.name in targets):
+        for target in (t for t in known if t.name in targets):
             for dtype in dtypes:
                 problem = replace(problems(dtype)[1], precision="medium")  # every type of the matrix units
                 if family.refuses(problem, target.device) is not None:
@@ -82,9 +90,18 @@ def compile_named(named: Sequence[tuple[str, Job]], workers: int = 2) -> list[Co
     return [replace(row, config=config) for row, (config, _) in zip(rows, named, strict=True)]
 
 
+def compile_by_drivers() -> tuple[list[Compiled], list[Compiled]]:
+    """The configurations, and what else the drivers' own compilers build (own.py), which are here."""
+    named, more = list(jobs(OWN, (*own.AMD, *own.INTEL))), list(own.shared())
+    rows = own.compile_own([*(job for _, job in named), *more])
+    first = [replace(row, config=config) for row, (config, _) in zip(rows, named, strict=False)]
+    return first, rows[len(named) :]
+
+
 def table(rows: Sequence[Compiled]) -> list[list[str]]:
     """A row for each family, type and configuration; a column for each target."""
-    targets = [t.name for t in (*TARGETS, *ARM) if any(r.target == t.name for r in rows)]
+    known = dict.fromkeys(t.name for t in (*TARGETS, *own.INTEL, *ARM))
+    targets = [name for name in known if any(r.target == name for r in rows)]
     groups: dict[tuple[str, str, str], dict[str, Compiled]] = {}
     for row in rows:
         groups.setdefault((row.kernel, row.dtype, row.config), {})[row.target] = row
@@ -100,7 +117,28 @@ def _cell(row: Compiled | None) -> str:
     return "FAILED" if row.error else " / ".join(most([row.resources]))
 
 
-def document(rows: Sequence[Compiled], tiles: Sequence[Compiled]) -> str:
+def by_drivers(rows: Sequence[Compiled], more: Sequence[Compiled]) -> str:
+    """The section on the drivers' own compilers: configurations, and the sample of all other programs."""
+    bad = [r for r in (*rows, *more) if r.error or r.resources.spilled]
+    compilers = ", ".join(dict.fromkeys(own.title(t) for t in (own.AMD[0], own.INTEL[0])))
+    names = ", ".join(t.name for t in own.WHOLE)
+    return f"""## By the drivers' own compilers
+
+The same configurations, and `register` for Intel's GPUs too, by what AMD's and Intel's drivers of Debian's
+newest suite compile with: {compilers}. What these say is what a user's build would say. Each cell: registers
+(gfx90a and gfx942: both kinds together; Intel: of a thread), spills (AMD: registers; Intel: bytes of a
+thread), bytes of local memory. {len(rows) + len(more)} programs, {len(bad)} of them spill or fail.
+
+{markdown(table(rows))}
+
+Of the programs of all kernels, those of [conformance.md](../conformance.md), each of {names}
+gets every third, so that they complement each other.
+
+{markdown(offline_table(more))}
+"""
+
+
+def document(rows: Sequence[Compiled], tiles: Sequence[Compiled], drivers: str) -> str:
     """docs/kernels/offline.md, from the rows of the GPU families and of the register tiles."""
     bad = [r for r in rows if r.error or r.resources.spilled]
     return f"""# Compiled offline
@@ -115,6 +153,7 @@ No AMD or Intel GPU has run any of them.
 
 {markdown(table(rows))}
 
+{drivers}
 ## Arm's CPUs
 
 The register tiles that `packed` offers for vectors of 128 bits, compiled by clang 15 for a product without
@@ -136,8 +175,15 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     rows, tiles = compile_named(list(jobs())), compile_named(list(tile_jobs()))
-    TABLE.write_text(document(rows, tiles), encoding="utf-8")
     print(text(table(tiles)))
+    reason = newer.missing()
+    if reason:
+        print(f"left out, and {TABLE.name} not written: the drivers' own compilers: {reason}")
+    else:
+        configurations, more = compile_by_drivers()
+        drivers = by_drivers(configurations, more)
+        TABLE.write_text(document(rows, tiles, drivers), encoding="utf-8")
+        rows += [*configurations, *more]
     rows += tiles
     bad = [r for r in rows if r.error or r.resources.spilled]
     for row in bad:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pyclmm.kernels import KERNELS
 
+from . import newer
 from .implementations import EVERYWHERE, HOME, MATRIX_UNITS, ROOT, Implementation
 from .recorder import LOG
 
@@ -56,11 +57,8 @@ class Run:
 
 def environment(implementation: Implementation) -> dict[str, str]:
     """An environment in which a process sees only this implementation."""
-    libraries = sorted(implementation.home.glob(implementation.library))
-    if not libraries:
-        raise FileNotFoundError(f"no {implementation.library} below {implementation.home}")
     icd = HOME / f"{implementation.name}.icd"
-    icd.write_text(f"{libraries[0]}\n")
+    icd.write_text(f"{_library(implementation)}\n")
     paths = [*map(str, implementation.library_path), os.environ.get("LD_LIBRARY_PATH", "")]
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OCL", "PYOPENCL", "POCL"))}
     return kept | {
@@ -70,8 +68,26 @@ def environment(implementation: Implementation) -> dict[str, str]:
         "XDG_CACHE_HOME": str(HOME / "cache" / implementation.name),
         "PYCLMM_SELFCHECK": "off",  # kernels are tested here, not the self-check and the trial
         LOG: str(HOME / f"{implementation.name}.jsonl"),
+        **({"CONFORMANCE_FEW": "1"} if implementation.newer else {}),
         **implementation.env,
     }
+
+
+def _library(implementation: Implementation) -> Path:
+    if implementation.newer:
+        return Path(implementation.library)
+    libraries = sorted(implementation.home.glob(implementation.library))
+    if not libraries:
+        raise FileNotFoundError(f"no {implementation.library} below {implementation.home}")
+    return libraries[0]
+
+
+def _command(implementation: Implementation, tests: Sequence[str]) -> list[str]:
+    pytest = ["-m", "pytest", "-q", "-p", f"{PACKAGE}.recorder", *tests]
+    if not implementation.newer:
+        return [sys.executable, *pytest]
+    path = f"PYTHONPATH={newer.SITE}{os.pathsep}{ROOT}"
+    return newer.inside(["env", path, newer.PYTHON, *pytest, "-p", "no:cacheprovider"])
 
 
 def run(implementation: Implementation, tests: Sequence[str], limit_s: float) -> Run:
@@ -80,7 +96,7 @@ def run(implementation: Implementation, tests: Sequence[str], limit_s: float) ->
     started = time.monotonic()
     log = HOME / f"{implementation.name}.jsonl"
     log.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", f"{PACKAGE}.recorder", *tests]
+    command = _command(implementation, tests)
     try:
         env = environment(implementation)
         with (HOME / f"{implementation.name}.txt").open("w") as output:

@@ -126,6 +126,7 @@ def test_ci_fails_for_one_bad_run(monkeypatch, tmp_path, capsys, outcome, status
     runs[3].outcomes = [run.Outcome("naive", "int8", "test", outcome, "its reason")] if outcome else []
     runs[3].trouble = "" if outcome else "the process died: SIGSEGV"
     monkeypatch.setattr(command, "prepare", lambda: None)
+    monkeypatch.setattr(command, "newer_ones", lambda _: [])
     monkeypatch.setattr(command, "run_all", lambda *_: runs)
     monkeypatch.setattr(command, "HOME", tmp_path)
     monkeypatch.setattr(sys, "argv", ["conformance", "--no-offline", "--tests", "some"])

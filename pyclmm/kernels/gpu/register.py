@@ -213,11 +213,13 @@ class Register(Kernel):
 
 
 def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """Whether clang spills registers; ptxas does not (`make offline`).
+    """Whether clang or Intel's compiler spills registers; ptxas does not (`make offline`).
 
     Converting elements while loading, or multiplying integers, takes the registers that 8 x 16 sums leave
     free. Some tiles spill in any case.
     """
+    if config.tm * config.tn * problem.sums.nbytes > 4 * device.unit.most_sums:
+        return True
     if not device.unit.clang_spills:
         return False
     if device.unit.crowded and (config.bm, config.bn, config.bk, config.tm, config.tn) in _CROWDED:

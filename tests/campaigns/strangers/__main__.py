@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...conformance.implementations import IMPLEMENTATIONS
-from ...conformance.prepare import SetupError
+from ...conformance.packages import SetupError
 from .differences import DIFFERENCES
 from .run import Run, driver_environment, run
 from .suites import HOME, SUITES, MissingError, Suite, prepare

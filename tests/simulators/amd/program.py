@@ -88,6 +88,12 @@ def loaded(path: Path, processor: str) -> Program:
     )
 
 
+def metadata(content: bytes) -> list[dict[str, Any]]:
+    """What AMD's compiler says of each kernel function of a program: its registers, spills, arguments."""
+    found: list[dict[str, Any]] = _notes(content, _sections(content))["amdhsa.kernels"]
+    return found
+
+
 def _segments(content: bytes) -> list[tuple[int, int, int, int, int]]:
     """(type, offset, address, bytes in the file, bytes in memory) of each program header."""
     (table,) = struct.unpack_from("<Q", content, 0x20)
