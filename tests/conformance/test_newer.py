@@ -10,6 +10,7 @@ import pytest
 
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl import compiler
+from pyclmm.opencl.program import build_options
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from tests.conformance import __main__ as command
 from tests.conformance import grid, newer, own, packages
@@ -45,7 +46,7 @@ def test_its_drivers_are_left_out_by_name_where_it_cannot_be_had(monkeypatch, ca
 
 
 def test_without_a_network_it_says_what_failed(monkeypatch, tmp_path):
-    monkeypatch.setattr(packages.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(packages.SetupError, match="no apt-get here"):
         packages.unpack(tmp_path / "folder", ("dash",), "advice", "sid")
 
@@ -118,8 +119,7 @@ def test_a_compiler_that_dies_fails_its_program_and_no_other(monkeypatch, tmp_pa
     target = next(t for t in TARGETS if t.name == "gfx1030")
     naive, problem = kernel_named("naive"), problems("float32")[0]
     (launch,) = naive.launches(problem, naive.configs(problem, target.device)[0], target.device).launches
-    real = own.build_options
-    options = iter([["-DDIE"], real(launch.program)])
+    options = iter([["-DDIE"], build_options(launch.program)])
     monkeypatch.setattr(own, "build_options", lambda _: next(options))
     first, second = own.compile_own([(target, "naive", "float32", launch)] * 2, at_once=1)
     assert "died here" in first.error
