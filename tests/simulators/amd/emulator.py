@@ -41,12 +41,15 @@ def demand_tools() -> None:
 class Emulator:
     """An AMD device of this processor. Programs are kept in *folder*.
 
-    ``edit`` changes a program's text before it is compiled. ``watch`` is called before each instruction.
+    ``padded`` names workspaces that are read several columns at a time: what is beyond the last is not used,
+    and nobody need have written it. ``edit`` changes a program's text before it is compiled. ``watch`` is
+    called before each instruction.
     ``products`` counts runs, ``executed`` instructions, once for all wavefronts that execute one together.
     """
 
     processor: str
     folder: Path
+    padded: tuple[str, ...] = ()
     edit: Edit = str
     watch: Callable[[Line, Waves], None] | None = None
     products: int = 0
@@ -73,7 +76,7 @@ class Emulator:
             places[name] = space.add(table.view(np.uint8).ravel(), constant=True)
         for part in work.workspace:
             empty = np.full(part.nbytes, 0 if part.zeroed else 0xFF, np.uint8)
-            places[part.symbol] = space.add(empty, written=part.zeroed)
+            places[part.symbol] = space.add(empty, written=part.zeroed or part.name in self.padded)
         values = {name: np.int64(x) for name, x in offsets.items()} | dict(
             zip(("alpha", "beta"), scales, strict=True)
         )

@@ -128,7 +128,8 @@ class Run:
             step(g)
         except Fault as fault:
             groups = sorted(set(self._of_group[g.index].tolist()))[:4]
-            raise Fault(f"{at.text} at {at.address:#x}, work-groups {groups}: {fault}") from None
+            where = f"{at.address:#x} {at.source}".strip()
+            raise Fault(f"{at.text} at {where}, work-groups {groups}: {fault}") from None
 
     def _decoded(self, place: int) -> Step:
         at = self._program.lines[place]

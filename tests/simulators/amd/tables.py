@@ -30,6 +30,9 @@ _INSTEAD = {
     "V_RNDNE_F32": "D0.f32 = rint(S0.f32)",
     "V_RNDNE_F64": "D0.f64 = rint(S0.f64)",
     "V_RNDNE_F16": "D0.f16 = rint(S0.f16)",
+    # the number stands among the operands, as in V_FMAMK_F32
+    "S_FMAMK_F32": "D0.f32 = fma(S0.f32, S1.f32, S2.f32)",
+    "S_FMAAK_F32": "D0.f32 = fma(S0.f32, S1.f32, S2.f32)",
     # 2 to the power of S1 overflows where the product does not
     "V_LDEXP_F32": "D0.f32 = ldexp(S0.f32, S1.i32)",
     "V_LDEXP_F64": "D0.f64 = ldexp(S0.f64, S1.i32)",
