@@ -157,6 +157,7 @@ def _close(got: Array, expected: Array) -> bool:
 def selftested(kernel: str) -> str | None:
     """The first law that *kernel* breaks in `pyclmm selftest --full`."""
     request = {"device": device_info(default_device()).identity, "kernel": kernel, "full": True}
+    request |= {"case": None, "seconds": 300.0}
     found = (said for said in selftest.answers(request) if said.get("verdict") == selftest.WRONG)
     return next((f"{said['law']}: {said['reason']}" for said in found), None)
 

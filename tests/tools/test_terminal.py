@@ -202,7 +202,7 @@ def test_ctrl_c_on_the_ladder_keeps_the_sizes(tmp_path):
 def test_ctrl_c_in_selftest_keeps_the_kernels(tmp_path):
     first, second = (kernel.name for kernel in KERNELS[:2])
     shown, data = interrupted("selftest", at=f"{second}: ", tmp_path=tmp_path)
-    assert [one["kernel"] for one in data["kernels"]] == [first]
+    assert [one["kernel"] for one in data["kernels"]] in ([first], [first, second])  # if a law has ended
     assert re.search(rf"{second}: .* [0-9]+ of [0-9]+, .* left", shown.words)
 
 
