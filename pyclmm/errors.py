@@ -137,7 +137,8 @@ class VerificationError(PyclmmError, RuntimeError):
 
     Attributes: ``device`` and ``kernel`` (names), ``rows`` and ``columns`` (half-open ranges around
     what is wrong), ``stack`` (the range of products of a stack), ``seed`` (of the random signs, a number),
-    ``error`` and ``limit`` (of the first wrong row's sum).
+    ``error`` and ``limit`` (of the first wrong row's sum; ``error`` is infinite where a NaN or an infinity is
+    wrong).
     """
 
     def __init__(self, text: str, **found: Any) -> None:

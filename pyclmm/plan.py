@@ -284,6 +284,11 @@ class Matmul(Generic[ArrayT]):
         return problem.reproducible or problem.acc_type.startswith("uint")
 
     @property
+    def verify(self) -> bool | str:
+        """How its results are checked: False, True or "repair" (docs/verification.md)."""
+        return self._executable.verify
+
+    @property
     def workspace_nbytes(self) -> int:
         """Bytes of device memory that a call uses besides operands and result."""
         return self._executable.work.workspace_nbytes
@@ -304,6 +309,7 @@ class Matmul(Generic[ArrayT]):
             launches=[launch.kernel for launch in executable.work.launches],
             workspace_nbytes=self.workspace_nbytes,
             failed=executable.failed,
+            check_seconds=executable.check_seconds,
         )
 
     def release(self) -> None:

@@ -1,7 +1,7 @@
 /* verify/operands: what is known of a product before it is looked at, with random signs r  (Freivalds 1977).
  *
  *   verify_c     u_i = sum_j (beta C(i, j) + bias) r_j    size_u_i = sum_j |beta C(i, j)| + |bias|     before the product
- *   verify_b     x_k = sum_j B(k, j) r_j                  size_x_k = sum_j |B(k, j)|
+ *   verify_b     x_k = sum_j B(k, j) r_j                  size_x_k = sum_j |B(k, j)|                   before the product
  *   verify_fold  adds the partial sums of x, where B is stored along k
  *   verify_a     t_i = sum_k A(i, k) x_k                  size_t_i = sum_k |A(i, k)| size_x_k          where A is stored along i
  *

@@ -7,7 +7,7 @@
  * must be NaN or infinite, and nothing else may be, but for an infinity where an element may be too large. Such a column is
  * taken out of t_i by its dot product. With C or bias, only this is compared in such rows.
  *
- * The group that finds a wrong row computes its elements again and so finds the wrong columns, if there is no C. alarm[0]
+ * The group that finds a wrong row computes its elements again and so finds the wrong columns, if out is not C. alarm[0]
  * becomes 1 with the first wrong row; the host looks at it. Macros: those of verify/sums.h.
  */
 #include "verify/sums.h"
@@ -74,24 +74,29 @@ INLINE ACC_T dot_product(
 
 INLINE void raise_to(__global int *word, const int value) { atomic_max((volatile __global int *)word, value); }
 
-/* Which columns of row i are wrong: noted in `verdict`. */
+/* Which columns of row i are wrong: noted in `verdict`. C is as the product has read it. */
 INLINE void note_columns(
     const int i, const int flagged, const int mark, __global int *verdict, __global const int *columns, const int N,
     const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb, __global const OUT_T *out,
-    const long ldo, __global const BIAS_T *bias, const long bias_stride, const ACC_T alpha, const SIZE_T whole,
-    const SIZE_T factor, const SIZE_T rest)
+    const long ldo, __global const C_T *c, const long c_rs, const long c_cs, __global const BIAS_T *bias, const long bias_stride,
+    const ACC_T alpha, const ACC_T beta, const SIZE_T whole, const SIZE_T factor, const SIZE_T rest)
 {
   for (int j = get_local_id(0); j < N; j += ITEMS) {
     SIZE_T own;
     ACC_T value = SCALE(alpha, dot_product(i, j, K, a, lda, b, ldb, whole, &own));
     own *= SIZE(alpha);
+#if HAS_C
+    const ACC_T its_c = SCALE(beta, LOAD_C(c, i * c_rs + j * c_cs));
+    value = ADD(value, its_c);
+    own += SIZE(its_c);
+#endif
 #if BIAS
     const ACC_T shift = LOAD_BIAS(bias, (long)(BIAS == 1 ? j : i) * bias_stride);
     value = ADD(value, shift);
     own += SIZE(shift);
 #endif
     const ACC_T is = LOAD_OUT(out, (long)i * ldo + j);
-    const int is_flagged = flagged == 2 || (flagged == 1 && columns[j] == mark);
+    const int is_flagged = flagged == 2 || (flagged == 1 && columns[j] == mark) || !IS_FINITE(value);
     if (IS_FINITE(is) == is_flagged || (!is_flagged && DIFFERS(is, value, factor * own + rest))) {
       raise_to(verdict + LOW_COLUMN, N - j);
       raise_to(verdict + HIGH_COLUMN, j + 1);
@@ -108,7 +113,9 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   SCRATCH;
   __local int tickets[ROWS];
   GEMM_BEGIN;
-  const int mark = verdict[NEXT], item = get_local_id(0), line0 = get_group_id(0) * ROWS;
+  const int mark = verdict[NEXT], item = get_local_id(0);
+  /* The last rows first: they are likely still in the cache. */
+  const int line0 = ((int)get_num_groups(0) - 1 - (int)get_group_id(0)) * ROWS;
   const uint seed = SEED(mark - 1);
   const int b_is_flagged = WITH_BOUND && K && verdict[FLAGGED] == mark;
   rows += BATCH_ENTRY * M;
@@ -206,7 +213,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
           verdict[FIRST_Z] = (int)BATCH_ENTRY;
           verdict[FIRST_ROW] = line0 + r;
           verdict[FIRST_CALL] = mark - 1;
-          *(__global SIZE_T *)(verdict + ERROR) = (SIZE_T)SIZE(off);
+          *(__global SIZE_T *)(verdict + ERROR) = is_other ? (SIZE_T)INFINITY : (SIZE_T)SIZE(off);
           *(__global SIZE_T *)(verdict + LIMIT) = limit;
         }
         raise_to(verdict + LOW_ROW, M - line0 - r);
@@ -222,12 +229,13 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
 #endif
   for (int r = 0; r < ROWS; ++r) {
     if (!(wrong >> r & 1)) continue;
-    if (HAS_C || tickets[r] >= 64) { /* these are not computed again: all columns */
+    /* Not computed again, all columns: rows after so many, and where out is C. */
+    if (tickets[r] >= 64 || (HAS_C && (ulong)c == (ulong)out)) {
       raise_to(verdict + LOW_COLUMN, N);
       raise_to(verdict + HIGH_COLUMN, N);
     } else {
-      note_columns(line0 + r, FLAGGED_ROW(r), mark, verdict, columns, N, K, a, lda, b, ldb, out, ldo, bias, bias_stride, alpha,
-                   whole, factor, rest);
+      note_columns(line0 + r, FLAGGED_ROW(r), mark, verdict, columns, N, K, a, lda, b, ldb, out, ldo, c, c_rs, c_cs, bias,
+                   bias_stride, alpha, beta, whole, factor, rest);
     }
   }
   if (get_group_id(0) == 0 && BATCH_ENTRY == 0 && item == 0) verdict[CALLS] = mark;

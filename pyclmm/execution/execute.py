@@ -29,7 +29,7 @@ from ..errors import (
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..kernels.launches import complete
-from ..kernels.verification import checked_problem, verified
+from ..kernels.verification import checked_problem, seconds, verified
 from ..opencl import status
 from ..opencl.devices import device_info
 from ..opencl.launcher import launcher_of
@@ -70,9 +70,9 @@ class Executable:
     def __init__(self, queue: Any, gemm: Gemm, options: Options) -> None:
         self.device = device_info(queue.device)
         self._asked = _on(self.device, gemm)
-        self._verify = options.verify
+        self.verify: bool | str = options.verify
         self.gemm = self._asked
-        if self._verify and not gemm.is_empty:
+        if self.verify and not gemm.is_empty:
             self.gemm = replace(gemm, problem=checked_problem(self._asked.problem))
         self._options, self._requested = options, options.kernel
         self._launcher = launcher_of(queue)
@@ -104,7 +104,7 @@ class Executable:
         for choice in choices:
             product = choice.work or choice.kernel.launches(self.problem, choice.config, self.device)
             whole = product
-            if self._verify:
+            if self.verify:
                 whole = verified(self._asked.problem, product, self.device)
             work = complete(self.gemm, whole)
             copies = {x.program for x in work.launches} - {x.program for x in whole.launches}
@@ -199,9 +199,14 @@ class Executable:
         return made
 
     @property
+    def check_seconds(self) -> float:
+        """Estimated seconds of what ``verify=`` adds to a call."""
+        return seconds(self._asked.problem, self.device) if self.verify and self.choice else 0.0
+
+    @property
     def repairs(self) -> bool:
         """Whether a wrong result is computed again, for which a call waits."""
-        return bool(self._verify == REPAIR)
+        return bool(self.verify == REPAIR)
 
     def remade(self, gemm: Gemm, kernel: str, verify: bool, queue: Any) -> Any:
         """A binding of another product of the same options, by *kernel*."""

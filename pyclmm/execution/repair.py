@@ -52,7 +52,7 @@ def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue:
         except PyclmmError:
             continue
         else:
-            repaired(error, kernel)
+            repaired(error, f"computed again by {kernel!r}")
             return
     raise error
 

@@ -24,10 +24,7 @@ def watch_over(watch: Any, problem: GemmProblem, device: DeviceInfo, kernel: str
     """Raise VerificationError from *watch* when a product was wrong, which *kernel* computed."""
 
     def alarm() -> None:
-        error = _error(problem, device, kernel, watch.taken())
-        with _lock:
-            _counts["wrong"] += 1
-        raise error
+        raise counted(_error(problem, device, kernel, watch.taken()))
 
     watch.on_alarm = alarm
     with _lock:
@@ -44,15 +41,18 @@ def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) ->
     )
     if columns[1] == 0:  # errors below the limit of an element, which is less than that of the row
         columns = (0, problem.n)
-    where = f"rows {rows[0]} to {rows[1] - 1}, columns {columns[0]} to {columns[1] - 1}"
+    where = f"{_range('row', rows)}, {_range('column', columns)}"
     if problem.batch_shape:
-        where += f", products {stack[0]} to {stack[1] - 1} of the stack"
-    seed = int(words[_FIRST_CALL])
-    size_of_error = f" by {error:.3g}, where {limit:.3g} is allowed" if limit else ""
+        where += f", {_range('product', stack)} of the stack"
+    row, seed = int(words[_FIRST_ROW]), int(words[_FIRST_CALL])
+    how = f"The sum of row {row} with signs of seed {seed} is off"
+    if error == np.inf:
+        how = f"In row {row} an element is NaN or infinite and should not be, or should be and is not"
+    elif limit:
+        how += f" by {error:.3g}, where {limit:.3g} is allowed"
     return VerificationError(
-        f"a result is wrong: {where} of {problem}, computed by {kernel!r} on {device.name!r}. The sum of row "
-        f"{int(words[_FIRST_ROW])} with signs of seed {seed} is off{size_of_error}. Compute it again, or "
-        'pass verify="repair"; if it comes back, test the device: pyclmm selftest',
+        f"a result is wrong: {where} of {problem}, computed by {kernel!r} on {device.name!r}. {how}. Compute "
+        'it again, or pass verify="repair"; if it comes back, test the device: pyclmm selftest',
         device=device.name,
         kernel=kernel,
         rows=rows,
@@ -64,11 +64,23 @@ def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) ->
     )
 
 
-def repaired(error: VerificationError, kernel: str) -> None:
-    """The wrong part that *error* names was computed again by *kernel*: count it, and warn."""
+def _range(name: str, found: tuple[int, int]) -> str:
+    first, last = found[0], found[1] - 1
+    return f"{name} {first}" if first == last else f"{name}s {first} to {last}"
+
+
+def counted(error: VerificationError) -> VerificationError:
+    """*error*, which :func:`health` counts."""
+    with _lock:
+        _counts["wrong"] += 1
+    return error
+
+
+def repaired(error: VerificationError, how: str) -> None:
+    """The wrong part that *error* names is right now: count it, and warn."""
     with _lock:
         _counts["repaired"] += 1
-    warn_caller(f"{str(error).split('. ')[0]}; it was computed again by {kernel!r}", VerificationWarning)
+    warn_caller(f"{str(error).split('. ')[0]}; it was {how}", VerificationWarning)
 
 
 def health() -> dict[str, int]:

@@ -15,11 +15,12 @@ from ..problem.dtypes import COMPLEX, ELEMENTS, dtype_of
 from ..problem.gemm import Copy, GemmProblem, alignment, dense_strides
 from .config import ACCESS
 from .device import DeviceInfo
-from .interface import Arg, Defines, Launch, Table, Work, Workspace, gemm_args, gemm_program
+from .interface import Arg, Defines, Launch, Program, Table, Work, Workspace, gemm_args, gemm_program
 from .launches import batch_table, copy_launch
 
 VERDICT = Workspace("verify_verdict", 96, zeroed=True)
 ALARM = Workspace("verify_alarm", 4, zeroed=True, watched=True)
+SUMS = 4096  # of a transfer: as many work-items
 _FLOATS = ("float16", "bfloat16", "float32", "complex64")
 _SLACK = 1.02  # of the bound: it is computed with rounding too
 
@@ -39,10 +40,15 @@ class _Form:
     def of(cls, problem: GemmProblem, device: DeviceInfo) -> _Form:
         if device.is_cpu:
             return cls(items=1, rows=1, vec=32, lanes=32, slices=1, parts=1)
-        items = min(128, 1 << (device.max_work_group_size.bit_length() - 1))
+        items = cls.group(device)
         stored = (problem.a_type, problem.b_type, problem.out_type)
         vec = max(1, min(8, ACCESS // min(ELEMENTS[name].nbytes for name in stored)))
         return cls(items=items, rows=4, vec=vec, lanes=1, slices=max(1, items // 32), parts=16)
+
+    @staticmethod
+    def group(device: DeviceInfo) -> int:
+        """Work-items of a group, a power of two."""
+        return min(128, 1 << (device.max_work_group_size.bit_length() - 1))
 
     def is_wide(self, align: int, nbytes: int) -> bool:
         """Whether lines with that alignment are read by accesses of 16 bytes."""
@@ -94,6 +100,24 @@ def verified(problem: GemmProblem, product: Work, device: DeviceInfo) -> Work:
     return Work(launches, (*product.workspace, *spaces), tables)
 
 
+def transfer_sums(nbytes: int, device: DeviceInfo) -> Launch:
+    """The launch that adds *nbytes* of "data" from "data_offset" on, word by word, into ``SUMS`` "sums"."""
+    program, local = Program("verify/transfer.cl", ()), _Form.group(device)
+    args: tuple[Arg, ...] = ("data", "data_offset", np.int64(nbytes), "sums")
+    return Launch(program, "transfer_sums", (SUMS, 1, 1), (local, 1, 1), args)
+
+
+def seconds(problem: GemmProblem, device: DeviceInfo) -> float:
+    """Estimated seconds of what :func:`verified` adds: launches that read the operands and the result."""
+    plain = checked_problem(problem)
+    launches = verified(problem, Work(()), device).launches
+    activated = (
+        problem.m * problem.n * problem.batch * (plain.sums.nbytes + ELEMENTS[problem.out_type].nbytes)
+    )
+    moved = plain.nbytes + (activated if plain is not problem else 0)
+    return len(launches) * device.rates.launch + device.rates.moved(moved)
+
+
 def _activation(problem: GemmProblem, plain: GemmProblem, space: Workspace) -> Launch:
     """The launch that activates what was checked, and stores it in out."""
     shape = (*problem.batch_shape, problem.m, problem.n)
@@ -137,13 +161,14 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], lis
     x = sums("x", k, form.parts if problem.trans_b else 1)
     t = sums("t", m, form.parts) if problem.trans_a else x
     u = sums("u", m) if problem.extras else x
+    # What needs no result comes first: then the last rows of out are in the cache when verify_out reads them.
     before = [launch("verify_c", form.groups(m, False), u)] if problem.extras else []
-    after = [launch("verify_b", form.groups(k, problem.trans_b), x)]
+    before.append(launch("verify_b", form.groups(k, problem.trans_b), x))
     if problem.trans_b and form.parts > 1:
-        after.append(launch("verify_fold", (max(1, -(-k // form.items)), 1), x))
+        before.append(launch("verify_fold", (max(1, -(-k // form.items)), 1), x))
     if problem.trans_a:
-        after.append(launch("verify_a", form.groups(m, True), (*x, *t)))
-    after.append(launch("verify_out", form.groups(m, False), (*x, *t, *u, factor, rest, largest)))
+        before.append(launch("verify_a", form.groups(m, True), (*x, *t)))
+    after = [launch("verify_out", form.groups(m, False), (*x, *t, *u, factor, rest, largest))]
     return before, after, spaces
 
 

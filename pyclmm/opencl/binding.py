@@ -77,7 +77,8 @@ class Binding:
         self._has_own = any(not space.copy_of for space in work.workspace)
         fixed = {x: host_memory.filled(context, table, device, x) for x, table in work.tables.items()}
         fixed |= self._zeroed(work)
-        fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any buffer will do, because it is not read
+        if absent:  # any buffer will do, because it is not read
+            fixed |= dict.fromkeys(absent, fixed["batch_offsets"])
         self._fixed = fixed  # a kernel does not keep its arguments alive
         self.watch = watch_of(queue, fixed)
         last = work.launches[-1] if work.launches else None

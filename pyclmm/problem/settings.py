@@ -125,11 +125,10 @@ def verified(how: Verify = True) -> AbstractContextManager[None]:
 def _way(verify: object) -> bool | str:
     if isinstance(verify, bool | np.bool_):
         return bool(verify)
-    if not isinstance(verify, str):
-        raise DTypeError(f"verify is {verify!r}; pass True, False or 'repair'")
-    if verify != REPAIR:
-        raise ArgumentError(f"verify is {verify!r}; pass True, False or 'repair'")
-    return REPAIR
+    if isinstance(verify, str) and verify == REPAIR:
+        return REPAIR
+    kind = ArgumentError if isinstance(verify, str) else DTypeError
+    raise kind(f"verify is {verify!r}; pass True, False or {REPAIR!r}")
 
 
 def is_verified(verify: Verify | None) -> bool | str:

@@ -62,7 +62,8 @@ class Alternative:
 class Explanation:
     """Why a plan uses its kernel; ``str()`` and ``repr()`` of it are for people.
 
-    Times are in seconds, or None if they are not known: ``seconds`` is the model's estimate for the choice,
+    Times are in seconds, or None if they are not known: ``seconds`` is the model's estimate for the choice
+    with the ``check_seconds`` that ``verify=`` adds to that of each kernel;
     ``memory_seconds`` and ``arithmetic_seconds`` are the least times that the bytes and the operations of the
     product take on the device. ``entry`` is the entry of a measured table that made the choice, or None.
     ``kernel`` is None if the result is empty.
@@ -75,6 +76,7 @@ class Explanation:
     because: str
     arithmetic: str
     seconds: float | None
+    check_seconds: float
     memory_seconds: float | None
     arithmetic_seconds: float | None
     rates_source: str
@@ -95,7 +97,7 @@ class Explanation:
             "kernel": f"{self.kernel} ({self.config})" if self.kernel else "none",
             "because": self.because,
             "arithmetic": self.arithmetic,
-            "estimate": f"{_estimate(self.seconds)} (rates: {self.rates_source})",
+            "estimate": f"{_estimate(self.seconds)}{self._check()} (rates: {self.rates_source})",
             "least time": self._least(),
             "operations": f"{self.flops}, and {self.nbytes} bytes",
             "launches": self._listed_launches(),
@@ -118,6 +120,11 @@ class Explanation:
         times = Counter(self.launches)
         names = (name if count == 1 else f"{name} ({count} times)" for name, count in times.items())
         return f"{len(self.launches)}: {', '.join(names)}"
+
+    def _check(self) -> str:
+        return (
+            f", {_microseconds(self.check_seconds)} of it to check the result" if self.check_seconds else ""
+        )
 
     def _least(self) -> str:
         if self.least_seconds is None:
@@ -144,11 +151,12 @@ def explain(
     launches: Sequence[str],
     workspace_nbytes: int,
     failed: Sequence[str] = (),
+    check_seconds: float = 0.0,
 ) -> Explanation:
     """The explanation of *choice* for *problem*.
 
     *requested*: the ``kernel=`` of the call. *failed*: "name: reason" for each kernel that was tried and
-    failed.
+    failed. *check_seconds*: what ``verify=`` adds to each estimate.
     """
     entry = None if choice is None or requested != "auto" else _entry(problem, device, choice)
     memory, arithmetic = _least_seconds(problem, device)
@@ -162,7 +170,8 @@ def explain(
         config=choice.config if choice else None,
         because=_because(choice, requested, entry, failed),
         arithmetic=_arithmetic(problem, device, choice),
-        seconds=choice.kernel.estimate(problem, choice.config, device) if choice else None,
+        seconds=choice.kernel.estimate(problem, choice.config, device) + check_seconds if choice else None,
+        check_seconds=check_seconds,
         memory_seconds=memory,
         arithmetic_seconds=None if on_matrix_units else arithmetic,
         rates_source=device.rates.source,
@@ -171,7 +180,7 @@ def explain(
         workspace_nbytes=workspace_nbytes,
         launches=tuple(launches),
         entry=entry,
-        others=tuple(_alternative(k, problem, device, reasons.get(k.name)) for k in others),
+        others=tuple(_alternative(k, problem, device, reasons.get(k.name), check_seconds) for k in others),
     )
 
 
@@ -238,10 +247,10 @@ def _arithmetic(problem: GemmProblem, device: DeviceInfo, choice: Choice | None)
 
 
 def _alternative(
-    kernel: Kernel, problem: GemmProblem, device: DeviceInfo, failure: str | None
+    kernel: Kernel, problem: GemmProblem, device: DeviceInfo, failure: str | None, check_seconds: float
 ) -> Alternative:
     found = failure or select.best(kernel, problem, device)
     if isinstance(found, str):
         return Alternative(kernel.name, reason=found, unsuited=kernel.unsuited(device) is not None)
     note = None if kernel.automatic else "on request only"
-    return Alternative(kernel.name, found[1], found[0], note)
+    return Alternative(kernel.name, found[1], found[0] + check_seconds, note)

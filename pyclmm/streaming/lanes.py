@@ -26,6 +26,7 @@ from ..opencl import host_memory, staging, status
 from ..opencl.devices import device_info
 from ..opencl.mappings import extent
 from ..opencl.queues import at_release, queue_on
+from .arrivals import Arrivals
 from .job import Job, pieces, stored_shape
 from .tiles import Region, Tile, region_of
 
@@ -248,6 +249,8 @@ class DeviceLane(Lane):
         self._up = cl.CommandQueue(context, device, properties=properties)
         self._down = cl.CommandQueue(context, device, properties=properties)
         self._queues = [self._up, self._queue, self._down]
+        verify = self._job.options.verify
+        self._arrivals = Arrivals(self._down, self._info, verify) if verify else None
         self._buffers: dict[tuple[str, int], cl.Buffer] = {}
         self._last_use: dict[tuple[str, int], cl.Event] = {}
         self._ended: dict[int, list[cl.Event]] = {}
@@ -319,10 +322,18 @@ class DeviceLane(Lane):
             nbytes, offset = piece.elements * job.dtype.itemsize, start * job.dtype.itemsize
             memory = self._driven(self._down_ring.borrow)
             try:
-                # A blocking copy keeps the driver's lock, for which others wait with the interpreter's.
-                event = self._copied(self._down, memory[:nbytes], buffer, src_offset=offset, wait_for=after)
-                self._driven(event.wait)
-                write(piece, memory[:nbytes].view(job.dtype).reshape(piece.shape))
+                whole = memory[:nbytes]
+
+                def copy() -> None:
+                    # A blocking copy keeps the driver's lock, for which others wait with the interpreter's.
+                    event = self._copied(self._down, whole, buffer, src_offset=offset, wait_for=after)
+                    self._driven(event.wait)
+
+                if self._arrivals is None:
+                    copy()
+                else:
+                    self._arrivals.fetch(copy, whole, buffer, offset, piece)
+                write(piece, whole.view(job.dtype).reshape(piece.shape))
             finally:
                 self._down_ring.give_back(memory)
 

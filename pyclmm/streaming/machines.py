@@ -15,6 +15,7 @@ from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, UnsupportedError
 from ..execution.operands import checked
 from ..execution.options import Options
+from ..kernels import verification
 from ..kernels.device import DeviceInfo
 from ..kernels.launches import complete
 from ..opencl import host_memory, staging
@@ -22,7 +23,7 @@ from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
 from ..opencl.queues import default_queue, queue_on
 from ..problem.dtypes import ELEMENTS
-from ..problem.gemm import MAX_DIMENSION, Gemm
+from ..problem.gemm import MAX_DIMENSION, Gemm, GemmProblem
 from ..selection import select
 from ..selection.explanation import Explanation, explain
 from .choice import choose
@@ -264,6 +265,7 @@ class Fit:
             requested=self._options.kernel,
             launches=[launch.kernel for launch in work.launches],
             workspace_nbytes=work.workspace_nbytes,
+            check_seconds=_check_seconds(gemm, self._options, info),
         )
 
 
@@ -316,5 +318,18 @@ def _estimate(
     if 0 in (m, n, k):
         return 0.0, 0
     gemm, choice = _best_kernel(info, dtypes, options, m, n, k)
-    work = complete(gemm, choice.kernel.launches(gemm.problem, choice.config, info))
-    return float(choice.kernel.estimate(gemm.problem, choice.config, info)), work.workspace_nbytes
+    product = choice.kernel.launches(gemm.problem, choice.config, info)
+    if options.verify:
+        product = verification.verified(_ending(gemm, options), product, info)
+    work = complete(gemm, product)
+    estimate = float(choice.kernel.estimate(gemm.problem, choice.config, info))
+    return estimate + _check_seconds(gemm, options, info), work.workspace_nbytes
+
+
+def _check_seconds(gemm: Gemm, options: Options, info: DeviceInfo) -> float:
+    return verification.seconds(_ending(gemm, options), info) if options.verify else 0.0
+
+
+def _ending(gemm: Gemm, options: Options) -> GemmProblem:
+    """The product of the last chunk of a tile, which is activated."""
+    return replace(gemm.problem, activation=options.activation or "none")

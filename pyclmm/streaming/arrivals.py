@@ -1,0 +1,88 @@
+"""Arrivals: whether the parts of a checked result came to the host as the device has them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from ..errors import VerificationError
+from ..execution import verdicts
+from ..kernels.device import DeviceInfo
+from ..kernels.interface import Work
+from ..kernels.verification import SUMS, transfer_sums
+from ..opencl import host_memory
+from ..opencl.binding import Binding
+from ..opencl.steps import scalars_of
+from ..problem.settings import REPAIR
+from .tiles import Region
+
+_FETCHES = 3  # of a part that is damaged each time, before "repair" gives up
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class Arrivals:
+    """Fetches parts of a result, for any thread, again if they are damaged and *verify* is "repair"."""
+
+    def __init__(self, queue: cl.CommandQueue, device: DeviceInfo, verify: bool | str) -> None:
+        self._queue, self._device = queue, device
+        self._most = _FETCHES if verify == REPAIR else 1
+        self._mine = threading.local()
+
+    def fetch(
+        self, fetch: Callable[[], object], memory: Bytes, buffer: cl.Buffer, start: int, part: Region
+    ) -> None:
+        """*fetch* the bytes from *start* of *buffer* into *memory* until both are alike.
+
+        Warns of a *part* that was damaged, and raises VerificationError if it is each time.
+        """
+        error: VerificationError | None = None
+        for _ in range(self._most):
+            fetch()
+            if _sum(memory) == self._sum_on_device(buffer, start, memory.nbytes):
+                if error is not None:
+                    verdicts.repaired(error, "fetched again")
+                return
+            error = error or self._error(part)
+        assert error is not None
+        raise error
+
+    def _sum_on_device(self, buffer: cl.Buffer, start: int, nbytes: int) -> int:
+        made: Any = self._mine.__dict__  # by bytes
+        if nbytes not in made:
+            binding = Binding(self._queue, self._device, Work((transfer_sums(nbytes, self._device),)))
+            sums = host_memory.allocate(self._queue.context, 4 * SUMS, self._device, "sums of a transfer")
+            made[nbytes] = binding, sums
+        binding, sums = made[nbytes]
+        events = binding.enqueue({"data": buffer, "sums": sums}, scalars_of(1, 0, {"data": start}), [])
+        found = np.empty(SUMS, np.uint32)
+        cl.enqueue_copy(self._queue, found, sums, is_blocking=False, wait_for=events).wait()
+        return int(np.add.reduce(found, dtype=np.uint32))
+
+    def _error(self, part: Region) -> VerificationError:
+        rows, columns = ((x.start, x.stop) for x in (part.rows, part.columns))
+        return verdicts.counted(
+            VerificationError(
+                f"a part of the result was damaged on its way from {self._device.name!r}: {part}. Compute it "
+                'again, or pass verify="repair"; if it comes back, test the bus and the memory of the host',
+                device=self._device.name,
+                kernel="transfer",
+                rows=rows,
+                columns=columns,
+                stack=(0, math.prod(part.shape[:-2])),
+                seed=0,
+                error=math.nan,
+                limit=0.0,
+            )
+        )
+
+
+def _sum(memory: Bytes) -> int:
+    """The sum of transfer_sums of the same bytes."""
+    whole = memory.nbytes // 4 * 4
+    words = memory[:whole].view(np.uint32)
+    return int(np.add.reduce(words, dtype=np.uint32)) + int.from_bytes(memory[whole:], "little") & 0xFFFFFFFF
