@@ -251,7 +251,7 @@ def test_a_wrong_element_is_named(dtype, layout, spoiler, form):
         assert (error.rows, error.columns, error.stack) == ((i, i + 1), (j, j + 1), (0, 1))
         assert error.error == pytest.approx(64, rel=0.02)
         assert 0 < error.limit < 64
-        assert str(error).startswith(f"a result is wrong: rows {i} to {i}, columns {j} to {j} of ")
+        assert str(error).startswith(f"a result is wrong: row {i}, column {j} of ")
 
 
 def test_errors_under_the_bound_are_not_seen_and_those_above_are(spoiler):
@@ -296,18 +296,33 @@ def test_a_wrong_product_of_a_stack_is_named(spoiler, form):
     a[1] = 2
     b = np.stack([b, b, b])
     spoiler.element((2 * M + 5) * N + 6, "f", lambda x: -x)
-    with pytest.raises(pyclmm.VerificationError, match=r"products 2 to 2 of the stack") as caught:
+    with pytest.raises(pyclmm.VerificationError, match="product 2 of the stack") as caught:
         pyclmm.matmul(a, b, verify=True)
     assert caught.value.stack == (2, 3)
     assert (caught.value.rows, caught.value.columns) == ((5, 6), (6, 7))
 
 
-def test_with_c_all_columns_are_named(spoiler):
-    a, b = operands("float32")
-    spoiler.element(3 * N + 6, "f", lambda x: x + 90)
+@pytest.mark.parametrize("dtype", ["float32", "int16", "complex64"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_with_c_the_column_is_named_unless_out_is_c(dtype, in_place, spoiler):
+    a, b = operands(dtype)
+    c = np.arange(M * N).astype(dtype).reshape(M, N)
+    spoiler.element(3 * N + 6, dtype, lambda x: x + type(x)(90))
     with pytest.raises(pyclmm.VerificationError) as caught:
-        pyclmm.gemm(a, b, np.ones((M, N), "f"), beta=1.0, verify=True)
-    assert (caught.value.rows, caught.value.columns) == ((3, 4), (0, N))
+        pyclmm.gemm(a, b, c, alpha=2, beta=3, out=c if in_place else None, verify=True)
+    assert (caught.value.rows, caught.value.columns) == ((3, 4), (0, N) if in_place else (6, 7))
+
+
+def test_a_wrong_nan_is_told_from_a_wrong_sum(spoiler):
+    a, b = operands("float32")
+    for value in (np.nan, np.inf):
+        spoiler.element(3 * N + 6, "f", lambda x, value=value: x.dtype.type(value))
+        with pytest.raises(
+            pyclmm.VerificationError, match="In row 3 an element is NaN or infinite"
+        ) as caught:
+            pyclmm.matmul(a, b, verify=True)
+        assert caught.value.error == np.inf
+        assert (caught.value.rows, caught.value.columns) == ((3, 4), (6, 7))
 
 
 @pytest.mark.parametrize("bias", [(1, N), (M, 1)])
@@ -345,6 +360,21 @@ def test_unchecked_products_launch_no_check(spoiler):
     assert not [name for name in spoiler.kernels if name.startswith("verify")]
     pyclmm.matmul(a, b, verify=True)
     assert "verify_out" in spoiler.kernels
+
+
+@pytest.mark.parametrize("verify", [True, "repair", False])
+def test_a_plan_tells_how_it_checks_and_what_that_takes(verify):
+    a, b = operands("float32")
+    plan, plain = (pyclmm.Matmul(a, b, activation="relu", verify=x) for x in (verify, False))
+    assert plan.verify == verify
+    found, without = plan.explain(), plain.explain()
+    assert found.seconds == without.seconds + found.check_seconds
+    assert (found.check_seconds > 0) == ("to check the result" in str(found)) == bool(verify)
+    others = {other.kernel: other.seconds for other in without.others if other.seconds}
+    assert others
+    for other in found.others:
+        if other.seconds:
+            assert other.seconds == others[other.kernel] + found.check_seconds
 
 
 def test_the_limit_counts_every_addition_of_c():

@@ -87,5 +87,5 @@ def _check(executable: Any, asked: GemmProblem, kernel: str, queue: Any) -> Any:
     gemm, device = executable.gemm, executable.device
     work = complete(gemm, verified(asked, Work(()), device))
     made = launcher_of(queue).binding(queue, device, work, gemm.unread, False)
-    watch_over(made.watch, gemm.problem, device, kernel)
+    watch_over(made, gemm.problem, device, kernel)
     return made

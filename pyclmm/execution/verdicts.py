@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ _FIRST_ROW, _FIRST_CALL, _ERROR, _LIMIT, _RANGES = 4, 5, 6, 8, 10
 
 _lock = threading.Lock()
 _watches: weakref.WeakSet[Any] = weakref.WeakSet()
+_left: deque[Any] = deque(maxlen=256)  # the watches of plans that have ended
 _counts = {"wrong": 0, "repaired": 0}
 
 
-def watch_over(watch: Any, problem: GemmProblem, device: DeviceInfo, kernel: str) -> None:
-    """Raise VerificationError from *watch* when a product was wrong, which *kernel* computed."""
+def watch_over(binding: Any, problem: GemmProblem, device: DeviceInfo, kernel: str) -> None:
+    """Raise VerificationError from *binding*'s watch when a product was wrong, which *kernel* computed."""
+    watch = binding.watch
 
     def alarm() -> None:
         raise counted(_error(problem, device, kernel, watch.taken()))
@@ -29,6 +32,7 @@ def watch_over(watch: Any, problem: GemmProblem, device: DeviceInfo, kernel: str
     watch.on_alarm = alarm
     with _lock:
         _watches.add(watch)
+    weakref.finalize(binding, _left.append, watch).atexit = False
 
 
 def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) -> VerificationError:
@@ -95,9 +99,12 @@ def health() -> dict[str, int]:
 def finish() -> None:
     """Wait for the checked products on Arrays, tensors and others that all threads have enqueued so far.
 
-    Raises VerificationError if one of them was wrong; the next call tells of the next one.
+    Raises VerificationError if one of them was wrong; the next call tells of the next one. Of plans that have
+    ended it knows the last 256.
     """
     with _lock:
         watches = list(_watches)
     for watch in watches:
         watch.finish()
+    while _left:
+        _left.popleft().finish()

@@ -82,6 +82,20 @@ def test_arrays_in_finish(queue, spoiler):
     pyclmm.finish()
 
 
+def test_arrays_of_a_plan_that_has_ended(queue, spoiler):
+    a, b = arrays(queue)
+    for is_closed in (True, False):
+        plan = pyclmm.Matmul(a, b, verify=True)
+        pyclmm.finish()
+        add(spoiler)
+        plan(a, b)
+        if is_closed:
+            plan.close()
+        del plan
+        alarm(pyclmm.finish)
+        pyclmm.finish()
+
+
 def test_an_out_of_order_queue(queue, spoiler):
     properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     if not queue.device.queue_properties & properties:
@@ -159,7 +173,7 @@ def test_verified_blocks(spoiler):
 
 @pytest.mark.parametrize("call", [pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul, pyclmm.StreamedMatmul])
 def test_bad_values(call):
-    with pytest.raises(pyclmm.ArgumentError, match=r"verify.*'repairs'.*'repair'"):
+    with pytest.raises(pyclmm.ArgumentError, match="verify is 'repairs'; pass True, False or 'repair'"):
         call(A, B, verify="repairs")
     for value in (1, 0.5, ["repair"], b"repair"):
         with pytest.raises(pyclmm.DTypeError, match="pass True, False or 'repair'"):
@@ -234,11 +248,12 @@ def test_only_the_wrong_part_is_computed_again(spoiler):
     "extra",
     [
         {"c": np.ones((M, N), "f"), "beta": 2.0, "alpha": 0.5},
+        {"c": np.ones((M, N), "f"), "beta": 2.0, "bias": np.arange(N, dtype="f")},
         {"bias": np.arange(N, dtype="f")},
         {"bias": np.arange(M, dtype="f")[:, None]},
         {"activation": "gelu"},
     ],
-    ids=["c", "row", "column", "activation"],
+    ids=["c", "c and row", "row", "column", "activation"],
 )
 def test_gemm_is_repaired(extra, spoiler):
     extra = dict(extra)
