@@ -184,20 +184,22 @@ def ladder(content: Content) -> Figure:
 
 def flips(content: Content) -> Figure:
     """The share of flipped bits that verify= notices, by size of the error; a line for each type."""
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    for row in content["rows"]:
-        shares = [share for share in row["shares"] if share["flipped"]]
-        powers = [share["power"] for share in shares]
-        noticed = [100 * share["noticed"] / share["flipped"] for share in shares]
-        axes.plot(powers, noticed, "o-", markersize=4, label=row["dtype"])
-    axes.axvline(0, color=LIMIT, linewidth=1, label="limit of a row's sum")
+    figure = Figure(figsize=(8, 7.5), layout="constrained")
+    places = {"out": "of out", "tile": "of A in local memory", "sum": "of a sum, in a register"}
+    every = figure.subplots(len(places), sharex=True, sharey=True)
+    for axes, (place, words) in zip(every, places.items(), strict=True):
+        for row in content["rows"]:
+            if row["where"] == place:
+                shares = [share for share in row["shares"] if share["flipped"]]
+                noticed = [100 * share["noticed"] / share["flipped"] for share in shares]
+                axes.plot([x["power"] for x in shares], noticed, "o-", markersize=4, label=row["dtype"])
+        axes.axvline(0, color=LIMIT, linewidth=1, label="limit of a row's sum")
+        axes.set_ylabel(f"bits {words},\nnoticed, %", fontsize="small")
+        axes.set_ylim(-3, 103)
+        axes.grid(True, alpha=0.3)
     ends = f"{content['low']}: or less, {content['high']}: or more"
-    axes.set_xlabel(f"n, of an error between 2^n and 2^(n + 1) limits of its row; {ends}")
-    axes.set_ylabel("flipped bits that are noticed, %")
-    axes.set_ylim(-3, 103)
-    axes.grid(True, alpha=0.3)
-    axes.legend(fontsize="small")
+    every[-1].set_xlabel(f"n, of a greatest error between 2^n and 2^(n + 1) limits of its row; {ends}")
+    every[0].legend(fontsize="small")
     figure.suptitle(title(content, "verify=True"))
     return figure
 

@@ -6,9 +6,10 @@
 shapes, scales and special values, each of which must raise no alarm. A kind needs programs of its own, and
 compiling them takes most of the time.
 
-``--flips`` so many times one random bit of one random element of a result is flipped before it is checked,
-for each type; the share that is noticed is printed by size of the error in limits (of the row's sum, docs/
-verification.md), and is what ``--json`` writes for benchmarks/pictures.py.
+``--flips`` so many times one random bit is flipped, for each type, of a random element of out, before it is
+checked; of A in local memory; and of an accumulator, by a build of `tiled` that errs. The share that is
+noticed is printed by size of the greatest error in limits (of the row's sum, docs/verification.md), and is
+what ``--json`` writes for benchmarks/pictures.py.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ import pyclmm
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from tests.support.cases import numbers
-from tests.support.spoiled import Spoiler, installed
+from tests.support.spoiled import SUM, TILE, FaultyTiled, Spoiler, installed
 
 TYPES = [name for name in ELEMENT_TYPES if name != "bool"]
 FLIPPED = ("float16", "bfloat16", "float32", "float64", "int32")  # a complex product is made of real ones
+WHERE = ("out", "tile", "sum")  # of what a bit is flipped: out, A in local memory, an accumulator
 SIZES = (1, 1, 2, 3, 7, 8, 16, 17, 33, 40, 64, 65, 129)
 ACTIVATIONS = (None, None, None, "relu", "gelu", "tanh")
 SCALES = (0.0, 1e-40, 1e-20, 1e-5, 1.0, 1.0, 1.0, 1e3, 1e18, 1e30)
@@ -117,32 +119,66 @@ def right_products(r, calls, kinds):
 
 # ---- flipped bits
 
+SHAPE = (48, 64, 96)  # of the products whose bits are flipped
+TILE_WIDTH = 16
 
-def flips(r, spoiler, dtype, count, shape=(48, 64, 96)):
-    """Flip a random bit of a random element *count* times; by power of two of the error in limits, how many
-    were flipped and noticed. An error that is NaN or infinite counts as one of the greatest."""
-    rng = np.random.default_rng(r.randint(0, 1 << 30))
-    m, n, k = shape
-    a, b = (numbers(rng, one, dtype_of(dtype)) for one in ((m, k), (k, n)))
-    out = pyclmm.matmul(a, b)
-    factors = limits(a, b, out, spoiler)
-    width = 8 * out.itemsize
-    flipped, noticed = Counter(), Counter()
-    for _ in range(count):
-        i, j, bit = r.randrange(m), r.randrange(n), r.randrange(width)
-        wrong = (out[i, j : j + 1].view(f"u{out.itemsize}") ^ np.array(1 << bit, f"u{out.itemsize}")).view(
-            out.dtype
+
+class Flips:
+    """Products of one type by `tiled`, of which a bit is flipped: of out, of A in local memory, of a sum."""
+
+    def __init__(self, r, spoiler, faulty, dtype):
+        self.r, self.spoiler, self.faulty = r, spoiler, faulty
+        rng = np.random.default_rng(r.randint(0, 1 << 30))
+        m, n, k = SHAPE
+        self.a, self.b = (numbers(rng, one, dtype_of(dtype)) for one in ((m, k), (k, n)))
+        self.plan, self.checked = (
+            pyclmm.Matmul(self.a, self.b, kernel="tiled", verify=verify) for verify in (False, True)
         )
-        with np.errstate(all="ignore"):
-            error = abs(float(wrong[0]) - float(out[i, j])) / factors[i]
-        spoiler.element(i * n + j, out.dtype, lambda x, wrong=wrong: wrong[0])
-        place = place_of(error)
-        flipped[place] += 1
-        try:
-            pyclmm.matmul(a, b, verify=True)
-        except pyclmm.VerificationError:
-            noticed[place] += 1
-    return [{"power": p, "flipped": flipped[p], "noticed": noticed[p]} for p in sorted(flipped)]
+        self.right = self.plan(self.a, self.b)
+        self.limits = limits(self.a, self.b, self.right, spoiler)
+        self.width = 8 * self.right.itemsize
+        self.sum_width = 8 * max(4, self.right.itemsize)  # of an accumulator
+
+    def out(self):
+        """A bit of an element of out, written over between the product and its check: the wrong result."""
+        r, wrong = self.r, self.right.copy()
+        words = wrong.view(f"u{wrong.itemsize}").reshape(-1)
+        place = r.randrange(words.size)
+        words[place] ^= words.dtype.type(1 << r.randrange(self.width))
+        value = wrong.reshape(-1)[place]
+        self.spoiler.element(place, wrong.dtype, lambda _: value)
+        return wrong
+
+    def inside(self, kind):
+        """A bit of what a work-item has loaded, or summed."""
+        r, (m, n, k) = self.r, (size // TILE_WIDTH for size in SHAPE)
+        group, item = (r.randrange(n), r.randrange(m)), r.randrange(TILE_WIDTH**2)
+        self.faulty.at(kind, r.randrange(k), group, item, r.randrange(self.sum_width))
+        return self.plan(self.a, self.b)
+
+    def shares(self, where, count):
+        """By power of two of the greatest error in limits, how many of *count* were flipped and noticed.
+
+        An error that is NaN or infinite counts as one of the greatest; faults that
+        change nothing do not.
+        """
+        flipped, noticed = Counter(), Counter()
+        for _ in range(count):
+            wrong = self.out() if where == "out" else self.inside({"tile": TILE, "sum": SUM}[where])
+            with np.errstate(all="ignore"):
+                errors = abs(wrong.astype("f8") - self.right.astype("f8")) / self.limits[:, None]
+            same = wrong.tobytes() == self.right.tobytes()
+            place = place_of(float(np.max(np.where(np.isnan(errors), np.inf, errors))))
+            try:
+                self.checked(self.a, self.b)
+                found = 0
+            except pyclmm.VerificationError:
+                found = 1
+            self.faulty.place = 0
+            assert not (same and found), "an alarm for a right product"
+            flipped[place] += not same
+            noticed[place] += found
+        return [{"power": p, "flipped": flipped[p], "noticed": noticed[p]} for p in sorted(flipped)]
 
 
 def place_of(error):
@@ -184,11 +220,16 @@ def main(arguments=None):
     print(*(f"{count} {what}" for what, count in ends.items()), sep=", ", flush=True)
     rows = []
     if options.flips:
-        with installed(Spoiler()) as spoiler:
-            rows = [{"dtype": x, "shares": flips(r, spoiler, x, options.flips)} for x in FLIPPED]
+        with FaultyTiled().installed() as faulty, installed(Spoiler()) as spoiler:
+            for dtype in FLIPPED:
+                flips = Flips(r, spoiler, faulty, dtype)
+                rows += [
+                    {"dtype": dtype, "where": x, "shares": flips.shares(x, options.flips)} for x in WHERE
+                ]
         for row in rows:
             for share in row["shares"]:
-                print(f"{row['dtype']:9} 2^{share['power']:<3} {share['noticed']:5} of {share['flipped']:5}")
+                head = f"{row['dtype']:9} {row['where']:5} 2^{share['power']:<3}"
+                print(f"{head} {share['noticed']:5} of {share['flipped']:5}")
     if options.json:
         device, date = default_queue().device, datetime.datetime.now(datetime.UTC).date()
         head = {"device": device.name.strip(), "driver": device.driver_version, "date": str(date)}

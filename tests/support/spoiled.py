@@ -7,7 +7,9 @@ from unittest.mock import patch
 import numpy as np
 import pyopencl as cl
 
+import pyclmm
 from pyclmm.kernels.verification import _Form
+from pyclmm.opencl import compiler
 from pyclmm.opencl.binding import Binding
 
 _SUMS = "workspace:verify_sums"  # where there is an activation, this is checked in place of out
@@ -73,3 +75,71 @@ def gpu_form(monkeypatch):
     """cl/verify/ with the work-groups that GPUs run, though smaller ones."""
     form = _Form(items=8, rows=4, vec=4, lanes=1, slices=2, parts=16)
     monkeypatch.setattr(_Form, "of", classmethod(lambda cls, problem, device: form))
+
+
+# ---- a build of `tiled` that errs
+
+_TILE = "    barrier(CLK_LOCAL_MEM_FENCE);\n    acc = multiply_tiles"
+_SUM = "acc = multiply_tiles(tile_a, tile_b, acc, li, lj);\n"
+_FAULT = """
+#define FLIP_float32(v, bit) as_float(as_uint(v) ^ 1u << (bit))
+#define FLIP_float64(v, bit) as_double(as_ulong(v) ^ 1ul << (bit))
+#define FLIP_uint32(v, bit) ((v) ^ 1u << (bit))
+#define FAULT(kind, v) do {                                                                     \\
+    const long f = bias_stride;                                                                 \\
+    if ((f >> 40) == (kind) && (f >> 32 & 255) == t / TW && (f >> 24 & 255) == get_group_id(0) && \\
+        (f >> 16 & 255) == get_group_id(1) && (f >> 8 & 255) == li * TW + lj)                   \\
+      (v) = CAT(FLIP_, ACC_TYPE)(v, (int)(f & 255));                                            \\
+  } while (0)
+"""
+TILE, SUM = 1, 2  # kinds of faults
+_BIAS_STRIDE = 18  # of GEMM_ARGS: without a bias nobody reads it
+
+
+class FaultyTiled:
+    """`tiled` for types without a bias, that flips a bit while it computes, if it is told where.
+
+    ``place``: see :meth:`at`. A bit is of the accumulator's type, in which local memory holds A, too.
+    """
+
+    def __init__(self):
+        self.place = 0
+
+    def at(self, kind, step, group, item, bit):
+        """Flip *bit* of what work-item *item* of *group* (x, y) loads or has summed in *step* of K."""
+        x, y = group
+        self.place = kind << 40 | step << 32 | x << 24 | y << 16 | item << 8 | bit
+
+    @contextmanager
+    def installed(self):
+        """All programs of `tiled` are this build while the block runs."""
+        read, enqueue = compiler.read_source, Binding._enqueue_part
+
+        def source(name):
+            text = read(name)
+            if name != "textbook/tiled.cl":
+                return text
+            assert _TILE in text, "tiled.cl is another"
+            assert _SUM in text, "tiled.cl is another"
+            text = text.replace(_TILE, f"    FAULT({TILE}, tile_a[li][lj]);\n{_TILE}")
+            return text.replace(_SUM, f"{_SUM}    FAULT({SUM}, acc);\n").replace(
+                "__kernel WORK_GROUP", f"{_FAULT}\n__kernel WORK_GROUP"
+            )
+
+        def erring(binding, step, part, launch, after, given, with_events):
+            if step.kernel.function_name == "matmul_tiled":
+                step.kernel.set_arg(_BIAS_STRIDE, np.int64(self.place))
+                binding._alone = None
+            return enqueue(binding, step, part, launch, after, given, with_events)
+
+        pyclmm.release()
+        compiler.expanded.cache_clear()
+        try:
+            with (
+                patch.object(compiler, "read_source", source),
+                patch.object(Binding, "_enqueue_part", erring),
+            ):
+                yield self
+        finally:
+            pyclmm.release()
+            compiler.expanded.cache_clear()
