@@ -12,51 +12,52 @@
 
 /* ---- B r */
 
-#define TAKE_B(HOW, r, l, v, signs, e)                                                                 \
-  TAKE(HOW, s, r, l, FLIPPED(ADMIT_##HOW(v), signs, e), size_of(ADMIT_##HOW(v), LEAST_B, whole), v)
-#define DOT_B(HOW, at) do {                                                                 \
+#define TAKE_B(HOW, r, i, v, signs, e)                                                                 \
+  TAKE(HOW, r, i, FLIPPED(ADMIT_##HOW(v), signs, e), size_of(ADMIT_##HOW(v), LEAST_B, whole), v)
+#define DOT_B(at) do {                                                                 \
     const uint signs = signs_from(at, seed);                                                \
-    UNROLL for (int r = 0; r < ROWS; ++r) {                                                 \
+    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
       ACC_T v[VEC];                                                                         \
       fetch_b(b + LINE(r, K) * ldb + (at), v);                                              \
-      UNROLL for (int e = 0; e < VEC; ++e) TAKE_B(HOW, r, e % LANES, v[e], signs, e);       \
+      EACH for (int e = 0; e < VEC; ++e)                                                    \
+        TAKE_B(FAST, r, r * LANES + e % LANES, v[e], signs, e);                              \
     }                                                                                       \
   } while (0)
 #define REST_B(HOW, at) do {                                                                \
     const uint signs = signs_from(at, seed);                                                \
-    UNROLL for (int r = 0; r < ROWS; ++r) {                                                 \
+    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
       const ACC_T v = LOAD_B(b, LINE(r, K) * ldb + (at));                                   \
-      TAKE_B(HOW, r, 0, v, signs, 0);                                                       \
+      TAKE_B(HOW, r, r * LANES, v, signs, 0);                                                       \
     }                                                                                       \
   } while (0)
-#define WALK_B(HOW, at) do {                                                                \
+#define WALK_B(at) do {                                                                \
     const uint signs = signs_from(at, seed);                                                \
     ACC_T v[VEC];                                                                           \
     fetch_b(b + (long)(at) * ldb + line0, v);                                               \
-    UNROLL for (int e = 0; e < VEC; ++e) TAKE_B(HOW, e, 0, v[e], signs, 0);                 \
+    EACH for (int e = 0; e < VEC; ++e) TAKE_B(FAST, e, e, v[e], signs, 0);                   \
   } while (0)
 #define REST_WALK_B(HOW, at) do {                                                           \
     const uint signs = signs_from(at, seed);                                                \
-    for (int e = 0; e < VEC; ++e) {                                                         \
+    EACH for (int e = 0; e < VEC; ++e) {                                                    \
       const ACC_T v = LOAD_B(b, (long)(at) * ldb + LINE(e, K));                             \
-      TAKE_B(HOW, e, 0, v, signs, 0);                                                       \
+      TAKE_B(HOW, e, e, v, signs, 0);                                                       \
     }                                                                                       \
   } while (0)
 #if TRANS_B
 #define LINES_B VEC
 #define SUMS_B(HOW, NOTE) do {                  \
-    clear(&s, VEC);                             \
-    WALK(HOW, K, N, WALK_B, REST_WALK_B)        \
+    clear(&s);                                  \
+    WALK_##HOW(K, N, WALK_B, REST_WALK_B)        \
     NOTE;                                       \
-    FOLD(&s, VEC, ACROSS);                      \
+    FOLD(&s, VEC, 1, ACROSS);                   \
   } while (0)
 #else
 #define LINES_B ROWS
 #define SUMS_B(HOW, NOTE) do {                  \
-    clear(&s, ROWS);                            \
-    DOT(HOW, N, DOT_B, REST_B)                  \
+    clear(&s);                                  \
+    DOT_##HOW(N, DOT_B, REST_B)                  \
     NOTE;                                       \
-    FOLD(&s, ROWS, 1);                          \
+    FOLD(&s, ROWS, LANES, 1);                   \
   } while (0)
 #endif
 
@@ -108,24 +109,24 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_fold(GEMM_ARGS, CHECK_ARGS, __globa
 
 /* ---- A x, of an A stored along i */
 
-#define WALK_A(HOW, at) do {                                                                \
+#define WALK_A(at) do {                                                                \
     ACC_T v[VEC];                                                                           \
     fetch_a(a + (long)(at) * lda + line0, v);                                               \
     const ACC_T x_k = x[at];                                                                \
     const SIZE_T size_k = size_x[at];                                                       \
-    UNROLL for (int e = 0; e < VEC; ++e) TAKE_A(HOW, e, 0, v[e], x_k, size_k);              \
+    EACH for (int e = 0; e < VEC; ++e) TAKE_A(FAST, e, e, v[e], x_k, size_k);                \
   } while (0)
 #define REST_WALK_A(HOW, at)                                                                \
-  for (int e = 0; e < VEC; ++e) {                                                           \
+  EACH for (int e = 0; e < VEC; ++e) {                                                      \
     const ACC_T v = LOAD_A(a, (long)(at) * lda + LINE(e, M));                               \
-    TAKE_A(HOW, e, 0, v, x[at], size_x[at]);                                                \
+    TAKE_A(HOW, e, e, v, x[at], size_x[at]);                                                \
   }
 #if TRANS_A
 #define SUMS_A(HOW) do {                        \
-    clear(&s, VEC);                             \
-    WALK(HOW, M, K, WALK_A, REST_WALK_A)        \
+    clear(&s);                                  \
+    WALK_##HOW(M, K, WALK_A, REST_WALK_A)        \
     odd = s.odd;                                \
-    FOLD(&s, VEC, ACROSS);                      \
+    FOLD(&s, VEC, 1, ACROSS);                   \
   } while (0)
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
@@ -152,7 +153,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
 /* ---- beta C + bias */
 
 #define REST_C(at)                                                                            \
-  UNROLL for (int r = 0; r < ROWS; ++r) {                                                     \
+  EACH for (int r = 0; r < ROWS; ++r) {                                                     \
     const long i = LINE(r, M);                                                                \
     ACC_T v = ACC_ZERO;                                                                       \
     SIZE_T own = 0;                                                                           \
@@ -165,7 +166,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
       v = ADD(v, shift);                                                                      \
       own += SIZE(shift);                                                                     \
     }                                                                                         \
-    TAKE(FAST, s, r, 0, SIGNED(v, at, seed), own, v);                                            \
+    TAKE(FAST, r, r * LANES, SIGNED(v, at, seed), own, v);                                    \
   }
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_c(GEMM_ARGS, CHECK_ARGS, __global ACC_T *u, __global SIZE_T *size_u)
@@ -175,8 +176,8 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_c(GEMM_ARGS, CHECK_ARGS, __global A
   const uint seed = SEED(verdict[CALLS]);
   const int line0 = get_group_id(0) * ROWS;
   line_sums_t s;
-  clear(&s, ROWS);
+  clear(&s);
   for (int at = get_local_id(0); at < N; at += ITEMS) REST_C(at)
-  FOLD(&s, ROWS, 1);
+  FOLD(&s, ROWS, LANES, 1);
   STORE_DOT(s, M, u, size_u);
 }

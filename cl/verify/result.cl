@@ -21,39 +21,40 @@
 
 /* ---- A x, of an A stored along k */
 
-#define DOT_A(HOW, at) do {                                                                 \
+#define DOT_A(at) do {                                                                 \
     ACC_T x_k[VEC];                                                                         \
     SIZE_T size_k[VEC];                                                                     \
     fetch_x(x + (at), x_k);                                                                 \
     fetch_size(size_x + (at), size_k);                                                      \
-    UNROLL for (int r = 0; r < ROWS; ++r) {                                                 \
+    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
       ACC_T v[VEC];                                                                         \
       fetch_a(a + LINE(r, M) * lda + (at), v);                                              \
-      UNROLL for (int e = 0; e < VEC; ++e) TAKE_A(HOW, r, e % LANES, v[e], x_k[e], size_k[e]); \
+      EACH for (int e = 0; e < VEC; ++e)                                                    \
+        TAKE_A(FAST, r, r * LANES + e % LANES, v[e], x_k[e], size_k[e]);                    \
     }                                                                                       \
   } while (0)
 #define REST_A(HOW, at)                                                                     \
-  UNROLL for (int r = 0; r < ROWS; ++r) {                                                   \
+  EACH for (int r = 0; r < ROWS; ++r) {                                                   \
     const ACC_T v = LOAD_A(a, LINE(r, M) * lda + (at));                                     \
-    TAKE_A(HOW, r, 0, v, x[at], size_x[at]);                                                \
+    TAKE_A(HOW, r, r * LANES, v, x[at], size_x[at]);                                                \
   }
 
 /* ---- out r, and what is said of it */
 
-#define DOT_OUT(HOW, at) do {                                                               \
+#define DOT_OUT(at) do {                                                               \
     const uint signs = signs_from(at, seed);                                                \
-    UNROLL for (int r = 0; r < ROWS; ++r) {                                                 \
+    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
       ACC_T v[VEC];                                                                         \
       fetch_out(out + LINE(r, M) * ldo + (at), v);                                          \
-      UNROLL for (int e = 0; e < VEC; ++e)                                                  \
-        TAKE(HOW, s, r, e % LANES, FLIPPED(ADMIT_##HOW(v[e]), signs, e), 0, v[e]);          \
+      EACH for (int e = 0; e < VEC; ++e)                                                  \
+        TAKE(FAST, r, r * LANES + e % LANES, FLIPPED(v[e], signs, e), 0, v[e]);             \
     }                                                                                       \
   } while (0)
 #define REST_OUT(HOW, at) do {                                                              \
     const uint signs = signs_from(at, seed);                                                \
-    UNROLL for (int r = 0; r < ROWS; ++r) {                                                 \
+    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
       const ACC_T v = LOAD_OUT(out, LINE(r, M) * ldo + (at));                               \
-      TAKE(HOW, s, r, 0, FLIPPED(ADMIT_##HOW(v), signs, 0), 0, v);                          \
+      TAKE(HOW, r, r * LANES, FLIPPED(ADMIT_##HOW(v), signs, 0), 0, v);                     \
     }                                                                                       \
   } while (0)
 /* A(i, :) B(:, j), and its size. */
@@ -104,11 +105,11 @@ INLINE void note_columns(
   }
 }
 
-/* `largest` is the greatest number of out's type; parts: partial sums in t. */
+/* `largest` is the greatest number of out's type. Sums that are added with care have fewer lanes, so more roundings. */
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     GEMM_ARGS, CHECK_ARGS, __global const ACC_T *x, __global const SIZE_T *size_x, __global const ACC_T *t,
     __global const SIZE_T *size_t_, __global const ACC_T *u, __global const SIZE_T *size_u, const SIZE_T factor,
-    const SIZE_T rest, const SIZE_T largest)
+    const SIZE_T factor_with_care, const SIZE_T rest, const SIZE_T largest)
 {
   SCRATCH;
   __local int tickets[ROWS];
@@ -127,43 +128,43 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   size_x += BATCH_ENTRY * PARTS_X * K;
 #endif
 #define DIFFERENCES(HOW) do {                                                         \
-    clear(&s, ROWS);                                                                  \
+    clear(&s);                                                                        \
     PART_OF_A(HOW);                                                                   \
     odd_a |= s.odd;                                                                   \
     s.odd = 0;                                                                        \
-    UNROLL for (int r = 0; r < ROWS; ++r)                                             \
-      UNROLL for (int l = 0; l < LANES; ++l) {                                        \
-        s.sum[r][l] = -SCALE(alpha, s.sum[r][l]);                                     \
-        s.size[r][l] *= SIZE(alpha);                                                  \
-      }                                                                               \
-    DOT(HOW, N, DOT_OUT, REST_OUT)                                                    \
+    EACH for (int i = 0; i < SUMS; ++i) {                                             \
+      s.sum[i] = -SCALE(alpha, s.sum[i]);                                             \
+      s.size[i] *= SIZE(alpha);                                                       \
+    }                                                                                 \
+    DOT_##HOW(N, DOT_OUT, REST_OUT)                                                   \
     odd = s.odd;                                                                      \
-    FOLD(&s, ROWS, 1);                                                                \
+    FOLD(&s, ROWS, LANES, 1);                                                         \
   } while (0)
 #if TRANS_A
 #define PART_OF_A(HOW)                                                                \
-  UNROLL for (int r = 0; r < ROWS; ++r) {                                             \
+  EACH for (int r = 0; r < ROWS; ++r) {                                             \
     for (int p = item; p < PARTS; p += ITEMS) {                                       \
       const long at = (BATCH_ENTRY * PARTS + p) * M + LINE(r, M);                     \
-      s.sum[r][0] = s.sum[r][0] + t[at];                                              \
-      s.size[r][0] += size_t_[at];                                                    \
+      s.sum[r * LANES] = s.sum[r * LANES] + t[at];                                    \
+      s.size[r * LANES] += size_t_[at];                                               \
     }                                                                                 \
     odd_a |= (uint)(WITH_BOUND && rows[LINE(r, M)] == mark) << r;                     \
   }
 #else
-#define PART_OF_A(HOW) DOT(HOW, K, DOT_A, REST_A)
+#define PART_OF_A(HOW) DOT_##HOW(K, DOT_A, REST_A)
 #endif
   DIFFERENCES(FAST);
-  if (not_finite(&s, ROWS)) { /* the same for all of the group */
+  const int with_care = not_finite(&s, ROWS) != 0; /* the same for all of the group */
+  if (with_care) {
     DIFFERENCES(CAREFUL);
     odd_a = ANY_ITEM(odd_a);
     odd = ANY_ITEM(odd);
   }
   ACC_T difference[ROWS];
   SIZE_T own[ROWS];
-  UNROLL for (int r = 0; r < ROWS; ++r) {
-    difference[r] = s.sum[r][0];
-    own[r] = s.size[r][0];
+  EACH for (int r = 0; r < ROWS; ++r) {
+    difference[r] = s.sum[r];
+    own[r] = s.size[r];
 #if HAS_C || BIAS
     difference[r] = difference[r] - u[BATCH_ENTRY * M + LINE(r, M)];
     own[r] += size_u[BATCH_ENTRY * M + LINE(r, M)];
@@ -172,7 +173,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   /* Of lines with a NaN or an infinity: the sums of the columns that are left out, and how many elements are not as they
    * should be. */
   line_sums_t others;
-  clear(&others, ROWS);
+  clear(&others);
   uint overflows = 0; /* lines with an infinity that is right */
 #define FLAGGED_ROW(r) (odd_a >> (r) & 1 ? 2 : b_is_flagged)
   if (WITH_BOUND && (b_is_flagged || odd || odd_a)) {
@@ -185,25 +186,25 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
           ACC_T dot = ACC_ZERO;
           if (is_flagged ? FLAGGED_ROW(r) == 1 : !IS_FINITE(is)) dot = dot_product(line0 + r, j, K, a, lda, b, ldb, whole, &its_size);
           if (is_flagged) {
-            others.sum[r][0] = others.sum[r][0] + SIGNED(dot, j, seed);
-            others.size[r][0] += IS_FINITE(is);
+            others.sum[r] = others.sum[r] + SIGNED(dot, j, seed);
+            others.size[r] += IS_FINITE(is);
           } else if (!IS_FINITE(is)) { /* infinity is right where the element may be too large for out */
             const int may_overflow = (HAS_C || BIAS ? own[r] : SIZE(alpha) * its_size) >= largest;
-            others.size[r][0] += !may_overflow || IS_NAN(is);
+            others.size[r] += !may_overflow || IS_NAN(is);
             overflows |= 1u << r;
           }
         }
-    FOLD(&others, ROWS, 1);
+    FOLD(&others, ROWS, 1, 1);
     overflows = ANY_ITEM(overflows);
   }
   uint wrong = 0;
-  UNROLL for (int r = 0; r < ROWS; ++r) {
-    const SIZE_T limit = factor * own[r] + rest;
-    const ACC_T off = difference[r] + SCALE(alpha, others.sum[r][0]);
+  EACH for (int r = 0; r < ROWS; ++r) {
+    const SIZE_T limit = (with_care || b_is_flagged || odd_a ? factor_with_care : factor) * own[r] + rest;
+    const ACC_T off = difference[r] + SCALE(alpha, others.sum[r]);
     /* Where sums may overflow, nothing can be said. */
     const int is_known = line0 + r < M && (!WITH_BOUND || isfinite(limit));
     const int is_odd = WITH_BOUND && (FLAGGED_ROW(r) || (odd >> r & 1));
-    const int is_other = others.size[r][0] > 0;
+    const int is_other = others.size[r] > 0;
     const int is_compared = !is_odd || (FLAGGED_ROW(r) != 2 && !(overflows >> r & 1) && HAS_C + BIAS == 0);
     if (is_known && (is_other || (is_compared && DIFFERS(off, ACC_ZERO, limit)))) {
       wrong |= 1u << r;

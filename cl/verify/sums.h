@@ -15,6 +15,13 @@
     !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || !defined(LEAST_A) || !defined(LEAST_B)
 #error "verify/sums.h needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND LEAST_A LEAST_B"
 #endif
+/* A GPU keeps arrays in registers only where loops are unrolled; for a CPU that is 30 times as much to compile. */
+#if ITEMS > 1
+#define EACH UNROLL
+#else
+#define EACH
+#endif
+
 #define size_uint32 float
 #define size_uint64 float
 #define size_float32 float
@@ -22,6 +29,7 @@
 #define size_complex64 float
 #define size_complex128 double
 typedef CAT(size_, ACC_TYPE) SIZE_T;
+#define SUMS (ROWS * LANES > VEC ? ROWS * LANES : VEC)
 
 #if !WITH_BOUND
 #define IS_FINITE(v) 1
@@ -77,10 +85,10 @@ INLINE SIZE_T size_of(const ACC_T v, const SIZE_T least, const SIZE_T whole)
   {                                                                                                   \
     if (WIDE) {                                                                                       \
       uint4 words[(VEC * sizeof(T) + 15) / 16];                                                       \
-      UNROLL for (int w = 0; w < (int)(VEC * sizeof(T) / 16); ++w) words[w] = ((__global const uint4 *)p)[w]; \
-      UNROLL for (int e = 0; e < VEC; ++e) v[e] = LOAD_ONE((const T *)words, e);                      \
+      EACH for (int w = 0; w < (int)(VEC * sizeof(T) / 16); ++w) words[w] = ((__global const uint4 *)p)[w]; \
+      EACH for (int e = 0; e < VEC; ++e) v[e] = LOAD_ONE((const T *)words, e);                      \
     } else {                                                                                          \
-      UNROLL for (int e = 0; e < VEC; ++e) v[e] = LOAD_ONE(p, e);                                     \
+      EACH for (int e = 0; e < VEC; ++e) v[e] = LOAD_ONE(p, e);                                     \
     }                                                                                                 \
   }
 #define LOAD_OUT(p, i) LOAD(OUT_TYPE, p, i)
@@ -91,58 +99,63 @@ DEFINE_FETCH(fetch_out, OUT_T, LOAD_OUT, WIDE_OUT)
 DEFINE_FETCH(fetch_x, ACC_T, AS_IT_IS, WIDE_SUMS)
 DEFINE_FETCH_AS(SIZE_T, fetch_size, SIZE_T, AS_IT_IS, WIDE_SUMS)
 
-/* The sums of `lines` lines in a work-item. If they are added with care, `odd` has a bit for each that has a NaN or an
- * infinity. */
+/* The sums of lines in a work-item: LANES for each of ROWS lines, or one for each of VEC. If they are added with care,
+ * `odd` has a bit for each line that has a NaN or an infinity. */
 typedef struct {
-  ACC_T sum[ROWS > VEC ? ROWS : VEC][LANES];
-  SIZE_T size[ROWS > VEC ? ROWS : VEC][LANES];
+  ACC_T sum[SUMS];
+  SIZE_T size[SUMS];
   uint odd;
 } line_sums_t;
-INLINE void clear(line_sums_t *s, const int lines)
+INLINE void clear(line_sums_t *s)
 {
   s->odd = 0;
-  UNROLL for (int r = 0; r < lines; ++r)
-    UNROLL for (int l = 0; l < LANES; ++l) {
-      s->sum[r][l] = ACC_ZERO;
-      s->size[r][l] = 0;
-    }
+  EACH for (int i = 0; i < SUMS; ++i) {
+    s->sum[i] = ACC_ZERO;
+    s->size[i] = 0;
+  }
 }
 #define ADMIT_FAST(v) (v)
 #define ADMIT_CAREFUL(v) ADMITTED(v)
 #define ODD_FAST(v) 0
 #define ODD_CAREFUL(v) ((uint)!IS_FINITE(v))
-#define TAKE(HOW, s, r, l, term, its_size, v) do {              \
-    (s).sum[r][l] = (s).sum[r][l] + (term);                     \
-    (s).size[r][l] += (its_size);                               \
-    (s).odd |= ODD_##HOW(v) << (r);                             \
+/* Adds a term of line r, made of v, to sum i. */
+#define TAKE(HOW, r, i, term, its_size, v) do {                 \
+    s.sum[i] = s.sum[i] + (term);                               \
+    s.size[i] += (its_size);                                    \
+    s.odd |= ODD_##HOW(v) << (r);                               \
   } while (0)
 
 /* Adds the lanes of each line; then those of the work-items whose numbers are equal modulo `stride`, which all get the sums. */
 #define FOLDED 4 /* lines at a time */
 #if ITEMS > 1
 #define SCRATCH __local ACC_T sums[FOLDED * ITEMS]; __local SIZE_T sizes[FOLDED * ITEMS]; __local volatile uint found
-#define FOLD(s, lines, stride) fold(s, lines, stride, sums, sizes)
+#define FOLD(s, lines, lanes, stride) fold(s, lines, lanes, stride, sums, sizes)
 #define FOLD_ARGS , __local ACC_T *sums, __local SIZE_T *sizes
 #else
 #define SCRATCH
-#define FOLD(s, lines, stride) fold(s, lines, stride)
+#define FOLD(s, lines, lanes, stride) fold(s, lines, lanes, stride)
 #define FOLD_ARGS
 #endif
-INLINE void fold(line_sums_t *s, const int lines, const int stride FOLD_ARGS)
+INLINE void fold(line_sums_t *s, const int lines, const int lanes, const int stride FOLD_ARGS)
 {
-  UNROLL for (int r = 0; r < lines; ++r)
-    UNROLL for (int l = 1; l < LANES; ++l) {
-      s->sum[r][0] = s->sum[r][0] + s->sum[r][l];
-      s->size[r][0] += s->size[r][l];
+  for (int r = 0; lanes > 1 && r < lines; ++r) {
+    ACC_T sum = s->sum[r * lanes];
+    SIZE_T size = s->size[r * lanes];
+    for (int l = 1; l < lanes; ++l) {
+      sum = sum + s->sum[r * lanes + l];
+      size += s->size[r * lanes + l];
     }
+    s->sum[r] = sum;
+    s->size[r] = size;
+  }
 #if ITEMS > 1
   const int item = get_local_id(0);
   UNROLL for (int r0 = 0; r0 < lines; r0 += FOLDED) {
     barrier(CLK_LOCAL_MEM_FENCE);
     UNROLL for (int r = 0; r < FOLDED; ++r)
       if (r0 + r < lines) {
-        sums[r * ITEMS + item] = s->sum[r0 + r][0];
-        sizes[r * ITEMS + item] = s->size[r0 + r][0];
+        sums[r * ITEMS + item] = s->sum[r0 + r];
+        sizes[r * ITEMS + item] = s->size[r0 + r];
       }
     for (int step = ITEMS / 2; step >= stride; step /= 2) {
       barrier(CLK_LOCAL_MEM_FENCE);
@@ -155,8 +168,8 @@ INLINE void fold(line_sums_t *s, const int lines, const int stride FOLD_ARGS)
     barrier(CLK_LOCAL_MEM_FENCE);
     UNROLL for (int r = 0; r < FOLDED; ++r)
       if (r0 + r < lines) {
-        s->sum[r0 + r][0] = sums[r * ITEMS + item % stride];
-        s->size[r0 + r][0] = sizes[r * ITEMS + item % stride];
+        s->sum[r0 + r] = sums[r * ITEMS + item % stride];
+        s->size[r0 + r] = sizes[r * ITEMS + item % stride];
       }
   }
 #endif
@@ -167,8 +180,7 @@ INLINE uint not_finite(const line_sums_t *s, const int lines)
 {
   uint found = 0;
 #if WITH_BOUND
-  UNROLL for (int r = 0; r < lines; ++r)
-    found |= (uint)!(isfinite(s->size[r][0]) && IS_FINITE(s->sum[r][0])) << r;
+  EACH for (int r = 0; r < lines; ++r) found |= (uint)!(isfinite(s->size[r]) && IS_FINITE(s->sum[r])) << r;
 #endif
   return found;
 }
@@ -189,36 +201,41 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
 #define ANY_ITEM(bits) (bits)
 #endif
 
-/* DOT: ENTIRE for VEC neighbours from `at` on of ROWS lines, or REST for single ones. HOW: FAST or CAREFUL. */
-#define DOT(HOW, length, ENTIRE, REST)                                                                       \
+/* DOT: ENTIRE for VEC neighbours from `at` on of ROWS lines, or REST for single ones. With care, which is rare: REST. */
+#define DOT_FAST(length, ENTIRE, REST)                                                                     \
   for (int at_ = (int)get_local_id(0) * VEC; at_ < (length); at_ += ITEMS * VEC) {                         \
-    if (at_ + VEC <= (length)) ENTIRE(HOW, at_);                                                             \
+    if (at_ + VEC <= (length)) ENTIRE(at_);                                                                \
     else                                                                                                   \
-      for (int one_ = at_; one_ < (length); ++one_) REST(HOW, one_);                                       \
+      for (int one_ = at_; one_ < (length); ++one_) REST(FAST, one_);                                      \
   }
+#define DOT_CAREFUL(length, ENTIRE, REST) \
+  for (int one_ = get_local_id(0); one_ < (length); one_ += ITEMS) REST(CAREFUL, one_);
 #define LINE(r, lines) ((long)min(line0 + (r), (lines) - 1))
 
 /* WALK: ENTIRE for each element of this work-item's slice and part of VEC lines from line0 on; REST where these are fewer. */
 #define ACROSS (ITEMS / SLICES)
-#define WALK(HOW, lines, length, ENTIRE, REST)                                                                 \
-  for (int at_ = (int)get_group_id(1) * SLICES + (int)get_local_id(0) / ACROSS; at_ < (length); at_ += PARTS * SLICES) { \
-    if (line0 + VEC <= (lines)) ENTIRE(HOW, at_);                                                            \
-    else REST(HOW, at_);                                                                                   \
+#define SLICE(length) \
+  for (int at_ = (int)get_group_id(1) * SLICES + (int)get_local_id(0) / ACROSS; at_ < (length); at_ += PARTS * SLICES)
+#define WALK_FAST(lines, length, ENTIRE, REST)  \
+  SLICE(length) {                               \
+    if (line0 + VEC <= (lines)) ENTIRE(at_);    \
+    else REST(FAST, at_);                       \
   }
+#define WALK_CAREFUL(lines, length, ENTIRE, REST) SLICE(length) REST(CAREFUL, at_);
 #define FIRST_OF_WALK (((int)get_group_id(0) * ACROSS + (int)get_local_id(0) % ACROSS) * VEC)
 
 #define STORE_DOT(s, lines, target, target_size)                                \
-  UNROLL for (int r = 0; r < ROWS; ++r)                                         \
+  EACH for (int r = 0; r < ROWS; ++r)                                           \
     if (get_local_id(0) == 0 && line0 + r < (lines)) {                          \
-      target[BATCH_ENTRY * (lines) + line0 + r] = (s).sum[r][0];                \
-      target_size[BATCH_ENTRY * (lines) + line0 + r] = (s).size[r][0];          \
+      target[BATCH_ENTRY * (lines) + line0 + r] = (s).sum[r];                   \
+      target_size[BATCH_ENTRY * (lines) + line0 + r] = (s).size[r];             \
     }
 #define STORE_WALK(s, lines, target, target_size)                                                       \
-  UNROLL for (int r = 0; r < VEC; ++r)                                                                  \
+  EACH for (int r = 0; r < VEC; ++r)                                                                    \
     if (get_local_id(0) < ACROSS && line0 + r < (lines)) {                                              \
-      target[(BATCH_ENTRY * PARTS + get_group_id(1)) * (lines) + line0 + r] = (s).sum[r][0];            \
-      target_size[(BATCH_ENTRY * PARTS + get_group_id(1)) * (lines) + line0 + r] = (s).size[r][0];      \
+      target[(BATCH_ENTRY * PARTS + get_group_id(1)) * (lines) + line0 + r] = (s).sum[r];               \
+      target_size[(BATCH_ENTRY * PARTS + get_group_id(1)) * (lines) + line0 + r] = (s).size[r];         \
     }
 #define PARTS_X (TRANS_B ? PARTS : 1) /* how far the sums of the products of a stack are apart, in K */
-#define TAKE_A(HOW, r, l, v, x_k, size_k)                                                                \
-  TAKE(HOW, s, r, l, MUL(ADMIT_##HOW(v), x_k), size_of(ADMIT_##HOW(v), LEAST_A, whole) * (size_k), v)
+#define TAKE_A(HOW, r, i, v, x_k, size_k)                                                                \
+  TAKE(HOW, r, i, MUL(ADMIT_##HOW(v), x_k), size_of(ADMIT_##HOW(v), LEAST_A, whole) * (size_k), v)

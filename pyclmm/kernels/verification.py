@@ -136,14 +136,14 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], lis
     """The launches before the product, those after it, and their workspace."""
     form, plain = _Form.of(problem, device), _plain(problem)
     size = dtype_of(_size_type(problem))
-    factor, rest, largest = (size.type(x) for x in _bound(problem, form))
+    bound = tuple(size.type(x) for x in _bound(problem, form))
     defines = _defines(problem, form, device)
     operands, result = (gemm_program(plain, f"verify/{x}.cl", defines) for x in ("operands", "result"))
     m, n, k, stack = problem.m, problem.n, problem.k, max(1, problem.batch)
     marks = [
         Workspace(f"verify_{x}", 4 * count * stack, zeroed=True) for x, count in (("rows", m), ("columns", n))
     ]
-    whole = size.type(1 / factor if factor else 0)
+    whole = size.type(1 / bound[0] if bound[0] else 0)
     common: tuple[Arg, ...] = (VERDICT.symbol, ALARM.symbol, *(x.symbol for x in marks), whole)
     spaces = [VERDICT, ALARM, *marks]
 
@@ -168,7 +168,7 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], lis
         before.append(launch("verify_fold", (max(1, -(-k // form.items)), 1), x))
     if problem.trans_a:
         before.append(launch("verify_a", form.groups(m, True), (*x, *t)))
-    after = [launch("verify_out", form.groups(m, False), (*x, *t, *u, factor, rest, largest))]
+    after = [launch("verify_out", form.groups(m, False), (*x, *t, *u, *bound))]
     return before, after, spaces
 
 
@@ -210,13 +210,24 @@ def _align_of_sums(problem: GemmProblem, form: _Form) -> int:
     return problem.k * (form.parts if problem.trans_b else 1) * dtype_of(_size_type(problem)).itemsize
 
 
-def _bound(problem: GemmProblem, form: _Form) -> tuple[float, float, float]:
-    """The bound of a row's sum relative to sum |a| |b|, what is added to it, and the largest number of out.
+def _bound(problem: GemmProblem, form: _Form) -> tuple[float, float, float, float]:
+    """The bound of a row's sum relative to sum |a| |b|, the same where NaN and infinity are left out of the
+    sums, what is added to it, and the largest number of out."""
+    if not problem.sums.significand:
+        return 0.0, 0.0, 0.0, 0.0
+    u = 2.0**-problem.sums.significand
+    least, end = ELEMENTS[problem.out_type].exponents
+    lowest = 2.0**-1074 if u < 2.0**-24 else 2.0**-126  # that a sum of a device keeps
+    rest = problem.n * (2.0**least + (problem.k + 4) * lowest)
+    with_care = replace(form, lanes=1)
+    return _factor(problem, form), _factor(problem, with_care), rest, 2.0 ** (end - 1)
+
+
+def _factor(problem: GemmProblem, form: _Form) -> float:
+    """The rounding errors of a row's sum over sum |a| |b|.
 
     docs/precision.md has the errors of a product; the sums of cl/verify/ add their own.
     """
-    if not problem.sums.significand:
-        return 0.0, 0.0, 0.0
     u = 2.0**-problem.sums.significand
     out = ELEMENTS[problem.out_type]
     own = (
@@ -232,7 +243,4 @@ def _bound(problem: GemmProblem, form: _Form) -> tuple[float, float, float]:
         factor *= 4  # each part is a sum of 2 K products, and both parts are added
     if out.significand < problem.sums.significand:
         factor += 2.0**-out.significand
-    least, end = out.exponents
-    lowest = 2.0**-1074 if u < 2.0**-24 else 2.0**-126  # that a sum of a device keeps
-    rest = problem.n * (2.0**least + (problem.k + 4) * lowest)
-    return _SLACK * factor, rest, 2.0 ** (end - 1)
+    return _SLACK * factor
