@@ -26,9 +26,6 @@ def spoiler():
 def form(request, monkeypatch):
     """Both forms of cl/verify/: a work-item to a group, and groups that share sums."""
     pyclmm.release()
-    layout = getattr(request.node, "callspec", None) and request.node.callspec.params.get("layout", "NN")
-    if request.param == "gpu" and layout[1] == "T":
-        pytest.skip("PoCL 3.0 crashes in this form where B is transposed; Oclgrind and an H200 run it right")
     if request.param == "gpu":
         spoiled.gpu_form(monkeypatch)
     yield request.param

@@ -39,7 +39,7 @@ def test_flips_are_noticed_by_size(where, dtype):
             continue  # of several elements the highest bits may cancel
         if dtype == "int32" or share["power"] >= LARGE:
             assert share["noticed"] == share["flipped"]
-        if share["power"] < -1 and dtype != "int32":
+        if share["power"] < (-5 if where == "tile" else -1) and dtype != "int32":  # 16 errors add up
             assert share["noticed"] == 0
 
 
