@@ -21,7 +21,7 @@ from ..opencl.steps import scalars_of
 from ..problem.settings import REPAIR
 from .tiles import Region
 
-_FETCHES = 3  # of a part that is damaged each time, before "repair" gives up
+_AGAIN = 2  # times a damaged part is fetched again, before "repair" gives up
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
@@ -30,7 +30,7 @@ class Arrivals:
 
     def __init__(self, queue: cl.CommandQueue, device: DeviceInfo, verify: bool | str) -> None:
         self._queue, self._device = queue, device
-        self._most = _FETCHES if verify == REPAIR else 1
+        self._again = _AGAIN if verify == REPAIR else 0
         self._mine = threading.local()
 
     def fetch(
@@ -40,16 +40,17 @@ class Arrivals:
 
         Warns of a *part* that was damaged, and raises VerificationError if it is each time.
         """
-        error: VerificationError | None = None
-        for _ in range(self._most):
+
+        def arrives() -> bool:
             fetch()
-            if _sum(memory) == self._sum_on_device(buffer, start, memory.nbytes):
-                if error is not None:
-                    verdicts.repaired(error, "fetched again")
-                return
-            error = error or self._error(part)
-        assert error is not None
-        raise error
+            return _sum(memory) == self._sum_on_device(buffer, start, memory.nbytes)
+
+        if arrives():
+            return
+        error = self._error(part)
+        if not any(arrives() for _ in range(self._again)):
+            raise error
+        verdicts.repaired(error, "fetched again")
 
     def _sum_on_device(self, buffer: cl.Buffer, start: int, nbytes: int) -> int:
         made: Any = self._mine.__dict__  # by bytes

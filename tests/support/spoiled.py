@@ -72,8 +72,10 @@ def installed(found):
 
 
 def gpu_form(monkeypatch):
-    """cl/verify/ with the work-groups that GPUs run, though smaller ones, without PoCL 3.0's optimizer: with it
-    sums of integers are wrong, and a B that is transposed crashes. Oclgrind and an H200 run them right."""
+    """cl/verify/ with the work-groups that GPUs run, though smaller ones, without PoCL 3.0's optimizer.
+
+    With it sums of integers are wrong, and a B that is transposed crashes. Oclgrind and an H200 are right.
+    """
     monkeypatch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
     form = _Form(items=8, rows=4, vec=4, lanes=1, slices=2, parts=16)
     monkeypatch.setattr(_Form, "of", classmethod(lambda cls, problem, device: form))
