@@ -240,8 +240,9 @@ def test_any_wrong_element_of_integers_is_noticed(dtype, layout, spoiler):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_wrong_element_is_named(dtype, layout, spoiler, form):
     a, b = operands(dtype, layout)
+    result = pyclmm.matmul(a, b).dtype  # of bfloat16 it is float32
     for i, j in ((0, 0), (M - 1, N - 1), (7, 11)):
-        spoiler.element(i * N + j, dtype_of(dtype), lambda x: x + type(x)(64))
+        spoiler.element(i * N + j, result, lambda x: x + type(x)(64))
         with pytest.raises(pyclmm.VerificationError) as caught:
             pyclmm.matmul(a, b, verify=True)
         error = caught.value
