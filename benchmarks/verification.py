@@ -1,9 +1,10 @@
 """What it costs to check each result: products with verify=True over the same products without.
 
-    python benchmarks/verification.py [--torch] [--sizes 1024,8192] [--rounds 7] [--json FILE]
+    python benchmarks/verification.py [--torch | --graphs] [--sizes 1024,8192] [--rounds 7] [--json FILE]
 
 NumPy arrays on the default device, or with --torch PyTorch's tensors on the first CUDA device, timed by its
-events. Interleaved rounds with a pause before each side; medians.
+events; with --graphs these calls are captured first, so that the host's part does not count. Interleaved
+rounds with a pause before each side; medians.
 """
 
 from __future__ import annotations
@@ -53,6 +54,17 @@ def on_cuda(call: Callable[[], object], calls: int) -> float:
     return float(start.elapsed_time(end)) * 1e-3 / calls
 
 
+def in_graph(call: Callable[[], object], calls: int) -> float:
+    """Device seconds of one of *calls* calls in a CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    call()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    return on_cuda(graph.replay, 1) / calls
+
+
 def arrays(n: int, dtype: str, with_torch: bool) -> list[Any]:
     """Two operands and a place for the result."""
     rng = np.random.default_rng(n)
@@ -63,10 +75,9 @@ def arrays(n: int, dtype: str, with_torch: bool) -> list[Any]:
     return [torch.from_numpy(x).cuda() for x in made]
 
 
-def row(n: int, dtype: str, precision: Any, rounds: int, with_torch: bool) -> dict[str, Any]:
+def row(n: int, dtype: str, precision: Any, rounds: int, timed: Timed) -> dict[str, Any]:
     """Seconds of both sides, and their ratio."""
-    a, b, out = arrays(n, dtype, with_torch)
-    timed: Timed = on_cuda if with_torch else on_host
+    a, b, out = arrays(n, dtype, timed is not on_host)
     sides = {
         name: pyclmm.Matmul(a, b, out=out, precision=precision, verify=verify)
         for name, verify in (("plain", False), ("verify", True))
@@ -93,7 +104,9 @@ def row(n: int, dtype: str, precision: Any, rounds: int, with_torch: bool) -> di
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--torch", action="store_true", help="PyTorch's tensors on CUDA")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--torch", action="store_true", help="PyTorch's tensors on CUDA")
+    where.add_argument("--graphs", action="store_true", help="these, in CUDA graphs")
     parser.add_argument("--sizes", default="1024,8192", help="N of N x N x N, one for each row")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path, help="also write the rows there")
@@ -101,7 +114,8 @@ def main() -> None:
     device = pyclmm.default_queue().device
     print(f"{device.name}, driver {device.driver_version}")
     sizes = [int(n) for n in options.sizes.split(",")]
-    rows = [row(n, *kind, options.rounds, options.torch) for n in sizes for kind in _KINDS]
+    timed: Timed = in_graph if options.graphs else on_cuda if options.torch else on_host
+    rows = [row(n, *kind, options.rounds, timed) for n in sizes for kind in _KINDS]
     if options.json:
         head = {"device": device.name, "driver": device.driver_version}
         head["date"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes")
