@@ -147,7 +147,9 @@ def test_flipped_bits_are_drawn_as_shares(pictures):
         {"power": 0, "flipped": 4, "noticed": 3},
         {"power": 12, "flipped": 0, "noticed": 0},
     ]
-    content = ABOUT | {"low": -6, "high": 12, "rows": [{"dtype": "float32", "shares": shares}]}
-    (axes,) = pictures.flips(content).axes
-    assert lines(axes)["float32"] == [0, 75]
-    assert list(axes.lines[0].get_xdata()) == [-6, 0]
+    rows = [{"dtype": "float32", "where": where, "shares": shares} for where in ("out", "sum")]
+    out, tile, total = pictures.flips(ABOUT | {"low": -6, "high": 12, "rows": rows}).axes
+    for axes in (out, total):
+        assert lines(axes)["float32"] == [0, 75]
+        assert list(axes.lines[0].get_xdata()) == [-6, 0]
+    assert "float32" not in lines(tile)
