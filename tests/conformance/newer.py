@@ -85,9 +85,17 @@ def missing() -> str:
 
 
 def _fill() -> None:
+    import fcntl  # noqa: PLC0415 - missing() has said that this is Linux
+
+    HOME.mkdir(exist_ok=True)
+    with (HOME / "newer.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # `make newcomer` and `make conformance` may begin together
+        _unpack()
+
+
+def _unpack() -> None:
     stamp, text, done = stamp_of(NEWER, (SUITE, *PACKAGES))
     if not done:
-        HOME.mkdir(exist_ok=True)
         found = unpack(NEWER, PACKAGES, f"It comes from Debian's {SUITE}, by a Debian system's apt.", SUITE)
         VERSIONS.write_text(json.dumps(found, indent=1) + "\n")
         stamp.write_text(text)

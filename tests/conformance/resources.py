@@ -18,6 +18,7 @@ from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 
 from . import newer, own
+from .compilers import NOTHING
 from .implementations import ROOT
 from .offline import ARM, TARGETS, Compiled, Job, Target, compile_jobs, problems
 from .packages import SetupError
@@ -183,7 +184,7 @@ def main() -> int:
         configurations, more = compile_by_drivers()
         drivers = by_drivers(configurations, more)
         TABLE.write_text(document(rows, tiles, drivers), encoding="utf-8")
-        rows += [*configurations, *more]
+        rows += [*configurations, *(replace(row, resources=NOTHING) for row in more)]  # these may spill
     rows += tiles
     bad = [r for r in rows if r.error or r.resources.spilled]
     for row in bad:

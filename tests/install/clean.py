@@ -10,6 +10,7 @@ import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # What the outside says about drivers, Python and this checkout; the rest, such as pip's settings, stays.
@@ -77,13 +78,21 @@ def files() -> list[str]:
     return [str(path) for path in found if not set(path.parts) & set(made)]
 
 
+P = TypeVar("P", bound=Place)
+
+
 def make(folder: Path) -> Place:
     """Fill the empty *folder*."""
-    place = Place(folder)
-    (folder / "home").mkdir()
+    place = copied(Place(folder))
+    venv.create(folder / "venv", with_pip=True, symlinks=os.name != "nt")
+    return place
+
+
+def copied(place: P) -> P:
+    """Copy the clone to *place*, whose folder is empty, and make a home."""
+    (place.folder / "home").mkdir()
     for name in files():
         target = place.clone / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, target)
-    venv.create(folder / "venv", with_pip=True, symlinks=os.name != "nt")
     return place

@@ -1,11 +1,12 @@
 """A newcomer's first hour: what the README and the first products show, in a fresh environment.
 
-    python -m tests.install.newcomer [--no-extras] [--no-pocl] [--no-dockerfile]
+    python -m tests.install.newcomer [--no-extras] [--no-pocl] [--no-newest] [--no-dockerfile]
 
 Commands and snippets, from the clone's root, its parent and elsewhere: in the first two Python finds folders
 named like the package.
 Then commands that no page's block has: with the README's install alone, and with each extra alone beside it.
-Then the steps of the Dockerfile, and PoCL beside Intel's runtime. `make demo` and `make test` are CI's own.
+Then PoCL beside Intel's runtime, the README with the newest Python, the steps of the Dockerfile. `make demo`
+and `make test` are CI's own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from . import clean, dockerfile
+from . import clean, dockerfile, newest
 from .clean import ROOT, Place
 
 README = ROOT / "README.md"
@@ -86,6 +87,13 @@ def follow(place: Place, where: Path) -> None:
             assert place.run(words, where), words
 
 
+def briefly(place: Place, where: Path) -> None:
+    """The README's install, its pages from *where*, and the self-test of two kernels."""
+    install(place)
+    follow(place, where)
+    use(place, where, ("selftest --kernel naive --kernel packed",))
+
+
 def extras() -> list[str]:
     """The extras of setup.cfg that users install."""
     config = configparser.ConfigParser()
@@ -122,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.install.newcomer")
     parser.add_argument("--no-extras", action="store_true", help="leave out the extras")
     parser.add_argument("--no-pocl", action="store_true", help="leave out PoCL beside it")
+    parser.add_argument("--no-newest", action="store_true", help="leave out the newest Python")
     parser.add_argument("--no-dockerfile", action="store_true", help="leave out the steps of the Dockerfile")
     options = parser.parse_args()
     start = time.monotonic()
@@ -149,6 +158,8 @@ def main() -> None:
             place.run([place.python, "tests/install/pocl_wheel.py"], place.clone)
             place.run([place.python, "-W", "error", "-c", BOTH], elsewhere)
             told("[pocl] beside [cpu]: both listed and right, Intel's the default")
+    if not options.no_newest:
+        told(newest.follow(briefly))
     if not options.no_dockerfile:
         with tempfile.TemporaryDirectory(prefix="pyclmm-newcomer-") as name:
             dockerfile.follow(clean.make(Path(name)))
