@@ -135,7 +135,7 @@ def by_drivers(rows: Sequence[Compiled], more: Sequence[Compiled]) -> str:
 The same configurations, and `register` for Intel's GPUs too, by what AMD's and Intel's drivers of Debian's
 newest suite compile with: {compilers}. What these say is what a user's build would say. Each cell: registers
 (gfx90a and gfx942: both kinds together; Intel: of a thread), spills (AMD: registers; Intel: bytes of a
-thread), bytes of local memory. Sums of 8 bytes spill on Intel's GPUs in every tile but one; programs of
+thread), bytes of local memory. Sums of 8 bytes spill on Intel's GPUs in most tiles; programs of
 other kernels may spill anywhere. {len(rows) + len(more)} programs, {len(bad)} of them spill or fail.
 
 {markdown(table(rows))}
