@@ -36,7 +36,7 @@ from ..opencl.queues import new_queue
 from . import drawn_products, laws, report
 from .terminal import OnStage, Stage, TextTable
 
-LIMIT = 180.0  # seconds a kernel, without a budget
+LIMIT = 240.0  # seconds a kernel, without a budget
 BUDGET = 13.5 * 60  # seconds of --full
 _GRACE = 60.0  # seconds, for a law that has begun
 PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "failed", "crashed", "hung"
@@ -117,8 +117,8 @@ class Tested:
 def answers(request: Any) -> Iterator[dict[str, Any]]:
     """The child: the law that begins as ``{"begins": name}``, then its :class:`LawVerdict`; build logs.
 
-    A law gets its share of the *seconds* of the request, and drawn products what is left. *case*: of these
-    only this number, and no law.
+    With *full* a law gets its share of the *seconds*, and drawn products what is left. Without it no case
+    begins after them. *case*: of the drawn products only this number, and no law.
     """
     queue = new_queue(isolation.device_of(request["device"]))
     kernel = None if request["kernel"] == laws.AUTO else kernel_named(request["kernel"])
@@ -131,7 +131,7 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
     for place, (law, check) in enumerate(checks):
         yield {"begins": law}
         now = time.monotonic()
-        share = (end - now) / (len(checks) - place + _OF_DRAWN) if full else math.inf
+        share = (end - now) / (len(checks) - place + _OF_DRAWN if full else 1)
         yield asdict(_judged(law, partial(check, now + share)))
         yield from logs.new()
     if full and kernel is not None:
@@ -220,7 +220,7 @@ def run(
 
             share = max(0.0, end - time.monotonic()) / max(1, sum(takes[place:]))
             request = {"device": device.identity, "kernel": name, "full": budget is not None}
-            request |= {"case": case, "seconds": limit if budget is None else share}
+            request |= {"case": case, "seconds": max(limit - _GRACE, limit / 2) if budget is None else share}
             test = _Test(request, limit if budget is None else share + _GRACE, environment, on_law)
             try:
                 test.run()
@@ -318,9 +318,7 @@ def notes(tested: list[Tested], device: DeviceInfo) -> list[str]:
             lines += [f"again: {repeat(one, v, device)}"] * v.is_bad
     left = {one.kernel: sum(v.left_out for v in one.laws) for one in ran}
     told = ", ".join(f"{name} {cases}" for name, cases in left.items() if cases)
-    lines += [
-        f"cases left out, as the time was up: {told} (--budget gives more; --json has the laws)"
-    ] * bool(told)
+    lines += [f"cases left out, as the time was up: {told} (--json has the laws)"] * bool(told)
     refused = [one.kernel for one in tested if one.verdict == REFUSED]
     return lines + [f"cannot run here: {', '.join(refused)} (--reasons says why)"] * bool(refused)
 

@@ -141,6 +141,17 @@ def test_no_case_begins_after_the_time(monkeypatch):
     assert by_law[selftest.DRAWN]["left_out"] == drawn_products.MOST
 
 
+def test_without_a_budget_a_slow_kernel_leaves_cases_out_before_it_counts_as_hung(monkeypatch):
+    asked_for = []
+    monkeypatch.setattr(worker, "ask", lambda _, request, limit, *rest: asked_for.append((request, limit)))
+    assert len(list(selftest.run(DEVICE, None, lambda _: None, asked=("naive",)))) == 1
+    [(request, limit)] = asked_for
+    assert 0 < request["seconds"] <= limit - selftest._GRACE
+    request["seconds"] = 0.0
+    said = [one for one in selftest.answers(request) if one.get("law") == laws.LAWS[0].name]
+    assert [one["verdict"] for one in said] == ["left out"]
+
+
 def test_the_time_is_shared_by_the_kernels_that_can_run(monkeypatch):
     """A kernel that is refused takes none, and what one leaves the next ones get."""
     shares, now = [], [100.0]
