@@ -193,6 +193,8 @@ def main() -> int:
         drivers = by_drivers(configurations, more)
         TABLE.write_text(document(rows, tiles, drivers), encoding="utf-8")
         may_spill = [row for row in configurations if is_known(row)] + more
+        for row in (row for row in may_spill if row.resources.spilled):
+            print(f"may spill: {row.kernel} {row.dtype} {row.config} on {row.target}: {row.resources}")
         rows += [row for row in configurations if not is_known(row)]
         rows += [replace(row, resources=NOTHING) for row in may_spill]
     rows += tiles
