@@ -36,9 +36,10 @@ TYPES = [name for name in ELEMENT_TYPES if name != "bool"]
 FLIPPED = ("float16", "bfloat16", "float32", "float64", "int32")  # a complex product is made of real ones
 WHERE = ("out", "tile", "sum")  # of what a bit is flipped: out, A in local memory, an accumulator
 SIZES = (1, 1, 2, 3, 7, 8, 16, 17, 33, 40, 64, 65, 129)
+SHAPES = 12  # of a kind
 ACTIVATIONS = (None, None, None, "relu", "gelu", "tanh")
 SCALES = (0.0, 1e-40, 1e-20, 1e-5, 1.0, 1.0, 1.0, 1e3, 1e18, 1e30)
-PROGRESS = 500  # products between lines of progress
+PROGRESS = 5000  # products between lines of progress
 LOW, HIGH = -6, 12  # powers of two of the errors that are told apart
 
 
@@ -57,7 +58,14 @@ def draw_kind(r):
         "activation": r.choice(ACTIVATIONS) if is_real_float else None,
         "precision": r.choice(("highest", "highest", "high", "medium")),
         "reproducible": r.random() < 0.1,
+        "shapes": [draw_shape(r) for _ in range(SHAPES)],  # a new shape needs a plan
     }
+
+
+def draw_shape(r):
+    """M, N and K."""
+    m, n, k = (r.choice(SIZES) for _ in "mnk")
+    return m, n, r.choice((k, k, k, 300, 1000))
 
 
 def values(r, rng, shape, dtype):
@@ -81,8 +89,7 @@ def values(r, rng, shape, dtype):
 def draw(r, kind):
     """A call of gemm of that kind: its keywords."""
     rng = np.random.default_rng(r.randint(0, 1 << 30))
-    dtype, (m, n, k) = kind["dtype"], (r.choice(SIZES) for _ in "mnk")
-    k = r.choice((k, k, k, 300, 1000))
+    dtype, (m, n, k) = kind["dtype"], r.choice(kind["shapes"])
     a, b = values(r, rng, (m, k), dtype), values(r, rng, (k, n), dtype)
     a, b = (np.asfortranarray(x) if t == "T" else x for x, t in zip((a, b), kind["layout"], strict=True))
     call = {"a": a, "b": b, "alpha": r.choice((1, 1, 2, 0))}
