@@ -257,7 +257,7 @@ def test_each_element_has_one_owner(unit, rows, columns, lanes):
     ("unit", "macros"),
     [
         ("mfma", {"UNIT_M": 32, "WORD_K": 4, "LANES": 64}),
-        ("wmma", {"WORD_K": 8, "LANES": 32}),
+        ("wmma", {"RDNA": 3, "WORD_K": 8, "LANES": 32}),
         ("dpas", {"WORD_K": 2, "LANES": 16}),
     ],
 )
