@@ -65,7 +65,7 @@ def test_every_kernel_that_can_runs_and_is_judged_by_its_own_limit(tmp_path, mea
     assert set(names) | set(data["absent"]) == set(KERNELS_OF_THE_ROAD)
     assert all(data["absent"].values())
     lines = [line.split() for line in shown.stdout.splitlines() if line.strip()]
-    rows = {words[0]: words for words in reversed(lines)}  # a remark below the table may begin with a name, too
+    rows = {words[0]: words for words in reversed(lines)}  # a remark below may begin with a name, too
     for point, before in zip(data["points"], [None, *data["points"]], strict=False):
         assert point["correct"] is True
         rate = point["operations"] / point["median_s"]
