@@ -27,6 +27,11 @@ class Watch:
         """Products of another stream or capture set these from now on. The last *most* are kept."""
         self._verdicts = [*self._verdicts[1 - most :], (alarm, verdict)]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a product may have been wrong of which nobody has heard."""
+        return bool(self._verdicts)
+
     def look(self) -> None:
         """Call *on_alarm* if a product that has ended was wrong."""
         for alarm, _ in self._verdicts:

@@ -32,7 +32,13 @@ def watch_over(binding: Any, problem: GemmProblem, device: DeviceInfo, kernel: s
     watch.on_alarm = alarm
     with _lock:
         _watches.add(watch)
-    weakref.finalize(binding, _left.append, watch).atexit = False
+    weakref.finalize(binding, _leave, watch).atexit = False
+
+
+def _leave(watch: Any) -> None:
+    """Keep the watch of a binding that is gone, if nobody has heard yet of its last products."""
+    if watch.is_open:
+        _left.append(watch)
 
 
 def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) -> VerificationError:
@@ -106,5 +112,10 @@ def finish() -> None:
         watches = list(_watches)
     for watch in watches:
         watch.finish()
-    while _left:
-        _left.popleft().finish()
+    while (left := _next_left()) is not None:
+        left.finish()
+
+
+def _next_left() -> Any:
+    with _lock:
+        return _left.popleft() if _left else None

@@ -111,10 +111,10 @@ def seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """Estimated seconds of what :func:`verified` adds: launches that read the operands and the result."""
     plain = checked_problem(problem)
     launches = verified(problem, Work(()), device).launches
-    activated = (
-        problem.m * problem.n * problem.batch * (plain.sums.nbytes + ELEMENTS[problem.out_type].nbytes)
-    )
-    moved = plain.nbytes + (activated if plain is not problem else 0)
+    moved = plain.nbytes
+    if plain is not problem:  # the activation reads the sums and writes the result
+        element = plain.sums.nbytes + ELEMENTS[problem.out_type].nbytes
+        moved += problem.m * problem.n * problem.batch * element
     return len(launches) * device.rates.launch + device.rates.moved(moved)
 
 

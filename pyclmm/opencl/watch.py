@@ -33,6 +33,11 @@ class Watch:
             cl.enqueue_copy(self._queue, self._seen, self._alarm, is_blocking=False, wait_for=wait_for)
         )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a product may have been wrong of which nobody has heard."""
+        return bool(self._reads) or bool(self._seen[0])
+
     def look(self) -> None:
         """Call *on_alarm* if a product that has ended was wrong."""
         if self._reads:

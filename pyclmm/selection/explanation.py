@@ -122,9 +122,8 @@ class Explanation:
         return f"{len(self.launches)}: {', '.join(names)}"
 
     def _check(self) -> str:
-        return (
-            f", {_microseconds(self.check_seconds)} of it to check the result" if self.check_seconds else ""
-        )
+        check = self.check_seconds
+        return f", {_microseconds(check)} of it to check the result" if check else ""
 
     def _least(self) -> str:
         if self.least_seconds is None:

@@ -26,10 +26,15 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Arrivals:
-    """Fetches parts of a result, for any thread, again if they are damaged and *verify* is "repair"."""
+    """Fetches parts of a result, for any thread, again if they are damaged and *verify* is "repair".
 
-    def __init__(self, queue: cl.CommandQueue, device: DeviceInfo, verify: bool | str) -> None:
-        self._queue, self._device = queue, device
+    *stack*: the shape of the result's stack.
+    """
+
+    def __init__(
+        self, queue: cl.CommandQueue, device: DeviceInfo, verify: bool | str, stack: tuple[int, ...]
+    ) -> None:
+        self._queue, self._device, self._stack = queue, device, stack
         self._again = _AGAIN if verify == REPAIR else 0
         self._mine = threading.local()
 
@@ -66,6 +71,8 @@ class Arrivals:
 
     def _error(self, part: Region) -> VerificationError:
         rows, columns = ((x.start, x.stop) for x in (part.rows, part.columns))
+        at = [x.start if isinstance(x, slice) else x for x in part.index]
+        first = int(np.ravel_multi_index(at, self._stack)) if at else 0
         return verdicts.counted(
             VerificationError(
                 f"a part of the result was damaged on its way from {self._device.name!r}: {part}. Compute it "
@@ -74,7 +81,7 @@ class Arrivals:
                 kernel="transfer",
                 rows=rows,
                 columns=columns,
-                stack=(0, math.prod(part.shape[:-2])),
+                stack=(first, first + math.prod(part.shape[:-2])),
                 seed=0,
                 error=math.nan,
                 limit=0.0,

@@ -22,6 +22,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 from numpy.typing import NDArray
 
+from ..errors import VerificationError
 from ..opencl import host_memory, staging, status
 from ..opencl.devices import device_info
 from ..opencl.mappings import extent
@@ -153,7 +154,11 @@ class Lane(ABC):
         bias = self._job.bias_of(tile)
         if bias is not None:
             operands["bias"] = self._bias[bias]
-        written = self._job.multiply(self._queue, chunk, operands, acc, out, wait_for)
+        try:
+            written = self._job.multiply(self._queue, chunk, operands, acc, out, wait_for)
+        except VerificationError as error:
+            _name_in_whole(error, tile)
+            raise
         self._enqueued(slots, operands, written)
 
     @abstractmethod
@@ -250,7 +255,7 @@ class DeviceLane(Lane):
         self._down = cl.CommandQueue(context, device, properties=properties)
         self._queues = [self._up, self._queue, self._down]
         verify = self._job.options.verify
-        self._arrivals = Arrivals(self._down, self._info, verify) if verify else None
+        self._arrivals = Arrivals(self._down, self._info, verify, self._job.product.stack) if verify else None
         self._buffers: dict[tuple[str, int], cl.Buffer] = {}
         self._last_use: dict[tuple[str, int], cl.Event] = {}
         self._ended: dict[int, list[cl.Event]] = {}
@@ -366,6 +371,13 @@ class DeviceLane(Lane):
             return command()
         except cl.Error as error:
             raise status.rejected(self._info, "a transfer", error) from error
+
+
+def _name_in_whole(error: VerificationError, tile: Tile) -> None:
+    """*error* is about *tile*: let it name rows, columns and products of the whole result."""
+    for name, (first, _) in (("rows", tile.rows), ("columns", tile.columns), ("stack", tile.z)):
+        setattr(error, name, tuple(first + at for at in getattr(error, name)))
+    error.args = (f"{error} (in a tile that begins at row {tile.rows[0]}, column {tile.columns[0]})",)
 
 
 def lane_for(device: cl.Device, job: Job, threads: LaneThreads, queue: cl.CommandQueue | None) -> Lane:

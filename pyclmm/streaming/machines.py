@@ -17,6 +17,7 @@ from ..execution.operands import checked
 from ..execution.options import Options
 from ..kernels import verification
 from ..kernels.device import DeviceInfo
+from ..kernels.interface import Work
 from ..kernels.launches import complete
 from ..opencl import host_memory, staging
 from ..opencl.devices import DeviceChoice, device_info, find_device
@@ -257,7 +258,7 @@ class Fit:
             return None
         info = self._infos[self._fastest]
         gemm, choice = _best_kernel(info, self._shapes.dtypes, self._options, *sizes)
-        work = choice.kernel.launches(gemm.problem, choice.config, info)
+        work = _work(gemm, choice, self._options, info)
         return explain(
             gemm.problem,
             info,
@@ -318,12 +319,15 @@ def _estimate(
     if 0 in (m, n, k):
         return 0.0, 0
     gemm, choice = _best_kernel(info, dtypes, options, m, n, k)
-    product = choice.kernel.launches(gemm.problem, choice.config, info)
-    if options.verify:
-        product = verification.verified(_ending(gemm, options), product, info)
-    work = complete(gemm, product)
+    work = complete(gemm, _work(gemm, choice, options, info))
     estimate = float(choice.kernel.estimate(gemm.problem, choice.config, info))
     return estimate + _check_seconds(gemm, options, info), work.workspace_nbytes
+
+
+def _work(gemm: Gemm, choice: select.Choice, options: Options, info: DeviceInfo) -> Work:
+    """The launches of the last chunk, with those that check it."""
+    product = choice.kernel.launches(gemm.problem, choice.config, info)
+    return verification.verified(_ending(gemm, options), product, info) if options.verify else product
 
 
 def _check_seconds(gemm: Gemm, options: Options, info: DeviceInfo) -> float:

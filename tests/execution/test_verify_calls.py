@@ -1,5 +1,6 @@
 """verify=: when each kind of call tells of a wrong result, what is repaired, and what is refused."""
 
+import gc
 from dataclasses import replace
 
 import numpy as np
@@ -92,6 +93,7 @@ def test_arrays_of_a_plan_that_has_ended(queue, spoiler):
         if is_closed:
             plan.close()
         del plan
+        gc.collect()
         alarm(pyclmm.finish)
         pyclmm.finish()
 

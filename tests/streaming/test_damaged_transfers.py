@@ -7,6 +7,7 @@ import pytest
 
 import pyclmm
 from pyclmm.streaming import lanes
+from tests.support import spoiled
 from tests.support.cases import numbers
 
 M, N, K = 70, 45, 31
@@ -73,3 +74,30 @@ def test_a_damaged_part_is_not_noticed_without_verify(damage):
     want = plan(a, b)
     damage.append((8, 255))
     assert plan(a, b).tobytes() != want.tobytes()
+
+
+def test_a_damaged_part_of_a_stack_is_named(damage):
+    a, b = (np.ones((2, 3, *shape), "f") for shape in ((M, K), (K, N)))
+    plan = pyclmm.StreamedMatmul(a, b, verify=True)
+    for passing in (0, 13, 23):  # parts before the damaged one
+        damage += [(0, 64), *[(0, 0)] * passing]
+        with pytest.raises(pyclmm.VerificationError) as caught:
+            plan(a, b)
+        first, end = caught.value.stack
+        assert end == first + 1
+        assert f"[{first // 3}, {first % 3}]" in str(caught.value)
+
+
+def test_a_wrong_element_of_a_tile_is_named_in_the_whole_result(damage):
+    a, b = (np.ones(shape, "f") for shape in ((M, K), (K, N)))
+    plan = pyclmm.StreamedMatmul(a, b, verify=True)
+    with spoiled.installed(spoiled.Spoiler()) as spoiler:
+        spoiler.waiting += [lambda words: None] * 7  # two chunks of each of four tiles
+        spoiler.element(2, "f", lambda x: x + 90)
+        with pytest.raises(pyclmm.VerificationError, match="in a tile that begins at") as caught:
+            plan(a, b)
+    rows, columns = caught.value.rows, caught.value.columns
+    assert (rows[0], columns[0]) in {(0, 32), (40, 0), (40, 32)}, "the last tile is not the first"
+    assert rows[1] == rows[0] + 1
+    assert columns[1] == min(columns[0] + 32, N), "all, as the second chunk is added to the first"
+    assert f"begins at row {rows[0]}, column {columns[0]})" in str(caught.value)
