@@ -22,13 +22,10 @@ PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow"
 
-# What test leaves out: other combinations of parameters, more random examples and rounds, the long waits. Tests of what is
-# in OpenCL C compile it as a user does; for what runs around it PoCL's optimizer is left out, as in test.
-REST := $(PYTEST) -m "slow or hypothesis or rounds"
-OPENCL_C := tests/kernels tests/road tests/examples $(wildcard tests/test_mlp*.py) tests/test_reproducible.py
+# What test leaves out: other combinations of parameters, more random examples and rounds, the long waits. As in test,
+# PoCL's optimizer is left out: conformance compiles every kernel as users do.
 test-rest: $(VENV)/.installed-dev
-	$(REST) $(OPENCL_C)
-	POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable $(REST) tests $(OPENCL_C:%=--ignore=%)
+	POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable $(PYTEST) -m "slow or hypothesis or rounds"
 
 test-all: test test-rest
 

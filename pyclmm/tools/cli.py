@@ -194,16 +194,13 @@ def _show_kernel(screen: Screen, kernel: dict[str, Any], reasons: bool) -> None:
 
 @main.command("selftest")
 @output.device_option
-@click.option(
-    "--quick/--full", default=True, help="A minute or a few, or the laws and drawn products [--quick]."
-)
+@click.option("--quick/--full", default=True, help="The laws, or the laws and drawn products [--quick].")
 @click.option("--kernel", "kernels", multiple=True, help="Kernel to test; repeatable [all].")
 @click.option(
     "--budget",
     callback=output.seconds,
-    default=f"{selftest.BUDGET:g}s",
-    show_default=True,
-    help="Time of --full; a law that has begun may take a minute more.",
+    help="Time in all; a law that has begun may take a minute more "
+    f"[{selftest.QUICK_BUDGET:g}s, with --full {selftest.BUDGET:g}s].",
 )
 @click.option("--case", type=click.IntRange(0), help="Of the drawn products only this one, and no law.")
 @click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
@@ -212,7 +209,7 @@ def selftest_command(
     device: str | None,
     quick: bool,
     kernels: tuple[str, ...],
-    budget: float,
+    budget: float | None,
     case: int | None,
     reasons: bool,
     json_target: str | None,
@@ -223,12 +220,13 @@ def selftest_command(
     shows what was tested until then.
     """
     out = Output("selftest", json_target)
-    own, given = device_info(find_device(device)), None if quick and case is None else budget
+    own, full = device_info(find_device(device)), not quick or case is not None
+    budget = budget or (selftest.BUDGET if full else selftest.QUICK_BUDGET)
     tested: list[selftest.Tested] = []
     with out.measuring() as on_stage:
-        for one in selftest.run(own, given, on_stage, asked=kernels, case=case):
+        for one in selftest.run(own, budget, on_stage, full, kernels, case):
             tested.append(one)
-    out.save(selftest.as_json(own, given, tested))
+    out.save(selftest.as_json(own, budget, full, tested))
     out.screen.line(report.device_line(own))
     out.screen.table(selftest.table(tested))
     out.screen.line()

@@ -213,7 +213,7 @@ def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, until: float = math.
     device, taken = device_info(queue.device), first_taken(kernel, device_info(queue.device))
     decks, found = Decks(np.random.default_rng(SEED)), Found()
     if taken is None:
-        found.refused = refusal(kernel, _problem(*_SHAPES[0]), device)
+        found.refused = refused(kernel, device)
         return found
     config = kernel.configs(taken, device)[0]
     for case in law.cases(Setting(taken, config)):
@@ -294,6 +294,12 @@ def first_taken(kernel: Kernel, device: DeviceInfo) -> GemmProblem | None:
             if kernel.refuses(problem, device) is None and kernel.configs(problem, device):
                 return problem
     return None
+
+
+def refused(kernel: Kernel, device: DeviceInfo) -> str | None:
+    """Why *device* runs the kernel for no product; None if it runs it."""
+    taken = first_taken(kernel, device)
+    return None if taken is not None else refusal(kernel, _problem(*_SHAPES[0]), device)
 
 
 def _run(

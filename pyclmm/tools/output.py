@@ -390,8 +390,10 @@ def one_shape(
     return found[0]
 
 
-def seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
-    """ "120", "120s" or "2m" in seconds."""
+def seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """ "120", "120s" or "2m" in seconds; None where the option is not given."""
+    if value is None:
+        return None
     match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([sm]?)", value, re.ASCII)
     if match is None or float(match[1]) == 0:
         raise click.BadParameter(f"{value!r} is no time, such as 120s or 2m")

@@ -2,9 +2,8 @@
 
 Each kernel runs in a child process with a time limit, so that a driver that crashes or hangs is reported
 and the next kernel goes on. The report is fit for a bug report: no user name, host name or path is in it.
-
---full adds products as users call them, by "auto", and drawn products (drawn_products.py). It ends after a
-budget: a kernel gets its share of the time that is left, and what it did not reach is told.
+The test ends after a budget: a kernel gets its share of the time that is left, and what it did not reach is
+told. --full adds products as users call them, by "auto", and drawn products (drawn_products.py).
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ from ..opencl.queues import new_queue
 from . import drawn_products, laws, report
 from .terminal import OnStage, Stage, TextTable
 
-LIMIT = 240.0  # seconds a kernel, without a budget
-BUDGET = 13.5 * 60  # seconds of --full
+BUDGET, QUICK_BUDGET = 13.5 * 60, 5.0 * 60  # seconds of --full and of --quick
 _GRACE = 60.0  # seconds, for a law that has begun
 PASSED, REFUSED, WRONG, FAILED, CRASHED, HUNG = "passed", "refused", "wrong", "failed", "crashed", "hung"
 LEFT_OUT = "left out"
@@ -117,8 +115,8 @@ class Tested:
 def answers(request: Any) -> Iterator[dict[str, Any]]:
     """The child: the law that begins as ``{"begins": name}``, then its :class:`LawVerdict`; build logs.
 
-    With *full* a law gets its share of the *seconds*, and drawn products what is left. Without it no case
-    begins after them. *case*: of the drawn products only this number, and no law.
+    No case begins after the *seconds*. With *full* a law gets its share of them, and drawn products what is
+    left. *case*: of the drawn products only this number, and no law.
     """
     queue = new_queue(isolation.device_of(request["device"]))
     kernel = None if request["kernel"] == laws.AUTO else kernel_named(request["kernel"])
@@ -195,33 +193,35 @@ def _judged(law: str, check: Callable[[], laws.Found]) -> LawVerdict:
 
 def run(
     device: DeviceInfo,
-    budget: float | None,
+    budget: float,
     on_stage: OnStage,
-    limit: float = LIMIT,
+    full: bool = False,
     asked: Sequence[str] = (),
     case: int | None = None,
 ) -> Iterator[Tested]:
     """Test the kernels that are *asked* for by name, or every one, each in a child of its own.
 
-    *budget*: the seconds of --full, shared by the kernels that can run here; None for --quick, where *limit*
-    is that of each kernel. Ctrl-C yields what is known of the kernel that runs, before it ends the test.
+    *budget*: seconds, shared by the kernels that can run here. Ctrl-C yields what is known of the kernel that
+    runs, before it ends the test.
     """
-    names = list(asked) or [kernel.name for kernel in KERNELS] + [laws.AUTO] * (budget is not None)
-    for name in asked:
-        kernel_named(name)
-    takes = [name == laws.AUTO or laws.first_taken(kernel_named(name), device) is not None for name in names]
-    end = math.inf if budget is None else time.monotonic() + budget
+    refused = {name: laws.refused(kernel_named(name), device) for name in asked or [k.name for k in KERNELS]}
+    names = [name for name, reason in refused.items() if reason is None] + [laws.AUTO] * (full and not asked)
+    for name in (name for name, reason in refused.items() if reason is not None):
+        yield Tested(name, 0.0, (LawVerdict(laws.LAWS[0].name, REFUSED, reason=refused[name]),))
+    end = time.monotonic() + budget
     with tempfile.TemporaryDirectory(prefix="pyclmm-selftest-") as folder:
-        environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off"}
         for place, name in enumerate(names):
 
             def on_law(law: str, at: int, place: int = place, name: str = name) -> None:
                 on_stage(Stage(f"{name}: {law}", place * _LAWS + min(at, _LAWS - 1), len(names) * _LAWS))
 
-            share = max(0.0, end - time.monotonic()) / max(1, sum(takes[place:]))
-            request = {"device": device.identity, "kernel": name, "full": budget is not None}
-            request |= {"case": case, "seconds": max(limit - _GRACE, limit / 2) if budget is None else share}
-            test = _Test(request, limit if budget is None else share + _GRACE, environment, on_law)
+            share = max(0.0, end - time.monotonic()) / (len(names) - place)
+            request = {"device": device.identity, "kernel": name, "full": full}
+            request |= {"case": case, "seconds": share}
+            # The laws judge a kernel themselves. "auto" looks for another one if the self-check refuses it.
+            check = {} if name == laws.AUTO else {"PYCLMM_SELFCHECK": "off"}
+            environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off", **check}
+            test = _Test(request, share + _GRACE, environment, on_law)
             try:
                 test.run()
             except KeyboardInterrupt:
@@ -335,7 +335,7 @@ def reasons(tested: list[Tested]) -> list[str]:
     return [f"{one.kernel}: {one.laws[0].reason}" for one in tested if one.verdict == REFUSED and one.laws]
 
 
-def as_json(device: DeviceInfo, budget: float | None, tested: list[Tested]) -> dict[str, Any]:
+def as_json(device: DeviceInfo, budget: float, full: bool, tested: list[Tested]) -> dict[str, Any]:
     """The report: versions, device, verdicts."""
     kernels = [
         {"kernel": one.kernel, "verdict": one.verdict, "worst_error_to_bound": one.worst}
@@ -343,7 +343,7 @@ def as_json(device: DeviceInfo, budget: float | None, tested: list[Tested]) -> d
         | {"laws": [asdict(v) | {"repeat": repeat(one, v, device) if v.is_bad else None} for v in one.laws]}
         for one in tested
     ]
-    content = report.header_json(device) | {"full": budget is not None, "budget_s": budget}
+    content = report.header_json(device) | {"full": full, "budget_s": budget}
     content |= {"seed": drawn_products.SEED, "skipped": laws.skipped(), "kernels": kernels}
     cleaned: dict[str, Any] = _clean(content)
     return cleaned

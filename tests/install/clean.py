@@ -25,7 +25,7 @@ _REMOVED = (
     "VIRTUAL_ENV",
     "XDG_",
 )
-LIMIT_S = 400
+LIMIT_S = 1200
 
 
 class FailedError(Exception):
