@@ -44,7 +44,7 @@ AT_ONCE = 2
 
 def tests_of(implementation: Implementation) -> tuple[str, ...]:
     """The simulator is slow: it gets small sizes only, and shows that it sees seeded faults."""
-    if implementation.newer:
+    if implementation.shares:
         return (GRID, *SHARED)
     return (CHECKER, GRID) if implementation.checked else (GRID, *SUITE)
 

@@ -44,7 +44,8 @@ class Implementation:
     ``refusals`` are regular expressions for reasons with which a kernel may refuse a problem here. Any other
     skip fails the run. Every kernel must pass here at least once, except MATRIX_UNITS and those in
     ``without``, which this device cannot run. ``checked`` marks the simulator, which reports races and bad
-    accesses and is too slow for large sizes. ``newer`` is the Debian package of a driver that runs in the
+    accesses and is too slow for large sizes. ``shares`` marks a driver that shares the grid with others like
+    it: each gets every kernel with every type. ``newer`` is the Debian package of a driver that runs in the
     system of newer.py; ``title`` gets its version, and ``home`` is not used.
     """
 
@@ -57,6 +58,7 @@ class Implementation:
     refusals: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     checked: bool = False
+    shares: bool = False
     newer: str = ""
 
 
@@ -112,6 +114,7 @@ IMPLEMENTATIONS = (
         DEBIAN,
         f"{DEBIAN_LIB}/libpocl.so.2.*",
         library_path=(DEBIAN / DEBIAN_LIB,),
+        shares=True,
     ),
     Implementation(
         "intel",
@@ -152,13 +155,14 @@ IMPLEMENTATIONS = (
     ),
 )
 
-# Of Debian's newest suite, with its Python. They share the grid: each gets every kernel with every type.
+# Of Debian's newest suite, with its Python.
 NEWER_IMPLEMENTATIONS = (
     Implementation(
         "pocl-newer",
         "PoCL {} (Debian sid, Python 3.14)",
         HOME,
         f"/{DEBIAN_LIB}/libpocl.so.2",
+        shares=True,
         newer="pocl-opencl-icd",
     ),
     Implementation(
@@ -167,6 +171,7 @@ NEWER_IMPLEMENTATIONS = (
         HOME,
         f"/{DEBIAN_LIB}/libRusticlOpenCL.so.1",
         env={"RUSTICL_ENABLE": "llvmpipe"},
+        shares=True,
         newer="mesa-opencl-icd",
         **_LLVMPIPE,
     ),

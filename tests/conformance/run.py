@@ -68,7 +68,7 @@ def environment(implementation: Implementation) -> dict[str, str]:
         "XDG_CACHE_HOME": str(HOME / "cache" / implementation.name),
         "PYCLMM_SELFCHECK": "off",  # kernels are tested here, not the self-check and the trial
         LOG: str(HOME / f"{implementation.name}.jsonl"),
-        **({"CONFORMANCE_FEW": "1"} if implementation.newer else {}),
+        **({"CONFORMANCE_FEW": "1"} if implementation.shares else {}),
         **implementation.env,
     }
 

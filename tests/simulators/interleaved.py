@@ -53,9 +53,13 @@ def _source(name):
 
 def _library(wanted, call, folder):
     """The compiled program *wanted*, with a function `entry` that makes *call*."""
-    function = f"void entry(__global ulong *args)\n{{\n  {call}\n}}\n"
-    text = "\n".join([(HERE / "interleaved_units.h").read_text(), _source(wanted.source), function])
     options = [o for o in program.build_options(wanted) if o.startswith("-D")]
+    return _compiled(_source(wanted.source), options, call, folder)
+
+
+def _compiled(source, options, call, folder):
+    function = f"void entry(__global ulong *args)\n{{\n  {call}\n}}\n"
+    text = "\n".join([(HERE / "interleaved_units.h").read_text(), source, function])
     path = folder / f"{hashlib.sha256((text + str(options)).encode()).hexdigest()[:20]}.so"
     if not path.exists():
         kernel, runtime = path.with_suffix(".kernel.o"), folder / "runtime.o"
@@ -73,6 +77,15 @@ def run_one(wanted, call, words, folder):
     """One work-item makes *call* in the program *wanted*. *call* is OpenCL C and finds *words* in `args`."""
     args = np.array(words, np.uint64)
     _library(wanted, call, folder).run(ctypes.c_void_p(args.ctypes.data), 1, 1, 1, 1)
+
+
+def run_source(source, options, call, words, sizes, folder):
+    """Work-items of OpenCL C make *call*, which finds *words* in `args`. *sizes*: the work-groups along each
+    of two axes, and the work-items of one.
+    """
+    args, (groups, rows, items) = np.array(words, np.uint64), sizes
+    library = _compiled(source, options, call, folder)
+    library.run(ctypes.c_void_p(args.ctypes.data), groups, rows, 1, items)
 
 
 def run(work, arrays, folder):
