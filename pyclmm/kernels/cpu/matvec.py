@@ -28,6 +28,8 @@ _LEAST_PIECE, _LEAST_FAR_PIECE = 512, 4096
 _MOST_VECTORS = 64  # with more, packing the matrix pays
 # Rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
 _ROWS_OF_ONE = 8
+# Seconds in which a compute unit starts a work-group of a stack: PoCL 3.0, a Xeon; 0.3 with Intel's runtime
+_GROUP = 0.1e-6
 _PIECE_VECS = 8  # as in matvec.cl
 _FEW_FRACTION = 0.8  # of FRACTION: dot products of a few rows. Zen 4, docs/kernels/packed.md
 
@@ -73,6 +75,7 @@ class Matvec(Kernel):
         nbytes = problem.nbytes + (passes - 1) * length * problem.k * _matrix_size(problem) * problem.batch
         launches = 1 if config.split_k == 1 else 2
         seconds = launches * rates.launch + rates.group * max(1.0, config.split_k / device.units)
+        seconds += _GROUP * (groups * (problem.batch - 1) // device.units)
         return seconds + together(products, rates.moved(nbytes)) + rates.moved(2 * sums)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
@@ -126,7 +129,9 @@ class Matvec(Kernel):
             ("VECTORS", config.tn),
             ("SPLIT", int(split_k > 1)),
         ]
-        program = gemm_program(problem, "cpu/matvec.cl", defines)
+        # matvec_rows has a program of its own where B is a single column, so that the self-check runs it
+        named = replace(problem, trans_b=True) if _is_dot(problem) else problem
+        program = gemm_program(named, "cpu/matvec.cl", defines)
         nc = _piece(problem, config, device)
         groups = -(-length // nc)
         sums = _partial_sums(problem, config)
@@ -152,7 +157,15 @@ def _x_is_a(problem: GemmProblem) -> bool:
 
 def _by_rows(problem: GemmProblem) -> bool:
     """Whether the matrix is stored along K."""
+    if _is_dot(problem):
+        return True
     return problem.trans_b if _x_is_a(problem) else not problem.trans_a
+
+
+def _is_dot(problem: GemmProblem) -> bool:
+    """Whether it is one dot product of two vectors without gaps, which no order of sums binds."""
+    single = problem.m == problem.n == 1 and not problem.reproducible
+    return single and not problem.trans_a and (problem.trans_b or problem.ldb == 1)
 
 
 def _x_stride(problem: GemmProblem) -> int:
@@ -165,7 +178,7 @@ def _dots(problem: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
     """(rows of the matrix, vectors) that are multiplied at a time, so that few vectors leave none over."""
     few = min(problem.m, problem.n)
     if few == 1:
-        return _ROWS_OF_ONE, 1
+        return (_ROWS_OF_ONE if max(problem.m, problem.n) > 1 else 1), 1
     vectors = min((4, 3, 2), key=lambda count: round_up(few, count))
     rows = 4 if device.vector_bits == 512 or vectors == 2 else 3  # 16 or 12 sums, of 32 or 16 registers
     return max(1, rows // problem.sums.planes), vectors

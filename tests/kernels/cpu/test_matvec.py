@@ -134,6 +134,33 @@ def test_a_few_rows_times_a_matrix_along_k_take_matvec(cpu):
     assert [*others, chosen(32, 4000, 4000, "NT")] == ["packed"] * 4
 
 
+def test_a_dot_product_of_two_vectors_is_read_along_k(cpu):
+    """`matvec_columns` adds to one sum of each column in memory: 10 times as slow for a long column."""
+    matvec = kernel_named("matvec")
+
+    def entry(**given):
+        dot = problem(1, 1, 5000, **given)
+        (config,) = matvec.configs(dot, cpu)[:1]
+        launch = matvec.launches(dot, config, cpu).launches[0]
+        return launch.kernel, launch.program.define("ROWS")
+
+    assert entry() == ("matvec_rows", 1)
+    assert entry(trans_a=True, lda=3)[0] == entry(ldb=3)[0] == "matvec_columns"
+    assert entry(reproducible=True)[0] == "matvec_columns"  # in order
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "c8", "i2", "f2", *slow("f8", "c16", "u1")])
+@pytest.mark.parametrize("stack", [(), (3,), (500,)])
+def test_dot_products_are_exact_alone_and_in_stacks(dtype, stack, rng):
+    for k in (1, 7, 8, 33, 300, *((30_001,) if not stack else ())):
+        a, b = (small_integers(rng, (*stack, 1, k), dtype) * (1 if dtype != "c8" else 1 - 2j) for _ in "ab")
+        got = pyclmm.gemm(a, b, trans_b="C", kernel="matvec")
+        wide = "c16" if dtype.startswith("c") else "i8"
+        expected = np.einsum("...ik,...jk->...ij", a.astype(wide), b.astype(wide).conj())
+        assert np.array_equal(got, expected.astype(got.dtype)), k
+
+
 @pytest.mark.usefixtures("on_cpu")
 def test_matvec_refuses_what_it_cannot_read(device):
     matvec = kernel_named("matvec")
