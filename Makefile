@@ -67,9 +67,9 @@ strangers: $(VENV)/.installed-dev
 		$(if $(CUPY),--cupy $(CUPY)) $(if $(ARRAY_API_TESTS),--array-api-tests $(ARRAY_API_TESTS))
 
 # Registers and spills of the kernels for AMD's and Intel's GPUs and for Arm's CPUs, compiled without one; undefined
-# functions; products on an emulated Arm processor.
+# functions; products on an emulated Arm processor. SHARE=8 compiles every eighth program, and leaves the page as it is.
 offline: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.conformance.resources
+	$(BIN)/python -m tests.conformance.resources $(if $(SHARE),--share $(SHARE))
 	$(BIN)/pytest -q tests/conformance/test_link.py tests/conformance/test_newer.py
 	$(BIN)/pytest -q -n 2 tests/conformance/arm_products.py
 

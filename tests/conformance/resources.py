@@ -1,13 +1,14 @@
 """Registers, spills and local memory of every configuration of the GPU families for AMD and Intel, and of
 every register tile of `packed` for Arm's CPUs.
 
-    python -m tests.conformance.resources        (`make offline`)
+    python -m tests.conformance.resources [--share N]        (`make offline`)
 
-Writes docs/kernels/offline.md. Exit codes: 0 success, 1 a program does not compile or spills registers.
+Writes docs/kernels/offline.md, unless only every Nth program is compiled. Exit codes: 0 success, 1 a program does not compile or spills registers.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -93,9 +94,9 @@ def compile_named(named: Sequence[tuple[str, Job]], workers: int = 2) -> list[Co
     return [replace(row, config=config) for row, (config, _) in zip(rows, named, strict=True)]
 
 
-def compile_by_drivers() -> tuple[list[Compiled], list[Compiled]]:
+def compile_by_drivers(share: int) -> tuple[list[Compiled], list[Compiled]]:
     """The configurations, and what else the drivers' own compilers build (own.py), which are here."""
-    named, more = list(jobs(OWN, (*own.AMD, *own.INTEL))), list(own.shared())
+    named, more = [*jobs(OWN, (*own.AMD, *own.INTEL))][::share], [*own.shared()][::share]
     rows = own.compile_own([*(job for _, job in named), *more])
     first = [replace(row, config=config) for row, (config, _) in zip(rows, named, strict=False)]
     return first, rows[len(named) :]
@@ -178,20 +179,24 @@ No Arm CPU has run any.
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.resources")
+    parser.add_argument("--share", type=int, default=1, metavar="N", help="compile every Nth program")
+    share = parser.parse_args().share
     try:
         prepare()
     except SetupError as error:
         print(error, file=sys.stderr)
         return 2
-    rows, tiles = compile_named(list(jobs())), compile_named(list(tile_jobs()))
+    rows, tiles = compile_named([*jobs()][::share]), compile_named([*tile_jobs()][::share])
     print(text(table(tiles)))
     reason = newer.missing()
     if reason:
         print(f"left out, and {TABLE.name} not written: the drivers' own compilers: {reason}")
     else:
-        configurations, more = compile_by_drivers()
+        configurations, more = compile_by_drivers(share)
         drivers = by_drivers(configurations, more)
-        TABLE.write_text(document(rows, tiles, drivers), encoding="utf-8")
+        if share == 1:
+            TABLE.write_text(document(rows, tiles, drivers), encoding="utf-8")
         may_spill = [row for row in configurations if is_known(row)] + more
         for row in (row for row in may_spill if row.resources.spilled):
             print(f"may spill: {row.kernel} {row.dtype} {row.config} on {row.target}: {row.resources}")
