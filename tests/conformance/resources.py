@@ -3,7 +3,8 @@ every register tile of `packed` for Arm's CPUs.
 
     python -m tests.conformance.resources [--share N]        (`make offline`)
 
-Writes docs/kernels/offline.md, unless only every Nth program is compiled. Exit codes: 0 success, 1 a program does not compile or spills registers.
+Writes docs/kernels/offline.md, unless only every Nth program is compiled. Exit codes: 0 success, 1 a program
+does not compile or spills registers.
 """
 
 from __future__ import annotations
