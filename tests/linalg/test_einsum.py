@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import linalg
+from pyclmm.linalg import pairs
 from pyclmm.linalg.einsum import path_of
 from tests.support.einsums import LETTERS, draw_subscripts
 from tests.support.habits import drawn, fetched, placed, same
@@ -220,6 +221,43 @@ def test_a_word_that_is_no_order_is_refused(optimize):
 def test_a_path_that_leaves_operands_is_refused(path):
     with pytest.raises(pyclmm.ArgumentError, match="optimize"):
         linalg.einsum("a,b,c->abc", [1.0, 2], [1.0], [3.0], optimize=path)
+
+
+SUMMED = [np.dtype(name) for name in ("bool", "i1", "u2", "i8", "f2", "f4", "f8", "c8", "c16")]
+
+
+@pytest.mark.parametrize("dtype", SUMMED, ids=str)
+def test_numpy_sums_one_array_of_the_host_as_a_product_would(dtype, rng, monkeypatch):
+    x = rng.integers(-3, 4, (3, 40, 70)).astype(dtype)
+    for subscripts in ("ijk->", "ijk->j", "ijk->ki", "ijk->k"):
+        want = linalg.einsum(subscripts, x, kernel="naive")
+        with monkeypatch.context() as patch:
+            patch.setattr(pairs, "gemm", None)  # no product
+            got, out = linalg.einsum(subscripts, x), np.empty(np.shape(want), dtype)
+            linalg.einsum(subscripts, x, out=out)
+        same(got, want)
+        same(out[()], want)
+
+
+def test_numpy_sums_narrow_floats_in_float32_from_positive_zero(recwarn):
+    assert linalg.einsum("i->", np.full(5000, 1, np.float16)) == 5000  # of float16 alone it is 2048
+    if ml_dtypes:
+        x = np.full(3000, 1, ml_dtypes.bfloat16)
+        assert linalg.einsum("i->", x, dtype=x.dtype) == ml_dtypes.bfloat16(3000)
+    assert not np.signbit(linalg.einsum("ij->i", np.full((3, 1), -0.0, np.float32))).any()
+    assert np.isinf(linalg.einsum("i->", np.full(3, 3e38, np.float32)))
+    assert np.isnan(linalg.einsum("ij->j", np.array([[np.nan, np.inf], [1, -np.inf]]))).all()
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("asked", [{"kernel": "naive"}, {"reproducible": True}, {"verify": True}])
+def test_a_sum_of_which_something_is_asked_is_a_product(asked, monkeypatch):
+    calls = []
+    monkeypatch.setattr(pairs, "gemm", lambda *args, **keywords: calls.append(keywords))
+    linalg.einsum("ij->i", np.ones((2, 3)), **asked)
+    assert len(calls) == 1
+    with pytest.raises(pyclmm.ArgumentError):
+        linalg.einsum("ij->i", np.ones((2, 3)), precision="no")
 
 
 def test_elementwise_arrays_of_the_host_warn_as_einsum_does(recwarn):

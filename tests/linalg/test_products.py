@@ -364,13 +364,17 @@ ONE_PRODUCT = {
 }  # fmt: skip
 
 
+SUMS = ("a sum over an operand", "a trace")  # of arrays in the host's memory, by NumPy
+
+
 @PLACES
 @pytest.mark.parametrize("case", ONE_PRODUCT)
 def test_one_product_and_no_copy(case, place, queue, device, work):
     if place == "host" and not device.unified_memory:
         pytest.skip("a device with memory of its own is sent arrays without their gaps")
     result = ONE_PRODUCT[case](lambda x: placed(x, place, queue))
-    assert work == {"products": 1, "copies": []}
+    by_numpy = place == "host" and case in SUMS
+    assert work == {"products": 0 if by_numpy else 1, "copies": []}
     assert np.all(fetched(result) == np.max(fetched(result)))
     if isinstance(result, cla.Array):
         assert result.flags.c_contiguous
