@@ -56,8 +56,9 @@ campaign: $(VENV)/.installed-dev
 newcomer: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.install.newcomer
 
+# Every driver that can be had without a device. SHARE=3 takes one of three tests, and leaves the page as it is.
 conformance: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.conformance
+	$(BIN)/python -m tests.conformance $(if $(SHARE),--share $(SHARE))
 	$(BIN)/pytest -q tests/conformance/test_intel.py
 
 # Tests of NumPy, CuPy and array-api-tests. SUITES="numpy cupy" chooses; DRIVER is one of conformance's;
@@ -67,15 +68,16 @@ strangers: $(VENV)/.installed-dev
 		$(if $(CUPY),--cupy $(CUPY)) $(if $(ARRAY_API_TESTS),--array-api-tests $(ARRAY_API_TESTS))
 
 # Registers and spills of the kernels for AMD's and Intel's GPUs and for Arm's CPUs, compiled without one; undefined
-# functions; products on an emulated Arm processor. SHARE=8 compiles every eighth program, and leaves the page as it is.
+# functions; products on an emulated Arm processor. SHARE as for conformance.
 offline: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.conformance.resources $(if $(SHARE),--share $(SHARE))
 	$(BIN)/pytest -q tests/conformance/test_link.py tests/conformance/test_newer.py
-	$(BIN)/pytest -q -n 2 tests/conformance/arm_products.py
+	$(BIN)/pytest -q -n 2 $(if $(SHARE),--share $(SHARE)) tests/conformance/arm_products.py
 
 # Every kernel that AMD's GPUs are offered, compiled for them and executed in an emulator of their instructions.
+# SHARE as for conformance.
 emulator: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.conformance.emulated
+	$(BIN)/python -m tests.conformance.emulated $(if $(SHARE),--share $(SHARE))
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.campaigns.seeded_faults

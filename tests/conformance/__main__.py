@@ -1,6 +1,6 @@
 """`make conformance`: prepares, runs every implementation, compiles offline and writes the table.
 
-    python -m tests.conformance [--only NAME ...] [--no-offline] [--tests PATH ...]
+    python -m tests.conformance [--only NAME ...] [--no-offline] [--tests PATH ...] [--share N]
 
 Exit codes: 0 success, 1 a wrong answer, a crash, an unexplained skip or a failed compilation, 2 the
 implementations could not be set up.
@@ -55,6 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--no-offline", action="store_true", help="leave out AMD and NVIDIA compiles")
     parser.add_argument("--tests", nargs="+", help="other tests than the usual ones")
+    parser.add_argument("--share", type=int, default=1, metavar="N", help="one of N tests and compiles")
     return parser.parse_args()
 
 
@@ -67,11 +68,12 @@ def newer_ones(names: Sequence[str]) -> list[Implementation]:
     return [replace(i, title=i.title.format(newer.version(i.newer))) for i in wanted]
 
 
-def run_all(chosen: Sequence[Implementation], tests: Sequence[str] | None) -> list[Run]:
+def run_all(chosen: Sequence[Implementation], tests: Sequence[str] | None, share: int) -> list[Run]:
     """The simulator first: it takes longest."""
+    more = (f"--share={share}",) if share > 1 else ()
     order = sorted(chosen, key=lambda i: not i.checked)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        jobs = {i.name: pool.submit(run, i, tests or tests_of(i), LIMIT_S) for i in order}
+        jobs = {i.name: pool.submit(run, i, (*(tests or tests_of(i)), *more), LIMIT_S) for i in order}
         return [jobs[i.name].result() for i in chosen]
 
 
@@ -84,17 +86,17 @@ def main() -> int:
         return 2
     chosen = [i for i in IMPLEMENTATIONS if i.name in options.only]
     chosen += newer_ones(options.only)
-    runs = run_all(chosen, options.tests)
+    runs = run_all(chosen, options.tests, options.share)
     for each in runs if not options.tests else ():
         each.demand_every_kernel()
-    compiled = [] if options.no_offline else offline.compile_all(AT_ONCE)
+    compiled = [] if options.no_offline else offline.compile_all(AT_ONCE, options.share)
     tables = [report.kernel_table(runs), report.reasons(runs)]
     tables += [report.offline_table(compiled), report.summary_table(runs)]
     print("\n\n".join(map(report.text, tables)))
     for failure in (c for c in compiled if c.error):
         print(f"\n{failure.kernel} {failure.dtype} for {failure.target}:\n{failure.error[:600]}")
     every = len(IMPLEMENTATIONS) + len(NEWER_IMPLEMENTATIONS)
-    whole = len(chosen) == every and compiled and not options.tests
+    whole = len(chosen) == every and compiled and not options.tests and options.share == 1
     target = ROOT / "docs" if whole else HOME
     (target / "conformance.md").write_text(report.document(runs, compiled))
     return 0 if all(r.good for r in runs) and not any(c.error for c in compiled) else 1

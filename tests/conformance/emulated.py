@@ -1,12 +1,14 @@
 """Runs the kernels that AMD's GPUs are offered in an emulator of their instructions.
 
-    python -m tests.conformance.emulated        (`make emulator`)
+    python -m tests.conformance.emulated [--share N]        (`make emulator`)
 
-Writes docs/kernels/emulated.md. Exit codes: 0 success, 1 a test fails, 2 a tool cannot be fetched.
+Writes docs/kernels/emulated.md, unless only one of N tests is run. Exit codes: 0 success, 1 a test fails,
+2 a tool cannot be fetched.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -83,6 +85,9 @@ wavefronts that execute it together. The tests took {seconds:.0f} s, all process
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.emulated")
+    parser.add_argument("--share", type=int, default=1, metavar="N", help="run one of N tests")
+    share = parser.parse_args().share
     try:
         prepare()
     except SetupError as error:
@@ -91,12 +96,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         files = [Path(__file__).with_name(name) for name in TESTS]
-        pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]
+        pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", f"--share={share}"]
         done = subprocess.run([*pytest, f"--junitxml={report}", *files], cwd=ROOT, check=False)
         if done.returncode:
             return 1
         rows = ran(report)
-    TABLE.write_text(document(rows), encoding="utf-8")
+    if share == 1:
+        TABLE.write_text(document(rows), encoding="utf-8")
     print(text(table(rows)))
     return 0
 

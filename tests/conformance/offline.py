@@ -89,7 +89,7 @@ TARGETS = (
     Target("gfx1100", _device("gfx1100", "amd", **_AMD), MATRIX_UNITS),
     Target("dg2-g10", _device("Intel Arc A770", "intel", has_fp64=False, sub_group_size=8, **_INTEL)),
     Target("pvc", _device("Intel GPU Max", "intel", sub_group_size=16, **_INTEL), MATRIX_UNITS),
-    Target("sm_80", _device("NVIDIA A100", "nvidia", compute_capability=(8, 0), **_NV)),
+    Target("sm_80", _device("NVIDIA A100", "nvidia", compute_capability=(8, 0), **_NV), MATRIX_UNITS),
     Target("sm_90a", _device("NVIDIA H100", "nvidia", compute_capability=(9, 0), **_NV)),
 )
 ARM = tuple(Target(name, replace(NEON, name=name), FOR_CPUS) for name in ("armv8-a", "neoverse-n1"))
@@ -213,8 +213,7 @@ def compile_jobs(jobs: Iterable[Job], workers: int = 2) -> list[Compiled]:
         return list(pool.map(lambda job: compile_launch(*job, Path(folder), linked), jobs))  # type: ignore[call-arg]
 
 
-def compile_all(workers: int = 2) -> list[Compiled]:
-    """Compile every launch for every target, in the order of KERNELS."""
-    return compile_jobs(
-        ((target, *job) for target in TARGETS for job in (*launches(target), *copies())), workers
-    )
+def compile_all(workers: int, share: int) -> list[Compiled]:
+    """Compile every launch for every target, in the order of KERNELS; of *share* launches one."""
+    jobs = [(target, *job) for target in TARGETS for job in (*launches(target), *copies())]
+    return compile_jobs(jobs[::share], workers)
