@@ -18,7 +18,6 @@ from ..problem.contraction import Label, contiguous, joined
 from ..problem.dtypes import check_cast, check_casting, named_dtype, result_dtype, type_name
 from ..problem.words import Casting, Mixed
 from .pairs import Tensor, Ways, contracted, diagonal, total
-from .signatures import refuse_unknown
 from .views import has_views, permuted, plain
 
 Path = list[tuple[int, ...]]  # in each step, the places of the operands that are taken out of the list
@@ -53,7 +52,6 @@ def contract(
 
     *conj* has the numbers of the operands that are conjugated. *keywords* are gemm's besides.
     """
-    refuse_unknown(keywords)
     names = ["a", "b"] if len(operands) == 2 else [f"operand {i}" for i in range(len(operands))]
     given = dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out})
     found, dtype = taken(given, mixed, queue, dtype)

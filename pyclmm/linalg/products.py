@@ -23,13 +23,14 @@ from ..problem.subscripts import Labelled, parsed
 from .einsum import common_dtype, contract, copied, split, taken
 from .identity import identity
 from .signatures import (
+    AxesKeywords,
     EinsumKeywords,
     Either,
+    Keywords,
     Tensordot,
     Two,
     TwoInto,
     Vectors,
-    refuse_unknown,
     refusing,
     typed,
 )
@@ -90,7 +91,7 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     return reshaped(result, shape)
 
 
-@typed(Vectors)
+@typed(Vectors, AxesKeywords)
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, keepdims: bool = False, **keywords: Any) -> Any:
     """The sum over *axis* of x1, conjugated, times x2; the other axes broadcast, as :func:`numpy.vecdot`.
 
@@ -101,7 +102,7 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, keepdims: bool = False, **ke
     return _of_vectors((x1, x2), "...i,...i->...", out, (0,), keywords, keepdims)
 
 
-@typed(Vectors)
+@typed(Vectors, AxesKeywords)
 def matvec(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
     """The matrices x1 times the vectors x2; stacks broadcast, as :func:`numpy.matvec`.
 
@@ -110,7 +111,7 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
     return _of_vectors((x1, x2), "...ij,...j->...i", out, (), keywords)
 
 
-@typed(Vectors)
+@typed(Vectors, AxesKeywords)
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
     """The vectors x1, conjugated, times the matrices x2; stacks broadcast, as :func:`numpy.vecmat`.
 
@@ -146,7 +147,7 @@ def einsum(
 def einsum(*operands: Any, out: Any = None, mixed: Any = None, **keywords: Unpack[EinsumKeywords]) -> Any: ...
 
 
-@refusing
+@refusing(EinsumKeywords)
 def einsum(
     *operands: Any, out: Any = None, optimize: Any = True, casting: Any = "safe", **keywords: Any
 ) -> Any:
@@ -166,7 +167,7 @@ def einsum(
     return contract(given, lambda xs: parsed(which, [x.shape for x in xs]), **keywords)
 
 
-@refusing
+@refusing(Keywords)
 def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, **keywords: Any) -> Any:
     """The product of two or more matrices in the order with the fewest operations, as
     :func:`numpy.linalg.multi_dot`.
@@ -204,14 +205,13 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
     )
 
 
-@refusing
+@refusing(Keywords)
 def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     """Square matrices, or stacks of them, to the power n by squaring, as :func:`numpy.linalg.matrix_power`.
 
     For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be in the
     host's memory then.
     """
-    refuse_unknown(keywords.keys() - {"mixed"})  # for n = 0 and 1 there is no product to tell
     queue = keywords.get("queue")
     (x,) = alike({"a": a}, None, queue).values()
     like = x

@@ -34,14 +34,6 @@ class Keywords(ProductKeywords, total=False):
     wait_for: list[cl.Event] | None
 
 
-def refuse_unknown(names: Iterable[str]) -> None:
-    """Raise DTypeError, a TypeError as Python's own, for a keyword that no function has."""
-    known = Keywords.__annotations__
-    for name in names:
-        if name not in known:
-            raise DTypeError(f"unexpected keyword argument {name!r}; every function takes {', '.join(known)}")
-
-
 class VectorKeywords(Keywords, total=False):
     """Keywords of einsum, vecdot, matvec and vecmat."""
 
@@ -50,10 +42,15 @@ class VectorKeywords(Keywords, total=False):
 
 
 class AxesKeywords(VectorKeywords, total=False):
-    """Keywords of vecdot, matvec and vecmat. The last two are for vecdot."""
+    """Keywords of vecdot, matvec and vecmat. The last is for vecdot."""
 
     axes: list[int | tuple[int, ...]] | None
     axis: int | None
+
+
+class VecdotKeywords(AxesKeywords, total=False):
+    """The same, and one that is for vecdot only: type checkers know the three by one type."""
+
     keepdims: bool
 
 
@@ -125,7 +122,7 @@ class Vectors(Protocol):
         out: HostOut = ...,
         *,
         mixed: None = ...,
-        **keywords: Unpack[AxesKeywords],
+        **keywords: Unpack[VecdotKeywords],
     ) -> Any: ...
     @overload
     def __call__(
@@ -136,7 +133,7 @@ class Vectors(Protocol):
         out: DeviceOut = ...,
         *,
         mixed: None = ...,
-        **keywords: Unpack[AxesKeywords],
+        **keywords: Unpack[VecdotKeywords],
     ) -> Array: ...
     @overload
     def __call__(
@@ -147,7 +144,7 @@ class Vectors(Protocol):
         out: DeviceOut = ...,
         *,
         mixed: Literal["copy"],
-        **keywords: Unpack[AxesKeywords],
+        **keywords: Unpack[VecdotKeywords],
     ) -> Any: ...
 
 
@@ -180,22 +177,37 @@ class Tensordot(Protocol):
     ) -> Any: ...
 
 
-def refusing(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """*function*, with pyclmm's errors for what the system refuses, and results of the caller's kind."""
-    return guarded(f"linalg.{function.__name__}")(_handing_back(function))
+def refusing(
+    keywords: type[Keywords],
+) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
+    """A decorator: a function that takes these *keywords* besides its own parameters, with pyclmm's errors
+    for other ones and for what the system refuses, and with results of the caller's kind.
+    """
+
+    def decorated(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+        return guarded(f"linalg.{function.__name__}")(_handing_back(function, keywords.__annotations__))
+
+    return decorated
 
 
-def typed(kind: type[Kind]) -> Callable[[Callable[..., Any]], Kind]:
-    """A decorator: *function*, :func:`refusing`, with the type *kind* for type checkers."""
-    return lambda function: cast("Kind", refusing(function))
+def typed(kind: type[Kind], keywords: type[Keywords] = Keywords) -> Callable[[Callable[..., Any]], Kind]:
+    """The same, with the type *kind* for type checkers."""
+    return lambda function: cast("Kind", refusing(keywords)(function))
 
 
-def _handing_back(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+def _handing_back(
+    function: Callable[Parameters, Returned], known: Iterable[str]
+) -> Callable[Parameters, Returned]:
     """*function*, whose result becomes an array of the kind that is given, or is the caller's own ``out``."""
     signature = inspect.signature(function)
+    taken = {*known, "mixed", *signature.parameters}
 
     @wraps(function)
     def call(*args: Parameters.args, **keywords: Parameters.kwargs) -> Returned:
+        for name in keywords.keys() - taken:  # a TypeError, as Python's own
+            raise DTypeError(
+                f"unexpected keyword argument {name!r}; linalg.{function.__name__} takes {', '.join(known)}"
+            )
         result = function(*args, **keywords)
         given = [x for name, x in keywords.items() if name != "out"]
         first = next((x for x in _flat([*args, *given]) if kinds.kind_of(x) is not None), None)

@@ -208,6 +208,27 @@ def test_what_numpy_refuses_of_axes_is_refused(name, keywords, queue):
         getattr(np, name)(*[np.ones((2, 2), "f4")] * 2, **keywords)
 
 
+@pytest.mark.parametrize(
+    ("name", "keyword"),
+    [
+        *((name, "out") for name in ("inner", "tensordot", "vdot", "matrix_power")),
+        *((name, "casting") for name in ("inner", "tensordot", "vdot", "dot", "outer", "multi_dot")),
+        *((name, "conj") for name in ("inner", "dot", "vecdot", "einsum", "matvec", "multi_dot")),
+        *((name, "optimize") for name in ("inner", "vecdot", "multi_dot")),
+        *((name, "keepdims") for name in ("inner", "matvec", "vecmat", "einsum")),
+        *((name, "dtype") for name in ("inner", "outer", "vdot", "matrix_power")),
+    ],
+)
+def test_a_keyword_of_another_function_is_refused(name, keyword):
+    """einsum's, vecdot's and those that only pyclmm's own contraction has."""
+    x = np.ones((3, 3), np.float32)
+    operands = {"einsum": ("ij,jk", x, x), "multi_dot": ([x, x, x],), "matrix_power": (x, 1)}
+    with pytest.raises(
+        pyclmm.DTypeError, match=f"unexpected keyword argument '{keyword}'; linalg.{name} takes queue, "
+    ):
+        getattr(linalg, name)(*operands.get(name, (x, x)), **{keyword: None})
+
+
 @PLACES
 def test_out_of_vecdot_is_cast_and_may_be_a_tuple(place, queue):
     x = placed(np.full((2, 3), 2, np.float32), place, queue)
@@ -432,7 +453,7 @@ def test_keywords_of_gemm_reach_every_product(queue):
         linalg.tensordot,
         lambda *xs, **more: linalg.multi_dot(xs, **more),
     ):
-        with pytest.raises(pyclmm.DTypeError, match="argument 'nosuch'; every function takes queue, device"):
+        with pytest.raises(pyclmm.DTypeError, match="argument 'nosuch'; linalg.[a-z_]+ takes queue, device"):
             call(a, a, nosuch=1)
     for n in range(3):
         with pytest.raises(pyclmm.DTypeError, match="argument 'nosuch'"):
