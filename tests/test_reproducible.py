@@ -29,6 +29,7 @@ from tests.support.selection import examples
 FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 OFFERING = (
     "matvec",
+    "small",
     "packed",
     "thin",
     "register",
@@ -57,6 +58,7 @@ def test_the_device_gives_the_digest_in_the_repository(product):
 # Two products for each kernel here; `make conformance` runs all.
 SOME = {
     "matvec": ("float32 cancelling", "float64 huge"),
+    "small": ("float64 normal", "complex64 tiny"),
     "packed": ("float32 epilogue", "complex64 wide"),
     "thin": ("float64 cancelling", "complex64 tiny"),
     "register": ("float32 tiny", "complex128 stack"),

@@ -11,6 +11,7 @@ from ..errors import unknown_name
 from .cpu.amx import Amx
 from .cpu.matvec import Matvec
 from .cpu.packed import Packed
+from .cpu.small import Small
 from .gpu.register import Register
 from .gpu.thin import Thin
 from .interface import Kernel, Launch, Program, Work, Workspace
@@ -45,6 +46,7 @@ _OF_FLOAT64 = (MmaDoubleBulk(), MmaDouble(), Mfma(), Packed(), Register(), Naive
 KERNELS = Kernels(
     (
         Matvec(),
+        Small(),
         Packed(),
         Amx((Packed(), Naive())),
         Thin(),

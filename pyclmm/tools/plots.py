@@ -39,6 +39,7 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "register": ("#3c93d6", ">"),
     "packed": ("#ad4d3a", "p"),
     "matvec": ("#009883", "o"),
+    "small": ("#6f7f2a", "h"),
     "thin": ("#b56eb5", "s"),
     "split": ("#ca713e", "D"),
     "mma_split": ("#008488", "P"),

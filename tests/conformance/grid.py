@@ -68,6 +68,8 @@ CASES = (
     Case("column", 35, 1, 9),
     Case("row", 1, 37, 33),
     Case("no_k", 3, 4, 0),
+    Case("few_and_long", 3, 2, 9001),
+    Case("small_stack", 3, 5, 4, "TN", stack=(2, 20)),
     Case("every_second", 17, 9, 18, step=2),
     Case("transposed_nt", 18, 21, 17, "NT", step=0),
     Case("transposed_tn", 18, 21, 17, "TN"),

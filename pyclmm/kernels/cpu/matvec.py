@@ -15,7 +15,7 @@ from ..cost import together
 from ..device import DeviceInfo
 from ..interface import Arg, Kernel, Loops, Work, gemm_launch, gemm_program, round_up
 from .packed_shape import sum_size
-from .pieces import FRACTION, PieceSums, not_for, vector_defines
+from .pieces import FRACTION, PieceSums, not_for, stack_seconds, vector_defines
 
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
@@ -28,8 +28,6 @@ _LEAST_PIECE, _LEAST_FAR_PIECE = 512, 4096
 _MOST_VECTORS = 64  # with more, packing the matrix pays
 # Rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
 _ROWS_OF_ONE = 8
-# Seconds in which a compute unit starts a work-group of a stack: PoCL 3.0, a Xeon; 0.3 with Intel's runtime
-_GROUP = 0.1e-6
 _PIECE_VECS = 8  # as in matvec.cl
 _FEW_FRACTION = 0.8  # of FRACTION: dot products of a few rows. Zen 4, docs/kernels/packed.md
 
@@ -75,7 +73,7 @@ class Matvec(Kernel):
         nbytes = problem.nbytes + (passes - 1) * length * problem.k * _matrix_size(problem) * problem.batch
         launches = 1 if config.split_k == 1 else 2
         seconds = launches * rates.launch + rates.group * max(1.0, config.split_k / device.units)
-        seconds += _GROUP * (groups * (problem.batch - 1) // device.units)
+        seconds += stack_seconds(groups, problem, device)
         return seconds + together(products, rates.moved(nbytes)) + rates.moved(2 * sums)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:

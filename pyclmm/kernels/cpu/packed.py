@@ -29,7 +29,7 @@ from ..interface import (
 from . import packed_shape as shape
 from .blocking import PAGE, UNROLL_K
 from .packed_shape import INSIDE, Part
-from .pieces import FRACTION, not_for, vector_defines
+from .pieces import FRACTION, not_for, stack_seconds, vector_defines
 
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
 _ALONG, _ACROSS = (512, 1), (128, 32)
@@ -91,6 +91,7 @@ class Packed(Kernel):
         copied = _packing_seconds(problem, config, (packed[0], packed[1] and not inside), device)
         if inside:
             copied += _inside_seconds(problem, config, device, tiles.rows) / min(1.0, groups / device.units)
+        seconds += stack_seconds(tiles.rows * tiles.columns * config.split_k, problem, device)
         return launches * rates.launch + rates.group + seconds + copied + rates.moved(sums)
 
     def repacks(self, config: TileConfig) -> bool:

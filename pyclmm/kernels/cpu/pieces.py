@@ -14,6 +14,15 @@ from ..interface import Launch, Program, Workspace, gemm_launch
 FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
 
 
+# Seconds in which a compute unit starts a work-group of a stack: PoCL 3.0, a Xeon; 0.3 with Intel's runtime
+_GROUP = 0.1e-6
+
+
+def stack_seconds(groups: int, problem: GemmProblem, device: DeviceInfo) -> float:
+    """Seconds that the work-groups of a stack take to start, *groups* for each product after the first."""
+    return _GROUP * (groups * (problem.batch - 1) // device.units)
+
+
 def not_for(name: str, device: DeviceInfo) -> str | None:
     """Why the family *name*, whose work-items run long loops, is not for *device*, or None."""
     if not device.is_cpu:

@@ -1,0 +1,87 @@
+"""`small`: products of a few rows and columns, in long stacks or along a long K, on CPU devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
+from ..config import TileConfig
+from ..cost import together
+from ..device import DeviceInfo
+from ..interface import Arg, Kernel, Loops, Work, Workspace, gemm_launch, gemm_program
+from .pieces import not_for
+
+_SIDE, _LARGEST = 4, 8  # of the tile: where there is more than one row, or column, and at most
+_GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
+_LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most results of which K is divided
+# Multiply-adds of single numbers in the time of one step of a chain of sums; and the steps of K that
+# a product takes besides its own. Xeon, family 6
+_CHAIN, _MORE_STEPS = 8, 16
+
+
+class Small(Kernel):
+    """See cl/cpu/small.cl. TM x TN is the tile that is summed in registers, SPLIT_K the number of ranges
+    of K.
+    """
+
+    name = "small"
+    summary = "small products one after the other in a work-item, or one along a long K, for CPU devices"
+    made_for = "cpu"
+    accepts = Accepts(fields=GENERAL | IN_ORDER)
+    has_barriers = False
+
+    def unsuited(self, device: DeviceInfo) -> str | None:
+        return not_for(self.name, device)
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        tm, tn = (_SIDE if length > 1 else 1 for length in (problem.m, problem.n))
+        wanted = _GROUPS_A_UNIT * device.compute_units // max(1, problem.batch)
+        whole = problem.reproducible or problem.m * problem.n > _MOST_SUMS
+        ranges = 1 if whole else max(1, min(wanted, problem.k // _LEAST_K))
+        found = [TileConfig(tm=tm, tn=tn, split_k=ranges)]
+        return [c for c in found if not self.violations(problem, c, device)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        """The multiply-adds of single numbers, or the time of chains of sums."""
+        rates, (groups, _) = device.rates, _chunks(problem, device)
+        tiles = -(-problem.m // config.tm) * -(-problem.n // config.tn) * problem.batch
+        lanes = max(1, device.vector_bits // 8 // problem.sums.nbytes_of_real)
+        steps = problem.k + _MORE_STEPS * config.split_k
+        rate = rates.multiply_adds(problem.acc_type) / lanes
+        rate *= min(1.0, groups * config.split_k / device.units)
+        products = tiles * steps * max(_CHAIN, config.tm * config.tn) / rate
+        launches = 1 + (config.split_k > 1)
+        return launches * rates.launch + rates.group + together(products, rates.moved(problem.nbytes))
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        reasons = []
+        if not (1 <= config.tm <= _LARGEST and 1 <= config.tn <= _LARGEST and config.split_k >= 1):
+            reasons.append(f"TM and TN must be 1 to {_LARGEST}, SPLIT_K at least 1: {config}")
+        return reasons + config.violations(device, (1,), 0)
+
+    def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
+        return Loops((config.tm,), (config.tn,), (1,))
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        split_k, (groups, span) = config.split_k, _chunks(problem, device)
+        defines = [("TM", config.tm), ("TN", config.tn), ("SPLIT", int(split_k > 1))]
+        program = gemm_program(problem, "cpu/small.cl", defines)
+        results = problem.m * problem.n * problem.batch
+        sums = Workspace("partial", max(1, split_k * results * problem.sums.nbytes))
+        partial: Arg = sums.symbol if split_k > 1 else "out"  # any pointer: never used
+        sizes = map(np.int32, (problem.batch, span, -(-problem.k // split_k), split_k))
+        extra = (*sizes, partial)
+        product, added = (
+            gemm_launch(problem, program, name, (groups, ranges), (1, 1), extra, together=True)
+            for name, ranges in (("matmul_small", split_k), ("add_small", 1))
+        )
+        return Work((product,)) if split_k == 1 else Work((product, added), (sums,))
+
+
+def _chunks(problem: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
+    """(work-groups, products of each)."""
+    span = max(1, -(-problem.batch // (_GROUPS_A_UNIT * device.compute_units)))
+    return -(-problem.batch // span), span

@@ -1,0 +1,85 @@
+"""`small`, a kernel for CPU devices: long stacks of small products, and small results of long sums."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm.kernels import kernel_named
+from pyclmm.problem.canonical import problem_of
+from pyclmm.selection.select import candidates
+from tests.support.cases import small_integers
+from tests.support.made_up import dense_problem as problem
+from tests.support.selection import slow
+
+SMALL = kernel_named("small")
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "c8", "i1", *slow("f2", "f8", "u8", "?", "c16")])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (3, 3), (1, 7), (8, 5)])
+def test_stacks_are_exact_in_any_layout(dtype, m, n, rng):
+    wide = {"c": "c16", "b": "?"}.get(np.dtype(dtype).kind, "i8")
+    for stack, k in (((), 9), ((1,), 1), ((5,), 4), ((3, 41), 8), ((301,), 3)):
+        for trans_a, trans_b in ("NN", "TC", "CN"):
+            a = small_integers(rng, (*stack, *((m, k) if trans_a == "N" else (k, m))), dtype)
+            b = small_integers(rng, (*stack[1:], *((k, n) if trans_b == "N" else (n, k))), dtype)
+            if wide == "c16":
+                a, b = a * (1 - 2j), b * (2 + 1j)
+            a, b = a.astype(dtype), b.astype(dtype)
+            ops = {
+                "N": np.asarray,
+                "T": lambda x: x.swapaxes(-1, -2),
+                "C": lambda x: x.conj().swapaxes(-1, -2),
+            }
+            got = pyclmm.gemm(a, b, trans_a=trans_a, trans_b=trans_b, kernel="small")
+            expected = ops[trans_a](a.astype(wide)) @ ops[trans_b](b.astype(wide))
+            assert np.array_equal(got, expected.astype(got.dtype)), (stack, k, trans_a, trans_b)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "c8", *slow("i4", "f8")])
+def test_ranges_of_a_long_k_are_added_with_the_epilogue(dtype, rng):
+    for stack in ((), (2,)):
+        a, b = (small_integers(rng, (*stack, *shape), dtype) for shape in ((3, 70_001), (70_001, 5)))
+        c, bias = small_integers(rng, (*stack, 3, 5), dtype), small_integers(rng, (5,), dtype)
+        got = pyclmm.gemm(a, b, c, bias=bias, alpha=2, beta=-3, kernel="small")
+        assert np.array_equal(got, 2 * (a @ b) - 3 * c + bias)
+
+
+def test_k_is_divided_where_few_products_leave_units_without_work(cpu):
+    """With four compute units."""
+
+    def ranges(k, stack=(), **given):
+        dot = dataclasses.replace(problem(3, 3, k, **given), batch_shape=stack)
+        return SMALL.configs(dot, cpu)[0].split_k
+
+    assert ranges(10**6) == 16
+    assert ranges(20_000) == 4
+    assert ranges(8191) == 1
+    assert ranges(10**6, stack=(4,)) == 4
+    assert ranges(10**6, stack=(100,)) == 1
+    assert ranges(10**6, reproducible=True) == 1
+    assert SMALL.configs(problem(70, 70, 10**6), cpu)[0].split_k == 1
+
+
+@pytest.mark.parametrize("units", [2, 16])
+def test_auto_takes_it_for_what_is_small_and_many_or_long(cpu, units):
+    machine = dataclasses.replace(cpu, compute_units=units, max_clock_mhz=2500)
+
+    def chosen(m, n, k, *stack):
+        found = candidates(problem_of(m, n, k, np.dtype("f4"), stack=stack), machine, "auto")
+        return next(found).kernel.name
+
+    assert chosen(1, 1, 8, 100_000) == chosen(1, 1, 16, 100_000) == "small"
+    assert chosen(3, 3, 3, 20_000) == chosen(4, 4, 4, 20_000) == "small"
+    assert chosen(3, 3, 10**6) == "small"
+    assert chosen(1, 1, 10**7) == chosen(1, 1, 1000, 1000) == "matvec"
+    assert chosen(8, 8, 8000, 10) == chosen(8, 8, 256, 1000) == "packed"
+
+
+def test_the_tile_is_a_row_a_column_or_a_square(cpu):
+    (config,) = SMALL.configs(problem(3, 1, 5), cpu)
+    assert (config.tm, config.tn) == (4, 1)
+    assert SMALL.violations(problem(3, 1, 5), dataclasses.replace(config, tm=9), cpu)
