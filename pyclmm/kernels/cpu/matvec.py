@@ -29,6 +29,7 @@ _MOST_VECTORS = 64  # with more, packing the matrix pays
 # Rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
 _ROWS_OF_ONE = 8
 _PIECE_VECS = 8  # as in matvec.cl
+_SINGLE = 8  # times as long as a multiply-add in registers takes one in memory, which waits for another
 _FEW_FRACTION = 0.8  # of FRACTION: dot products of a few rows. Zen 4, docs/kernels/packed.md
 
 
@@ -68,6 +69,8 @@ class Matvec(Kernel):
             rate *= _FEW_FRACTION * min(1.0, groups * problem.batch / device.units)
         steps = problem.k + (config.vec**2 if few > 1 else 0)
         products = round_up(few, config.tn) * length * steps * problem.batch / rate
+        if length < config.vec and not _by_rows(problem):  # single numbers, added to sums in memory
+            products *= _SINGLE * config.vec
         again = config.tm * problem.k * _matrix_size(problem) > device.caches.l2 // 2
         passes = -(-few // config.tn) if again else 1
         nbytes = problem.nbytes + (passes - 1) * length * problem.k * _matrix_size(problem) * problem.batch

@@ -7,6 +7,7 @@ import pytest
 
 import pyclmm
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.device import Target
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import candidates
 from tests.support.cases import small_integers
@@ -77,6 +78,14 @@ def test_auto_takes_it_for_what_is_small_and_many_or_long(cpu, units):
     assert chosen(3, 3, 10**6) == "small"
     assert chosen(1, 1, 10**7) == chosen(1, 1, 1000, 1000) == "matvec"
     assert chosen(8, 8, 8000, 10) == chosen(8, 8, 256, 1000) == "packed"
+
+
+def test_a_stack_of_dot_products_across_rows_takes_it(cpu):
+    """As "ijk,ijk->ik". `matvec` would add to a sum in memory, one number at a time."""
+    across = problem(1, 1, 200, trans_a=True, lda=100, ldb=100)
+    stack = dataclasses.replace(across, batch_shape=(20_000,), batch_strides=((1,), (1,), (0,), (1,)))
+    machine = dataclasses.replace(cpu, target=Target(512), compute_units=2, max_clock_mhz=2500)
+    assert next(candidates(stack, machine, "auto")).kernel.name == "small"
 
 
 def test_the_tile_is_a_row_a_column_or_a_square(cpu):
