@@ -29,7 +29,7 @@ _MOST_VECTORS = 64  # with more, packing the matrix pays
 # Rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
 _ROWS_OF_ONE = 8
 _PIECE_VECS = 8  # as in matvec.cl
-_SINGLE = 8  # times as long as a multiply-add in registers takes one in memory, which waits for another
+_SINGLE = 8  # times as long as a multiply-add in registers takes one in memory. Assumed, not fitted
 _FEW_FRACTION = 0.8  # of FRACTION: dot products of a few rows. Zen 4, docs/kernels/packed.md
 
 

@@ -18,7 +18,7 @@ _SIDE, _LARGEST = 4, 8  # of the tile: where there is more than one row, or colu
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
 _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most results of which K is divided
 # Multiply-adds of single numbers in the time of one step of a chain of sums; and the steps of K that
-# a product takes besides its own. Xeon, family 6
+# a product takes besides its own. Assumed, not fitted
 _CHAIN, _MORE_STEPS = 8, 16
 
 
