@@ -453,7 +453,7 @@ def test_keywords_of_gemm_reach_every_product(queue):
         linalg.tensordot,
         lambda *xs, **more: linalg.multi_dot(xs, **more),
     ):
-        with pytest.raises(pyclmm.DTypeError, match="argument 'nosuch'; linalg.[a-z_]+ takes queue, device"):
+        with pytest.raises(pyclmm.DTypeError, match=r"argument 'nosuch'; linalg.[a-z_]+ takes queue, device"):
             call(a, a, nosuch=1)
     for n in range(3):
         with pytest.raises(pyclmm.DTypeError, match="argument 'nosuch'"):
