@@ -19,8 +19,8 @@ def about(content: dict[str, Any]) -> str:
     rounds = len(next(iter(content["seconds"].values())))
     return (
         f"{m} x {n} x {k}, float32, {content['platform']}, driver {device['driver_version']}, "
-        f"{content['cpus']} cores of {content['processor']}, {content['date']}. Other programs ran beside it "
-        f"(load {load}), so the least of {rounds} rounds counts."
+        f"{content['cpus']} cores of {content['processor']}, {content['date']}, at a load of {load} "
+        f"(a measurement makes about 1): the least of {rounds} rounds counts."
     )
 
 
