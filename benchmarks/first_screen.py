@@ -35,11 +35,13 @@ def rows() -> list[list[str]]:
 def checked() -> str:
     """What it costs, and the page that says what it finds."""
     page = "[what it finds](docs/verification.md)"
-    files = sorted(RESULTS.glob("verification-[!f]*.json"))  # not the flips
-    if not files:
+    contents = [read(file.name) for file in sorted(RESULTS.glob("verification-[!f]*.json"))]  # not the flips
+    measured = [
+        (content, [r["ratio"] - 1 for r in content["rows"] if r["n"] == SIDE]) for content in contents
+    ]
+    content, more = next((one for one in measured if one[1]), ({}, []))
+    if not more:
         return page
-    content = read(files[-1].name)
-    more = [row["ratio"] - 1 for row in content["rows"] if row["n"] == SIDE]
     where = f"{content['device']}, {content['date'][:10]}"
     return f"{min(more):.1%} to {max(more):.1%} more time at {SIDE} cubed ({where}); {page}"
 

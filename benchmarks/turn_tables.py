@@ -15,7 +15,8 @@ HEAD = ("", "least ms", "half of the rounds, ms")
 def about(content: dict[str, Any]) -> str:
     """What was measured where, and how busy the machine was."""
     m, n, k = content["sides"]
-    device, load = content["device"], " to ".join(f"{part:.0f}" for part in sorted(content["load"]))
+    loads = dict.fromkeys(f"{part:.0f}" for part in sorted(content["load"]))
+    device, load = content["device"], " to ".join(loads)
     rounds = len(next(iter(content["seconds"].values())))
     return (
         f"{m} x {n} x {k}, float32, {content['platform']}, driver {device['driver_version']}, "
