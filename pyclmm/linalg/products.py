@@ -30,6 +30,7 @@ from .signatures import (
     Tensordot,
     Two,
     TwoInto,
+    TypedKeywords,
     Vectors,
     refusing,
     typed,
@@ -167,7 +168,7 @@ def einsum(
     return contract(given, lambda xs: parsed(which, [x.shape for x in xs]), **keywords)
 
 
-@refusing(Keywords)
+@refusing(TypedKeywords)
 def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, **keywords: Any) -> Any:
     """The product of two or more matrices in the order with the fewest operations, as
     :func:`numpy.linalg.multi_dot`.

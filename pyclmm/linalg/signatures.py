@@ -34,10 +34,15 @@ class Keywords(ProductKeywords, total=False):
     wait_for: list[cl.Event] | None
 
 
-class VectorKeywords(Keywords, total=False):
-    """Keywords of einsum, vecdot, matvec and vecmat."""
+class TypedKeywords(Keywords, total=False):
+    """Keywords of every function but matrix_power."""
 
     dtype: DTypeLike | None
+
+
+class VectorKeywords(TypedKeywords, total=False):
+    """Keywords of einsum, vecdot, matvec and vecmat."""
+
     casting: Casting
 
 
@@ -65,13 +70,15 @@ class Two(Protocol):
 
     @overload
     def __call__(
-        self, a: ArrayLike, b: ArrayLike, *, mixed: None = ..., **keywords: Unpack[Keywords]
+        self, a: ArrayLike, b: ArrayLike, *, mixed: None = ..., **keywords: Unpack[TypedKeywords]
     ) -> Any: ...
     @overload
-    def __call__(self, a: Array, b: Array, *, mixed: None = ..., **keywords: Unpack[Keywords]) -> Array: ...
+    def __call__(
+        self, a: Array, b: Array, *, mixed: None = ..., **keywords: Unpack[TypedKeywords]
+    ) -> Array: ...
     @overload
     def __call__(
-        self, a: Either, b: Either, *, mixed: Literal["copy"], **keywords: Unpack[Keywords]
+        self, a: Either, b: Either, *, mixed: Literal["copy"], **keywords: Unpack[TypedKeywords]
     ) -> Any: ...
 
 
@@ -86,7 +93,7 @@ class TwoInto(Protocol):
         out: NDArray[Any] | None = ...,
         *,
         mixed: None = ...,
-        **keywords: Unpack[Keywords],
+        **keywords: Unpack[TypedKeywords],
     ) -> Any: ...
     @overload
     def __call__(
@@ -96,7 +103,7 @@ class TwoInto(Protocol):
         out: Array | None = ...,
         *,
         mixed: None = ...,
-        **keywords: Unpack[Keywords],
+        **keywords: Unpack[TypedKeywords],
     ) -> Array: ...
     @overload
     def __call__(
@@ -106,7 +113,7 @@ class TwoInto(Protocol):
         out: Array | None = ...,
         *,
         mixed: Literal["copy"],
-        **keywords: Unpack[Keywords],
+        **keywords: Unpack[TypedKeywords],
     ) -> Any: ...
 
 
@@ -159,11 +166,11 @@ class Tensordot(Protocol):
         axes: Any = ...,
         *,
         mixed: None = ...,
-        **keywords: Unpack[Keywords],
+        **keywords: Unpack[TypedKeywords],
     ) -> Any: ...
     @overload
     def __call__(
-        self, a: Array, b: Array, axes: Any = ..., *, mixed: None = ..., **keywords: Unpack[Keywords]
+        self, a: Array, b: Array, axes: Any = ..., *, mixed: None = ..., **keywords: Unpack[TypedKeywords]
     ) -> Array: ...
     @overload
     def __call__(
@@ -173,7 +180,7 @@ class Tensordot(Protocol):
         axes: Any = ...,
         *,
         mixed: Literal["copy"],
-        **keywords: Unpack[Keywords],
+        **keywords: Unpack[TypedKeywords],
     ) -> Any: ...
 
 
@@ -190,7 +197,7 @@ def refusing(
     return decorated
 
 
-def typed(kind: type[Kind], keywords: type[Keywords] = Keywords) -> Callable[[Callable[..., Any]], Kind]:
+def typed(kind: type[Kind], keywords: type[Keywords] = TypedKeywords) -> Callable[[Callable[..., Any]], Kind]:
     """The same, with the type *kind* for type checkers."""
     return lambda function: cast("Kind", refusing(keywords)(function))
 
