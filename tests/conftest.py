@@ -31,6 +31,10 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 _cache = TemporaryDirectory(prefix="pyclmm-tests-")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--share", type=int, default=1, metavar="N", help="run one of N tests")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A run has its own cache folder, and one driver. Modules of tests look at the device when collected.
 
@@ -63,9 +67,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     selection.mark_combinations(items)
     selection.mark_rounds(items)
+    selection.take_share(config, items)
 
 
 def pytest_collection_finish() -> None:

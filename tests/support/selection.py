@@ -4,6 +4,7 @@ Of a test with several parameters each value of each is run once, and a kernel i
 Of the examples that hypothesis draws, and of the rounds of long tests, an eighth are run.
 """
 
+import zlib
 from collections import Counter
 
 import pytest
@@ -27,6 +28,18 @@ def mark_rounds(items):
     for item in items:
         if "rounds" in getattr(item, "fixturenames", ()):
             item.add_marker("rounds")
+
+
+def take_share(config, items):
+    """Of N tests leave one, and tell the others as deselected.
+
+    They are chosen by name, as tests that follow each other in steps of N may have a parameter in common.
+    """
+    number = config.getoption("share")
+    left_out = {item.nodeid for item in items if zlib.crc32(item.nodeid.encode()) % number}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+        items[:] = [item for item in items if item.nodeid not in left_out]
 
 
 def slow(*values):
