@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyclmm.kernels import KERNELS
 from pyclmm.opencl.pocl import pocl_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +63,7 @@ class Implementation:
     newer: str = ""
 
 
-FOR_CPUS = ("packed", "matvec")
+FOR_CPUS = tuple(kernel.name for kernel in KERNELS if kernel.made_for == "cpu")
 # Kernels for matrix units of GPUs. No implementation here must run them.
 MATRIX_UNITS = (
     *("wgmma", "wgmma_bare", "split", "mma_split", "mma_double", "mma_double_bulk", "mma"),  # NVIDIA
