@@ -46,7 +46,7 @@ __kernel ONE_ITEM void matmul_small(SMALL_ARGS)
 {
   if (GATE_SHUT) return;
   const int z0 = get_group_id(0) * span, z1 = z0 + min(span, stack - z0);
-  const int range = get_group_id(1), k0 = range * k_range, k1 = min(K, k0 + k_range);
+  const int range = get_group_id(1), k0 = range * k_range, k1 = k0 + min(k_range, K - k0);
   for (int z = z0; z < z1; ++z) {
     __global const A_T *a_z = a + a_offset + BATCH_OFFSET_OF(batch_offsets, z, 0);
     __global const B_T *b_z = b + b_offset + BATCH_OFFSET_OF(batch_offsets, z, 1);
