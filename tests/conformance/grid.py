@@ -91,15 +91,20 @@ def takes(kernel: Kernel, m: int, n: int, trans: str = "NN") -> bool:
 
 
 def grid() -> Iterator[Any]:
-    """The (kernel, dtype, case) that are run. They contain every pair."""
+    """The (kernel, dtype, case) that are run. They contain every pair.
+
+    A kernel's first cases of the types that it needs at least are in every share: it must pass one of them.
+    """
     for place, kernel in enumerate(KERNELS):
         cases = CASES + LONG_CASES * (kernel.name in FOR_CPUS)
         cases = tuple(c for c in cases if takes(kernel, c.m, c.n, c.trans))
         step = max(1, len(cases) // (EDGES_A_TYPE if kernel.automatic and not FEW else 1))
         for i, dtype in enumerate(ELEMENT_TYPES):
-            for j, case in enumerate(cases):
-                if (i + j + place) % step == 0:
-                    yield pytest.param(kernel, dtype, case, id=f"{kernel.name}-{dtype}-{case}")
+            chosen = [case for j, case in enumerate(cases) if (i + j + place) % step == 0]
+            for case in chosen:
+                always = case is chosen[0] and dtype in ("float32", "float64")
+                marks = pytest.mark.every_share if always else ()
+                yield pytest.param(kernel, dtype, case, marks=marks, id=f"{kernel.name}-{dtype}-{case}")
 
 
 @cache

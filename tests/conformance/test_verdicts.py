@@ -117,6 +117,13 @@ def test_every_kernel_has_to_pass_somewhere():
     assert found.trouble == f"never passed: {names[0]}"
 
 
+@pytest.mark.parametrize("few", [False, True])
+def test_a_share_leaves_each_kernel_what_it_must_pass(monkeypatch, few):
+    monkeypatch.setattr(grid, "FEW", few)
+    kept = {case.values[0].name for case in grid.grid() if case.marks}
+    assert kept == {kernel.name for kernel in KERNELS}
+
+
 @pytest.mark.parametrize(
     ("outcome", "status"), [("passed", 0), ("refused", 0), ("FAILED", 1), (None, 1)], ids=str
 )

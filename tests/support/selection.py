@@ -34,9 +34,14 @@ def take_share(config, items):
     """Of N tests leave one, and tell the others as deselected.
 
     They are chosen by name, as tests that follow each other in steps of N may have a parameter in common.
+    Those marked `every_share` are never left out.
     """
     number = config.getoption("share")
-    left_out = {item.nodeid for item in items if zlib.crc32(item.nodeid.encode()) % number}
+    left_out = {
+        item.nodeid
+        for item in items
+        if zlib.crc32(item.nodeid.encode()) % number and not item.get_closest_marker("every_share")
+    }
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
         items[:] = [item for item in items if item.nodeid not in left_out]
