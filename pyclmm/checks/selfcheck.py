@@ -40,7 +40,7 @@ from .small_problems import first_wrong_result, wrong_copies
 
 _log = logging.getLogger(__name__)
 
-_SCHEMA = 6
+_SCHEMA = 7
 _LONGEST = 300  # characters of a reason
 _DAY = 86_400.0  # seconds
 _now = time.time

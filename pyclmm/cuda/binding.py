@@ -48,8 +48,10 @@ class _Step:
     """One launch: its sizes, its parameters in memory, and which of these vary between calls."""
 
     def __init__(self, context: Context, launch: Launch, fixed: Addresses, part: _Part) -> None:
-        function, dynamic = context.function(launch.program, launch.kernel)
-        self.config = LaunchConfig(*part.groups, *part.local, dynamic, None, None, 0)
+        function, dynamic, waits = context.function(launch.program, launch.kernel)
+        self.config = LaunchConfig(*part.groups, *part.local, dynamic)
+        if waits and driver.overlaps():
+            self.config.attributes, self.config.number = ctypes.addressof(driver.OVERLAP), 1
         arguments = [*launch.args, *map(np.uint32, part.parameters)]
         self.memory = np.zeros(_SLOT * len(arguments), np.uint8)
         start = self.memory.ctypes.data

@@ -14,6 +14,7 @@ from ..errors import DeviceLostError, DeviceMemoryError, LaunchError, NoDeviceEr
 # Names of the driver's library on Linux (also WSL) and Windows.
 _NAMES = ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so.1", "libcuda.so")
 _OLDEST = 11080  # cuLaunchKernelEx came with CUDA 11.8
+_OVERLAPS = 12030  # since CUDA 12.3 a captured launch may overlap the one before
 # Error codes of cuda.h.
 _OUT_OF_MEMORY = 2
 _CAPTURE = range(900, 911)  # what a capture forbids
@@ -41,6 +42,19 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute with a value that is a number."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("name", "padding", "value")),
+        ("rest", ctypes.c_char * 60),
+    )
+
+
+# CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: launch while the work before may still run.
+OVERLAP = LaunchAttribute(6, 0, 1)
+
+
 @cache
 def library() -> Any:
     """The driver's library, ready for use. Raises NoDeviceError."""
@@ -53,13 +67,24 @@ def library() -> Any:
             error = missing
     else:
         raise NoDeviceError(f"the CUDA driver's library cannot be loaded ({error}): install NVIDIA's driver")
-    version = ctypes.c_int()
-    if cuda.cuDriverGetVersion(ctypes.byref(version)) or version.value < _OLDEST:
+    version = _version_of(cuda)
+    if version < _OLDEST:
         raise NoDeviceError(
-            f"NVIDIA's driver is for CUDA {version.value / 1000:g}; 11.8 (driver 520) or newer is needed"
+            f"NVIDIA's driver is for CUDA {version / 1000:g}; 11.8 (driver 520) or newer is needed"
         )
     check(cuda.cuInit(0), "the start of the driver", cuda)
     return cuda
+
+
+def _version_of(cuda: Any) -> int:
+    """The newest CUDA that the driver is for, times 1000: 12030 is 12.3. 0 if it does not say."""
+    version = ctypes.c_int()
+    return 0 if cuda.cuDriverGetVersion(ctypes.byref(version)) else version.value
+
+
+def overlaps() -> bool:
+    """Whether a launch may overlap the one before, in captures too."""
+    return _version_of(library()) >= _OVERLAPS
 
 
 def named(code: int, cuda: Any = None) -> str:

@@ -7,6 +7,9 @@
    numbers of work-groups are CUDA's %nctaid.
 2. Local memory that a kernel declares may be 48 KiB at most in CUDA. The largest array beyond that becomes
    memory whose size the launch gives.
+3. From compute capability 9.0 on, a launch may begin while the last work-groups of the one before still run
+   (CUDA's programmatic dependent launch). So each kernel first waits until what came before has ended and its
+   memory can be seen: launches overlap, products do not.
 
 What was seen: NVIDIA's driver 580.159.04, PTX 9.0 (docs/cuda.md). Anything else is refused.
 """
@@ -25,6 +28,10 @@ _SHARED = re.compile(
 )
 _ANY_SHARED = re.compile(rb"^[ \t]*\.shared\b[^;]*;", re.MULTILINE)
 _HEAD = re.compile(rb"^(\.address_size[^\n]*\n)", re.MULTILINE)
+_VERSION = re.compile(rb"^\.version[ \t]+(\d+)\.(\d+)", re.MULTILINE)
+_TARGET = re.compile(rb"^\.target[ \t]+sm_(\d+)", re.MULTILINE)
+_BODY = re.compile(rb"^\{[ \t]*\n", re.MULTILINE)
+_WAIT = b"\tgriddepcontrol.wait;\n"
 # The registers that are parameters, in their order: %envreg5 is the first product of a stack, 1 and 4 are the
 # first work-group and work-item of dimension 1, 7 is the number of work-groups there.
 PARAMETERS = (5, 1, 4, 7)
@@ -33,10 +40,14 @@ _NAME = b"%s_pyclmm_envreg%d"
 
 @dataclass(frozen=True)
 class Loadable:
-    """PTX for the CUDA driver, and the bytes of local memory that launches of each kernel give."""
+    """PTX for the CUDA driver, and the bytes of local memory that launches of each kernel give.
+
+    ``overlaps``: each kernel waits by itself for the work before it.
+    """
 
     text: bytes
     dynamic: dict[str, int]
+    overlaps: bool
 
 
 def loadable(text: bytes) -> Loadable:
@@ -48,15 +59,23 @@ def loadable(text: bytes) -> Loadable:
     head, parts = text[: starts[0]], [text[i:j] for i, j in zip(starts, [*starts[1:], None], strict=True)]
     if _ANY.search(head):
         raise ValueError("a function beside the kernels reads %envreg registers, which CUDA does not set")
-    dynamic, declared = {}, b""
+    dynamic, declared, overlaps = {}, b"", _can_wait(head)
     for number, (part, found) in enumerate(zip(parts, _ENTRY.finditer(text), strict=True)):
         shorter, declaration, size = _moved(part, found[1])
         parts[number], declared = _with_launch_sizes(shorter, found[1]), declared + declaration
+        if overlaps:
+            parts[number] = _BODY.sub(lambda body: body[0] + _WAIT, parts[number], count=1)
         dynamic[found[1].decode()] = size
     head, heads = _HEAD.subn(lambda found: found[1] + declared, head)
     if heads != 1:
         raise ValueError("the program text has no .address_size line")
-    return Loadable(head + b"".join(parts) + b"\0", dynamic)
+    return Loadable(head + b"".join(parts) + b"\0", dynamic, overlaps)
+
+
+def _can_wait(head: bytes) -> bool:
+    """Whether PTX of that head has griddepcontrol: from version 7.8 and sm_90 on."""
+    version, target = _VERSION.search(head), _TARGET.search(head)
+    return bool(version and target) and (int(version[1]), int(version[2])) >= (7, 8) and int(target[1]) >= 90
 
 
 def _with_launch_sizes(part: bytes, name: bytes) -> bytes:

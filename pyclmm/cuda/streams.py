@@ -37,19 +37,20 @@ class Context:
     device: cl.Device
     kept: list[Any] = field(default_factory=list)  # memory that captured graphs use
     own: SingleFlight[Any, Any] = field(default_factory=SingleFlight)  # what is made once for it
-    _modules: SingleFlight[Program, tuple[int, dict[str, int]]] = field(default_factory=SingleFlight)
+    _modules: SingleFlight[Program, tuple[int, ptx.Loadable]] = field(default_factory=SingleFlight)
 
-    def function(self, made_from: Program, name: str) -> tuple[int, int]:
-        """The handle of a program's kernel, and the bytes of local memory that a launch gives. Loads the
-        program if it is not. Raises BuildError."""
-        module, dynamic = self._modules.get(made_from, lambda: self._load(made_from))
-        return driver.function(module, name, dynamic[name]), dynamic[name]
+    def function(self, made_from: Program, name: str) -> tuple[int, int, bool]:
+        """The handle of a program's kernel, the bytes of local memory that a launch gives, and whether it may
+        overlap the launch before. Loads the program if it is not. Raises BuildError."""
+        module, edited = self._modules.get(made_from, lambda: self._load(made_from))
+        dynamic = edited.dynamic[name]
+        return driver.function(module, name, dynamic), dynamic, edited.overlaps
 
-    def _load(self, made_from: Program) -> tuple[int, dict[str, int]]:
+    def _load(self, made_from: Program) -> tuple[int, ptx.Loadable]:
         text = program.text(self.device, made_from)
         try:
             edited = ptx.loadable(text)
-            return driver.loaded(edited.text), edited.dynamic
+            return driver.loaded(edited.text), edited
         except (ValueError, LaunchError) as error:
             raise program.rejected(self.device, made_from, f"for a launch by CUDA: {error}") from error
 

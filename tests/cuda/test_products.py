@@ -187,6 +187,15 @@ def test_a_call_on_the_same_arrays_only_launches(cuda, lib):
     close(out, 2 * (a @ b))
 
 
+@pytest.mark.parametrize(("version", "overlaps"), [(12030, True), (12020, False)])
+def test_launches_overlap_where_captures_can_have_them(cuda, lib, version, overlaps):
+    cuda.version = version
+    a = lib.array(np.ones((40, 3000), np.float32))
+    pyclmm.matmul(a, lib.array(np.ones((3000, 30), np.float32)), kernel="register")
+    assert cuda.overlapping == [overlaps] * len(cuda.launches)
+    assert cuda.launches
+
+
 def test_no_call_waits_for_the_device_after_the_first(cuda, lib):
     x = lib.array(numbers(40, 40))
     pyclmm.matmul(x, x)

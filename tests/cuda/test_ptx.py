@@ -12,6 +12,9 @@ TEXT = (Path(__file__).parent / "texts/add_partial_sums.ptx").read_bytes()
 SHARED = b"\t// demoted variable\n\t.shared .align %d .b8 matmul_$_%s[%d];\n"
 
 
+WAIT = b"\tgriddepcontrol.wait;"
+
+
 def with_local_memory(*arrays):
     lines = b"".join(SHARED % (align, name, size) for align, name, size in arrays)
     return TEXT.replace(b"\n{\n", b"\n{\n" + lines, 1)
@@ -33,6 +36,7 @@ def test_offsets_come_from_parameters():
 def test_nothing_else_is_changed():
     lines, made = TEXT.splitlines(), ptx.loadable(TEXT).text.rstrip(b"\0").splitlines()
     changed = [line for line in lines if line not in made]
+    made.remove(WAIT)
     assert len(made) == len(lines) + len(ptx.PARAMETERS)
     assert len(changed) == 3  # two reads, and a comma after the last parameter
 
@@ -50,7 +54,7 @@ def test_each_register(register):
 def test_a_kernel_without_an_offset_gets_no_parameter():
     made = ptx.loadable(TEXT.replace(b"%envreg5", b"%envreg2"))
     assert b"pyclmm_envreg" not in made.text
-    assert made.text.count(b"\n") == TEXT.count(b"\n")
+    assert made.text.count(b"\n") == TEXT.count(b"\n") + 1
 
 
 def test_the_largest_local_memory_over_48_kib_is_given_by_the_launch():
@@ -70,6 +74,31 @@ def test_two_kernels_of_a_program():
     assert made.dynamic == {"add_partial_sums": 60_000, "other": 0}
     assert b"[other_pyclmm_envreg5]" in made.text
     assert b"[add_partial_sums_pyclmm_envreg5]" in made.text
+
+
+def test_each_kernel_waits_before_all_else_for_the_work_before_it():
+    second = TEXT[TEXT.index(b".entry") :].replace(b"add_partial_sums", b"other")
+    made = ptx.loadable(with_local_memory((16, b"a", 60_000)) + second)
+    assert made.overlaps
+    bodies = re.findall(rb"^\)\n(?:\.[^\n]*\n)*\{\n([^\n]*)\n", made.text, re.MULTILINE)
+    assert bodies == [WAIT, WAIT]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "overlaps"),
+    [
+        (b".target sm_90", b".target sm_89", False),
+        (b".target sm_90", b".target sm_100", True),
+        (b".target sm_90,", b".target sm_90a,", True),
+        (b".version 9.0", b".version 7.8", True),
+        (b".version 9.0", b".version 7.7", False),
+        (b".version 9.0", b"// none", False),
+    ],
+)
+def test_which_devices_have_the_instruction(old, new, overlaps):
+    made = ptx.loadable(TEXT.replace(old, new))
+    assert made.overlaps == overlaps
+    assert (WAIT in made.text) == overlaps
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ class FakeCuda:
 
     def __init__(self, device):
         self.calls, self.launches = [], []  # (function, arguments); (kernel, groups, group, stream)
+        self.version, self.overlapping = 13000, []  # for each launch, whether it may overlap the one before
         self.fail = {}  # function -> the code that it returns
         self.after_launch = lambda: None
         self.before_launch = lambda name: None  # of a kernel that runs now, in a replay too
@@ -78,7 +79,7 @@ class FakeCuda:
         pass
 
     def _cuDriverGetVersion(self, version):
-        version._obj.value = 13000
+        version._obj.value = self.version
 
     def _cuGetErrorName(self, code, text):
         text._obj.value = _NAMES.get(code, b"CUDA_ERROR_OTHER")
@@ -225,6 +226,7 @@ class FakeCuda:
             return UNSUPPORTED
         assert b"%envreg" not in text
         assert b"pyclmm_envreg5" in text
+        assert text.count(b"griddepcontrol.wait;") == text.count(b".entry")
         module._obj.value = handle = next(self._handles)
         self._made[handle] = self._programs[int(text.split()[2])]
         return 0
@@ -254,6 +256,9 @@ class FakeCuda:
         done = (kernel, values, groups, local, (0, row, first))
         stream = sizes.stream or 0
         self.launches.append((kernel.function_name, groups, local, stream))
+        at = [sizes.attributes + i * ctypes.sizeof(driver.LaunchAttribute) for i in range(sizes.number)]
+        given = [driver.LaunchAttribute.from_address(each) for each in at]
+        self.overlapping.append([(each.name, each.value) for each in given] == [(6, 1)])
         if stream in self.capturing:
             self.graphs.setdefault(self.capturing[stream], []).append(done)
             return 0
