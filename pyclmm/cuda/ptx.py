@@ -75,7 +75,9 @@ def loadable(text: bytes) -> Loadable:
 def _can_wait(head: bytes) -> bool:
     """Whether PTX of that head has griddepcontrol: from version 7.8 and sm_90 on."""
     version, target = _VERSION.search(head), _TARGET.search(head)
-    return bool(version and target) and (int(version[1]), int(version[2])) >= (7, 8) and int(target[1]) >= 90
+    if version is None or target is None:
+        return False
+    return (int(version[1]), int(version[2])) >= (7, 8) and int(target[1]) >= 90
 
 
 def _with_launch_sizes(part: bytes, name: bytes) -> bytes:
