@@ -4,7 +4,7 @@
 
 Commands and snippets, from the clone's root, its parent and elsewhere: in the first two Python finds folders
 named like the package.
-Then commands that no page's block has: with the README's install alone, and with each extra alone beside it.
+Then commands that no page's block has, and each extra alone beside the README's install, put to its use.
 Then PoCL beside Intel's runtime, the README with the newest Python, the steps of the Dockerfile. `make demo`
 and `make test` are CI's own.
 """
@@ -27,17 +27,32 @@ README = ROOT / "README.md"
 USE = ROOT / "docs" / "howto" / "use.md"
 OTHERS = ("make", "python3", ".")  # commands that CI follows by themselves; clean.make makes the environment
 
-# What every install must do. The README's alone runs the self-test of every kernel; an extra, of two.
+# Commands that no page's block has, for the README's install.
 USES = (
+    "selftest",
     "road --size 64",
     "tune --shapes 64x64x64 --layout NN --budget 10s",
     "multiply a.npy b.npy c.npy --overwrite",
 )
 MATRICES = "import numpy as np; [np.save(name, np.ones((64, 64), np.float32)) for name in ('a.npy', 'b.npy')]"
+# What an extra is for: a command, or a program that prints True.
 USES_OF = {
-    "hdf5": ("multiply a.npy b.npy new.h5:c",),
-    "zarr": ("multiply a.npy b.npy c.zarr",),
-    "plot": ("road --size 64 --plot road.png",),
+    "bfloat16": """
+import ml_dtypes, numpy as np, pyclmm
+x = np.ones((64, 64), ml_dtypes.bfloat16)
+print(bool((pyclmm.matmul(x, x) == 64).all()))""",
+    "hdf5": "pyclmm multiply a.npy b.npy new.h5:c",
+    "zarr": "pyclmm multiply a.npy b.npy c.zarr",
+    "dask": """
+import dask.array as da, numpy as np, pyclmm.dask
+x = da.ones((64, 64), chunks=32, dtype=np.float32)
+print(bool((pyclmm.dask.matmul(x, x).compute() == 64).all()))""",
+    "plot": "pyclmm road --size 64 --plot road.png",
+    "digits": """
+import numpy as np, pyclmm
+from sklearn.datasets import load_digits
+x = load_digits().data.astype(np.float32)
+print(bool(np.allclose(pyclmm.matmul(x, x.T), x @ x.T)))""",
 }
 FOR_DEVELOPERS = ("docs", "test", "dev")
 LARGE = "torch"  # PyTorch and its CUDA libraries are 3 GB: eight minutes for one import
@@ -120,9 +135,14 @@ def use_with(place: Place, where: Path, extra: str) -> str:
     added = sorted(name for name in installed() - before if not name.startswith("pyclmm"))
     if not added:
         return f"[{extra}] brings nothing more"
-    use(place, where, ("selftest --kernel naive --kernel packed", *USES, *USES_OF.get(extra, ())))
+    purpose = USES_OF[extra]
+    if purpose.startswith("pyclmm "):
+        use(place, where, (purpose.removeprefix("pyclmm "),))
+    else:
+        printed = place.run([place.python, "-W", "error", "-c", purpose], where)
+        assert printed == "True\n", (extra, printed)
     place.run(["pip", "uninstall", "-q", "-y", *added], where)
-    return f"the same with [{extra}]"
+    return f"[{extra}]: {', '.join(added)}; used"
 
 
 def main() -> None:
@@ -149,7 +169,7 @@ def main() -> None:
             follow(place, where)
             told(f"snippets and commands from {where.relative_to(place.folder)}")
         place.run([place.python, "-c", MATRICES], elsewhere)
-        use(place, elsewhere, ("selftest", *USES))
+        use(place, elsewhere, USES)
         told("selftest, road, tune, multiply")
         for extra in [] if options.no_extras else extras():
             told(use_with(place, elsewhere, extra))

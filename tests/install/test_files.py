@@ -65,6 +65,10 @@ def test_every_command_of_the_readme_is_followed_by_someone():
     assert newcomer.blocks("python")
 
 
+def test_every_extra_for_users_is_put_to_use():
+    assert set(newcomer.USES_OF) == set(newcomer.extras()) - {"cpu", "intel"}  # which bring nothing more
+
+
 def test_steps_of_the_dockerfile(setup):
     steps = list(dockerfile.steps(dockerfile.FILE.read_text(encoding="utf-8")))
     assert [word for word, _ in steps if word == "RUN"]
