@@ -32,7 +32,7 @@ def are_kept(device: DeviceInfo, program: Program) -> bool:
     return program.ptx_target is not None or device.vendor not in _KEEP_THEIR_OWN
 
 
-def place(device: DeviceInfo, source_digest: str) -> Path:
+def place(device: DeviceInfo, source_digest: str, detour: int) -> Path:
     """The file of a program. Its name is a digest of everything that decides what the driver compiles."""
     texts = [
         str(_SCHEMA),
@@ -44,6 +44,7 @@ def place(device: DeviceInfo, source_digest: str) -> Path:
         str(device.opencl_version),
         processor.description() if device.is_cpu else "",  # a home folder may be shared by different machines
         source_digest,
+        str(detour),  # past what was kept before it
     ]
     return store.folder("programs", f"{store.digest_of(texts)}.bin")
 

@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyopencl as cl
-from pyopencl.characterize import has_src_build_cache
-
-from .disk_caches import remove_stale_locks, with_pyopencl_caches
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -113,18 +110,11 @@ def _lines(name: str, seen: set[str]) -> Iterator[str]:
             yield f'#line {number + 1} "{name}"'
 
 
-def compiled(context: cl.Context, source: str, options: Sequence[str], pyopencl_keeps: bool) -> cl.Program:
-    """*source*, compiled. *pyopencl_keeps*: PyOpenCL may keep the binary, for drivers that do not."""
-    takes_lock = pyopencl_keeps and not has_src_build_cache(context.devices[0])  # as PyOpenCL asks
-    folder: Any = None if pyopencl_keeps else False  # False: none; PyOpenCL's annotation lacks it
-
-    def build() -> cl.Program:
-        if takes_lock:
-            remove_stale_locks()
-        result: cl.Program = cl.Program(context, source).build(list(options), cache_dir=folder)
-        return result
-
-    return with_pyopencl_caches(build)
+def compiled(context: cl.Context, source: str, options: Sequence[str]) -> cl.Program:
+    """*source*, compiled. PyOpenCL keeps no binary: see docs/decisions/0001-dependencies.md."""
+    none: Any = False  # PyOpenCL's annotation lacks it
+    result: cl.Program = cl.Program(context, source).build(list(options), cache_dir=none)
+    return result
 
 
 def loaded(context: cl.Context, devices: Sequence[cl.Device], contents: Sequence[bytes]) -> cl.Program:

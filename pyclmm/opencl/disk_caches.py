@@ -1,18 +1,16 @@
 """Caches on disk that belong to PyOpenCL, for when they cannot be used.
 
-PyOpenCL keeps compiled programs, for drivers that do not, and the code that sets a kernel's arguments. Both
-raise if their folder cannot be written, as in a container whose root is read-only. See
-docs/upstream/pyopencl-cache.md.
+PyOpenCL keeps the code that sets a kernel's arguments, and raises if its folder cannot be written, as in a
+container whose root is read-only. The compiled programs that it keeps for other users' calls are never read
+here. See docs/upstream/pyopencl-cache.md.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -27,7 +25,6 @@ from .pocl import pocl_folder
 
 T = TypeVar("T")
 
-_LOCK_S = 5.0  # seconds; PyOpenCL holds its lock for milliseconds
 _switch = threading.Lock()
 
 
@@ -99,25 +96,6 @@ def _fault_of(path: Path) -> str | None:
     own_group = hasattr(os, "getegid") and status.st_gid == os.getegid()
     fault = store.fault_of(status, stat.S_IWOTH if own_group else stat.S_IWOTH | stat.S_IWGRP)
     return None if fault is None else f"{path}: {fault}"
-
-
-def remove_stale_locks() -> None:
-    """Wait for the lock of PyOpenCL's cache of binaries, and remove it if a killed process has left it.
-
-    PyOpenCL waits for it for a minute, in each process. So long a wait fails a trial.
-    """
-    if not cl._PYOPENCL_NO_CACHE:
-        for lock in _pyopencl_folder("pyopencl").glob("*/lock"):
-            _remove_if_stale(lock)
-
-
-def _remove_if_stale(lock: Path) -> None:
-    with contextlib.suppress(OSError):  # it is gone, or may not be removed
-        made, end = lock.stat().st_mtime_ns, time.monotonic() + _LOCK_S
-        while lock.stat().st_mtime_ns == made:
-            if time.monotonic() > end:
-                lock.unlink()
-            time.sleep(0.02)
 
 
 def _warn(error: Exception) -> None:

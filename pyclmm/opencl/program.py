@@ -73,8 +73,8 @@ def text(device: cl.Device, program: Program) -> bytes:
     """
     info, digest = device_info(device), source_hash(program)
     detour = crash_marks.detour(info)
-    place = None if detour else binaries.place(info, digest)
-    kept = None if place is None else binaries.read(place)
+    place = binaries.place(info, digest, detour)
+    kept = binaries.read(place)
     if kept is None:
         mark = crash_marks.mark(info, digest)
         try:  # a context for this alone, as it takes memory of the device
@@ -84,8 +84,7 @@ def text(device: cl.Device, program: Program) -> bytes:
         finally:
             crash_marks.clear([mark])
         kept = bytes(found[0])
-        if place is not None:
-            binaries.keep(place, kept)
+        binaries.keep(place, kept)
     return kept
 
 
@@ -221,9 +220,7 @@ def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:
     start = time.perf_counter()
     try:
         with compiler.quiet:
-            result = compiler.compiled(
-                context, compiler.expanded(program.source), options, pyopencl_keeps=place is None
-            )
+            result = compiler.compiled(context, compiler.expanded(program.source), options)
             for said in compiler.logs(result) if _log.isEnabledFor(logging.INFO) else ():
                 _log.info(
                     BUILD_LOG, program.source, compiler.located(said, compiler.expanded(program.source))
@@ -241,11 +238,11 @@ def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:
 
 
 def _place(context: cl.Context, program: Program, detour: int) -> Path | None:
-    """Where the binary of *program* is kept, or None. A detour is past this cache too."""
+    """Where the binary of *program* is kept, or None."""
     [device, *others] = map(device_info, context.devices)
-    if others or detour or not binaries.are_kept(device, program):
+    if others or not binaries.are_kept(device, program):
         return None
-    return binaries.place(device, source_hash(program))
+    return binaries.place(device, source_hash(program), detour)
 
 
 def _loaded(context: cl.Context, program: Program, place: Path, binary: bytes) -> cl.Program | None:

@@ -64,7 +64,7 @@ def _asked(device: cl.Device) -> Target | None:
     try:
         with compiler.quiet:
             context = cl.Context([device])
-            built = compiler.compiled(context, compiler.expanded(_SOURCE), options, pyopencl_keeps=False)
+            built = compiler.compiled(context, compiler.expanded(_SOURCE), options)
         names: Any = built.get_info(cl.program_info.KERNEL_NAMES)
     except cl.Error as error:  # the product's own build will fail too, and tell the user
         _log.info("%s does not tell its target: %s", device.name, compiler.driver_log(error))

@@ -114,18 +114,6 @@ def kill(lab, r):
     return f"{len(processes)} processes{children} killed after {moment:.2f} s of {lab.cold_s:.1f}"
 
 
-def leave_lock(lab, _r):
-    """A process was killed while it held the lock of PyOpenCL's cache of binaries."""
-    with lab.copy() as box:
-        folders = list((box.home / ".cache" / "pyopencl").glob("*/"))
-        if not folders:
-            raise Skipped("PyOpenCL keeps no binaries of this driver")
-        for folder in folders:
-            (folder / "lock").touch()
-        lab.check(box)
-    return "a lock in PyOpenCL's cache of binaries"
-
-
 # -- files are damaged
 
 
@@ -279,7 +267,7 @@ def scenarios(lab, r):
     """(name, scenario) of each, taken from every family in turn, so that a short run has some of all."""
     kinds = [(f"damage {kind} {how}", damage(kind, how)) for kind in sorted(lab.kinds()) for how in HOW]
     families = [
-        [("lock", leave_lock), *((f"kill {number}", kill) for number in range(KILLS))],
+        [(f"kill {number}", kill) for number in range(KILLS)],
         r.sample(kinds, len(kinds)),
         r.sample([(f"unwritable {x.__name__}", x) for x in UNWRITABLE], len(UNWRITABLE)),
         [("queue out_of_order", out_of_order)],

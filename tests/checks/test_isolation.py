@@ -41,11 +41,6 @@ def build(self, *args, **kwargs):
 
 cl.Program.build = build
 """
-# In children PyOpenCL keeps compiled programs, as for a driver that keeps none.
-KEPT_BY_PYOPENCL = """
-import pyopencl.characterize
-pyopencl.characterize.has_src_build_cache = lambda device: None
-"""
 ABORT = "print('LLVM ERROR: Do not know how', file=sys.stderr, flush=True); os.abort()"
 DEVICE = device_info(default_device())
 PROBLEM = GemmProblem(9, 8, 7, "float32", "float32", "float32", "float32", lda=7, ldb=8, ldo=8)
@@ -241,25 +236,6 @@ def test_a_time_out_and_a_crash_ban_for_a_day_only(risky, hangs, clock):
     with pytest.warns(pyclmm.KernelWarning, match="tiled: .*SIGABRT"):
         Call().check_works()
     assert {(x["kernel"], x["timed_out"]) for x in kept(risky)} == {("tiled", 1.8e9), ("naive", None)}
-
-
-def test_a_trial_waits_for_no_lock_of_pyopencls_cache(monkeypatch, risky, tmp_path):
-    """PyOpenCL waits for it for as long as a trial may take, and does so whoever holds it."""
-    (tmp_path / "sitecustomize.py").write_text(KEPT_BY_PYOPENCL)
-    version = ".".join(map(str, sys.version_info))
-    lock = tmp_path / "xdg" / "pyopencl" / f"pyopencl-compiler-cache-v2-py{version}" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.delenv("PYOPENCL_NO_CACHE", raising=False)
-    tiled = kernel_named("tiled")
-    config = tiled.configs(PROBLEM, DEVICE)[0]
-    crash_marks.take_detour(DEVICE, 1)  # pyclmm keeps no binary then
-    work = tiled.launches(PROBLEM, config, DEVICE)
-    result = isolation.trial(DEVICE, PROBLEM, tiled, config, work, "opencl")
-    assert result == isolation.TrialResult(None)
-    assert lock.exists(), "it was waited for and removed"
 
 
 def test_a_child_that_somebody_ended_is_no_verdict_for_good(risky, sabotage):

@@ -117,17 +117,6 @@ def test_a_failed_build_leaves_no_file_and_no_lock(tmp_path, monkeypatch):
     call.check_works()
 
 
-@pytest.mark.parametrize("error", [KeyError("PYOPENCL_CACHE_FAILURE_FATAL"), OSError("read-only")])
-def test_a_broken_cache_of_binaries_does_not_stop_a_build(monkeypatch, error):
-    """PyOpenCL's cache: the home cannot be written, or a file is damaged."""
-    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
-    call = Call(kernel="naive")
-    with failing("opencl", "Program", error), pytest.warns(pyclmm.CacheWarning, match="PYOPENCL_NO_CACHE=1"):
-        call()
-    assert cl._PYOPENCL_NO_CACHE
-    call.check_works()
-
-
 # -- a launch is refused
 
 

@@ -34,12 +34,13 @@ def test_only_what_the_driver_does_not_keep_is_kept():
 
 
 def test_everything_that_decides_a_binary_is_in_its_name(monkeypatch):
-    def name(device=INTEL, digest="digest"):
-        return binaries.place(device, digest).name
+    def name(device=INTEL, digest="digest", detour=0):
+        return binaries.place(device, digest, detour).name
 
     names = [
         name(),
         name(digest="another"),
+        name(detour=1),
         name(replace(INTEL, name="another")),
         name(replace(INTEL, platform="another")),
         name(replace(INTEL, platform_version="another")),
@@ -62,9 +63,9 @@ def test_everything_that_decides_a_binary_is_in_its_name(monkeypatch):
 
 
 def test_a_gpus_binary_does_not_depend_on_the_processor(monkeypatch):
-    before = binaries.place(H200, "digest")
+    before = binaries.place(H200, "digest", 0)
     monkeypatch.setattr(processor, "description", lambda: "another")
-    assert binaries.place(H200, "digest") == before
+    assert binaries.place(H200, "digest", 0) == before
 
 
 def test_the_processor_is_known_by_what_it_can_do():
@@ -176,13 +177,14 @@ def test_a_damaged_file_does_not_reach_the_driver(product, built, folder, damage
     assert built == ["source", "binary"]
 
 
-def test_a_detour_is_past_the_kept_binaries(monkeypatch, kept, product, built, folder):
+def test_a_detour_is_past_the_kept_binaries_and_has_its_own(kept, product, built, folder):
     product()
     del built[:]
     crash_marks.take_detour(kept, crash_marks.detour(kept) + 1)
     product()
-    assert built == ["source"]
-    assert len(list(folder.iterdir())) == 1
+    product()
+    assert built == ["source", "binary", "binary"]
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_a_context_of_several_devices_keeps_nothing(monkeypatch, kept, queue):

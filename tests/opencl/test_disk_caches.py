@@ -1,13 +1,11 @@
 """Caches of PyOpenCL and PoCL that cannot be used: products are right, and one message says what would do."""
 
 import os
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyopencl as cl
 import pytest
-from pyopencl.characterize import has_src_build_cache
 
 import pyclmm
 from pyclmm.opencl import disk_caches, pocl, program
@@ -140,39 +138,6 @@ def test_an_error_of_the_driver_is_not_the_caches(caches_on):
 def test_an_error_that_the_caches_do_not_cause_is_raised_without_a_warning(caches_on):
     with pytest.raises(TypeError, match="mine"):
         disk_caches.with_pyopencl_caches(Failing(int, TypeError("mine"), always=True))
-
-
-def test_the_lock_of_a_killed_process_is_removed(caches_on, monkeypatch):
-    """PyOpenCL alone waits for it for a minute in each process, so that a trial fails for good."""
-    monkeypatch.setattr(disk_caches, "_LOCK_S", 0.1)
-    lock = caches_on / "pyopencl-compiler-cache" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    disk_caches.remove_stale_locks()
-    assert not lock.exists()
-
-
-def test_the_lock_of_a_process_at_work_is_waited_for(caches_on):
-    lock = caches_on / "pyopencl-compiler-cache" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    other = threading.Timer(0.2, lock.unlink)
-    other.start()
-    disk_caches.remove_stale_locks()
-    assert not lock.exists()
-    other.join()
-
-
-@pytest.mark.skipif(
-    not has_src_build_cache(default_device()),
-    reason="the default device's driver keeps no programs",
-)
-def test_no_lock_is_looked_at_for_a_driver_that_keeps_its_programs(caches_on, own_caches):
-    lock = caches_on / "pyopencl-compiler-cache" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    Call(kernel="tiled").check_works()
-    assert lock.exists()
 
 
 # -- PoCL
