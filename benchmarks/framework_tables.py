@@ -10,8 +10,7 @@ from typing import Any
 from ratios import spread
 
 RESULTS = Path(__file__).resolve().parent / "results"
-# The tables are of the last one
-RUNS = tuple(f"frameworks-h100-{seed}.json" for seed in (4243, 4244, 4246, 4247))
+RUN = "frameworks-h100-4252.json"
 BLOCKS, JAX = ("torch-block-h100.json", "torch-block-h200.json"), "jax-host-h200.json"
 
 
@@ -22,7 +21,7 @@ def read(name: str) -> dict[str, Any]:
 
 def rows() -> list[list[str]]:
     """What was measured, the library's own time, pyclmm's, and how many times as fast that is."""
-    content, jax = read(RUNS[-1]), read(JAX)
+    content, jax = read(RUN), read(JAX)
     found = [_large(row) for row in content["large"]]
     torch, cupy = content["host"]
     for library, own, ours in (
@@ -57,14 +56,13 @@ def _row(name: str, own: float, ours: float, unit: str) -> list[str]:
 
 def note() -> str:
     """The device, and the summary of the drawn products."""
-    content, blocks = read(RUNS[-1]), [read(name) for name in BLOCKS]
-    drawn = "; ".join(map(_drawn, map(read, RUNS)))
+    content, blocks = read(RUN), [read(name) for name in BLOCKS]
     exact = [block["loss_difference_from_float64"] for block in blocks]
     ours, own = (max(block[side] for block in exact) for side in ("installed high", "PyTorch"))
     return (
         f"{content['device']}, driver {blocks[0]['driver']}, PyTorch {content['torch']}, {content['date']}. "
         'Drawn products of float32 "highest", both sides in a CUDA graph, beside PyTorch (geometric mean, '
-        f"tenth percentile, worst): {drawn}. The block's losses over 100 steps differ from a float64 run's "
+        f"tenth percentile, worst): {_drawn(content)}. The block's losses over 100 steps differ from a float64 run's "
         f"by {ours:.1e} at most, those of PyTorch's own by {own:.1e}."
     )
 
@@ -77,7 +75,7 @@ def _drawn(content: dict[str, Any]) -> str:
 
 def first_screen() -> str:
     """One number for the README: float32 "high" on PyTorch's tensors."""
-    content = read(RUNS[-1])
+    content = read(RUN)
     row = next(r for r in content["large"] if (r["dtype"], r["n"]) == ("torch.float32", 8192))
     ratio = row["seconds"]["torch.mm"] / row["seconds"]["auto"]
     where = f"{content['device']}, {content['date']}"
