@@ -98,8 +98,3 @@ def hear(answer: Any, forms: Sequence[tuple[Mapping[str, Check], Callable[..., N
             continue
         call(**answer)
         return
-
-
-def about(whose: Mapping[str, object]) -> dict[str, Check]:
-    """The checks of what a kept file says of itself, *whose* it is: files that were exchanged are noticed."""
-    return {name: one_of(value) for name, value in whose.items()}

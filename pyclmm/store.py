@@ -25,13 +25,14 @@ import stat
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
 from . import environment
-from .errors import CacheWarning, warn_caller
-from .fields import Check
+from .errors import ArgumentError, CacheWarning, warn_caller
+from .fields import Check, one_of, record
 
 try:
     import fcntl
@@ -65,11 +66,48 @@ def digest_of(texts: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-def device_path(kind: str, identity: Mapping[str, str]) -> Path:
-    """The file of this *kind* about the device of this identity (DeviceInfo.identity). Drivers share it."""
+def device_name(identity: Mapping[str, str]) -> str:
+    """The name of a file about the device of this identity (DeviceInfo.identity). Drivers share it."""
     digest = digest_of((identity["platform"], identity["name"]))[:8]
     name = re.sub(r"[^a-z0-9]+", "-", identity["name"].partition(",")[0].lower()).strip("-")[:40]
-    return folder(kind, f"{name}-{digest}.json")
+    return f"{name}-{digest}"
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """A JSON file in the folder *kind*: its schema, what it is *about*, and values that *checks* allow.
+
+    By what it is about files that were exchanged are noticed. *whose*: how an error calls what it should be.
+    """
+
+    kind: str
+    name: str
+    schema: int
+    about: Mapping[str, object]
+    checks: Mapping[str, Check]
+    whose: str = ""
+
+    @property
+    def path(self) -> Path:
+        return folder(self.kind, f"{self.name}.json")
+
+    def check(self, name: str, content: Any) -> None:
+        """Raise ArgumentError unless *content* is that of this file."""
+        about = {key: one_of(value, what=self.whose) for key, value in self.about.items()}
+        record({"schema": one_of(self.schema), **about, **self.checks})(name, content)
+
+    def read(self) -> Any | None:
+        """The content; None if there is no such file, it is not trusted, or the check fails."""
+        return read_json(self.path, self.check)
+
+    def write(self, **values: Any) -> bool:
+        """Write *values*. False if they are none that could be read, or if that fails."""
+        content = {"schema": self.schema, **self.about, **values}
+        try:
+            self.check("content", content)
+        except ArgumentError:
+            return False
+        return write_json(self.path, content)
 
 
 def write_json(path: Path, content: Any) -> bool:

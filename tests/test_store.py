@@ -241,15 +241,9 @@ keys = st.sampled_from(
     ["schema", "key", "version", "device", "kernel", "reason", "timed_out", "__class__", "options"]
 )
 records = st.dictionaries(keys, json_values) | json_values
-WHOSE = {
-    "schema": selfcheck._SCHEMA,
-    "key": "0",
-    "version": pyclmm.__version__,
-    "device": "d",
-    "kernel": "k",
-}
-GOOD = {**WHOSE, "reason": None, "timed_out": None}
-check = selfcheck._check_of(WHOSE)
+ABOUT = {"key": "0", "version": pyclmm.__version__, "device": "d", "kernel": "k"}
+GOOD = {"schema": selfcheck._SCHEMA, **ABOUT, "reason": None, "timed_out": None}
+check = store.KeptFile("selfcheck", "0", selfcheck._SCHEMA, ABOUT, selfcheck._CHECKS).check
 
 
 def fault_of(content):

@@ -89,12 +89,12 @@ KINDS = {
         binaries.read,
     ),
     "rates": Kept(
-        lambda: user_rates.path_of(HERE.identity),
+        lambda: user_rates.file_of(HERE.identity).path,
         lambda _: user_rates.write(HERE.identity, as_numbers(HERE.rates), "2026-11-22"),
         lambda _: user_rates.read(HERE.identity),
     ),
     "detour": Kept(
-        lambda: crash_marks._detour_file(HERE),
+        lambda: crash_marks._detour_file(HERE).path,
         lambda _: (crash_marks.take_detour(HERE, 3, keep=True), crash_marks._detours.clear()),
         lambda _: crash_marks.detour(HERE) or None,
     ),
@@ -264,7 +264,7 @@ def test_an_exchanged_answer_of_the_compiler_is_asked_again(folder):
 )
 def test_rates_beyond_physics_do_not_end_a_product(folder, rates):
     assert user_rates.write(HERE.identity, as_numbers(HERE.rates), "2026-11-22")
-    path = user_rates.path_of(HERE.identity)
+    path = user_rates.file_of(HERE.identity).path
     forged(path, rates={**as_numbers(HERE.rates), **rates})
     device_info.cache_clear()
     with pytest.warns(CacheWarning, match=r"set aside: content\.rates\.\w+ is .*, not a number from"):

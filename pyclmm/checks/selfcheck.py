@@ -16,10 +16,9 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from .. import environment, fields, store
@@ -42,6 +41,8 @@ _log = logging.getLogger(__name__)
 
 _SCHEMA = 7
 _LONGEST = 300  # characters of a reason
+_UNIX_TIME = fields.number(0, 1e11)
+_CHECKS = {"reason": fields.optional(fields.text(_LONGEST)), "timed_out": fields.optional(_UNIX_TIME)}
 _DAY = 86_400.0  # seconds
 _now = time.time
 
@@ -175,7 +176,7 @@ class _SelfCheck:
 
     def _kept(self) -> _Verdict | None:
         """The verdict on disk, if there is one that holds."""
-        record = store.read_json(_path(self.digest), _check_of(self._whose()))
+        record = self._file.read()
         kept = None if record is None else _Verdict(record["reason"], record["timed_out"])
         return kept if kept is not None and kept.holds() else None
 
@@ -246,14 +247,13 @@ class _SelfCheck:
 
     def _keep(self, verdict: _Verdict) -> _Verdict:
         """Keep *verdict* on disk."""
-        record = {**self._whose(), "reason": verdict.reason, "timed_out": verdict.timed_out}
-        store.write_json(_path(self.digest), record)
+        self._file.write(reason=verdict.reason, timed_out=verdict.timed_out)
         return self._note(verdict)
 
-    def _whose(self) -> dict[str, object]:
-        """What a verdict on disk says of itself. Files that were exchanged are noticed by the key."""
+    @property
+    def _file(self) -> store.KeptFile:
         names = {"version": __version__, "device": self.device.name, "kernel": self.kernel.name}
-        return {"schema": _SCHEMA, "key": self.digest, **names}
+        return store.KeptFile("selfcheck", self.digest, _SCHEMA, {"key": self.digest, **names}, _CHECKS)
 
     def _note(self, verdict: _Verdict) -> _Verdict:
         _log.info("self-check of %s on %s: %s", self.kernel.name, self.device.name, verdict.reason or "right")
@@ -269,19 +269,6 @@ def _digest(device: DeviceInfo, work: Work, way: str) -> str:
     return store.digest_of(texts)
 
 
-def _path(digest: str) -> Path:
-    return store.folder("selfcheck", f"{digest}.json")
-
-
 def _plain(reason: str | None) -> str | None:
     """*reason* as one line of printable ASCII, which is how a verdict is kept."""
     return None if reason is None else re.sub(r"[^ -~]+", " ", reason)[:_LONGEST]
-
-
-def _check_of(whose: Mapping[str, object]) -> fields.Check:
-    """What checks a verdict from disk. *whose*: what it must say of itself."""
-    reason, when = (
-        fields.optional(fields.text(_LONGEST)),
-        fields.optional(fields.number(0, 1e11)),
-    )  # Unix time
-    return fields.record({**fields.about(whose), "reason": reason, "timed_out": when})

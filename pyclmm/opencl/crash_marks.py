@@ -83,8 +83,7 @@ def detour(device: DeviceInfo) -> int:
     """The number of the device's detour; 0 for none."""
     key = _key(device)
     if key not in _detours:
-        check = fields.record({**fields.about(_whose(device)), "detour": DETOUR})
-        kept = store.read_json(_detour_file(device), check)
+        kept = _detour_file(device).read()
         _detours.setdefault(key, 0 if kept is None else kept["detour"])
     return _detours[key]
 
@@ -93,7 +92,7 @@ def take_detour(device: DeviceInfo, number: int, keep: bool = False) -> None:
     """Compile programs for *device* by this detour from now on; with *keep*, in later processes too."""
     _detours[_key(device)] = number
     if keep:
-        store.write_json(_detour_file(device), {**_whose(device), "detour": number})
+        _detour_file(device).write(detour=number)
 
 
 def warn(device: DeviceInfo, what: str) -> None:
@@ -108,12 +107,9 @@ def warn(device: DeviceInfo, what: str) -> None:
     )
 
 
-def _detour_file(device: DeviceInfo) -> Path:
-    return store.folder("detours", f"{_key(device, str(_SCHEMA))}.json")
-
-
-def _whose(device: DeviceInfo) -> dict[str, object]:
-    return {"schema": _SCHEMA, "key": _key(device)}
+def _detour_file(device: DeviceInfo) -> store.KeptFile:
+    name, about = _key(device, str(_SCHEMA)), {"key": _key(device)}
+    return store.KeptFile("detours", name, _SCHEMA, about, {"detour": DETOUR})
 
 
 def _key(device: DeviceInfo, digest: str = "") -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from pathlib import Path
 from typing import Any
 
 import pyopencl as cl
@@ -25,26 +24,26 @@ from . import compiler, processor
 _log = logging.getLogger(__name__)
 _SOURCE = "cpu/target.cl"
 _SCHEMA = 2
-_BITS = fields.one_of(0, 128, 256, 512)
-_FEATURES = fields.list_of(fields.one_of(*FEATURES), 0, len(FEATURES))
+_CHECKS = {
+    "vector_bits": fields.one_of(0, 128, 256, 512),
+    "features": fields.list_of(fields.one_of(*FEATURES), 0, len(FEATURES)),
+}
 
 
 def target_of(device: cl.Device) -> Target:
     """What the compiler of *device* says: kept, or asked for now. ``Target()`` if it cannot be asked."""
-    path = _path(device)
-    whose = {"schema": _SCHEMA, "key": path.stem}
-    check = fields.record({**fields.about(whose), "vector_bits": _BITS, "features": _FEATURES})
-    kept = store.read_json(path, check)
+    file = _file(device)
+    kept = file.read()
     if kept is not None:
         return Target(kept["vector_bits"], tuple(kept["features"]))
     found = _asked(device)
     if found is None:
         return Target()
-    store.write_json(path, {**whose, "vector_bits": found.vector_bits, "features": found.features})
+    file.write(vector_bits=found.vector_bits, features=list(found.features))
     return found
 
 
-def _path(device: cl.Device) -> Path:
+def _file(device: cl.Device) -> store.KeptFile:
     """The file of an answer. Its name is a digest of everything that decides what the compiler is told."""
     texts = (
         str(_SCHEMA),
@@ -56,7 +55,8 @@ def _path(device: cl.Device) -> Path:
         processor.description(),
         compiler.expanded(_SOURCE),
     )
-    return store.folder("targets", f"{store.digest_of(texts)}.json")
+    key = store.digest_of(texts)
+    return store.KeptFile("targets", key, _SCHEMA, {"key": key}, _CHECKS)
 
 
 def _asked(device: cl.Device) -> Target | None:

@@ -7,10 +7,8 @@ never a wrong one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from .. import environment, fields, store
-from ..errors import ArgumentError
 from ..kernels.rates import BOUNDS, MAY_BE_ZERO, MEANINGS, Rates
 
 SCHEMA = 2  # in 1 a matrix unit's rate may be more than it can do
@@ -19,16 +17,18 @@ _RATES = fields.record(
 )
 
 
-def path_of(identity: Mapping[str, str]) -> Path:
+def file_of(identity: Mapping[str, str]) -> store.KeptFile:
     """The file for the device of this identity (DeviceInfo.identity)."""
-    return store.device_path("rates", identity)
+    name, about = store.device_name(identity), {"device": dict(identity)}
+    whose = "this device and driver: run `pyclmm tune --device` again"
+    return store.KeptFile("rates", name, SCHEMA, about, {"date": fields.DATE, "rates": _RATES}, whose)
 
 
 def read(identity: Mapping[str, str]) -> Rates | None:
     """The user's rates of this device and driver, or None. ``PYCLMM_TUNED=off`` ignores them."""
     if environment.TUNED.is_off:
         return None
-    content = store.read_json(path_of(identity), _check_of(identity))
+    content = file_of(identity).read()
     if content is None:
         return None
     numbers = {name: float(value) for name, value in content["rates"].items()}
@@ -37,21 +37,4 @@ def read(identity: Mapping[str, str]) -> Rates | None:
 
 def write(identity: Mapping[str, str], rates: Mapping[str, float], date: str) -> bool:
     """Keep *rates*, measured on *date* (UTC). False if they are none that could be read or written."""
-    content = {"schema": SCHEMA, "device": dict(identity), "date": date, "rates": dict(rates)}
-    try:
-        _check_of(identity)("content", content)
-    except ArgumentError:
-        return False
-    return store.write_json(path_of(identity), content)
-
-
-def _check_of(identity: Mapping[str, str]) -> fields.Check:
-    advice = "this device and driver: run `pyclmm tune --device` again"
-    return fields.record(
-        {
-            "schema": fields.one_of(SCHEMA),
-            "device": fields.one_of(dict(identity), what=advice),
-            "date": fields.DATE,
-            "rates": _RATES,
-        }
-    )
+    return file_of(identity).write(date=date, rates=dict(rates))

@@ -74,8 +74,6 @@ class Entry:
 
 
 MeasuredTable = Mapping[ProductClass, Entry]
-Identity = tuple[str, ...]  # the values of the identity of a table's device
-_IDENTITY = ("name", "platform", "driver_version")
 
 
 def shape_class(m: int, n: int, k: int) -> tuple[int, int, int]:
@@ -107,12 +105,12 @@ def tables_for(device: DeviceInfo) -> tuple[MeasuredTable, ...]:
     """The measured tables for *device*, the user's own first; read once for each process."""
     if environment.TUNED.is_off:
         return ()
-    return _tables_for(identity_of(device), own_path(device))
+    return _tables_for(device, own_path(device))
 
 
 @lru_cache(maxsize=64)
-def _tables_for(device: Identity, path: Path) -> tuple[MeasuredTable, ...]:
-    return (own_table(device, path), _by_key(e for table in shipped() for e in _entries(table, device)))
+def _tables_for(device: DeviceInfo, _path: Path) -> tuple[MeasuredTable, ...]:
+    return (own_table(device), _by_key(e for table in shipped() for e in _entries(table, device)))
 
 
 def forget() -> None:
@@ -120,19 +118,14 @@ def forget() -> None:
     _tables_for.cache_clear()
 
 
-def identity_of(device: DeviceInfo) -> Identity:
-    """The values of the identity of *device*, as a table holds them."""
-    return tuple(device.identity.values())
-
-
 def own_path(device: DeviceInfo) -> Path:
     """The path of the user's own table for *device*."""
-    return store.device_path("tuned", device.identity)
+    return store.folder("tuned", f"{store.device_name(device.identity)}.json")
 
 
-def own_table(device: Identity, path: Path) -> MeasuredTable:
-    """The user's table at *path*; empty if there is none. A table for another device is renamed."""
-    content = store.read_json(path, lambda name, content: _check_own(name, content, device))
+def own_table(device: DeviceInfo) -> MeasuredTable:
+    """The user's table for *device*; empty if there is none. A table for another device is renamed."""
+    content = store.read_json(own_path(device), lambda name, content: _check_own(name, content, device))
     return {} if content is None else _by_key(_entries(content, device))
 
 
@@ -159,7 +152,7 @@ def merge(device: DeviceInfo, entries: Iterable[Entry]) -> bool:
     """
     path = own_path(device)
     with store.locked(path):
-        merged = {**own_table(identity_of(device), path), **_by_key(entries)}
+        merged = {**own_table(device), **_by_key(entries)}
         latest = sorted(merged.values(), key=lambda entry: entry.date)[-_MAX_ENTRIES:]
         written = store.write_json(path, table_json(device, latest))
     forget()
@@ -172,26 +165,20 @@ def table_json(device: DeviceInfo, entries: Iterable[Entry]) -> dict[str, Any]:
     return {"schema": SCHEMA, "device": device.identity, "entries": listed}
 
 
-def _check_own(name: str, content: Any, device: Identity) -> None:
+def _check_own(name: str, content: Any, device: DeviceInfo) -> None:
     """Raise ArgumentError unless *content* is a table for *device*."""
     check(name, content)
-    measured_on = _identity_in(content)
-    if measured_on[:2] != device[:2]:
+    theirs, own = (x["driver_version"] for x in (content["device"], device.identity))
+    if content["device"] != {**device.identity, "driver_version": theirs}:
         raise ArgumentError("it is for another device")
-    if measured_on != device:
-        raise ArgumentError(
-            f"it was measured with driver {measured_on[2]!r}, not {device[2]!r}: run `pyclmm tune` again"
-        )
+    if theirs != own:
+        raise ArgumentError(f"it was measured with driver {theirs!r}, not {own!r}: run `pyclmm tune` again")
 
 
-def _entries(content: Mapping[str, Any], device: Identity) -> Iterable[Entry]:
+def _entries(content: Mapping[str, Any], device: DeviceInfo) -> Iterable[Entry]:
     """The entries of a checked table; none if it is for another device."""
-    if _identity_in(content) == device:
+    if content["device"] == device.identity:
         yield from (Entry(**{**e, "config": schema.config_from(e["config"])}) for e in content["entries"])
-
-
-def _identity_in(content: Mapping[str, Any]) -> Identity:
-    return tuple(content["device"][name] for name in _IDENTITY)
 
 
 def _by_key(entries: Iterable[Entry]) -> MeasuredTable:
@@ -224,7 +211,7 @@ _ENTRY = fields.record(
 check = fields.record(
     {
         "schema": fields.one_of(SCHEMA),
-        "device": fields.record(dict.fromkeys(_IDENTITY, fields.text(200))),
+        "device": fields.record(dict.fromkeys(("name", "platform", "driver_version"), fields.text(200))),
         "entries": fields.list_of(_check_entry, 0, _MAX_ENTRIES),
     }
 )

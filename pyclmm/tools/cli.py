@@ -369,6 +369,6 @@ def _tune_rates(out: Output, device: str | None) -> None:
         out.screen.line(line)
     if out.interrupted:
         out.screen.line("These rates are not kept for later calls: a choice needs all of them.")
-    path = user_rates.path_of(own.identity)
+    path = user_rates.file_of(own.identity).path
     lost = f"nothing is kept: {path} cannot be written, or others disturbed the measurement; run it again"
     out.finish(None if kept else lost, FAILED, rates)

@@ -44,7 +44,7 @@ def llvm(options, source):
 
 
 def kept():
-    [file] = target._path(HERE).parent.glob("*.json")
+    [file] = target._file(HERE).path.parent.glob("*.json")
     return file
 
 
@@ -78,19 +78,19 @@ def test_this_compiler_is_asked_once_and_its_answer_kept():
 
 
 def test_another_driver_processor_or_option_is_asked_anew(monkeypatch):
-    before = target._path(HERE)
+    before = target._file(HERE).path
     monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-w")
-    assert target._path(HERE) != before
+    assert target._file(HERE).path != before
     monkeypatch.delenv("PYOPENCL_BUILD_OPTIONS")
-    assert target._path(HERE) == before
+    assert target._file(HERE).path == before
     monkeypatch.setattr("pyclmm.opencl.processor.description", lambda: "another")
-    assert target._path(HERE) != before
+    assert target._file(HERE).path != before
 
 
 def test_a_compiler_that_builds_nothing_gives_no_answer_and_nothing_is_kept():
     with failing("opencl", "Program", cl_error(BUILD_FAILURE), always=True):
         assert target.target_of(HERE) == Target()
-    assert not target._path(HERE).exists()
+    assert not target._file(HERE).path.exists()
     assert target.target_of(HERE) == device_info(HERE).target
 
 

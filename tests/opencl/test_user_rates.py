@@ -22,7 +22,7 @@ def own(device_read_anew, own_caches):
 
 def written(**changes):
     """A file of rates with *changes*, as it was read by the next process."""
-    path = user_rates.path_of(IDENTITY)
+    path = user_rates.file_of(IDENTITY).path
     assert user_rates.write(IDENTITY, NUMBERS, "2026-11-22")
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, **changes}))

@@ -171,7 +171,7 @@ def test_merging_keeps_the_rest_and_replaces_the_same(own):
     other = entry(layout="TN")
     tables.merge(HERE, [entry(), other])
     tables.merge(HERE, [entry(seconds=2e-3)])
-    kept = tables.own_table(tables.identity_of(HERE), tables.own_path(HERE))
+    kept = tables.own_table(HERE)
     assert kept == {entry().key: entry(seconds=2e-3), other.key: other}
 
 
@@ -252,7 +252,7 @@ def test_any_value_in_an_entry_is_refused_or_harmless(name, value):
     content = changed(**{name: value})
     if fault_of(content) is not None:
         return
-    found = list(tables._entries(content, tables.identity_of(HERE)))
+    found = list(tables._entries(content, HERE))
     choice = first(found=found)
     assert choice.config in choice.kernel.configs(PROBLEM, HERE)
 
@@ -294,10 +294,8 @@ def test_shipped_tables_are_sound_and_offered():
     """Each file passes the check and is for a known device, which gets each of its entries."""
     assert tables.shipped()
     for table in tables.shipped():
-        device = next(
-            d for d in (H200, EPYC_POCL, EPYC_INTEL) if any(tables._entries(table, tables.identity_of(d)))
-        )
-        for one in tables._entries(table, tables.identity_of(device)):
+        device = next(d for d in (H200, EPYC_POCL, EPYC_INTEL) if any(tables._entries(table, d)))
+        for one in tables._entries(table, device):
             problem = tuner.product((one.m, one.n, one.k), one.a_type, one.layout)
             assert tables.key_of(problem) == one.key
             assert first(problem, [one], device).config == one.config
@@ -335,14 +333,14 @@ def test_two_processes_that_merge_lose_no_entry(own):
         subprocess.Popen([sys.executable, "-c", WRITER, folder, str(16 << (3 * who))]) for who in range(2)
     ]
     assert [process.wait(600) for process in running] == [0, 0]
-    assert len(tables.own_table(tables.identity_of(HERE), tables.own_path(HERE))) == 80
+    assert len(tables.own_table(HERE)) == 80
 
 
 def test_cpus_with_other_units_or_vectors_have_other_tables():
     """CPUs with the same name can differ in these, so their tables are separate."""
     cpu = replace(HERE, kind="cpu", target=Target(256))
     for other in (replace(cpu, compute_units=cpu.compute_units + 1), replace(cpu, target=Target(128))):
-        assert tables.identity_of(other) != tables.identity_of(cpu)
+        assert other.identity != cpu.identity
         assert tables.own_path(other) != tables.own_path(cpu)
     more = replace(HERE, kind="gpu", compute_units=HERE.compute_units + 1)
-    assert tables.identity_of(more) == tables.identity_of(replace(HERE, kind="gpu"))
+    assert more.identity == replace(HERE, kind="gpu").identity

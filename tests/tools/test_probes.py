@@ -40,7 +40,7 @@ def test_every_rate_is_measured_and_kept():
         assert [(step.done, step.total) for step in steps] == [(0, 4), (1, 4), (2, 4), (3, 4)]
         if not refused and probes.keep(HERE, rates):
             break
-    content = json.loads(user_rates.path_of(device_info(HERE).identity).read_text())
+    content = json.loads(user_rates.file_of(device_info(HERE).identity).path.read_text())
     assert content["rates"] == rates == as_numbers(device_info(HERE).rates)
     measured = {"launch", "latency", "memory", "cache", "local", "float32"}
     assert all(content["rates"][name] > 0 for name in measured)
@@ -78,7 +78,7 @@ def test_the_rates_of_a_named_device():
     )
     assert result.exit_code == 0
     assert HERE.name.strip() in result.output
-    assert user_rates.path_of(device_info(HERE).identity).exists()
+    assert user_rates.file_of(device_info(HERE).identity).path.exists()
 
 
 @pytest.mark.usefixtures("found_at_once")

@@ -90,7 +90,7 @@ def tuned(budget=60.0, **other):
 
 
 def kept():
-    return list(tables.own_table(tables.identity_of(HERE), tables.own_path(HERE)).values())
+    return list(tables.own_table(HERE).values())
 
 
 # deciding
