@@ -112,8 +112,3 @@ def _operand(name: str, given: Any, queue: cl.CommandQueue | None) -> Any:
         return np.empty(like.shape, like.dtype, order)  # takes memory only when it is written
     nothing = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 1)  # no kernel reads it
     return Array(queue, like.shape, like.dtype, order=order, data=nothing)
-
-
-def failures_of(plan: Matmul[Any]) -> list[str]:
-    """ "kernel: reason" of each kernel that failed before the one that *plan* uses."""
-    return plan._executable.failed

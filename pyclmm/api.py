@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import pyopencl as cl
@@ -25,12 +25,11 @@ from .execution.operands import (
     single,
     with_core_axes_last,
 )
-from .execution.options import beta_of, options_of, plain_numbers
+from .execution.options import Options, beta_of, options_of, plain_numbers
+from .execution.prepared import Prepared
 from .opencl import queues
 from .opencl.devices import DeviceChoice
 from .opencl.steps import Scales
-from .plan import Matmul, multiply, repeated
-from .plan_cache import fits
 from .problem.axes import back
 from .problem.dtypes import named_dtype
 from .problem.settings import chosen, is_reproducible, is_verified
@@ -48,13 +47,21 @@ if TYPE_CHECKING:
 HostOut: TypeAlias = NDArray[Any] | tuple[NDArray[Any]] | None
 DeviceOut: TypeAlias = Array | tuple[Array] | None
 
-# Of the thread's last call: the arguments that are options, the dtype by the rule of its arrays' library, and
-# its plan, not kept alive by this.
-_last: queues.PerThread[Any] = queues.PerThread()
-_FOR_TILES = ("memory_limit", "devices", "progress", "checkpoint")
+_AT_ONCE = dict.fromkeys(("memory_limit", "devices", "progress", "checkpoint"))  # of a call without tiles
 _PLAIN: Scales = (1.0, 0.0)  # alpha and beta of matmul
-_AT_ONCE = (None, None, None, None)  # these of a call without them
-_NO_CALL: tuple[tuple[Any, ...], Any, Callable[[], Matmul[Any] | None]] = ((), None, lambda: None)
+
+
+class _Latest(NamedTuple):
+    """A thread's last call: the options asked for, by name; what they are; the dtype by the rule of its
+    arrays' library; what computed it, which this does not keep alive."""
+
+    asked: dict[str, Any]
+    options: Options
+    own_dtype: Any
+    product: Callable[[], Prepared | None]
+
+
+_last: queues.PerThread[Any] = queues.PerThread()
 
 
 @overload
@@ -73,13 +80,7 @@ def matmul(
 ) -> Array: ...
 @overload
 def matmul(
-    a: Array | ArrayLike,
-    b: Array | ArrayLike,
-    /,
-    out: DeviceOut = None,
-    *,
-    mixed: Literal["copy"],
-    **keywords: Unpack[MatmulKeywords],
+    a: Any, b: Any, /, out: DeviceOut = None, *, mixed: Literal["copy"], **keywords: Unpack[MatmulKeywords]
 ) -> Any: ...
 
 
@@ -178,28 +179,25 @@ def matmul(
     DeviceMemoryError, LaunchError, DeviceLostError, VerificationError, NoDeviceError, ForkError;
     see :mod:`pyclmm.errors`.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-    arguments = ("N", "N", None, kernel, *ways, named_dtype(dtype))
     if isinstance(out, tuple):
         out = single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
-    for_tiles = (memory_limit, devices, progress, checkpoint)
-    if device is None and axes is None and for_tiles == _AT_ONCE:
-        again = _again(arguments, given, queue, 1.0, 0.0, wait_for)
-        if again is not None:
-            return again
+    tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
     try:
-        if for_tiles != _AT_ONCE or entry.is_stored(*given.values()):
-            how: dict[str, Any] = dict(zip(_FOR_TILES, for_tiles, strict=True), queue=queue, device=device)
-            return _in_tiles(given, arguments, unfit={"axes": axes, "mixed": mixed}, wait_for=wait_for, **how)
-        operands, core = collect(given, mixed, queue), None
-        if axes is not None:
-            operands, core = with_core_axes_last(operands, axes)
-        own = queue_of(operands, queue, device)
-        result = _run(operands, arguments, kinds.computed_dtype(given), own, _PLAIN, wait_for)
-        if out is None and core is not None:
-            result = result.transpose(back(result.ndim, core))
-        return kinds.returned(given, result)
+        asked = {
+            "trans_a": "N",
+            "trans_b": "N",
+            "activation": None,
+            "kernel": kernel,
+            "precision": chosen(precision),
+            "reproducible": is_reproducible(reproducible),
+            "casting": casting,
+            "verify": is_verified(verify),
+            "dtype": named_dtype(dtype),
+        }
+        return _call(
+            given, asked, tiles, queue=queue, device=device, mixed=mixed, wait_for=wait_for, axes=axes
+        )
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 
@@ -230,12 +228,12 @@ def gemm(
 ) -> Array: ...
 @overload
 def gemm(
-    a: Array | ArrayLike,
-    b: Array | ArrayLike,
-    c: Array | ArrayLike | None = None,
+    a: Any,
+    b: Any,
+    c: Any = None,
     /,
     *,
-    bias: Array | ArrayLike | None = None,
+    bias: Any = None,
     out: Array | None = None,
     mixed: Literal["copy"],
     **keywords: Unpack[GemmKeywords],
@@ -272,7 +270,7 @@ def gemm(
 ) -> Any:
     """BLAS's GEMM with an epilogue: ``act(alpha op(a) op(b) + beta c + bias)``.
 
-    Parameters as for :func:`matmul`, without *axes* and *axis*, and:
+    Parameters as for :func:`matmul`, without *axes*, and:
 
     c
         Multiplied by *beta* and added. Its shape is the result's shape, and its dtype casts to the result's
@@ -293,24 +291,21 @@ def gemm(
 
     Returns and raises as :func:`matmul` does.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-    arguments = (trans_a, trans_b, activation, kernel, *ways, named_dtype(dtype))
-    given = named(a, b, c, bias, out)
-    for_tiles = (memory_limit, devices, progress, checkpoint)
-    if device is None and (beta is not None or c is None) and for_tiles == _AT_ONCE:
-        again = _again(arguments, given, queue, alpha, beta, wait_for)
-        if again is not None:
-            return again
+    given, factors = named(a, b, c, bias, out), (alpha, beta)
+    tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
     try:
-        if for_tiles != _AT_ONCE or entry.is_stored(*given.values()):
-            how: dict[str, Any] = dict(zip(_FOR_TILES, for_tiles, strict=True), queue=queue, device=device)
-            how |= {"alpha": alpha, "beta": beta}
-            return _in_tiles(given, arguments, unfit={"mixed": mixed}, wait_for=wait_for, **how)
-        operands = collect(given, mixed, queue)
-        scales = plain_numbers(alpha, beta_of(beta, c))
-        own = queue_of(operands, queue, device)
-        result = _run(operands, arguments, kinds.computed_dtype(given), own, scales, wait_for)
-        return kinds.returned(given, result)
+        asked = {
+            "trans_a": trans_a,
+            "trans_b": trans_b,
+            "activation": activation,
+            "kernel": kernel,
+            "precision": chosen(precision),
+            "reproducible": is_reproducible(reproducible),
+            "casting": casting,
+            "verify": is_verified(verify),
+            "dtype": named_dtype(dtype),
+        }
+        return _call(given, asked, tiles, factors, queue=queue, device=device, mixed=mixed, wait_for=wait_for)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 
@@ -325,75 +320,78 @@ def release() -> None:
     queues.release()
 
 
-def _in_tiles(given: Operands, arguments: tuple[Any, ...], **how: Any) -> Any:
-    """The product in tiles, as an array of the kind that is given. *arguments* as for _again."""
-    *others, dtype = arguments
-    options = options_of((*others, kinds.computed_dtype(given) if dtype is None else dtype))
-    result = entry.streamed(given, options, **how)
-    return result if "out" in given else kinds.back(given, result)
-
-
-def _latest_plan(arguments: tuple[Any, ...]) -> tuple[Matmul[Any] | None, Any]:
-    """The plan of the thread's last call if its options were the same, and the dtype of its library's rule.
-
-    They must be the very objects of then: dtypes that are equal need not mean the same.
-    """
-    its_arguments, own_dtype, its_plan = _last.mine.latest or _NO_CALL
-    return (its_plan() if all(map(is_, arguments, its_arguments)) else None), own_dtype
-
-
-def _again(
-    arguments: tuple[Any, ...],
+def _call(
     given: Operands,
-    queue: cl.CommandQueue | None,
-    alpha: complex,
-    beta: complex | None,
-    wait_for: list[cl.Event] | None,
+    asked: dict[str, Any],
+    tiles: dict[str, Any],
+    scales: tuple[Any, Any] = _PLAIN,
+    *,
+    queue: Any,
+    device: Any,
+    mixed: Any,
+    wait_for: Any,
+    axes: Any = None,
 ) -> Any:
-    """The result if the call is so much like the thread's last one that few checks do; else None.
+    """:func:`matmul` and :func:`gemm`. Of their arguments, by name: *asked* are the options, in the order of
+    Options, *tiles* those for products in tiles."""
+    latest = _last.mine.latest
+    # The very objects: dtypes that are equal need not mean the same.
+    if latest is not None and not all(map(is_, asked.values(), latest.asked.values())):
+        latest = None
+    if latest is not None and device is axes is None and tiles == _AT_ONCE:
+        again = _again(latest, given, queue, scales, wait_for)
+        if again is not None:
+            return again
+    if tiles != _AT_ONCE or entry.is_stored(*given.values()):
+        options = options_of(asked, kinds.computed_dtype(given))
+        how = {"alpha": scales[0], "beta": scales[1], "queue": queue, "device": device, **tiles}
+        unfit = {"axes": axes, "mixed": mixed}
+        result = entry.streamed(given, options, unfit=unfit, wait_for=wait_for, **how)
+        return result if "out" in given else kinds.back(given, result)
+    operands, core = collect(given, mixed, queue), None
+    if axes is not None:
+        operands, core = with_core_axes_last(operands, axes)
+    if scales is not _PLAIN:  # a call is compared with the latest by these very numbers first
+        alpha, beta = scales
+        scales = plain_numbers(alpha, beta_of(beta, given.get("c")))
+    queue, own_dtype = queue_of(operands, queue, device), kinds.computed_dtype(given)
+    if latest is None or latest.own_dtype is not own_dtype:
+        latest = _Latest(asked, options_of(asked, own_dtype), own_dtype, lambda: None)
+    result = _product(operands, latest, queue, scales, wait_for)
+    if core is not None and "out" not in given:
+        result = result.transpose(back(result.ndim, core))
+    return kinds.returned(given, result)
 
-    *arguments*: the fields of Options, as the caller gave them.
-    """
-    plan, own_dtype = _latest_plan(arguments)
-    if plan is None:
+
+def _again(latest: _Latest, given: Operands, queue: Any, scales: tuple[Any, Any], wait_for: Any) -> Any:
+    """The result if the call is so much like the *latest*, in options too, that few checks do; else None."""
+    product, (alpha, beta) = latest.product(), scales
+    if product is None or (beta is None and "c" in given):  # c without beta is refused
         return None
     if type(given["a"]) is np.ndarray:
         # The last arrays may have been a library's own, which NumPy's view of them does not tell.
-        if own_dtype is not None:
+        if latest.own_dtype is not None:
             return None
         if queue is None:
             queue = queues.default_queue()
     try:
-        return repeated(plan, given, queue, alpha, beta, wait_for)
+        return product.again(given, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:
-        plan_cache.failed(error, plan.context, *given.values())
+        plan_cache.failed(error, product.context, *given.values())
         raise
 
 
-def _run(
-    operands: Operands,
-    arguments: tuple[Any, ...],
-    own_dtype: Any,
-    queue: Any,
-    scales: Scales,
-    wait_for: list[cl.Event] | None,
-) -> Any:
-    """The product of *operands*, by the latest plan, a kept one or a new one. *arguments* as for _again.
-
-    *own_dtype*: what their library computes in, if no dtype is asked for.
-    """
-    *others, dtype = arguments
-    options = options_of((*others, own_dtype if dtype is None else dtype))
-    if isinstance(operands["a"], np.ndarray) and entry.pays(operands, options, queue):
+def _product(operands: Operands, call: _Latest, queue: Any, scales: Scales, wait_for: Any) -> Any:
+    """The product of *operands*, by what computed the last call, a kept plan or a new one."""
+    if isinstance(operands["a"], np.ndarray) and entry.pays(operands, call.options, queue):
         alpha, beta = scales
-        return entry.streamed(operands, options, queue=queue, alpha=alpha, beta=beta, wait_for=wait_for)
+        return entry.streamed(operands, call.options, queue=queue, alpha=alpha, beta=beta, wait_for=wait_for)
     try:
-        layouts = signature(operands)
-        plan, its_dtype = _latest_plan(arguments)
-        if plan is None or own_dtype is not its_dtype or not fits(plan, layouts, queue, scales):
-            plan = plan_cache.plan_for(operands, layouts, options, queue, scales)
-            _last.mine.latest = arguments, own_dtype, weakref.ref(plan)
-        return multiply(plan, operands, queue, scales, wait_for)
+        layouts, product = signature(operands), call.product()
+        if product is None or not product.fits(layouts, queue, scales):
+            product = plan_cache.plan_for(operands, layouts, call.options, queue, scales)
+            _last.mine.latest = call._replace(product=weakref.ref(product))
+        return product.multiply(operands, queue, scales, wait_for)
     except (DeviceLostError, MemoryError) as error:
         plan_cache.failed(error, queue.context, operands)
         raise

@@ -9,30 +9,18 @@ import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
 from pyopencl.array import Array
 
-from . import environment, repr_tables
-from .errors import REFUSED, ArgumentError, DTypeError
+from . import repr_tables
+from .errors import ArgumentError, DTypeError
 from .execution import kinds
 from .execution.bound_call import BoundCall
 from .execution.device_path import DevicePath
-from .execution.operands import (
-    ArrayT,
-    Operands,
-    Signature,
-    collect,
-    mismatch,
-    named,
-    on_host,
-    queue_of,
-    signature,
-    used_layouts,
-)
-from .execution.options import Options, beta_of, check_scalars, events_of, plain_numbers, zeros_of
-from .execution.paths import Path, path_of
+from .execution.operands import ArrayT, collect, named, queue_of, used_layouts
+from .execution.options import Options, beta_of, events_of, plain_numbers
+from .execution.prepared import CLOSED, Prepared
 from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.late_events import as_list
-from .opencl.steps import Scales
 from .problem.words import Activation, Casting, Precision, Trans, Verify
 from .raising import guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation, explain
@@ -44,7 +32,6 @@ if TYPE_CHECKING:
     from .execution.keywords import PlanKeywords
 
 _LAYOUT = ("operand", "shape", "strides, bytes", "dtype", "used")
-_CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another pyclmm.Matmul"
 
 
 class Matmul(Generic[ArrayT]):
@@ -124,25 +111,22 @@ class Matmul(Generic[ArrayT]):
     ) -> None:
         given = named(a, b, c, bias, out)
         operands = collect(given)
-        dtype = kinds.computed_dtype(given) if dtype is None else dtype
         options = Options(
-            *(trans_a, trans_b, activation, kernel, precision, reproducible, casting, verify, dtype),
-            *(workspace_limit, constant_b),
+            trans_a=trans_a,
+            trans_b=trans_b,
+            activation=activation,
+            kernel=kernel,
+            precision=precision,
+            reproducible=reproducible,
+            casting=casting,
+            verify=verify,
+            dtype=kinds.computed_dtype(given) if dtype is None else dtype,
+            workspace_limit=workspace_limit,
+            constant_b=constant_b,
         )
         own = queue_of(operands, queue, device)
-        self._prepare(operands, options, own, plain_numbers(alpha, beta_of(beta, c)))
-
-    def _prepare(self, operands: Operands, options: Options, queue: Any, scales: Scales) -> None:
-        environment.check()
-        self._signature: Signature | None = signature(operands)
-        self._scales = scales
-        self._kernel = options.kernel
-        # Each call on arrays of a device uses the queue, or the stream, of its arrays.
-        self._queue: cl.CommandQueue | None = queue if on_host(operands) else None
-        self.context = queue.context
-        self._path = path_of(operands, options, queue, scales)
-        self._open_path: Path | None = self._path  # None: the plan is closed
-        self._executable = self._path.executable
+        self._product = Prepared(operands, options, own, plain_numbers(alpha, beta_of(beta, c)))
+        self._executable, self._kernel = self._product.executable, kernel
 
     def __call__(
         self,
@@ -167,12 +151,12 @@ class Matmul(Generic[ArrayT]):
         """
         given = named(a, b, c, bias, out)
         try:
-            again: ArrayT | None = repeated(self, given, queue, alpha, beta, wait_for)
+            again: ArrayT | None = self._product.again(given, queue, alpha, beta, wait_for)
             if again is not None:
                 return again
             operands = collect(given)
-            result: ArrayT = self._run(operands, *self._checked(operands, queue, alpha, beta), wait_for)
-            returned: ArrayT = kinds.returned(given, result)
+            own, scales = self._product.checked(operands, queue, alpha, beta)
+            returned: ArrayT = kinds.returned(given, self._product.run(operands, own, scales, wait_for))
             return returned
         except MemoryError as error:
             raise_of_system(error, "a plan's product", a, b, c, bias, out)
@@ -199,12 +183,12 @@ class Matmul(Generic[ArrayT]):
         :meth:`__call__` does.
         """
         path, given = self._on_arrays("enqueue"), named(a, b, c, bias, out)
-        if self._open_path is not None and out is not None:
+        if self._product.signature is not None and out is not None:
             again = path.again(given, queue, alpha, beta, wait_for)
             if again is not None:
                 return as_list(again[1])
         operands = collect(given)
-        own, scales = self._checked(operands, queue, alpha, beta)
+        own, scales = self._product.checked(operands, queue, alpha, beta)
         return path.enqueue(operands, path.out_of(operands), own, scales, events_of(wait_for))
 
     def bind(
@@ -227,38 +211,13 @@ class Matmul(Generic[ArrayT]):
         Raises DTypeError for a plan for other arrays, and as :meth:`__call__` does.
         """
         path, operands = self._on_arrays("bind"), collect(named(a, b, c, bias, out))
-        return BoundCall(path, operands, *self._checked(operands, queue, alpha, beta))
+        return BoundCall(path, operands, *self._product.checked(operands, queue, alpha, beta))
 
     def _on_arrays(self, method: str) -> DevicePath:
-        if not isinstance(self._path, DevicePath):
+        path = self._product.path
+        if not isinstance(path, DevicePath):
             raise DTypeError(f"{method} takes pyopencl Arrays; call a plan for other arrays: plan(a, b)")
-        return self._path
-
-    def _checked(
-        self, operands: Operands, queue: cl.CommandQueue | None, alpha: complex | None, beta: complex | None
-    ) -> tuple[cl.CommandQueue, Scales]:
-        """The queue, alpha and beta of a call. Raises ArgumentError if the plan was made for others."""
-        given = signature(operands)
-        if given != self._signature:
-            raise ArgumentError(_CLOSED if self._signature is None else mismatch(self._signature, given))
-        own = queue_of(operands, queue or self._queue)
-        if alpha is None and beta is None:
-            return own, self._scales
-        its_alpha, its_beta = self._scales
-        scales = plain_numbers(its_alpha if alpha is None else alpha, its_beta if beta is None else beta)
-        check_scalars(self._executable.gemm, scales)
-        if zeros_of(scales) != zeros_of(self._scales):
-            raise ArgumentError("the plan fixes whether alpha and beta are zero; make another plan for these")
-        return own, scales
-
-    def _run(self, operands: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None) -> Any:
-        """:meth:`__call__` on operands known to fit the plan."""
-        while True:
-            choice = self._executable.choice
-            try:
-                return self._path.run(operands, queue, scales, events_of(wait_for))
-            except REFUSED as error:
-                self._executable.fall_back(choice, queue, error)
+        return path
 
     @property
     def kernel(self) -> str | None:
@@ -318,12 +277,11 @@ class Matmul(Generic[ArrayT]):
 
     def close(self) -> None:
         """End the plan and free what :meth:`release` frees. Later calls raise ArgumentError."""
-        self._signature = self._open_path = None  # no operands have this signature
-        self.release()
+        self._product.close()
 
     def __enter__(self) -> Matmul[ArrayT]:
-        if self._signature is None:
-            raise ArgumentError(_CLOSED)
+        if self._product.signature is None:
+            raise ArgumentError(CLOSED)
         return self
 
     def __exit__(
@@ -349,55 +307,21 @@ class Matmul(Generic[ArrayT]):
 
     def _title(self) -> str:
         executable = self._executable
-        closed = "closed " if self._signature is None else ""
+        closed = "closed " if self._product.signature is None else ""
         how = f"{self.kernel} ({self.config})" if self.kernel else "nothing to compute"
         return f"{closed}Matmul {executable.problem}: {how} on {executable.device.name}"
 
     def _layout(self) -> list[tuple[str, ...]]:
         """A row for each operand and for the result."""
-        return used_layouts(self._executable.gemm, () if self._signature is None else self._signature[1][0])
-
-
-def repeated(
-    plan: Matmul[Any],
-    given: Operands,
-    queue: cl.CommandQueue | None,
-    alpha: complex | None,
-    beta: complex | None,
-    wait_for: list[cl.Event] | None,
-) -> Any:
-    """A call of *plan* if it is so much like the thread's last one that few checks do; else None."""
-    path = plan._open_path
-    if path is None:
-        return None
-    choice = plan._executable.choice
-    try:
-        done = path.again(given, queue, alpha, beta, wait_for)
-    except REFUSED as error:
-        plan._executable.fall_back(choice, queue or plan._queue or queue_of(collect(given), None), error)
-        return None
-    return None if done is None else done[0]
-
-
-def multiply(
-    plan: Matmul[Any],
-    operands: Operands,
-    queue: Any,
-    scales: Scales,
-    wait_for: list[cl.Event] | None,
-) -> Any:
-    """A call of *plan* on operands that are known to fit. Raises DTypeError for scalars that do not."""
-    check_scalars(plan._executable.gemm, scales)
-    return plan._run(operands, queue, scales, wait_for)
-
-
-def settled(plan: Matmul[Any]) -> None:
-    """Wait for this thread's last product of *plan*, if that is checked. Raises VerificationError."""
-    binding = plan._executable.latest_binding()
-    if binding is not None and binding.watch is not None:
-        binding.watch.finish()
+        planned = self._product.signature
+        return used_layouts(self._executable.gemm, () if planned is None else planned[1][0])
 
 
 def programs_of(plan: Matmul[Any]) -> frozenset[Program]:
     """The programs that the launches of *plan* run."""
-    return frozenset(launch.program for launch in plan._executable.work.launches)
+    return plan._product.programs
+
+
+def failures_of(plan: Matmul[Any]) -> list[str]:
+    """ "kernel: reason" of each kernel that failed before the one that *plan* uses."""
+    return plan._executable.failed

@@ -9,40 +9,21 @@ from typing import Any
 from .errors import DeviceLostError
 from .execution.operands import Operands, Signature
 from .execution.options import Options, zeros_of
+from .execution.prepared import Prepared
 from .kernels import Program
 from .opencl import program, queues, staging
 from .opencl.steps import Scales
-from .plan import Matmul, programs_of
 from .raising import raise_of_system
 
 _PLANS_KEPT = 256
 _PROGRAMS_KEPT = 128  # the most programs that these plans have together
-_plans: OrderedDict[Any, Matmul[Any]] = OrderedDict()
+_plans: OrderedDict[Any, Prepared] = OrderedDict()
 _lock = threading.Lock()
-
-
-def planned(operands: Operands, options: Options, queue: Any, scales: Scales) -> Matmul[Any]:
-    """A plan for operands that :func:`collect` has checked."""
-    plan: Matmul[Any] = Matmul.__new__(Matmul)
-    plan._prepare(operands, options, queue, scales)
-    return plan
-
-
-def fits(plan: Matmul[Any], layouts: Signature, queue: Any, scales: Scales) -> bool:
-    """Whether *plan* is for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
-    alpha, beta = scales
-    its_alpha, its_beta = plan._scales
-    return (
-        queue is plan._queue
-        and layouts == plan._signature
-        and (alpha == 0) == (its_alpha == 0)
-        and (beta == 0) == (its_beta == 0)
-    )
 
 
 def plan_for(
     operands: Operands, layouts: Signature, options: Options, queue: Any, scales: Scales
-) -> Matmul[Any]:
+) -> Prepared:
     """The plan that is kept for operands of these *layouts*, or a new one, which is kept then.
 
     Raises as :class:`pyclmm.Matmul` does.
@@ -53,7 +34,7 @@ def plan_for(
         if plan is not None:
             _plans.move_to_end(key)
             return plan
-    plan = planned(operands, options, queue, scales)
+    plan = Prepared(operands, options, queue, scales)
     with _lock:
         _plans[key] = plan
         while len(_plans) > _PLANS_KEPT:
@@ -67,7 +48,7 @@ def _bound_programs() -> None:
     """Keep only as many plans, those used last, as have _PROGRAMS_KEPT programs together; at least one."""
     programs: set[Program] = set()
     for number, key in enumerate(reversed(list(_plans))):
-        programs |= programs_of(_plans[key])
+        programs |= _plans[key].programs
         if number and len(programs) > _PROGRAMS_KEPT:
             del _plans[key]
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import plan_cache, store
+from pyclmm.execution.prepared import Prepared
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import default_device, device_info
-from pyclmm.plan_cache import planned
 from tests.support.processes import python
 from tests.support.selection import examples
 
@@ -228,9 +228,9 @@ def test_tasks_of_one_shape_share_their_plans(monkeypatch):
 
     def noted(*rest):
         made.append(rest)
-        return planned(*rest)
+        return Prepared(*rest)
 
-    monkeypatch.setattr(plan_cache, "planned", noted)
+    monkeypatch.setattr(plan_cache, "Prepared", noted)
     x = da.ones((48, 44), chunks=11, dtype=np.float32)
     product = pyclmm.dask.matmul(x[:44], x[:44], memory_limit=11 * 11 * 4 * 9, host_limit="1 GiB")
     assert len(tasks_of(product)) == 16

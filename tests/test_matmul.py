@@ -303,7 +303,7 @@ def test_axes_copy_nothing(queue, rng, own_caches):
         assert isinstance(out, np.ndarray) or out.events, "the event of the view is that of out"
         assert np.array_equal(on_host(out), want)
     table = 7 * 4 * 8  # bytes: a row of four offsets for each product
-    assert [plan.workspace_nbytes for plan in plan_cache._plans.values()] == [table] * 2
+    assert [plan.executable.work.workspace_nbytes for plan in plan_cache._plans.values()] == [table] * 2
 
 
 def test_the_result_has_the_order_that_axes_gives_it(queue):

@@ -107,7 +107,7 @@ def test_a_device_by_every_name(queue, monkeypatch):
     for way in ways:
         pyclmm.matmul(X, X, device=way)
         pyclmm.gemm(X, X, device=way)
-        used.append(pyclmm.Matmul(X, X, device=way)._queue.device)
+        used.append(pyclmm.Matmul(X, X, device=way)._product._queue.device)
     assert used == [queue.device] * 3 * len(ways)
 
 

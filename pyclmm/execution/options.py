@@ -83,12 +83,17 @@ class Options:
 _kept = lru_cache(maxsize=256, typed=True)(Options)  # typed: equal dtypes need not mean the same
 
 
-def options_of(arguments: tuple[Any, ...]) -> Options:
-    """The Options of these *arguments*, which are its fields in order. Raises as it does."""
+def options_of(asked: dict[str, Any], own_dtype: Any) -> Options:
+    """The options *asked* for; without a dtype, *own_dtype* is what the arrays' library computes in.
+
+    Raises as Options does.
+    """
+    if asked["dtype"] is None:
+        asked = asked | {"dtype": own_dtype}
     try:
-        return _kept(*arguments)
+        return _kept(**asked)
     except TypeError:  # one cannot be hashed, and no value of an option is like that
-        return Options(*arguments)
+        return Options(**asked)
 
 
 def _check_kind(name: str, value: Any, fits: bool, wanted: str) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Either = Array | ArrayLike
+Copied = Literal["copy"]
 Kind = TypeVar("Kind")  # of the functions below
 
 
@@ -77,9 +78,7 @@ class Two(Protocol):
         self, a: Array, b: Array, *, mixed: None = ..., **keywords: Unpack[TypedKeywords]
     ) -> Array: ...
     @overload
-    def __call__(
-        self, a: Either, b: Either, *, mixed: Literal["copy"], **keywords: Unpack[TypedKeywords]
-    ) -> Any: ...
+    def __call__(self, a: Any, b: Any, *, mixed: Copied, **keywords: Unpack[TypedKeywords]) -> Any: ...
 
 
 class TwoInto(Protocol):
@@ -107,13 +106,7 @@ class TwoInto(Protocol):
     ) -> Array: ...
     @overload
     def __call__(
-        self,
-        a: Either,
-        b: Either,
-        out: Array | None = ...,
-        *,
-        mixed: Literal["copy"],
-        **keywords: Unpack[TypedKeywords],
+        self, a: Any, b: Any, out: Array | None = ..., *, mixed: Copied, **keywords: Unpack[TypedKeywords]
     ) -> Any: ...
 
 
@@ -144,14 +137,7 @@ class Vectors(Protocol):
     ) -> Array: ...
     @overload
     def __call__(
-        self,
-        x1: Either,
-        x2: Either,
-        /,
-        out: DeviceOut = ...,
-        *,
-        mixed: Literal["copy"],
-        **keywords: Unpack[VecdotKeywords],
+        self, x1: Any, x2: Any, /, out: DeviceOut = ..., *, mixed: Copied, **keywords: Unpack[VecdotKeywords]
     ) -> Any: ...
 
 
@@ -174,13 +160,7 @@ class Tensordot(Protocol):
     ) -> Array: ...
     @overload
     def __call__(
-        self,
-        a: Either,
-        b: Either,
-        axes: Any = ...,
-        *,
-        mixed: Literal["copy"],
-        **keywords: Unpack[TypedKeywords],
+        self, a: Any, b: Any, axes: Any = ..., *, mixed: Copied, **keywords: Unpack[TypedKeywords]
     ) -> Any: ...
 
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from .. import plan_cache
 from ..execution.operands import signature
 from ..execution.options import Options
-from ..plan import multiply, settled
 from . import tiles
 from .storage import Storage
 from .tiles import Blocking, Region, Span, Tile, TiledProduct
@@ -105,9 +104,9 @@ class Job:
         options = self._options[is_last]
         scales = self.alpha, beta
         plan = plan_cache.plan_for(given, signature(given), options, queue, scales)
-        multiply(plan, given, queue, scales, wait_for)
+        plan.multiply(given, queue, scales, wait_for)
         if options.verify:
-            settled(plan)
+            plan.settle()
         return target
 
 

@@ -110,8 +110,17 @@ class StreamedMatmul:
         forks.check_process()
         limit = None if memory_limit is None else parse_bytes("memory_limit", memory_limit)
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
-        ways = (precision, reproducible, casting, verify, dtype)
-        options = Options(trans_a, trans_b, activation, kernel, *ways)
+        options = Options(
+            trans_a=trans_a,
+            trans_b=trans_b,
+            activation=activation,
+            kernel=kernel,
+            precision=precision,
+            reproducible=reproducible,
+            casting=casting,
+            verify=verify,
+            dtype=dtype,
+        )
         places = machines.places(devices, queue, device)
         given = Given.of(a, b, c, bias, out, beta, options)
         self._layouts = given.layouts

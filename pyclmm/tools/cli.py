@@ -15,13 +15,14 @@ import numpy as np
 import pyopencl as cl
 
 from .. import store
-from ..ahead import failures_of, warm
+from ..ahead import warm
 from ..byte_sizes import format_bytes
 from ..errors import NoDeviceError
 from ..kernels import KERNELS, Kernel
 from ..kernels.device import DeviceInfo
 from ..opencl import user_rates
 from ..opencl.devices import all_devices, default_device, device_info, device_labels, find_device
+from ..plan import failures_of
 from ..problem.canonical import LAYOUTS, problem_of
 from ..problem.settings import PRECISIONS
 from ..selection import tables

@@ -213,7 +213,7 @@ def test_the_last_call_is_compared_with(cuda):
     x, y = array(A), array(A.T.copy())
     plan = pyclmm.Matmul(x, y)
     plan(x, y)
-    last, work = plan._path._last, plan._executable.work
+    last, work = plan._product.path._last, plan._executable.work
     assert last.fits({"a": x, "b": y}, work)
     assert not last.fits({"a": x, "b": y}, replace(work))  # after a fallback
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",))
@@ -253,7 +253,7 @@ class DroppedBeside(dict):
 def test_plans_of_many_scalars_and_other_threads(cuda):
     x = array(A)
     plan = pyclmm.Matmul(x, x.T)
-    plan._path._products = kept = DroppedBeside()
+    plan._product.path._products = kept = DroppedBeside()
     for alpha in range(1, 40):
         assert np.array_equal(plan(x, x.T, alpha=alpha), alpha * A @ A.T)
         assert len(kept) <= 16

@@ -159,7 +159,7 @@ def test_finish_asks_no_context_that_is_gone(cuda, operands):
     a, b, out = operands
     plan = pyclmm.Matmul(a, b, out=out, verify=True)
     plan(a, b, out=out)
-    streams.forget(plan.context)
+    streams.forget(plan._product.context)
     cuda.synchronized.clear()
     pyclmm.finish()
     assert not cuda.synchronized

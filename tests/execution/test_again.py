@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 import weakref
+from dataclasses import fields
 
 import numpy as np
 import pyopencl as cl
@@ -12,6 +13,9 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
+from pyclmm import api
+from pyclmm.execution.options import Options
+from pyclmm.execution.prepared import Prepared
 from pyclmm.opencl import forks
 from tests.support.cases import small_integers
 from tests.support.contexts import new_queue
@@ -430,7 +434,7 @@ def test_axes_and_device_are_seen_after_an_equal_call(product):
 def test_a_plan_that_is_dropped_is_freed_though_it_was_the_last(product):
     def plans():
         gc.collect()
-        return sum(isinstance(x, pyclmm.Matmul) for x in gc.get_objects())
+        return sum(isinstance(x, Prepared) for x in gc.get_objects())
 
     pyclmm.release()
     before = plans()
@@ -439,6 +443,15 @@ def test_a_plan_that_is_dropped_is_freed_though_it_was_the_last(product):
     pyclmm.release()
     assert plans() == before
     product.check("matmul")
+
+
+def test_calls_compare_the_options_in_one_order(monkeypatch):
+    asked = []
+    monkeypatch.setattr(api, "_call", lambda given, options, *_, **__: asked.append([*options]))
+    pyclmm.matmul(1, 1)
+    pyclmm.gemm(1, 1)
+    own = [option.name for option in fields(Options)]
+    assert asked == [own[: own.index("dtype") + 1]] * 2
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -335,7 +335,9 @@ def work(monkeypatch):
         plan = pyclmm.Matmul(a, b, **alone)
         gemm = plan._executable.gemm
         found["copies"] += [name for name, _ in gemm.copies] + ["out"] * (gemm.out_copy is not None)
-        found["copies"] += [x.name for x in getattr(plan._path, "_inputs", ()) if x.copied_as is not None]
+        found["copies"] += [
+            x.name for x in getattr(plan._product.path, "_inputs", ()) if x.copied_as is not None
+        ]
         return api.gemm(a, b, **keywords)
 
     def dense(x, labels, ways):

@@ -1,0 +1,106 @@
+"""Prepared: a product chosen and built for operands of certain layouts; plans run it, plan_cache keeps it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyopencl as cl
+
+from .. import environment
+from ..errors import REFUSED, ArgumentError
+from ..kernels.interface import Program
+from ..opencl.steps import Scales
+from .operands import Operands, Signature, collect, mismatch, on_host, queue_of, signature
+from .options import Options, check_scalars, events_of, plain_numbers, zeros_of
+from .paths import Path, path_of
+
+CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another pyclmm.Matmul"
+
+
+class Prepared:
+    """A product of *operands* that :func:`collect` has checked, ready to run. Raises as a plan does."""
+
+    def __init__(self, operands: Operands, options: Options, queue: Any, scales: Scales) -> None:
+        environment.check()
+        self.signature: Signature | None = signature(operands)  # None: it is closed, and fits no operands
+        self._scales, self._zeros = scales, zeros_of(scales)
+        # Each call on arrays of a device uses the queue, or the stream, of its arrays.
+        self._queue: cl.CommandQueue | None = queue if on_host(operands) else None
+        self.context = queue.context
+        self.path = path_of(operands, options, queue, scales)
+        self._open_path: Path | None = self.path  # None: it is closed
+        self.executable = self.path.executable
+
+    @property
+    def programs(self) -> frozenset[Program]:
+        """The programs that its launches run."""
+        return frozenset(launch.program for launch in self.executable.work.launches)
+
+    def fits(self, layouts: Signature, queue: Any, scales: Scales) -> bool:
+        """Whether it is for NumPy arrays of these *layouts* on *queue*, and for such scalars."""
+        return queue is self._queue and layouts == self.signature and zeros_of(scales) == self._zeros
+
+    def checked(
+        self, operands: Operands, queue: cl.CommandQueue | None, alpha: complex | None, beta: complex | None
+    ) -> tuple[cl.CommandQueue, Scales]:
+        """The queue, alpha and beta of a call. Raises ArgumentError if it was made for others."""
+        given = signature(operands)
+        if given != self.signature:
+            raise ArgumentError(CLOSED if self.signature is None else mismatch(self.signature, given))
+        own = queue_of(operands, queue or self._queue)
+        if alpha is None and beta is None:
+            return own, self._scales
+        its_alpha, its_beta = self._scales
+        scales = plain_numbers(its_alpha if alpha is None else alpha, its_beta if beta is None else beta)
+        check_scalars(self.executable.gemm, scales)
+        if zeros_of(scales) != self._zeros:
+            raise ArgumentError("the plan fixes whether alpha and beta are zero; make another plan for these")
+        return own, scales
+
+    def again(
+        self,
+        given: Operands,
+        queue: cl.CommandQueue | None,
+        alpha: complex | None,
+        beta: complex | None,
+        wait_for: list[cl.Event] | None,
+    ) -> Any:
+        """The product if the call is so much like the thread's last one that few checks do; else None."""
+        path = self._open_path
+        if path is None:
+            return None
+        choice = self.executable.choice
+        try:
+            done = path.again(given, queue, alpha, beta, wait_for)
+        except REFUSED as error:
+            own = queue or self._queue or queue_of(collect(given), None)
+            self.executable.fall_back(choice, own, error)
+            return None
+        return None if done is None else done[0]
+
+    def multiply(
+        self, operands: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
+    ) -> Any:
+        """The product of operands that are known to fit. Raises DTypeError for scalars that do not."""
+        check_scalars(self.executable.gemm, scales)
+        return self.run(operands, queue, scales, wait_for)
+
+    def run(self, operands: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None) -> Any:
+        """The same, with scalars that are known to fit."""
+        while True:
+            choice = self.executable.choice
+            try:
+                return self.path.run(operands, queue, scales, events_of(wait_for))
+            except REFUSED as error:
+                self.executable.fall_back(choice, queue, error)
+
+    def settle(self) -> None:
+        """Wait for this thread's last product, if that is checked. Raises VerificationError."""
+        binding = self.executable.latest_binding()
+        if binding is not None and binding.watch is not None:
+            binding.watch.finish()
+
+    def close(self) -> None:
+        """Fit no operands from now on, and free what can be made again."""
+        self.signature = self._open_path = None
+        self.executable.release()
