@@ -62,8 +62,8 @@ def note() -> str:
     return (
         f"{content['device']}, driver {blocks[0]['driver']}, PyTorch {content['torch']}, {content['date']}. "
         'Drawn products of float32 "highest", both sides in a CUDA graph, beside PyTorch (geometric mean, '
-        f"tenth percentile, worst): {_drawn(content)}. The block's losses over 100 steps differ from a float64 run's "
-        f"by {ours:.1e} at most, those of PyTorch's own by {own:.1e}."
+        f"tenth percentile, worst): {_drawn(content)}. The block's losses over 100 steps differ from a "
+        f"float64 run's by {ours:.1e} at most, those of PyTorch's own by {own:.1e}."
     )
 
 
