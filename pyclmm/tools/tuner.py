@@ -4,8 +4,7 @@ For each product, the first incumbent is the choice without tuning. Every other 
 (their ``configs``, the best estimates first) is a challenger. It is compiled, checked and timed in a child
 process (tuner_child.py), round by round in turn with the incumbent. It wins only if it is faster by more than
 the times of both scatter. If a candidate crashes its process or hangs, a new child continues with the next
-one. The last incumbent is checked again at other shapes, in a child of its own, before it goes into the
-user's table (selection/tables.py).
+one. The last incumbent goes into the user's table (selection/tables.py).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from .. import fields, repr_tables
-from ..checks import isolation, worker
+from ..checks import worker
 from ..errors import ArgumentError
 from ..kernels import KERNELS
 from ..kernels.device import DeviceInfo
@@ -169,31 +168,13 @@ def tune(
         searching = _Searching(problem, tuning.device, now + share, end, on_progress)
         tuning.searches.append(searching.search)
         try:
-            _tune(tuning, searching)
-        except KeyboardInterrupt:  # the second one: an unchecked result is not kept
-            searching.search.reason = "interrupted"
+            searching.run()
+        except KeyboardInterrupt:
+            tuning.interrupted = searching.search.interrupted = True
+        if searching.search.best is not None:
+            searching.search.entry = _entry(problem, searching.search.best)
+            tuning.stored &= tables.merge(tuning.device, [searching.search.entry])
     return tuning
-
-
-def _tune(tuning: Tuning, searching: _Searching) -> None:
-    """Search for one product, check the winner again and store it. The first Ctrl-C ends the search only."""
-    search = searching.search
-    try:
-        searching.run()
-    except KeyboardInterrupt:
-        tuning.interrupted = search.interrupted = True
-    if search.best is None:
-        return
-    try:
-        search.reason = searching.checked_again(search.best.choice)
-    except KeyboardInterrupt:
-        if tuning.interrupted:
-            raise
-        tuning.interrupted = True
-        search.reason = searching.checked_again(search.best.choice)
-    if search.reason is None:
-        search.entry = _entry(search.problem, search.best)
-        tuning.stored &= tables.merge(tuning.device, [search.entry])
 
 
 def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest") -> GemmProblem:
@@ -292,15 +273,6 @@ class _Searching:
         late = failure.hung or time.monotonic() - since >= LIMIT
         self._lost(index, f"it did not end within {LIMIT:g} seconds" if late else failure.reason)
         return True
-
-    def checked_again(self, choice: select.Choice) -> str | None:
-        """Why *choice* must not be used, if it fails at another shape; else None."""
-        answers: list[Any] = []
-        request = self.request | {"verify": self.choices.index(choice)}
-        failure = worker.ask("tools.tuner_child", request, LIMIT, answers.append)
-        if failure is not None:
-            return f"at other shapes, {failure.reason}"
-        return isolation.result(answers).reason
 
     def _hear(self, answer: Any) -> None:
         index, reason = fields.integer(0, len(self.choices) - 1), fields.matching("(?s).*", "text")

@@ -11,9 +11,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..checks import child, isolation
-from ..checks.drawn import Drawn
-from ..checks.known_answers import operands_error, outcome
-from ..checks.layouts import Decks, resized
+from ..checks.known_answers import operands_error
 from ..checks.small_problems import first_wrong_result
 from ..errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from ..kernels import Work, kernel_named
@@ -33,20 +31,16 @@ _ROUNDS = (5, 25)  # the fewest and the most
 _SECONDS = 0.3  # for the rounds of one candidate, if that is enough for the fewest rounds
 _HOPELESS = 2.0  # times the incumbent's time: no further runs
 _OUTCLASSED = 5.0  # times the incumbent's time: the family's other configurations are skipped too
-_LARGEST = 700  # the most that M, N and K are in the check at other shapes
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
-    """Answer :mod:`pyclmm.tools.tuner`. "order": candidates to try; "verify": the one to check again."""
+    """Answer :mod:`pyclmm.tools.tuner`, which asks for the candidates of "order"."""
     device = isolation.device_of(request["device"])
     problem = schema.problem_from(request["problem"])
     choices = [
         Choice(kernel_named(one["kernel"]), schema.config_from(one["config"])) for one in request["choices"]
     ]
     queue = queues.new_queue(device, profiling=True)
-    if "verify" in request:
-        yield {"reason": wrong_elsewhere(queue, problem, choices[request["verify"]])}
-        return
     ring = TimedProduct(queue, problem)
     deadline = time.monotonic() + request["seconds"]
     for index in request["order"]:
@@ -136,26 +130,3 @@ class TimedProduct:
         self.board.spoil()
         seconds = self._run(binding)
         return seconds if self.check.ratio(self.board.read()) < self.check.limit else None
-
-
-def wrong_elsewhere(queue: cl.CommandQueue, problem: GemmProblem, choice: Choice) -> str | None:
-    """The first wrong result at shapes near *problem*'s and smaller, or None."""
-    info = device_info(queue.device)
-    decks = Decks(np.random.default_rng(1))
-    m, n, k = (min(length, _LARGEST) for length in (problem.m, problem.n, problem.k))
-    for shape in (
-        (m + 1, n - 1, k + 3),
-        (m // 2 + 1, n // 2 + 1, k),
-        (m, n, k // 3 + 1),
-        (1, n, k),
-        (m, 1, k),
-    ):
-        small = resized(problem, *(max(1, length) for length in shape))
-        if choice.kernel.refuses(small, info) or choice.kernel.violations(small, choice.config, info):
-            continue
-        work = choice.kernel.launches(small, choice.config, info)
-        for drawn in (Drawn.INTEGERS, Drawn.REALS):
-            reason = outcome(queue, small, work, info, decks, drawn).reason
-            if reason is not None:
-                return f"wrong result in the check at another shape, {small}: {reason}"
-    return None
