@@ -6,7 +6,7 @@ A check is called with the name of a value and the value. It raises ArgumentErro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .errors import ArgumentError
@@ -89,12 +89,16 @@ def record(checks: Mapping[str, Check]) -> Check:
     return check_all
 
 
-def hear(answer: Any, forms: Sequence[tuple[Mapping[str, Check], Callable[..., None]]]) -> None:
-    """Call what belongs to the first of *forms* that allows *answer*, with its fields. No other is heard."""
-    for checks, call in forms:
-        try:
-            record(checks)("answer", answer)
-        except ArgumentError:
-            continue
-        call(**answer)
-        return
+def hearing(*forms: tuple[Mapping[str, Check], Callable[..., None]]) -> Callable[[Any], None]:
+    """What calls the first of *forms* that allows an answer with the answer's fields. No other is heard."""
+
+    def hear(answer: Any) -> None:
+        for checks, call in forms:
+            try:
+                record(checks)("answer", answer)
+            except ArgumentError:
+                continue
+            call(**answer)
+            return
+
+    return hear

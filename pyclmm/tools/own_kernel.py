@@ -310,12 +310,6 @@ def check(
         begun.append(begins)
         on_stage(Stage(f"{own.name}: {begins}", len(begun) - 2, len(laws.LAWS) + 4))
 
-    def kept(law: str, cases: int) -> None:
-        found.laws[law] = cases
-
-    def fails(**failure: Any) -> None:
-        vars(found).update(failure)
-
     def timed(kernel: str, walls: list[float], side: int, others: list[float], **judged: Any) -> None:
         problem = problem_of(side, side, side, _FLOAT32)
         family = own if kernel == own.name else kernel_named(kernel)
@@ -324,14 +318,17 @@ def check(
         found.rows[kernel] = Row(kernel, config, samples, problem.flops, **judged)
         found.side, found.others = side, Others(*others)
 
-    forms = (({"begins": _LINE}, begins), (_KEPT, kept), (_FAILS, fails), (_TIMED, timed))
+    hear = fields.hearing(
+        ({"begins": _LINE}, begins),
+        (_KEPT, lambda law, cases: found.laws.update({law: cases})),
+        (_FAILS, vars(found).update),
+        (_TIMED, timed),
+    )
     request = {"device": device.identity, "path": str(path.resolve()), "limit": LIMIT}
     request |= {"beside": list(beside), "side": side}
     with tempfile.TemporaryDirectory(prefix="pyclmm-own-") as folder:
         environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off", "PYCLMM_SELFCHECK": "off"}
-        ended = worker.ask(
-            "tools.own_kernel", request, 20 * LIMIT, lambda said: fields.hear(said, forms), environment
-        )
+        ended = worker.ask("tools.own_kernel", request, 20 * LIMIT, hear, environment)
     if ended is not None:
         reason = ended.reason.replace("it ended with SIGALRM", f"it did not end in {LIMIT:g} s")
         hint = "; does it read or write outside of its arrays?" if ended.crashed else ""

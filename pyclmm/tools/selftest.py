@@ -246,14 +246,12 @@ class _Test:
 
     def run(self) -> None:
         text = fields.text(_LONGEST)
-        forms = (({"begins": text}, self._begins), (_VERDICT, self._judged), ({"log": text}, self._logged))
-        failure = worker.ask(
-            "tools.selftest",
-            self.request,
-            self.limit,
-            lambda said: fields.hear(said, forms),
-            self.environment,
+        hear = fields.hearing(
+            ({"begins": text}, self._begins),
+            (_VERDICT, self._judged),
+            ({"log": text}, lambda log: self.logs.append(anonymous(log))),
         )
+        failure = worker.ask("tools.selftest", self.request, self.limit, hear, self.environment)
         if failure is not None:
             word = HUNG if failure.hung else CRASHED if failure.crashed else FAILED
             self.found.append(LawVerdict(self.begun[-1], word, reason=failure.reason))
@@ -270,13 +268,10 @@ class _Test:
         else:
             self.found.append(replace(new, number=new.number if new.is_bad else None))
 
-    def _logged(self, log: str) -> None:
-        self.logs.append(log)
-
     def tested(self) -> Tested:
         cleaned = tuple(LawVerdict(**_clean(asdict(v))) for v in self.found)
         seconds = time.perf_counter() - self.start
-        return Tested(self.request["kernel"], seconds, cleaned, tuple(map(anonymous, self.logs)))
+        return Tested(self.request["kernel"], seconds, cleaned, tuple(self.logs))
 
 
 def table(tested: list[Tested]) -> TextTable:

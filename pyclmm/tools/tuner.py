@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
 
 from .. import fields, repr_tables
 from ..checks import worker
@@ -254,11 +253,19 @@ class _Searching:
 
     def run(self) -> None:
         """Try candidates until none is left or time is up. A crashed child costs only its candidate."""
+        index, reason = fields.integer(0, len(self.choices) - 1), fields.matching("(?s).*", "text")
+        times, before = (fields.list_of(fields.number(0, 1e6), least, _MOST_TIMES) for least in (1, 0))
+        hear = fields.hearing(
+            ({"trying": index}, self._begun),
+            ({"outclassed": index}, self._outclassed),
+            ({"index": index, "reason": reason}, self._lost),
+            ({"index": index, "seconds": times, "incumbent": before}, self._timed),
+        )
         while self.waiting and (left := self.deadline - time.monotonic()) > 0:
             known = [] if self.incumbent is None else [self.incumbent]
             self.trying = None
             request = self.request | {"order": known + self.waiting, "seconds": left}
-            failure = worker.ask("tools.tuner_child", request, left + LIMIT + _START, self._hear)
+            failure = worker.ask("tools.tuner_child", request, left + LIMIT + _START, hear)
             if failure is None:
                 return
             if not self._blamed(failure):
@@ -273,17 +280,6 @@ class _Searching:
         late = failure.hung or time.monotonic() - since >= LIMIT
         self._lost(index, f"it did not end within {LIMIT:g} seconds" if late else failure.reason)
         return True
-
-    def _hear(self, answer: Any) -> None:
-        index, reason = fields.integer(0, len(self.choices) - 1), fields.matching("(?s).*", "text")
-        times, before = (fields.list_of(fields.number(0, 1e6), least, _MOST_TIMES) for least in (1, 0))
-        forms = (
-            ({"trying": index}, self._begun),
-            ({"outclassed": index}, self._outclassed),
-            ({"index": index, "reason": reason}, self._lost),
-            ({"index": index, "seconds": times, "incumbent": before}, self._timed),
-        )
-        fields.hear(answer, forms)
 
     def _begun(self, trying: int) -> None:
         self.trying = trying, time.monotonic()
