@@ -22,6 +22,12 @@ def least(call: Callable[[], object], rounds: int) -> float:
     return min(elapsed(call) for _ in range(rounds))
 
 
+def in_turn(rounds: int, *timed: Callable[[], float]) -> list[list[float]]:
+    """What each of *timed* gives in each of *rounds*, in turn: clocks, heat and other users affect all."""
+    every = [[time() for time in timed] for _ in range(rounds)]
+    return [list(each) for each in zip(*every, strict=True)]
+
+
 def marginal(run: Callable[[int], object], few: int, rounds: int) -> float:
     """Seconds of one launch more: the median of *rounds*.
 

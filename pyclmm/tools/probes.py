@@ -206,11 +206,9 @@ def _seconds_more(queue: cl.CommandQueue, name: str, config: TileConfig, pair: u
     """Seconds that the second product of *pair* takes more than the first, timed in turn."""
     runs = [_calls(queue, name, config, problem) for problem in pair]
     counts = [max(1, int(_TURN / clock.least(lambda run=run: run(1), 2))) for run in runs]  # type: ignore[misc]
-    spans = []
-    for _ in range(_ROUNDS):
-        short, long = (clock.marginal(run, few, 1) for run, few in zip(runs, counts, strict=True))
-        spans.append(long - short)
-    return statistics.median(spans)
+    timed = (partial(clock.marginal, run, few, 1) for run, few in zip(runs, counts, strict=True))
+    short, long = clock.in_turn(_ROUNDS, *timed)
+    return statistics.median(more - less for less, more in zip(short, long, strict=True))
 
 
 def _calls(

@@ -7,6 +7,7 @@ it is. Its limit is the roofline (kernels/traffic.py) from rates that were measu
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -121,14 +122,15 @@ class Road:
         return [p.kernel.name for p, own in limits if own.by == by and p.rate > own.rate]
 
 
-def walk(queue: cl.CommandQueue, road: Road, on_stage: OnStage) -> None:
-    """Measure the device of *queue* and run every kernel of the road on it; add what is found to *road*.
+def walk(queue: cl.CommandQueue, road: Road, on_stage: OnStage, names: Sequence[str] | None = None) -> None:
+    """Measure the device of *queue* and run the kernels *names* on it, or all; add what is found to *road*.
 
     *queue* needs profiling. Ctrl-C raises KeyboardInterrupt; what was measured until then is in *road*.
     """
     road.rates = _measured(queue, on_stage)
-    for number, name in enumerate(KERNELS_OF_THE_ROAD):
-        on_stage(Stage(name, number, len(KERNELS_OF_THE_ROAD)))
+    names = KERNELS_OF_THE_ROAD if names is None else names
+    for number, name in enumerate(names):
+        on_stage(Stage(name, number, len(names)))
         _take(queue, kernel_named(name), road)
     if road.passing("arithmetic"):  # the rates were measured on a busy machine
         road.rates = faster(road.rates, _measured(queue, on_stage))
@@ -261,18 +263,17 @@ class Beside:
         self.names = KERNELS_OF_THE_ROAD[max(0, place - 1) : place + 2]
 
     def walk(self, queue: cl.CommandQueue, road: Road, on_stage: OnStage) -> None:
-        """As :func:`walk`: check the kernel, and time these only."""
+        """Check the kernel and time these only, and measure the device as :func:`walk`."""
         device = device_info(queue.device)
         own_kernel.check(self.file, self.names, road.side, device, on_stage, tried := self.tried)
         if tried.failure is not None:
             return
-        road.rates, road.side, road.others = _measured(queue, on_stage), tried.side, tried.others
+        road.side, road.others = tried.side, tried.others
         for name in self.names:
             for kernel in (kernel_named(name), *([self.own] if name == self.step.name else [])):
                 size = Size(*(tried.side,) * 3)
                 road.add(kernel, _problem(size, *_TYPES[0]), tried.rows[kernel.name], device)
-        if road.passing("arithmetic"):
-            road.rates = faster(road.rates, _measured(queue, on_stage))
+        walk(queue, road, on_stage, names=())
 
     def verdict(self, road: Road, rates: Rates) -> list[str]:
         """How fast it is beside its step, and how near to its limit."""

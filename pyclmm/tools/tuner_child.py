@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,12 +95,10 @@ class TimedProduct:
 
     def _race(self, challenger: Binding, first: float) -> dict[str, Any]:
         """Run both in turn. The winner becomes the incumbent."""
-        seconds, incumbent = [], []
         rounds = int(np.clip(_SECONDS / (2 * first), *_ROUNDS))
-        for _ in range(rounds):
-            if self.incumbent is not None:
-                incumbent.append(self._run(self.incumbent))
-            seconds.append(self._run(challenger))
+        both = [partial(self._run, one) for one in (self.incumbent, challenger) if one is not None]
+        *before, seconds = clock.in_turn(rounds, *both)
+        incumbent = before[0] if before else []
         if not incumbent or beats(seconds, incumbent):
             self.incumbent, self.to_beat = challenger, statistics.median(seconds)
         else:
