@@ -68,8 +68,8 @@ def matmul(
     runs; its tasks raise what :func:`pyclmm.gemm` raises.
     """
     x, y = _arrays(x, y)
-    made = roles.of_matmul(x.shape, y.shape)
-    return _contract(x, y, made, kernel, precision, reproducible, memory_limit, host_limit, merge_chunks)
+    product = _product(x, y, roles.of_matmul(x.shape, y.shape), kernel, precision, reproducible)
+    return _contract(x, y, product, _limits(memory_limit, host_limit), merge_chunks)
 
 
 def tensordot(
@@ -90,8 +90,8 @@ def tensordot(
     raises AxisError.
     """
     x, y = _arrays(x, y)
-    made = roles.of_tensordot(x.shape, y.shape, axes)
-    return _contract(x, y, made, kernel, precision, reproducible, memory_limit, host_limit, merge_chunks)
+    product = _product(x, y, roles.of_tensordot(x.shape, y.shape, axes), kernel, precision, reproducible)
+    return _contract(x, y, product, _limits(memory_limit, host_limit), merge_chunks)
 
 
 def _arrays(x: Any, y: Any) -> tuple[da.Array, da.Array]:
@@ -122,30 +122,21 @@ def _unfit(name: str, x: da.Array) -> DTypeError | ArgumentError | None:
     return None
 
 
-def _contract(
-    x: da.Array,
-    y: da.Array,
-    axes: Axes,
-    kernel: Any,
-    precision: Any,
-    reproducible: bool | None,
-    memory_limit: int | str | None,
-    host_limit: int | str | None,
-    merge_chunks: bool,
-) -> da.Array:
+def _product(x: da.Array, y: da.Array, axes: Axes, kernel: Any, precision: Any, reproducible: Any) -> Product:
     if kernel != "auto":
         kernel_named(kernel[0] if isinstance(kernel, tuple) and kernel else kernel)
     name = result_dtype(x.dtype, y.dtype, None, None).name
-    product = Product(
-        axes,
-        dtype_of(name),
-        dtype_of(ELEMENTS[name].parts),
-        kernel,
-        chosen(precision),
-        is_reproducible(reproducible),
-    )
+    dtypes = dtype_of(name), dtype_of(ELEMENTS[name].parts)
+    return Product(axes, *dtypes, kernel, chosen(precision), is_reproducible(reproducible))
+
+
+def _limits(memory_limit: int | str | None, host_limit: int | str | None) -> Limits:
     given = {"memory_limit": memory_limit, "host_limit": host_limit}
-    allowed = limits(*(None if value is None else parse_bytes(name, value) for name, value in given.items()))
+    return limits(*(None if value is None else parse_bytes(name, value) for name, value in given.items()))
+
+
+def _contract(x: da.Array, y: da.Array, product: Product, allowed: Limits, merge_chunks: bool) -> da.Array:
+    axes = product.axes
     x, y = (_aligned if merge_chunks else _unified)(x, y, axes)
     whole = tuple(itertools.chain.from_iterable(chunks_of(x, y, axes)))
     x, y = _split(x, y, product, allowed)
