@@ -22,7 +22,7 @@ from ..kernels.launches import complete
 from ..opencl import host_memory, staging
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
-from ..opencl.queues import default_queue, queue_on
+from ..opencl.queues import at_release, default_queue, queue_on
 from ..problem.dtypes import ELEMENTS
 from ..problem.gemm import MAX_DIMENSION, Gemm, GemmProblem
 from ..selection import select
@@ -44,6 +44,7 @@ _TRIES = 6  # choices of tiles until there is room for workspace
 _CHOICES_KEPT = 256
 _MOST_TILES = 1 << 24  # with a record of each in a list
 _chosen: dict[Any, Blocking] = {}  # a choice takes up to 0.1 s
+at_release(_chosen.clear)
 
 
 def places(

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..opencl.queues import at_release
 from ..problem.settings import chosen, is_reproducible, is_verified
 from ..problem.words import Precision, Verify
 from .estimates import TYPES, Asked, Decision, decide
@@ -24,6 +25,7 @@ from .products import product
 _log = logging.getLogger("pyclmm.torch")
 _MOST = 4096  # decisions that are kept for each way of asking
 _decisions: dict[Asked, dict[Any, Decision]] = {}  # by operator and layouts
+at_release(_decisions.clear)
 
 Multiply = Callable[..., Tensor]
 

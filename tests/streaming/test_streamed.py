@@ -19,7 +19,7 @@ from pyclmm import (
     plan_cache,
 )
 from pyclmm.opencl import queues
-from pyclmm.streaming import lanes, machines
+from pyclmm.streaming import choice, lanes, machines
 from pyclmm.streaming.tiles import Blocking
 from tests.support.optional import optional
 from tests.support.selection import slow
@@ -404,6 +404,15 @@ def test_threads_are_kept_and_released(small_tiles):
     for thread in threads():
         thread.join(60)
     assert not threads()
+
+
+def test_a_choice_of_tiles_is_kept_and_released(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(machines, "choose", lambda *asked: chosen.append(asked) or choice.choose(*asked))
+    for count, before in ((1, pyclmm.release), (1, int), (2, pyclmm.release)):
+        before()
+        pyclmm.matmul(integers(90, 70), integers(70, 50), memory_limit=1 << 30)
+        assert len(chosen) == count
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")
