@@ -13,9 +13,9 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Arg, Kernel, Loops, Work, gemm_launch, gemm_program, round_up
+from ..interface import Arg, Loops, Work, gemm_launch, gemm_program, round_up
 from .packed_shape import sum_size
-from .pieces import FRACTION, PieceSums, not_for, stack_seconds, vector_defines
+from .pieces import FRACTION, CpuKernel, PieceSums, stack_seconds, vector_defines
 
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
@@ -33,7 +33,7 @@ _SINGLE = 8  # times as long as a multiply-add in registers takes one in memory.
 _FEW_FRACTION = 0.8  # of FRACTION: dot products of a few rows. Zen 4, docs/kernels/packed.md
 
 
-class Matvec(Kernel):
+class Matvec(CpuKernel):
     """See cl/cpu/matvec.cl. BN is the most results that a work-group sums in local memory, VEC the numbers in
     a vector register, SPLIT_K the number of ranges of K. Along K, TM rows of the matrix are multiplied with
     TN vectors at a time.
@@ -41,11 +41,7 @@ class Matvec(Kernel):
 
     name = "matvec"
     summary = "a matrix times a vector, or times a few along K, each element read once, for CPU devices"
-    made_for = "cpu"
     accepts = Accepts(fields=GENERAL | IN_ORDER)
-
-    def unsuited(self, device: DeviceInfo) -> str | None:
-        return not_for(self.name, device)
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         few = min(problem.m, problem.n)

@@ -15,7 +15,6 @@ from ..cost import together
 from ..device import DeviceInfo
 from ..interface import (
     Arg,
-    Kernel,
     Launch,
     Loops,
     Work,
@@ -29,7 +28,7 @@ from ..interface import (
 from . import packed_shape as shape
 from .blocking import PAGE, UNROLL_K
 from .packed_shape import INSIDE, Part
-from .pieces import FRACTION, not_for, stack_seconds, vector_defines
+from .pieces import FRACTION, CpuKernel, stack_seconds, vector_defines
 
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
 _ALONG, _ACROSS = (512, 1), (128, 32)
@@ -52,7 +51,7 @@ _PACKED, _TURNING, _INSIDE = 15e9, 10e9, 25e9
 _FAR_PACKED = 1.7  # times as long take the bytes of panels that the caches do not hold
 
 
-class Packed(Kernel):
+class Packed(CpuKernel):
     """See cl/cpu/packed.cl. TM x TN is the register tile, VEC the length of its vectors, BM x BN x BK the
     largest macro-tile, SPLIT_K the number of ranges of K. Options ``pack_a``, ``pack_b``: 1, the operand is
     copied into panels by a launch of its own; ``pack_b`` 2, each work-group copies the columns that it uses.
@@ -61,13 +60,9 @@ class Packed(Kernel):
 
     name = "packed"
     summary = "packed panels and a register tile, one work-item in each work-group, for CPU devices"
-    made_for = "cpu"
     accepts = Accepts(fields=GENERAL | IN_ORDER | {"moduli", "fallback"})
     has_barriers = False
     options = ("pack_a", "pack_b", "swapped")
-
-    def unsuited(self, device: DeviceInfo) -> str | None:
-        return not_for(self.name, device)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [c for c in shape.all_shapes(problem, device) if not self.violations(problem, c, device)]

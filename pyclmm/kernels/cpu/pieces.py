@@ -9,7 +9,7 @@ import numpy as np
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Launch, Program, Workspace, gemm_launch
+from ..interface import Kernel, Launch, Program, Workspace, gemm_launch
 
 FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
 
@@ -23,13 +23,17 @@ def stack_seconds(groups: int, problem: GemmProblem, device: DeviceInfo) -> floa
     return _GROUP * (groups * (problem.batch - 1) // device.units)
 
 
-def not_for(name: str, device: DeviceInfo) -> str | None:
-    """Why the family *name*, whose work-items run long loops, is not for *device*, or None."""
-    if not device.is_cpu:
-        return f"{name} is for CPU devices, this is a {device.kind}"
-    if device.ends_loops_early:
-        return f"{name} is for CPU devices that run loops to their end, not for {device.name!r}"
-    return None
+class CpuKernel(Kernel):
+    """A family for CPU devices, whose work-items run long loops."""
+
+    made_for = "cpu"
+
+    def unsuited(self, device: DeviceInfo) -> str | None:
+        if not device.is_cpu:
+            return f"{self.name} is for CPU devices, this is a {device.kind}"
+        if device.ends_loops_early:
+            return f"{self.name} is for CPU devices that run loops to their end, not for {device.name!r}"
+        return None
 
 
 def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:

@@ -11,8 +11,8 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Arg, Kernel, Loops, Work, Workspace, gemm_launch, gemm_program
-from .pieces import not_for
+from ..interface import Arg, Loops, Work, Workspace, gemm_launch, gemm_program
+from .pieces import CpuKernel
 
 _SIDE, _LARGEST = 4, 8  # of the tile: where there is more than one row, or column, and at most
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
@@ -22,19 +22,15 @@ _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most resu
 _CHAIN, _MORE_STEPS = 8, 16
 
 
-class Small(Kernel):
+class Small(CpuKernel):
     """See cl/cpu/small.cl. TM x TN is the tile that is summed in registers, SPLIT_K the number of ranges
     of K.
     """
 
     name = "small"
     summary = "small products one after the other in a work-item, or one along a long K, for CPU devices"
-    made_for = "cpu"
     accepts = Accepts(fields=GENERAL | IN_ORDER)
     has_barriers = False
-
-    def unsuited(self, device: DeviceInfo) -> str | None:
-        return not_for(self.name, device)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         tm, tn = (_SIDE if length > 1 else 1 for length in (problem.m, problem.n))
