@@ -112,7 +112,8 @@ def test_a_device_by_every_name(queue, monkeypatch):
 
 
 def test_the_queue_on_a_device_is_kept(queue, monkeypatch):
-    monkeypatch.setattr(queues, "_chosen", {})
+    monkeypatch.setattr(queues, "_contexts", {})
+    monkeypatch.setattr(queues, "_queues", {})
     number = pyclmm.devices()[0].number
     kept = queues.queue_on(number)
     monkeypatch.setattr(queues, "find_device", None)  # is not asked again

@@ -17,8 +17,7 @@ from .devices import DeviceChoice, default_device, find_device
 T = TypeVar("T")
 _lock = threading.Lock()
 _contexts: dict[cl.Device, cl.Context] = {}
-_default: dict[str, cl.CommandQueue] = {}  # by the value of PYOPENCL_CTX
-_chosen: dict[DeviceChoice, cl.CommandQueue] = {}  # by what was given as device=
+_queues: dict[Hashable, cl.CommandQueue] = {}  # by device, and by what names one
 _meanwhile: list[Callable[[], None]] = []
 
 
@@ -27,41 +26,29 @@ def meanwhile(start: Callable[[], None]) -> None:
     _meanwhile.append(start)
 
 
-def _begin() -> None:
-    while _meanwhile:
-        _meanwhile.pop()()
-
-
 def default_queue() -> cl.CommandQueue:
     """The in-order queue on the default device, one for each process. Raises NoDeviceError or ForkError."""
     forks.check_process()
-    key = environment.CONTEXT.value
-    queue = _default.get(key)
-    if queue is not None:
-        return queue
-    with _lock:
-        if key not in _default:
-            _begin()
-            _default[key] = new_queue(default_device())
-        return _default[key]
+    key = "PYOPENCL_CTX", environment.CONTEXT.value
+    return _queues.get(key) or _searched(key, default_device)
 
 
 def queue_on(choice: DeviceChoice) -> cl.CommandQueue:
     """A cached in-order queue on the device that :func:`find_device` finds. Raises as it does."""
     forks.check_process()
-    searched = type(choice) in (str, int)  # a search takes long, so its queue is cached by name
-    queue = _chosen.get(choice) if searched else None
-    if queue is not None:
-        return queue
+    # A search takes long, so its queue is cached by name.
+    key = choice if type(choice) in (str, int) else find_device(choice)
+    return _queues.get(key) or _searched(key, lambda: find_device(choice))
+
+
+def _searched(key: Hashable, find: Callable[[], cl.Device]) -> cl.CommandQueue:
+    """The queue of the device that *find* gives, cached by *key* too."""
     with _lock:
-        _begin()
-    device = find_device(choice)
+        while _meanwhile:
+            _meanwhile.pop()()
+    device = find()
     with _lock:
-        queue = _chosen.get(device)
-        if queue is None:
-            queue = _chosen[device] = new_queue(device)
-        if searched:
-            _chosen[choice] = queue
+        queue = _queues[key] = _queues[device] = _queues.get(device) or new_queue(device)
     return queue
 
 
@@ -86,10 +73,8 @@ def forget(context: Any) -> None:
     with _lock:
         for device in [device for device, kept in _contexts.items() if kept == context]:
             del _contexts[device]
-        for key in [key for key, queue in _default.items() if queue.context == context]:
-            del _default[key]
-        for choice in [choice for choice, queue in _chosen.items() if queue.context == context]:
-            del _chosen[choice]
+        for key in [key for key, queue in _queues.items() if queue.context == context]:
+            del _queues[key]
 
 
 def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:

@@ -126,7 +126,7 @@ def test_the_time_of_a_tile_is_without_the_wait_for_it(monkeypatch):
 def test_a_lost_device_whose_context_another_call_forgot_is_told(monkeypatch):
     device = pyclmm.default_queue().device
     monkeypatch.setattr(queues, "_contexts", {})
-    monkeypatch.setattr(queues, "_chosen", {})
+    monkeypatch.setattr(queues, "_queues", {})
     monkeypatch.setattr(cl, "Context", None)  # a lost device may give none
     with pytest.raises(DeviceLostError, match="it stopped"):
         run._give_up((device, None), DeviceLostError("it stopped"), others=False)

@@ -35,7 +35,7 @@ def as_in_a_new_process(patch):
     patch.setattr(selfcheck, "_run_here", set())
     patch.setattr(crash_marks, "_detours", {})
     patch.setattr(store, "_refusing", {})
-    for name in ("_default", "_contexts", "_chosen"):  # a test may lose what they hold
+    for name in ("_contexts", "_queues"):  # a test may lose what they hold
         patch.setattr(queues, name, dict(getattr(queues, name)))
     nothing_compiled(patch)
 
