@@ -40,24 +40,8 @@ class Seen(weakref.ref[Array]):
     dtype: np.dtype[Any]
     whole: bool | None  # whether the buffer is a whole allocation, once that has been asked
 
-    def is_still(self, x: Any) -> bool:
-        """Whether *x* is the Array of then and has not changed."""
-        then = self()
-        return (
-            then is not None  # as it is when the Array has been freed, and then x may be None too
-            and then is x
-            and then.base_data is self.memory
-            and then.queue is self.queue
-            and then.offset == self.offset
-            and then.shape is self.shape
-            and then.strides is self.strides
-            and then.dtype is self.dtype
-        )
-
     def successor(self, x: Any) -> Seen | None:
         """*x* as it is now, if it has the layout and the queue of then; this object if it is still that."""
-        if self() is x and self.is_still(x):
-            return self
         if (
             type(x) is Array
             and x.base_data is not None
@@ -67,7 +51,7 @@ class Seen(weakref.ref[Array]):
             and x.strides == self.strides
             and x.dtype is self.dtype
         ):
-            return _seen(x)
+            return self if x.base_data is self.memory and x is self() else _seen(x)
         return None
 
     def is_apart_from(self, others: Iterable[Seen]) -> bool:
@@ -155,8 +139,8 @@ class LastCall:
         for name, its in self._seen.items():
             x: Any = given.get(name)
             then: Any = its()
-            if not (  # as is_still(), whose calls would take as long again
-                then is not None
+            if not (
+                then is not None  # as it is when the Array has been freed, and then x may be None too
                 and then is x
                 and then.base_data is its.memory
                 and then.queue is its.queue
