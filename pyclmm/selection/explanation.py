@@ -14,7 +14,7 @@ from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..problem.gemm import GemmProblem
 from ..repr_tables import aligned
-from . import select, tables
+from . import select
 from .select import Choice, KernelChoice
 from .tables import Entry
 
@@ -157,7 +157,7 @@ def explain(
     *requested*: the ``kernel=`` of the call. *failed*: "name: reason" for each kernel that was tried and
     failed. *check_seconds*: what ``verify=`` adds to each estimate.
     """
-    entry = None if choice is None or requested != "auto" else _entry(problem, device, choice)
+    entry = choice.entry if choice else None
     memory, arithmetic = _least_seconds(problem, device)
     on_matrix_units = choice is not None and choice.kernel.matrix_units
     reasons = dict(text.split(": ", 1) for text in failed)
@@ -188,16 +188,6 @@ def _least_seconds(problem: GemmProblem, device: DeviceInfo) -> tuple[float, flo
     rate = device.rates.multiply_adds(problem.acc_type)
     products = problem.m * problem.n * problem.k * problem.batch
     return device.rates.moved(problem.nbytes), products / rate if rate else None
-
-
-def _entry(problem: GemmProblem, device: DeviceInfo, choice: Choice) -> Entry | None:
-    """The entry of a measured table that made the choice, or None."""
-    key = tables.key_of(problem)
-    for table in tables.tables_for(device):
-        entry = None if key is None else table.get(key)
-        if entry is not None and (entry.kernel, entry.config) == (choice.kernel.name, choice.config):
-            return entry
-    return None
 
 
 def _because(

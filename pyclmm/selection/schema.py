@@ -6,6 +6,7 @@ are known, no key is missing and none is unknown.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from dataclasses import fields as fields_of
@@ -70,8 +71,7 @@ _OTHER = record({"family": _tile, "config": _CONFIG})
 
 def problem_json(problem: GemmProblem) -> dict[str, Any]:
     """*problem* as :func:`problem_from` reads it."""
-    listed: dict[str, Any] = _listed(asdict(problem))
-    return listed
+    return _listed(problem)
 
 
 def problem_from(content: Any) -> GemmProblem:
@@ -86,7 +86,7 @@ def problem_from(content: Any) -> GemmProblem:
 
 def config_json(config: TileConfig) -> dict[str, Any]:
     """*config* as :func:`config_from` reads it."""
-    listed: dict[str, Any] = _listed(asdict(replace(config, plain=None)))
+    listed = _listed(replace(config, plain=None))
     del listed[_PLAIN]
     if config.plain is None:
         return listed
@@ -106,11 +106,10 @@ def config_from(content: Any) -> TileConfig:
     return replace(config, plain=PlainConfig(given[_PLAIN]["family"], config_from(given[_PLAIN]["config"])))
 
 
-def _listed(value: Any) -> Any:
-    """*value* with lists in place of tuples, as in JSON."""
-    if isinstance(value, dict):
-        return {name: _listed(x) for name, x in value.items()}
-    return [_listed(x) for x in value] if isinstance(value, tuple | list) else value
+def _listed(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass with lists in place of tuples, as in JSON."""
+    listed: dict[str, Any] = json.loads(json.dumps(asdict(record)))
+    return listed
 
 
 def _tupled(value: Any) -> Any:

@@ -18,7 +18,7 @@ from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..problem.gemm import GemmProblem
-from .tables import MeasuredTable, key_of, tables_for
+from .tables import Entry, MeasuredTable, key_of, tables_for
 
 # Workspace may take 1 / 4 of a device's memory, as much as OpenCL lets one buffer have on every device
 # (CL_DEVICE_MAX_MEM_ALLOC_SIZE).
@@ -31,11 +31,15 @@ KernelChoice = str | tuple[str, TileConfig]
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel family and the configuration to build it with. ``work``: its launches, if they were made."""
+    """A kernel family and the configuration to build it with.
+
+    ``work``: its launches, if they were made. ``entry``: that of the measured table which made the choice.
+    """
 
     kernel: Kernel
     config: TileConfig
     work: Work | None = field(default=None, repr=False, compare=False)
+    entry: Entry | None = field(default=None, repr=False, compare=False)
 
 
 # Configurations of a family behind their estimates in seconds, best first; or why it has none.
@@ -127,7 +131,7 @@ def _measured(
         if family.violations(problem, entry.config, device):
             continue
         if no_room(family.launches(problem, entry.config, device), device) is None:
-            return Choice(family, entry.config)
+            return Choice(family, entry.config, entry=entry)
     return None
 
 
