@@ -7,10 +7,10 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ..problem import dtypes
 from ..problem.gemm import GemmProblem
+from .fma_reference import parts_of
 from .layouts import Array, Decks
 
 _REAL: tuple[complex, ...] = (2.0, 0.5, -1.0, 3.0, -0.75, 1.0, -1.5, 0.25)  # sums with them stay exact
@@ -81,7 +81,7 @@ def draw(
         if name == "b" and _has_factors(p) and drawn is Drawn.INTEGERS and sums_are_exact(p, drawn):
             factors = _fill_by_factors(np.swapaxes(x, -1, -2) if p.trans_b else x, rng)
             continue
-        parts = _real_parts(x)
+        parts = parts_of(x)
         parts[...] = _numbers(rng, parts.shape, parts.dtype, drawn, p.acc_type)
     if p.out_type == "bool":  # of long sums nearly none would be zero
         for x in (operands["a"], operands["b"]) if factors is None else (operands["a"],):
@@ -103,7 +103,7 @@ def _fill_by_factors(b: Array, rng: np.random.Generator) -> Factors:
 
     So A @ B is known after a few operations. Products that share memory have the same factors.
     """
-    parts = _real_parts(b)
+    parts = parts_of(b)
     kind, (k, n) = parts.dtype, b.shape[-2:]
     stack = tuple(length if step else 1 for length, step in zip(b.shape, b.strides, strict=True))[:-2]
     columns, rows = (
@@ -118,11 +118,6 @@ def _fill_by_factors(b: Array, rng: np.random.Generator) -> Factors:
 
 def _is_kept(rng: np.random.Generator, shape: tuple[int, ...], k: int) -> Array:
     return np.asarray(rng.random(shape) < max(1, k) ** -0.5)
-
-
-def _real_parts(x: Array) -> Array:
-    """*x*, if it is complex with real and imaginary parts along an axis of their own."""
-    return as_strided(x.real, (*x.shape, 2), (*x.strides, x.itemsize // 2)) if x.dtype.kind == "c" else x
 
 
 def _numbers(

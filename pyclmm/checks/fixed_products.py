@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..problem import dtypes
-from .fma_reference import Array, chain
+from .fma_reference import Array, chain, parts_of
 
 FILE = "fixed_products.json"
 # In the order in which they came: a product's shape depends on its place.
@@ -119,9 +119,7 @@ def host_fault(accumulator: str) -> str | None:
 
 def digest(result: Array) -> str:
     """The SHA-256 of a result's type, shape and bytes, little-endian. All NaN count as one."""
-    parts = result.reshape(-1)
-    if result.dtype.kind == "c":
-        parts = parts.view(result.real.dtype)
+    parts = parts_of(result)
     plain = np.where(np.isnan(parts), parts.dtype.type(np.nan), parts) if parts.dtype.kind in "fV" else parts
     content = plain.astype(plain.dtype.newbyteorder("<") if plain.dtype.kind != "V" else plain.dtype)
     about = f"{result.dtype.name} {'x'.join(map(str, result.shape))}\n"

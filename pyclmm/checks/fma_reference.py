@@ -29,6 +29,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike
 
 from ..problem import dtypes
@@ -100,6 +101,11 @@ def _pair(real: Array, imag: Array) -> Array:
     together = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
     together.real, together.imag = real, imag
     return together
+
+
+def parts_of(x: Array) -> Array:
+    """A view of *x*, if it is complex with real and imaginary parts along a last axis of their own."""
+    return as_strided(x.real, (*x.shape, 2), (*x.strides, x.itemsize // 2)) if x.dtype.kind == "c" else x
 
 
 def _scalar(value: complex, accumulator: np.dtype[Any]) -> Array:

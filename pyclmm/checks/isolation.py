@@ -105,8 +105,7 @@ def result(answers: list[Any]) -> TrialResult:
         _ANSWERS("answers", answers)
     except ArgumentError:
         return TrialResult("tried in a child process, it gave no answer", lasting=False)
-    reason = answers[0]["reason"]
-    return TrialResult(None if reason is None else re.sub(r"[^ -~]+", " ", reason)[:300])
+    return TrialResult(answers[0]["reason"])
 
 
 def device_of(wanted: Any) -> cl.Device:

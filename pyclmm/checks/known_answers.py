@@ -24,6 +24,7 @@ from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
 from . import fixed_products, reference
 from .drawn import Drawn, Factors, draw, scalars, sums_are_exact
+from .fma_reference import parts_of
 from .layouts import Array, Decks, Placed, is_in_place, placed
 
 _ALPHA, _BETA = 1.3, -0.7  # of reproducible problems: no powers of two, so that each operation rounds
@@ -209,7 +210,7 @@ def _compared(got: Array, expected: Array, scale: Array | float, case: _Case) ->
         right = expected.astype(dtype) if dtype.kind != "b" else expected != 0
         return _exactly(got, right, got == right)
     parts = np.float64 if dtype.kind != "c" else np.complex128
-    wide, rounded = (_real_parts(x.astype(parts)) for x in (got, expected.astype(dtype)))
+    wide, rounded = (parts_of(x.astype(parts)) for x in (got, expected.astype(dtype)))
     same = (wide == rounded) | (np.isnan(wide) & np.isnan(rounded))
     if sums_are_exact(case.problem, case.drawn):
         return _exactly(got, expected, _of_elements(same, got))
@@ -231,10 +232,6 @@ def _compared(got: Array, expected: Array, scale: Array | float, case: _Case) ->
     return Outcome(None, ratio, limit)
 
 
-def _real_parts(x: Array) -> Array:
-    return np.ascontiguousarray(x).view(np.float64)
-
-
 def operands_error(problem: GemmProblem) -> float:
     """The relative error of each product that "medium" allows, because it rounds both operands to TF32."""
     single = problem.a_type == problem.b_type and problem.a_type in ("float32", "complex64")
@@ -243,7 +240,7 @@ def operands_error(problem: GemmProblem) -> float:
 
 def _of_elements(parts: Array, got: Array) -> Array:
     """Whether that holds for both parts of complex elements; for others as it is."""
-    return np.asarray(parts.reshape(*got.shape, -1).all(-1)) if got.dtype.kind == "c" else parts
+    return np.asarray(parts.all(-1)) if got.dtype.kind == "c" else parts
 
 
 def _exactly(got: Array, right: Array, same: Array) -> Outcome:

@@ -31,6 +31,7 @@ from ..opencl.devices import device_info
 from ..opencl.program import source_hash
 from ..problem.gemm import Copy, GemmProblem
 from .drawn import Drawn, over_the_range
+from .fma_reference import parts_of
 from .known_answers import FILL, computed, outcome, wrong_bits
 from .layouts import Array, Decks, Placed, rearranged, resized
 
@@ -348,5 +349,5 @@ def _same(got: Array, expected: Array) -> bool:
     if got.dtype.kind in "biu":
         return np.array_equal(got, expected)
     wide = np.complex128 if got.dtype.kind == "c" else np.float64
-    own, other = (np.ascontiguousarray(x.astype(wide)).view(np.float64) for x in (got, expected))
+    own, other = (parts_of(x.astype(wide)) for x in (got, expected))
     return np.array_equal(own, other, equal_nan=True)
