@@ -1,17 +1,20 @@
 """Compares pyclmm with NumPy on CPUs where memory bounds the speed: dot products, sums, small products.
 
-    OCL_ICD_VENDORS=... python benchmarks/shapes.py [NAME ...]
+    OCL_ICD_VENDORS=... python benchmarks/shapes.py [NAME ...] [--drawn SEED] [--count 60]
 
-Host arrays in, host array out, float32. Both take turns, without a pause; the ratio is the median of those of
-neighbouring calls, as other work on the machine slows both. docs/kernels/packed.md has results.
+Host arrays in, host array out, float32. Both take turns, with a pause before each; the ratio is the median of
+those of neighbouring calls, as other work on the machine slows both. With --drawn it is products of the same
+kinds with drawn sizes, for which NumPy needs 100 us or more. docs/kernels/packed.md has results.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -19,43 +22,83 @@ import pyclmm
 from pyclmm import linalg
 from pyclmm.opencl.devices import device_info, find_device
 
-SECONDS = 3.0  # for each product
+SECONDS = 2.0  # for each product
+PAUSE = 0.005  # seconds before each side
+LEAST = 100e-6  # of NumPy's time, for a drawn product
 Call = Callable[[], object]
+Both = tuple[Call, Call]  # pyclmm's call, NumPy's
 
 
-def calls() -> dict[str, tuple[Call, Call]]:
-    """The products by name: pyclmm's call, NumPy's."""
-    rng = np.random.default_rng(0)
+class Products:
+    """Products by kind, of random numbers."""
 
-    def drawn(*shape: int) -> np.ndarray:
-        return rng.random(shape, dtype=np.float32) - np.float32(0.5)
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
 
-    rows, others = drawn(100_000, 8), drawn(100_000, 8)
-    x, y = drawn(10**7), drawn(10**7)
-    p, q = drawn(200, 200, 100), drawn(200, 200, 100)
-    wide, tall = drawn(3, 10**6), drawn(10**6, 3)
-    s, t = drawn(20_000, 3, 3), drawn(20_000, 3, 3)
-    c, d = drawn(100_000, 1, 16), drawn(100_000, 16, 1)
-    g, h = drawn(3000, 3000), drawn(3000, 3000)
-    return {
-        "vecdot (100000, 8)": (lambda: linalg.vecdot(rows, others), lambda: np.vecdot(rows, others)),
-        "dot of 10^7": (lambda: linalg.dot(x, y), lambda: np.dot(x, y)),
-        "ijk,ijk->ik (200, 200, 100)": (
-            lambda: linalg.einsum("ijk,ijk->ik", p, q),
-            lambda: np.einsum("ijk,ijk->ik", p, q),
-        ),
-        "(3, 10^6) @ (10^6, 3)": (lambda: pyclmm.matmul(wide, tall), lambda: wide @ tall),
-        "20,000 of 3 x 3": (lambda: pyclmm.matmul(s, t), lambda: s @ t),
-        "(n, 1, 16) @ (n, 16, 1), n = 100,000": (lambda: pyclmm.matmul(c, d), lambda: c @ d),
-        "ij,ij-> (3000, 3000)": (
-            lambda: linalg.einsum("ij,ij->", g, h),
-            lambda: np.einsum("ij,ij->", g, h),
-        ),
-        "ij-> (3000, 3000)": (lambda: linalg.einsum("ij->", g), lambda: np.einsum("ij->", g)),
-    }
+    def array(self, *shape: int) -> np.ndarray:
+        return self.rng.random(shape, dtype=np.float32) - np.float32(0.5)
+
+    def vecdot(self, rows: int, length: int) -> Both:
+        x, y = self.array(rows, length), self.array(rows, length)
+        return lambda: linalg.vecdot(x, y), lambda: np.vecdot(x, y)
+
+    def dot(self, length: int) -> Both:
+        x, y = self.array(length), self.array(length)
+        return lambda: linalg.dot(x, y), lambda: np.dot(x, y)
+
+    def einsum(self, subscripts: str, *shape: int) -> Both:
+        given = [self.array(*shape) for _ in subscripts.partition("->")[0].split(",")]
+        return lambda: linalg.einsum(subscripts, *given), lambda: np.einsum(subscripts, *given)
+
+    def matmul(self, stack: tuple[int, ...], m: int, n: int, k: int) -> Both:
+        x, y = self.array(*stack, m, k), self.array(*stack, k, n)
+        return lambda: pyclmm.matmul(x, y), lambda: x @ y
+
+    def length(self, least: int, most: int) -> int:
+        """A length, log-uniform."""
+        return int(math.exp(self.rng.uniform(math.log(least), math.log(most + 1))))
+
+
+def fixed() -> Iterator[tuple[str, Both]]:
+    """Those that a user has met."""
+    of = Products(0)
+    yield "vecdot (100000, 8)", of.vecdot(100_000, 8)
+    yield "dot of 10^7", of.dot(10**7)
+    yield "ijk,ijk->ik (200, 200, 100)", of.einsum("ijk,ijk->ik", 200, 200, 100)
+    yield "(3, 10^6) @ (10^6, 3)", of.matmul((), 3, 3, 10**6)
+    yield "20,000 of 3 x 3", of.matmul((20_000,), 3, 3, 3)
+    yield "(n, 1, 16) @ (n, 16, 1), n = 100,000", of.matmul((100_000,), 1, 1, 16)
+    yield "ij,ij-> (3000, 3000)", of.einsum("ij,ij->", 3000, 3000)
+    yield "ij-> (3000, 3000)", of.einsum("ij->", 3000, 3000)
+
+
+def drawn(seed: int, count: int) -> Iterator[tuple[str, Both]]:
+    """The kinds take turns; the sizes are drawn again until NumPy needs LEAST."""
+    of = Products(seed)
+    kinds: tuple[Callable[[], tuple[str, Both]], ...] = (
+        lambda: _named(of.vecdot, of.length(1000, 1_000_000), of.length(2, 64)),
+        lambda: _named(of.dot, of.length(100_000, 20_000_000)),
+        lambda: _named(of.einsum, "ijk,ijk->ik", *(of.length(10, 400) for _ in range(3))),
+        lambda: _named(of.matmul, (), of.length(1, 8), of.length(1, 8), of.length(30_000, 2_000_000)),
+        lambda: _named(of.matmul, (of.length(1000, 100_000),), *(of.length(2, 8) for _ in range(3))),
+        lambda: _named(of.matmul, (of.length(1000, 300_000),), 1, 1, of.length(2, 64)),
+        lambda: _named(of.einsum, "ij,ij->", of.length(30, 5000), of.length(30, 5000)),
+        lambda: _named(of.einsum, "ij->", of.length(30, 5000), of.length(30, 5000)),
+    )
+    for kind in itertools.islice(itertools.cycle(kinds), count):
+        name, both = kind()
+        while min(seconds(both[1]) for _ in range(3)) < LEAST:
+            name, both = kind()
+        yield name, both
+
+
+def _named(make: Callable[..., Both], *given: object) -> tuple[str, Both]:
+    return f"{make.__name__} {', '.join(map(str, given))}", make(*given)
 
 
 def seconds(call: Call) -> float:
+    """Seconds of one call, after a pause."""
+    time.sleep(PAUSE)
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
@@ -68,12 +111,15 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="how names of products begin; all without one"
     )
-    wanted = parser.parse_args().names
+    parser.add_argument("--drawn", type=int, metavar="SEED", help="products with drawn sizes")
+    parser.add_argument("--count", type=int, default=60, help="of these")
+    options = parser.parse_args()
     device = device_info(find_device(None))
     print(f"{device.name}, {device.platform} {device.driver_version}, NumPy {np.__version__}")
     print("| product | pyclmm, ms | NumPy, ms | times NumPy's |\n| --- | --- | --- | --- |")
-    for name, both in calls().items():
-        if wanted and not any(name.startswith(word) for word in wanted):
+    ratios = []
+    for name, both in fixed() if options.drawn is None else drawn(options.drawn, options.count):
+        if options.names and not any(name.startswith(word) for word in options.names):
             continue
         for call in both:
             call()
@@ -83,7 +129,10 @@ def main() -> None:
             rounds.append([seconds(call) for call in both])
         ours, numpys = (statistics.median(column) * 1e3 for column in zip(*rounds, strict=True))
         ratio = statistics.median(mine / other for mine, other in rounds)
-        print(f"| {name} | {ours:.2f} | {numpys:.2f} | {ratio:.2f} |", flush=True)
+        ratios.append(ratio)
+        print(f"| {name} | {ours:.3g} | {numpys:.3g} | {ratio:.2f} |", flush=True)
+    mean, most = statistics.geometric_mean(ratios), max(ratios)
+    print(f"{len(ratios)} products: geometric mean {mean:.2f}, most {most:.2f}")
 
 
 if __name__ == "__main__":

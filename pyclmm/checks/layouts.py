@@ -18,24 +18,30 @@ from ..problem.gemm import GemmProblem
 Array = np.ndarray[Any, np.dtype[Any]]
 
 TAIL = 127  # elements behind an array that must not change, or must not be read
+_NEIGHBOURS = 300  # products side by side: more than two times as many as a kernel computes together
 
 
 def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> GemmProblem:
     """*problem* with other sizes; if it is a stack, one of *stack* products. Rows keep their alignment and
     are padded by at least one element.
 
-    A vector with a leading dimension of 1 keeps it, because some kernels support no other.
+    A vector with a leading dimension of 1 keeps it, because some kernels support no other. Dot products that
+    lie side by side stay so, up to ``_NEIGHBOURS`` of them, *stack* times.
     """
+    side_by_side = m * n == 1 and problem.is_side_by_side
+    near = min(problem.batch_shape[-1], _NEIGHBOURS) if side_by_side else 1
 
     def leading(length: int, align: int, name: str, own: int) -> int:
         return 1 if length == own == 1 else round_up(length + 1, _unit(align, name))
 
-    lda = leading(m if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
-    ldb = leading(k if problem.trans_b else n, problem.b_align, problem.b_type, problem.ldb)
+    lda = leading(m * near if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
+    ldb = leading(k if problem.trans_b else n * near, problem.b_align, problem.b_type, problem.ldb)
     ldo = leading(n, problem.out_align, problem.out_type, problem.ldo)
     batch = (stack,) if problem.batch_shape else ()
     rows = (k if problem.trans_a else m, n if problem.trans_b else k)
     strides = ((rows[0] * lda,), (rows[1] * ldb,), (m * n,), (m * ldo,)) if batch else ((),) * 4
+    if side_by_side:
+        batch, strides = (stack, near), ((k * lda, 1), (k * ldb, 1), (near, 1), (near * ldo, ldo))
     return replace(
         problem,
         m=m,
@@ -86,14 +92,15 @@ def rearranged(problem: GemmProblem, decks: Decks) -> GemmProblem:
     own = replace(problem, c_strides=c_strides, bias_stride=decks.next("bias", (2, -1, 3, 1)))
     if not problem.batch_shape:
         return own
-    (a,), (b,), _, _ = problem.batch_strides
+    (a, *near), (b, *_), _, (_, *near_out) = problem.batch_strides
     gap_a, gap_b = (3 * _unit(p, t) for p, t in ((own.a_align, own.a_type), (own.b_align, own.b_type)))
     kinds = ((a + gap_a, b + gap_b), (0, b), (a, 0), (-a, -b))
     a, b = kinds[decks.next("stack", range(len(kinds)))]
-    out = m * own.ldo + _unit(own.out_align, own.out_type) * decks.next("out", (0, 2, 1))
-    apart = abs(c_strides[0]) * m + abs(c_strides[1]) * n
+    inner = problem.batch_shape[-1] if near else 1
+    out = m * own.ldo * inner + _unit(own.out_align, own.out_type) * decks.next("out", (0, 2, 1))
+    apart = (abs(c_strides[0]) * m + abs(c_strides[1]) * n) * inner
     c = out if c_strides == (own.ldo, 1) else apart * decks.next("c of a stack", (1, 1, 0))
-    return replace(own, batch_strides=((a,), (b,), (c,), (out,)))
+    return replace(own, batch_strides=((a, *near), (b, *near), (c, *near_out), (out, *near_out)))
 
 
 def _unit(align: int, name: str) -> int:

@@ -137,6 +137,12 @@ class GemmProblem:
         return frozenset([f.name for f in known if getattr(self, f.name) != f.default])
 
     @cached_property
+    def is_side_by_side(self) -> bool:
+        """Whether it is dot products of a stack whose neighbours are neighbours in memory, in A and B."""
+        nearest = [strides[-1:] for strides in self.batch_strides[:2]]
+        return self.m == self.n == 1 and self.trans_a and not self.trans_b and nearest == [(1,), (1,)]
+
+    @cached_property
     def batch(self) -> int:
         """The number of products in the stack."""
         return math.prod(self.batch_shape)

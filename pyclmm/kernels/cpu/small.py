@@ -20,11 +20,12 @@ _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most resu
 # Multiply-adds of single numbers in the time of one step of a chain of sums; and the steps of K that
 # a product takes besides its own. Assumed, not fitted
 _CHAIN, _MORE_STEPS = 8, 16
+_VECTORS = (8, 4, 2, 1)  # of sums, where products are computed together: the most that a row of the stack has
 
 
 class Small(CpuKernel):
     """See cl/cpu/small.cl. TM x TN is the tile that is summed in registers, SPLIT_K the number of ranges
-    of K.
+    of K. Neighbours in the stack that are neighbours in memory are computed together.
     """
 
     name = "small"
@@ -35,20 +36,22 @@ class Small(CpuKernel):
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         tm, tn = (_SIDE if length > 1 else 1 for length in (problem.m, problem.n))
         wanted = _GROUPS_A_UNIT * device.compute_units // max(1, problem.batch)
-        whole = problem.reproducible or problem.m * problem.n > _MOST_SUMS
+        whole = problem.reproducible or problem.m * problem.n > _MOST_SUMS or _across(problem, device) > 1
         ranges = 1 if whole else max(1, min(wanted, problem.k // _LEAST_K))
         found = [TileConfig(tm=tm, tn=tn, split_k=ranges)]
         return [c for c in found if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """The multiply-adds of single numbers, or the time of chains of sums."""
-        rates, (groups, _) = device.rates, _chunks(problem, device)
+        rates, (groups, *_) = device.rates, _chunks(problem, device)
         tiles = -(-problem.m // config.tm) * -(-problem.n // config.tn) * problem.batch
         lanes = max(1, device.vector_bits // 8 // problem.sums.nbytes_of_real)
         steps = problem.k + _MORE_STEPS * config.split_k
         rate = rates.multiply_adds(problem.acc_type) / lanes
         rate *= min(1.0, groups * config.split_k / device.units)
-        products = tiles * steps * max(_CHAIN, config.tm * config.tn) / rate
+        by_vectors = _across(problem, device) > 1
+        step = config.tm * config.tn / lanes if by_vectors else max(_CHAIN, config.tm * config.tn)
+        products = tiles * steps * step / rate
         launches = 1 + (config.split_k > 1)
         return launches * rates.launch + rates.group + together(products, rates.moved(problem.nbytes))
 
@@ -62,13 +65,14 @@ class Small(CpuKernel):
         return Loops((config.tm,), (config.tn,), (1,))
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        split_k, (groups, span) = config.split_k, _chunks(problem, device)
-        defines = [("TM", config.tm), ("TN", config.tn), ("SPLIT", int(split_k > 1))]
+        split_k, (groups, span, inner, parts) = config.split_k, _chunks(problem, device)
+        across = _across(problem, device)
+        defines = [("TM", config.tm), ("TN", config.tn), ("SPLIT", int(split_k > 1)), ("ACROSS", across)]
         program = gemm_program(problem, "cpu/small.cl", defines)
         results = problem.m * problem.n * problem.batch
         sums = Workspace("partial", max(1, split_k * results * problem.sums.nbytes))
         partial: Arg = sums.symbol if split_k > 1 else "out"  # any pointer: never used
-        sizes = map(np.int32, (problem.batch, span, -(-problem.k // split_k), split_k))
+        sizes = map(np.int32, (problem.batch, inner, parts, span, -(-problem.k // split_k), split_k))
         extra = (*sizes, partial)
         product, added = (
             gemm_launch(problem, program, name, (groups, ranges), (1, 1), extra, together=True)
@@ -77,7 +81,19 @@ class Small(CpuKernel):
         return Work((product,)) if split_k == 1 else Work((product, added), (sums,))
 
 
-def _chunks(problem: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
-    """(work-groups, products of each)."""
-    span = max(1, -(-problem.batch // (_GROUPS_A_UNIT * device.compute_units)))
-    return -(-problem.batch // span), span
+def _across(problem: GemmProblem, device: DeviceInfo) -> int:
+    """How many products are computed together: 1 where those side by side in the stack are not in memory."""
+    if not problem.is_side_by_side or problem.has_c:
+        return 1
+    lanes = max(1, device.vector_bits // 8 // problem.sums.nbytes)
+    return next((n * lanes for n in _VECTORS if n * lanes <= problem.batch_shape[-1]), 1)
+
+
+def _chunks(problem: GemmProblem, device: DeviceInfo) -> tuple[int, int, int, int]:
+    """Work-groups, parts of the stack for each, products in a row of it, and parts of a row."""
+    across, wanted = _across(problem, device), _GROUPS_A_UNIT * device.compute_units
+    inner = problem.batch_shape[-1] if across > 1 else 1
+    rows = problem.batch // inner
+    parts = max(1, min(inner // across, -(-wanted // max(1, rows))))
+    span = max(1, -(-rows * parts // wanted))
+    return -(-rows * parts // span), span, inner, parts

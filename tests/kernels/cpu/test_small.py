@@ -8,7 +8,9 @@ import pytest
 import pyclmm
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import Target
-from pyclmm.problem.canonical import problem_of
+from pyclmm.opencl.devices import default_device, device_info
+from pyclmm.problem.canonical import checked_gemm, problem_of
+from pyclmm.problem.gemm import Operand
 from pyclmm.selection.select import candidates
 from tests.support.cases import small_integers
 from tests.support.made_up import dense_problem as problem
@@ -86,6 +88,63 @@ def test_a_stack_of_dot_products_across_rows_takes_it(cpu):
     stack = dataclasses.replace(across, batch_shape=(20_000,), batch_strides=((1,), (1,), (0,), (1,)))
     machine = dataclasses.replace(cpu, target=Target(512), compute_units=2, max_clock_mhz=2500)
     assert next(candidates(stack, machine, "auto")).kernel.name == "small"
+
+
+def side_by_side(i, j, k, dtype, rng):
+    """Operands (i, k, 1, j) and (i, k, j, 1) of which neighbours along k are neighbours in memory."""
+    x, y = (small_integers(rng, (i, j, k), dtype) for _ in range(2))
+    return np.moveaxis(x, 1, 2)[:, :, None, :], np.moveaxis(y, 1, 2)[..., None]
+
+
+def program_of(a, b, **given):
+    """The one that a plan runs on the device here."""
+    specs = [Operand(x.shape, x.strides, x.dtype) for x in (a, b)]
+    found, device = checked_gemm(*specs, **given).problem, device_info(default_device())
+    (config,) = SMALL.configs(found, device)
+    return SMALL.launches(found, config, device).launches[0].program
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "c8", "i1", *slow("f2", "f8", "u8", "?", "c16")])
+def test_dot_products_side_by_side_are_exact(dtype, rng):
+    """Fewer than a vector, one more than whole vectors, rows in several parts; views, and another out."""
+    for i, j, k in ((2, 7, 3), (3, 5, 16), (2, 6, 65), (3, 4, 129), (1, 3, 2500), (5, 1, 257), (2, 0, 40)):
+        a, b = side_by_side(i, j, k, dtype, rng)
+        wide = {"c": "c16", "b": "?"}.get(a.dtype.kind, "i8")
+        expected = (a.astype(wide) @ b.astype(wide)).astype(a.dtype)
+        assert np.array_equal(pyclmm.matmul(a, b, kernel="small"), expected), (i, j, k)
+        out = np.full((i, 2 * k, 1, 1), 1, a.dtype)
+        pyclmm.matmul(a[:, :, :, ::-1], b[:, :, ::-1], out=out[:, ::2], kernel="small")
+        assert np.array_equal(out[:, ::2], expected), (i, j, k)
+        assert (out[:, 1::2] == 1).all()
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_dot_products_side_by_side_with_the_epilogue(rng):
+    """C may be the result's memory: nothing is added twice."""
+    a, b = side_by_side(3, 5, 150, "f4", rng)
+    c, bias = small_integers(rng, (3, 150, 1, 1), "f4"), np.array([3], "f4")
+    expected = 2 * (a @ b) - 3 * c + bias
+    assert np.array_equal(pyclmm.gemm(a, b, bias=bias, alpha=2, kernel="small"), 2 * (a @ b) + bias)
+    assert np.array_equal(pyclmm.gemm(a, b, c, bias=bias, alpha=2, beta=-3, kernel="small", out=c), expected)
+    assert np.array_equal(c, expected)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_only_neighbours_in_memory_are_computed_together(rng):
+    a, b = side_by_side(2, 7, 150, "f4", rng)
+    assert program_of(a, b).define("ACROSS") > 1
+    for others in ((a[:, :3], b[:, :3]), (a[:, ::2], b[:, ::2]), (a.copy(), b), (a, b.copy())):
+        assert program_of(*others).define("ACROSS") == 1
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_the_self_check_runs_dot_products_side_by_side(rng, own_caches):
+    a, b = side_by_side(2, 7, 150, "f4", rng)
+    plan = pyclmm.Matmul(a, b)
+    plan(a, b)
+    assert plan.kernel == "small"
+    assert program_of(a, b).define("ACROSS") > 1
 
 
 def test_the_tile_is_a_row_a_column_or_a_square(cpu):
