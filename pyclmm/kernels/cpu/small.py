@@ -36,21 +36,21 @@ class Small(CpuKernel):
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         tm, tn = (_SIDE if length > 1 else 1 for length in (problem.m, problem.n))
         wanted = _GROUPS_A_UNIT * device.compute_units // max(1, problem.batch)
-        whole = problem.reproducible or problem.m * problem.n > _MOST_SUMS or _across(problem, device) > 1
+        whole = problem.reproducible or problem.m * problem.n > _MOST_SUMS or _across(problem, 1, device) > 1
         ranges = 1 if whole else max(1, min(wanted, problem.k // _LEAST_K))
         found = [TileConfig(tm=tm, tn=tn, split_k=ranges)]
         return [c for c in found if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """The multiply-adds of single numbers, or the time of chains of sums."""
-        rates, (groups, *_) = device.rates, _chunks(problem, device)
+        across = _across(problem, config.split_k, device)
+        rates, (groups, *_) = device.rates, _chunks(problem, across, device)
         tiles = -(-problem.m // config.tm) * -(-problem.n // config.tn) * problem.batch
         lanes = max(1, device.vector_bits // 8 // problem.sums.nbytes_of_real)
         steps = problem.k + _MORE_STEPS * config.split_k
         rate = rates.multiply_adds(problem.acc_type) / lanes
         rate *= min(1.0, groups * config.split_k / device.units)
-        by_vectors = _across(problem, device) > 1
-        step = config.tm * config.tn / lanes if by_vectors else max(_CHAIN, config.tm * config.tn)
+        step = config.tm * config.tn / lanes if across > 1 else max(_CHAIN, config.tm * config.tn)
         products = tiles * steps * step / rate
         launches = 1 + (config.split_k > 1)
         return launches * rates.launch + rates.group + together(products, rates.moved(problem.nbytes))
@@ -65,8 +65,8 @@ class Small(CpuKernel):
         return Loops((config.tm,), (config.tn,), (1,))
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        split_k, (groups, span, inner, parts) = config.split_k, _chunks(problem, device)
-        across = _across(problem, device)
+        split_k, across = config.split_k, _across(problem, config.split_k, device)
+        groups, span, inner, parts = _chunks(problem, across, device)
         defines = [("TM", config.tm), ("TN", config.tn), ("SPLIT", int(split_k > 1)), ("ACROSS", across)]
         program = gemm_program(problem, "cpu/small.cl", defines)
         results = problem.m * problem.n * problem.batch
@@ -81,17 +81,17 @@ class Small(CpuKernel):
         return Work((product,)) if split_k == 1 else Work((product, added), (sums,))
 
 
-def _across(problem: GemmProblem, device: DeviceInfo) -> int:
+def _across(problem: GemmProblem, split_k: int, device: DeviceInfo) -> int:
     """How many products are computed together: 1 where those side by side in the stack are not in memory."""
-    if not problem.is_side_by_side or problem.has_c:
+    if not problem.is_side_by_side or problem.has_c or split_k > 1:
         return 1
     lanes = max(1, device.vector_bits // 8 // problem.sums.nbytes)
     return next((n * lanes for n in _VECTORS if n * lanes <= problem.batch_shape[-1]), 1)
 
 
-def _chunks(problem: GemmProblem, device: DeviceInfo) -> tuple[int, int, int, int]:
+def _chunks(problem: GemmProblem, across: int, device: DeviceInfo) -> tuple[int, int, int, int]:
     """Work-groups, parts of the stack for each, products in a row of it, and parts of a row."""
-    across, wanted = _across(problem, device), _GROUPS_A_UNIT * device.compute_units
+    wanted = _GROUPS_A_UNIT * device.compute_units
     inner = problem.batch_shape[-1] if across > 1 else 1
     rows = problem.batch // inner
     parts = max(1, min(inner // across, -(-wanted // max(1, rows))))

@@ -134,6 +134,8 @@ def test_dot_products_side_by_side_with_the_epilogue(rng):
 def test_only_neighbours_in_memory_are_computed_together(rng):
     a, b = side_by_side(2, 7, 150, "f4", rng)
     assert program_of(a, b).define("ACROSS") > 1
+    divided = pyclmm.TileConfig(tm=1, tn=1, split_k=3)
+    assert np.array_equal(pyclmm.matmul(a, b, kernel=("small", divided)), a @ b)
     for others in ((a[:, :3], b[:, :3]), (a[:, ::2], b[:, ::2]), (a.copy(), b), (a, b.copy())):
         assert program_of(*others).define("ACROSS") == 1
 
