@@ -314,7 +314,7 @@ class Matmul(Generic[ArrayT]):
     def _layout(self) -> list[tuple[str, ...]]:
         """A row for each operand and for the result."""
         planned = self._product.signature
-        return used_layouts(self._executable.gemm, () if planned is None else planned[1][0])
+        return used_layouts(self._executable.gemm, () if planned is None else planned.layouts)
 
 
 def programs_of(plan: Matmul[Any]) -> frozenset[Program]:

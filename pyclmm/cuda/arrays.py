@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import ArgumentError, UnsupportedError
 from ..opencl.mappings import reach
-from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment, dense
+from ..problem.gemm import MAX_ALIGN, Layout, Layouts, Operand, alignment, dense, overlapping
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +85,11 @@ def common_ordinal(operands: Mapping[str, CudaArray]) -> int:
 
 def signature(operands: Mapping[str, CudaArray]) -> tuple[Layouts, tuple[str, ...]]:
     """What a plan depends on: the layouts, and the operands that writing ``out`` would change."""
-    layouts, overlapping = [], []
-    out = operands.get("out")
-    for name, x in operands.items():
-        layouts.append((name, x.shape, x.strides, x.dtype, x.dtype.char, x.address % MAX_ALIGN))
-        if out is not None and name != "out" and overlap(x, out) and not (name == "c" and _same(x, out)):
-            overlapping.append(name)
-    return tuple(layouts), tuple(overlapping)
+    layouts = [
+        Layout(name, x.shape, x.strides, x.dtype, x.dtype.char, x.address % MAX_ALIGN)
+        for name, x in operands.items()
+    ]
+    return tuple(layouts), overlapping(operands, overlap, _same)
 
 
 def overlap(x: CudaArray, y: CudaArray) -> bool:

@@ -17,7 +17,7 @@ from ..opencl.mappings import reach
 from ..opencl.steps import Scales, scalars_of
 from .execute import Executable
 from .kinds import KindWithAddresses
-from .operands import Operands, checked, problem_name, read_operands
+from .operands import Operands, checked, problem_name, read_operands, signature
 from .options import Options, check_scalars, warn_of_dropped
 
 
@@ -26,7 +26,7 @@ class CudaPath:
 
     def __init__(self, operands: Operands, options: Options, stream: Stream, scales: Scales) -> None:
         specs = {name: arrays.operand(x, name) for name, x in operands.items()}
-        _, overlapping = arrays.signature(operands)
+        overlapping = signature(operands).overlapping
         gemm = checked(specs, options, scales, out_is_copied=bool(overlapping))
         check_scalars(gemm, scales)
         self.executable = Executable(stream, gemm, options)

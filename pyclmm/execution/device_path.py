@@ -13,7 +13,7 @@ from ..opencl.binding import Constant
 from ..opencl.last_call import LastCall
 from ..opencl.steps import Scales
 from .execute import Executable
-from .operands import Operands, checked, problem_name, read_operands
+from .operands import Operands, checked, problem_name, read_operands, signature
 from .options import Options, check_scalars, events_of, warn_of_dropped
 from .repair import moved
 
@@ -32,7 +32,7 @@ class DevicePath:
 
     def __init__(self, operands: Operands, options: Options, queue: cl.CommandQueue, scales: Scales) -> None:
         specs = {name: arrays.operand(x, name) for name, x in operands.items()}
-        _, overlapping = arrays.signature(operands)
+        overlapping = signature(operands).overlapping
         gemm = checked(specs, options, scales, out_is_copied=bool(overlapping))
         check_scalars(gemm, scales)
         self.executable = Executable(queue, gemm, options)

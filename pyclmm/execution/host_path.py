@@ -18,7 +18,7 @@ from ..opencl.steps import Scalars, Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
 from .execute import Executable
-from .operands import Operands, check_writeable, checked, problem_name, read_operands
+from .operands import Operands, check_writeable, checked, problem_name, read_operands, signature
 from .options import Options, check_scalars
 from .repair import moved
 
@@ -166,8 +166,7 @@ class HostPath:
             # The rule "no" does not let a byte order change. That of ml_dtypes' types has no name of its own.
             own = x.dtype.newbyteorder("=") if x.dtype.kind == "V" else x.dtype
             layouts[name] = host_memory.dense_layout(x.shape, own, device)
-        _, overlapping = host_memory.signature(operands)
-        out_is_copied = bool(overlapping) or "out" in copied
+        out_is_copied = bool(signature(operands).overlapping) or "out" in copied
         align = host_memory.new_align(device)
         gemm = checked(layouts, options, (self._alpha, self._beta), out_is_copied, align)
         check_scalars(gemm, (self._alpha, self._beta))

@@ -147,8 +147,12 @@ def common_kind(given: Mapping[str, Any]) -> Kind | None:
     if all(kind is first for kind in kinds.values()):
         return first
     kind = next(kind for kind in kinds.values() if kind is not None)
-    listed = ", ".join(f"{n} is a {type(x).__module__}.{type(x).__name__}" for n, x in given.items())
-    raise DTypeError(f"{listed}: pass arrays of one library; {kind.advice_for_mixed}")
+    raise DTypeError(f"{types_of(given)}: pass arrays of one library; {kind.advice_for_mixed}")
+
+
+def types_of(given: Mapping[str, Any]) -> str:
+    """The type of each array that is *given*, for an error."""
+    return ", ".join(f"{name} is a {type(x).__module__}.{type(x).__name__}" for name, x in given.items())
 
 
 def back(given: Mapping[str, Any], result: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyopencl as cl
@@ -16,21 +16,20 @@ from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError
 from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import DeviceChoice, find_device
-from ..opencl.queues import default_queue, queue_on
+from ..opencl.queues import check_queue, default_queue, queue_on
 from ..opencl.steps import Scales
 from ..problem.axes import core_axes, last
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.dtypes import type_name
-from ..problem.gemm import Gemm, Layouts, Operand, dense
+from ..problem.gemm import Gemm, Layout, Layouts, Operand, dense
 from ..problem.words import Mixed
 from ..raising import guarded
 from .array_likes import array_of
-from .kinds import Kind, common_kind
+from .kinds import Kind, common_kind, types_of
 from .options import Options, shown
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
 Operands = Mapping[str, Any]  # by argument name: "a", "b", and those given of "c", "bias", "out"
-Signature = tuple[type, tuple[Layouts, tuple[str, ...]]]
 _SIGNATURES: dict[type, Any] = {
     np.ndarray: host_memory.signature,
     Array: arrays.signature,
@@ -90,10 +89,9 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
     if len(on_device) in (0, len(found)):
         return found
     if mixed is None or "out" in found.keys() - on_device.keys():
-        listed = ", ".join(f"{n} is a {type(x).__module__}.{type(x).__name__}" for n, x in found.items())
         raise DTypeError(
-            f"{listed}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' copies NumPy inputs to "
-            "the device; out must be an Array"
+            f"{types_of(found)}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' copies NumPy "
+            "inputs to the device; out must be an Array"
         )
     queue = arrays.common_queue(on_device, queue)
     return {name: on_device[name] if name in on_device else sent(x, name, queue) for name, x in found.items()}
@@ -137,12 +135,20 @@ def on_host(operands: Operands) -> bool:
     return isinstance(operands["a"], np.ndarray)
 
 
-def signature(operands: Operands) -> Signature:
+class Signature(NamedTuple):
     """What a plan depends on: the type of the arrays, their layouts, and the operands that out overlaps."""
+
+    kind: type
+    layouts: Layouts
+    overlapping: tuple[str, ...]
+
+
+def signature(operands: Operands) -> Signature:
+    """The signature of *operands*, which are all of one kind."""
     kind = type(operands["a"])
     if kind not in _SIGNATURES:
         kind = Array  # of a subclass
-    return kind, _SIGNATURES[kind](operands)
+    return Signature(kind, *_SIGNATURES[kind](operands))
 
 
 _KINDS = {
@@ -151,24 +157,21 @@ _KINDS = {
     CudaArray: "an array on a CUDA device",
     XlaArray: "an array of JAX's on a CUDA device",
 }
-# Of a layout behind the operand's name: its place there and what it is, what a caller looks at first first.
+# Of a Layout: a field and what it is, what a caller looks at first first.
 _FIELDS = {
-    0: "shape",
-    2: "dtype",
-    1: "stride in bytes",
-    3: "dtype's letter",
-    4: "place between aligned addresses",
+    "shape": "shape",
+    "dtype": "dtype",
+    "strides": "stride in bytes",
+    "letter": "dtype's letter",
+    "phase": "place between aligned addresses",
 }
 
 
 def mismatch(planned: Signature, given: Signature) -> str:
     """How the operands of a call differ from those that a plan was made for."""
-    its_kind, (its_layouts, _) = planned
-    kind, (layouts, _) = given
-    if kind is not its_kind:
-        return f"a is {_KINDS[kind]}, the plan is for {_KINDS[its_kind]}; make a plan for it"
-    wanted: dict[str, Any] = {layout[0]: layout[1:] for layout in its_layouts}
-    found: dict[str, Any] = {layout[0]: layout[1:] for layout in layouts}
+    if given.kind is not planned.kind:
+        return f"a is {_KINDS[given.kind]}, the plan is for {_KINDS[planned.kind]}; make a plan for it"
+    wanted, found = ({layout.name: layout for layout in its.layouts} for its in (planned, given))
     for name in dict.fromkeys([*wanted, *found]):
         if name not in wanted:
             return (
@@ -176,11 +179,11 @@ def mismatch(planned: Signature, given: Signature) -> str:
             )
         if name not in found:
             return f"{name} is missing: the plan was made with it; pass it, or make a plan without"
-        for place, field in _FIELDS.items():
-            its, planned_its = found[name][place], wanted[name][place]
+        for field, what in _FIELDS.items():
+            its, planned_its = getattr(found[name], field), getattr(wanted[name], field)
             if its != planned_its:
                 return (
-                    f"{name} is not what the plan was made for: its {field} is {its}, the plan's "
+                    f"{name} is not what the plan was made for: its {what} is {its}, the plan's "
                     f"{planned_its}; make a plan for it"
                 )
     return "out overlaps other operands than it did when the plan was made; make a plan for that"
@@ -197,8 +200,8 @@ def queue_of(operands: Operands, queue: cl.CommandQueue | None, device: DeviceCh
     forks.check_process()
     if isinstance(operands["a"], CudaArray):
         return _stream_of(operands, queue)
-    if queue is not None and not isinstance(queue, cl.CommandQueue):
-        raise DTypeError(f"queue is a {type(queue).__name__}; pass a pyopencl.CommandQueue")
+    if queue is not None:
+        check_queue(queue)
     if isinstance(operands["a"], Array):
         return arrays.common_queue(operands, queue)
     return queue or default_queue()
@@ -220,7 +223,7 @@ def _stream_of(operands: Operands, queue: Any) -> Stream:
 def _queue_on(operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice) -> cl.CommandQueue:
     """A queue on *device*. Raises ArgumentError if a queue is given too, or the Arrays are elsewhere."""
     if queue is not None:
-        raise ArgumentError("queue and device are both given; pass one: a queue belongs to a device")
+        check_queue(queue, device)
     if on_host(operands):
         return queue_on(device)
     if isinstance(operands["a"], CudaArray):
@@ -281,12 +284,12 @@ def read_operands(gemm: Gemm, operands: Operands) -> list[tuple[str, str]]:
 
 def used_layouts(gemm: Gemm, layouts: Layouts) -> list[tuple[str, ...]]:
     """(name, shape, strides, dtype, how a call uses it) of each operand of *layouts*, and of the result."""
-    found: dict[str, Any] = {name: its[:3] for name, *its in layouts}
-    found.setdefault("out", (gemm.shape, dense(gemm.shape, gemm.dtype).strides, gemm.dtype))
+    found: dict[str, Layout | Operand] = {its.name: its for its in layouts}
+    found.setdefault("out", dense(gemm.shape, gemm.dtype))
     rows: list[tuple[str, ...]] = []
-    for name, (shape, strides, dtype) in found.items():
-        own = str(np.dtype(dtype))
-        rows.append((name, str(tuple(shape)), str(tuple(strides)), own, _use(gemm, name, own)))
+    for name, its in found.items():
+        own = str(np.dtype(its.dtype))
+        rows.append((name, str(tuple(its.shape)), str(tuple(its.strides)), own, _use(gemm, name, own)))
     return rows
 
 

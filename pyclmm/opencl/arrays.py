@@ -13,7 +13,7 @@ import pyopencl.array as cla
 
 from ..errors import ArgumentError, UnsupportedError
 from ..kernels.device import DeviceInfo
-from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment
+from ..problem.gemm import MAX_ALIGN, Layout, Layouts, Operand, alignment, overlapping
 from .devices import device_info
 from .host_memory import check_size, new_memory
 from .late_events import late_events
@@ -75,25 +75,12 @@ def location(x: Array) -> tuple[int, int]:
 
 
 def signature(operands: Mapping[str, Array]) -> tuple[Layouts, tuple[str, ...]]:
-    """What a plan depends on: the layouts, and the operands that writing ``out`` would change.
-
-    C in place is safe: the work-item that writes out(i, j) reads C(i, j) just before. A dtype's letter tells
-    longlong from int64, which are equal dtypes but give results of different dtypes.
-    """
-    layouts, overlapping = [], []
-    out = operands.get("out")
-    memory = None if out is None else out.base_data
-    whole = is_whole(memory)
+    """What a plan depends on: the layouts, and the operands that writing ``out`` would change."""
+    layouts = []
     for name, x in operands.items():
-        layouts.append((name, x.shape, x.strides, x.dtype, x.dtype.char, x.offset % MAX_ALIGN))
-        if out is None or name == "out":
-            continue
-        its = x.base_data
-        if whole and its != memory and type(its) is cl.Buffer and its.get_info(_PARENT) is None:
-            continue  # two separate allocations: the usual case
-        if _overlap(x, out) and not (name == "c" and _same_view(x, out)):
-            overlapping.append(name)
-    return tuple(layouts), tuple(overlapping)
+        phase = x.offset % MAX_ALIGN
+        layouts.append(Layout(name, x.shape, x.strides, x.dtype, x.dtype.char, phase))
+    return tuple(layouts), overlapping(operands, _overlap, _same_view)
 
 
 def is_whole(base: Any) -> bool:
@@ -103,6 +90,9 @@ def is_whole(base: Any) -> bool:
 
 def _overlap(x: Array, y: Array) -> bool:
     """Whether the byte ranges of the two overlap."""
+    its, other = x.base_data, y.base_data
+    if its != other and is_whole(its) and is_whole(other):
+        return False  # two separate allocations: the usual case
     if x.size == 0 or y.size == 0:
         return False
     (x_root, x_at), (y_root, y_at) = location(x), location(y)

@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..errors import DeviceMemoryError
 from ..kernels.device import DeviceInfo
-from ..problem.gemm import MAX_ALIGN, Layouts, Operand, alignment, dense
+from ..problem.gemm import MAX_ALIGN, Layout, Layouts, Operand, alignment, dense, overlapping
 from . import mappings, status
 from .staging import download, upload
 from .status import out_of_memory
@@ -77,20 +77,14 @@ def layout(x: Array, device: DeviceInfo) -> Operand:
 def signature(operands: Mapping[str, Array]) -> tuple[Layouts, tuple[str, ...]]:
     """What a plan depends on: the layouts, and the operands that writing ``out`` would change.
 
-    C in place is safe: the work-item that writes out(i, j) reads C(i, j) just before. Memory that an array
-    owns is aligned to HOST_ALIGN, so its address, which takes NumPy a microsecond, is not needed. A dtype's
-    letter tells longlong from int64, which are equal dtypes but give results of different dtypes.
+    Memory that an array owns is aligned to HOST_ALIGN, so its address, which takes NumPy a microsecond, is
+    not needed.
     """
-    layouts = [
-        (name, x.shape, x.strides, x.dtype, x.dtype.char, 0 if x.flags.owndata else location(x) % HOST_ALIGN)
-        for name, x in operands.items()
-    ]
-    out = operands.get("out")
-    if out is None:
-        return tuple(layouts), ()
-    sharing = [n for n, x in operands.items() if n != "out" and _may_share(x, out)]
-    overlapping = [n for n in sharing if n != "c" or not _same_view(operands[n], out)]
-    return tuple(layouts), tuple(overlapping)
+    layouts = []
+    for name, x in operands.items():
+        phase = 0 if x.flags.owndata else location(x) % HOST_ALIGN
+        layouts.append(Layout(name, x.shape, x.strides, x.dtype, x.dtype.char, phase))
+    return tuple(layouts), overlapping(operands, _may_share, _same_view)
 
 
 def _may_share(x: Array, out: Array) -> bool:

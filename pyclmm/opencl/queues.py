@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import pyopencl as cl
 
 from .. import environment
+from ..errors import ArgumentError, DTypeError
 from . import forks
 from .devices import DeviceChoice, default_device, find_device
 
@@ -50,6 +51,14 @@ def _searched(key: Hashable, find: Callable[[], cl.Device]) -> cl.CommandQueue:
     with _lock:
         queue = _queues[key] = _queues[device] = _queues.get(device) or new_queue(device)
     return queue
+
+
+def check_queue(queue: Any, device: DeviceChoice | None = None) -> None:
+    """Raise ArgumentError for a *queue* that is given beside a *device*, DTypeError for what is no queue."""
+    if device is not None:
+        raise ArgumentError("queue and device are both given; pass one: a queue belongs to a device")
+    if not isinstance(queue, cl.CommandQueue):
+        raise DTypeError(f"queue is a {type(queue).__name__}; pass a pyopencl.CommandQueue")
 
 
 def context_of(device: cl.Device) -> cl.Context | None:

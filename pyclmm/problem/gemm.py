@@ -11,22 +11,54 @@ The rows of ``out`` are contiguous. A and B have a unit stride along one of thei
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
 from . import dtypes
 from .words import Activation
 
+T = TypeVar("T")
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 BIASES = ("none", "row", "column")  # "row": a value for each column; "column": a value for each row
 MAX_DIMENSION = 2**31 - 2**16  # kernels hold M, N and K in 32 bits, and their loops count one tile further
 MAX_ALIGN = 64  # bytes; no kernel needs more
 
-# What a plan depends on, for each array: (argument, shape, strides, dtype, ...).
-Layouts = tuple[tuple[Any, ...], ...]
+
+class Layout(NamedTuple):
+    """What a plan depends on of the operand *name*. *phase*: bytes from an aligned address to its start.
+
+    A dtype's letter tells longlong from int64, which are equal dtypes but give results of different dtypes.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in bytes
+    dtype: np.dtype[Any]
+    letter: str
+    phase: int
+
+
+Layouts = tuple[Layout, ...]
+
+
+def overlapping(
+    operands: Mapping[str, T], shares: Callable[[T, T], bool], same: Callable[[T, T], bool]
+) -> tuple[str, ...]:
+    """The operands that writing ``out`` would change: those that it *shares* memory with.
+
+    C in place is safe: the work-item that writes out(i, j) reads C(i, j) just before. *same*: whether two are
+    one view.
+    """
+    found, out = [], operands.get("out")
+    if out is not None:
+        for name, x in operands.items():
+            if name != "out" and shares(x, out) and not (name == "c" and same(x, out)):
+                found.append(name)
+    return tuple(found)
 
 
 def alignment(*byte_counts: int) -> int:

@@ -27,13 +27,16 @@ from .streamed import StreamedMatmul
 # large a part of the time of their transfers (H200, 2026-11-23; docs/scale.md).
 _LEAST_BYTES = 256 << 20
 _LEAST_PART = 0.7
+_PLAIN = {np.ndarray, Array}  # types of arrays that are in no file
 _TAKEN = {"a", "b", "c", "bias", "out"}  # operands that are cut into tiles
 _TABLE_ROWS = 128  # a stack has a table with 32 bytes for each product: at most 512 MiB of it
 
 
 def is_stored(*arrays: Any) -> bool:
     """Whether one of *arrays* lies in a file or is read by slicing."""
-    return any(type(x) is not np.ndarray and type(x) is not Array and datasets.is_stored(x) for x in arrays)
+    if _PLAIN.issuperset(map(type, arrays)):
+        return False
+    return any(datasets.is_stored(x) for x in arrays if type(x) not in _PLAIN)
 
 
 def pays(operands: Mapping[str, NDArray[Any]], options: Options, queue: cl.CommandQueue) -> bool:

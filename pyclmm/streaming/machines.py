@@ -22,7 +22,7 @@ from ..kernels.launches import complete
 from ..opencl import host_memory, staging
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
-from ..opencl.queues import at_release, default_queue, queue_on
+from ..opencl.queues import at_release, check_queue, default_queue, queue_on
 from ..problem.dtypes import ELEMENTS
 from ..problem.gemm import MAX_DIMENSION, Gemm, GemmProblem
 from ..selection import select
@@ -53,11 +53,8 @@ def places(
     """The devices to use. Raises ArgumentError, DTypeError and NoDeviceError."""
     if devices is not None and (queue is not None or device is not None):
         raise ArgumentError("devices is given beside queue or device; pass one of them")
-    if queue is not None and device is not None:
-        raise ArgumentError("queue and device are both given; pass one: a queue belongs to a device")
     if queue is not None:
-        if not isinstance(queue, cl.CommandQueue):
-            raise DTypeError(f"queue is a {type(queue).__name__}; pass a pyopencl.CommandQueue")
+        check_queue(queue, device)
         return [(queue.device, queue)]
     if devices is None:
         found = [default_queue().device if device is None else find_device(device)]
