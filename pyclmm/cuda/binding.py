@@ -16,7 +16,7 @@ from ..problem.dtypes import dtype_of
 from . import driver
 from .driver import LaunchConfig
 from .streams import Context, own_stream
-from .watch import Watch
+from .watch import CudaWatch
 
 _SLOT = 16  # bytes for a parameter; the longest is a complex128
 _ALIGN = 1024  # of each workspace in a call's block; a tensor map's is 64
@@ -129,7 +129,7 @@ class Binding:
                 for name, word in step.varying:
                     self._words.setdefault(name, []).append(word)
         self._kept: dict[_Order, list[Any]] = {}
-        self.watch = Watch(self.context) if ALARM in work.workspace else None
+        self.watch = CudaWatch(self.context) if ALARM in work.workspace else None
         self._order: _Order = (-1, 0)  # of the call before
         self._addresses: Addresses | None = None  # what the parameters hold
         self._scalars: Scalars | None = None

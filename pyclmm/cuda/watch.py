@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..kernels.verification import VERDICT
+from ..opencl.watch import Watch, cleared
 from . import driver
 from .streams import Context, own_stream
 
 
-class Watch:
+class CudaWatch(Watch):
     """Looks at the alarms of a binding's products: words of the host's memory, for each stream and capture.
 
-    *on_alarm* is called when one is set.
+    Of a context that is gone nothing is known.
     """
 
     def __init__(self, context: Context) -> None:
+        super().__init__()
         self._context = context
         self._verdicts: list[tuple[driver.SharedWord, driver.Memory]] = []
-        self.on_alarm: Callable[[], None]
 
     def add(self, alarm: driver.SharedWord, verdict: driver.Memory, most: int) -> None:
         """Products of another stream or capture set these from now on. The last *most* are kept."""
@@ -29,23 +29,21 @@ class Watch:
 
     @property
     def is_open(self) -> bool:
-        """Whether a product may have been wrong of which nobody has heard."""
         return bool(self._verdicts)
 
     def look(self) -> None:
-        """Call *on_alarm* if a product that has ended was wrong."""
         for alarm, _ in self._verdicts:
             if alarm.word.value:
                 self.on_alarm()
 
     def finish(self) -> None:
-        """Wait for all products so far; then as :meth:`look`. Of a context that is gone nothing is known."""
         if self._verdicts and self._context.is_known:
-            driver.wait_for_all(self._context.handle)
-            self.look()
+            super().finish()
+
+    def _wait(self) -> None:
+        driver.wait_for_all(self._context.handle)
 
     def taken(self) -> Any:
-        """The words of cl/verify/ about the wrong products of one stream; they are cleared."""
         alarm, verdict = next(pair for pair in self._verdicts if pair[0].word.value)
         words = np.empty(VERDICT.nbytes // 4, np.int32)
         own = own_stream(self._context).handle
@@ -53,8 +51,7 @@ class Watch:
             driver.wait_for_all(self._context.handle)
             verdict.read(words.ctypes.data, own)
             driver.wait(own, "a verdict")
-            kept = words.copy()
-            kept[2:] = 0
+            kept = cleared(words)
             verdict.write(kept.ctypes.data, own)
             driver.wait(own, "a verdict")
         alarm.word.value = 0

@@ -15,28 +15,20 @@ from ..opencl import forks
 from ..opencl.last_call import equal
 from ..opencl.mappings import reach
 from ..opencl.steps import Scales, scalars_of
-from .execute import Executable
 from .kinds import KindWithAddresses
-from .operands import Operands, checked, problem_name, read_operands, signature
-from .options import Options, check_scalars, warn_of_dropped
+from .operands import Operands
+from .options import Options, warn_of_dropped
+from .path_on_device import PathOnDevice
 
 
-class CudaPath:
+class CudaPath(PathOnDevice):
     """Launches one planned product of arrays on a CUDA device."""
 
     def __init__(self, operands: Operands, options: Options, stream: Stream, scales: Scales) -> None:
-        specs = {name: arrays.operand(x, name) for name, x in operands.items()}
-        overlapping = signature(operands).overlapping
-        gemm = checked(specs, options, scales, out_is_copied=bool(overlapping))
-        check_scalars(gemm, scales)
-        self.executable = Executable(stream, gemm, options)
-        self._is_empty, self._warns = gemm.is_empty, gemm.warns
-        self._shape, self._dtype = gemm.shape, gemm.dtype
-        self._read = [*read_operands(gemm, operands), ("out", "out")]
-        self._names = {name: problem_name(gemm, name) for name in operands}
-        self._repeats = not (gemm.warns or gemm.is_empty or overlapping or self.executable.repairs)
-        self._alpha, self._beta = scales
-        self._overlaps = bool(overlapping)
+        layouts = {name: arrays.operand(x, name) for name, x in operands.items()}
+        super().__init__(layouts, operands, options, stream, scales)
+        self._shape, self._dtype = self.executable.gemm.shape, self.executable.gemm.dtype
+        self._repeats = self._repeats and not (self._is_empty or self._overlaps)
 
     def again(
         self,
@@ -96,7 +88,8 @@ class CudaPath:
                 "pass verify=True"
             )
         addresses = {
-            in_problem: (out if name == "out" else operands[name]).address for name, in_problem in self._read
+            in_problem: (out if name == "out" else operands[name]).address
+            for name, in_problem in self._arrays
         }
         try:
             binding: Any = self.executable.binding(queue)
@@ -118,7 +111,7 @@ class CudaPath:
         except DeviceLostError:
             forget(queue.context)
             raise
-        if self._repeats and len(self._read) == len({*operands, "out"}):
+        if self._repeats:
             binding.last_call = _Call(kind, operands, scales, self._names)
         return out
 

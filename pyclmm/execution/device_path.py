@@ -12,9 +12,9 @@ from ..opencl import arrays, forks, late_events
 from ..opencl.binding import Constant
 from ..opencl.last_call import LastCall
 from ..opencl.steps import Scales
-from .execute import Executable
-from .operands import Operands, checked, problem_name, read_operands, signature
-from .options import Options, check_scalars, events_of, warn_of_dropped
+from .operands import Operands, problem_name
+from .options import Options, events_of, warn_of_dropped
+from .path_on_device import PathOnDevice
 from .repair import moved
 
 
@@ -27,24 +27,14 @@ class Memory(NamedTuple):
     constant: Constant | None
 
 
-class DevicePath:
+class DevicePath(PathOnDevice):
     """Enqueues one planned product of Arrays."""
 
     def __init__(self, operands: Operands, options: Options, queue: cl.CommandQueue, scales: Scales) -> None:
-        specs = {name: arrays.operand(x, name) for name, x in operands.items()}
-        overlapping = signature(operands).overlapping
-        gemm = checked(specs, options, scales, out_is_copied=bool(overlapping))
-        check_scalars(gemm, scales)
-        self.executable = Executable(queue, gemm, options)
-        self._is_empty, self._warns = gemm.is_empty, gemm.warns
+        layouts = {name: arrays.operand(x, name) for name, x in operands.items()}
+        super().__init__(layouts, operands, options, queue, scales)
+        gemm = self.executable.gemm
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
-        self._arrays = [*read_operands(gemm, operands), ("out", "out")]
-        self._names = {name: problem_name(gemm, name) for name in operands}
-        self._overlaps = bool(overlapping)
-        # A call that warns, or has operands that need not be waited for, is always made in full.
-        is_plain = not (gemm.warns or self.executable.repairs)
-        self._repeats = is_plain and len(self._arrays) == len({*operands, "out"})
-        self._alpha, self._beta = scales
         self._constant = problem_name(gemm, "b") if options.constant_b else None
 
     def again(

@@ -189,7 +189,7 @@ class XlaPath(CudaPath):
         out: CudaArray = self._begin(operands, queue, wait_for)
         if self._is_empty:
             return out
-        read = {name: operands[name] for name, _ in self._read if name != "out"}
+        read = {name: operands[name] for name, _ in self._arrays if name != "out"}
         ours = {name: x for name, x in read.items() if isinstance(x.owner, Made | jax.Array)}
         product = self._product(read, ours, out, queue, scales)
         arrays = [_array(x) for x in ours.values()]

@@ -2,5 +2,5 @@
 
 Others import: arrays, binding, clock, compiler, crash_marks, devices, forks, host_memory, last_call,
 late_events, launcher, mappings, pocl, program, queues, single_flight, staging, status, steps, user_rates,
-workspace.
+watch, workspace.
 """

@@ -204,11 +204,9 @@ class Binding:
         self._packed = self.last_call = self._alone = None
         self._number = 0
         # 3. The launches. The first one waits for the previous call too, which may still use the workspace.
-        first = wait_for + self.last
-        after: list[cl.Event] | None = first or None
+        first, given = wait_for + self.last, (buffers, scalars, borrowed)
         events: list[cl.Event] = []
-        step: Step | None = None
-        begun, given = False, (buffers, scalars, borrowed)
+        step, begun, after = None, False, first or None
         try:
             for step in self._steps:
                 if packed is not None and step.packs == packed:
@@ -217,16 +215,12 @@ class Binding:
                     step.set_args(buffers, scalars, borrowed, moved)
                 for part, launch in step.parts:
                     events += self._enqueue_part(step, part, launch, after, given, with_events)
-                    begun = True
-                    after = events[-1:] if self.out_of_order else None
+                    begun, after = True, events[-1:] if self.out_of_order else None
         except BaseException as error:  # Ctrl-C too
-            self.last = self._marker()  # what stays between calls is in use until all launches so far end
-            self._raise_rejection(step, error, begun)
+            self._fail(step, error, begun)
             raise
         # 4. What the next call must know.
         self._remember(first, events)
-        if self._is_alone and not self._unsettled:
-            self._alone = self._steps[0].parts[0][1]
         if lender is not None:
             self._number = spaces.number
             lender.take_back(spaces, events, is_waited_for)
@@ -273,9 +267,12 @@ class Binding:
             return
         if first or events or self.known.transfers:
             self.known.add(first, events[-1:])
+        if self._is_alone and not self._unsettled:
+            self._alone = self._steps[0].parts[0][1]
 
-    def _raise_rejection(self, step: Step | None, error: BaseException, begun: bool) -> None:
-        """Raise pyclmm's error for one of the driver's."""
+    def _fail(self, step: Step | None, error: BaseException, begun: bool) -> None:
+        """After a launch of *step* that failed. Raises pyclmm's error for one of the driver's."""
+        self.last = self._marker()  # what stays between calls is in use until all launches so far end
         if not isinstance(error, cl.Error):
             return
         what = "the arguments of a product"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -14,18 +15,50 @@ from .status import has_ended
 Words = np.ndarray[Any, np.dtype[np.int32]]
 
 
-def _ignore() -> None:
-    """Before somebody listens."""
+class Watch(ABC):
+    """Sees the alarm that products of a binding set which were wrong, and calls *on_alarm* then."""
+
+    def __init__(self) -> None:
+        self.on_alarm: Callable[[], Any] = lambda: None  # nobody listens yet
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether a product may have been wrong of which nobody has heard."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """Call *on_alarm* if a product that has ended was wrong."""
+
+    @abstractmethod
+    def _wait(self) -> None:
+        """Wait for all products so far."""
+
+    def finish(self) -> None:
+        """Wait for all products so far; then as :meth:`look`."""
+        self._wait()
+        self.look()
+
+    @abstractmethod
+    def taken(self) -> Words:
+        """The words of cl/verify/ about wrong products since the last call of this; waits for all."""
 
 
-class Watch:
-    """Reads the alarm of a binding's products after each of them. *on_alarm* is called once it was read."""
+def cleared(verdict: Words) -> Words:
+    """What a device's *verdict* becomes when its words were taken."""
+    kept = verdict.copy()
+    kept[2:] = 0
+    return kept
+
+
+class QueueWatch(Watch):
+    """Reads the alarm of the products on a queue after each of them."""
 
     def __init__(self, queue: cl.CommandQueue, alarm: cl.Buffer, verdict: cl.Buffer) -> None:
+        super().__init__()
         self._queue, self._alarm, self._verdict = queue, alarm, verdict
         self._seen = np.zeros(1, np.int32)
         self._reads: list[cl.Event] = []  # not seen to have ended; PyOpenCL waits for one that is dropped
-        self.on_alarm: Callable[[], None] = _ignore
 
     def follow(self, wait_for: list[cl.Event]) -> None:
         """A product was enqueued, which ends with *wait_for* where the queue is out of order."""
@@ -35,38 +68,30 @@ class Watch:
 
     @property
     def is_open(self) -> bool:
-        """Whether a product may have been wrong of which nobody has heard."""
         return bool(self._reads) or bool(self._seen[0])
 
     def look(self) -> None:
-        """Call *on_alarm* if a product that has ended was wrong."""
         if self._reads:
             self._reads = [read for read in self._reads if not has_ended(read)]
-            if self._seen[0]:
-                self.on_alarm()
-
-    def finish(self) -> None:
-        """Wait for all products so far; then as :meth:`look`."""
-        for read in self._reads:
-            read.wait()
-        self._reads.clear()
         if self._seen[0]:
             self.on_alarm()
 
+    def _wait(self) -> None:
+        for read in self._reads:
+            read.wait()
+        self._reads.clear()
+
     def taken(self) -> Words:
-        """The words of cl/verify/ about the wrong products since the last call of this; waits for all."""
         words = np.empty(VERDICT.nbytes // 4, np.int32)
         cl.enqueue_copy(self._queue, words, self._verdict, is_blocking=True, wait_for=self._reads)
-        kept = words.copy()
-        kept[2:] = 0
-        cl.enqueue_copy(self._queue, self._verdict, kept, is_blocking=True)
+        cl.enqueue_copy(self._queue, self._verdict, cleared(words), is_blocking=True)
         cl.enqueue_copy(self._queue, self._alarm, np.zeros(1, np.int32), is_blocking=True)
         self._reads.clear()
         self._seen[0] = 0
         return words
 
 
-def watch_of(queue: cl.CommandQueue, buffers: dict[str, Any]) -> Watch | None:
+def watch_of(queue: cl.CommandQueue, buffers: dict[str, Any]) -> QueueWatch | None:
     """The watch of a binding that keeps these *buffers*, by symbol, if its products are checked."""
     alarm = buffers.get(ALARM.symbol)
-    return None if alarm is None else Watch(queue, alarm, buffers[VERDICT.symbol])
+    return None if alarm is None else QueueWatch(queue, alarm, buffers[VERDICT.symbol])
