@@ -28,7 +28,7 @@ import torch
 import pyclmm
 from pyclmm.opencl.devices import find_device
 from pyclmm.opencl.queues import new_queue
-from pyclmm.problem.words import Precision
+from pyclmm.problem.literals import Precision
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 PRECISIONS: tuple[Precision, ...] = ("highest", "high", "medium")

@@ -42,7 +42,7 @@ from pyclmm.kernels.interface import Program
 from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.opencl.program import built
 from pyclmm.opencl.queues import new_queue
-from pyclmm.problem.words import Precision, Trans
+from pyclmm.problem.literals import Precision, Trans
 from pyclmm.selection.select import KernelChoice, candidates
 
 Shape = tuple[int, ...]  # M, N, K; for a stack, the number of products before them

@@ -16,7 +16,7 @@ import numpy as np
 
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import GemmProblem
-from pyclmm.problem.words import Precision
+from pyclmm.problem.literals import Precision
 
 KINDS = ("float16", "bfloat16", "highest", "medium", "high", "float64")
 _PRECISIONS: dict[str, Precision] = {"highest": "highest", "high": "high", "medium": "medium"}

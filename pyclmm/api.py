@@ -32,8 +32,8 @@ from .opencl.devices import DeviceChoice
 from .opencl.steps import Scales
 from .problem.axes import back
 from .problem.dtypes import named_dtype
+from .problem.literals import Activation, Casting, Mixed, Precision, Trans, Verify
 from .problem.settings import chosen, is_reproducible, is_verified
-from .problem.words import Activation, Casting, Mixed, Precision, Trans, Verify
 from .raising import OF_CALLER, briefly
 from .selection.select import KernelChoice
 from .streaming import entry

@@ -21,7 +21,7 @@ from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.late_events import as_list
-from .problem.words import Activation, Casting, Precision, Trans, Verify
+from .problem.literals import Activation, Casting, Precision, Trans, Verify
 from .raising import guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation, explain
 from .selection.select import KernelChoice

@@ -94,6 +94,16 @@ def test_a_reversed_import_breaks_its_contract(copied, contract, module, line, a
     assert arrow in after
 
 
+def test_a_class_name_stands_once():
+    """With and without an underscore they are one name to a reader."""
+    places = {}
+    for module, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), []).append(module)
+    assert not {name: modules for name, modules in places.items() if len(modules) > 1}
+
+
 def test_no_family_imports_another():
     families = {type(kernel).__module__ for kernel in KERNELS}
     imported = {family: families & GRAPH.find_modules_directly_imported_by(family) for family in families}

@@ -14,7 +14,7 @@ from pyclmm import KERNELS
 from pyclmm.execution.host_path import HostPath
 from pyclmm.opencl import devices as devices_module
 from pyclmm.opencl import queues
-from pyclmm.problem import words
+from pyclmm.problem import literals
 from pyclmm.problem.dtypes import CASTINGS
 from pyclmm.problem.settings import PRECISIONS
 from pyclmm.tools import tuner
@@ -56,11 +56,11 @@ def test_kernels_show_names_and_summaries():
 
 def test_literals_list_the_words_that_are_taken():
     x = np.ones((2, 2), np.float32)
-    for name, words_of in (("trans_a", words.Trans), ("activation", words.Activation)):
+    for name, words_of in (("trans_a", literals.Trans), ("activation", literals.Activation)):
         for word in get_args(words_of):
             pyclmm.Matmul(x, x, **{name: word})
-    assert get_args(words.Casting) == CASTINGS
-    assert get_args(words.Precision) == PRECISIONS == ("highest", "high", "medium")
+    assert get_args(literals.Casting) == CASTINGS
+    assert get_args(literals.Precision) == PRECISIONS == ("highest", "high", "medium")
 
 
 # ---- devices ---------------------------------------------------------------------------------

@@ -386,6 +386,6 @@ def test_the_limit_counts_every_addition_of_c():
     n = 4096
     shape = np.zeros((1, 1), "f"), np.zeros((1, n), "f"), np.zeros((1, n), "f")
     plan = pyclmm.Matmul(*shape, beta=1.0, verify=True)
-    form = verification._Form.of(plan._executable.problem, plan._executable.device)
+    form = verification._FormOfSums.of(plan._executable.problem, plan._executable.device)
     factor = verification._bound(plan._executable.problem, form)[0]
     assert factor >= 2.0**-24 * (n // form.items)

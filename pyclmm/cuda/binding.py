@@ -1,4 +1,4 @@
-"""Binding: the launches of one plan by one thread. The only module that launches on CUDA."""
+"""CudaBinding: the launches of one plan by one thread. The only module that launches on CUDA."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Addresses = Mapping[str, int]  # where arrays lie, by the problem's names
 _Order = tuple[int, int]  # a stream's handle, and the number of the capture that it is in, 0 for none
 
 
-class _Part(NamedTuple):
+class _GridPart(NamedTuple):
     """A launch of CUDA's: its work-groups, the work-items of each, and the values of ptx.PARAMETERS."""
 
     groups: tuple[int, ...]
@@ -34,20 +34,20 @@ class _Part(NamedTuple):
     parameters: tuple[int, ...]
 
 
-def _parts(launch: Launch) -> Iterator[_Part]:
+def _parts(launch: Launch) -> Iterator[_GridPart]:
     """The parts of a launch, each of at most so many work-groups as a dimension of CUDA's grid can have."""
     local = (*launch.local_size, 1, 1)[:3]
     for size, first in spans(launch):
         x, y, z = (-(-whole // its) for whole, its in zip((*size, 1, 1)[:3], local, strict=True))
         for at in range(0, y, _MOST_GROUPS):
             part = min(_MOST_GROUPS, y - at)
-            yield _Part((x, part, z), local, (first, at, at * local[1], y))
+            yield _GridPart((x, part, z), local, (first, at, at * local[1], y))
 
 
-class _Step:
+class _CudaStep:
     """One launch: its sizes, its parameters in memory, and which of these vary between calls."""
 
-    def __init__(self, context: Context, launch: Launch, fixed: Addresses, part: _Part) -> None:
+    def __init__(self, context: Context, launch: Launch, fixed: Addresses, part: _GridPart) -> None:
         function, dynamic, waits = context.function(launch.program, launch.kernel)
         self.config = LaunchConfig(*part.groups, *part.local, dynamic)
         if waits and driver.overlaps():
@@ -93,7 +93,7 @@ class _Step:
             word.value = offsets.get(name, 0)
 
 
-class Binding:
+class CudaBinding:
     """The launches of *work* by one thread, with the tables and what must stay between calls.
 
     A call is in the stream that it names. Other workspace lies in one block that it gives, of
@@ -120,7 +120,7 @@ class Binding:
             fixed = {name: table.address for name, table in self._tables.items()}
             fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any address will do: it is not read
             self._steps = [
-                _Step(self.context, launch, fixed, part)
+                _CudaStep(self.context, launch, fixed, part)
                 for launch in work.launches
                 for part in _parts(launch)
             ]
@@ -239,7 +239,7 @@ class Binding:
             self._scalars = scalars
         self._addresses = addresses
 
-    def _rejection(self, code: int, step: _Step, begun: bool) -> Exception:
+    def _rejection(self, code: int, step: _CudaStep, begun: bool) -> Exception:
         local = tuple(getattr(step.config, name) for name in ("bx", "by", "bz"))
         error = driver.fault(code, f"kernel {step.name!r} with work-groups of {local}")
         if isinstance(error, LaunchError):

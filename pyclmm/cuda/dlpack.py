@@ -19,7 +19,7 @@ _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 _NAME = b"dltensor"  # until a library has taken the tensor
 
 
-class _Tensor(ctypes.Structure):
+class _DLTensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("device_type", ctypes.c_int32),
@@ -35,7 +35,7 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+    _fields_ = (("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 _python = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)  # None alone fails on Windows
@@ -94,7 +94,7 @@ def capsule(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: 
     """A capsule of C-contiguous memory, which *owner* holds: it lives until the taker lets go."""
     lengths = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     bits = 8 * dtype.itemsize
-    tensor = _Tensor(address, CUDA, device, len(shape), _code_of(dtype), bits, 1, lengths, None, 0)
+    tensor = _DLTensor(address, CUDA, device, len(shape), _code_of(dtype), bits, 1, lengths, None, 0)
     made = _Managed(tensor, None, ctypes.cast(_give_back, ctypes.c_void_p).value)
     at = ctypes.addressof(made)
     _lent[at] = (made, lengths, owner)

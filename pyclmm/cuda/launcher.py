@@ -13,7 +13,7 @@ from ..kernels.interface import Work
 from ..opencl.launcher import Launcher, Memory, launcher_of
 from ..opencl.steps import Scalars
 from . import driver
-from .binding import Binding
+from .binding import CudaBinding
 from .streams import Stream, context_of, forget, own_stream, place_of
 
 
@@ -26,7 +26,7 @@ class CudaLauncher(Launcher):
     def binding(
         self, queue: Stream, device: DeviceInfo, work: Work, absent: Collection[str], keeps: bool
     ) -> Any:
-        return Binding(queue.context, work, absent)
+        return CudaBinding(queue.context, work, absent)
 
     def home(self, queue: Stream) -> Any:
         return queue.context
@@ -53,7 +53,7 @@ class CudaLauncher(Launcher):
         context, stream = queue.context, queue.handle
         try:
             with driver.current(context.handle), driver.uncaptured():
-                binding = Binding(context, work)
+                binding = CudaBinding(context, work)
                 block = driver.Memory(binding.workspace_nbytes, "workspace")
                 block.fill(0xFF, stream)
                 copies: dict[int, driver.Memory] = {}

@@ -21,8 +21,8 @@ from ..byte_sizes import parse_bytes
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..kernels import kernel_named
 from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype
+from ..problem.literals import Precision
 from ..problem.settings import chosen, is_reproducible
-from ..problem.words import Precision
 from ..selection.select import KernelChoice
 from . import axes as roles
 from .axes import Axes

@@ -112,7 +112,7 @@ class CudaPath(PathOnDevice):
             forget(queue.context)
             raise
         if self._repeats:
-            binding.last_call = _Call(kind, operands, scales, self._names)
+            binding.last_call = _CudaCall(kind, operands, scales, self._names)
         return out
 
     def _begin(self, operands: Operands, queue: Stream, wait_for: list[cl.Event]) -> CudaArray:
@@ -139,7 +139,7 @@ class CudaPath(PathOnDevice):
         del block  # the allocator gives it to later work in this stream alone
 
 
-class _Call:
+class _CudaCall:
     """The operands and scalars of a call, to compare the next with. *names*: the problem's, by argument."""
 
     __slots__ = ("_reaches", "addresses", "alpha", "beta", "given", "kind", "seen")

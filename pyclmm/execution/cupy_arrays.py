@@ -11,7 +11,7 @@ from ..cuda import driver
 from ..cuda.arrays import CudaArray
 from ..errors import DeviceMemoryError, DTypeError
 from ..problem.gemm import MAX_ALIGN
-from .kinds import KindOfDevices, Seen
+from .kinds import KindOfDevices, SeenLayout
 
 # What captured graphs use. CuPy's pool knows of no capture: it would give the memory to others, though a
 # graph writes to it later.
@@ -48,10 +48,10 @@ class _Cupy(KindOfDevices):
             return x.owner
         return cupy.ndarray(x.shape, x.dtype, x.owner.data, x.strides)
 
-    def seen(self, x: CudaArray) -> Seen:
-        return Seen((x.shape, x.strides, x.dtype), x.ordinal, x.address % MAX_ALIGN)
+    def seen(self, x: CudaArray) -> SeenLayout:
+        return SeenLayout((x.shape, x.strides, x.dtype), x.ordinal, x.address % MAX_ALIGN)
 
-    def address_of(self, x: Any, seen: Seen) -> int | None:
+    def address_of(self, x: Any, seen: SeenLayout) -> int | None:
         if type(x) is not cupy.ndarray or (x.shape, x.strides, x.dtype) != seen.layout:
             return None
         memory = x.data

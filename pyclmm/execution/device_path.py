@@ -18,7 +18,7 @@ from .path_on_device import PathOnDevice
 from .repair import moved
 
 
-class Memory(NamedTuple):
+class OperandMemory(NamedTuple):
     """Where the operands of a call lie: buffers and offsets in elements, by the problem's names, and the
     constant one."""
 
@@ -97,7 +97,7 @@ class DevicePath(PathOnDevice):
         out: arrays.Array = operands["out"]
         return out
 
-    def memory(self, operands: Operands, out: arrays.Array) -> Memory:
+    def memory(self, operands: Operands, out: arrays.Array) -> OperandMemory:
         """Where these operands and *out* lie now."""
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
@@ -110,7 +110,7 @@ class DevicePath(PathOnDevice):
         if self._constant is not None:
             b = operands["b"]
             constant = Constant(self._constant, arrays.location(b), b.base_data)
-        return Memory(buffers, offsets, constant)
+        return OperandMemory(buffers, offsets, constant)
 
     def enqueue(
         self,
@@ -119,7 +119,7 @@ class DevicePath(PathOnDevice):
         queue: cl.CommandQueue,
         scales: Scales,
         wait_for: list[cl.Event],
-        memory: Memory | None = None,
+        memory: OperandMemory | None = None,
         binding_of: Callable[[cl.CommandQueue], Any] | None = None,
     ) -> list[cl.Event]:
         """Enqueue the product into *out*, by this thread's binding or that of *binding_of*.

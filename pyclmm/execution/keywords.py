@@ -10,7 +10,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from ..opencl.devices import DeviceChoice
-from ..problem.words import Activation, Casting, Precision, Trans, Verify
+from ..problem.literals import Activation, Casting, Precision, Trans, Verify
 from ..selection.select import KernelChoice
 
 

@@ -28,7 +28,7 @@ _ON_CUDA = (2, 13)  # DLPack's device types whose memory a CUDA device owns: CUD
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenLayout:
     """The layout of an operand of a call, as its library says it. *phase*: its address modulo MAX_ALIGN."""
 
     layout: Any
@@ -86,11 +86,11 @@ class KindWithAddresses(Kind):
         """After work on *operands* was put into *stream*: their memory must stay until it has ended."""
 
     @abstractmethod
-    def seen(self, x: CudaArray) -> Seen:
+    def seen(self, x: CudaArray) -> SeenLayout:
         """What :meth:`address_of` compares other arrays with."""
 
     @abstractmethod
-    def address_of(self, x: Any, seen: Seen) -> int | None:
+    def address_of(self, x: Any, seen: SeenLayout) -> int | None:
         """The address of *x* if it has the layout of *seen*, and need not be looked at closer; else None."""
 
 

@@ -22,7 +22,7 @@ from ..problem.axes import core_axes, last
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.dtypes import type_name
 from ..problem.gemm import Gemm, Layout, Layouts, Operand, dense
-from ..problem.words import Mixed
+from ..problem.literals import Mixed
 from ..raising import guarded
 from .array_likes import array_of
 from .kinds import Kind, common_kind, types_of

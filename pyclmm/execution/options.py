@@ -17,8 +17,8 @@ from ..kernels.config import TileConfig
 from ..opencl.steps import Scales
 from ..problem.dtypes import check_casting, named_dtype
 from ..problem.gemm import ACTIVATIONS, Gemm
+from ..problem.literals import Casting, Trans
 from ..problem.settings import chosen, is_reproducible, is_verified
-from ..problem.words import Casting, Trans
 from ..selection.select import KernelChoice
 
 _NUMBERS: tuple[tuple[Any, Any], ...] = (

@@ -19,7 +19,7 @@ from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError
 from ..opencl import queues
 from ..problem.gemm import dense_strides
-from .kinds import KindOfDevices, Seen
+from .kinds import KindOfDevices, SeenLayout
 
 LEGACY = 1  # the handle of CUDA's legacy default stream, which waits for all others that are not set apart
 
@@ -64,10 +64,10 @@ class _Protocols(KindOfDevices):
         with self._lock:
             self._let_go()
 
-    def seen(self, x: CudaArray) -> Seen:
-        return Seen(None, x.ordinal, 0)
+    def seen(self, x: CudaArray) -> SeenLayout:
+        return SeenLayout(None, x.ordinal, 0)
 
-    def address_of(self, x: Any, seen: Seen) -> int | None:
+    def address_of(self, x: Any, seen: SeenLayout) -> int | None:
         return None
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:

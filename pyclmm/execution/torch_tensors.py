@@ -14,7 +14,7 @@ from ..errors import ArgumentError, DeviceMemoryError, DTypeError
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
 from .array_likes import array_of
-from .kinds import KindWithAddresses, Seen
+from .kinds import KindWithAddresses, SeenLayout
 
 _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for CPUs has none
 # PyTorch's element types that kernels have, by NumPy's dtype and the reverse.
@@ -131,11 +131,11 @@ class _Torch(KindWithAddresses):
             return x.owner
         return torch.as_strided(x.owner, x.shape, strides)
 
-    def seen(self, x: CudaArray) -> Seen:
+    def seen(self, x: CudaArray) -> SeenLayout:
         steps = tuple(step // x.dtype.itemsize for step in x.strides)
-        return Seen((x.shape, steps, _TORCHS.get(x.dtype)), x.ordinal, x.address % MAX_ALIGN)
+        return SeenLayout((x.shape, steps, _TORCHS.get(x.dtype)), x.ordinal, x.address % MAX_ALIGN)
 
-    def address_of(self, x: Any, seen: Seen) -> int | None:
+    def address_of(self, x: Any, seen: SeenLayout) -> int | None:
         try:
             if type(x) not in _PLAIN or (x.shape, x.stride(), x.dtype) != seen.layout:
                 return None

@@ -54,10 +54,10 @@ class _MovedError(Exception):
 
 
 _numbers = itertools.count()
-_products: weakref.WeakValueDictionary[int, _Product] = weakref.WeakValueDictionary()
+_products: weakref.WeakValueDictionary[int, _XlaProduct] = weakref.WeakValueDictionary()
 
 
-class _Product:
+class _XlaProduct:
     """What XLA calls: the launches of *executable*.
 
     *aligned*: of JAX's arrays, in their order, the problem's names, and what each address must be a multiple
@@ -161,7 +161,7 @@ class XlaPath(CudaPath):
         super().__init__(*planned)
         if self.executable.repairs:
             raise UnsupportedError("verify='repair' is not for JAX's arrays on CUDA; pass verify=True")
-        self._products: dict[Any, _Product] = {}
+        self._products: dict[Any, _XlaProduct] = {}
         self._last: _Last | None = None
 
     def again(
@@ -208,7 +208,7 @@ class XlaPath(CudaPath):
 
     def _product(
         self, read: Operands, ours: Operands, out: CudaArray, queue: Stream, scales: Scales
-    ) -> _Product:
+    ) -> _XlaProduct:
         """The product of these scalars, from XLA's arrays *ours* and pyclmm's own, made if there is none."""
         made: Made = out.owner
         fixed = {self._names[name]: x.address for name, x in read.items() if name not in ours}
@@ -218,7 +218,7 @@ class XlaPath(CudaPath):
         if product is None:
             binding = self.executable.binding(queue)
             aligned = {self._names[name]: alignment(x.address) for name, x in ours.items()}
-            product = _Product(self.executable, queue.context, aligned, fixed, scales)
+            product = _XlaProduct(self.executable, queue.context, aligned, fixed, scales)
             product.compile(made, binding.workspace_nbytes, len(ours) if begun else None)
             for oldest in list(self._products)[: 1 - _MOST_PRODUCTS]:
                 self._products.pop(oldest, None)  # another thread may have dropped it
@@ -232,7 +232,7 @@ class _Last:
     __slots__ = ("_context", "_layouts", "_work", "alpha", "beta", "names", "product")
 
     def __init__(
-        self, product: _Product, operands: Operands, work: Any, context: Context, scales: Scales
+        self, product: _XlaProduct, operands: Operands, work: Any, context: Context, scales: Scales
     ) -> None:
         self.product, self._work, self._context = product, work, context
         (self.alpha, self.beta), self.names = scales, tuple(operands)

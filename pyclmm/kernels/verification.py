@@ -26,7 +26,7 @@ _SLACK = 1.02  # of the bound: it is computed with rounding too
 
 
 @dataclass(frozen=True)
-class _Form:
+class _FormOfSums:
     """The macros of cl/verify/sums.h that say what a work-group does."""
 
     items: int
@@ -37,7 +37,7 @@ class _Form:
     parts: int
 
     @classmethod
-    def of(cls, problem: GemmProblem, device: DeviceInfo) -> _Form:
+    def of(cls, problem: GemmProblem, device: DeviceInfo) -> _FormOfSums:
         if device.is_cpu:
             return cls(items=1, rows=1, vec=32, lanes=32, slices=1, parts=1)
         items = cls.group(device)
@@ -102,7 +102,7 @@ def verified(problem: GemmProblem, product: Work, device: DeviceInfo) -> Work:
 
 def transfer_sums(nbytes: int, device: DeviceInfo) -> Launch:
     """The launch that adds *nbytes* of "data" from "data_offset" on, word by word, into ``SUMS`` "sums"."""
-    program, local = Program("verify/transfer.cl", ()), _Form.group(device)
+    program, local = Program("verify/transfer.cl", ()), _FormOfSums.group(device)
     args: tuple[Arg, ...] = ("data", "data_offset", np.int64(nbytes), "sums")
     return Launch(program, "transfer_sums", (SUMS, 1, 1), (local, 1, 1), args)
 
@@ -134,7 +134,7 @@ def _offsets(problem: GemmProblem, plain: GemmProblem) -> Table:
 
 def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], list[Launch], list[Workspace]]:
     """The launches before the product, those after it, and their workspace."""
-    form, plain = _Form.of(problem, device), _plain(problem)
+    form, plain = _FormOfSums.of(problem, device), _plain(problem)
     size = dtype_of(_size_type(problem))
     bound = tuple(size.type(x) for x in _bound(problem, form))
     defines = _defines(problem, form, device)
@@ -181,7 +181,7 @@ def _size_type(problem: GemmProblem) -> str:
     return "float64" if problem.acc_type in ("float64", "complex128") else "float32"
 
 
-def _defines(problem: GemmProblem, form: _Form, device: DeviceInfo) -> Defines:
+def _defines(problem: GemmProblem, form: _FormOfSums, device: DeviceInfo) -> Defines:
     # AMX's and gfx90a's matrix units take subnormal operands for 0.
     flushes = device.flushes or device.amx.types or device.gfx == "gfx90a"
     sums = dtype_of(_size_type(problem)).itemsize
@@ -203,14 +203,14 @@ def _defines(problem: GemmProblem, form: _Form, device: DeviceInfo) -> Defines:
     )
 
 
-def _align_of_sums(problem: GemmProblem, form: _Form) -> int:
+def _align_of_sums(problem: GemmProblem, form: _FormOfSums) -> int:
     """What the sums of B begin at multiples of, in bytes, in each product of a stack."""
     if problem.batch <= 1:
         return ACCESS
     return problem.k * (form.parts if problem.trans_b else 1) * dtype_of(_size_type(problem)).itemsize
 
 
-def _bound(problem: GemmProblem, form: _Form) -> tuple[float, float, float, float]:
+def _bound(problem: GemmProblem, form: _FormOfSums) -> tuple[float, float, float, float]:
     """The bound of a row's sum relative to sum |a| |b|, the same where NaN and infinity are left out of the
     sums, what is added to it, and the largest number of out."""
     if not problem.sums.significand:
@@ -223,7 +223,7 @@ def _bound(problem: GemmProblem, form: _Form) -> tuple[float, float, float, floa
     return _factor(problem, form), _factor(problem, with_care), rest, 2.0 ** (end - 1)
 
 
-def _factor(problem: GemmProblem, form: _Form) -> float:
+def _factor(problem: GemmProblem, form: _FormOfSums) -> float:
     """The rounding errors of a row's sum over sum |a| |b|.
 
     docs/precision.md has the errors of a product; the sums of cl/verify/ add their own.

@@ -16,7 +16,7 @@ from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
 from ..problem.contraction import Label, contiguous, joined
 from ..problem.dtypes import check_cast, check_casting, named_dtype, result_dtype, type_name
-from ..problem.words import Casting, Mixed
+from ..problem.literals import Casting, Mixed
 from .pairs import Tensor, Ways, contracted, diagonal, total
 from .views import has_views, permuted, plain
 

@@ -14,7 +14,7 @@ from ..api import gemm
 from ..execution.options import Options
 from ..problem.contraction import Dense, Label, View, joined, stacked
 from ..problem.dtypes import ELEMENTS, dtype_of, type_name
-from ..problem.words import Casting
+from ..problem.literals import Casting
 from .views import new, one, permuted, viewed
 
 

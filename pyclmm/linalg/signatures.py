@@ -18,7 +18,7 @@ from ..cuda.arrays import CudaArray
 from ..errors import DTypeError
 from ..execution import kinds
 from ..execution.keywords import ProductKeywords
-from ..problem.words import Casting
+from ..problem.literals import Casting
 from ..raising import Parameters, Returned, guarded
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike
 from ..errors import DTypeError, ShapeError, unknown_name
 from . import dtypes
 from .gemm import MAX_ALIGN, Copy, Gemm, GemmProblem, Operand, dense, dense_strides
+from .literals import Casting
 from .matrices import (
     MatrixLayout,
     check_sizes,
@@ -30,7 +31,6 @@ from .matrices import (
     unfit_out,
 )
 from .settings import check_activation, checked
-from .words import Casting
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 

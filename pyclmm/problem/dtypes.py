@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..errors import ArgumentError, DTypeError, in_short
-from .words import Casting
+from .literals import Casting
 
 ml_dtypes: Any
 try:

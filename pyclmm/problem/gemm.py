@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 import numpy as np
 
 from . import dtypes
-from .words import Activation
+from .literals import Activation
 
 T = TypeVar("T")
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)

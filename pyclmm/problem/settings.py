@@ -24,7 +24,7 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, unknown_name
-from .words import Precision, Verify
+from .literals import Precision, Verify
 
 T = TypeVar("T")
 PRECISIONS = get_args(Precision)

@@ -19,7 +19,7 @@ from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
 from ..opencl.host_memory import may_overlap_itself
-from ..problem.words import Activation, Casting, Precision, Trans, Verify
+from ..problem.literals import Activation, Casting, Precision, Trans, Verify
 from ..raising import guarded
 from ..repr_tables import aligned
 from ..selection.explanation import Explanation

@@ -14,8 +14,8 @@ from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info, find_device
 from ..opencl.queues import new_queue
 from ..problem.canonical import LAYOUTS
+from ..problem.literals import Precision
 from ..problem.settings import PRECISIONS
-from ..problem.words import Precision
 from . import output, plots, report
 from .bench import Rung, Track, kernel_names
 from .terminal import OnStage, Screen, Stage, duration, significant

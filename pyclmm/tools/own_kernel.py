@@ -269,7 +269,7 @@ def _picture(where: Any, part: Any, i: int, j: int) -> list[str]:
 
 
 @dataclass
-class Tried:
+class OwnAttempt:
     """What became of a kernel: the laws that it keeps, with how many cases of each; or why it fails, and
     *lines* that show it. ``wrong``: it ran, and a result is wrong. ``rows``: its times and its neighbours',
     at M = N = K = ``side``.
@@ -297,7 +297,7 @@ class Tried:
 
 
 def check(
-    path: Path, beside: Sequence[str], side: int, device: DeviceInfo, on_stage: OnStage, found: Tried
+    path: Path, beside: Sequence[str], side: int, device: DeviceInfo, on_stage: OnStage, found: OwnAttempt
 ) -> None:
     """Try the kernel in the file *path*, and time it with those *beside*; *found* gets what is found.
 

@@ -207,7 +207,7 @@ def _line(axes: Any, rungs: Sequence[Rung], name: str, value: str, style: dict[s
 
 
 @dataclass(frozen=True)
-class Placed:
+class RoofPoint:
     """A kernel under the device's roofs: operations a byte, operations a second in the median and of each
     sample, the flat roof over it by name and height, and what follows its name.
     """
@@ -220,7 +220,7 @@ class Placed:
     note: str = ""
 
 
-def under_roofs(points: Sequence[Placed], rates: Rates, clock: str, title: str, path: Path) -> None:
+def under_roofs(points: Sequence[RoofPoint], rates: Rates, clock: str, title: str, path: Path) -> None:
     """Draw kernels under the roofs of *rates*, each from its slowest to its fastest sample.
 
     Labels stand beside the picture in the order of the rates. *clock*: from where to where time runs.
@@ -254,7 +254,7 @@ def _plain(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.10g}"
 
 
-def _beside(axes: Any, points: Sequence[Placed], low: float, high: float) -> None:
+def _beside(axes: Any, points: Sequence[RoofPoint], low: float, high: float) -> None:
     """Draw the points, each with a line to its label right of the axes. Labels keep their distance."""
     points = sorted(points, key=lambda point: point.rate)
     heights = spread([(math.log(p.rate / 1e9) - low) / (high - low) for p in points], _LABEL)

@@ -33,7 +33,7 @@ from ..opencl.program import new_kernel, settle
 from ..opencl.queues import new_queue
 from ..plan import Matmul
 from ..problem.gemm import GemmProblem
-from ..problem.words import Precision
+from ..problem.literals import Precision
 from . import unit_rates
 from .terminal import OnStage, Stage, unheard
 

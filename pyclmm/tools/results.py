@@ -140,7 +140,7 @@ def _refuse(written: Mapping[str, Path], path: Path, text: str) -> None:
             raise CommandError(f"{at}: {name} is, or lies in or around, {text}; name another")
 
 
-class _Beside(Result):
+class _WrittenBeside(Result):
     """A result that is a file or a folder of its own."""
 
     def __init__(self, place: MatrixPlace, checkpoint: Path | None) -> None:
@@ -242,7 +242,7 @@ class _Beside(Result):
                 shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class _Npy(_Beside):
+class _Npy(_WrittenBeside):
     """``FILE.npy``."""
 
     def _matrix(self, at: Path) -> Any:
@@ -257,7 +257,7 @@ class _Npy(_Beside):
         return np.lib.format.open_memmap(self.staged, mode="r+")
 
 
-class _Zarr(_Beside):
+class _Zarr(_WrittenBeside):
     """``FOLDER.zarr``, or ``FOLDER.zarr:ARRAY``."""
 
     def _matrix(self, at: Path) -> Any:

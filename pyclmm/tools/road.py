@@ -26,7 +26,7 @@ from ..opencl.devices import device_info, find_device
 from ..opencl.queues import new_queue
 from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
-from ..problem.words import Precision
+from ..problem.literals import Precision
 from ..selection.select import refusal
 from . import output, own_kernel, plots, probes, report, starters
 from .bench import INTERRUPTED, Others, Row, Track
@@ -257,7 +257,7 @@ class Beside:
     """A reader's kernel in *file*, and its neighbours of the road. Raises ArgumentError."""
 
     def __init__(self, file: Path, device: DeviceInfo) -> None:
-        self.file, self.tried = file, own_kernel.Tried()
+        self.file, self.tried = file, own_kernel.OwnAttempt()
         self.own, self.step = own_kernel.own_kernel(file, device)
         place = KERNELS_OF_THE_ROAD.index(self.step.name)
         self.names = KERNELS_OF_THE_ROAD[max(0, place - 1) : place + 2]
@@ -380,7 +380,7 @@ def _point_json(point: Point, gain: float | None, rates: Rates) -> dict[str, Any
 def draw(found: Road, rates: Rates, where: str, path: Path) -> None:
     """Draw every kernel under the device's roofs. *where*: device and date, for the title."""
     points = [
-        plots.Placed(
+        plots.RoofPoint(
             point.kernel.name,
             point.traffic.intensity,
             point.rate,

@@ -27,7 +27,7 @@ from ..opencl.host_memory import allocate, check_size
 from ..plan import Matmul
 from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
-from ..problem.words import Precision
+from ..problem.literals import Precision
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

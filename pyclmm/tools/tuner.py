@@ -25,7 +25,7 @@ from ..kernels.device import DeviceInfo
 from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
-from ..problem.words import Precision
+from ..problem.literals import Precision
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
 from .terminal import OnStage, Stage, duration, significant, unheard

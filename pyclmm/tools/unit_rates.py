@@ -29,7 +29,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.rates import BOUNDS
 from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
-from ..problem.words import Precision
+from ..problem.literals import Precision
 from ..selection.select import offer
 
 Pair = tuple[GemmProblem, GemmProblem]  # with a short and a long K

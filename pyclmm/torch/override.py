@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from ..opencl.queues import at_release
+from ..problem.literals import Precision, Verify
 from ..problem.settings import chosen, is_reproducible, is_verified
-from ..problem.words import Precision, Verify
 from .estimates import TYPES, Asked, Decision, decide
 from .products import product
 
@@ -30,7 +30,7 @@ at_release(_decisions.clear)
 Multiply = Callable[..., Tensor]
 
 
-class _Block:
+class _TorchBlock:
     """An open block: what it asks, and what was decided for all blocks that ask the same."""
 
     def __init__(self, asked: Asked) -> None:
@@ -68,18 +68,18 @@ class _Override:
     def __init__(self, key: str) -> None:
         self.key = key
         self.lock = threading.Lock()
-        self.open: list[_Block] = []  # of all threads, in the order in which they were entered
-        self.block: _Block | None = None  # the last of them
+        self.open: list[_TorchBlock] = []  # of all threads, in the order in which they were entered
+        self.block: _TorchBlock | None = None  # the last of them
         self.library: Any = None  # PyTorch's kernels come back when it is freed
 
-    def enter(self, block: _Block) -> None:
+    def enter(self, block: _TorchBlock) -> None:
         with self.lock:
             if not self.open:
                 self.library = self._registered()
             self.open.append(block)
             self.block = block
 
-    def leave(self, block: _Block) -> None:
+    def leave(self, block: _TorchBlock) -> None:
         with self.lock:
             self.open.remove(block)
             self.block = self.open[-1] if self.open else None
@@ -190,7 +190,7 @@ def installed(
     string or no bool; in the block products raise as :func:`pyclmm.matmul` does.
     """
     ways = (chosen(precision), is_reproducible(reproducible))
-    block = _Block(Asked(*ways, _key == "CUDA" and _has_tf32(), is_verified(verify)))
+    block = _TorchBlock(Asked(*ways, _key == "CUDA" and _has_tf32(), is_verified(verify)))
     with _lock:
         override = _overrides.setdefault(_key, _Override(_key))
     override.enter(block)

@@ -14,8 +14,8 @@ from .. import api
 from ..errors import DTypeError, ShapeError, unknown_name
 from ..execution.options import beta_of
 from ..problem import dtypes
+from ..problem.literals import Activation, Precision, Trans, Verify
 from ..problem.settings import REPAIR, check_activation, chosen, is_reproducible, is_verified
-from ..problem.words import Activation, Precision, Trans, Verify
 from . import gradients
 
 _TYPES = {getattr(torch, name) for name in dtypes.ELEMENT_TYPES}

@@ -281,13 +281,13 @@ def test_zeros_are_launched_on_their_device(cuda, monkeypatch):
     from pyclmm.execution import xla_path  # noqa: PLC0415 - it needs JAX
 
     device, where = jax.local_devices()[-1], []
-    launched = xla_path._Product.__call__
+    launched = xla_path._XlaProduct.__call__
 
     def recorded(product, *arrays):
         where.append(arrays[0].device if arrays else jax.config.jax_default_device)
         return launched(product, *arrays)
 
-    monkeypatch.setattr(xla_path._Product, "__call__", recorded)
+    monkeypatch.setattr(xla_path._XlaProduct, "__call__", recorded)
     linalg.matrix_power(jax.device_put(np.ones((2, 2), np.float32), device), 0)
     assert where == [device, device]  # the zeros, then the ones among them
 

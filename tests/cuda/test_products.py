@@ -7,7 +7,7 @@ import pytest
 
 import pyclmm
 from pyclmm.cuda import arrays, driver, streams
-from pyclmm.cuda.binding import Binding
+from pyclmm.cuda.binding import CudaBinding
 from pyclmm.kernels.interface import Workspace
 from pyclmm.opencl.steps import scalars_of
 from tests.support.fake_cuda import LibArray
@@ -302,7 +302,7 @@ def test_what_stays_between_calls_is_zeroed_and_of_one_capture_alone(cuda, lib):
     (launch,) = work.launches
     kept = Workspace("words", 12_345, zeroed=True)
     launch = replace(launch, args=tuple(kept.symbol if arg == "c" else arg for arg in launch.args))
-    binding = Binding(streams.context_of(0), replace(work, launches=(launch,), workspace=(kept,)))
+    binding = CudaBinding(streams.context_of(0), replace(work, launches=(launch,), workspace=(kept,)))
     addresses = dict.fromkeys(("a", "b", "out", "bias"), x.address)
 
     def spaces():

@@ -372,7 +372,7 @@ class Lib(kinds.KindOfDevices):
         return LibArray(self, x.address, x.shape, x.dtype, x.strides, x.owner)
 
     def seen(self, x):
-        return kinds.Seen((x.shape, x.strides, x.dtype), x.ordinal, x.address % MAX_ALIGN)
+        return kinds.SeenLayout((x.shape, x.strides, x.dtype), x.ordinal, x.address % MAX_ALIGN)
 
     def address_of(self, x, seen):
         if (

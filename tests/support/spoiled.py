@@ -8,7 +8,7 @@ import numpy as np
 import pyopencl as cl
 
 import pyclmm
-from pyclmm.kernels.verification import _Form
+from pyclmm.kernels.verification import _FormOfSums
 from pyclmm.opencl import compiler
 from pyclmm.opencl.binding import Binding
 
@@ -77,8 +77,8 @@ def gpu_form(monkeypatch):
     With it sums of integers are wrong, and a B that is transposed crashes. Oclgrind and an H200 are right.
     """
     monkeypatch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
-    form = _Form(items=8, rows=4, vec=4, lanes=1, slices=2, parts=16)
-    monkeypatch.setattr(_Form, "of", classmethod(lambda cls, problem, device: form))
+    form = _FormOfSums(items=8, rows=4, vec=4, lanes=1, slices=2, parts=16)
+    monkeypatch.setattr(_FormOfSums, "of", classmethod(lambda cls, problem, device: form))
 
 
 # ---- a build of `tiled` that errs

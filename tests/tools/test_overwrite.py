@@ -413,7 +413,7 @@ def test_the_old_result_is_there_until_the_new_one_is_whole(interrupted, out, ch
 @pytest.mark.parametrize("out", OUTS)
 def test_a_leftover_of_a_killed_run_is_replaced(monkeypatch, interrupted, out):
     with monkeypatch.context() as patch:
-        for kind in (results._Beside, results._Hdf5):
+        for kind in (results._WrittenBeside, results._Hdf5):
             give_up = kind.give_up
             patch.setattr(kind, "give_up", lambda self, keep, give_up=give_up: give_up(self, True))
         assert run("a.npy", "b.npy", out, "--overwrite").exit_code == 130
