@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, get_args
@@ -83,13 +84,8 @@ class Options:
 _kept = lru_cache(maxsize=256, typed=True)(Options)  # typed: equal dtypes need not mean the same
 
 
-def options_of(asked: dict[str, Any], own_dtype: Any) -> Options:
-    """The options *asked* for; without a dtype, *own_dtype* is what the arrays' library computes in.
-
-    Raises as Options does.
-    """
-    if asked["dtype"] is None:
-        asked = asked | {"dtype": own_dtype}
+def options_of(asked: Mapping[str, Any]) -> Options:
+    """The options *asked* for, by name. Raises as Options does."""
     try:
         return _kept(**asked)
     except TypeError:  # one cannot be hashed, and no value of an option is like that

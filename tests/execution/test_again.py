@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 import weakref
-from dataclasses import fields
 
 import numpy as np
 import pyopencl as cl
@@ -445,13 +444,16 @@ def test_a_plan_that_is_dropped_is_freed_though_it_was_the_last(product):
     product.check("matmul")
 
 
-def test_calls_compare_the_options_in_one_order(monkeypatch):
-    asked = []
-    monkeypatch.setattr(api, "_call", lambda given, options, *_, **__: asked.append([*options]))
-    pyclmm.matmul(1, 1)
-    pyclmm.gemm(1, 1)
-    own = [option.name for option in fields(Options)]
-    assert asked == [own[: own.index("dtype") + 1]] * 2
+def test_each_option_of_a_call_arrives_by_its_name(monkeypatch):
+    options = {"kernel": "naive", "precision": "high", "reproducible": True, "casting": "unsafe"}
+    options |= {"verify": True, "dtype": np.dtype("f8")}
+    own = options | {"trans_a": "T", "trans_b": "C", "activation": "relu"}
+    found = []
+    monkeypatch.setattr(api, "options_of", lambda asked: found.append(asked) or Options(**asked))
+    a = np.ones((2, 2), "f4")
+    pyclmm.matmul(a, a, **options)
+    pyclmm.gemm(a, a, **own)
+    assert found == [{"trans_a": "N", "trans_b": "N", "activation": None, **options}, own]
 
 
 @pytest.mark.parametrize("way", WAYS)
