@@ -23,7 +23,7 @@ from .timing import NUMPY, Size, Terms, check_memory, dtype_named, ladder, rando
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _BenchArguments:
     """The arguments of the command, as its options below say."""
 
     product: tuple[int, int, int] | None
@@ -44,7 +44,7 @@ class _Asked:
     plot_file: Path | None
 
 
-def _sizes(asked: _Asked) -> list[Size]:
+def _sizes(asked: _BenchArguments) -> list[Size]:
     """The size, or those of the ladder. Raises click.UsageError where both or none are asked for."""
     if asked.climb and asked.product is not None:
         raise click.UsageError("--ladder has its own sizes and goes without M N K")
@@ -107,7 +107,7 @@ def bench_command(**options: Any) -> None:
 
     Ctrl-C ends it and shows what was measured.
     """
-    asked = _Asked(**options)
+    asked = _BenchArguments(**options)
     terms = Terms(asked.precision, asked.arrays, asked.rounds, asked.limit)
     sizes, dtype, names = _sizes(asked), dtype_named(asked.dtype), kernel_names(asked.kernels)
     output.check_plot(asked.plot_file)
@@ -131,7 +131,7 @@ def bench_command(**options: Any) -> None:
     out.finish(_none_ran(rungs, asked.kernels), output.FAILED, rungs)
 
 
-def _climb(track: Track, sizes: Sequence[Size], asked: _Asked, on_stage: OnStage) -> Iterator[Rung]:
+def _climb(track: Track, sizes: Sequence[Size], asked: _BenchArguments, on_stage: OnStage) -> Iterator[Rung]:
     """Run each size in turn, until every kernel is too slow or Ctrl-C was pressed."""
     dtype = dtype_named(asked.dtype)
     for number, size in enumerate(sizes):
@@ -161,7 +161,7 @@ class _Ahead:
         self._on_step(step if self._left is None else replace(step, seconds_left=self._left * (1 - part)))
 
 
-def _tell(out: output.Output, device: DeviceInfo, rungs: Sequence[Rung], asked: _Asked) -> None:
+def _tell(out: output.Output, device: DeviceInfo, rungs: Sequence[Rung], asked: _BenchArguments) -> None:
     """The picture, if one is asked for, the tables, and what they cannot say."""
     draw: Any = plots.ladder if len(rungs) > 1 else lambda rungs, *rest: plots.bench(rungs[0], *rest)
     out.draw(asked.plot_file, lambda path: draw(rungs, device.name, path))
