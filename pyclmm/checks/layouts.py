@@ -37,11 +37,13 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
     lda = leading(m * near if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
     ldb = leading(k if problem.trans_b else n * near, problem.b_align, problem.b_type, problem.ldb)
     ldo = leading(n, problem.out_align, problem.out_type, problem.ldo)
-    batch = (stack,) if problem.batch_shape else ()
     rows = (k if problem.trans_a else m, n if problem.trans_b else k)
-    strides = ((rows[0] * lda,), (rows[1] * ldb,), (m * n,), (m * ldo,)) if batch else ((),) * 4
+    batch: tuple[int, ...] = ()
+    strides: tuple[tuple[int, ...], ...] = ((),) * 4
     if side_by_side:
         batch, strides = (stack, near), ((k * lda, 1), (k * ldb, 1), (near, 1), (near * ldo, ldo))
+    elif problem.batch_shape:
+        batch, strides = (stack,), ((rows[0] * lda,), (rows[1] * ldb,), (m * n,), (m * ldo,))
     return replace(
         problem,
         m=m,

@@ -7,6 +7,7 @@ arrays on it, with a current stream and an allocator of its own.
 
 import ctypes
 import itertools
+import threading
 from contextlib import contextmanager
 from functools import cache
 
@@ -55,11 +56,20 @@ class FakeCuda:
         self.after_launch = lambda: None
         self.before_launch = lambda name: None  # of a kernel that runs now, in a replay too
         self.memory, self.pooled, self.graphs, self.capturing = {}, {}, {}, {}
-        self.mode, self.current, self.synchronized = 0, 0, []
+        self.mode, self.synchronized, self._of_thread = 0, [], threading.local()
         self._handles, self._made = itertools.count(0x1000, 16), {}
         self._programs, self._texts = {}, {}
         self._context = _context(device)
         self.queue = cl.CommandQueue(self._context)
+
+    @property
+    def current(self):
+        """The calling thread's context; 0 for none."""
+        return getattr(self._of_thread, "current", 0)
+
+    @current.setter
+    def current(self, context):
+        self._of_thread.current = context
 
     def __getattr__(self, name):
         if not name.startswith("cu"):
@@ -97,11 +107,11 @@ class FakeCuda:
         context._obj.value = self.current or None
 
     def _cuCtxPushCurrent(self, context):
-        self._stack = [*getattr(self, "_stack", []), self.current]
+        self._of_thread.stack = [*getattr(self._of_thread, "stack", []), self.current]
         self.current = _plain(context)
 
     def _cuCtxPopCurrent(self, _):
-        self.current = self._stack.pop()
+        self.current = self._of_thread.stack.pop()
 
     def _cuCtxSynchronize(self):
         self.synchronized.append("all")
