@@ -21,7 +21,7 @@ from pyclmm.plan import programs_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.settings import is_reproducible
 from pyclmm.selection import select, tables
-from tests.support.calls import plans_of_calls
+from tests.support.calls import problems_of_calls
 from tests.support.faults import changed_source
 from tests.support.made_up import EPYC_POCL, H200
 from tests.support.selection import examples
@@ -256,7 +256,7 @@ def test_the_setting_of_a_block():
 
 
 def test_matmul_and_gemm_take_the_setting(monkeypatch):
-    plans = plans_of_calls(monkeypatch)
+    problems = problems_of_calls(monkeypatch)
     a = np.ones((3, 3), np.float32)
     for _ in range(2):  # the second round uses kept plans
         pyclmm.matmul(a, a)
@@ -264,7 +264,7 @@ def test_matmul_and_gemm_take_the_setting(monkeypatch):
             pyclmm.matmul(a, a)
             pyclmm.gemm(a, a)
         pyclmm.gemm(a, a, reproducible=True)
-    assert [plan.reproducible for plan in plans] == [False, True, True, True] * 2
+    assert [problem.reproducible for problem in problems] == [False, True, True, True] * 2
 
 
 def test_wrong_arguments_are_named():

@@ -48,7 +48,7 @@ def test_memory_that_a_plan_does_not_get_is_said_too(monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("pyclmm.plan.path_of", full)
+        patch.setattr("pyclmm.execution.prepared.path_of", full)
         with pytest.raises(
             pyclmm.DeviceMemoryError, match=r"Matmul of ndarray \(2, 2\) float32.*\(MemoryError\)"
         ):

@@ -10,7 +10,7 @@ import pytest
 import pyclmm
 from pyclmm import ArgumentError, default_precision
 from pyclmm.problem.settings import PRECISIONS, chosen
-from tests.support.calls import plans_of_calls
+from tests.support.calls import problems_of_calls
 
 A = np.ones((2, 3), np.float32)
 B = np.ones((3, 4), np.float32)
@@ -32,14 +32,14 @@ def test_plans_take_the_default_unless_given_a_precision(word):
 
 
 def test_matmul_and_gemm_take_the_default(monkeypatch):
-    plans = plans_of_calls(monkeypatch)
+    problems = problems_of_calls(monkeypatch)
     for _ in range(2):  # the second round uses kept plans
         pyclmm.matmul(A, B)
         with default_precision("medium"):
             assert (pyclmm.matmul(A, B) == 3).all()
             pyclmm.gemm(A, B)
             pyclmm.gemm(A, B, precision="high")
-    assert [plan.precision for plan in plans] == ["highest", "medium", "medium", "high"] * 2
+    assert [problem.precision for problem in problems] == ["highest", "medium", "medium", "high"] * 2
 
 
 def test_a_plan_keeps_what_it_was_made_with():

@@ -15,7 +15,8 @@ import numpy as np
 import pyopencl.array as cla
 
 import pyclmm
-from pyclmm import KERNELS, api
+from pyclmm import KERNELS
+from pyclmm.execution.prepared import Prepared
 from pyclmm.opencl.host_memory import HostSpan
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.cases import DEVICE, numbers, problem_of
@@ -468,21 +469,21 @@ def judge(call, queue, by=None):
         raise AssertionError(f"{error}\nin the call {json.dumps(call)}") from error
 
 
-def plans_of_calls(monkeypatch):
-    """The plan of each call of matmul and gemm since, in order."""
+def problems_of_calls(monkeypatch):
+    """What kernels see of each call of matmul and gemm since, in order."""
     found = []
 
     def noting(name):
-        real = getattr(api, name)
+        real = getattr(Prepared, name)
 
-        def noted(plan, *rest):
-            result = real(plan, *rest)
+        def noted(product, *rest):
+            result = real(product, *rest)
             if result is not None:
-                found.append(plan)
+                found.append(product.executable.gemm.problem)
             return result
 
-        monkeypatch.setattr(api, name, noted)
+        monkeypatch.setattr(Prepared, name, noted)
 
-    noting("repeated")
+    noting("again")
     noting("multiply")
     return found
