@@ -173,7 +173,7 @@ def _ordered(
 
 
 def path_of(
-    operands: Sequence[tuple[Label, ...]], out: tuple[Label, ...], lengths: dict[Label, int], optimize: Any
+    operands: Sequence[tuple[Label, ...]], out: tuple[Label, ...], lengths: Mapping[Label, int], optimize: Any
 ) -> Path:
     """The steps by *optimize*: a word of opt_einsum's or numpy.einsum's, True, False (from left to right), or
     a path.

@@ -11,10 +11,11 @@ import numpy as np
 import pyopencl as cl
 
 from ..api import gemm
-from ..execution.options import Options
+from ..execution.options import options_of
 from ..problem.contraction import Dense, Label, View, joined, stacked
 from ..problem.dtypes import ELEMENTS, dtype_of, type_name
 from ..problem.literals import Casting
+from ..problem.settings import chosen, is_reproducible, is_verified
 from .views import new, one, permuted, viewed
 
 
@@ -110,9 +111,16 @@ def _is_numpys(x: Tensor, ways: Ways) -> bool:
     """Whether NumPy sums *x*: nobody asked for a kernel, for the bits of one or for its check, and nothing is
     converted. One pass by NumPy on the host is as fast as memory.
     """
-    names = ("kernel", "precision", "reproducible", "verify")
-    asked = Options(**{name: value for name, value in ways.keywords.items() if name in names})
-    plain = asked.kernel == "auto" and not (asked.reproducible or asked.verify)
+    asked = ways.keywords.get
+    options = options_of(
+        {
+            "kernel": asked("kernel", "auto"),
+            "precision": chosen(asked("precision")),
+            "reproducible": is_reproducible(asked("reproducible")),
+            "verify": is_verified(asked("verify")),
+        }
+    )
+    plain = options.kernel == "auto" and not (options.reproducible or options.verify)
     mine = isinstance(x.array, np.ndarray) and x.array.dtype == ways.dtype and not x.conj
     return plain and mine and not ways.keywords.get("wait_for")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 Label = int
@@ -74,6 +75,17 @@ def stacked(
     *a*, *b* and *out* have a stride for each of their labels. Every label is in at least two of them, and
     those of *out* are in an operand. *itemsizes* are those of a, b and out in bytes.
     """
+    return _stacked(*(tuple(each.items()) for each in (lengths, a, b, out)), itemsizes)
+
+
+Items = tuple[tuple[Label, int], ...]  # of a mapping
+
+
+@lru_cache(maxsize=512)
+def _stacked(
+    of_labels: Items, of_a: Items, of_b: Items, of_out: Items, itemsizes: tuple[int, int, int]
+) -> Stacked | Dense:
+    lengths, a, b, out = map(dict, (of_labels, of_a, of_b, of_out))
     if any(lengths[label] == 0 for label in {*a, *b}):
         return _empty(lengths, a, b, out)
     a, b, out = ({x: s for x, s in strides.items() if lengths[x] != 1} for strides in (a, b, out))

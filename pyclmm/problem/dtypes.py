@@ -7,7 +7,7 @@ its NumPy name, and the OpenCL C sources use the same name (cl/include/types.h).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, get_args
 
 import numpy as np
@@ -114,14 +114,21 @@ def named_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
 
 def type_name(dtype: np.dtype[Any], argument: str) -> str:
     """The name of the element type. Raises DTypeError, naming *argument*, if no kernel has that type."""
-    name = dtype.name
-    if name in ELEMENTS and (ELEMENTS[name].numpys or dtype == dtype_of(name)):
+    name = _element_name(dtype)
+    if name is not None:
         return name
     what = " (Python objects, or integers of more than 64 bits)" if dtype.hasobject else ""
     raise DTypeError(
         f"{argument} has dtype {dtype}{what}, which OpenCL devices cannot multiply; "
         f"convert it to one of {', '.join(ELEMENT_TYPES)}"
     )
+
+
+@lru_cache(maxsize=256)
+def _element_name(dtype: np.dtype[Any]) -> str | None:
+    """Kept, as NumPy makes a dtype's name anew each time, which takes some microseconds."""
+    name = dtype.name
+    return name if name in ELEMENTS and (ELEMENTS[name].numpys or dtype == dtype_of(name)) else None
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class Labelled:
 
     operands: tuple[tuple[Label, ...], ...]
     out: tuple[Label, ...]
-    lengths: dict[Label, int]
+    lengths: Mapping[Label, int]
 
 
 def parsed(given: str | tuple[Sequence[Any], Any], shapes: Sequence[tuple[int, ...]]) -> Labelled:
@@ -40,10 +41,15 @@ def parsed(given: str | tuple[Sequence[Any], Any], shapes: Sequence[tuple[int, .
     *given*: a string, or a list of numbers, and perhaps Ellipsis, for each operand, and the result's or None.
     """
     if isinstance(given, str):
-        terms, arrow, result = given.replace(" ", "").partition("->")
-        return _labelled(map(_letters, terms.split(",")), _letters(result) if arrow else None, shapes)
+        return _read(given, tuple(map(tuple, shapes)))
     lists, out = given
     return _labelled(map(_numbers, lists), None if out is None else _numbers(out), shapes)
+
+
+@lru_cache(maxsize=512)
+def _read(given: str, shapes: tuple[tuple[int, ...], ...]) -> Labelled:
+    terms, arrow, result = given.replace(" ", "").partition("->")
+    return _labelled(map(_letters, terms.split(",")), _letters(result) if arrow else None, shapes)
 
 
 def _letters(term: str) -> Term:
