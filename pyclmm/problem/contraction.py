@@ -18,6 +18,7 @@ from itertools import product
 
 Label = int
 Strides = Mapping[Label, int]  # of an array, in bytes
+Items = tuple[tuple[Label, int], ...]  # of a mapping
 Axis = tuple[Label, ...]  # labels that are one axis, the outermost first
 
 
@@ -76,9 +77,6 @@ def stacked(
     those of *out* are in an operand. *itemsizes* are those of a, b and out in bytes.
     """
     return _stacked(*(tuple(each.items()) for each in (lengths, a, b, out)), itemsizes)
-
-
-Items = tuple[tuple[Label, int], ...]  # of a mapping
 
 
 @lru_cache(maxsize=512)
