@@ -10,6 +10,12 @@ name of the processor:
     OCL_ICD_VENDORS=pocl-3.0.icd python benchmarks/cpu.py --save $OUT-pocl-3.0-CPU
     OCL_ICD_VENDORS=intel.icd LD_LIBRARY_PATH=... python benchmarks/cpu.py --save $OUT-intel-2026.2-CPU
 
+With --small SEED it is products that NumPy computes in 2 to 200 us, and three fixed ones, without CLBlast:
+"pyclmm" chooses the device, as where a caller names none, and "usual" is the default device. Both are the
+same unless the driver shows a device without threads:
+
+    POCL_DEVICES="pthread basic" OCL_ICD_VENDORS=... python benchmarks/cpu.py --small 41 --save NAME
+
 Each .icd file has one line, the path of that driver's library (`make conformance` unpacks them below
 .conformance/; for Intel's, LD_LIBRARY_PATH is the library's folder). If the machine does other work, give the
 run a scheduling group of its own (needs root), and record it with --conditions:
@@ -31,11 +37,15 @@ driver may run both halves of that loop on one core for a while, so shares are o
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +81,7 @@ REAL = {
     "complex128": "double",
 }
 SLOW = {"numpy": 4e8, "clblast": 6e9}  # skip products of more multiply-adds; NumPy's limit is for float16
+LEAST, MOST = 2e-6, 200e-6  # seconds of NumPy's for a small product
 Call = Callable[[], object]
 
 
@@ -102,6 +113,65 @@ def from_seed(dtype: np.dtype, seed: int, count: int) -> dict[str, tuple[np.ndar
     return pairs
 
 
+def small(seed: int, count: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """(name, A, B): three fixed products, and *count* drawn ones of float32 that take NumPy LEAST to MOST."""
+    rng = np.random.default_rng(seed)
+
+    def operand(way: str, *shape: int) -> np.ndarray:
+        x = rng.random(shape if way == "N" else (*shape[:-2], shape[-1], shape[-2]), np.float32)
+        return x if way == "N" else x.swapaxes(-1, -2)
+
+    for stack, size in (((), 64), ((), 128), ((1000,), 32)):
+        name = f"{size}x{size}x{size}"
+        a, b = (operand("N", *stack, size, size) for _ in "ab")
+        yield f"{stack[0]} of {name}" if stack else name, a, b
+    for layout in itertools.islice(itertools.cycle(("NN", "NT", "TN", "TT")), count):
+        seconds = 0.0
+        while not LEAST <= seconds <= MOST:
+            m, n, k = (int(math.exp(rng.uniform(math.log(4), math.log(600)))) for _ in "mnk")
+            a, b = operand(layout[0], m, k), operand(layout[1], k, n)
+            seconds = min(timed(partial(np.matmul, a, b)) for _ in range(20))
+        yield f"{m}x{n}x{k} {layout}", a, b
+
+
+def timed(call: Call) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def small_record(name: str, a: np.ndarray, b: np.ndarray, rounds: int) -> dict[str, Any]:
+    """The record of a small product: seconds of each side, and where pyclmm computes it."""
+    usual, plan = pyclmm.default_queue(), pyclmm.Matmul(a, b)
+    explained = plan.explain()
+    calls: dict[str, Call] = {
+        "pyclmm": lambda: pyclmm.matmul(a, b),
+        "usual": lambda: pyclmm.matmul(a, b, queue=usual),
+        "numpy": lambda: np.matmul(a, b),
+    }
+    return {
+        "shape": name,
+        "kernel": plan.kernel,
+        "device": explained.device,
+        "elsewhere": explained.elsewhere and asdict(explained.elsewhere),
+        "right": checked(a, b, calls["pyclmm"]()) and checked(a, b, calls["usual"]()),
+        "seconds": medians(calls, rounds),
+    }
+
+
+def small_summary(records: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """NumPy's time over that of each side: of the fixed products, and the geometric mean of the drawn."""
+    found: dict[str, dict[str, float]] = {}
+    for side in ("pyclmm", "usual"):
+        ratios = {r["shape"]: r["seconds"]["numpy"] / r["seconds"][side] for r in records}
+        fixed = {shape: round(x, 2) for shape, x in ratios.items() if shape[-1].isdigit()}
+        drawn_ones = [x for shape, x in ratios.items() if shape not in fixed]
+        mean = {"drawn": round(statistics.geometric_mean(drawn_ones), 2)} if drawn_ones else {}
+        found[side] = fixed | mean
+    return found
+
+
 def contestants(queue: cl.CommandQueue, a: np.ndarray, b: np.ndarray) -> dict[str, Call]:
     """Functions that compute a @ b, without those that would take minutes."""
     out = np.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
@@ -116,17 +186,16 @@ def contestants(queue: cl.CommandQueue, a: np.ndarray, b: np.ndarray) -> dict[st
 
 
 def medians(calls: dict[str, Call], rounds: int) -> dict[str, float]:
-    """Median seconds of a call."""
+    """Median seconds of a call. Each round begins with another one, as the one before leaves its mark."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
+    for turn in range(rounds):
+        first = turn % len(calls)
+        for name, call in [*calls.items()][first:] + [*calls.items()][:first]:
             time.sleep(PAUSE)
             call()
             end = time.perf_counter() + SLICE
             while not times[name] or time.perf_counter() < end:
-                start = time.perf_counter()
-                call()
-                times[name].append(time.perf_counter() - start)
+                times[name].append(timed(call))
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -214,6 +283,7 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=4096, help="the largest cube")
     parser.add_argument("--seed", type=int, default=1, help="of the products that are drawn")
     parser.add_argument("--drawn", type=int, default=12, help="how many are drawn for each dtype")
+    parser.add_argument("--small", type=int, metavar="SEED", help="small products instead")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--conditions", default="", help="a note on this run, for the JSON")
     parser.add_argument("--save", metavar="NAME", help="write NAME.json and NAME.png")
@@ -226,12 +296,17 @@ def main() -> None:
     here = processor.with_facts(name, header["device"])
     print(here)
     records: list[dict[str, Any]] = []
-    for dtype in map(dtype_named, args.dtypes.split(",")):
+    if args.small is not None:
+        for shape, a, b in small(args.small, 24):
+            records.append(small_record(shape, a, b, args.rounds))
+            times = {who: round(s * 1e6, 1) for who, s in records[-1]["seconds"].items()}
+            print(f"{shape:20} {times} us  {records[-1]['device'][:12]}", flush=True)
+    for dtype in () if args.small is not None else map(dtype_named, args.dtypes.split(",")):
         pairs = listed(dtype, args.largest) | from_seed(dtype, args.seed, args.drawn)
         for shape, (a, b) in pairs.items():
             records.append(measured(queue, shape, a, b, args.rounds) | {"processor": here})
             print(line(records[-1]), flush=True)
-    found = summary(records)
+    found = summary(records) if args.small is None else small_summary(records)
     for what, values in found.items():
         print(f"{what}: {', '.join(f'{key} {value}' for key, value in values.items())}")
     if args.save:
@@ -240,14 +315,15 @@ def main() -> None:
             "pocl_affinity": os.environ.get("POCL_AFFINITY"),
             "load": load,
             "conditions": args.conditions,
-            "seed": args.seed,
+            "seed": args.seed if args.small is None else args.small,
             "processor": name,
         }
         content = header | about | {"summary": found, "records": records}
         Path(f"{args.save}.json").write_text(json.dumps(content, indent=1) + "\n")
-        driver = f"{info.platform} {info.driver_version}, {info.compute_units} compute units"
-        title = f"{here}\n{driver}, {str(content['date'])[:10]}"
-        plot(records, title, Path(f"{args.save}.png"))
+        if args.small is None:
+            driver = f"{info.platform} {info.driver_version}, {info.compute_units} compute units"
+            title = f"{here}\n{driver}, {str(content['date'])[:10]}"
+            plot(records, title, Path(f"{args.save}.png"))
 
 
 if __name__ == "__main__":

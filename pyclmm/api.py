@@ -130,7 +130,8 @@ def matmul(
         by *casting*. It may overlap an operand.
     queue
         The queue to use. Default for Arrays: their own queue. Default for NumPy arrays: a cached queue on the
-        device that ``PYOPENCL_CTX`` names, else on the largest GPU, else on the first device. Arrays on a
+        device that ``PYOPENCL_CTX`` names, else on the largest GPU, else on the first device, or, for small
+        products, on one without threads beside it (docs/howto/tuning.md). Arrays on a
         CUDA device take none: the stream in which their library works is used.
     device
         The device to use, in place of *queue*: "cpu", "gpu", a number, a name or a part of one (see
@@ -359,7 +360,7 @@ def _again(latest: _Latest, given: Operands, queue: Any, scales: tuple[Any, Any]
         if latest.own_dtype is not None:
             return None
         if queue is None:
-            queue = queues.default_queue()
+            queue = queues.free_queue()
     try:
         return product.again(given, queue, alpha, beta, wait_for)
     except (DeviceLostError, MemoryError) as error:

@@ -76,6 +76,7 @@ TUNED = Variable("PYCLMM_TUNED")
 WITHOUT = Variable("PYCLMM_WITHOUT")
 SHORT_TRACEBACKS = Variable("PYCLMM_SHORT_TRACEBACKS")
 KEEP_WORKSPACE = Variable("PYCLMM_KEEP_WORKSPACE")
+THREADLESS = Variable("PYCLMM_THREADLESS")
 CONTEXT = Variable("PYOPENCL_CTX")
 BUILD_OPTIONS = Variable("PYOPENCL_BUILD_OPTIONS")
 POCL_CACHE_DIR = Variable("POCL_CACHE_DIR")
@@ -133,7 +134,7 @@ def check() -> None:
     The first time in a process it warns of names like those of pyclmm's own that it does not know.
     """
     _warn_of_unknown_names()
-    _ = SELFCHECK.is_off, TRIAL.is_off, TUNED.is_off, SHORT_TRACEBACKS.is_off
+    _ = SELFCHECK.is_off, TRIAL.is_off, TUNED.is_off, SHORT_TRACEBACKS.is_off, THREADLESS.is_off
     _ = KEEP_WORKSPACE.nbytes, hidden_extensions()
     if CACHE_DIR.value.startswith("~"):
         raise ArgumentError(

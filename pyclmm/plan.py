@@ -269,6 +269,7 @@ class Matmul(Generic[ArrayT]):
             workspace_nbytes=self.workspace_nbytes,
             failed=executable.failed,
             check_seconds=executable.check_seconds,
+            elsewhere=getattr(self._product.path, "elsewhere", None),
         )
 
     def release(self) -> None:

@@ -28,7 +28,7 @@ def plan_for(
 
     Raises as :class:`pyclmm.Matmul` does.
     """
-    key = (queue.context, queue.device, options.key, zeros_of(scales), layouts)
+    key = (queue.context, queue.device, type(queue), options.key, zeros_of(scales), layouts)
     with _lock:
         plan = _plans.get(key)
         if plan is not None:
@@ -65,9 +65,10 @@ def forget(context: Any) -> None:
     with _lock:
         for key in [key for key in _plans if key[0] == context]:
             del _plans[key]
-    program.forget(context)
-    staging.forget(context)
-    queues.forget(context)
+    for one in queues.lost_with(context):
+        program.forget(one)
+        staging.forget(one)
+        queues.forget(one)
 
 
 def failed(error: DeviceLostError | MemoryError, context: Any, *operands: Any) -> None:

@@ -80,6 +80,7 @@ WRONG = {
     "PYCLMM_SELFCHECK": ("0", "no", "false", "of"),
     "PYCLMM_TRIAL": ("0", "1"),
     "PYCLMM_TUNED": ("none",),
+    "PYCLMM_THREADLESS": ("0", "cpu"),
     "PYCLMM_SHORT_TRACEBACKS": ("0", "full"),
     "PYCLMM_WITHOUT": ("fp64", "cl_khr_fp64,cl_khr_fp16"),
     "PYCLMM_KEEP_WORKSPACE": ("-1", "64 MO", "1e999", "9" * 5000),

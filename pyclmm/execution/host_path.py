@@ -20,6 +20,7 @@ from ..problem.gemm import Gemm
 from .execute import Executable
 from .operands import Operands, check_writeable, checked, problem_name, read_operands, signature
 from .options import Options, check_scalars
+from .placement import placed
 from .repair import moved
 
 
@@ -92,6 +93,8 @@ class PlainCalls:
         )
         values["out"] = host_memory.used_in_place(binding.queue, binding.device, out, "out")
         try:
+            if binding.run_here(values, scalars):
+                return
             events = binding.enqueue(values, scalars, [], is_waited_for=True)
             host_memory.wait(binding.device, events[-1:])
         except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
@@ -133,7 +136,7 @@ class HostPath:
             if x.dtype.hasobject or x.itemsize == 0:  # before their bytes are looked at
                 type_name(x.dtype, name)
         self._device = device_info(queue.device)
-        (self._alpha, self._beta), self._queue = scales, queue
+        self._alpha, self._beta = scales
         self._scalars = scalars_of(*scales)  # of plain calls
         self._casting = options.casting
         copied = {name for name, x in operands.items() if self._is_copied(name, x)}
@@ -153,7 +156,8 @@ class HostPath:
         ):
             self._plain = self._plain_calls(operands, gemm)
         on_device = replace(gemm, copies=(), out_copy=None)
-        self.executable = Executable(queue, on_device, options)
+        self.queue, self.elsewhere = placed(queue, on_device, options)
+        self.executable = Executable(self.queue, on_device, options)
 
     def _checked(self, operands: Operands, copied: Collection[str], options: Options) -> Gemm:
         """The checked product, whose operands *copied* are dense copies that the host makes."""
@@ -222,7 +226,7 @@ class HostPath:
         binding = self.executable.latest_binding()
         if self._plain is None or binding is None or wait_for:
             return None
-        if binding.queue is not (self._queue if queue is None else queue):
+        if binding.queue is not (self.queue if queue is None else queue):
             return None
         if not (alpha is None or equal(alpha, self._alpha)) or not (beta is None or equal(beta, self._beta)):
             return None

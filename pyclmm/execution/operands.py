@@ -16,7 +16,7 @@ from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError
 from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import DeviceChoice, find_device
-from ..opencl.queues import check_queue, default_queue, queue_on
+from ..opencl.queues import check_queue, free_queue, queue_on
 from ..opencl.steps import Scales
 from ..problem.axes import core_axes, last
 from ..problem.canonical import Epilogue, checked_gemm
@@ -190,7 +190,7 @@ def mismatch(planned: Signature, given: Signature) -> str:
 
 
 def queue_of(operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice | None = None) -> Any:
-    """The queue to use: *queue*, else one on *device*, else that of the Arrays, else the default one.
+    """The queue to use: *queue*, else one on *device*, else that of the Arrays, else a free one.
 
     For arrays on a CUDA device it is the stream in which their library works now.
     Raises ArgumentError if *device* contradicts *queue* or the Arrays, DTypeError if *queue* is not a queue.
@@ -204,7 +204,7 @@ def queue_of(operands: Operands, queue: cl.CommandQueue | None, device: DeviceCh
         check_queue(queue)
     if isinstance(operands["a"], Array):
         return arrays.common_queue(operands, queue)
-    return queue or default_queue()
+    return queue or free_queue()
 
 
 def _stream_of(operands: Operands, queue: Any) -> Stream:

@@ -9,7 +9,10 @@ import pyopencl as cl
 from .. import environment
 from ..errors import REFUSED, ArgumentError
 from ..kernels.interface import Program
+from ..opencl import host_memory
+from ..opencl.queues import FreeQueue
 from ..opencl.steps import Scales
+from .host_path import HostPath
 from .operands import Operands, Signature, collect, mismatch, on_host, queue_of, signature
 from .options import Options, check_scalars, events_of, plain_numbers, zeros_of
 from .paths import Path, path_of
@@ -29,6 +32,9 @@ class Prepared:
         self.context = queue.context
         self.path = path_of(operands, options, queue, scales)
         self._open_path: Path | None = self.path  # None: it is closed
+        # Where a product whose caller has chosen no device is computed.
+        is_free = isinstance(queue, FreeQueue)
+        self._placed = self.path.queue if is_free and isinstance(self.path, HostPath) else None
         self.executable = self.path.executable
 
     @property
@@ -69,11 +75,11 @@ class Prepared:
         path = self._open_path
         if path is None:
             return None
-        choice = self.executable.choice
+        choice, queue = self.executable.choice, self._own(queue)
         try:
             done = path.again(given, queue, alpha, beta, wait_for)
         except REFUSED as error:
-            own = queue or self._queue or queue_of(collect(given), None)
+            own = queue or self._own(self._queue) or queue_of(collect(given), None)
             self.executable.fall_back(choice, own, error)
             return None
         return None if done is None else done[0]
@@ -87,12 +93,20 @@ class Prepared:
 
     def run(self, operands: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None) -> Any:
         """The same, with scalars that are known to fit."""
+        own, events = self._own(queue), events_of(wait_for)
+        if own is not queue and events:  # of another context
+            host_memory.wait(self.executable.device, events)
+            events = []
         while True:
             choice = self.executable.choice
             try:
-                return self.path.run(operands, queue, scales, events_of(wait_for))
+                return self.path.run(operands, own, scales, events)
             except REFUSED as error:
-                self.executable.fall_back(choice, queue, error)
+                self.executable.fall_back(choice, own, error)
+
+    def _own(self, queue: Any) -> Any:
+        """*queue*, or for a free one where the product was placed, if it is a plan for free queues."""
+        return (self._placed or queue) if isinstance(queue, FreeQueue) else queue
 
     def settle(self) -> None:
         """Wait for this thread's last product, if that is checked. Raises VerificationError."""

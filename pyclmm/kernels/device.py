@@ -22,6 +22,9 @@ _CPU_CLOCK, _GPU_CLOCK = 2500, 1000
 # Seconds of a launch by the vendor of the driver. Intel's runtime computes a part on the caller's thread.
 # Zen 4, and a Xeon of family 6, model 167
 _CPU_LAUNCH = {"intel": 6e-6}
+# PoCL's devices that compute on the caller's thread, up to PoCL 3 and since PoCL 4, and their launch.
+THREADLESS = ("basic", "cpu-minimal")
+_THREADLESS_LAUNCH = 5e-6
 
 # What a processor may have, as far as kernels are compiled for it.
 FEATURES = ("avx2", "avx512f", "fma", "neon", "sve")
@@ -147,6 +150,11 @@ class DeviceInfo:
         return self.vector_bits // 32 if self.is_cpu and self.vendor == "intel" else 0
 
     @property
+    def threadless(self) -> bool:
+        """Whether kernels run on the caller's thread, so that a launch wakes no other."""
+        return self.is_cpu and self.vendor == "pocl" and self.name.startswith(THREADLESS)
+
+    @property
     def in_place(self) -> bool:
         """Whether a buffer made over a host array uses the array's memory, so that no map is needed.
 
@@ -181,8 +189,9 @@ class DeviceInfo:
         }
         if self.is_cpu:  # two multiply-adds a cycle in vectors; memory as on two cores of Zen 4
             single, clock = 2 * self.vector_bits / 32 * cycles, cycles / self.units
+            launch = _THREADLESS_LAUNCH if self.threadless else _CPU_LAUNCH.get(self.vendor, 20e-6)
             return Rates(
-                launch=_CPU_LAUNCH.get(self.vendor, 20e-6), group=1e-6, latency=0.1e-6, memory=20e9,
+                launch=launch, group=1e-6, latency=0.1e-6, memory=20e9,
                 cache=32 * cycles, local=32 * cycles,
                 cache_size=self.caches.l2 * self.units, float32=single, float64=single / 2, int32=single / 2,
                 source=f"datasheet, at {clock / 1e9:.1f} GHz", **matrix,

@@ -14,7 +14,7 @@ from pyopencl.array import Array
 from ..errors import REFUSED, DeviceMemoryError, LaunchError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
-from . import host_memory, status, workspace
+from . import host_memory, pocl, status, workspace
 from .known_events import known_events
 from .last_call import LastCall
 from .late_events import Late, LateEvents
@@ -140,7 +140,10 @@ class Binding:
         if self.watch is not None:
             self.watch.look()
         packed = constant.name if constant is not None and constant == self._packed else None
-        events = self._launch(buffers, scalars, wait_for, packed, with_events, is_waited_for)
+        launch = self._launch
+        if self._unsettled and self.device.threadless:  # PoCL links at the first run, here in this thread
+            launch = pocl.uninterrupted()(launch)
+        events = launch(buffers, scalars, wait_for, packed, with_events, is_waited_for)
         self._packed, self.last_call = constant, call
         return events
 
@@ -153,6 +156,22 @@ class Binding:
         if launch is None or type(events) is not LateEvents or not self.known.are_quiet(given):
             return None
         return events.replace((), self.queue) if enqueue_eventless(launch) else None
+
+    def run_here(self, buffers: Buffers, scalars: Scalars) -> bool:
+        """Run the product on the caller's thread and return True, if the device does that and the product is
+        one launch with the scalars of the last call. Raises DeviceLostError.
+        """
+        launch, step = self._alone, self._steps[0]
+        if launch is None or not self.device.threadless or scalars != step.current:
+            return False
+        step.set_args(buffers, None, _NOTHING, moved=False)
+        if not enqueue_eventless(launch):
+            return False
+        try:
+            self.queue.finish()
+        except cl.Error as error:
+            raise status.lost(self.device, error) from error
+        return True
 
     def enqueue_again(
         self, call: LastCall, changed: Buffers, wait_for: list[cl.Event], with_events: bool = True

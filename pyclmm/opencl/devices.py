@@ -11,7 +11,7 @@ import pyopencl as cl
 from .. import environment, repr_tables
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
-from ..kernels.device import AmxSupport, Caches, DeviceInfo, Target
+from ..kernels.device import THREADLESS, AmxSupport, Caches, DeviceInfo, Target
 from ..kernels.matrix_unit import DPAS_EXTENSION
 from . import forks, loader, pocl, processor, user_rates
 from .advice import install_hint
@@ -164,6 +164,19 @@ def default_device() -> cl.Device:
     gpu = _largest([d for d in devices if d.type & cl.device_type.GPU])
     intel = next((d for d in devices if d.platform.name.strip() == loader.PLATFORM), None)
     return gpu or intel or _largest([d for d in devices if d.platform == devices[0].platform]) or devices[0]
+
+
+def threadless_beside(device: cl.Device) -> cl.Device | None:
+    """The device that computes on the caller's thread, if that of a CPU, *device*, does not and its platform
+    has one.
+    """
+    if _vendor(device) != "pocl" or _kind(device) != "cpu" or _is_threadless(device):
+        return None
+    return next(filter(_is_threadless, _devices(device.platform)), None)
+
+
+def _is_threadless(device: cl.Device) -> bool:
+    return device.name.strip().startswith(THREADLESS)
 
 
 def _largest(devices: list[cl.Device]) -> cl.Device | None:

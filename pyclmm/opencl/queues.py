@@ -13,7 +13,7 @@ import pyopencl as cl
 from .. import environment
 from ..errors import ArgumentError, DTypeError
 from . import forks
-from .devices import DeviceChoice, default_device, find_device
+from .devices import DeviceChoice, default_device, find_device, threadless_beside
 
 T = TypeVar("T")
 _lock = threading.Lock()
@@ -32,6 +32,36 @@ def default_queue() -> cl.CommandQueue:
     forks.check_process()
     key = "PYOPENCL_CTX", environment.CONTEXT.value
     return _queues.get(key) or _searched(key, default_device)
+
+
+class FreeQueue(cl.CommandQueue):
+    """A queue on the default device that says: the caller has chosen no device, and its platform has one
+    without threads. A small product may go to ``threadless``, a queue there (execution/placement.py).
+    """
+
+    threadless: cl.CommandQueue
+
+
+_FREE = ("a queue for callers who choose no device",)
+
+
+def free_queue() -> cl.CommandQueue:
+    """The default queue, or a :class:`FreeQueue`. Raises as :func:`default_queue` does."""
+    if environment.CONTEXT.value:
+        return default_queue()
+    forks.check_process()
+    return _queues.get(_FREE) or _found_free()
+
+
+def _found_free() -> cl.CommandQueue:
+    queue = default_queue()
+    beside = threadless_beside(queue.device)
+    if beside is not None:
+        free = FreeQueue(queue.context, queue.device)
+        free.threadless = queue_on(beside)
+        queue = free
+    with _lock:
+        return _queues.setdefault(_FREE, queue)
 
 
 def queue_on(choice: DeviceChoice) -> cl.CommandQueue:
@@ -84,6 +114,14 @@ def forget(context: Any) -> None:
             del _contexts[device]
         for key in [key for key, queue in _queues.items() if queue.context == context]:
             del _queues[key]
+
+
+def lost_with(context: Any) -> list[Any]:
+    """*context*, and that of the queue without threads for which a queue of it may be left."""
+    free = _queues.get(_FREE)
+    if isinstance(free, FreeQueue) and free.context == context:
+        return [context, free.threadless.context]
+    return [context]
 
 
 def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:

@@ -58,6 +58,16 @@ class Alternative:
         return f"possible: {self.config}, {_estimate(self.seconds)}{note}"
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """The device that a product of NumPy arrays could have gone to, and the estimate there, with the time to
+    wake its threads; None if it cannot compute it.
+    """
+
+    device: str
+    seconds: float | None
+
+
 @dataclass(frozen=True, repr=False)
 class Explanation:
     """Why a plan uses its kernel; ``str()`` and ``repr()`` of it are for people.
@@ -66,7 +76,8 @@ class Explanation:
     with the ``check_seconds`` that ``verify=`` adds to that of each kernel;
     ``memory_seconds`` and ``arithmetic_seconds`` are the least times that the bytes and the operations of the
     product take on the device. ``entry`` is the entry of a measured table that made the choice, or None.
-    ``kernel`` is None if the result is empty.
+    ``kernel`` is None if the result is empty. ``elsewhere`` is the other device if there was a choice between
+    one with threads and one without; else None.
     """
 
     problem: str
@@ -86,6 +97,7 @@ class Explanation:
     launches: tuple[str, ...]
     entry: Entry | None
     others: tuple[Alternative, ...]
+    elsewhere: Elsewhere | None = None
 
     @property
     def least_seconds(self) -> float | None:
@@ -96,6 +108,7 @@ class Explanation:
         lines = {
             "kernel": f"{self.kernel} ({self.config})" if self.kernel else "none",
             "because": self.because,
+            **({"device": self._device()} if self.elsewhere else {}),
             "arithmetic": self.arithmetic,
             "estimate": f"{_estimate(self.seconds)}{self._check()} (rates: {self.rates_source})",
             "least time": self._least(),
@@ -112,6 +125,10 @@ class Explanation:
         return "\n".join(text)
 
     __repr__ = __str__
+
+    def _device(self) -> str:
+        other = self.elsewhere
+        return f"as none was asked for; {other.device}: {_estimate(other.seconds)}" if other else ""
 
     def _listed_launches(self) -> str:
         """Their number and names; a kernel that is launched several times is named once."""
@@ -151,11 +168,13 @@ def explain(
     workspace_nbytes: int,
     failed: Sequence[str] = (),
     check_seconds: float = 0.0,
+    elsewhere: Elsewhere | None = None,
 ) -> Explanation:
     """The explanation of *choice* for *problem*.
 
     *requested*: the ``kernel=`` of the call. *failed*: "name: reason" for each kernel that was tried and
-    failed. *check_seconds*: what ``verify=`` adds to each estimate.
+    failed. *check_seconds*: what ``verify=`` adds to each estimate. *elsewhere*: the other
+    device that there was.
     """
     entry = choice.entry if choice else None
     memory, arithmetic = _least_seconds(problem, device)
@@ -180,6 +199,7 @@ def explain(
         launches=tuple(launches),
         entry=entry,
         others=tuple(_alternative(k, problem, device, reasons.get(k.name), check_seconds) for k in others),
+        elsewhere=elsewhere,
     )
 
 

@@ -83,3 +83,37 @@ def test_the_share_of_the_peak_is_of_the_highest_one():
     found = cpu.summary([record("a", 90.0, 200.0), record("b", 120.0, 100.0)])
     assert found["float32 / peak"] == {"share": 0.6, "shape": "b"}
     assert found["float32 / numpy"] == {"mean": 2.0, "least": 2.0}
+
+
+def test_small_products_are_those_that_numpy_computes_in_the_time(monkeypatch):
+    cpu = importlib.import_module("cpu")
+    found = []
+
+    def timed(call):
+        found.append(np.shape(call()))
+        return {0: 1e-7, 1: 1e-3}.get(len(set(found)) - 1, 5e-5)  # too fast, too slow, then right
+
+    monkeypatch.setattr(cpu, "timed", timed)
+    pairs = {name: (a, b) for name, a, b in cpu.small(7, 4)}
+    assert [*pairs][:3] == ["64x64x64", "128x128x128", "1000 of 32x32x32"]
+    assert pairs["1000 of 32x32x32"][0].shape == (1000, 32, 32)
+    assert len(pairs) == 7
+    assert len(set(found)) == 6, "the first two were drawn again"
+    for name, (a, b) in [*pairs.items()][3:]:
+        shape, layout = name.split()
+        m, n, k = map(int, shape.split("x"))
+        assert (a.shape, b.shape) == ((m, k), (k, n))
+        assert [x.strides[-1] == 4 for x in (a, b)] == [way == "N" for way in layout]
+
+
+def test_the_summary_of_small_products():
+    cpu = importlib.import_module("cpu")
+    seconds = [("64x64x64", 4, 2, 1), ("9x9x9 NT", 8, 4, 1), ("9x9x8 TN", 2, 1, 1)]
+    records = [
+        {"shape": shape, "seconds": {"pyclmm": ours, "usual": usual, "numpy": numpys}}
+        for shape, usual, ours, numpys in seconds
+    ]
+    assert cpu.small_summary(records) == {
+        "pyclmm": {"64x64x64": 0.5, "drawn": 0.5},
+        "usual": {"64x64x64": 0.25, "drawn": 0.25},
+    }

@@ -11,7 +11,13 @@ import pyclmm
 from pyclmm import KERNELS, ArgumentError, NoDeviceError
 from pyclmm.kernels.device import Target
 from pyclmm.opencl import devices, queues
-from pyclmm.opencl.devices import all_devices, default_device, device_info, find_device
+from pyclmm.opencl.devices import (
+    all_devices,
+    default_device,
+    device_info,
+    find_device,
+    threadless_beside,
+)
 from pyclmm.selection.select import candidates, refusal
 from tests.support.cases import problem_of
 from tests.support.driver import without_intels
@@ -165,6 +171,29 @@ def test_a_cpu_device_without_threads_is_not_the_default(machine):
     pthread.platform = basic.platform
     machine([basic, pthread], [fake(type=TYPES.CPU, maker="another", max_compute_units=16)])
     assert default_device() is pthread
+
+
+POCL = "Portable Computing Language"
+
+
+def beside(platform, usual, other, kind=TYPES.CPU):
+    """The device without threads beside *usual* on a platform with these two."""
+    devices = [fake(name=other, type=TYPES.CPU), fake(name=usual, type=kind)]
+    where = SimpleNamespace(name=platform, vendor="", version="", get_devices=lambda: devices)
+    for device in devices:
+        device.platform = where
+    found = threadless_beside(devices[1])
+    assert found in (None, devices[0])
+    return found and found.name
+
+
+def test_the_device_without_threads_beside_one_with():
+    assert beside(POCL, "pthread-x", "basic-x") == "basic-x"
+    assert beside(POCL, "cpu-x", "cpu-minimal-x") == "cpu-minimal-x"
+    assert beside(POCL, "pthread-x", "cpu-x") is None
+    assert beside(POCL, "basic-x", "basic-y") is None
+    assert beside(POCL, "cuda-x", "basic-x", TYPES.GPU) is None
+    assert beside("Intel(R) OpenCL", "cpu-x", "basic-x") is None
 
 
 def test_devices_by_number_and_name(machine):

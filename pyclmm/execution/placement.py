@@ -1,0 +1,55 @@
+"""Placement: whether a product of NumPy arrays is so small that the caller's own thread computes it sooner.
+
+On PoCL's usual device a call wakes threads that sleep, on `basic` (`cpu-minimal` since PoCL 4) it does not.
+Where a platform shows both and the caller has chosen no device, the estimates decide (docs/decisions/0010).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .. import environment
+from ..errors import ArgumentError, UnsupportedError
+from ..kernels.device import DeviceInfo
+from ..opencl.devices import device_info
+from ..opencl.queues import FreeQueue
+from ..problem.gemm import Gemm
+from ..selection import select
+from ..selection.explanation import Elsewhere
+from .options import Options
+
+# Seconds to wake a sleeping thread, beside the launch: with that, 30 to 50 us on Zen 4 and on a Xeon, each
+# with two virtual cores.
+_WAKING = 20e-6
+
+
+class Placement(NamedTuple):
+    """The queue that computes a product, and the estimate for the device that could have; None if none."""
+
+    queue: Any
+    elsewhere: Elsewhere | None = None
+
+
+def placed(queue: Any, gemm: Gemm, options: Options) -> Placement:
+    """Where to compute *gemm*: on *queue*, or on the device without threads that it may be left for."""
+    if not isinstance(queue, FreeQueue) or environment.THREADLESS.is_off or gemm.is_empty:
+        return Placement(queue)
+    usual, threadless = device_info(queue.device), device_info(queue.threadless.device)
+    there = _seconds(gemm, threadless, options)
+    if there is None:
+        return Placement(queue)
+    here = _seconds(gemm, usual, options)
+    if here is None or there < here + _WAKING:
+        return Placement(queue.threadless, Elsewhere(usual.name, here and here + _WAKING))
+    return Placement(queue, Elsewhere(threadless.name, there))
+
+
+def _seconds(gemm: Gemm, device: DeviceInfo, options: Options) -> float | None:
+    """The estimate of the first choice for *gemm* on *device*; None if there is none."""
+    try:
+        choice = next(
+            select.candidates(gemm.problem, device, options.kernel, has_constant=options.constant_b)
+        )
+    except (UnsupportedError, ArgumentError):
+        return None
+    return choice.kernel.estimate(gemm.problem, choice.config, device)
