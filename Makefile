@@ -23,7 +23,7 @@ test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow"
 
 # What test leaves out: other combinations of parameters, more random examples and rounds, the long waits. As in test,
-# PoCL's optimizer is left out: conformance compiles every kernel as users do. SHARE=2 takes every second of them.
+# PoCL's optimizer is left out: conformance compiles every kernel as users do. SHARE=3 takes every third of them.
 test-rest: $(VENV)/.installed-dev
 	POCL_EXTRA_BUILD_FLAGS=-cl-opt-disable $(PYTEST) -m "slow or hypothesis or rounds" $(if $(SHARE),--share $(SHARE))
 
