@@ -1,0 +1,59 @@
+/* affine: scale * q + bias, a scale and a bias for GROUP_SIZE weights.
+ *
+ * Macros: QUANT_BITS; GROUP_SIZE, 32, 64 or 128; SCALE_TYPE, 0: float32, 1: float16, 2: bfloat16.
+ */
+#include "formats/packed_rows.h"
+
+#if SCALE_TYPE == 0
+#define SCALE_AT(p, i) ((__global const float *)(p))[i]
+#elif SCALE_TYPE == 1
+#define SCALE_AT(p, i) vload_half(i, (__global const half *)(p))
+#else
+#define SCALE_AT(p, i) as_float((uint)((__global const ushort *)(p))[i] << 16)
+#endif
+
+INLINE float16 affine_values(const uint16 q, const float scale, const float bias)
+{
+#if SCALE_TYPE != 1 /* the product may be inexact, or infinite, and is rounded by itself */
+#pragma OPENCL FP_CONTRACT OFF
+  const float16 scaled = NUMBERS(q) * scale;
+  return scaled + bias;
+#else
+  return fma(NUMBERS(q), (float16)(scale), (float16)(bias));
+#endif
+}
+
+INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float16 *high)
+{
+  bytes_t scales = row + K / 8 * QUANT_BITS;
+  const float scale = SCALE_AT(scales, k / GROUP_SIZE), bias = SCALE_AT(scales, (K + k) / GROUP_SIZE);
+  uint16 of_low, of_high;
+  codes32(row, k, &of_low, &of_high);
+  *low = affine_values(of_low, scale, bias);
+  *high = affine_values(of_high, scale, bias);
+}
+
+#if QUANT_BITS == 4
+#define NIBBLES_GROUP GROUP_SIZE
+#if SCALE_TYPE == 1
+#define NIBBLE_VALUES(codes, scale, bias) (convert_float16(codes) * (scale) + (bias))
+#else
+#define NIBBLE_VALUES(codes, scale, bias) affine_values(convert_uint16(codes), scale, bias)
+#endif
+INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *bias)
+{
+  bytes_t scales = row + K / 2;
+  const int first = k / GROUP_SIZE, apart = K / GROUP_SIZE;
+  int g = 0;
+#if SCALE_TYPE == 1 && defined(__F16C__)
+  typedef short8 halves ALIGNED(2);
+  typedef float8 floats ALIGNED(4);
+  for (; g + 8 <= count; g += 8) {
+    __global const short *s = (__global const short *)scales + first + g;
+    *(floats *)(scale + g) = as_float8(__builtin_ia32_vcvtph2ps256(*(__global const halves *)s));
+    *(floats *)(bias + g) = as_float8(__builtin_ia32_vcvtph2ps256(*(__global const halves *)(s + apart)));
+  }
+#endif
+  for (; g < count; ++g) scale[g] = SCALE_AT(scales, first + g), bias[g] = SCALE_AT(scales, first + apart + g);
+}
+#endif

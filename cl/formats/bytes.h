@@ -1,0 +1,36 @@
+/* What the headers of formats share: loads of bytes, and small whole numbers as float32.
+ *
+ * Each header defines
+ *   weights32(row, k, K, &low, &high): the 32 weights from k on, a multiple of 32, of a row of K weights,
+ * with the bits of the format's dequantize in pyclmm/formats/. Where a value is d * q + m, d * q is exact, so that one
+ * fma has the same bits.
+ *
+ * A format of 4 bits may define, for CPUs (quantized/rows_cpu.cl), with the same bits again:
+ *   NIBBLES_GROUP, weights that share scale and offset, a multiple of 32; NIBBLES_EVEN_ODD, 0, 1
+ *   nibbles32(row, k, &first, &second): bytes whose low 4 bits are the codes of 32 weights: the first and the last 16 of
+ *     them, or with NIBBLES_EVEN_ODD every second one
+ *   nibble_scales(row, k, K, count, scale, offset): those of `count` groups from weight k on, a multiple of 256
+ *   NIBBLE_VALUES(codes, scale, offset): the weights of 16 codes, each below 16
+ */
+#include "include/attributes.h"
+
+typedef __global const uchar *bytes_t;
+
+/* Blocks of GGUF have an even number of bytes, and begin at even addresses. Where clang was told of a processor with the
+ * conversion, its own builtin becomes that; vload_half takes a dozen instructions there. */
+#ifdef __F16C__
+#define HALF_AT(p) as_float8(__builtin_ia32_vcvtph2ps256((short8)(*(__global const short *)(p)))).s0
+#else
+#define HALF_AT(p) vload_half(0, (__global const half *)(p))
+#endif
+#define BYTES_16(p) as_uchar16(vload8(0, (__global const ushort *)(p)))
+
+/* Of each byte `bits` bits from `shift` on, as float32. */
+#define FIELD(v, shift, bits) NUMBERS(convert_uint16((v) >> (uchar)(shift) & (uchar)((1 << (bits)) - 1)))
+
+/* Whole numbers under 2^23 as float32. GPUs convert at a fraction of the rate at which they add. */
+#ifdef __NV_CL_C_VERSION
+#define NUMBERS(q) (as_float16((q) | 0x4b000000u) - 8388608.0f)
+#else
+#define NUMBERS(q) convert_float16(q)
+#endif

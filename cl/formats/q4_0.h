@@ -1,0 +1,24 @@
+/* q4_0: d (q - 8). float16 d | 16 bytes: weights 0 to 15 in the low halves, 16 to 31 in the high ones. */
+#include "formats/bytes.h"
+
+INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float16 *high)
+{
+  bytes_t block = row + k / 32 * 18;
+  const float d = HALF_AT(block);
+  const uchar16 q = BYTES_16(block + 2);
+  *low = d * (FIELD(q, 0, 4) - 8.0f);
+  *high = d * (FIELD(q, 4, 4) - 8.0f);
+}
+
+#define NIBBLES_GROUP 32
+#define NIBBLES_EVEN_ODD 0
+#define NIBBLE_VALUES(codes, scale, offset) ((scale) * (convert_float16(codes) - 8.0f))
+INLINE void nibbles32(bytes_t row, const int k, int16 *low, int16 *high)
+{
+  const int16 bytes = convert_int16(BYTES_16(row + k / 32 * 18 + 2));
+  *low = bytes, *high = bytes >> 4;
+}
+INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
+{
+  for (int g = 0; g < count; ++g) scale[g] = HALF_AT(row + (k / 32 + g) * 18), offset[g] = 0;
+}

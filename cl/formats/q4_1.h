@@ -1,0 +1,27 @@
+/* q4_1: d q + m. float16 d | float16 m | 16 bytes: weights 0 to 15 in the low halves, 16 to 31 in the high ones. */
+#include "formats/bytes.h"
+
+INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float16 *high)
+{
+  bytes_t block = row + k / 32 * 20;
+  const float16 d = HALF_AT(block), m = HALF_AT(block + 2);
+  const uchar16 q = BYTES_16(block + 4);
+  *low = fma(d, FIELD(q, 0, 4), m);
+  *high = fma(d, FIELD(q, 4, 4), m);
+}
+
+#define NIBBLES_GROUP 32
+#define NIBBLES_EVEN_ODD 0
+#define NIBBLE_VALUES(codes, scale, offset) ((scale) * convert_float16(codes) + (offset))
+INLINE void nibbles32(bytes_t row, const int k, int16 *low, int16 *high)
+{
+  const int16 bytes = convert_int16(BYTES_16(row + k / 32 * 20 + 4));
+  *low = bytes, *high = bytes >> 4;
+}
+INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
+{
+  for (int g = 0; g < count; ++g) {
+    bytes_t block = row + (k / 32 + g) * 20;
+    scale[g] = HALF_AT(block), offset[g] = HALF_AT(block + 2);
+  }
+}

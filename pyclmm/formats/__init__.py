@@ -1,0 +1,48 @@
+"""Formats of quantised weights: how N x K weights lie in N rows of bytes, and what these stand for. NumPy.
+
+A format of GGUF is a module here and a header in cl/formats/, each of that name, and a line in _OF_GGUF.
+
+Others import: affine, base, mx, rows, and what is in ``__all__``.
+"""
+
+from __future__ import annotations
+
+from ..errors import ArgumentError, unknown_name
+from . import affine, mx, mxfp4_gguf, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_k, q6_k, q8_0
+from .base import RUN, BlockFormat, Format
+
+__all__ = ["FORMATS", "FORMAT_NAMES", "OF_GGUF", "RUN", "BlockFormat", "Format", "format_named", "format_of"]
+
+_OF_GGUF = (q4_0, q4_1, q5_0, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, mxfp4_gguf)
+OF_GGUF: tuple[BlockFormat, ...] = tuple(module.FORMAT for module in _OF_GGUF)
+FORMATS: tuple[Format, ...] = (*affine.FORMATS, *mx.FORMATS, *OF_GGUF)
+_BY_NAME = {form.name: form for form in FORMATS}
+FORMAT_NAMES = tuple(_BY_NAME)
+
+
+def format_named(name: str) -> Format:
+    """The format called *name*. Raises ArgumentError with the nearest names if there is none."""
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        raise unknown_name("format", name, FORMAT_NAMES) from None
+
+
+def format_of(mode: str, bits: int | None, group_size: int | None, dtype: str) -> Format:
+    """The format of *mode*; *dtype* is that of affine scales. Raises ArgumentError for what is not there."""
+    modes = tuple(dict.fromkeys(form.mode for form in FORMATS))
+    if mode not in modes:
+        raise unknown_name("mode", mode, modes)
+    if mode == "affine":
+        bits, group_size = 4 if bits is None else bits, 64 if group_size is None else group_size
+        for name, value, offered in (("bits", bits, affine.BITS), ("group_size", group_size, affine.GROUPS)):
+            if value not in offered:
+                raise ArgumentError(
+                    f"{name} is {value!r}; affine weights have {', '.join(map(str, offered))}"
+                )
+        return format_named(f"affine{bits}_g{group_size}_{dtype}")
+    form = format_named(mode)
+    for name, asked in (("bits", bits), ("group_size", group_size)):
+        if asked not in (None, getattr(form, name)):
+            raise ArgumentError(f"{name} is {asked!r}, but {mode} has {getattr(form, name)}; leave it out")
+    return form
