@@ -1,0 +1,207 @@
+"""QuantizedArray: N x K weights of a format, on the host or a device."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from ..byte_sizes import format_bytes
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from ..formats import Format
+from ..formats.rows import RowFormat
+from ..problem.dtypes import dtype_of, named_dtype, type_name
+from . import files, parts, places
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+
+
+class QuantizedArray:
+    """A matrix of weights, (N, K), quantised in groups along K: ``matmul(x, q.T)`` is x @ q.dequantize().T.
+
+    :func:`pyclmm.quantize`, :func:`pyclmm.from_gguf`, :meth:`from_parts` and :meth:`load` make one. What it
+    holds is read and never written. ``q[rows]``, a slice along N, shares its memory.
+
+    Attributes: ``shape``; ``data``: N rows of bytes, a uint8 array of NumPy's, PyOpenCL's or another
+    library's; ``is_transposed``: whether the shape is (K, N), of ``q.T``.
+    """
+
+    __slots__ = ("_k", "data", "format", "is_transposed")
+
+    def __init__(self, data: Any, form: Format, k: int, transposed: bool = False) -> None:
+        self.data, self.format, self._k, self.is_transposed = data, form, k, transposed
+
+    @classmethod
+    def of_rows(cls, data: NDArray[np.uint8], form: Format, k: int) -> QuantizedArray:
+        """The weights in *data*, N rows of bytes as *form* has them, which is copied only to align it.
+
+        Raises ShapeError for a K that the format does not divide, and for rows of another length.
+        """
+        form.check_depth(k)
+        if data.ndim != 2 or data.shape[1] != form.row_nbytes(k) or data.dtype != np.uint8:
+            raise ShapeError(
+                f"data is {data.dtype} of shape {data.shape}; for K = {k} {form.name} has rows of "
+                f"{form.row_nbytes(k)} bytes: pass uint8 of shape (N, {form.row_nbytes(k)})"
+            )
+        aligned = data.ctypes.data % form.align == 0 and data.strides[0] % form.align == 0
+        usable = aligned and data.strides[1] == 1 and data.strides[0] >= data.shape[1]
+        held = data.view(np.ndarray) if usable else np.array(data, order="C")
+        held.flags.writeable = False
+        return cls(held, form, k)
+
+    @classmethod
+    def from_parts(
+        cls,
+        packed: ArrayLike,
+        scales: ArrayLike,
+        biases: ArrayLike | None = None,
+        *,
+        zeros: ArrayLike | None = None,
+        g_idx: ArrayLike | None = None,
+        mode: str = "affine",
+        bits: int = 4,
+        group_size: int = 64,
+        layout: str = "mlx",
+    ) -> QuantizedArray:
+        """Weights whose parts others made.
+
+        *layout* "mlx": *packed* (N, K * bits / 32) of uint32, *scales* and *biases* (N, K / group_size), as
+        MLX's ``quantize`` returns them in the same *mode*. "gptq": qweight (K / 8, N) of int32, scales
+        (K / group, N) and *zeros*, qzeros (K / group, N / 8) of int32, each less by one; "gptq_v2": as it
+        is. "awq": qweight (K, N / 8), scales and qzeros alike, in AWQ's order of eight. Those of the last
+        three become 4-bit affine weights with float32 scales, in which each value is exact if the scales
+        are of 16 bits. *g_idx*: GPTQ's, if the file has it, which tells whether groups are neighbours.
+
+        Raises ArgumentError (a layout, mode, bits or group that is not offered, a scale that is not finite),
+        ShapeError and DTypeError, naming the argument.
+        """
+        form, rows, k = parts.joined(packed, scales, biases, zeros, g_idx, mode, bits, group_size, layout)
+        return cls.of_rows(rows, form, k)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> QuantizedArray:
+        """The weights that :meth:`save` wrote to *path*. Raises StorageError if it holds no such,
+        and FileNotFoundError."""
+        return files.load(path, cls.of_rows)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the weights to *path*, which ends in .npz or .safetensors (PyPI's safetensors, an extra).
+
+        The file is there whole, or as it was before. Raises ArgumentError for another ending, StorageError
+        if the file cannot be written.
+        """
+        files.save(path, places.on_host(self.data), self.format, self._k)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n = int(self.data.shape[0])
+        return (self._k, n) if self.is_transposed else (n, self._k)
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights as they are held, scales included."""
+        return int(self.data.shape[0]) * self.format.row_nbytes(self._k)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype that it stands for: that of :meth:`dequantize`."""
+        return dtype_of(self.format.dtype)
+
+    @property
+    def mode(self) -> str:
+        """ "affine", "mxfp4", "mxfp8", "nvfp4", or a format of GGUF: "q4_k" ..."""
+        return self.format.mode
+
+    @property
+    def bits(self) -> int:
+        """Bits of a weight, besides scales."""
+        return self.format.bits
+
+    @property
+    def group_size(self) -> int:
+        """Weights along K that share a scale."""
+        return self.format.group_size
+
+    @property
+    def packed(self) -> NDArray[np.uint32]:
+        """The weights as MLX packs them, (N, K * bits / 32), as *scales* and *biases* a view in NumPy; a
+        copy if they are on a device. Formats of GGUF have no such parts: raises UnsupportedError."""
+        return self._part("packed", np.dtype(np.uint32))
+
+    @property
+    def scales(self) -> NDArray[Any]:
+        """The scales, (N, K / group_size): uint8, or the dtype of affine weights. Else as *packed*."""
+        return self._part("scales", self.dtype if self.mode == "affine" else np.dtype(np.uint8))
+
+    @property
+    def biases(self) -> NDArray[Any]:
+        """The biases of affine weights, (N, K / group_size). Else as *packed*."""
+        return self._part("biases", self.dtype)
+
+    def _part(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        form = self.format
+        if not isinstance(form, RowFormat) or (name == "biases" and not form.biases):
+            raise UnsupportedError(f"{form.name} has no {name} apart from its weights; see q.dequantize()")
+        found: NDArray[np.uint8] = getattr(form.parts(places.on_host(self.data), self._k), name)
+        return found.view(dtype)
+
+    @property
+    def T(self) -> QuantizedArray:
+        """The same weights as (K, N)."""
+        return QuantizedArray(self.data, self.format, self._k, not self.is_transposed)
+
+    def __getitem__(self, rows: slice) -> QuantizedArray:
+        """The weights of a slice along N, which share memory. Raises ArgumentError for another index."""
+        if self.is_transposed or not isinstance(rows, slice) or (rows.step or 1) < 1:
+            raise ArgumentError(f"index is {rows!r}: take a slice of rows of (N, K) weights, q[2:8], then .T")
+        return QuantizedArray(self.data[rows], self.format, self._k)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def to(self, like: Any) -> QuantizedArray:
+        """The same weights where *like* is: a queue, an Array, a NumPy array, or an array of PyTorch's,
+        CuPy's or JAX's. Raises DTypeError for anything else."""
+        return QuantizedArray(places.brought(self.data, like), self.format, self._k, self.is_transposed)
+
+    def dequantize(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
+        """The values as a NumPy array, rounded to *dtype*, by default that which the weights stand for.
+
+        Raises DTypeError unless that is float32, float16, bfloat16 or float64.
+        """
+        wanted = named_dtype(dtype) or self.dtype
+        if type_name(wanted, "dtype") not in FLOATS:
+            raise DTypeError(f"dtype is {wanted}; weights stand for one of {', '.join(FLOATS)}")
+        host = places.on_host(self.data)
+        values = self.format.dequantize(host, self._k) if len(host) else np.empty((0, self._k), np.float32)
+        with np.errstate(over="ignore"):
+            values = values.astype(wanted, copy=False)
+        return values.T if self.is_transposed else values
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise DTypeError(
+            "a QuantizedArray is no array of numbers; call pyclmm.matmul(x, q.T), or pass q.dequantize()"
+        )
+
+    __array_ufunc__ = __rmatmul__ = __matmul__ = __array__  # NumPy's x @ q would make an array of one object
+
+    def __repr__(self) -> str:
+        form, (rows, columns) = self.format, self.shape
+        kept = f", {self.nbytes / self.size:.4g} bytes a weight" if self.size else ""
+        return (
+            f"<QuantizedArray {rows} x {columns}: {form.mode}, {form.bits} bits in groups of "
+            f"{form.group_size}, for {form.dtype}{kept}, "
+            f"{format_bytes(self.nbytes)} in {places.named(self.data)}>"
+        )

@@ -1,0 +1,81 @@
+"""Quantised weights in files: .npz and .safetensors, written whole and believed only after checks."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import ArgumentError, StorageError, in_short
+from ..formats import Format, format_named
+from ..formats.base import Array
+
+_Made = TypeVar("_Made")
+_Rows = tuple[Array, dict[str, str]]  # and what they are: the names "format" and "k"
+
+
+def save(path: str | os.PathLike[str], data: Array, form: Format, k: int) -> None:
+    """Write *data* beside *path*, then put it there."""
+    target = Path(os.path.realpath(path))
+    write, _ = _way(target)
+    try:
+        with TemporaryDirectory(dir=target.parent, prefix=".pyclmm-new-") as folder:
+            early = Path(folder, target.name)
+            write(early, np.ascontiguousarray(data), {"format": form.name, "k": str(k)})
+            early.replace(target)
+    except OSError as error:
+        raise StorageError(f"path: {str(path)!r} cannot be written: {in_short(error)}") from error
+
+
+def load(path: str | os.PathLike[str], make: Callable[[Array, Format, int], _Made]) -> _Made:
+    """``make(rows, format, K)`` of the file *path*. Raises StorageError if it holds no such."""
+    _, read = _way(Path(path))
+    try:
+        data, about = read(Path(path))
+        return make(data, format_named(about["format"]), int(about["k"]))
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # of whatever kind a reader meets first
+        raise StorageError(
+            f"path: {str(path)!r} holds no quantised weights of QuantizedArray.save: {in_short(error)}"
+        ) from error
+
+
+def _way(path: Path) -> tuple[Callable[[Path, Array, dict[str, str]], None], Callable[[Path], _Rows]]:
+    """How a file of that name is written and read."""
+    if path.suffix == ".npz":
+        return _to_npz, _from_npz
+    if path.suffix != ".safetensors":
+        raise ArgumentError(f"path is {str(path)!r}; pass a name that ends in .npz or .safetensors")
+    try:
+        whole, numbers = import_module("safetensors"), import_module("safetensors.numpy")
+    except ImportError as error:
+        raise ArgumentError('.safetensors needs safetensors: pip install "pyclmm[safetensors]"') from error
+
+    def write(path: Path, data: Array, about: dict[str, str]) -> None:
+        numbers.save_file({"data": data}, path, metadata=about)
+
+    def read(path: Path) -> _Rows:
+        with whole.safe_open(path, framework="numpy") as found:
+            return found.get_tensor("data"), found.metadata()
+
+    return write, read
+
+
+def _to_npz(path: Path, data: Array, about: dict[str, str]) -> None:
+    named: dict[str, Any] = {name: np.array(text) for name, text in about.items()}
+    np.savez(path, data=data, **named)
+
+
+def _from_npz(path: Path) -> _Rows:
+    with path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError("it is no .npz file")
+    with np.load(path, allow_pickle=False) as found:
+        return found["data"], {name: str(found[name]) for name in ("format", "k")}

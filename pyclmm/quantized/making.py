@@ -1,0 +1,89 @@
+"""quantize: weights of a format from an array of numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..formats import Format, format_of
+from ..formats.base import Array
+from .array import FLOATS, QuantizedArray
+
+_ALWAYS_IN_RANGE = 1024  # no format has scales too small for such numbers
+_AT_A_TIME = 1 << 22  # weights, so that what the host holds besides is small
+
+
+def quantize(
+    w: ArrayLike,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: str = "affine",
+    *,
+    pad: bool = False,
+) -> QuantizedArray:
+    """The weights *w*, (N, K), quantised in groups along K.
+
+    Parameters
+    ----------
+    w
+        float32, float64, float16 or bfloat16, all finite.
+    group_size, bits
+        Of mode "affine": 32, 64 (the default) or 128 weights with one scale and bias; 2, 3, 4 (the
+        default), 6 or 8 bits. Each other mode has its own.
+    mode
+        "affine": scale * q + bias, as MLX's ``quantize``, both of w's dtype (float32 of float64).
+        "mxfp4", "mxfp8" and "nvfp4": small floating-point numbers. "q4_0", "q4_1", "q5_0", "q8_0" and
+        "mxfp4_gguf": those of GGUF.
+    pad
+        True: K is filled with zeros to a multiple of the group; x of a product needs that K, too.
+
+    Raises
+    ------
+    DTypeError (integers), ShapeError (another rank than 2, groups that do not divide K), ArgumentError (a
+    mode, bits or group that is not offered, numbers that are not finite, or too large for the scales),
+    UnsupportedError (a mode that is only read).
+    """
+    x = np.asarray(w)
+    if x.dtype.kind in "OUS":
+        raise DTypeError(
+            f"w is a {type(w).__name__}; pass a NumPy array of numbers, as .get() of an Array is, or read a "
+            "file with pyclmm.from_gguf"
+        )
+    if x.dtype.name not in FLOATS:
+        raise DTypeError(f"w has dtype {x.dtype}; pass {', '.join(FLOATS)}: w.astype(np.float32)")
+    if x.ndim != 2:
+        raise ShapeError(f"w has shape {x.shape}; pass a matrix, (N, K), with groups along K")
+    form = format_of(mode, bits, group_size, "float32" if x.dtype.name == "float64" else x.dtype.name)
+    if pad:
+        x = np.pad(x, ((0, 0), (0, form.padded(x.shape[1]) - x.shape[1])))
+    form.check_depth(x.shape[1])
+    data = np.empty((len(x), form.row_nbytes(x.shape[1])), np.uint8)
+    step = max(1, _AT_A_TIME // max(1, x.shape[1]))
+    for start in range(0, len(x), step):
+        part = _finite(x[start : start + step])
+        data[start : start + step] = form.quantize(part)
+        _check_range(form, data[start : start + step], part)
+    return QuantizedArray.of_rows(data, form, x.shape[1])
+
+
+def _finite(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(x, np.float32)
+    if not np.isfinite(found).all():
+        raise ArgumentError(
+            "w has numbers that are not finite in float32; no scale fits them: replace them first"
+        )
+    return found
+
+
+def _check_range(form: Format, rows: Array, w: Array) -> None:
+    """Raise ArgumentError if no scales of *form* are large enough for *w*, of which it made *rows*."""
+    largest = float(abs(w).max())
+    if largest > _ALWAYS_IN_RANGE:
+        found = form.dequantize(rows, w.shape[1])
+        if not np.isfinite(found).all() or abs(found).max() < largest / 2:
+            raise ArgumentError(
+                f"w has numbers up to {largest:.3g}, too large for the scales of {form.name}; divide w, and "
+                "multiply the product, or take float32 w with mode='affine'"
+            )

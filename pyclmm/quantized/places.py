@@ -1,0 +1,87 @@
+"""Where the bytes of quantised weights are, and how they come elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+from numpy.typing import NDArray
+
+from ..errors import DTypeError
+from ..opencl import arrays
+
+
+def on_host(data: Any) -> NDArray[np.uint8]:
+    """*data* as a NumPy array."""
+    if isinstance(data, np.ndarray):
+        return data
+    if isinstance(data, cla.Array):
+        return _read(data)
+    if hasattr(data, "get"):  # CuPy's
+        return np.asarray(data.get())
+    return np.asarray(data.cpu() if hasattr(data, "cpu") else data)
+
+
+def _read(data: cla.Array) -> NDArray[np.uint8]:
+    """The rows of *data*. PyOpenCL reads no gaps between them, so these are read, too."""
+    if data.flags.forc:
+        return np.asarray(data.get())
+    (n, length), (stride, _) = data.shape, data.strides
+    whole = cla.Array(
+        data.queue, ((n - 1) * stride + length,), np.uint8, data=data.base_data, offset=data.offset
+    )
+    return np.lib.stride_tricks.as_strided(whole.get(), data.shape, data.strides)
+
+
+def brought(data: Any, like: Any) -> Any:
+    """*data* where *like* is. Raises DTypeError if that is nowhere that is known."""
+    host = on_host(data)
+    if isinstance(like, np.ndarray):
+        return host
+    if isinstance(like, cl.CommandQueue | cla.Array):
+        queue = like if isinstance(like, cl.CommandQueue) else arrays.common_queue({"like": like}, None)
+        return cla.to_device(queue, np.ascontiguousarray(host))
+    for library, name, bring in _LIBRARIES:
+        module = sys.modules.get(library)
+        if module is not None and isinstance(like, getattr(module, name)):
+            return bring(module, np.array(host, order="C"), like)
+    raise DTypeError(
+        f"like is a {type(like).__name__}; pass a queue, or an array of NumPy's, PyOpenCL's, PyTorch's, "
+        "CuPy's or JAX's where the weights are wanted"
+    )
+
+
+def _to_torch(torch: Any, host: NDArray[np.uint8], like: Any) -> Any:
+    return torch.from_numpy(host).to(like.device)
+
+
+def _to_cupy(cupy: Any, host: NDArray[np.uint8], like: Any) -> Any:
+    with like.device:
+        return cupy.asarray(host)
+
+
+def _to_jax(jax: Any, host: NDArray[np.uint8], like: Any) -> Any:
+    return jax.device_put(host, like.sharding)
+
+
+_LIBRARIES = (("torch", "Tensor", _to_torch), ("cupy", "ndarray", _to_cupy), ("jax", "Array", _to_jax))
+
+
+def named(data: Any) -> str:
+    """Where *data* is, in words."""
+    if isinstance(data, np.ndarray):
+        return "a memory-mapped file" if _is_mapped(data) else "the host's memory"
+    if isinstance(data, cla.Array):
+        return f"the memory of {arrays.common_queue({'data': data}, None).device.name.strip()}"
+    return f"a {type(data).__module__.partition('.')[0]} array on {getattr(data, 'device', 'a device')}"
+
+
+def _is_mapped(x: Any) -> bool:
+    while isinstance(x, np.ndarray):
+        if isinstance(x, np.memmap):
+            return True
+        x = x.base
+    return False

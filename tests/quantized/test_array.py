@@ -1,0 +1,199 @@
+"""QuantizedArray: what it says of itself, rows and parts of it that share memory, where it can be brought."""
+
+import pickle
+
+import numpy as np
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm import QuantizedArray
+from pyclmm.formats import FORMATS, OF_GGUF, format_named
+from tests.support.optional import optional
+
+ml_dtypes = optional("ml_dtypes")
+N, K = 12, 256
+GGUF_AND_OTHERS = (
+    "affine3_g32_float16",
+    "affine4_g64_float32",
+    "mxfp8",
+    "nvfp4",
+    "q4_0",
+    "q6_k",
+    "mxfp4_gguf",
+)
+
+
+def drawn(rng, name="affine4_g64_float32", n=N, k=K):
+    form = format_named(name)
+    return QuantizedArray.of_rows(form.drawn(rng, n, k), form, k)
+
+
+@pytest.mark.parametrize("name", GGUF_AND_OTHERS)
+def test_it_says_what_it_is(rng, name):
+    q, form = drawn(rng, name), format_named(name)
+    assert (q.shape, q.T.shape, q.ndim, q.size, len(q), len(q.T)) == ((N, K), (K, N), 2, N * K, N, K)
+    assert (q.mode, q.bits, q.group_size, q.format) == (form.mode, form.bits, form.group_size, form)
+    assert q.dtype == form.dtype
+    assert q.nbytes == q.T.nbytes == q.data.nbytes == N * form.row_nbytes(K)
+    assert (q.is_transposed, q.T.is_transposed, q.T.T.is_transposed) == (False, True, False)
+    values = q.dequantize()
+    assert values.dtype == q.dtype
+    np.testing.assert_array_equal(values, form.dequantize(q.data, K).astype(q.dtype))
+    np.testing.assert_array_equal(q.T.dequantize(), values.T)
+
+
+def test_the_repr_says_bytes_a_weight(rng):
+    q = drawn(rng, "q4_0", k=4096)
+    text = "4 bits in groups of 32, for float32, 0.5625 bytes a weight, 27 KiB in the host's memory>"
+    assert repr(q) == f"<QuantizedArray 12 x 4096: q4_0, {text}"
+    assert repr(q.T).startswith("<QuantizedArray 4096 x 12: q4_0")
+    assert "bytes a weight" not in repr(q[:0])
+
+
+@pytest.mark.parametrize("name", GGUF_AND_OTHERS)
+def test_rows_share_memory(rng, name):
+    q = drawn(rng, name)
+    for rows in (slice(2, 7), slice(None), slice(-3, None), slice(1, 12, 3), slice(4, 4)):
+        part = q[rows]
+        assert part.shape == (len(range(N)[rows]), K)
+        assert part.data.size == 0 or np.shares_memory(part.data, q.data)
+        np.testing.assert_array_equal(part.dequantize(), q.dequantize()[rows])
+        assert part.nbytes == len(part) * q.nbytes // N
+
+
+@pytest.mark.parametrize("index", [3, slice(None, None, -1), (slice(0, 2), slice(0, 64)), [1, 2], None])
+def test_another_index_is_refused(rng, index):
+    with pytest.raises(pyclmm.ArgumentError, match=r"index is .*take a slice of rows .* q\[2:8\]"):
+        drawn(rng)[index]
+    with pytest.raises(pyclmm.ArgumentError, match="index is 0"):
+        list(drawn(rng))
+
+
+def test_columns_of_a_transposed_one_are_refused(rng):
+    with pytest.raises(pyclmm.ArgumentError, match=r"then \.T"):
+        drawn(rng).T[2:4]
+
+
+def test_it_is_no_array_of_numbers(rng):
+    q = drawn(rng)
+    with pytest.raises(pyclmm.DTypeError, match=r"pass q\.dequantize\(\)"):
+        np.asarray(q)
+    with pytest.raises(TypeError, match="no array of numbers"):
+        np.ones((2, K), np.float32) @ q.T
+
+
+def test_it_cannot_be_written(rng):
+    rows = format_named("q8_0").drawn(rng, N, K)
+    q = QuantizedArray.of_rows(rows, format_named("q8_0"), K)
+    assert np.shares_memory(q.data, rows)
+    for data in (q.data, q[2:5].data, drawn(rng).scales, pyclmm.quantize(np.ones((2, 64), "f4")).data):
+        with pytest.raises(ValueError, match="read-only"):
+            data[0, 0] = 1
+    rows[0, 0] = 1  # its owner's array is as it was
+    np.testing.assert_array_equal(q.data, rows)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+def test_values_are_rounded_to_the_dtype_that_is_asked_for(rng, dtype):
+    q = drawn(rng, "q6_k")
+    wanted = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    np.testing.assert_array_equal(q.dequantize(dtype), q.dequantize().astype(wanted))
+    assert q.dequantize(dtype).dtype == wanted
+
+
+@pytest.mark.parametrize("dtype", ["int8", "complex64", "bool", "no"])
+def test_values_of_other_dtypes_are_refused(rng, dtype):
+    with pytest.raises(pyclmm.DTypeError, match="dtype is "):
+        drawn(rng).dequantize(dtype)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMATS if form not in OF_GGUF], ids=lambda f: f.name)
+def test_parts_are_views_of_numbers(rng, form):
+    q = drawn(rng, form.name)
+    assert (q.packed.shape, q.packed.dtype) == ((N, K * form.bits // 32), np.uint32)
+    affine = form.mode == "affine"
+    scales = {"scales": q.scales, **({"biases": q.biases} if affine else {})}
+    for part in scales.values():
+        assert (part.shape, part.dtype) == ((N, K // form.group_size), form.dtype if affine else np.uint8)
+    assert all(np.shares_memory(part, q.data) for part in (q.packed, *scales.values()))
+    again = QuantizedArray.from_parts(
+        q.packed, **scales, mode=form.mode, bits=form.bits, group_size=form.group_size
+    )
+    assert again.format is form
+    np.testing.assert_array_equal(again.data, q.data)
+
+
+def test_parts_of_blocks_are_refused(rng):
+    for q, name in (
+        (drawn(rng, "q4_k"), "scales"),
+        (drawn(rng, "q4_0"), "packed"),
+        (drawn(rng, "mxfp4"), "biases"),
+    ):
+        with pytest.raises(pyclmm.UnsupportedError, match=f"{q.mode} has no {name} apart"):
+            getattr(q, name)
+
+
+def test_rows_of_bytes_become_weights_without_a_copy_if_they_are_aligned(rng):
+    form = format_named("affine4_g64_float32")
+    rows = form.drawn(rng, N, K)
+    memory = np.zeros((N, rows.shape[1] + 16), np.uint8)
+    shifted = np.zeros(rows.size + 16 + 1, np.uint8)
+    at = -shifted.ctypes.data % 16 + 1
+    odd = shifted[at : at + rows.size].reshape(rows.shape)
+    memory[:, :-16], odd[...] = rows, rows
+    for data, kept in ((rows, True), (memory[:, :-16], True), (odd, False), (rows[:, ::-1], False)):
+        q = QuantizedArray.of_rows(data, form, K)
+        assert np.shares_memory(q.data, data) == kept
+        assert q.data.ctypes.data % 16 == 0
+        np.testing.assert_array_equal(q.data, data)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "k"),
+    [((N, 159), "u1", K), ((N, 160), "i1", K), ((N, 160, 1), "u1", K), ((N, 160), "u1", 192)],
+)
+def test_rows_of_another_length_are_refused(shape, dtype, k):
+    form = format_named("affine4_g64_float32")
+    assert form.row_nbytes(K) == 160
+    with pytest.raises(
+        pyclmm.ShapeError, match=rf"data is .*pass uint8 of shape \(N, {form.row_nbytes(k)}\)"
+    ):
+        QuantizedArray.of_rows(np.zeros(shape, dtype), form, k)
+
+
+def test_a_pickle_holds_the_format(rng):
+    q = drawn(rng).T
+    again = pickle.loads(pickle.dumps(q))
+    assert (again.format, again.shape) == (q.format, q.shape)
+    np.testing.assert_array_equal(again.dequantize(), q.dequantize())
+
+
+@pytest.mark.parametrize("name", GGUF_AND_OTHERS)
+def test_it_goes_to_a_device_and_back(queue, rng, name):
+    q = drawn(rng, name)
+    for there in (q.to(queue), q.to(cla.zeros(queue, 1, np.float32))):
+        assert isinstance(there.data, cla.Array)
+        assert (there.shape, there.nbytes, there.format) == (q.shape, q.nbytes, q.format)
+        assert f"in the memory of {queue.device.name.strip()}" in repr(there)
+        for rows in (slice(None), slice(3, 9), slice(1, None, 2), slice(4, 4)):
+            np.testing.assert_array_equal(there[rows].dequantize(), q[rows].dequantize())
+            np.testing.assert_array_equal(there.T.to(np.empty(0)).dequantize(), q.dequantize().T)
+    if name.startswith("affine"):
+        np.testing.assert_array_equal(there[3:9].scales, q[3:9].scales)
+        np.testing.assert_array_equal(there.biases, q.biases)
+    part = q[1::2].to(queue)
+    np.testing.assert_array_equal(part.data.get(), q.data[1::2])
+
+
+def test_it_goes_to_a_tensor_and_back(rng):
+    torch = pytest.importorskip("torch")
+    q = drawn(rng)
+    there = q[2:5].to(torch.zeros(1))
+    assert there.data.dtype == torch.uint8
+    np.testing.assert_array_equal(there.dequantize(), q.dequantize()[2:5])
+
+
+def test_a_place_that_is_not_known_is_refused(rng):
+    with pytest.raises(pyclmm.DTypeError, match="like is a str; pass a queue, or an array of NumPy's"):
+        drawn(rng).to("gpu")

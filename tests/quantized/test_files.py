@@ -1,0 +1,181 @@
+"""Quantised weights saved and loaded: the same bytes, and nothing else is believed."""
+
+import os
+import re
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pyclmm
+from pyclmm import QuantizedArray, StorageError
+from pyclmm.formats import FORMATS
+from tests.support.optional import optional
+from tests.support.selection import examples
+
+safetensors, numpy_files = optional("safetensors"), optional("safetensors.numpy")
+ENDINGS = (".npz", ".safetensors")
+ONE_A_MODE = list({form.mode: form for form in FORMATS}.values())
+
+
+def drawn(form=FORMATS[0], n=5, k=256):
+    return QuantizedArray.of_rows(form.drawn(np.random.default_rng(3), n, k), form, k)
+
+
+@pytest.fixture(params=ENDINGS)
+def path(request, tmp_path):
+    if request.param == ".safetensors":
+        assert numpy_files.save_file  # or it skips
+    return tmp_path / f"w{request.param}"
+
+
+@pytest.mark.parametrize("form", ONE_A_MODE, ids=lambda form: form.mode)
+def test_weights_come_back_as_they_were(path, form):
+    q = drawn(form)
+    for saved in (q, q[1:4], q[::2], q[:0]):
+        saved.save(path)
+        for place in (path, str(path)):
+            again = QuantizedArray.load(place)
+            assert (again.format, again.shape, again.is_transposed) == (form, saved.shape, False)
+            np.testing.assert_array_equal(again.data, saved.data)
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_weights_of_a_device_are_saved(path, queue):
+    q = drawn()
+    q.to(queue)[1:4].T.save(path)
+    np.testing.assert_array_equal(QuantizedArray.load(path).dequantize(), q[1:4].dequantize())
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(path, monkeypatch):
+    drawn().save(path)
+    before = path.read_bytes()
+
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(StorageError, match=rf"path: .*{path.name}.* cannot be written: .*No space left"):
+        drawn(n=9).save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_the_target_of_a_link_is_written(path, tmp_path):
+    link = tmp_path / f"link{path.suffix}"
+    link.symlink_to(path)
+    drawn().save(link)
+    assert link.is_symlink()
+    assert QuantizedArray.load(path).shape == (5, 256)
+
+
+@pytest.mark.parametrize("name", ["w", "w.bin", "w.npz.gz", "w.gguf"])
+def test_another_ending_is_refused(tmp_path, name):
+    words = rf"path is '.*{re.escape(name)}'; pass a name that ends in .npz or .safetensors"
+    with pytest.raises(pyclmm.ArgumentError, match=words):
+        drawn().save(tmp_path / name)
+    with pytest.raises(pyclmm.ArgumentError, match=words):
+        QuantizedArray.load(tmp_path / name)
+
+
+def test_a_folder_that_is_missing(tmp_path, path):
+    with pytest.raises(StorageError, match="cannot be written"):
+        drawn().save(tmp_path / "no" / path.name)
+    with pytest.raises(FileNotFoundError):
+        QuantizedArray.load(tmp_path / "no" / path.name)
+
+
+def refused(path, words=""):
+    with pytest.raises(StorageError, match=f"path: .*holds no quantised weights .*{words}"):
+        QuantizedArray.load(path)
+
+
+def write(path, data, **about):
+    if path.suffix == ".npz":
+        np.savez(path, data=data, **about)
+    else:
+        numpy_files.save_file(
+            {"data": data}, path, metadata={name: str(text) for name, text in about.items()}
+        )
+
+
+ROWS = np.zeros((5, 160), np.uint8)  # K = 256
+WRONG = [
+    ({"data": ROWS, "format": "q4_2", "k": "256"}, "unknown format 'q4_2'"),
+    ({"data": ROWS, "format": "affine4_g64_float32", "k": "255"}, "K is 255, no multiple"),
+    ({"data": ROWS, "format": "affine4_g64_float32", "k": "-64"}, "K is -64"),
+    ({"data": ROWS, "format": "affine4_g64_float32", "k": "1" + "0" * 30}, "no multiple|rows of"),
+    ({"data": ROWS, "format": "affine4_g64_float32", "k": "many"}, "invalid literal"),
+    ({"data": ROWS, "format": "affine4_g64_float32", "k": "320"}, "rows of 208 bytes"),
+    ({"data": ROWS.view("i1"), "format": "affine4_g64_float32", "k": "256"}, "data is int8"),
+    ({"data": ROWS[0], "format": "affine4_g64_float32", "k": "256"}, r"data is uint8 of shape \(160,\)"),
+    ({"data": ROWS, "format": "affine4_g64_float32"}, "k"),
+    ({"data": ROWS}, ""),
+]
+
+
+@pytest.mark.parametrize(("content", "words"), WRONG)
+def test_another_content_is_refused(path, content, words):
+    write(path, **content)
+    refused(path, words)
+
+
+def test_what_is_no_such_file_is_refused(path):
+    for content in (b"", b"PK\x03\x04", b"\x80\x04.", b"\xff" * 64, b"\x10" + b"\0" * 7 + b"{" * 16):
+        path.write_bytes(content)
+        refused(path)
+    path.unlink()
+    path.mkdir()
+    refused(path)
+
+
+def test_an_array_or_objects_in_place_of_an_archive_are_refused(tmp_path):
+    path = tmp_path / "w.npz"
+    with path.open("wb") as file:
+        np.save(file, ROWS)
+    refused(path, "no .npz file")
+    np.savez(path, data=np.array([{}], object), format="q4_0", k="32")
+    refused(path, "allow_pickle")
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(
+            "data.npy", b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|u1', 'shape': (99999999999999,)}".ljust(118)
+        )
+    refused(path)
+
+
+@examples(80)
+@given(st.data())
+def test_a_file_cut_short_or_spoiled_is_refused_or_has_a_shape_that_fits(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / f"spoiled{data.draw(st.sampled_from(ENDINGS))}"
+    q = drawn(n=2, k=64)
+    q.save(path)
+    content = bytearray(path.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        del content[at:]
+    else:
+        content[at] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        found = QuantizedArray.load(path)
+    except StorageError:
+        return
+    assert found.data.shape[1] == found.format.row_nbytes(found.shape[1])
+    assert found.data.size <= q.data.size
+
+
+def test_a_file_cut_short_anywhere_is_refused(path):
+    drawn(n=2, k=64).save(path)
+    content = path.read_bytes()
+    for end in range(0, len(content), 7):
+        path.write_bytes(content[:end])
+        refused(path)
+
+
+def test_the_extra_is_named_if_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
+    for call in (drawn().save, QuantizedArray.load):
+        with pytest.raises(pyclmm.ArgumentError, match=r"pip install \"pyclmm\[safetensors\]\""):
+            call(tmp_path / "w.safetensors")

@@ -1,0 +1,78 @@
+"""pyclmm.quantize: which weights it takes, in parts of rows, and what it refuses."""
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm.quantized import making
+from tests.support.optional import optional
+
+ml_dtypes = optional("ml_dtypes")
+
+
+def test_weights_are_quantised_in_parts_of_rows(rng, monkeypatch):
+    w = rng.standard_normal((7, 128), np.float32)
+    whole = pyclmm.quantize(w, bits=6)
+    monkeypatch.setattr(making, "_AT_A_TIME", 300)
+    np.testing.assert_array_equal(pyclmm.quantize(w, bits=6).data, whole.data)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_affine_scales_have_the_dtype_of_w(rng, dtype):
+    w = rng.standard_normal((5, 128)).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    q = pyclmm.quantize(w)
+    assert q.format.name == f"affine4_g64_{'float32' if dtype == 'float64' else dtype}"
+    assert abs(q.dequantize("float64") - w.astype("f8")).max() < 0.35
+    np.testing.assert_array_equal(
+        pyclmm.quantize(w.astype("f8"), mode="q8_0").data, pyclmm.quantize(w, mode="q8_0").data
+    )
+
+
+def test_weights_of_any_layout_are_quantised(rng):
+    w = rng.standard_normal((128, 10), np.float32)
+    np.testing.assert_array_equal(pyclmm.quantize(w.T).data, pyclmm.quantize(np.ascontiguousarray(w.T)).data)
+    assert pyclmm.quantize(w.T[:0]).dequantize().shape == (0, 128)
+
+
+def test_padding_is_zeros_behind_k(rng):
+    w = rng.standard_normal((3, 100), np.float32)
+    q = pyclmm.quantize(w, mode="q8_0", pad=True)
+    assert q.shape == (3, 128)
+    assert (q.dequantize()[:, 100:] == 0).all()
+    padded = np.pad(w, ((0, 0), (0, 28)))
+    np.testing.assert_array_equal(q.data, pyclmm.quantize(padded, mode="q8_0").data)
+    assert pyclmm.quantize(w[:, :64], pad=True).shape == (3, 64)
+
+
+W = np.ones((3, 256), np.float32)
+REFUSED = [
+    ({"w": W.astype(int)}, pyclmm.DTypeError, r"w has dtype int64; .*w\.astype\(np\.float32\)"),
+    ({"w": W.astype(complex)}, pyclmm.DTypeError, "w has dtype complex128"),
+    ({"w": W[0]}, pyclmm.ShapeError, r"w has shape \(256,\); pass a matrix"),
+    ({"w": W[None]}, pyclmm.ShapeError, r"w has shape \(1, 3, 256\)"),
+    ({"w": W[:, :100]}, pyclmm.ShapeError, "K is 100, no multiple of 64, .*pad=True .* makes it 128"),
+    ({"w": W[:, :0]}, pyclmm.ShapeError, "K is 0, no multiple of 64"),
+    ({"w": W * np.nan}, pyclmm.ArgumentError, "w has numbers that are not finite"),
+    ({"w": W.astype("f8") * 1e300}, pyclmm.ArgumentError, "not finite in float32"),
+    ({"bits": 5}, pyclmm.ArgumentError, "bits is 5; affine weights have 2, 3, 4, 6, 8"),
+    ({"group_size": 16}, pyclmm.ArgumentError, "group_size is 16; affine weights have 32, 64, 128"),
+    ({"mode": "q4_0", "bits": 8}, pyclmm.ArgumentError, "bits is 8, but q4_0 has 4"),
+    ({"mode": "mxfp4", "group_size": 64}, pyclmm.ArgumentError, "group_size is 64, but mxfp4 has 32"),
+    ({"mode": "iq4_xs"}, pyclmm.ArgumentError, "unknown mode 'iq4_xs'.*valid are 'affine'"),
+    ({"mode": "q4_k"}, pyclmm.UnsupportedError, "mode 'q4_k' is read, not made"),
+    ({"w": W * 1e6, "mode": "q4_0"}, pyclmm.ArgumentError, r"w has numbers up to 1e\+06, too large .* q4_0"),
+    ({"w": W * 3000, "mode": "nvfp4"}, None, ""),
+    ({"w": W * 6000, "mode": "nvfp4"}, pyclmm.ArgumentError, r"up to 6e\+03, too large .* nvfp4"),
+    ({"w": np.array([[3e38, -3e38] * 32])}, pyclmm.ArgumentError, r"up to 3e\+38, too large"),
+    ({"w": W * 3e38}, None, ""),
+    ({"w": W * 3e38, "mode": "mxfp4"}, None, ""),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "words"), REFUSED)
+def test_weights_that_no_scales_fit_are_refused_by_name(given, error, words):
+    if error is None:
+        assert np.isfinite(pyclmm.quantize(**{"w": W, **given}).dequantize()).all()
+        return
+    with pytest.raises(error, match=words):
+        pyclmm.quantize(**{"w": W, **given})
