@@ -47,6 +47,7 @@ from .opencl.workspace import keep_workspace
 from .operators import install, installed, uninstall
 from .plan import Matmul
 from .problem.settings import default_precision, default_reproducible, verified
+from .quantized import QuantizedArray, from_gguf, quantize
 from .selection.explanation import Explanation
 from .streaming.streamed import StreamedMatmul, StreamExplanation, StreamProgress
 from .version import __version__
@@ -74,6 +75,7 @@ __all__ = [
     "Matmul",
     "NoDeviceError",
     "PyclmmError",
+    "QuantizedArray",
     "ShapeError",
     "StorageError",
     "StreamExplanation",
@@ -91,6 +93,7 @@ __all__ = [
     "default_reproducible",
     "devices",
     "finish",
+    "from_gguf",
     "gemm",
     "health",
     "install",
@@ -98,6 +101,7 @@ __all__ = [
     "keep_workspace",
     "linalg",
     "matmul",
+    "quantize",
     "reference",
     "release",
     "tune",

@@ -14,6 +14,7 @@ from .execution.kinds import kind_of
 from .execution.operands import collect, queue_of
 from .opencl.queues import default_queue, queue_on
 from .plan import Matmul, programs_of
+from .quantized import QuantizedArray
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,6 +49,7 @@ def warm(
     products
         For each product (a, b) or (a, b, c). An operand is an array, of which only the layout is read, or
         what :func:`numpy.empty` takes: (shape, dtype) or (shape, dtype, order). No memory is used for these.
+        b may be quantised weights, ``q.T``.
     bias, out
         Operands of all these products, as in :func:`gemm`.
     on_device
@@ -75,7 +77,9 @@ def warm(
     plans = []
     for number, product in enumerate(products, 1):
         operands = [_operand(f"{name} of product {number}", x, home) for name, x in _named(number, product)]
-        own = queue_of(collect(dict(zip(_NAMES, operands, strict=False)) | others), queue, device)
+        found = dict(zip(_NAMES, operands, strict=False)) | others
+        weights = {name for name, x in found.items() if type(x) is QuantizedArray}  # which lie where a does
+        own = queue_of(collect({name: x for name, x in found.items() if name not in weights}), queue, device)
         with selfcheck.run_all():
             plan: Matmul[Any] = make(*operands, queue=own, **others, **keywords)
         small_problems.wrong_copies(own, programs_of(plan))
@@ -98,7 +102,7 @@ def _named(number: int, product: Any) -> list[tuple[str, Any]]:
 def _operand(name: str, given: Any, queue: cl.CommandQueue | None) -> Any:
     """The array *given*, or one of the shape, dtype and order given; on the device with *queue*."""
     if not isinstance(given, tuple | list):
-        if isinstance(given, np.ndarray | Array) or kind_of(given) is not None:
+        if isinstance(given, np.ndarray | Array | QuantizedArray) or kind_of(given) is not None:
             return given
         raise DTypeError(f"{name} is a {type(given).__name__}; {_FORMS}")
     if len(given) not in (2, 3):

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
 from . import plan_cache
-from .errors import DeviceLostError
+from .errors import DeviceLostError, UnsupportedError
 from .execution import kinds
 from .execution.operands import (
     Operands,
@@ -27,6 +27,7 @@ from .execution.operands import (
 )
 from .execution.options import Options, beta_of, options_of, plain_numbers
 from .execution.prepared import Prepared
+from .execution.weights import as_given, unpacked
 from .opencl import queues
 from .opencl.devices import DeviceChoice
 from .opencl.steps import Scales
@@ -34,6 +35,7 @@ from .problem.axes import back
 from .problem.dtypes import named_dtype
 from .problem.literals import Activation, Casting, Mixed, Precision, Trans, Verify
 from .problem.settings import chosen, is_reproducible, is_verified
+from .quantized import QuantizedArray
 from .raising import OF_CALLER, briefly
 from .selection.select import KernelChoice
 from .streaming import entry
@@ -51,7 +53,7 @@ DeviceOut: TypeAlias = Array | tuple[Array] | None
 # They have this order there; what reads one goes by its name.
 _ASKED = (
     *("trans_a", "trans_b", "activation", "kernel"),
-    *("precision", "reproducible", "casting", "verify", "dtype"),
+    *("precision", "reproducible", "casting", "verify", "dtype", "b_format"),
 )
 _TILES = ("memory_limit", "devices", "progress", "checkpoint")
 _AT_ONCE = (None,) * len(_TILES)  # of a call without tiles
@@ -74,7 +76,7 @@ _last: queues.PerThread[Any] = queues.PerThread()
 @overload
 def matmul(
     a: ArrayLike,
-    b: ArrayLike,
+    b: ArrayLike | QuantizedArray,
     /,
     out: HostOut = None,
     *,
@@ -83,7 +85,13 @@ def matmul(
 ) -> NDArray[Any]: ...
 @overload
 def matmul(
-    a: Array, b: Array, /, out: DeviceOut = None, *, mixed: None = None, **keywords: Unpack[MatmulKeywords]
+    a: Array,
+    b: Array | QuantizedArray,
+    /,
+    out: DeviceOut = None,
+    *,
+    mixed: None = None,
+    **keywords: Unpack[MatmulKeywords],
 ) -> Array: ...
 @overload
 def matmul(
@@ -125,6 +133,8 @@ def matmul(
         broadcast. Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64, complex128. A
         subclass of ndarray is read as its plain array, but a masked array, or a subclass with its own
         arithmetic (physical units), raises DTypeError.
+        b may be quantised weights, ``q.T`` of a :class:`pyclmm.QuantizedArray` where a is: the product is
+        that with ``q.dequantize(a.dtype).T``, for a of float32, float16 or bfloat16.
     out
         The array to write, or a tuple of it. It has the result's shape, and a dtype to which the result casts
         by *casting*. It may overlap an operand.
@@ -193,7 +203,7 @@ def matmul(
     tiles = (memory_limit, devices, progress, checkpoint)
     try:
         ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-        asked = ("N", "N", None, kernel, *ways, named_dtype(dtype))
+        asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
         return _call(given, asked, tiles, _PLAIN, queue, device, mixed, wait_for, axes)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
@@ -202,7 +212,7 @@ def matmul(
 @overload
 def gemm(
     a: ArrayLike,
-    b: ArrayLike,
+    b: ArrayLike | QuantizedArray,
     c: ArrayLike | None = None,
     /,
     *,
@@ -214,7 +224,7 @@ def gemm(
 @overload
 def gemm(
     a: Array,
-    b: Array,
+    b: Array | QuantizedArray,
     c: Array | None = None,
     /,
     *,
@@ -292,7 +302,7 @@ def gemm(
     tiles = (memory_limit, devices, progress, checkpoint)
     try:
         ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-        asked = (trans_a, trans_b, activation, kernel, *ways, named_dtype(dtype))
+        asked = (trans_a, trans_b, activation, kernel, *ways, named_dtype(dtype), "")
         return _call(given, asked, tiles, factors, queue, device, mixed, wait_for)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
@@ -320,6 +330,11 @@ def _call(
     axes: Any = None,
 ) -> Any:
     """:func:`matmul` and :func:`gemm`. Of their arguments *asked* are those of _ASKED, *tiles* of _TILES."""
+    arrays = given
+    if type(given["b"]) is QuantizedArray:
+        given, b_format = unpacked(given, *asked[:2])
+        asked = (*asked[:-1], b_format)
+        _check_whole(tiles, axes, given)
     latest = _last.mine.latest
     # The very objects: dtypes that are equal need not mean the same.
     if latest is not None and not all(map(is_, asked, latest.asked)):
@@ -327,7 +342,7 @@ def _call(
     if latest is not None and device is axes is None and tiles == _AT_ONCE:
         again = _again(latest, given, queue, scales, wait_for)
         if again is not None:
-            return again
+            return as_given(arrays, given, again)
     if tiles != _AT_ONCE or entry.is_stored(*given.values()):
         options = _options(asked, kinds.computed_dtype(given))
         how = {"alpha": scales[0], "beta": scales[1], "queue": queue, "device": device}
@@ -347,7 +362,21 @@ def _call(
     result = _product(operands, latest, queue, scales, wait_for)
     if core is not None and "out" not in given:
         result = result.transpose(back(result.ndim, core))
-    return kinds.returned(given, result)
+    return kinds.returned(arrays, result)
+
+
+def _check_whole(tiles: tuple[Any, ...], axes: Any, given: Operands) -> None:
+    """Raise UnsupportedError for what a product with quantised weights does not take."""
+    asked = [name for name, value in zip(_TILES, tiles, strict=True) if value is not None]
+    asked += [] if axes is None else ["axes"]
+    if asked:
+        raise UnsupportedError(
+            f"b is a QuantizedArray, with which {asked[0]} is not offered; leave it out. Slices of rows, "
+            "q[2:8].T, take less memory"
+        )
+    for name, x in given.items():
+        if entry.is_stored(x):
+            raise UnsupportedError(f"{name} is in a file, b a QuantizedArray; read it first, {name}[...]")
 
 
 def _again(latest: _Latest, given: Operands, queue: Any, scales: tuple[Any, Any], wait_for: Any) -> Any:

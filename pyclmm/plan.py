@@ -14,14 +14,16 @@ from .errors import ArgumentError, DTypeError
 from .execution import kinds
 from .execution.bound_call import BoundCall
 from .execution.device_path import DevicePath
-from .execution.operands import ArrayT, collect, named, queue_of, used_layouts
+from .execution.operands import ArrayT, Operands, collect, named, queue_of, used_layouts
 from .execution.options import Options, beta_of, events_of, plain_numbers
 from .execution.prepared import CLOSED, Prepared
+from .execution.weights import as_given, unpacked
 from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.late_events import as_list
 from .problem.literals import Activation, Casting, Precision, Trans, Verify
+from .quantized import QuantizedArray
 from .raising import guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation, explain
 from .selection.select import KernelChoice
@@ -109,7 +111,7 @@ class Matmul(Generic[ArrayT]):
         workspace_limit: int | str | None = None,
         constant_b: bool = False,
     ) -> None:
-        given = named(a, b, c, bias, out)
+        given, b_format = unpacked(named(a, b, c, bias, out), trans_a, trans_b)
         operands = collect(given)
         options = Options(
             trans_a=trans_a,
@@ -121,12 +123,13 @@ class Matmul(Generic[ArrayT]):
             casting=casting,
             verify=verify,
             dtype=kinds.computed_dtype(given) if dtype is None else dtype,
+            b_format=b_format,
             workspace_limit=workspace_limit,
             constant_b=constant_b,
         )
         own = queue_of(operands, queue, device)
         self._product = Prepared(operands, options, own, plain_numbers(alpha, beta_of(beta, c)))
-        self._executable, self._kernel = self._product.executable, kernel
+        self._executable, self._options = self._product.executable, options
 
     def __call__(
         self,
@@ -149,14 +152,15 @@ class Matmul(Generic[ArrayT]):
         operands differ from the planned ones or the plan is closed, and LaunchError, DeviceMemoryError or
         DeviceLostError as :func:`pyclmm.gemm` does.
         """
-        given = named(a, b, c, bias, out)
+        arrays = named(a, b, c, bias, out)
+        given = self._unpacked(arrays)
         try:
             again: ArrayT | None = self._product.again(given, queue, alpha, beta, wait_for)
             if again is not None:
-                return again
+                return as_given(arrays, given, again)
             operands = collect(given)
             own, scales = self._product.checked(operands, queue, alpha, beta)
-            returned: ArrayT = kinds.returned(given, self._product.run(operands, own, scales, wait_for))
+            returned: ArrayT = kinds.returned(arrays, self._product.run(operands, own, scales, wait_for))
             return returned
         except MemoryError as error:
             raise_of_system(error, "a plan's product", a, b, c, bias, out)
@@ -182,7 +186,7 @@ class Matmul(Generic[ArrayT]):
         made when the list is first looked at. Raises DTypeError for a plan for NumPy arrays, and as
         :meth:`__call__` does.
         """
-        path, given = self._on_arrays("enqueue"), named(a, b, c, bias, out)
+        path, given = self._on_arrays("enqueue"), self._unpacked(named(a, b, c, bias, out))
         if self._product.signature is not None and out is not None:
             again = path.again(given, queue, alpha, beta, wait_for)
             if again is not None:
@@ -210,8 +214,20 @@ class Matmul(Generic[ArrayT]):
         in their present memory, keeps them alive, belongs to this thread, and does not end with the plan.
         Raises DTypeError for a plan for other arrays, and as :meth:`__call__` does.
         """
-        path, operands = self._on_arrays("bind"), collect(named(a, b, c, bias, out))
+        path, operands = self._on_arrays("bind"), collect(self._unpacked(named(a, b, c, bias, out)))
         return BoundCall(path, operands, *self._product.checked(operands, queue, alpha, beta))
+
+    def _unpacked(self, given: Operands) -> Operands:
+        """The operands *given*, quantised weights as bytes. Raises ArgumentError for those of another format
+        than the plan's."""
+        planned = self._options.b_format
+        if not planned and type(given["b"]) is not QuantizedArray:
+            return given
+        found, b_format = unpacked(given, self._options.trans_a)
+        if b_format != planned:
+            known = [name or "no quantised weights" for name in (b_format, planned)]
+            raise ArgumentError(f"b is {known[0]}, the plan is for {known[1]}; make a plan for it")
+        return found
 
     def _on_arrays(self, method: str) -> DevicePath:
         path = self._product.path
@@ -264,7 +280,7 @@ class Matmul(Generic[ArrayT]):
             executable.problem,
             executable.device,
             executable.choice,
-            requested=self._kernel,
+            requested=self._options.kernel,
             launches=[launch.kernel for launch in executable.work.launches],
             workspace_nbytes=self.workspace_nbytes,
             failed=executable.failed,

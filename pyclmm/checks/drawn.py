@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..formats import format_named
 from ..problem import dtypes
 from ..problem.gemm import GemmProblem
 from .fma_reference import parts_of
@@ -61,12 +62,15 @@ def scalars(problem: GemmProblem, decks: Decks, drawn: Drawn) -> tuple[complex, 
 def _overflows(problem: GemmProblem, drawn: Drawn) -> bool:
     element = dtypes.ELEMENTS[problem.out_type]
     real = element.significand > 0 and element.planes == 1
-    return drawn is Drawn.EXTREMES and real and problem.activation in ("none", "relu")
+    return (
+        drawn is Drawn.EXTREMES and real and not problem.b_format and problem.activation in ("none", "relu")
+    )
 
 
 def sums_are_exact(problem: GemmProblem, drawn: Drawn) -> bool:
     """Whether only the result may be rounded."""
-    return drawn in (Drawn.INTEGERS, Drawn.EXTREMES) and problem.activation in ("none", "relu")
+    whole = drawn in (Drawn.INTEGERS, Drawn.EXTREMES) and not problem.b_format
+    return whole and problem.activation in ("none", "relu")
 
 
 def draw(
@@ -81,6 +85,9 @@ def draw(
         if name == "b" and _has_factors(p) and drawn is Drawn.INTEGERS and sums_are_exact(p, drawn):
             factors = _fill_by_factors(np.swapaxes(x, -1, -2) if p.trans_b else x, rng)
             continue
+        if name == "b" and p.b_format:
+            x[...] = drawn_weights(p, x.shape[:-1], rng)
+            continue
         parts = parts_of(x)
         parts[...] = _numbers(rng, parts.shape, parts.dtype, drawn, p.acc_type)
     if p.out_type == "bool":  # of long sums nearly none would be zero
@@ -91,6 +98,12 @@ def draw(
     if drawn is Drawn.EXTREMES:
         _make_special(problem, operands, rng)
     return factors
+
+
+def drawn_weights(p: GemmProblem, lines: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Random rows of the problem's quantised weights, for *lines* of B."""
+    rows = format_named(p.b_format).drawn(rng, math.prod(lines), p.k)
+    return rows.reshape(*lines, rows.shape[-1])
 
 
 def _has_factors(p: GemmProblem) -> bool:

@@ -7,6 +7,7 @@ not be read hold NaN or large values. The memory around the result and between i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from ..formats import format_named
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..kernels.launches import complete
@@ -23,7 +25,7 @@ from ..opencl.steps import scalars_of
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
 from . import fixed_products, reference
-from .drawn import Drawn, Factors, draw, scalars, sums_are_exact
+from .drawn import Drawn, Factors, draw, drawn_weights, scalars, sums_are_exact
 from .fma_reference import parts_of
 from .layouts import Array, Decks, Placed, is_in_place, placed
 
@@ -74,6 +76,8 @@ class _Case:
         """op(A) or op(B)."""
         p = self.problem
         x = self.view(name)
+        if name == "b" and p.b_format:
+            x = _weights(p, x)
         trans, conj = (p.trans_a, p.conj_a) if name == "a" else (p.trans_b, p.conj_b)
         x = np.swapaxes(x, -1, -2) if trans else x
         return x.conj() if conj else x
@@ -114,11 +118,21 @@ def wrong_bits(queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo,
     memory = _memory(problem, np.random.default_rng(0))
     for name in _read(problem):
         x = memory[name].view
+        if name == "b" and problem.b_format:
+            x[...] = drawn_weights(problem, x.shape[:-1], np.random.default_rng(0))
+            continue
         x[...] = fixed_products.numbers(name, x.shape, dtypes.type_name(x.dtype, name), data)
     case = _Case(problem, memory, _ALPHA, _BETA if problem.has_c else 0.0, Drawn.REALS)
     got, clean = _run(queue, case, work, device, new_kernel)
     same = clean and fixed_products.digest(np.ascontiguousarray(got)) == fixed_products.digest(_chained(case))
     return None if same else f"{data} numbers did not give the bits of fused multiply-adds in order"
+
+
+def _weights(p: GemmProblem, rows: Array) -> Array:
+    """The values of quantised weights, (..., N, K), as they are multiplied: rounded to A's type."""
+    lines = rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1])
+    values = format_named(p.b_format).dequantize(lines, p.k).astype(dtypes.dtype_of(p.a_type))
+    return values.reshape(*rows.shape[:-1], p.k)
 
 
 def _read(problem: GemmProblem) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from ..formats import format_named
 from ..kernels.interface import round_up
 from ..opencl.program import new_kernel
 from ..problem import dtypes
@@ -23,7 +24,7 @@ _NEIGHBOURS = 300  # products side by side: more than two times as many as a ker
 
 def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> GemmProblem:
     """*problem* with other sizes; if it is a stack, one of *stack* products. Rows keep their alignment and
-    are padded by at least one element.
+    are padded by at least one element. K becomes whole blocks of quantised weights.
 
     A vector with a leading dimension of 1 keeps it, because some kernels support no other. Dot products that
     lie side by side stay so, up to ``_NEIGHBOURS`` of them, *stack* times.
@@ -34,8 +35,12 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
     def leading(length: int, align: int, name: str, own: int) -> int:
         return 1 if length == own == 1 else round_up(length + 1, _unit(align, name))
 
+    b_row = k if problem.trans_b else n * near
+    if problem.b_format:
+        k = round_up(k, format_named(problem.b_format).block)
+        b_row = format_named(problem.b_format).row_nbytes(k)
     lda = leading(m * near if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
-    ldb = leading(k if problem.trans_b else n * near, problem.b_align, problem.b_type, problem.ldb)
+    ldb = leading(b_row, problem.b_align, problem.b_type, problem.ldb)
     ldo = leading(n, problem.out_align, problem.out_type, problem.ldo)
     rows = (k if problem.trans_a else m, n if problem.trans_b else k)
     batch: tuple[int, ...] = ()
@@ -43,7 +48,8 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
     if side_by_side:
         batch, strides = (stack, near), ((k * lda, 1), (k * ldb, 1), (near, 1), (near * ldo, ldo))
     elif problem.batch_shape:
-        batch, strides = (stack,), ((rows[0] * lda,), (rows[1] * ldb,), (m * n,), (m * ldo,))
+        apart = 0 if problem.b_format else rows[1] * ldb  # a stack shares its weights
+        batch, strides = (stack,), ((rows[0] * lda,), (apart,), (m * n,), (m * ldo,))
     return replace(
         problem,
         m=m,
@@ -97,6 +103,8 @@ def rearranged(problem: GemmProblem, decks: Decks) -> GemmProblem:
     (a, *near), (b, *_), _, (_, *near_out) = problem.batch_strides
     gap_a, gap_b = (3 * _unit(p, t) for p, t in ((own.a_align, own.a_type), (own.b_align, own.b_type)))
     kinds = ((a + gap_a, b + gap_b), (0, b), (a, 0), (-a, -b))
+    if own.b_format:
+        kinds = ((a + gap_a, 0), (0, 0), (a, 0), (-a, 0))
     a, b = kinds[decks.next("stack", range(len(kinds)))]
     inner = problem.batch_shape[-1] if near else 1
     out = m * own.ldo * inner + _unit(own.out_align, own.out_type) * decks.next("out", (0, 2, 1))
@@ -147,9 +155,10 @@ def is_in_place(p: GemmProblem) -> bool:
 def placed(problem: GemmProblem, name: str, lead: int, fill: Any) -> Placed:
     """Memory for the operand or result *name* of *problem*, *lead* times its alignment before it."""
     p = problem
+    k_of_b = format_named(p.b_format).row_nbytes(p.k) if p.b_format else p.k
     shapes = {
         "a": (p.a_type, p.a_align, (p.k, p.m) if p.trans_a else (p.m, p.k), (p.lda, 1)),
-        "b": (p.b_type, p.b_align, (p.n, p.k) if p.trans_b else (p.k, p.n), (p.ldb, 1)),
+        "b": (p.b_type, p.b_align, (p.n, k_of_b) if p.trans_b else (p.k, p.n), (p.ldb, 1)),
         "c": (p.c_type, 1, (p.m, p.n), p.c_strides),
         "out": (p.out_type, p.out_align, (p.m, p.n), (p.ldo, 1)),
     }

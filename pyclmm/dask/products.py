@@ -23,6 +23,7 @@ from ..kernels import kernel_named
 from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype
 from ..problem.literals import Precision
 from ..problem.settings import chosen, is_reproducible
+from ..quantized import QuantizedArray
 from ..selection.select import KernelChoice
 from . import axes as roles
 from .axes import Axes
@@ -100,6 +101,11 @@ def _arrays(x: Any, y: Any) -> tuple[da.Array, da.Array]:
     if by_expressions is not None and by_expressions():
         raise UnsupportedError(
             "dask plans arrays by expressions: set its option array.query-planning to False"
+        )
+    if type(x) is QuantizedArray or type(y) is QuantizedArray:
+        raise UnsupportedError(
+            "x or y is a QuantizedArray, which no graph of Dask's takes; multiply chunks: "
+            "x.map_blocks(pyclmm.matmul, q.T)"
         )
     found = (da.asanyarray(x), da.asanyarray(y))
     for name, array in zip("xy", found, strict=True):

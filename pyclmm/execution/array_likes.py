@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pyopencl.array import Array
 
-from ..errors import DTypeError, ShapeError, in_short
+from ..errors import DTypeError, ShapeError, UnsupportedError, in_short
 from ..problem.dtypes import dtype_of
+from ..quantized import QuantizedArray
+
+ADVICE = "matmul(x, q.T) is x @ q.dequantize().T"
 
 # DLPack's device types whose memory the host reads: CPU, pinned by CUDA, pinned by ROCm, managed by CUDA
 # (dlpack.h).
@@ -31,6 +34,10 @@ def array_of(name: str, x: Any) -> Any:
         return np.asarray(x)  # a plain view of a subclass (np.memmap, np.matrix)
     if hasattr(x, "toarray"):  # SciPy's sparse matrices and arrays
         raise DTypeError(f"{name} is a sparse {type(x).__name__}; pass it as a dense array, {name}.toarray()")
+    if isinstance(x, QuantizedArray):
+        raise UnsupportedError(
+            f"{name} is a QuantizedArray, which only b of matmul, gemm and Matmul may be; {ADVICE}"
+        )
     if x is None:
         raise DTypeError(f"{name} is None; pass a NumPy array or a pyopencl.array.Array")
     if name == "out" or not _is_array_like(x):

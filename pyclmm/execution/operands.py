@@ -267,6 +267,7 @@ def checked(
         reproducible=options.reproducible,
         host_align=host_align,
         in_tiles=in_tiles,
+        b_format=options.b_format,
     )
 
 

@@ -46,6 +46,7 @@ class Options:
     casting: Casting = "same_kind"
     verify: Any = None  # a bool, or "repair"
     dtype: Any = None  # an np.dtype, or None
+    b_format: str = ""  # of quantised weights: the name of a format (pyclmm/formats)
     workspace_limit: Any = None  # an int, or None
     constant_b: bool = False
     key: tuple[Any, ...] = field(init=False, repr=False, compare=False)  # of what depends on the options
@@ -77,7 +78,7 @@ class Options:
 
     def keywords(self) -> dict[str, Any]:
         """As keywords of gemm."""
-        left_out = ("workspace_limit", "constant_b", "key")
+        left_out = ("b_format", "workspace_limit", "constant_b", "key")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
 

@@ -17,9 +17,12 @@ from .gpu.thin import Thin
 from .interface import Kernel, Launch, Program, Work, Workspace
 from .nvidia.mma import Mma, MmaDouble
 from .nvidia.mma_double_bulk import MmaDoubleBulk
+from .nvidia.mma_quantized import MmaQuantized
 from .nvidia.split import MmaSplit, Split
 from .nvidia.wgmma import Wgmma
 from .nvidia.wgmma_bare import WgmmaBare
+from .quantized.dequantized import Dequantized
+from .quantized.rows import Quantized
 from .residues.limbs import Limbs
 from .residues.residues import Residues
 from .textbook.blocks import Block, DoubleBuffer, Strip, Vector
@@ -42,6 +45,8 @@ class Kernels(tuple[Kernel, ...]):
 # first that can. `packed` and `naive` have no barriers (GATE in cl/include/gemm.h).
 _OF_BYTES = (Wgmma(), Mma(), *UNIT_KERNELS, Packed(), Register(), Naive())
 _OF_FLOAT64 = (MmaDoubleBulk(), MmaDouble(), Mfma(), Packed(), Register(), Naive())
+# Which families may multiply quantised weights once they are numbers.
+_OF_WEIGHTS = (Wgmma(), Split(), Mma(), *UNIT_KERNELS, Packed(), Register(), Naive())
 
 KERNELS = Kernels(
     (
@@ -50,6 +55,9 @@ KERNELS = Kernels(
         Packed(),
         Amx((Packed(), Naive())),
         Thin(),
+        Quantized(),
+        MmaQuantized(),
+        Dequantized(_OF_WEIGHTS),
         Wgmma(),
         Split(),
         MmaSplit(),

@@ -40,6 +40,7 @@ _REASONS = {
     "moduli": "does not reduce its results modulo numbers",
     "dot_bytes": "does not multiply words of bytes",
     "fallback": "has no launches that may return at once",
+    "b_format": "does not read quantised weights",
 }
 
 
@@ -48,22 +49,29 @@ class Types:
     """Element types that are multiplied by one another, each A by each B, and the type of their sums.
 
     ``precisions``: the values of ``precision`` that this meets. ``soft``: only where float64 is computed by
-    integers.
+    integers. ``weights``: B is not of one of these types, but quantised weights.
     """
 
     operands: tuple[str, ...]
     sums: str
     precisions: tuple[str, ...] = PRECISIONS
     soft: bool = False
+    weights: bool = False
 
     def have(self, problem: GemmProblem) -> bool:
         """Whether the problem has these types."""
-        pair = problem.a_type in self.operands and problem.b_type in self.operands
-        return pair and problem.acc_type == self.sums and (problem.soft_float64 or not self.soft)
+        has_b = bool(problem.b_format) if self.weights else problem.b_type in self.operands
+        return (
+            has_b
+            and problem.a_type in self.operands
+            and problem.acc_type == self.sums
+            and (problem.soft_float64 or not self.soft)
+        )
 
     def __str__(self) -> str:
         asked = "" if self.precisions == PRECISIONS else f" with precision={_either(self.precisions)}"
-        return f"{' or '.join(self.operands)}{asked}"
+        by = " by quantised weights" if self.weights else ""
+        return f"{' or '.join(self.operands)}{by}{asked}"
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ class Accepts:
         fitting = [types for types in self.types if types.have(problem)]
         if self.types and not fitting:
             listed = ", ".join(str(types) for types in self.types if not types.soft)
-            what = f"{problem.a_type} by {problem.b_type} summed in {problem.acc_type}"
+            what = f"{problem.a_type} by {problem.b_format or problem.b_type} summed in {problem.acc_type}"
             return f"{name} multiplies {listed}, not {what}"
         if unnamed := problem.asked - self._named:
             field = min(unnamed)

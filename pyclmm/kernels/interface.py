@@ -27,7 +27,8 @@ GATE = "workspace:plan"  # the argument `gate` of GEMM_ARGS
 
 @dataclass(frozen=True)
 class Program:
-    """What is compiled: a file of cl/ with everything it includes, and ``-D`` macros.
+    """What is compiled: a file of cl/ with everything it includes, and ``-D`` macros. ``source`` may be
+    several files, with spaces between.
 
     ``ptx_target``: the compiler's PTX is rewritten for this NVIDIA target (see opencl/compiler.py).
     """

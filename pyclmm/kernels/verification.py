@@ -75,6 +75,8 @@ def checked_problem(problem: GemmProblem) -> GemmProblem:
     """
     if problem.out_type == "bool":
         raise UnsupportedError("verify: a product of bools is no sum; multiply integers: a.astype(np.uint32)")
+    if problem.b_format:
+        raise UnsupportedError("verify: row sums of quantised weights are not known; multiply q.dequantize()")
     if problem.soft_float64:
         raise UnsupportedError("verify: float64 needs cl_khr_fp64, which the device does not have")
     if problem.activation == "none":

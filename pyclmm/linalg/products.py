@@ -36,6 +36,7 @@ from .signatures import (
     typed,
 )
 from .views import is_contiguous, new_like, permuted, reshaped, viewed
+from .weights import contract_weights, has_weights
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -161,9 +162,11 @@ def einsum(
 
     Where nothing is summed and no axis is new, the result of one operand is a view of it, writeable if that
     is. NumPy arrays that only share axes ("ij,ij->ij") are multiplied by NumPy, Arrays by a stack of 1 x 1
-    products.
+    products. Quantised weights are multiplied by an array, along their K: "mk,nk->mn".
     """
     given, which = split(operands)
+    if has_weights(given):
+        return contract_weights(given, which, out, casting=casting, **keywords)
     keywords |= {"out": out, "optimize": optimize, "casting": casting}
     return contract(given, lambda xs: parsed(which, [x.shape for x in xs]), **keywords)
 

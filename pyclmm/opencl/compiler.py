@@ -84,9 +84,11 @@ def read_source(name: str) -> str:
 def expanded(name: str) -> str:
     """The file *name* of cl/ with every header that it includes, each once, and ``#line`` directives.
 
+    *name* may be several files, one after the other: a format's header before the kernel that it is for.
     There is one after the ``#endif`` of a header too: in a branch that is not taken the compiler reads none.
     """
-    return "\n".join(_lines(name, set()))
+    seen: set[str] = set()
+    return "\n".join(line for one in name.split() for line in _lines(one, seen))
 
 
 def _lines(name: str, seen: set[str]) -> Iterator[str]:

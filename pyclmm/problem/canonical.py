@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..errors import DTypeError, ShapeError, unknown_name
+from ..formats import format_named
 from . import dtypes
 from .gemm import MAX_ALIGN, Copy, Gemm, GemmProblem, Operand, dense, dense_strides
 from .literals import Casting
@@ -33,6 +34,7 @@ from .matrices import (
 from .settings import check_activation, checked
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
+WITH_WEIGHTS = ("float32", "float16", "bfloat16")  # the types in which quantised weights are multiplied
 
 
 @dataclass(frozen=True)
@@ -86,18 +88,26 @@ def checked_gemm(
     reproducible: bool = False,
     host_align: int | None = None,
     in_tiles: bool = False,
+    b_format: str = "",
 ) -> Gemm:
     """Check a call and bring it into canonical form.
 
     *out_is_copied*: kernels write a dense temporary and not out, because out overlaps an operand or kernels
     cannot address it. *host_align*: the alignment in bytes of the copies that the host makes of operands;
     None if the device makes them. *in_tiles*: no kernel gets the whole product, so it may have any sizes.
+    *b_format*: *b* holds the bytes of quantised weights, a row for each of the N columns of the product.
 
     Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (an activation that cannot be
     *reproducible*) and UnsupportedError (dimensions and stacks over 2^31 - 2^16, strides that are not whole
     elements).
     """
-    computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, out.dtype if out else None, casting)
+    of_b = b.dtype
+    if b_format:  # the result has the dtype of what quantised weights multiply
+        of_b = a.dtype.newbyteorder("=")
+        dtype = of_b if dtype is None else dtype
+    computed = dtypes.result_dtype(a.dtype, of_b, dtype, out.dtype if out else None, casting)
+    if b_format:
+        b = _weights(a, b, trans_a, computed, b_format)
     a2, b2 = promoted(a, b)
     ma = transposed(matrix_of(a2, "a"), trans_a, len(a.shape) == 1)
     mb = transposed(matrix_of(b2, "b"), trans_b, len(b.shape) == 1)
@@ -113,7 +123,8 @@ def checked_gemm(
         raise unfit_out(out.shape, shape, core_axes)
     new = replace(dense(shape, computed), align=MAX_ALIGN if host_align is None else host_align)
     target = expanded(new if out is None else out, a, b)
-    builder = _Builder(computed, batch, casting, checked(precision), reproducible, out_is_copied, host_align)
+    ways = (checked(precision), reproducible, out_is_copied, host_align, b_format)
+    builder = _Builder(computed, batch, casting, *ways)
     builder.epilogue(epilogue or Epilogue(), a, b, full_shape, shape)
     return builder.build(ma, mb, matrix_of(target, "out"), shape, alpha_is_zero)
 
@@ -129,6 +140,7 @@ class _Builder:
     reproducible: bool
     out_is_copied: bool
     host_align: int | None
+    b_format: str
     copies: list[tuple[str, Copy]] = field(default_factory=list)
     c: MatrixLayout | None = None
     bias: MatrixLayout | None = None
@@ -183,7 +195,10 @@ class _Builder:
 
     def _readable(self, name: str, x: MatrixLayout, unit_stride: bool = True) -> MatrixLayout:
         """*x* if kernels can read it, else a dense copy. *unit_stride*: *x* must have a unit stride."""
-        direct = dtypes.is_direct(x.type, self.computed)
+        if name == "b" and self.b_format:
+            return x
+        # Weights are rounded to A's type, which so must be that of the product.
+        direct = x.type == self.computed if self.b_format else dtypes.is_direct(x.type, self.computed)
         if direct and (x.has_unit_stride or not unit_stride):
             return x
         shape = (*x.batch_shape, x.rows, x.cols)
@@ -214,7 +229,8 @@ class _Builder:
     def _writable(self, target: MatrixLayout) -> tuple[MatrixLayout, Copy | None]:
         """What the kernel writes: the user's out, or a dense temporary with the copy from it to out."""
         direct = target.has_unit_stride and dtypes.is_direct(target.type, self.computed)
-        if self.reproducible and self.computed in dtypes.COMPLEX:  # in B^T A^T the FMAs have another order
+        # In B^T A^T complex FMAs have another order, and the weights would be A.
+        if (self.reproducible and self.computed in dtypes.COMPLEX) or self.b_format:
             direct = direct and target.row_contiguous
         if direct and not self.out_is_copied:
             return target, None
@@ -275,7 +291,27 @@ class _Builder:
             activation=self.activation,
             precision=self.precision,
             reproducible=self.reproducible,
+            b_format=self.b_format,
         )
+
+
+def _weights(a: Operand, b: Operand, trans_a: str, computed: np.dtype[Any], b_format: str) -> Operand:
+    """The bytes *b* of quantised weights as the K x N matrix that they stand for. Raises DTypeError or
+    ShapeError for an *a* that does not multiply it."""
+    if computed.name not in WITH_WEIGHTS:
+        raise DTypeError(
+            f"a has dtype {a.dtype}, and the product would be computed in {computed}; quantised weights are "
+            f"multiplied in {', '.join(WITH_WEIGHTS)}: pass a.astype(np.float32), or dtype=np.float32"
+        )
+    if not a.shape:
+        raise ShapeError("a is 0-dimensional and does not have enough dimensions; matmul takes 1 or more")
+    k = a.shape[-1 if trans_a == "N" or len(a.shape) == 1 else -2]
+    wanted = format_named(b_format).row_nbytes(k)
+    if b.shape[1] != wanted:
+        raise ShapeError(
+            f"a of shape {a.shape} has K = {k}, but a row of b has {b.shape[1]} bytes, not {wanted}"
+        )
+    return Operand((k, b.shape[0]), b.strides[::-1], b.dtype, b.align)
 
 
 def _bias_kind(bias: MatrixLayout | None) -> str:

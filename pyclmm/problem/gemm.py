@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
+from ..formats import format_named
 from . import dtypes
 from .literals import Activation
 
@@ -119,6 +120,9 @@ class GemmProblem:
     Element (i, k) of A is at ``i * lda + k`` if ``trans_a`` is false, else at ``k * lda + i``; element (k, j)
     of B likewise. ``*_align`` is a power of two of bytes, at most 64: the start of every stored row of that
     operand is a multiple of it. ``batch_strides`` holds the strides of A, B, C and out over ``batch_shape``.
+
+    With a ``b_format`` B is a matrix of bytes, N rows of quantised weights ``ldb`` bytes apart, and is read
+    as their values rounded to A's type (:mod:`pyclmm.formats`).
     """
 
     m: int
@@ -156,6 +160,7 @@ class GemmProblem:
         False  # whether elements are words of four signed bytes along K (MAC in cl/include/types.h)
     )
     fallback: bool = False  # whether the device computes this only if it has decided against residues
+    b_format: str = ""  # the name of the format of quantised weights, or "": B is an array of numbers
 
     @cached_property
     def sums(self) -> dtypes.ElementType:
@@ -204,9 +209,12 @@ class GemmProblem:
     def nbytes(self) -> int:
         """The fewest bytes that the product must move: A, B and C read once, out written once."""
         size = {name: dtypes.ELEMENTS[name].nbytes for name in self.types}
+        column = (
+            format_named(self.b_format).row_nbytes(self.k) if self.b_format else self.k * size[self.b_type]
+        )
         one = (
             self.m * self.k * size[self.a_type]
-            + self.k * self.n * size[self.b_type]
+            + self.n * column
             + self.m * self.n * (size[self.out_type] + (size[self.c_type] if self.has_c else 0))
         )
         return one * self.batch
@@ -239,7 +247,7 @@ class GemmProblem:
         precision = "" if self.precision == "highest" else f' "{self.precision}"'
         ordered = " reproducible" if self.reproducible else ""
         return (
-            f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_type} "
+            f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_format or self.b_type} "
             f"{self.layout}{precision}{ordered}"
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..fields import Check, integer, list_of, matching, one_of, record
+from ..formats import FORMAT_NAMES
 from ..kernels.config import PlainConfig, TileConfig
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS
 from ..problem.gemm import ACTIVATIONS, BIASES, MAX_ALIGN, MAX_DIMENSION, GemmProblem
@@ -48,6 +49,7 @@ PROBLEM: Mapping[str, Check] = {
     # products of these are parts of others, never asked for
     "moduli": list_of(integer(2, 256), 0, 0),
     "dot_bytes": one_of(False),
+    "b_format": one_of("", *FORMAT_NAMES),
 }
 _tile = integer(0, _MAX_TILE)
 _option_name = matching(r"[a-z][a-z0-9_]{0,31}", "a name of an option")

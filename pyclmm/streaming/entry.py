@@ -19,6 +19,7 @@ from ..opencl import staging
 from ..opencl.devices import device_info
 from ..opencl.mappings import extent
 from ..problem.gemm import MAX_DIMENSION
+from ..quantized import QuantizedArray
 from . import datasets, machines
 from .operands import sizes_of
 from .streamed import StreamedMatmul
@@ -27,7 +28,7 @@ from .streamed import StreamedMatmul
 # large a part of the time of their transfers (H200, 2026-11-23; docs/scale.md).
 _LEAST_BYTES = 256 << 20
 _LEAST_PART = 0.7
-_PLAIN = {np.ndarray, Array}  # types of arrays that are in no file
+_PLAIN = {np.ndarray, Array, QuantizedArray}  # types of arrays that are in no file
 _TAKEN = {"a", "b", "c", "bias", "out"}  # operands that are cut into tiles
 _TABLE_ROWS = 128  # a stack has a table with 32 bytes for each product: at most 512 MiB of it
 
@@ -47,7 +48,7 @@ def pays(operands: Mapping[str, NDArray[Any]], options: Options, queue: cl.Comma
     on devices with their own memory where transfers and product overlap to good effect.
     """
     a, b = operands["a"], operands["b"]
-    if options.kernel != "auto" or not (a.size and b.size and a.ndim and b.ndim):
+    if options.b_format or options.kernel != "auto" or not (a.size and b.size and a.ndim and b.ndim):
         return False
     m, n, k = sizes_of(a.shape, b.shape, options)
     stack = 1 if a.ndim <= 2 and b.ndim <= 2 else _matrices(a, b)

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pyopencl.array import Array
 
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..execution.array_likes import array_of
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..problem.gemm import Gemm, Operand, dense
+from ..quantized import QuantizedArray
 from . import datasets
 from .fingerprints import fingerprint
 from .storage import Storage, overlaps, sink, source
@@ -24,12 +25,14 @@ from .tiles import TiledProduct
 
 
 def _taken(name: str, x: Any) -> Any:
-    """*x* as an array of the host or in a file. Raises DTypeError."""
+    """*x* as an array of the host or in a file. Raises DTypeError and UnsupportedError."""
     if isinstance(x, Array):
         raise DTypeError(
             f"{name} is a pyopencl Array, which lies on a device; memory_limit, devices, progress and "
             f"checkpoint are for arrays of the host and in files: leave them out, or pass {name}.get()"
         )
+    if isinstance(x, QuantizedArray):
+        raise UnsupportedError(f"{name} is a QuantizedArray, which no product in tiles takes: use matmul")
     return x if isinstance(x, np.memmap) or datasets.is_stored(x) else array_of(name, x)
 
 

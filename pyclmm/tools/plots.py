@@ -47,6 +47,9 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "wgmma_bare": ("#7a78c2", "D"),
     "residues": ("#a85a9c", "o"),
     "limbs": ("#8a7a30", "h"),
+    "mma_quantized": ("#7d8a1f", "<"),
+    "quantized": ("#4d8f3f", "v"),
+    "dequantized": ("#a0619b", "^"),
     **{unit.name: unit.style for unit in MATRIX_UNITS.values()},
 }
 

@@ -1,0 +1,182 @@
+/* mma_quantized: out = A B for a few rows of A and quantised weights, on the matrix units of sm_80 and later. Each weight is
+ * read once for BM rows of A and becomes a 16-bit number in registers.
+ *
+ *                     k ->  slice 0       slice 1                A sub-group has SGN columns of B and every SLICES-th
+ *                       +-------------+-------------+--          block of DEPTH values of k. Its work-item 4 g + t
+ *   B, team 0   j, g    | t0 t1 t2 t3 | t0 t1 t2 t3 | ..         reads runs of 32 weights: t of columns g, g + 8, ...
+ *      SGN      j+8, g  | t0 t1 t2 t3 | ..
+ *      team 1           |   ..
+ *                       +-------------+-------------+--
+ *   A                   | BM rows, in local memory                      out^T = B^T A^T: weights are the rows of mma
+ *
+ * The order of k within mma is any that both operands have. Here t's four elements of a step are neighbours in its run:
+ *   16 bytes of A: row 8 j + g, k = 32 t + 8 s ..    at ((s MT + j) 32 + 4 g + t) 16 of the slice, as they are read
+ *
+ * At the end a work-group adds up its slices. With SPLIT it stores the sums of its range of K, and the last work-group of a
+ * tile adds those of all ranges, in their order; `arrived` has a counter for each tile, zero before and after.
+ *
+ * Macros: BM 8, 16, 32, 64; TEAMS; SGN 16, 32; SLICES; STAGES 2 or more; AHEAD, steps that weights are loaded ahead; SPLIT;
+ * those of weights_ahead.h and gemm.h. Work-group (tile, range): K from range * k_range, a multiple of DEPTH.
+ * Preconditions: A is stored along K in rows on multiples of 16 bytes; K is a multiple of 32.
+ */
+#include "include/gemm.h"
+#include "include/partial_sums.h"
+#include "nvidia/ptx_mma.h"
+#include "nvidia/weights_ahead.h"
+
+#if !defined(BM) || !defined(TEAMS) || !defined(SGN) || !defined(SLICES) || !defined(STAGES) || !defined(AHEAD) || \
+    !defined(SPLIT)
+#error "mma_quantized.cl needs BM TEAMS SGN SLICES STAGES AHEAD SPLIT"
+#endif
+#define DEPTH 128
+#define STEP (SLICES * DEPTH)
+#define MT (BM / 8)
+#define NT (SGN / 16)
+#define BN (TEAMS * SGN)
+#define ITEMS (32 * TEAMS * SLICES)
+#define SLICE_BYTES (BM * DEPTH * 2)
+#define STAGE_BYTES (SLICES * SLICE_BYTES)
+#define LINE (BN + 4) /* of sums: work-items that store at the same time meet different banks */
+#define SUMS_BYTES (BM * LINE * 4)
+#define LOCAL_BYTES (STAGES * STAGE_BYTES > SUMS_BYTES ? STAGES * STAGE_BYTES : SUMS_BYTES)
+#define LANE ((int)get_local_id(0) % 32)
+#define TEAM ((int)get_local_id(0) / 32 % TEAMS)
+#define SLICE ((int)get_local_id(0) / 32 / TEAMS)
+
+/* What a work-item copies of A: pieces of 16 bytes of every 2 TEAMS-th row. Neighbouring work-items have a row's pieces, those
+ * of two rows at once. Rows and columns of mma outside of A and out are whatever lies there. */
+typedef struct {
+  __global const A_T *next;
+  long pitch; /* to its next row */
+  int rows_left, k_left;
+  uint place; /* of the first piece in a stage */
+} Pieces;
+
+INLINE Pieces pieces_of(__global const A_T *a, const long lda, const int m0, const int M, const int k0, const int k_end)
+{
+  const int t = LANE % 4, row = 2 * TEAM + LANE / 4 % 2, s = LANE / 8, k = k0 + SLICE * DEPTH + t * RUN + s * 8;
+  const uint place = SLICE * SLICE_BYTES + (s * MT * 32 + row * 4 + t) * 16;
+  return (Pieces){a + (m0 + row) * lda + k, 2 * TEAMS * lda, min(M - m0, BM) - row, k_end - k, place};
+}
+
+/* Copies the block that is next to `stage`, with zeros past the end of K. */
+INLINE void copy_pieces(Pieces *pieces, const uint stage)
+{
+  UNROLL for (int p = 0; p < (BM / 2 + TEAMS - 1) / TEAMS; ++p)
+    copy_async(stage + pieces->place + p * TEAMS * 128, pieces->next + p * pieces->pitch, 16, pieces->k_left > 0 ? 16 : 0,
+               pieces->rows_left > 2 * TEAMS * p);
+  copies_commit();
+  pieces->next += STEP;
+  pieces->k_left -= STEP;
+}
+
+/* sum += products of a sub-group's runs with its slice of A, which lies at `rows`. */
+INLINE void multiply_runs(float sum[NT][MT][4], run_t runs[2 * NT], const uint rows, const bool fused)
+{
+  UNROLL for (int s = 0; s < 4; ++s) {
+    uint w[2 * NT][4];
+    if (fused)
+      UNROLL for (int n = 0; n < 2 * NT; ++n) eight(w[n], runs + n, s, true);
+    else
+      UNROLL for (int n = 0; n < 2 * NT; ++n) eight(w[n], runs + n, s, false);
+    UNROLL for (int j = 0; j < MT; ++j) {
+      const uint4 x = load_four(rows + ((s * MT + j) * 32 + LANE) * 16);
+      const uint first[2] = {x.s0, x.s1}, second[2] = {x.s2, x.s3};
+      UNROLL for (int n = 0; n < NT; ++n) {
+        const uint low[4] = {w[2 * n][0], w[2 * n + 1][0], w[2 * n][1], w[2 * n + 1][1]};
+        const uint high[4] = {w[2 * n][2], w[2 * n + 1][2], w[2 * n][3], w[2 * n + 1][3]};
+        mma(sum[n][j], low, first);
+        mma(sum[n][j], high, second);
+      }
+    }
+  }
+}
+
+/* Adds up the sums of all slices in local memory: row i of the tile at LINE i. */
+INLINE void add_slices(__local float *sums, float sum[NT][MT][4])
+{
+  for (int slice = 0; slice < SLICES; ++slice) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (slice != SLICE) continue;
+    UNROLL for (int n = 0; n < NT; ++n)
+      UNROLL for (int j = 0; j < MT; ++j)
+        UNROLL for (int e = 0; e < 4; ++e) {
+          const int row = 8 * j + LANE % 4 * 2 + e % 2, column = TEAM * SGN + 16 * n + e / 2 * 8 + LANE / 4;
+          sums[row * LINE + column] = sum[n][j][e] + (slice ? sums[row * LINE + column] : 0);
+        }
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+#if SPLIT
+/* Stores this range's sums. Whether all ranges of the tile are there: then `sums` are of all. */
+INLINE bool add_ranges(__local float *sums, __local int *ticket, __global float *partial, __global int *arrived)
+{
+  volatile __global float *own = partial + partial_of_work_group(BM * BN);
+  for (int e = get_local_id(0); e < BM * BN; e += ITEMS) own[e] = sums[e / BN * LINE + e % BN];
+  device_fence();
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const int ranges = get_num_groups(1);
+  volatile __global int *counter = arrived + BATCH_ENTRY * get_num_groups(0) + get_group_id(0);
+  if (get_local_id(0) == 0) *ticket = atomic_inc(counter);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (*ticket != ranges - 1) return false;
+  device_fence();
+  if (get_local_id(0) == 0) *counter = 0;
+  own -= (long)get_group_id(1) * (BM * BN);
+  for (int e = get_local_id(0); e < BM * BN; e += ITEMS) {
+    float sum = 0;
+    for (int range = 0; range < ranges; ++range) sum += own[(long)range * (BM * BN) + e];
+    sums[e / BN * LINE + e % BN] = sum;
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return true;
+}
+#endif
+
+__kernel WORK_GROUP(ITEMS, 1, 1) void matmul_mma_quantized(
+    GEMM_ARGS, const int k_range, __global float *partial, __global int *arrived)
+{
+  __local uchar memory[LOCAL_BYTES + 16] ALIGNED(128); /* one array: launches by CUDA make it dynamic */
+  GEMM_BEGIN;
+  const int tiles_m = (M + BM - 1) / BM;
+  const int m0 = get_group_id(0) % tiles_m * BM, j0 = get_group_id(0) / tiles_m * BN;
+  const int k0 = SPLIT ? get_group_id(1) * k_range : 0, k_end = SPLIT ? min(K, k0 + k_range) : K;
+  const uint stages = local_address(memory);
+  const int own_k = SLICE * DEPTH + LANE % 4 * RUN;
+  __global const uchar *rows[2 * NT];
+  UNROLL for (int n = 0; n < 2 * NT; ++n) rows[n] = b + min(j0 + TEAM * SGN + 8 * n + LANE / 4, N - 1) * ldb;
+
+  run_t runs[KEPT][2 * NT];
+  UNROLL for (int u = 0; u < AHEAD; ++u)
+    UNROLL for (int n = 0; n < 2 * NT; ++n) read_run(&runs[u % KEPT][n], rows[n], k0 + u * STEP + own_k, K, k_end);
+  Pieces pieces = pieces_of(a, lda, m0, M, k0, k_end);
+  UNROLL for (int stage = 0; stage < STAGES - 1; ++stage) copy_pieces(&pieces, stages + stage * STAGE_BYTES);
+  float sum[NT][MT][4];
+  UNROLL for (int n = 0; n < NT; ++n)
+    UNROLL for (int j = 0; j < MT; ++j)
+      UNROLL for (int e = 0; e < 4; ++e) sum[n][j][e] = 0;
+  int stage = 0;
+  for (int k = k0; k < k_end; k += KEPT * STEP)
+    UNROLL for (int u = 0; u < KEPT; ++u) {
+      const int at = k + u * STEP;
+      if (at < k_end) {
+        copies_wait(STAGES - 2);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        copy_pieces(&pieces, stages + (stage == 0 ? STAGES - 1 : stage - 1) * STAGE_BYTES);
+        bool fused = true;
+        UNROLL for (int n = 0; n < 2 * NT; ++n) fused &= ready_run(&runs[u][n], rows[n], at + own_k, K, k_end);
+        multiply_runs(sum, runs[u], stages + stage * STAGE_BYTES + SLICE * SLICE_BYTES, FUSED && all_items(fused));
+        UNROLL for (int n = 0; n < 2 * NT; ++n) read_run(&runs[u][n], rows[n], at + AHEAD * STEP + own_k, K, k_end);
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+      }
+    }
+  copies_wait(0);
+  __local float *sums = (__local float *)memory;
+  add_slices(sums, sum);
+#if SPLIT
+  if (!add_ranges(sums, (__local int *)(memory + LOCAL_BYTES), partial, arrived)) return;
+#endif
+  for (int e = get_local_id(0); e < BM * BN; e += ITEMS)
+    STORE_RESULT(m0 + e / BN, j0 + e % BN, sums[e / BN * LINE + e % BN], RESULT);
+}

@@ -1,0 +1,116 @@
+/* rows_cpu: few rows of A by quantised weights, for CPU devices. Each weight becomes a number in a vector register for
+ * ROWS rows.
+ *
+ *          k ->  32 weights
+ *   B     |====|====|====|====  j       A work-item multiplies COLUMNS rows of B at a time, each a chain of vectors of
+ *         |====|====|====|====  j + 1   sums for every row of A, and adds the lanes at the end. It takes `span` rows of
+ *   A     |====|====|====|====  i       B in the order in which they lie in memory.
+ *
+ * Macros: ROWS, COLUMNS; those of gemm.h, of vectors.h and of the format, whose header comes before. It may define
+ * NIBBLES_GROUP and what belongs to it (formats/bytes.h).
+ * Preconditions: A is stored along K.
+ */
+#include "include/gemm.h"
+#include "cpu/vector_loads.h"
+#include "quantized/rounded.h"
+
+#if !defined(ROWS) || !defined(COLUMNS)
+#error "rows_cpu.cl needs ROWS COLUMNS"
+#endif
+#define RUN 32
+#define PARTS (RUN / LANES)
+#define FOR_SUMS(r, n) \
+  UNROLL for (int r = 0; r < ROWS; ++r) UNROLL for (int n = 0; n < COLUMNS; ++n)
+
+#if defined(NIBBLES_GROUP) && LANES == 16
+/* Scales become numbers before, for a block of weights at a time. A code of 4 bits stands for one of 16 numbers: where
+ * one instruction looks up 16 of them, groups share a table of these, else their scale and offset. */
+#define BLOCK 512
+#define OF_CODES(codes, n, g) ROUNDED(NIBBLE_VALUES(codes, scale[n][g], offset[n][g]))
+#if defined(__AVX512F__)
+#define SHARED(n, g) OF_CODES((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), n, g)
+#define WEIGHTS(codes, n, g) as_float16(__builtin_ia32_permvarsf512(shared[n], codes))
+#else
+#define SHARED(n, g) 0
+#define WEIGHTS(codes, n, g) OF_CODES(codes & 15, n, g)
+#endif
+typedef float scales_t[COLUMNS][BLOCK / NIBBLES_GROUP];
+
+INLINE void add_run(
+    VEC acc[ROWS][COLUMNS], __global const A_T *const x[ROWS], __global const uchar *const rows[COLUMNS],
+    const VEC shared[COLUMNS], const scales_t scale, const scales_t offset, const int g, const int k, const int K)
+{
+  VEC number[ROWS][2];
+  UNROLL for (int r = 0; r < ROWS; ++r) {
+    const VEC low = VEC_A(x[r] + k), high = VEC_A(x[r] + k + 16);
+    number[r][0] = NIBBLES_EVEN_ODD ? (VEC)(low.even, high.even) : low;
+    number[r][1] = NIBBLES_EVEN_ODD ? (VEC)(low.odd, high.odd) : high;
+  }
+  UNROLL for (int n = 0; n < COLUMNS; ++n) {
+    int16 codes[2];
+    nibbles32(rows[n], k, codes, codes + 1);
+    UNROLL for (int p = 0; p < 2; ++p) {
+      const VEC w = WEIGHTS(codes[p], n, g);
+      UNROLL for (int r = 0; r < ROWS; ++r) acc[r][n] = FMA_VEC(w, number[r][p], acc[r][n]);
+    }
+  }
+}
+
+/* acc += products of each row of B with each row of A. */
+INLINE void add_rows(
+    VEC acc[ROWS][COLUMNS], __global const A_T *const x[ROWS], __global const uchar *const rows[COLUMNS], const int K)
+{
+  scales_t scale, offset;
+  for (int first = 0; first < K; first += BLOCK) {
+    const int groups = min(BLOCK, K - first) / NIBBLES_GROUP;
+    UNROLL for (int n = 0; n < COLUMNS; ++n) nibble_scales(rows[n], first, K, groups, scale[n], offset[n]);
+    for (int g = 0; g < groups; ++g) {
+      VEC shared[COLUMNS];
+      UNROLL for (int n = 0; n < COLUMNS; ++n) shared[n] = SHARED(n, g);
+      UNROLL for (int r = 0; r < NIBBLES_GROUP; r += RUN)
+        add_run(acc, x, rows, shared, scale, offset, g, first + g * NIBBLES_GROUP + r, K);
+    }
+  }
+}
+#else
+/* acc += products of each row of B with each row of A. */
+INLINE void add_rows(
+    VEC acc[ROWS][COLUMNS], __global const A_T *const x[ROWS], __global const uchar *const rows[COLUMNS], const int K)
+{
+  for (int k = 0; k < K; k += RUN) {
+    VEC number[ROWS][PARTS];
+    UNROLL for (int r = 0; r < ROWS; ++r)
+      UNROLL for (int p = 0; p < PARTS; ++p) number[r][p] = VEC_A(x[r] + k + p * LANES);
+    UNROLL for (int n = 0; n < COLUMNS; ++n) {
+      float16 w[2];
+      weights32(rows[n], k, K, w, w + 1);
+      w[0] = ROUNDED(w[0]), w[1] = ROUNDED(w[1]);
+      UNROLL for (int p = 0; p < PARTS; ++p)
+        UNROLL for (int r = 0; r < ROWS; ++r) acc[r][n] = FMA_VEC(((const VEC *)w)[p], number[r][p], acc[r][n]);
+    }
+  }
+}
+#endif
+
+__kernel ONE_WIDE_ITEM void quantized_rows(GEMM_ARGS, const int span)
+{
+  GEMM_BEGIN;
+  const int j0 = get_group_id(0) * span, j1 = min(N, j0 + span);
+  for (int j = j0; j < j1; j += COLUMNS) {
+    __global const uchar *rows[COLUMNS];
+    UNROLL for (int n = 0; n < COLUMNS; ++n) rows[n] = b + min(j + n, N - 1) * ldb;
+    for (int m0 = 0; m0 < M; m0 += ROWS) {
+      __global const A_T *x[ROWS];
+      VEC acc[ROWS][COLUMNS];
+      UNROLL for (int r = 0; r < ROWS; ++r) x[r] = a + min(m0 + r, M - 1) * lda;
+      FOR_SUMS(r, n) acc[r][n] = (VEC)(0);
+      add_rows(acc, x, rows, K);
+      FOR_SUMS(r, n)
+      {
+        float sum = 0;
+        UNROLL for (int lane = 0; lane < LANES; ++lane) sum += ((const float *)&acc[r][n])[lane];
+        if (m0 + r < M && j + n < j1) STORE_RESULT(m0 + r, j + n, sum, RESULT);
+      }
+    }
+  }
+}

@@ -1,0 +1,55 @@
+"""Quantised weights as an operand: the bytes that kernels read, and the name of their format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pyopencl.array import Array
+
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..quantized import QuantizedArray
+from .array_likes import ADVICE
+from .kinds import kind_of, returned, types_of
+from .operands import ArrayT, Operands
+
+
+def unpacked(given: Operands, trans_a: str = "N", trans_b: str = "N") -> tuple[Operands, str]:
+    """The operands *given* with bytes in place of quantised weights, and the name of their format; "" if
+    there are none.
+
+    Raises ShapeError, ArgumentError or DTypeError unless the weights are (K, N), in one place with a.
+    """
+    b = given["b"]
+    if type(b) is not QuantizedArray:
+        return given, ""
+    if not b.is_transposed:
+        raise ShapeError(f"b is a QuantizedArray of shape {b.shape}, (N, K), and is read along K; {ADVICE}")
+    if trans_b != "N":
+        raise ArgumentError(f"trans_b is {trans_b!r}, but b is a QuantizedArray; leave it out, {ADVICE}")
+    others = {name: x for name, x in given.items() if name != "b"}
+    _check_depth(others["a"], b, trans_a)
+    kind, on_host = kind_of(others["a"]), isinstance(b.data, np.ndarray)
+    if on_host and kind is not None and all(kind.on_host(name, x) for name, x in others.items()):
+        return {**{name: kind.host_array(name, x) for name, x in others.items()}, "b": b.data}, b.format.name
+    alike = kind is not None or on_host != isinstance(others["a"], Array)
+    if kind_of(b.data) is not kind or not alike:
+        where = types_of({"a": others["a"], "the data of b": b.data})
+        raise DTypeError(f"{where}: bring the weights to a with q.to(a), once, and pass the result")
+    return {**given, "b": b.data}, b.format.name
+
+
+def as_given(arrays: Operands, given: Operands, result: ArrayT) -> ArrayT:
+    """*result* of a call on *given*, which :func:`unpacked` made of the caller's *arrays*, as their kind."""
+    is_other = given is not arrays and isinstance(result, np.ndarray)
+    return returned(arrays, result) if is_other else result
+
+
+def _check_depth(a: Any, weights: QuantizedArray, trans_a: str) -> None:
+    """Raise ShapeError, in NumPy's words, unless a and the *weights*, (K, N), have one K."""
+    shape = tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
+    if shape and shape[-1 if trans_a == "N" or len(shape) == 1 else -2] != weights.shape[0]:
+        raise ShapeError(
+            f"b has a mismatch in its core dimension: a of shape {shape} and b of shape {weights.shape} do "
+            f"not multiply, K is {weights.shape[0]} in b"
+        )

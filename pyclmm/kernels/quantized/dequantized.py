@@ -1,0 +1,129 @@
+"""`dequantized`: a first launch makes a dense matrix of quantised weights, and another family multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...problem.dtypes import ELEMENTS
+from ...problem.gemm import MAX_ALIGN, GemmProblem
+from ..accepts import GENERAL, IN_ORDER, Accepts
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import Arg, Kernel, Launch, Loops, Work, Workspace, gemm_defines, round_up
+from ..plain import not_able
+from ..weights import RUN, TYPES, format_of, no_weights, program_of
+
+_ITEMS = 64  # of a work-group on a GPU, each with one run of weights
+_SPAN = 256  # runs that a work-item of a CPU turns into numbers. The self-check reaches the third
+_OFFERED = 3  # configurations of each family
+_RUN_SECONDS = 12e-9  # of a run on a compute unit of a CPU, besides memory. Ice Lake, PoCL 3.1
+_TYPE_MACROS = {"A_TYPE", "B_TYPE", "C_TYPE", "BIAS_TYPE", "OUT_TYPE", "ACC_TYPE", "CONJ_A", "CONJ_B"}
+_TYPE_MACROS |= {"REPRODUCIBLE", "SOFT_FLOAT64", "DOT_BYTES"}
+
+
+class Dequantized(Kernel):
+    """See cl/quantized/dequantize.cl. ``products``: the families that may multiply. A configuration is that
+    of one of them, with the option ``product``, its number.
+    """
+
+    name = "dequantized"
+    summary = "quantised weights, turned into numbers once, for a product by another kernel"
+    accepts = Accepts(TYPES, GENERAL | IN_ORDER | {"b_format"})
+
+    def __init__(self, products: Sequence[Kernel]) -> None:
+        self._products = tuple(products)
+        self.matrix_units = any(kernel.matrix_units for kernel in products)
+        self.options = tuple(sorted({"product", *(name for kernel in products for name in kernel.options)}))
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if why := no_weights(problem):
+            return why
+        product = _inner(problem)
+        reasons = [family.refuses(product, device) for family in self._products]
+        return reasons[-1] if all(reasons) else None
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        product = _inner(problem)
+        found = []
+        for number, family in enumerate(self._products):
+            if family.refuses(product, device) is None:
+                found += [_with(c, number) for c in family.configs(product, device)[:_OFFERED]]
+        return found
+
+    def _of(self, config: TileConfig) -> tuple[Kernel, TileConfig]:
+        """Who multiplies, and how."""
+        own = {name: value for name, value in config.named.items() if name != "product"}
+        return self._products[config.option("product")], replace(config, options=own)
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        family, own = self._of(config)
+        weights, rates = problem.n * problem.k, device.rates
+        moved = (
+            problem.n * format_of(problem).row_nbytes(problem.k) + weights * ELEMENTS[problem.a_type].nbytes
+        )
+        turning = weights / RUN * _RUN_SECONDS / device.units if device.is_cpu else 0.0
+        seconds = rates.launch + max(rates.moved(moved), turning)
+        return seconds + family.estimate(_inner(problem), own, device)
+
+    def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
+        family, own = self._of(config)
+        return family.out_of_order(_inner(problem), own)
+
+    def arithmetic(self, config: TileConfig) -> str:
+        return f"weights turned into numbers, multiplied by {self._of(config)[0].name}"
+
+    def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
+        family, own = self._of(config)
+        return tuple(_with(one, config.option("product")) for one in family.checked_as(own))
+
+    def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
+        return tuple(dict.fromkeys(one for family in self._products for one in family.checked_on(device)))
+
+    def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
+        family, own = self._of(config)
+        found = family.loops(_inner(problem), own)
+        return replace(found, k=(*found.k, _SPAN * RUN))
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        product, number = _inner(problem), config.option("product")
+        if refused := not_able("option product", number, self._products, product, device):
+            return [refused]
+        family, own = self._of(config)
+        return family.violations(product, own, device)
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        family, own = self._of(config)
+        product = _inner(problem)
+        work = family.launches(product, own, device)
+        space = Workspace("weights", max(1, problem.n * product.ldb * ELEMENTS[problem.a_type].nbytes))
+        names: dict[Arg, Arg] = {"b": space.symbol, "b_offset": np.int64(0)}
+        multiplied = tuple(launch.renamed(names) for launch in work.launches)
+        turned = _turned(problem, product.ldb, space, device)
+        return replace(work, launches=(turned, *multiplied), workspace=(space, *work.workspace))
+
+
+def _with(config: TileConfig, number: int) -> TileConfig:
+    return replace(config, options={**config.named, "product": number})
+
+
+def _inner(problem: GemmProblem) -> GemmProblem:
+    """The product with the weights as numbers: N rows of them, each at an aligned address."""
+    ldb = round_up(problem.k, MAX_ALIGN // ELEMENTS[problem.a_type].nbytes)
+    return replace(problem, b_type=problem.a_type, b_format="", trans_b=True, ldb=ldb, b_align=MAX_ALIGN)
+
+
+def _turned(problem: GemmProblem, ld: int, space: Workspace, device: DeviceInfo) -> Launch:
+    """The launch that turns weights into numbers."""
+    own = problem.a_type
+    plain = replace(problem, reproducible=False, soft_fma=False, out_type=own, c_type=own, bias_type=own)
+    defines = tuple(one for one in gemm_defines(plain) if one[0] in _TYPE_MACROS)
+    runs = problem.k // RUN
+    span, items = (min(runs, _SPAN), 1) if device.is_cpu else (1, min(_ITEMS, device.max_work_group_size))
+    size = (round_up(max(1, -(-runs // max(1, span))), items), problem.n)
+    extra = (np.int64(problem.ldb), space.symbol, np.int64(ld), np.int32(span))
+    args = (np.int32(problem.n), np.int32(problem.k), "b", "b_offset", *extra)
+    program = program_of(problem, "quantized/dequantize.cl", (*defines, ("ITEMS", items)))
+    return Launch(program, "dequantize", size, (items, 1), args, packs="b")

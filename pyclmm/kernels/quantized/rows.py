@@ -1,0 +1,140 @@
+"""`quantized`: few rows by quantised weights, which are read once and become numbers in registers.
+
+Its estimate: weights come at the memory's rate, and while they do, each becomes a number and is multiplied by
+every row of A. With many rows `dequantized` is faster, where the device has room for the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, Accepts
+from ..config import TileConfig
+from ..cost import ON_CPU, on_cpu, together
+from ..device import DeviceInfo
+from ..interface import Kernel, Loops, Work, gemm_defines, gemm_launch, round_up
+from ..split_k import GROUP, PartialSums, TileRange
+from ..weights import RUN, TYPES, format_of, no_weights, program_of
+
+_HELD = (1, 2, 4, 8, 16)  # rows of A that a program may multiply at a time
+# (lanes, teams, columns of a team) on GPUs
+_SHAPES = ((64, 4, 4), (32, 8, 4), (32, 4, 4), (16, 8, 4), (32, 8, 2), (16, 4, 2), (4, 4, 2), (1, 1, 1))
+# On CPUs. Many rows of B at a time are many streams, of which the processor fetches more ahead (Ice Lake)
+_CPU_ROWS, _CPU_COLUMNS, _CPU_COLUMNS_WIDE, _GROUPS_A_UNIT = 4, 12, 8, 4
+# Multiply-adds in whose time a weight becomes a number, and one that is rounded to 16 bits
+_TURN, _TURN_AND_ROUND = 4.0, 6.0
+_ROW_ON_GPUS = 2.3  # and in whose time a number of A comes from local memory and is multiplied. H200
+_BUSY = 0.6  # fraction of the rate of multiply-adds
+# On GPUs, not measured: reads of global memory until the first weights arrive, and for the sums at the end;
+# reads that the cache answers, in the latency of memory; bytes of weights on their way for each column
+_START, _WAITS, _IN_FLIGHT = 10.0, 3.4, 16
+
+
+class Quantized(Kernel):
+    """See cl/quantized/rows.cl and, for CPU devices, rows_cpu.cl. ``tm`` rows of A are multiplied at a time.
+
+    ``lanes`` x ``teams`` work-items compute ``teams`` x ``tn`` columns, with K split into as many ranges as
+    fill the device if ``split_k`` is 0. Without lanes a work-item of a CPU multiplies ``tn`` columns at a
+    time in vectors of ``vec``.
+    """
+
+    name = "quantized"
+    summary = "few rows by quantised weights, each of which is read once"
+    accepts = Accepts(TYPES, GENERAL | {"b_format"})
+    options = ("lanes", "teams")
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if why := no_weights(problem):
+            return why
+        return "K is 0: there is nothing to multiply" if problem.k == 0 else None
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        rows = next((r for r in _HELD if r >= problem.m), _HELD[-1])
+        held = min(rows, _CPU_ROWS)
+        sums = 2 * device.vector_bits // 64  # vectors: half of the registers
+        most = _CPU_COLUMNS if format_of(problem).bits == 4 else _CPU_COLUMNS_WIDE
+        columns = max(1, min(most, sums // held))
+        found = [TileConfig(tm=held, tn=columns, vec=device.vector_bits // 32)]
+        for lanes, teams, tn in _SHAPES:
+            found.append(TileConfig(tm=rows, tn=tn, split_k=0, options={"lanes": lanes, "teams": teams}))
+        return [c for c in found if not self.violations(problem, c, device)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        rates = device.rates
+        turn = _TURN if problem.a_type == "float32" else _TURN_AND_ROUND
+        row = _ROW_ON_GPUS if config.option("lanes") else 1.0
+        steps = problem.n * problem.k * problem.batch * -(-problem.m // config.tm) * (turn + row * config.tm)
+        reading, multiplying = rates.moved(problem.nbytes), steps / (rates.float32 * _BUSY)
+        if not config.option("lanes"):
+            return rates.launch + rates.group * _GROUPS_A_UNIT + together(reading, multiplying)
+        ranges, items = _ranges(problem, config, device), config.option("lanes") * config.option("teams")
+        groups = _tiles(problem, config) * problem.batch * ranges
+        asked = items * config.tn * _IN_FLIGHT * max(1.0, groups / device.units)
+        enough = rates.memory / device.units * rates.latency * _WAITS
+        seconds = together(reading * math.hypot(1, enough / asked), multiplying) + rates.latency * _START
+        seconds = seconds * (ON_CPU if device.is_cpu else 1) + on_cpu(device, groups, items)
+        return seconds + rates.launch * (2 if ranges > 1 else 1) + rates.group * groups
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        reasons = [] if config.tm in _HELD else [f"TM must be one of {_HELD}: {config}"]
+        lanes, teams = config.option("lanes"), config.option("teams")
+        if lanes:
+            nbytes = 4 * (config.tm * lanes * (RUN + 4) + config.tn * (lanes * teams + 1))
+            steps = device.too_many_steps(problem.k * config.tm * config.tn // lanes)
+            reasons += config.violations(device, (lanes * teams,), nbytes, device.static_local_bytes)
+            return [*reasons, *filter(None, [steps])]
+        if problem.trans_a or not device.is_cpu or device.ends_loops_early:
+            reasons.append(
+                f"without lanes the device is a CPU that runs loops to their end, A along K: {config}"
+            )
+        if config.vec not in (4, 8, 16) or config.vec * 32 > device.vector_bits or config.split_k != 1:
+            reasons.append(f"VEC must be 4, 8 or 16 and fit {device.vector_bits} bits, SPLIT_K 1: {config}")
+        return [*reasons, *config.violations(device, (1,), 0)]
+
+    def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
+        lanes, teams = (max(1, config.option(name)) for name in self.options)
+        return Loops((config.tm,), (config.tn * teams,), (lanes * RUN,))
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        return (_by_items if config.option("lanes") else _by_vectors)(problem, config, device)
+
+
+def _by_vectors(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+    """One launch, in which a work-item has about as many rows of B as any other."""
+    sizes = (("ROWS", config.tm), ("COLUMNS", config.tn))
+    vectors = (("LANES", config.vec), ("PREFETCHES", int(device.prefetches)))
+    program = program_of(problem, "quantized/rows_cpu.cl", (*gemm_defines(problem), *sizes, *vectors))
+    span = round_up(-(-problem.n // (device.units * _GROUPS_A_UNIT)), config.tn)
+    size = (-(-problem.n // span),)
+    return Work((gemm_launch(problem, program, "quantized_rows", size, (1,), (np.int32(span),)),))
+
+
+def _by_items(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+    """Tiles of the result, and a launch that adds partial sums if K is split."""
+    lanes, teams, tiles = config.option("lanes"), config.option("teams"), _tiles(problem, config)
+    k_range = round_up(-(-problem.k // _ranges(problem, config, device)), RUN)
+    split = -(-problem.k // k_range)
+    sums = PartialSums(problem, config.tm, teams * config.tn, TileRange(0, tiles, split))
+    tile = (("BM", sums.bm), ("BN", sums.bn), ("GROUP", GROUP))
+    shape = (("LANES", lanes), ("TEAMS", teams), ("SPLIT", int(split > 1)))
+    program = program_of(problem, "quantized/rows.cl", (*gemm_defines(problem), *tile, *shape))
+    partial = sums.workspace.symbol if split > 1 else "batch_offsets"  # any pointer: never used
+    size, local = (tiles * lanes * teams, split), (lanes * teams, 1)
+    product = gemm_launch(problem, program, "quantized_rows", size, local, (np.int32(k_range), partial))
+    return Work((product, sums.added(device)), (sums.workspace,)) if split > 1 else Work((product,))
+
+
+def _tiles(problem: GemmProblem, config: TileConfig) -> int:
+    return -(-problem.m // config.tm) * -(-problem.n // (config.tn * config.option("teams")))
+
+
+def _ranges(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """The number of ranges of K: as many as give every compute unit two work-groups, of two steps or more."""
+    if config.split_k:
+        return max(1, min(config.split_k, problem.k // RUN))
+    wanted = 2 * device.units // (_tiles(problem, config) * problem.batch)
+    return max(1, min(wanted, problem.k // (RUN * config.option("lanes") * 2)))

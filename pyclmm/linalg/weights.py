@@ -1,0 +1,62 @@
+"""einsum of an array with quantised weights: one product, along the axis along which these have groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..api import matmul
+from ..errors import UnsupportedError
+from ..problem.contraction import Label
+from ..problem.subscripts import Labelled, parsed
+from ..quantized import QuantizedArray
+
+
+def _is_weights(x: Any) -> bool:
+    return type(x) is QuantizedArray
+
+
+def has_weights(operands: Sequence[Any]) -> bool:
+    """Whether quantised weights are among *operands*."""
+    return any(map(_is_weights, operands))
+
+
+def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, **keywords: Any) -> Any:
+    """The contraction of *operands*, an array and quantised weights. *keywords* are matmul's.
+
+    Raises UnsupportedError unless it is one product that sums along the weights' K alone.
+    """
+    which = parsed(subscripts, [x.shape for x in operands])
+    place = next(i for i, x in enumerate(operands) if _is_weights(x))
+    weights = operands[place]
+    if len(operands) != 2 or sum(map(_is_weights, operands)) > 1:
+        raise UnsupportedError(f"einsum got {len(operands)} operands with quantised weights; {_WOULD_DO}")
+    x, of_x, of_weights = operands[1 - place], which.operands[1 - place], which.operands[place]
+    k, n = of_weights if weights.is_transposed else of_weights[::-1]
+    rest = _free(which, of_x, k, n)
+    result = matmul(
+        _permuted(x, of_x, (*rest, k)),
+        weights if weights.is_transposed else weights.T,
+        out=None if out is None else _permuted(out, which.out, (*rest, n)),
+        **keywords,
+    )
+    return _permuted(result, (*rest, n), which.out) if out is None else out
+
+
+_WOULD_DO = "pass an array and weights whose K alone is summed, such as 'mk,nk->mn'"
+
+
+def _free(which: Labelled, of_x: tuple[Label, ...], k: Label, n: Label) -> tuple[Label, ...]:
+    """The labels of x that the result has, in its order."""
+    rest = tuple(label for label in which.out if label != n)
+    if sorted(of_x) != sorted({*rest, k}) or k in which.out or n not in which.out or n in of_x:
+        raise UnsupportedError(f"einsum: this is no product of an array with quantised weights; {_WOULD_DO}")
+    return rest
+
+
+def _permuted(x: Any, labels: tuple[Label, ...], wanted: tuple[Label, ...]) -> Any:
+    """*x*, an array of any library, with its axes in the order of *wanted*."""
+    if labels == wanted:
+        return x
+    axes = [labels.index(label) for label in wanted]
+    return x.permute(axes) if hasattr(x, "permute") else x.transpose(axes)
