@@ -9,8 +9,11 @@ import shutil
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import pyclmm
+from pyclmm.formats import FORMATS
 from pyclmm.tools.starters import STARTS
 from tests.support.processes import python
 
@@ -22,7 +25,7 @@ SOURCES = ("pyclmm", "cl", "tests", "benchmarks", "examples", "docs")
 FILES = {path.relative_to(ROOT).as_posix() for name in SOURCES for path in (ROOT / name).rglob("*")}
 # What the reader is to write: the example of docs/adding_a_kernel.md, and what `pyclmm road --start` begins.
 WRITTEN = {"cl/textbook/column.cl", "pyclmm/kernels/textbook/column.py", "textbook/column.cl", "column.py"}
-WRITTEN |= {f"step{step}.cl" for step in STARTS}
+WRITTEN |= {f"step{step}.cl" for step in STARTS} | {"cl/formats/tq2_0.h", "pyclmm/formats/tq2_0.py"}
 OTHER_DOTS = {"py", "cl", "h", "md", "json", "sync"}  # endings of files; mma.sync, an instruction
 
 
@@ -125,6 +128,33 @@ def test_what_a_page_names_is_there(page):
     assert not missing, f"{page.name} names what is not there: {sorted(missing)}"
 
 
+def test_the_page_of_quantised_weights_has_each_format_with_its_bits():
+    page = (ROOT / "docs/quantised.md").read_text(encoding="utf-8").split("## Formats")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)`(.*)\|$", page, re.M)
+    said = {}
+    for mode, cells in rows:
+        bits, weights, group, block, *_, made = (x.strip() for x in f"{mode}{cells}".split("|"))
+        groups = [int(x) for x in group.split(", ")]
+        for size, each in zip(groups, weights.split(", "), strict=True):
+            name = bits if mode != "affine" else f"affine{bits.split()[1]}_g{size}_float16"
+            depth = size if block == "the group" else int(block)
+            said[name] = (float(each), size, depth, made == "yes")
+    found = {
+        form.name: (form.row_nbytes(4096) / 512, form.group_size, form.block, is_made(form))
+        for form in FORMATS
+        if form.mode != "affine" or form.dtype == "float16"
+    }
+    assert said == found
+
+
+def is_made(form):
+    try:
+        form.quantize(np.zeros((1, 4096), np.float32))
+    except pyclmm.UnsupportedError:
+        return False
+    return True
+
+
 @pytest.fixture
 def copied(tmp_path):
     """A copy of the package, to be changed."""
@@ -209,6 +239,38 @@ pyclmm.matmul(a, b, kernel="naive", reproducible=True)  # its fixed products are
 """
     kernels = ("naive", "packed") if device.is_cpu else ("naive",)
     run_in(copied, program.replace("KERNELS", repr(kernels)))
+
+
+def test_the_page_about_adding_a_kernel_adds_a_format(copied):
+    """Its two files and its line: the bits are those of gguf, and each kernel multiplies with them."""
+    pytest.importorskip("gguf")
+    heading = "## A format of quantised weights"
+    section = ADDING.read_text(encoding="utf-8").split(heading)[1].split("\n## ")[0]
+    files = re.findall(r"^### .*?`([\w/]+/tq2_0\.(?:h|py))`\n\n```\w+\n(.*?)^```", section, re.M | re.S)
+    assert len(files) == 2
+    for name, text in files:
+        assert text.count("\n") < 60
+        (copied / name).write_text(text)
+    make_changes(copied, heading)
+    program = """
+import gguf, numpy as np, pyclmm
+from pyclmm.formats import format_named
+kind, form, rng = gguf.GGMLQuantizationType.TQ2_0, format_named("tq2_0"), np.random.default_rng(0)
+rows = rng.integers(0, 256, (20, form.row_nbytes(512)), np.uint8)
+with np.errstate(all="ignore"):
+    assert np.array_equal(form.dequantize(rows, 512), gguf.quants.dequantize(rows, kind), equal_nan=True)
+w, x = rng.standard_normal((20, 512), np.float32), rng.standard_normal((3, 512), np.float32)
+writer = gguf.GGUFWriter("x.gguf", "llama")
+writer.add_tensor("w", gguf.quants.quantize(w, kind), raw_dtype=kind)
+writer.write_header_to_file(), writer.write_kv_data_to_file(), writer.write_tensors_to_file(), writer.close()
+made = pyclmm.quantize(w, mode="tq2_0")
+for q in (made, pyclmm.from_gguf("x.gguf")["w"]):
+    assert np.array_equal(q.dequantize(), made.dequantize())
+    for kernel in ("quantized", "dequantized"):
+        y = pyclmm.matmul(x, q.T, kernel=kernel)
+        assert pyclmm.reference.error_ratio(y, x, q.dequantize().T) < pyclmm.reference.limit(512)
+"""
+    run_in(copied, program)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The snippets of docs/howto/ run as they stand; its commands exist and run."""
+"""The snippets of docs/howto/ and of docs/quantised.md run as they stand; its commands exist and run."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ import pyclmm
 from pyclmm.tools.cli import main
 
 FOLDER = Path(__file__).parents[1] / "docs/howto"
-PAGES = sorted(FOLDER.glob("*.md"))
+PAGES = [*sorted(FOLDER.glob("*.md")), FOLDER.parent / "quantised.md"]
 
 
 def blocks(page, language):
@@ -22,7 +22,9 @@ WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 
 
 @pytest.fixture
-def as_it_was():
+def as_it_was(tmp_path, monkeypatch):
+    """Settings and the working folder, in which snippets write files."""
+    monkeypatch.chdir(tmp_path)
     yield
     pyclmm.keep_workspace(None)
 
@@ -35,7 +37,9 @@ def test_snippets_run_as_they_stand(page, as_it_was):
 
 
 def test_there_are_snippets_and_commands():
-    assert {"service", "pytorch", "jax", "precision", "tuning"} <= {page.stem for page in WITH_PYTHON}
+    assert {"service", "pytorch", "jax", "precision", "tuning", "quantised"} <= {
+        page.stem for page in WITH_PYTHON
+    }
     assert {page.stem for page in PAGES if blocks(page, "sh")} == {"amd", "intel", "use"}
 
 

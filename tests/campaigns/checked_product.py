@@ -20,10 +20,12 @@ import pyopencl.array as cla
 import pyclmm
 from pyclmm.checks import reference
 from pyclmm.errors import UnsupportedError
+from pyclmm.formats import format_named
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import ACTIVATIONS
+from pyclmm.quantized import QuantizedArray
 from pyclmm.tools import selftest
 
 Array = npt.NDArray[Any]
@@ -40,7 +42,9 @@ def answer(
     c_layout: str = "",
     bias: str = "",
     activation: str | None = None,
+    trans_a: bool = False,
     trans_b: bool = False,
+    weights: str = "",
     views: bool = False,
     out: str = "",
     queue: cl.CommandQueue | None = None,
@@ -48,7 +52,7 @@ def answer(
 ) -> dict[str, Any]:
     """Multiply with the self-check, and without it if that refuses the kernel and not *only_checked*.
 
-    *values*: "integers", "range", "reals" or "special".
+    *values*: "integers", "range", "reals" or "special". *weights*: the format of quantised weights in B.
     """
     rng, kind = np.random.default_rng(5), dtype_of(dtype)
     m, n, k = shape
@@ -58,7 +62,11 @@ def answer(
     place = partial(_on_device, queue or default_queue()) if views else _on_host
     if views:
         a, b, m = place(a, np.s_[2:, 1:]), place(b, np.s_[1:, :]), m - 2
+    a = np.asfortranarray(a) if trans_a else a
     b = np.swapaxes(b, -1, -2) if trans_b else b
+    if weights:
+        form = format_named(weights)
+        b = QuantizedArray.of_rows(form.drawn(rng, n, k), form, k).T
     options: dict[str, Any] = {"alpha": complex(*alpha) if isinstance(alpha, list) else alpha}
     options |= {"kernel": kernel, "activation": activation, "queue": queue}
     options |= {"dtype": dtype_of(out)} if out else {}
@@ -82,7 +90,7 @@ def answer(
             return {"reason": reason}
         os.environ["PYCLMM_SELFCHECK"] = "off"
         got = pyclmm.gemm(*operands, **options)
-    return {"reason": reason, "wrong": not _close(_host(got), _expected(operands, options, result))}
+    return {"reason": reason, "wrong": not _close(_host(got, result), _expected(operands, options, result))}
 
 
 def _numbers(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any], values: str) -> Array:
@@ -122,7 +130,10 @@ def _on_device(queue: cl.CommandQueue, x: Array, where: Any) -> Any:
     return view
 
 
-def _host(x: Any) -> Array:
+def _host(x: Any, dtype: np.dtype[Any]) -> Array:
+    """*x* on the host. Weights as they are multiplied, in *dtype*."""
+    if isinstance(x, QuantizedArray):
+        return x.dequantize(dtype)
     if not isinstance(x, cla.Array):
         return np.asarray(x)
     _, whole, where = _WHOLES[id(x)]
@@ -132,11 +143,11 @@ def _host(x: Any) -> Array:
 def _expected(operands: list[Any], options: dict[str, Any], result: np.dtype[Any]) -> Array:
     whole = result.kind in "iu"
     wide: Any = np.int64 if whole else np.complex128 if result.kind == "c" else np.float64
-    a, b, *c = (_host(x).astype(wide) for x in operands)
+    a, b, *c = (_host(x, operands[0].dtype).astype(wide) for x in operands)
     with np.errstate(all="ignore"):
         value: Array = wide(options["alpha"]) * np.einsum("...ik,...kj->...ij", a, b)
         value = value + wide(options.get("beta", 0)) * c[0] if c else value
-        value = value + _host(options["bias"]).astype(wide) if "bias" in options else value
+        value = value + _host(options["bias"], result).astype(wide) if "bias" in options else value
         value = (
             value if whole else reference.activate(value, ACTIVATIONS.index(options["activation"] or "none"))
         )

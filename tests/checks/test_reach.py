@@ -12,6 +12,7 @@ from pyclmm.checks import selfcheck, small_problems
 from pyclmm.checks.drawn import Drawn, draw, scalars
 from pyclmm.checks.layouts import Decks, Placed, placed, rearranged, resized
 from pyclmm.checks.small_problems import wrong_copies
+from pyclmm.formats import format_named
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import Target
 from pyclmm.opencl.devices import default_device, device_info
@@ -35,11 +36,18 @@ def stack_of(m, n, k, dtype="float32", stack=3):
     return checked_gemm(a, b).problem
 
 
+def with_weights(problem, name):
+    """*problem* with quantised weights as B."""
+    (a, b, *others), nbytes = problem.batch_strides, format_named(name).row_nbytes(problem.k)
+    types = {"b_type": "uint8", "b_format": name, "trans_b": True, "ldb": nbytes, "b_align": 2}
+    return replace(problem, **types, batch_strides=(a, (0,) * len(b), *others))
+
+
 # Of the faults that `seeded_faults --check` seeds, one of each kind.
 SOME = (
     "tiled_third_step", "matvec_512", "packed_third_block", "register_second_range", "thin_k_end",
     "stack_fourth_a", "alpha_imaginary", "alpha_below_1", "c_columns", "bias_stride", "uint8_signed",
-    "relu_nan", "float16_clamped", "uint16_signed",
+    "relu_nan", "float16_clamped", "uint16_signed", "nibble_of_the_last_run", "second_span",
 )  # fmt: skip
 
 
@@ -71,8 +79,10 @@ def seed(monkeypatch, fault):
 def test_a_fault_is_noticed_before_a_user_meets_it(monkeypatch, queue, name):
     fault = next(f for f in CHECK_FAULTS if f.name == name)
     kernel = kernel_named(fault.product["kernel"])
-    m, n, k = fault.product.get("shape", (70, 60, 50))
-    reason = kernel.refuses(problem_of(m, n, k), DEVICE)
+    problem = problem_of(*fault.product.get("shape", (70, 60, 50)))
+    if name := fault.product.get("weights"):
+        problem = with_weights(problem, name)
+    reason = kernel.refuses(problem, DEVICE)
     if reason is not None:
         pytest.skip(reason)
     seed(monkeypatch, fault)
@@ -82,10 +92,12 @@ def test_a_fault_is_noticed_before_a_user_meets_it(monkeypatch, queue, name):
 
 
 PROBLEMS = [
-    ("float32", 5000, 5000, 5000),
-    ("float64", 5000, 1, 5000),
-    ("bfloat16", 4096, 4096, 4096),
-    ("int8", 4096, 4096, 4096),
+    stack_of(5000, 5000, 5000),
+    stack_of(5000, 1, 5000, "float64"),
+    stack_of(4096, 4096, 4096, "bfloat16"),
+    stack_of(4096, 4096, 4096, "int8"),
+    with_weights(stack_of(5000, 5000, 32768), "q4_k"),
+    with_weights(stack_of(1000, 5000, 5120, "float16"), "affine3_g64_float16"),
 ]
 # With AMX, and a second-level cache that is filled by fewer blocks of K than a check must run.
 XEON = replace(
@@ -108,15 +120,15 @@ def cases_of(kernel, problem, device):
 def test_each_loop_of_a_kernel_makes_three_passes(kernel):
     """Where a program exists for some sizes only, as far as these let it."""
     checked = 0
-    for dtype, m, n, k in PROBLEMS:
-        problem = stack_of(m, n, k, dtype)
+    for problem in PROBLEMS:
         for device in DEVICES:
             cases = cases_of(kernel, problem, device)
             if cases is None:
                 continue
             checked += 1
             loops = kernel.loops(problem, kernel.configs(problem, device)[0])
-            for axis, size, limit in (("m", m, 2600), ("n", n, 2600), ("k", k, 20_000)):
+            for axis, limit in (("m", 2600), ("n", 2600), ("k", 20_000)):
+                size = getattr(problem, axis)
                 longest = max(getattr(case.problem, axis) for case in cases)
                 reachable = [each for each in getattr(loops, axis) if 2 * each < limit]
                 assert size == 1 or longest > 2 * max(reachable, default=0), (problem, device.name, axis)

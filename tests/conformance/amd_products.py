@@ -216,5 +216,14 @@ def test_every_kernel_for_gpus_is_offered_somewhere():
     others = Counter(kernel.name for kernel in KERNELS if kernel not in OFFERED)
     assert set(others) == {
         *("packed", "matvec", "amx", "dpas"),
-        *("wgmma", "wgmma_bare", "split", "mma", "mma_split", "mma_double", "mma_double_bulk"),
+        *(
+            "wgmma",
+            "wgmma_bare",
+            "split",
+            "mma",
+            "mma_split",
+            "mma_double",
+            "mma_double_bulk",
+            "mma_quantized",
+        ),
     }

@@ -6,7 +6,8 @@ each other.
 
     OCL_ICD_VENDORS=... pytest tests/conformance/grid.py
 
-With CONFORMANCE_FEW it is one edge for each kernel and element type.
+With CONFORMANCE_FEW it is one edge for each kernel and element type. Families for quantised weights have a
+grid of their own: each kernel and each kind of weights.
 
 Except in dense cases, operands and result are views inside larger arrays, at odd offsets and with padded
 rows. What surrounds the result must not change. Under Oclgrind a test also fails if the simulator reports
@@ -29,12 +30,15 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
+from pyclmm.checks import reference
 from pyclmm.checks.fixed_products import PRODUCTS, FixedProduct, digest, digests
+from pyclmm.formats import FORMATS, RUN, Format
 from pyclmm.kernels import KERNELS, Kernel
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
+from pyclmm.quantized import QuantizedArray
 
 from . import simulator
-from .implementations import FOR_CPUS
+from .implementations import FOR_CPUS, MATRIX_UNITS
 from .oclgrind_log import Log, summary
 
 Array = np.ndarray[Any, Any]
@@ -83,6 +87,10 @@ LONG_CASES = (Case("few_and_long", 3, 2, 9001), Case("small_stack", 3, 5, 4, "TN
 EDGES_A_TYPE = 3  # of a kernel for learning one: the cases of all its types are every case
 
 
+OF_NUMBERS = tuple(kernel for kernel in KERNELS if "b_format" not in kernel.accepts.fields)
+OF_WEIGHTS = tuple(k for k in KERNELS if k not in OF_NUMBERS and k.name not in MATRIX_UNITS)
+
+
 def takes(kernel: Kernel, m: int, n: int, trans: str = "NN") -> bool:
     """Whether a product is thin enough for a kernel of thin products."""
     if kernel.name == "matvec":
@@ -95,7 +103,7 @@ def grid() -> Iterator[Any]:
 
     A kernel's first cases of the types that it needs at least are in every share: it must pass one of them.
     """
-    for place, kernel in enumerate(KERNELS):
+    for place, kernel in enumerate(OF_NUMBERS):
         cases = CASES + LONG_CASES * (kernel.name in FOR_CPUS)
         cases = tuple(c for c in cases if takes(kernel, c.m, c.n, c.trans))
         step = max(1, len(cases) // (EDGES_A_TYPE if kernel.automatic and not FEW else 1))
@@ -218,7 +226,7 @@ def offers() -> Iterator[Any]:
     shape. Oclgrind takes seconds for a product: there a kernel gets four or five. Kernels complement each
     other.
     """
-    for place, kernel in enumerate(KERNELS):
+    for place, kernel in enumerate(OF_NUMBERS):
         mine = (
             [p for p in PRODUCTS if takes(kernel, *p.shape[:2])] if not kernel.matrix_units else PRODUCTS[:1]
         )
@@ -237,6 +245,80 @@ def test_bits(kernel: Kernel, dtype: str, product: FixedProduct) -> None:
     except pyclmm.UnsupportedError as error:
         pytest.skip(str(error))
     assert digest(got) == digests()[product.name]
+
+
+@dataclass(frozen=True)
+class WeightsCase:
+    """A product of (m, k) by the transpose of (n, k) weights; operands and result are views."""
+
+    form: Format
+    m: int
+    k: int
+    epilogue: bool
+    reproducible: bool
+    n: int = 21
+
+    def __str__(self) -> str:
+        more = "-epilogue" * self.epilogue + "-bits" * self.reproducible
+        return f"{self.form.name}-{self.m}x{self.k}{more}"
+
+
+# Of affine weights each bits, group and type of scales, but not every triple.
+KINDS_OF_WEIGHTS = tuple(form for i, form in enumerate(FORMATS) if form.mode != "affine" or i % 4 == 2)
+
+
+def weights_grid() -> Iterator[Any]:
+    """The (kernel, dtype, case) of quantised weights: each kind in float32, a third in a type of 16 bits.
+
+    Each kind is for one kernel; those of 4 bits, which may have code of their own for CPUs, for all. With FEW
+    half of this is left out. Under Oclgrind it is more, and the device counts as a CPU: there Oclgrind takes
+    what rows.cl has in private memory for uninitialized.
+    """
+    few = 4 if OCLGRIND_LOG else 2 if FEW else 1
+    every = len(OF_WEIGHTS) * few
+    for place, kernel in enumerate(OF_WEIGHTS):
+        for i, form in enumerate(KINDS_OF_WEIGHTS):
+            is_own = i % every == place % every
+            if not (is_own or (few == 1 and form.bits == 4)):
+                continue
+            k = (2 + i % 2) * max(form.block, RUN) + (2304 if i % 7 == 0 and not OCLGRIND_LOG else 0)
+            in_order = kernel.accepts.fields >= {"reproducible"} and i % 4 == 1
+            case = WeightsCase(form, (1, 5, 19)[i % 3], k, i % 5 == 2 and not in_order, in_order)
+            is_narrow = is_own and i % 3 == place and not in_order and not OCLGRIND_LOG
+            for dtype in ("float32", *[("float16", "bfloat16")[i // 6 % 2]] * is_narrow):
+                marks = pytest.mark.every_share if dtype == "float32" and i == place else ()
+                yield pytest.param(kernel, dtype, case, marks=marks, id=f"{kernel.name}-{dtype}-{case}")
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "case"), [*weights_grid()])
+def test_weights(kernel: Kernel, dtype: str, case: WeightsCase) -> None:
+    """x @ q.T is x @ q.dequantize(x.dtype).T, within the bound of float32 sums or in the bits of chains."""
+    rng, kind = np.random.default_rng(20), dtype_of(dtype)
+    rows = case.form.drawn(rng, case.n + 4, case.k)
+    q = QuantizedArray.of_rows(rows, case.form, case.k).to(queue())[2 : 2 + case.n]
+    x, c = small(rng, (case.m, case.k), kind), small(rng, (case.m, case.n), kind)
+    bias = small(rng, (case.n,), kind)
+    third = on_device(c, 1)[0] if case.epilogue else None
+    more: dict[str, Any] = {"alpha": 2, "beta": 3, "bias": cla.to_device(queue(), bias), "activation": "relu"}
+    out, around = on_device(np.full_like(c, 1), 1)
+    options = {"kernel": kernel.name, "reproducible": case.reproducible, **(more if case.epilogue else {})}
+    try:
+        with simulator.called_a_cpu() if OCLGRIND_LOG else nullcontext():
+            pyclmm.gemm(on_device(x, 1)[0], q.T, third, out=out, **options)
+    except pyclmm.UnsupportedError as error:
+        pytest.skip(str(error))
+    queue().finish()
+    got = around.get()
+    inner = got[window(c.shape, 1)].copy()
+    got[window(c.shape, 1)] = 1
+    assert (got == 1).all()
+    w = case.form.dequantize(rows[2 : 2 + case.n], case.k).astype(kind).T
+    if case.reproducible:
+        np.testing.assert_array_equal(inner, reference.chain(x, w, dtype=kind))
+    result = reference.matmul(x, w)
+    if case.epilogue:
+        result = np.maximum(2 * result + 3 * c.astype("f8") + bias.astype("f8"), 0)
+    assert reference.error_ratio(inner, 2 * x, w, result=result) <= reference.limit(case.k)
 
 
 def _expected(a: Array, b: Array, c: Array, bias: Array, epilogue: bool, relu: bool) -> Array:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pyclmm.formats import FORMAT_NAMES, format_named
 from pyclmm.kernels import KERNELS
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.kernels.interface import Kernel, Launch
@@ -127,6 +128,16 @@ def problems(dtype: str) -> tuple[GemmProblem, GemmProblem]:
     return plain, everything
 
 
+def of_weights() -> Iterator[tuple[str, GemmProblem]]:
+    """Products of 16 or 64 rows, float16 or bfloat16, with weights of each format; of affine ones a few."""
+    for number, name in enumerate(FORMAT_NAMES):
+        if number % 7 and name.startswith("affine"):
+            continue
+        dtype = ("float16", "bfloat16")[number // 2 % 2]
+        ldb, m = format_named(name).row_nbytes(4096), (16, 64)[number % 2]
+        yield dtype, replace(problems(dtype)[0], m=m, b_type="uint8", trans_b=True, ldb=ldb, b_format=name)
+
+
 def asked(place: int, family: Kernel) -> Iterator[tuple[str, GemmProblem]]:
     """(dtype, problem) for which the family at *place* in KERNELS is compiled.
 
@@ -159,7 +170,8 @@ def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
     for place, family in enumerate(KERNELS):
         if target.families and family.name not in target.families:
             continue
-        for dtype, wide in asked(place, family):
+        weighted = "b_format" in family.accepts.fields
+        for dtype, wide in of_weights() if weighted else asked(place, family):
             soft = dtype in ("float64", "complex128") and not target.device.has_fp64
             whole = replace(wide, soft_float64=soft)
             for problem in (whole, replace(whole, m=1)):

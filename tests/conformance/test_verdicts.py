@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from pyclmm.checks.fixed_products import PRODUCTS
+from pyclmm.formats import FORMATS
 from pyclmm.kernels import KERNELS
 from pyclmm.problem.dtypes import dtype_of
 from tests.conformance import __main__ as command
@@ -120,8 +121,23 @@ def test_every_kernel_has_to_pass_somewhere():
 @pytest.mark.parametrize("few", [False, True])
 def test_a_share_leaves_each_kernel_what_it_must_pass(monkeypatch, few):
     monkeypatch.setattr(grid, "FEW", few)
-    kept = {case.values[0].name for case in grid.grid() if case.marks}
-    assert kept == {kernel.name for kernel in KERNELS}
+    kept = {case.values[0].name for case in (*grid.grid(), *grid.weights_grid()) if case.marks}
+    # A matrix unit's family for weights runs nowhere here: its tests are those of its emulation
+    assert kept == {kernel.name for kernel in (*grid.OF_NUMBERS, *grid.OF_WEIGHTS)}
+    assert {kernel.name for kernel in KERNELS} - kept <= {"mma_quantized"}
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_weights_of_every_kind_are_multiplied_by_every_family_for_them(monkeypatch, few):
+    monkeypatch.setattr(grid, "FEW", few)
+    cases = [case.values for case in grid.weights_grid()]
+    assert {kernel for kernel, *_ in cases} == set(grid.OF_WEIGHTS)
+    assert few or {dtype for _, dtype, _ in cases} == {"float32", "float16", "bfloat16"}
+    assert any(case.reproducible for *_, case in cases)
+    assert any(case.epilogue for *_, case in cases)
+    assert few or {case.form for *_, case in cases} == set(grid.KINDS_OF_WEIGHTS)
+    known = {(form.mode, form.bits) for form in grid.KINDS_OF_WEIGHTS}
+    assert known == {(form.mode, form.bits) for form in FORMATS}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +166,7 @@ def test_few_fixed_products_are_all_of_them_together(monkeypatch, name, value, l
     whole = fixed_products()
     monkeypatch.setattr(grid, name, value)
     chosen = fixed_products()
-    assert whole.keys() == chosen.keys() == {kernel.name for kernel in KERNELS}
+    assert whole.keys() == chosen.keys() == {kernel.name for kernel in grid.OF_NUMBERS}
     for kernel, products in chosen.items():
         assert not grid.FEW or kinds(products) == kinds(whole[kernel]), kernel
     able = [chosen[kernel] for kernel in chosen if kernel not in MATRIX_UNITS]

@@ -24,7 +24,7 @@ def run(script, *arguments):
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_example(script):
     for name in re.findall(
-        r"^ *(?:import|from) (dask|matplotlib|sklearn|torch)\b", script.read_text("utf-8"), re.M
+        r"^ *(?:import|from) (dask|gguf|matplotlib|sklearn|torch)\b", script.read_text("utf-8"), re.M
     ):
         pytest.importorskip(name, reason=f"needs {name}")
     done = run(script)

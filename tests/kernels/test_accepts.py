@@ -19,12 +19,15 @@ OF_BYTES = {"wgmma", "mma", "mfma", "wmma", "dpas", "amx"}
 OF_FLOAT64 = {"mma_double", "mma_double_bulk", "mfma"}
 OF_PARTS = {"split", "mma_split"}
 OF_WHOLE_NUMBERS = {"residues", "limbs"}
-ANY_TYPE = NAMES - OF_HALVES - OF_BYTES - OF_FLOAT64 - OF_PARTS - OF_WHOLE_NUMBERS
+OF_WEIGHTS = {"quantized", "dequantized", "mma_quantized"}
+ANY_TYPE = NAMES - OF_HALVES - OF_BYTES - OF_FLOAT64 - OF_PARTS - OF_WHOLE_NUMBERS - OF_WEIGHTS
 
 HALF = replace(problem_of(64, 64, 64, np.dtype("f2")), precision="medium")
 BYTES = problem_of(64, 64, 64, np.dtype("i1"))
 COMPLEX = replace(problem_of(64, 64, 64, np.dtype("c8")), precision="high")
 DOUBLE = replace(problem_of(64, 64, 64, np.dtype("f8")), precision="high")
+NUMBERS = replace(HALF, b_type="uint8")
+WEIGHTS = replace(NUMBERS, b_format="q8_0")
 IN_ORDER = ANY_TYPE - {"vector"}
 
 # A problem, a field with a value, and who takes it of those who take the problem as it is.
@@ -34,6 +37,10 @@ TABLE = [
     *((DOUBLE, name, value, ANY_TYPE | OF_FLOAT64 | OF_WHOLE_NUMBERS)
       for name, value in [("has_c", True), ("bias", "row"), ("activation", "tanh")]),
     *((COMPLEX, name, True, (ANY_TYPE - {"vector"}) | OF_PARTS) for name in ("conj_a", "conj_b")),
+    (NUMBERS, "b_format", "q8_0", OF_WEIGHTS),
+    *((WEIGHTS, name, value, OF_WEIGHTS)
+      for name, value in [("has_c", True), ("bias", "row"), ("activation", "tanh"), ("precision", "high")]),
+    *((WEIGHTS, name, True, {"dequantized"}) for name in ("reproducible", "soft_fma")),
     (HALF, "reproducible", True, IN_ORDER),
     (HALF, "soft_fma", True, IN_ORDER),
     (DOUBLE, "reproducible", True, IN_ORDER | {"mma_double", "mma_double_bulk"}),
@@ -60,7 +67,7 @@ def takers(problem):
 @pytest.mark.parametrize(
     ("problem", "name", "value", "want"),
     TABLE,
-    ids=[f"{p.a_type}-{name}-{value}" for p, name, value, _ in TABLE],
+    ids=[f"{p.a_type}-{p.b_format}-{name}-{value}" for p, name, value, _ in TABLE],
 )
 def test_who_takes_a_field(problem, name, value, want):
     assert takers(replace(problem, **{name: value})) == want
@@ -120,6 +127,8 @@ def test_a_new_field_is_refused_by_every_family_once_it_is_set():
         ("amx", replace(BYTES, reproducible=True), "amx adds in ways of its own, not in chains of fused"),
         ("packed", replace(BYTES, dot_bytes=True), "packed does not multiply words of bytes"),
         ("thin", replace(BYTES, moduli=(256,)), "thin does not reduce its results modulo numbers"),
+        ("thin", WEIGHTS, "thin does not read quantised weights"),
+        ("quantized", HALF, "quantized multiplies float32 or float16 or bfloat16 by quantised weights"),
     ],
 )  # fmt: skip
 def test_reasons_are_for_users(name, problem, why):

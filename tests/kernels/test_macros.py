@@ -34,7 +34,9 @@ def programs(family):
             if family is None:
                 yield from (x.program for x in verified(shape, Work(()), device).launches)
                 continue
-            for problem in (replace(shape, precision=precision), replace(shape, precision=precision, m=1)):
+            asked = replace(shape, precision=precision)
+            weights = replace(asked, b_type="uint8", trans_b=True, k=512, b_format="q8_0")
+            for problem in (asked, replace(asked, m=1), weights, replace(weights, m=1)):
                 if family.refuses(problem, device) is None:
                     for config in family.configs(problem, device):
                         yield from (x.program for x in family.launches(problem, config, device).launches)

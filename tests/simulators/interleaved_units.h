@@ -69,6 +69,32 @@ BUILTIN uint atomic_max(volatile __local uint *p, uint v) { return __sync_fetch_
 HALVES(__global)
 HALVES(__private)
 
+/* what headers of formats call */
+#define CONVERTED(to, from) BUILTIN to convert_##to(from x) { return __builtin_convertvector(x, to); }
+#define LOADED(n, type)                                                                                          \
+  BUILTIN type##n vload##n(size_t i, __global const type *p)                                                    \
+  {                                                                                                              \
+    union { type##n v; type each[n]; } u;                                                                        \
+    for (int e = 0; e < n; ++e) u.each[e] = p[n * i + e];                                                        \
+    return u.v;                                                                                                  \
+  }
+#define OF_TYPE(type)                                                                                            \
+  LOADED(2, type) LOADED(3, type) LOADED(4, type) LOADED(8, type) LOADED(16, type)                               \
+  CONVERTED(float4, type##4) CONVERTED(float8, type##8) CONVERTED(float16, type##16)                             \
+  CONVERTED(uint4, type##4) CONVERTED(uint8, type##8) CONVERTED(uint16, type##16) CONVERTED(int16, type##16)
+OF_TYPE(char) OF_TYPE(uchar) OF_TYPE(short) OF_TYPE(ushort) OF_TYPE(int) OF_TYPE(uint)
+BUILTIN uint16 min(uint16 x, uint16 y) { return x < y ? x : y; }
+BUILTIN uint16 max(uint16 x, uint16 y) { return x > y ? x : y; }
+BUILTIN uint16 select(uint16 x, uint16 y, int16 which) { return which ? y : x; }
+BUILTIN uint16 select(uint16 x, uint16 y, uint16 which) { return as_int16(which) ? y : x; }
+BUILTIN float16 fma(float16 a, float16 b, float16 c)
+{
+  float16 v;
+  for (int e = 0; e < 16; ++e) v[e] = __builtin_fmaf(a[e], b[e], c[e]);
+  return v;
+}
+BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
 /* ptx_copy.h */
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
