@@ -1,6 +1,6 @@
 """Matrix units by name: which of their kernels this device has, and why it does not have the others."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -9,10 +9,11 @@ import pyclmm
 rng = np.random.default_rng(1)
 
 
-def show(kernel: str, dtype: str, precision: Literal["highest", "high"] = "highest") -> None:
+def show(kernel: str, dtype: str, precision: Literal["highest", "high"] = "highest", mode: str = "") -> None:
     a, b = rng.integers(-4, 5, (128, 64)).astype(dtype), rng.integers(-4, 5, (64, 128)).astype(dtype)
+    given: Any = pyclmm.quantize(b.T, mode=mode).T if mode else b
     try:
-        c = pyclmm.matmul(a, b, kernel=kernel, precision=precision)
+        c = pyclmm.matmul(a, given, kernel=kernel, precision=precision)
     except pyclmm.UnsupportedError as error:
         print(f"{kernel:16} {dtype:8} no: {error}")
     else:
@@ -26,6 +27,7 @@ for kernel in ("split", "mma_split"):  # float32 in two parts
     show(kernel, "float32", "high")
 for kernel in ("mma_double", "mma_double_bulk"):
     show(kernel, "float64")
+show("mma_quantized", "float16", mode="mxfp4")  # weights whose 4 bits hold these numbers exactly
 show("amx", "int8")  # CPUs
 show("residues", "float64", "high")  # on any device: matrix units of 8-bit integers where there are some
 show("limbs", "float64", "high")  # on any device: 32-bit integers
