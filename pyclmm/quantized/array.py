@@ -63,7 +63,7 @@ class QuantizedArray:
         g_idx: ArrayLike | None = None,
         mode: str = "affine",
         bits: int = 4,
-        group_size: int = 64,
+        group_size: int | None = None,
         layout: str = "mlx",
     ) -> QuantizedArray:
         """Weights whose parts others made.

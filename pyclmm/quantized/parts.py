@@ -27,7 +27,7 @@ def joined(
     g_idx: ArrayLike | None,
     mode: str,
     bits: int,
-    group_size: int,
+    group_size: int | None,
     layout: str,
 ) -> tuple[Format, Array, int]:
     """The format, the rows and K. Arguments and errors as :meth:`QuantizedArray.from_parts`."""
@@ -49,6 +49,11 @@ def joined(
     _check("zeros", points, np.int32)
     _check_scales("scales", by, (*SCALES, "float64"))
     form, rows, k = _of_words(words, by, points, layout)
+    if group_size not in (None, form.group_size):
+        raise ArgumentError(
+            f"group_size is {group_size}, but scales of shape {by.shape} have groups of {form.group_size}; "
+            "leave it out"
+        )
     if g_idx is not None and not np.array_equal(np.asarray(g_idx), np.arange(k) // form.group_size):
         raise ArgumentError(
             f"g_idx is not k // {form.group_size}: groups of columns that are not neighbours (desc_act) are "
@@ -58,7 +63,7 @@ def joined(
 
 
 def _of_mlx(
-    words: Array, by: Array, biases: ArrayLike | None, mode: str, bits: int, group_size: int
+    words: Array, by: Array, biases: ArrayLike | None, mode: str, bits: int, group_size: int | None
 ) -> tuple[Format, Array, int]:
     affine = mode == "affine"
     if affine:

@@ -67,6 +67,13 @@ def test_an_order_of_groups_is_taken_if_it_is_the_usual_one(rng):
             QuantizedArray.from_parts(**parts, g_idx=other, layout="gptq")
 
 
+def test_a_group_that_the_scales_contradict_is_refused(rng):
+    parts = gptq_parts(rng)
+    assert QuantizedArray.from_parts(**parts, group_size=GROUP, layout="gptq").group_size == GROUP
+    with pytest.raises(pyclmm.ArgumentError, match="group_size is 128, but scales of shape"):
+        QuantizedArray.from_parts(**parts, group_size=128, layout="gptq")
+
+
 def mlx(**changed):
     """Affine parts of 4 bits, (4, 64), in groups of 32, and what is *changed* of them."""
     scales = np.ones((4, 2), np.float16)
