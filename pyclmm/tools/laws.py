@@ -25,6 +25,7 @@ from ..checks.fixed_products import PRODUCTS, digest, digests
 from ..checks.known_answers import Outcome, Wrong, outcome
 from ..checks.layouts import Decks, rearranged, resized
 from ..errors import DTypeError, UnsupportedError
+from ..formats import FORMATS, format_named
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
@@ -37,10 +38,12 @@ SEED = 20
 Shape = tuple[int, int, int]  # M, N, K
 # A few rows and columns more than one tile of most kernels; thin shapes for kernels that support only those.
 _SHAPES: tuple[Shape, ...] = ((19, 21, 33), (19, 4, 33), (4, 21, 33), (19, 1, 33), (1, 21, 33), (1, 1, 33))
-# Element type and precision, the first that a kernel takes: matrix units do not multiply float32 as it is.
+# Element type, precision and format of weights, the first that a kernel takes: matrix units do not multiply
+# float32 as it is.
 _TAKEN = (
-    *(("float32", "highest"), ("float16", "highest"), ("float32", "high"), ("float32", "medium")),
-    *(("float64", "highest"), ("float64", "high"), ("int8", "highest")),
+    *(("float32", "highest", ""), ("float16", "highest", ""), ("float32", "high", "")),
+    *(("float32", "medium", ""), ("float64", "highest", ""), ("float64", "high", "")),
+    *(("int8", "highest", ""), ("float32", "highest", "q8_0"), ("float16", "highest", "q8_0")),
 )
 _LARGEST = 160  # the most that M, N and K follow a tile's size
 
@@ -93,8 +96,11 @@ class Setting:
         return dtypes.dtype_of(self.taken.a_type).kind in "iu"
 
     def problem(self, m: int, n: int, k: int, name: str = "", **rest: object) -> GemmProblem:
-        """A product of other sizes, perhaps of another element type, in the precision of the first."""
-        return _problem(m, n, k, name or self.taken.a_type, precision=self.taken.precision, **rest)
+        """A product of other sizes, perhaps of another element type, in the precision of the first, and by
+        weights of the first's format.
+        """
+        own = {"precision": self.taken.precision, "b_format": self.taken.b_format}
+        return _problem(m, n, k, name or self.taken.a_type, **{**own, **rest})
 
 
 @dataclass(frozen=True)
@@ -107,8 +113,10 @@ class Law:
 
 
 def _problem(m: int, n: int, k: int, name: str = "float32", **rest: object) -> GemmProblem:
-    """A product of matrices of one element type, in that type."""
+    """A product of matrices of one element type, in that type, or by the weights of a ``b_format``."""
     sums = dtypes.ELEMENTS[name].accumulator
+    if form := rest.get("b_format"):
+        rest |= {"b_type": "uint8", "trans_b": True, "b_align": format_named(str(form)).align}
     own = GemmProblem(m, n, k, name, name, name, sums, c_type=name, bias_type=name)
     dense = replace(own, lda=m if rest.get("trans_a") else k, ldb=k if rest.get("trans_b") else n, ldo=n)
     return resized(replace(dense, **rest), m, n, k)  # type: ignore[arg-type]
@@ -187,6 +195,11 @@ def _epilogues(at: Setting) -> Iterator[LawCase]:
             yield LawCase(at.problem(*at.shape, bias=bias, activation=activation, has_c=has_c), drawn)
 
 
+def _formats(at: Setting) -> Iterator[LawCase]:
+    for form in (f for i, f in enumerate(FORMATS) if f.mode != "affine" or i % 4 == 2):
+        yield LawCase(at.problem(5, 21, 2 * form.block, b_format=form.name), Drawn.REALS)
+
+
 LAWS = (
     Law("exact integers, at the edges of tiles", _exact,
         "a tile's size, one more and one less, each side alone, 1 in each place, primes, K = 0"),
@@ -201,6 +214,8 @@ LAWS = (
     Law("beta, and C not read where it is 0", _scaled, "alpha and beta below and above 1, negative"),
     Law("bias and activation", _epilogues, "relu and gelu, of NaN and infinity too"),
 )  # fmt: skip
+# Of families for them, to which the interface and the bits below do not apply.
+OF_WEIGHTS = Law("formats of quantised weights", _formats, "all but three of four affine ones")
 INTERFACE = "NumPy interface"
 BITS = "bits of fixed products"
 TILES = "products in tiles"
@@ -235,9 +250,13 @@ def checks(
 
     *kernel*: None for the kernels that "auto" chooses. They are asked for what the others have in common.
     """
+    taken = None if kernel is None else first_taken(kernel, device_info(queue.device))
+    by_weights = taken is not None and bool(taken.b_format)
     if kernel is not None:
-        for law in LAWS:
+        for law in (*LAWS, *[OF_WEIGHTS] * by_weights):
             yield law.name, partial(check, queue, kernel, law)
+    if by_weights:
+        return
     yield INTERFACE, lambda _: check_interface(queue, kernel)
     yield BITS, partial(check_bits, queue, kernel, full)
     if kernel is None:
@@ -246,7 +265,7 @@ def checks(
 
 def coverage() -> list[str]:
     """What the laws cover, a line for each."""
-    return [f"{law.name}: {law.covers}" for law in LAWS]
+    return [f"{law.name}: {law.covers}" for law in (*LAWS, OF_WEIGHTS)]
 
 
 def skipped() -> dict[str, str]:
@@ -289,8 +308,8 @@ def fitted(problem: GemmProblem, device: DeviceInfo) -> GemmProblem:
 def first_taken(kernel: Kernel, device: DeviceInfo) -> GemmProblem | None:
     """The first product that the kernel takes, of usual ones; None if it takes none."""
     if kernel.unsuited(device) is None:
-        for (name, precision), shape in product(_TAKEN, _SHAPES):
-            problem = fitted(_problem(*shape, name, precision=precision), device)
+        for (name, precision, b_format), shape in product(_TAKEN, _SHAPES):
+            problem = fitted(_problem(*shape, name, precision=precision, b_format=b_format), device)
             if kernel.refuses(problem, device) is None and kernel.configs(problem, device):
                 return problem
     return None

@@ -18,6 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyclmm.checks import fixed_products
+from pyclmm.formats import FORMATS, format_named
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
@@ -28,7 +29,7 @@ from tests.checks.test_selfcheck import WRONG
 from tests.conformance.offline import TARGETS
 from tests.support import made_up
 from tests.support.contexts import new_queue
-from tests.support.faults import changed_source
+from tests.support.faults import changed_source, changed_sources
 
 DEVICE = device_info(default_device())
 SEVERAL = (DEVICE, made_up.H200, made_up.MI250, made_up.ARC, *(target.device for target in TARGETS))
@@ -329,6 +330,33 @@ def test_every_kernel_is_tested_on_a_product_that_it_takes(device):
     suited = [kernel for kernel in KERNELS if kernel.unsuited(device) is None]
     missed = [kernel.name for kernel in suited if laws.first_taken(kernel, device) is None]
     assert not missed
+
+
+@pytest.mark.parametrize("kernel", ["quantized", "dequantized"])
+def test_families_for_weights_are_tested_on_weights(kernel):
+    names = [name for name, _ in laws.checks(default_queue(), kernel_named(kernel), full=False)]
+    assert names == [*(law.name for law in laws.LAWS), laws.OF_WEIGHTS.name]
+    taken = laws.first_taken(kernel_named(kernel), DEVICE)
+    formats = {case.problem.b_format for case in laws.OF_WEIGHTS.cases(laws.Setting(taken, None))}
+    assert {(format_named(name).mode, format_named(name).bits) for name in formats} == {
+        (form.mode, form.bits) for form in FORMATS
+    }
+    for law in laws.LAWS:
+        if law.name in ("transposes", "stacks", "error bound of random numbers"):
+            cases = [case.problem for case in law.cases(laws.Setting(taken, None))]
+            assert all(problem.b_format == taken.b_format for problem in cases)
+
+
+def test_a_wrong_header_of_a_format_is_told(monkeypatch):
+    monkeypatch.setattr(laws, "FORMATS", (format_named("q4_1"), format_named("q8_0")))
+
+    def change(name, text):
+        return text.replace("block + 18", "block + 2") if name == "formats/q8_0.h" else text
+
+    changed_sources(monkeypatch, change)
+    found = laws.check(new_queue(), kernel_named("dequantized"), laws.OF_WEIGHTS)
+    assert found.cases == 2
+    assert "q8_0 NT: random data gave an error over the bound" in found.wrong
 
 
 def test_the_interface_is_checked_too(monkeypatch):
