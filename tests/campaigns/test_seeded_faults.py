@@ -1,4 +1,4 @@
-"""Each seeded fault can be put in: its file, its text and its tests exist, but for those of the self-check."""
+"""Each seeded fault can be put in: its file, its text and, but for the self-check's, its tests exist."""
 
 import shutil
 
@@ -9,7 +9,7 @@ from tests.campaigns.faults import FAULTS
 from tests.campaigns.seeded_faults import ROOT
 
 
-@pytest.mark.parametrize("fault", (*FAULTS, *CHECK_FAULTS), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, *CHECK_FAULTS], ids=lambda fault: fault.name)
 def test_the_fault_can_be_seeded(fault, tmp_path):
     (tmp_path / fault.file).parent.mkdir(parents=True)
     shutil.copy(ROOT / fault.file, tmp_path / fault.file)
