@@ -74,8 +74,9 @@ def _to_npz(path: Path, data: Array, about: dict[str, str]) -> None:
 
 
 def _from_npz(path: Path) -> _Rows:
-    with path.open("rb") as file:
+    with path.open("rb") as file:  # which NumPy would leave open if its content is faulty
         if not zipfile.is_zipfile(file):
             raise ValueError("it is no .npz file")
-    with np.load(path, allow_pickle=False) as found:
-        return found["data"], {name: str(found[name]) for name in ("format", "k")}
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as found:
+            return found["data"], {name: str(found[name]) for name in ("format", "k")}

@@ -1,7 +1,10 @@
 """Quantised weights saved and loaded: the same bytes, and nothing else is believed."""
 
+import contextlib
+import gc
 import os
 import re
+import warnings
 import zipfile
 
 import numpy as np
@@ -164,6 +167,24 @@ def test_a_file_cut_short_or_spoiled_is_refused_or_has_a_shape_that_fits(tmp_pat
         return
     assert found.data.shape[1] == found.format.row_nbytes(found.shape[1])
     assert found.data.size <= q.data.size
+
+
+def test_a_faulty_archive_is_closed(tmp_path):
+    path = tmp_path / "w.npz"
+    drawn(n=2, k=64).save(path)
+    content = path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", ResourceWarning)
+        with pytest.MonkeyPatch.context() as patch:
+            told = []
+            patch.setattr(warnings, "showwarning", lambda *given, **_: told.append(given))
+            for at in range(len(content) - 250, len(content)):
+                path.write_bytes(content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :])
+                with contextlib.suppress(StorageError):
+                    QuantizedArray.load(path)
+            gc.collect()
+    assert not told
 
 
 def test_a_file_cut_short_anywhere_is_refused(path):
