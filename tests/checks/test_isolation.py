@@ -24,6 +24,7 @@ from pyclmm.opencl.program import source_hash
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import schema
+from tests.support.cases import taken_by
 from tests.support.faults import Call, failing
 from tests.support.processes import as_in_a_new_process
 from tests.support.selection import slow
@@ -357,10 +358,8 @@ def test_only_the_wanted_driver_is_asked_for_its_devices(monkeypatch):
 
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_problems_and_configurations_survive_json(kernel):
-    for problem in (
-        PROBLEM,
-        replace(PROBLEM, batch_shape=(2, 3), batch_strides=((1, 0),) * 4, n=1, has_c=True),
-    ):
+    stack = replace(PROBLEM, batch_shape=(2, 3), batch_strides=((1, 0),) * 4, n=1, has_c=True)
+    for problem in (taken_by(kernel, PROBLEM), taken_by(kernel, stack)):
         again = json.loads(json.dumps(schema.problem_json(problem)))
         assert schema.problem_from(again) == problem
         for config in [] if kernel.unsuited(DEVICE) else kernel.configs(problem, DEVICE):

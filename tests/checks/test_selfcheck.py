@@ -27,7 +27,7 @@ from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import dense
 from tests.conformance.offline import TARGETS
 from tests.kernels.nvidia.test_matrix_units import problem as nvidia_problem
-from tests.support.cases import SAMPLE, problem_of, refused
+from tests.support.cases import SAMPLE, problem_of, refused, taken_by
 from tests.support.faults import changed_source, failing
 from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 from tests.support.processes import as_in_a_new_process
@@ -151,12 +151,12 @@ def cases(problem, kernel, config, device):
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_a_check_takes_little_arithmetic(kernel, device):
     """A check must end in 50 ms: `naive` makes 50 million products meanwhile on a CPU, others more."""
-    problem = problem_of(1 if kernel.name == "matvec" else 1000, 777, 513)
+    problem = taken_by(kernel, problem_of(1 if kernel.name == "matvec" else 1000, 777, 513))
     if kernel.refuses(problem, device) is not None or not kernel.configs(problem, device):
         pytest.skip("not for that device")
     config = kernel.configs(problem, device)[0]
     work = [p.m * p.n * p.k for p in (case.problem for case in cases(problem, kernel, config, device))]
-    most = {"naive": 20e6, "packed": 85e6}.get(kernel.name, 70e6)  # packed: 84 million with AVX-512
+    most = {"naive": 20e6, "packed": 95e6}.get(kernel.name, 70e6)  # packed: 84 to 94 million with AVX-512
     assert 0 < sum(work) <= most
 
 
@@ -187,21 +187,23 @@ def test_the_end_of_a_tile_that_overlaps_the_next_is_checked(kind, layout):
 @pytest.mark.parametrize("kernel", pyclmm.KERNELS, ids=lambda k: k.name)
 def test_every_program_that_a_product_runs_is_checked(kernel, rounds):
     """Where macros depend on the sizes, small problems are not enough, so larger ones are checked too."""
-    chosen = 0
     devices = (DEVICE, EPYC_POCL, XEON_POCL, H200, *(target.device for target in TARGETS))
     every = list(itertools.product(SHAPES, KINDS, (64, 4), devices))
-    for (m, n, k), (name, precision), align, device in random.Random(8).sample(every, rounds(len(every))):
+    random.Random(8).shuffle(every)
+    chosen, most = 0, rounds(len(every)) // 4
+    for (m, n, k), (name, precision), align, device in every:
         a, b = (replace(dense(s, dtype_of(name)), align=align) for s in ((m, k), (k, n)))
-        problem = replace(checked_gemm(a, b).problem, precision=precision)
-        configs = [] if kernel.refuses(problem, device) else kernel.configs(problem, device)
-        for config in configs[:1]:
-            chosen += 1
-            wanted = programs(kernel.launches(problem, config, device))
-            for case in cases(problem, kernel, config, device):
-                wanted -= programs(case.work)
-                if not wanted:
-                    break
-            assert not wanted, (problem, config)
+        problem = taken_by(kernel, replace(checked_gemm(a, b).problem, precision=precision))
+        if chosen == most or kernel.refuses(problem, device) or not kernel.configs(problem, device):
+            continue
+        chosen += 1
+        config = kernel.configs(problem, device)[0]
+        wanted = programs(kernel.launches(problem, config, device))
+        for case in cases(problem, kernel, config, device):
+            wanted -= programs(case.work)
+            if not wanted:
+                break
+        assert not wanted, (problem, config)
     assert chosen, "no device here runs this kernel"
 
 

@@ -53,6 +53,20 @@ import numpy as np, pyclmm
 from sklearn.datasets import load_digits
 x = load_digits().data.astype(np.float32)
 print(bool(np.allclose(pyclmm.matmul(x, x.T), x @ x.T)))""",
+    "gguf": """
+import gguf, numpy as np, pyclmm
+w = pyclmm.quantize(np.ones((64, 64), np.float32), mode="q8_0")
+file = gguf.GGUFWriter("ones.gguf", "none")
+file.add_tensor("w", w.data, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+for write in (file.write_header_to_file, file.write_kv_data_to_file, file.write_tensors_to_file, file.close):
+    write()
+x = np.ones((2, 64), np.float32)
+print(bool(np.allclose(pyclmm.matmul(x, pyclmm.from_gguf("ones.gguf")["w"].T), 64, rtol=1e-3)))""",
+    "safetensors": """
+import numpy as np, pyclmm
+w = pyclmm.quantize(np.ones((64, 64), np.float32))
+w.save("ones.safetensors")
+print(bool((pyclmm.QuantizedArray.load("ones.safetensors").data == w.data).all()))""",
 }
 FOR_DEVELOPERS = ("docs", "test", "dev")
 LARGE = "torch"  # PyTorch and its CUDA libraries are 3 GB: eight minutes for one import

@@ -9,6 +9,8 @@ import pytest
 
 import pyclmm
 from pyclmm import KERNELS, TileConfig
+from pyclmm.formats import RUN, format_named
+from pyclmm.kernels.interface import round_up
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import checked_gemm
 from pyclmm.problem.gemm import dense
@@ -27,6 +29,18 @@ NEVER_SKIPPED = (
     "single_group",
     "sequential",
 )
+
+
+def taken_by(kernel, problem):
+    """*problem*, with quantised weights in place of B for a *kernel* that takes no others."""
+    if "b_format" not in kernel.accepts.fields:
+        return problem
+    k = round_up(problem.k, RUN)
+    row = format_named("q8_0").row_nbytes(k)
+    return replace(
+        problem, k=k, lda=k, b_type="uint8", b_format="q8_0", trans_a=False, trans_b=True, ldb=row, b_align=2
+    )
+
 
 # Compiling takes most of the time, so only some of a family's own configurations are tested.
 # TEST_CONFIGS=all takes all of them.
