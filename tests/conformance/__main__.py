@@ -27,7 +27,7 @@ CHECKER = "tests/conformance/checker.py"
 SUITE = (
     "tests/kernels/test_every_kernel.py",
     "-k",
-    "test_exact or test_bits or (error_bound or nan_and_infinity or denormals or sign_of_zero or "
+    "test_exact or test_bits or test_weights or (error_bound or nan_and_infinity or denormals or sign_of_zero or "
     "beta_zero or nothing_but or (extreme_values and naive)) and not (wgmma or split- or mma or mfma or "
     "wmma or dpas)",
 )
@@ -35,7 +35,7 @@ SUITE = (
 SHARED = (
     "tests/kernels/test_every_kernel.py",
     "-k",
-    "test_exact or test_bits or "
+    "test_exact or test_bits or test_weights or "
     "(denormals or sign_of_zero or nan_and_infinity) and (naive or packed or tiled)",
 )
 LIMIT_S = 25 * 60

@@ -42,6 +42,9 @@ def taken_by(kernel, problem):
     )
 
 
+# Families for quantised weights multiply no arrays of numbers: tests/test_weights.py, tests/kernels/quantized.
+OF_NUMBERS = tuple(kernel for kernel in KERNELS if "b_format" not in kernel.accepts.fields)
+
 # Compiling takes most of the time, so only some of a family's own configurations are tested.
 # TEST_CONFIGS=all takes all of them.
 ALL = os.environ.get("TEST_CONFIGS") == "all"
@@ -211,18 +214,18 @@ def _parameters(subjects):
     return pytest.mark.parametrize("subject", [_parameter(s) for s in subjects])
 
 
-every_config = _parameters([Subject(k, c) for k in KERNELS for c in (*own_configs(k), *odd_configs(k))])
+every_config = _parameters([Subject(k, c) for k in OF_NUMBERS for c in (*own_configs(k), *odd_configs(k))])
 # The kernel's own choice, and a tile that divides no shape.
-two_configs = _parameters([Subject(k, c) for k in KERNELS for c in (None, *odd_configs(k)[:1])])
+two_configs = _parameters([Subject(k, c) for k in OF_NUMBERS for c in (None, *odd_configs(k)[:1])])
 # The configuration that compiles fastest, for tests of types and epilogues: all kernels share that code.
-every_kernel = _parameters([Subject(k, (*odd_configs(k)[:1], None)[0]) for k in KERNELS])
+every_kernel = _parameters([Subject(k, (*odd_configs(k)[:1], None)[0]) for k in OF_NUMBERS])
 
 
 def rotated(names, cases, by=3):
     """Each case with one in *by* kernels. They share the tested code, and all pairs would take too long."""
     found = [
         _parameter(Subject(kernel, config), *case)
-        for number, kernel in enumerate(KERNELS)
+        for number, kernel in enumerate(OF_NUMBERS)
         for config in [(*odd_configs(kernel)[:1], None)[0]]
         for index, case in enumerate(cases)
         if ALL or (number + index) % by == 0
@@ -230,9 +233,9 @@ def rotated(names, cases, by=3):
     return pytest.mark.parametrize(("subject", *names), found)
 
 
-defaults = _parameters([Subject(k) for k in KERNELS])
+defaults = _parameters([Subject(k) for k in OF_NUMBERS])
 # The families without a Subject around them.
-DEFAULTS = [pytest.param(k, id=k.name, marks=_parameter(Subject(k)).marks) for k in KERNELS]
+DEFAULTS = [pytest.param(k, id=k.name, marks=_parameter(Subject(k)).marks) for k in OF_NUMBERS]
 
 
 def numbers(rng, shape, dtype):
