@@ -42,7 +42,7 @@ def taken_by(kernel, problem):
     )
 
 
-# Families for quantised weights multiply no arrays of numbers: tests/test_weights.py, tests/kernels/quantized.
+# Families for quantised weights multiply no arrays of numbers: see tests/test_weights.py.
 OF_NUMBERS = tuple(kernel for kernel in KERNELS if "b_format" not in kernel.accepts.fields)
 
 # Compiling takes most of the time, so only some of a family's own configurations are tested.
