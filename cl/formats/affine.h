@@ -19,7 +19,7 @@ INLINE float16 affine_values(const uint16 q, const float scale, const float bias
   const float16 scaled = NUMBERS(q) * scale;
   return scaled + bias;
 #else
-  return fma(NUMBERS(q), (float16)(scale), (float16)(bias));
+  return NUMBERS(q) * scale + bias;
 #endif
 }
 

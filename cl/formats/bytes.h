@@ -2,8 +2,8 @@
  *
  * Each header defines
  *   weights32(row, k, K, &low, &high): the 32 weights from k on, a multiple of 32, of a row of K weights,
- * with the bits of the format's dequantize in pyclmm/formats/. Where a value is d * q + m, d * q is exact, so that one
- * fma has the same bits.
+ * with the bits of the format's dequantize in pyclmm/formats/. Where a value is d * q + m, d * q is exact, so
+ * that a compiler may fuse the two or not. No header calls fma: rusticl of Mesa 26.2 does not link that of float16.
  *
  * A format of 4 bits may define, for CPUs (quantized/rows_cpu.cl), with the same bits again:
  *   NIBBLES_GROUP, weights that share scale and offset, a multiple of 32; NIBBLES_EVEN_ODD, 0, 1

@@ -9,7 +9,7 @@ INLINE float16 group_of_q2_k(bytes_t block, const int group, const uchar16 q, co
 {
   const uchar scale = block[group];
   const float16 d = HALF_AT(block + 80) * (float)(scale & 15), m = HALF_AT(block + 82) * (float)(scale >> 4);
-  return fma(d, FIELD(q, shift, 2), -m);
+  return d * FIELD(q, shift, 2) - m;
 }
 
 INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float16 *high)

@@ -6,8 +6,8 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   bytes_t block = row + k / 32 * 20;
   const float16 d = HALF_AT(block), m = HALF_AT(block + 2);
   const uchar16 q = BYTES_16(block + 4);
-  *low = fma(d, FIELD(q, 0, 4), m);
-  *high = fma(d, FIELD(q, 4, 4), m);
+  *low = d * FIELD(q, 0, 4) + m;
+  *high = d * FIELD(q, 4, 4) + m;
 }
 
 #define NIBBLES_GROUP 32

@@ -10,8 +10,8 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   const int run = k / 32 % 8, shift = run % 2 * 4;
   const float2 s = k_scales(block, run);
   bytes_t q = block + 16 + run / 2 * 32;
-  *low = fma((float16)(s.x), FIELD(BYTES_16(q), shift, 4), (float16)(-s.y));
-  *high = fma((float16)(s.x), FIELD(BYTES_16(q + 16), shift, 4), (float16)(-s.y));
+  *low = s.x * FIELD(BYTES_16(q), shift, 4) - s.y;
+  *high = s.x * FIELD(BYTES_16(q + 16), shift, 4) - s.y;
 }
 
 #define NIBBLES_GROUP 32

@@ -15,6 +15,6 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   bytes_t block = row + k / 256 * 176;
   const int run = k / 32 % 8;
   const float2 s = k_scales(block, run);
-  *low = fma((float16)(s.x), FIELD(five_bits(block, run, 0), 0, 5), (float16)(-s.y));
-  *high = fma((float16)(s.x), FIELD(five_bits(block, run, 16), 0, 5), (float16)(-s.y));
+  *low = s.x * FIELD(five_bits(block, run, 0), 0, 5) - s.y;
+  *high = s.x * FIELD(five_bits(block, run, 16), 0, 5) - s.y;
 }

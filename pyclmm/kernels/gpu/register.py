@@ -200,7 +200,9 @@ class Register(Kernel):
             reasons += _not_asynchronous(problem, device)
         nbytes = local_bytes(config, problem.sums.nbytes)
         reasons += config.violations(device, (work_items(config),), nbytes, device.static_local_bytes)
-        too_many = device.too_many_steps(problem.k // config.bk)
+        # Mesa unrolls no loop over FMAs that are made of integers.
+        steps = problem.k * config.tm * config.tn if problem.soft_fma else problem.k // config.bk
+        too_many = device.too_many_steps(steps)
         return [*reasons, too_many] if too_many else reasons
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:

@@ -9,7 +9,7 @@ import pyclmm
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
 from pyclmm.problem.canonical import problem_of
-from tests.support.made_up import H200
+from tests.support.made_up import H200, LLVMPIPE
 
 EDGES = ((1, 31, 1), (15, 33, 7), (16, 32, 8), (40, 36, 20))
 
@@ -112,3 +112,12 @@ def test_thin_is_exact_in_every_layout(side, split_k, trans, rng):
 def test_thin_refuses_what_is_not_thin(rng):
     with pytest.raises(pyclmm.UnsupportedError, match="is not thin"):
         pyclmm.matmul(np.ones((9, 4), "f4"), np.ones((4, 9), "f4"), kernel="thin")
+
+
+def test_chains_of_integer_fmas_end_before_llvmpipe_ends_their_loops():
+    """With K = 3072 sums of a tile of 4 x 4 lacked their end (Mesa 22.3)."""
+    register, config = kernel_named("register"), tile(4, 4, 4, 4, 4, 4, 4)
+    for k, fits in ((768, True), (3072, False)):
+        problem = replace(problem_of(1, 21, k, np.dtype("f4"), "NT", reproducible=True), soft_fma=True)
+        assert (register.violations(problem, config, LLVMPIPE) == []) is fits
+        assert not register.violations(replace(problem, soft_fma=False), config, LLVMPIPE)
