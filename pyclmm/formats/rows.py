@@ -5,6 +5,7 @@ Weight k is at bit k * bits of the row, read as one little-endian number, as in 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +62,6 @@ class RowFormat(Format):
         codes = rng.integers(0, 1 << self.bits, (n, k), np.uint8)
         return self.joined(codes, *self.drawn_scales(rng, (n, k // self.group_size)))
 
+    @abstractmethod
     def drawn_scales(self, rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Array, ...]:
         """Random scales, and biases where the format has them, as they are stored."""
-        raise NotImplementedError
