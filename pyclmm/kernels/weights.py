@@ -18,6 +18,8 @@ def format_of(problem: GemmProblem) -> Format:
 
 def no_weights(problem: GemmProblem) -> str | None:
     """Why *problem* is not a product with quantised weights that these families multiply, or None."""
+    if problem.k and problem.b_align < format_of(problem).align:
+        return f"rows of weights do not begin on multiples of {format_of(problem).align} bytes"
     if any(problem.batch_strides[1]):
         return "a stack of quantised matrices is not offered: multiply each of them"
     if problem.k % max(RUN, format_of(problem).block):

@@ -79,8 +79,6 @@ class MmaQuantized(MatrixKernel):
             return f"A has {problem.m} rows: at most {_MOST_ROWS} are few"
         if problem.trans_a or problem.a_align < LINE_ALIGN:
             return f"A is not stored along K in rows that begin on multiples of {LINE_ALIGN} bytes"
-        if problem.b_align < format_of(problem).align:
-            return f"rows of weights do not begin on multiples of {format_of(problem).align} bytes"
         return None
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:

@@ -99,3 +99,10 @@ def test_products_are_right(queue, weights, name, a_type, config, m):
     config = config or FAMILY.configs(problem, DEVICE)[0]
     work = FAMILY.launches(problem, config, DEVICE)
     assert first_wrong_result(queue, problem, FAMILY, config, work) is None
+
+
+@pytest.mark.parametrize("name", ["quantized", "dequantized"])
+def test_weights_at_addresses_that_no_load_takes_are_refused(weights, name):
+    problem = replace(weights(4, 64, 256, "affine4_g64_float16"), b_align=8)
+    assert "multiples of 16 bytes" in kernel_named(name).refuses(problem, EPYC_POCL)
+    assert kernel_named(name).refuses(replace(problem, b_align=16), EPYC_POCL) is None
