@@ -78,12 +78,17 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   PACKED_BEGIN;
   a_panels += (BATCH_ENTRY - first_entry) * a_stack;
   b_panels += get_global_id(2) * b_stack;
+#if LISTED
+  const int last_row = M, range = 0, i0 = tile_listed.y, j0 = tile_listed.z, k_begin = 0, k_end = K;
+  if (M == 0) return;
+#else
   const int down = get_group_id(!rows_first);
   const int range = down / tile_rows;
   const int i0 = first_row + (down - range * tile_rows) * mc;
   const int j0 = get_group_id(rows_first) * nc;
   const int k_begin = range * k_range;
   const int k_end = min(K, k_begin + k_range);
+#endif
   int k0 = k_begin;
   do { /* at least once: if K is 0 the result is the epilogue of zero */
     const int steps = min(kc, k_end - k0);

@@ -30,7 +30,7 @@
   GEMM_ARGS, const int chunk, const int span, __global ACC_T *panels, const long stack
 
 /* A part: rows first_row (a multiple of MR) to last_row - 1 of the products from first_entry on. Panels begin there. */
-#define PART_ARGS const int first_row, const int last_row, const int first_entry
+#define PART_ARGS const int first_row, const int OF_ALL(last_row), const int first_entry
 
 /* The place of step k of row i in a panel of A. */
 #if TRANS_A
@@ -62,6 +62,7 @@ INLINE void pack_full_rows(
       to[PLACE_A(i, u)] = LOAD_A(a, A_INDEX(i0 + i, k + u, lda));
 }
 
+#if !LISTED
 __kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS, PART_ARGS)
 {
   PACKED_BEGIN;
@@ -75,6 +76,8 @@ __kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS, PART_ARGS)
       else pack_rows(to, a, lda, i0, min(MR, M - i0), k, min(STEPS, k_end - k));
     }
 }
+
+#endif
 
 /* 1: columns of B lie along K and are turned in registers, as they need not be widened. */
 #define TURNS_B (TRANS_B && PLANES == 1 && SAME_TYPE(B_TYPE, ACC_TYPE))
@@ -151,7 +154,7 @@ INLINE void pack_panel(
 {
   for (int k = k0; k < k_end; k += STEPS) pack_steps_of_b(to + (k - k0) * NR, b, ldb, N, j0, k, k_end);
 }
-#else
+#elif !LISTED
 __kernel ONE_WIDE_ITEM void pack_b(PACK_ARGS)
 {
   PACKED_BEGIN;

@@ -57,8 +57,12 @@ __kernel GROUP_ITEMS void matmul_register(
   GEMM_BEGIN;
   Place p;
   find_place(&p, WORK_ITEM);
+#if LISTED
+  const int i0 = tile_listed.y, j0 = tile_listed.z;
+#else
   const int2 tile = tile_at(first_tile + get_group_id(0), (M + BM - 1) / BM, (N + BN - 1) / BN);
   const int i0 = tile.x * BM, j0 = tile.y * BN;
+#endif
   const int k0 = SPLIT ? get_group_id(1) * k_range : 0;
   const int depth = SPLIT ? min(K - k0, k_range) : K;
 

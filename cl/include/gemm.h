@@ -13,6 +13,7 @@
  *   HAS_C             0, 1: 0 if beta is zero, so that C is never read
  *   BIAS              0 none, 1 a value for each column, 2 a value for each row
  *   ACTIVATION        0 none, 1 relu, 2 leaky_relu, 3 gelu, 4 gelu_tanh, 5 sigmoid, 6 tanh, 7 silu
+ *   LISTED            0, 1: a work-group finds its product and tile in tables (listed.h)
  *   GATE              0; 1, 2: the launch returns at once unless `gate`, which an earlier launch wrote, lets it run:
  *                     1 if gate[0] is 0; 2 the products z with z % MODULI < gate[0], whose sums are stored modulo a
  *                     number (moduli.h; cl/residues/residues.h). PoCL 3 mixes up the work-items of a work-group that
@@ -23,8 +24,8 @@
 #include "include/activation.h"
 
 #if !defined(TRANS_A) || !defined(TRANS_B) || !defined(BATCHED) || !defined(HAS_C) || \
-    !defined(BIAS) || !defined(ACTIVATION) || !defined(GATE)
-#error "gemm.h needs TRANS_A TRANS_B BATCHED HAS_C BIAS ACTIVATION GATE"
+    !defined(BIAS) || !defined(ACTIVATION) || !defined(GATE) || !defined(LISTED)
+#error "gemm.h needs TRANS_A TRANS_B BATCHED HAS_C BIAS ACTIVATION GATE LISTED"
 #endif
 #if GATE
 #define GATE_ARG , __global const int *gate
@@ -43,15 +44,23 @@
 #endif
 
 /* An entry's parameters. Only three macros use names that they are not given: GEMM_ARGS declares the parameters,
- * GEMM_BEGIN moves its pointers, RESULT passes on what RESULT_ARGS declares (below). */
-#define GEMM_ARGS                                                                      \
-  const int M, const int N, const int K,                                               \
-  __global const A_T *a, const long a_offset, const long lda,                          \
-  __global const B_T *b, const long b_offset, const long ldb,                          \
-  __global OUT_T *out, const long out_offset, const long ldo,                          \
-  __global const C_T *c, const long c_offset, const long c_rs, const long c_cs,        \
-  __global const BIAS_T *bias, const long bias_offset, const long bias_stride,         \
-  const ACC_T alpha, const ACC_T beta, __global const long *batch_offsets GATE_ARG
+ * GEMM_BEGIN moves its pointers, RESULT passes on what RESULT_ARGS declares (below). In a list OF_ALL marks what
+ * GEMM_BEGIN replaces by that of the work-group's own product. */
+#if LISTED
+#define OF_ALL(name) name##_of_all
+#define LISTED_ARGS , __global const long *products, __global const int4 *tiles_listed
+#else
+#define OF_ALL(name) name
+#define LISTED_ARGS
+#endif
+#define GEMM_ARGS                                                                                             \
+  const int OF_ALL(M), const int OF_ALL(N), const int OF_ALL(K),                                              \
+  __global const A_T *a, const long a_offset, const long OF_ALL(lda),                                         \
+  __global const B_T *b, const long b_offset, const long OF_ALL(ldb),                                         \
+  __global OUT_T *out, const long out_offset, const long OF_ALL(ldo),                                         \
+  __global const C_T *c, const long c_offset, const long OF_ALL(c_rs), const long OF_ALL(c_cs),               \
+  __global const BIAS_T *bias, const long bias_offset, const long OF_ALL(bias_stride),                        \
+  const ACC_T OF_ALL(alpha), const ACC_T OF_ALL(beta), __global const long *batch_offsets GATE_ARG LISTED_ARGS
 
 /* z, this work-item's product in the stack. It is a global id, so a long stack can be enqueued in pieces. */
 #define BATCH_ENTRY ((long)get_global_id(2))
@@ -65,6 +74,10 @@
 /* Moves the pointers of GEMM_ARGS to this work-item's product of the stack. Every entry begins with it. GEMM_BEGIN_WITH is
  * for kernels that may be given `a` and `b` exchanged: which of the product's offsets are theirs. */
 #define GEMM_BEGIN GEMM_BEGIN_WITH(0, 1)
+#if LISTED
+#include "include/listed.h"
+#define GEMM_BEGIN_WITH(which_a, which_b) LISTED_BEGIN
+#else
 #define GEMM_BEGIN_WITH(which_a, which_b)               \
   if (GATE_SHUT) return;                                \
   a += a_offset + BATCH_OFFSET(batch_offsets, which_a); \
@@ -72,6 +85,7 @@
   c += c_offset + BATCH_OFFSET(batch_offsets, 2);       \
   out += out_offset + BATCH_OFFSET(batch_offsets, 3);   \
   bias += bias_offset
+#endif
 
 #if TRANS_A
 #define A_INDEX(i, k, lda) ((long)(k) * lda + (i))

@@ -25,6 +25,8 @@ _TYPES = frozenset({"a_type", "b_type", "acc_type", "precision"})
 # What a kernel has that uses LOAD_A, MAC and STORE_RESULT of cl/include/.
 EPILOGUE = frozenset({"has_c", "bias", "activation"})
 GENERAL = EPILOGUE | {"conj_a", "conj_b"}
+# Many products in one launch (cl/include/listed.h)
+LISTS = frozenset({"products", "ragged"})
 # For sums that are chains of MAC over k = 0, 1, 2, ...
 IN_ORDER = frozenset({"reproducible", "soft_fma"})
 
@@ -41,6 +43,8 @@ _REASONS = {
     "dot_bytes": "does not multiply words of bytes",
     "fallback": "has no launches that may return at once",
     "b_format": "does not read quantised weights",
+    "products": "does not compute lists of products",
+    "ragged": "does not divide rows among products",
 }
 
 

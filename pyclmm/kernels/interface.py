@@ -23,6 +23,7 @@ Table = np.ndarray[Any, np.dtype[np.int64]]  # offsets in elements: one row for 
 Defines = tuple[tuple[str, int | str], ...]
 _ROWS_OF_TILES = 8  # that some families compute together (GROUP of cl/include/tile_order.h)
 GATE = "workspace:plan"  # the argument `gate` of GEMM_ARGS
+LISTED = ("products", "tiles")  # the tables of a list, or the workspace of ragged products (listed.h)
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,10 @@ class Kernel(ABC):
         found = self.candidates(problem, device)
         if problem.reproducible:
             found = [config for config in found if self.out_of_order(problem, config) is None]
-        return sorted([(self.estimate(problem, c, device), c) for c in found], key=itemgetter(0))
+        if problem.is_listed:
+            found = [config for config in found if not self.violations(problem, config, device)]
+        seen = problem.typical
+        return sorted([(self.estimate(seen, c, device), c) for c in found], key=itemgetter(0))
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
         """Those of :meth:`ranked`. The first is the default."""
@@ -285,6 +289,7 @@ def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
         ("SOFT_FLOAT64", int(problem.soft_float64)),
         ("DOT_BYTES", int(problem.dot_bytes)),
         ("BATCHED", int(bool(problem.batch_shape))),
+        ("LISTED", int(problem.is_listed)),
         ("HAS_C", int(problem.has_c)),
         ("BIAS", BIASES.index(problem.bias)),
         ("ACTIVATION", ACTIVATIONS.index(problem.activation)),
@@ -326,6 +331,8 @@ def gemm_args(problem: GemmProblem) -> tuple[Arg, ...]:
         "beta",
         "batch_offsets",
         *((GATE,) if problem.moduli or problem.fallback else ()),
+        *(LISTED if problem.products else ()),
+        *([f"workspace:{name}" for name in LISTED] if problem.ragged else ()),
     )
 
 

@@ -113,6 +113,47 @@ class Copy:
         return self.source_type in dtypes.COMPLEX and dtypes.dtype_of(self.target_type).kind in "iuf"
 
 
+class Product(NamedTuple):
+    """One product of a list: its sizes, and where it lies. All counts are in elements, offsets from the start
+    of the buffer that the products of the list share."""
+
+    m: int
+    n: int
+    k: int
+    a: int
+    b: int
+    out: int
+    lda: int
+    ldb: int
+    ldo: int
+    c: int = 0
+    c_rs: int = 0
+    c_cs: int = 0
+    bias: int = 0
+    bias_stride: int = 0
+    alpha: complex = 1.0
+    beta: complex = 0.0
+
+    @property
+    def steps(self) -> int:
+        """Multiply-adds."""
+        return self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows that are divided among *groups* products by sizes which are on the device.
+
+    ``axis`` "m": rows of A and of out are divided, and group g is multiplied by the g-th B. "k": K is divided,
+    and group g gives the g-th result. ``stride``: elements from one B, or one result, to the next.
+    """
+
+    axis: str
+    groups: int
+    stride: int
+    size_type: str = "int32"  # of the sizes
+
+
 @dataclass(frozen=True)
 class GemmProblem:
     """A product as kernels see it. Strides and leading dimensions (``ld*``) are in elements.
@@ -120,6 +161,9 @@ class GemmProblem:
     Element (i, k) of A is at ``i * lda + k`` if ``trans_a`` is false, else at ``k * lda + i``; element (k, j)
     of B likewise. ``*_align`` is a power of two of bytes, at most 64: the start of every stored row of that
     operand is a multiple of it. ``batch_strides`` holds the strides of A, B, C and out over ``batch_shape``.
+
+    With ``products`` it is a list: M, N and K are the largest, alpha and beta those of each product. Neither a
+    list nor a ``ragged`` product is a stack.
 
     With a ``b_format`` B is a matrix of bytes, N rows of quantised weights ``ldb`` bytes apart, and is read
     as their values rounded to A's type (:mod:`pyclmm.formats`).
@@ -161,6 +205,8 @@ class GemmProblem:
     )
     fallback: bool = False  # whether the device computes this only if it has decided against residues
     b_format: str = ""  # the name of the format of quantised weights, or "": B is an array of numbers
+    products: tuple[Product, ...] = ()
+    ragged: Ragged | None = None
 
     @cached_property
     def sums(self) -> dtypes.ElementType:
@@ -185,6 +231,44 @@ class GemmProblem:
         return math.prod(self.batch_shape)
 
     @property
+    def is_listed(self) -> bool:
+        """Whether work-groups find their product in a table."""
+        return bool(self.products) or self.ragged is not None
+
+    @cached_property
+    def divisors(self) -> tuple[int, int, int]:
+        """The largest numbers that divide M, N and K of each product: M, N and K where there is one."""
+        if self.products:
+            m, n, k = (math.gcd(*sizes) for sizes in list(zip(*self.products, strict=True))[:3])
+            return m, n, k
+        axis = self.ragged.axis if self.ragged else ""
+        return 1 if axis == "m" else self.m, self.n, 1 if axis == "k" else self.k
+
+    @cached_property
+    def typical(self) -> GemmProblem:
+        """A stack of equal products that takes about as long as this list: what estimates are made of.
+
+        Sizes are means over the multiply-adds, so that products which take no time do not count.
+        """
+        if not self.is_listed:
+            return self
+        found = replace(self, products=(), ragged=None)
+        m, n, k, count = self.m, self.n, self.k, 1
+        if self.ragged is not None:
+            count = max(1, self.ragged.groups)
+            m, k = (-(-m // count), k) if self.ragged.axis == "m" else (m, -(-k // count))
+        elif total := sum(one.steps for one in self.products):
+            m, n, k = (
+                round(sum(size * one.steps for size, one in zip(sizes, self.products, strict=True)) / total)
+                for sizes in list(zip(*self.products, strict=True))[:3]
+            )
+            count = max(1, round(total / (m * n * k)))
+        else:
+            count = len(self.products)
+        strides = ((m * k,), (k * n,), (m * n,), (m * n,))
+        return replace(found, m=m, n=n, k=k, batch_shape=(count,), batch_strides=strides)
+
+    @property
     def layout(self) -> str:
         """ "NN", "NT", "TN" or "TT"."""
         return "NT"[self.trans_a] + "NT"[self.trans_b]
@@ -203,11 +287,16 @@ class GemmProblem:
     @property
     def flops(self) -> int:
         """Operations: 2 M N K for each product, four times that for complex numbers."""
-        return 2 * self.m * self.n * self.k * self.batch * (4 if self.acc_type in dtypes.COMPLEX else 1)
+        steps = self.m * self.n * self.k * self.batch
+        if self.products:
+            steps = sum(one.steps for one in self.products)
+        return 2 * steps * (4 if self.acc_type in dtypes.COMPLEX else 1)
 
     @cached_property
     def nbytes(self) -> int:
         """The fewest bytes that the product must move: A, B and C read once, out written once."""
+        if self.is_listed:
+            return self.typical.nbytes
         size = {name: dtypes.ELEMENTS[name].nbytes for name in self.types}
         column = (
             format_named(self.b_format).row_nbytes(self.k) if self.b_format else self.k * size[self.b_type]
@@ -244,6 +333,10 @@ class GemmProblem:
 
     def __str__(self) -> str:
         stack = f"{self.batch} x " if self.batch_shape else ""
+        if self.products:
+            stack = f"{len(self.products)} of up to "
+        elif self.ragged is not None:
+            stack = f"{self.ragged.groups} groups along {self.ragged.axis.upper()} of "
         precision = "" if self.precision == "highest" else f' "{self.precision}"'
         ordered = " reproducible" if self.reproducible else ""
         return (

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
-from ..accepts import GENERAL, IN_ORDER, Accepts
+from .. import listed
+from ..accepts import GENERAL, IN_ORDER, LISTS, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
@@ -60,12 +61,13 @@ class Packed(CpuKernel):
 
     name = "packed"
     summary = "packed panels and a register tile, one work-item in each work-group, for CPU devices"
-    accepts = Accepts(fields=GENERAL | IN_ORDER | {"moduli", "fallback"})
+    accepts = Accepts(fields=GENERAL | IN_ORDER | LISTS | {"moduli", "fallback"})
     has_barriers = False
     options = ("pack_a", "pack_b", "swapped")
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return [c for c in shape.all_shapes(problem, device) if not self.violations(problem, c, device)]
+        shapes = shape.shapes_of_list if problem.is_listed else shape.all_shapes
+        return [c for c in shapes(problem, device) if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """Multiply-adds, those past the result's edge too, bytes moved, and packing."""
@@ -97,7 +99,7 @@ class Packed(CpuKernel):
         return (config.tn, config.tm) if config.named.get("swapped") else (config.tm, config.tn)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        reasons = []
+        reasons = shape.misfits_of_list(problem, config)
         if config.bm % config.tm or config.bn % config.tn:
             reasons.append(f"BM and BN must be multiples of TM and TN: {config}")
         if config.vec not in (2, 4, 8, 16) or config.tn * problem.sums.planes % config.vec:
@@ -127,6 +129,8 @@ class Packed(CpuKernel):
         return found.exchanged if config.named.get("swapped") else found
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        if problem.is_listed:
+            return _PackedWork(shape.least(problem), config, device).listed()
         work = _PackedWork(shape.seen(problem, config), config, device).work()
         if not config.named.get("swapped"):
             return work
@@ -183,6 +187,18 @@ class _PackedWork:
         if c.split_k > 1:
             self.steps.append(sums.added(self.program))
         return Work(tuple(self.steps), tuple(self.workspace))
+
+    def listed(self) -> Work:
+        """The work of a list: each product is multiplied as it lies."""
+        c, zero = self.config, np.int64(0)
+        tiles = shape.cut(self.problem.typical, c, self.device)
+        sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, 1, 0, 1, 0, 0, 0, 0))
+        args = (*self.args, *sizes, "a", zero, "b", zero, "out")
+
+        def launch(groups: int) -> Launch:
+            return Launch(self.program, "packed_multiply", (groups, 1), (1, 1), args)
+
+        return listed.in_a_list(self.problem, tiles.mc, tiles.nc, launch)
 
     def _multiply(self, part: Part, buffers: tuple[Arg, ...]) -> None:
         p, c, tiles = self.problem, self.config, shape.cut(self.problem, self.config, self.device, part)

@@ -7,6 +7,7 @@ devices.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ...problem.dtypes import COMPLEX, ELEMENTS
@@ -14,6 +15,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import round_up
+from ..listed import misfits
 from .blocking import PAGE, UNROLL_K, blocks, equal_steps, steps_from_memory, steps_in_place
 from .pieces import PieceSums
 
@@ -26,6 +28,8 @@ _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: (
 # many rows, as far as the registers hold the second row of B too.
 _ORDERED_COMPLEX_TILES = {512: ((16, 2),), 256: ((8, 2),), 128: ((4, 2),)}
 _NARROW_TILES = {512: (8, 1), 256: (8, 1), 128: (4, 1)}  # where one vector covers a row of out
+_LIST_ROWS = (8, 4, 2, 1)  # rows of register tiles for lists of small products
+_LANE_BYTES = 16  # of the shortest vectors of turn.h
 _LATER_TILE = 0.05  # a later tile of the list counts as slower by this, if nothing else tells them apart
 _PANELS_BYTES = 16 << 20  # of A's panels for each compute unit: docs/kernels/packed.md
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
@@ -92,6 +96,44 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     chosen += [_packing_inside(c, problem, device) for c in chosen if packs_b(problem, c)]
     splits = [(c, split_k(problem, c, device)) for c in dict.fromkeys(chosen)]
     return [c if ranges == 1 else replace(c, split_k=ranges) for c, ranges in splits]
+
+
+def least(problem: GemmProblem) -> GemmProblem:
+    """*problem* with M and N of the smallest product of a list, which a register tile must fit. Groups of
+    ragged products may have any length."""
+    if problem.ragged is not None:
+        return replace(problem, m=1 if problem.ragged.axis == "m" else problem.m)
+    return replace(problem, **{name: min(getattr(one, name) for one in problem.products) for name in "mn"})
+
+
+def shapes_of_list(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
+    """Configurations for a list: register tiles that fit its smallest product, which is read as it lies; but
+    if B cannot be, each work-group packs what it uses.
+    """
+    smallest, reals, typical = least(problem), problem.sums.planes, problem.typical
+    widest = device.vector_bits // 8 // problem.sums.nbytes_of_real
+    narrowest = _LANE_BYTES // problem.sums.nbytes_of_real
+    height = next(rows for rows in _LIST_ROWS if rows <= max(1, smallest.m))
+    widths = [(2, widest), *((1, lanes) for lanes in (widest, widest // 2, widest // 4) if lanes > narrowest)]
+    fitting = [one for one in widths if math.prod(one) <= smallest.n * reals]
+    vectors, lanes = fitting[0] if fitting else (1, narrowest)
+    tile = _tile(height, vectors * lanes // reals, lanes, typical, device)
+    plain = replace(tile, options=(("pack_a", 0), ("pack_b", 0)))
+    if can_read_b(smallest, plain):
+        return [replace(plain, bk=steps_in_place(device.caches, _row_bytes(problem), plain.bk))]
+    return [_packing_inside(plain, problem, device)]
+
+
+def misfits_of_list(problem: GemmProblem, config: TileConfig) -> list[str]:
+    """Why *config* does not fit a list. Empty if it does, or if *problem* is none."""
+    if not problem.is_listed:
+        return []
+    smallest, reasons = least(problem), misfits(problem, config)
+    if packs_a(smallest, config) or config.named.get("swapped"):
+        reasons.append(f"in a list A is read as it lies, in tiles that the smallest product has: {config}")
+    if packs_b(smallest, config) and not packs_inside(smallest, config):
+        reasons.append(f"in a list B is read as it lies, or packed by each work-group: {config}")
+    return reasons
 
 
 def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:

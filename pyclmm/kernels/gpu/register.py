@@ -9,7 +9,8 @@ import numpy as np
 
 from ...problem.dtypes import COMPLEX, ELEMENTS
 from ...problem.gemm import GemmProblem
-from ..accepts import GENERAL, IN_ORDER, Accepts
+from .. import listed
+from ..accepts import GENERAL, IN_ORDER, LISTS, Accepts
 from ..config import TileConfig, slices
 from ..device import DeviceInfo
 from ..interface import Defines, Kernel, Launch, Work, gemm_launch, gemm_program
@@ -124,6 +125,7 @@ _IN_ORDER = {
     },
 }
 _SMALL = 1 << 28  # multiply-adds: 10 us of an H200. Larger products do not get these configurations
+_UNUSED = "batch_offsets"  # any pointer, for partial sums that are not made
 _MOST_ROWS = 65535  # work-groups in dimension 1, where they are counted in tiles of BM rows: NVIDIA's limit
 
 # Staged in registers on AMD: tiles for which clang 19 spills on gfx1030 (bm, bn, bk, tm, tn).
@@ -171,11 +173,11 @@ class Register(Kernel):
     name = "register"
     summary = "tiles in local memory, sub-groups and registers; split-K where there are few tiles"
     made_for = "gpu"
-    accepts = Accepts(fields=GENERAL | IN_ORDER | {"moduli", "dot_bytes", "fallback"})
+    accepts = Accepts(fields=GENERAL | IN_ORDER | LISTS | {"moduli", "dot_bytes", "fallback"})
     options = ("along", "fetch_b", "held", "rows", "slices", "vectors")
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        itemsize = problem.sums.nbytes
+        problem, itemsize = problem.typical, problem.sums.nbytes
         fitting = [c for c in _candidates(problem, device) if not self.violations(problem, c, device)]
         without_spills = [
             c for c in fitting if resident(c, itemsize, device) and not _spills(problem, c, device)
@@ -196,6 +198,9 @@ class Register(Kernel):
             return reasons
         if by_rows(config) and problem.m > _MOST_ROWS * config.bm:
             reasons.append(f"rows=1 takes {_MOST_ROWS} tiles of {config.bm} rows at the most")
+        if by_rows(config) and problem.is_listed:
+            reasons.append("rows=1 computes no lists")
+        reasons += listed.misfits(problem, config)
         if not is_held(config):
             reasons += _not_asynchronous(problem, device)
         nbytes = local_bytes(config, problem.sums.nbytes)
@@ -208,6 +213,10 @@ class Register(Kernel):
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         if by_rows(config):
             return Work((_rows_launch(problem, config),))
+        if problem.is_listed:
+            return listed.in_a_list(
+                problem, config.bm, config.bn, lambda tiles: _launch(problem, config, tiles)
+            )
         tiling = Tiling(problem, config, device)
         sums = [PartialSums(problem, config.bm, config.bn, r) for r in tiling.tile_ranges()]
         workspace = tuple(s.workspace for s in sums if s.tile_range.split_k > 1)
@@ -250,22 +259,32 @@ def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
 
 
 def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
-    problem, config = tiling.problem, tiling.config
+    for those in sums:
+        one, split = those.tile_range, those.tile_range.split_k > 1
+        k_range, partial = tiling.k_range(one.split_k), those.workspace.symbol if split else _UNUSED
+        yield _launch(tiling.problem, tiling.config, one.tiles, one.split_k, one.first, k_range, partial)
+        if split:
+            yield those.added(tiling.device)
+
+
+def _launch(
+    problem: GemmProblem,
+    config: TileConfig,
+    tiles: int,
+    split_k: int = 1,
+    first: int = 0,
+    k_range: int = 0,
+    partial: str = _UNUSED,
+) -> Launch:
+    """The launch of cl/gpu/register.cl for *tiles* tiles from the *first* on."""
     items, lines = work_items(config), 1
     if in_vectors(config):
         items = side_by_side(config)
         lines = work_items(config) // items
-    sizes = (*_defines(problem, config), ("GROUP", GROUP))
-    for those in sums:
-        tile_range, split = those.tile_range, those.tile_range.split_k > 1
-        # without split-K, any pointer: never used
-        partial = those.workspace.symbol if split else "batch_offsets"
-        extra = (np.int32(tile_range.first), np.int32(tiling.k_range(tile_range.split_k)), partial)
-        program = gemm_program(problem, "gpu/register.cl", (*sizes, ("SPLIT", int(split))))
-        size = (tile_range.tiles * items, tile_range.split_k * lines)
-        yield gemm_launch(problem, program, "matmul_register", size, (items, lines), extra)
-        if split:
-            yield those.added(tiling.device)
+    defines = (*_defines(problem, config), ("GROUP", GROUP), ("SPLIT", int(split_k > 1)))
+    program = gemm_program(problem, "gpu/register.cl", defines)
+    size, extra = (tiles * items, split_k * lines), (np.int32(first), np.int32(k_range), partial)
+    return gemm_launch(problem, program, "matmul_register", size, (items, lines), extra)
 
 
 def _defines(problem: GemmProblem, config: TileConfig) -> list[tuple[str, int | str]]:

@@ -95,10 +95,11 @@ class Side:
 
 def sides(problem: GemmProblem, config: TileConfig) -> tuple[Side, Side]:
     """The tiles of A and B."""
+    m, n, k = problem.divisors
     a = _side(problem, config, config.bm, problem.a_type, problem.conj_a, not problem.trans_a,
-              problem.k if not problem.trans_a else problem.m, problem.a_align)  # fmt: skip
+              k if not problem.trans_a else m, problem.a_align)  # fmt: skip
     b = _side(problem, config, config.bn, problem.b_type, problem.conj_b, problem.trans_b,
-              problem.k if problem.trans_b else problem.n, problem.b_align)  # fmt: skip
+              k if problem.trans_b else n, problem.b_align)  # fmt: skip
     return a, b
 
 

@@ -1,0 +1,101 @@
+"""Many products in one launch: the tables by which work-groups find theirs (cl/include/listed.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import numpy as np
+
+from ..problem.dtypes import dtype_of
+from ..problem.gemm import GemmProblem, Product, Ragged
+from .config import TileConfig
+from .interface import LISTED, Arg, Launch, Program, Table, Work, Workspace, tiles_of
+
+_ROW = 18  # PRODUCT of listed.h
+_PLACES = ("a", "b", "c", "out", "bias", "m", "n", "k", "lda", "ldb", "ldo", "c_rs", "c_cs", "bias_stride")
+_ITEMS = 256  # work-items that fill the tables on a device
+_TILE = 4  # ints of an entry
+
+
+def in_a_list(problem: GemmProblem, bm: int, bn: int, make: Callable[[int], Launch]) -> Work:
+    """The work of a list, or of ragged products, in tiles of BM x BN. *make* gives the launch of so many
+    work-groups. Those of ragged products are as many as there may be tiles.
+    """
+    if problem.ragged is not None:
+        return _ragged(problem, problem.ragged, bm, bn, make)
+    tiles = _tiles(problem.products, bm, bn)
+    tables = dict(zip(LISTED, (_rows(problem), tiles.view(np.int64)), strict=True))
+    return Work((make(len(tiles) - 1),), tables=tables)
+
+
+def misfits(problem: GemmProblem, config: TileConfig) -> list[str]:
+    """Why no list is computed with *config*. Empty if one is, or if *problem* is none."""
+    if problem.is_listed and config.split_k > 1:
+        return [f"in a list K is not split: {config}"]
+    return []
+
+
+def size_class(m: int, n: int, is_cpu: bool) -> tuple[int, int]:
+    """Products of one class are computed by one launch: for CPUs, whose register tiles must fit into the
+    product, by the magnitude of M and N; else by that of the larger one."""
+    if is_cpu:
+        return min(m.bit_length(), 4), min(n.bit_length(), 6)
+    side = (max(m, n) - 1).bit_length()
+    return min(max(side, 4), 8), 0
+
+
+def _rows(problem: GemmProblem) -> Table:
+    """The table of products."""
+    dtype = dtype_of(problem.acc_type)
+    rows = np.zeros((len(problem.products), _ROW), np.int64)
+    for at, name in enumerate(_PLACES):
+        rows[:, at] = [getattr(one, name) for one in problem.products]
+    for at, name in ((14, "alpha"), (16, "beta")):
+        values = np.array([getattr(one, name) for one in problem.products])
+        if dtype.kind == "u":
+            values = np.array([int(x.real) % 2 ** (8 * dtype.itemsize) for x in values], dtype)
+        with np.errstate(over="ignore"):
+            own = values.astype(dtype) if dtype.kind == "c" else values.real.astype(dtype)
+        rows.view(np.uint8).reshape(len(rows), -1)[:, 8 * at : 8 * at + dtype.itemsize] = own.view(
+            np.uint8
+        ).reshape(len(rows), -1)
+    return rows
+
+
+def _tiles(products: tuple[Product, ...], bm: int, bn: int) -> np.ndarray:
+    """The table of tiles, those with the largest K first, and how many there are before it."""
+    sizes = np.array([one[:3] for one in products], np.int64)
+    rows, columns = -(-sizes[:, 0] // bm), -(-sizes[:, 1] // bn)
+    order = np.argsort(-sizes[:, 2], kind="stable")
+    count = (rows * columns)[order]
+    own = np.repeat(order, count)
+    number = np.arange(len(own)) - np.repeat(np.cumsum(count) - count, count)
+    tiles = np.zeros((1 + len(own), _TILE), np.int32)
+    tiles[0, 0] = len(own)
+    tiles[1:, 0] = own
+    tiles[1:, 1] = number % rows[own] * bm
+    tiles[1:, 2] = number // rows[own] * bn
+    return tiles
+
+
+def _ragged(problem: GemmProblem, ragged: Ragged, bm: int, bn: int, make: Callable[[int], Launch]) -> Work:
+    """The launch that fills the tables from the sizes of the groups, and that of the product."""
+    groups = ragged.groups
+    whole = tiles_of(problem, bm, bn)
+    # Each group may end within a tile, and begin another one.
+    tiles = groups * whole if ragged.axis == "k" else whole + groups * -(-problem.n // bn)
+    products, listed = (
+        Workspace(name, nbytes)
+        for name, nbytes in zip(LISTED, (groups * _ROW * 8, (1 + tiles) * _TILE * 4), strict=True)
+    )
+    defines = (
+        ("BM", bm), ("BN", bn), ("ITEMS", _ITEMS), ("AXIS_K", int(ragged.axis == "k")),
+        ("SIZE_TYPE", dtype_of(ragged.size_type).name), ("TRANS_A", int(problem.trans_a)),
+        ("TRANS_B", int(problem.trans_b)), ("ACC_TYPE", problem.acc_type),
+    )  # fmt: skip
+    sizes: tuple[Arg, ...] = (
+        *map(np.int32, (problem.m, problem.n, problem.k, groups)),
+        *map(np.int64, (problem.lda, problem.ldb, problem.ldo, ragged.stride)),
+        "group_sizes", "group_sizes_offset", products.symbol, listed.symbol,
+    )  # fmt: skip
+    fill = Launch(Program("ragged.cl", defines), "list_groups", (_ITEMS,), (_ITEMS,), sizes)
+    return Work((fill, make(tiles)), (products, listed))
