@@ -41,10 +41,10 @@ from .errors import (
 from .execution.verdicts import finish, health
 from .kernels import KERNELS
 from .kernels.config import TileConfig
+from .many import ManyMatmul, matmul_many
 from .opencl.devices import DeviceRecord, devices
 from .opencl.queues import default_queue
 from .opencl.workspace import keep_workspace
-from .many import ManyMatmul, matmul_many
 from .operators import install, installed, uninstall
 from .plan import Matmul
 from .problem.settings import default_precision, default_reproducible, verified
