@@ -78,7 +78,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void list_groups(
   for (int g = id; g < ROOM; g += ITEMS) {
     const size_type size = g < groups ? group_sizes[group_sizes_offset + g] : 0;
     wrong |= size < 0;
-    starts[g] = clamp(size, (size_type)0, (size_type)length + 1);
+    starts[g] = size < 0 ? 0 : size > length ? length + 1 : (uint)size;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   add_up(starts, sums, length + 1u);
@@ -109,8 +109,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void list_groups(
   barrier(CLK_LOCAL_MEM_FENCE);
   add_up(firsts, sums, INT_MAX);
   const int count = sums[ITEMS - 1];
-  if (get_global_id(0) == 0) tiles_listed[0] = (int4)(count, 0, 0, 0);
-  for (int t = get_global_id(0); t < count; t += get_global_size(0)) {
+  if (get_group_id(0) == 0 && id == 0) tiles_listed[0] = (int4)(count, 0, 0, 0);
+  for (int t = get_group_id(0) * ITEMS + id; t < count; t += get_num_groups(0) * ITEMS) {
     const int g = found(firsts, t), end = g < groups ? starts[g + 1] : length;
     const int rows = AXIS_K ? tiles_m : (end - (int)starts[g] + bm - 1) / bm;
     const int2 tile = tile_at(t - firsts[g], rows, across);
