@@ -44,6 +44,7 @@ from .kernels.config import TileConfig
 from .opencl.devices import DeviceRecord, devices
 from .opencl.queues import default_queue
 from .opencl.workspace import keep_workspace
+from .many import ManyMatmul, matmul_many
 from .operators import install, installed, uninstall
 from .plan import Matmul
 from .problem.settings import default_precision, default_reproducible, verified
@@ -72,6 +73,7 @@ __all__ = [
     "ForkError",
     "KernelWarning",
     "LaunchError",
+    "ManyMatmul",
     "Matmul",
     "NoDeviceError",
     "PyclmmError",
@@ -101,6 +103,7 @@ __all__ = [
     "keep_workspace",
     "linalg",
     "matmul",
+    "matmul_many",
     "quantize",
     "reference",
     "release",

@@ -117,15 +117,26 @@ class Results:
 
     def new(self, queue: cl.CommandQueue, allocator: Any) -> Array:
         """A new Array in *queue*'s context, from *allocator* if that is given. Raises DeviceMemoryError."""
-        if self._blank is None:
-            check_size(self._nbytes, self._device, "out")
-            self._blank = cla.Array(queue.context, self._shape, self._dtype, allocator=_no_memory)
-        made = copy.copy(self._blank)
+        made = self._bare(queue)
         made.queue, made.context, made.allocator = queue, queue.context, allocator
         made.events = late_events()
         if self._nbytes:
             made.base_data = self.memory(made.context, allocator)
         return made
+
+    def view(self, base: Array, offset: int) -> Array:
+        """A view of *base*, which :meth:`new` has made, from byte *offset* on. It has the events of *base*."""
+        made = self._bare(base.queue)
+        made.queue, made.context, made.allocator = base.queue, base.context, base.allocator
+        made.events, made.base_data, made.offset = base.events, base.base_data, offset
+        return made
+
+    def _bare(self, queue: Any) -> Array:
+        """An Array without memory or events."""
+        if self._blank is None:
+            check_size(self._nbytes, self._device, "out")
+            self._blank = cla.Array(queue.context, self._shape, self._dtype, allocator=_no_memory)
+        return copy.copy(self._blank)
 
     def memory(self, context: cl.Context, allocator: Any) -> Any:
         """Memory for one, from *allocator* if that is given. Raises DeviceMemoryError."""

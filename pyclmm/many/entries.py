@@ -1,0 +1,117 @@
+"""The products of a list: each checked as a call of gemm is, and grouped into launches. No arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from ..execution.operands import checked, problem_name
+from ..execution.options import Options, beta_of, check_scalars, plain_numbers
+from ..kernels.launches import batch_table
+from ..kernels.listed import size_class
+from ..opencl.steps import Scales
+from ..problem.dtypes import dtype_of
+from ..problem.gemm import MAX_ALIGN, Gemm, Operand, Product, alignment
+from .lists import Lists
+
+Key = tuple[str, str]  # the user's name of an operand, or "out", and the type of its elements
+Starts = Mapping[str, Mapping[int, int]]  # by the user's name and the pair: its first element in its buffer
+
+# What is the same for all products of a launch.
+_COMMON = attrgetter(
+    *("a_type", "b_type", "out_type", "acc_type", "trans_a", "trans_b", "conj_a", "conj_b"),
+    *("has_c", "c_type", "bias", "bias_type"),
+)
+_LARGEST = ("m", "n", "k", "lda", "ldb", "ldo")
+_STACKED = ("a", "b", "c", "out")  # in the order of batch_strides
+_gemm_of = lru_cache(maxsize=4096)(
+    lambda layouts, options, scales, out_is_copied, host_align: checked(
+        dict(layouts), options, scales, out_is_copied, host_align
+    )
+)
+
+
+class Entry(NamedTuple):
+    """A checked product: its place in the list, what is to be computed, alpha and beta."""
+
+    pair: int
+    gemm: Gemm
+    scales: Scales
+
+    def named(self) -> Iterator[tuple[str, Key]]:
+        """The problem's name of each array that kernels read or write, and its key."""
+        p = self.gemm.problem
+        for name in ("a", "b", "c", "bias", "out"):
+            if name not in self.gemm.unread:
+                yield name, (problem_name(self.gemm, name), getattr(p, f"{name}_type"))
+
+
+def scales_at(index: int, alpha: Any, beta: Any, lists: Lists) -> Scales:
+    """alpha and beta of a pair. One beta for all is for the pairs that have a c. Raises as gemm does."""
+    c = lists["c"][index] if "c" in lists else None
+    if isinstance(beta, list | tuple):
+        beta = beta[index]
+    elif c is None and "c" in lists:
+        beta = None
+    return plain_numbers(alpha[index] if isinstance(alpha, list | tuple) else alpha, beta_of(beta, c))
+
+
+def entry_of(
+    index: int,
+    layouts: Mapping[str, Operand],
+    options: Options,
+    scales: Scales,
+    out_is_copied: bool = False,
+    host_align: int | None = None,
+) -> Entry:
+    """The checked product of a pair. Arguments and errors as those of checked_gemm, and of check_scalars."""
+    # What is kept depends on which scalars are zero. A beta without c is refused by its value.
+    zeros = float(scales[0] != 0), float(scales[1] != 0) if "c" in layouts else scales[1]
+    gemm = _gemm_of(tuple(layouts.items()), options, zeros, out_is_copied, host_align)
+    check_scalars(gemm, scales)
+    return Entry(index, gemm, scales)
+
+
+def grouped(entries: Iterable[Entry], is_cpu: bool) -> list[list[Entry]]:
+    """The entries that one launch computes: of one class of sizes, of the same types and layouts."""
+    groups: dict[Any, list[Entry]] = {}
+    for one in entries:
+        p = one.gemm.problem
+        key = one.gemm.swapped, size_class(p.m, p.n, is_cpu), *_COMMON(p)
+        groups.setdefault(key, []).append(one)
+    return list(groups.values())
+
+
+def listed(entries: Sequence[Entry], starts: Starts) -> Gemm:
+    """The product of a group as kernels get it. Its shape is that of all results, one behind the other."""
+    first, problems = entries[0].gemm, [one.gemm.problem for one in entries]
+    products = tuple(product for one in entries for product in _products(one, starts))
+    fields: dict[str, Any] = {name: max(getattr(p, name) for p in problems) for name in _LARGEST}
+    for name in ("a", "b", "out"):
+        fields[f"{name}_align"] = min(_align(one, name, starts) for one in entries)
+    fields |= {"batch_shape": (), "batch_strides": ((),) * 4, "c_strides": (0, 0), "bias_stride": 0}
+    problem = replace(first.problem, **fields, products=products)
+    return Gemm(problem, (sum(p.m * p.n * p.batch for p in problems),), first.dtype, first.swapped)
+
+
+def _products(entry: Entry, starts: Starts) -> Iterator[Product]:
+    """The products of a pair, of which a stack has many."""
+    p, (alpha, beta) = entry.gemm.problem, entry.scales
+    at = {name: starts[key[0]][entry.pair] for name, key in entry.named()}
+    bias = at.get("bias", 0), p.bias_stride
+    stack = batch_table(p.batch_shape, p.batch_strides).tolist() if p.batch_shape else [(0, 0, 0, 0)]
+    for places in stack:
+        a, b, c, out = (start + at.get(name, 0) for start, name in zip(places, _STACKED, strict=True))
+        yield Product(p.m, p.n, p.k, a, b, out, p.lda, p.ldb, p.ldo, c, *p.c_strides, *bias, alpha, beta)
+
+
+def _align(entry: Entry, name: str, starts: Starts) -> int:
+    """What the rows of an operand are aligned to in its buffer, in bytes. One that is not read fits any."""
+    key = dict(entry.named()).get(name)
+    if key is None:
+        return MAX_ALIGN
+    own: int = getattr(entry.gemm.problem, f"{name}_align")
+    return alignment(own, starts[key[0]][entry.pair] * dtype_of(key[1]).itemsize)

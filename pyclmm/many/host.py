@@ -1,0 +1,119 @@
+"""Lists of NumPy arrays: each call packs the operands, one behind the other, and the results are views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from ..execution.operands import check_writeable
+from ..execution.options import Options
+from ..opencl import host_memory
+from ..opencl.devices import device_info
+from ..opencl.host_memory import HostBuffers, dense_form, dense_layout
+from ..opencl.queues import PerThread
+from .entries import Entry, Key, entry_of, scales_at
+from .group import groups_of
+from .lists import Given, Lists, check_apart, naming, operands_at
+from .rows import Array, rows_of, starts_of
+
+
+class _Memory(dict[Key, Array]):
+    """Memory of one thread for packed operands; unlike a dict, PerThread can hold it."""
+
+
+class HostMany:
+    """A planned list of NumPy arrays."""
+
+    def __init__(self, given: Given, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
+        self._device, lists = device_info(queue.device), given.lists
+        each = [replace(options, dtype=own) for own in given.dtypes] or [options] * len(lists["a"])
+        entries = [self._entry(lists, index, its, scalars) for index, its in enumerate(each)]
+        self._new = [(one.gemm.shape, one.gemm.dtype) for one in entries]
+        computed = [one for one in entries if not one.gemm.is_empty]
+        rows = rows_of(computed, lists)
+        self._results = {key: row for key, row in rows.items() if key[0] == "out"}
+        self._operands = {key: row for key, row in rows.items() if key[0] != "out"}
+        self._forms = {
+            key: dense_form((row.size,), row.dtype, self._device, key[0]) for key, row in rows.items()
+        }
+        self.groups, self.queue = groups_of(computed, starts_of(rows), options, queue)
+        self._packed: PerThread[_Memory] = PerThread(1)
+
+    def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> Entry:
+        """The product of a pair whose operands are packed and whose result is copied to its out."""
+        with naming(index):
+            operands = operands_at(lists, index)
+            layouts = {
+                name: dense_layout(x.shape, x.dtype.newbyteorder("="), self._device)
+                for name, x in operands.items()
+            }
+            scales, align = scales_at(index, *scalars, lists), host_memory.new_align(self._device)
+            return entry_of(index, layouts, options, scales, "out" in operands, align)
+
+    def run(self, lists: Lists, queue: cl.CommandQueue | None, wait_for: list[cl.Event]) -> list[Any]:
+        """The results, complete. Raises ArgumentError for outs that overlap or are read-only, LaunchError,
+        DeviceMemoryError or DeviceLostError. No out is written unless all is computed."""
+        outs = lists.get("out", ())
+        if outs:
+            for index, out in enumerate(outs):
+                if out is not None:
+                    with naming(index):
+                        check_writeable(out)
+            check_apart(lists)
+        new = {key: np.empty(row.size, row.dtype) for key, row in self._results.items()}
+        if self.groups:
+            self._multiply(lists, new, queue or self.queue, wait_for)
+        results = self._parts(new)
+        for index, out in enumerate(outs):
+            if out is not None:
+                np.copyto(out, results[index], casting="same_kind")
+                results[index] = out
+        return results
+
+    def _multiply(
+        self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue, wait_for: list[cl.Event]
+    ) -> None:
+        """Compute the rows of *new*, which are complete then."""
+        packed = self._packed.get(None, self._memory)
+        held: dict[Key, HostBuffers] = {key: HostBuffers(queue, self._device) for key in self._forms}
+        memory, before = {}, wait_for.copy()
+        try:
+            for key, row in self._operands.items():
+                filled = row.filled(lists[key[0]], packed[key])
+                memory[key], _ = held[key].read(filled, self._forms[key], key[0])
+                before += held[key].uploads
+            for key, result in new.items():
+                memory[key], _ = held[key].write(result, self._forms[key])
+            ends = [group.enqueue(queue, memory, before, is_waited_for=True)[-1] for group in self.groups]
+            for key in new:
+                held[key].read_back(ends)
+        except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
+            host_memory.finish(queue)
+            raise
+        for group in self.groups:
+            group.settle()
+
+    def _memory(self) -> _Memory:
+        return _Memory((key, np.empty(row.size, row.dtype)) for key, row in self._operands.items())
+
+    def _parts(self, new: Mapping[Key, Array]) -> list[Any]:
+        """The results in the order of the pairs, as views of the rows of *new*, or numbers."""
+        found: dict[int, Any] = {}
+        for key, row in self._results.items():
+            shapes = [self._new[index][0] for index in row.order]
+            found.update(zip(row.order, row.parts(new[key], shapes), strict=True))
+        results = []
+        for index, (shape, dtype) in enumerate(self._new):
+            result = found[index] if index in found else np.empty(shape, dtype)
+            results.append(result if shape else result[()])
+        return results
+
+    def release(self) -> None:
+        """Free the memory into which operands are packed, and the kernel objects."""
+        self._packed.clear()
+        for group in self.groups:
+            group.executable.release()
