@@ -379,4 +379,5 @@ class Gemm:
         """The problem's arrays that no kernel reads, so that they need no buffer."""
         p = self.problem
         read = {"a": p.k > 0, "b": p.k > 0, "c": p.has_c, "bias": p.bias != "none"}
+        read["group_sizes"] = p.ragged is not None
         return tuple([name for name, is_read in read.items() if not is_read])
