@@ -41,7 +41,7 @@ from .errors import (
 from .execution.verdicts import finish, health
 from .kernels import KERNELS
 from .kernels.config import TileConfig
-from .many import ManyMatmul, matmul_many
+from .many import ManyMatmul, matmul_many, ragged_matmul
 from .opencl.devices import DeviceRecord, devices
 from .opencl.queues import default_queue
 from .opencl.workspace import keep_workspace
@@ -105,6 +105,7 @@ __all__ = [
     "matmul",
     "matmul_many",
     "quantize",
+    "ragged_matmul",
     "reference",
     "release",
     "tune",

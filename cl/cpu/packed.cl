@@ -80,8 +80,11 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   b_panels += get_global_id(2) * b_stack;
 #if LISTED
   const int last_row = M, range = 0, i0 = tile_listed.y, j0 = tile_listed.z, k_begin = 0, k_end = K;
+  /* Where rows of A are divided, those of other groups can be read. */
+  const int readable = tile_listed.w < 0 ? M : M_of_all - tile_listed.w;
   if (M == 0) return;
 #else
+  const int readable = M;
   const int down = get_group_id(!rows_first);
   const int range = down / tile_rows;
   const int i0 = first_row + (down - range * tile_rows) * mc;
@@ -101,7 +104,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
           (__global const B_NUMBER *)B_START(b, b_panels, k0, MOVED(PACK_B, j, NR, N), ldb, K);
 #endif
       for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
-        const int ti = MOVED(PACK_A, i, MR, M);
+        const int ti = MOVED(PACK_A, i, MR, readable);
 #if SPLIT
         __global VEC *sum = partial + partial_at(range, split_k, TILE_NUMBER(i, j, N), TILE_COUNT(M, N), PIECE_VECS);
 #else
@@ -124,7 +127,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
         if (k0 > k_begin) ADD_TILE(acc, sum);
 #endif
         if (SPLIT || k0 + kc < k_end) KEEP_TILE(sum, acc);
-        else store_tile(acc, i, j, i0, j0, RESULT);
+        else store_tile(acc, i, j, i0, j0, readable, RESULT);
       }
     }
     k0 += kc;

@@ -87,11 +87,11 @@ INLINE void store_elements(
     }
 }
 
-/* Stores the tile of row i and column j. A tile that moved back, but not before row i0 and column j0, is stored whole:
+/* Stores the tile of row i and column j. `readable`: rows of A from row 0 on, as for MOVED. A tile that moved back, but not before row i0 and column j0, is stored whole:
  * it has computed the same values once more. Others may be storing what lies before i0 and j0. */
-INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, const int i0, const int j0, RESULT_ARGS)
+INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, const int i0, const int j0, const int readable, RESULT_ARGS)
 {
-  const int ti = MOVED(PACK_A, i, MR, M);
+  const int ti = MOVED(PACK_A, i, MR, readable);
   const int tj = MOVED(PACK_B, j, NR, N);
 #if VECTOR_STORE
   if (ti >= i0 && tj >= j0 && ti + MR <= M && tj + NR <= N) {
@@ -108,5 +108,5 @@ INLINE void store_piece(VEC *sum, const int piece, RESULT_ARGS)
 {
   const int i = piece / TILES_ACROSS(N) * MR;
   const int j = piece % TILES_ACROSS(N) * NR;
-  store_tile((VEC (*)[NV])sum, i, j, i, j, RESULT);
+  store_tile((VEC (*)[NV])sum, i, j, i, j, M, RESULT);
 }

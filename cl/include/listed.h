@@ -1,7 +1,8 @@
 /* Many products in one launch: what a work-group computes stands in two tables, in order from the most steps of K.
  *
  *   tiles_listed[0].x      how many tiles there are; there may be more work-groups
- *   tiles_listed[1 + g]    of work-group g: its product, the first row and the first column of its tile
+ *   tiles_listed[1 + g]    of work-group g: its product, the first row and the first column of its tile, and where the
+ *                          product's rows begin if those of A are divided, else -1
  *   products + PRODUCT * p product p: PRODUCT longs, in the order of LISTED_BEGIN
  *
  * The host fills them (kernels/listed.py), or ragged.cl on the device.
@@ -21,3 +22,10 @@
   const long lda = own[8], ldb = own[9], ldo = own[10], c_rs = own[11], c_cs = own[12];                \
   const long bias_stride = own[13];                                                                    \
   const ACC_T alpha = *(__global const ACC_T *)(own + 14), beta = *(__global const ACC_T *)(own + 16)
+
+/* For kernels that find the products of a launch by themselves: what is the same for all. */
+#define LISTED_OF_ALL                                                                                            \
+  const int M = M_of_all, N = N_of_all, K = K_of_all;                                                            \
+  const long lda = lda_of_all, ldb = ldb_of_all, ldo = ldo_of_all, c_rs = c_rs_of_all, c_cs = c_cs_of_all;       \
+  const long bias_stride = bias_stride_of_all;                                                                   \
+  const ACC_T alpha = alpha_of_all, beta = beta_of_all

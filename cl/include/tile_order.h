@@ -1,12 +1,12 @@
-/* The order of a product's BM x BN tiles. The kernels that compute tiles and those that add partial sums share it.
+/* The order of a product's tiles. The kernels that compute tiles and those that add partial sums share it.
  *
- * Macros: BM BN, and GROUP: so many rows of tiles are computed together, column by column, so that work-groups
+ * Macros: GROUP: so many rows of tiles are computed together, column by column, so that work-groups
  * that run at the same time share operands in the cache.
  */
 #include "include/attributes.h"
 
-#if !defined(BM) || !defined(BN) || !defined(GROUP)
-#error "tile_order.h needs BM BN GROUP"
+#ifndef GROUP
+#error "tile_order.h needs GROUP"
 #endif
 
 /* Tile number -> its row and column, counted in tiles. A division takes 35 instructions on GPUs, before anything is

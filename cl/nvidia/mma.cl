@@ -18,16 +18,23 @@
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, OPERAND_STRIDES, PARTIAL_ARGS, const int staged)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
+#if !LISTED
   const long z = BATCHED ? BATCH_ENTRY : 0;
   __global const uchar *all_rows =
       operand_in_stack(a, a_offset, z, a_stride, BATCH_OFFSET(batch_offsets, 0), ELEMENT_BYTES);
   __global const uchar *all_columns =
       operand_in_stack(b, b_offset, z, b_stride, BATCH_OFFSET(batch_offsets, 1), ELEMENT_BYTES);
+#endif
   GEMM_BEGIN;
   const int sub_group = get_local_id(0) / 32;
   const int row = sub_group / SG_COLUMNS * SGM, column = sub_group % SG_COLUMNS * SGN;
+#if LISTED
+  __global const uchar *all_rows = (__global const uchar *)a, *all_columns = (__global const uchar *)b;
+  const int2 origin = tile_listed.yz;
+#else
   const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN;
   const int2 origin = tile_at(get_group_id(0), tiles_m, tiles_n) * (int2)(BM, BN);
+#endif
   const int first_k = FIRST_K(k_range), last_k = LAST_K(K, k_range);
   const Operand rows = operand_of(all_rows, lda * ELEMENT_BYTES, BM, LIE_A, CHUNK_A, origin.s0, M, first_k, last_k, 0);
   const Operand columns =

@@ -102,6 +102,7 @@ INLINE void store_fragment_columns(const int i, const int j, const sum_t *acc, c
 
 /* Stores a quartet's fragments: with the epilogue or, of a range of K, as partial sums in the order of
  * fragment_rows.h. `part`: which quartet of the tile. */
+#define RESULT_TO(rows) rows, N, out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta
 INLINE void store_part(
     wgmma_acc *acc, const piece_t piece, const int part, const work_t work, __global wgmma_acc *partial,
     __global const long *batch_offsets, RESULT_ARGS)
@@ -117,12 +118,12 @@ INLINE void store_part(
   out += BATCH_OFFSET_OF(batch_offsets, z, 3);
   c += BATCH_OFFSET_OF(batch_offsets, z, 2);
   reduce_sums(acc, ACCS, z);
-  const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128);
+  const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128), rows = LISTED ? piece.rows : M;
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
 #if SWAPPED
     store_fragment_columns(row + 64 * f, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
 #else
-    store_fragments(row + 64 * f, ROW_STEP, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
+    store_fragments(row + 64 * f, ROW_STEP, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT_TO(rows));
 #endif
   }
 }
@@ -213,12 +214,17 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
-  /* Work. Of products by modulus fewer may be needed than were expected (moduli.h). */
+  /* Work. Of products by modulus fewer may be needed than were expected (moduli.h), and of a list there may be fewer tiles. */
   if (GATE_SHUT) return;
   const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
+#if LISTED
+  LISTED_OF_ALL;
+  const work_t work = listed_work(work_of(M, N, K, STAGE_K, 1, whole, split_k), tiles_listed, products);
+#else
   const work_t work = work_of(M, N, K, STAGE_K, PRODUCTS_NEEDED(stack), whole, split_k);
-  if (GATE == 2 && (int)get_group_id(0) >= pieces_of(work)) return;
+#endif
+  if ((LISTED || GATE == 2) && (int)get_group_id(0) >= pieces_of(work)) return;
 
   /* Operands: each feeder's tensor map, and its first piece. */
   const stages_t stages = stages_in(tiles, bars);

@@ -8,8 +8,12 @@
  *
  * Work-group g computes pieces g, g + groups, ...
  *
+ * Where rows of A are divided among products (LISTED 1), pieces are the tiles of the table: tile (p, i, j, w) is of product p,
+ * which multiplies rows from w on of A by layer p of B.
+ *
  * Macros: BM BN GROUP (tile_order.h); SPLIT_K 0: no tile is cut, 1: as above.
  */
+#include "include/gemm.h"
 #include "include/tile_order.h"
 
 #ifndef SPLIT_K
@@ -17,11 +21,17 @@
 #endif
 
 /* What a launch computes: `tiles` in all, tiles_m x tiles_n of each product, each of `steps` steps of K. */
-typedef struct { int tiles_m, tiles_n, tiles, steps, whole, split_k; } work_t;
+typedef struct {
+  int tiles_m, tiles_n, tiles, steps, whole, split_k;
+#if LISTED
+  __global const int4 *listed;
+  __global const long *products;
+#endif
+} work_t;
 
 /* Steps first .. end - 1 of a tile of product `layer` of the stack. `range` is -1 if the tile is not cut. `origin`:
- * the tile's first row and column. */
-typedef struct { int tile, layer, range, first, end; int2 origin; } piece_t;
+ * the tile's first row and column. `rows`: where the rows of its product end. */
+typedef struct { int tile, layer, range, first, end; int2 origin; int rows; } piece_t;
 
 /* `step`: elements of K in a step. */
 INLINE work_t work_of(
@@ -36,9 +46,26 @@ INLINE int pieces_of(const work_t work)
   return SPLIT_K ? work.whole + (work.tiles - work.whole) * work.split_k : work.tiles;
 }
 
+#if LISTED
+INLINE work_t listed_work(work_t work, __global const int4 *listed, __global const long *products)
+{
+  work.tiles = listed[0].x;
+  work.listed = listed;
+  work.products = products;
+  return work;
+}
+
 INLINE piece_t piece_at(const int number, const work_t work)
 {
-  piece_t piece = {number, 0, -1, 0, work.steps, (int2)(0, 0)};
+  const int4 tile = work.listed[1 + number];
+  __global const long *own = work.products + PRODUCT * (long)tile.x;
+  return (piece_t){
+      number, tile.x, -1, 0, own[7] ? work.steps : 0, (int2)(tile.w + tile.y, tile.z), tile.w + (int)own[5]};
+}
+#else
+INLINE piece_t piece_at(const int number, const work_t work)
+{
+  piece_t piece = {number, 0, -1, 0, work.steps, (int2)(0, 0), 0};
 #if SPLIT_K
   const int after = number - work.whole;
   const int cut = work.tiles - work.whole;
@@ -54,3 +81,4 @@ INLINE piece_t piece_at(const int number, const work_t work)
   piece.origin = tile_at(piece.tile - piece.layer * per_layer, work.tiles_m, work.tiles_n) * (int2)(BM, BN);
   return piece;
 }
+#endif

@@ -48,7 +48,9 @@ _AROUND = {Drawn.SPREAD: 0, Drawn.LARGE: 50}
 
 
 def scalars(problem: GemmProblem, decks: Decks, drawn: Drawn) -> tuple[complex, complex]:
-    """alpha and beta. Half of those of complex problems are complex."""
+    """alpha and beta. Half of those of complex problems are complex. A list has its own."""
+    if problem.is_listed:
+        return 1.0, 0.0
     kind, pool = "whole", _WHOLE
     if not problem.acc_type.startswith("uint"):
         is_complex = problem.acc_type in dtypes.COMPLEX and decks.next("is complex", (True, False))

@@ -8,7 +8,7 @@ not be read hold NaN or large values. The memory around the result and between i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..opencl.program import new_kernel
 from ..opencl.steps import scalars_of
 from ..problem import dtypes
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
-from . import fixed_products, reference
+from . import fixed_products, lists, reference
 from .drawn import Drawn, Factors, draw, drawn_weights, scalars, sums_are_exact
 from .fma_reference import parts_of
 from .layouts import Array, Decks, Placed, is_in_place, placed
@@ -100,6 +100,7 @@ def outcome(
     case = _Case(problem, _memory(problem, decks.rng), *scalars(problem, decks, drawn), drawn)
     views = {name: operand.view for name, operand in case.operands.items() if name in _read(problem)}
     case = replace(case, factors=draw(problem, views, decks.rng, drawn))
+    lists.poison(problem, views)
     got, clean = _run(queue, case, work, device, decks.kernel)
     if not clean:
         return Outcome("memory around the result, or between its rows, was overwritten", np.inf)
@@ -122,6 +123,7 @@ def wrong_bits(queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo,
             x[...] = drawn_weights(problem, x.shape[:-1], np.random.default_rng(0))
             continue
         x[...] = fixed_products.numbers(name, x.shape, dtypes.type_name(x.dtype, name), data)
+    lists.poison(problem, {name: memory[name].view for name in _read(problem)})
     case = _Case(problem, memory, _ALPHA, _BETA if problem.has_c else 0.0, Drawn.REALS)
     got, clean = _run(queue, case, work, device, new_kernel)
     same = clean and fixed_products.digest(np.ascontiguousarray(got)) == fixed_products.digest(_chained(case))
@@ -146,11 +148,28 @@ def _memory(problem: GemmProblem, rng: np.random.Generator) -> dict[str, Placed]
     for name in dict.fromkeys((*_ALWAYS_THERE, *problem.extras)):
         kind = dtypes.dtype_of(getattr(problem, f"{name}_type")).kind
         memory[name] = placed(problem, name, int(rng.integers(3)), 99 if kind in "biu" else np.nan)
+    if problem.ragged is not None:
+        sizes = memory["group_sizes"] = placed(problem, "group_sizes", int(rng.integers(3)), 99)
+        sizes.view[...] = lists.group_sizes(problem, problem.ragged, rng)
     return memory
+
+
+def _parts(case: _Case) -> Iterator[tuple[tuple[Any, ...], _Case]]:
+    """The products of a list, and where each is in the result."""
+    read = (*_read(case.problem), *(["group_sizes"] if case.problem.ragged else []))
+    views = {name: case.view(name) for name in read}
+    for where, problem, own, alpha, beta in lists.parts(case.problem, views):
+        operands = {name: Placed(x, x, 0) for name, x in own.items()}
+        yield where, replace(case, problem=problem, operands=operands, alpha=alpha, beta=beta, factors=None)
 
 
 def _chained(case: _Case) -> Array:
     p = case.problem
+    if p.is_listed:
+        found = np.zeros(placed(p, "out", 0, 0).view.shape, dtypes.dtype_of(p.out_type))
+        for where, part in _parts(case):
+            found[where] = _chained(part)
+        return found
     return reference.chain(
         case.matrix("a"), case.matrix("b"), case.view("c") if p.has_c else None, alpha=case.alpha,
         beta=case.beta, bias=None if p.bias == "none" else case.bias, activation=p.activation,
@@ -164,6 +183,8 @@ def _expected(case: _Case) -> tuple[Array, Array | float]:
     The scale of an exact result is 0, because nothing is rounded.
     """
     p, exact = case.problem, sums_are_exact(case.problem, case.drawn)
+    if p.is_listed:
+        return _expected_of_list(case)
     wide: Any = np.int64 if p.acc_type.startswith("uint") else np.float64
     wide = np.complex128 if p.acc_type in dtypes.COMPLEX else wide
     value = _scaled(wide(case.alpha), _product_of(case, wide))
@@ -177,6 +198,16 @@ def _expected(case: _Case) -> tuple[Array, Array | float]:
         bias = case.bias.astype(wide)
         value, scale = value + bias, scale if exact else scale + abs(bias)
     return reference.activate(value, ACTIVATIONS.index(p.activation)), scale
+
+
+def _expected_of_list(case: _Case) -> tuple[Array, Array]:
+    """The same for a list. What is of no product is zero, as :func:`_run` gives it."""
+    shape = placed(case.problem, "out", 0, 0).view.shape
+    found = [(where, _expected(part)) for where, part in _parts(case)]
+    value, scale = np.zeros(shape, found[0][1][0].dtype), np.zeros(shape)
+    for where, (own, its_scale) in found:
+        value[where], scale[where] = own, its_scale
+    return value, scale
 
 
 def _scaled(scalar: Any, x: Array) -> Array:
@@ -275,8 +306,15 @@ def _run(
     if is_in_place(p):
         out.view[...] = case.view("c")
         operands["c"] = out
-    whole = complete(Gemm(p, (p.m, p.n), dtype), work)
-    return computed(queue, device, whole, operands, (case.alpha, case.beta), make)
+    whole, before = complete(Gemm(p, (p.m, p.n), dtype), work), out.view.copy()
+    got, clean = computed(queue, device, whole, operands, (case.alpha, case.beta), make)
+    if p.is_listed:
+        of_none = np.ones(got.shape, bool)
+        for where, _ in _parts(case):
+            of_none[where] = False
+        clean = clean and got[of_none].tobytes() == before[of_none].tobytes()
+        got[of_none] = 0
+    return got, clean
 
 
 def computed(

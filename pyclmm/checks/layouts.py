@@ -15,6 +15,7 @@ from ..kernels.interface import round_up
 from ..opencl.program import new_kernel
 from ..problem import dtypes
 from ..problem.gemm import GemmProblem
+from . import lists
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -27,8 +28,12 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
     are padded by at least one element. K becomes whole blocks of quantised weights.
 
     A vector with a leading dimension of 1 keeps it, because some kernels support no other. Dot products that
-    lie side by side stay so, up to ``_NEIGHBOURS`` of them, *stack* times.
+    lie side by side stay so, up to ``_NEIGHBOURS`` of them, *stack* times. A list gets *stack* products, and
+    rows are divided among so many groups.
     """
+    if problem.is_listed:
+        whole = replace(lists.stack_of(problem), batch_shape=(1,))
+        return lists.listed(problem, resized(whole, m, n, k, stack))
     side_by_side = m * n == 1 and problem.is_side_by_side
     near = min(problem.batch_shape[-1], _NEIGHBOURS) if side_by_side else 1
 
@@ -97,6 +102,8 @@ def rearranged(problem: GemmProblem, decks: Decks) -> GemmProblem:
     )
     place = decks.next("c", range(len(rows)))
     c_strides = (rows[place], columns[place])
+    if problem.is_listed:
+        return problem
     own = replace(problem, c_strides=c_strides, bias_stride=decks.next("bias", (2, -1, 3, 1)))
     if not problem.batch_shape:
         return own
@@ -148,13 +155,13 @@ class Placed:
 
 def is_in_place(p: GemmProblem) -> bool:
     """Whether C has the layout of the result, so that it may be the result's memory."""
-    _, _, c, out = p.batch_strides
+    _, _, c, out = lists.stack_of(p).batch_strides
     return p.has_c and p.c_type == p.out_type and (p.c_strides, c) == ((p.ldo, 1), out)
 
 
 def placed(problem: GemmProblem, name: str, lead: int, fill: Any) -> Placed:
     """Memory for the operand or result *name* of *problem*, *lead* times its alignment before it."""
-    p = problem
+    p, ragged = lists.stack_of(problem), problem.ragged
     k_of_b = format_named(p.b_format).row_nbytes(p.k) if p.b_format else p.k
     shapes = {
         "a": (p.a_type, p.a_align, (p.k, p.m) if p.trans_a else (p.m, p.k), (p.lda, 1)),
@@ -162,12 +169,14 @@ def placed(problem: GemmProblem, name: str, lead: int, fill: Any) -> Placed:
         "c": (p.c_type, 1, (p.m, p.n), p.c_strides),
         "out": (p.out_type, p.out_align, (p.m, p.n), (p.ldo, 1)),
     }
-    vectors = {"bias": (p.n if p.bias == "row" else p.m, p.bias_stride)}
+    vectors = {"bias": (p.n if p.bias == "row" else p.m, p.bias_stride, p.bias_type)}
+    if ragged is not None:
+        vectors["group_sizes"] = (ragged.groups, 1, ragged.size_type)
     if name in vectors:
-        length, stride = vectors[name]
-        return Placed.of((length,), (stride,), getattr(p, f"{name}_type"), lead, fill)
+        length, stride, element = vectors[name]
+        return Placed.of((length,), (stride,), element, lead, fill)
     element, align, shape, strides = shapes[name]
-    stack = p.batch_strides[("a", "b", "c", "out").index(name)]
-    return Placed.of(
-        (*p.batch_shape, *shape), (*stack, *strides), element, lead * _unit(align, element), fill
-    )
+    batch, stack = p.batch_shape, p.batch_strides[("a", "b", "c", "out").index(name)]
+    if ragged is not None and name == ("b" if ragged.axis == "m" else "out"):
+        batch, stack = (ragged.groups,), (ragged.stride,)
+    return Placed.of((*batch, *shape), (*stack, *strides), element, lead * _unit(align, element), fill)

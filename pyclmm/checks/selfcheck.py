@@ -35,6 +35,7 @@ from ..opencl.single_flight import SingleFlight
 from ..problem.gemm import GemmProblem
 from ..version import __version__
 from . import isolation, worker
+from .lists import in_short
 from .small_problems import first_wrong_result, wrong_copies
 
 _log = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ class _SelfCheck:
         self, queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
     ) -> None:
         self.queue, self.device = queue, device_info(queue.device)
-        self.problem, self.kernel, self.config, self.work = problem, kernel, config, work
+        self.problem, self.kernel, self.config, self.work = in_short(problem), kernel, config, work
         self.way = launcher_of(queue).way
         self.digest = _digest(self.device, work, self.way)
 

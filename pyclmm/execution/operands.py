@@ -23,6 +23,7 @@ from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.dtypes import type_name
 from ..problem.gemm import Gemm, Layout, Layouts, Operand, dense
 from ..problem.literals import Mixed
+from ..problem.ragged import SIZES, ragged_gemm
 from ..raising import guarded
 from .array_likes import array_of
 from .kinds import Kind, common_kind, types_of
@@ -252,6 +253,10 @@ def checked(
     alpha, beta = scales
     if beta != 0 and "c" not in layouts:
         raise ArgumentError(f"beta is {shown(beta)} but there is no c to multiply it with; pass c, or beta=0")
+    if SIZES in layouts:
+        ways = {"dtype": options.dtype, "casting": options.casting, "precision": options.precision}
+        ways |= {"reproducible": options.reproducible, "host_align": host_align}
+        return ragged_gemm(layouts, out_is_copied, **ways)
     return checked_gemm(
         layouts["a"],
         layouts["b"],

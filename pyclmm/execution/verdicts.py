@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import VerificationError, VerificationWarning, warn_caller
+from ..errors import ArgumentError, VerificationError, VerificationWarning, warn_caller
 from ..kernels.device import DeviceInfo
-from ..problem.gemm import GemmProblem
+from ..problem.gemm import GemmProblem, Ragged
 
 # Words of cl/verify/sums.h.
 _FIRST_ROW, _FIRST_CALL, _ERROR, _LIMIT, _RANGES = 4, 5, 6, 8, 10
@@ -23,10 +23,14 @@ _counts = {"wrong": 0, "repaired": 0}
 
 
 def watch_over(binding: Any, problem: GemmProblem, device: DeviceInfo, kernel: str) -> None:
-    """Raise VerificationError from *binding*'s watch when a product was wrong, which *kernel* computed."""
+    """Raise VerificationError from *binding*'s watch when a product was wrong, which *kernel* computed; of
+    ragged products ArgumentError for wrong sizes."""
     watch = binding.watch
 
     def alarm() -> None:
+        if problem.ragged is not None:
+            watch.taken()
+            raise _sizes_error(problem, problem.ragged)
         raise counted(_error(problem, device, kernel, watch.taken()))
 
     watch.on_alarm = alarm
@@ -71,6 +75,14 @@ def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) ->
         seed=seed,
         error=error,
         limit=limit,
+    )
+
+
+def _sizes_error(problem: GemmProblem, ragged: Ragged) -> ArgumentError:
+    length = problem.m if ragged.axis == "m" else problem.k
+    return ArgumentError(
+        f"group_sizes of an earlier call, {ragged.groups} sizes on the device, had a negative one or more than "
+        f"{length} rows in all; its groups were cut to these rows. Pass sizes that add up to at most {length}"
     )
 
 

@@ -92,6 +92,10 @@ class Accepts:
     def _named(self) -> frozenset[str]:
         return self.fields | LAYOUT | _TYPES
 
+    def with_fields(self, fields: frozenset[str]) -> Accepts:
+        """The same and *fields*."""
+        return Accepts(self.types, self.fields | fields)
+
     def refusal(self, name: str, problem: GemmProblem) -> str | None:
         """Why the family called *name* cannot compute *problem*, or None if it accepts it."""
         fitting = [types for types in self.types if types.have(problem)]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ..problem.dtypes import dtype_of
-from ..problem.gemm import GemmProblem, Product, Ragged
+from ..problem.gemm import MAX_GROUPS, GemmProblem, Product, Ragged
 from .config import TileConfig
 from .interface import LISTED, Arg, Launch, Program, Table, Work, Workspace, tiles_of
+from .split_k import GROUP
+from .verification import ALARM, VERDICT
 
 _ROW = 18  # PRODUCT of listed.h
 _PLACES = ("a", "b", "c", "out", "bias", "m", "n", "k", "lda", "ldb", "ldo", "c_rs", "c_cs", "bias_stride")
 _ITEMS = 256  # work-items that fill the tables on a device
+_MOST_GROUPS = 16  # work-groups that do
 _TILE = 4  # ints of an entry
 
 
@@ -61,7 +66,7 @@ def _rows(problem: GemmProblem) -> Table:
     return rows
 
 
-def _tiles(products: tuple[Product, ...], bm: int, bn: int) -> np.ndarray:
+def _tiles(products: tuple[Product, ...], bm: int, bn: int) -> Any:
     """The table of tiles, those with the largest K first, and how many there are before it."""
     sizes = np.array([one[:3] for one in products], np.int64)
     rows, columns = -(-sizes[:, 0] // bm), -(-sizes[:, 1] // bn)
@@ -69,7 +74,7 @@ def _tiles(products: tuple[Product, ...], bm: int, bn: int) -> np.ndarray:
     count = (rows * columns)[order]
     own = np.repeat(order, count)
     number = np.arange(len(own)) - np.repeat(np.cumsum(count) - count, count)
-    tiles = np.zeros((1 + len(own), _TILE), np.int32)
+    tiles = np.full((1 + len(own), _TILE), -1, np.int32)
     tiles[0, 0] = len(own)
     tiles[1:, 0] = own
     tiles[1:, 1] = number % rows[own] * bm
@@ -79,23 +84,25 @@ def _tiles(products: tuple[Product, ...], bm: int, bn: int) -> np.ndarray:
 
 def _ragged(problem: GemmProblem, ragged: Ragged, bm: int, bn: int, make: Callable[[int], Launch]) -> Work:
     """The launch that fills the tables from the sizes of the groups, and that of the product."""
-    groups = ragged.groups
-    whole = tiles_of(problem, bm, bn)
-    # Each group may end within a tile, and begin another one.
-    tiles = groups * whole if ragged.axis == "k" else whole + groups * -(-problem.n // bn)
-    products, listed = (
-        Workspace(name, nbytes)
-        for name, nbytes in zip(LISTED, (groups * _ROW * 8, (1 + tiles) * _TILE * 4), strict=True)
-    )
+    groups, along_k = ragged.groups, ragged.axis == "k"
+    whole, across = tiles_of(problem, bm, bn), -(-problem.n // bn)
+    # Each group may end within a tile, where the next one begins another. The rest is a product too.
+    tiles = groups * whole if along_k else whole + groups * across
+    nbytes = (1 + groups) * _ROW * 8, (1 + tiles) * _TILE * 4
+    spaces = [Workspace(name, size) for name, size in zip(LISTED, nbytes, strict=True)]
     defines = (
-        ("BM", bm), ("BN", bn), ("ITEMS", _ITEMS), ("AXIS_K", int(ragged.axis == "k")),
-        ("SIZE_TYPE", dtype_of(ragged.size_type).name), ("TRANS_A", int(problem.trans_a)),
-        ("TRANS_B", int(problem.trans_b)), ("ACC_TYPE", problem.acc_type),
+        ("GROUP", GROUP), ("ITEMS", _ITEMS), ("AXIS_K", int(along_k)),
+        ("ROOM", MAX_GROUPS + 1), ("SIZE_64", int(ragged.size_type == "int64")),
+        ("TRANS_A", int(problem.trans_a)), ("TRANS_B", int(problem.trans_b)),
     )  # fmt: skip
-    sizes: tuple[Arg, ...] = (
+    one = np.zeros(16, np.uint8).view(dtype_of(problem.acc_type))
+    one[0] = 1
+    args: tuple[Arg, ...] = (
         *map(np.int32, (problem.m, problem.n, problem.k, groups)),
-        *map(np.int64, (problem.lda, problem.ldb, problem.ldo, ragged.stride)),
-        "group_sizes", "group_sizes_offset", products.symbol, listed.symbol,
+        *map(np.int64, (problem.lda, problem.ldb, problem.ldo)), np.int32(bm), np.int32(bn),
+        *map(np.int64, (ragged.stride, *one.view(np.int64))),
+        "group_sizes", "group_sizes_offset", *(space.symbol for space in (*spaces, ALARM, VERDICT)),
     )  # fmt: skip
-    fill = Launch(Program("ragged.cl", defines), "list_groups", (_ITEMS,), (_ITEMS,), sizes)
-    return Work((fill, make(tiles)), (products, listed))
+    size = min(_MOST_GROUPS, -(-tiles // _ITEMS)) * _ITEMS
+    fill = Launch(Program("ragged.cl", defines), "list_groups", (size,), (_ITEMS,), args)
+    return Work((fill, make(tiles)), (*spaces, ALARM, VERDICT))

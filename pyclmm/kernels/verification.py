@@ -77,6 +77,8 @@ def checked_problem(problem: GemmProblem) -> GemmProblem:
         raise UnsupportedError("verify: a product of bools is no sum; multiply integers: a.astype(np.uint32)")
     if problem.b_format:
         raise UnsupportedError("verify: row sums of quantised weights are not known; multiply q.dequantize()")
+    if problem.is_listed:
+        raise UnsupportedError("verify: lists and ragged products are not checked; multiply one by one")
     if problem.soft_float64:
         raise UnsupportedError("verify: float64 needs cl_khr_fp64, which the device does not have")
     if problem.activation == "none":

@@ -1,6 +1,7 @@
-"""Lists of products, each of its own shape, in a few launches: ``matmul_many``, and ``ManyMatmul``."""
+"""Many products in a few launches: lists of them, and rows that are divided among products."""
 
 from .calls import matmul_many
 from .plan import ManyMatmul
+from .ragged import ragged_matmul
 
-__all__ = ["ManyMatmul", "matmul_many"]
+__all__ = ["ManyMatmul", "matmul_many", "ragged_matmul"]

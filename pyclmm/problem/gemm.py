@@ -26,6 +26,8 @@ T = TypeVar("T")
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 BIASES = ("none", "row", "column")  # "row": a value for each column; "column": a value for each row
 MAX_DIMENSION = 2**31 - 2**16  # kernels hold M, N and K in 32 bits, and their loops count one tile further
+MAX_GROUPS = 2047  # among which rows are divided: cl/ragged.cl keeps a number for each in local memory
+SIZE_TYPES = ("int32", "int64")  # of the groups' sizes
 MAX_ALIGN = 64  # bytes; no kernel needs more
 
 
@@ -144,8 +146,8 @@ class Product(NamedTuple):
 class Ragged:
     """Rows that are divided among *groups* products by sizes which are on the device.
 
-    ``axis`` "m": rows of A and of out are divided, and group g is multiplied by the g-th B. "k": K is divided,
-    and group g gives the g-th result. ``stride``: elements from one B, or one result, to the next.
+    ``axis`` "m": rows of A and of out are divided, and group g is multiplied by the g-th B. "k": K is
+    divided, and group g gives the g-th result. ``stride``: elements from one B, or one result, to the next.
     """
 
     axis: str
@@ -162,8 +164,8 @@ class GemmProblem:
     of B likewise. ``*_align`` is a power of two of bytes, at most 64: the start of every stored row of that
     operand is a multiple of it. ``batch_strides`` holds the strides of A, B, C and out over ``batch_shape``.
 
-    With ``products`` it is a list: M, N and K are the largest, alpha and beta those of each product. Neither a
-    list nor a ``ragged`` product is a stack.
+    With ``products`` it is a list: M, N and K are the largest, alpha and beta those of each product. Neither
+    a list nor a ``ragged`` product is a stack.
 
     With a ``b_format`` B is a matrix of bytes, N rows of quantised weights ``ldb`` bytes apart, and is read
     as their values rounded to A's type (:mod:`pyclmm.formats`).
@@ -377,4 +379,5 @@ class Gemm:
         """The problem's arrays that no kernel reads, so that they need no buffer."""
         p = self.problem
         read = {"a": p.k > 0, "b": p.k > 0, "c": p.has_c, "bias": p.bias != "none"}
+        read["group_sizes"] = p.ragged is not None
         return tuple([name for name, is_read in read.items() if not is_read])

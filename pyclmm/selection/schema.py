@@ -13,17 +13,28 @@ from dataclasses import fields as fields_of
 from typing import Any
 
 from ..errors import ArgumentError
-from ..fields import Check, integer, list_of, matching, one_of, record
+from ..fields import Check, integer, list_of, matching, one_of, optional, record
 from ..formats import FORMAT_NAMES
 from ..kernels.config import PlainConfig, TileConfig
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS
-from ..problem.gemm import ACTIVATIONS, BIASES, MAX_ALIGN, MAX_DIMENSION, GemmProblem
+from ..problem.gemm import (
+    ACTIVATIONS,
+    BIASES,
+    MAX_ALIGN,
+    MAX_DIMENSION,
+    MAX_GROUPS,
+    SIZE_TYPES,
+    GemmProblem,
+    Product,
+    Ragged,
+)
 from ..problem.settings import PRECISIONS
 
 _MAX_AXES = 64  # of a stack; NumPy's own limit
 _MAX_STRIDE = 1 << 62
 _MAX_TILE = 1 << 16
 _MAX_OPTIONS = 32
+_MAX_PRODUCTS = 64  # of a list as the self-check gets it: those on which programs depend
 
 _dimension = integer(0, MAX_DIMENSION)
 length = integer(1, MAX_DIMENSION)
@@ -50,6 +61,17 @@ PROBLEM: Mapping[str, Check] = {
     "moduli": list_of(integer(2, 256), 0, 0),
     "dot_bytes": one_of(False),
     "b_format": one_of("", *FORMAT_NAMES),
+    "products": list_of(list_of(_stride, len(Product._fields), len(Product._fields)), 0, _MAX_PRODUCTS),
+    "ragged": optional(
+        record(
+            {
+                "axis": one_of("m", "k"),
+                "groups": integer(0, MAX_GROUPS),
+                "stride": _stride,
+                "size_type": one_of(*SIZE_TYPES),
+            }
+        )
+    ),
 }
 _tile = integer(0, _MAX_TILE)
 _option_name = matching(r"[a-z][a-z0-9_]{0,31}", "a name of an option")
@@ -83,7 +105,10 @@ def problem_from(content: Any) -> GemmProblem:
     axes = len(checked["batch_shape"])
     if any(len(strides) != axes for strides in checked["batch_strides"]):
         raise ArgumentError("problem: batch_strides and batch_shape have different lengths")
-    return GemmProblem(**{name: _tupled(value) for name, value in checked.items()})
+    own = {name: _tupled(value) for name, value in checked.items()}
+    own["products"] = tuple(Product(*values) for values in own["products"])
+    own["ragged"] = own["ragged"] and Ragged(**own["ragged"])
+    return GemmProblem(**own)
 
 
 def config_json(config: TileConfig) -> dict[str, Any]:

@@ -20,5 +20,6 @@ except ImportError as error:
 
 from .override import installed
 from .products import gemm, matmul
+from .ragged import ragged_matmul
 
-__all__ = ["gemm", "installed", "matmul"]
+__all__ = ["gemm", "installed", "matmul", "ragged_matmul"]

@@ -130,7 +130,7 @@ class Packed(CpuKernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         if problem.is_listed:
-            return _PackedWork(shape.least(problem), config, device).listed()
+            return _PackedWork(shape.least(problem), config, device).listed(problem)
         work = _PackedWork(shape.seen(problem, config), config, device).work()
         if not config.named.get("swapped"):
             return work
@@ -188,17 +188,17 @@ class _PackedWork:
             self.steps.append(sums.added(self.program))
         return Work(tuple(self.steps), tuple(self.workspace))
 
-    def listed(self) -> Work:
-        """The work of a list: each product is multiplied as it lies."""
+    def listed(self, whole: GemmProblem) -> Work:
+        """The work of the list *whole*: each product is multiplied as it lies."""
         c, zero = self.config, np.int64(0)
-        tiles = shape.cut(self.problem.typical, c, self.device)
+        tiles = shape.cut(whole.typical, c, self.device)
         sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, 1, 0, 1, 0, 0, 0, 0))
-        args = (*self.args, *sizes, "a", zero, "b", zero, "out")
+        args = (*gemm_args(whole), *sizes, "a", zero, "b", zero, "out")
 
         def launch(groups: int) -> Launch:
             return Launch(self.program, "packed_multiply", (groups, 1), (1, 1), args)
 
-        return listed.in_a_list(self.problem, tiles.mc, tiles.nc, launch)
+        return listed.in_a_list(whole, tiles.mc, tiles.nc, launch)
 
     def _multiply(self, part: Part, buffers: tuple[Arg, ...]) -> None:
         p, c, tiles = self.problem, self.config, shape.cut(self.problem, self.config, self.device, part)

@@ -99,10 +99,10 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
 
 
 def least(problem: GemmProblem) -> GemmProblem:
-    """*problem* with M and N of the smallest product of a list, which a register tile must fit. Groups of
-    ragged products may have any length."""
-    if problem.ragged is not None:
-        return replace(problem, m=1 if problem.ragged.axis == "m" else problem.m)
+    """*problem* with M and N of the smallest product of a list, which a register tile must fit. Where rows
+    of A are divided it may have more than the group."""
+    if not problem.products:
+        return problem
     return replace(problem, **{name: min(getattr(one, name) for one in problem.products) for name in "mn"})
 
 

@@ -5,15 +5,18 @@ compiler accepts. `mma_double` is for float64, which data-centre devices multipl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
+from .. import listed
+from ..accepts import LISTS
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Defines, MatrixKernel, Work
+from ..interface import Defines, Launch, MatrixKernel, Work
 from .matrix_units import (
     DOUBLE,
     ONE_PASS,
@@ -23,7 +26,7 @@ from .matrix_units import (
     in_staged_lines,
     pack_launches,
 )
-from .mma_ring import chunk, in_ranges, too_many_stages, unfit, with_split_k, work_items
+from .mma_ring import chunk, in_ranges, product, too_many_stages, unfit, with_split_k, work_items
 from .unit_cost import Ring, pack_seconds
 
 # BM, BN, SGM, SGN, STAGES, and the factor by which the tile is slower on an H200 than unit_cost.py says
@@ -80,7 +83,7 @@ class Mma(MatrixKernel):
 
     name = unit = "mma"
     summary = "matrix units of sm_80 and later (mma.sync), tiles copied to local memory by cp.async"
-    accepts = ONE_PASS
+    accepts = ONE_PASS.with_fields(LISTS)
     options: tuple[str, ...] = ("group",)
     sizes: tuple[str, ...] = ("bm", "bn", "sgm", "sgn", "stages")  # of a tile
     tiles = _TILES
@@ -94,7 +97,7 @@ class Mma(MatrixKernel):
         return ()
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        further = self.further(problem, device)
+        problem, further = problem.typical, self.further(problem, device)
         named: Iterator[dict[str, Any]] = (dict(zip(self.sizes, tile, strict=True)) for tile in self.tiles)
         found = [TileConfig(**sizes, **further) for sizes in named]
         return [c for c in with_split_k(found, problem, device) if not self.violations(problem, c, device)]
@@ -111,17 +114,31 @@ class Mma(MatrixKernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         unit = ELEMENTS[problem.a_type]
+        if problem.is_listed:
+            return listed.in_a_list(problem, config.bm, config.bn, partial(self._listed, problem, config))
         operands = _operands(problem, unit)
         read, args = operands.as_packed(problem), operands.gemm_args(problem)
         more = (np.int32(in_staged_lines(read)),)
         defines = (("ELEMENT", unit.name), *self.defines(config))
-        launches, partial = in_ranges(read, config, "mma", _chunks(read, unit), defines, args, more)
+        launches, sums = in_ranges(read, config, "mma", _chunks(read, unit), defines, args, more)
         return Work(
-            (*pack_launches(problem, device, operands), *launches), (*partial, *operands.workspace(problem))
+            (*pack_launches(problem, device, operands), *launches), (*sums, *operands.workspace(problem))
         )
 
+    def _listed(self, problem: GemmProblem, config: TileConfig, tiles: int) -> Launch:
+        """The launch of a list. Its results do not go through local memory."""
+        unit = ELEMENTS[problem.a_type]
+        args = (*_operands(problem, unit).gemm_args(problem), "batch_offsets", np.int32(0), np.int32(0))
+        defines = (("ELEMENT", unit.name), *self.defines(config), ("SPLIT_K", 0))
+        return product(problem, config, "mma", tiles, _chunks(problem, unit), defines, args)
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if problem.is_listed and _operands(problem, ELEMENTS[problem.a_type]).any_packed:
+            return "it would have to pack operands of a list"
+        return super().obstacle(problem, device)
+
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        if reasons := unfit(config, 16):
+        if reasons := [*unfit(config, 16), *listed.misfits(problem, config)]:
             return reasons
         if not all(x % 64 == 0 or x in (16, 32) for x in (config.bm, config.bn)):
             return [f"bm and bn must be 16, 32 or multiples of 64: {config}"]
@@ -143,7 +160,7 @@ class MmaDouble(Mma):
 
     name = unit = "mma_double"
     summary = "float64 matrix units of sm_80 and sm_90 (mma.sync)"
-    accepts = DOUBLE
+    accepts = DOUBLE.with_fields(LISTS)
     options = ("group", "mma_k")
     sizes = ("bm", "bn", "bk", "sgm", "sgn", "stages")
     tiles = _DOUBLE_TILES
@@ -157,7 +174,7 @@ class MmaDouble(Mma):
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         mma_k = config.option("mma_k", 4)
-        if reasons := unfit(config, 8):
+        if reasons := [*unfit(config, 8), *listed.misfits(problem, config)]:
             return reasons
         allowed = (4,) if compute_capability(device) < (9, 0) else (4, 8, 16)
         if mma_k not in allowed or config.bk % mma_k:

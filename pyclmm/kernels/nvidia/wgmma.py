@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 
-from ...problem.gemm import GemmProblem
+from ...problem.gemm import GemmProblem, Ragged
+from .. import listed
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Defines, Launch, MatrixKernel, Work, Workspace, exchanged, gemm_launch, gemm_program
 from ..split_k import PartialSums
 from . import wgmma_tiles
-from .matrix_units import MAP_BYTES, ONE_PASS, Operands, out_defines, pack_launches
+from .matrix_units import LINE_ALIGN, MAP_BYTES, ONE_PASS, Operands, out_defines, pack_launches
 from .wgmma_tiles import WorkPieces, seen, work_items
 
 _LOADS = 8  # that a work-item that adds partial sums has in flight
@@ -30,15 +32,24 @@ class Wgmma(MatrixKernel):
 
     name = unit = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles copied to local memory by the copy engine"
-    accepts = ONE_PASS
+    accepts = ONE_PASS.with_fields(frozenset({"ragged"}))
     options = ("alternate", "drain", "group", "swapped")
     tiles_in_turn = True
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return wgmma_tiles.tile_configs(problem, device)
+        return wgmma_tiles.tile_configs(problem.typical, device)
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         return wgmma_tiles.estimated_seconds(problem, config, device)
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if problem.ragged is not None:
+            operands = wgmma_tiles.operands_of(problem)
+            if problem.ragged.axis != "m":
+                return "it divides rows among products, not K"
+            if operands.any_packed or operands.a_in_registers or problem.ragged.stride % LINE_ALIGN:
+                return "it would have to pack operands of which rows are divided"
+        return super().obstacle(problem, device)
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
         return (config.bn, config.bm) if config.option("swapped") else (config.bm, config.bn)
@@ -47,6 +58,8 @@ class Wgmma(MatrixKernel):
         return wgmma_tiles.tile_violations(problem, config, device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        if problem.ragged is not None:
+            return _ragged(problem, problem.ragged, config, device)
         view = seen(problem, config)
         operands, stack = wgmma_tiles.operands_of(view), wgmma_tiles.stacked(view)
         pieces = WorkPieces.of(view, config, device, stack)
@@ -56,7 +69,9 @@ class Wgmma(MatrixKernel):
         maps = Workspace("maps", maps_bytes, zeroed=True)
         sums = PartialSums(operands.as_packed(view), config.bm, config.bn, tiles, stack)
         packed = operands.exchanged if config.option("swapped") else operands
-        launches = (*pack_launches(problem, device, packed), _product(view, config, operands, pieces, groups))
+        strides = wgmma_tiles.stack_strides(view) if stack > 1 else (0, 0)
+        product = _product(view, config, operands, pieces, groups, strides)
+        launches = (*pack_launches(problem, device, packed), product)
         workspace = packed.workspace(problem)
         if config.split_k == 1:
             return Work(launches, (maps, *workspace))
@@ -66,12 +81,30 @@ class Wgmma(MatrixKernel):
         return Work(launches, (maps, sums.workspace, *workspace))
 
 
+def _ragged(problem: GemmProblem, ragged: Ragged, config: TileConfig, device: DeviceInfo) -> Work:
+    """The work where rows of A are divided: the products are layers of B's map."""
+    maps = Workspace("maps", device.compute_units * MAP_BYTES * wgmma_tiles.feeders(config), zeroed=True)
+
+    def product(tiles: int) -> Launch:
+        pieces = WorkPieces(tiles, tiles, 1, ragged.groups)
+        groups = pieces.groups(device)
+        return _product(problem, config, wgmma_tiles.operands_of(problem), pieces, groups, (0, ragged.stride))
+
+    work = listed.in_a_list(problem, config.bm, config.bn, product)
+    return replace(work, workspace=(*work.workspace, maps))
+
+
 def _product(
-    problem: GemmProblem, config: TileConfig, operands: Operands, pieces: WorkPieces, groups: int
+    problem: GemmProblem,
+    config: TileConfig,
+    operands: Operands,
+    pieces: WorkPieces,
+    groups: int,
+    strides: tuple[int, int],
 ) -> Launch:
-    """The launch of cl/nvidia/wgmma.cl for a product as :func:`seen`. Some operands may be packed."""
+    """The launch of cl/nvidia/wgmma.cl for a product as :func:`seen`. Some operands may be packed. *strides*:
+    from one A, and one B, of the stack to the next."""
     together = pieces.stack > 1  # one set of work-groups for the whole stack
-    strides = wgmma_tiles.stack_strides(problem) if together else (0, 0)
     # without split-K, any pointer: never used
     partial = "workspace:partial" if config.split_k > 1 else "workspace:maps"
     args = (*operands.gemm_args(problem, *strides), "workspace:maps", partial, *pieces.args)

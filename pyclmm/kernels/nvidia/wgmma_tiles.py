@@ -296,6 +296,8 @@ def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> in
 def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
     """Why cl/nvidia/wgmma.cl cannot be built with *config*."""
     reasons = config.violations(device, (work_items(config),), 0)
+    if problem.is_listed and (config.split_k > 1 or config.option("swapped") or config.option("drain")):
+        reasons.append(f"where rows are divided, without split_k, swapped and drain: {config}")
     block = block_of(ELEMENTS[problem.a_type])
     if (config.bm, config.bn) not in _TILES or config.bk != block:
         reasons.append(f"wgmma has tiles of {list(_TILES)} x {block}, not {config}")

@@ -1,0 +1,115 @@
+"""ragged_matmul: rows divided among products by sizes that may be on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+from numpy.typing import DTypeLike
+from pyopencl.array import Array
+
+from .. import plan_cache
+from ..errors import ArgumentError, DeviceLostError, DTypeError
+from ..execution import kinds
+from ..execution.operands import collect, queue_of, sent, signature
+from ..execution.options import options_of
+from ..opencl.devices import DeviceChoice
+from ..problem.dtypes import named_dtype
+from ..problem.gemm import SIZE_TYPES
+from ..problem.literals import Casting, Precision
+from ..problem.ragged import SIZES
+from ..problem.settings import chosen, is_reproducible, is_verified
+from ..raising import guarded
+from ..selection.select import KernelChoice
+
+_SCALES = (1.0, 0.0)
+
+
+@guarded("ragged_matmul")
+def ragged_matmul(
+    a: Any,
+    b: Any,
+    group_sizes: Any,
+    /,
+    out: Any = None,
+    *,
+    queue: cl.CommandQueue | None = None,
+    device: DeviceChoice | None = None,
+    kernel: KernelChoice = "auto",
+    precision: Precision | None = None,
+    reproducible: bool | None = None,
+    dtype: DTypeLike | None = None,
+    casting: Casting = "same_kind",
+    wait_for: list[cl.Event] | None = None,
+) -> Any:
+    """Products of groups of rows in one launch, as ``jax.lax.ragged_dot`` and PyTorch's grouped_mm have them.
+
+    Parameters
+    ----------
+    a, b
+        With b of shape (groups, K, N), a is (rows, K): the first ``group_sizes[0]`` rows are multiplied by
+        ``b[0]``, the next ones by ``b[1]``, and so on. Rows of no group become zeros. With b of shape (K, N),
+        a is (M, K), and K is divided: ``a.T`` and b of shapes (rows, M) and (rows, N) give the gradient of
+        the former b.
+        NumPy arrays, pyopencl Arrays, or arrays of PyTorch, CuPy or JAX in one place, of any dtypes and
+        strides, as for :func:`pyclmm.matmul`.
+    group_sizes
+        Whole numbers, at most 2,047: how many rows each group has; 0 for an empty group. With Arrays or
+        tensors it is an array of int32 or int64 there, and the host does not wait for it; a list or a NumPy
+        array is copied to the device of Arrays.
+    out, queue, device, kernel, precision, reproducible, dtype, casting, wait_for
+        As for :func:`pyclmm.matmul`. :func:`pyclmm.verified` is not offered.
+
+    Returns
+    -------
+    (rows, N), or (groups, M, N) where K is divided: *out*, or a new array of the kind that was given.
+
+    Raises
+    ------
+    As :func:`pyclmm.matmul` does. ArgumentError for a negative size, or more rows than there are: of sizes
+    on the host in this call. On a device groups are cut to the rows, and the next such call raises it.
+    """
+    given = {"a": a, "b": b, SIZES: group_sizes} | ({} if out is None else {"out": out})
+    ways = {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)}
+    own_dtype = kinds.computed_dtype(given) if dtype is None else named_dtype(dtype)
+    options = options_of(
+        {"kernel": kernel, "casting": casting, "verify": is_verified(None), "dtype": own_dtype, **ways}
+    )
+    if kinds.kind_of(a) is None:
+        given[SIZES] = _sizes_beside(a, group_sizes, queue)
+    operands = collect(given)
+    if isinstance(operands["a"], np.ndarray):
+        operands = {**operands, SIZES: _checked(operands[SIZES], operands["a"], operands["b"])}
+    own = queue_of(operands, queue, device)
+    try:
+        plan = plan_cache.plan_for(operands, signature(operands), options, own, _SCALES)
+        return kinds.returned(given, plan.multiply(operands, own, _SCALES, wait_for))
+    except (DeviceLostError, MemoryError) as error:
+        plan_cache.failed(error, own.context, operands)
+        raise
+
+
+def _sizes_beside(a: Any, sizes: Any, queue: Any) -> Any:
+    """*sizes* where a is: the host's memory, or the device of an Array."""
+    if isinstance(sizes, Array) or (isinstance(a, Array) and kinds.kind_of(sizes) is not None):
+        return sizes
+    sizes = np.asarray(sizes)
+    if sizes.dtype.kind not in "iu" and sizes.size:
+        raise DTypeError(f"{SIZES} has dtype {sizes.dtype}; pass whole numbers: {SIZES}.astype(np.int32)")
+    if sizes.dtype.name not in SIZE_TYPES:
+        sizes = sizes.astype(np.int64)
+    return sent(sizes, SIZES, a.queue if queue is None else queue) if isinstance(a, Array) else sizes
+
+
+def _checked(sizes: Any, a: Any, b: Any) -> Any:
+    """*sizes* on the host. Raises ArgumentError for those that a, and b, do not have."""
+    rows = a.shape[0 if b.ndim == 3 else -1] if a.ndim == 2 else 0
+    if sizes.ndim == 1 and sizes.size and a.ndim == 2:
+        if sizes.min() < 0:
+            where = int(np.argmin(sizes))
+            raise ArgumentError(f"{SIZES}[{where}] is {sizes[where]}; pass 0 for an empty group")
+        total = sum(sizes.tolist())
+        if total > rows:
+            raise ArgumentError(f"{SIZES} add up to {total}, but there are {rows} rows to divide")
+    return sizes

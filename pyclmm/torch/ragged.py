@@ -1,0 +1,91 @@
+"""ragged_matmul of tensors, by one custom operator of PyTorch's, ``pyclmm::ragged``, with gradients."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import many
+from ..errors import DTypeError
+from ..problem.literals import Precision
+from ..problem.settings import chosen, is_reproducible
+from .products import _library, _operands, _wants_gradient
+
+
+def ragged_matmul(
+    a: Tensor,
+    b: Tensor,
+    group_sizes: Tensor,
+    *,
+    precision: Precision | None = None,
+    reproducible: bool | None = None,
+) -> Tensor:
+    """:func:`pyclmm.ragged_matmul` of tensors, with gradients of a and b.
+
+    Parameters
+    ----------
+    a, b
+        (rows, K) and (groups, K, N), or (M, K) and (K, N) of which K is divided; tensors as for
+        :func:`matmul`.
+    group_sizes
+        int32 or int64, on the device of a. On CUDA nothing waits for it.
+    precision, reproducible
+        As for :func:`matmul`.
+
+    Returns and raises as :func:`pyclmm.ragged_matmul` does, DTypeError as :func:`matmul`. The rows of no
+    group are zeros, and so are their gradients. It is one operator, which ``torch.compile`` keeps in the
+    graph.
+    """
+    a, b = _operands({"a": a, "b": b})
+    if not isinstance(group_sizes, Tensor) or group_sizes.device != a.device:
+        where = getattr(group_sizes, "device", "no tensor")
+        raise DTypeError(f"group_sizes is on {where} and a on {a.device}; pass group_sizes.to(a.device)")
+    ways = (chosen(precision), is_reproducible(reproducible))
+    result: Tensor = torch.ops.pyclmm.ragged.default(a, b, group_sizes, *ways)
+    return result
+
+
+def _real(a: Tensor, b: Tensor, sizes: Tensor, precision: str, exact: bool) -> Tensor:
+    a, b = (x.detach() if _wants_gradient(x) else x for x in (a, b))
+    ways: dict[str, Any] = {"precision": sys.intern(precision), "reproducible": exact}
+    result: Tensor = many.ragged_matmul(a, b, sizes, **ways)
+    return result
+
+
+def _fake(a: Tensor, b: Tensor, sizes: Tensor, *_: Any) -> Tensor:
+    torch._check(
+        a.shape[1] == b.shape[-2], lambda: f"a {tuple(a.shape)} by b {tuple(b.shape)} do not multiply"
+    )
+    return a.new_empty(*(() if b.ndim == 3 else sizes.shape), a.shape[0], b.shape[-1])
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    a, b, sizes, *ctx.ways = inputs
+    ctx.save_for_backward(a, b, sizes)
+
+
+def _backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+    a, b, sizes = ctx.saved_tensors
+    ragged = torch.ops.pyclmm.ragged.default
+    for_a, for_b = ctx.needs_input_grad[:2]
+    of_a = of_b = None
+    if b.ndim == 3:
+        of_a = ragged(g, b.mH, sizes, *ctx.ways) if for_a else None
+        of_b = ragged(a.mH, g, sizes, *ctx.ways) if for_b else None
+    else:  # g has a matrix for each group
+        of_a = ragged(b.conj(), g.mT, sizes, *ctx.ways).mT if for_a else None
+        of_b = ragged(a.mH, g, sizes, *ctx.ways) if for_b else None
+    return of_a, of_b, None, None, None
+
+
+_library.define(
+    "ragged(Tensor a, Tensor b, Tensor group_sizes, str precision, bool reproducible) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+for _key in ("CPU", "CUDA"):
+    _library.impl("ragged", _real, _key)
+torch.library.register_fake("pyclmm::ragged", _fake, lib=_library)
+torch.library.register_autograd("pyclmm::ragged", _backward, setup_context=_keep, lib=_library)

@@ -1,0 +1,71 @@
+"""pyclmm.torch.ragged_matmul: values and gradients against a loop of PyTorch's own, compiling, errors."""
+
+import pytest
+
+SIZES = [3, 0, 6, 2]  # of 12 rows, so that one is of no group
+
+
+def loop(torch, a, b, sizes):
+    """What it should give, product by product."""
+    ends = torch.tensor(sizes).cumsum(0).tolist()
+    rows = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    if b.ndim == 2:
+        return torch.stack([a[:, r] @ b[r] for r in rows])
+    rest = a.new_zeros(len(a) - ends[-1], b.shape[2])
+    return torch.cat([*(a[r] @ b[g] for g, r in enumerate(rows)), rest])
+
+
+def drawn(torch, device, *shape, dtype="float64"):
+    return torch.randn(shape, dtype=getattr(torch, dtype), device=device).requires_grad_()
+
+
+@pytest.fixture(autouse=True)
+def seeded(torch):
+    torch.manual_seed(7)
+
+
+def operands(torch, device, divides, dtype="float64"):
+    shapes = ((12, 5), (4, 5, 7)) if divides == "rows" else ((5, 12), (12, 7))
+    a, b = (drawn(torch, device, *shape, dtype=dtype) for shape in shapes)
+    return a, b, torch.tensor(SIZES, dtype=torch.int32, device=device)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("divides", ["rows", "K"])
+def test_values_and_gradients_are_those_of_a_loop(torch, door, device, divides, dtype):
+    a, b, sizes = operands(torch, device, divides, dtype)
+    got, want = door.ragged_matmul(a, b, sizes), loop(torch, a, b, SIZES)
+    torch.testing.assert_close(got, want)
+    weights = torch.randn_like(want)
+    for ours, theirs in zip(
+        torch.autograd.grad(got, (a, b), weights), torch.autograd.grad(want, (a, b), weights), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("divides", ["rows", "K"])
+def test_gradients_have_gradients(torch, door, device, divides):
+    a, b, sizes = operands(torch, device, divides)
+    assert torch.autograd.gradgradcheck(lambda x, y: door.ragged_matmul(x, y, sizes), (a, b))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_other_types_keep_theirs(torch, door, device, dtype):
+    a, b, sizes = operands(torch, device, "rows", dtype)
+    got = door.ragged_matmul(a, b, sizes)
+    assert got.dtype == a.dtype
+    torch.testing.assert_close(got, loop(torch, a, b, SIZES), rtol=2e-2, atol=2e-2)
+
+
+def test_it_stays_in_a_compiled_graph(torch, door, device):
+    a, b, sizes = operands(torch, device, "rows")
+    compiled = torch.compile(
+        lambda x, y: door.ragged_matmul(x, y, sizes) + 1, fullgraph=True, backend="aot_eager"
+    )
+    torch.testing.assert_close(compiled(a, b), loop(torch, a, b, SIZES) + 1)
+
+
+def test_sizes_elsewhere_are_refused(torch, door, device):
+    a, b, _ = operands(torch, device, "rows")
+    with pytest.raises(TypeError, match=r"no tensor.*pass group_sizes"):
+        door.ragged_matmul(a, b, SIZES)

@@ -1,0 +1,120 @@
+"""Lists of products and ragged ones by `mma`, `mma_double` and `wgmma`, without a GPU (interleaved.py).
+
+They are judged as the self-check judges them on a device.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyclmm.checks.drawn import Drawn
+from pyclmm.checks.known_answers import outcome
+from pyclmm.checks.layouts import Decks, resized
+from pyclmm.kernels import kernel_named
+from pyclmm.opencl.launcher import Launcher, launcher_of
+from pyclmm.opencl.steps import converter_of
+from pyclmm.problem.dtypes import ELEMENTS, dtype_of
+from pyclmm.problem.gemm import GemmProblem, Product, Ragged
+from tests.simulators import interleaved
+from tests.support.made_up import H200
+from tests.support.selection import few
+
+pytestmark = pytest.mark.skipif(
+    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What stands for a queue: the folder of compiled programs, and the types of arrays and scalars."""
+
+    folder: Any
+    problem: GemmProblem
+
+
+class _Launcher(Launcher):
+    def compute(self, queue, device, work, memory, scalars, make=None):
+        problem, (alpha, beta, offsets) = queue.problem, scalars
+        ragged = {"group_sizes_type": problem.ragged.size_type} if problem.ragged else {}
+        arrays: dict[str, Any] = dict(work.tables)
+        for name, content in memory.items():
+            own = ragged.get(f"{name}_type") or getattr(problem, f"{name}_type")
+            arrays[name] = content[offsets.get(name, 0) * dtype_of(own).itemsize :]
+        convert, scalar = converter_of(problem.acc_type), dtype_of(problem.acc_type).type
+        arrays |= {"alpha": scalar(convert(alpha)), "beta": scalar(convert(beta))}
+        interleaved.run(work, arrays, queue.folder)
+
+
+_LAUNCHER = _Launcher()
+launcher_of.register(Simulated, lambda _: _LAUNCHER)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("interleaved")
+
+
+def of(kind, trans, align=16, **more):
+    out = {"float64": "float64", "int8": "int32"}.get(kind, "float32")
+    return GemmProblem(
+        *(1, 1, 1, kind, kind, out, ELEMENTS[kind].accumulator, trans[0] == "T", trans[1] == "T"),
+        a_align=align,
+        b_align=align,
+        out_align=align,
+        c_type=out,
+        bias_type=out,
+        precision="medium" if kind == "float32" else "highest",
+        **more,
+    )
+
+
+LIST = {"products": (Product(1, 1, 1, 0, 0, 0, 1, 1, 1),)}
+EPILOGUE = {"has_c": True, "bias": "column", "activation": "relu"}
+ROWS, DEPTH = ({"ragged": Ragged(axis, 1, 0)} for axis in "mk")
+# family, its tile, element type, layout, alignment, (M, N, K), further fields
+CASES = [
+    ("mma", (64, 64), "float16", "NN", 16, (80, 96, 160), LIST),
+    ("mma", (64, 64), "bfloat16", "TT", 2, (70, 67, 71), LIST | EPILOGUE),
+    ("mma", (32, 32), "float32", "NT", 4, (40, 35, 67), LIST),
+    ("mma", (64, 64), "int8", "NT", 16, (80, 96, 160), LIST),
+    ("mma_double", (64, 64), "float64", "NN", 8, (70, 67, 37), LIST | EPILOGUE),
+    ("mma", (64, 64), "float16", "NN", 16, (150, 72, 136), ROWS),
+    ("mma", (64, 64), "float16", "TN", 16, (72, 80, 150), DEPTH),
+    ("mma", (64, 64), "bfloat16", "NT", 2, (33, 70, 150), DEPTH),
+    ("mma_double", (32, 32), "float64", "NT", 16, (100, 40, 36), ROWS),
+    ("wgmma", (64, 64), "float16", "NN", 16, (200, 136, 264), ROWS),
+    ("wgmma", (128, 128), "float16", "NT", 16, (300, 136, 72), ROWS),
+    ("wgmma", (64, 128), "float16", "NN", 16, (150, 264, 72), ROWS),
+    ("wgmma", (128, 64), "float16", "TN", 16, (152, 72, 136), ROWS),
+]
+
+
+def configured(family, tile, problem, device):
+    """The family's first configuration with that tile."""
+    return next(c for c in family.configs(problem, device) if (c.bm, c.bn) == tile)
+
+
+@pytest.mark.parametrize(
+    ("name", "tile", "kind", "trans", "align", "shape", "more"), few(CASES, 0, 6), ids=str
+)
+def test_lists_and_ragged_products_are_right(folder, name, tile, kind, trans, align, shape, more):
+    family, device = kernel_named(name), replace(H200, compute_units=3)
+    problem = resized(of(kind, trans, align, **more), *shape, stack=4)
+    assert family.refuses(problem, device) is None
+    config = configured(family, tile, problem, device)
+    work = family.launches(problem, config, device)
+    for seed in range(2):
+        decks = Decks(np.random.default_rng(seed))
+        found = outcome(Simulated(folder, problem), problem, work, device, decks, Drawn.INTEGERS)
+        assert found.reason is None
+
+
+def test_what_has_to_be_packed_is_refused():
+    assert "pack" in kernel_named("mma").refuses(of("int8", "NN", **LIST), H200)
+    assert "not K" in kernel_named("wgmma").refuses(resized(of("float16", "TN", **DEPTH), 64, 64, 64), H200)
+    assert "lists of products" in kernel_named("wgmma").refuses(of("float16", "NN", **LIST), H200)
