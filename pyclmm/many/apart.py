@@ -46,9 +46,10 @@ def check_apart(lists: Lists) -> None:
                 at -= 1
                 its = spans[at]
                 if its.high > mine.low and its.pair != mine.pair and _share(its.view, mine.view):
+                    other = f"out[{mine.pair}]" if name == "out" else f"{name} of pairs[{mine.pair}]"
                     raise ArgumentError(
-                        f"out[{its.pair}] overlaps {name} of pairs[{mine.pair}]; pass outs that share no "
-                        "element with another out or with another pair's operands"
+                        f"out[{its.pair}] overlaps {other}; pass outs that share no element with another out "
+                        "or with another pair's operands"
                     )
 
 

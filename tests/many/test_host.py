@@ -24,7 +24,7 @@ def loop(pairs):
 def planned(monkeypatch):
     """How many plans matmul_many has made."""
     calls.release()
-    made, own = [], ManyMatmul.of.__func__
+    made, own = [], vars(ManyMatmul)["of"].__func__
 
     def of(cls, *args):
         made.append(args)
@@ -34,7 +34,7 @@ def planned(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(8))
 def test_drawn_lists_are_as_a_loop(rng, number):
     drawn = Drawn(rng, 1 + number)
     for _ in range(2):
