@@ -53,7 +53,7 @@ class HostMany:
                 for name, x in operands.items()
             }
             scales, align = scales_at(index, *scalars, lists), host_memory.new_align(self._device)
-            return entry_of(index, layouts, options, scales, "out" in operands, align)
+            return entry_of(index, layouts, options, scales, False, align)
 
     def run(self, lists: Lists, queue: cl.CommandQueue | None, wait_for: list[cl.Event]) -> list[Any]:
         """The results, complete. Raises ArgumentError for outs that overlap or are read-only, LaunchError,
