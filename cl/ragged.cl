@@ -114,6 +114,6 @@ __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void list_groups(
     const int g = found(firsts, t), end = g < groups ? starts[g + 1] : length;
     const int rows = AXIS_K ? tiles_m : (end - (int)starts[g] + bm - 1) / bm;
     const int2 tile = tile_at(t - firsts[g], rows, across);
-    tiles_listed[1 + t] = (int4)(g, tile.x * bm, tile.y * bn, AXIS_K ? -1 : (int)starts[g]);
+    tiles_listed[1 + t] = (int4)(g, tile.x * bm, tile.y * bn, (int)starts[g]);
   }
 }

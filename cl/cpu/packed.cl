@@ -81,7 +81,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
 #if LISTED
   const int last_row = M, range = 0, i0 = tile_listed.y, j0 = tile_listed.z, k_begin = 0, k_end = K;
   /* Where rows of A are divided, those of other groups can be read. */
-  const int readable = tile_listed.w < 0 ? M : M_of_all - tile_listed.w;
+  const int readable = LISTED == 2 || tile_listed.w < 0 ? M : M_of_all - tile_listed.w;
   if (M == 0) return;
 #else
   const int readable = M;

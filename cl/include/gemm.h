@@ -13,7 +13,7 @@
  *   HAS_C             0, 1: 0 if beta is zero, so that C is never read
  *   BIAS              0 none, 1 a value for each column, 2 a value for each row
  *   ACTIVATION        0 none, 1 relu, 2 leaky_relu, 3 gelu, 4 gelu_tanh, 5 sigmoid, 6 tanh, 7 silu
- *   LISTED            0, 1: a work-group finds its product and tile in tables (listed.h)
+ *   LISTED            0; 1, 2: a work-group finds its product and tile in tables (listed.h); 2: K is divided among products
  *   GATE              0; 1, 2: the launch returns at once unless `gate`, which an earlier launch wrote, lets it run:
  *                     1 if gate[0] is 0; 2 the products z with z % MODULI < gate[0], whose sums are stored modulo a
  *                     number (moduli.h; cl/residues/residues.h). PoCL 3 mixes up the work-items of a work-group that

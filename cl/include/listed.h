@@ -1,8 +1,8 @@
 /* Many products in one launch: what a work-group computes stands in two tables, in order from the most steps of K.
  *
  *   tiles_listed[0].x      how many tiles there are; there may be more work-groups
- *   tiles_listed[1 + g]    of work-group g: its product, the first row and the first column of its tile, and where the
- *                          product's rows begin if those of A are divided, else -1
+ *   tiles_listed[1 + g]    of work-group g: its product, the first row and the first column of its tile, and where its
+ *                          product begins along what is divided among products, M or K; -1 if nothing is
  *   products + PRODUCT * p product p: PRODUCT longs, in the order of LISTED_BEGIN
  *
  * The host fills them (kernels/listed.py), or ragged.cl on the device.

@@ -118,7 +118,13 @@ INLINE void store_part(
   out += BATCH_OFFSET_OF(batch_offsets, z, 3);
   c += BATCH_OFFSET_OF(batch_offsets, z, 2);
   reduce_sums(acc, ACCS, z);
-  const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128), rows = LISTED ? piece.rows : M;
+#if LISTED
+  const int rows = piece.rows;
+  out += piece.out;
+#else
+  const int rows = M;
+#endif
+  const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128);
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
 #if SWAPPED
     store_fragment_columns(row + 64 * f, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
@@ -127,6 +133,27 @@ INLINE void store_part(
 #endif
   }
 }
+
+/* --- Where K is divided among products, the last stage of one also has what others multiply -------------------- */
+#if LISTED == 2
+#if !ACROSS_A || !ACROSS_B || BN < 64 || BLOCKS != 1
+#error "wgmma.cl divides K of operands that are stored across K, in boxes of 128 bytes"
+#endif
+#define BOXES ((BM + BN) / 64) /* of a stage; a box has a line of 128 bytes for each k */
+
+/* Makes zeros of all but `depth` elements of K of the stage at `ring`. Each quartet that reads it does. */
+INLINE void clear_rest(const int quartet, const stages_t stages, const ring_t ring, const int depth)
+{
+  if (depth >= STAGE_K) return;
+  wait_until_full(stages, ring);
+  const int rest = (STAGE_K - depth) * 128; /* bytes of each box */
+  for (int box = 0; box < BOXES; ++box)
+    for (int at = get_local_id(0) % 128 * 8; at < rest; at += 128 * 8)
+      leave_pair(stages.tiles + ring.stage * STAGE_BYTES + box * ROWS_64 + depth * 128 + at, (uint2)(0));
+  fill_fence();
+  quartet_barrier(8 + quartet);
+}
+#endif
 
 /* --- Main loop of a quartet: its part of all pieces of this work-group -------------------------------------- */
 
@@ -155,6 +182,9 @@ INLINE void multiply(
     /* Stage after stage. Each is released when the one behind it has been issued. */
     int last = -1;
     for (int step = piece.first; step < piece.end; ++step) {
+#if LISTED == 2
+      if (step + 1 == piece.end) clear_rest(quartet, stages, ring, piece.depth - step * STAGE_K);
+#endif
       multiply_stage(acc, left, rows, lane, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
@@ -220,7 +250,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   const int quartet = get_local_id(0) / 128;
 #if LISTED
   LISTED_OF_ALL;
-  const work_t work = listed_work(work_of(M, N, K, STAGE_K, 1, whole, split_k), tiles_listed, products);
+  const work_t work = listed_work(work_of(M, N, K, STAGE_K, 1, whole, split_k), STAGE_K, tiles_listed, products);
 #else
   const work_t work = work_of(M, N, K, STAGE_K, PRODUCTS_NEEDED(stack), whole, split_k);
 #endif

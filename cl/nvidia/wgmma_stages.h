@@ -81,7 +81,11 @@ INLINE int feed_piece(
   int k = (piece.first + n + turn) * STAGE_K;
   for (; n < end; n += FEEDERS) {
     if (k >= piece.end * STAGE_K) k -= (piece.end - piece.first) * STAGE_K;
+#if LISTED == 2
+    fill_stage(which, operand, piece, piece.k + k, *ring, stages);
+#else
     fill_stage(which, operand, piece, k, *ring, stages);
+#endif
     k += FEEDERS * STAGE_K;
     *ring = advanced(*ring, FEEDERS);
   }

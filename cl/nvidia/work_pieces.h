@@ -8,8 +8,8 @@
  *
  * Work-group g computes pieces g, g + groups, ...
  *
- * Where rows of A are divided among products (LISTED 1), pieces are the tiles of the table: tile (p, i, j, w) is of product p,
- * which multiplies rows from w on of A by layer p of B.
+ * Where rows of A (LISTED 1) or K (LISTED 2) are divided among products, pieces are the tiles of the table: tile (p, i, j, w)
+ * is of product p, which begins at row or step w. Of rows, product p multiplies layer p of B. Of K its result is elsewhere.
  *
  * Macros: BM BN GROUP (tile_order.h); SPLIT_K 0: no tile is cut, 1: as above.
  */
@@ -24,14 +24,23 @@
 typedef struct {
   int tiles_m, tiles_n, tiles, steps, whole, split_k;
 #if LISTED
+  int step;
   __global const int4 *listed;
   __global const long *products;
 #endif
 } work_t;
 
 /* Steps first .. end - 1 of a tile of product `layer` of the stack. `range` is -1 if the tile is not cut. `origin`:
- * the tile's first row and column. `rows`: where the rows of its product end. */
-typedef struct { int tile, layer, range, first, end; int2 origin; int rows; } piece_t;
+ * the tile's first row and column. Of a table: `rows`, where the rows of its product end; where K is divided, `k`, where
+ * its steps begin, `depth`, how many elements of K it has, and `out`, where its result begins. */
+typedef struct {
+  int tile, layer, range, first, end;
+  int2 origin;
+#if LISTED
+  int rows, k, depth;
+  long out;
+#endif
+} piece_t;
 
 /* `step`: elements of K in a step. */
 INLINE work_t work_of(
@@ -47,8 +56,10 @@ INLINE int pieces_of(const work_t work)
 }
 
 #if LISTED
-INLINE work_t listed_work(work_t work, __global const int4 *listed, __global const long *products)
+INLINE work_t listed_work(
+    work_t work, const int step, __global const int4 *listed, __global const long *products)
 {
+  work.step = step;
   work.tiles = listed[0].x;
   work.listed = listed;
   work.products = products;
@@ -59,13 +70,19 @@ INLINE piece_t piece_at(const int number, const work_t work)
 {
   const int4 tile = work.listed[1 + number];
   __global const long *own = work.products + PRODUCT * (long)tile.x;
-  return (piece_t){
-      number, tile.x, -1, 0, own[7] ? work.steps : 0, (int2)(tile.w + tile.y, tile.z), tile.w + (int)own[5]};
+  const int depth = own[7];
+#if LISTED == 2
+  const int2 origin = (int2)(tile.y, tile.z);
+  return (piece_t){number, 0, -1, 0, (depth + work.step - 1) / work.step, origin, own[5], tile.w, depth, own[3]};
+#else
+  const int2 origin = (int2)(tile.w + tile.y, tile.z);
+  return (piece_t){number, tile.x, -1, 0, depth ? work.steps : 0, origin, tile.w + (int)own[5], 0, depth, 0};
+#endif
 }
 #else
 INLINE piece_t piece_at(const int number, const work_t work)
 {
-  piece_t piece = {number, 0, -1, 0, work.steps, (int2)(0, 0), 0};
+  piece_t piece = {number, 0, -1, 0, work.steps, (int2)(0, 0)};
 #if SPLIT_K
   const int after = number - work.whole;
   const int cut = work.tiles - work.whole;

@@ -81,8 +81,9 @@ def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) ->
 def _sizes_error(problem: GemmProblem, ragged: Ragged) -> ArgumentError:
     length = problem.m if ragged.axis == "m" else problem.k
     return ArgumentError(
-        f"group_sizes of an earlier call, {ragged.groups} sizes on the device, had a negative one or more than "
-        f"{length} rows in all; its groups were cut to these rows. Pass sizes that add up to at most {length}"
+        f"group_sizes of an earlier call, {ragged.groups} sizes on the device, had a negative one, or more "
+        f"than {length} rows in all; its groups were cut to these rows. Pass sizes that add up to at most "
+        f"{length}"
     )
 
 

@@ -289,7 +289,7 @@ def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
         ("SOFT_FLOAT64", int(problem.soft_float64)),
         ("DOT_BYTES", int(problem.dot_bytes)),
         ("BATCHED", int(bool(problem.batch_shape))),
-        ("LISTED", int(problem.is_listed)),
+        ("LISTED", 2 if problem.ragged and problem.ragged.axis == "k" else int(problem.is_listed)),
         ("HAS_C", int(problem.has_c)),
         ("BIAS", BIASES.index(problem.bias)),
         ("ACTIVATION", ACTIVATIONS.index(problem.activation)),

@@ -99,7 +99,10 @@ def _sizes_beside(a: Any, sizes: Any, queue: Any) -> Any:
         raise DTypeError(f"{SIZES} has dtype {sizes.dtype}; pass whole numbers: {SIZES}.astype(np.int32)")
     if sizes.dtype.name not in SIZE_TYPES:
         sizes = sizes.astype(np.int64)
-    return sent(sizes, SIZES, a.queue if queue is None else queue) if isinstance(a, Array) else sizes
+    if isinstance(a, Array):
+        own: Any = a.queue if queue is None else queue
+        return sent(sizes, SIZES, own)
+    return sizes
 
 
 def _checked(sizes: Any, a: Any, b: Any) -> Any:

@@ -45,10 +45,11 @@ class Wgmma(MatrixKernel):
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if problem.ragged is not None:
             operands = wgmma_tiles.operands_of(problem)
-            if problem.ragged.axis != "m":
-                return "it divides rows among products, not K"
+            across = operands.across_a and operands.across_b
+            if problem.ragged.axis == "k" and not across:
+                return "it divides K only of operands that are stored across K"
             if operands.any_packed or operands.a_in_registers or problem.ragged.stride % LINE_ALIGN:
-                return "it would have to pack operands of which rows are divided"
+                return "it would have to pack operands that are divided"
         return super().obstacle(problem, device)
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
@@ -82,13 +83,14 @@ class Wgmma(MatrixKernel):
 
 
 def _ragged(problem: GemmProblem, ragged: Ragged, config: TileConfig, device: DeviceInfo) -> Work:
-    """The work where rows of A are divided: the products are layers of B's map."""
+    """The work where rows of A are divided, and the products are layers of B's map, or where K is."""
+    stack, apart = (ragged.groups, ragged.stride) if ragged.axis == "m" else (1, 0)
     maps = Workspace("maps", device.compute_units * MAP_BYTES * wgmma_tiles.feeders(config), zeroed=True)
 
     def product(tiles: int) -> Launch:
-        pieces = WorkPieces(tiles, tiles, 1, ragged.groups)
+        pieces = WorkPieces(tiles, tiles, 1, stack)
         groups = pieces.groups(device)
-        return _product(problem, config, wgmma_tiles.operands_of(problem), pieces, groups, (0, ragged.stride))
+        return _product(problem, config, wgmma_tiles.operands_of(problem), pieces, groups, (0, apart))
 
     work = listed.in_a_list(problem, config.bm, config.bn, product)
     return replace(work, workspace=(*work.workspace, maps))

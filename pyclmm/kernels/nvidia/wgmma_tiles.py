@@ -297,7 +297,9 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     """Why cl/nvidia/wgmma.cl cannot be built with *config*."""
     reasons = config.violations(device, (work_items(config),), 0)
     if problem.is_listed and (config.split_k > 1 or config.option("swapped") or config.option("drain")):
-        reasons.append(f"where rows are divided, without split_k, swapped and drain: {config}")
+        reasons.append(f"where rows or K are divided, without split_k, swapped and drain: {config}")
+    if problem.ragged and problem.ragged.axis == "k" and config.bn < 64:
+        reasons.append(f"where K is divided, without BN under 64: {config}")
     block = block_of(ELEMENTS[problem.a_type])
     if (config.bm, config.bn) not in _TILES or config.bk != block:
         reasons.append(f"wgmma has tiles of {list(_TILES)} x {block}, not {config}")

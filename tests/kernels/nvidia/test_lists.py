@@ -91,6 +91,8 @@ CASES = [
     ("wgmma", (128, 128), "float16", "NT", 16, (300, 136, 72), ROWS),
     ("wgmma", (64, 128), "float16", "NN", 16, (150, 264, 72), ROWS),
     ("wgmma", (128, 64), "float16", "TN", 16, (152, 72, 136), ROWS),
+    ("wgmma", (64, 64), "float16", "TN", 16, (136, 72, 300), DEPTH),
+    ("wgmma", (128, 256), "float16", "TN", 16, (136, 264, 200), DEPTH),
 ]
 
 
@@ -116,5 +118,7 @@ def test_lists_and_ragged_products_are_right(folder, name, tile, kind, trans, al
 
 def test_what_has_to_be_packed_is_refused():
     assert "pack" in kernel_named("mma").refuses(of("int8", "NN", **LIST), H200)
-    assert "not K" in kernel_named("wgmma").refuses(resized(of("float16", "TN", **DEPTH), 64, 64, 64), H200)
+    assert "across K" in kernel_named("wgmma").refuses(
+        resized(of("float16", "NN", **DEPTH), 64, 64, 64), H200
+    )
     assert "lists of products" in kernel_named("wgmma").refuses(of("float16", "NN", **LIST), H200)
