@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyopencl as cl
 
@@ -28,27 +28,18 @@ from .rows import rows_of, starts_of
 _QUEUES = 8  # for which a thread keeps workspace
 
 
-class _Copy(NamedTuple):
-    """The bytes of an Array from its first element to its last."""
-
-    pair: int
-    begin: int  # in its buffer
-    nbytes: int
-    place: int  # in the workspace
-
-
 class _Gathered:
     """Arrays in many buffers, copied into one with the gaps that they have."""
 
     def __init__(self, given: Sequence[Any], indices: Iterable[int]) -> None:
         self.nbytes = 0
         self.starts: dict[int, int] = {}
-        self._copies: list[_Copy] = []
+        self._copies: list[tuple[int, int, int, int]] = []  # pair, place in its buffer, bytes, place here
         for index in indices:
             x = given[index]
             low, high = reach(x, x.offset)
             place = self.nbytes + (low - self.nbytes) % MAX_ALIGN  # it stays as aligned as it is
-            self._copies.append(_Copy(index, low, high - low, place))
+            self._copies.append((index, low, high - low, place))
             self.starts[index] = (place + x.offset - low) // x.dtype.itemsize
             self.nbytes = place + high - low
 

@@ -33,11 +33,17 @@ class HostMany:
         self._device, lists = device_info(queue.device), given.lists
         each = [replace(options, dtype=own) for own in given.dtypes] or [options] * len(lists["a"])
         entries = [self._entry(lists, index, its, scalars) for index, its in enumerate(each)]
-        self._new = [(one.gemm.shape, one.gemm.dtype) for one in entries]
+        self._count = len(entries)
+        # Results that are not parts of a row: empty ones, and numbers.
+        others = [one for one in entries if one.gemm.is_empty or not one.gemm.shape]
+        self._others = [(one.pair, one.gemm.shape, one.gemm.dtype) for one in others]
         computed = [one for one in entries if not one.gemm.is_empty]
         rows = rows_of(computed, lists)
         self._results = {key: row for key, row in rows.items() if key[0] == "out"}
         self._operands = {key: row for key, row in rows.items() if key[0] != "out"}
+        self._shapes = {
+            key: [entries[pair].gemm.shape for pair in row.order] for key, row in self._results.items()
+        }
         self._forms = {
             key: dense_form((row.size,), row.dtype, self._device, key[0]) for key, row in rows.items()
         }
@@ -104,14 +110,12 @@ class HostMany:
 
     def _parts(self, new: Mapping[Key, Array]) -> list[Any]:
         """The results in the order of the pairs, as views of the rows of *new*, or numbers."""
-        found: dict[int, Any] = {}
+        results: list[Any] = [None] * self._count
         for key, row in self._results.items():
-            shapes = [self._new[index][0] for index in row.order]
-            found.update(zip(row.order, row.parts(new[key], shapes), strict=True))
-        results = []
-        for index, (shape, dtype) in enumerate(self._new):
-            result = found[index] if index in found else np.empty(shape, dtype)
-            results.append(result if shape else result[()])
+            for pair, part in zip(row.order, row.parts(new[key], self._shapes[key]), strict=True):
+                results[pair] = part
+        for pair, shape, dtype in self._others:
+            results[pair] = results[pair][()] if shape == () else np.empty(shape, dtype)
         return results
 
     def release(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -108,16 +107,17 @@ def signature(given: Given) -> tuple[Any, ...]:
     lists = given.lists
     if not lists["a"] or not isinstance(lists["a"][0], Array):
         return given.dtypes, *[(name, _each(_HOST, xs)) for name, xs in lists.items()]
-    numbered: dict[int, int] = {}
-    held = {}
-    numbers = []
-    for x in chain.from_iterable(lists.values()):
-        if x is not None:
-            numbers.append(numbered.setdefault(id(x.base_data), len(numbered)))
-            held[numbers[-1]] = x
+    present = [x for xs in lists.values() for x in xs if x is not None]
+    ids = [id(x.base_data) for x in present]
+    held = dict(zip(ids, present, strict=True))
+    numbers = {each: number for number, each in enumerate(held)}
     # Two buffers may share an allocation, which matters where one is written.
     roots = tuple(places(list(held.values()))) if "out" in lists else ()
-    return tuple(numbers), roots, *[(name, _each(_DEVICE, xs)) for name, xs in lists.items()]
+    return (
+        tuple(map(numbers.__getitem__, ids)),
+        roots,
+        *[(name, _each(_DEVICE, xs)) for name, xs in lists.items()],
+    )
 
 
 def _each(layout: Any, xs: Sequence[Any]) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from .. import environment
 from ..errors import ArgumentError, UnsupportedError
 from ..execution import kinds
 from ..execution.operands import queue_of
@@ -65,6 +66,7 @@ class ManyMatmul:
         self._prepare(given, options, queue_for(given.lists, queue, device), scalars)
 
     def _prepare(self, given: Given, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
+        environment.check()
         self._signature: Any = signature(given)  # None: it is closed
         self._options = options
         self._many: HostMany | DeviceMany | None = None  # of an empty list

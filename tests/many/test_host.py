@@ -105,6 +105,7 @@ def test_a_second_call_does_not_plan_again(rng, planned):
     check(pyclmm.matmul_many(pairs, alpha=2.0), [2 * x for x in loop(pairs)])
     check(pyclmm.matmul_many([(a.astype("f8"), b) for a, b in pairs]), [x.astype("f8") for x in loop(pairs)])
     assert len(planned) == 4
+    pyclmm.matmul_many(pairs)
     pyclmm.release()
     pyclmm.matmul_many(pairs)
     assert len(planned) == 5
