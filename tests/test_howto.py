@@ -1,4 +1,4 @@
-"""The snippets of docs/howto/ and of docs/quantised.md run as they stand; its commands exist and run."""
+"""The snippets of docs/howto/ and of two pages of docs/ run as they stand; its commands exist and run."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ import pyclmm
 from pyclmm.tools.cli import main
 
 FOLDER = Path(__file__).parents[1] / "docs/howto"
-PAGES = [*sorted(FOLDER.glob("*.md")), FOLDER.parent / "quantised.md"]
+PAGES = [*sorted(FOLDER.glob("*.md")), *(FOLDER.parent / f"{name}.md" for name in ("many", "quantised"))]
 
 
 def blocks(page, language):
@@ -37,7 +37,7 @@ def test_snippets_run_as_they_stand(page, as_it_was):
 
 
 def test_there_are_snippets_and_commands():
-    assert {"service", "pytorch", "jax", "precision", "tuning", "quantised"} <= {
+    assert {"service", "pytorch", "jax", "precision", "tuning", "many", "quantised"} <= {
         page.stem for page in WITH_PYTHON
     }
     assert {page.stem for page in PAGES if blocks(page, "sh")} == {"amd", "intel", "use"}

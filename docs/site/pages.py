@@ -48,6 +48,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         *("pyclmm.Matmul", "pyclmm.Explanation", "pyclmm.warm", "pyclmm.tune"),
         *("pyclmm.Tuning", "pyclmm.TileConfig", "pyclmm.KERNELS"),
     ),
+    "docs/reference/many": ("pyclmm.matmul_many", "pyclmm.ManyMatmul", "pyclmm.ragged_matmul"),
     "docs/reference/quantised": ("pyclmm.quantize", "pyclmm.from_gguf", "pyclmm.QuantizedArray"),
     "docs/reference/devices": (
         *("pyclmm.devices", "pyclmm.DeviceRecord", "pyclmm.default_queue"),
@@ -74,6 +75,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
     ),
     "How to": (
         "docs/howto/*",
+        "docs/many",
         "docs/quantised",
         "docs/scale",
         "docs/dask",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyopencl as cl
 
 from .. import plan_cache
 from ..execution import operands as calls
+from ..execution.operands import Operands
 from ..execution.options import Options
 from ..opencl import arrays, host_memory, late_events, status
 from ..opencl.arrays import Array, Results
@@ -17,9 +19,10 @@ from ..opencl.known_events import known_events
 from ..opencl.mappings import reach
 from ..opencl.queues import PerThread
 from ..problem.gemm import MAX_ALIGN
+from .apart import Lists, check_apart
 from .entries import Entry, Key, Starts, entry_of, scales_at
 from .group import groups_of
-from .lists import Given, Lists, check_apart, naming, operands_at
+from .lists import Given, naming, operands_at
 from .rows import rows_of, starts_of
 
 _QUEUES = 8  # for which a thread keeps workspace
@@ -98,7 +101,7 @@ class DeviceMany:
         converted or copied on the device, and results that cannot be copied to their out as they lie."""
         found: dict[Key, list[Any]] = {}
         for one in entries:
-            for _, key in one.named():
+            for key in one.keys.values():
                 found.setdefault(key, []).append(_array(lists, key, one.pair))
         buffers = {key: {None if x is None else id(x.base_data) for x in xs} for key, xs in found.items()}
 
@@ -112,7 +115,7 @@ class DeviceMany:
         return {
             one.pair
             for one in entries
-            if not (one.gemm.copies or one.gemm.out_copy) and all(fits(one, key) for _, key in one.named())
+            if not (one.gemm.copies or one.gemm.out_copy) and all(fits(one, key) for key in one.keys.values())
         }
 
     def _place(self, entries: Sequence[Entry], together: Sequence[Entry], lists: Lists) -> Starts:
@@ -130,7 +133,7 @@ class DeviceMany:
         self._gathered: dict[Key, _Gathered] = {}
         given: dict[Key, list[int]] = {}
         for one in together:
-            for _, key in one.named():
+            for key in one.keys.values():
                 if key[0] in lists and lists[key[0]][one.pair] is not None:
                     given.setdefault(key, []).append(one.pair)
         for key, indices in given.items():
@@ -155,14 +158,21 @@ class DeviceMany:
         for index, x in enumerate(results):
             if x is None:  # it has no element
                 results[index] = self._results[index].new(queue, allocator)
+        alone = [
+            self._product(one, {**operands_at(lists, one.pair), "out": results[one.pair]}, queue)
+            for one in self._alone
+        ]
         if self.groups:
             self._enqueue(lists, new, queue, wait_for)
-        for one in self._alone:
-            operands = {**operands_at(lists, one.pair), "out": results[one.pair]}
-            layouts = calls.signature(operands)
-            product = plan_cache.plan_for(operands, layouts, self._options, queue, one.scales)
-            product.multiply(operands, queue, one.scales, wait_for)
+        for multiply in alone:
+            multiply(wait_for)
         return results
+
+    def _product(self, one: Entry, operands: Operands, queue: cl.CommandQueue) -> Callable[..., Any]:
+        """What enqueues a product that has a launch of its own, after its events. Raises as a plan does."""
+        layouts = calls.signature(operands)
+        product = plan_cache.plan_for(operands, layouts, self._options, queue, one.scales)
+        return partial(product.multiply, operands, queue, one.scales)
 
     def _enqueue(
         self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue, wait_for: list[cl.Event]

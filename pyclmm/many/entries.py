@@ -15,7 +15,7 @@ from ..kernels.listed import size_class
 from ..opencl.steps import Scales
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import MAX_ALIGN, Gemm, Operand, Product, alignment
-from .lists import Lists
+from .apart import Lists
 
 Key = tuple[str, str]  # the user's name of an operand, or "out", and the type of its elements
 Starts = Mapping[str, Mapping[int, int]]  # by the user's name and the pair: its first element in its buffer
@@ -27,40 +27,37 @@ _COMMON = attrgetter(
 )
 _LARGEST = ("m", "n", "k", "lda", "ldb", "ldo")
 _STACKED = ("a", "b", "c", "out")  # in the order of batch_strides
-_gemm_of = lru_cache(maxsize=4096)(
-    lambda layouts, options, scales, out_is_copied, host_align: checked(
-        dict(layouts), options, scales, out_is_copied, host_align
-    )
-)
 
 
 class Entry(NamedTuple):
-    """A checked product: its place in the list, what is to be computed, alpha and beta."""
+    """A checked product: its place in the list, what is to be computed, the key of each array that kernels
+    read or write, by the problem's name, alpha and beta."""
 
     pair: int
     gemm: Gemm
+    keys: Mapping[str, Key]
     scales: Scales
 
-    def named(self) -> Iterator[tuple[str, Key]]:
-        """The problem's name of each array that kernels read or write, and its key."""
-        p = self.gemm.problem
-        for name in ("a", "b", "c", "bias", "out"):
-            if name not in self.gemm.unread:
-                yield name, (problem_name(self.gemm, name), getattr(p, f"{name}_type"))
+
+@lru_cache(maxsize=4096)
+def _checked(layouts: Any, *ways: Any) -> tuple[Gemm, Mapping[str, Key]]:
+    gemm = checked(dict(layouts), *ways)
+    names = [name for name in ("a", "b", "c", "bias", "out") if name not in gemm.unread]
+    return gemm, {name: (problem_name(gemm, name), getattr(gemm.problem, f"{name}_type")) for name in names}
 
 
-def scales_at(index: int, alpha: Any, beta: Any, lists: Lists) -> Scales:
+def scales_at(pair: int, alpha: Any, beta: Any, lists: Lists) -> Scales:
     """alpha and beta of a pair. One beta for all is for the pairs that have a c. Raises as gemm does."""
-    c = lists["c"][index] if "c" in lists else None
-    if isinstance(beta, list | tuple):
-        beta = beta[index]
+    c = lists["c"][pair] if "c" in lists else None
+    if isinstance(beta, tuple):
+        beta = beta[pair]
     elif c is None and "c" in lists:
         beta = None
-    return plain_numbers(alpha[index] if isinstance(alpha, list | tuple) else alpha, beta_of(beta, c))
+    return plain_numbers(alpha[pair] if isinstance(alpha, tuple) else alpha, beta_of(beta, c))
 
 
 def entry_of(
-    index: int,
+    pair: int,
     layouts: Mapping[str, Operand],
     options: Options,
     scales: Scales,
@@ -70,9 +67,9 @@ def entry_of(
     """The checked product of a pair. Arguments and errors as those of checked_gemm, and of check_scalars."""
     # What is kept depends on which scalars are zero. A beta without c is refused by its value.
     zeros = float(scales[0] != 0), float(scales[1] != 0) if "c" in layouts else scales[1]
-    gemm = _gemm_of(tuple(layouts.items()), options, zeros, out_is_copied, host_align)
+    gemm, keys = _checked(tuple(layouts.items()), options, zeros, out_is_copied, host_align)
     check_scalars(gemm, scales)
-    return Entry(index, gemm, scales)
+    return Entry(pair, gemm, keys, scales)
 
 
 def grouped(entries: Iterable[Entry], is_cpu: bool) -> list[list[Entry]]:
@@ -100,7 +97,7 @@ def listed(entries: Sequence[Entry], starts: Starts) -> Gemm:
 def _products(entry: Entry, starts: Starts) -> Iterator[Product]:
     """The products of a pair, of which a stack has many."""
     p, (alpha, beta) = entry.gemm.problem, entry.scales
-    at = {name: starts[key[0]][entry.pair] for name, key in entry.named()}
+    at = {name: starts[key[0]][entry.pair] for name, key in entry.keys.items()}
     bias = at.get("bias", 0), p.bias_stride
     stack = batch_table(p.batch_shape, p.batch_strides).tolist() if p.batch_shape else [(0, 0, 0, 0)]
     for places in stack:
@@ -110,7 +107,7 @@ def _products(entry: Entry, starts: Starts) -> Iterator[Product]:
 
 def _align(entry: Entry, name: str, starts: Starts) -> int:
     """What the rows of an operand are aligned to in its buffer, in bytes. One that is not read fits any."""
-    key = dict(entry.named()).get(name)
+    key = entry.keys.get(name)
     if key is None:
         return MAX_ALIGN
     own: int = getattr(entry.gemm.problem, f"{name}_align")

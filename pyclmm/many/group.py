@@ -25,8 +25,7 @@ class Group:
 
     def __init__(self, entries: Sequence[Entry], gemm: Gemm, options: Options, queue: Any) -> None:
         self.executable = Executable(queue, gemm, options)
-        keys = {key: name for one in entries for name, key in one.named()}
-        self._names = {name: key for key, name in keys.items()}
+        self._keys = {name: key for one in entries for name, key in one.keys.items()}
 
     def enqueue(
         self,
@@ -41,7 +40,7 @@ class Group:
 
         *memory*: the buffers. Raises LaunchError, DeviceMemoryError or DeviceLostError.
         """
-        buffers = {name: memory[key] for name, key in self._names.items()}
+        buffers = {name: memory[key] for name, key in self._keys.items()}
         while True:
             choice = self.executable.choice
             try:

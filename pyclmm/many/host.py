@@ -14,10 +14,11 @@ from ..execution.options import Options
 from ..opencl import host_memory
 from ..opencl.devices import device_info
 from ..opencl.host_memory import HostBuffers, dense_form, dense_layout
-from ..opencl.queues import PerThread
+from ..opencl.queues import FreeQueue, PerThread
+from .apart import Lists, check_apart
 from .entries import Entry, Key, entry_of, scales_at
 from .group import groups_of
-from .lists import Given, Lists, check_apart, naming, operands_at
+from .lists import Given, naming, operands_at
 from .rows import Array, rows_of, starts_of
 
 
@@ -52,12 +53,14 @@ class HostMany:
                 for name, x in operands.items()
             }
             scales, align = scales_at(index, *scalars, lists), host_memory.new_align(self._device)
-            return entry_of(index, layouts, options, scales, "out" in operands, align)
+            return entry_of(index, layouts, options, scales, False, align)
 
     def run(self, lists: Lists, queue: cl.CommandQueue | None, wait_for: list[cl.Event]) -> list[Any]:
         """The results, complete. Raises ArgumentError for outs that overlap or are read-only, LaunchError,
         DeviceMemoryError or DeviceLostError. No out is written unless all is computed."""
         outs = lists.get("out", ())
+        if wait_for:  # the host reads the operands
+            host_memory.wait(self._device, wait_for)
         if outs:
             for index, out in enumerate(outs):
                 if out is not None:
@@ -66,7 +69,8 @@ class HostMany:
             check_apart(lists)
         new = {key: np.empty(row.size, row.dtype) for key, row in self._results.items()}
         if self.groups:
-            self._multiply(lists, new, queue or self.queue, wait_for)
+            own = self.queue if queue is None or isinstance(queue, FreeQueue) else queue
+            self._multiply(lists, new, own)
         results = self._parts(new)
         for index, out in enumerate(outs):
             if out is not None:
@@ -74,13 +78,11 @@ class HostMany:
                 results[index] = out
         return results
 
-    def _multiply(
-        self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue, wait_for: list[cl.Event]
-    ) -> None:
+    def _multiply(self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue) -> None:
         """Compute the rows of *new*, which are complete then."""
         packed = self._packed.get(None, self._memory)
         held: dict[Key, HostBuffers] = {key: HostBuffers(queue, self._device) for key in self._forms}
-        memory, before = {}, wait_for.copy()
+        memory, before = {}, list[cl.Event]()
         try:
             for key, row in self._operands.items():
                 filled = row.filled(lists[key[0]], packed[key])

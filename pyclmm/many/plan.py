@@ -14,15 +14,15 @@ from ..execution.operands import queue_of
 from ..execution.options import Options, events_of, options_of, plain_numbers
 from ..opencl.arrays import Array
 from ..opencl.devices import DeviceChoice
-from ..opencl.queues import FreeQueue
 from ..problem.literals import Activation, Precision
 from ..problem.settings import chosen, is_reproducible, is_verified
 from ..raising import guarded
 from ..selection.explanation import Explanation, explain
 from ..selection.select import KernelChoice
+from .apart import Lists
 from .device import DeviceMany
 from .host import HostMany
-from .lists import Given, Lists, check_length, given_of, mismatch, signature
+from .lists import Given, check_length, given_of, mismatch, operands_at, signature
 
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
 
@@ -99,19 +99,18 @@ class ManyMatmul:
         found = signature(given)
         if found != self._signature:
             raise ArgumentError(_CLOSED if self._signature is None else mismatch(self._signature, found))
-        on_device = isinstance(self._many, DeviceMany)
-        own = queue_for(given.lists, queue, None) if on_device or queue is not None else None
-        return self.run(given, own, wait_for)
+        own = queue_for(given.lists, queue, None)
+        is_free = queue is None and isinstance(self._many, HostMany)  # it has a queue of its own
+        return self.run(given, None if is_free else own, wait_for)
 
     def run(self, given: Given, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The same for lists that are known to fit."""
         if self._many is None:
             return []
-        queue = None if isinstance(queue, FreeQueue) else queue
         results = self._many.run(given.lists, queue, events_of(wait_for))
         if given.arrays is given.lists:
             return results
-        return [kinds.returned(given.arrays_at(index), one) for index, one in enumerate(results)]
+        return [kinds.returned(operands_at(given.arrays, index), one) for index, one in enumerate(results)]
 
     @property
     def kernels(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
@@ -11,8 +12,8 @@ import numpy as np
 
 from ..opencl.host_memory import HOST_ALIGN, location
 from ..problem.dtypes import dtype_of
+from .apart import Lists
 from .entries import Entry, Key, Starts
-from .lists import Lists
 
 # Bytes of an array in the mean, from which to copy it takes longer than to look where it lies.
 _WORTH = 16 << 10
@@ -31,6 +32,7 @@ class Row:
         self.ends = np.cumsum([sizes[index] for index in self.order]).tolist()
         self.begins = [0, *self.ends[:-1]]
         self.size: int = self.ends[-1]
+        self._offsets = [begin * self.dtype.itemsize for begin in self.begins]
         self._pick = itemgetter(*self.order)
         self._looks = self.size * self.dtype.itemsize >= _WORTH * len(self.order)
 
@@ -48,27 +50,25 @@ class Row:
         return memory
 
     def _there(self, xs: Sequence[Array]) -> Array | None:
-        """The array of which *xs* are consecutive parts; None if there is none."""
-        base = xs[0] if xs[0].base is None else xs[0].base
-        if type(base) is not np.ndarray or base.dtype != self.dtype or not base.flags.c_contiguous:
+        """The memory of which *xs* are consecutive parts; None if there is none."""
+        base: Any = xs[0] if xs[0].base is None else xs[0].base
+        if not isinstance(base, memoryview) and not (type(base) is np.ndarray and base.dtype.isbuiltin == 1):
             return None
         first, size = location(xs[0]), self.dtype.itemsize
-        if first % HOST_ALIGN or not base.flags.writeable:
-            return None
         for x, begin in zip(xs, self.begins, strict=True):
+            is_dense = x.dtype == self.dtype and x.flags.c_contiguous
             owner = x if x.base is None else x.base
-            plain = x.dtype == self.dtype and x.flags.c_contiguous
-            if owner is not base or not plain or location(x) != first + begin * size:
+            if owner is not base or not is_dense or location(x) != first + begin * size:
                 return None
-        begin = (first - location(base)) // size
-        return base.reshape(-1)[begin : begin + self.size]
+        memory = np.asarray(base)
+        if first % HOST_ALIGN or not memory.flags.c_contiguous:
+            return None
+        return np.frombuffer(memory, self.dtype, self.size, first - location(memory))
 
-    def parts(self, row: Array, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    def parts(self, row: Array, shapes: Sequence[tuple[int, ...]]) -> Iterable[Any]:
         """Views of *row*, one for each array, of these *shapes*."""
-        if len(set(shapes)) == 1 and shapes[0]:
-            return list(row.reshape(-1, *shapes[0]))
-        found = zip(self.begins, self.ends, shapes, strict=True)
-        return [row[begin:end].reshape(shape) for begin, end, shape in found]
+        memory: Any = row.view(np.uint8).data  # it makes arrays sooner than slices and reshape
+        return map(np.ndarray, shapes, repeat(self.dtype), repeat(memory), self._offsets)
 
 
 def rows_of(entries: Iterable[Entry], lists: Lists) -> dict[Key, Row]:
@@ -76,7 +76,7 @@ def rows_of(entries: Iterable[Entry], lists: Lists) -> dict[Key, Row]:
     sizes: dict[Key, dict[int, int]] = {}
     aligns: dict[Key, dict[int, int]] = {}
     for one in entries:
-        for name, key in one.named():
+        for name, key in one.keys.items():
             of_result = name == "out"
             size = math.prod(one.gemm.shape) if of_result else lists[key[0]][one.pair].size
             sizes.setdefault(key, {})[one.pair] = size

@@ -125,7 +125,7 @@ class Results:
         return made
 
     def view(self, base: Array, offset: int) -> Array:
-        """A view of *base*, which :meth:`new` has made, from byte *offset* on, with the events of that."""
+        """A view of *base*, which :meth:`new` has made, from byte *offset* on, with its events."""
         made = self._bare(base.queue)
         made.queue, made.context, made.allocator = base.queue, base.context, base.allocator
         made.events, made.base_data, made.offset = base.events, base.base_data, offset

@@ -1,0 +1,219 @@
+"""Lists of pyopencl Arrays: where they lie, what is copied, and when they are complete."""
+
+import threading
+from contextlib import suppress
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm.many import ManyMatmul
+from tests.many.drawn import Drawn, check, on_device, read
+from tests.support.cases import small_integers
+from tests.support.threads import in_threads
+
+OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+PROFILING = cl.command_queue_properties.PROFILING_ENABLE
+SIZES = [(3, 4, 5), (6, 7, 2), (17, 18, 3)]
+
+
+def operands(rng, sizes=SIZES):
+    a = [small_integers(rng, (m, k), "f4") for m, _, k in sizes]
+    b = [small_integers(rng, (k, n), "f4") for _, n, k in sizes]
+    return a, b, [x @ y for x, y in zip(a, b, strict=True)]
+
+
+def pairs_on(queue, a, b, together):
+    return list(zip(on_device(queue, a, together), on_device(queue, b, together), strict=True))
+
+
+def zeros(queue, want, together):
+    return on_device(queue, [np.zeros_like(x) for x in want], together)
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """The copies that are enqueued."""
+    made, own = [], cl.enqueue_copy
+
+    def copy(queue, target, source, **keywords):
+        made.append((target, source))
+        return own(queue, target, source, **keywords)
+
+    monkeypatch.setattr(cl, "enqueue_copy", copy)
+    return made
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("number", range(3))
+def test_drawn_lists_are_as_a_loop(queue, rng, number, together):
+    drawn = Drawn(rng, 4 + 2 * number)
+    a, b = zip(*drawn.pairs, strict=True)
+    pairs = pairs_on(queue, a, b, together)
+    keywords = dict(drawn.keywords)
+    for name in ("c", "bias", "out"):
+        keywords[name] = on_device(queue, keywords[name], together)
+    for _ in range(2):
+        got = pyclmm.matmul_many(pairs, **keywords)
+        check([read(queue, x) for x in got], drawn.want)
+        for out, result in zip(keywords["out"], got, strict=True):
+            assert out is None or out is result
+
+
+def test_what_lies_in_one_buffer_is_not_copied(queue, rng, copies):
+    a, b, want = operands(rng)
+    got = pyclmm.matmul_many(pairs_on(queue, a, b, True), zeros(queue, want, True))
+    assert not copies
+    check([read(queue, x) for x in got], want)
+
+
+def test_what_lies_in_many_is_copied_into_one(queue, rng, copies):
+    a, b, want = operands(rng)
+    got = pyclmm.matmul_many(pairs_on(queue, a, b, False), zeros(queue, want, False))
+    assert len(copies) == 3 * len(SIZES)
+    check([read(queue, x) for x in got], want)
+
+
+def test_results_share_a_buffer_and_are_read_from_it(queue, rng, copies):
+    a, b, want = operands(rng)
+    got = pyclmm.matmul_many(pairs_on(queue, a, b, True))
+    assert len({id(x.base_data) for x in got}) == 1
+    c = on_device(queue, want, True)
+    again = pyclmm.matmul_many(
+        list(zip(on_device(queue, [x.T.copy() for x in want], True), got, strict=True))
+    )
+    assert not copies
+    check([read(queue, x) for x in again], [x.T @ x for x in want])
+    assert (got[0] + c[0]).get().shape == (3, 4)
+
+
+def test_a_plan_is_for_places_in_buffers(queue, rng):
+    a, b, want = operands(rng)
+    pairs = pairs_on(queue, a, b, True)
+    plan = ManyMatmul(pairs)
+    for _ in range(3):  # other buffers are taken
+        check([read(queue, x) for x in plan(pairs_on(queue, a, b, True))], want)
+    with pytest.raises(pyclmm.ArgumentError, match="lie in other buffers together"):
+        plan([*pairs[:-1], pairs_on(queue, a, b, True)[-1]])
+    with pytest.raises(pyclmm.ArgumentError, match=r"pairs\[0\]: a is \(6, 2\)"):
+        plan([pairs[1], pairs[0], pairs[2]])
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("properties", [0, OUT_OF_ORDER, PROFILING])
+def test_a_list_waits_for_its_operands_and_others_for_it(context, rng, together, properties):
+    queue, other = cl.CommandQueue(context, properties=properties), cl.CommandQueue(context)
+    a, b, want = operands(rng)
+    late = small_integers(rng, (3, 5), "f4")
+    pairs = pairs_on(queue, a, b, together)
+    outs = zeros(queue, want, together)
+    pyclmm.matmul_many(pairs, outs)  # compiled
+    queue.finish()
+    gate = cl.UserEvent(context)
+    x = pairs[0][0]
+    written = cl.enqueue_copy(
+        other, x.base_data, late, dst_offset=x.offset, wait_for=[gate], is_blocking=False
+    )
+    x.add_event(written)
+    threading.Timer(0.2, lambda: gate.set_status(cl.command_execution_status.COMPLETE)).start()
+    other.flush()
+    new = pyclmm.matmul_many(pairs, queue=queue)
+    got = pyclmm.matmul_many(pairs, outs, queue=queue)
+    for results in (new, got):
+        check([read(other, x) for x in results], [late @ b[0], *want[1:]])
+
+
+def test_wait_for_and_the_end_of_what_is_written(queue, rng):
+    a, b, want = operands(rng)
+    pairs, outs = pairs_on(queue, a, b, True), zeros(queue, want, True)
+    pyclmm.matmul_many(pairs, outs)
+    gate = cl.UserEvent(queue.context)
+    pyclmm.matmul_many(pairs, outs, wait_for=[gate])
+    assert all(x.events for x in outs)
+    ends = outs[0].events[-1]
+    assert ends.command_execution_status != cl.command_execution_status.COMPLETE
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    check([read(queue, x) for x in outs], want)
+    assert len(outs[0].events) <= 2
+
+
+def test_threads_share_a_plan(queue, rng):
+    a, b, want = operands(rng)
+    lists = [pairs_on(queue, a, b, number % 2 == 0) for number in range(4)]
+    plans = [ManyMatmul(pairs) for pairs in lists[:2]]
+
+    def work(number):
+        for _ in range(10):
+            check([read(queue, x) for x in plans[number % 2](lists[number])], want)
+
+    in_threads(4, work)
+
+
+def test_conversions_have_launches_of_their_own(queue, rng):
+    a, b, want = operands(rng)
+    bytes_, gaps = a[1].astype(np.int8), np.repeat(np.repeat(a[0], 2, axis=0), 3, axis=1)[::2, ::3]
+    pairs = pairs_on(queue, [a[0], bytes_, a[2], gaps], [*b, b[0]], True)
+    plan = ManyMatmul(pairs)
+    check([read(queue, x) for x in plan(pairs)], [*want, want[0]])
+    assert len(plan._many._alone) == 2
+
+
+def test_an_out_over_its_own_operand(queue, rng):
+    x, y = (small_integers(rng, (4, 4), "f4") for _ in "xy")
+    (a, c), (b, d) = on_device(queue, [x, y], True), on_device(queue, [y, x], True)
+    got = pyclmm.matmul_many([(a, b), (c, d)], [b, c])
+    assert got == [b, c]
+    check([read(queue, one) for one in got], [x @ y, y @ x])
+
+
+def test_c_in_place(queue, rng):
+    a, b, want = operands(rng)
+    c = [small_integers(rng, x.shape, "f4") for x in want]
+    for together in (True, False):
+        outs = on_device(queue, c, together)
+        pyclmm.matmul_many(pairs_on(queue, a, b, together), outs, c=outs, beta=2.0)
+        check([read(queue, x) for x in outs], [x + 2 * y for x, y in zip(want, c, strict=True)])
+
+
+def test_outs_in_one_allocation_that_overlap(queue, rng):
+    a, b, want = operands(rng, [(3, 4, 5)] * 2)
+    pairs = pairs_on(queue, a, b, True)
+    whole = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 8192)
+
+    def at(first, second):
+        starts = [whole.get_sub_region(first, 1024), whole.get_sub_region(second, 1024)]
+        return [cla.Array(queue, (3, 4), np.float32, data=start) for start in starts]
+
+    check([read(queue, x) for x in pyclmm.matmul_many(pairs, at(0, 4096))], want)
+    with pytest.raises(pyclmm.ArgumentError, match=r"out\[1\] overlaps out\[0\]"):
+        pyclmm.matmul_many(pairs, at(0, 0))
+    columns = cla.zeros(queue, (3, 8), np.float32)
+    pyclmm.matmul_many(pairs, [columns[:, :4], columns[:, 4:]])
+    assert np.array_equal(columns.get(), np.hstack(want))
+    with pytest.raises(pyclmm.ArgumentError, match=r"out\[1\] overlaps out\[0\]"):
+        pyclmm.matmul_many(pairs, [columns[:, :4], columns[:, 3:7]])
+
+
+def test_a_call_that_fails_writes_nothing(queue, rng):
+    a, b, want = operands(rng)
+    pairs, outs = pairs_on(queue, a, b, True), zeros(queue, want, True)
+    x = cla.zeros(queue, (3, 3), np.float32)
+    with pytest.raises(pyclmm.ShapeError, match=r"pairs\[3\]"):
+        pyclmm.matmul_many([*pairs, (x, pairs[0][0])], [*outs, x])
+    with pytest.raises(pyclmm.UnsupportedError), suppress(pyclmm.KernelWarning):
+        pyclmm.matmul_many(pairs, outs, kernel="naive")
+    assert not any(read(queue, x).any() for x in outs)
+
+
+def test_arrays_without_a_queue_and_of_another_context(queue, rng):
+    a, b, want = operands(rng)
+    bare = [tuple(x.with_queue(None) for x in pair) for pair in pairs_on(queue, a, b, True)]
+    with pytest.raises(pyclmm.ArgumentError, match="none of the Arrays has a queue"):
+        pyclmm.matmul_many(bare)
+    check([read(queue, x) for x in pyclmm.matmul_many(bare, queue=queue)], want)
+    strange = cl.CommandQueue(cl.Context([queue.device]))
+    pairs = [*pairs_on(queue, a, b, True), tuple(cla.zeros(strange, (2, 2), np.float32) for _ in "ab")]
+    with pytest.raises(pyclmm.ArgumentError, match=r"a of pairs\[3\] is in another OpenCL context"):
+        pyclmm.matmul_many(pairs)

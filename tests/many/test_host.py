@@ -1,0 +1,225 @@
+"""Lists of NumPy arrays: a loop of NumPy's gives the same."""
+
+import threading
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import pyclmm
+from pyclmm.many import calls
+from pyclmm.many.plan import ManyMatmul
+from pyclmm.many.rows import Row
+from pyclmm.opencl.host_memory import HOST_ALIGN
+from tests.many.drawn import Drawn, check
+from tests.support.cases import small_integers
+from tests.support.threads import in_threads
+
+
+def pairs_of(rng, sizes, dtype="float32"):
+    return [(small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)) for m, n, k in sizes]
+
+
+def loop(pairs):
+    return [a @ b for a, b in pairs]
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """How many plans matmul_many has made."""
+    calls.release()
+    made, own = [], vars(ManyMatmul)["of"].__func__
+
+    def of(cls, *args):
+        made.append(args)
+        return own(cls, *args)
+
+    monkeypatch.setattr(ManyMatmul, "of", classmethod(of))
+    return made
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_drawn_lists_are_as_a_loop(rng, number):
+    drawn = Drawn(rng, 1 + number)
+    for _ in range(2):
+        got = pyclmm.matmul_many(drawn.pairs, **drawn.keywords)
+        check(got, drawn.want)
+        for out, result in zip(drawn.keywords["out"], got, strict=True):
+            assert out is None or out is result
+    check(ManyMatmul(drawn.pairs, **drawn.keywords)(
+        drawn.pairs, **{name: drawn.keywords[name] for name in ("out", "c", "bias")}
+    ), drawn.want)  # fmt: skip
+
+
+def test_products_of_about_one_size_are_one_launch(rng):
+    plan = ManyMatmul(pairs_of(rng, rng.integers(33, 60, (50, 3))))
+    assert len(plan.kernels) == 1
+    (only,) = plan.explain()
+    assert only.kernel == plan.kernels[0]
+    assert "50 of up to" in repr(plan)
+
+
+def test_the_largest_launch_comes_first(rng):
+    plan = ManyMatmul(pairs_of(rng, [(2, 2, 2), (60, 60, 60), (2, 2, 3), (8, 60, 9)]))
+    flops = [one.flops for one in plan.explain()]
+    assert len(flops) > 1
+    assert flops == sorted(flops, reverse=True)
+
+
+def test_results_share_an_array_and_are_new_in_each_call(rng):
+    pairs = pairs_of(rng, [(3, 4, 5), (6, 7, 2), (40, 40, 3)])
+    first, second = pyclmm.matmul_many(pairs), pyclmm.matmul_many(pairs)
+    assert len({id(x.base) for x in first}) == 1
+    assert first[0].base is not second[0].base
+    check(first, loop(pairs))
+    second[0][:] = 0
+    check(first, loop(pairs))
+
+
+def test_consecutive_results_are_read_where_they_lie(rng, monkeypatch):
+    filled, own = [], Row.filled
+    monkeypatch.setattr(Row, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
+    pairs = pairs_of(rng, [(80, 80, 3)] * 4)
+    xs = pyclmm.matmul_many(pairs)
+    del filled[:]
+    squares = [(x, x.T.copy()) for x in xs]
+    check(pyclmm.matmul_many(squares), loop(squares))
+    assert [np.shares_memory(row, xs[0]) for row in filled] == [True, False]
+    # In another order, or where one has another byte order, they are copied.
+    for others in ([xs[1], xs[0], *xs[2:]], [xs[0], xs[1].view(xs[1].dtype.newbyteorder()), *xs[2:]]):
+        del filled[:]
+        lists = [(x, x.T.copy()) for x in others]
+        check(pyclmm.matmul_many(lists), loop(lists))
+        assert not np.shares_memory(filled[0], xs[0])
+
+
+def test_a_second_call_does_not_plan_again(rng, planned):
+    for _ in range(3):
+        pairs = pairs_of(rng, [(3, 4, 5), (6, 7, 2)])
+        check(pyclmm.matmul_many(pairs), loop(pairs))
+    assert len(planned) == 1
+    others = pairs_of(rng, [(3, 4, 5), (6, 7, 3)])
+    for lists in (others, pairs, others):
+        check(pyclmm.matmul_many(lists), loop(lists))
+    assert len(planned) == 2
+    check(pyclmm.matmul_many(pairs, alpha=2.0), [2 * x for x in loop(pairs)])
+    check(pyclmm.matmul_many([(a.astype("f8"), b) for a, b in pairs]), [x.astype("f8") for x in loop(pairs)])
+    assert len(planned) == 4
+    pyclmm.release()
+    pyclmm.matmul_many(pairs)
+    assert len(planned) == 5
+
+
+def test_the_oldest_plan_is_dropped(rng, planned):
+    for n in range(1, calls._KEPT + 2):
+        pyclmm.matmul_many(pairs_of(rng, [(1, n, 2)]))
+    assert len(calls._plans) == calls._KEPT
+
+
+def test_other_strides_need_no_other_plan(rng, planned):
+    a, b = pairs_of(rng, [(3, 4, 5)])[0]
+    for x in (a, np.asfortranarray(a), a[::-1]):
+        check(pyclmm.matmul_many([(x, b)]), [x @ b])
+    assert len(planned) == 1
+
+
+def test_threads_share_a_plan(rng):
+    lists = [pairs_of(rng, [(3, 4, 5), (17, 18, 3), (40, 3, 2)]) for _ in range(8)]
+    plan = ManyMatmul(lists[0])
+
+    def work(number):
+        for _ in range(20):
+            check(plan(lists[number]), loop(lists[number]))
+            check(pyclmm.matmul_many(lists[number]), loop(lists[number]))
+
+    in_threads(8, work)
+
+
+def test_two_vectors_give_a_number(rng):
+    x, y = (small_integers(rng, (5,), "f8") for _ in "xy")
+    (got,) = pyclmm.matmul_many([(x, y)])
+    assert type(got) is np.float64
+    assert got == x @ y
+
+
+def test_nothing_to_multiply(rng):
+    assert pyclmm.matmul_many([]) == []
+    assert ManyMatmul([])([]) == []
+    empty = np.zeros((3, 0), np.float32)
+    c, bias = small_integers(rng, (3, 2), "f4"), -np.ones(2, np.float32)
+    sums = [(empty, empty.T[:, :2]), (empty.T, np.zeros((3, 4), np.float32))]
+    got = pyclmm.matmul_many(sums, c=[c, None], beta=2.0, bias=[bias, None], activation="relu")
+    check(got, [np.maximum(2 * c + bias, 0), np.zeros((0, 4), np.float32)])
+
+
+def test_odd_products_leave_the_rows_of_others_aligned(rng):
+    pairs = pairs_of(rng, [(1, 1, 1), (64, 64, 64), (3, 5, 7), (64, 64, 64)])
+    large = ManyMatmul(pairs)._many.groups[0].executable.problem
+    assert min(large.a_align, large.b_align, large.out_align) >= HOST_ALIGN
+
+
+def test_operands_are_read_after_what_is_waited_for(queue, rng):
+    ((a, b),) = pairs_of(rng, [(3, 4, 5)])
+    later, gate = a + 1, cl.UserEvent(queue.context)
+
+    def write():
+        a[:] = later
+        gate.set_status(cl.command_execution_status.COMPLETE)
+
+    threading.Timer(0.2, write).start()
+    check(pyclmm.matmul_many([(a, b)], wait_for=[gate]), [later @ b])
+
+
+def test_what_is_like_an_array(rng):
+    a, b = pairs_of(rng, [(3, 4, 5)], "float64")[0]
+    want = a @ b
+    check(
+        pyclmm.matmul_many(
+            [(a.tolist(), b), (a, memoryview(b)), (a.view(type("Sub", (np.ndarray,), {})), b)]
+        ),
+        [want] * 3,
+    )
+
+
+def test_tensors_give_tensors(rng):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    x, y = (torch.from_numpy(small_integers(rng, (4, 4), "f4")) for _ in "xy")
+    got = pyclmm.matmul_many([(x, y), (x.bfloat16(), y.bfloat16())])
+    assert [one.dtype for one in got] == [torch.float32, torch.bfloat16]
+    assert all(torch.equal(one.float(), x @ y) for one in got)
+
+
+def test_activation_precision_and_reproducible(rng):
+    pairs = [(a - 2, b) for a, b in pairs_of(rng, [(3, 4, 5), (9, 9, 9)])]
+    want = [np.maximum(x, 0) for x in loop(pairs)]
+    check(pyclmm.matmul_many(pairs, activation="relu", precision="high", reproducible=True), want)
+
+
+def test_outs_of_other_dtypes_and_over_their_own_operands(rng):
+    a, b = pairs_of(rng, [(4, 4, 4)])[0]
+    out, own, want = np.zeros((4, 4), np.float64)[:, ::-1], b.copy(), a @ b
+    assert pyclmm.matmul_many([(a, b), (a.copy(), own)], [out, own])[0] is out
+    assert np.array_equal(out, want)
+    assert np.array_equal(own, want)
+    stack = np.zeros((3, 4, 4), np.float32)
+    pyclmm.matmul_many([(a, a)], [stack])
+    assert np.array_equal(stack, [a @ a] * 3)
+
+
+def test_columns_of_one_array_are_outs(rng):
+    pairs = pairs_of(rng, [(4, 2, 3)] * 5)
+    whole = np.zeros((4, 10), np.float32)
+    pyclmm.matmul_many(pairs, [whole[:, i : i + 2] for i in range(0, 10, 2)])
+    assert np.array_equal(whole, np.hstack(loop(pairs)))
+
+
+def test_a_plan_after_release_and_close(rng):
+    pairs = pairs_of(rng, [(3, 4, 5)])
+    with ManyMatmul(pairs) as plan:
+        plan.release()
+        check(plan(pairs), loop(pairs))
+    assert repr(plan).startswith("<closed ManyMatmul")
+    with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
+        plan(pairs)
+    with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
+        plan.__enter__()
