@@ -34,6 +34,7 @@ from .opencl.steps import Scales
 from .problem.axes import back
 from .problem.dtypes import named_dtype
 from .problem.literals import Activation, Casting, Mixed, Precision, Trans, Verify
+from .problem.ragged import SIZES
 from .problem.settings import chosen, is_reproducible, is_verified
 from .quantized import QuantizedArray
 from .raising import OF_CALLER, briefly
@@ -56,8 +57,8 @@ _ASKED = (
     *("precision", "reproducible", "casting", "verify", "dtype", "b_format"),
 )
 _TILES = ("memory_limit", "devices", "progress", "checkpoint")
-_AT_ONCE = (None,) * len(_TILES)  # of a call without tiles
-_PLAIN: Scales = (1.0, 0.0)  # alpha and beta of matmul
+AT_ONCE = (None,) * len(_TILES)  # of a call without tiles
+PLAIN: Scales = (1.0, 0.0)  # alpha and beta of matmul
 
 
 class _Latest(NamedTuple):
@@ -204,7 +205,7 @@ def matmul(
     try:
         ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
         asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
-        return _call(given, asked, tiles, _PLAIN, queue, device, mixed, wait_for, axes)
+        return called(given, asked, tiles, PLAIN, queue, device, mixed, wait_for, axes)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 
@@ -303,7 +304,7 @@ def gemm(
     try:
         ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
         asked = (trans_a, trans_b, activation, kernel, *ways, named_dtype(dtype), "")
-        return _call(given, asked, tiles, factors, queue, device, mixed, wait_for)
+        return called(given, asked, tiles, factors, queue, device, mixed, wait_for)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 
@@ -318,7 +319,7 @@ def release() -> None:
     queues.release()
 
 
-def _call(
+def called(
     given: Operands,
     asked: tuple[Any, ...],
     tiles: tuple[Any, ...],
@@ -329,7 +330,8 @@ def _call(
     wait_for: Any,
     axes: Any = None,
 ) -> Any:
-    """:func:`matmul` and :func:`gemm`. Of their arguments *asked* are those of _ASKED, *tiles* of _TILES."""
+    """:func:`matmul`, :func:`gemm` and :func:`pyclmm.ragged_matmul`. Of their arguments *asked* are those of
+    _ASKED, *tiles* of _TILES."""
     arrays = given
     if type(given["b"]) is QuantizedArray:
         given, b_format = unpacked(given, *asked[:2])
@@ -339,11 +341,11 @@ def _call(
     # The very objects: dtypes that are equal need not mean the same.
     if latest is not None and not all(map(is_, asked, latest.asked)):
         latest = None
-    if latest is not None and device is axes is None and tiles == _AT_ONCE:
+    if latest is not None and device is axes is None and tiles == AT_ONCE:
         again = _again(latest, given, queue, scales, wait_for)
         if again is not None:
             return as_given(arrays, given, again)
-    if tiles != _AT_ONCE or entry.is_stored(*given.values()):
+    if tiles != AT_ONCE or entry.is_stored(*given.values()):
         options = _options(asked, kinds.computed_dtype(given))
         how = {"alpha": scales[0], "beta": scales[1], "queue": queue, "device": device}
         how |= zip(_TILES, tiles, strict=True)
@@ -353,7 +355,7 @@ def _call(
     operands, core = collect(given, mixed, queue), None
     if axes is not None:
         operands, core = with_core_axes_last(operands, axes)
-    if scales is not _PLAIN:  # a call is compared with the latest by these very numbers first
+    if scales is not PLAIN:  # a call is compared with the latest by these very numbers first
         alpha, beta = scales
         scales = plain_numbers(alpha, beta_of(beta, given.get("c")))
     queue, own_dtype = queue_of(operands, queue, device), kinds.computed_dtype(given)
@@ -405,7 +407,8 @@ def _options(asked: tuple[Any, ...], own_dtype: Any) -> Options:
 
 def _product(operands: Operands, call: _Latest, queue: Any, scales: Scales, wait_for: Any) -> Any:
     """The product of *operands*, by what computed the last call, a kept plan or a new one."""
-    if isinstance(operands["a"], np.ndarray) and entry.pays(operands, call.options, queue):
+    is_whole = SIZES in operands or not isinstance(operands["a"], np.ndarray)
+    if not is_whole and entry.pays(operands, call.options, queue):
         alpha, beta = scales
         return entry.streamed(operands, call.options, queue=queue, alpha=alpha, beta=beta, wait_for=wait_for)
     try:

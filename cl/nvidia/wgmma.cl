@@ -55,7 +55,7 @@ INLINE void feed(
   for (int number = get_group_id(0);; piece = piece_at(number, work)) {
     const int steps = piece.end - piece.first;
     const int place = piece.origin.s0 / BM + piece.origin.s1 / BN; /* of the tile in the only row or column */
-    const bool turned = min(work.tiles_m, work.tiles_n) == 1 && steps;
+    const bool turned = LISTED != 2 && min(work.tiles_m, work.tiles_n) == 1 && steps; /* clear_rest: the last is last */
     n = feed_piece(which, operand, piece, n, steps, turned ? place % steps : 0, &ring, stages) - steps;
     number += groups;
     if (number >= pieces) return;

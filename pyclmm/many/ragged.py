@@ -9,11 +9,10 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 from pyopencl.array import Array
 
-from .. import plan_cache
-from ..errors import ArgumentError, DeviceLostError, DTypeError
+from ..api import AT_ONCE, PLAIN, called
+from ..errors import ArgumentError, DTypeError
 from ..execution import kinds
-from ..execution.operands import collect, queue_of, sent, signature
-from ..execution.options import options_of
+from ..execution.operands import sent
 from ..opencl.devices import DeviceChoice
 from ..problem.dtypes import named_dtype
 from ..problem.gemm import SIZE_TYPES
@@ -22,8 +21,6 @@ from ..problem.ragged import SIZES
 from ..problem.settings import chosen, is_reproducible, is_verified
 from ..raising import guarded
 from ..selection.select import KernelChoice
-
-_SCALES = (1.0, 0.0)
 
 
 @guarded("ragged_matmul")
@@ -70,24 +67,14 @@ def ragged_matmul(
     As :func:`pyclmm.matmul` does. ArgumentError for a negative size, or more rows than there are: of sizes
     on the host in this call. On a device groups are cut to the rows, and the next such call raises it.
     """
+    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(None))
+    asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
     given = {"a": a, "b": b, SIZES: group_sizes} | ({} if out is None else {"out": out})
-    ways = {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)}
-    own_dtype = kinds.computed_dtype(given) if dtype is None else named_dtype(dtype)
-    options = options_of(
-        {"kernel": kernel, "casting": casting, "verify": is_verified(None), "dtype": own_dtype, **ways}
-    )
     if kinds.kind_of(a) is None:
         given[SIZES] = _sizes_beside(a, group_sizes, queue)
-    operands = collect(given)
-    if isinstance(operands["a"], np.ndarray):
-        operands = {**operands, SIZES: _checked(operands[SIZES], operands["a"], operands["b"])}
-    own = queue_of(operands, queue, device)
-    try:
-        plan = plan_cache.plan_for(operands, signature(operands), options, own, _SCALES)
-        return kinds.returned(given, plan.multiply(operands, own, _SCALES, wait_for))
-    except (DeviceLostError, MemoryError) as error:
-        plan_cache.failed(error, own.context, operands)
-        raise
+        if not isinstance(a, Array):
+            _check_sizes(given[SIZES], a, b)
+    return called(given, asked, AT_ONCE, PLAIN, queue, device, None, wait_for)
 
 
 def _sizes_beside(a: Any, sizes: Any, queue: Any) -> Any:
@@ -105,14 +92,13 @@ def _sizes_beside(a: Any, sizes: Any, queue: Any) -> Any:
     return sizes
 
 
-def _checked(sizes: Any, a: Any, b: Any) -> Any:
-    """*sizes* on the host. Raises ArgumentError for those that a, and b, do not have."""
-    rows = a.shape[0 if b.ndim == 3 else -1] if a.ndim == 2 else 0
-    if sizes.ndim == 1 and sizes.size and a.ndim == 2:
-        if sizes.min() < 0:
-            where = int(np.argmin(sizes))
-            raise ArgumentError(f"{SIZES}[{where}] is {sizes[where]}; pass 0 for an empty group")
-        total = sum(sizes.tolist())
-        if total > rows:
-            raise ArgumentError(f"{SIZES} add up to {total}, but there are {rows} rows to divide")
-    return sizes
+def _check_sizes(sizes: Any, a: Any, b: Any) -> None:
+    """Raise ArgumentError for sizes on the host that a, and b, do not have."""
+    if np.ndim(sizes) != 1 or np.ndim(a) != 2 or isinstance(sizes, Array):
+        return
+    for group, size in enumerate(listed := sizes.tolist()):
+        if size < 0:
+            raise ArgumentError(f"{SIZES}[{group}] is {size}; pass 0 for an empty group")
+    rows = np.shape(a)[0 if np.ndim(b) == 3 else 1]
+    if (total := sum(listed)) > rows:
+        raise ArgumentError(f"{SIZES} add up to {total}, but there are {rows} rows to divide")

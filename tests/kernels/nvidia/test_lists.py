@@ -93,6 +93,8 @@ CASES = [
     ("wgmma", (128, 64), "float16", "TN", 16, (152, 72, 136), ROWS),
     ("wgmma", (64, 64), "float16", "TN", 16, (136, 72, 300), DEPTH),
     ("wgmma", (128, 256), "float16", "TN", 16, (136, 264, 200), DEPTH),
+    ("wgmma", (64, 64), "float16", "TN", 16, (40, 264, 300), DEPTH),  # one row of tiles
+    ("wgmma", (64, 64), "float16", "NN", 16, (40, 264, 264), ROWS),
 ]
 
 
