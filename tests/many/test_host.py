@@ -1,6 +1,7 @@
 """Lists of NumPy arrays: a loop of NumPy's gives the same."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
@@ -10,7 +11,9 @@ import pyclmm
 from pyclmm.many import calls
 from pyclmm.many.plan import ManyMatmul
 from pyclmm.many.rows import Row
+from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.host_memory import HOST_ALIGN
+from pyclmm.opencl.queues import default_queue
 from tests.many.drawn import Drawn, check
 from tests.support.cases import small_integers
 from tests.support.threads import in_threads
@@ -224,3 +227,13 @@ def test_a_plan_after_release_and_close(rng):
         plan(pairs)
     with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
         plan.__enter__()
+
+
+def test_on_a_device_with_memory_of_its_own(rng, monkeypatch):
+    info = replace(device_info(default_queue().device), unified_memory=False)
+    monkeypatch.setattr("pyclmm.many.host.device_info", lambda _device: info)
+    pairs = pairs_of(rng, [(3, 4, 5), (17, 18, 3)], "float64")
+    out = np.zeros((3, 4))
+    with ManyMatmul(pairs, [out, None]) as plan:
+        for _ in range(2):
+            check(plan(pairs, [out, None]), loop(pairs))
