@@ -1,6 +1,7 @@
 """The device of PyTorch's on which these tests run: TEST_TORCH_DEVICE, "cpu" unless it is set."""
 
 import os
+from contextvars import ContextVar
 
 import pytest
 
@@ -29,3 +30,12 @@ def device(torch):
 def key(device):
     """The dispatch key whose kernels are replaced for tensors on that device."""
     return "CUDA" if device.startswith("cuda") else "CPU"
+
+
+@pytest.fixture
+def traced(torch):
+    setting = ContextVar("setting", default=1)
+    try:
+        torch.compile(lambda x: x + setting.get(), fullgraph=True, backend="eager")(torch.ones(1))
+    except torch._dynamo.exc.Unsupported:
+        pytest.skip("this PyTorch does not trace context variables")

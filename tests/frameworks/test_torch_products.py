@@ -2,7 +2,6 @@
 
 import itertools
 import sys
-from contextvars import ContextVar
 
 import pytest
 
@@ -43,15 +42,6 @@ def drawn(torch, device, *shape, dtype="float64", grad=True):
 @pytest.fixture(autouse=True)
 def seeded(torch):
     torch.manual_seed(7)
-
-
-@pytest.fixture
-def traced(torch):
-    setting = ContextVar("setting", default=1)
-    try:
-        torch.compile(lambda x: x + setting.get(), fullgraph=True, backend="eager")(torch.ones(1))
-    except torch._dynamo.exc.Unsupported:
-        pytest.skip("this PyTorch does not trace context variables")
 
 
 def checked(torch, function, *tensors):

@@ -60,7 +60,7 @@ def test_other_types_keep_theirs(torch, door, device, dtype):
     torch.testing.assert_close(got, loop(torch, a, b, SIZES), rtol=2e-2, atol=2e-2)
 
 
-def test_it_stays_in_a_compiled_graph(torch, door, device):
+def test_it_stays_in_a_compiled_graph(torch, door, device, traced):
     a, b, sizes = operands(torch, device, "rows")
     compiled = torch.compile(
         lambda x, y: door.ragged_matmul(x, y, sizes) + 1, fullgraph=True, backend="aot_eager"
