@@ -16,20 +16,20 @@ from ..opencl.devices import device_info
 from ..opencl.host_memory import HostBuffers, dense_form, dense_layout
 from ..opencl.queues import FreeQueue, PerThread
 from .apart import Lists, check_apart
-from .entries import Entry, Key, entry_of, scales_at
+from .entries import Key, ListEntry, entry_of, scales_at
 from .group import groups_of
-from .lists import Given, naming, operands_at
+from .lists import CallLists, naming, operands_at
 from .rows import Array, rows_of, starts_of
 
 
-class _Memory(dict[Key, Array]):
+class _PackedOperands(dict[Key, Array]):
     """Memory of one thread for packed operands; unlike a dict, PerThread can hold it."""
 
 
 class HostMany:
     """A planned list of NumPy arrays."""
 
-    def __init__(self, given: Given, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
+    def __init__(self, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
         self._device, lists = device_info(queue.device), given.lists
         each = [replace(options, dtype=own) for own in given.dtypes] or [options] * len(lists["a"])
         entries = [self._entry(lists, index, its, scalars) for index, its in enumerate(each)]
@@ -48,9 +48,9 @@ class HostMany:
             key: dense_form((row.size,), row.dtype, self._device, key[0]) for key, row in rows.items()
         }
         self.groups, self.queue = groups_of(computed, starts_of(rows), options, queue)
-        self._packed: PerThread[_Memory] = PerThread(1)
+        self._packed: PerThread[_PackedOperands] = PerThread(1)
 
-    def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> Entry:
+    def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> ListEntry:
         """The product of a pair whose operands are packed and whose result is copied to its out."""
         with naming(index):
             operands = operands_at(lists, index)
@@ -105,8 +105,8 @@ class HostMany:
         for group in self.groups:
             group.settle()
 
-    def _memory(self) -> _Memory:
-        return _Memory((key, np.empty(row.size, row.dtype)) for key, row in self._operands.items())
+    def _memory(self) -> _PackedOperands:
+        return _PackedOperands((key, np.empty(row.size, row.dtype)) for key, row in self._operands.items())
 
     def _parts(self, new: Mapping[Key, Array]) -> list[Any]:
         """The results in the order of the pairs, as views of the rows of *new*, or numbers."""

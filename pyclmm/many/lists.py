@@ -28,7 +28,7 @@ def naming(index: int) -> Iterator[None]:
         raise type(error)(f"pairs[{index}]: {error}") from error.__cause__
 
 
-class Given(NamedTuple):
+class CallLists(NamedTuple):
     """The lists of a call."""
 
     lists: Lists  # NumPy arrays or Arrays
@@ -36,7 +36,7 @@ class Given(NamedTuple):
     dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
 
 
-def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> Given:
+def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
     """The lists of a call, of the same length; what is like an array becomes one.
 
     Raises ArgumentError, and DTypeError and ShapeError as matmul does, naming the pair.
@@ -55,7 +55,7 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> Given:
     kinds = {type(x) for name in ("c", "bias", "out") for x in lists.get(name, ())} - {type(None)}
     kinds |= {*map(type, a), *map(type, b)}
     if kinds <= {np.ndarray} or kinds == {Array}:
-        return Given(lists, lists)
+        return CallLists(lists, lists)
     return _collected(lists)
 
 
@@ -83,7 +83,7 @@ def operands_at(lists: Lists, index: int) -> dict[str, Any]:
     return {name: xs[index] for name, xs in lists.items() if xs[index] is not None}
 
 
-def _collected(arrays: Lists) -> Given:
+def _collected(arrays: Lists) -> CallLists:
     """The lists of what may be like arrays."""
     found: list[Mapping[str, Any]] = []
     dtypes = []
@@ -98,10 +98,10 @@ def _collected(arrays: Lists) -> Given:
             if issubclass(its, Array) != issubclass(first, Array):
                 raise DTypeError("pyopencl Arrays and NumPy arrays are in one list; pass all of one kind")
     lists = {name: tuple([each.get(name) for each in found]) for name in arrays}
-    return Given(lists, arrays, tuple(dtypes) if any(dtypes) else ())
+    return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else ())
 
 
-def signature(given: Given) -> tuple[Any, ...]:
+def signature(given: CallLists) -> tuple[Any, ...]:
     """What a plan depends on. Of NumPy arrays it is shapes and dtypes, as each call packs them; of Arrays
     strides and offsets too, and which of them lie in one buffer."""
     lists = given.lists

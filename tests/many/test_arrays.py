@@ -187,7 +187,7 @@ def test_conversions_have_launches_of_their_own(queue, rng):
 
 def test_an_out_over_its_own_operand(queue, rng):
     x, y = (small_integers(rng, (96, 96), "f4") for _ in "xy")
-    (a, c), (b, d) = on_device(queue, [x, y], True), on_device(queue, [y, x], True)
+    a, b, c, d = on_device(queue, [x, y, y, x], True)
     got = pyclmm.matmul_many([(a, b), (c, d)], [b, c])
     assert got == [b, c]
     check([read(queue, one) for one in got], [x @ y, y @ x])

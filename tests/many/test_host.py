@@ -10,7 +10,7 @@ import pytest
 import pyclmm
 from pyclmm.many import calls
 from pyclmm.many.plan import ManyMatmul
-from pyclmm.many.rows import Row
+from pyclmm.many.rows import PackedRow
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.host_memory import HOST_ALIGN
 from pyclmm.opencl.queues import default_queue
@@ -80,8 +80,8 @@ def test_results_share_an_array_and_are_new_in_each_call(rng):
 
 
 def test_consecutive_results_are_read_where_they_lie(rng, monkeypatch):
-    filled, own = [], Row.filled
-    monkeypatch.setattr(Row, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
+    filled, own = [], PackedRow.filled
+    monkeypatch.setattr(PackedRow, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
     pairs = pairs_of(rng, [(80, 80, 3)] * 4)
     xs = pyclmm.matmul_many(pairs)
     del filled[:]
