@@ -12,20 +12,18 @@ from .. import plan_cache
 from ..execution import operands as calls
 from ..execution.operands import Operands
 from ..execution.options import Options
-from ..opencl import arrays, host_memory, late_events, status
+from ..kernels.interface import Workspace
+from ..opencl import arrays, late_events, status, workspace
 from ..opencl.arrays import Array, Results
 from ..opencl.devices import device_info
 from ..opencl.known_events import known_events
 from ..opencl.mappings import reach
-from ..opencl.queues import PerThread
 from ..problem.gemm import MAX_ALIGN
 from .apart import Lists, check_apart
 from .entries import Key, ListEntry, Starts, entry_of, scales_at
 from .group import groups_of
 from .lists import CallLists, naming, operands_at
 from .rows import rows_of, starts_of
-
-_QUEUES = 8  # for which a thread keeps workspace
 
 
 class _Gathered:
@@ -54,14 +52,6 @@ class _Gathered:
             yield cl.enqueue_copy(queue, target, source, **where, wait_for=after)
 
 
-class _Space:
-    """The workspace of a thread and queue, and what ends its last use on a queue without order."""
-
-    def __init__(self, buffers: dict[Key, cl.Buffer]) -> None:
-        self.buffers = buffers
-        self.last: list[cl.Event] = []
-
-
 class DeviceMany:
     """A planned list of Arrays."""
 
@@ -78,7 +68,11 @@ class DeviceMany:
         listed = [one for one in full if one.pair in together]
         starts = self._place(full, listed, lists)
         self.groups, _ = groups_of(listed, starts, options, queue)
-        self._spaces: PerThread[_Space] = PerThread(_QUEUES)
+        spaces = [
+            (Workspace("".join(key), x.nbytes, copy_of=key[0]), key) for key, x in self._gathered.items()
+        ]
+        spaces.sort(key=lambda space: -space[0].nbytes)
+        self._needs, self._copied = tuple([space for space, _ in spaces]), [key for _, key in spaces]
 
     def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> ListEntry:
         with naming(index):
@@ -177,33 +171,35 @@ class DeviceMany:
         by_events |= {id(x.events): x for xs in lists.values() for x in xs if x is not None}
         known = known_events(queue)
         after = wait_for + known.missing(by_events.values())
-        space = self._spaces.get(queue, lambda: self._space(queue))
+        lender = workspace.shared(queue, self._device)  # without order, one for this call
+        spaces = lender.borrow(self._needs, 0) if self._needs else None
+        memory = {key: lists[key[0]][pair].base_data for key, pair in self._in_place.items()}
+        memory |= {key: whole.base_data for key, whole in new.items()}
+        memory |= zip(self._copied, spaces.buffers if spaces else (), strict=False)
         try:
             if self._gathered and after:  # one event for many copies to wait for
                 marker = [cl.enqueue_marker(queue, after)]
                 known.add(after, marker)
                 after = marker
-            ends = self._launched(lists, new, queue, space, after, not is_late)
+            ends = self._launched(lists, memory, queue, after, not is_late)
         except cl.Error as error:
             raise status.rejected(self._device, "the copies of a list's operands", error) from error
+        if spaces:
+            lender.take_back(spaces, ends, False)
         for x, events in earlier:
             late_events.ended(x, events, ends, queue)
 
     def _launched(
         self,
         lists: Lists,
-        new: Mapping[Key, Array],
+        memory: Mapping[Key, Any],
         queue: cl.CommandQueue,
-        space: _Space,
         after: list[cl.Event],
         with_events: bool,
     ) -> list[cl.Event]:
         """Enqueue the copies and the launches. Returns the event that ends with all, if one is wanted."""
         kinds = cl.command_queue_properties
         in_order = not queue.properties & kinds.OUT_OF_ORDER_EXEC_MODE_ENABLE
-        memory = {key: lists[key[0]][index].base_data for key, index in self._in_place.items()}
-        memory |= {key: whole.base_data for key, whole in new.items()} | space.buffers
-        after = after + space.last
         for key, gathered in self._gathered.items():
             if key[0] != "out":
                 copied = list(gathered.copied(queue, lists[key[0]], memory[key], after))
@@ -216,20 +212,11 @@ class DeviceMany:
             if key[0] == "out":
                 ends += list(gathered.copied(queue, lists["out"], memory[key], ends, back=True))
         if not in_order:
-            ends = space.last = [cl.enqueue_marker(queue, ends)]
+            ends = [cl.enqueue_marker(queue, ends)]
         return ends[-1:]
 
-    def _space(self, queue: cl.CommandQueue) -> _Space:
-        return _Space(
-            {
-                key: host_memory.allocate(queue.context, its.nbytes, self._device, f"the copies of {key[0]}")
-                for key, its in self._gathered.items()
-            }
-        )
-
     def release(self) -> None:
-        """Free the workspace and the kernel objects."""
-        self._spaces.clear()
+        """Free the kernel objects."""
         for group in self.groups:
             group.executable.release()
 

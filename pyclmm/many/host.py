@@ -21,6 +21,8 @@ from .group import groups_of
 from .lists import CallLists, naming, operands_at
 from .rows import Array, rows_of, starts_of
 
+_KEPT = 64 << 20  # the most bytes of packed operands that a plan keeps for a thread
+
 
 class _PackedOperands(dict[Key, Array]):
     """Memory of one thread for packed operands; unlike a dict, PerThread can hold it."""
@@ -48,6 +50,8 @@ class HostMany:
             key: dense_form((row.size,), row.dtype, self._device, key[0]) for key, row in rows.items()
         }
         self.groups, self.queue = groups_of(computed, starts_of(rows), options, queue)
+        # What is large takes longer to fill than to allocate.
+        self._keeps = sum(row.size * row.dtype.itemsize for row in self._operands.values()) <= _KEPT
         self._packed: PerThread[_PackedOperands] = PerThread(1)
 
     def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> ListEntry:
@@ -86,7 +90,7 @@ class HostMany:
 
     def _multiply(self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue) -> None:
         """Compute the rows of *new*, which are complete then."""
-        packed = self._packed.get(None, self._memory)
+        packed = self._packed.get(None, self._memory) if self._keeps else self._memory()
         held: dict[Key, HostBuffers] = {key: HostBuffers(queue, self._device) for key in self._forms}
         memory, before = {}, list[cl.Event]()
         try:

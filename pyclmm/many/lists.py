@@ -121,7 +121,10 @@ def signature(given: CallLists) -> tuple[Any, ...]:
 
 
 def _each(layout: Any, xs: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple([None if x is None else layout(x) for x in xs])
+    try:
+        return tuple(map(layout, xs))
+    except AttributeError:  # of None
+        return tuple([None if x is None else layout(x) for x in xs])
 
 
 def mismatch(planned: tuple[Any, ...], given: tuple[Any, ...]) -> str:

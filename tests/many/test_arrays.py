@@ -1,7 +1,6 @@
 """Lists of pyopencl Arrays: where they lie, what is copied, and when they are complete."""
 
 import threading
-import time
 from contextlib import suppress
 
 import numpy as np
@@ -11,6 +10,8 @@ import pytest
 
 import pyclmm
 from pyclmm.many import ManyMatmul
+from pyclmm.opencl import workspace
+from pyclmm.opencl.devices import device_info
 from tests.many.drawn import Drawn, check, on_device, read
 from tests.support.cases import small_integers
 from tests.support.threads import in_threads
@@ -140,7 +141,7 @@ def test_wait_for_and_the_end_of_what_is_written(queue, rng):
     assert len(outs[0].events) <= 2
 
 
-def test_without_order_a_list_waits_for_the_one_before_whose_copies_it_overwrites(context, rng):
+def test_without_order_lists_do_not_share_the_memory_of_copies(context, rng):
     queue, gate = cl.CommandQueue(context, properties=OUT_OF_ORDER), cl.UserEvent(context)
     a, b, want = operands(rng)
     first, second = (pairs_on(queue, x, b, False) for x in (a, [x + 1 for x in a]))
@@ -151,11 +152,22 @@ def test_without_order_a_list_waits_for_the_one_before_whose_copies_it_overwrite
     (end,) = after[0].events
     assert end.command_type == cl.command_type.MARKER  # of all launches
     queue.flush()
-    time.sleep(0.2)
-    assert end.command_execution_status != cl.command_execution_status.COMPLETE
     gate.set_status(cl.command_execution_status.COMPLETE)
     check([read(queue, x) for x in held], want)
     check([read(queue, x) for x in after], [(x + 1) @ y for x, y in zip(a, b, strict=True)])
+
+
+def test_the_memory_of_copies_is_shared_and_limited(queue, rng):
+    a, b, want = operands(rng, [(64, 64, 64)] * 2)
+    pairs = pairs_on(queue, a, b, False)
+    plan = ManyMatmul(pairs)
+    lender = workspace.shared(queue, device_info(queue.device))
+    for limit, kept in ((None, True), (0, False)):
+        pyclmm.keep_workspace(limit)
+        check([read(queue, x) for x in plan(pairs)], want)
+        queue.finish()
+        assert (lender.nbytes >= 2 * 2 * 64 * 64 * 4) or not kept
+    pyclmm.keep_workspace(None)
 
 
 def test_copies_stay_aligned(queue, rng):
