@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..problem.dtypes import dtype_of
-from ..problem.gemm import MAX_GROUPS, GemmProblem, Product, Ragged
+from ..problem.gemm import MAX_GROUPS, GemmProblem, ListedProduct, Ragged
 from .config import TileConfig
 from .interface import LISTED, Arg, Launch, Program, Table, Work, Workspace, tiles_of
 from .split_k import GROUP
@@ -66,7 +66,7 @@ def _rows(problem: GemmProblem) -> Table:
     return rows
 
 
-def _tiles(products: tuple[Product, ...], bm: int, bn: int) -> Any:
+def _tiles(products: tuple[ListedProduct, ...], bm: int, bn: int) -> Any:
     """The table of tiles, those with the largest K first, and how many there are before it."""
     sizes = np.array([one[:3] for one in products], np.int64)
     rows, columns = -(-sizes[:, 0] // bm), -(-sizes[:, 1] // bn)
