@@ -91,7 +91,7 @@ def _ragged(problem: GemmProblem, ragged: Ragged, bm: int, bn: int, make: Callab
     nbytes = (1 + groups) * _ROW * 8, (1 + tiles) * _TILE * 4
     spaces = [Workspace(name, size) for name, size in zip(LISTED, nbytes, strict=True)]
     defines = (
-        ("GROUP", GROUP), ("ITEMS", _ITEMS), ("AXIS_K", int(along_k)),
+        ("PRODUCT", _ROW), ("GROUP", GROUP), ("ITEMS", _ITEMS), ("AXIS_K", int(along_k)),
         ("ROOM", MAX_GROUPS + 1), ("SIZE_64", int(ragged.size_type == "int64")),
         ("TRANS_A", int(problem.trans_a)), ("TRANS_B", int(problem.trans_b)),
     )  # fmt: skip
