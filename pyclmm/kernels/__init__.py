@@ -1,6 +1,6 @@
 """KERNELS: every kernel family, by folder. A new family is one module and one line here. Pure.
 
-Others import: accepts, config, device, interface, launches, matrix_unit, rates, traffic,
+Others import: accepts, config, device, interface, launches, listed, matrix_unit, rates, traffic,
 verification, and what is in ``__all__``.
 """
 

@@ -1,4 +1,7 @@
-"""Many products in a few launches: lists of them, and rows that are divided among products."""
+"""Many products in a few launches: lists of them, and rows that are divided among products.
+
+Others import: nothing.
+"""
 
 from .calls import matmul_many
 from .plan import ManyMatmul

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyopencl as cl
 
@@ -20,21 +20,12 @@ from ..opencl.mappings import reach
 from ..opencl.queues import PerThread
 from ..problem.gemm import MAX_ALIGN
 from .apart import Lists, check_apart
-from .entries import Entry, Key, Starts, entry_of, scales_at
+from .entries import Key, ListEntry, Starts, entry_of, scales_at
 from .group import groups_of
-from .lists import Given, naming, operands_at
+from .lists import CallLists, naming, operands_at
 from .rows import rows_of, starts_of
 
 _QUEUES = 8  # for which a thread keeps workspace
-
-
-class _Copy(NamedTuple):
-    """The bytes of an Array from its first element to its last."""
-
-    pair: int
-    begin: int  # in its buffer
-    nbytes: int
-    place: int  # in the workspace
 
 
 class _Gathered:
@@ -43,12 +34,12 @@ class _Gathered:
     def __init__(self, given: Sequence[Any], indices: Iterable[int]) -> None:
         self.nbytes = 0
         self.starts: dict[int, int] = {}
-        self._copies: list[_Copy] = []
+        self._copies: list[tuple[int, int, int, int]] = []  # pair, place in its buffer, bytes, place here
         for index in indices:
             x = given[index]
             low, high = reach(x, x.offset)
             place = self.nbytes + (low - self.nbytes) % MAX_ALIGN  # it stays as aligned as it is
-            self._copies.append(_Copy(index, low, high - low, place))
+            self._copies.append((index, low, high - low, place))
             self.starts[index] = (place + x.offset - low) // x.dtype.itemsize
             self.nbytes = place + high - low
 
@@ -74,7 +65,7 @@ class _Space:
 class DeviceMany:
     """A planned list of Arrays."""
 
-    def __init__(self, given: Given, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
+    def __init__(self, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
         lists = given.lists
         if "out" in lists:
             check_apart(lists)
@@ -89,14 +80,14 @@ class DeviceMany:
         self.groups, _ = groups_of(listed, starts, options, queue)
         self._spaces: PerThread[_Space] = PerThread(_QUEUES)
 
-    def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> Entry:
+    def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> ListEntry:
         with naming(index):
             given = operands_at(lists, index)
             layouts = {name: arrays.operand(x, name) for name, x in given.items()}
             overlaps = bool(arrays.signature(given)[1])
             return entry_of(index, layouts, options, scales_at(index, *scalars, lists), overlaps)
 
-    def _together(self, entries: Sequence[Entry], lists: Lists) -> set[int]:
+    def _together(self, entries: Sequence[ListEntry], lists: Lists) -> set[int]:
         """The pairs that launches compute together. Each other one has a launch of its own: what must be
         converted or copied on the device, and results that cannot be copied to their out as they lie."""
         found: dict[Key, list[Any]] = {}
@@ -105,7 +96,7 @@ class DeviceMany:
                 found.setdefault(key, []).append(_array(lists, key, one.pair))
         buffers = {key: {None if x is None else id(x.base_data) for x in xs} for key, xs in found.items()}
 
-        def fits(one: Entry, key: Key) -> bool:
+        def fits(one: ListEntry, key: Key) -> bool:
             x = _array(lists, key, one.pair)
             if x is None or len(buffers[key]) == 1:
                 return True
@@ -118,7 +109,7 @@ class DeviceMany:
             if not (one.gemm.copies or one.gemm.out_copy) and all(fits(one, key) for key in one.keys.values())
         }
 
-    def _place(self, entries: Sequence[Entry], together: Sequence[Entry], lists: Lists) -> Starts:
+    def _place(self, entries: Sequence[ListEntry], together: Sequence[ListEntry], lists: Lists) -> Starts:
         """Find out where the operands and results of these entries lie; where each begins."""
         new = [one for one in entries if _array(lists, ("out", ""), one.pair) is None]
         rows = {key: row for key, row in rows_of(new, lists).items() if key[0] == "out"}
@@ -168,7 +159,7 @@ class DeviceMany:
             multiply(wait_for)
         return results
 
-    def _product(self, one: Entry, operands: Operands, queue: cl.CommandQueue) -> Callable[..., Any]:
+    def _product(self, one: ListEntry, operands: Operands, queue: cl.CommandQueue) -> Callable[..., Any]:
         """What enqueues a product that has a launch of its own, after its events. Raises as a plan does."""
         layouts = calls.signature(operands)
         product = plan_cache.plan_for(operands, layouts, self._options, queue, one.scales)

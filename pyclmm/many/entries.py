@@ -14,7 +14,7 @@ from ..kernels.launches import batch_table
 from ..kernels.listed import size_class
 from ..opencl.steps import Scales
 from ..problem.dtypes import dtype_of
-from ..problem.gemm import MAX_ALIGN, Gemm, ListedProduct, Operand, alignment
+from ..problem.gemm import MAX_ALIGN, Gemm, Operand, ListedProduct, alignment
 from .apart import Lists
 
 Key = tuple[str, str]  # the user's name of an operand, or "out", and the type of its elements
@@ -29,7 +29,7 @@ _LARGEST = ("m", "n", "k", "lda", "ldb", "ldo")
 _STACKED = ("a", "b", "c", "out")  # in the order of batch_strides
 
 
-class Entry(NamedTuple):
+class ListEntry(NamedTuple):
     """A checked product: its place in the list, what is to be computed, the key of each array that kernels
     read or write, by the problem's name, alpha and beta."""
 
@@ -63,18 +63,18 @@ def entry_of(
     scales: Scales,
     out_is_copied: bool = False,
     host_align: int | None = None,
-) -> Entry:
+) -> ListEntry:
     """The checked product of a pair. Arguments and errors as those of checked_gemm, and of check_scalars."""
     # What is kept depends on which scalars are zero. A beta without c is refused by its value.
     zeros = float(scales[0] != 0), float(scales[1] != 0) if "c" in layouts else scales[1]
     gemm, keys = _checked(tuple(layouts.items()), options, zeros, out_is_copied, host_align)
     check_scalars(gemm, scales)
-    return Entry(pair, gemm, keys, scales)
+    return ListEntry(pair, gemm, keys, scales)
 
 
-def grouped(entries: Iterable[Entry], is_cpu: bool) -> list[list[Entry]]:
+def grouped(entries: Iterable[ListEntry], is_cpu: bool) -> list[list[ListEntry]]:
     """The entries that one launch computes: of one class of sizes, of the same types and layouts."""
-    groups: dict[Any, list[Entry]] = {}
+    groups: dict[Any, list[ListEntry]] = {}
     for one in entries:
         p = one.gemm.problem
         key = one.gemm.swapped, size_class(p.m, p.n, is_cpu), *_COMMON(p)
@@ -82,7 +82,7 @@ def grouped(entries: Iterable[Entry], is_cpu: bool) -> list[list[Entry]]:
     return list(groups.values())
 
 
-def listed(entries: Sequence[Entry], starts: Starts) -> Gemm:
+def listed(entries: Sequence[ListEntry], starts: Starts) -> Gemm:
     """The product of a group as kernels get it. Its shape is that of all results, one behind the other."""
     first, problems = entries[0].gemm, [one.gemm.problem for one in entries]
     products = tuple(product for one in entries for product in _products(one, starts))
@@ -94,7 +94,7 @@ def listed(entries: Sequence[Entry], starts: Starts) -> Gemm:
     return Gemm(problem, (sum(p.m * p.n * p.batch for p in problems),), first.dtype, first.swapped)
 
 
-def _products(entry: Entry, starts: Starts) -> Iterator[ListedProduct]:
+def _products(entry: ListEntry, starts: Starts) -> Iterator[ListedProduct]:
     """The products of a pair, of which a stack has many."""
     p, (alpha, beta) = entry.gemm.problem, entry.scales
     at = {name: starts[key[0]][entry.pair] for name, key in entry.keys.items()}
@@ -107,7 +107,7 @@ def _products(entry: Entry, starts: Starts) -> Iterator[ListedProduct]:
         )
 
 
-def _align(entry: Entry, name: str, starts: Starts) -> int:
+def _align(entry: ListEntry, name: str, starts: Starts) -> int:
     """What the rows of an operand are aligned to in its buffer, in bytes. One that is not read fits any."""
     key = entry.keys.get(name)
     if key is None:

@@ -1,4 +1,4 @@
-"""Group: products that one launch computes, with the kernel for them."""
+"""LaunchGroup: products that one launch computes, with the kernel for them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..execution.placement import placed
 from ..opencl.devices import device_info
 from ..opencl.steps import scalars_of
 from ..problem.gemm import Gemm
-from .entries import Entry, Key, Starts, grouped, listed
+from .entries import Key, ListEntry, Starts, grouped, listed
 
 _SCALARS = scalars_of(1.0, 0.0)  # alpha and beta of each product are in the table
 
 
-class Group:
+class LaunchGroup:
     """Products of one launch."""
 
-    def __init__(self, entries: Sequence[Entry], gemm: Gemm, options: Options, queue: Any) -> None:
+    def __init__(self, entries: Sequence[ListEntry], gemm: Gemm, options: Options, queue: Any) -> None:
         self.executable = Executable(queue, gemm, options)
         self._keys = {name: key for one in entries for name, key in one.keys.items()}
 
@@ -60,8 +60,8 @@ class Group:
 
 
 def groups_of(
-    entries: Sequence[Entry], starts: Starts, options: Options, queue: Any
-) -> tuple[list[Group], Any]:
+    entries: Sequence[ListEntry], starts: Starts, options: Options, queue: Any
+) -> tuple[list[LaunchGroup], Any]:
     """The groups of *entries*, that with the most operations first, and the queue for them: *queue*, or where
     a free one leaves the first of them."""
     is_cpu = device_info(queue.device).is_cpu
@@ -70,4 +70,4 @@ def groups_of(
     if gemms:
         first = gemms[0][1]
         queue = placed(queue, replace(first, problem=first.problem.typical), options).queue
-    return [Group(*one, options, queue) for one in gemms], queue
+    return [LaunchGroup(*one, options, queue) for one in gemms], queue

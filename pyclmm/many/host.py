@@ -16,35 +16,41 @@ from ..opencl.devices import device_info
 from ..opencl.host_memory import HostBuffers, dense_form, dense_layout
 from ..opencl.queues import FreeQueue, PerThread
 from .apart import Lists, check_apart
-from .entries import Entry, Key, entry_of, scales_at
+from .entries import Key, ListEntry, entry_of, scales_at
 from .group import groups_of
-from .lists import Given, naming, operands_at
+from .lists import CallLists, naming, operands_at
 from .rows import Array, rows_of, starts_of
 
 
-class _Memory(dict[Key, Array]):
+class _PackedOperands(dict[Key, Array]):
     """Memory of one thread for packed operands; unlike a dict, PerThread can hold it."""
 
 
 class HostMany:
     """A planned list of NumPy arrays."""
 
-    def __init__(self, given: Given, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
+    def __init__(self, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
         self._device, lists = device_info(queue.device), given.lists
         each = [replace(options, dtype=own) for own in given.dtypes] or [options] * len(lists["a"])
         entries = [self._entry(lists, index, its, scalars) for index, its in enumerate(each)]
-        self._new = [(one.gemm.shape, one.gemm.dtype) for one in entries]
+        self._count = len(entries)
+        # Results that are not parts of a row: empty ones, and numbers.
+        others = [one for one in entries if one.gemm.is_empty or not one.gemm.shape]
+        self._others = [(one.pair, one.gemm.shape, one.gemm.dtype) for one in others]
         computed = [one for one in entries if not one.gemm.is_empty]
         rows = rows_of(computed, lists)
         self._results = {key: row for key, row in rows.items() if key[0] == "out"}
         self._operands = {key: row for key, row in rows.items() if key[0] != "out"}
+        self._shapes = {
+            key: [entries[pair].gemm.shape for pair in row.order] for key, row in self._results.items()
+        }
         self._forms = {
             key: dense_form((row.size,), row.dtype, self._device, key[0]) for key, row in rows.items()
         }
         self.groups, self.queue = groups_of(computed, starts_of(rows), options, queue)
-        self._packed: PerThread[_Memory] = PerThread(1)
+        self._packed: PerThread[_PackedOperands] = PerThread(1)
 
-    def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> Entry:
+    def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> ListEntry:
         """The product of a pair whose operands are packed and whose result is copied to its out."""
         with naming(index):
             operands = operands_at(lists, index)
@@ -99,19 +105,17 @@ class HostMany:
         for group in self.groups:
             group.settle()
 
-    def _memory(self) -> _Memory:
-        return _Memory((key, np.empty(row.size, row.dtype)) for key, row in self._operands.items())
+    def _memory(self) -> _PackedOperands:
+        return _PackedOperands((key, np.empty(row.size, row.dtype)) for key, row in self._operands.items())
 
     def _parts(self, new: Mapping[Key, Array]) -> list[Any]:
         """The results in the order of the pairs, as views of the rows of *new*, or numbers."""
-        found: dict[int, Any] = {}
+        results: list[Any] = [None] * self._count
         for key, row in self._results.items():
-            shapes = [self._new[index][0] for index in row.order]
-            found.update(zip(row.order, row.parts(new[key], shapes), strict=True))
-        results = []
-        for index, (shape, dtype) in enumerate(self._new):
-            result = found[index] if index in found else np.empty(shape, dtype)
-            results.append(result if shape else result[()])
+            for pair, part in zip(row.order, row.parts(new[key], self._shapes[key]), strict=True):
+                results[pair] = part
+        for pair, shape, dtype in self._others:
+            results[pair] = results[pair][()] if shape == () else np.empty(shape, dtype)
         return results
 
     def release(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -29,7 +28,7 @@ def naming(index: int) -> Iterator[None]:
         raise type(error)(f"pairs[{index}]: {error}") from error.__cause__
 
 
-class Given(NamedTuple):
+class CallLists(NamedTuple):
     """The lists of a call."""
 
     lists: Lists  # NumPy arrays or Arrays
@@ -37,7 +36,7 @@ class Given(NamedTuple):
     dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
 
 
-def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> Given:
+def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
     """The lists of a call, of the same length; what is like an array becomes one.
 
     Raises ArgumentError, and DTypeError and ShapeError as matmul does, naming the pair.
@@ -56,7 +55,7 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> Given:
     kinds = {type(x) for name in ("c", "bias", "out") for x in lists.get(name, ())} - {type(None)}
     kinds |= {*map(type, a), *map(type, b)}
     if kinds <= {np.ndarray} or kinds == {Array}:
-        return Given(lists, lists)
+        return CallLists(lists, lists)
     return _collected(lists)
 
 
@@ -84,7 +83,7 @@ def operands_at(lists: Lists, index: int) -> dict[str, Any]:
     return {name: xs[index] for name, xs in lists.items() if xs[index] is not None}
 
 
-def _collected(arrays: Lists) -> Given:
+def _collected(arrays: Lists) -> CallLists:
     """The lists of what may be like arrays."""
     found: list[Mapping[str, Any]] = []
     dtypes = []
@@ -99,25 +98,26 @@ def _collected(arrays: Lists) -> Given:
             if issubclass(its, Array) != issubclass(first, Array):
                 raise DTypeError("pyopencl Arrays and NumPy arrays are in one list; pass all of one kind")
     lists = {name: tuple([each.get(name) for each in found]) for name in arrays}
-    return Given(lists, arrays, tuple(dtypes) if any(dtypes) else ())
+    return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else ())
 
 
-def signature(given: Given) -> tuple[Any, ...]:
+def signature(given: CallLists) -> tuple[Any, ...]:
     """What a plan depends on. Of NumPy arrays it is shapes and dtypes, as each call packs them; of Arrays
     strides and offsets too, and which of them lie in one buffer."""
     lists = given.lists
     if not lists["a"] or not isinstance(lists["a"][0], Array):
         return given.dtypes, *[(name, _each(_HOST, xs)) for name, xs in lists.items()]
-    numbered: dict[int, int] = {}
-    held = {}
-    numbers = []
-    for x in chain.from_iterable(lists.values()):
-        if x is not None:
-            numbers.append(numbered.setdefault(id(x.base_data), len(numbered)))
-            held[numbers[-1]] = x
+    present = [x for xs in lists.values() for x in xs if x is not None]
+    ids = [id(x.base_data) for x in present]
+    held = dict(zip(ids, present, strict=True))
+    numbers = {each: number for number, each in enumerate(held)}
     # Two buffers may share an allocation, which matters where one is written.
     roots = tuple(places(list(held.values()))) if "out" in lists else ()
-    return tuple(numbers), roots, *[(name, _each(_DEVICE, xs)) for name, xs in lists.items()]
+    return (
+        tuple(map(numbers.__getitem__, ids)),
+        roots,
+        *[(name, _each(_DEVICE, xs)) for name, xs in lists.items()],
+    )
 
 
 def _each(layout: Any, xs: Sequence[Any]) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyopencl as cl
 
+from .. import environment
 from ..errors import ArgumentError, UnsupportedError
 from ..execution import kinds
 from ..execution.operands import queue_of
@@ -22,7 +23,7 @@ from ..selection.select import KernelChoice
 from .apart import Lists
 from .device import DeviceMany
 from .host import HostMany
-from .lists import Given, check_length, given_of, mismatch, operands_at, signature
+from .lists import CallLists, check_length, given_of, mismatch, operands_at, signature
 
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
 
@@ -64,7 +65,8 @@ class ManyMatmul:
         options = checked_options(activation, kernel, precision, reproducible)
         self._prepare(given, options, queue_for(given.lists, queue, device), scalars)
 
-    def _prepare(self, given: Given, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
+    def _prepare(self, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
+        environment.check()
         self._signature: Any = signature(given)  # None: it is closed
         self._options = options
         self._many: HostMany | DeviceMany | None = None  # of an empty list
@@ -73,7 +75,7 @@ class ManyMatmul:
             self._many = kind(given, options, queue, scalars)
 
     @classmethod
-    def of(cls, given: Given, options: Options, queue: Any, scalars: tuple[Any, Any]) -> ManyMatmul:
+    def of(cls, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> ManyMatmul:
         """A plan for what is checked already."""
         made = cls.__new__(cls)
         made._prepare(given, options, queue, scalars)
@@ -103,7 +105,7 @@ class ManyMatmul:
         is_free = queue is None and isinstance(self._many, HostMany)  # it has a queue of its own
         return self.run(given, None if is_free else own, wait_for)
 
-    def run(self, given: Given, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
+    def run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The same for lists that are known to fit."""
         if self._many is None:
             return []

@@ -1,4 +1,4 @@
-"""Row: arrays of one name and element type, dense, one behind the other in one."""
+"""PackedRow: arrays of one name and element type, dense, one behind the other in one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from ..opencl.host_memory import HOST_ALIGN, location
 from ..problem.dtypes import dtype_of
 from .apart import Lists
-from .entries import Entry, Key, Starts
+from .entries import Key, ListEntry, Starts
 
 # Bytes of an array in the mean, from which to copy it takes longer than to look where it lies.
 _WORTH = 16 << 10
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Row:
+class PackedRow:
     """Arrays of one name and element type, dense, one behind the other. *sizes*: elements, by the pair.
 
     *aligns*: bytes. Those whose rows are aligned best come first, so none moves another off its alignment.
@@ -71,7 +71,7 @@ class Row:
         return map(np.ndarray, shapes, repeat(self.dtype), repeat(memory), self._offsets)
 
 
-def rows_of(entries: Iterable[Entry], lists: Lists) -> dict[Key, Row]:
+def rows_of(entries: Iterable[ListEntry], lists: Lists) -> dict[Key, PackedRow]:
     """How the operands that kernels read, and the results, lie."""
     sizes: dict[Key, dict[int, int]] = {}
     aligns: dict[Key, dict[int, int]] = {}
@@ -81,10 +81,10 @@ def rows_of(entries: Iterable[Entry], lists: Lists) -> dict[Key, Row]:
             size = math.prod(one.gemm.shape) if of_result else lists[key[0]][one.pair].size
             sizes.setdefault(key, {})[one.pair] = size
             aligns.setdefault(key, {})[one.pair] = getattr(one.gemm.problem, f"{name}_align", 1)
-    return {key: Row(key, sizes[key], aligns[key]) for key in sizes}
+    return {key: PackedRow(key, sizes[key], aligns[key]) for key in sizes}
 
 
-def starts_of(rows: Mapping[Key, Row]) -> Starts:
+def starts_of(rows: Mapping[Key, PackedRow]) -> Starts:
     """Where each array begins."""
     starts: dict[str, dict[int, int]] = {}
     for (name, _), row in rows.items():

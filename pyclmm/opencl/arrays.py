@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -136,7 +135,9 @@ class Results:
         if self._blank is None:
             check_size(self._nbytes, self._device, "out")
             self._blank = cla.Array(queue.context, self._shape, self._dtype, allocator=_no_memory)
-        return copy.copy(self._blank)
+        made = cla.Array.__new__(cla.Array)  # three times as fast as copy.copy
+        vars(made).update(vars(self._blank))
+        return made
 
     def memory(self, context: cl.Context, allocator: Any) -> Any:
         """Memory for one, from *allocator* if that is given. Raises DeviceMemoryError."""

@@ -1,6 +1,7 @@
 """Lists of pyopencl Arrays: where they lie, what is copied, and when they are complete."""
 
 import threading
+import time
 from contextlib import suppress
 
 import numpy as np
@@ -139,6 +140,30 @@ def test_wait_for_and_the_end_of_what_is_written(queue, rng):
     assert len(outs[0].events) <= 2
 
 
+def test_without_order_a_list_waits_for_the_one_before_whose_copies_it_overwrites(context, rng):
+    queue, gate = cl.CommandQueue(context, properties=OUT_OF_ORDER), cl.UserEvent(context)
+    a, b, want = operands(rng)
+    first, second = (pairs_on(queue, x, b, False) for x in (a, [x + 1 for x in a]))
+    plan = ManyMatmul(first)
+    plan(first)
+    queue.finish()
+    held, after = plan(first, wait_for=[gate]), plan(second)
+    (end,) = after[0].events
+    assert end.command_type == cl.command_type.MARKER  # of all launches
+    queue.flush()
+    time.sleep(0.2)
+    assert end.command_execution_status != cl.command_execution_status.COMPLETE
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    check([read(queue, x) for x in held], want)
+    check([read(queue, x) for x in after], [(x + 1) @ y for x, y in zip(a, b, strict=True)])
+
+
+def test_copies_stay_aligned(queue, rng):
+    a, b, _ = operands(rng, [(3, 5, 7), (64, 64, 64), (64, 64, 64)])
+    large = ManyMatmul(pairs_on(queue, a, b, False))._many.groups[0].executable.problem
+    assert large.a_align == large.b_align == large.out_align == 64
+
+
 def test_threads_share_a_plan(queue, rng):
     a, b, want = operands(rng)
     lists = [pairs_on(queue, a, b, number % 2 == 0) for number in range(4)]
@@ -161,11 +186,19 @@ def test_conversions_have_launches_of_their_own(queue, rng):
 
 
 def test_an_out_over_its_own_operand(queue, rng):
-    x, y = (small_integers(rng, (4, 4), "f4") for _ in "xy")
-    (a, c), (b, d) = on_device(queue, [x, y], True), on_device(queue, [y, x], True)
+    x, y = (small_integers(rng, (96, 96), "f4") for _ in "xy")
+    a, b, c, d = on_device(queue, [x, y, y, x], True)
     got = pyclmm.matmul_many([(a, b), (c, d)], [b, c])
     assert got == [b, c]
     check([read(queue, one) for one in got], [x @ y, y @ x])
+
+
+def test_row_major_beside_column_major(queue, rng):
+    a, b, want = operands(rng, [(9, 9, 9)] * 2)
+    outs = [np.zeros_like(want[0]), np.zeros_like(want[1], order="F")]
+    a[1], b[1] = map(np.asfortranarray, (a[1], b[1]))
+    got = pyclmm.matmul_many(pairs_on(queue, a, b, True), on_device(queue, outs, True))
+    check([read(queue, x) for x in got], want)
 
 
 def test_c_in_place(queue, rng):

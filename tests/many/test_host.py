@@ -1,6 +1,7 @@
 """Lists of NumPy arrays: a loop of NumPy's gives the same."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
@@ -9,8 +10,10 @@ import pytest
 import pyclmm
 from pyclmm.many import calls
 from pyclmm.many.plan import ManyMatmul
-from pyclmm.many.rows import Row
+from pyclmm.many.rows import PackedRow
+from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.host_memory import HOST_ALIGN
+from pyclmm.opencl.queues import default_queue
 from tests.many.drawn import Drawn, check
 from tests.support.cases import small_integers
 from tests.support.threads import in_threads
@@ -77,8 +80,8 @@ def test_results_share_an_array_and_are_new_in_each_call(rng):
 
 
 def test_consecutive_results_are_read_where_they_lie(rng, monkeypatch):
-    filled, own = [], Row.filled
-    monkeypatch.setattr(Row, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
+    filled, own = [], PackedRow.filled
+    monkeypatch.setattr(PackedRow, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
     pairs = pairs_of(rng, [(80, 80, 3)] * 4)
     xs = pyclmm.matmul_many(pairs)
     del filled[:]
@@ -105,6 +108,7 @@ def test_a_second_call_does_not_plan_again(rng, planned):
     check(pyclmm.matmul_many(pairs, alpha=2.0), [2 * x for x in loop(pairs)])
     check(pyclmm.matmul_many([(a.astype("f8"), b) for a, b in pairs]), [x.astype("f8") for x in loop(pairs)])
     assert len(planned) == 4
+    pyclmm.matmul_many(pairs)
     pyclmm.release()
     pyclmm.matmul_many(pairs)
     assert len(planned) == 5
@@ -223,3 +227,13 @@ def test_a_plan_after_release_and_close(rng):
         plan(pairs)
     with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
         plan.__enter__()
+
+
+def test_on_a_device_with_memory_of_its_own(rng, monkeypatch):
+    info = replace(device_info(default_queue().device), unified_memory=False)
+    monkeypatch.setattr("pyclmm.many.host.device_info", lambda _device: info)
+    pairs = pairs_of(rng, [(3, 4, 5), (17, 18, 3)], "float64")
+    out = np.zeros((3, 4))
+    with ManyMatmul(pairs, [out, None]) as plan:
+        for _ in range(2):
+            check(plan(pairs, [out, None]), loop(pairs))

@@ -18,7 +18,7 @@ _PLAIN = (
 )
 # What tests show, by their folders in tests/; what lies in no such folder is the first.
 AREAS = {
-    "functions: NumPy's results, errors, pages": ("problem", "linalg", "formats", "quantized"),
+    "functions: NumPy's results, errors, pages": ("problem", "linalg", "many", "formats", "quantized"),
     "kernels, on the device or simulated": ("kernels", "selection"),
     "drivers, faults and the self-check": ("opencl", "execution", "checks", "campaigns", "conformance"),
     "products in tiles": ("streaming",),
