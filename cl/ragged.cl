@@ -16,14 +16,13 @@
  * Every work-group adds up all sizes and writes a part of the tiles; the first one writes the products. An entry of
  * `tiles` is as listed.h says.
  *
- * The tiles are bm x bn. Macros: ITEMS, work-items of a work-group; ROOM, a power of two above the number of groups, from ITEMS on; AXIS_K,
+ * The tiles are bm x bn. Macros: PRODUCT (listed.h); ITEMS, work-items of a work-group; ROOM, a power of two above the number of groups, from ITEMS on; AXIS_K,
  * TRANS_A, TRANS_B; SIZE_64, 0, 1: sizes of 32 or 64 bits; those of tile_order.h. alpha_low, alpha_high: the bytes of alpha, which is 1.
  */
 #include "include/tile_order.h"
-#include "include/listed.h"
 
-#if !defined(ITEMS) || !defined(ROOM) || !defined(AXIS_K) || !defined(TRANS_A) || !defined(TRANS_B) || !defined(SIZE_64)
-#error "ragged.cl needs ITEMS ROOM AXIS_K TRANS_A TRANS_B SIZE_64"
+#if !defined(PRODUCT) || !defined(ITEMS) || !defined(ROOM) || !defined(AXIS_K) || !defined(TRANS_A) || !defined(TRANS_B) || !defined(SIZE_64)
+#error "ragged.cl needs PRODUCT ITEMS ROOM AXIS_K TRANS_A TRANS_B SIZE_64"
 #endif
 #define EACH (ROOM / ITEMS)
 #if SIZE_64

@@ -22,6 +22,7 @@
 #include "include/types.h"
 #include "include/moduli.h"
 #include "include/activation.h"
+#include "include/listed.h"
 
 #if !defined(TRANS_A) || !defined(TRANS_B) || !defined(BATCHED) || !defined(HAS_C) || \
     !defined(BIAS) || !defined(ACTIVATION) || !defined(GATE) || !defined(LISTED)
@@ -75,7 +76,6 @@
  * for kernels that may be given `a` and `b` exchanged: which of the product's offsets are theirs. */
 #define GEMM_BEGIN GEMM_BEGIN_WITH(0, 1)
 #if LISTED
-#include "include/listed.h"
 #define GEMM_BEGIN_WITH(which_a, which_b) LISTED_BEGIN
 #else
 #define GEMM_BEGIN_WITH(which_a, which_b)               \

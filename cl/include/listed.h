@@ -7,6 +7,8 @@
  *
  * The host fills them (kernels/listed.py), or ragged.cl on the device.
  */
+#include "include/types.h"
+
 #define PRODUCT 18
 
 /* The tile of a work-group. Where there is none its product has no rows, columns and steps, so nothing is read or

@@ -39,7 +39,7 @@
 #define LINE (BN + 4) /* of sums: work-items that store at the same time meet different banks */
 #define SUMS_BYTES (BM * LINE * 4)
 #define LOCAL_BYTES (STAGES * STAGE_BYTES > SUMS_BYTES ? STAGES * STAGE_BYTES : SUMS_BYTES)
-#define LANE ((int)get_local_id(0) % 32)
+#define OWN_LANE ((int)get_local_id(0) % 32)
 #define TEAM ((int)get_local_id(0) / 32 % TEAMS)
 #define SLICE ((int)get_local_id(0) / 32 / TEAMS)
 
@@ -54,7 +54,7 @@ typedef struct {
 
 INLINE Pieces pieces_of(__global const A_T *a, const long lda, const int m0, const int M, const int k0, const int k_end)
 {
-  const int t = LANE % 4, row = 2 * TEAM + LANE / 4 % 2, s = LANE / 8, k = k0 + SLICE * DEPTH + t * RUN + s * 8;
+  const int t = OWN_LANE % 4, row = 2 * TEAM + OWN_LANE / 4 % 2, s = OWN_LANE / 8, k = k0 + SLICE * DEPTH + t * RUN + s * 8;
   const uint place = SLICE * SLICE_BYTES + (s * MT * 32 + row * 4 + t) * 16;
   return (Pieces){a + (m0 + row) * lda + k, 2 * TEAMS * lda, min(M - m0, BM) - row, k_end - k, place};
 }
@@ -80,7 +80,7 @@ INLINE void multiply_runs(float sum[NT][MT][4], run_t runs[2 * NT], const uint r
     else
       UNROLL for (int n = 0; n < 2 * NT; ++n) eight(w[n], runs + n, s, false);
     UNROLL for (int j = 0; j < MT; ++j) {
-      const uint4 x = load_four(rows + ((s * MT + j) * 32 + LANE) * 16);
+      const uint4 x = load_four(rows + ((s * MT + j) * 32 + OWN_LANE) * 16);
       const uint first[2] = {x.s0, x.s1}, second[2] = {x.s2, x.s3};
       UNROLL for (int n = 0; n < NT; ++n) {
         const uint low[4] = {w[2 * n][0], w[2 * n + 1][0], w[2 * n][1], w[2 * n + 1][1]};
@@ -101,7 +101,7 @@ INLINE void add_slices(__local float *sums, float sum[NT][MT][4])
     UNROLL for (int n = 0; n < NT; ++n)
       UNROLL for (int j = 0; j < MT; ++j)
         UNROLL for (int e = 0; e < 4; ++e) {
-          const int row = 8 * j + LANE % 4 * 2 + e % 2, column = TEAM * SGN + 16 * n + e / 2 * 8 + LANE / 4;
+          const int row = 8 * j + OWN_LANE % 4 * 2 + e % 2, column = TEAM * SGN + 16 * n + e / 2 * 8 + OWN_LANE / 4;
           sums[row * LINE + column] = sum[n][j][e] + (slice ? sums[row * LINE + column] : 0);
         }
   }
@@ -143,9 +143,9 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_mma_quantized(
   const int m0 = get_group_id(0) % tiles_m * BM, j0 = get_group_id(0) / tiles_m * BN;
   const int k0 = SPLIT ? get_group_id(1) * k_range : 0, k_end = SPLIT ? min(K, k0 + k_range) : K;
   const uint stages = local_address(memory);
-  const int own_k = SLICE * DEPTH + LANE % 4 * RUN;
+  const int own_k = SLICE * DEPTH + OWN_LANE % 4 * RUN;
   __global const uchar *rows[2 * NT];
-  UNROLL for (int n = 0; n < 2 * NT; ++n) rows[n] = b + min(j0 + TEAM * SGN + 8 * n + LANE / 4, N - 1) * ldb;
+  UNROLL for (int n = 0; n < 2 * NT; ++n) rows[n] = b + min(j0 + TEAM * SGN + 8 * n + OWN_LANE / 4, N - 1) * ldb;
 
   run_t runs[KEPT][2 * NT];
   UNROLL for (int u = 0; u < AHEAD; ++u)

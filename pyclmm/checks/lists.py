@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..problem.gemm import GemmProblem, Product, Ragged
+from ..problem.gemm import GemmProblem, ListedProduct, Ragged
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -17,7 +17,7 @@ _ALPHAS, _BETAS = (1, -2, 3), (2, 1, -1)
 _UNIT = 16  # a length that is a multiple of this is cut to a shorter one: programs may depend on it
 
 
-class Part(NamedTuple):
+class PartOfList(NamedTuple):
     """One product: where its result is in the array of all, its problem, and views of its operands."""
 
     where: tuple[Any, ...]
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 def in_short(problem: GemmProblem) -> GemmProblem:
     """*problem* with only those products of a list on which its programs depend: by the least and largest
     lengths, and by what divides all of them."""
-    kept: list[Product] = []
+    kept: list[ListedProduct] = []
     seen: tuple[Any, ...] = ()
     for one in problem.products:
         sizes = [*kept, one]
@@ -63,7 +63,7 @@ def listed(wanted: GemmProblem, stack: GemmProblem) -> GemmProblem:
     for z in range(stack.batch):
         m, n, k = (_cut(length, z) for length in (stack.m, stack.n, stack.k))
         products.append(
-            Product(
+            ListedProduct(
                 m, n, k if z < 2 or z < stack.batch - 1 else 0,
                 z * a, z * b, z * out, stack.lda, stack.ldb, stack.ldo, z * c, *stack.c_strides, 0,
                 stack.bias_stride, _ALPHAS[z % 3], _BETAS[z % 3] if stack.has_c else 0,
@@ -86,7 +86,7 @@ def group_sizes(problem: GemmProblem, ragged: Ragged, rng: np.random.Generator) 
     return np.diff(ends, prepend=0).astype(ragged.size_type)
 
 
-def parts(problem: GemmProblem, views: dict[str, Array]) -> Iterator[Part]:
+def parts(problem: GemmProblem, views: dict[str, Array]) -> Iterator[PartOfList]:
     """The products of a small list, or of ragged ones, on *views* of whole operands by name."""
     plain = replace(stack_of(problem), batch_shape=(), batch_strides=((),) * 4)
     if problem.ragged is not None:
@@ -95,10 +95,10 @@ def parts(problem: GemmProblem, views: dict[str, Array]) -> Iterator[Part]:
     for z, one in enumerate(problem.products):
         own = {name: _corner(problem, name, x, z, one) for name, x in views.items()}
         small = replace(plain, m=one.m, n=one.n, k=one.k)
-        yield Part((z, slice(one.m), slice(one.n)), small, own, one.alpha, one.beta)
+        yield PartOfList((z, slice(one.m), slice(one.n)), small, own, one.alpha, one.beta)
 
 
-def _corner(problem: GemmProblem, name: str, x: Array, z: int, one: Product) -> Array:
+def _corner(problem: GemmProblem, name: str, x: Array, z: int, one: ListedProduct) -> Array:
     """The part of operand *name* that product *one*, number *z*, has."""
     m, n, k = slice(one.m), slice(one.n), slice(one.k)
     if name == "bias":
@@ -109,19 +109,19 @@ def _corner(problem: GemmProblem, name: str, x: Array, z: int, one: Product) -> 
 
 def _groups(
     problem: GemmProblem, ragged: Ragged, plain: GemmProblem, views: dict[str, Array]
-) -> Iterator[Part]:
+) -> Iterator[PartOfList]:
     ends = np.cumsum(views["group_sizes"])
     for g, (end, size) in enumerate(zip(ends, views["group_sizes"], strict=True)):
         rows, a, b = slice(end - size, end), views["a"], views["b"]
         if ragged.axis == "m":
             own = {"a": a[:, rows] if problem.trans_a else a[rows], "b": b[g]}
-            yield Part((rows,), replace(plain, m=int(size)), own, 1, 0)
+            yield PartOfList((rows,), replace(plain, m=int(size)), own, 1, 0)
         else:
             own = {
                 "a": a[rows] if problem.trans_a else a[:, rows],
                 "b": b[:, rows] if problem.trans_b else b[rows],
             }
-            yield Part((g,), replace(plain, k=int(size)), own, 1, 0)
+            yield PartOfList((g,), replace(plain, k=int(size)), own, 1, 0)
     if ragged.axis == "m":  # rows of no group
         rest = problem.m - int(ends[-1])
         shapes = {
@@ -129,7 +129,7 @@ def _groups(
             "b": (0, problem.n)[:: -1 if problem.trans_b else 1],
         }
         own = {name: np.zeros(shape, views[name].dtype) for name, shape in shapes.items()}
-        yield Part((slice(int(ends[-1]), None),), replace(plain, m=rest, k=0), own, 1, 0)
+        yield PartOfList((slice(int(ends[-1]), None),), replace(plain, m=rest, k=0), own, 1, 0)
 
 
 def poison(problem: GemmProblem, views: dict[str, Array]) -> None:

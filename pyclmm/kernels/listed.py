@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..problem.dtypes import dtype_of
-from ..problem.gemm import MAX_GROUPS, GemmProblem, Product, Ragged
+from ..problem.gemm import MAX_GROUPS, GemmProblem, ListedProduct, Ragged
 from .config import TileConfig
 from .interface import LISTED, Arg, Launch, Program, Table, Work, Workspace, tiles_of
 from .split_k import GROUP
@@ -66,7 +66,7 @@ def _rows(problem: GemmProblem) -> Table:
     return rows
 
 
-def _tiles(products: tuple[Product, ...], bm: int, bn: int) -> Any:
+def _tiles(products: tuple[ListedProduct, ...], bm: int, bn: int) -> Any:
     """The table of tiles, those with the largest K first, and how many there are before it."""
     sizes = np.array([one[:3] for one in products], np.int64)
     rows, columns = -(-sizes[:, 0] // bm), -(-sizes[:, 1] // bn)
@@ -91,7 +91,7 @@ def _ragged(problem: GemmProblem, ragged: Ragged, bm: int, bn: int, make: Callab
     nbytes = (1 + groups) * _ROW * 8, (1 + tiles) * _TILE * 4
     spaces = [Workspace(name, size) for name, size in zip(LISTED, nbytes, strict=True)]
     defines = (
-        ("GROUP", GROUP), ("ITEMS", _ITEMS), ("AXIS_K", int(along_k)),
+        ("PRODUCT", _ROW), ("GROUP", GROUP), ("ITEMS", _ITEMS), ("AXIS_K", int(along_k)),
         ("ROOM", MAX_GROUPS + 1), ("SIZE_64", int(ragged.size_type == "int64")),
         ("TRANS_A", int(problem.trans_a)), ("TRANS_B", int(problem.trans_b)),
     )  # fmt: skip

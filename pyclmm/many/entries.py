@@ -14,7 +14,7 @@ from ..kernels.launches import batch_table
 from ..kernels.listed import size_class
 from ..opencl.steps import Scales
 from ..problem.dtypes import dtype_of
-from ..problem.gemm import MAX_ALIGN, Gemm, Operand, Product, alignment
+from ..problem.gemm import MAX_ALIGN, Gemm, Operand, ListedProduct, alignment
 from .apart import Lists
 
 Key = tuple[str, str]  # the user's name of an operand, or "out", and the type of its elements
@@ -94,7 +94,7 @@ def listed(entries: Sequence[ListEntry], starts: Starts) -> Gemm:
     return Gemm(problem, (sum(p.m * p.n * p.batch for p in problems),), first.dtype, first.swapped)
 
 
-def _products(entry: ListEntry, starts: Starts) -> Iterator[Product]:
+def _products(entry: ListEntry, starts: Starts) -> Iterator[ListedProduct]:
     """The products of a pair, of which a stack has many."""
     p, (alpha, beta) = entry.gemm.problem, entry.scales
     at = {name: starts[key[0]][entry.pair] for name, key in entry.keys.items()}
@@ -102,7 +102,9 @@ def _products(entry: ListEntry, starts: Starts) -> Iterator[Product]:
     stack = batch_table(p.batch_shape, p.batch_strides).tolist() if p.batch_shape else [(0, 0, 0, 0)]
     for places in stack:
         a, b, c, out = (start + at.get(name, 0) for start, name in zip(places, _STACKED, strict=True))
-        yield Product(p.m, p.n, p.k, a, b, out, p.lda, p.ldb, p.ldo, c, *p.c_strides, *bias, alpha, beta)
+        yield ListedProduct(
+            p.m, p.n, p.k, a, b, out, p.lda, p.ldb, p.ldo, c, *p.c_strides, *bias, alpha, beta
+        )
 
 
 def _align(entry: ListEntry, name: str, starts: Starts) -> int:

@@ -115,7 +115,7 @@ class Copy:
         return self.source_type in dtypes.COMPLEX and dtypes.dtype_of(self.target_type).kind in "iuf"
 
 
-class Product(NamedTuple):
+class ListedProduct(NamedTuple):
     """One product of a list: its sizes, and where it lies. All counts are in elements, offsets from the start
     of the buffer that the products of the list share."""
 
@@ -207,7 +207,7 @@ class GemmProblem:
     )
     fallback: bool = False  # whether the device computes this only if it has decided against residues
     b_format: str = ""  # the name of the format of quantised weights, or "": B is an array of numbers
-    products: tuple[Product, ...] = ()
+    products: tuple[ListedProduct, ...] = ()
     ragged: Ragged | None = None
 
     @cached_property

@@ -25,7 +25,7 @@ from ..problem.gemm import (
     MAX_GROUPS,
     SIZE_TYPES,
     GemmProblem,
-    Product,
+    ListedProduct,
     Ragged,
 )
 from ..problem.settings import PRECISIONS
@@ -61,7 +61,9 @@ PROBLEM: Mapping[str, Check] = {
     "moduli": list_of(integer(2, 256), 0, 0),
     "dot_bytes": one_of(False),
     "b_format": one_of("", *FORMAT_NAMES),
-    "products": list_of(list_of(_stride, len(Product._fields), len(Product._fields)), 0, _MAX_PRODUCTS),
+    "products": list_of(
+        list_of(_stride, len(ListedProduct._fields), len(ListedProduct._fields)), 0, _MAX_PRODUCTS
+    ),
     "ragged": optional(
         record(
             {
@@ -106,7 +108,7 @@ def problem_from(content: Any) -> GemmProblem:
     if any(len(strides) != axes for strides in checked["batch_strides"]):
         raise ArgumentError("problem: batch_strides and batch_shape have different lengths")
     own = {name: _tupled(value) for name, value in checked.items()}
-    own["products"] = tuple(Product(*values) for values in own["products"])
+    own["products"] = tuple(ListedProduct(*values) for values in own["products"])
     own["ragged"] = own["ragged"] and Ragged(**own["ragged"])
     return GemmProblem(**own)
 

@@ -10,7 +10,7 @@ import pytest
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.accepts import LAYOUT, Accepts
 from pyclmm.problem.canonical import problem_of
-from pyclmm.problem.gemm import GemmProblem
+from pyclmm.problem.gemm import GemmProblem, ListedProduct, Ragged
 
 NAMES = {kernel.name for kernel in KERNELS}
 # families by what they multiply
@@ -48,6 +48,9 @@ TABLE = [
     (DOUBLE, "fallback", True, {"naive", "register", "packed", "mfma", "mma_double", "mma_double_bulk"}),
     (BYTES, "moduli", (255, 256), {"naive", "register", "packed", "wgmma", "mma", "mfma", "wmma", "dpas"}),
     (BYTES, "dot_bytes", True, {"naive", "register"}),
+    (HALF, "products", (ListedProduct(9, 8, 7, 0, 0, 0, 7, 8, 8),), {"register", "packed", "mma"}),
+    (HALF, "ragged", Ragged("m", 3, 56), {"register", "packed", "mma", "wgmma"}),
+    (DOUBLE, "products", (ListedProduct(9, 8, 7, 0, 0, 0, 7, 8, 8),), {"register", "packed", "mma_double"}),
     (HALF, "precision", "highest", ANY_TYPE | OF_HALVES),
     (DOUBLE, "precision", "highest", ANY_TYPE | OF_FLOAT64),
     (DOUBLE, "precision", "medium", ANY_TYPE | OF_FLOAT64 | OF_WHOLE_NUMBERS),

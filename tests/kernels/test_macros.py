@@ -83,6 +83,7 @@ def test_headers_use_no_name_that_only_their_includer_has():
     host = {
         name for family in (*KERNELS, None) for program in programs(family) for name, _ in program.defines
     }
+    host |= given({file for file in files if file.startswith("formats/")})  # one comes before a source
     for header in sorted(file for file in files if file.endswith(".h")):
         names = set(re.findall(r"\b[A-Z][A-Z_0-9]+\b|\b\w+_t\b|\b\w+(?=\()", code(header)))
         missing = names & given(files) - given(included(header)) - host

@@ -19,7 +19,7 @@ from pyclmm.kernels import kernel_named
 from pyclmm.opencl.launcher import Launcher, launcher_of
 from pyclmm.opencl.steps import converter_of
 from pyclmm.problem.dtypes import ELEMENTS, dtype_of
-from pyclmm.problem.gemm import GemmProblem, Product, Ragged
+from pyclmm.problem.gemm import GemmProblem, ListedProduct, Ragged
 from tests.simulators import interleaved
 from tests.support.made_up import H200
 from tests.support.selection import few
@@ -73,7 +73,7 @@ def of(kind, trans, align=16, **more):
     )
 
 
-LIST = {"products": (Product(1, 1, 1, 0, 0, 0, 1, 1, 1),)}
+LIST = {"products": (ListedProduct(1, 1, 1, 0, 0, 0, 1, 1, 1),)}
 EPILOGUE = {"has_c": True, "bias": "column", "activation": "relu"}
 ROWS, DEPTH = ({"ragged": Ragged(axis, 1, 0)} for axis in "mk")
 # family, its tile, element type, layout, alignment, (M, N, K), further fields
