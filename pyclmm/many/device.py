@@ -33,13 +33,15 @@ class _Gathered:
         self.nbytes = 0
         self.starts: dict[int, int] = {}
         self._copies: list[tuple[int, int, int, int]] = []  # pair, place in its buffer, bytes, place here
+        places: dict[Any, int] = {}  # of what several pairs have
         for index in indices:
             x = given[index]
-            low, high = reach(x, x.offset)
-            place = self.nbytes + (low - self.nbytes) % MAX_ALIGN  # it stays as aligned as it is
-            self._copies.append((index, low, high - low, place))
-            self.starts[index] = (place + x.offset - low) // x.dtype.itemsize
-            self.nbytes = place + high - low
+            (low, high), same = reach(x, x.offset), (id(x.base_data), x.offset, x.shape, x.strides)
+            if same not in places:
+                places[same] = self.nbytes + (low - self.nbytes) % MAX_ALIGN  # it stays as aligned as it is
+                self._copies.append((index, low, high - low, places[same]))
+                self.nbytes = places[same] + high - low
+            self.starts[index] = (places[same] + x.offset - low) // x.dtype.itemsize
 
     def copied(
         self, queue: cl.CommandQueue, given: Sequence[Any], buffer: cl.Buffer, after: Any, back: bool = False
@@ -68,11 +70,9 @@ class DeviceMany:
         listed = [one for one in full if one.pair in together]
         starts = self._place(full, listed, lists)
         self.groups, _ = groups_of(listed, starts, options, queue)
-        spaces = [
-            (Workspace("".join(key), x.nbytes, copy_of=key[0]), key) for key, x in self._gathered.items()
-        ]
-        spaces.sort(key=lambda space: -space[0].nbytes)
-        self._needs, self._copied = tuple([space for space, _ in spaces]), [key for _, key in spaces]
+        self._copied = sorted(self._gathered, key=lambda key: -self._gathered[key].nbytes)
+        needs = [Workspace("_".join(key), self._gathered[key].nbytes, copy_of=key[0]) for key in self._copied]
+        self._needs = tuple(needs)
 
     def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> ListEntry:
         with naming(index):
@@ -106,7 +106,7 @@ class DeviceMany:
     def _place(self, entries: Sequence[ListEntry], together: Sequence[ListEntry], lists: Lists) -> Starts:
         """Find out where the operands and results of these entries lie; where each begins."""
         new = [one for one in entries if _array(lists, ("out", ""), one.pair) is None]
-        rows = {key: row for key, row in rows_of(new, lists).items() if key[0] == "out"}
+        rows = {key: row for key, row in rows_of(new, lists, {}).items() if key[0] == "out"}
         starts = {name: dict(its) for name, its in starts_of(rows).items()}
         self._rows = {key: Results((row.size,), row.dtype, self._device) for key, row in rows.items()}
         self._views = [
@@ -164,7 +164,7 @@ class DeviceMany:
     ) -> None:
         """Enqueue the copies and the launches, and note in the events of what is written that they were."""
         written = [*new.values(), *[x for x in lists.get("out", ()) if x is not None]]
-        is_late = not wait_for and all(map(late_events.takes_late, written))
+        is_late = all(map(late_events.takes_late, written))
         # Parts of one Array have one list of events.
         by_events = {id(x.events): x for x in written}
         earlier = [(x, late_events.before(x, queue)) for x in by_events.values()]

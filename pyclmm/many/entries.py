@@ -13,8 +13,7 @@ from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..kernels.launches import batch_table
 from ..kernels.listed import size_class
 from ..opencl.steps import Scales
-from ..problem.dtypes import dtype_of
-from ..problem.gemm import MAX_ALIGN, Gemm, Operand, ListedProduct, alignment
+from ..problem.gemm import Gemm, ListedProduct, Operand
 from .apart import Lists
 
 Key = tuple[str, str]  # the user's name of an operand, or "out", and the type of its elements
@@ -87,8 +86,9 @@ def listed(entries: Sequence[ListEntry], starts: Starts) -> Gemm:
     first, problems = entries[0].gemm, [one.gemm.problem for one in entries]
     products = tuple(product for one in entries for product in _products(one, starts))
     fields: dict[str, Any] = {name: max(getattr(p, name) for p in problems) for name in _LARGEST}
-    for name in ("a", "b", "out"):
-        fields[f"{name}_align"] = min(_align(one, name, starts) for one in entries)
+    # Each begins in its buffer where its rows stay as aligned as they are.
+    for name in ("a_align", "b_align", "out_align"):
+        fields[name] = min(getattr(p, name) for p in problems)
     fields |= {"batch_shape": (), "batch_strides": ((),) * 4, "c_strides": (0, 0), "bias_stride": 0}
     problem = replace(first.problem, **fields, products=products)
     return Gemm(problem, (sum(p.m * p.n * p.batch for p in problems),), first.dtype, first.swapped)
@@ -105,12 +105,3 @@ def _products(entry: ListEntry, starts: Starts) -> Iterator[ListedProduct]:
         yield ListedProduct(
             p.m, p.n, p.k, a, b, out, p.lda, p.ldb, p.ldo, c, *p.c_strides, *bias, alpha, beta
         )
-
-
-def _align(entry: ListEntry, name: str, starts: Starts) -> int:
-    """What the rows of an operand are aligned to in its buffer, in bytes. One that is not read fits any."""
-    key = entry.keys.get(name)
-    if key is None:
-        return MAX_ALIGN
-    own: int = getattr(entry.gemm.problem, f"{name}_align")
-    return alignment(own, starts[key[0]][entry.pair] * dtype_of(key[1]).itemsize)

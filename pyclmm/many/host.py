@@ -18,7 +18,7 @@ from ..opencl.queues import FreeQueue, PerThread
 from .apart import Lists, check_apart
 from .entries import Key, ListEntry, entry_of, scales_at
 from .group import groups_of
-from .lists import CallLists, naming, operands_at
+from .lists import CallLists, naming, operands_at, repeats_of
 from .rows import Array, rows_of, starts_of
 
 _KEPT = 64 << 20  # the most bytes of packed operands that a plan keeps for a thread
@@ -40,7 +40,7 @@ class HostMany:
         others = [one for one in entries if one.gemm.is_empty or not one.gemm.shape]
         self._others = [(one.pair, one.gemm.shape, one.gemm.dtype) for one in others]
         computed = [one for one in entries if not one.gemm.is_empty]
-        rows = rows_of(computed, lists)
+        rows = rows_of(computed, lists, repeats_of(lists))
         self._results = {key: row for key, row in rows.items() if key[0] == "out"}
         self._operands = {key: row for key, row in rows.items() if key[0] != "out"}
         self._shapes = {

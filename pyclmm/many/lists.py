@@ -102,11 +102,15 @@ def _collected(arrays: Lists) -> CallLists:
 
 
 def signature(given: CallLists) -> tuple[Any, ...]:
-    """What a plan depends on. Of NumPy arrays it is shapes and dtypes, as each call packs them; of Arrays
-    strides and offsets too, and which of them lie in one buffer."""
+    """What a plan depends on. Of NumPy arrays it is shapes, dtypes and which are the same, as each call packs
+    them; of Arrays strides and offsets too, and which of them lie in one buffer."""
     lists = given.lists
     if not lists["a"] or not isinstance(lists["a"][0], Array):
-        return given.dtypes, *[(name, _each(_HOST, xs)) for name, xs in lists.items()]
+        return (
+            given.dtypes,
+            tuple(repeats_of(lists).items()),
+            *[(name, _each(_HOST, xs)) for name, xs in lists.items()],
+        )
     present = [x for xs in lists.values() for x in xs if x is not None]
     ids = [id(x.base_data) for x in present]
     held = dict(zip(ids, present, strict=True))
@@ -118,6 +122,17 @@ def signature(given: CallLists) -> tuple[Any, ...]:
         roots,
         *[(name, _each(_DEVICE, xs)) for name, xs in lists.items()],
     )
+
+
+def repeats_of(lists: Lists) -> dict[str, tuple[int, ...]]:
+    """Of a and b, if some pairs have the very same array: for each pair the first one that has it."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name in ("a", "b"):
+        ids = list(map(id, lists[name]))
+        if len(set(ids)) < len(ids):
+            firsts: dict[int, int] = {}
+            found[name] = tuple([firsts.setdefault(each, pair) for pair, each in enumerate(ids)])
+    return found
 
 
 def _each(layout: Any, xs: Sequence[Any]) -> tuple[Any, ...]:
@@ -143,7 +158,7 @@ def mismatch(planned: tuple[Any, ...], given: tuple[Any, ...]) -> str:
             if one != other:
                 both = f"{name} is {_shown(other)}, the plan is for {_shown(one)}"
                 return f"pairs[{index}]: {both}; make a plan for it"
-    return "the operands lie in other buffers together than the plan's; make a plan for them"
+    return "the pairs share other arrays or buffers than the plan's; make a plan for them"
 
 
 def _shown(layout: Any) -> str:

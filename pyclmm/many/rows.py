@@ -24,21 +24,22 @@ class PackedRow:
     """Arrays of one name and element type, dense, one behind the other. *sizes*: elements, by the pair.
 
     *aligns*: bytes. Those whose rows are aligned best come first, so none moves another off its alignment.
+    *firsts*: for each pair the one that has its array.
     """
 
-    def __init__(self, key: Key, sizes: Mapping[int, int], aligns: Mapping[int, int]) -> None:
+    def __init__(
+        self, key: Key, sizes: Mapping[int, int], aligns: Mapping[int, int], firsts: Mapping[int, int]
+    ) -> None:
         self.dtype = dtype_of(key[1])
         self.order = sorted(sizes, key=lambda index: -aligns[index])
         self.ends = np.cumsum([sizes[index] for index in self.order]).tolist()
         self.begins = [0, *self.ends[:-1]]
         self.size: int = self.ends[-1]
+        starts = dict(zip(self.order, self.begins, strict=True))
+        self.starts = {pair: starts[first] for pair, first in firsts.items()}
         self._offsets = [begin * self.dtype.itemsize for begin in self.begins]
         self._pick = itemgetter(*self.order)
         self._looks = self.size * self.dtype.itemsize >= _WORTH * len(self.order)
-
-    @property
-    def starts(self) -> dict[int, int]:
-        return dict(zip(self.order, self.begins, strict=True))
 
     def filled(self, given: Sequence[Any], memory: Array) -> Array:
         """The arrays of *given*, all operands of this name: where they lie if they do so, else copied."""
@@ -71,17 +72,24 @@ class PackedRow:
         return map(np.ndarray, shapes, repeat(self.dtype), repeat(memory), self._offsets)
 
 
-def rows_of(entries: Iterable[ListEntry], lists: Lists) -> dict[Key, PackedRow]:
-    """How the operands that kernels read, and the results, lie."""
+def rows_of(
+    entries: Iterable[ListEntry], lists: Lists, repeats: Mapping[str, Sequence[int]]
+) -> dict[Key, PackedRow]:
+    """How the operands that kernels read, and the results, lie; those that *repeats* names, as
+    :func:`.lists.repeats_of` does, lie there once."""
     sizes: dict[Key, dict[int, int]] = {}
     aligns: dict[Key, dict[int, int]] = {}
+    firsts: dict[Key, dict[int, int]] = {}
+    seen: dict[tuple[Key, int], int] = {}
     for one in entries:
         for name, key in one.keys.items():
-            of_result = name == "out"
-            size = math.prod(one.gemm.shape) if of_result else lists[key[0]][one.pair].size
-            sizes.setdefault(key, {})[one.pair] = size
-            aligns.setdefault(key, {})[one.pair] = getattr(one.gemm.problem, f"{name}_align", 1)
-    return {key: PackedRow(key, sizes[key], aligns[key]) for key in sizes}
+            number = repeats[key[0]][one.pair] if key[0] in repeats else one.pair
+            first = seen.setdefault((key, number), one.pair)
+            firsts.setdefault(key, {})[one.pair] = first
+            size = math.prod(one.gemm.shape) if name == "out" else lists[key[0]][first].size
+            sizes.setdefault(key, {})[first] = size
+            aligns.setdefault(key, {})[first] = getattr(one.gemm.problem, f"{name}_align", 1)
+    return {key: PackedRow(key, sizes[key], aligns[key], firsts[key]) for key in sizes}
 
 
 def starts_of(rows: Mapping[Key, PackedRow]) -> Starts:

@@ -7,6 +7,7 @@ import pyopencl as cl
 import pyopencl.array as cla
 
 from pyclmm.opencl.mappings import bounds
+from pyclmm.problem.dtypes import dtype_of
 from tests.support.cases import small_integers
 
 TYPES = ("float32", "float64", "int32", "float16", "complex64", "int8")
@@ -110,3 +111,16 @@ def check(got, want):
         assert one.dtype == its.dtype
         assert one.shape == its.shape
         assert np.array_equal(one, its)
+
+
+def check_aligned(plan):
+    """Rows begin where the kernels are told that they do."""
+    for group in plan._many.groups:
+        p = group.executable.problem
+        for name in ("a", "b", "out"):
+            size = dtype_of(getattr(p, f"{name}_type")).itemsize
+            rows = {"a": "k" if p.trans_a else "m", "b": "n" if p.trans_b else "k", "out": "m"}[name]
+            for one in p.products:
+                steps = [getattr(one, name)] if one.k or name == "out" else []
+                steps += [getattr(one, "ld" + name[0])] if steps and getattr(one, rows) > 1 else []
+                assert not [step for step in steps if step * size % getattr(p, f"{name}_align")]

@@ -12,7 +12,7 @@ import pyclmm
 from pyclmm.many import ManyMatmul
 from pyclmm.opencl import workspace
 from pyclmm.opencl.devices import device_info
-from tests.many.drawn import Drawn, check, on_device, read
+from tests.many.drawn import Drawn, check, check_aligned, on_device, read
 from tests.support.cases import small_integers
 from tests.support.threads import in_threads
 
@@ -57,6 +57,7 @@ def test_drawn_lists_are_as_a_loop(queue, rng, number, together):
     keywords = dict(drawn.keywords)
     for name in ("c", "bias", "out"):
         keywords[name] = on_device(queue, keywords[name], together)
+    check_aligned(ManyMatmul(pairs, **keywords))
     for _ in range(2):
         got = pyclmm.matmul_many(pairs, **keywords)
         check([read(queue, x) for x in got], drawn.want)
@@ -78,6 +79,15 @@ def test_what_lies_in_many_is_copied_into_one(queue, rng, copies):
     check([read(queue, x) for x in got], want)
 
 
+def test_what_several_pairs_have_is_copied_once(queue, rng, copies):
+    a, b, _ = operands(rng, [(3, 4, 5)] * 3)
+    (w,), xs = on_device(queue, b[:1], False), on_device(queue, a, False)
+    (other,) = on_device(queue, b[1:2], False)
+    got = pyclmm.matmul_many([(xs[0], w), (xs[1], w), (xs[2], other)])
+    assert len(copies) == 5
+    check([read(queue, x) for x in got], [a[0] @ b[0], a[1] @ b[0], a[2] @ b[1]])
+
+
 def test_results_share_a_buffer_and_are_read_from_it(queue, rng, copies):
     a, b, want = operands(rng)
     got = pyclmm.matmul_many(pairs_on(queue, a, b, True))
@@ -97,7 +107,7 @@ def test_a_plan_is_for_places_in_buffers(queue, rng):
     plan = ManyMatmul(pairs)
     for _ in range(3):  # other buffers are taken
         check([read(queue, x) for x in plan(pairs_on(queue, a, b, True))], want)
-    with pytest.raises(pyclmm.ArgumentError, match="lie in other buffers together"):
+    with pytest.raises(pyclmm.ArgumentError, match="share other arrays or buffers"):
         plan([*pairs[:-1], pairs_on(queue, a, b, True)[-1]])
     with pytest.raises(pyclmm.ArgumentError, match=r"pairs\[0\]: a is \(6, 2\)"):
         plan([pairs[1], pairs[0], pairs[2]])
@@ -162,12 +172,28 @@ def test_the_memory_of_copies_is_shared_and_limited(queue, rng):
     pairs = pairs_on(queue, a, b, False)
     plan = ManyMatmul(pairs)
     lender = workspace.shared(queue, device_info(queue.device))
-    for limit, kept in ((None, True), (0, False)):
-        pyclmm.keep_workspace(limit)
-        check([read(queue, x) for x in plan(pairs)], want)
-        queue.finish()
-        assert (lender.nbytes >= 2 * 2 * 64 * 64 * 4) or not kept
+    check([read(queue, x) for x in plan(pairs)], want)
+    kept = lender._spaces
+    assert sum(kept.sizes) >= 2 * 2 * 64 * 64 * 4
+    plan(pairs)
+    assert lender._spaces is kept
+    pyclmm.keep_workspace(0)
+    check([read(queue, x) for x in plan(pairs)], want)
     pyclmm.keep_workspace(None)
+
+
+def test_gaps_of_outs_in_many_buffers_stay(queue, rng):
+    a, b, want = operands(rng)
+    whole = [np.full((2 * m, 3 * n), 7, np.float32) for m, n, _ in SIZES]
+    outs = on_device(queue, [x[::2, ::3] for x in whole], False)
+    got = pyclmm.matmul_many(pairs_on(queue, a, b, True), outs)
+    check([read(queue, x) for x in got], want)
+    for x, its, product in zip(got, whole, want, strict=True):
+        its[::2, ::3] = product
+        between = its.reshape(-1)[: its.size - its.shape[1] - 2]  # up to the last element of the out
+        raw = np.empty(between.shape, np.float32)
+        cl.enqueue_copy(queue, raw, x.base_data)
+        assert np.array_equal(raw, between)
 
 
 def test_copies_stay_aligned(queue, rng):

@@ -8,13 +8,13 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm.many import calls
+from pyclmm.many import calls, host
 from pyclmm.many.plan import ManyMatmul
 from pyclmm.many.rows import PackedRow
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.host_memory import HOST_ALIGN
 from pyclmm.opencl.queues import default_queue
-from tests.many.drawn import Drawn, check
+from tests.many.drawn import Drawn, check, check_aligned
 from tests.support.cases import small_integers
 from tests.support.threads import in_threads
 
@@ -49,7 +49,9 @@ def test_drawn_lists_are_as_a_loop(rng, number):
         check(got, drawn.want)
         for out, result in zip(drawn.keywords["out"], got, strict=True):
             assert out is None or out is result
-    check(ManyMatmul(drawn.pairs, **drawn.keywords)(
+    plan = ManyMatmul(drawn.pairs, **drawn.keywords)
+    check_aligned(plan)
+    check(plan(
         drawn.pairs, **{name: drawn.keywords[name] for name in ("out", "c", "bias")}
     ), drawn.want)  # fmt: skip
 
@@ -96,6 +98,20 @@ def test_consecutive_results_are_read_where_they_lie(rng, monkeypatch):
         assert not np.shares_memory(filled[0], xs[0])
 
 
+def test_what_several_pairs_have_is_packed_once(rng, monkeypatch):
+    filled, own = [], PackedRow.filled
+    monkeypatch.setattr(PackedRow, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
+    (x, w), (y, v), (z, _) = pairs_of(rng, [(3, 4, 5)] * 3)
+    pairs = [(x, w), (y, w), (z, v), (y.astype("f8"), w)]
+    plan = ManyMatmul(pairs)
+    check(plan(pairs), loop(pairs))
+    assert sorted(row.size for row in filled) == [15, 20, 40, 45]
+    others = [(x, w), (y, v), (z, w), (y.astype("f8"), w)]
+    check(pyclmm.matmul_many(others), loop(others))
+    with pytest.raises(pyclmm.ArgumentError, match="share other arrays"):
+        plan(others)
+
+
 def test_a_second_call_does_not_plan_again(rng, planned):
     for _ in range(3):
         pairs = pairs_of(rng, [(3, 4, 5), (6, 7, 2)])
@@ -108,10 +124,13 @@ def test_a_second_call_does_not_plan_again(rng, planned):
     check(pyclmm.matmul_many(pairs, alpha=2.0), [2 * x for x in loop(pairs)])
     check(pyclmm.matmul_many([(a.astype("f8"), b) for a, b in pairs]), [x.astype("f8") for x in loop(pairs)])
     assert len(planned) == 4
+    negative = [(-a, b) for a, b in pairs]
+    check(pyclmm.matmul_many(negative, activation="relu"), [np.maximum(x, 0) for x in loop(negative)])
+    assert len(planned) == 5
     pyclmm.matmul_many(pairs)
     pyclmm.release()
     pyclmm.matmul_many(pairs)
-    assert len(planned) == 5
+    assert len(planned) == 6
 
 
 def test_the_oldest_plan_is_dropped(rng, planned):
@@ -227,6 +246,15 @@ def test_a_plan_after_release_and_close(rng):
         plan(pairs)
     with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
         plan.__enter__()
+
+
+def test_large_operands_are_packed_into_new_memory(rng, monkeypatch):
+    pairs = pairs_of(rng, [(3, 4, 5)])
+    for most, kept in ((1, 0), (host._KEPT, 1)):
+        monkeypatch.setattr(host, "_KEPT", most)
+        plan = ManyMatmul(pairs)
+        check(plan(pairs), loop(pairs))
+        assert len(plan._many._packed.all()) == kept
 
 
 def test_on_a_device_with_memory_of_its_own(rng, monkeypatch):
