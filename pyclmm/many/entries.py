@@ -14,7 +14,7 @@ from ..kernels.launches import batch_table
 from ..kernels.listed import size_class
 from ..opencl.steps import Scales
 from ..problem.dtypes import dtype_of
-from ..problem.gemm import MAX_ALIGN, Gemm, Operand, ListedProduct, alignment
+from ..problem.gemm import MAX_ALIGN, Gemm, ListedProduct, Operand, alignment
 from .apart import Lists
 
 Key = tuple[str, str]  # the user's name of an operand, or "out", and the type of its elements
