@@ -265,3 +265,17 @@ def test_on_a_device_with_memory_of_its_own(rng, monkeypatch):
     with ManyMatmul(pairs, [out, None]) as plan:
         for _ in range(2):
             check(plan(pairs, [out, None]), loop(pairs))
+
+
+def test_plans_of_a_lost_context_are_dropped(rng, planned, monkeypatch):
+    queue = cl.CommandQueue(cl.Context([default_queue().device]))
+    pairs = pairs_of(rng, [(3, 4, 5)])
+
+    def lost(*_args):
+        raise pyclmm.DeviceLostError("lost")
+
+    with monkeypatch.context() as patched, pytest.raises(pyclmm.DeviceLostError):
+        patched.setattr(host.HostBuffers, "read_back", lost)
+        pyclmm.matmul_many(pairs, queue=queue)
+    check(pyclmm.matmul_many(pairs, queue=queue), loop(pairs))
+    assert len(planned) == 2
