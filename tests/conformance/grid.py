@@ -321,6 +321,50 @@ def test_weights(kernel: Kernel, dtype: str, case: WeightsCase) -> None:
     assert reference.error_ratio(inner, 2 * x, w, result=result) <= reference.limit(case.k)
 
 
+SIZES_OF_LIST = ((17, 19, 18), (16, 16, 16), (20, 30, 5), (24, 17, 0), (9, 31, 33))  # one launch's
+SIZES_OF_GROUPS = (10, 0, 25, 7)  # of 50 rows
+
+
+def lists_grid() -> Iterator[Any]:
+    """The (kernel, dtype, what): lists of products, and rows and K that are divided among products."""
+    for kernel in OF_NUMBERS:
+        if kernel.name in MATRIX_UNITS or "products" not in kernel.accepts.fields:
+            continue
+        for dtype in ("float32", *(() if FEW else ("float16", "float64", "complex64", "int32"))):
+            marks = pytest.mark.every_share if dtype == "float32" else ()
+            for what in ("list", "rows", "K"):
+                yield pytest.param(kernel, dtype, what, marks=marks, id=f"{kernel.name}-{dtype}-{what}")
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "what"), [*lists_grid()])
+def test_lists(kernel: Kernel, dtype: str, what: str) -> None:
+    """matmul_many and ragged_matmul give what a loop of products gives."""
+    rng, kind = np.random.default_rng(20), dtype_of(dtype)
+    if what == "list":
+        pairs = [(small(rng, (m, k), kind), small(rng, (k, n), kind)) for m, n, k in SIZES_OF_LIST]
+        given: Any = [tuple(cla.to_device(queue(), x) for x in pair) for pair in pairs]
+        multiply: Any = pyclmm.matmul_many
+    else:
+        a = small(rng, (50, 18) if what == "rows" else (18, 50), kind)
+        b = small(rng, (4, 18, 19) if what == "rows" else (50, 19), kind)
+        ends = np.cumsum(SIZES_OF_GROUPS)
+        rows = [slice(end - size, end) for end, size in zip(ends, SIZES_OF_GROUPS, strict=True)]
+        pairs = [(a[r], b[g]) if what == "rows" else (a[:, r], b[r]) for g, r in enumerate(rows)]
+        given = [cla.to_device(queue(), x) for x in (a, b, np.array(SIZES_OF_GROUPS, np.int32))]
+        multiply = pyclmm.ragged_matmul
+    try:
+        with simulator.called_a_cpu() if OCLGRIND_LOG and kernel.name in FOR_CPUS else nullcontext():
+            found = multiply(*([given] if what == "list" else given), kernel=kernel.name)
+    except pyclmm.UnsupportedError as error:
+        pytest.skip(str(error))
+    queue().finish()
+    whole = [x.get() for x in found] if what == "list" else found.get()
+    got = [whole[r] for r in rows] if what == "rows" else whole
+    for mine, (x, y) in zip(got, pairs, strict=True):
+        np.testing.assert_array_equal(mine, np.matmul(x, y))
+    assert what != "rows" or not whole[rows[-1].stop :].any()
+
+
 def _expected(a: Array, b: Array, c: Array, bias: Array, epilogue: bool, relu: bool) -> Array:
     kind = a.dtype.kind
     if kind == "b":

@@ -1,0 +1,148 @@
+"""The self-check of lists and ragged products: small ones of many sizes notice faults of their tables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pyclmm.checks.layouts import resized
+from pyclmm.checks.lists import in_short
+from pyclmm.checks.small_problems import first_wrong_result
+from pyclmm.kernels import kernel_named
+from pyclmm.opencl.devices import device_info
+from pyclmm.problem.canonical import problem_of
+from pyclmm.problem.gemm import ListedProduct, Ragged
+from tests.support.contexts import new_queue
+from tests.support.faults import changed_sources
+
+LISTED, RAGGED = "include/listed.h", "ragged.cl"
+AT = "const long at = starts[g]"
+SOONER = AT + " - (g == 2 && starts[g])"
+# fmt: off
+# what is wrong, the file, what stands there, and what in its place
+OF_LISTS = [
+    (
+        "the third A is the second",
+        LISTED,
+        "a_offset + own[0]",
+        "a_offset + (own - PRODUCT * (tile_listed.x == 2))[0]",
+    ),
+    ("results lie without gaps", LISTED, "out_offset + own[3]", "out_offset + own[3] - (tile_listed.x == 1)"),
+    ("N is that of the first", LISTED, "N = is_listed ? own[6]", "N = is_listed ? products[6]"),
+    ("K is that of the first", LISTED, "K = is_listed ? own[7]", "K = is_listed ? products[7]"),
+    (
+        "alpha is that of the first",
+        LISTED,
+        "*(__global const ACC_T *)(own + 14)",
+        "*(__global const ACC_T *)(products + 14)",
+    ),
+    ("beta is alpha", LISTED, "*(__global const ACC_T *)(own + 16)", "alpha"),
+    ("rows of C lie as those of out", LISTED, "c_offset + own[2]", "c_offset + own[3]"),
+]
+OF_GROUPS = [
+    ("groups share two matrices", RAGGED, "g * stride : 0", "(g & 1) * stride : 0"),
+    ("the rest has steps", RAGGED, "g < groups ? K : 0", "K"),
+    ("the rest is not written", RAGGED, "AXIS_K ? groups : groups + 1", "groups"),
+    (
+        "a group begins one row sooner",
+        RAGGED,
+        AT,
+        SOONER,
+    ),
+]
+OF_DEPTHS = [
+    ("a group begins one step sooner", RAGGED, AT, SOONER),
+    ("all results are the first", RAGGED, "AXIS_K ? g * stride : at * ldo", "AXIS_K ? 0 : at * ldo"),
+    ("steps end with all rows", RAGGED, "AXIS_K ? size :", "AXIS_K ? size + (g == 1) :"),
+]
+# fmt: on
+
+
+def seed(monkeypatch, file, old, new):
+    def change(name, text):
+        assert name != file or old in text
+        return text.replace(old, new) if name == file else text
+
+    changed_sources(monkeypatch, change)
+
+
+def found(kernel, problem):
+    """What the self-check finds."""
+    family, queue = kernel_named(kernel), new_queue()
+    device = device_info(queue.device)
+    config = family.configs(problem, device)[0]
+    return first_wrong_result(queue, problem, family, config, family.launches(problem, config, device))
+
+
+def ragged(axis):
+    plain = problem_of(40, 44, 60, np.dtype("f4"), "NN" if axis == "m" else "TN")
+    return replace(plain, ragged=Ragged(axis, 4, 44 * 60))
+
+
+@pytest.mark.parametrize("kernel", ["packed", "register"])
+@pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_LISTS], ids=[x[0] for x in OF_LISTS])
+def test_a_fault_of_a_list_is_noticed(monkeypatch, kernel, file, old, new):
+    seed(monkeypatch, file, old, new)
+    problem = problem_with(*many((40, 44, 35), (50, 44, 35)))
+    assert re.search("wrong|overwritten", found(kernel, replace(problem, has_c=True)))
+
+
+@pytest.mark.parametrize("kernel", ["packed", "register"])
+@pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_GROUPS], ids=[x[0] for x in OF_GROUPS])
+def test_a_fault_of_groups_is_noticed(monkeypatch, kernel, file, old, new):
+    seed(monkeypatch, file, old, new)
+    assert re.search("wrong|overwritten", found(kernel, ragged("m")))
+
+
+@pytest.mark.parametrize("kernel", ["packed", "register"])
+@pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_DEPTHS], ids=[x[0] for x in OF_DEPTHS])
+def test_a_fault_of_divided_depths_is_noticed(monkeypatch, kernel, file, old, new):
+    seed(monkeypatch, file, old, new)
+    assert re.search("wrong|overwritten", found(kernel, ragged("k")))
+
+
+@pytest.mark.parametrize("kernel", ["packed", "register"])
+def test_what_is_right_passes(kernel):
+    for problem in (problem_with(*many((40, 44, 35), (50, 44, 35))), ragged("m"), ragged("k")):
+        assert found(kernel, problem) is None
+
+
+def many(*sizes):
+    """A problem of products of these sizes."""
+    products = tuple(ListedProduct(*size, 0, 0, 0, size[2], size[1], size[1], alpha=2.5) for size in sizes)
+    return problem_of(1, 1, 1, np.dtype("f4")), products
+
+
+def test_a_list_is_checked_as_those_products_on_which_programs_depend(rng):
+    plain, products = many(*[(8 * int(m), int(n), 12) for m, n in rng.integers(1, 99, (500, 2))])
+    problem = problem_with(plain, products)
+    short = in_short(problem)
+    assert len(short.products) < 40
+    assert short.divisors == problem.divisors
+    for axis in range(3):
+        mine, whole = ([one[:3][axis] for one in x.products] for x in (short, problem))
+        assert (min(mine), max(mine)) == (min(whole), max(whole))
+
+
+def problem_with(plain, products):
+    sizes = [max(one[axis] for one in products) for axis in range(3)]
+    return type(plain)(*sizes, *(plain.a_type,) * 4, products=products)
+
+
+def test_small_lists_have_products_of_several_sizes():
+    small = resized(problem_with(*many((5, 6, 7))), 19, 21, 33, 4)
+    assert [one[:3] for one in small.products] == [(19, 21, 33), (18, 20, 32), (17, 19, 31), (16, 18, 0)]
+    assert len({one.alpha for one in small.products}) > 1
+    whole = resized(problem_with(*many((5, 6, 7))), 64, 64, 64, 3)
+    assert whole.divisors == (16, 16, 16), "programs for whole tiles run"
+
+
+def test_small_ragged_products_have_groups():
+    plain = problem_of(5, 6, 7, np.dtype("f4"))
+    for axis in "mk":
+        wanted = type(plain)(5, 6, 7, *("float32",) * 4, ragged=Ragged(axis, 9, 42))
+        small = resized(wanted, 40, 50, 60, 4)
+        assert (small.ragged.axis, small.ragged.groups) == (axis, 4)
