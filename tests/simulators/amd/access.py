@@ -60,7 +60,7 @@ def access(at: Line) -> Step:
         raise NotImplementedError(at.text)
     nbytes, signed = element(match["type"])
     if match["space"] == "s":
-        return _scalar_load(at, nbytes)
+        return _scalar_load(at, nbytes, signed)
     load = match["what"] in ("load", "read")
     if match["space"] == "ds":
         return _local(at, nbytes, signed, load, match["two"] or "")
@@ -73,7 +73,7 @@ def _number(at: Line, name: str = "offset") -> int:
     return int(at.modifiers.get(name, "0"), 0)
 
 
-def _scalar_load(at: Line, nbytes: int) -> Step:
+def _scalar_load(at: Line, nbytes: int, signed: bool) -> Step:
     to, base, *more = (operand(text) for text in at.operands)
     start = reader(base, "u64", "u64", vector=False)
     offsets = [reader(x, "u32", "u32", vector=False) for x in more]
@@ -83,19 +83,24 @@ def _scalar_load(at: Line, nbytes: int) -> Step:
         address = start(g) + constant
         for offset in offsets:
             address = address + offset(g)
-        words = g.machine.memory.load(np.atleast_1d(address), nbytes).view(np.uint32)
+        words = _words(g.machine.memory.load(np.atleast_1d(address), nbytes), signed)
         for place in range(words.shape[1]):
             g.set_scalar(to.place + place, words[:, place])
 
     return run
 
 
-def _put(g: Waves, to: Operand, content: Array, signed: bool) -> None:
-    """Rows of bytes, one for each active lane, to registers."""
+def _words(content: Array, signed: bool) -> Array:
+    """Rows of bytes as rows of words; fewer than four bytes become a word."""
     if content.shape[1] < 4:
         kind = f"{'i' if signed else 'u'}{content.shape[1]}"
         content = np.ascontiguousarray(content).view(kind).astype(np.int32).view(np.uint8)
-    words = np.ascontiguousarray(content).view(np.uint32)
+    return np.ascontiguousarray(content).view(np.uint32)
+
+
+def _put(g: Waves, to: Operand, content: Array, signed: bool) -> None:
+    """Rows of bytes, one for each active lane, to registers."""
+    words = _words(content, signed)
     for place in range(words.shape[1]):
         if g.whole:
             g.vector[to.place + place] = words[:, place].reshape(g.active.shape)

@@ -76,7 +76,11 @@ def constant(text: str, kind: str) -> int:
 
 def reader(op: Operand, raw: str, kind: str, *, vector: bool) -> Reader:
     """Reads *op* as *raw* bits ("u32", "u64"); *kind* says what constants and signs mean."""
-    plain = _plain_reader(op, raw, kind, vector)
+    return with_signs(_plain_reader(op, raw, kind, vector), op, raw, kind)
+
+
+def with_signs(plain: Reader, op: Operand, raw: str, kind: str) -> Reader:
+    """What *plain* reads, negated or absolute as *op* says."""
     if not (op.negated or op.absolute):
         return plain
     width = {"f16": 16, "f64": 64}.get(kind, 64 if raw == "u64" and kind != "f32" else 32)

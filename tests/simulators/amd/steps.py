@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from .kinds import bits
-from .operands import Operand, Reader, Writer, lanes, operand, reader, scalar_writer, vector_writer
+from .operands import (
+    Operand,
+    Reader,
+    Writer,
+    lanes,
+    operand,
+    reader,
+    scalar_writer,
+    vector_writer,
+    with_signs,
+)
 from .program import Line, line
 from .tables import meaning_of
 from .values import Meaning
@@ -135,23 +145,23 @@ def _input(
     if "mix" in at.name:
         half = flags(at, "op_sel_hi", 0) >> place & 1 and not flags(at, "op_sel", 0) >> place & 1
         kind = "f16" if half else "f32"
-    plain = reader(sources[place], raw, kind, vector=vector)
-    return _selected(at, place, sources[place], raw, plain)
+    return _selected(at, place, sources[place], raw, kind)
 
 
-def _selected(at: Line, place: int, source: Operand, raw: str, plain: Reader) -> Reader:
+def _selected(at: Line, place: int, source: Operand, raw: str, kind: str) -> Reader:
     """The part of a source that modifiers choose."""
+    vector = at.name.startswith("v_")
     choice = at.modifiers.get(f"src{place}_sel", "DWORD")
     if choice != "DWORD":
         first, size = _SDWA[choice]
-        if source.negated or source.absolute:
-            raise NotImplementedError(at.text)
         left, right = np.uint32(32 - first - size), np.uint32(32 - size)
+        whole = reader(replace(source, negated=False, absolute=False), raw, kind, vector=vector)
         if source.extended:
             return lambda g: np.asarray(
-                ((plain(g) << left).view(np.int32) >> right.view(np.int32)).view(np.uint32)
+                ((whole(g) << left).view(np.int32) >> right.view(np.int32)).view(np.uint32)
             )
-        return lambda g: np.asarray((plain(g) << left) >> right)
+        return with_signs(lambda g: np.asarray((whole(g) << left) >> right), source, raw, kind)
+    plain = reader(source, raw, kind, vector=vector)
     if at.name.startswith("v_pk_") and "pk_mov" not in at.name:
         return _packed(at, place, raw, plain)
     if {"op_sel", "neg_lo", "neg_hi"} & set(at.modifiers) and not re.match(r"v_(pk_mov|fma_mix)", at.name):
