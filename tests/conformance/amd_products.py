@@ -26,7 +26,6 @@ from pyclmm.problem.dtypes import ELEMENT_TYPES, ELEMENTS
 from pyclmm.tools.laws import LAWS, Setting, first_taken
 from tests.kernels.nvidia.test_matrix_units import problem
 from tests.kernels.units.test_units import RUNS
-from tests.simulators.amd import queue as _queue  # noqa: F401  (so that checks launch on an emulator)
 from tests.simulators.amd.emulator import Emulator, demand_tools
 
 from .grid import KINDS_OF_WEIGHTS, OF_WEIGHTS

@@ -13,9 +13,6 @@ from functools import cache
 
 from tests.conformance.implementations import TINYGRAD
 
-from .meaning import compiled
-from .values import Meaning
-
 _DIGESTS = {  # of tinygrad 0.14.0
     "cdna": "e67649d19bb728278d97065a843518535a87126358710aa85f5a5cd61760fb1a",
     "rdna3": "a96d00d1b3d4d2037ad62297f18948ac39f63acc6764ed1cdb1844279ef7c8c3",
@@ -84,6 +81,12 @@ _INSTEAD = {
     "V_MADAK_F32": "D0.f32 = S0.f32 * S1.f32 + S2.f32",
     # the literal stands among the operands
     **{f"V_FMA{x}K_F{w}": f"D0.f{w} = fma(S0.f{w}, S1.f{w}, S2.f{w})" for x in "MA" for w in (16, 32)},
+    # across lanes, and registers that M0 moves
+    "V_READFIRSTLANE_B32": "D0.u32 = lane_of(S0.u32, first_lane())",
+    "V_READLANE_B32": "D0.u32 = lane_of(S0.u32, S1.u32)",
+    "V_WRITELANE_B32": "D0.u32 = with_lane(D0.u32, S0.u32, S1.u32)",
+    "V_MOVRELS_B32": "D0.u32 = moved(S0)",
+    "S_SET_GPR_IDX_ON": "M0.u32 = M0.u32 & 0xffffff00U | S0.u32[7 : 0]",
     "V_ACCVGPR_READ_B32": "D0.b32 = S0.b32",
     "V_ACCVGPR_WRITE_B32": "D0.b32 = S0.b32",
     "V_ACCVGPR_MOV_B32": "D0.b32 = S0.b32",
@@ -130,14 +133,3 @@ def pseudocode(processor: str, mnemonic: str) -> str:
                 if text := _manual(manual).get(candidate + encoding):
                     return text
     raise NotImplementedError(f"no manual has {mnemonic}")
-
-
-@cache
-def meaning_of(processor: str, mnemonic: str, constants: tuple[tuple[str, int], ...] = ()) -> Meaning:
-    """What *mnemonic* does on *processor*. *constants*: what the instruction says besides its operands."""
-    known = {"WAVE32": int(processor >= "gfx1000" and len(processor) > 6), "WAVE_MODE.IEEE": 1}
-    text = pseudocode(processor, mnemonic)
-    try:
-        return compiled(text, known | dict(constants), lambda name: meaning_of(processor, name))
-    except (NameError, TypeError, ValueError, SyntaxError, AttributeError, AssertionError) as error:
-        raise NotImplementedError(f"{mnemonic}: {error!r} in {text!r}") from error

@@ -8,9 +8,8 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-VCC, M0, NULL, EXEC = 106, 124, 125, 126  # places among the scalar registers, as machine code numbers them
-TTMP = 108
-SCALARS = 128
+# Places among the scalar registers; NULL and what follows it are 0.
+VCC, TTMP, M0, EXEC, NULL, SCALARS = 106, 108, 124, 126, 128, 130
 ACCUMULATORS = 256  # where a0 is among the vector registers
 
 
@@ -40,21 +39,21 @@ class Waves:
 
     def set_mask(self, register: int, lanes: Array) -> None:
         packed = np.packbits(np.broadcast_to(lanes, self.active.shape), axis=1, bitorder="little")
-        if register != NULL:
-            self.scalar[register : register + self.lanes // 32] = packed.view(np.uint32).T
-        if register == EXEC:
-            self.exec_changed()
+        for place, words in enumerate(packed.view(np.uint32).T):
+            self.set_scalar(register + place, words)
 
     def set_scalar(self, register: int, value: Array) -> None:
         """Writes one or two registers, by *value*'s size. Shapes are (), or (wavefronts,)."""
-        if register == NULL:
+        if register >= NULL:
             return
         if value.dtype.itemsize == 8:
-            value = value.astype(np.uint64)
-            self.scalar[register + 1] = (value >> np.uint64(32)).astype(np.uint32)
+            self.set_scalar(register + 1, (value >> 32).astype(np.uint32))
         self.scalar[register] = value.astype(np.uint32)
-        if register + value.dtype.itemsize // 4 > EXEC:
+        if register >= EXEC:
             self.exec_changed()
+
+    def set_scc(self, value: Array) -> None:
+        self.scc = np.broadcast_to(value, self.scc.shape).copy()
 
     def set_vector(self, register: int, value: Array) -> None:
         """Writes a register in the active lanes."""
