@@ -114,7 +114,7 @@ def _reader(op: Operand, *, vector: bool) -> Callable[[Waves], Array]:
 
 def _active(g: Waves, x: Array) -> Array:
     """*x* of the active lanes, one after the other."""
-    found = np.broadcast_to(x, g.active.shape)
+    found = x if x.shape == g.active.shape else np.broadcast_to(x, g.active.shape)
     return found.reshape(-1) if g.whole else found[g.active]
 
 

@@ -42,7 +42,7 @@ def step(at: Line) -> Callable[[Waves], None]:
         if not g.whole:
             raise Fault("a matrix instruction in a wavefront some of whose lanes are not active")
         left, right = (
-            _matrix(_elements(g, op, kind, signs >> place & 1), of_operand, shape)
+            _matrix(_elements(g, op, kind, signs[place]), of_operand, shape)
             for place, (op, shape) in enumerate(((a, (m, k)), (b, (n, k))))
         )
         if c.kind == "constant":

@@ -107,9 +107,9 @@ class Private(Global):
     def _moved(self, addresses: Array, nbytes: int, g: Waves) -> Array:
         if (outside := addresses > self._nbytes - nbytes).any():
             raise Fault(f"{nbytes} bytes of private memory at {addresses[outside][0]}, of {self._nbytes}")
-        waves, lanes = np.nonzero(g.active)
+        lanes = np.nonzero(g.active)[1]
         found: Array = (
-            self._start + (g.index[waves] * g.lanes + lanes) * self._nbytes + addresses.astype(np.int64)
+            self._start + (g.of_lanes * g.lanes + lanes) * self._nbytes + addresses.astype(np.int64)
         )
         return found.astype(np.uint64)
 
@@ -168,7 +168,7 @@ class Local:
             raise Fault(f"{nbytes} bytes at {addresses.max()} are outside of {self._size} of local memory")
         if (addresses % np.uint32(self._unit)).any():
             raise Fault(f"{nbytes} bytes of local memory at {addresses.max()} are not aligned")
-        waves = np.broadcast_to(g.index[:, None], g.active.shape)[g.active]
+        waves = g.of_lanes
         groups = self._of_wave[waves]
         start = (groups * self._size + addresses) // self._unit
         now = (self._interval[groups] << _STAMP)[:, None]

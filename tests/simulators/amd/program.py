@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import struct
 import subprocess
 import sys
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +47,35 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Line:
-    """An instruction: its address, its name, the operands and modifiers that LLVM prints.
+    """An instruction: its address, and what LLVM prints. What has no comma before it is a modifier.
 
     ``source``: the line of OpenCL C that it was compiled from, such as "unit.cl:77", or "".
     """
 
     address: int
-    name: str
-    operands: tuple[str, ...]
-    modifiers: Mapping[str, str]
     text: str
     source: str = ""
+
+    @cached_property
+    def name(self) -> str:
+        return self.text.partition(" ")[0]
+
+    @cached_property
+    def modifiers(self) -> dict[str, str]:
+        return dict(word.partition(":")[::2] for word in self._words[1])
+
+    @cached_property
+    def operands(self) -> list[str]:
+        return self._words[0]
+
+    @cached_property
+    def _words(self) -> tuple[list[str], list[str]]:
+        found: tuple[list[str], list[str]] = [], []
+        for part in _OPERANDS.split(self.text.partition(" ")[2].strip()):
+            for number, word in enumerate(_WORDS.split(part.strip())):
+                key, colon, _ = word.partition(":")
+                found[bool(number or (colon and key.isidentifier()))].append(word)
+        return tuple(list(filter(None, words)) for words in found)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -118,6 +138,8 @@ def _kernels(content: bytes, image: bytes) -> dict[str, Kernel]:
     return found
 
 
+_OPERANDS = re.compile(r",\s*(?![^\[(]*[\])])")
+_WORDS = re.compile(r"\s+(?![^\[]*\])")
 _ENV = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
 _ROW = re.compile(r"^(\S+) +(\d+) +0x([0-9a-f]+)", re.MULTILINE)
 
@@ -131,30 +153,22 @@ def _sources(path: Path) -> list[tuple[int, str]]:
 
 
 def _disassembled(code: bytes, base: int, processor: str, sources: list[tuple[int, str]]) -> Iterator[Line]:
-    command = [sys.executable, Path(__file__).with_name("llvm.py"), LLVM, processor]
-    done = subprocess.run(command, input=code, capture_output=True, check=True, env=_ENV)
-    for text in done.stdout.decode().splitlines():
-        offset, instruction = text.split("\t", 1)
+    process = _disassembler(processor)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{len(code)}\n".encode() + code)
+    process.stdin.flush()
+    for text in iter(process.stdout.readline, b"\n"):
+        offset, instruction = text.decode().rstrip().split("\t")
         address = base + int(offset)
         place = bisect(sources, address, key=lambda row: row[0])
-        yield replace(line(address, instruction), source=sources[place - 1][1] if place else "")
+        yield Line(address, instruction, sources[place - 1][1] if place else "")
 
 
-_OPERANDS = re.compile(r",\s*(?![^\[(]*[\])])")
-_WORDS = re.compile(r"\s+(?![^\[]*\])")
-
-
-def line(address: int, text: str) -> Line:
-    """The parts of an instruction's text. What follows the operands without a comma are modifiers."""
-    name, _, rest = text.partition(" ")
-    if " :: " in rest:  # two instructions in one: its parts are taken apart where it is decoded
-        return Line(address, name, (), {}, text)
-    operands, modifiers = [], {}
-    for part in _OPERANDS.split(rest.strip()):
-        for number, word in enumerate(_WORDS.split(part.strip())):
-            key, colon, value = word.partition(":")
-            if word and not number and not (colon and key.isidentifier()):
-                operands.append(word)
-            elif word:
-                modifiers[key] = value
-    return Line(address, name, tuple(operands), modifiers, text)
+@cache
+def _disassembler(processor: str) -> subprocess.Popen[bytes]:
+    """A process that stays: to load the library takes longer than to read a program."""
+    command = [sys.executable, Path(__file__).with_name("llvm.py"), LLVM, processor]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_ENV)
+    atexit.register(process.communicate)
+    return process

@@ -1,7 +1,7 @@
 """AMD's pseudocode of an instruction as Python. Expressions are the same but for operators that Python lacks.
 
-    tmp = S0.u32[31] ? 1'1U : 1'0U;    ->    tmp = choice(S0.u32[31], number(1, "u1"), number(0, "u1"))
-    if S0.f32 > 0.0F then ... endif    ->    for _ in when(S0.f32 > number(0.0, "f32")): ...
+    tmp = S0.u32[31] ? 1'1U : 1'0U;    ->    tmp = choice(S0.u32[31], 1, 0)
+    if S0.f32 > 0.0F then ... endif    ->    for _ in when(S0.f32 > 0.0): ...; ended()
 
 What runs it (traced.py) gives these calls their meaning: a block of `when` runs once, under a condition.
 """
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = re.compile(r"(?<![\w.])(?:(\d+)')?(0x[0-9a-fA-F]+|\d+\.\d+|\d+)(ULL|LL|U|F)?\b")
-_SUFFIXES = {"ULL": "u64", "LL": "i64", "U": "u32", "F": "f32"}
 _FIRST = (
     (r"//[^\n]*", ""),
     (r"declare \w+ : \d+'[UIFB](?![\[])|declare S : [^;\n]*", ""),
@@ -19,6 +17,8 @@ _FIRST = (
     (r"\bin\b(?=\[| =)", "listed"),  # an array's name
     (r"lambda\(([^)]*)\)", r"lambda \1:"),
     (r"(\d+)'([UIFB])\(", r'cast("\2\1", '),
+    (r"(?<![\w.])(?:\d+')?(0x[0-9a-fA-F]+|\d+\.\d+|\d+)(?:ULL|LL|U|F)?\b", r"\1"),  # literals have no type
+    (r"\b(INF|NAN)\.f\d+|(OPSEL\w*)\.u3|(OPSEL\[\d\])\.i32", r"\1\2\3"),
 )
 _INNER = re.compile(r"([(\[{])([^()\[\]{}]*)[)\]}]")
 _BREAKS = ((r"\b(then|do|else|endif|endfor)\b", r"\1\n"), (r"\b(if|elsif|else|endif|endfor|for)\b", r"\n\1"))
@@ -34,7 +34,6 @@ def python(text: str) -> str:
     """*text* as the body of a Python module."""
     for pattern, new in _FIRST:
         text = re.sub(pattern, new, text)
-    text = _NUMBER.sub(_number, text)
     kept: list[str] = []  # what is in brackets; a character in its place
 
     def keep(match: re.Match[str]) -> str:
@@ -53,12 +52,6 @@ def python(text: str) -> str:
     while found := re.search("[\ue000-\uf8ff]", text):
         text = text.replace(found[0], kept[ord(found[0]) - 0xE000])
     return text
-
-
-def _number(match: re.Match[str]) -> str:
-    width, digits, suffix = match.groups()
-    kind = f"{'f' if '.' in digits else 'u'}{width}" if width else _SUFFIXES.get(suffix or "")
-    return f'number({digits}, "{kind}")' if kind else digits
 
 
 def _expression(text: str) -> str:

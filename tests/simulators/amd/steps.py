@@ -16,17 +16,14 @@ import numpy as np
 
 from .functions import OF_CODE
 from .operands import Operand, constant, operand
-from .program import Line, line
-from .pseudocode import python
-from .tables import pseudocode
-from .traced import SDWA, Reading, Scope, Source, Variable, flags
+from .program import Line
+from .traced import SDWA, Scope, Variable, flags
 from .values import Code, Value, bits, truth
 from .waves import EXEC, M0, VCC, Waves
 
 Step = Callable[[Waves], None]
-Shape = tuple[
-    str, tuple[tuple[str, str], ...], tuple[Operand, ...]
-]  # name, modifiers, operands without places
+Modifiers = tuple[tuple[str, str], ...]
+Shape = tuple[str, Modifiers, tuple[Operand, ...]]  # name, modifiers, operands without places
 
 # They order or prefetch what the emulator does in order, or say what becomes of registers.
 NOTHING = re.compile(
@@ -40,9 +37,9 @@ _SELECTING = re.compile(r"v_(pk_|fma_mix)")
 def arithmetic(processor: str, at: Line, relative: str = "") -> Step:
     """*relative*: the operand whose register M0 moves, where an instruction before has said so."""
     texts = at.text.split(" :: ")
-    parts = [line(at.address, text) for text in texts] if texts[1:] else [at]
+    parts = [Line(at.address, text) for text in texts] if texts[1:] else [at]
     shapes = tuple(
-        (_name(part, relative), tuple(part.modifiers.items()), tuple(map(_shape, part.operands)))
+        (*_shapes(part.name, tuple(part.modifiers.items()), relative), tuple(map(_shape, part.operands)))
         for part in parts
     )
     make, needs = _template(processor, shapes)
@@ -52,16 +49,16 @@ def arithmetic(processor: str, at: Line, relative: str = "") -> Step:
     return step
 
 
-def _name(at: Line, relative: str) -> str:
-    name = re.sub(r"_(e32|e64|sdwa)$", "", at.name) + ("_clamp" if "clamp" in at.modifiers else "")
+@cache
+def _shapes(mnemonic: str, modifiers: Modifiers, relative: str) -> tuple[str, Modifiers]:
+    """The instruction's name, and its modifiers if all are known."""
+    name = re.sub(r"_(e32|e64|sdwa)$", "", mnemonic) + "_clamp" * (("clamp", "") in modifiers)
     if relative == "SRC0" and name == "v_mov_b32":
-        return "v_movrels_b32"
-    wrong = _UNKNOWN & set(at.modifiers)
-    if not _SELECTING.match(name):
-        wrong |= {"op_sel", "neg_lo", "neg_hi"} & set(at.modifiers)
-    if relative or wrong:
-        raise NotImplementedError(f"{relative or wrong} of {at.text}")
-    return name
+        return "v_movrels_b32", modifiers
+    unknown = _UNKNOWN if _SELECTING.match(name) else _UNKNOWN | {"op_sel", "neg_lo", "neg_hi"}
+    if relative or unknown & {key for key, _ in modifiers}:
+        raise NotImplementedError(f"{mnemonic} {modifiers} {relative}")
+    return name, modifiers
 
 
 @cache
@@ -86,7 +83,7 @@ def _template(
     code, first = Code(), 0
     for name, modifiers, operands in shapes:
         try:
-            _trace(code, processor, name, dict(modifiers), dict(enumerate(operands, first)))
+            _trace(Scope(code, processor, name, dict(modifiers)), dict(enumerate(operands, first)))
         except (NameError, TypeError, ValueError, SyntaxError, AttributeError, KeyError) as error:
             raise NotImplementedError(f"{name}: {error!r}") from error
         first += len(operands)
@@ -99,101 +96,77 @@ def _template(
     return known["make"], tuple(code.needs.values())
 
 
-def _trace(
-    code: Code, processor: str, name: str, modifiers: dict[str, str], operands: dict[int, Operand]
-) -> None:
-    """Adds an instruction to *code*."""
-    text = pseudocode(processor, name)
-    numbers = list(operands)
-    to = {"EXEC": EXEC, "M0": M0}
+def _trace(scope: Scope, operands: dict[int, Operand]) -> None:
+    """Adds an instruction to the code."""
+    text, numbers, to = scope.text, list(operands), {"EXEC": EXEC, "M0": M0}
     if "D0" in text:
         to["D0"] = numbers.pop(0)
         if re.search(r"^\s*VCC(\.u64\[laneId\])? =", text, re.MULTILINE):
             to["VCC"] = numbers.pop(0)
     elif "EXEC.u64[laneId] =" in text and len(numbers) == 3:
         numbers.pop(0)  # where v_cmpx names a destination it is EXEC's copy
-    scope = _scope(
-        code, processor, Reading(name, modifiers, numbers[0] if numbers else 0), operands, numbers, to
-    )
+    scope |= _operands(scope, operands, numbers, to)
     before = scope["SCC"]
-    scope.run(python(text))
+    scope.run()
     for variable in scope.written.values():
-        (own,) = (key for key, value in scope.items() if value is variable)
-        if own in to:
-            op = operands.get(to[own], Operand("s"))
-            code.writes += _writes(code, variable, f"p{to[own]}", op, name, modifiers, processor)
+        name = next(key for key, value in scope.items() if value is variable)
+        if name in to:
+            scope.code.writes += _writes(variable, f"p{to[name]}", operands.get(to[name], Operand("s")))
     if scope["SCC"] is not before:
-        code.writes.append(f"g.set_scc({truth(scope['SCC']).name})")
+        scope.code.writes.append(f"g.set_scc({truth(scope['SCC']).name})")
 
 
-def _scope(
-    code: Code,
-    processor: str,
-    at: Reading,
-    operands: dict[int, Operand],
-    numbers: list[int],
-    to: dict[str, int],
-) -> Scope:
-    known = {"WAVE32": int(processor >= "gfx1000" and len(processor) > 6)}
-    known |= {"OPSEL": flags(at.modifiers, "op_sel"), "NEG": flags(at.modifiers, "neg_lo")}
-    known["OPSEL_HI"] = flags(at.modifiers, "op_sel_hi", 0 if "mix" in at.name else 7)
-    scope = Scope(code, lambda name: python(pseudocode(processor, name)), known)
+def _operands(
+    scope: Scope, operands: dict[int, Operand], numbers: list[int], to: dict[str, int]
+) -> dict[str, Any]:
+    """Names: *numbers* of operands that are read, *to* of those that are written, and registers besides."""
 
-    def variable(number: int, one: Operand | None = None) -> Variable:
-        return Variable(scope, Source(code, number, one or operands[number], at))
+    def own(number: int) -> Variable:
+        return Variable(scope, Operand("s", number), number)
 
-    sources = [variable(number) for number in numbers]
-    scope |= {f"S{place}": source for place, source in enumerate(sources)} | {"S": sources}
-    scope |= {name: variable(place, Operand("s", place)) for name, place in (("EXEC", EXEC), ("M0", M0))}
-    explicit = len(sources) == 3 and "div_fmas" not in at.name
-    scope["VCC"] = variable(numbers[2]) if explicit else variable(VCC, Operand("s", VCC))
-    scope["PC"] = code.value("uint64(g.machine.base + address)", "u64")
-    dict.__setitem__(scope, "SCC", code.value("g.scc[:, None]" if at.vector else "g.scc", "bool"))
-    if sources:
-        scope["SIMM16"] = sources[-1]
+    sources = [Variable(scope, operands[number], number, which) for which, number in enumerate(numbers)]
+    found: dict[str, Any] = {f"S{which}": source for which, source in enumerate(sources)} | {"S": sources}
+    found |= {"EXEC": own(EXEC), "M0": own(M0), "VCC": own(VCC), "SIMM16": sources[-1] if sources else None}
+    if len(numbers) == 3 and "div_fmas" not in scope.name:
+        found["VCC"] = Variable(scope, operands[numbers[2]], numbers[2])
     if "D0" in to:
-        scope["D0"] = variable(to["D0"], replace(operands[to["D0"]], negated=False))
-    return scope
+        found["D0"] = Variable(scope, replace(operands[to["D0"]], negated=False), to["D0"])
+    found["PC"] = scope.code.value("uint64(g.machine.base + address)", "u64")
+    found["SCC"] = scope.code.value("g.scc[:, None]" if scope.vector else "g.scc", "bool")
+    found |= {"WAVE32": not scope.processor.startswith("gfx9"), "OPSEL": flags(scope.modifiers, "op_sel")}
+    return found | {"OPSEL_HI": flags(scope.modifiers, "op_sel_hi", int("mix" not in scope.name))}
 
 
-def _writes(
-    code: Code,
-    variable: Variable,
-    place: str,
-    op: Operand,
-    name: str,
-    modifiers: dict[str, str],
-    processor: str,
-) -> list[str]:
+def _writes(variable: Variable, place: str, op: Operand) -> list[str]:
     """Calls that write what *variable* has become."""
+    scope = variable.scope
     if variable.chosen is not None:
         return [f"g.set_mask({place}, {variable.chosen.name} & g.active)"]
     words = {f"{place} + {number}": word for number, word in variable.words.items()}
     if variable.whole is not None:
         words = {place: variable.whole.view(f"u{bits(variable.whole.kind)}")}
-    if op.kind != "v" or not name.startswith("v_"):
+    if op.kind != "v" or not scope.vector:
         return [f"g.set_scalar({where}, {word.name})" for where, word in words.items()]
     if variable.whole is not None:
-        words = _of_whole(code, words[place], place, modifiers, keep_high=not processor.startswith("gfx9"))
-    if name == "v_writelane_b32":
+        words = _of_whole(scope, words[place], place)
+    if scope.name == "v_writelane_b32":
         return [f"V[{where}][...] = {word.name}" for where, word in words.items()]
     return [f"g.set_vector({where}, {word.name})" for where, word in words.items()]
 
 
-def _of_whole(
-    code: Code, value: Value, place: str, modifiers: dict[str, str], *, keep_high: bool
-) -> dict[str, Value]:
-    """Words of registers. Fewer bits leave the others if *keep_high*, or as SDWA says."""
+def _of_whole(scope: Scope, value: Value, place: str) -> dict[str, Value]:
+    """Words of registers. Of less than a word the others stay as the processor, or SDWA, has it."""
     if bits(value.kind) == 64:
         return {place: value.to("u32"), f"{place} + 1": (value >> 32).to("u32")}
-    chosen = modifiers.get("dst_sel", "DWORD")
+    chosen = scope.modifiers.get("dst_sel", "DWORD")
     first, size = SDWA[chosen] if chosen != "DWORD" else (0, bits(value.kind))
     if size == 32:
         return {place: value}
-    stays = modifiers["dst_unused"] == "UNUSED_PRESERVE" if chosen != "DWORD" else keep_high
-    if modifiers.get("dst_unused") == "UNUSED_SEXT" and chosen != "DWORD":
-        raise NotImplementedError(f"{modifiers}")
+    unused = scope.modifiers["dst_unused"] if chosen != "DWORD" else ""
+    if unused == "UNUSED_SEXT":
+        raise NotImplementedError(unused)
     cut = (1 << size) - 1
-    value = code.value(f"({value.to('u32').name} & {cut}) << {first}", "u32")
-    others = (cut << first) ^ 0xFFFFFFFF
-    return {place: code.value(f"{value.name} | V[{place}] & {others}", "u32") if stays else value}
+    value = (value.to("u32") & cut) << first
+    if unused == "UNUSED_PRESERVE" or not (unused or scope.processor.startswith("gfx9")):
+        value = value | scope.code.value(f"V[{place}]", "u32") & (cut << first ^ 0xFFFFFFFF)
+    return {place: value}

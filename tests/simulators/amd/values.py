@@ -29,34 +29,6 @@ def dtype(kind: str) -> str:
     return {"f": "float", "i": "int"}.get(kind[0], "uint") + str(wide)
 
 
-class Literal:
-    """A number's type, and parts of it that are known. Numbers of no type adapt to what they meet."""
-
-    kind = ""
-
-    def __getattr__(self, name: str) -> Any:
-        if TYPE.fullmatch(name):
-            return self
-        raise AttributeError(name)
-
-    def __getitem__(self, index: int) -> Whole:
-        return Whole(int(self) >> index & 1)
-
-
-class Whole(Literal, int):
-    pass
-
-
-class Real(Literal, float):
-    pass
-
-
-def number(value: float, kind: str = "") -> float:
-    found = Real(value) if isinstance(value, float) else Whole(value)
-    found.kind = kind if kind and bits(kind) >= 8 else ""
-    return found
-
-
 class Code:
     """Lines of Python, each a name's value; the same value has one name. Then what is written."""
 
@@ -158,7 +130,7 @@ class Value:
         raw = self.view(f"u{bits(self.kind)}")
         if low > high:
             return self._new(f"reverse({raw.name})", "u32")
-        return (self._new(f"{raw.name} >> {low}", raw.kind) if low else raw).view(f"u{high - low + 1}")
+        return (raw >> low).view(f"u{high - low + 1}")
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(index, str):  # LANE
@@ -179,9 +151,11 @@ class Value:
         return self._shifted(">>", by)
 
     def __rlshift__(self, value: Any) -> Value:
-        return self.code.literal(value, getattr(value, "kind", "") or "i32") << self
+        return self.code.literal(value, "u32") << self
 
     def _shifted(self, operator: str, by: Any) -> Value:
+        if isinstance(by, int) and not by:
+            return self
         amount = by.to(self.kind).name if isinstance(by, Value) else by
         return self._new(f"{self.name} {operator} {amount}", self.kind)
 
@@ -207,17 +181,14 @@ def as_kind(code: Code, value: Any, kind: str) -> Value:
 
 
 def alike(code: Code, *both: Any) -> tuple[tuple[str, str], str]:
-    """The names or numbers of two values in the type in which they meet, and it."""
-    typed = [code.literal(x, x.kind) if isinstance(x, Whole) and x.kind else x for x in both]
-    kinds = [x.kind for x in typed if isinstance(x, Value)]
+    """The names of two values, or a literal, in the type in which they meet, and it."""
+    kinds = [x.kind for x in both if isinstance(x, Value)]
     floats = [kind for kind in kinds if kind[0] == "f"]
     literal = "f64" if any(isinstance(x, float) for x in both) else "i64"
     kind = max(floats or kinds or [literal], key=lambda kind: (bits(kind), kind[0] != "i"))
-    if kind == "bool" and not all(
-        isinstance(x, (Value, bool)) and getattr(x, "kind", kind) == kind for x in typed
-    ):
+    if kind == "bool" and any(type(x) is int for x in both):
         kind = "u32"
-    one, two = (x.to(kind).name if isinstance(x, Value) else repr(x) for x in typed)
+    one, two = (x.to(kind).name if isinstance(x, Value) else repr(x) for x in both)
     return (one, two), kind
 
 

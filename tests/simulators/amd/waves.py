@@ -31,6 +31,14 @@ class Waves:
     def exec_changed(self) -> None:
         self.active = self.mask(EXEC)
         self.whole = bool(self.active.all())
+        self._of_lanes: Array | None = None
+
+    @property
+    def of_lanes(self) -> Array:
+        """The wavefront of each active lane."""
+        if self._of_lanes is None:
+            self._of_lanes = self.index[np.nonzero(self.active)[0]]
+        return self._of_lanes
 
     def mask(self, register: int) -> Array:
         """The scalar registers from *register* as a truth value for each lane."""
@@ -38,7 +46,7 @@ class Waves:
         return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(bool)
 
     def set_mask(self, register: int, lanes: Array) -> None:
-        packed = np.packbits(np.broadcast_to(lanes, self.active.shape), axis=1, bitorder="little")
+        packed = np.packbits(lanes, axis=1, bitorder="little")
         for place, words in enumerate(packed.view(np.uint32).T):
             self.set_scalar(register + place, words)
 
@@ -53,7 +61,7 @@ class Waves:
             self.exec_changed()
 
     def set_scc(self, value: Array) -> None:
-        self.scc = np.broadcast_to(value, self.scc.shape).copy()
+        self.scc = value & np.ones_like(self.scc)
 
     def set_vector(self, register: int, value: Array) -> None:
         """Writes a register in the active lanes."""
