@@ -17,6 +17,7 @@ _FIRST = (
     (r"\bin\b(?=\[| =)", "listed"),  # an array's name
     (r"lambda\(([^)]*)\)", r"lambda \1:"),
     (r"(\d+)'([UIFB])\(", r'cast("\2\1", '),
+    (r"\b(\d+)'(0\w*)(?=,| })", r'cast("U\1", \2)'),  # in { }, where its length counts
     (r"(?<![\w.])(?:\d+')?(0x[0-9a-fA-F]+|\d+\.\d+|\d+)(?:ULL|LL|U|F)?\b", r"\1"),  # literals have no type
     (r"\b(INF|NAN)\.f\d+|(OPSEL\w*)\.u3|(OPSEL\[\d\])\.i32", r"\1\2\3"),
 )

@@ -133,10 +133,13 @@ class Value:
         return (raw >> low).view(f"u{high - low + 1}")
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if isinstance(index, str):  # LANE
-            self.home.set_lanes(truth(value))
-        else:
+        if isinstance(index, slice):
             self.home[index] = value
+        elif isinstance(index, str):  # LANE
+            self.home.set_lanes(truth(as_kind(self.code, value, "u32")))
+        else:
+            bit, new = (as_kind(self.code, x, self.kind) << index for x in (1, value))
+            setattr(self.home, self.kind, self & ~bit | new)
 
     def __invert__(self) -> Value:
         return self._new(f"~{self.name}", self.kind)
