@@ -13,10 +13,9 @@ from pyclmm.checks.drawn import Drawn
 from pyclmm.checks.layouts import Decks
 from pyclmm.kernels.interface import Launch, Program, Work, Workspace
 from pyclmm.opencl import compiler
-from tests.simulators.amd import follow, tables
+from tests.simulators.amd import follow
 from tests.simulators.amd.emulator import Emulator, Fault
 from tests.simulators.amd.functions import byte_permute
-from tests.simulators.amd.meaning import compiled
 
 from .amd_products import AMDS, DEVICES, SEED, run, unit_case
 
@@ -159,15 +158,15 @@ def test_floats_are_rounded_as_ieee_says(emulator, rng):
     assert np.array_equal(got[:, 7].copy().view(np.float16).reshape(64, 2), halves, equal_nan=True)
 
 
-def test_a_shorter_permutation_of_bytes_is_the_manuals(rng):
-    manual = compiled(
-        tables._manual("cdna")["V_PERM_B32_E64"], {}, lambda name: tables.meaning_of("gfx942", name)
-    )
+def test_a_permutation_of_bytes_is_that_of_the_manual(rng):
+    """V_PERM_B32: bytes of two words, signs of four of them, 0 and 255."""
     high, low, selector = rng.integers(0, 2**32, (3, 500), np.uint32)
     selector[:250] &= 0x0F0F0F0F
-    given = {"S0": high, "S1": low, "S2": selector, "D0": np.zeros(500, np.uint32)}
-    (want,) = manual.function(*(given[name] for name, _ in manual.inputs))
-    assert np.array_equal(byte_permute(high, low, selector), want)
+    for one, two, chosen, got in zip(high, low, selector, byte_permute(high, low, selector), strict=True):
+        given = [*int(two).to_bytes(4, "little"), *int(one).to_bytes(4, "little")]
+        given += [255 * (given[i] >> 7) for i in (1, 3, 5, 7)] + [0]
+        want = [given[i] if i < 13 else 255 for i in int(chosen).to_bytes(4, "little")]
+        assert int(got).to_bytes(4, "little") == bytes(want)
 
 
 # ---- what must be reported ---------------------------------------------------------------------

@@ -1,21 +1,24 @@
 """Runs pyclmm's launches on an emulated AMD GPU: clang compiles and links them, and machine.py executes the
-machine code.
+machine code. pyclmm's checks take an Emulator where they expect a queue.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pyclmm.kernels.device import DeviceInfo
 from pyclmm.kernels.interface import Launch as Asked
 from pyclmm.kernels.interface import Work
 from pyclmm.opencl.compiler import expanded
+from pyclmm.opencl.launcher import Launcher, Memory, launcher_of
 from pyclmm.opencl.program import build_options
+from pyclmm.opencl.steps import Scalars
 from pyclmm.problem.dtypes import dtype_of
 from tests.conformance import compilers
 from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN, TINYGRAD
@@ -57,11 +60,7 @@ class Emulator:
     _programs: dict[Path, Program] = field(default_factory=dict)
 
     def run(
-        self,
-        work: Work,
-        memory: Mapping[str, Bytes],
-        scales: tuple[complex, complex],
-        offsets: Mapping[str, int],
+        self, work: Work, memory: Mapping[str, Bytes], scales: Sequence[complex], offsets: Mapping[str, int]
     ) -> Bytes:
         """Run all launches of *work* and return the bytes of "out".
 
@@ -97,10 +96,7 @@ class Emulator:
         launch = Launch(asked.global_size, asked.local_size, given)
         content = argument_bytes(program.kernels[asked.kernel], launch)
         arguments = space.add(np.frombuffer(content, np.uint8), constant=True)
-        image = np.zeros(max(address + len(part) for address, part in program.segments), np.uint8)
-        for address, part in program.segments:
-            image[address : address + len(part)] = np.frombuffer(part, np.uint8)
-        base = space.add(image, constant=True, align=4096)
+        base = space.add(program.image, constant=True, align=4096)
         return Run(program, asked.kernel, launch, space, base, arguments)
 
     def program(self, asked: Asked) -> Program:
@@ -132,4 +128,18 @@ def _argument(
     return np.int64(place).tobytes()
 
 
+class _EmulatedLauncher(Launcher):
+    """Checks call ``compute`` alone."""
+
+    way = "emulated"
+
+    def compute(
+        self, queue: Any, _: DeviceInfo, work: Work, memory: Mapping[str, Memory], scalars: Scalars, *__: Any
+    ) -> None:
+        *scales, offsets = scalars
+        named = {f"{name}_offset": int(x) for name, x in offsets.items()}
+        memory["out"][...] = queue.run(work, memory, scales, named)
+
+
+launcher_of.register(Emulator, lambda _: _EmulatedLauncher())
 __all__ = ["Emulator", "Fault", "demand_tools"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -55,34 +56,24 @@ def told(line: Line) -> str:
 @click.option("--most", default=4, help="How often at most.")
 @click.option("--shape", nargs=3, default=(37, 45, 51), help="M, N, K.")
 @click.option("--listing", is_flag=True, help="All instructions, in the order of their addresses.")
-def main(
-    processor: str,
-    kernel: str,
-    dtype: str,
-    at: str,
-    registers: str,
-    wave: int,
-    most: int,
-    shape: tuple[int, int, int],
-    listing: bool,
-) -> None:
+def main(processor: str, kernel: str, dtype: str, at: str, registers: str, **asked: Any) -> None:
     demand_tools()
     device, family, shown = DEVICES[processor], kernel_named(kernel), 0
 
     def watch(line: Line, g: Waves) -> None:
         nonlocal shown
-        if (at in line.text or at == line.source) and wave in g.index and shown < most:
+        if (at in line.text or at == line.source) and asked["wave"] in g.index and shown < asked["most"]:
             shown += 1
             click.echo(told(line))
-            for text in lines(g, wave, registers):
+            for text in lines(g, asked["wave"], registers):
                 click.echo(text)
 
-    given = resized(of_type(dtype), *shape)
+    given = resized(of_type(dtype), *asked["shape"])
     if reason := family.refuses(given, device):
         raise click.UsageError(reason)
     with tempfile.TemporaryDirectory() as folder:
         emulator = Emulator(processor, Path(folder), watch=watch)
-        if listing:
+        if asked["listing"]:
             work = family.launches(given, family.configs(given, device)[0], device)
             for line in emulator.program(work.launches[0]).lines:
                 click.echo(told(line))

@@ -1,37 +1,16 @@
-"""Functions that AMD's pseudocode calls, on NumPy's arrays. Their names are the pseudocode's."""
+"""Functions that AMD's pseudocode calls, on NumPy's arrays. Their names are the pseudocode's, or NumPy's."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy import (  # noqa: F401  (names of the code that meaning.py writes)
-    bool_,
-    float16,
-    float32,
-    float64,
-    floor,
-    inf,
-    int8,
-    int16,
-    int32,
-    int64,
-    log2,
-    nan,
-    pi,
-    rint,
-    sqrt,
-    trunc,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-    where,
-)
+from numpy import floor, isnan, ldexp, log2, reciprocal, rint, signbit, sqrt, trunc
 
 from pyclmm.checks import fma_reference
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from .waves import VCC, Array
+
 _MANTISSA = {2: (10, 0x1F), 4: (23, 0xFF), 8: (52, 0x7FF)}  # by bytes: bits, and the exponent's mask
 
 
@@ -51,7 +30,7 @@ def fma(x: Array, y: Array, z: Array) -> Array:
 def converted(x: Array, to: type) -> Array:
     """*x* in another type: to integers towards zero, at the ends of their range where *x* is beyond."""
     if x.dtype.kind != "f" or np.dtype(to).kind == "f":
-        return np.asarray(x.astype(to))
+        return x.astype(to)
     limits = np.iinfo(to)
     whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
     above, below = whole >= float(limits.max), whole <= float(limits.min)
@@ -62,59 +41,25 @@ def converted(x: Array, to: type) -> Array:
 def exponent(x: Array) -> Array:
     """The exponent as it is stored."""
     shift, mask = _MANTISSA[x.dtype.itemsize]
-    unsigned = x.view(f"u{x.dtype.itemsize}")
-    return np.asarray((unsigned >> shift & mask).astype(np.int32))
+    return (x.view(f"u{x.dtype.itemsize}") >> shift & mask).astype(np.int32)
 
 
-def mantissa(x: Array) -> Array:
+def mantissa(x: Array) -> Any:
     """Between 0.5 and 1, with the sign of *x*."""
-    return np.asarray(np.frexp(x)[0])
+    return np.frexp(x)[0]
 
 
-def sign(x: Array) -> Array:
-    return np.asarray(np.signbit(x))
-
-
-def ldexp(x: Array, n: Array | int) -> Array:
-    return np.asarray(np.ldexp(x, n).astype(x.dtype))
-
-
-def pow(base: float, x: Array) -> Array:  # noqa: A001
+def pow(base: float, x: Array) -> Any:  # noqa: A001
     assert base == 2
-    return np.asarray(np.exp2(x))
-
-
-def abs(x: Array) -> Array:  # noqa: A001
-    return np.asarray(np.abs(x))
+    return np.exp2(x)
 
 
 def fract(x: Array) -> Array:
-    return np.asarray(x - np.floor(x))
+    return x - np.floor(x)
 
 
-def isEven(x: Array) -> Array:
-    return np.asarray(np.remainder(x, 2) == 0)
-
-
-def isNAN(x: Array) -> Array:
-    return np.asarray(np.isnan(x))
-
-
-isQuietNAN = isNAN  # noqa: N816
-
-
-def isSignalNAN(x: Array) -> Array:
-    """No: kernels make none, and what a quiet one becomes is the same."""
-    return np.zeros(np.shape(x), bool)
-
-
-def cvtToQuietNAN(x: Array) -> Array:
-    return x
-
-
-def signext(x: Array) -> Array:
-    """Types carry signs already."""
-    return x
+def subnormal(x: Array) -> Any:
+    return (exponent(x) == 0) & (x != 0)
 
 
 def signext_from_bit(x: Array, length: Array) -> Array:
@@ -125,10 +70,8 @@ def signext_from_bit(x: Array, length: Array) -> Array:
 
 def reverse(x: Array) -> Array:
     """The 32 bits in the opposite order."""
-    found = np.zeros_like(x)
-    for place in range(32):
-        found |= (x >> np.uint32(place) & np.uint32(1)) << np.uint32(31 - place)
-    return found
+    bits = np.unpackbits(np.ascontiguousarray(x)[..., None].view(np.uint8), axis=-1, bitorder="little")
+    return np.packbits(bits, axis=-1).view(">u4")[..., 0].astype(np.uint32)
 
 
 def first_one(x: Array) -> Array:
@@ -138,28 +81,53 @@ def first_one(x: Array) -> Array:
 
 def last_one(x: Array) -> Array:
     """Zeros after the lowest bit that is 1; -1 if none is."""
-    lowest = x & (~x + np.uint32(1))
-    return np.asarray(np.where(x == 0, -1, np.frexp(lowest.astype(np.float64))[1] - 1).astype(np.int32))
-
-
-def subnormal(x: Array) -> Array:
-    return np.asarray((exponent(x) == 0) & (x != 0))
-
-
-def reciprocal(x: Array) -> Array:
-    return np.asarray(1 / x)
+    return np.where(x == 0, -1, np.frexp((x & -x).astype(np.float64))[1] - 1).astype(np.int32)
 
 
 def byte_permute(high: Array, low: Array, selector: Array) -> Array:
     """Bytes of two words, and constants: each byte of *selector* chooses one byte of the result."""
     found = np.zeros(np.broadcast_shapes(np.shape(high), np.shape(low), np.shape(selector)), np.uint32)
-    both = high.astype(np.uint64) << np.uint64(32) | low
+    both = wide(*np.broadcast_arrays(low, high))
     for place in range(0, 32, 8):
-        chosen = selector >> np.uint32(place) & np.uint32(0xFF)
-        byte = both >> (chosen.astype(np.uint64) & np.uint64(7)) * np.uint64(8)
-        sign_at = (chosen.astype(np.uint64) & np.uint64(3)) * np.uint64(16) + np.uint64(15)
-        signs = (both >> sign_at & np.uint64(1)) * np.uint64(0xFF)
-        special = np.where(chosen == 12, np.uint64(0), np.where(chosen > 12, np.uint64(0xFF), signs))
-        byte = np.where(chosen < 8, byte & np.uint64(0xFF), special)
-        found |= byte.astype(np.uint32) << np.uint32(place)
+        chosen = (selector >> np.uint32(place) & np.uint32(0xFF)).astype(np.uint64)
+        byte = both >> (chosen & 7) * 8 & 0xFF
+        signs = (both >> (chosen & 3) * 16 + 15 & 1) * 0xFF
+        special = np.where(chosen == 12, 0, np.where(chosen > 12, 0xFF, signs))
+        found |= np.where(chosen < 8, byte, special).astype(np.uint32) << np.uint32(place)
     return found
+
+
+def lane_of(x: Array, lane: Array) -> Any:
+    """The value of one lane of each wavefront."""
+    return x[np.arange(len(x)), np.ravel(lane) % x.shape[1]]
+
+
+def with_lane(x: Array, value: Array, lane: Array) -> Array:
+    """*x*, where *lane* has *value*."""
+    found = x.copy()
+    found[np.arange(len(x)), np.ravel(lane) % x.shape[1]] = np.ravel(value)
+    return found
+
+
+OF_PSEUDOCODE = {one.__name__: one for one in (
+    fma, exponent, mantissa, ldexp, pow, fract, signext_from_bit, first_one, last_one, subnormal, reciprocal,
+    byte_permute, floor, trunc, rint, sqrt, log2, lane_of, with_lane,
+)} | {"abs": np.abs, "sign": signbit, "isNAN": isnan}  # fmt: skip
+
+
+def wide(low: Array, high: Array) -> Array:
+    """Words as the halves of 64 bits."""
+    found = np.empty((*low.shape, 2), np.uint32)
+    found[..., 0], found[..., 1] = low, high
+    return found.view(np.uint64)[..., 0]
+
+
+def special(g: Any, name: str) -> Array:
+    """Operands that are neither registers nor numbers."""
+    if name.endswith("scc"):
+        return np.asarray(g.scc, np.uint32)
+    lanes = g.active if name.endswith("execz") else g.mask(VCC)
+    return np.asarray(~lanes.any(axis=1), np.uint32)
+
+
+OF_CODE = {**vars(np), **OF_PSEUDOCODE, **{one.__name__: one for one in (converted, reverse, wide, special)}}

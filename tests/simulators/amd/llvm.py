@@ -1,8 +1,9 @@
 """Disassembles AMD's machine code by LLVM's library. It runs as a program, with the library's path:
 
-    python tests/simulators/amd/llvm.py libLLVM.so PROCESSOR < code > lines
+    python tests/simulators/amd/llvm.py libLLVM.so PROCESSOR
 
-Each line is the offset of an instruction and its text.
+It reads a line with a number of bytes, and so many bytes of code. It writes a line for each instruction, the
+offset and the text, and an empty one. Then it reads again.
 """
 
 import ctypes
@@ -23,17 +24,19 @@ def main(library: str, processor: str) -> None:
             b"amdgcn-amd-amdhsa", processor.encode(), features, None, 0, None, None
         )
     )
-    code, at = sys.stdin.buffer.read(), 0
     text = ctypes.create_string_buffer(1024)
-    given = ctypes.create_string_buffer(code, len(code))
-    start = ctypes.addressof(given)
-    while at < len(code):
-        size = llvm.LLVMDisasmInstruction(
-            context, ctypes.c_void_p(start + at), ctypes.c_uint64(len(code) - at), ctypes.c_uint64(at), text,
-            ctypes.c_size_t(len(text)),
-        )  # fmt: skip
-        print(at, text.value.decode().strip() if size else "no instruction", sep="\t")
-        at += size or 4
+    for line in sys.stdin.buffer:
+        length, at = int(line), 0
+        given = ctypes.create_string_buffer(sys.stdin.buffer.read(length), length)
+        start = ctypes.addressof(given)
+        while at < length:
+            size = llvm.LLVMDisasmInstruction(
+                context, ctypes.c_void_p(start + at), ctypes.c_uint64(length - at), ctypes.c_uint64(at), text,
+                ctypes.c_size_t(len(text)),
+            )  # fmt: skip
+            print(at, text.value.decode().strip() if size else "no instruction", sep="\t")
+            at += size or 4
+        print(flush=True)
 
 
 if __name__ == "__main__":

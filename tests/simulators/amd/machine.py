@@ -6,20 +6,18 @@ those that are behind go first, until they are together again. At a barrier each
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from . import matrix
 from .access import Machine, access, shortest_local
-from .memory import Fault, Global, Local
-from .program import Descriptor, Line, Program
-from .steps import NOTHING, VCC, Step, arithmetic
-from .waves import ACCUMULATORS, EXEC, SCALARS, TTMP, Array, Waves
+from .memory import Fault, Global, Local, Private
+from .program import Kernel, Line, Program
+from .steps import NOTHING, arithmetic
+from .waves import EXEC, NULL, SCALARS, TTMP, VCC, Array, Waves
 
 _BRANCH: dict[str, Callable[[Waves], Array]] = {
     "s_branch": lambda g: np.ones(g.index.size, bool),
@@ -31,9 +29,6 @@ _BRANCH: dict[str, Callable[[Waves], Array]] = {
     "s_cbranch_execnz": lambda g: np.asarray(g.active.any(axis=1)),
 }
 _BARRIER = ("s_barrier", "s_barrier_wait")
-# Bits of a descriptor's properties, and the user registers that each asks for, in their order.
-_USER = ((0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1))
-_ARGUMENTS = 3  # the place of the arguments' address among them
 _APART = ("gfx1030",)  # work-item ids in v0, v1, v2; others have all in v0
 _MOST = 50_000_000  # instructions of a launch, of all groups of wavefronts
 
@@ -46,6 +41,11 @@ class Launch:
     local_size: tuple[int, ...]
     arguments: Sequence[bytes]
 
+    def __post_init__(self) -> None:
+        self.dimensions = len(self.global_size)
+        self.sizes, self.local = (tuple((*x, 1, 1)[:3]) for x in (self.global_size, self.local_size))
+        self.groups = tuple(-(-size // each) for size, each in zip(self.sizes, self.local, strict=True))
+
 
 class Run:
     """One launch. ``watch`` is called before each instruction with its line and the wavefronts."""
@@ -53,25 +53,14 @@ class Run:
     def __init__(
         self, program: Program, kernel: str, launch: Launch, memory: Global, base: int, arguments: int
     ) -> None:
-        self._program, self._launch = program, launch
-        self._kernel: Descriptor = program.kernels[kernel]
-        self._local = tuple((*launch.local_size, 1, 1)[:3])
-        self._groups = tuple(
-            -(-g // n) for g, n in zip((*launch.global_size, 1, 1), self._local, strict=False)
-        )
-        self._each = -(-prod(self._local) // self._kernel.lanes)  # wavefronts of a work-group
-        count = self._each * prod(self._groups)
-        self._of_group = np.repeat(np.arange(prod(self._groups)), self._each)
-        private = (count, self._kernel.lanes, max(1, self._kernel.private_bytes))
-        self._machine = Machine(
-            memory,
-            Local(prod(self._groups), self._kernel.local_bytes, shortest_local(program.lines)),
-            np.zeros(private, np.uint8),
-            np.zeros(private, bool),
-            self._of_group,
-            base,
-        )
-        self._arguments, self._steps = arguments, program.steps
+        self._program, self._launch, self._arguments = program, launch, arguments
+        self._kernel: Kernel = program.kernels[kernel]
+        self._each = -(-prod(launch.local) // self._kernel.lanes)  # wavefronts of a work-group
+        self._of_group = np.repeat(np.arange(prod(launch.groups)), self._each)
+        about = self._kernel.about
+        local = Local(self._of_group, about[".group_segment_fixed_size"], shortest_local(program.lines))
+        private = Private(self._of_group.size, self._kernel.lanes, about[".private_segment_fixed_size"])
+        self._machine = Machine(memory, local, private, base)
         self._places = {at.address: i for i, at in enumerate(program.lines)}
         self.executed = 0
         self.watch: Callable[[Line, Waves], None] | None = None
@@ -89,6 +78,7 @@ class Run:
                     g = g.joined(ready.pop())
                 why = self._advance(g, ready[-1].pc if ready else len(self._program.lines))
                 if why == "barrier":
+                    g.pc += 1
                     waiting.append(g)
                 elif why == "end":
                     ended[g.index] = True
@@ -97,50 +87,55 @@ class Run:
 
     def _advance(self, g: Waves, until: int) -> str:
         """Go on to a branch that divides, a barrier, the end, or *until*, where others are."""
-        lines = self._program.lines
         while g.pc < until:
-            at = lines[g.pc]
             self.executed += 1
-            if self.executed > _MOST:
-                raise Fault(f"it has not ended after {_MOST} instructions, at {at.text}")
             if self.watch is not None:
-                self.watch(at, g)
-            if at.name in _BRANCH:
-                taken = _BRANCH[at.name](g)
-                if taken.any() and not taken.all():
-                    return "branch"
-                g.pc = self._target(at) if taken.all() else g.pc + 1
-            elif at.name == "s_endpgm":
-                return "end"
-            elif at.name in _BARRIER:
-                g.pc += 1
-                return "barrier"
-            else:
-                self._step(g, at)
-                g.pc += 1
+                self.watch(self._program.lines[g.pc], g)
+            try:
+                if self.executed > _MOST:
+                    raise Fault(f"it has not ended after {_MOST} instructions")
+                why = (self._program.steps.get(g.pc) or self._decoded(g.pc))(g)
+            except Fault as fault:
+                at, groups = self._program.lines[g.pc], sorted(set(self._of_group[g.index].tolist()))[:4]
+                where = f"{at.address:#x} {at.source}".strip()
+                raise Fault(f"{at.text} at {where}, work-groups {groups}: {fault}") from None
+            if why is not None:
+                return why
+            g.pc += 1
         return "met"
 
-    def _step(self, g: Waves, at: Line) -> None:
-        step = self._steps.get(g.pc)
-        if step is None:
-            step = self._steps[g.pc] = self._decoded(g.pc)
-        try:
-            step(g)
-        except Fault as fault:
-            groups = sorted(set(self._of_group[g.index].tolist()))[:4]
-            where = f"{at.address:#x} {at.source}".strip()
-            raise Fault(f"{at.text} at {where}, work-groups {groups}: {fault}") from None
-
-    def _decoded(self, place: int) -> Step:
+    def _decoded(self, place: int) -> Callable[[Waves], str | None]:
         at = self._program.lines[place]
-        processor = self._program.processor
-        if NOTHING.fullmatch(at.name):
-            return lambda g: None
-        if matrix.MATRIX.match(at.name):
-            return matrix.step(at)
-        if at.name.startswith(("global_", "flat_", "scratch_", "buffer_", "ds_", "s_load")):
-            return access(at)
-        return arithmetic(processor, at, self._relative(place))
+        step: Callable[[Waves], str | None]
+        if at.name in _BRANCH:
+            step = self._branch(at)
+        elif at.name == "s_endpgm" or at.name in _BARRIER:
+            step = lambda g: "end" if at.name == "s_endpgm" else "barrier"  # noqa: E731
+        elif NOTHING.fullmatch(at.name):
+            step = lambda g: None  # noqa: E731
+        elif matrix.MATRIX.match(at.name):
+            step = matrix.step(at)
+        elif at.name.startswith(("global_", "flat_", "scratch_", "buffer_", "ds_", "s_load")):
+            step = access(at)
+        else:
+            step = arithmetic(self._program.processor, at, self._relative(place))
+        self._program.steps[place] = step
+        return step
+
+    def _branch(self, at: Line) -> Callable[[Waves], str | None]:
+        """A step that sets the place before the next instruction's, where all wavefronts go the same way."""
+        before, condition = self._target(at) - 1, _BRANCH[at.name]
+
+        def step(g: Waves) -> str | None:
+            taken = condition(g)
+            if not taken.any():
+                return None
+            if not taken.all():
+                return "branch"
+            g.pc = before
+            return None
+
+        return step
 
     def _relative(self, place: int) -> str:
         """The operand that s_set_gpr_idx_on moves at this instruction."""
@@ -153,8 +148,7 @@ class Run:
 
     def _target(self, at: Line) -> int:
         """Branches say how many words further than the next instruction."""
-        words = int(at.operands[0], 0) & 0xFFFF
-        words -= (words & 0x8000) << 1
+        words = (int(at.operands[0], 0) & 0xFFFF ^ 0x8000) - 0x8000
         return self._places[at.address + 4 + 4 * words]
 
     def _branched(self, g: Waves) -> list[Waves]:
@@ -174,23 +168,18 @@ class Run:
         if (by_group != by_group[:, :1]).any():
             stuck = int((by_group != by_group[:, :1]).any(axis=1).argmax())
             raise Fault(f"wavefronts of work-group {stuck} wait at different barriers, or have ended")
-        arrived = at >= 0
-        self._machine.local.barrier(self._of_group[arrived])
+        self._machine.ds.barrier(np.flatnonzero(at >= 0))
         return waiting
 
     # ---- what the dispatcher sets ----
 
     def _begin(self) -> Waves:
         lanes, count = self._kernel.lanes, self._of_group.size
-        vector = np.full(
-            (512, count, lanes), 0xFFFFFFFF, np.uint32
-        )  # whoever reads what nobody set gets NaN or -1
+        # whoever reads what nobody set gets NaN or -1
+        vector = np.full((self._kernel.registers, count, lanes), 0xFFFFFFFF, np.uint32)
         scalar = np.full((SCALARS, count), 0xDEADBEEF, np.uint32)
-        item = np.arange(self._each * lanes).reshape(self._each, lanes)
-        x, y = item % self._local[0], item // self._local[0] % self._local[1]
-        z = item // (self._local[0] * self._local[1])
-        inside = np.tile(item < prod(self._local), (count // self._each, 1))
-        ids = [np.tile(i, (count // self._each, 1)) for i in (x, y, z)]
+        scalar[NULL:] = scalar[EXEC : EXEC + 2] = 0
+        inside, ids = self._items()
         if self._program.processor in _APART:
             vector[:3] = ids
         else:
@@ -198,57 +187,47 @@ class Run:
         self._set_scalars(scalar)
         pc = self._places[self._kernel.entry]
         g = Waves(self._machine, np.arange(count), vector, scalar, np.zeros(count, bool), pc)
-        g.scalar[EXEC : EXEC + 2] = 0
         g.set_mask(EXEC, inside)
         return g
 
+    def _items(self) -> tuple[Array, Array]:
+        """Which lanes have a work-item, and its place in the work-group."""
+        item = np.arange(self._each * self._kernel.lanes).reshape(self._each, -1)
+        size, groups = prod(self._launch.local), prod(self._launch.groups)
+        ids = np.unravel_index(item % size, self._launch.local[::-1])[::-1]
+        return np.tile(item < size, (groups, 1)), np.stack([np.tile(i, (groups, 1)) for i in ids])
+
     def _set_scalars(self, scalar: Array) -> None:
-        k, place = self._kernel, 0
-        for bit, registers in _USER:
-            if k.properties >> bit & 1:
-                if bit == _ARGUMENTS:
-                    scalar[place] = self._arguments & 0xFFFFFFFF
-                    scalar[place + 1] = self._arguments >> 32
-                place += registers
-        place = k.rsrc2 >> 1 & 0x1F
-        of = [self._of_group % self._groups[0], self._of_group // self._groups[0] % self._groups[1]]
-        of.append(self._of_group // (self._groups[0] * self._groups[1]))
+        properties, rsrc2 = self._kernel.properties, self._kernel.rsrc2
+        # behind the registers that other bits of the descriptor's properties ask for
+        place = 4 * (properties & 1) + 2 * (properties >> 1 & 1) + 2 * (properties >> 2 & 1)
+        scalar[place : place + 2] = [[self._arguments & 0xFFFFFFFF], [self._arguments >> 32]]
+        place = rsrc2 >> 1 & 0x1F
+        of = np.unravel_index(self._of_group, self._launch.groups[::-1])[::-1]
         for dimension, ids in enumerate(of):
-            if k.rsrc2 >> (7 + dimension) & 1:
+            if rsrc2 >> (7 + dimension) & 1:
                 scalar[place] = ids
                 place += 1
         if self._program.processor.startswith("gfx12"):
-            scalar[TTMP + 9] = of[0]
-            scalar[TTMP + 7] = of[1] | of[2] << 16
+            scalar[TTMP + 9], scalar[TTMP + 7] = of[0], of[1] | of[2] << 16
 
 
-def _registers(lines: Sequence[Line]) -> int:
-    """Vector registers that the program names, and one after another those between."""
-    text = " ".join(at.text for at in lines)
-    last = {"v": 3, "a": -1}
-    for kind, one, end in re.findall(r"\b([va])(?:(\d+)|\[\d+:(\d+)\])", text):
-        last[kind] = max(last[kind], int(one or end))
-    return ACCUMULATORS + last["a"] + 1 if last["a"] >= 0 else last["v"] + 1
-
-
-def argument_bytes(kernel: Descriptor, launch: Launch) -> bytes:
+def argument_bytes(kernel: Kernel, launch: Launch) -> bytes:
     """The memory of arguments, hidden ones too: what OpenCL's functions of the index space ask for."""
-    found = bytearray(kernel.argument_bytes)
+    found = bytearray(kernel.about[".kernarg_segment_size"])
     shown = iter(launch.arguments)
-    sizes, local = (*launch.global_size, 1, 1)[:3], (*launch.local_size, 1, 1)[:3]
-    hidden: Mapping[str, Any] = {"hidden_grid_dims": len(launch.global_size)}
-    for name, size, group in zip("xyz", sizes, local, strict=True):
+    hidden = {"hidden_grid_dims": launch.dimensions}
+    for name, size, group in zip("xyz", launch.sizes, launch.local, strict=True):
         hidden |= {
             f"hidden_block_count_{name}": size // group,
             f"hidden_group_size_{name}": group,
             f"hidden_remainder_{name}": size % group,
         }
-    for argument in kernel.arguments:
-        if argument.kind.startswith("hidden_"):
-            value = int(hidden.get(argument.kind, 0)).to_bytes(argument.size, "little")
-        else:
-            value = next(shown)
-            if len(value) != argument.size:
-                raise ValueError(f"an argument of {argument.size} bytes is given {len(value)}")
-        found[argument.offset : argument.offset + argument.size] = value
+    for argument in kernel.about.get(".args", ()):
+        size, kind = argument[".size"], argument[".value_kind"]
+        hides = kind.startswith("hidden_")
+        value = hidden.get(kind, 0).to_bytes(size, "little") if hides else next(shown)
+        if len(value) != size:
+            raise ValueError(f"an argument of {size} bytes is given {len(value)}")
+        found[argument[".offset"] : argument[".offset"] + size] = value
     return bytes(found)

@@ -1,7 +1,7 @@
-"""Instructions as steps: functions that change the registers of wavefronts (waves.py).
+"""Arithmetic instructions as steps: functions that change the registers of wavefronts (waves.py).
 
-What an arithmetic instruction computes comes from AMD's pseudocode (tables.py). Memory and matrix
-instructions are in access.py and matrix.py. What moves control, and barriers, are in machine.py.
+What an instruction computes comes from AMD's pseudocode (tables.py), which writes Python code (traced.py).
+Instructions that differ in registers and constants alone have the same code.
 """
 
 from __future__ import annotations
@@ -9,277 +9,164 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from .kinds import bits
-from .operands import Operand, Reader, Writer, lanes, operand, reader, scalar_writer, vector_writer
-from .program import Line, line
-from .tables import meaning_of
-from .values import Meaning
-from .waves import EXEC, M0, VCC, Array, Waves
+from .functions import OF_CODE
+from .operands import Operand, constant, operand
+from .program import Line
+from .traced import SDWA, Scope, Variable, flags
+from .values import Code, Value, bits, truth
+from .waves import EXEC, M0, VCC, Waves
 
 Step = Callable[[Waves], None]
+Modifiers = tuple[tuple[str, str], ...]
+Shape = tuple[str, Modifiers, tuple[Operand, ...]]  # name, modifiers, operands without places
 
 # They order or prefetch what the emulator does in order, or say what becomes of registers.
 NOTHING = re.compile(
     r"s_(nop|waitcnt\w*|wait_\w+|delay_alu|clause|inst_prefetch|set_inst_prefetch_distance|sendmsg|code_end|"
     r"setprio|sleep|set_gpr_idx_off|barrier_signal)|buffer_(gl[01]_inv|inv|wbl2|wbinvl1\w*)|global_(inv|wb\w*)|v_nop"
 )
-_SDWA = {
-    f"{name}_{i}": (size * i, size) for name, size in (("BYTE", 8), ("WORD", 16)) for i in range(32 // size)
-}
 _UNKNOWN = {"mul", "div", "quad_perm", "row_shr", "row_mask", "dpp8"}
+_SELECTING = re.compile(r"v_(pk_|fma_mix)")
 
 
 def arithmetic(processor: str, at: Line, relative: str = "") -> Step:
     """*relative*: the operand whose register M0 moves, where an instruction before has said so."""
-    if " :: " in at.text:
-        parts = [line(at.address, part) for part in at.text.split(" :: ")]
-        return _together([arithmetic(processor, part) for part in parts])
-    name = re.sub(r"_(e32|e64|sdwa)$", "", at.name) + ("_clamp" if "clamp" in at.modifiers else "")
-    if relative == "SRC0" and name == "v_mov_b32":
-        return _moved(at)
-    if relative or (missing := _UNKNOWN & set(at.modifiers)):
-        raise NotImplementedError(f"{relative or missing} of {at.text}")
-    if name in _OWN:
-        return _OWN[name](at)
-    return _bound(processor, at, meaning_of(processor, name, _constants(at)))
-
-
-def _together(steps: list[Step]) -> Step:
-    """Two instructions of one: both read before either writes."""
-
-    def run(g: Waves) -> None:
-        written: list[tuple[int, Array]] = []
-        g.set_vector = lambda register, value: written.append((register, value.copy()))
-        for step in steps:
-            step(g)
-        del g.set_vector
-        for register, value in written:
-            g.set_vector(register, value)
-
-    return run
-
-
-def _constants(at: Line) -> tuple[tuple[str, int], ...]:
-    """What the instruction says besides its operands, for pseudocode that asks for it."""
-    if not re.match(r"v_(fma_mix|mad_mix|pk_mov|dot)", at.name):
-        return ()
-    packed = 0 if "mix" in at.name else 7
-    return (("OPSEL", flags(at, "op_sel", 0)), ("OPSEL_HI", flags(at, "op_sel_hi", packed)),
-            ("NEG", flags(at, "neg_lo", 0)))  # fmt: skip
-
-
-def flags(at: Line, name: str, default: int) -> int:
-    """A modifier like [0,1,0] as bits."""
-    text = at.modifiers.get(name)
-    return default if text is None else sum(int(x) << i for i, x in enumerate(text.strip("[]").split(",")))
-
-
-def _bound(processor: str, at: Line, meaning: Meaning) -> Step:
-    """The function of *meaning* between readers and writers of the operands of *at*."""
-    written, sources = _divided(at, meaning)
-    readers = [_input(at, name, raw, written, sources, meaning) for name, raw in meaning.inputs]
-    writers = [_output(processor, at, name, kind, written) for name, kind in meaning.outputs]
-    function = meaning.function
-    if len(writers) == 1:
-        (write,) = writers
-        return lambda g: write(g, function(*[read(g) for read in readers])[0])
-
-    def run(g: Waves) -> None:
-        for write, value in zip(writers, function(*[read(g) for read in readers]), strict=True):
-            write(g, value)
-
-    return run
-
-
-def _divided(at: Line, meaning: Meaning) -> tuple[dict[str, Operand], list[Operand]]:
-    """Operands that are written, by the output's name, and those that are read."""
-    names = [name for name, _ in meaning.outputs]
-    given = [operand(text) for text in at.operands]
-    written = {}
-    if "D0" in names or "lanes:D0" in names:
-        written["D0"] = given.pop(0)
-        if "VCC" in names:
-            written["VCC"] = given.pop(0)
-    elif "lanes:EXEC" in names and len(given) == 3:
-        given.pop(0)  # where v_cmpx names a destination it is EXEC's copy
-    return written, given
-
-
-def _input(
-    at: Line,
-    name: str,
-    raw: str,
-    written: dict[str, Operand],
-    sources: list[Operand],
-    meaning: Meaning,
-) -> Reader:
-    vector = at.name.startswith("v_")
-    if name in ("VCC", "SCC", "PC"):
-        explicit = len(sources) == 3 and "div_fmas" not in at.name
-        mask = lanes(sources[2] if explicit else operand("vcc"))
-        return {
-            "VCC": mask,
-            "SCC": lambda g: g.scc,
-            "PC": lambda g: np.asarray(g.machine.base + at.address, np.uint64),
-        }[name]
-    if name in ("EXEC", "SIMM16"):
-        return reader(sources[-1] if name == "SIMM16" else operand("exec"), raw, "i16", vector=vector)
-    kind = meaning.kinds.get(name, raw)
-    if name == "D0":
-        return reader(replace(written["D0"], negated=False), raw, kind, vector=vector)
-    place = int(name[1])
-    if "mix" in at.name:
-        half = flags(at, "op_sel_hi", 0) >> place & 1 and not flags(at, "op_sel", 0) >> place & 1
-        kind = "f16" if half else "f32"
-    plain = reader(sources[place], raw, kind, vector=vector)
-    return _selected(at, place, sources[place], raw, plain)
-
-
-def _selected(at: Line, place: int, source: Operand, raw: str, plain: Reader) -> Reader:
-    """The part of a source that modifiers choose."""
-    choice = at.modifiers.get(f"src{place}_sel", "DWORD")
-    if choice != "DWORD":
-        first, size = _SDWA[choice]
-        if source.negated or source.absolute:
-            raise NotImplementedError(at.text)
-        left, right = np.uint32(32 - first - size), np.uint32(32 - size)
-        if source.extended:
-            return lambda g: np.asarray(
-                ((plain(g) << left).view(np.int32) >> right.view(np.int32)).view(np.uint32)
-            )
-        return lambda g: np.asarray((plain(g) << left) >> right)
-    if at.name.startswith("v_pk_") and "pk_mov" not in at.name:
-        return _packed(at, place, raw, plain)
-    if {"op_sel", "neg_lo", "neg_hi"} & set(at.modifiers) and not re.match(r"v_(pk_mov|fma_mix)", at.name):
-        raise NotImplementedError(at.text)
-    return plain
-
-
-def _packed(at: Line, place: int, raw: str, plain: Reader) -> Reader:
-    """Both halves of a source of a packed instruction: which of its halves they are, and their signs."""
-    low, high, negative_low, negative_high = (
-        flags(at, name, default) >> place & 1
-        for name, default in (("op_sel", 0), ("op_sel_hi", 7), ("neg_lo", 0), ("neg_hi", 0))
+    texts = at.text.split(" :: ")
+    parts = [Line(at.address, text) for text in texts] if texts[1:] else [at]
+    shapes = tuple(
+        (*_shapes(part.name, tuple(part.modifiers.items()), relative), tuple(map(_shape, part.operands)))
+        for part in parts
     )
-    dtype: Any = np.uint64 if raw == "u64" else np.uint32
-    half = bits(raw) // 2
-    mask = dtype((1 << half) - 1)
-    signs = dtype(negative_low << (half - 1) | negative_high << (2 * half - 1))
-    left, right = dtype(half * low), dtype(half * high)
-    if (low, high) == (0, 1):
-        return (lambda g: np.asarray(plain(g) ^ signs)) if signs else plain
-
-    def read(g: Waves) -> Array:
-        value = plain(g)
-        return np.asarray((value >> left & mask | (value >> right & mask) << dtype(half)) ^ signs)
-
-    return read
+    make, needs = _template(processor, shapes)
+    given = [operand(text) for part in parts for text in part.operands]
+    constants = [_constant(given[number].text, kind) for number, kind in needs]
+    step: Step = make(at.address, *(one.place for one in given), *constants)
+    return step
 
 
-def _output(processor: str, at: Line, name: str, kind: str, written: dict[str, Operand]) -> Writer:
-    if name == "SCC":
-        return _set_scc
-    if name == "lanes:EXEC":
-        return lambda g, value: g.set_mask(EXEC, value & g.active)
-    if name == "EXEC":
-        return lambda g, value: g.set_scalar(EXEC, value if g.lanes == 64 else value.astype(np.uint32))
-    if name in ("VCC", "lanes:D0"):
-        place = written[name.removeprefix("lanes:")].place
-        return lambda g, value: g.set_mask(place, value & g.active)
-    assert name == "D0"
-    return _result(processor, at, kind, written["D0"])
+@cache
+def _shapes(mnemonic: str, modifiers: Modifiers, relative: str) -> tuple[str, Modifiers]:
+    """The instruction's name, and its modifiers if all are known."""
+    name = re.sub(r"_(e32|e64|sdwa)$", "", mnemonic) + "_clamp" * (("clamp", "") in modifiers)
+    if relative == "SRC0" and name == "v_mov_b32":
+        return "v_movrels_b32", modifiers
+    unknown = _UNKNOWN if _SELECTING.match(name) else _UNKNOWN | {"op_sel", "neg_lo", "neg_hi"}
+    if relative or unknown & {key for key, _ in modifiers}:
+        raise NotImplementedError(f"{mnemonic} {modifiers} {relative}")
+    return name, modifiers
 
 
-def _result(processor: str, at: Line, kind: str, to: Operand) -> Writer:
-    if at.modifiers.get("dst_sel", "DWORD") != "DWORD":
-        return _part(at, to.place)
-    if at.name.startswith("v_") and to.kind == "v":
-        return vector_writer(to, bits(kind), keep_high=processor >= "gfx1" and len(processor) > 6)
-    return scalar_writer(to)
+@cache
+def _shape(text: str) -> Operand:
+    one = operand(text)
+    own = one.text if re.search("(scc|execz|vccz)$", one.text) else ""
+    return replace(one, place=0, count=1, text=own)
 
 
-def _part(at: Line, place: int) -> Writer:
-    """Writes a byte or a half of a register; the others become 0 or stay."""
-    first, size = _SDWA[at.modifiers["dst_sel"]]
-    mask = np.uint32((1 << size) - 1)
-    stays = ~(mask << np.uint32(first)) if at.modifiers["dst_unused"] == "UNUSED_PRESERVE" else np.uint32(0)
-    if at.modifiers["dst_unused"] == "UNUSED_SEXT":
-        raise NotImplementedError(at.text)
-
-    def write(g: Waves, value: Array) -> None:
-        new = value.view(f"u{value.dtype.itemsize}").astype(np.uint32) & mask
-        g.set_vector(place, new << np.uint32(first) | g.vector[place] & stays)
-
-    return write
+def _constant(text: str, kind: str) -> Any:
+    value = constant(text, kind)
+    if kind == "f32" and value >> 32:
+        value >>= 32
+    return (np.uint64 if bits(kind) > 32 else np.uint32)(value)
 
 
-def _set_scc(g: Waves, value: Array) -> None:
-    g.scc = np.broadcast_to(value, g.scc.shape).copy()
+@cache
+def _template(
+    processor: str, shapes: tuple[Shape, ...]
+) -> tuple[Callable[..., Step], tuple[tuple[int, str], ...]]:
+    """What makes a step of an address, places and constants; which constants: an operand's number, a type."""
+    code, first = Code(), 0
+    for name, modifiers, operands in shapes:
+        try:
+            _trace(Scope(code, processor, name, dict(modifiers)), dict(enumerate(operands, first)))
+        except (NameError, TypeError, ValueError, SyntaxError, AttributeError, KeyError) as error:
+            raise NotImplementedError(f"{name}: {error!r}") from error
+        first += len(operands)
+    places = [f"p{number}" for number in range(first)]
+    body = "\n    ".join(["V, S = g.vector, g.scalar", *code.lines()])
+    given = ", ".join(["address", *places, *code.needs])
+    source = f"def make({given}):\n  def step(g):\n    {body}\n  return step"
+    known = OF_CODE | code.constants | {f"p{place}": place for place in (VCC, EXEC, M0)}
+    exec(compile(source, shapes[0][0], "exec"), known)
+    return known["make"], tuple(code.needs.values())
 
 
-# ---- instructions across lanes, or of registers that M0 moves --------------------------------
+def _trace(scope: Scope, operands: dict[int, Operand]) -> None:
+    """Adds an instruction to the code."""
+    text, numbers, to = scope.text, list(operands), {"EXEC": EXEC, "M0": M0}
+    if "D0" in text:
+        to["D0"] = numbers.pop(0)
+        if re.search(r"^\s*VCC(\.u64\[laneId\])? =", text, re.MULTILINE):
+            to["VCC"] = numbers.pop(0)
+    elif "EXEC.u64[laneId] =" in text and len(numbers) == 3:
+        numbers.pop(0)  # where v_cmpx names a destination it is EXEC's copy
+    scope |= _operands(scope, operands, numbers, to)
+    before = scope["SCC"]
+    scope.run()
+    for variable in scope.written.values():
+        name = next(key for key, value in scope.items() if value is variable)
+        if name in to:
+            scope.code.writes += _writes(variable, f"p{to[name]}", operands.get(to[name], Operand("s")))
+    if scope["SCC"] is not before:
+        scope.code.writes.append(f"g.set_scc({truth(scope['SCC']).name})")
 
 
-def _first_lane(at: Line) -> Step:
-    to, source = (operand(text) for text in at.operands)
+def _operands(
+    scope: Scope, operands: dict[int, Operand], numbers: list[int], to: dict[str, int]
+) -> dict[str, Any]:
+    """Names: *numbers* of operands that are read, *to* of those that are written, and registers besides."""
 
-    def run(g: Waves) -> None:
-        lane = g.active.argmax(axis=1)
-        g.set_scalar(to.place, g.vector[source.place][np.arange(len(lane)), lane])
+    def own(number: int) -> Variable:
+        return Variable(scope, Operand("s", number), number)
 
-    return run if source.kind == "v" else lambda g: g.set_scalar(to.place, g.scalar[source.place])
-
-
-def _read_lane(at: Line) -> Step:
-    to, source, which = (operand(text) for text in at.operands)
-    lane = reader(which, "u32", "u32", vector=False)
-
-    def run(g: Waves) -> None:
-        chosen = lane(g) % np.uint32(g.lanes)
-        g.set_scalar(to.place, g.vector[source.place][np.arange(g.index.size), chosen])
-
-    return run
-
-
-def _write_lane(at: Line) -> Step:
-    to, source, which = (operand(text) for text in at.operands)
-    value, lane = (reader(x, "u32", "u32", vector=False) for x in (source, which))
-
-    def run(g: Waves) -> None:
-        g.vector[to.place][np.arange(g.index.size), lane(g) % np.uint32(g.lanes)] = value(g)
-
-    return run
+    sources = [Variable(scope, operands[number], number, which) for which, number in enumerate(numbers)]
+    found: dict[str, Any] = {f"S{which}": source for which, source in enumerate(sources)} | {"S": sources}
+    found |= {"EXEC": own(EXEC), "M0": own(M0), "VCC": own(VCC), "SIMM16": sources[-1] if sources else None}
+    if len(numbers) == 3 and "div_fmas" not in scope.name:
+        found["VCC"] = Variable(scope, operands[numbers[2]], numbers[2])
+    if "D0" in to:
+        found["D0"] = Variable(scope, replace(operands[to["D0"]], negated=False), to["D0"])
+    found["PC"] = scope.code.value("uint64(g.machine.base + address)", "u64")
+    found["SCC"] = scope.code.value("g.scc[:, None]" if scope.vector else "g.scc", "bool")
+    found |= {"WAVE32": not scope.processor.startswith("gfx9"), "OPSEL": flags(scope.modifiers, "op_sel")}
+    return found | {"OPSEL_HI": flags(scope.modifiers, "op_sel_hi", int("mix" not in scope.name))}
 
 
-def _moved(at: Line) -> Step:
-    """The source is M0 registers further."""
-    to, source = (operand(text) for text in at.operands)
-
-    def run(g: Waves) -> None:
-        places = source.place + (g.scalar[M0] & np.uint32(0xFF)).astype(np.int64)
-        g.set_vector(to.place, g.vector[places, np.arange(g.index.size)])
-
-    return run
-
-
-def _index_on(at: Line) -> Step:
-    by = reader(operand(at.operands[0]), "u32", "u32", vector=False)
-
-    def run(g: Waves) -> None:
-        g.scalar[M0] = g.scalar[M0] & np.uint32(0xFFFFFF00) | by(g) & np.uint32(0xFF)
-
-    return run
+def _writes(variable: Variable, place: str, op: Operand) -> list[str]:
+    """Calls that write what *variable* has become."""
+    scope = variable.scope
+    if variable.chosen is not None:
+        return [f"g.set_mask({place}, {variable.chosen.name} & g.active)"]
+    words = {f"{place} + {number}": word for number, word in variable.words.items()}
+    if variable.whole is not None:
+        words = {place: variable.whole.view(f"u{bits(variable.whole.kind)}")}
+    if op.kind != "v" or not scope.vector:
+        return [f"g.set_scalar({where}, {word.name})" for where, word in words.items()]
+    if variable.whole is not None:
+        words = _of_whole(scope, words[place], place)
+    if scope.name == "v_writelane_b32":
+        return [f"V[{where}][...] = {word.name}" for where, word in words.items()]
+    return [f"g.set_vector({where}, {word.name})" for where, word in words.items()]
 
 
-_OWN: dict[str, Callable[[Line], Step]] = {
-    "v_readfirstlane_b32": _first_lane,
-    "v_readlane_b32": _read_lane,
-    "v_writelane_b32": _write_lane,
-    "v_movrels_b32": _moved,
-    "s_set_gpr_idx_on": _index_on,
-}
-__all__ = ["NOTHING", "VCC", "Step", "arithmetic"]
+def _of_whole(scope: Scope, value: Value, place: str) -> dict[str, Value]:
+    """Words of registers. Of less than a word the others stay as the processor, or SDWA, has it."""
+    if bits(value.kind) == 64:
+        return {place: value.to("u32"), f"{place} + 1": (value >> 32).to("u32")}
+    chosen = scope.modifiers.get("dst_sel", "DWORD")
+    first, size = SDWA[chosen] if chosen != "DWORD" else (0, bits(value.kind))
+    if size == 32:
+        return {place: value}
+    unused = scope.modifiers["dst_unused"] if chosen != "DWORD" else ""
+    if unused == "UNUSED_SEXT":
+        raise NotImplementedError(unused)
+    cut = (1 << size) - 1
+    value = (value.to("u32") & cut) << first
+    if unused == "UNUSED_PRESERVE" or not (unused or scope.processor.startswith("gfx9")):
+        value = value | scope.code.value(f"V[{place}]", "u32") & (cut << first ^ 0xFFFFFFFF)
+    return {place: value}

@@ -13,9 +13,6 @@ from functools import cache
 
 from tests.conformance.implementations import TINYGRAD
 
-from .meaning import compiled
-from .values import Meaning
-
 _DIGESTS = {  # of tinygrad 0.14.0
     "cdna": "e67649d19bb728278d97065a843518535a87126358710aa85f5a5cd61760fb1a",
     "rdna3": "a96d00d1b3d4d2037ad62297f18948ac39f63acc6764ed1cdb1844279ef7c8c3",
@@ -27,15 +24,11 @@ MANUALS = {"gfx90a": "cdna", "gfx942": "cdna", "gfx1030": "rdna3", "gfx1100": "r
 # In place of the manual's text, or where a processor's instruction has none there.
 _INSTEAD = {
     # rounded to the nearest even: floor(x + 0.5) is wrong where x + 0.5 is rounded itself
-    "V_RNDNE_F32": "D0.f32 = rint(S0.f32)",
-    "V_RNDNE_F64": "D0.f64 = rint(S0.f64)",
-    "V_RNDNE_F16": "D0.f16 = rint(S0.f16)",
+    **{f"{x}_RNDNE_F{w}": f"D0.f{w} = rint(S0.f{w})" for x in "SV" for w in (16, 32, 64)},
     # the number stands among the operands, as in V_FMAMK_F32
-    "S_FMAMK_F32": "D0.f32 = fma(S0.f32, S1.f32, S2.f32)",
-    "S_FMAAK_F32": "D0.f32 = fma(S0.f32, S1.f32, S2.f32)",
+    **dict.fromkeys(("S_FMAMK_F32", "S_FMAAK_F32"), "D0.f32 = fma(S0.f32, S1.f32, S2.f32)"),
     # 2 to the power of S1 overflows where the product does not
-    "V_LDEXP_F32": "D0.f32 = ldexp(S0.f32, S1.i32)",
-    "V_LDEXP_F64": "D0.f64 = ldexp(S0.f64, S1.i32)",
+    **{f"V_LDEXP_F{w}": f"D0.f{w} = ldexp(S0.f{w}, S1.i32)" for w in (32, 64)},
     # "x == DENORM" means that x is subnormal
     **{
         f"V_DIV_SCALE_F{w}": f"""VCC = 0x0LL; D0.f{w} = S0.f{w};
@@ -52,25 +45,20 @@ _INSTEAD = {
         for w, far, by, tiny in ((32, 96, 64, 23), (64, 768, 128, 53))
     },
     # a loop with a break
-    **dict.fromkeys(
-        ("V_FFBH_U32", "V_CLZ_I32_U32", "S_FLBIT_I32_B32", "S_CLZ_I32_U32"),
-        "D0.i32 = first_one(S0.u32)",
-    ),
-    **dict.fromkeys(
-        ("V_FFBL_B32", "V_CTZ_I32_B32", "S_FF1_I32_B32", "S_CTZ_I32_B32"),
-        "D0.i32 = last_one(S0.u32)",
-    ),
+    **{f"{x}_U32": "D0.i32 = first_one(S0.u32)" for x in ("V_FFBH", "V_CLZ_I32", "S_CLZ_I32")},
+    **{f"{x}_B32": "D0.i32 = last_one(S0.u32)" for x in ("V_FFBL", "V_CTZ_I32", "S_FF1_I32", "S_CTZ_I32")},
+    "S_FLBIT_I32_B32": "D0.i32 = first_one(S0.u32)",
     # sums of 65 bits: the last is the carry
-    **dict.fromkeys(
-        ("V_MAD_U64_U32", "V_MAD_CO_U64_U32"),
-        """D0.u64 = 64'U(S0.u32) * 64'U(S1.u32) + S2.u64;
-        VCC.u64[laneId] = D0.u64 < S2.u64""",
-    ),
-    **dict.fromkeys(
-        ("V_MAD_I64_I32", "V_MAD_CO_I64_I32"),
-        """tmp = 64'I(S0.i32) * 64'I(S1.i32); D0.i64 = tmp + S2.i64;
-        VCC.u64[laneId] = (D0.i64 < 0) != (((tmp ^ D0.i64) & (S2.i64 ^ D0.i64)) < 0)""",
-    ),
+    **{
+        f"V_MAD_{x}U64_U32": """D0.u64 = 64'U(S0.u32) * 64'U(S1.u32) + S2.u64;
+        VCC.u64[laneId] = D0.u64 < S2.u64"""
+        for x in ("", "CO_")
+    },
+    **{
+        f"V_MAD_{x}I64_I32": """tmp = 64'I(S0.i32) * 64'I(S1.i32); D0.i64 = tmp + S2.i64;
+        VCC.u64[laneId] = (D0.i64 < 0) != (((tmp ^ D0.i64) & (S2.i64 ^ D0.i64)) < 0)"""
+        for x in ("", "CO_")
+    },
     # the same, shorter
     "V_PERM_B32": "D0.u32 = byte_permute(S0.u32, S1.u32, S2.u32)",
     # with "clamp": sums stay at the end of the type's range, as the manuals say in words
@@ -80,13 +68,16 @@ _INSTEAD = {
     ),
     # before CDNA 3
     "V_MAC_F32": "D0.f32 = S0.f32 * S1.f32 + D0.f32",
-    "V_MADMK_F32": "D0.f32 = S0.f32 * S1.f32 + S2.f32",
-    "V_MADAK_F32": "D0.f32 = S0.f32 * S1.f32 + S2.f32",
+    **dict.fromkeys(("V_MADMK_F32", "V_MADAK_F32"), "D0.f32 = S0.f32 * S1.f32 + S2.f32"),
     # the literal stands among the operands
     **{f"V_FMA{x}K_F{w}": f"D0.f{w} = fma(S0.f{w}, S1.f{w}, S2.f{w})" for x in "MA" for w in (16, 32)},
-    "V_ACCVGPR_READ_B32": "D0.b32 = S0.b32",
-    "V_ACCVGPR_WRITE_B32": "D0.b32 = S0.b32",
-    "V_ACCVGPR_MOV_B32": "D0.b32 = S0.b32",
+    # across lanes, and registers that M0 moves
+    "V_READFIRSTLANE_B32": "D0.u32 = lane_of(S0.u32, first_lane())",
+    "V_READLANE_B32": "D0.u32 = lane_of(S0.u32, S1.u32)",
+    "V_WRITELANE_B32": "D0.u32 = with_lane(D0.u32, S0.u32, S1.u32)",
+    "V_MOVRELS_B32": "D0.u32 = moved(S0)",
+    "S_SET_GPR_IDX_ON": "M0.u32 = M0.u32 & 0xffffff00U | S0.u32[7 : 0]",
+    **{f"V_ACCVGPR_{x}_B32": "D0.b32 = S0.b32" for x in ("READ", "WRITE", "MOV")},
 }
 
 # Older names.
@@ -130,14 +121,3 @@ def pseudocode(processor: str, mnemonic: str) -> str:
                 if text := _manual(manual).get(candidate + encoding):
                     return text
     raise NotImplementedError(f"no manual has {mnemonic}")
-
-
-@cache
-def meaning_of(processor: str, mnemonic: str, constants: tuple[tuple[str, int], ...] = ()) -> Meaning:
-    """What *mnemonic* does on *processor*. *constants*: what the instruction says besides its operands."""
-    known = {"WAVE32": int(processor >= "gfx1000" and len(processor) > 6), "WAVE_MODE.IEEE": 1}
-    text = pseudocode(processor, mnemonic)
-    try:
-        return compiled(text, known | dict(constants), lambda name: meaning_of(processor, name))
-    except (NameError, TypeError, ValueError, SyntaxError, AttributeError, AssertionError) as error:
-        raise NotImplementedError(f"{mnemonic}: {error!r} in {text!r}") from error

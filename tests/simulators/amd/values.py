@@ -1,261 +1,212 @@
-"""Expressions of AMD's pseudocode as Python code over NumPy's arrays."""
+"""Values of AMD's pseudocode while it runs once, to write the code of an instruction: traced.py.
+
+A type is "u", "i", "f" or "b" with its bits, or "bool". A literal is a number of Python.
+"""
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from . import functions
-from .kinds import Value, alike, bits, converted_to, dtype, read_as, truth_of
-from .pseudocode import Tree
-
-SOURCES = ("S0", "S1", "S2", "D0", "SIMM16", "SIMM32", "M0")  # operands of an instruction
-# OVERFLOW and UNDERFLOW are what rounding to nearest makes of them.
-_CONSTANTS = {"INF": "inf", "NAN": "nan", "PI": "pi"} | {
-    f"{name}_F{width}": value
-    for name, value in (("OVERFLOW", "inf"), ("UNDERFLOW", "0.0"))
-    for width in (32, 64)
-}
-NAMES = {"fma": functions.fma, "np": np, **vars(functions)}
-_PREDICATES = ("sign", "isNAN", "isQuietNAN", "isSignalNAN", "isEven", "subnormal")
-_COMPARE = ("==", "!=", "<", "<=", ">", ">=")
+TYPE = re.compile(r"[uifb]\d+")
+LANE = "laneId"
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """An instruction's function: arrays of the ``inputs``, in their order -> those of the ``outputs``.
-
-    Both are (name, type). "VCC", and "lanes:D0", are a truth value for each lane. ``kinds``: how a source is
-    first read, which says what its constants mean.
-    """
-
-    inputs: tuple[tuple[str, str], ...]
-    outputs: tuple[tuple[str, str], ...]
-    kinds: Mapping[str, str]
-    function: Callable[..., tuple[Any, ...]]
+def bits(kind: str) -> int:
+    """Bits of a type: 24 for "u24"."""
+    return 1 if kind == "bool" else int(kind[1:])
 
 
-def walk(tree: Any) -> Iterator[Tree]:
-    if isinstance(tree, tuple) and tree and isinstance(tree[0], str):
-        yield tree
-    if isinstance(tree, (tuple, list)):
-        for part in tree:
-            yield from walk(part)
+@cache
+def dtype(kind: str) -> str:
+    """NumPy's name of the type that holds *kind*."""
+    if kind == "bool":
+        return "bool_"
+    wide = next(n for n in (8, 16, 32, 64) if n >= bits(kind) or n == 64)
+    return {"f": "float", "i": "int"}.get(kind[0], "uint") + str(wide)
 
 
-def base_of(tree: Tree) -> str | None:
-    """The name that *tree* selects bits of."""
-    while tree[0] in ("typed", "slice", "item"):
-        tree = tree[1]
-    return tree[1] if tree[0] == "name" else None
+class Code:
+    """Lines of Python, each a name's value; the same value has one name. Then what is written."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self.constants: dict[str, Any] = {}
+        self.writes: list[str] = []
+        self.needs: dict[str, tuple[int, str]] = {}  # name -> an operand, and the type of a constant
+
+    def value(self, code: str, kind: str) -> Value:
+        return Value(self, self._names.setdefault(code, f"t{len(self._names)}"), kind)
+
+    def literal(self, value: float, kind: str) -> Value:
+        """A number as *kind*, of which it has the lowest bits."""
+        name = f"c{len(self.constants)}"
+        if kind[0] != "f":
+            value = np.array(int(value) & (1 << bits(kind)) - 1, dtype(f"u{bits(kind)}")).view(dtype(kind))[
+                ()
+            ]
+        self.constants[name] = np.dtype(dtype(kind)).type(value)
+        return Value(self, name, kind)
+
+    def lines(self) -> list[str]:
+        """Those that what is written needs, and these writes."""
+        code, wanted = [], set(re.findall(r"\bt\d+\b", " ".join(self.writes)))
+        bare = set(wanted) if len(self.writes) > 1 else set()  # registers as they are may change before
+        for line, name in reversed(self._names.items()):
+            if name not in wanted:
+                continue
+            wanted |= set(re.findall(r"\bt\d+\b", line))
+            viewed = re.fullmatch(r"(t\d+)\.view\(\w+\)|[VS]\[.*", line) if name in bare else None
+            bare |= {viewed[1]} if viewed else set()
+            code.append(f"{name} = {line}" + ".copy()" * bool(viewed and not viewed[1]))
+        return code[::-1] + self.writes
 
 
-def is_lane(tree: Tree) -> bool:
-    return bool(tree[0] == "item" and tree[2] == ("name", "laneId"))
+class Value:
+    """An array's name in the code. ``home``: the variable whose bits these are, ``place`` which of them."""
+
+    code: Code
+    name: str
+    kind: str
+
+    def __init__(
+        self, code: Code, name: str, kind: str, home: Any = None, place: tuple[int, int] | None = None
+    ) -> None:
+        self.__dict__.update(code=code, name=name, kind=kind, home=home, place=place)
+
+    def _new(self, text: str, kind: str) -> Value:
+        return self.code.value(text, kind)
+
+    def to(self, kind: str) -> Value:
+        """Converted; a float that becomes an integer of as many bits keeps these."""
+        if self.kind == kind:
+            return self
+        if self.kind[0] == "f" != kind[0] and bits(self.kind) == bits(kind):
+            return self.view(kind)
+        if dtype(self.kind) == dtype(kind):
+            return Value(self.code, self.name, kind)
+        return self._new(f"{self.name}.astype({dtype(kind)})", kind)
+
+    def view(self, kind: str) -> Value:
+        """The same bits as *kind*."""
+        if self.kind == kind:
+            return self
+        if self.kind == "bool":
+            return self.to(kind)
+        found, cut = self, f"u{bits(kind)}"
+        if dtype(found.kind)[0] != "u":
+            found = self._new(f"{self.name}.view({dtype(f'u{bits(self.kind)}')})", f"u{bits(self.kind)}")
+        if dtype(cut) != dtype(found.kind):
+            found = self._new(f"{found.name}.astype({dtype(cut)})", cut)
+        if kind == "i24":
+            return self._new(f"({found.name} << 8).view(int32) >> 8", kind)
+        if bits(cut) < bits(self.kind) and bits(cut) not in (8, 16, 32, 64):
+            found = self._new(f"{found.name} & {2 ** bits(cut) - 1}", cut)
+        return found._new(
+            found.name if dtype(kind) == dtype(cut) else f"{found.name}.view({dtype(kind)})", kind
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if TYPE.fullmatch(name):
+            return self.view(name)
+        raise AttributeError(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.home.set_bits(*self.place, as_kind(self.code, value, name))
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, str):  # LANE
+            return self.home.lanes() if self.home is not None else self
+        if not isinstance(index, slice):
+            kind = f"u{bits(self.kind)}"
+            at = index if isinstance(index, int) else index.to(kind).name
+            return self._new(f"{self.view(kind).name} >> {at} & 1", kind)
+        high, low = index.start, index.stop
+        if self.home is not None and high >= bits(self.kind):
+            return self.home[high:low]
+        raw = self.view(f"u{bits(self.kind)}")
+        if low > high:
+            return self._new(f"reverse({raw.name})", "u32")
+        return (raw >> low).view(f"u{high - low + 1}")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, slice):
+            self.home[index] = value
+        elif isinstance(index, str):  # LANE
+            self.home.set_lanes(truth(as_kind(self.code, value, "u32")))
+        else:
+            bit, new = (as_kind(self.code, x, self.kind) << index for x in (1, value))
+            setattr(self.home, self.kind, self & ~bit | new)
+
+    def __invert__(self) -> Value:
+        return self._new(f"~{self.name}", self.kind)
+
+    def __neg__(self) -> Value:
+        return self._new(f"-{self.name}", self.kind)
+
+    def __lshift__(self, by: Any) -> Value:
+        return self._shifted("<<", by)
+
+    def __rshift__(self, by: Any) -> Value:
+        return self._shifted(">>", by)
+
+    def __rlshift__(self, value: Any) -> Value:
+        return self.code.literal(value, "u32") << self
+
+    def _shifted(self, operator: str, by: Any) -> Value:
+        if isinstance(by, int) and not by:
+            return self
+        amount = by.to(self.kind).name if isinstance(by, Value) else by
+        return self._new(f"{self.name} {operator} {amount}", self.kind)
 
 
-class Values(ABC):
-    """What is known while an instruction is compiled: its variables, and the code so far."""
+def _operator(symbol: str, *, swapped: bool = False) -> Any:
+    def apply(one: Value, other: Any) -> Value:
+        (left, right), kind = alike(one.code, *((other, one) if swapped else (one, other)))
+        return one.code.value(f"{left} {symbol} {right}", "bool" if symbol[0] in "=!<>" else kind)
 
-    def __init__(self, constants: Mapping[str, int], other: Any) -> None:
-        self._constants, self._other = constants, other
-        self._lines: list[str] = []
-        self._variables: dict[str, Any] = {}  # name -> Value, or a list of them for an array
-        self._functions: dict[str, tuple[list[str], list[Tree]]] = {}
-        self._inputs: dict[str, str] = {}
-        self._outputs: dict[str, None] = {}
-        self._mask: str | None = None
-        self._used = dict(NAMES)
-        self._count = 0
-        self._widths: dict[str, int] = {}
-        self._kinds: dict[str, str] = {}
+    return apply
 
-    def _raw(self, name: str) -> str:
-        return "u64" if self._widths.get(name, 32) > 32 else "u32"
 
-    def _constant(self, tree: Tree) -> int | None:
-        """The value of *tree* if it is known now."""
-        try:
-            code, _ = self.value(tree)
-            found = eval(code, dict(NAMES))
-        except (NameError, TypeError, AttributeError, SyntaxError, KeyError):
-            return None
-        return int(found) if isinstance(found, (int, np.integer, np.bool_)) else None
+for _name, _symbol in {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "and": "&", "or": "|", "xor": "^",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}.items():  # fmt: skip
+    setattr(Value, f"__{_name}__", _operator(_symbol))
+    setattr(Value, f"__r{_name}__", _operator(_symbol, swapped=True))
 
-    def _new(self, code: str) -> str:
-        self._count += 1
-        self._lines.append(f"v{self._count} = {code}")
-        return f"v{self._count}"
 
-    @abstractmethod
-    def block(self, trees: list[Tree]) -> None:
-        """Write the code of statements."""
+def as_kind(code: Code, value: Any, kind: str) -> Value:
+    return value.to(kind) if isinstance(value, Value) else code.literal(value, kind)
 
-    def value(self, tree: Tree) -> Value:
-        found: Value = getattr(self, f"_get_{tree[0]}")(*tree[1:])
-        return found
 
-    def _get_number(self, number: float, kind: str | None) -> Value:
-        if kind is None or bits(kind) < 8:
-            return repr(number), None
-        return f"{dtype(kind)}({number!r})", kind
+def alike(code: Code, *both: Any) -> tuple[tuple[str, str], str]:
+    """The names of two values, or a literal, in the type in which they meet, and it."""
+    kinds = [x.kind for x in both if isinstance(x, Value)]
+    floats = [kind for kind in kinds if kind[0] == "f"]
+    literal = "f64" if any(isinstance(x, float) for x in both) else "i64"
+    kind = max(floats or kinds or [literal], key=lambda kind: (bits(kind), kind[0] != "i"))
+    if kind == "bool" and any(type(x) is int for x in both):
+        kind = "u32"
+    one, two = (x.to(kind).name if isinstance(x, Value) else repr(x) for x in both)
+    return (one, two), kind
 
-    def _get_name(self, name: str) -> Value:
-        if name in self._variables:
-            found: Value = self._variables[name]
-            return found
-        if name in self._constants:
-            return str(self._constants[name]), None
-        if name in _CONSTANTS:
-            return _CONSTANTS[name], None
-        if name in ("VCC", "SCC"):
-            self._inputs[name] = "bool"
-            return name, "bool"
-        if name in ("EXEC", "PC"):
-            self._inputs[name] = "u64"
-            return name, "u64"
-        if name not in SOURCES:
-            raise NameError(name)
-        self._inputs[name] = self._raw(name)
-        return name, self._inputs[name]
 
-    def _get_typed(self, tree: Tree, kind: str) -> Value:
-        inner = self._get_slice(tree[1], tree[2], tree[3], kind) if tree[0] == "slice" else self.value(tree)
-        return read_as(inner, kind), kind
+def truth(value: Any) -> Any:
+    """A truth value for each lane, or a known one."""
+    if not isinstance(value, Value):
+        return bool(value)
+    return value if value.kind == "bool" else value._new(f"{value.name} != 0", "bool")
 
-    def _get_item(self, tree: Tree, index: Tree) -> Value:
-        if index == ("name", "laneId"):
-            return self.value(("name", base_of(tree)))
-        place = self._constant(index)
-        if tree == ("name", "S"):
-            return self._get_name(f"S{place}")
-        listed = self._variables.get(tree[1]) if tree[0] == "name" else None
-        if isinstance(listed, list) and place is not None:
-            found: Value = listed[place]
-            return found
-        at, kind = self.value(index)
-        if isinstance(listed, list):
-            (code, of), *rest = listed
-            for number, (other, _) in enumerate(rest, 1):
-                code = f"where({at} == {number}, {other}, {code})"
-            return self._new(code), of
-        inner = self.value(tree)
-        if inner[1] is None:
-            return f"(({inner[0]} >> {at}) & 1)", None
-        unsigned = f"u{bits(inner[1])}"
-        at = at if kind is None else f"({at}).astype({dtype(unsigned)})"
-        return f"(({read_as(inner, unsigned)} >> {at}) & 1)", unsigned
 
-    def _get_slice(self, tree: Tree, high: Tree, low: Tree, wanted: str = "") -> Value:
-        """Bits of *tree*. Those that become a longer *wanted* anyway need no type of their own."""
-        first, last = self._constant(low), self._constant(high)
-        inner = self.value(tree)
-        if first is None or last is None or inner[1] is None:
-            raise NotImplementedError(f"bits {high} to {low} of {tree}")
-        if last < first:
-            return f"reverse({read_as(inner, 'u32')})", "u32"
-        length = last - first + 1
-        raw = self._raw(str(base_of(tree))) if last >= bits(inner[1]) else f"u{bits(inner[1])}"
-        code = read_as(inner if last < bits(inner[1]) else self.value(("name", base_of(tree))), raw)
-        shifted = f"({code} >> {first})" if first else code
-        kept = wanted if wanted[:1] in ("u", "b") and bits(wanted) > length else f"u{length}"
-        if length + first < bits(raw) and (bits(kept) > length or length not in (8, 16, 32)):
-            shifted = f"({shifted} & {(1 << length) - 1})"
-        return (shifted if dtype(kept) == dtype(raw) else f"({shifted}).astype({dtype(kept)})"), kept
-
-    def _get_cast(self, kind: str, tree: Tree) -> Value:
-        if kind[0] == "f" and tree[0] == "number" and tree[1] >= 1 << 31:  # a NaN's bits
-            return f"uint{bits(kind)}({tree[1]}).view({dtype(kind)})", kind
-        code, have = self.value(tree)
-        kind = kind[0] + "64" if bits(kind) > 64 else kind
-        return converted_to((code, have), kind), kind
-
-    def _get_join(self, trees: list[Tree]) -> Value:
-        code, total = "", 0
-        for tree in reversed(trees):
-            inner = self.value(tree)
-            assert inner[1] is not None
-            part = read_as((read_as(inner, f"u{bits(inner[1])}"), f"u{bits(inner[1])}"), "u64")
-            code = f"({part} << uint64({total})) | {code}" if code else part
-            total += bits(inner[1])
-        return f"({code})", f"u{total}"
-
-    def _get_choice(self, condition: Tree, yes: Tree, no: Tree) -> Value:
-        known = self._constant(condition)
-        if known is not None:
-            return self.value(yes if known else no)
-        truth = truth_of(self.value(condition))
-        (one, two), kind = alike(self.value(yes), self.value(no))
-        return f"where({truth}, {one}, {two})", kind
-
-    def _get_unary(self, operator: str, tree: Tree) -> Value:
-        code, kind = self.value(tree)
-        if operator == "!":
-            return (f"(not {code})", None) if kind is None else (f"~{truth_of((code, kind))}", "bool")
-        return f"({operator}{code})", kind
-
-    def _get_binary(self, operator: str, left: Tree, right: Tree) -> Value:
-        one, two = self.value(left), self.value(right)
-        if operator in ("&&", "||"):
-            if one[1] is None and two[1] is None:
-                return f"({one[0]} {'and' if operator == '&&' else 'or'} {two[0]})", None
-            return f"({truth_of(one)} {operator[0]} {truth_of(two)})", "bool"
-        if operator == "**":
-            return self._power(one, two)
-        if operator in ("<<", ">>"):
-            kind = one[1] or "i32"
-            by = two[0] if two[1] is None else f"({two[0]}).astype({dtype(kind)})"
-            return (f"({one[0]} {operator} {by})", None) if two[1] is None and one[1] is None else (
-                f"({converted_to(one, kind)} {operator} {by})", kind)  # fmt: skip
-        (first, second), kind = alike(one, two)
-        if operator == "<>":
-            return f"(({first} < {second}) | ({first} > {second}))", "bool"
-        known = kind is None
-        return f"({first} {operator} {second})", kind if known or operator not in _COMPARE else "bool"
-
-    def _power(self, base: Value, exponent: Value) -> Value:
-        if exponent[1] is not None:
-            raise NotImplementedError("powers of what is not known")
-        return f"({base[0]} ** {exponent[0]})", base[1]
-
-    def _get_call(self, name: str, trees: list[Tree]) -> Value:
-        if name in self._functions:
-            return self._inlined(name, trees)
-        values = [self.value(tree) for tree in trees]
-        codes, kinds = ", ".join(code for code, _ in values), [kind for _, kind in values]
-        if name.startswith("v_"):
-            return self._instruction(name.upper(), values)
-        converted = re.fullmatch(r"([uif]\d+)_to_([uif]\d+)", name)
-        if converted:
-            return f"converted({codes}, {dtype(converted[2])})", converted[2]
-        kind = "i32" if name == "exponent" else "bool" if name in _PREDICATES else kinds[-1]
-        if name not in NAMES:
-            raise NameError(name)
-        return f"{name}({codes})", kind
-
-    def _inlined(self, name: str, trees: list[Tree]) -> Value:
-        parameters, block = self._functions[name]
-        values = [self.value(tree) for tree in trees]
-        outer, mask = dict(self._variables), self._mask
-        self._variables |= dict(zip(parameters, values, strict=True))
-        self._mask = None
-        self._variables.pop("return", None)
-        self.block(block)
-        found: Value = self._variables["return"]
-        self._variables, self._mask = outer, mask
-        return found
-
-    def _instruction(self, name: str, values: list[Value]) -> Value:
-        """Another instruction, of the same operands' types."""
-        other = self._other(name)
-        self._used[name] = other.function
-        given = {"D0": "uint32(0)"}  # it is read where no branch sets it
-        given |= {f"S{i}": read_as(value, other_kind) for i, value in enumerate(values)
-                 for other_kind in [dict(other.inputs).get(f"S{i}", "u32")]}  # fmt: skip
-        ((_, kind),) = other.outputs
-        return f"{name}({', '.join(given[key] for key, _ in other.inputs)})[0]", kind
+def choice(condition: Any, yes: Any, no: Any) -> Any:
+    chosen = truth(condition)
+    if not isinstance(chosen, Value):
+        return yes if chosen else no
+    if not isinstance(yes, Value) and not isinstance(no, Value) and (yes, no) == (1, 0):
+        return chosen
+    (one, two), kind = alike(chosen.code, yes, no)
+    return chosen.code.value(f"where({chosen.name}, {one}, {two})", kind)

@@ -8,9 +8,8 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-VCC, M0, NULL, EXEC = 106, 124, 125, 126  # places among the scalar registers, as machine code numbers them
-TTMP = 108
-SCALARS = 128
+# Places among the scalar registers; NULL and what follows it are 0.
+VCC, TTMP, M0, EXEC, NULL, SCALARS = 106, 108, 124, 126, 128, 130
 ACCUMULATORS = 256  # where a0 is among the vector registers
 
 
@@ -32,6 +31,14 @@ class Waves:
     def exec_changed(self) -> None:
         self.active = self.mask(EXEC)
         self.whole = bool(self.active.all())
+        self._of_lanes: Array | None = None
+
+    @property
+    def of_lanes(self) -> Array:
+        """The wavefront of each active lane."""
+        if self._of_lanes is None:
+            self._of_lanes = self.index[np.nonzero(self.active)[0]]
+        return self._of_lanes
 
     def mask(self, register: int) -> Array:
         """The scalar registers from *register* as a truth value for each lane."""
@@ -39,22 +46,22 @@ class Waves:
         return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(bool)
 
     def set_mask(self, register: int, lanes: Array) -> None:
-        packed = np.packbits(np.broadcast_to(lanes, self.active.shape), axis=1, bitorder="little")
-        if register != NULL:
-            self.scalar[register : register + self.lanes // 32] = packed.view(np.uint32).T
-        if register == EXEC:
-            self.exec_changed()
+        packed = np.packbits(lanes, axis=1, bitorder="little")
+        for place, words in enumerate(packed.view(np.uint32).T):
+            self.set_scalar(register + place, words)
 
     def set_scalar(self, register: int, value: Array) -> None:
         """Writes one or two registers, by *value*'s size. Shapes are (), or (wavefronts,)."""
-        if register == NULL:
+        if register >= NULL:
             return
         if value.dtype.itemsize == 8:
-            value = value.astype(np.uint64)
-            self.scalar[register + 1] = (value >> np.uint64(32)).astype(np.uint32)
+            self.set_scalar(register + 1, (value >> 32).astype(np.uint32))
         self.scalar[register] = value.astype(np.uint32)
-        if register + value.dtype.itemsize // 4 > EXEC:
+        if register >= EXEC:
             self.exec_changed()
+
+    def set_scc(self, value: Array) -> None:
+        self.scc = value & np.ones_like(self.scc)
 
     def set_vector(self, register: int, value: Array) -> None:
         """Writes a register in the active lanes."""
