@@ -31,7 +31,7 @@ from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info
 from ..problem import dtypes
-from ..problem.gemm import GemmProblem
+from ..problem.gemm import GemmProblem, ListedProduct, Ragged
 from ..selection.select import refusal
 
 SEED = 20
@@ -195,6 +195,12 @@ def _epilogues(at: Setting) -> Iterator[LawCase]:
             yield LawCase(at.problem(*at.shape, bias=bias, activation=activation, has_c=has_c), drawn)
 
 
+def _lists(at: Setting) -> Iterator[LawCase]:
+    one = ListedProduct(1, 1, 1, 0, 0, 0, 1, 1, 1)
+    for more in ({"products": (one,)}, {"ragged": Ragged("m", 1, 0)}, {"ragged": Ragged("k", 1, 0)}):
+        yield LawCase(resized(at.problem(*at.shape, **more), 3 * at.shape[0], at.shape[1], 90, 4))
+
+
 def _formats(at: Setting) -> Iterator[LawCase]:
     for form in (f for i, f in enumerate(FORMATS) if f.mode != "affine" or i % 4 == 2):
         yield LawCase(at.problem(5, 21, 2 * form.block, b_format=form.name), Drawn.REALS)
@@ -209,6 +215,7 @@ LAWS = (
     Law("element types", _typed, "float64, float16, int8, uint8, int32, complex64: their least and greatest "
         "integers, NaN, infinity, overflow to it"),
     Law("stacks", _stacked, "3 and 5 products"),
+    Law("lists, and groups of rows", _lists, "4 products of different sizes"),
     Law("strides, offsets, and operands that a stack shares", _laid_out,
         "16 layouts of C, bias and stacks of 3, in two element types"),
     Law("beta, and C not read where it is 0", _scaled, "alpha and beta below and above 1, negative"),

@@ -112,7 +112,7 @@ def test_what_is_right_passes(kernel):
 
 def many(*sizes):
     """A problem of products of these sizes."""
-    products = tuple(ListedProduct(*size, 0, 0, 0, size[2], size[1], size[1], alpha=2.5) for size in sizes)
+    products = tuple(ListedProduct(m, n, k, 0, 0, 0, k, n, n, alpha=2.5) for m, n, k in sizes)
     return problem_of(1, 1, 1, np.dtype("f4")), products
 
 
