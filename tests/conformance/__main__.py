@@ -28,8 +28,8 @@ SUITE = (
     "tests/kernels/test_every_kernel.py",
     "-k",
     "test_exact or test_bits or test_weights or test_lists or "
-    "(error_bound or nan_and_infinity or denormals or sign_of_zero or beta_zero or nothing_but or (extreme_values and naive)) and not (wgmma or split- or "
-    "mma or mfma or wmma or dpas)",
+    "(error_bound or nan_and_infinity or denormals or sign_of_zero or beta_zero or nothing_but or "
+    "(extreme_values and naive)) and not (wgmma or split- or mma or mfma or wmma or dpas)",
 )
 # For drivers that share the grid: what depends on the driver's arithmetic, by kernels of three kinds.
 SHARED = (

@@ -11,6 +11,7 @@ import pyclmm
 from pyclmm.many import calls, host
 from pyclmm.many.plan import ManyMatmul
 from pyclmm.many.rows import PackedRow
+from pyclmm.opencl import host_memory
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.host_memory import HOST_ALIGN
 from pyclmm.opencl.queues import default_queue
@@ -275,7 +276,7 @@ def test_plans_of_a_lost_context_are_dropped(rng, planned, monkeypatch):
         raise pyclmm.DeviceLostError("lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(host.HostBuffers, "read_back", lost)
+        patched.setattr(host_memory.HostBuffers, "read_back", lost)
         with pytest.raises(pyclmm.DeviceLostError):
             pyclmm.matmul_many(pairs, queue=queue)
     check(pyclmm.matmul_many(pairs, queue=queue), loop(pairs))
