@@ -227,7 +227,10 @@ def main() -> None:
             mixtures.append(a_mixture(experts))
             print(f"{experts} experts: {shown(mixtures[-1])}", flush=True)
     if args.json:
-        about = {"device": device_info(device).identity, "date": datetime.now(timezone.utc).isoformat()}
+        about: dict[str, Any] = {
+            "device": device_info(device).identity,
+            "date": datetime.now(timezone.utc).isoformat(),
+        }
         about |= {"low": args.low, "high": args.high, "lists": found, "mixtures": mixtures}
         args.json.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     if args.picture:
