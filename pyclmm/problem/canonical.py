@@ -258,7 +258,8 @@ class _Builder:
         self, a: MatrixLayout, b: MatrixLayout, out: MatrixLayout, alpha_is_zero: bool
     ) -> GemmProblem:
         trans_a, lda = a.leading()
-        trans_b, ldb = b.leading()
+        # Rows of weights lie along K, also a single one.
+        trans_b, ldb = (True, b.T.leading()[1]) if self.b_format else b.leading()
         ldo = out.rs if out.rows > 1 else out.cols
         c, bias = self.c, self.bias
         c_batch = c.over(self.batch) if c else (0,) * len(self.batch)
