@@ -56,7 +56,9 @@ def listed(wanted: GemmProblem, stack: GemmProblem) -> GemmProblem:
     plain = replace(stack, batch_shape=(), batch_strides=((),) * 4)
     if wanted.ragged is not None:
         across = wanted.ragged.axis == "m"
-        apart = stack.batch_strides[1][0] if across else stack.batch_strides[3][0]
+        apart = stack.batch_strides[1 if across else 3][0]
+        if stack.b_format:  # of which groups, unlike a stack, have their own, with a gap between them
+            apart = (stack.n + 1) * stack.ldb
         return replace(plain, ragged=Ragged(wanted.ragged.axis, stack.batch, apart, wanted.ragged.size_type))
     a, b, c, out = (steps[0] for steps in stack.batch_strides)
     products = []
