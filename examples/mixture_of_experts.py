@@ -30,7 +30,8 @@ def layer(x: Array, experts: Any, shares: Array, up: Any, down: Any) -> Array:
     hidden = np.maximum(pyclmm.ragged_matmul(x[order // EACH], up, sizes), 0)
     made = np.empty((TOKENS * EACH, WIDTH), np.float32)
     made[order] = pyclmm.ragged_matmul(hidden, down, sizes)
-    return (shares[..., None] * made.reshape(TOKENS, EACH, WIDTH)).sum(1, dtype=np.float32)
+    parts = made.reshape(TOKENS, EACH, WIDTH)
+    return np.asarray((shares[..., None] * parts).sum(1))
 
 
 def loop(x: Array, experts: Any, shares: Array, up: Array, down: Array) -> Array:

@@ -40,8 +40,7 @@ def ragged_gemm(operands: Mapping[str, Operand], out_is_copied: bool, **ways: An
         ragged = Ragged("k", groups, apart, size_type)
         itemsize = dtype_of(problem.out_type).itemsize
         problem = replace(problem, out_align=alignment(problem.out_align, abs(apart) * itemsize))
-    # A group begins at any row: where that is along the lines of an operand, at any element of them.
-    along_a, along_b = (problem.trans_a, False) if divides_rows else (not problem.trans_a, problem.trans_b)
+    along_a, along_b = ragged.begins_along(problem.trans_a, problem.trans_b)
     problem = replace(
         problem,
         a_align=dtype_of(problem.a_type).itemsize if along_a else problem.a_align,

@@ -56,6 +56,7 @@ OF_GROUPS = [
 ]
 OF_DEPTHS = [
     ("a group begins one step sooner", RAGGED, AT, SOONER),
+    ("the second size of a work-item is lost", RAGGED, "i < each; ++i) own", "i < 1; ++i) own"),
     ("all results are the first", RAGGED, "AXIS_K ? g * stride : at * ldo", "AXIS_K ? 0 : at * ldo"),
     ("steps end with all rows", RAGGED, "AXIS_K ? size :", "AXIS_K ? size + (g == 1) :"),
 ]

@@ -90,7 +90,6 @@ CASES = [
     ("wgmma", (64, 64), "float16", "NN", 16, (200, 136, 264), ROWS),
     ("wgmma", (128, 128), "float16", "NT", 16, (300, 136, 72), ROWS),
     ("wgmma", (64, 128), "float16", "NN", 16, (150, 264, 72), ROWS),
-    ("wgmma", (128, 64), "float16", "TN", 16, (152, 72, 136), ROWS),
     ("wgmma", (64, 64), "float16", "TN", 16, (136, 72, 300), DEPTH),
     ("wgmma", (128, 256), "float16", "TN", 16, (136, 264, 200), DEPTH),
     ("wgmma", (64, 64), "float16", "TN", 16, (40, 264, 300), DEPTH),  # one row of tiles
@@ -123,4 +122,6 @@ def test_what_has_to_be_packed_is_refused():
     assert "across K" in kernel_named("wgmma").refuses(
         resized(of("float16", "NN", **DEPTH), 64, 64, 64), H200
     )
+    turned = resized(of("float16", "TN", **ROWS), 64, 64, 64)  # groups begin within lines of A
+    assert "pack" in kernel_named("wgmma").refuses(turned, H200)
     assert "lists of products" in kernel_named("wgmma").refuses(of("float16", "NN", **LIST), H200)
