@@ -57,6 +57,8 @@ def listed(wanted: GemmProblem, stack: GemmProblem) -> GemmProblem:
     plain = replace(stack, batch_shape=(), batch_strides=((),) * 4)
     if wanted.ragged is not None:
         apart = stack.batch_strides[1 if wanted.ragged.axis == "m" else 3][0]
+        if stack.b_format:  # of which groups, unlike a stack, have their own, with a gap between them
+            apart = (stack.n + 1) * stack.ldb
         ragged = replace(wanted.ragged, groups=stack.batch, stride=apart)
         along_a, along_b = ragged.begins_along(plain.trans_a, plain.trans_b)
         a_align = dtype_of(plain.a_type).itemsize if along_a else plain.a_align
