@@ -343,9 +343,7 @@ def called(
     if latest is not None and not all(map(is_, asked, latest.asked)):
         latest = None
     if device is axes is None and tiles == AT_ONCE:
-        again = None if latest is None else _again(latest, given, queue, scales, wait_for)
-        if again is None and (earlier := _earlier(given, asked, latest)) is not None:
-            again = _again(earlier, given, queue, scales, wait_for)
+        again = _followed(latest, given, asked, (queue, scales, wait_for))
         if again is not None:
             return as_given(arrays, given, again)
     if tiles != AT_ONCE or entry.is_stored(*given.values()):
@@ -382,6 +380,14 @@ def _check_whole(tiles: tuple[Any, ...], axes: Any, given: Operands) -> None:
     for name, x in given.items():
         if entry.is_stored(x):
             raise UnsupportedError(f"{name} is in a file, b a QuantizedArray; read it first, {name}[...]")
+
+
+def _followed(latest: _Latest | None, given: Operands, asked: tuple[Any, ...], how: Any) -> Any:
+    """The result if the call follows the *latest*, or the last one of its shapes; else None."""
+    again = None if latest is None else _again(latest, given, *how)
+    if again is None and (earlier := _earlier(given, asked, latest)) is not None:
+        again = _again(earlier, given, *how)
+    return again
 
 
 def _shapes(given: Operands) -> Any:
