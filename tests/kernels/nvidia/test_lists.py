@@ -117,6 +117,17 @@ def test_lists_and_ragged_products_are_right(folder, name, tile, kind, trans, al
         assert found.reason is None
 
 
+@pytest.mark.parametrize("name", ["mma", "wgmma"])
+def test_groups_of_weights_are_right(folder, name):
+    family, device = kernel_named("dequantized"), replace(H200, compute_units=3)
+    bytes_of_b = {"b_type": "uint8", "b_format": "q8_0", "b_align": 2, "out_type": "float16"}
+    problem = resized(replace(of("float16", "NT", **ROWS), **bytes_of_b), 200, 136, 256, stack=4)
+    config = next(c for c in family.configs(problem, device) if name in family.arithmetic(c).split())
+    work = family.launches(problem, config, device)
+    decks = Decks(np.random.default_rng(0))
+    assert outcome(Simulated(folder, problem), problem, work, device, decks, Drawn.REALS).reason is None
+
+
 def test_what_has_to_be_packed_is_refused():
     assert "pack" in kernel_named("mma").refuses(of("int8", "NN", **LIST), H200)
     assert "across K" in kernel_named("wgmma").refuses(
