@@ -181,12 +181,16 @@ def cases_of_weights():
 @pytest.mark.parametrize(("kernel", "name", "form", "dtype", "k"), list(cases_of_weights()))
 def test_weights(emulators, kernel, name, form, dtype, k):
     """Their values are drawn, so errors are bounded. C and a bias are added, and K is split."""
+    assert by_weights(emulators[name], kernel, name, form, dtype, k) is None
+
+
+def by_weights(emulator, kernel, name, form, dtype, k):
+    """Why a product by weights of *form* is wrong, or None."""
     device, decks = DEVICES[name], Decks(np.random.default_rng(SEED))
     types = {"b_type": "uint8", "b_format": form.name, "trans_b": True, "b_align": form.align}
     given = replace(problem(dtype), **types, acc_type="float32", has_c=True, bias="column")
     given = resized(given, 5, 37, k)
-    config = divided(kernel, given, device)
-    assert run(emulators[name], device, kernel, config, given, Drawn.REALS, decks) is None
+    return run(emulator, device, kernel, divided(kernel, given, device), given, Drawn.REALS, decks)
 
 
 AMDS = [case for case in RUNS if case[0].vendor == "amd"]
