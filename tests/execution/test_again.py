@@ -12,7 +12,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import api
+from pyclmm import api, plan_cache
 from pyclmm.execution.options import Options
 from pyclmm.execution.prepared import Prepared
 from pyclmm.opencl import forks
@@ -618,8 +618,8 @@ def test_a_constant_b_is_packed_once_and_another_one_again(queue, rng):
 def test_calls_that_take_turns_look_for_no_plan(queue, rng, monkeypatch):
     """As the layers of a network do: each shape's last call is followed like the last call of all."""
     looked = []
-    plan_for = api.plan_cache.plan_for
-    monkeypatch.setattr(api.plan_cache, "plan_for", lambda *args: looked.append(args) or plan_for(*args))
+    plan_for = plan_cache.plan_for
+    monkeypatch.setattr(plan_cache, "plan_for", lambda *args: looked.append(args) or plan_for(*args))
     shapes = [(3, 4, 5), (4, 5, 6), (5, 6, 3)]
     layers = [[small_integers(rng, shape, "f4") for shape in ((m, k), (k, n))] for m, n, k in shapes]
     for _ in range(4):
