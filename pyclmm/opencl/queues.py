@@ -180,9 +180,9 @@ class PerThread(Generic[T]):
         """Hold *made* for this thread, in place of what *key* had; it is the latest."""
         held = self.mine.held
         held.pop(key, None)
-        while len(held) >= self._most:
-            del held[next(iter(held))]
         held[key] = self.mine.latest = made
+        if len(held) > self._most:
+            del held[next(iter(held))]
 
     def _found(self, place: Hashable) -> T | None:
         with self._lock:
