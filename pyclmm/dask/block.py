@@ -26,8 +26,8 @@ from .workers import device_here
 
 Host = NDArray[Any]
 
-# Bytes of chunks that are joined with their neighbours. PoCL 3.0, two cores: 8 x 8 chunks of 16 or 64 KiB take
-# a quarter to a third of the time, 4 x 4 of 256 KiB the same, 4 x 4 of 1 MiB twice as long.
+# Bytes of chunks that are joined with their neighbours. PoCL 3.0, two cores: 8 x 8 chunks of 16 or 64 KiB
+# take a quarter to a third of the time, 4 x 4 of 256 KiB the same, 4 x 4 of 1 MiB twice as long.
 _SMALL = 1 << 17
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ _PLACES = ("a", "b", "c", "out", "bias", "m", "n", "k", "lda", "ldb", "ldo", "c_
 _ITEMS = 256  # work-items that fill the tables on a device
 _MOST_GROUPS = 16  # work-groups that do
 _TILE = 4  # ints of an entry
+_FEW_STEPS = 1 << 16  # multiply-adds of a class on CPUs, times its tile's area: a launch takes about as long
+_FEW_PRODUCTS = 256  # whose tiles take a GPU less time than a launch: two for each of an H200's units
 
 
 def in_a_list(problem: GemmProblem, bm: int, bn: int, make: Callable[[int], Launch]) -> Work:
@@ -39,13 +42,33 @@ def misfits(problem: GemmProblem, config: TileConfig) -> list[str]:
     return []
 
 
-def size_class(m: int, n: int, is_cpu: bool) -> tuple[int, int]:
-    """Products of one class are computed by one launch: for CPUs, whose register tiles must fit into the
-    product, by the magnitude of M and N; else by that of the larger one."""
-    if is_cpu:
-        return min(m.bit_length(), 4), min(n.bit_length(), 6)
-    side = (max(m, n) - 1).bit_length()
-    return min(max(side, 4), 8), 0
+def size_classes(sizes: Sequence[tuple[int, int, int]], is_cpu: bool) -> list[tuple[int, int]]:
+    """Products of one class are computed by one launch. *sizes*: M, N and K of each product.
+
+    For GPUs it is the magnitude of the larger one of M and N; a few small products join larger ones, as a
+    launch takes longer than their tiles. For CPUs, whose register tiles must fit into
+    each product, it is that of both. There classes that have few multiply-adds together are one, with a tile
+    that fits all of them: those take at most about twice as long, a launch longer.
+    """
+    if not is_cpu:
+        sides = [min(max((max(m, n) - 1).bit_length(), 4), 8) for m, n, _ in sizes]
+        upto = {side: sum(other <= side for other in sides) for side in set(sides)}
+        least = min((side for side, count in upto.items() if count > _FEW_PRODUCTS), default=max(sides))
+        return [(max(side, least), 0) for side in sides]
+    own = [(min(m.bit_length(), 4), min(n.bit_length(), 6)) for m, n, _ in sizes]
+    steps: Counter[tuple[int, int]] = Counter()
+    for each, (m, n, k) in zip(own, sizes, strict=True):
+        steps[each] += m * n * k
+    joined: dict[tuple[int, int], tuple[int, int]] = {}
+    rows, columns, total, members = 4, 6, 0, list[tuple[int, int]]()
+    for each in sorted(steps, key=sum):
+        both = min(rows, each[0]), min(columns, each[1])
+        if total + steps[each] > _FEW_STEPS << sum(both):
+            both, total, members = each, 0, []
+        (rows, columns), total = both, total + steps[each]
+        members.append(each)
+        joined |= dict.fromkeys(members, both)
+    return [joined[each] for each in own]
 
 
 def _rows(problem: GemmProblem) -> Table:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..execution.operands import checked, problem_name
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..kernels.launches import batch_table
-from ..kernels.listed import size_class
+from ..kernels.listed import size_classes
 from ..opencl.steps import Scales
 from ..problem.gemm import Gemm, ListedProduct, Operand
 from .apart import Lists
@@ -73,11 +73,15 @@ def entry_of(
 
 def grouped(entries: Iterable[ListEntry], is_cpu: bool) -> list[list[ListEntry]]:
     """The entries that one launch computes: of one class of sizes, of the same types and layouts."""
-    groups: dict[Any, list[ListEntry]] = {}
+    alike: dict[Any, list[ListEntry]] = {}
     for one in entries:
-        p = one.gemm.problem
-        key = one.gemm.swapped, size_class(p.m, p.n, is_cpu), *_COMMON(p)
-        groups.setdefault(key, []).append(one)
+        alike.setdefault((one.gemm.swapped, *_COMMON(one.gemm.problem)), []).append(one)
+    groups: dict[Any, list[ListEntry]] = {}
+    for common, them in alike.items():
+        problems = [one.gemm.problem for one in them]
+        classes = size_classes([(p.m, p.n, p.k * p.batch) for p in problems], is_cpu)
+        for one, each in zip(them, classes, strict=True):
+            groups.setdefault((common, each), []).append(one)
     return list(groups.values())
 
 

@@ -199,7 +199,7 @@ def test_gaps_of_outs_in_many_buffers_stay(queue, rng):
 
 
 def test_copies_stay_aligned(queue, rng):
-    a, b, _ = operands(rng, [(3, 5, 7), (64, 64, 64), (64, 64, 64)])
+    a, b, _ = operands(rng, [(3, 5, 7), (192, 192, 192), (192, 192, 192)])
     large = ManyMatmul(pairs_on(queue, a, b, False))._many.groups[0].executable.problem
     assert large.a_align == large.b_align == large.out_align == 64
 

@@ -8,6 +8,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
+from pyclmm.kernels.listed import size_classes
 from pyclmm.many import calls, host
 from pyclmm.many.plan import ManyMatmul
 from pyclmm.many.rows import PackedRow
@@ -65,8 +66,19 @@ def test_products_of_about_one_size_are_one_launch(rng):
     assert "50 of up to" in repr(plan)
 
 
+def test_on_a_cpu_small_classes_are_one():
+    small, large = [(3, 3, 3), (7, 60, 9), (8, 8, 8)], [(60, 60, 60)] * 40
+    assert len(set(size_classes(small, True))) == 1
+    assert size_classes(large + small, True) == size_classes(large, True) + size_classes(small, True)
+    joined = size_classes([(40, 20, 900), *large], True)  # the wide ones with the narrow one
+    assert set(joined) == {(4, 5)}
+    many = [(3, 3, 3)] * 300, [(3, 30, 3)] * 300, [(40, 40, 40)]
+    assert len(set(size_classes([*many[0], *many[1], *many[2]], False))) == 3
+    assert len(set(size_classes([*many[0][:9], *many[1], *many[2]], False))) == 2, "a GPU's few small ones"
+
+
 def test_the_largest_launch_comes_first(rng):
-    plan = ManyMatmul(pairs_of(rng, [(2, 2, 2), (60, 60, 60), (2, 2, 3), (8, 60, 9)]))
+    plan = ManyMatmul(pairs_of(rng, [(2, 2, 2), (200, 200, 200), (2, 2, 3), (8, 60, 9)]))
     flops = [one.flops for one in plan.explain()]
     assert len(flops) > 1
     assert flops == sorted(flops, reverse=True)
@@ -177,7 +189,7 @@ def test_nothing_to_multiply(rng):
 
 
 def test_odd_products_leave_the_rows_of_others_aligned(rng):
-    pairs = pairs_of(rng, [(1, 1, 1), (64, 64, 64), (3, 5, 7), (64, 64, 64)])
+    pairs = pairs_of(rng, [(1, 1, 1), (192, 192, 192), (3, 5, 7), (192, 192, 192)])
     large = ManyMatmul(pairs)._many.groups[0].executable.problem
     assert min(large.a_align, large.b_align, large.out_align) >= HOST_ALIGN
 
