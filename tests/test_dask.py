@@ -76,15 +76,40 @@ def products(draw):
     return (x, y), chunks, draw(st.sampled_from(DTYPES))
 
 
-@given(drawn=products(), seed=st.integers(0, 99), limit=st.sampled_from([None, 64, 600]))
+@given(
+    drawn=products(),
+    seed=st.integers(0, 99),
+    limit=st.sampled_from([None, 64, 600]),
+    small=st.sampled_from([0, block._SMALL]),
+)
 @examples(40)
-def test_matmul_is_numpys(drawn, seed, limit):
+def test_matmul_is_numpys(drawn, seed, limit, small):
     shapes, chunks, dtypes = drawn
     rng = np.random.default_rng(seed)
     a, b = (numbers(rng, shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
     x, y = (da.from_array(z, chunks=c) for z, c in zip((a, b), chunks, strict=True))
     product = pyclmm.dask.matmul(x, y, memory_limit=limit, host_limit=limit)
-    same(product, np.asarray(np.matmul(a, b)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block, "_SMALL", small)
+        same(product, np.asarray(np.matmul(a, b)))
+
+
+@pytest.mark.parametrize(("small", "each"), [(800, 1), (799, 2), (399, 16)])
+def test_small_chunks_are_multiplied_together(rng, monkeypatch, small, each):
+    """A task has 8 x 2 chunks in each of two steps; those of x have 400 bytes, those of y 800."""
+    calls = []
+
+    def gemm(*operands, **keywords):
+        calls.append(keywords["out"].shape)
+        return pyclmm.gemm(*operands, **keywords)
+
+    monkeypatch.setattr(block, "gemm", gemm)
+    monkeypatch.setattr(block, "_SMALL", small)
+    a, b = numbers(rng, (80, 20)), numbers(rng, (20, 160))
+    x, y = da.from_array(a, chunks=10), da.from_array(b, chunks=(10, 20))
+    product = pyclmm.dask.matmul(x, y, memory_limit="1 GiB", host_limit="1 GiB")
+    same(product, a @ b)
+    assert len(calls) == len(tasks_of(product)) * 2 * each
 
 
 @pytest.mark.parametrize(
