@@ -1,10 +1,11 @@
-"""The lists of a call: as many entries in each, all of one kind of array, and outs that lie apart."""
+"""The lists of a call: as many entries in each, all of one kind of array; what a plan depends on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..raising import OF_CALLER
 from .apart import Lists, places
 
 _HOST, _DEVICE = attrgetter("shape", "dtype"), attrgetter("shape", "strides", "dtype", "offset")
+_NONE = type(None)
 
 
 @contextmanager
@@ -36,6 +38,21 @@ class CallLists(NamedTuple):
     dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
 
 
+class Layouts(NamedTuple):
+    """What a plan depends on. Of NumPy arrays it is shapes, dtypes and which are the same, as each call packs
+    them; of Arrays strides and offsets too, and which of them lie in one buffer."""
+
+    dtypes: tuple[Any, ...]
+    lists: tuple[tuple[str, tuple[Any, ...]], ...]  # by name, of each pair
+    firsts: tuple[tuple[int, ...], ...]  # for each pair, the first one with the same array, or buffer
+    places: tuple[tuple[int, int], ...]  # of these buffers, if one is written: two may share an allocation
+
+    @property
+    def sharing(self) -> dict[str, tuple[int, ...]]:
+        """*firsts* by name."""
+        return {name: firsts for (name, _), firsts in zip(self.lists, self.firsts, strict=True)}
+
+
 def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
     """The lists of a call, of the same length; what is like an array becomes one.
 
@@ -46,14 +63,13 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
         a, b = zip(*pairs, strict=True) if pairs else ((), ())
     except (TypeError, ValueError):
         raise _no_pairs(pairs) from None
-    lists = {"a": a, "b": b}
+    lists, kinds = {"a": a, "b": b}, {*map(type, a), *map(type, b)}
     for name, xs in (("c", c), ("bias", bias), ("out", out)):
         if xs is not None:
-            check_length(name, xs, len(pairs))
-            if set(map(type, xs)) - {type(None)}:
-                lists[name] = tuple(xs)
-    kinds = {type(x) for name in ("c", "bias", "out") for x in lists.get(name, ())} - {type(None)}
-    kinds |= {*map(type, a), *map(type, b)}
+            check_length(name, xs, len(a))
+            its = set(map(type, xs)) - {_NONE}
+            if its:
+                lists[name], kinds = tuple(xs), kinds | its
     if kinds <= {np.ndarray} or kinds == {Array}:
         return CallLists(lists, lists)
     return _collected(lists)
@@ -70,12 +86,10 @@ def check_length(name: str, given: Any, wanted: int) -> None:
 def _no_pairs(pairs: Any) -> PyclmmError:
     if not isinstance(pairs, tuple):
         return DTypeError(f"pairs is a {type(pairs).__name__}; pass a list of pairs, [(a, b), ...]")
-    for index, pair in enumerate(pairs):
-        if not hasattr(pair, "__len__") or len(pair) != 2:
-            return ArgumentError(
-                f"pairs[{index}] is a {type(pair).__name__} that has not two entries; pass (a, b)"
-            )
-    return DTypeError("pairs are not two arrays each; pass [(a, b), ...]")
+    wrong = (i for i, pair in enumerate(pairs) if not (isinstance(pair, list | tuple) and len(pair) == 2))
+    index = next(wrong, 0)
+    kind = type(pairs[index]).__name__
+    return ArgumentError(f"pairs[{index}] is a {kind} that has not two entries; pass (a, b)")
 
 
 def operands_at(lists: Lists, index: int) -> dict[str, Any]:
@@ -101,52 +115,45 @@ def _collected(arrays: Lists) -> CallLists:
     return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else ())
 
 
-def signature(given: CallLists) -> tuple[Any, ...]:
-    """What a plan depends on. Of NumPy arrays it is shapes, dtypes and which are the same, as each call packs
-    them; of Arrays strides and offsets too, and which of them lie in one buffer."""
-    lists = given.lists
-    if not lists["a"] or not isinstance(lists["a"][0], Array):
-        return (
-            given.dtypes,
-            tuple(repeats_of(lists).items()),
-            *[(name, _each(_HOST, xs)) for name, xs in lists.items()],
-        )
-    present = [x for xs in lists.values() for x in xs if x is not None]
-    ids = [id(x.base_data) for x in present]
-    held = dict(zip(ids, present, strict=True))
-    numbers = {each: number for number, each in enumerate(held)}
-    # Two buffers may share an allocation, which matters where one is written.
-    roots = tuple(places(list(held.values()))) if "out" in lists else ()
-    return (
-        tuple(map(numbers.__getitem__, ids)),
-        roots,
-        *[(name, _each(_DEVICE, xs)) for name, xs in lists.items()],
-    )
+def on_device(lists: Lists) -> bool:
+    """Whether these are Arrays."""
+    return any(isinstance(x, Array) for x in lists["a"][:1])
 
 
-def repeats_of(lists: Lists) -> dict[str, tuple[int, ...]]:
-    """Of a and b, if some pairs have the very same array: for each pair the first one that has it."""
-    found: dict[str, tuple[int, ...]] = {}
-    for name in ("a", "b"):
-        ids = list(map(id, lists[name]))
-        if len(set(ids)) < len(ids):
-            firsts: dict[int, int] = {}
-            found[name] = tuple([firsts.setdefault(each, pair) for pair, each in enumerate(ids)])
-    return found
+def layouts_of(given: CallLists) -> Layouts:
+    """What a plan for these lists depends on."""
+    lists, are_arrays = given.lists, on_device(given.lists)
+    layouts = [(name, each(_DEVICE if are_arrays else _HOST, xs)) for name, xs in lists.items()]
+    firsts = [_firsts(each(attrgetter("base_data"), xs) if are_arrays else xs) for xs in lists.values()]
+    buffers = []
+    if are_arrays and "out" in lists:
+        buffers = [xs[i] for xs, its in zip(lists.values(), firsts, strict=True) for i in sorted(set(its))]
+    located = places([x for x in buffers if x is not None])
+    return Layouts(given.dtypes, tuple(layouts), tuple(firsts), tuple(located))
 
 
-def _each(layout: Any, xs: Sequence[Any]) -> tuple[Any, ...]:
+def _firsts(xs: Sequence[Any]) -> tuple[int, ...]:
+    """For each the number of the first that is the same."""
+    if all(map(is_, xs, repeat(next(iter(xs), None)))):
+        return (0,) * len(xs)
+    ids = list(map(id, xs))
+    if len(set(ids)) == len(ids):
+        return tuple(range(len(ids)))
+    numbers: dict[int, int] = {}
+    return tuple([numbers.setdefault(one, number) for number, one in enumerate(ids)])
+
+
+def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
+    """The *layout* of each of *xs*; None for None."""
     try:
         return tuple(map(layout, xs))
     except AttributeError:  # of None
         return tuple([None if x is None else layout(x) for x in xs])
 
 
-def mismatch(planned: tuple[Any, ...], given: tuple[Any, ...]) -> str:
+def mismatch(planned: Layouts, given: Layouts) -> str:
     """How the operands of a call differ from those that a plan was made for."""
-    wanted, found = (
-        dict(its for its in layouts if its and type(its[0]) is str) for layouts in (planned, given)
-    )
+    wanted, found = dict(planned.lists), dict(given.lists)
     if wanted.keys() != found.keys():
         return (
             f"the plan is for the lists {', '.join(wanted)}, not for {', '.join(found)}; make a plan for them"
