@@ -20,7 +20,7 @@ from ..opencl.mappings import reach
 from ..problem.gemm import MAX_ALIGN
 from .apart import Lists, check_apart
 from .groups import Key, ListEntry, entries_of, groups_of
-from .lists import CallLists, Layouts, operands_at
+from .lists import CallLists, Layouts, each, operands_at
 from .rows import rows_of
 
 _NEW = "new"  # in place of "out" in the keys of results that are made
@@ -153,7 +153,7 @@ class DeviceMany:
         self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue, wait_for: list[cl.Event]
     ) -> None:
         """Enqueue the copies and the launches, and note in the events of what is written that they were."""
-        written = _by_events([*new.values(), *lists.get("out", ())])
+        written = [*new.values(), *_by_events(lists.get("out", (None,)))]
         with_events = not all(map(late_events.takes_late, written))
         earlier = [(x, late_events.before(x, queue)) for x in written]
         read = [x for name, xs in lists.items() if name != "out" for x in _by_events(xs)]
@@ -202,6 +202,9 @@ class DeviceMany:
                 ends += gathered.copied(queue, lists["out"], memory[key], ends, back=True)
         return ends[-1:] if in_order else [cl.enqueue_marker(queue, ends)]
 
+    def release(self) -> None:
+        """It keeps no memory."""
+
 
 def _pairs_by_key(entries: Iterable[ListEntry]) -> dict[Key, list[int]]:
     """The pairs that have given an array of each key."""
@@ -215,8 +218,7 @@ def _pairs_by_key(entries: Iterable[ListEntry]) -> dict[Key, list[int]]:
 
 def _by_events(xs: Sequence[Any]) -> list[Array]:
     """One of *xs* for each list of events: parts of one Array share theirs."""
-    present = [x for x in xs if x is not None]
-    events = list(map(attrgetter("events"), present))
+    events = each(attrgetter("events"), xs)
     if all(map(is_, events, repeat(events[0]))):
-        return present[:1]
-    return list({id(its): x for its, x in zip(events, present, strict=True)}.values())
+        return [x for x in xs[:1] if x is not None]
+    return list({id(its): x for its, x in zip(events, xs, strict=True) if x is not None}.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from ..execution.options import Options
 from ..opencl import host_memory
 from ..opencl.devices import device_info
 from ..opencl.host_memory import HostBuffers, dense_form, dense_layout, new_align
-from ..opencl.queues import FreeQueue
+from ..opencl.queues import FreeQueue, PerThread
 from .apart import Lists, check_apart
 from .groups import Key, entries_of, groups_of
 from .lists import CallLists, Layouts, naming
 from .rows import Array, rows_of
+
+_KEPT = 64 << 20  # the most bytes of packed operands that a plan keeps for a thread
 
 
 class HostMany:
@@ -40,6 +43,9 @@ class HostMany:
         self._results = {key: row for key, row in rows.items() if key[0] == "out"}
         self._operands = {key: row for key, row in rows.items() if key[0] != "out"}
         self._forms = {key: dense_form((row.size,), row.dtype, device, key[0]) for key, row in rows.items()}
+        # What is large takes longer to fill than to allocate.
+        keeps = sum(row.size * row.dtype.itemsize for row in self._operands.values()) <= _KEPT
+        self._packed: PerThread[Array] = PerThread(len(rows) if keeps else 0)
         self.groups, self.queue = groups_of(computed, starts, options, queue)
 
     def run(self, lists: Lists, queue: cl.CommandQueue | None, wait_for: list[cl.Event]) -> list[Any]:
@@ -74,7 +80,8 @@ class HostMany:
         memory, before = {}, list[cl.Event]()
         try:
             for key, row in self._operands.items():
-                memory[key], _ = held[key].read(row.filled(lists[key[0]]), self._forms[key], key[0])
+                own = self._packed.get(key, partial(np.empty, row.size, row.dtype))
+                memory[key], _ = held[key].read(row.filled(lists[key[0]], own), self._forms[key], key[0])
                 before += held[key].uploads
             for key, result in new.items():
                 memory[key], _ = held[key].write(result, self._forms[key])
@@ -88,3 +95,7 @@ class HostMany:
             binding = group.executable.latest_binding()
             if binding is not None:
                 binding.settle()
+
+    def release(self) -> None:
+        """Free the memory into which operands are packed."""
+        self._packed.clear()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import repeat
+from contextlib import contextmanager, suppress
+from itertools import chain, repeat
 from operator import attrgetter, is_
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+from weakref import ref
 
 import numpy as np
 from pyopencl.array import Array
@@ -14,11 +15,14 @@ from pyopencl.array import Array
 from ..errors import ArgumentError, DTypeError, PyclmmError, UnsupportedError
 from ..execution.kinds import computed_dtype
 from ..execution.operands import collect
+from ..opencl.queues import PerThread, at_release
 from ..raising import OF_CALLER
 from .apart import Lists, places
 
 _HOST, _DEVICE = attrgetter("shape", "dtype"), attrgetter("shape", "strides", "dtype", "offset")
-_NONE = type(None)
+_MEMORY = attrgetter("base_data")
+_latest: PerThread[Any] = PerThread()  # names, weak references and layouts of the last Arrays
+at_release(_latest.clear)
 
 
 @contextmanager
@@ -36,6 +40,7 @@ class CallLists(NamedTuple):
     lists: Lists  # NumPy arrays or Arrays
     arrays: Lists  # the caller's
     dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
+    layouts: Layouts | None = None  # if they are known already
 
 
 class Layouts(NamedTuple):
@@ -46,6 +51,9 @@ class Layouts(NamedTuple):
     lists: tuple[tuple[str, tuple[Any, ...]], ...]  # by name, of each pair
     firsts: tuple[tuple[int, ...], ...]  # for each pair, the first one with the same array, or buffer
     places: tuple[tuple[int, int], ...]  # of these buffers, if one is written: two may share an allocation
+
+    def __hash__(self) -> int:
+        return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
 
     @property
     def sharing(self) -> dict[str, tuple[int, ...]]:
@@ -63,13 +71,20 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
         a, b = zip(*pairs, strict=True) if pairs else ((), ())
     except (TypeError, ValueError):
         raise _no_pairs(pairs) from None
-    lists, kinds = {"a": a, "b": b}, {*map(type, a), *map(type, b)}
+    lists = {"a": a, "b": b}
     for name, xs in (("c", c), ("bias", bias), ("out", out)):
         if xs is not None:
             check_length(name, xs, len(a))
-            its = set(map(type, xs)) - {_NONE}
-            if its:
-                lists[name], kinds = tuple(xs), kinds | its
+            lists[name] = tuple(xs)
+    again = _again(lists)
+    if again is not None:
+        return CallLists(lists, lists, layouts=again)
+    kinds = {*map(type, a), *map(type, b)}
+    for name in lists.keys() - {"a", "b"}:
+        its = set(map(type, lists[name])) - {type(None)}
+        kinds |= its
+        if not its:
+            del lists[name]
     if kinds <= {np.ndarray} or kinds == {Array}:
         return CallLists(lists, lists)
     return _collected(lists)
@@ -122,14 +137,40 @@ def on_device(lists: Lists) -> bool:
 
 def layouts_of(given: CallLists) -> Layouts:
     """What a plan for these lists depends on."""
+    if given.layouts is not None:
+        return given.layouts
     lists, are_arrays = given.lists, on_device(given.lists)
-    layouts = [(name, each(_DEVICE if are_arrays else _HOST, xs)) for name, xs in lists.items()]
-    firsts = [_firsts(each(attrgetter("base_data"), xs) if are_arrays else xs) for xs in lists.values()]
-    buffers = []
-    if are_arrays and "out" in lists:
-        buffers = [xs[i] for xs, its in zip(lists.values(), firsts, strict=True) for i in sorted(set(its))]
-    located = places([x for x in buffers if x is not None])
-    return Layouts(given.dtypes, tuple(layouts), tuple(firsts), tuple(located))
+    layouts = tuple([(name, each(_DEVICE if are_arrays else _HOST, xs)) for name, xs in lists.items()])
+    if not are_arrays:
+        return Layouts(given.dtypes, layouts, tuple(map(_firsts, lists.values())), ())
+    return Layouts((), layouts, *_buffers(lists))
+
+
+def remember(given: CallLists, layouts: Layouts) -> None:
+    """Note that a call of this thread's on Arrays has these *layouts*, for :func:`given_of`."""
+    if given.layouts is None and on_device(given.lists):
+        with suppress(TypeError):  # None among them
+            _latest.mine.latest = (*given.lists,), [*map(ref, chain(*given.lists.values()))], layouts
+
+
+def _again(lists: Lists) -> Layouts | None:
+    """The layouts of the thread's last list of Arrays, if it was of the very same ones and they still share
+    buffers as then. PyOpenCL never gives an Array another layout."""
+    names, refs, found = _latest.mine.latest or ((), (), None)
+    if names == (*lists,) and len(refs) == len(names) * len(lists["a"]):
+        with suppress(TypeError):  # None among them
+            if all(map(is_, map(ref, chain(*lists.values())), refs)) and _buffers(lists) == found[2:]:
+                return cast(Layouts, found)
+    return None
+
+
+def _buffers(lists: Lists) -> tuple[Any, Any]:
+    """For each Array the first of its name in the same buffer; and, if there are outs, where each is."""
+    firsts = tuple([_firsts(each(_MEMORY, xs)) for xs in lists.values()])
+    if "out" not in lists:
+        return firsts, ()
+    ones = [xs[i] for xs, its in zip(lists.values(), firsts, strict=True) for i in sorted(set(its))]
+    return firsts, tuple(places(x for x in ones if x is not None))
 
 
 def _firsts(xs: Sequence[Any]) -> tuple[int, ...]:

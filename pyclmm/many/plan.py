@@ -24,7 +24,17 @@ from ..selection.select import KernelChoice
 from .apart import Lists
 from .device import DeviceMany
 from .host import HostMany
-from .lists import CallLists, Layouts, check_length, given_of, layouts_of, mismatch, on_device, operands_at
+from .lists import (
+    CallLists,
+    Layouts,
+    check_length,
+    given_of,
+    layouts_of,
+    mismatch,
+    on_device,
+    operands_at,
+    remember,
+)
 
 _KEPT = 16  # plans
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -132,10 +142,11 @@ class ManyMatmul:
 
     def _make(self, call: _Call) -> None:
         environment.check()
-        self._layouts: Layouts | None = call.layouts  # None: it is closed
+        self._layouts, self._is_closed = call.layouts, False
         self._options = call.options
-        kind = DeviceMany if on_device(call.given.lists) else HostMany
-        self._many = kind(call.given, call.layouts, call.options, call.queue, call.scalars)
+        (given,) = call.given
+        kind = DeviceMany if on_device(given.lists) else HostMany
+        self._many = kind(given, call.layouts, call.options, call.queue, call.scalars)
 
     @guarded("ManyMatmul")
     def __call__(
@@ -155,14 +166,15 @@ class ManyMatmul:
         """
         given = given_of(pairs, c, bias, out)
         found = layouts_of(given)
-        if found != self._layouts:
-            raise ArgumentError(_CLOSED if self._layouts is None else mismatch(self._layouts, found))
+        if self._is_closed or found != self._layouts:
+            raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
         own = _queue_for(given.lists, found, queue, None)
         is_free = queue is None and isinstance(self._many, HostMany)  # it has a queue of its own
         return self._run(given, None if is_free else own, wait_for)
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
+        remember(given, self._layouts)
         results = self._many.run(given.lists, queue, events_of(wait_for))
         if given.arrays is given.lists:
             return results
@@ -193,17 +205,18 @@ class ManyMatmul:
         return [group.executable for group in self._many.groups]
 
     def release(self) -> None:
-        """Free every thread's kernel objects. The next call makes them again."""
+        """Free every thread's packed operands and kernel objects. The next call makes them again."""
+        self._many.release()
         for one in self._executables:
             one.release()
 
     def close(self) -> None:
         """End the plan and free what :meth:`release` frees. Later calls raise ArgumentError."""
-        self._layouts = None
+        self._is_closed = True
         self.release()
 
     def __enter__(self) -> ManyMatmul:
-        if self._layouts is None:
+        if self._is_closed:
             raise ArgumentError(_CLOSED)
         return self
 
@@ -211,7 +224,7 @@ class ManyMatmul:
         self.close()
 
     def __repr__(self) -> str:
-        closed = "closed " if self._layouts is None else ""
+        closed = "closed " if self._is_closed else ""
         lines = [f"{x.problem}: {x.choice.kernel.name} ({x.choice.config})" for x in self._executables]
         return "\n  ".join([f"<{closed}ManyMatmul of {len(lines)} launches>", *lines])
 
@@ -222,7 +235,7 @@ class _Call:
     def __init__(
         self, given: CallLists, alpha: Any, beta: Any, ways: dict[str, Any], queue: Any, device: Any
     ) -> None:
-        self.given: CallLists | None = given  # until the plan is made
+        self.given = [given]  # until the plan is made
         count = len(given.lists["a"])
         self.scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
         self.options = _options(**ways)
@@ -265,7 +278,7 @@ def _options(precision: Any, reproducible: Any, **ways: Any) -> Options:
 
 def _queue_for(lists: Lists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
     """The queue of a call: *queue*, that of the Arrays, or one on *device*. Raises as matmul does."""
-    operands = {"a": lists["a"][0] if lists["a"] else np.empty(0)}
+    operands: dict[str, Any] = {"a": lists["a"][0] if lists["a"] else np.empty(0)}
     if on_device(lists):
         own = operands["a"].queue if queue is None else queue
         for (name, xs), firsts in zip(lists.items(), layouts.firsts, strict=True):  # one of each buffer
@@ -278,7 +291,7 @@ def _queue_for(lists: Lists, layouts: Layouts, queue: Any, device: DeviceChoice 
 def _planned(call: _Call) -> ManyMatmul:
     plan = ManyMatmul.__new__(ManyMatmul)
     plan._make(call)
-    call.given = None  # what is kept keeps no operands
+    call.given.clear()  # what is kept keeps no operands
     return plan
 
 

@@ -18,6 +18,7 @@ from .groups import Key, ListEntry
 
 # Bytes of an array in the mean, from which to copy it takes longer than to look where it lies.
 _WORTH = 16 << 10
+_AT_ONCE = 64
 Array = np.ndarray[Any, np.dtype[Any]]
 Shapes = dict[int, tuple[int, ...]]  # by the number of the array
 
@@ -36,15 +37,17 @@ class Row:
         self.starts = dict(zip(self.order, [0, *ends[:-1]], strict=True))
         self.offsets = [start * dtype.itemsize for start in self.starts.values()]
 
-    def filled(self, given: Sequence[Any]) -> Array:
-        """The arrays of *given* in a row: where they lie if they lie so, else copied."""
+    def filled(self, given: Sequence[Any], memory: Array) -> Array:
+        """The arrays of *given* in a row: where they lie if they lie so, else copied to *memory*."""
         xs = [given[number] for number in self.order]
-        if self._is_plain:
-            if self.offsets[-1] >= _WORTH * len(xs) and self._is_row(xs):
-                return as_strided(xs[0], (self.size,), (self.dtype.itemsize,))
-            with suppress(TypeError):  # one has gaps, or a type that is not in the buffer protocol
-                return np.frombuffer(bytearray().join(xs), self.dtype)  # twice as fast as np.concatenate
-        return np.concatenate(xs, axis=None, dtype=self.dtype, casting="unsafe")
+        if self._is_plain and self.offsets[-1] >= _WORTH * len(xs) and self._is_row(xs):
+            return as_strided(xs[0], (self.size,), (self.dtype.itemsize,))
+        with suppress(TypeError):  # one has gaps, or a type that is not in the buffer protocol
+            if self._is_plain:
+                _join(xs, memory.view(np.uint8).data)
+                return memory
+        np.concatenate(xs, axis=None, out=memory, casting="unsafe")
+        return memory
 
     def _is_row(self, xs: Sequence[Array]) -> bool:
         first = location(xs[0])
@@ -56,8 +59,18 @@ class Row:
     def parts(self, row: Array) -> Iterable[tuple[int, Any]]:
         """The number of each array, and the view of *row* that it is."""
         memory: Any = row.view(np.uint8).data  # it makes arrays sooner than slices and reshape
-        views = map(np.ndarray, self.shapes, repeat(self.dtype), repeat(memory), self.offsets)
+        make: Any = np.ndarray
+        views = map(make, self.shapes, repeat(self.dtype), repeat(memory), self.offsets)
         return zip(self.order, views, strict=True)
+
+
+def _join(xs: Sequence[Any], memory: Any) -> None:
+    """Copy *xs*, some at a time: that takes half as long as NumPy's concatenate for small ones."""
+    at = 0
+    for begin in range(0, len(xs), _AT_ONCE):
+        part = b"".join(xs[begin : begin + _AT_ONCE])
+        memory[at : at + len(part)] = part
+        at += len(part)
 
 
 def rows_of(
