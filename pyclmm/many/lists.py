@@ -49,7 +49,7 @@ class Layouts(NamedTuple):
 
     dtypes: tuple[Any, ...]
     lists: tuple[tuple[str, tuple[Any, ...]], ...]  # by name, of each pair
-    firsts: tuple[tuple[int, ...], ...]  # for each pair, the first one with the same array, or buffer
+    firsts: tuple[tuple[int, ...], ...]  # as of :func:`_firsts`, of arrays or buffers
     places: tuple[tuple[int, int], ...]  # of these buffers, if one is written: two may share an allocation
 
     def __hash__(self) -> int:
@@ -57,8 +57,9 @@ class Layouts(NamedTuple):
 
     @property
     def sharing(self) -> dict[str, tuple[int, ...]]:
-        """*firsts* by name."""
-        return {name: firsts for (name, _), firsts in zip(self.lists, self.firsts, strict=True)}
+        """By name: for each pair, the first with the same array, or with an Array in the same buffer."""
+        both = zip(self.lists, self.firsts, strict=True)
+        return {name: firsts * len(its) if len(firsts) == 1 else firsts for (name, its), firsts in both}
 
 
 def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
@@ -156,7 +157,7 @@ def remember(given: CallLists, layouts: Layouts) -> None:
 def _again(lists: Lists) -> Layouts | None:
     """The layouts of the thread's last list of Arrays, if it was of the very same ones and they still share
     buffers as then. PyOpenCL never gives an Array another layout."""
-    names, refs, found = _latest.mine.latest or ((), (), None)
+    names, refs, found = _latest.mine.latest or ((), (), ())
     if names == (*lists,) and len(refs) == len(names) * len(lists["a"]):
         with suppress(TypeError):  # None among them
             if all(map(is_, map(ref, chain(*lists.values())), refs)) and _buffers(lists) == found[2:]:
@@ -169,14 +170,14 @@ def _buffers(lists: Lists) -> tuple[Any, Any]:
     firsts = tuple([_firsts(each(_MEMORY, xs)) for xs in lists.values()])
     if "out" not in lists:
         return firsts, ()
-    ones = [xs[i] for xs, its in zip(lists.values(), firsts, strict=True) for i in sorted(set(its))]
+    ones = [xs[i] for xs, its in zip(lists.values(), firsts, strict=True) for i in dict.fromkeys(its)]
     return firsts, tuple(places(x for x in ones if x is not None))
 
 
 def _firsts(xs: Sequence[Any]) -> tuple[int, ...]:
-    """For each the number of the first that is the same."""
+    """For each the number of the first that is the same; one number if all are."""
     if all(map(is_, xs, repeat(next(iter(xs), None)))):
-        return (0,) * len(xs)
+        return (0,)
     ids = list(map(id, xs))
     if len(set(ids)) == len(ids):
         return tuple(range(len(ids)))

@@ -282,7 +282,7 @@ def _queue_for(lists: Lists, layouts: Layouts, queue: Any, device: DeviceChoice 
     if on_device(lists):
         own = operands["a"].queue if queue is None else queue
         for (name, xs), firsts in zip(lists.items(), layouts.firsts, strict=True):  # one of each buffer
-            found = [pair for pair in sorted(set(firsts)) if xs[pair] is not None]
+            found = [pair for pair in dict.fromkeys(firsts) if xs[pair] is not None]
             operands |= {f"{name} of pairs[{pair}]": xs[pair] for pair in found if xs[pair].queue is not own}
     return queue_of(operands, queue, device)
 
