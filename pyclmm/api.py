@@ -71,7 +71,8 @@ class _Latest(NamedTuple):
     product: Callable[[], Prepared | None]
 
 
-_last: queues.PerThread[Any] = queues.PerThread()
+# Of each thread the last call and, by shapes, those before: the layers of a network take turns.
+_last: queues.PerThread[Any] = queues.PerThread(most=16)
 
 
 @overload
@@ -341,8 +342,8 @@ def called(
     # The very objects: dtypes that are equal need not mean the same.
     if latest is not None and not all(map(is_, asked, latest.asked)):
         latest = None
-    if latest is not None and device is axes is None and tiles == AT_ONCE:
-        again = _again(latest, given, queue, scales, wait_for)
+    if device is axes is None and tiles == AT_ONCE:
+        again = _followed(latest, given, asked, (queue, scales, wait_for))
         if again is not None:
             return as_given(arrays, given, again)
     if tiles != AT_ONCE or entry.is_stored(*given.values()):
@@ -381,6 +382,31 @@ def _check_whole(tiles: tuple[Any, ...], axes: Any, given: Operands) -> None:
             raise UnsupportedError(f"{name} is in a file, b a QuantizedArray; read it first, {name}[...]")
 
 
+def _followed(latest: _Latest | None, given: Operands, asked: tuple[Any, ...], how: Any) -> Any:
+    """The result if the call follows the *latest*, or the last one of its shapes; else None."""
+    again = None if latest is None else _again(latest, given, *how)
+    if again is None and (earlier := _earlier(given, asked, latest)) is not None:
+        again = _again(earlier, given, *how)
+    return again
+
+
+def _shapes(given: Operands) -> Any:
+    """The shapes of arrays, by which a thread's calls are kept."""
+    return tuple([getattr(x, "shape", None) for x in given.values()])
+
+
+def _earlier(given: Operands, asked: tuple[Any, ...], latest: _Latest | None) -> _Latest | None:
+    """The last call on operands of these shapes, which becomes the latest, if it asked for the same."""
+    try:
+        found: _Latest | None = _last.mine.held.get(_shapes(given))
+    except TypeError:  # a shape that is no tuple
+        return None
+    if found is None or found is latest or not all(map(is_, asked, found.asked)):
+        return None
+    _last.mine.latest = found
+    return found
+
+
 def _again(latest: _Latest, given: Operands, queue: Any, scales: tuple[Any, Any], wait_for: Any) -> Any:
     """The result if the call is so much like the *latest*, in options too, that few checks do; else None."""
     product, (alpha, beta) = latest.product(), scales
@@ -415,7 +441,7 @@ def _product(operands: Operands, call: _Latest, queue: Any, scales: Scales, wait
         layouts, product = signature(operands), call.product()
         if product is None or not product.fits(layouts, queue, scales):
             product = plan_cache.plan_for(operands, layouts, call.options, queue, scales)
-            _last.mine.latest = call._replace(product=weakref.ref(product))
+            _last.keep(_shapes(operands), call._replace(product=weakref.ref(product)))
         return product.multiply(operands, queue, scales, wait_for)
     except (DeviceLostError, MemoryError) as error:
         plan_cache.failed(error, queue.context, operands)

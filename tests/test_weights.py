@@ -50,6 +50,12 @@ def test_shapes_are_those_of_numpy(rng, weights, shape):
     assert right(got, x, weights)
 
 
+@pytest.mark.parametrize("name", ["quantized", "dequantized"])
+def test_a_single_row_is_a_matrix(rng, weights, name):
+    x = rng.standard_normal((3, K), np.float32)
+    assert right(pyclmm.matmul(x, weights[4:5].T, kernel=name), x, weights[4:5])
+
+
 def test_rows_of_the_weights_are_a_view(rng, weights):
     x = rng.standard_normal((3, K), np.float32)
     part = weights[5:20]

@@ -5,6 +5,8 @@
  *   | 32 | 32 | ...  | scales  |   weights32 (formats/)  | 32      | 32      | ...  |
  *   +----------------+---------+            ->           +--------------------------+
  *
+ * In the third dimension are matrices, `apart` bytes from one to the next; their numbers lie one behind the other.
+ *
  * A work-group of ITEMS work-items turns ITEMS runs of 32 weights of row j into numbers, a run each. These pass through local
  * memory, so that neighbouring work-items store neighbouring words. With ITEMS 1 a work-item turns `span` runs of row j.
  *
@@ -25,7 +27,7 @@
 #endif
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void dequantize(
-    const int N, const int K, __global const uchar *b, const long b_offset, const long ldb,
+    const int N, const int K, __global const uchar *b, const long b_offset, const long ldb, const long apart,
     __global A_T *weights, const long ld, const int span)
 {
   __local uint words[ITEMS * (WORDS + 1)];
@@ -33,23 +35,23 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void dequantize(
   __local uint *own = words + item * (WORDS + 1);
   if (k < K) {
     float16 number[2];
-    weights32(b + b_offset + j * ldb, k, K, number, number + 1);
+    weights32(b + b_offset + get_global_id(2) * apart + j * ldb, k, K, number, number + 1);
     const float *v = (const float *)number;
     UNROLL for (int w = 0; w < WORDS; ++w) own[w] = WORD(v, w);
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  __global uint *row = (__global uint *)(weights + j * ld + first);
+  __global uint *row = (__global uint *)(weights + (get_global_id(2) * N + j) * ld + first);
   const int count = min(ITEMS, (K - first) / RUN) * WORDS;
   for (int w = item; w < count; w += ITEMS) row[w] = words[w + w / WORDS];
 }
 #else
 __kernel void dequantize(
-    const int N, const int K, __global const uchar *b, const long b_offset, const long ldb,
+    const int N, const int K, __global const uchar *b, const long b_offset, const long ldb, const long apart,
     __global A_T *weights, const long ld, const int span)
 {
   const int j = get_global_id(1), first = get_global_id(0) * span * RUN;
-  __global const uchar *row = b + b_offset + j * ldb;
-  __global A_T *kept = weights + j * ld;
+  __global const uchar *row = b + b_offset + get_global_id(2) * apart + j * ldb;
+  __global A_T *kept = weights + (get_global_id(2) * N + j) * ld;
   for (int k = first; k < min(K, first + span * RUN); k += RUN) {
     float16 low, high;
     weights32(row, k, K, &low, &high);

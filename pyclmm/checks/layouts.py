@@ -14,7 +14,7 @@ from ..formats import format_named
 from ..kernels.interface import round_up
 from ..opencl.program import new_kernel
 from ..problem import dtypes
-from ..problem.gemm import GemmProblem
+from ..problem.gemm import GemmProblem, alignment
 from . import lists
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -63,6 +63,9 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
         lda=lda,
         ldb=ldb,
         ldo=ldo,
+        a_align=min(problem.a_align, alignment(lda * dtypes.dtype_of(problem.a_type).itemsize)),
+        b_align=min(problem.b_align, alignment(ldb * dtypes.dtype_of(problem.b_type).itemsize)),
+        out_align=min(problem.out_align, alignment(ldo * dtypes.dtype_of(problem.out_type).itemsize)),
         batch_shape=batch,
         batch_strides=strides,
         c_strides=(n, 1),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..problem.dtypes import dtype_of
 from ..problem.gemm import GemmProblem, ListedProduct, Ragged
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -55,9 +56,14 @@ def listed(wanted: GemmProblem, stack: GemmProblem) -> GemmProblem:
     the last of several products has K 0."""
     plain = replace(stack, batch_shape=(), batch_strides=((),) * 4)
     if wanted.ragged is not None:
-        across = wanted.ragged.axis == "m"
-        apart = stack.batch_strides[1][0] if across else stack.batch_strides[3][0]
-        return replace(plain, ragged=Ragged(wanted.ragged.axis, stack.batch, apart, wanted.ragged.size_type))
+        apart = stack.batch_strides[1 if wanted.ragged.axis == "m" else 3][0]
+        if stack.b_format:  # of which groups, unlike a stack, have their own, with a gap between them
+            apart = (stack.n + 1) * stack.ldb
+        ragged = replace(wanted.ragged, groups=stack.batch, stride=apart)
+        along_a, along_b = ragged.begins_along(plain.trans_a, plain.trans_b)
+        a_align = dtype_of(plain.a_type).itemsize if along_a else plain.a_align
+        b_align = dtype_of(plain.b_type).itemsize if along_b else plain.b_align
+        return replace(plain, ragged=ragged, a_align=a_align, b_align=b_align)
     a, b, c, out = (steps[0] for steps in stack.batch_strides)
     products = []
     for z in range(stack.batch):

@@ -44,6 +44,7 @@ _WHOLE_K = 512  # of whole tiles: about that many steps
 _FEW = 17  # columns beside a long M: together they are more than 2^15
 _LONGEST, _LONGEST_K = 2600, 20_000  # at most, if loops are longer
 _MOST_RESULTS = 1 << 18  # of the case with three work-groups in each direction
+_MANY_GROUPS = 300
 _RANDOM, _MOST_PRODUCTS = 3, 1 << 19  # drawn sizes, and the most multiply-adds of each
 _OWN = 64  # M, N and K up to this are also tried as the product has them: programs may depend on them
 _WHOLE, _ACCESS = 64, 16  # multiples of the elements of every tile in memory, and of every access
@@ -259,6 +260,8 @@ def _wanted_cases(
     for number in range(_RANDOM):
         yield _drawn_shape(rng, bm, bn), 5, integers if number % 2 else (Drawn.REALS,)
     yield (3, 2, 5), 20, (Drawn.REALS,)
+    if problem.ragged:  # more groups than a work-group of cl/ragged.cl has work-items
+        yield (60, 2, 5), _MANY_GROUPS, integers
     yield (1, 1, 1), 4, integers
     yield (3, 2, 0), 2, integers
 

@@ -13,7 +13,7 @@ from pyopencl.array import Array, to_device
 from ..cuda import arrays as cuda_arrays
 from ..cuda.arrays import CudaArray, XlaArray
 from ..cuda.streams import Stream, context_of
-from ..errors import ArgumentError, DTypeError, UnsupportedError
+from ..errors import ArgumentError, DTypeError
 from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import DeviceChoice, find_device
 from ..opencl.queues import check_queue, free_queue, queue_on
@@ -254,12 +254,9 @@ def checked(
     if beta != 0 and "c" not in layouts:
         raise ArgumentError(f"beta is {shown(beta)} but there is no c to multiply it with; pass c, or beta=0")
     if SIZES in layouts:
-        if options.b_format:
-            raise UnsupportedError(
-                "b is a QuantizedArray, which rows are not divided for; multiply each group by its weights"
-            )
         ways = {"dtype": options.dtype, "casting": options.casting, "precision": options.precision}
         ways |= {"reproducible": options.reproducible, "host_align": host_align}
+        ways |= {"b_format": options.b_format}
         return ragged_gemm(layouts, out_is_copied, **ways)
     return checked_gemm(
         layouts["a"],

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from pyopencl.array import Array
 
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from ..problem.ragged import SIZES
 from ..quantized import QuantizedArray
 from .array_likes import ADVICE
-from .kinds import kind_of, returned, types_of
+from .kinds import common_kind, kind_of, returned, types_of
 from .operands import ArrayT, Operands
 
 
@@ -18,18 +19,28 @@ def unpacked(given: Operands, trans_a: str = "N", trans_b: str = "N") -> tuple[O
     """The operands *given* with bytes in place of quantised weights, and the name of their format; "" if
     there are none.
 
-    Raises ShapeError, ArgumentError or DTypeError unless the weights are (K, N), in one place with a.
+    Raises ShapeError, ArgumentError, DTypeError or UnsupportedError unless the weights are (K, N), or
+    (groups, K, N) where rows are divided among groups, in one place with a.
     """
     b = given["b"]
     if type(b) is not QuantizedArray:
         return given, ""
+    if (b.ndim == 3) != (SIZES in given):
+        raise UnsupportedError(
+            f"b is a QuantizedArray of shape {b.shape}: matmul takes a matrix of weights, q[g].T of a stack "
+            "q, and ragged_matmul a stack, q.mT"
+        )
     if not b.is_transposed:
-        raise ShapeError(f"b is a QuantizedArray of shape {b.shape}, (N, K), and is read along K; {ADVICE}")
+        raise ShapeError(
+            f"b is a QuantizedArray of shape {b.shape}, not transposed, and is read along K; {ADVICE}"
+            if b.ndim == 2
+            else f"b is a QuantizedArray of shape {b.shape}, and is read along K; pass q.mT"
+        )
     if trans_b != "N":
         raise ArgumentError(f"trans_b is {trans_b!r}, but b is a QuantizedArray; leave it out, {ADVICE}")
     others = {name: x for name, x in given.items() if name != "b"}
     _check_depth(others["a"], b, trans_a)
-    kind, on_host = kind_of(others["a"]), isinstance(b.data, np.ndarray)
+    kind, on_host = common_kind(others), isinstance(b.data, np.ndarray)
     if on_host and kind is not None and all(kind.on_host(name, x) for name, x in others.items()):
         return {**{name: kind.host_array(name, x) for name, x in others.items()}, "b": b.data}, b.format.name
     alike = kind is not None or on_host != isinstance(others["a"], Array)
@@ -46,10 +57,10 @@ def as_given(arrays: Operands, given: Operands, result: ArrayT) -> ArrayT:
 
 
 def _check_depth(a: Any, weights: QuantizedArray, trans_a: str) -> None:
-    """Raise ShapeError, in NumPy's words, unless a and the *weights*, (K, N), have one K."""
+    """Raise ShapeError, in NumPy's words, unless a and the *weights*, (..., K, N), have one K."""
     shape = tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
-    if shape and shape[-1 if trans_a == "N" or len(shape) == 1 else -2] != weights.shape[0]:
+    if shape and shape[-1 if trans_a == "N" or len(shape) == 1 else -2] != weights.shape[-2]:
         raise ShapeError(
             f"b has a mismatch in its core dimension: a of shape {shape} and b of shape {weights.shape} do "
-            f"not multiply, K is {weights.shape[0]} in b"
+            f"not multiply, K is {weights.shape[-2]} in b"
         )

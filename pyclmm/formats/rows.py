@@ -16,7 +16,7 @@ ALIGN = 16  # bytes, of which a kernel reads as many at once
 
 
 class Parts(NamedTuple):
-    """The parts of rows, as views: bytes of packed weights, and of scales and biases, (N, bytes)."""
+    """The parts of rows, as views: bytes of packed weights, and of scales and biases, (..., bytes)."""
 
     packed: Array
     scales: Array
@@ -37,7 +37,7 @@ class RowFormat(Format):
         """The parts of *rows* of *k* weights."""
         start, step = k * self.bits // 8, k // self.group_size * self.scale_nbytes
         ends = (start, start + step, start + step * (1 + self.biases))
-        return Parts(rows[:, :start], rows[:, start : ends[1]], rows[:, ends[1] : ends[2]])
+        return Parts(rows[..., :start], rows[..., start : ends[1]], rows[..., ends[1] : ends[2]])
 
     def codes(self, rows: Array, k: int) -> Array:
         """The packed numbers, (N, K / group_size, group_size) of uint8."""

@@ -21,6 +21,7 @@ _ITEMS = 256  # work-items that fill the tables on a device
 _MOST_GROUPS = 16  # work-groups that do
 _TILE = 4  # ints of an entry
 _FEW_STEPS = 1 << 16  # multiply-adds of a class on CPUs, times its tile's area: a launch takes about as long
+_FEW_PRODUCTS = 256  # whose tiles take a GPU less time than a launch: two for each of an H200's units
 
 
 def in_a_list(problem: GemmProblem, bm: int, bn: int, make: Callable[[int], Launch]) -> Work:
@@ -44,12 +45,16 @@ def misfits(problem: GemmProblem, config: TileConfig) -> list[str]:
 def size_classes(sizes: Sequence[tuple[int, int, int]], is_cpu: bool) -> list[tuple[int, int]]:
     """Products of one class are computed by one launch. *sizes*: M, N and K of each product.
 
-    For GPUs it is the magnitude of the larger one of M and N. For CPUs, whose register tiles must fit into
+    For GPUs it is the magnitude of the larger one of M and N; a few small products join larger ones, as a
+    launch takes longer than their tiles. For CPUs, whose register tiles must fit into
     each product, it is that of both. There classes that have few multiply-adds together are one, with a tile
     that fits all of them: those take at most about twice as long, a launch longer.
     """
     if not is_cpu:
-        return [(min(max((max(m, n) - 1).bit_length(), 4), 8), 0) for m, n, _ in sizes]
+        sides = [min(max((max(m, n) - 1).bit_length(), 4), 8) for m, n, _ in sizes]
+        upto = {side: sum(other <= side for other in sides) for side in set(sides)}
+        least = min((side for side, count in upto.items() if count > _FEW_PRODUCTS), default=max(sides))
+        return [(max(side, least), 0) for side in sides]
     own = [(min(m.bit_length(), 4), min(n.bit_length(), 6)) for m, n, _ in sizes]
     steps: Counter[tuple[int, int]] = Counter()
     for each, (m, n, k) in zip(own, sizes, strict=True):

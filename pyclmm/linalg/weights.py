@@ -29,8 +29,9 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     which = parsed(subscripts, [x.shape for x in operands])
     place = next(i for i, x in enumerate(operands) if _is_weights(x))
     weights = operands[place]
-    if len(operands) != 2 or sum(map(_is_weights, operands)) > 1:
-        raise UnsupportedError(f"einsum got {len(operands)} operands with quantised weights; {_WOULD_DO}")
+    if len(operands) != 2 or sum(map(_is_weights, operands)) > 1 or weights.ndim != 2:
+        what = f"{len(operands)} operands with quantised weights of shape {weights.shape}"
+        raise UnsupportedError(f"einsum got {what}; {_WOULD_DO}")
     x, of_x, of_weights = operands[1 - place], which.operands[1 - place], which.operands[place]
     k, n = of_weights if weights.is_transposed else of_weights[::-1]
     rest = _free(which, of_x, k, n)

@@ -50,7 +50,8 @@ def ragged_matmul(
         a is (M, K), and K is divided: ``a.T`` and b of shapes (rows, M) and (rows, N) give the gradient of
         the former b.
         NumPy arrays, pyopencl Arrays, or arrays of PyTorch, CuPy or JAX in one place, of any dtypes and
-        strides, as for :func:`pyclmm.matmul`.
+        strides, as for :func:`pyclmm.matmul`. With b of shape (groups, K, N) it may be quantised weights,
+        ``q.mT`` of a stack (:class:`pyclmm.QuantizedArray`) where a is.
     group_sizes
         Whole numbers, at most 2,047: how many rows each group has; 0 for an empty group. With Arrays or
         tensors it is an array of int32 or int64 there, and the host does not wait for it; a list or a NumPy

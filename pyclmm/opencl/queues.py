@@ -176,6 +176,14 @@ class PerThread(Generic[T]):
             mine.latest = found
         return found
 
+    def keep(self, key: Hashable, made: T) -> None:
+        """Hold *made* for this thread, in place of what *key* had; it is the latest."""
+        held = self.mine.held
+        held.pop(key, None)
+        held[key] = self.mine.latest = made
+        if len(held) > self._most:
+            del held[next(iter(held))]
+
     def _found(self, place: Hashable) -> T | None:
         with self._lock:
             return self._every.get(place)

@@ -95,7 +95,7 @@ def checked_gemm(
     *out_is_copied*: kernels write a dense temporary and not out, because out overlaps an operand or kernels
     cannot address it. *host_align*: the alignment in bytes of the copies that the host makes of operands;
     None if the device makes them. *in_tiles*: no kernel gets the whole product, so it may have any sizes.
-    *b_format*: *b* holds the bytes of quantised weights, a row for each of the N columns of the product.
+    *b_format*: *b* holds the bytes of quantised weights, a row for each of the N columns of a product.
 
     Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (an activation that cannot be
     *reproducible*) and UnsupportedError (dimensions and stacks over 2^31 - 2^16, strides that are not whole
@@ -258,7 +258,8 @@ class _Builder:
         self, a: MatrixLayout, b: MatrixLayout, out: MatrixLayout, alpha_is_zero: bool
     ) -> GemmProblem:
         trans_a, lda = a.leading()
-        trans_b, ldb = b.leading()
+        # Rows of weights lie along K, also a single one.
+        trans_b, ldb = (True, b.T.leading()[1]) if self.b_format else b.leading()
         ldo = out.rs if out.rows > 1 else out.cols
         c, bias = self.c, self.bias
         c_batch = c.over(self.batch) if c else (0,) * len(self.batch)
@@ -296,7 +297,7 @@ class _Builder:
 
 
 def _weights(a: Operand, b: Operand, trans_a: str, computed: np.dtype[Any], b_format: str) -> Operand:
-    """The bytes *b* of quantised weights as the K x N matrix that they stand for. Raises DTypeError or
+    """The bytes *b* of quantised weights as the K x N matrices that they stand for. Raises DTypeError or
     ShapeError for an *a* that does not multiply it."""
     if computed.name not in WITH_WEIGHTS:
         raise DTypeError(
@@ -307,11 +308,11 @@ def _weights(a: Operand, b: Operand, trans_a: str, computed: np.dtype[Any], b_fo
         raise ShapeError("a is 0-dimensional and does not have enough dimensions; matmul takes 1 or more")
     k = a.shape[-1 if trans_a == "N" or len(a.shape) == 1 else -2]
     wanted = format_named(b_format).row_nbytes(k)
-    if b.shape[1] != wanted:
-        raise ShapeError(
-            f"a of shape {a.shape} has K = {k}, but a row of b has {b.shape[1]} bytes, not {wanted}"
-        )
-    return Operand((k, b.shape[0]), b.strides[::-1], b.dtype, b.align)
+    *stack, n, nbytes = b.shape
+    if nbytes != wanted:
+        raise ShapeError(f"a of shape {a.shape} has K = {k}, but a row of b has {nbytes} bytes, not {wanted}")
+    *apart, rows, columns = b.strides
+    return Operand((*stack, k, n), (*apart, columns, rows), b.dtype, b.align)
 
 
 def _bias_kind(bias: MatrixLayout | None) -> str:

@@ -155,6 +155,10 @@ class Ragged:
     stride: int
     size_type: str = "int32"  # of the sizes
 
+    def begins_along(self, trans_a: bool, trans_b: bool) -> tuple[bool, bool]:
+        """Whether groups begin within lines of A, and of B, so that only elements are aligned."""
+        return (trans_a, False) if self.axis == "m" else (not trans_a, trans_b)
+
 
 @dataclass(frozen=True)
 class GemmProblem:

@@ -20,7 +20,7 @@ def ragged_gemm(operands: Mapping[str, Operand], out_is_copied: bool, **ways: An
     """
     a, b, sizes = (operands[name] for name in ("a", "b", SIZES))
     out = operands.get("out")
-    shape = _checked_shape(a, b, sizes)
+    shape = _checked_shape(a, b, sizes, -2 if ways.get("b_format") else -1)
     if out is not None and out.shape != shape:
         raise ShapeError(f"out has shape {out.shape}, but the result has shape {shape}")
     groups, divides_rows = sizes.shape[0], len(b.shape) == 3
@@ -40,8 +40,7 @@ def ragged_gemm(operands: Mapping[str, Operand], out_is_copied: bool, **ways: An
         ragged = Ragged("k", groups, apart, size_type)
         itemsize = dtype_of(problem.out_type).itemsize
         problem = replace(problem, out_align=alignment(problem.out_align, abs(apart) * itemsize))
-    # A group begins at any row: where that is along the lines of an operand, at any element of them.
-    along_a, along_b = (problem.trans_a, False) if divides_rows else (not problem.trans_a, problem.trans_b)
+    along_a, along_b = ragged.begins_along(problem.trans_a, problem.trans_b)
     problem = replace(
         problem,
         a_align=dtype_of(problem.a_type).itemsize if along_a else problem.a_align,
@@ -59,8 +58,8 @@ def ragged_gemm(operands: Mapping[str, Operand], out_is_copied: bool, **ways: An
     return replace(gemm, problem=problem, shape=shape, out_copy=back)
 
 
-def _checked_shape(a: Operand, b: Operand, sizes: Operand) -> tuple[int, ...]:
-    """The result's shape. Raises ShapeError, DTypeError and UnsupportedError."""
+def _checked_shape(a: Operand, b: Operand, sizes: Operand, columns: int) -> tuple[int, ...]:
+    """The result's shape; *columns* is the axis of b that has them. Raises as :func:`ragged_gemm` does."""
     if len(a.shape) != 2 or len(b.shape) not in (2, 3):
         raise ShapeError(
             f"a has shape {a.shape} and b {b.shape}; pass a (rows, K) and b (groups, K, N), or, to divide K, "
@@ -74,7 +73,7 @@ def _checked_shape(a: Operand, b: Operand, sizes: Operand) -> tuple[int, ...]:
     if groups > MAX_GROUPS:
         raise UnsupportedError(f"{SIZES} has {groups} groups; at most {MAX_GROUPS} are offered in one call")
     if len(b.shape) == 2:
-        return groups, a.shape[0], b.shape[1]
+        return groups, a.shape[0], b.shape[columns]
     if b.shape[0] != groups:
         raise ShapeError(f"b has {b.shape[0]} matrices and {SIZES} {groups} sizes; pass a size for each")
-    return a.shape[0], b.shape[2]
+    return a.shape[0], b.shape[columns]

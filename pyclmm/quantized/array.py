@@ -1,4 +1,4 @@
-"""QuantizedArray: N x K weights of a format, on the host or a device."""
+"""QuantizedArray: N x K weights of a format, or a stack of such, on the host or a device."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..problem.dtypes import dtype_of, named_dtype, type_name
 from . import files, parts, places
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
+_OF_STACK = "(groups, K, N), or of a matrix q[g].T"
 
 
 class QuantizedArray:
@@ -25,8 +26,11 @@ class QuantizedArray:
     :func:`pyclmm.quantize`, :func:`pyclmm.from_gguf`, :meth:`from_parts` and :meth:`load` make one. What it
     holds is read and never written. ``q[rows]``, a slice along N, shares its memory.
 
-    Attributes: ``shape``; ``data``: N rows of bytes, a uint8 array of NumPy's, PyOpenCL's or another
-    library's; ``is_transposed``: whether the shape is (K, N), of ``q.T``.
+    Of a stack, (groups, N, K), ``q[g]`` is a matrix, ``q[1:3]`` a part of the stack, ``q.mT`` is (groups, K,
+    N): weights of :func:`pyclmm.ragged_matmul`.
+
+    Attributes: ``shape``; ``data``: N rows of bytes, or (groups, N, bytes), a uint8 array of NumPy's,
+    PyOpenCL's or another library's; ``is_transposed``: whether K comes before N in the shape, as in ``q.T``.
     """
 
     __slots__ = ("_k", "data", "format", "is_transposed")
@@ -36,18 +40,20 @@ class QuantizedArray:
 
     @classmethod
     def of_rows(cls, data: NDArray[np.uint8], form: Format, k: int) -> QuantizedArray:
-        """The weights in *data*, N rows of bytes as *form* has them, which is copied only to align it.
+        """The weights in *data*, N rows of bytes as *form* has them, or (groups, N, bytes), which is copied
+        only to align it.
 
         Raises ShapeError for a K that the format does not divide, and for rows of another length.
         """
         form.check_depth(k)
-        if data.ndim != 2 or data.shape[1] != form.row_nbytes(k) or data.dtype != np.uint8:
+        nbytes = form.row_nbytes(k)
+        if data.ndim not in (2, 3) or data.shape[-1] != nbytes or data.dtype != np.uint8:
             raise ShapeError(
                 f"data is {data.dtype} of shape {data.shape}; for K = {k} {form.name} has rows of "
-                f"{form.row_nbytes(k)} bytes: pass uint8 of shape (N, {form.row_nbytes(k)})"
+                f"{nbytes} bytes: pass uint8 of shape (N, {nbytes}) or (groups, N, {nbytes})"
             )
-        aligned = data.ctypes.data % form.align == 0 and data.strides[0] % form.align == 0
-        usable = aligned and data.strides[1] == 1 and data.strides[0] >= data.shape[1]
+        aligned = not any(at % form.align for at in (data.ctypes.data, *data.strides[:-1]))
+        usable = aligned and data.strides[-1] == 1 and min(data.strides[:-1]) >= nbytes
         held = data.view(np.ndarray) if usable else np.array(data, order="C")
         held.flags.writeable = False
         return cls(held, form, k)
@@ -96,13 +102,13 @@ class QuantizedArray:
         files.save(path, places.on_host(self.data), self.format, self._k)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        n = int(self.data.shape[0])
-        return (self._k, n) if self.is_transposed else (n, self._k)
+    def shape(self) -> tuple[int, ...]:
+        *stack, n = (int(length) for length in self.data.shape[:-1])
+        return (*stack, self._k, n) if self.is_transposed else (*stack, n, self._k)
 
     @property
     def ndim(self) -> int:
-        return 2
+        return len(self.data.shape)
 
     @property
     def size(self) -> int:
@@ -112,7 +118,7 @@ class QuantizedArray:
     @property
     def nbytes(self) -> int:
         """Bytes of the weights as they are held, scales included."""
-        return int(self.data.shape[0]) * self.format.row_nbytes(self._k)
+        return self.size // self._k * self.format.row_nbytes(self._k)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -159,14 +165,29 @@ class QuantizedArray:
 
     @property
     def T(self) -> QuantizedArray:
-        """The same weights as (K, N)."""
+        """The same weights as (K, N). Raises ShapeError for a stack, of which NumPy's T reverses all axes."""
+        if self.ndim > 2:
+            raise ShapeError(f"T of a QuantizedArray of shape {self.shape}: take q.mT, {_OF_STACK}")
+        return self.mT
+
+    @property
+    def mT(self) -> QuantizedArray:
+        """The same weights with the last two axes exchanged: (K, N), or (groups, K, N)."""
         return QuantizedArray(self.data, self.format, self._k, not self.is_transposed)
 
-    def __getitem__(self, rows: slice) -> QuantizedArray:
-        """The weights of a slice along N, which share memory. Raises ArgumentError for another index."""
-        if self.is_transposed or not isinstance(rows, slice) or (rows.step or 1) < 1:
-            raise ArgumentError(f"index is {rows!r}: take a slice of rows of (N, K) weights, q[2:8], then .T")
-        return QuantizedArray(self.data[rows], self.format, self._k)
+    def __getitem__(self, index: int | slice) -> QuantizedArray:
+        """The weights of a slice along N; of a stack a matrix, or a slice of the stack. They share memory.
+
+        Raises ArgumentError for another index, IndexError for a matrix that is not there.
+        """
+        if self.ndim > 2:
+            if not isinstance(index, slice | int | np.integer) or _is_backwards(index):
+                raise ArgumentError(f"index is {index!r}: take a matrix of a stack, q[2], or a slice, q[2:8]")
+        elif self.is_transposed or not isinstance(index, slice) or _is_backwards(index):
+            raise ArgumentError(
+                f"index is {index!r}: take a slice of rows of (N, K) weights, q[2:8], then .T"
+            )
+        return QuantizedArray(self.data[index], self.format, self._k, self.is_transposed)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -185,10 +206,11 @@ class QuantizedArray:
         if type_name(wanted, "dtype") not in FLOATS:
             raise DTypeError(f"dtype is {wanted}; weights stand for one of {', '.join(FLOATS)}")
         host = places.on_host(self.data)
-        values = self.format.dequantize(host, self._k) if len(host) else np.empty((0, self._k), np.float32)
+        rows = host.reshape(math.prod(host.shape[:-1]), host.shape[-1])
+        values = self.format.dequantize(rows, self._k) if len(rows) else np.empty((0, self._k), np.float32)
         with np.errstate(over="ignore"):
-            values = values.astype(wanted, copy=False)
-        return values.T if self.is_transposed else values
+            values = values.astype(wanted, copy=False).reshape(*host.shape[:-1], self._k)
+        return np.swapaxes(values, -1, -2) if self.is_transposed else values
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise DTypeError(
@@ -198,10 +220,14 @@ class QuantizedArray:
     __array_ufunc__ = __rmatmul__ = __matmul__ = __array__  # NumPy's x @ q would make an array of one object
 
     def __repr__(self) -> str:
-        form, (rows, columns) = self.format, self.shape
+        form, shape = self.format, " x ".join(map(str, self.shape))
         kept = f", {self.nbytes / self.size:.4g} bytes a weight" if self.size else ""
         return (
-            f"<QuantizedArray {rows} x {columns}: {form.mode}, {form.bits} bits in groups of "
+            f"<QuantizedArray {shape}: {form.mode}, {form.bits} bits in groups of "
             f"{form.group_size}, for {form.dtype}{kept}, "
             f"{format_bytes(self.nbytes)} in {places.named(self.data)}>"
         )
+
+
+def _is_backwards(index: Any) -> bool:
+    return isinstance(index, slice) and (index.step or 1) < 1

@@ -37,11 +37,12 @@ class GGUFTensors(Mapping[str, Any]):
                 f"tensor {name!r} of {self._path!r} is {kind}, which is not offered; these are: "
                 f"{', '.join((*_FORMATS, *_NUMBERS, 'BF16'))}"
             )
-        if len(shape) != 2:
+        if len(shape) not in (2, 3):
             raise UnsupportedError(
-                f"tensor {name!r} has shape {shape}; quantised weights have two axes, (N, K)"
+                f"tensor {name!r} has shape {shape}; quantised weights have two axes, (N, K), or a third "
+                "before them, for experts"
             )
-        return QuantizedArray.of_rows(np.asarray(tensor.data), _FORMATS[kind], shape[1])
+        return QuantizedArray.of_rows(np.asarray(tensor.data), _FORMATS[kind], shape[-1])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)

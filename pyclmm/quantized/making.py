@@ -22,7 +22,7 @@ def quantize(
     *,
     pad: bool = False,
 ) -> QuantizedArray:
-    """The weights *w*, (N, K), quantised in groups along K.
+    """The weights *w*, (N, K) or a stack (groups, N, K), quantised in groups along K.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def quantize(
 
     Raises
     ------
-    DTypeError (integers), ShapeError (another rank than 2, groups that do not divide K), ArgumentError (a
+    DTypeError (integers), ShapeError (another rank, groups that do not divide K), ArgumentError (a
     mode, bits or group that is not offered, numbers that are not finite, or too large for the scales),
     UnsupportedError (a mode that is only read).
     """
@@ -52,19 +52,27 @@ def quantize(
         )
     if x.dtype.name not in FLOATS:
         raise DTypeError(f"w has dtype {x.dtype}; pass {', '.join(FLOATS)}: w.astype(np.float32)")
-    if x.ndim != 2:
-        raise ShapeError(f"w has shape {x.shape}; pass a matrix, (N, K), with groups along K")
+    if x.ndim not in (2, 3):
+        raise ShapeError(
+            f"w has shape {x.shape}; pass a matrix, (N, K), or a stack of some, with groups along K"
+        )
     form = format_of(mode, bits, group_size, "float32" if x.dtype.name == "float64" else x.dtype.name)
     if pad:
-        x = np.pad(x, ((0, 0), (0, form.padded(x.shape[1]) - x.shape[1])))
-    form.check_depth(x.shape[1])
-    data = np.empty((len(x), form.row_nbytes(x.shape[1])), np.uint8)
-    step = max(1, _AT_A_TIME // max(1, x.shape[1]))
-    for start in range(0, len(x), step):
-        part = _finite(x[start : start + step])
-        data[start : start + step] = form.quantize(part)
-        _check_range(form, data[start : start + step], part)
-    return QuantizedArray.of_rows(data, form, x.shape[1])
+        x = np.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, form.padded(x.shape[-1]) - x.shape[-1])))
+    form.check_depth(k := x.shape[-1])
+    data = np.empty((*x.shape[:-1], form.row_nbytes(k)), np.uint8)
+    for rows, own in zip(data, x, strict=True) if x.ndim == 3 else [(data, x)]:
+        _fill(rows, own, form)
+    return QuantizedArray.of_rows(data, form, k)
+
+
+def _fill(rows: Array, w: Array, form: Format) -> None:
+    """Write the *rows* of *form* for the matrix *w*, some at a time."""
+    step = max(1, _AT_A_TIME // w.shape[1])
+    for start in range(0, len(w), step):
+        part = _finite(w[start : start + step])
+        rows[start : start + step] = form.quantize(part)
+        _check_range(form, rows[start : start + step], part)
 
 
 def _finite(x: Array) -> Array:

@@ -29,10 +29,8 @@ def _read(data: cla.Array) -> NDArray[np.uint8]:
     """The rows of *data*. PyOpenCL reads no gaps between them, so these are read, too."""
     if data.flags.forc:
         return np.asarray(data.get())
-    (n, length), (stride, _) = data.shape, data.strides
-    whole = cla.Array(
-        data.queue, ((n - 1) * stride + length,), np.uint8, data=data.base_data, offset=data.offset
-    )
+    length = 1 + sum((n - 1) * stride for n, stride in zip(data.shape, data.strides, strict=True))
+    whole = cla.Array(data.queue, (length,), np.uint8, data=data.base_data, offset=data.offset)
     return np.lib.stride_tricks.as_strided(whole.get(), data.shape, data.strides)
 
 

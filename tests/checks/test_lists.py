@@ -11,6 +11,7 @@ import pytest
 from pyclmm.checks.layouts import resized
 from pyclmm.checks.lists import in_short
 from pyclmm.checks.small_problems import first_wrong_result
+from pyclmm.formats import format_named
 from pyclmm.kernels import kernel_named
 from pyclmm.opencl.devices import device_info
 from pyclmm.problem.canonical import problem_of
@@ -18,7 +19,7 @@ from pyclmm.problem.gemm import ListedProduct, Ragged
 from tests.support.contexts import new_queue
 from tests.support.faults import changed_sources
 
-LISTED, RAGGED = "include/listed.h", "ragged.cl"
+LISTED, RAGGED, DEQUANTIZE = "include/listed.h", "ragged.cl", "quantized/dequantize.cl"
 AT = "const long at = starts[g]"
 SOONER = AT + " - (g == 2 && starts[g])"
 # fmt: off
@@ -55,8 +56,15 @@ OF_GROUPS = [
 ]
 OF_DEPTHS = [
     ("a group begins one step sooner", RAGGED, AT, SOONER),
+    ("the second size of a work-item is lost", RAGGED, "i < each; ++i) own", "i < 1; ++i) own"),
     ("all results are the first", RAGGED, "AXIS_K ? g * stride : at * ldo", "AXIS_K ? 0 : at * ldo"),
     ("steps end with all rows", RAGGED, "AXIS_K ? size :", "AXIS_K ? size + (g == 1) :"),
+]
+OF_WEIGHTS = [
+    ("groups share two matrices of bytes", DEQUANTIZE, "(2) * apart", "(2) % 2 * apart"),
+    ("matrices of bytes have no gap", DEQUANTIZE, "(2) * apart", "(2) * N * ldb"),
+    ("all numbers lie with the first", DEQUANTIZE, "get_global_id(2) * N + j", "j"),
+    ("groups share two matrices", RAGGED, "g * stride : 0", "(g & 1) * stride : 0"),
 ]
 # fmt: on
 
@@ -82,6 +90,13 @@ def ragged(axis):
     return replace(plain, ragged=Ragged(axis, 4, 44 * 60))
 
 
+def of_weights(name="q8_0"):
+    nbytes = format_named(name).row_nbytes(256)
+    plain = replace(problem_of(40, 44, 256, np.dtype("f4"), "NT"), b_type="uint8", ldb=nbytes)
+    align = format_named(name).align
+    return replace(plain, b_format=name, b_align=align, ragged=Ragged("m", 4, 44 * nbytes))
+
+
 @pytest.mark.parametrize("kernel", ["packed", "register"])
 @pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_LISTS], ids=[x[0] for x in OF_LISTS])
 def test_a_fault_of_a_list_is_noticed(monkeypatch, kernel, file, old, new):
@@ -102,6 +117,18 @@ def test_a_fault_of_groups_is_noticed(monkeypatch, kernel, file, old, new):
 def test_a_fault_of_divided_depths_is_noticed(monkeypatch, kernel, file, old, new):
     seed(monkeypatch, file, old, new)
     assert re.search("wrong|overwritten", found(kernel, ragged("k")))
+
+
+@pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_WEIGHTS], ids=[x[0] for x in OF_WEIGHTS])
+def test_a_fault_of_groups_of_weights_is_noticed(monkeypatch, file, old, new):
+    seed(monkeypatch, file, old, new)
+    assert "wrong" in found("dequantized", of_weights())
+
+
+def test_right_groups_of_weights_pass():
+    for name in ("q8_0", "affine4_g64_float16"):
+        assert found("dequantized", of_weights(name)) is None
+    assert found("dequantized", replace(of_weights(), reproducible=True)) is None
 
 
 @pytest.mark.parametrize("kernel", ["packed", "register"])

@@ -11,13 +11,15 @@ from click.testing import CliRunner
 from pyclmm.checks import fma_reference
 from pyclmm.checks.drawn import Drawn
 from pyclmm.checks.layouts import Decks
+from pyclmm.formats import format_named
+from pyclmm.kernels import kernel_named
 from pyclmm.kernels.interface import Launch, Program, Work, Workspace
 from pyclmm.opencl import compiler
 from tests.simulators.amd import follow
 from tests.simulators.amd.emulator import Emulator, Fault
 from tests.simulators.amd.functions import byte_permute
 
-from .amd_products import AMDS, DEVICES, SEED, run, unit_case
+from .amd_products import AMDS, DEVICES, SEED, by_weights, run, unit_case
 
 every_processor = pytest.mark.parametrize("name", DEVICES)
 
@@ -259,6 +261,31 @@ def test_a_seeded_fault_is_found(tmp_path, unit, what, old, new):
     assert reasons[0] is None
     assert reasons[1] is not None
     assert ("race" in reasons[1]) == (what == "no barrier")
+
+
+OF_WEIGHTS = [
+    ("quantized", "a number of a format", "- 32.0f", "- 31.0f"),
+    ("quantized", "no barrier", "barrier(CLK_LOCAL_MEM_FENCE);\n  UNROLL for (int c", "UNROLL for (int c"),
+    (
+        "dequantized",
+        "no barrier",
+        "barrier(CLK_LOCAL_MEM_FENCE);\n  __global uint *row",
+        "__global uint *row",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kernel", "what", "old", "new"), OF_WEIGHTS, ids=lambda x: x.replace(" ", "_")[:20])
+def test_a_seeded_fault_of_weights_is_found(tmp_path, kernel, what, old, new):
+    emulated, form = Emulator("gfx1100", tmp_path), format_named("q6_k")
+    product = (kernel_named(kernel), "gfx1100", form, "float32", 512)
+    assert by_weights(emulated, *product) is None
+    emulated.edit = lambda text: text.replace(old, new)
+    if what == "no barrier":
+        with pytest.raises(Fault, match="race"):
+            by_weights(emulated, *product)
+    else:
+        assert by_weights(emulated, *product) is not None
 
 
 # ---- from machine code to OpenCL C --------------------------------------------------------------

@@ -90,11 +90,12 @@ def _link_amd(target: str, source: Path, options: Sequence[str]) -> None:
 def amd_library(target: str, source: Path, options: Sequence[str]) -> None:
     """Compile and link *source* as a driver does, to what a GPU loads, beside it with ending .so.
 
-    The table of lines leaves the machine code as it is.
+    The table of lines leaves the machine code as it is. clang that links too starts a process more.
     """
-    _clang(
-        19, *_for_amd(target), "-O3", "-gline-tables-only", *options, source, "-o", source.with_suffix(".so")
-    )
+    compiled = source.with_suffix(".o")
+    _clang(19, *_for_amd(target), "-O3", "-gline-tables-only", *options, "-c", source, "-o", compiled)
+    linker = [DEBIAN / "usr/bin/ld.lld-19", "--no-undefined", "-shared"]
+    _said([*linker, compiled, "-o", source.with_suffix(".so")], _ENV)
 
 
 def _intel(target: str, source: Path, options: Sequence[str], kernel: str) -> Resources:

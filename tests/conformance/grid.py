@@ -321,6 +321,21 @@ def test_weights(kernel: Kernel, dtype: str, case: WeightsCase) -> None:
     assert reference.error_ratio(inner, 2 * x, w, result=result) <= reference.limit(case.k)
 
 
+@pytest.mark.parametrize("form", KINDS_OF_WEIGHTS[:: 9 if FEW else 3], ids=lambda form: form.name)
+def test_groups_of_weights(form: Format) -> None:
+    """ragged_matmul multiplies the rows of each group by its weights."""
+    rng, k, n = np.random.default_rng(20), 2 * max(form.block, RUN), 21
+    rows = form.drawn(rng, len(SIZES_OF_GROUPS) * n, k)
+    q = QuantizedArray.of_rows(rows.reshape(len(SIZES_OF_GROUPS), n, -1), form, k)
+    x = small(rng, (50, k), np.dtype("f4"))
+    there = [cla.to_device(queue(), x), q.to(queue()).mT, cla.to_device(queue(), np.array(SIZES_OF_GROUPS))]
+    got, start = pyclmm.ragged_matmul(*there, kernel="dequantized").get(), 0
+    for weights, size in zip(q.dequantize("f4"), SIZES_OF_GROUPS, strict=True):
+        group, start = slice(start, start + size), start + size
+        assert reference.error_ratio(got[group], x[group], weights.T) <= reference.limit(k)
+    assert not got[start:].any()
+
+
 SIZES_OF_LIST = ((17, 19, 18), (16, 16, 16), (20, 30, 5), (24, 17, 0), (9, 31, 33))  # one launch's
 SIZES_OF_GROUPS = (10, 0, 25, 7)  # of 50 rows
 

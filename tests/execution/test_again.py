@@ -12,7 +12,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import api
+from pyclmm import api, plan_cache
 from pyclmm.execution.options import Options
 from pyclmm.execution.prepared import Prepared
 from pyclmm.opencl import forks
@@ -613,3 +613,28 @@ def test_a_constant_b_is_packed_once_and_another_one_again(queue, rng):
             plan(a, b, out=out)
         assert counted.calls == launches
         assert np.array_equal(out.get(), a.get() @ wide[b is second].get()[:, ::2])
+
+
+def test_calls_that_take_turns_look_for_no_plan(queue, rng, monkeypatch):
+    """As the layers of a network do: each shape's last call is followed like the last call of all."""
+    looked = []
+    plan_for = plan_cache.plan_for
+    monkeypatch.setattr(plan_cache, "plan_for", lambda *args: looked.append(args) or plan_for(*args))
+    shapes = [(3, 4, 5), (4, 5, 6), (5, 6, 3)]
+    layers = [[small_integers(rng, shape, "f4") for shape in ((m, k), (k, n))] for m, n, k in shapes]
+    for _ in range(4):
+        for a, b in layers:
+            got = pyclmm.matmul(*(cla.to_device(queue, x) for x in (a, b)), kernel="naive")
+            np.testing.assert_array_equal(got.get(), a @ b)
+    assert len(looked) == len(layers)
+
+
+def test_of_calls_that_take_turns_each_has_its_options(queue, rng):
+    a, b = (cla.to_device(queue, rng.standard_normal((40, 40)).astype("f4")) for _ in "ab")
+    c = cla.to_device(queue, np.ones((30, 30), "f4"))
+    exact = pyclmm.matmul(a, b, reproducible=True).get()
+    for _ in range(3):
+        pyclmm.matmul(c, c)
+        np.testing.assert_array_equal(pyclmm.matmul(a, b, reproducible=True).get(), exact)
+        assert pyclmm.matmul(a, b, dtype="f8").dtype == "f8"
+        assert pyclmm.matmul(a, b).dtype == "f4"

@@ -49,6 +49,7 @@ TABLE = [
     (BYTES, "moduli", (255, 256), {"naive", "register", "packed", "wgmma", "mma", "mfma", "wmma", "dpas"}),
     (BYTES, "dot_bytes", True, {"naive", "register"}),
     (HALF, "products", (ListedProduct(9, 8, 7, 0, 0, 0, 7, 8, 8),), {"register", "packed", "mma"}),
+    (WEIGHTS, "ragged", Ragged("m", 3, 9999), {"dequantized"}),
     (HALF, "ragged", Ragged("m", 3, 56), {"register", "packed", "mma", "wgmma"}),
     (DOUBLE, "products", (ListedProduct(9, 8, 7, 0, 0, 0, 7, 8, 8),), {"register", "packed", "mma_double"}),
     (HALF, "precision", "highest", ANY_TYPE | OF_HALVES),

@@ -67,7 +67,9 @@ def test_on_a_cpu_small_classes_are_one():
     assert size_classes(large + small, True) == size_classes(large, True) + size_classes(small, True)
     joined = size_classes([(40, 20, 900), *large], True)  # the wide ones with the narrow one
     assert set(joined) == {(4, 5)}
-    assert len(set(size_classes([(3, 3, 3), (3, 30, 3), (40, 40, 40)], False))) == 3
+    many = [(3, 3, 3)] * 300, [(3, 30, 3)] * 300, [(40, 40, 40)]
+    assert len(set(size_classes([*many[0], *many[1], *many[2]], False))) == 3
+    assert len(set(size_classes([*many[0][:9], *many[1], *many[2]], False))) == 2, "a GPU's few small ones"
 
 
 def test_the_largest_launch_comes_first(rng):

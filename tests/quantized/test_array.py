@@ -134,6 +134,40 @@ def test_parts_of_blocks_are_refused(rng):
             getattr(q, name)
 
 
+@pytest.mark.parametrize("name", GGUF_AND_OTHERS)
+def test_a_stack_is_of_matrices(rng, queue, name):
+    form = format_named(name)
+    rows = form.drawn(rng, 4 * N, K)
+    q = QuantizedArray.of_rows(rows.reshape(4, N, -1), form, K)
+    assert (q.shape, q.mT.shape, q.ndim, q.size, len(q.mT)) == ((4, N, K), (4, K, N), 3, 4 * N * K, 4)
+    assert (q.nbytes, q.mT.mT.is_transposed, q[0].T.shape) == (rows.nbytes, False, (K, N))
+    assert repr(q.mT).startswith(f"<QuantizedArray 4 x {K} x {N}: {form.mode}")
+    values = form.dequantize(rows, K).astype(q.dtype).reshape(q.shape)
+    for own in (q, q.to(queue)):
+        np.testing.assert_array_equal(own.dequantize(), values)
+        np.testing.assert_array_equal(own.mT.dequantize(), np.swapaxes(values, 1, 2))
+        np.testing.assert_array_equal(own[-1].dequantize(), values[-1])
+        np.testing.assert_array_equal(own.mT[np.int64(2)].dequantize(), values[2].T)
+        np.testing.assert_array_equal(own[1::2].dequantize(), values[1::2])
+        np.testing.assert_array_equal(own[1::2].mT[1].dequantize(), values[3].T)
+        assert len(list(own)) == 4
+    assert np.shares_memory(q[1:3][0].data, q.data)
+    if name.startswith("affine"):
+        np.testing.assert_array_equal(q.scales[2], q[2].scales)
+
+
+def test_what_a_stack_does_not_have_is_refused(rng):
+    form = format_named("q4_0")
+    q = QuantizedArray.of_rows(form.drawn(rng, 4, K).reshape(2, 2, -1), form, K)
+    with pytest.raises(pyclmm.ShapeError, match=r"shape \(2, 2, 256\): take q\.mT"):
+        _ = q.T
+    for index in ((0, 1), slice(None, None, -1), None, [0]):
+        with pytest.raises(pyclmm.ArgumentError, match=r"index is .*take a matrix of a stack"):
+            q[index]
+    with pytest.raises(IndexError):
+        q[2]
+
+
 def test_rows_of_bytes_become_weights_without_a_copy_if_they_are_aligned(rng):
     form = format_named("affine4_g64_float32")
     rows = form.drawn(rng, N, K)

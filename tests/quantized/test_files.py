@@ -46,6 +46,16 @@ def test_weights_come_back_as_they_were(path, form):
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_a_stack_comes_back_as_it_was(path):
+    form = FORMATS[0]
+    q = QuantizedArray.of_rows(drawn(form, 6).data.reshape(3, 2, -1), form, 256)
+    for saved in (q, q.mT, q[::2]):
+        saved.save(path)
+        again = QuantizedArray.load(path)
+        assert (again.format, again.shape) == (form, (len(saved), 2, 256))
+        np.testing.assert_array_equal(again.data, saved.data)
+
+
 def test_weights_of_a_device_are_saved(path, queue):
     q = drawn()
     q.to(queue)[1:4].T.save(path)

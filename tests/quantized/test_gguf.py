@@ -113,13 +113,21 @@ def test_weights_of_a_file_are_multiplied(model, rng):
             assert error_ratio(pyclmm.matmul(x, part.T), x, part.dequantize().T) <= limit(K)
 
 
+def test_experts_of_a_file_are_a_stack(rng, tmp_path):
+    rows = OF_GGUF[0].drawn(rng, 6, 64)
+    path = written(tmp_path / "a.gguf", {"experts": (rows.reshape(2, 3, 36), "Q4_0")})
+    q = pyclmm.from_gguf(path)["experts"]
+    assert q.shape == (2, 3, 64)
+    np.testing.assert_array_equal(q[1].data, rows[3:])
+
+
 def test_what_is_not_offered_is_refused_when_it_is_asked_for(rng, tmp_path):
     q4 = OF_GGUF[0].drawn(rng, 4, 64)
     rows = rng.integers(0, 256, (2, 18), np.uint8)
     given = {
         "iq": (rows, "IQ4_NL"),
         "ternary": (rows.repeat(3, 1), "TQ1_0"),
-        "experts": (q4.reshape(2, 2, 36), "Q4_0"),
+        "four axes": (q4.reshape(2, 2, 1, 36), "Q4_0"),
         "line": (q4[0], "Q4_0"),
         "good": (q4, "Q4_0"),
     }
@@ -129,7 +137,7 @@ def test_what_is_not_offered_is_refused_when_it_is_asked_for(rng, tmp_path):
     for name, words in (
         ("iq", "tensor 'iq' of .* is IQ4_NL, which is not offered; these are: Q4_0, .*Q6_K, MXFP4, F32"),
         ("ternary", "is TQ1_0"),
-        ("experts", r"tensor 'experts' has shape \(2, 2, 64\); quantised weights have two axes"),
+        ("four axes", r"tensor 'four axes' has shape \(2, 2, 1, 64\); quantised weights have two axes"),
         ("line", r"tensor 'line' has shape \(64,\)"),
     ):
         with pytest.raises(UnsupportedError, match=words):

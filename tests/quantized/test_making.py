@@ -34,6 +34,15 @@ def test_weights_of_any_layout_are_quantised(rng):
     assert pyclmm.quantize(w.T[:0]).dequantize().shape == (0, 128)
 
 
+def test_a_stack_has_the_bytes_of_its_matrices(rng):
+    w = rng.standard_normal((128, 3, 5), np.float32).T  # (5, 3, 128)
+    q = pyclmm.quantize(w)
+    for own, matrix in zip(q, w, strict=True):
+        np.testing.assert_array_equal(own.data, pyclmm.quantize(matrix).data)
+    assert pyclmm.quantize(w[..., :100], mode="q8_0", pad=True).shape == (5, 3, 128)
+    assert pyclmm.quantize(w[:0]).dequantize().shape == (0, 3, 128)
+
+
 def test_padding_is_zeros_behind_k(rng):
     w = rng.standard_normal((3, 100), np.float32)
     q = pyclmm.quantize(w, mode="q8_0", pad=True)
@@ -49,7 +58,9 @@ REFUSED = [
     ({"w": W.astype(int)}, pyclmm.DTypeError, r"w has dtype int64; .*w\.astype\(np\.float32\)"),
     ({"w": W.astype(complex)}, pyclmm.DTypeError, "w has dtype complex128"),
     ({"w": W[0]}, pyclmm.ShapeError, r"w has shape \(256,\); pass a matrix"),
-    ({"w": W[None]}, pyclmm.ShapeError, r"w has shape \(1, 3, 256\)"),
+    ({"w": W[None, None]}, pyclmm.ShapeError, r"w has shape \(1, 1, 3, 256\)"),
+    ({"w": W[None, :, :100]}, pyclmm.ShapeError, "K is 100, no multiple of 64"),
+    ({"w": np.stack([W, W * np.nan])}, pyclmm.ArgumentError, "w has numbers that are not finite"),
     ({"w": W[:, :100]}, pyclmm.ShapeError, "K is 100, no multiple of 64, .*pad=True .* makes it 128"),
     ({"w": W[:, :0]}, pyclmm.ShapeError, "K is 0, no multiple of 64"),
     ({"w": W * np.nan}, pyclmm.ArgumentError, "w has numbers that are not finite"),

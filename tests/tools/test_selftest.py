@@ -367,3 +367,20 @@ def test_the_interface_is_checked_too(monkeypatch):
     monkeypatch.setattr(cla, "to_device", lambda _, x: x)
     found = laws.check_interface(queue, kernel_named("naive"))
     assert "views of every second column" in found.wrong
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_rows_of_each_laws_problem_begin_where_it_says(dtype):
+    """A kernel may copy as many bytes at a time as rows are aligned to."""
+    taken = laws._problem(9, 8, 7, dtype)
+    config = kernel_named("register").configs(taken, made_up.H200)[0]
+    for problem in (case.problem for law in laws.LAWS for case in law.cases(laws.Setting(taken, config))):
+        along = problem.ragged.begins_along(problem.trans_a, problem.trans_b) if problem.ragged else ()
+        for name, is_along in zip(("a", "b", "out"), (*along, False, False, False), strict=False):
+            nbytes = dtypes.dtype_of(getattr(problem, f"{name}_type")).itemsize
+            align = getattr(problem, f"{name}_align")
+            assert getattr(problem, {"a": "lda", "b": "ldb", "out": "ldo"}[name]) * nbytes % align == 0, (
+                str(problem),
+                name,
+            )
+            assert align == nbytes or not is_along, (str(problem), name)

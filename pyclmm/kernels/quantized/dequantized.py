@@ -31,7 +31,7 @@ class Dequantized(Kernel):
 
     name = "dequantized"
     summary = "quantised weights, turned into numbers once, for a product by another kernel"
-    accepts = Accepts(TYPES, GENERAL | IN_ORDER | {"b_format"})
+    accepts = Accepts(TYPES, GENERAL | IN_ORDER | {"b_format", "ragged"})
 
     def __init__(self, products: Sequence[Kernel]) -> None:
         self._products = tuple(products)
@@ -41,6 +41,8 @@ class Dequantized(Kernel):
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if why := no_weights(problem):
             return why
+        if problem.ragged is not None and problem.ragged.axis == "k":
+            return "quantised weights have groups along K, which is not divided among products"
         product = _inner(problem)
         reasons = [family.refuses(product, device) for family in self._products]
         return reasons[-1] if all(reasons) else None
@@ -60,10 +62,9 @@ class Dequantized(Kernel):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         family, own = self._of(config)
-        weights, rates = problem.n * problem.k, device.rates
-        moved = (
-            problem.n * format_of(problem).row_nbytes(problem.k) + weights * ELEMENTS[problem.a_type].nbytes
-        )
+        lines, rates = _matrices(problem) * problem.n, device.rates
+        weights, size = lines * problem.k, ELEMENTS[problem.a_type].nbytes
+        moved = lines * format_of(problem).row_nbytes(problem.k) + weights * size
         turning = weights / RUN * _RUN_SECONDS / device.units if device.is_cpu else 0.0
         seconds = rates.launch + max(rates.moved(moved), turning)
         return seconds + family.estimate(_inner(problem), own, device)
@@ -98,7 +99,8 @@ class Dequantized(Kernel):
         family, own = self._of(config)
         product = _inner(problem)
         work = family.launches(product, own, device)
-        space = Workspace("weights", max(1, problem.n * product.ldb * ELEMENTS[problem.a_type].nbytes))
+        numbers = _matrices(problem) * problem.n * product.ldb
+        space = Workspace("weights", max(1, numbers * ELEMENTS[problem.a_type].nbytes))
         names: dict[Arg, Arg] = {"b": space.symbol, "b_offset": np.int64(0)}
         multiplied = tuple(launch.renamed(names) for launch in work.launches)
         turned = _turned(problem, product.ldb, space, device)
@@ -110,9 +112,17 @@ def _with(config: TileConfig, number: int) -> TileConfig:
 
 
 def _inner(problem: GemmProblem) -> GemmProblem:
-    """The product with the weights as numbers: N rows of them, each at an aligned address."""
+    """The product with the weights as numbers: N rows of them, each at an aligned address; and so of each
+    group."""
     ldb = round_up(problem.k, MAX_ALIGN // ELEMENTS[problem.a_type].nbytes)
-    return replace(problem, b_type=problem.a_type, b_format="", trans_b=True, ldb=ldb, b_align=MAX_ALIGN)
+    ragged = problem.ragged and replace(problem.ragged, stride=problem.n * ldb)
+    plain = replace(problem, b_type=problem.a_type, b_format="", trans_b=True, ldb=ldb, b_align=MAX_ALIGN)
+    return replace(plain, ragged=ragged)
+
+
+def _matrices(problem: GemmProblem) -> int:
+    """How many matrices of weights there are: those of groups, or one."""
+    return problem.ragged.groups if problem.ragged else 1
 
 
 def _turned(problem: GemmProblem, ld: int, space: Workspace, device: DeviceInfo) -> Launch:
@@ -122,8 +132,9 @@ def _turned(problem: GemmProblem, ld: int, space: Workspace, device: DeviceInfo)
     defines = tuple(one for one in gemm_defines(plain) if one[0] in _TYPE_MACROS)
     runs = problem.k // RUN
     span, items = (min(runs, _SPAN), 1) if device.is_cpu else (1, min(_ITEMS, device.max_work_group_size))
-    size = (round_up(max(1, -(-runs // max(1, span))), items), problem.n)
-    extra = (np.int64(problem.ldb), space.symbol, np.int64(ld), np.int32(span))
+    size = (round_up(max(1, -(-runs // max(1, span))), items), problem.n, _matrices(problem))
+    apart = problem.ragged.stride if problem.ragged else 0
+    extra = (np.int64(problem.ldb), np.int64(apart), space.symbol, np.int64(ld), np.int32(span))
     args = (np.int32(problem.n), np.int32(problem.k), "b", "b_offset", *extra)
     program = program_of(problem, "quantized/dequantize.cl", (*defines, ("ITEMS", items)))
-    return Launch(program, "dequantize", size, (items, 1), args, packs="b")
+    return Launch(program, "dequantize", size, (items, 1, 1), args, packs="b")

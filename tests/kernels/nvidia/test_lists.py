@@ -90,7 +90,6 @@ CASES = [
     ("wgmma", (64, 64), "float16", "NN", 16, (200, 136, 264), ROWS),
     ("wgmma", (128, 128), "float16", "NT", 16, (300, 136, 72), ROWS),
     ("wgmma", (64, 128), "float16", "NN", 16, (150, 264, 72), ROWS),
-    ("wgmma", (128, 64), "float16", "TN", 16, (152, 72, 136), ROWS),
     ("wgmma", (64, 64), "float16", "TN", 16, (136, 72, 300), DEPTH),
     ("wgmma", (128, 256), "float16", "TN", 16, (136, 264, 200), DEPTH),
     ("wgmma", (64, 64), "float16", "TN", 16, (40, 264, 300), DEPTH),  # one row of tiles
@@ -118,9 +117,22 @@ def test_lists_and_ragged_products_are_right(folder, name, tile, kind, trans, al
         assert found.reason is None
 
 
+@pytest.mark.parametrize("name", ["mma", "wgmma"])
+def test_groups_of_weights_are_right(folder, name):
+    family, device = kernel_named("dequantized"), replace(H200, compute_units=3)
+    bytes_of_b = {"b_type": "uint8", "b_format": "q8_0", "b_align": 2, "out_type": "float16"}
+    problem = resized(replace(of("float16", "NT", **ROWS), **bytes_of_b), 200, 136, 256, stack=4)
+    config = next(c for c in family.configs(problem, device) if name in family.arithmetic(c).split())
+    work = family.launches(problem, config, device)
+    decks = Decks(np.random.default_rng(0))
+    assert outcome(Simulated(folder, problem), problem, work, device, decks, Drawn.REALS).reason is None
+
+
 def test_what_has_to_be_packed_is_refused():
     assert "pack" in kernel_named("mma").refuses(of("int8", "NN", **LIST), H200)
     assert "across K" in kernel_named("wgmma").refuses(
         resized(of("float16", "NN", **DEPTH), 64, 64, 64), H200
     )
+    turned = resized(of("float16", "TN", **ROWS), 64, 64, 64)  # groups begin within lines of A
+    assert "pack" in kernel_named("wgmma").refuses(turned, H200)
     assert "lists of products" in kernel_named("wgmma").refuses(of("float16", "NN", **LIST), H200)

@@ -6,6 +6,7 @@ import pytest
 
 from pyclmm.checks.small_problems import first_wrong_result
 from pyclmm.kernels import kernel_named
+from pyclmm.problem.gemm import Ragged
 from tests.support.cases import DEVICE
 from tests.support.made_up import DEVICES, EPYC_INTEL, EPYC_POCL, H200, LLVMPIPE, NEON
 
@@ -68,11 +69,28 @@ def test_more_rows_cost_more_but_the_weights_are_turned_once(weights):
     assert moved < seconds(16) < seconds(1024) < 64 * seconds(16)
 
 
+@pytest.mark.parametrize("device", [H200, EPYC_POCL], ids=lambda d: d.name)
+def test_weights_of_all_groups_become_numbers(device, weights):
+    one = weights(300, 96, 512, a_type="float16")
+    many = replace(one, ragged=Ragged("m", 8, 99 * one.ldb))
+    config = FAMILY.configs(many, device)[0]
+    first, *others = FAMILY.launches(many, config, device).launches
+    assert first.global_size[1:] == (96, 8)
+    assert first.args[5] == 99 * one.ldb
+    assert FAMILY.launches(many, config, device).workspace[0].nbytes == 8 * 96 * 512 * 2
+    assert any(96 * 512 in launch.args for launch in others), "the stride of the dense matrices"
+    large = weights(64, 4096, 4096)
+    groups = replace(large, ragged=Ragged("m", 8, 4096 * large.ldb))
+    seconds = [FAMILY.estimate(p, FAMILY.configs(p, H200)[0], H200) for p in (large, groups)]
+    assert seconds[1] > 3 * seconds[0]
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
         ({"k": 40}, "K is 40, no multiple of 32"),
         ({"batch_shape": (2,), "batch_strides": ((0,), (999,), (0,), (0,))}, "a stack of quantised matrices"),
+        ({"ragged": Ragged("k", 2, 64)}, "divide"),
         ({"b_format": ""}, "by quantised weights, not float32 by uint8"),
     ],
 )

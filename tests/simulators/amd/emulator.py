@@ -18,7 +18,7 @@ from pyclmm.kernels.interface import Work
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.launcher import Launcher, Memory, launcher_of
 from pyclmm.opencl.program import build_options
-from pyclmm.opencl.steps import Scalars
+from pyclmm.opencl.steps import Scalars, converter_of
 from pyclmm.problem.dtypes import dtype_of
 from tests.conformance import compilers
 from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN, TINYGRAD
@@ -119,9 +119,7 @@ def _argument(
     if isinstance(arg, np.generic):
         return arg.tobytes()
     if arg in ("alpha", "beta"):
-        dtype = dtype_of(acc_type)
-        value = int(values[arg].real) % 2 ** (8 * dtype.itemsize) if dtype.kind == "u" else values[arg]
-        return np.array(value if dtype.kind == "c" else value.real, dtype).tobytes()
+        return np.array(converter_of(acc_type)(values[arg]), dtype_of(acc_type)).tobytes()
     if arg.endswith("_offset"):
         return np.int64(values.get(arg, 0)).tobytes()
     place = places["out"] if arg in _UNREAD and arg not in places else places[arg]

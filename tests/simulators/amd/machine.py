@@ -67,11 +67,11 @@ class Run:
 
     def finish(self) -> None:
         """Run all wavefronts to their end. Raises Fault with the instruction's text."""
-        ready, waiting, ended = [self._begin()], [], np.zeros(self._of_group.size, bool)
+        ready, waiting = [self._begin()], []
         with np.errstate(all="ignore"):
             while ready or waiting:
                 if not ready:
-                    ready, waiting = self._released(waiting, ended), []
+                    ready, waiting = self._released(waiting), []
                 ready.sort(key=lambda g: -g.pc)
                 g = ready.pop()
                 while ready and ready[-1].pc == g.pc:
@@ -80,9 +80,7 @@ class Run:
                 if why == "barrier":
                     g.pc += 1
                     waiting.append(g)
-                elif why == "end":
-                    ended[g.index] = True
-                else:
+                elif why != "end":
                     ready += self._branched(g) if why == "branch" else [g]
 
     def _advance(self, g: Waves, until: int) -> str:
@@ -159,15 +157,16 @@ class Run:
         here.pc += 1
         return [there, here]
 
-    def _released(self, waiting: list[Waves], ended: Array) -> list[Waves]:
+    def _released(self, waiting: list[Waves]) -> list[Waves]:
         """All go on whose work-group is at the same barrier."""
-        at = np.full(ended.size, -1)
+        at = np.full(self._of_group.size, -1)
         for g in waiting:
             at[g.index] = g.pc
         by_group = at.reshape(-1, self._each)
-        if (by_group != by_group[:, :1]).any():
-            stuck = int((by_group != by_group[:, :1]).any(axis=1).argmax())
-            raise Fault(f"wavefronts of work-group {stuck} wait at different barriers, or have ended")
+        if (apart := (by_group != by_group[:, :1]).any(axis=1)).any():
+            raise Fault(
+                f"wavefronts of work-group {apart.argmax()} wait at different barriers, or have ended"
+            )
         self._machine.ds.barrier(np.flatnonzero(at >= 0))
         return waiting
 

@@ -59,17 +59,12 @@ def step(at: Line) -> Callable[[Waves], None]:
 # ---- layouts: arrays of rows and columns, indexed [element, lane] ----------------------------
 
 
-def _grid(elements: int, lanes: int) -> tuple[Array, Array]:
-    found = np.mgrid[:elements, :lanes]
-    return found[0], found[1]
-
-
 def _mfma(rows: int, k: int, kind: str, of_sums: str, _: int) -> tuple[Places, Places]:
     """Of an operand, and of the result."""
     each = k * rows // 64
-    e, lane = _grid(each, 64)
+    e, lane = np.indices((each, 64))
     of_operand = lane % rows, lane // rows * each + e
-    e, lane = _grid(rows * rows // 64, 64)
+    e, lane = np.indices((rows * rows // 64, 64))
     row = 4 * e + lane // rows if of_sums == "f64" else 256 // rows * (e // 4) + 4 * (lane // rows) + e % 4
     return of_operand, (row, lane % rows)
 
@@ -78,9 +73,9 @@ def _wmma(_: int, k: int, kind: str, __: str, registers: int) -> tuple[Places, P
     """RDNA 3: both halves of the wavefront hold the whole operand. RDNA 4: 8 bytes in turn."""
     each = 8 if kind == "iu8" else 4  # elements of RDNA 4 in 8 bytes
     once = registers * each // 2 == 8
-    e, lane = _grid(k // 2 if once else k, 32)
+    e, lane = np.indices((k // 2 if once else k, 32))
     of_operand = lane % 16, 2 * each * (e // each) + each * (lane // 16) + e % each if once else e
-    e, lane = _grid(8, 32)
+    e, lane = np.indices((8, 32))
     return of_operand, (8 * (lane // 16) + e if once else 2 * e + lane // 16, lane % 16)
 
 

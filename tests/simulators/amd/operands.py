@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from .waves import ACCUMULATORS, EXEC, M0, NULL, TTMP, VCC, Array, Waves
-
-Reader = Callable[[Waves], Array]
-Writer = Callable[[Waves, Array], None]
+from .waves import ACCUMULATORS, EXEC, M0, NULL, TTMP, VCC
 
 _NAMED = {
     "vcc": VCC, "vcc_lo": VCC, "vcc_hi": VCC + 1, "exec": EXEC, "exec_lo": EXEC, "exec_hi": EXEC + 1,

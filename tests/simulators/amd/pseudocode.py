@@ -9,6 +9,8 @@ What runs it (traced.py) gives these calls their meaning: a block of `when` runs
 from __future__ import annotations
 
 import re
+from functools import cache
+from types import CodeType
 
 _FIRST = (
     (r"//[^\n]*", ""),
@@ -31,7 +33,8 @@ _BLOCKS = (
 )
 
 
-def python(text: str) -> str:
+@cache
+def python(text: str) -> CodeType:
     """*text* as the body of a Python module."""
     for pattern, new in _FIRST:
         text = re.sub(pattern, new, text)
@@ -52,7 +55,7 @@ def python(text: str) -> str:
     text = "\n".join(_indented(text))
     while found := re.search("[\ue000-\uf8ff]", text):
         text = text.replace(found[0], kept[ord(found[0]) - 0xE000])
-    return text
+    return compile(text, "pseudocode", "exec")
 
 
 def _expression(text: str) -> str:

@@ -44,7 +44,10 @@ def arithmetic(processor: str, at: Line, relative: str = "") -> Step:
     )
     make, needs = _template(processor, shapes)
     given = [operand(text) for part in parts for text in part.operands]
-    constants = [_constant(given[number].text, kind) for number, kind in needs]
+    constants = [
+        (np.uint64 if bits(kind) > 32 else np.uint32)(constant(given[number].text, kind))
+        for number, kind in needs
+    ]
     step: Step = make(at.address, *(one.place for one in given), *constants)
     return step
 
@@ -66,13 +69,6 @@ def _shape(text: str) -> Operand:
     one = operand(text)
     own = one.text if re.search("(scc|execz|vccz)$", one.text) else ""
     return replace(one, place=0, count=1, text=own)
-
-
-def _constant(text: str, kind: str) -> Any:
-    value = constant(text, kind)
-    if kind == "f32" and value >> 32:
-        value >>= 32
-    return (np.uint64 if bits(kind) > 32 else np.uint32)(value)
 
 
 @cache
@@ -157,7 +153,8 @@ def _writes(variable: Variable, place: str, op: Operand) -> list[str]:
 def _of_whole(scope: Scope, value: Value, place: str) -> dict[str, Value]:
     """Words of registers. Of less than a word the others stay as the processor, or SDWA, has it."""
     if bits(value.kind) == 64:
-        return {place: value.to("u32"), f"{place} + 1": (value >> 32).to("u32")}
+        high: Any = value >> 32
+        return {place: value.to("u32"), f"{place} + 1": high.to("u32")}
     chosen = scope.modifiers.get("dst_sel", "DWORD")
     first, size = SDWA[chosen] if chosen != "DWORD" else (0, bits(value.kind))
     if size == 32:

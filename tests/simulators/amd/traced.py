@@ -84,6 +84,7 @@ class Variable:
     def _part(self, high: int, low: int) -> Value:
         """Bits of an operand. In packed instructions modifiers say which half they are."""
         assert self.op is not None
+        found: Any
         length, flip, half = high - low + 1, 0, self.scope.packed
         if half:
             name, negative = (("op_sel", "neg_lo"), ("op_sel_hi", "neg_hi"))[low // half]

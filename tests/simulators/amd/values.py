@@ -43,12 +43,13 @@ class Code:
 
     def literal(self, value: float, kind: str) -> Value:
         """A number as *kind*, of which it has the lowest bits."""
-        name = f"c{len(self.constants)}"
-        if kind[0] != "f":
-            value = np.array(int(value) & (1 << bits(kind)) - 1, dtype(f"u{bits(kind)}")).view(dtype(kind))[
-                ()
-            ]
-        self.constants[name] = np.dtype(dtype(kind)).type(value)
+        name, unsigned = f"c{len(self.constants)}", dtype(f"u{bits(kind)}")
+        raw = (
+            np.array(value, dtype(kind))
+            if kind[0] == "f"
+            else np.array(int(value) % 2 ** bits(kind), unsigned)
+        )
+        self.constants[name] = raw.view(dtype(kind))[()]
         return Value(self, name, kind)
 
     def lines(self) -> list[str]:
@@ -141,49 +142,38 @@ class Value:
             bit, new = (as_kind(self.code, x, self.kind) << index for x in (1, value))
             setattr(self.home, self.kind, self & ~bit | new)
 
-    def __invert__(self) -> Value:
-        return self._new(f"~{self.name}", self.kind)
 
-    def __neg__(self) -> Value:
-        return self._new(f"-{self.name}", self.kind)
-
-    def __lshift__(self, by: Any) -> Value:
-        return self._shifted("<<", by)
-
-    def __rshift__(self, by: Any) -> Value:
-        return self._shifted(">>", by)
-
-    def __rlshift__(self, value: Any) -> Value:
-        return self.code.literal(value, "u32") << self
-
-    def _shifted(self, operator: str, by: Any) -> Value:
-        if isinstance(by, int) and not by:
-            return self
-        amount = by.to(self.kind).name if isinstance(by, Value) else by
-        return self._new(f"{self.name} {operator} {amount}", self.kind)
+def _unary(symbol: str) -> Any:
+    return lambda one: one.code.value(f"{symbol}{one.name}", one.kind)
 
 
-def _operator(symbol: str, *, swapped: bool = False) -> Any:
+def _binary(symbol: str, *, swapped: bool = False) -> Any:
     def apply(one: Value, other: Any) -> Value:
-        (left, right), kind = alike(one.code, *((other, one) if swapped else (one, other)))
-        return one.code.value(f"{left} {symbol} {right}", "bool" if symbol[0] in "=!<>" else kind)
+        left, right = (other, one) if swapped else (one, other)
+        if symbol in ("<<", ">>"):  # the type is what is shifted's
+            shifted = left if isinstance(left, Value) else one.code.literal(left, "u32")
+            by = right.to(shifted.kind).name if isinstance(right, Value) else right
+            return one.code.value(f"{shifted.name} {symbol} {by}", shifted.kind) if by else shifted
+        (first, second), kind = alike(left, right)
+        return one.code.value(f"{first} {symbol} {second}", "bool" if symbol[0] in "=!<>" else kind)
 
     return apply
 
 
 for _name, _symbol in {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "and": "&", "or": "|", "xor": "^",
-    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "and": "&", "or": "|", "xor": "^", "lshift": "<<",
+    "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }.items():  # fmt: skip
-    setattr(Value, f"__{_name}__", _operator(_symbol))
-    setattr(Value, f"__r{_name}__", _operator(_symbol, swapped=True))
+    setattr(Value, f"__{_name}__", _binary(_symbol))
+    setattr(Value, f"__r{_name}__", _binary(_symbol, swapped=True))
+Value.__invert__, Value.__neg__ = _unary("~"), _unary("-")
 
 
 def as_kind(code: Code, value: Any, kind: str) -> Value:
     return value.to(kind) if isinstance(value, Value) else code.literal(value, kind)
 
 
-def alike(code: Code, *both: Any) -> tuple[tuple[str, str], str]:
+def alike(*both: Any) -> tuple[tuple[str, str], str]:
     """The names of two values, or a literal, in the type in which they meet, and it."""
     kinds = [x.kind for x in both if isinstance(x, Value)]
     floats = [kind for kind in kinds if kind[0] == "f"]
@@ -208,5 +198,5 @@ def choice(condition: Any, yes: Any, no: Any) -> Any:
         return yes if chosen else no
     if not isinstance(yes, Value) and not isinstance(no, Value) and (yes, no) == (1, 0):
         return chosen
-    (one, two), kind = alike(chosen.code, yes, no)
+    (one, two), kind = alike(yes, no)
     return chosen.code.value(f"where({chosen.name}, {one}, {two})", kind)
