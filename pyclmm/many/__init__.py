@@ -3,8 +3,7 @@
 Others import: nothing.
 """
 
-from .calls import matmul_many
-from .plan import ManyMatmul
+from .plan import ManyMatmul, matmul_many
 from .ragged import ragged_matmul
 
 __all__ = ["ManyMatmul", "matmul_many", "ragged_matmul"]

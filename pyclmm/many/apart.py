@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,7 @@ from ..opencl import arrays, mappings
 from ..opencl.arrays import Array
 
 Lists = Mapping[str, Sequence[Any]]  # by argument name: "a", "b", and those given of "c", "bias", "out"
-_HARD = 100_000  # the most steps to find out whether strided arrays share an element
-
-
-class _Span(NamedTuple):
-    """The addresses from the first byte of an operand to the one behind its last."""
-
-    low: int
-    high: int
-    pair: int
-    view: Any
+_HARD: Any = 100_000  # the most steps to find out whether strided arrays share an element
 
 
 def check_apart(lists: Lists) -> None:
@@ -32,45 +23,43 @@ def check_apart(lists: Lists) -> None:
 
     The spans of n outs are sorted, and those that meet compared element by element: O(n log n) where none do.
     """
-    outs = [x for x in lists["out"] if x is not None]
-    if isinstance(outs[0], Array):
+    if any(isinstance(x, Array) for x in lists["a"][:1]):
         lists = _stand_ins(lists)
-    elif _are_apart(outs, [x for name, xs in lists.items() if name != "out" for x in xs]):
+    elif _are_plainly_apart(lists):
         return
-    spans = sorted(_spans(lists["out"]), key=lambda span: span.low)
-    lows, tops = [span.low for span in spans], [*accumulate([span.high for span in spans], max)]
+    spans = sorted(_spans(lists["out"]))
+    lows, tops = [span[0] for span in spans], [*accumulate([span[1] for span in spans], max)]
     for name, xs in lists.items():
-        for mine in _spans(xs):
-            at = bisect_left(lows, mine.high)
-            while at and tops[at - 1] > mine.low:
+        for low, high, pair in _spans(xs):
+            at = bisect_left(lows, high)
+            while at and tops[at - 1] > low:
                 at -= 1
-                its = spans[at]
-                if its.high > mine.low and its.pair != mine.pair and _share(its.view, mine.view):
-                    other = f"out[{mine.pair}]" if name == "out" else f"{name} of pairs[{mine.pair}]"
+                _, its_high, its = spans[at]
+                if its_high > low and its != pair and _share(lists["out"][its], xs[pair]):
+                    other = f"out[{pair}]" if name == "out" else f"{name} of pairs[{pair}]"
                     raise ArgumentError(
-                        f"out[{its.pair}] overlaps {other}; pass outs that share no element with another out "
+                        f"out[{its}] overlaps {other}; pass outs that share no element with another out "
                         "or with another pair's operands"
                     )
 
 
-def _are_apart(outs: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether it is plain to see: each has memory of its own."""
-    ids = set(map(id, outs))
-    return (
-        len(ids) == len(outs)
-        and all(x.flags.owndata for x in outs)
-        and all(x is None or (x.flags.owndata and id(x) not in ids) for x in others)
-    )
+def _are_plainly_apart(lists: Lists) -> bool:
+    """Whether each out, and each operand, has memory of its own."""
+    given = {name: [x for x in xs if x is not None] for name, xs in lists.items()}
+    ids = set(map(id, given["out"]))
+    others = [x for name, xs in given.items() if name != "out" for x in xs]
+    owned = all(x.flags.owndata for xs in given.values() for x in xs)
+    return owned and len(ids) == len(given["out"]) and ids.isdisjoint(map(id, others))
 
 
-def _spans(xs: Sequence[Any]) -> list[_Span]:
-    return [_Span(*mappings.bounds(x), i, x) for i, x in enumerate(xs) if x is not None and x.size]
+def _spans(xs: Sequence[Any]) -> list[tuple[int, int, int]]:
+    """(address, address of the byte behind the last, pair) of each array with elements."""
+    return [(*mappings.bounds(x), pair) for pair, x in enumerate(xs) if x is not None and x.size]
 
 
 def _share(x: Any, y: Any) -> bool:
-    most: Any = _HARD
     try:
-        return np.shares_memory(x, y, max_work=most)
+        return np.shares_memory(x, y, max_work=_HARD)
     except np.exceptions.TooHardError:
         return True
 
@@ -82,7 +71,7 @@ def _stand_ins(lists: Lists) -> Lists:
     return {name: [found.get(id(x)) for x in xs] for name, xs in lists.items()}
 
 
-def places(given: Sequence[Array]) -> list[tuple[int, int]]:
+def places(given: Iterable[Array]) -> list[tuple[int, int]]:
     """(the number of its allocation among those that occur, offset in bytes) of each Array."""
     numbers: dict[int, int] = {}
     located = [arrays.location(x) for x in given]

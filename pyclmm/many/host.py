@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,90 +13,75 @@ from ..execution.operands import check_writeable
 from ..execution.options import Options
 from ..opencl import host_memory
 from ..opencl.devices import device_info
-from ..opencl.host_memory import HostBuffers, dense_form, dense_layout
+from ..opencl.host_memory import HostBuffers, dense_form, dense_layout, new_align
 from ..opencl.queues import FreeQueue, PerThread
 from .apart import Lists, check_apart
-from .entries import Key, ListEntry, entry_of, scales_at
-from .group import groups_of
-from .lists import CallLists, naming, operands_at, repeats_of
-from .rows import Array, rows_of, starts_of
+from .groups import Key, entries_of, groups_of
+from .lists import CallLists, Layouts, naming
+from .rows import Array, rows_of
 
 _KEPT = 64 << 20  # the most bytes of packed operands that a plan keeps for a thread
-
-
-class _PackedOperands(dict[Key, Array]):
-    """Memory of one thread for packed operands; unlike a dict, PerThread can hold it."""
 
 
 class HostMany:
     """A planned list of NumPy arrays."""
 
-    def __init__(self, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
-        self._device, lists = device_info(queue.device), given.lists
-        each = [replace(options, dtype=own) for own in given.dtypes] or [options] * len(lists["a"])
-        entries = [self._entry(lists, index, its, scalars) for index, its in enumerate(each)]
-        self._count = len(entries)
-        # Results that are not parts of a row: empty ones, and numbers.
-        others = [one for one in entries if one.gemm.is_empty or not one.gemm.shape]
-        self._others = [(one.pair, one.gemm.shape, one.gemm.dtype) for one in others]
+    def __init__(
+        self, given: CallLists, layouts: Layouts, options: Options, queue: Any, scalars: tuple[Any, Any]
+    ) -> None:
+        self._device = device = device_info(queue.device)
+
+        def dense(x: Array, _name: str) -> Any:
+            return dense_layout(x.shape, x.dtype.newbyteorder("="), device)
+
+        entries = entries_of(given, options, scalars, dense, lambda _: False, new_align(device))
+        gemms = [one.gemm for one in entries]
+        self._blank = [np.empty(gemm.shape, gemm.dtype) if gemm.is_empty else None for gemm in gemms]
+        self._numbers = [one.pair for one in entries if not one.gemm.shape]
         computed = [one for one in entries if not one.gemm.is_empty]
-        rows = rows_of(computed, lists, repeats_of(lists))
+        rows, starts = rows_of(computed, given.lists, layouts.sharing)
         self._results = {key: row for key, row in rows.items() if key[0] == "out"}
         self._operands = {key: row for key, row in rows.items() if key[0] != "out"}
-        self._shapes = {
-            key: [entries[pair].gemm.shape for pair in row.order] for key, row in self._results.items()
-        }
-        self._forms = {
-            key: dense_form((row.size,), row.dtype, self._device, key[0]) for key, row in rows.items()
-        }
-        self.groups, self.queue = groups_of(computed, starts_of(rows), options, queue)
+        self._forms = {key: dense_form((row.size,), row.dtype, device, key[0]) for key, row in rows.items()}
         # What is large takes longer to fill than to allocate.
-        self._keeps = sum(row.size * row.dtype.itemsize for row in self._operands.values()) <= _KEPT
-        self._packed: PerThread[_PackedOperands] = PerThread(1)
-
-    def _entry(self, lists: Lists, index: int, options: Options, scalars: tuple[Any, Any]) -> ListEntry:
-        """The product of a pair whose operands are packed and whose result is copied to its out."""
-        with naming(index):
-            operands = operands_at(lists, index)
-            layouts = {
-                name: dense_layout(x.shape, x.dtype.newbyteorder("="), self._device)
-                for name, x in operands.items()
-            }
-            scales, align = scales_at(index, *scalars, lists), host_memory.new_align(self._device)
-            return entry_of(index, layouts, options, scales, False, align)
+        keeps = sum(row.size * row.dtype.itemsize for row in self._operands.values()) <= _KEPT
+        self._packed: PerThread[Array] = PerThread(len(rows) if keeps else 0)
+        self.groups, self.queue = groups_of(computed, starts, options, queue)
 
     def run(self, lists: Lists, queue: cl.CommandQueue | None, wait_for: list[cl.Event]) -> list[Any]:
         """The results, complete. Raises ArgumentError for outs that overlap or are read-only, LaunchError,
         DeviceMemoryError or DeviceLostError. No out is written unless all is computed."""
-        outs = lists.get("out", ())
         if wait_for:  # the host reads the operands
             host_memory.wait(self._device, wait_for)
+        outs = [(pair, out) for pair, out in enumerate(lists.get("out", ())) if out is not None]
+        for pair, out in outs:
+            with naming(pair):
+                check_writeable(out)
         if outs:
-            for index, out in enumerate(outs):
-                if out is not None:
-                    with naming(index):
-                        check_writeable(out)
             check_apart(lists)
         new = {key: np.empty(row.size, row.dtype) for key, row in self._results.items()}
         if self.groups:
             own = self.queue if queue is None or isinstance(queue, FreeQueue) else queue
             self._multiply(lists, new, own)
-        results = self._parts(new)
-        for index, out in enumerate(outs):
-            if out is not None:
-                np.copyto(out, results[index], casting="same_kind")
-                results[index] = out
+        results: list[Any] = [None if x is None else np.empty_like(x) for x in self._blank]
+        for key, row in self._results.items():
+            for pair, part in row.parts(new[key]):
+                results[pair] = part
+        for pair in self._numbers:
+            results[pair] = results[pair][()]
+        for pair, out in outs:
+            np.copyto(out, results[pair], casting="same_kind")
+            results[pair] = out
         return results
 
     def _multiply(self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue) -> None:
         """Compute the rows of *new*, which are complete then."""
-        packed = self._packed.get(None, self._memory) if self._keeps else self._memory()
         held: dict[Key, HostBuffers] = {key: HostBuffers(queue, self._device) for key in self._forms}
         memory, before = {}, list[cl.Event]()
         try:
             for key, row in self._operands.items():
-                filled = row.filled(lists[key[0]], packed[key])
-                memory[key], _ = held[key].read(filled, self._forms[key], key[0])
+                own = self._packed.get(key, partial(np.empty, row.size, row.dtype))
+                memory[key], _ = held[key].read(row.filled(lists[key[0]], own), self._forms[key], key[0])
                 before += held[key].uploads
             for key, result in new.items():
                 memory[key], _ = held[key].write(result, self._forms[key])
@@ -107,23 +92,10 @@ class HostMany:
             host_memory.finish(queue)
             raise
         for group in self.groups:
-            group.settle()
-
-    def _memory(self) -> _PackedOperands:
-        return _PackedOperands((key, np.empty(row.size, row.dtype)) for key, row in self._operands.items())
-
-    def _parts(self, new: Mapping[Key, Array]) -> list[Any]:
-        """The results in the order of the pairs, as views of the rows of *new*, or numbers."""
-        results: list[Any] = [None] * self._count
-        for key, row in self._results.items():
-            for pair, part in zip(row.order, row.parts(new[key], self._shapes[key]), strict=True):
-                results[pair] = part
-        for pair, shape, dtype in self._others:
-            results[pair] = results[pair][()] if shape == () else np.empty(shape, dtype)
-        return results
+            binding = group.executable.latest_binding()
+            if binding is not None:
+                binding.settle()
 
     def release(self) -> None:
-        """Free the memory into which operands are packed, and the kernel objects."""
+        """Free the memory into which operands are packed."""
         self._packed.clear()
-        for group in self.groups:
-            group.executable.release()

@@ -1,11 +1,13 @@
-"""The lists of a call: as many entries in each, all of one kind of array, and outs that lie apart."""
+"""The lists of a call: as many entries in each, all of one kind of array; what a plan depends on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from operator import attrgetter
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain, repeat
+from operator import attrgetter, is_
+from typing import Any, NamedTuple, cast
+from weakref import ref
 
 import numpy as np
 from pyopencl.array import Array
@@ -13,10 +15,14 @@ from pyopencl.array import Array
 from ..errors import ArgumentError, DTypeError, PyclmmError, UnsupportedError
 from ..execution.kinds import computed_dtype
 from ..execution.operands import collect
+from ..opencl.queues import PerThread, at_release
 from ..raising import OF_CALLER
 from .apart import Lists, places
 
 _HOST, _DEVICE = attrgetter("shape", "dtype"), attrgetter("shape", "strides", "dtype", "offset")
+_MEMORY = attrgetter("base_data")
+_latest: PerThread[Any] = PerThread()  # names, weak references and layouts of the last Arrays
+at_release(_latest.clear)
 
 
 @contextmanager
@@ -34,6 +40,26 @@ class CallLists(NamedTuple):
     lists: Lists  # NumPy arrays or Arrays
     arrays: Lists  # the caller's
     dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
+    layouts: Layouts | None = None  # if they are known already
+
+
+class Layouts(NamedTuple):
+    """What a plan depends on. Of NumPy arrays it is shapes, dtypes and which are the same, as each call packs
+    them; of Arrays strides and offsets too, and which of them lie in one buffer."""
+
+    dtypes: tuple[Any, ...]
+    lists: tuple[tuple[str, tuple[Any, ...]], ...]  # by name, of each pair
+    firsts: tuple[tuple[int, ...], ...]  # as of :func:`_firsts`, of arrays or buffers
+    places: tuple[tuple[int, int], ...]  # of these buffers, if one is written: two may share an allocation
+
+    def __hash__(self) -> int:
+        return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
+
+    @property
+    def sharing(self) -> dict[str, tuple[int, ...]]:
+        """By name: for each pair, the first with the same array, or with an Array in the same buffer."""
+        both = zip(self.lists, self.firsts, strict=True)
+        return {name: firsts * len(its) if len(firsts) == 1 else firsts for (name, its), firsts in both}
 
 
 def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
@@ -49,11 +75,17 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
     lists = {"a": a, "b": b}
     for name, xs in (("c", c), ("bias", bias), ("out", out)):
         if xs is not None:
-            check_length(name, xs, len(pairs))
-            if set(map(type, xs)) - {type(None)}:
-                lists[name] = tuple(xs)
-    kinds = {type(x) for name in ("c", "bias", "out") for x in lists.get(name, ())} - {type(None)}
-    kinds |= {*map(type, a), *map(type, b)}
+            check_length(name, xs, len(a))
+            lists[name] = tuple(xs)
+    again = _again(lists)
+    if again is not None:
+        return CallLists(lists, lists, layouts=again)
+    kinds = {*map(type, a), *map(type, b)}
+    for name in lists.keys() - {"a", "b"}:
+        its = set(map(type, lists[name])) - {type(None)}
+        kinds |= its
+        if not its:
+            del lists[name]
     if kinds <= {np.ndarray} or kinds == {Array}:
         return CallLists(lists, lists)
     return _collected(lists)
@@ -70,12 +102,10 @@ def check_length(name: str, given: Any, wanted: int) -> None:
 def _no_pairs(pairs: Any) -> PyclmmError:
     if not isinstance(pairs, tuple):
         return DTypeError(f"pairs is a {type(pairs).__name__}; pass a list of pairs, [(a, b), ...]")
-    for index, pair in enumerate(pairs):
-        if not hasattr(pair, "__len__") or len(pair) != 2:
-            return ArgumentError(
-                f"pairs[{index}] is a {type(pair).__name__} that has not two entries; pass (a, b)"
-            )
-    return DTypeError("pairs are not two arrays each; pass [(a, b), ...]")
+    wrong = (i for i, pair in enumerate(pairs) if not (isinstance(pair, list | tuple) and len(pair) == 2))
+    index = next(wrong, 0)
+    kind = type(pairs[index]).__name__
+    return ArgumentError(f"pairs[{index}] is a {kind} that has not two entries; pass (a, b)")
 
 
 def operands_at(lists: Lists, index: int) -> dict[str, Any]:
@@ -101,52 +131,71 @@ def _collected(arrays: Lists) -> CallLists:
     return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else ())
 
 
-def signature(given: CallLists) -> tuple[Any, ...]:
-    """What a plan depends on. Of NumPy arrays it is shapes, dtypes and which are the same, as each call packs
-    them; of Arrays strides and offsets too, and which of them lie in one buffer."""
-    lists = given.lists
-    if not lists["a"] or not isinstance(lists["a"][0], Array):
-        return (
-            given.dtypes,
-            tuple(repeats_of(lists).items()),
-            *[(name, _each(_HOST, xs)) for name, xs in lists.items()],
-        )
-    present = [x for xs in lists.values() for x in xs if x is not None]
-    ids = [id(x.base_data) for x in present]
-    held = dict(zip(ids, present, strict=True))
-    numbers = {each: number for number, each in enumerate(held)}
-    # Two buffers may share an allocation, which matters where one is written.
-    roots = tuple(places(list(held.values()))) if "out" in lists else ()
-    return (
-        tuple(map(numbers.__getitem__, ids)),
-        roots,
-        *[(name, _each(_DEVICE, xs)) for name, xs in lists.items()],
-    )
+def on_device(lists: Lists) -> bool:
+    """Whether these are Arrays."""
+    return any(isinstance(x, Array) for x in lists["a"][:1])
 
 
-def repeats_of(lists: Lists) -> dict[str, tuple[int, ...]]:
-    """Of a and b, if some pairs have the very same array: for each pair the first one that has it."""
-    found: dict[str, tuple[int, ...]] = {}
-    for name in ("a", "b"):
-        ids = list(map(id, lists[name]))
-        if len(set(ids)) < len(ids):
-            firsts: dict[int, int] = {}
-            found[name] = tuple([firsts.setdefault(each, pair) for pair, each in enumerate(ids)])
-    return found
+def layouts_of(given: CallLists) -> Layouts:
+    """What a plan for these lists depends on."""
+    if given.layouts is not None:
+        return given.layouts
+    lists, are_arrays = given.lists, on_device(given.lists)
+    layouts = tuple([(name, each(_DEVICE if are_arrays else _HOST, xs)) for name, xs in lists.items()])
+    if not are_arrays:
+        return Layouts(given.dtypes, layouts, tuple(map(_firsts, lists.values())), ())
+    return Layouts((), layouts, *_buffers(lists))
 
 
-def _each(layout: Any, xs: Sequence[Any]) -> tuple[Any, ...]:
+def remember(given: CallLists, layouts: Layouts) -> None:
+    """Note that a call of this thread's on Arrays has these *layouts*, for :func:`given_of`."""
+    if given.layouts is None and on_device(given.lists):
+        with suppress(TypeError):  # None among them
+            _latest.mine.latest = (*given.lists,), [*map(ref, chain(*given.lists.values()))], layouts
+
+
+def _again(lists: Lists) -> Layouts | None:
+    """The layouts of the thread's last list of Arrays, if it was of the very same ones and they still share
+    buffers as then. PyOpenCL never gives an Array another layout."""
+    names, refs, found = _latest.mine.latest or ((), (), ())
+    if names == (*lists,) and len(refs) == len(names) * len(lists["a"]):
+        with suppress(TypeError):  # None among them
+            if all(map(is_, map(ref, chain(*lists.values())), refs)) and _buffers(lists) == found[2:]:
+                return cast(Layouts, found)
+    return None
+
+
+def _buffers(lists: Lists) -> tuple[Any, Any]:
+    """For each Array the first of its name in the same buffer; and, if there are outs, where each is."""
+    firsts = tuple([_firsts(each(_MEMORY, xs)) for xs in lists.values()])
+    if "out" not in lists:
+        return firsts, ()
+    ones = [xs[i] for xs, its in zip(lists.values(), firsts, strict=True) for i in dict.fromkeys(its)]
+    return firsts, tuple(places(x for x in ones if x is not None))
+
+
+def _firsts(xs: Sequence[Any]) -> tuple[int, ...]:
+    """For each the number of the first that is the same; one number if all are."""
+    if all(map(is_, xs, repeat(next(iter(xs), None)))):
+        return (0,)
+    ids = list(map(id, xs))
+    if len(set(ids)) == len(ids):
+        return tuple(range(len(ids)))
+    numbers: dict[int, int] = {}
+    return tuple([numbers.setdefault(one, number) for number, one in enumerate(ids)])
+
+
+def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
+    """The *layout* of each of *xs*; None for None."""
     try:
         return tuple(map(layout, xs))
     except AttributeError:  # of None
         return tuple([None if x is None else layout(x) for x in xs])
 
 
-def mismatch(planned: tuple[Any, ...], given: tuple[Any, ...]) -> str:
+def mismatch(planned: Layouts, given: Layouts) -> str:
     """How the operands of a call differ from those that a plan was made for."""
-    wanted, found = (
-        dict(its for its in layouts if its and type(its[0]) is str) for layouts in (planned, given)
-    )
+    wanted, found = dict(planned.lists), dict(given.lists)
     if wanted.keys() != found.keys():
         return (
             f"the plan is for the lists {', '.join(wanted)}, not for {', '.join(found)}; make a plan for them"

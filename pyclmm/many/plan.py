@@ -1,19 +1,20 @@
-"""ManyMatmul: a list of products planned once and computed many times."""
+"""Lists of products: matmul_many, and ManyMatmul, a list planned once and computed many times."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyopencl as cl
 
-from .. import environment
-from ..errors import ArgumentError, UnsupportedError
+from .. import environment, plan_cache
+from ..errors import ArgumentError, DeviceLostError, UnsupportedError
 from ..execution import kinds
 from ..execution.operands import queue_of
 from ..execution.options import Options, events_of, options_of, plain_numbers
-from ..opencl.arrays import Array
+from ..opencl import queues
 from ..opencl.devices import DeviceChoice
 from ..problem.literals import Activation, Precision
 from ..problem.settings import chosen, is_reproducible, is_verified
@@ -23,9 +24,81 @@ from ..selection.select import KernelChoice
 from .apart import Lists
 from .device import DeviceMany
 from .host import HostMany
-from .lists import CallLists, check_length, given_of, mismatch, operands_at, signature
+from .lists import (
+    CallLists,
+    Layouts,
+    check_length,
+    given_of,
+    layouts_of,
+    mismatch,
+    on_device,
+    operands_at,
+    remember,
+)
 
+_KEPT = 16  # plans
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
+
+
+@guarded("matmul_many")
+def matmul_many(
+    pairs: Sequence[tuple[Any, Any]],
+    out: Sequence[Any] | None = None,
+    *,
+    c: Sequence[Any] | None = None,
+    alpha: complex | Sequence[complex] = 1.0,
+    beta: complex | Sequence[complex] | None = None,
+    bias: Sequence[Any] | None = None,
+    activation: Activation | None = None,
+    queue: cl.CommandQueue | None = None,
+    device: DeviceChoice | None = None,
+    kernel: KernelChoice = "auto",
+    precision: Precision | None = None,
+    reproducible: bool | None = None,
+    wait_for: list[cl.Event] | None = None,
+) -> list[Any]:
+    """The products of a list of pairs, each of its own shape and dtype, in a few launches.
+
+    ``matmul_many([(a0, b0), (a1, b1)])`` gives ``[matmul(a0, b0), matmul(a1, b1)]``. One launch computes all
+    products of about one size, of the same dtypes and layouts (docs/many.md).
+
+    Parameters
+    ----------
+    pairs
+        A list of ``(a, b)``, each pair as :func:`pyclmm.matmul` takes it: 1-D, 2-D or stacks. All are NumPy
+        arrays, or what is like one, or all are pyopencl Arrays. NumPy arrays are copied into one array for
+        each of a and b, unless they are consecutive parts of one and not small. Arrays that are slices of one
+        buffer are read where they lie; those in buffers of their own cost a copy each, so make them slices
+        of one Array. Arrays that must be converted or copied for their layout cost a launch each.
+    out
+        A list of arrays to write, or None for some. An out may overlap operands of its own pair, but share no
+        element with another out or another pair's operands. If the call fails before it has launched anything
+        outs are as they were; NumPy arrays are whenever it fails.
+    c, bias
+        Lists of arrays, or None for some, as for :func:`pyclmm.gemm`.
+    alpha, beta
+        A number for all pairs, or a list of numbers. One beta is for the pairs that have a c.
+    activation, queue, device, kernel, precision, reproducible, wait_for
+        As for :func:`pyclmm.gemm`, for all pairs.
+
+    Returns
+    -------
+    The results in the order of the pairs. Those of one dtype are parts of one new array, so as operands of
+    the next call they need no copy. Two vectors give a number, as :func:`numpy.matmul` does.
+
+    Raises
+    ------
+    As :func:`pyclmm.gemm` does; the message names the pair. ArgumentError for lists of unequal lengths and
+    outs that overlap. UnsupportedError for quantised weights, and within :func:`pyclmm.verified`.
+    """
+    ways = {"activation": activation, "kernel": kernel, "precision": precision, "reproducible": reproducible}
+    given = given_of(pairs, c, bias, out)
+    call = _Call(given, alpha, beta, ways, queue, device)
+    try:
+        return _planned(call)._run(given, call.queue, wait_for)
+    except DeviceLostError:
+        plan_cache.forget(call.queue.context)
+        raise
 
 
 class ManyMatmul:
@@ -59,27 +132,21 @@ class ManyMatmul:
         precision: Precision | None = None,
         reproducible: bool | None = None,
     ) -> None:
-        given = given_of(pairs, c, bias, out)
-        count = len(given.lists["a"])
-        scalars = numbers_of("alpha", alpha, count), numbers_of("beta", beta, count)
-        options = checked_options(activation, kernel, precision, reproducible)
-        self._prepare(given, options, queue_for(given.lists, queue, device), scalars)
+        ways = {
+            "activation": activation,
+            "kernel": kernel,
+            "precision": precision,
+            "reproducible": reproducible,
+        }
+        self._make(_Call(given_of(pairs, c, bias, out), alpha, beta, ways, queue, device))
 
-    def _prepare(self, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
+    def _make(self, call: _Call) -> None:
         environment.check()
-        self._signature: Any = signature(given)  # None: it is closed
-        self._options = options
-        self._many: HostMany | DeviceMany | None = None  # of an empty list
-        if given.lists["a"]:
-            kind = DeviceMany if isinstance(given.lists["a"][0], Array) else HostMany
-            self._many = kind(given, options, queue, scalars)
-
-    @classmethod
-    def of(cls, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> ManyMatmul:
-        """A plan for what is checked already."""
-        made = cls.__new__(cls)
-        made._prepare(given, options, queue, scalars)
-        return made
+        self._layouts, self._is_closed = call.layouts, False
+        self._options = call.options
+        (given,) = call.given
+        kind = DeviceMany if on_device(given.lists) else HostMany
+        self._many = kind(given, call.layouts, call.options, call.queue, call.scalars)
 
     @guarded("ManyMatmul")
     def __call__(
@@ -98,17 +165,16 @@ class ManyMatmul:
         from the planned ones or the plan is closed, and as that does.
         """
         given = given_of(pairs, c, bias, out)
-        found = signature(given)
-        if found != self._signature:
-            raise ArgumentError(_CLOSED if self._signature is None else mismatch(self._signature, found))
-        own = queue_for(given.lists, queue, None)
+        found = layouts_of(given)
+        if self._is_closed or found != self._layouts:
+            raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
+        own = _queue_for(given.lists, found, queue, None)
         is_free = queue is None and isinstance(self._many, HostMany)  # it has a queue of its own
-        return self.run(given, None if is_free else own, wait_for)
+        return self._run(given, None if is_free else own, wait_for)
 
-    def run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
-        """The same for lists that are known to fit."""
-        if self._many is None:
-            return []
+    def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
+        """The results of lists that are known to fit."""
+        remember(given, self._layouts)
         results = self._many.run(given.lists, queue, events_of(wait_for))
         if given.arrays is given.lists:
             return results
@@ -117,7 +183,7 @@ class ManyMatmul:
     @property
     def kernels(self) -> tuple[str, ...]:
         """The kernel of each launch, that of the most operations first."""
-        return tuple([x.choice.kernel.name for x in self._executables if x.choice])
+        return tuple([x.choice.kernel.name for x in self._executables])
 
     def explain(self) -> list[Explanation]:
         """Why each launch has its kernel, as :meth:`pyclmm.Matmul.explain` says it."""
@@ -136,71 +202,102 @@ class ManyMatmul:
 
     @property
     def _executables(self) -> list[Any]:
-        return [] if self._many is None else [group.executable for group in self._many.groups]
+        return [group.executable for group in self._many.groups]
 
     def release(self) -> None:
         """Free every thread's packed operands and kernel objects. The next call makes them again."""
-        if self._many is not None:
-            self._many.release()
+        self._many.release()
+        for one in self._executables:
+            one.release()
 
     def close(self) -> None:
         """End the plan and free what :meth:`release` frees. Later calls raise ArgumentError."""
-        self._signature = None
+        self._is_closed = True
         self.release()
 
     def __enter__(self) -> ManyMatmul:
-        if self._signature is None:
+        if self._is_closed:
             raise ArgumentError(_CLOSED)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        closed = "closed " if self._signature is None else ""
-        lines = [
-            f"{x.problem}: {x.choice.kernel.name} ({x.choice.config})" for x in self._executables if x.choice
-        ]
+        closed = "closed " if self._is_closed else ""
+        lines = [f"{x.problem}: {x.choice.kernel.name} ({x.choice.config})" for x in self._executables]
         return "\n  ".join([f"<{closed}ManyMatmul of {len(lines)} launches>", *lines])
 
 
-def numbers_of(name: str, value: Any, count: int) -> Any:
+class _Call:
+    """A checked call, equal to another if the same plan computes both. Raises as matmul_many does."""
+
+    def __init__(
+        self, given: CallLists, alpha: Any, beta: Any, ways: dict[str, Any], queue: Any, device: Any
+    ) -> None:
+        self.given = [given]  # until the plan is made
+        count = len(given.lists["a"])
+        self.scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
+        self.options = _options(**ways)
+        self.layouts = layouts_of(given)
+        self.queue = _queue_for(given.lists, self.layouts, queue, device)
+        # Equal numbers of other types need not be taken for the same results.
+        types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in self.scalars]
+        where = self.queue.context, self.queue.device, type(self.queue)
+        self.key = *where, self.options.key, self.scalars, *types, self.layouts
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Call) and self.key == other.key
+
+
+def _numbers(name: str, value: Any, count: int) -> Any:
     """alpha or beta as plain numbers: one, or a tuple of one for each of *count* pairs; None for no beta.
 
     Raises ArgumentError for another number of them, DTypeError for what is no number.
     """
     if isinstance(value, list | tuple):
         check_length(name, value, count)
-        return tuple([numbers_of(name, x, count) for x in value])
+        return tuple([_numbers(name, x, count) for x in value])
     if value is None and name == "beta":
         return None
     return plain_numbers(value, 0.0)[0] if name == "alpha" else plain_numbers(0.0, value)[1]
 
 
-def checked_options(activation: Any, kernel: Any, precision: Any, reproducible: Any) -> Options:
+def _options(precision: Any, reproducible: Any, **ways: Any) -> Options:
     """The options of a list. Raises as gemm does, and UnsupportedError within pyclmm.verified()."""
     if is_verified(None):
         raise UnsupportedError(
             "lists of products are not verified; multiply them outside pyclmm.verified(), or one by one"
         )
-    ways = {"precision": chosen(precision), "reproducible": is_reproducible(reproducible), "verify": False}
-    return options_of({"activation": activation, "kernel": kernel, **ways})
+    ways |= {"precision": chosen(precision), "reproducible": is_reproducible(reproducible), "verify": False}
+    return options_of(ways)
 
 
-def queue_for(lists: Lists, queue: Any, device: DeviceChoice | None) -> Any:
+def _queue_for(lists: Lists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
     """The queue of a call: *queue*, that of the Arrays, or one on *device*. Raises as matmul does."""
-    if not lists["a"]:
-        return None
-    first = lists["a"][0]
-    operands = {"a": first}
-    if isinstance(first, Array):
-        own = first.queue if queue is None else queue
-        for name, xs in lists.items():
-            others = [index for index, x in enumerate(xs) if x is not None and x.queue is not own]
-            operands |= {f"{name} of pairs[{index}]": xs[index] for index in others}
+    operands: dict[str, Any] = {"a": lists["a"][0] if lists["a"] else np.empty(0)}
+    if on_device(lists):
+        own = operands["a"].queue if queue is None else queue
+        for (name, xs), firsts in zip(lists.items(), layouts.firsts, strict=True):  # one of each buffer
+            found = [pair for pair in dict.fromkeys(firsts) if xs[pair] is not None]
+            operands |= {f"{name} of pairs[{pair}]": xs[pair] for pair in found if xs[pair].queue is not own}
     return queue_of(operands, queue, device)
+
+
+@lru_cache(_KEPT)
+def _planned(call: _Call) -> ManyMatmul:
+    plan = ManyMatmul.__new__(ManyMatmul)
+    plan._make(call)
+    call.given.clear()  # what is kept keeps no operands
+    return plan
+
+
+queues.at_release(_planned.cache_clear)
+
+
+@queues.at_loss
+def _forget(_context: Any) -> None:
+    _planned.cache_clear()

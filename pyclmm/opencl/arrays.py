@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -123,12 +123,9 @@ class Results:
             made.base_data = self.memory(made.context, allocator)
         return made
 
-    def view(self, base: Array, offset: int) -> Array:
-        """A view of *base*, which :meth:`new` has made, from byte *offset* on, with its events."""
-        made = self._bare(base.queue)
-        made.queue, made.context, made.allocator = base.queue, base.context, base.allocator
-        made.events, made.base_data, made.offset = base.events, base.base_data, offset
-        return made
+    def layout(self, queue: cl.CommandQueue, offset: int) -> dict[str, Any]:
+        """Of such an Array that begins at byte *offset* of another's memory, for :func:`views`."""
+        return vars(self._bare(queue)) | {"offset": offset}
 
     def _bare(self, queue: Any) -> Array:
         """An Array without memory or events."""
@@ -147,6 +144,17 @@ class Results:
             return cl.Buffer(context, self._flags, max(1, self._nbytes))
         except cl.Error as error:
             raise out_of_memory(self._nbytes, self._device, "out", error) from error
+
+
+def views(base: Array, layouts: Iterable[dict[str, Any]]) -> list[Array]:
+    """Views of *base* with these :meth:`Results.layout`, and its events."""
+    its = {name: getattr(base, name) for name in ("queue", "context", "allocator", "base_data", "events")}
+    found = []
+    for layout in layouts:
+        made = cla.Array.__new__(cla.Array)
+        made.__dict__ = layout | its
+        found.append(made)
+    return found
 
 
 def empty(

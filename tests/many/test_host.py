@@ -9,9 +9,9 @@ import pytest
 
 import pyclmm
 from pyclmm.kernels.listed import size_classes
-from pyclmm.many import calls, host
+from pyclmm.many import plan as plans
 from pyclmm.many.plan import ManyMatmul
-from pyclmm.many.rows import PackedRow
+from pyclmm.many.rows import Row
 from pyclmm.opencl import host_memory
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.host_memory import HOST_ALIGN
@@ -31,15 +31,10 @@ def loop(pairs):
 
 @pytest.fixture
 def planned(monkeypatch):
-    """How many plans matmul_many has made."""
-    calls.release()
-    made, own = [], vars(ManyMatmul)["of"].__func__
-
-    def of(cls, *args):
-        made.append(args)
-        return own(cls, *args)
-
-    monkeypatch.setattr(ManyMatmul, "of", classmethod(of))
+    """What plans matmul_many has made."""
+    pyclmm.release()
+    made, own = [], ManyMatmul._make
+    monkeypatch.setattr(ManyMatmul, "_make", lambda *args: made.append(args) or own(*args))
     return made
 
 
@@ -95,8 +90,8 @@ def test_results_share_an_array_and_are_new_in_each_call(rng):
 
 
 def test_consecutive_results_are_read_where_they_lie(rng, monkeypatch):
-    filled, own = [], PackedRow.filled
-    monkeypatch.setattr(PackedRow, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
+    filled, own = [], Row.filled
+    monkeypatch.setattr(Row, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
     pairs = pairs_of(rng, [(80, 80, 3)] * 4)
     xs = pyclmm.matmul_many(pairs)
     del filled[:]
@@ -112,8 +107,8 @@ def test_consecutive_results_are_read_where_they_lie(rng, monkeypatch):
 
 
 def test_what_several_pairs_have_is_packed_once(rng, monkeypatch):
-    filled, own = [], PackedRow.filled
-    monkeypatch.setattr(PackedRow, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
+    filled, own = [], Row.filled
+    monkeypatch.setattr(Row, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
     (x, w), (y, v), (z, _) = pairs_of(rng, [(3, 4, 5)] * 3)
     pairs = [(x, w), (y, w), (z, v), (y.astype("f8"), w)]
     plan = ManyMatmul(pairs)
@@ -147,9 +142,9 @@ def test_a_second_call_does_not_plan_again(rng, planned):
 
 
 def test_the_oldest_plan_is_dropped(rng, planned):
-    for n in range(1, calls._KEPT + 2):
+    for n in range(1, plans._KEPT + 2):
         pyclmm.matmul_many(pairs_of(rng, [(1, n, 2)]))
-    assert len(calls._plans) == calls._KEPT
+    assert plans._planned.cache_info().currsize == plans._KEPT
 
 
 def test_other_strides_need_no_other_plan(rng, planned):
@@ -259,15 +254,6 @@ def test_a_plan_after_release_and_close(rng):
         plan(pairs)
     with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
         plan.__enter__()
-
-
-def test_large_operands_are_packed_into_new_memory(rng, monkeypatch):
-    pairs = pairs_of(rng, [(3, 4, 5)])
-    for most, kept in ((1, 0), (host._KEPT, 1)):
-        monkeypatch.setattr(host, "_KEPT", most)
-        plan = ManyMatmul(pairs)
-        check(plan(pairs), loop(pairs))
-        assert len(plan._many._packed.all()) == kept
 
 
 def test_on_a_device_with_memory_of_its_own(rng, monkeypatch):
