@@ -176,7 +176,9 @@ def picture(found: list[dict[str, Any]], device: str, path: Path) -> None:
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
     dtypes = list(dict.fromkeys(one["dtype"] for one in found))
-    figure, axes = plt.subplots(1, len(dtypes), figsize=(5 * len(dtypes), 4), squeeze=False, sharey=True)
+    figure, axes = plt.subplots(
+        1, len(dtypes), figsize=(5 * len(dtypes), 4), squeeze=False, sharey=True, layout="constrained"
+    )
     for axis, dtype in zip(axes[0], dtypes, strict=True):
         rows = [one for one in found if one["dtype"] == dtype]
         for side in dict.fromkeys(name for one in rows for name in one["seconds"]):
@@ -185,10 +187,9 @@ def picture(found: list[dict[str, Any]], device: str, path: Path) -> None:
             ]
             axis.plot(*zip(*points, strict=True), marker="o", label=side)
         axis.set(xscale="log", yscale="log", xlabel="products in the list", title=dtype)
-        axis.legend()
     axes[0][0].set_ylabel("products a second")
     figure.suptitle(device)
-    figure.tight_layout()
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right")
     figure.savefig(path, dpi=120)
 
 
