@@ -72,7 +72,7 @@ class _Latest(NamedTuple):
 
 
 # Of each thread the last call and, by shapes, those before: the layers of a network take turns.
-_last: queues.PerThread[Any] = queues.PerThread(most=16)
+_last: queues.PerThread[Any] = queues.PerThread(most=64)
 
 
 @overload
