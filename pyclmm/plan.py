@@ -25,7 +25,7 @@ from .opencl.late_events import as_list
 from .problem.literals import Activation, Casting, Precision, Trans, Verify
 from .quantized import QuantizedArray
 from .raising import guarded, raise_of_system
-from .selection.explanation import Estimate, Explanation, explain
+from .selection.explanation import Estimate, Explanation
 from .selection.select import KernelChoice
 
 if TYPE_CHECKING:
@@ -275,18 +275,8 @@ class Matmul(Generic[ArrayT]):
 
     def explain(self) -> Explanation:
         """Why this kernel was chosen, its arithmetic, and the estimates or refusals of the other kernels."""
-        executable = self._executable
-        return explain(
-            executable.problem,
-            executable.device,
-            executable.choice,
-            requested=self._options.kernel,
-            launches=[launch.kernel for launch in executable.work.launches],
-            workspace_nbytes=self.workspace_nbytes,
-            failed=executable.failed,
-            check_seconds=executable.check_seconds,
-            elsewhere=getattr(self._product.path, "elsewhere", None),
-        )
+        elsewhere = getattr(self._product.path, "elsewhere", None)
+        return self._executable.explained(self._options.kernel, elsewhere)
 
     def release(self) -> None:
         """Free every thread's kernel objects, and unshared workspace. The next call makes them again."""

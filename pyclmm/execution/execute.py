@@ -37,6 +37,7 @@ from ..opencl.queues import PerThread
 from ..problem.gemm import Gemm, GemmProblem
 from ..problem.settings import REPAIR
 from ..selection import select
+from ..selection.explanation import Elsewhere, Explanation, explain
 from . import repair
 from .options import Options
 from .repair import Run
@@ -224,6 +225,20 @@ class Executable:
             if not self.repairs or overwritten:
                 raise
             repair.repair(self, self._asked.problem, error, queue, run)
+
+    def explained(self, requested: select.KernelChoice, elsewhere: Elsewhere | None = None) -> Explanation:
+        """Why it has its kernel."""
+        return explain(
+            self.problem,
+            self.device,
+            self.choice,
+            requested=requested,
+            launches=[launch.kernel for launch in self.work.launches],
+            workspace_nbytes=self.work.workspace_nbytes,
+            failed=self.failed,
+            check_seconds=self.check_seconds,
+            elsewhere=elsewhere,
+        )
 
     def release(self) -> None:
         """Free the kernel objects of every thread, and workspace that no other plan shares."""

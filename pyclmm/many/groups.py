@@ -22,7 +22,8 @@ from ..opencl.steps import Scales, scalars_of
 from ..problem.gemm import Gemm, ListedProduct, Operand
 from .lists import CallLists, naming, operands_at
 
-Key = tuple[str, str]  # the user's name of an operand, or "out", and the type of its elements
+# The user's name of an operand, or "out", the type of its elements, and a number of the memory where it lies.
+Key = tuple[str, str, int]
 Starts = Mapping[tuple[str, int], int]  # by the user's name and the pair: the first element in its buffer
 
 _SCALARS = scalars_of(1.0, 0.0)  # alpha and beta of each product are in the table
@@ -44,7 +45,7 @@ class ListEntry(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _checked(layouts: Any, *ways: Any) -> tuple[Gemm, dict[str, Key]]:
+def _checked(layouts: Any, *ways: Any) -> tuple[Gemm, dict[str, tuple[str, str]]]:
     gemm = checked(dict(layouts), *ways)
     names = [name for name in ("a", "b", "c", "bias", "out") if name not in gemm.unread]
     return gemm, {name: (problem_name(gemm, name), getattr(gemm.problem, f"{name}_type")) for name in names}
@@ -55,12 +56,13 @@ def entries_of(
     options: Options,
     scalars: tuple[Any, Any],
     layout: Callable[[Any, str], Operand],
-    overlaps: Callable[[Any], bool],
+    memory: Callable[[str, int], int] = lambda _name, _pair: 0,
+    overlaps: Callable[[Any], bool] = lambda _operands: False,
     host_align: int | None = None,
 ) -> list[ListEntry]:
-    """The checked products. *layout*: that of an operand by argument name; *overlaps*: whether a pair's out
-    must be copied. *scalars*: alpha and beta, each one for all or a tuple. Raises as gemm does, naming the
-    pair."""
+    """The checked products. *layout*: that of an operand and its argument's name; *memory*: the number of its
+    memory, by name and pair; *overlaps*: whether a pair's out must be copied. *scalars*: alpha and beta, each
+    one for all or a tuple. Raises as gemm does, naming the pair."""
     ways = [replace(options, dtype=own) for own in given.dtypes] or [options] * len(given.lists["a"])
     found = []
     for pair, own in enumerate(ways):
@@ -73,8 +75,9 @@ def entries_of(
             scales = plain_numbers(alpha, beta_of(beta, layouts.get("c")))
             # What is kept depends on which scalars are zero. A beta without c is refused by its value.
             zeros = float(scales[0] != 0), float(scales[1] != 0) if "c" in layouts else scales[1]
-            gemm, keys = _checked(tuple(layouts.items()), own, zeros, overlaps(operands), host_align)
+            gemm, names = _checked(tuple(layouts.items()), own, zeros, overlaps(operands), host_align)
             check_scalars(gemm, scales)
+            keys = {name: (*key, memory(key[0], pair)) for name, key in names.items()}
             found.append(ListEntry(pair, gemm, keys, scales))
     return found
 

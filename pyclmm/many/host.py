@@ -34,7 +34,7 @@ class HostMany:
         def dense(x: Array, _name: str) -> Any:
             return dense_layout(x.shape, x.dtype.newbyteorder("="), device)
 
-        entries = entries_of(given, options, scalars, dense, lambda _: False, new_align(device))
+        entries = entries_of(given, options, scalars, dense, host_align=new_align(device))
         gemms = [one.gemm for one in entries]
         self._blank = [np.empty(gemm.shape, gemm.dtype) if gemm.is_empty else None for gemm in gemms]
         self._numbers = [one.pair for one in entries if not one.gemm.shape]
@@ -45,8 +45,9 @@ class HostMany:
         self._forms = {key: dense_form((row.size,), row.dtype, device, key[0]) for key, row in rows.items()}
         # What is large takes longer to fill than to allocate.
         keeps = sum(row.size * row.dtype.itemsize for row in self._operands.values()) <= _KEPT
-        self._packed: PerThread[Array] = PerThread(len(rows) if keeps else 0)
+        self.packed: PerThread[Array] = PerThread(len(rows) if keeps else 0)
         self.groups, self.queue = groups_of(computed, starts, options, queue)
+        self.executables = [group.executable for group in self.groups]
 
     def run(self, lists: Lists, queue: cl.CommandQueue | None, wait_for: list[cl.Event]) -> list[Any]:
         """The results, complete. Raises ArgumentError for outs that overlap or are read-only, LaunchError,
@@ -80,7 +81,7 @@ class HostMany:
         memory, before = {}, list[cl.Event]()
         try:
             for key, row in self._operands.items():
-                own = self._packed.get(key, partial(np.empty, row.size, row.dtype))
+                own = self.packed.get(key, partial(np.empty, row.size, row.dtype))
                 memory[key], _ = held[key].read(row.filled(lists[key[0]], own), self._forms[key], key[0])
                 before += held[key].uploads
             for key, result in new.items():
@@ -95,7 +96,3 @@ class HostMany:
             binding = group.executable.latest_binding()
             if binding is not None:
                 binding.settle()
-
-    def release(self) -> None:
-        """Free the memory into which operands are packed."""
-        self._packed.clear()

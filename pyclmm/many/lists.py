@@ -195,20 +195,17 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
 
 def mismatch(planned: Layouts, given: Layouts) -> str:
     """How the operands of a call differ from those that a plan was made for."""
-    wanted, found = dict(planned.lists), dict(given.lists)
-    if wanted.keys() != found.keys():
-        return (
-            f"the plan is for the lists {', '.join(wanted)}, not for {', '.join(found)}; make a plan for them"
-        )
-    for name, its in wanted.items():
-        if len(its) != len(found[name]):
-            return f"pairs has {len(found[name])} entries, the plan is for {len(its)}; make a plan for them"
-        for index, (one, other) in enumerate(zip(its, found[name], strict=True)):
-            if one != other:
-                both = f"{name} is {_shown(other)}, the plan is for {_shown(one)}"
-                return f"pairs[{index}]: {both}; make a plan for it"
+    wanted, found = (
+        {(pair, name): its for name, xs in each.lists for pair, its in enumerate(xs)}
+        for each in (planned, given)
+    )
+    for pair, name in sorted(wanted | found):
+        one, other = wanted.get((pair, name)), found.get((pair, name))
+        if one != other:
+            both = f"{name} is {_shown(other)}, the plan is for {_shown(one)}"
+            return f"pairs[{pair}]: {both}; make a plan for it"
     return "the pairs share other arrays or buffers than the plan's; make a plan for them"
 
 
 def _shown(layout: Any) -> str:
-    return "None" if layout is None else " ".join(map(str, layout))
+    return "none" if layout is None else " ".join(map(str, layout))

@@ -19,22 +19,13 @@ from ..opencl.devices import DeviceChoice
 from ..problem.literals import Activation, Precision
 from ..problem.settings import chosen, is_reproducible, is_verified
 from ..raising import guarded
-from ..selection.explanation import Explanation, explain
+from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
+from . import lists
 from .apart import Lists
 from .device import DeviceMany
 from .host import HostMany
-from .lists import (
-    CallLists,
-    Layouts,
-    check_length,
-    given_of,
-    layouts_of,
-    mismatch,
-    on_device,
-    operands_at,
-    remember,
-)
+from .lists import CallLists, Layouts, check_length, given_of, layouts_of, mismatch, on_device
 
 _KEPT = 16  # plans
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -68,8 +59,8 @@ def matmul_many(
         A list of ``(a, b)``, each pair as :func:`pyclmm.matmul` takes it: 1-D, 2-D or stacks. All are NumPy
         arrays, or what is like one, or all are pyopencl Arrays. NumPy arrays are copied into one array for
         each of a and b, unless they are consecutive parts of one and not small. Arrays that are slices of one
-        buffer are read where they lie; those in buffers of their own cost a copy each, so make them slices
-        of one Array. Arrays that must be converted or copied for their layout cost a launch each.
+        buffer are read where they lie; those in buffers of their own cost a copy or a launch each, so make
+        them slices of one Array. Arrays that must be converted for their layout cost a launch each.
     out
         A list of arrays to write, or None for some. An out may overlap operands of its own pair, but share no
         element with another out or another pair's operands. If the call fails before it has launched anything
@@ -83,16 +74,15 @@ def matmul_many(
 
     Returns
     -------
-    The results in the order of the pairs. Those of one dtype are parts of one new array, so as operands of
-    the next call they need no copy. Two vectors give a number, as :func:`numpy.matmul` does.
+    The results in the order of the pairs. Those of common launches are parts of one new array of their dtype,
+    so as operands of the next call they need no copy. Two vectors give a number, as :func:`numpy.matmul` does.
 
     Raises
     ------
     As :func:`pyclmm.gemm` does; the message names the pair. ArgumentError for lists of unequal lengths and
     outs that overlap. UnsupportedError for quantised weights, and within :func:`pyclmm.verified`.
     """
-    ways = {"activation": activation, "kernel": kernel, "precision": precision, "reproducible": reproducible}
-    given = given_of(pairs, c, bias, out)
+    given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible)
     call = _Call(given, alpha, beta, ways, queue, device)
     try:
         return _planned(call)._run(given, call.queue, wait_for)
@@ -132,21 +122,16 @@ class ManyMatmul:
         precision: Precision | None = None,
         reproducible: bool | None = None,
     ) -> None:
-        ways = {
-            "activation": activation,
-            "kernel": kernel,
-            "precision": precision,
-            "reproducible": reproducible,
-        }
-        self._make(_Call(given_of(pairs, c, bias, out), alpha, beta, ways, queue, device))
+        given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible)
+        self._make(_Call(given, alpha, beta, ways, queue, device))
 
     def _make(self, call: _Call) -> None:
         environment.check()
-        self._layouts, self._is_closed = call.layouts, False
-        self._options = call.options
         (given,) = call.given
         kind = DeviceMany if on_device(given.lists) else HostMany
         self._many = kind(given, call.layouts, call.options, call.queue, call.scalars)
+        self._layouts, self._options, self._is_closed = call.layouts, call.options, False
+        self._executables = self._many.executables
 
     @guarded("ManyMatmul")
     def __call__(
@@ -174,11 +159,13 @@ class ManyMatmul:
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
-        remember(given, self._layouts)
+        lists.remember(given, self._layouts)
         results = self._many.run(given.lists, queue, events_of(wait_for))
         if given.arrays is given.lists:
             return results
-        return [kinds.returned(operands_at(given.arrays, index), one) for index, one in enumerate(results)]
+        return [
+            kinds.returned(lists.operands_at(given.arrays, index), one) for index, one in enumerate(results)
+        ]
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -187,26 +174,12 @@ class ManyMatmul:
 
     def explain(self) -> list[Explanation]:
         """Why each launch has its kernel, as :meth:`pyclmm.Matmul.explain` says it."""
-        return [
-            explain(
-                x.problem,
-                x.device,
-                x.choice,
-                requested=self._options.kernel,
-                launches=[launch.kernel for launch in x.work.launches],
-                workspace_nbytes=x.work.workspace_nbytes,
-                failed=x.failed,
-            )
-            for x in self._executables
-        ]
-
-    @property
-    def _executables(self) -> list[Any]:
-        return [group.executable for group in self._many.groups]
+        return [one.explained(self._options.kernel) for one in self._executables]
 
     def release(self) -> None:
         """Free every thread's packed operands and kernel objects. The next call makes them again."""
-        self._many.release()
+        if isinstance(self._many, HostMany):
+            self._many.packed.clear()
         for one in self._executables:
             one.release()
 
@@ -233,12 +206,12 @@ class _Call:
     """A checked call, equal to another if the same plan computes both. Raises as matmul_many does."""
 
     def __init__(
-        self, given: CallLists, alpha: Any, beta: Any, ways: dict[str, Any], queue: Any, device: Any
+        self, given: CallLists, alpha: Any, beta: Any, ways: tuple[Any, ...], queue: Any, device: Any
     ) -> None:
         self.given = [given]  # until the plan is made
         count = len(given.lists["a"])
         self.scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
-        self.options = _options(**ways)
+        self.options = _options(*ways)
         self.layouts = layouts_of(given)
         self.queue = _queue_for(given.lists, self.layouts, queue, device)
         # Equal numbers of other types need not be taken for the same results.
@@ -266,22 +239,22 @@ def _numbers(name: str, value: Any, count: int) -> Any:
     return plain_numbers(value, 0.0)[0] if name == "alpha" else plain_numbers(0.0, value)[1]
 
 
-def _options(precision: Any, reproducible: Any, **ways: Any) -> Options:
+def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any) -> Options:
     """The options of a list. Raises as gemm does, and UnsupportedError within pyclmm.verified()."""
     if is_verified(None):
         raise UnsupportedError(
             "lists of products are not verified; multiply them outside pyclmm.verified(), or one by one"
         )
-    ways |= {"precision": chosen(precision), "reproducible": is_reproducible(reproducible), "verify": False}
-    return options_of(ways)
+    ways = {"activation": activation, "kernel": kernel, "verify": False}
+    return options_of(ways | {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)})
 
 
-def _queue_for(lists: Lists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
+def _queue_for(given: Lists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
     """The queue of a call: *queue*, that of the Arrays, or one on *device*. Raises as matmul does."""
-    operands: dict[str, Any] = {"a": lists["a"][0] if lists["a"] else np.empty(0)}
-    if on_device(lists):
+    operands: dict[str, Any] = {"a": given["a"][0] if given["a"] else np.empty(0)}
+    if on_device(given):
         own = operands["a"].queue if queue is None else queue
-        for (name, xs), firsts in zip(lists.items(), layouts.firsts, strict=True):  # one of each buffer
+        for (name, xs), firsts in zip(given.items(), layouts.firsts, strict=True):  # one of each buffer
             found = [pair for pair in dict.fromkeys(firsts) if xs[pair] is not None]
             operands |= {f"{name} of pairs[{pair}]": xs[pair] for pair in found if xs[pair].queue is not own}
     return queue_of(operands, queue, device)

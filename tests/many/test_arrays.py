@@ -9,8 +9,6 @@ import pytest
 
 import pyclmm
 from pyclmm.many import ManyMatmul
-from pyclmm.opencl import workspace
-from pyclmm.opencl.devices import device_info
 from tests.many.drawn import Drawn, check, check_aligned, on_device, read
 from tests.support.cases import small_integers
 from tests.support.threads import in_threads
@@ -78,16 +76,27 @@ def test_what_lies_in_many_is_copied_into_one(queue, rng, copies):
     check([read(queue, x) for x in got], want)
 
 
-def test_what_several_pairs_have_is_copied_once(queue, rng, copies):
+def test_what_several_pairs_have_is_not_copied(queue, rng, copies):
     a, b, _ = operands(rng, [(3, 4, 5)] * 3)
-    (w,), xs = (
-        on_device(queue, b[:1], False),
-        [*on_device(queue, a[:2], True), *on_device(queue, a[2:], True)],
-    )
+    (w,) = on_device(queue, b[:1], False)
+    xs = on_device(queue, a, False)
     (other,) = on_device(queue, b[1:2], False)
-    got = pyclmm.matmul_many([(xs[0], w), (xs[1], w), (xs[2], other)])
-    assert len(copies) == 5
+    plan = ManyMatmul(pairs := [(xs[0], w), (xs[1], w), (xs[2], other)])
+    got = plan(pairs)
+    assert len(copies) == 2
+    assert len(plan.kernels) == 2
     check([read(queue, x) for x in got], [a[0] @ b[0], a[1] @ b[0], a[2] @ b[1]])
+
+
+def test_large_ones_in_buffers_of_their_own_are_not_copied(queue, rng, copies):
+    a, b, want = operands(rng, [(9, 9, 4000), (8, 9, 4000), (3, 4, 5), (6, 7, 2)])
+    plan = ManyMatmul(pairs := pairs_on(queue, a, b, False))
+    got = plan(pairs)
+    assert len(copies) == 4
+    assert len(plan.kernels) == 3
+    check([read(queue, x) for x in got], want)
+    plan.release()
+    check([read(queue, x) for x in plan(pairs)], want)
 
 
 def test_results_share_a_buffer_and_are_read_from_it(queue, rng, copies):
@@ -169,21 +178,6 @@ def test_without_order_lists_do_not_share_the_memory_of_copies(context, rng):
     check([read(queue, x) for x in after], [(x + 1) @ y for x, y in zip(a, b, strict=True)])
 
 
-def test_the_memory_of_copies_is_shared_and_limited(queue, rng):
-    a, b, want = operands(rng, [(64, 64, 64)] * 2)
-    pairs = pairs_on(queue, a, b, False)
-    plan = ManyMatmul(pairs)
-    lender = workspace.shared(queue, device_info(queue.device))
-    check([read(queue, x) for x in plan(pairs)], want)
-    kept = lender._spaces
-    assert sum(kept.sizes) >= 2 * 2 * 64 * 64 * 4
-    plan(pairs)
-    assert lender._spaces is kept
-    pyclmm.keep_workspace(0)
-    check([read(queue, x) for x in plan(pairs)], want)
-    pyclmm.keep_workspace(None)
-
-
 def test_gaps_of_outs_in_many_buffers_stay(queue, rng):
     a, b, want = operands(rng)
     whole = [np.full((m, 3 * n), 7, np.float32) for m, n, _ in SIZES]
@@ -199,8 +193,9 @@ def test_gaps_of_outs_in_many_buffers_stay(queue, rng):
 
 
 def test_copies_stay_aligned(queue, rng):
-    a, b, _ = operands(rng, [(3, 5, 7), (192, 192, 192), (192, 192, 192)])
+    a, b, _ = operands(rng, [(3, 5, 7), *[(96, 96, 96)] * 10])
     large = ManyMatmul(pairs_on(queue, a, b, False))._many.groups[0].executable.problem
+    assert large.m == 96
     assert large.a_align == large.b_align == large.out_align == 64
 
 
