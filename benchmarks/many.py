@@ -189,7 +189,8 @@ def picture(found: list[dict[str, Any]], device: str, path: Path) -> None:
         axis.set(xscale="log", yscale="log", xlabel="products in the list", title=dtype)
     axes[0][0].set_ylabel("products a second")
     figure.suptitle(device)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center")
     figure.savefig(path, dpi=120)
 
 

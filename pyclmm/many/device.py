@@ -60,9 +60,8 @@ class DeviceMany:
             operands = operands_at(lists, one.pair)
             product = plan_for(operands, calls.signature(operands), options, queue, one.scales)
             self._alone.append((one, product))
-        self.executables = [
-            one.executable for one in (*self.groups, *[product for _, product in self._alone])
-        ]
+        owners: list[Any] = [*self.groups, *[product for _, product in self._alone]]
+        self.executables = [one.executable for one in owners]
 
     def _place(
         self, entries: Sequence[ListEntry], lists: Lists, queue: cl.CommandQueue

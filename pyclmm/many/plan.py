@@ -74,8 +74,9 @@ def matmul_many(
 
     Returns
     -------
-    The results in the order of the pairs. Those of common launches are parts of one new array of their dtype,
-    so as operands of the next call they need no copy. Two vectors give a number, as :func:`numpy.matmul` does.
+    The results in the order of the pairs. Those of common launches are parts of one new array of their
+    dtype, so as operands of the next call they need no copy. Two vectors give a number, as
+    :func:`numpy.matmul` does.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def matmul_many(
     outs that overlap. UnsupportedError for quantised weights, and within :func:`pyclmm.verified`.
     """
     given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible)
-    call = _Call(given, alpha, beta, ways, queue, device)
+    call = _ListCall(given, alpha, beta, ways, queue, device)
     try:
         return _planned(call)._run(given, call.queue, wait_for)
     except DeviceLostError:
@@ -123,9 +124,9 @@ class ManyMatmul:
         reproducible: bool | None = None,
     ) -> None:
         given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible)
-        self._make(_Call(given, alpha, beta, ways, queue, device))
+        self._make(_ListCall(given, alpha, beta, ways, queue, device))
 
-    def _make(self, call: _Call) -> None:
+    def _make(self, call: _ListCall) -> None:
         environment.check()
         (given,) = call.given
         kind = DeviceMany if on_device(given.lists) else HostMany
@@ -170,7 +171,7 @@ class ManyMatmul:
     @property
     def kernels(self) -> tuple[str, ...]:
         """The kernel of each launch, that of the most operations first."""
-        return tuple([x.choice.kernel.name for x in self._executables])
+        return tuple([x.choice.kernel.name for x in self._executables if x.choice])
 
     def explain(self) -> list[Explanation]:
         """Why each launch has its kernel, as :meth:`pyclmm.Matmul.explain` says it."""
@@ -198,11 +199,13 @@ class ManyMatmul:
 
     def __repr__(self) -> str:
         closed = "closed " if self._is_closed else ""
-        lines = [f"{x.problem}: {x.choice.kernel.name} ({x.choice.config})" for x in self._executables]
+        lines = [
+            f"{x.problem}: {x.choice.kernel.name} ({x.choice.config})" for x in self._executables if x.choice
+        ]
         return "\n  ".join([f"<{closed}ManyMatmul of {len(lines)} launches>", *lines])
 
 
-class _Call:
+class _ListCall:
     """A checked call, equal to another if the same plan computes both. Raises as matmul_many does."""
 
     def __init__(
@@ -223,7 +226,7 @@ class _Call:
         return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Call) and self.key == other.key
+        return isinstance(other, _ListCall) and self.key == other.key
 
 
 def _numbers(name: str, value: Any, count: int) -> Any:
@@ -261,7 +264,7 @@ def _queue_for(given: Lists, layouts: Layouts, queue: Any, device: DeviceChoice 
 
 
 @lru_cache(_KEPT)
-def _planned(call: _Call) -> ManyMatmul:
+def _planned(call: _ListCall) -> ManyMatmul:
     plan = ManyMatmul.__new__(ManyMatmul)
     plan._make(call)
     call.given.clear()  # what is kept keeps no operands

@@ -1,4 +1,4 @@
-"""Row: arrays of one name and element type, dense, one behind the other in one."""
+"""PackedRow: arrays of one name and element type, dense, one behind the other in one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Shapes = dict[int, tuple[int, ...]]  # by the number of the array
 
 
-class Row:
+class PackedRow:
     """Arrays of these *shapes* as elements of one type, before that of these *dtypes*. Those whose rows are
     aligned best (*aligns*, bytes) come first, so that none moves another off its alignment."""
 
@@ -75,7 +75,7 @@ def _join(xs: Sequence[Any], memory: Any) -> None:
 
 def rows_of(
     entries: Iterable[ListEntry], lists: Lists, firsts: Mapping[str, Sequence[int]]
-) -> tuple[dict[Key, Row], dict[tuple[str, int], int]]:
+) -> tuple[dict[Key, PackedRow], dict[tuple[str, int], int]]:
     """How the operands that kernels read, and the results, lie, and where each begins. An operand that
     several pairs have (*firsts*: the first of them) lies there once."""
     found: dict[Key, tuple[Shapes, dict[int, int], set[Any]]] = {}
@@ -89,5 +89,5 @@ def rows_of(
             dtypes.add(like.dtype)
             aligns[number] = getattr(one.gemm.problem, f"{name}_align", 1)
             numbers[key, one.pair] = number
-    rows = {key: Row(key[1], *its) for key, its in found.items()}
+    rows = {key: PackedRow(key[1], *its) for key, its in found.items()}
     return rows, {(key[0], pair): rows[key].starts[number] for (key, pair), number in numbers.items()}

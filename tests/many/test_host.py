@@ -11,7 +11,7 @@ import pyclmm
 from pyclmm.kernels.listed import size_classes
 from pyclmm.many import plan as plans
 from pyclmm.many.plan import ManyMatmul
-from pyclmm.many.rows import Row
+from pyclmm.many.rows import PackedRow
 from pyclmm.opencl import host_memory
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.host_memory import HOST_ALIGN
@@ -90,8 +90,8 @@ def test_results_share_an_array_and_are_new_in_each_call(rng):
 
 
 def test_consecutive_results_are_read_where_they_lie(rng, monkeypatch):
-    filled, own = [], Row.filled
-    monkeypatch.setattr(Row, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
+    filled, own = [], PackedRow.filled
+    monkeypatch.setattr(PackedRow, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
     pairs = pairs_of(rng, [(80, 80, 3)] * 4)
     xs = pyclmm.matmul_many(pairs)
     del filled[:]
@@ -107,8 +107,8 @@ def test_consecutive_results_are_read_where_they_lie(rng, monkeypatch):
 
 
 def test_what_several_pairs_have_is_packed_once(rng, monkeypatch):
-    filled, own = [], Row.filled
-    monkeypatch.setattr(Row, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
+    filled, own = [], PackedRow.filled
+    monkeypatch.setattr(PackedRow, "filled", lambda *args: filled.append(own(*args)) or filled[-1])
     (x, w), (y, v), (z, _) = pairs_of(rng, [(3, 4, 5)] * 3)
     pairs = [(x, w), (y, w), (z, v), (y.astype("f8"), w)]
     plan = ManyMatmul(pairs)
