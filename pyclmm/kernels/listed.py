@@ -46,9 +46,9 @@ def size_classes(sizes: Sequence[tuple[int, int, int]], is_cpu: bool) -> list[tu
     """Products of one class are computed by one launch. *sizes*: M, N and K of each product.
 
     For GPUs it is the magnitude of the larger one of M and N; a few small products join larger ones, as a
-    launch takes longer than their tiles. For CPUs, whose register tiles must fit into
-    each product, it is that of both. There classes that have few multiply-adds together are one, with a tile
-    that fits all of them: those take at most about twice as long, a launch longer.
+    launch takes longer than their tiles. For CPUs, whose register tiles must fit into each product, it is
+    that of both. There classes that have few multiply-adds together are one, with a tile that fits all of
+    them: those take at most about twice as long, a launch longer.
     """
     if not is_cpu:
         sides = [min(max((max(m, n) - 1).bit_length(), 4), 8) for m, n, _ in sizes]

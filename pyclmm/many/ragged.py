@@ -71,10 +71,13 @@ def ragged_matmul(
     ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(None))
     asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
     given = {"a": a, "b": b, SIZES: group_sizes} | ({} if out is None else {"out": out})
-    if kinds.kind_of(a) is None:
+    kind = kinds.kind_of(a)
+    if kind is None:
         given[SIZES] = _sizes_beside(a, group_sizes, queue)
         if not isinstance(a, Array):
             _check_sizes(given[SIZES], a, b)
+    elif kinds.kind_of(group_sizes) is kind and kind.on_host("a", a) and kind.on_host(SIZES, group_sizes):
+        _check_sizes(kind.host_array(SIZES, group_sizes), a, b)
     return called(given, asked, AT_ONCE, PLAIN, queue, device, None, wait_for)
 
 

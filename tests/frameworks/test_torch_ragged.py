@@ -68,6 +68,21 @@ def test_it_stays_in_a_compiled_graph(torch, door, device, traced):
     torch.testing.assert_close(compiled(a, b), loop(torch, a, b, SIZES) + 1)
 
 
+def test_sizes_of_more_rows_than_there_are_raise(torch, door, device):
+    """On the CPU in this call; on CUDA in the next one."""
+    a, b, sizes = operands(torch, device, "rows")
+    sizes[2] = 99
+    if device == "cpu":
+        with pytest.raises(ValueError, match="add up to 104, but there are 12 rows"):
+            door.ragged_matmul(a, b, sizes)
+        return
+    got = door.ragged_matmul(a, b, sizes)
+    torch.cuda.synchronize()
+    torch.testing.assert_close(got, loop(torch, a, b, [3, 0, 9, 0]))
+    with pytest.raises(ValueError, match="an earlier call"):
+        door.ragged_matmul(a, b, sizes)
+
+
 def test_sizes_elsewhere_are_refused(torch, door, device):
     a, b, _ = operands(torch, device, "rows")
     with pytest.raises(TypeError, match=r"no tensor.*pass group_sizes"):
