@@ -16,7 +16,7 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 
 #define NIBBLES_GROUP 32
 #define NIBBLES_EVEN_ODD 0
-#define NIBBLE_VALUES(codes, scale, offset) ((scale) * convert_float16(codes) + (offset))
+#define NIBBLE_VALUES(codes, scale, offset) ((scale) * FLOATS(codes) + (offset))
 INLINE void nibbles32(bytes_t row, const int k, int16 *low, int16 *high)
 {
   bytes_t q = row + k / 256 * 144 + 16 + k / 64 % 4 * 32;
