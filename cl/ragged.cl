@@ -58,8 +58,10 @@ INLINE void add_up(__local uint *starts, __local uint *sums, const int each, con
 INLINE int found(__local const uint *starts, const int room, const uint at)
 {
   int low = 0;
-  for (int step = ROOM / 2; step; step /= 2)
-    if (low + step < room && starts[low + step] <= at) low += step;
+  for (int step = ROOM / 2; step; step /= 2) {
+    const int next = min(low + step, room - 1);
+    if (starts[next] <= at) low = next;
+  }
   return low;
 }
 

@@ -21,6 +21,7 @@ from pyclmm.checks.drawn import Drawn
 from pyclmm.checks.known_answers import outcome
 from pyclmm.checks.layouts import Decks, resized
 from pyclmm.kernels import KERNELS
+from pyclmm.kernels.accepts import LISTS
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.units.unit import UnitKernel
 from pyclmm.problem.dtypes import ELEMENT_TYPES, ELEMENTS
@@ -36,6 +37,7 @@ DEVICES = {target.name: target.device for target in TARGETS if target.device.ven
 DEVICES["gfx1201"] = replace(DEVICES["gfx1100"], name="gfx1201")
 SEED = 20
 FAR = "exact integers, far from the start"
+OF_LISTS = "lists, and groups of rows"
 SLOW = ("residues", "limbs")  # several programs and many instructions for each product
 PADDED = ("digits",)  # combine.cl reads four columns at a time; what is beyond N is not stored
 ONE_ITEM = ("sequential",)  # one work-item computes all: its products are smaller
@@ -88,6 +90,8 @@ def rotated():
         for place, law in enumerate(LAWS):
             if law.name == FAR and kernel.name != "register":
                 continue  # seconds for each product
+            if law.name == OF_LISTS and not LISTS <= kernel.accepts.fields:
+                continue
             if not kernel.automatic and (number + place) % 3:
                 continue  # of one for learning: the code of types, layouts and epilogues is the others'
             name = own[(number + place) % len(own)]
