@@ -28,7 +28,7 @@ _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: (
 # many rows, as far as the registers hold the second row of B too.
 _ORDERED_COMPLEX_TILES = {512: ((16, 2),), 256: ((8, 2),), 128: ((4, 2),)}
 _NARROW_TILES = {512: (8, 1), 256: (8, 1), 128: (4, 1)}  # where one vector covers a row of out
-_LIST_ROWS = (8, 4, 2, 1)  # rows of register tiles for lists of small products
+_LIST_ROWS = (6, 4, 2, 1)
 _LANE_BYTES = 16  # of the shortest vectors of turn.h
 _LATER_TILE = 0.05  # a later tile of the list counts as slower by this, if nothing else tells them apart
 _PANELS_BYTES = 16 << 20  # of A's panels for each compute unit: docs/kernels/packed.md
@@ -85,7 +85,7 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     bits = device.vector_bits
     reals = problem.sums.planes
     lanes = bits // 8 // problem.sums.nbytes_of_real
-    found = (_ORDERED_COMPLEX_TILES if problem.reproducible and reals == 2 else _REGISTER_TILES)[bits]
+    found = _register_tiles(problem, device)
     if problem.n * reals <= lanes:
         found = (_NARROW_TILES[bits], *found)
     tiles = [
@@ -96,6 +96,11 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     chosen += [_packing_inside(c, problem, device) for c in chosen if packs_b(problem, c)]
     splits = [(c, split_k(problem, c, device)) for c in dict.fromkeys(chosen)]
     return [c if ranges == 1 else replace(c, split_k=ranges) for c, ranges in splits]
+
+
+def _register_tiles(problem: GemmProblem, device: DeviceInfo) -> tuple[tuple[int, int], ...]:
+    ordered = problem.reproducible and problem.sums.planes == 2
+    return (_ORDERED_COMPLEX_TILES if ordered else _REGISTER_TILES)[device.vector_bits]
 
 
 def least(problem: GemmProblem) -> GemmProblem:
@@ -113,10 +118,12 @@ def shapes_of_list(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]
     smallest, reals, typical = least(problem), problem.sums.planes, problem.typical
     widest = device.vector_bits // 8 // problem.sums.nbytes_of_real
     narrowest = _LANE_BYTES // problem.sums.nbytes_of_real
-    height = next(rows for rows in _LIST_ROWS if rows <= max(1, smallest.m))
     widths = [(2, widest), *((1, lanes) for lanes in (widest, widest // 2, widest // 4) if lanes > narrowest)]
     fitting = [one for one in widths if math.prod(one) <= smallest.n * reals]
     vectors, lanes = fitting[0] if fitting else (1, narrowest)
+    best = _NARROW_TILES[device.vector_bits] if vectors == 1 else _register_tiles(problem, device)[0]
+    most = min(best[0] // reals, max(1, smallest.m))
+    height = next(rows for rows in (best[0] // reals, 4, 2, 1) if rows <= most)
     tile = _tile(height, vectors * lanes // reals, lanes, typical, device)
     plain = replace(tile, options=(("pack_a", 0), ("pack_b", 0)))
     if can_read_b(smallest, plain):
