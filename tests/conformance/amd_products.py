@@ -90,7 +90,7 @@ def rotated():
         for place, law in enumerate(LAWS):
             if law.name == FAR and kernel.name != "register":
                 continue  # seconds for each product
-            if law.name == OF_LISTS and not LISTS <= kernel.accepts.fields:
+            if law.name == OF_LISTS and not kernel.accepts.fields >= LISTS:
                 continue
             if not kernel.automatic and (number + place) % 3:
                 continue  # of one for learning: the code of types, layouts and epilogues is the others'
