@@ -1,0 +1,65 @@
+"""No program for a processor with vectors of 256 bits calls a function of the library with 512-bit vectors of
+float. PoCL has none: such a program has no kernels, or ends the process."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from pyclmm.formats import FORMATS
+from pyclmm.kernels import KERNELS, kernel_named
+from pyclmm.kernels.device import Target
+from pyclmm.opencl.compiler import expanded
+from pyclmm.opencl.program import build_options
+from pyclmm.problem.gemm import GemmProblem
+from tests.support.made_up import EPYC_POCL
+from tests.support.selection import slow
+
+CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
+HASWELL = replace(EPYC_POCL, target=Target(256, ("fma",)))
+FLAGS = "-x cl -O1 -S -emit-llvm -target x86_64-unknown-linux -march=haswell -Wno-everything -o -"
+HEADER = ("-Xclang", "-finclude-default-header")
+WIDE = re.compile(r"declare .*@(?!llvm)(\S*(?:convert_float16|convert_double8|Dv16_f|Dv8_d)\S*)\(")
+# One affine form of each number of bits.
+KINDS = [form for form in FORMATS if form.mode != "affine" or "_g64_float32" in form.name]
+pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang")
+
+
+def called(program):
+    """The names of the library's functions of 512-bit vectors of float that *program* calls."""
+    done = subprocess.run(
+        [CLANG, *FLAGS.split(), *HEADER, *build_options(program), "-"],
+        input=expanded(program.source), text=True, capture_output=True, check=True,
+    )  # fmt: skip
+    return WIDE.findall(done.stdout)
+
+
+def programs(kernel, problem):
+    for config in kernel.configs(problem, HASWELL)[:2]:
+        for launch in kernel.launches(problem, config, HASWELL).launches:
+            yield launch.program
+
+
+@pytest.mark.parametrize("form", KINDS, ids=lambda form: form.name)
+@pytest.mark.parametrize("family", ["quantized", "dequantized"])
+def test_of_weights(form, family):
+    nbytes = form.row_nbytes(256)
+    types = {"a_type": "bfloat16", "b_type": "uint8", "out_type": "bfloat16", "acc_type": "float32"}
+    layout = {"lda": 256, "ldb": nbytes, "ldo": 33, "b_align": nbytes & -nbytes}
+    problem = GemmProblem(3, 33, 256, **types, **layout, trans_b=True, b_format=form.name)
+    found = {p for p in programs(kernel_named(family), problem) if "formats/" in p.source}
+    assert found
+    assert not [name for program in found for name in called(program)]
+
+
+@slow
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
+def test_of_dense_matrices(dtype):
+    acc = "float32" if dtype == "float16" else dtype
+    problem = GemmProblem(70, 33, 65, dtype, dtype, dtype, acc, lda=65, ldb=33, ldo=33)
+    offered = [kernel for kernel in KERNELS if kernel.automatic and not kernel.refuses(problem, HASWELL)]
+    found = {program for kernel in offered for program in programs(kernel, problem)}
+    assert found
+    assert not [name for program in found for name in called(program)]
