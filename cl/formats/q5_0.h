@@ -4,7 +4,7 @@
 INLINE uchar16 fifth_bits(const uint bits)
 {
   const uint16 places = (uint16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  return convert_uchar16(((uint16)(bits) >> places & 1u) << 4);
+  return CONVERTED(uchar16, ((uint16)(bits) >> places & 1u) << 4);
 }
 
 INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float16 *high)
