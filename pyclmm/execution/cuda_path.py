@@ -118,8 +118,7 @@ class CudaPath(PathOnDevice):
     def _begin(self, operands: Operands, queue: Stream, wait_for: list[cl.Event]) -> CudaArray:
         """The caller's ``out``, or a new array where the operands are, which may be another device than the
         plan was made on. Warns of what is dropped. Raises ArgumentError."""
-        if wait_for:
-            raise ArgumentError("wait_for has events of OpenCL; arrays on CUDA are ordered by their stream")
+        refuse_events(wait_for)
         if self._warns and not self._is_empty:
             warn_of_dropped()
         out: CudaArray | None = operands.get("out")
@@ -137,6 +136,12 @@ class CudaPath(PathOnDevice):
                 raise WorkspaceError(*error.args) from error
         binding.enqueue(stream, addresses, scalars, at)
         del block  # the allocator gives it to later work in this stream alone
+
+
+def refuse_events(wait_for: list[cl.Event]) -> None:
+    """Raise ArgumentError for events to wait for."""
+    if wait_for:
+        raise ArgumentError("wait_for has events of OpenCL; arrays on CUDA are ordered by their stream")
 
 
 class _CudaCall:

@@ -22,7 +22,7 @@ from ..raising import guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import lists
-from .apart import Lists
+from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
 from .lists import CallLists, Layouts, check_length, given_of, layouts_of, mismatch, on_device
@@ -129,8 +129,8 @@ class ManyMatmul:
     def _make(self, call: _ListCall) -> None:
         environment.check()
         (given,) = call.given
-        kind = DeviceMany if on_device(given.lists) else HostMany
-        self._many = kind(given, call.layouts, call.options, call.queue, call.scalars)
+        kind = CudaMany if given.tensors else DeviceMany if on_device(given.lists) else HostMany
+        self._many: Any = kind(given, call.layouts, call.options, call.queue, call.scalars)
         self._layouts, self._options, self._is_closed = call.layouts, call.options, False
         self._executables = self._many.executables
 
@@ -154,14 +154,17 @@ class ManyMatmul:
         found = layouts_of(given)
         if self._is_closed or found != self._layouts:
             raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
-        own = _queue_for(given.lists, found, queue, None)
+        own = _queue_for(given, found, queue, None)
         is_free = queue is None and isinstance(self._many, HostMany)  # it has a queue of its own
         return self._run(given, None if is_free else own, wait_for)
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
         lists.remember(given, self._layouts)
-        results = self._many.run(given.lists, queue, events_of(wait_for))
+        if given.tensors is not None:
+            own: list[Any] = self._many.run(given, queue, events_of(wait_for))
+            return own
+        results: list[Any] = self._many.run(given.lists, queue, events_of(wait_for))
         if given.arrays is given.lists:
             return results
         return [
@@ -181,6 +184,8 @@ class ManyMatmul:
         """Free every thread's packed operands and kernel objects. The next call makes them again."""
         if isinstance(self._many, HostMany):
             self._many.packed.clear()
+        elif isinstance(self._many, CudaMany):
+            self._many.tables.clear()
         for one in self._executables:
             one.release()
 
@@ -216,7 +221,7 @@ class _ListCall:
         self.scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
         self.options = _options(*ways)
         self.layouts = layouts_of(given)
-        self.queue = _queue_for(given.lists, self.layouts, queue, device)
+        self.queue = _queue_for(given, self.layouts, queue, device)
         # Equal numbers of other types need not be taken for the same results.
         types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in self.scalars]
         where = self.queue.context, self.queue.device, type(self.queue)
@@ -252,12 +257,15 @@ def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any) ->
     return options_of(ways | {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)})
 
 
-def _queue_for(given: Lists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
+def _queue_for(given: CallLists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
     """The queue of a call: *queue*, that of the Arrays, or one on *device*. Raises as matmul does."""
-    operands: dict[str, Any] = {"a": given["a"][0] if given["a"] else np.empty(0)}
-    if on_device(given):
+    if given.tensors is not None:
+        return queue_of({"a": given.tensors.like}, queue, device)
+    arrays = given.lists
+    operands: dict[str, Any] = {"a": arrays["a"][0] if arrays["a"] else np.empty(0)}
+    if on_device(arrays):
         own = operands["a"].queue if queue is None else queue
-        for (name, xs), firsts in zip(given.items(), layouts.firsts, strict=True):  # one of each buffer
+        for (name, xs), firsts in zip(arrays.items(), layouts.firsts, strict=True):  # one of each buffer
             found = [pair for pair in dict.fromkeys(firsts) if xs[pair] is not None]
             operands |= {f"{name} of pairs[{pair}]": xs[pair] for pair in found if xs[pair].queue is not own}
     return queue_of(operands, queue, device)
