@@ -92,9 +92,7 @@ class CudaPath(PathOnDevice):
             for name, in_problem in self._arrays
         }
         try:
-            binding: Any = self.executable.binding(queue)
-            if binding.is_busy:  # a signal handler or a finalizer runs within its call
-                binding = self.executable.spare_binding(queue)
+            binding: Any = self.executable.idle_binding(queue)
             binding.last_call = None
             try:
                 self._launch(binding, kind, queue.handle, addresses, scalars_of(*scales))

@@ -23,7 +23,7 @@ from ..problem.gemm import dense_strides
 from .apart import Lists
 from .device import NEW, ManyOnDevice
 from .groups import SCALARS, Key, LaunchGroup, ListEntry
-from .lists import CallLists, Layouts, Tensors, operands_at
+from .lists import CallLists, Layouts, operands_at
 from .rows import rows_of
 
 _STREAMS = 8  # whose tables a thread keeps
@@ -78,18 +78,18 @@ class CudaMany(ManyOnDevice):
         refuse_events(wait_for)
         tensors: Any = given.tensors
         kind = tensors.like.kind
-        outs = given.arrays.get("out", (None,) * self._count)
-        results, new = self._new(outs, kind, stream.context.ordinal)
+        results = list(given.arrays.get("out", (None,) * self._count))
         if self.groups:
             try:
-                self._launch(tensors, stream, new)
+                self._multiply(given, results, kind, stream)
             except DeviceLostError:
                 forget(stream.context)
                 raise
-            finally:  # Ctrl-C too: a part may have been launched
-                if given.layouts is None:  # its library may know nothing of the launch
-                    kind.launched([x for xs in given.lists.values() for x in xs if x is not None], stream)
-        for out in outs:
+        for one in self._empty:
+            if results[one.pair] is None:
+                nothing = arrays.new(kind, one.gemm.shape, one.gemm.dtype, stream.context.ordinal)
+                results[one.pair] = kind.back(nothing)
+        for out in given.arrays.get("out", ()):
             if out is not None:
                 kind.written(out)
         for one, product in self._alone:
@@ -97,20 +97,22 @@ class CudaMany(ManyOnDevice):
             results[one.pair] = kinds.returned(its, product.multiply(collect(its), stream, one.scales, None))
         return results
 
-    def _new(self, outs: Sequence[Any], kind: Any, ordinal: int) -> tuple[list[Any], dict[Key, int]]:
-        """*outs*, with new results for None but where a product has a launch of its own; and the addresses of
-        the arrays in which these lie."""
-        results, new = list(outs), dict[Key, int]()
+    def _multiply(self, given: CallLists, results: list[Any], kind: Any, stream: Stream) -> None:
+        """Compute what launches compute together. New results of theirs go into *results*."""
+        new: dict[Key, int] = {}
         for key, row in self._rows.items():
-            whole, new[key] = kind.new((row.size,), row.dtype, ordinal)
+            whole, new[key] = kind.new((row.size,), row.dtype, stream.context.ordinal)
             for pair, part in zip(row.order, kind.parts(whole, self._parts[key]), strict=True):
                 results[pair] = part
-        for one in self._empty:
-            if results[one.pair] is None:
-                results[one.pair], _ = kind.new(one.gemm.shape, one.gemm.dtype, ordinal)
-        return results, new
+        tensors: Any = given.tensors
+        try:
+            self.launch(tensors.addresses, stream, new)
+        finally:  # Ctrl-C too: a part may have been launched
+            if given.layouts is None:  # its library may know nothing of the launch
+                kind.launched([x for xs in given.lists.values() for x in xs if x is not None], stream)
 
-    def _launch(self, tensors: Tensors, stream: Stream, new: Mapping[Key, int]) -> None:
+    def launch(self, addresses: Mapping[str, Rows], stream: Stream, new: Mapping[Key, int]) -> None:
+        """Launch all groups on arrays at these *addresses*, of each name; *new*: those of new memory."""
         with driver.current(stream.context.handle):
             kept, number = self.tables.mine.held, driver.capture_of(stream.handle)
             # Nobody else's while it is used: a signal handler, or a finalizer, may call within this call.
@@ -118,25 +120,21 @@ class CudaMany(ManyOnDevice):
             if table is None:
                 with driver.uncaptured():
                     table = _Table(stream.context, self._rows_of_all.template)
-            starts = self._rows_of_all.starts_of(tensors.addresses)
+            starts = self._rows_of_all.starts_of(addresses)
             if number:
                 table.keep(starts)
             else:
                 table.write(starts, stream.handle)
             for group, begin in zip(self.groups, self._rows_of_all.begins, strict=True):
-                addresses = {name: new.get(key, 0) for name, key in group.keys.items()}
-                self._launch_group(group, stream, addresses | {"products": table.address + begin})
+                own = {name: new.get(key, 0) for name, key in group.keys.items()}
+                _enqueue(group, stream, own | {"products": table.address + begin})
             if not number:
                 self.tables.keep(stream, table)
 
-    @staticmethod
-    def _launch_group(group: LaunchGroup, stream: Stream, addresses: Mapping[str, int]) -> None:
-        def launch(binding: Any) -> None:
-            if binding.is_busy:  # a signal handler or a finalizer runs within its call
-                binding = group.executable.spare_binding(stream)
-            binding.enqueue(stream.handle, addresses, SCALARS)
 
-        group.launched(stream, launch)
+def _enqueue(group: LaunchGroup, stream: Stream, addresses: Mapping[str, int]) -> None:
+    binding = group.executable.idle_binding
+    group.launched(stream, lambda: binding(stream).enqueue(stream.handle, addresses, SCALARS))
 
 
 class _RowsOfAll:

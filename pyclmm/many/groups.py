@@ -106,14 +106,14 @@ class LaunchGroup:
         """
         buffers = {name: memory[key] for name, key in self.keys.items()}
         how = (buffers, SCALARS, wait_for, None, with_events, None, is_waited_for)
-        return self.launched(queue, lambda binding: list(binding.enqueue(*how)))
+        return self.launched(queue, lambda: list(self.executable.binding(queue).enqueue(*how)))
 
-    def launched(self, queue: Any, launch: Callable[[Any], T]) -> T:
-        """What *launch* gives with the binding for *queue*: of the next kernel if one is refused."""
+    def launched(self, queue: Any, launch: Callable[[], T]) -> T:
+        """What *launch* gives, by the next kernel if one is refused."""
         while True:
             choice = self.executable.choice
             try:
-                return launch(self.executable.binding(queue))
+                return launch()
             except REFUSED as error:
                 self.executable.fall_back(choice, queue, error)
 

@@ -16,7 +16,7 @@ from pyopencl.array import Array
 
 from ..cuda.arrays import CudaArray, common_ordinal
 from ..errors import ArgumentError, DTypeError, PyclmmError
-from ..execution.kinds import computed_dtype
+from ..execution.kinds import KindWithAddresses, computed_dtype
 from ..execution.operands import collect, signature
 from ..opencl.queues import PerThread, at_release
 from ..problem.gemm import alignment
@@ -205,7 +205,8 @@ def remember(given: CallLists, layouts: Layouts) -> None:
     if given.layouts is not None:
         return
     if given.tensors is not None:
-        _latest.mine.latest = _SeenTensors(given, layouts)
+        if isinstance(given.tensors.like.kind, KindWithAddresses):
+            _latest.mine.latest = _SeenTensors(given, layouts)
     elif on_device(given.lists):
         with suppress(TypeError):  # None among them
             _latest.mine.latest = _SeenArrays(given.lists, layouts)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
 from .. import environment, plan_cache
+from ..cuda.arrays import XlaArray
 from ..errors import ArgumentError, DeviceLostError, UnsupportedError
 from ..execution import kinds
 from ..execution.operands import queue_of
@@ -129,7 +131,7 @@ class ManyMatmul:
     def _make(self, call: _ListCall) -> None:
         environment.check()
         (given,) = call.given
-        kind = CudaMany if given.tensors else DeviceMany if on_device(given.lists) else HostMany
+        kind = _kind_of(given)
         self._many: Any = kind(given, call.layouts, call.options, call.queue, call.scalars)
         self._layouts, self._options, self._is_closed = call.layouts, call.options, False
         self._executables = self._many.executables
@@ -208,6 +210,14 @@ class ManyMatmul:
             f"{x.problem}: {x.choice.kernel.name} ({x.choice.config})" for x in self._executables if x.choice
         ]
         return "\n  ".join([f"<{closed}ManyMatmul of {len(lines)} launches>", *lines])
+
+
+def _kind_of(given: CallLists) -> Any:
+    if given.tensors is None:
+        return DeviceMany if on_device(given.lists) else HostMany
+    if isinstance(given.tensors.like, XlaArray):
+        return import_module(".xla", __package__).XlaMany  # it needs JAX
+    return CudaMany
 
 
 class _ListCall:
