@@ -154,8 +154,12 @@ def test_lists_refuse(cuda):
     x = array(A)
     with pytest.raises(DTypeError, match=r"pairs\[0\]: out is a JAX array"):
         pyclmm.matmul_many([(x, x.T)], [array(np.zeros((3, 3), np.float32))])
+    plan = pyclmm.ManyMatmul([(x, x.T)] * 2)
+    plan([(x, x.T)] * 2)
+    (launch,) = plan._many._launches.values()
+    with pytest.raises(UnsupportedError, match="JAX moved an array"):
+        launch.enqueue(None, [2] * 4, [0] * 3)
     if cuda:
-        pyclmm.matmul_many([(x, x.T)] * 2)
         cuda.fail["cuLaunchKernelEx"] = 700
         with pytest.raises(DeviceLostError):
             np.asarray(pyclmm.matmul_many([(x, x.T)] * 2)[0])

@@ -2,6 +2,7 @@
 
 import gc
 import re
+import weakref
 
 import numpy as np
 import pyopencl as cl
@@ -114,6 +115,18 @@ def test_outs_may_lie_elsewhere_in_each_call(lib, rng):
         check(got(mine), want)
 
 
+def test_libraries_hear_which_outs_were_written(lib, rng, monkeypatch):
+    pairs, want = operands(lib, rng)
+    mine, heard = outs(lib, want), []
+    mine[1] = lib.array(np.zeros(want[1].shape, "f8"))  # converted, in a launch of its own
+    monkeypatch.setattr(type(lib), "written", lambda _, x: heard.append(x))
+    for _ in range(2):
+        heard.clear()
+        pyclmm.matmul_many(pairs, mine)
+        assert {id(x) for x in heard} == {id(x) for x in mine}
+        check(got(mine), [want[0], want[1].astype("f8"), want[2]])
+
+
 def test_some_outs_c_and_bias_are_given(lib, rng):
     pairs, want = operands(lib, rng)
     c, bias = lib.array(want[1]), lib.array(np.arange(18, dtype=np.float32))
@@ -223,7 +236,7 @@ def test_a_copy_whose_memory_is_still_read_gets_another(cuda, lib, rng, monkeypa
     assert allocated() == 1
 
 
-def test_arrays_of_the_protocols(cuda, rng):
+def test_arrays_of_the_protocols(cuda, rng, monkeypatch):
     class Interface:
         def __init__(self, x):
             self.address = cuda.allocated(x.nbytes)
@@ -235,6 +248,7 @@ def test_arrays_of_the_protocols(cuda, rng):
 
     a = [small_integers(rng, (n, n), "f4") for n in (3, 4, 5)]
     pairs = [(Interface(x), Interface(x)) for x in a]
+    held = weakref.ref(pairs[0][0])
     for _ in range(2):
         results = pyclmm.matmul_many(pairs)
         assert all(type(x) is DeviceArray for x in results)
@@ -244,6 +258,14 @@ def test_arrays_of_the_protocols(cuda, rng):
         gc.collect()
         pyclmm.release()  # frees what nobody holds
         check([cuda.view(last.address, last.shape, last.dtype)], [a[-1] @ a[-1]])
+    with monkeypatch.context() as patch:
+        patch.setattr(driver.Event, "has_ended", lambda _: False)
+        pyclmm.matmul_many(pairs)
+        del pairs
+        gc.collect()
+        assert held() is not None  # its library knows nothing of the launch
+    pyclmm.release()
+    assert held() is None
 
 
 def test_a_list_of_torchs_rule_for_bfloat16(lib, rng):
