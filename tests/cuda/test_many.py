@@ -9,10 +9,11 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm.cuda import driver
+from pyclmm.cuda import device_array, driver, streams
 from pyclmm.cuda.device_array import DeviceArray
 from pyclmm.many import ManyMatmul
 from tests.many.drawn import Drawn, check, check_aligned
+from tests.support import fake_cuda
 from tests.support.cases import small_integers
 from tests.support.fake_cuda import LibArray
 
@@ -58,6 +59,11 @@ def copies(cuda):
     found = [arguments[3] for name, arguments in cuda.calls if name == "cuMemcpyHtoDAsync_v2"]
     cuda.calls.clear()
     return found
+
+
+def tables(cuda):
+    """Where on the device copies from the host went."""
+    return [arguments[0] for name, arguments in cuda.calls if name == "cuMemcpyHtoDAsync_v2"]
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -188,6 +194,7 @@ def test_a_call_within_a_call(cuda, lib, rng):
     others, theirs = operands(lib, rng, sizes)
     plan, inner = ManyMatmul(pairs), []
     assert len(plan.kernels) > 1
+    plan(pairs)
 
     def call():
         cuda.after_launch = lambda: None
@@ -206,8 +213,11 @@ def test_a_graph_computes_what_was_captured(cuda, lib, rng, is_warm):
     mine, plan = outs(lib, want), ManyMatmul(pairs, outs(lib, want))
     if is_warm:
         plan(others, outs(lib, want))
+    before, waits = tables(cuda), len(cuda.synchronized)
     with cuda.capture(0x70) as graph:
         plan(pairs, mine)
+    assert 0x70 not in cuda.synchronized[waits:] != []  # its table is there, and the stream waits for nothing
+    assert tables(cuda)[len(before)] not in before  # which work in the stream may still read
     assert not any(x.get().any() for x in mine)
     plan(others, yours := outs(lib, theirs))
     plan.release()
@@ -256,8 +266,13 @@ def test_arrays_of_the_protocols(cuda, rng, monkeypatch):
         last = results[-1]
         del results
         gc.collect()
-        pyclmm.release()  # frees what nobody holds
+        dropped = device_array._dropped[streams.context_of(0)]
+        assert not dropped  # one holds the memory of all
         check([cuda.view(last.address, last.shape, last.dtype)], [a[-1] @ a[-1]])
+        del last
+        gc.collect()
+        assert [x.nbytes for x in dropped] == [sum(x.nbytes for x in a)]
+        pyclmm.release()
     with monkeypatch.context() as patch:
         patch.setattr(driver.Event, "has_ended", lambda _: False)
         pyclmm.matmul_many(pairs)
@@ -314,6 +329,17 @@ def test_outs_that_overlap_in_a_later_call_are_refused(lib, rng):
     ):
         with pytest.raises(pyclmm.ArgumentError, match=re.escape(text)):
             plan(pairs, wrong)
+
+
+def test_a_lost_context_is_forgotten(cuda, lib, rng):
+    pairs, want = operands(lib, rng)
+    plan, context = ManyMatmul(pairs), streams.context_of(0)
+    cuda.fail["cuLaunchKernelEx"] = fake_cuda.ILLEGAL_ADDRESS
+    with pytest.raises(pyclmm.DeviceLostError):
+        plan(pairs)
+    assert not context.is_known
+    cuda.fail.clear()
+    check(got(plan(pairs)), want)
 
 
 def test_another_list_than_the_plans(cuda, lib, rng):
