@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +11,8 @@ import pyopencl as cl
 from numpy.typing import NDArray
 
 from ..cuda import arrays, driver
-from ..cuda.streams import Context, Stream, forget, own_stream
+from ..cuda.rewritten import RewrittenTable
+from ..cuda.streams import Stream, forget
 from ..errors import DeviceLostError
 from ..execution import kinds
 from ..execution.cuda_path import refuse_events
@@ -48,8 +48,18 @@ class CudaMany(ManyOnDevice):
 
     def __init__(self, *planned: Any) -> None:
         super().__init__(*planned)
-        self.tables: PerThread[_Table] = PerThread(_STREAMS)
-        self._rows_of_all = _RowsOfAll(self.groups, self._count)
+        self.tables: PerThread[RewrittenTable] = PerThread(_STREAMS)
+        tables = [group.executable.work.tables["products"] for group in self.groups]
+        self._template: Rows = np.concatenate(tables) if tables else np.empty((0, len(_COLUMNS)), np.int64)
+        # What is added to rows of a column: by argument name and pair the address, in units of so many bytes.
+        self._begins: list[tuple[slice, int, str, Rows, int]] = []
+        row = 0
+        for group in self.groups:
+            rows = slice(row, row := row + len(group.pairs))
+            for name, (own, its_type, memory) in group.keys.items():
+                if memory != NEW:
+                    size = dtype_of(its_type).itemsize
+                    self._begins.append((rows, _COLUMNS.index(name), own, np.array(group.pairs), size))
 
     def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
         def memory_of(name: str, pair: int) -> int:
@@ -113,108 +123,28 @@ class CudaMany(ManyOnDevice):
 
     def launch(self, addresses: Mapping[str, Rows], stream: Stream, new: Mapping[Key, int]) -> None:
         """Launch all groups on arrays at these *addresses*, of each name; *new*: those of new memory."""
+        begins = self._template[:, : len(_COLUMNS)].copy()
+        for rows, column, name, pairs, size in self._begins:
+            begins[rows, column] += addresses[name][pairs] // size
         with driver.current(stream.context.handle):
-            kept, number = self.tables.mine.held, driver.capture_of(stream.handle)
+            kept, is_captured = self.tables.mine.held, driver.capture_of(stream.handle) != 0
             # Nobody else's while it is used: a signal handler, or a finalizer, may call within this call.
-            table = None if number else kept.pop(stream, None)
+            table = None if is_captured else kept.pop(stream, None)
             if table is None:
-                with driver.uncaptured():
-                    table = _Table(stream.context, self._rows_of_all.template)
-            starts = self._rows_of_all.starts_of(addresses)
-            if number:
-                table.keep(starts)
+                table = RewrittenTable(stream.context, self._template)
+            if is_captured:
+                table.keep(begins)
             else:
-                table.write(starts, stream.handle)
-            for group, begin in zip(self.groups, self._rows_of_all.begins, strict=True):
+                table.write(begins, stream.handle)
+            at = table.address
+            for group in self.groups:
                 own = {name: new.get(key, 0) for name, key in group.keys.items()}
-                _enqueue(group, stream, own | {"products": table.address + begin})
-            if not number:
+                _enqueue(group, stream, own | {"products": at})
+                at += len(group.pairs) * self._template.strides[0]
+            if not is_captured:
                 self.tables.keep(stream, table)
 
 
 def _enqueue(group: LaunchGroup, stream: Stream, addresses: Mapping[str, int]) -> None:
     binding = group.executable.idle_binding
     group.launched(stream, lambda: binding(stream).enqueue(stream.handle, addresses, SCALARS))
-
-
-class _RowsOfAll:
-    """The rows of products of all groups, one group behind the other, and what is added in each call.
-
-    ``begins``: where each group begins, in bytes.
-    """
-
-    def __init__(self, groups: Sequence[LaunchGroup], count: int) -> None:
-        rows = [group.executable.work.tables["products"] for group in groups]
-        self.template: Rows = np.concatenate(rows) if rows else np.empty((0, len(_COLUMNS)), np.int64)
-        self.begins = np.cumsum([0, *(its.nbytes for its in rows)]).tolist()[:-1]
-        # Of each row and column: where its address is among all, the last of which is 0, and log2 of the size
-        # of an element.
-        shape = (len(self.template), len(_COLUMNS))
-        keys = [key for group in groups for key in group.keys.values() if key[2] != NEW]
-        self._names = sorted({name for name, _, _ in keys})
-        self._at, self._shift = np.full(shape, -1), np.zeros(shape, np.int64)
-        row = 0
-        for group in groups:
-            here = slice(row, row := row + len(group.pairs))
-            for name, (own, its_type, memory) in group.keys.items():
-                if memory != NEW:
-                    column = _COLUMNS.index(name)
-                    self._at[here, column] = self._names.index(own) * count + np.array(group.pairs)
-                    self._shift[here, column] = dtype_of(its_type).itemsize.bit_length() - 1
-
-    def starts_of(self, addresses: Mapping[str, Rows]) -> Rows:
-        """The first columns of all rows, for arrays at these *addresses*."""
-        of_all = np.concatenate([*(addresses[name] for name in self._names), [0]])
-        starts: Rows = self.template[:, : len(_COLUMNS)] + (of_all[self._at] >> self._shift)
-        return starts
-
-
-class _Table:
-    """The rows of a plan's products in a device's memory, for one thread and stream, or for a graph."""
-
-    def __init__(self, context: Context, template: Rows) -> None:
-        self._context, self._template = context, template
-        self._memory = driver.Memory(template.nbytes, "the table of a list")
-        self.address = self._memory.address
-        self._starts: Rows | None = None  # what it holds
-        self._sent: list[_Sent] = []
-
-    def write(self, starts: Rows, stream: int) -> None:
-        """Let it hold these *starts*, in the order of *stream*; nothing is copied if it does."""
-        if self._starts is not None and np.array_equal(starts, self._starts):
-            return
-        self._starts = None  # until all is copied, as Ctrl-C may come
-        sent = next((one for one in self._sent if one.has_ended()), None)
-        if sent is None:
-            with driver.uncaptured():  # another stream may be being captured
-                sent = _Sent(self._template)
-            self._sent.append(sent)
-        sent.rows[:, : len(_COLUMNS)] = starts
-        self._memory.write(sent.memory.address, stream)
-        sent.copied = driver.Event(self._context.handle, stream)
-        self._starts = starts
-
-    def keep(self, starts: Rows) -> None:
-        """Hold these *starts* for the graph that is captured, to the end of the process, as the graph may be
-        there so long. They are copied beside the capture, which is waited for: so no replay copies them, and
-        no memory of the host must stay. The stream waits for nothing."""
-        own = own_stream(self._context).handle
-        with driver.uncaptured():
-            self.write(starts, own)
-            driver.wait(own, "the table of a list")
-        self._context.kept.append(self._memory)
-
-
-class _Sent:
-    """Rows in memory of the host from which they are copied, and what ends when they are."""
-
-    copied: driver.Event | None = None
-
-    def __init__(self, template: Rows) -> None:
-        self.memory = driver.HostMemory(template.nbytes, "the table of a list")
-        whole = (ctypes.c_int64 * template.size).from_address(self.memory.address)
-        self.rows = np.ctypeslib.as_array(whole).reshape(template.shape)
-        self.rows[...] = template
-
-    def has_ended(self) -> bool:
-        return self.copied is not None and self.copied.has_ended()

@@ -25,8 +25,9 @@ from .apart import Lists, Spans, check_apart, places
 
 _HOST, _DEVICE = attrgetter("shape", "dtype"), attrgetter("shape", "strides", "dtype", "offset")
 _MEMORY = attrgetter("base_data")
-_latest: PerThread[Any] = PerThread()  # what was seen of the last list on a device
-at_release(_latest.clear)
+# Of each thread what was seen of the last lists on a device: those of a network's layers take turns.
+_seen: PerThread[Any] = PerThread(most=8)
+at_release(_seen.clear)
 
 
 @contextmanager
@@ -92,8 +93,8 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
         if xs is not None:
             check_length(name, xs, len(a))
             lists[name] = tuple(xs)
-    latest = _latest.mine.latest
-    again: CallLists | None = None if latest is None else latest.again(lists)
+    seen = _seen.mine.held.get(_place(lists))
+    again: CallLists | None = None if seen is None else seen.again(lists)
     if again is not None:
         return again
     kinds = {*map(type, a), *map(type, b)}
@@ -105,6 +106,11 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
     if kinds <= {np.ndarray} or kinds == {Array}:
         return CallLists(lists, lists)
     return _collected(lists)
+
+
+def in_full(given: CallLists) -> CallLists:
+    """*given* with CudaArrays if its arrays are on a CUDA device and were not looked at in full."""
+    return given if given.tensors is None or given.layouts is None else _collected(given.arrays)
 
 
 def check_length(name: str, given: Any, wanted: int) -> None:
@@ -142,7 +148,9 @@ def _collected(arrays: Lists) -> CallLists:
     lists = {name: tuple([each.get(name) for each in found]) for name in arrays}
     tensors, first = None, found[0]["a"]
     if isinstance(first, CudaArray):
-        tensors = Tensors(replace(first, owner=None), {name: _addresses(xs) for name, xs in lists.items()})
+        at = {name: [0 if x is None else x.address for x in xs] for name, xs in lists.items()}
+        addresses = {name: np.array(its, np.int64) for name, its in at.items()}
+        tensors = Tensors(replace(first, owner=None), addresses)
     return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else (), None, tensors)
 
 
@@ -160,10 +168,6 @@ def _kind_of(x: Any) -> str:
     if isinstance(x, CudaArray):
         return f"arrays of {type(x.kind).__name__.strip('_')} on CUDA"
     return "pyopencl Arrays" if isinstance(x, Array) else "NumPy arrays"
-
-
-def _addresses(xs: Sequence[CudaArray | None]) -> NDArray[np.int64]:
-    return np.array([0 if x is None else x.address for x in xs], np.int64)
 
 
 def on_device(lists: Lists) -> bool:
@@ -200,16 +204,22 @@ def _of_tensor(x: CudaArray) -> tuple[Any, ...]:
     return x.shape, x.strides, x.dtype, alignment(x.address)
 
 
+def _place(lists: Lists) -> tuple[Any, ...]:
+    """Where :data:`_seen` has what was seen of such lists."""
+    ends = [getattr(x, "shape", None) for x in (*lists["a"][:1], *lists["b"][-1:])]
+    return (*lists, len(lists["a"]), *ends)
+
+
 def remember(given: CallLists, layouts: Layouts) -> None:
     """Note that a call of this thread's has these *layouts*, for :func:`given_of`."""
     if given.layouts is not None:
         return
     if given.tensors is not None:
         if isinstance(given.tensors.like.kind, KindWithAddresses):
-            _latest.mine.latest = _SeenTensors(given, layouts)
+            _seen.keep(_place(given.lists), _SeenTensors(given, layouts))
     elif on_device(given.lists):
         with suppress(TypeError):  # None among them
-            _latest.mine.latest = _SeenArrays(given.lists, layouts)
+            _seen.keep(_place(given.lists), _SeenArrays(given.lists, layouts))
 
 
 class _SeenArrays:
@@ -256,8 +266,8 @@ class _SeenTensors:
             addresses[name] = np.array(found, np.int64)
         if "out" in lists and not self._fits(addresses):
             return None
-        self._last = self._last._replace(addresses=addresses)
-        return self._call._replace(lists=lists, arrays=lists, tensors=self._last)
+        self._last = tensors = self._last._replace(addresses=addresses)
+        return self._call._replace(lists=lists, arrays=lists, tensors=tensors)
 
     def _fits(self, addresses: Mapping[str, NDArray[np.int64]]) -> bool:
         """Whether outs overlap nothing, or what they did in the call before."""

@@ -59,10 +59,11 @@ def matmul_many(
     ----------
     pairs
         A list of ``(a, b)``, each pair as :func:`pyclmm.matmul` takes it: 1-D, 2-D or stacks. All are NumPy
-        arrays, or what is like one, or all are pyopencl Arrays. NumPy arrays are copied into one array for
+        arrays, or what is like one, or all are pyopencl Arrays, or all are arrays of one other library in one
+        place. Those on a CUDA device are read where they lie. NumPy arrays are copied into one array for
         each of a and b, unless they are consecutive parts of one and not small. Arrays that are slices of one
         buffer are read where they lie; those in buffers of their own cost a copy or a launch each, so make
-        them slices of one Array. Arrays that must be converted for their layout cost a launch each.
+        them slices of one Array. What must be converted for its layout costs a launch of its own.
     out
         A list of arrays to write, or None for some. An out may overlap operands of its own pair, but share no
         element with another out or another pair's operands. If the call fails before it has launched anything
@@ -100,7 +101,8 @@ class ManyMatmul:
     ``plan = ManyMatmul(pairs)`` checks each pair, groups the products into launches and builds their kernels.
     ``plan(pairs)`` then only packs and enqueues. The arguments are those of :func:`pyclmm.matmul_many`,
     without ``wait_for``. NumPy arrays may have other strides in each call. Arrays must have the planned
-    strides and offsets, and lie together in buffers as the planned ones do.
+    strides and offsets, and lie together in buffers as the planned ones do; those on a CUDA device the
+    planned strides and alignment.
 
     The plan keeps the memory into which operands are packed, for each thread. :meth:`release` frees it, and
     :meth:`close`, or the end of a ``with`` block, ends the plan. Several threads may call a plan at once.
@@ -130,7 +132,7 @@ class ManyMatmul:
 
     def _make(self, call: _ListCall) -> None:
         environment.check()
-        (given,) = call.given
+        (given,) = map(lists.in_full, call.given)
         kind = _kind_of(given)
         self._many: Any = kind(given, call.layouts, call.options, call.queue, call.scalars)
         self._layouts, self._options, self._is_closed = call.layouts, call.options, False
@@ -183,7 +185,7 @@ class ManyMatmul:
         return [one.explained(self._options.kernel) for one in self._executables]
 
     def release(self) -> None:
-        """Free every thread's packed operands and kernel objects. The next call makes them again."""
+        """Free every thread's packed operands, tables and kernel objects. The next call makes them again."""
         if isinstance(self._many, HostMany):
             self._many.packed.clear()
         elif isinstance(self._many, CudaMany):

@@ -145,6 +145,27 @@ def test_some_outs_c_and_bias_are_given(lib, rng):
         check(got(results), [want[0], 5 * want[1], want[2] + np.arange(18, dtype=np.float32)])
 
 
+def test_another_plan_for_the_same_list(lib, rng):
+    pairs, want = operands(lib, rng)
+    for alpha in (1, 2):
+        for _ in range(2):
+            check(got(pyclmm.matmul_many(pairs, alpha=alpha)), [alpha * x for x in want])
+        check(got(ManyMatmul(pairs, alpha=3)(pairs)), [3 * x for x in want])
+
+
+def test_lists_in_turn_are_looked_at_once(lib, rng, monkeypatch):
+    """As the layers of a network are."""
+    lists = [operands(lib, rng, SIZES[:count]) for count in (2, 3)]
+    plans = [ManyMatmul(pairs) for pairs, _ in lists]
+    for plan, (pairs, _) in zip(plans, lists, strict=True):
+        plan(pairs)
+    looked = []
+    monkeypatch.setattr(type(lib), "cuda_array", lambda *_: looked.append(1))
+    for plan, (pairs, want) in zip(plans * 2, lists * 2, strict=True):
+        check(got(plan(pairs)), want)
+    assert not looked
+
+
 def test_c_is_updated_in_place(lib, rng):
     pairs, want = operands(lib, rng)
     c = outs(lib, want)
