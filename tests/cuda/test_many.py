@@ -10,6 +10,7 @@ import pytest
 
 import pyclmm
 from pyclmm.cuda import device_array, driver, streams
+from pyclmm.cuda.binding import CudaBinding
 from pyclmm.cuda.device_array import DeviceArray
 from pyclmm.many import ManyMatmul
 from tests.many.drawn import Drawn, check, check_aligned
@@ -225,6 +226,22 @@ def test_a_call_within_a_call(cuda, lib, rng):
     check(got(plan(pairs)), want)
     check(got(inner[0]), theirs)
     check(got(plan(pairs)), want)
+
+
+def test_a_call_before_a_launch(lib, rng, monkeypatch):
+    """When the parameters of the launch are set."""
+    pairs, want = operands(lib, rng)
+    others, theirs = operands(lib, rng)
+    plan, inner, own = ManyMatmul(pairs), [], CudaBinding._set_arguments
+
+    def call(binding, *arguments):
+        own(binding, *arguments)
+        monkeypatch.setattr(CudaBinding, "_set_arguments", own)
+        inner.append(plan(others))
+
+    monkeypatch.setattr(CudaBinding, "_set_arguments", call)
+    check(got(plan(pairs)), want)
+    check(got(inner[0]), theirs)
 
 
 @pytest.mark.parametrize("is_warm", [True, False])
