@@ -10,14 +10,14 @@ import pyopencl as cl
 from ..cuda import arrays, driver
 from ..cuda.arrays import CudaArray
 from ..cuda.streams import Stream, forget
-from ..errors import ArgumentError, DeviceLostError, DeviceMemoryError, UnsupportedError, WorkspaceError
+from ..errors import DeviceLostError, DeviceMemoryError, UnsupportedError, WorkspaceError
 from ..opencl import forks
 from ..opencl.last_call import equal
 from ..opencl.mappings import reach
 from ..opencl.steps import Scales, scalars_of
 from .kinds import KindWithAddresses
 from .operands import Operands
-from .options import Options, warn_of_dropped
+from .options import Options, refuse_events, warn_of_dropped
 from .path_on_device import PathOnDevice
 
 
@@ -134,12 +134,6 @@ class CudaPath(PathOnDevice):
                 raise WorkspaceError(*error.args) from error
         binding.enqueue(stream, addresses, scalars, at)
         del block  # the allocator gives it to later work in this stream alone
-
-
-def refuse_events(wait_for: list[cl.Event]) -> None:
-    """Raise ArgumentError for events to wait for."""
-    if wait_for:
-        raise ArgumentError("wait_for has events of OpenCL; arrays on CUDA are ordered by their stream")
 
 
 class _CudaCall:

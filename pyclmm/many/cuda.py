@@ -15,8 +15,8 @@ from ..cuda.rewritten import RewrittenTable
 from ..cuda.streams import Stream, forget
 from ..errors import DeviceLostError
 from ..execution import kinds
-from ..execution.cuda_path import refuse_events
 from ..execution.operands import collect
+from ..execution.options import refuse_events
 from ..opencl.queues import PerThread
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import dense_strides
@@ -27,13 +27,8 @@ from .lists import CallLists, Layouts, operands_at
 from .rows import rows_of
 
 _STREAMS = 8  # whose tables a thread keeps
-_COLUMNS = (
-    "a",
-    "b",
-    "c",
-    "out",
-    "bias",
-)  # of the table of products (listed.h): where each begins, in elements
+# The first columns of the table of products (listed.h): where each begins, in elements.
+_COLUMNS = ("a", "b", "c", "out", "bias")
 Rows = NDArray[np.int64]
 
 

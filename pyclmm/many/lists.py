@@ -67,6 +67,7 @@ class Layouts(NamedTuple):
     # Of these buffers, if one is written: two may share an allocation. On a CUDA device the pairs whose outs
     # overlap their operands, and these operands.
     places: tuple[tuple[int, Any], ...] = ()
+    kind: Any = None  # on a CUDA device the type of these arrays, as they are launched in other ways
 
     def __hash__(self) -> int:
         return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
@@ -191,13 +192,14 @@ def layouts_of(given: CallLists) -> Layouts:
 def _layouts_of_tensors(given: CallLists) -> Layouts:
     """Raises ArgumentError for outs that share elements with one another, or with other pairs' operands."""
     layouts = tuple([(name, each(_of_tensor, xs)) for name, xs in given.lists.items()])
+    kind = type(given.lists["a"][0])
     if "out" not in given.lists:
-        return Layouts(given.dtypes, layouts)
+        return Layouts(given.dtypes, layouts, kind=kind)
     check_apart(given.lists)
     shared = [
         (pair, signature(operands_at(given.lists, pair)).overlapping) for pair in range(len(layouts[0][1]))
     ]
-    return Layouts(given.dtypes, layouts, (), tuple([one for one in shared if one[1]]))
+    return Layouts(given.dtypes, layouts, (), tuple([one for one in shared if one[1]]), kind)
 
 
 def _of_tensor(x: CudaArray) -> tuple[Any, ...]:
@@ -234,7 +236,7 @@ class _SeenArrays:
         if self._names == (*lists,) and len(self._refs) == len(lists) * len(lists["a"]):
             with suppress(TypeError):  # None among them
                 same = all(map(is_, map(ref, chain(*lists.values())), self._refs))
-                if same and _buffers(lists) == self._layouts[2:]:
+                if same and _buffers(lists) == self._layouts[2:4]:
                     return CallLists(lists, lists, layouts=self._layouts)
         return None
 
@@ -243,11 +245,11 @@ class _SeenTensors:
     """A list of arrays on a CUDA device, to compare the next with."""
 
     def __init__(self, given: CallLists, layouts: Layouts) -> None:
-        assert given.tensors is not None
-        self._call, self._last = given._replace(lists={}, arrays={}, layouts=layouts), given.tensors
+        self._call = given._replace(lists={}, arrays={}, layouts=layouts)
+        self._last: Any = given.tensors
         has_apart = "out" in given.lists and not layouts.places
         self._spans = Spans(given.lists) if has_apart else None
-        seen = given.tensors.like.kind.seen
+        seen = self._last.like.kind.seen
         self._seen = {name: [x and seen(x) for x in xs] for name, xs in given.lists.items()}
 
     def again(self, lists: Lists) -> CallLists | None:
@@ -307,6 +309,8 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
 
 def mismatch(planned: Layouts, given: Layouts) -> str:
     """How the operands of a call differ from those that a plan was made for."""
+    if planned.kind is not given.kind:
+        return "the plan is for arrays of another library, or in other memory; make a plan for these"
     wanted, found = (
         {(pair, name): its for name, xs in each.lists for pair, its in enumerate(xs)}
         for each in (planned, given)

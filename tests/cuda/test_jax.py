@@ -362,6 +362,13 @@ def test_plans_for_arrays_of_another_library_are_others(request):
         ArgumentError, match="a is an array on a CUDA device, the plan is for an array of JAX's"
     ):
         pyclmm.Matmul(array(A), array(A.T.copy()))(x, y)
+    lists = [(x, y)] * 2, [(array(A), array(A.T.copy()))] * 2
+    for pairs in lists * 2:
+        for got in pyclmm.matmul_many(pairs):
+            assert np.array_equal(got if isinstance(got, jax.Array) else got.get(), A @ A.T)
+    for one, other in (lists, lists[::-1]):
+        with pytest.raises(ArgumentError, match="the plan is for arrays of another library"):
+            pyclmm.ManyMatmul(one)(other)
 
 
 def test_operands_on_two_devices(cuda):
