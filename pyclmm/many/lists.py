@@ -246,10 +246,11 @@ class _SeenTensors:
 
     def __init__(self, given: CallLists, layouts: Layouts) -> None:
         self._call = given._replace(lists={}, arrays={}, layouts=layouts)
-        self._last: Any = given.tensors
+        last: Any = given.tensors
+        self._last: Tensors = last
         has_apart = "out" in given.lists and not layouts.places
         self._spans = Spans(given.lists) if has_apart else None
-        seen = self._last.like.kind.seen
+        seen = last.like.kind.seen
         self._seen = {name: [x and seen(x) for x in xs] for name, xs in given.lists.items()}
 
     def again(self, lists: Lists) -> CallLists | None:
