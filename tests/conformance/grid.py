@@ -352,7 +352,7 @@ def lists_grid() -> Iterator[Any]:
 
 
 def slices(xs: Sequence[Any]) -> list[cla.Array]:
-    """*xs* as parts of one Array. Oclgrind takes what is copied behind the start of a buffer for uninitialized."""
+    """*xs* as parts of one Array. Copies behind the start of a buffer are uninitialized for Oclgrind."""
     whole, ends = cla.to_device(queue(), np.concatenate(xs, axis=None)), np.cumsum([x.size for x in xs])
     return [whole[end - x.size : end].reshape(x.shape) for x, end in zip(xs, ends.tolist(), strict=True)]
 
