@@ -21,7 +21,7 @@ from ..opencl.steps import Scales
 from ..problem.axes import core_axes, last
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.dtypes import type_name
-from ..problem.gemm import Gemm, Layout, Layouts, Operand, dense
+from ..problem.gemm import Gemm, Layout, Layouts, Operand, dense, reaching
 from ..problem.literals import Mixed
 from ..problem.ragged import SIZES, ragged_gemm
 from ..raising import guarded
@@ -150,6 +150,16 @@ def signature(operands: Operands) -> Signature:
     if kind not in _SIGNATURES:
         kind = Array  # of a subclass
     return Signature(kind, *_SIGNATURES[kind](operands))
+
+
+def fits(planned: Signature, given: Signature) -> bool:
+    """Whether a plan for operands of the one signature multiplies those of the other."""
+    return given == planned or _reaching(given) == _reaching(planned)
+
+
+def _reaching(its: Signature) -> Signature:
+    layouts = tuple([one._replace(strides=reaching(one.shape, one.strides)) for one in its.layouts])
+    return its._replace(layouts=layouts)
 
 
 _KINDS = {

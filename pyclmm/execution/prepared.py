@@ -13,7 +13,7 @@ from ..opencl import host_memory
 from ..opencl.queues import FreeQueue
 from ..opencl.steps import Scales
 from .host_path import HostPath
-from .operands import Operands, Signature, collect, mismatch, on_host, queue_of, signature
+from .operands import Operands, Signature, collect, fits, mismatch, on_host, queue_of, signature
 from .options import Options, check_scalars, events_of, plain_numbers, zeros_of
 from .paths import Path, path_of
 
@@ -51,7 +51,7 @@ class Prepared:
     ) -> tuple[cl.CommandQueue, Scales]:
         """The queue, alpha and beta of a call. Raises ArgumentError if it was made for others."""
         given = signature(operands)
-        if given != self.signature:
+        if self.signature is None or not fits(self.signature, given):
             raise ArgumentError(CLOSED if self.signature is None else mismatch(self.signature, given))
         own = queue_of(operands, queue or self._queue)
         if alpha is None and beta is None:

@@ -19,7 +19,7 @@ from ..errors import ArgumentError, DTypeError, PyclmmError
 from ..execution.kinds import KindWithAddresses, computed_dtype
 from ..execution.operands import collect, signature
 from ..opencl.queues import PerThread, at_release
-from ..problem.gemm import alignment
+from ..problem.gemm import alignment, reaching
 from ..raising import OF_CALLER
 from .apart import Lists, Spans, check_apart, places
 
@@ -306,6 +306,22 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(map(layout, xs))
     except AttributeError:  # of None
         return tuple([None if x is None else layout(x) for x in xs])
+
+
+def fits(planned: Layouts, given: Layouts) -> bool:
+    """Whether a plan for lists of the one layouts multiplies those of the other."""
+    return given == planned or _reaching(given) == _reaching(planned)
+
+
+def _reaching(layouts: Layouts) -> Layouts:
+    """Without the strides of axes of one element."""
+
+    def of(its: Any) -> Any:
+        if its is None or len(its) == 2:
+            return its  # NumPy arrays may have any strides
+        return its[0], reaching(*its[:2]), *its[2:]
+
+    return layouts._replace(lists=tuple([(name, tuple(map(of, xs))) for name, xs in layouts.lists]))
 
 
 def mismatch(planned: Layouts, given: Layouts) -> str:

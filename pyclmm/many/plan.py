@@ -27,7 +27,7 @@ from . import lists
 from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
-from .lists import CallLists, Layouts, check_length, given_of, layouts_of, mismatch, on_device
+from .lists import CallLists, Layouts, check_length, fits, given_of, layouts_of, mismatch, on_device
 
 _KEPT = 16  # plans
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -156,7 +156,7 @@ class ManyMatmul:
         """
         given = given_of(pairs, c, bias, out)
         found = layouts_of(given)
-        if self._is_closed or found != self._layouts:
+        if self._is_closed or not fits(self._layouts, found):
             raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
         own = _queue_for(given, found, queue, None)
         is_free = queue is None and isinstance(self._many, HostMany)  # it has a queue of its own

@@ -48,6 +48,11 @@ class Layout(NamedTuple):
 Layouts = tuple[Layout, ...]
 
 
+def reaching(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The *strides* of the axes with more than one element. Nothing lies a stride of the others away."""
+    return tuple([stride for length, stride in zip(shape, strides, strict=True) if length != 1])
+
+
 def overlapping(
     operands: Mapping[str, T], shares: Callable[[T, T], bool], same: Callable[[T, T], bool]
 ) -> tuple[str, ...]:

@@ -451,3 +451,50 @@ def test_scalars_that_only_compare_equal_are_told_apart(queue, rng):
     results = [plan(a, b, alpha=alpha).get() for alpha in (0.1, np.float32(0.1), 0.1)]
     for alpha, got in zip((0.1, float(np.float32(0.1)), 0.1), results, strict=True):
         assert np.allclose(got, alpha * (x[0] @ x[1]).astype("f8"), rtol=1e-12, atol=0)
+
+
+THIN = [(5, 44, 1), (1, 44, 7), (5, 1, 7), (1, 1, 7), (1, 9, 1), (1, 1, 1)]
+
+
+def other_strides(x):
+    """The same elements with another stride along axes of one element, which nothing reaches."""
+    return np.ascontiguousarray(x.T).T
+
+
+@pytest.mark.parametrize("sizes", THIN)
+@pytest.mark.parametrize("turned", ["planned", "called"])
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_strides_of_axes_of_one_element_are_no_part_of_a_plan(queue, rng, sizes, turned, where):
+    m, k, n = sizes
+    x, y = small_integers(rng, (m, k), "f4"), small_integers(rng, (k, n), "f4")
+    want = x @ y
+    out = np.zeros_like(want)
+    first, second = [], []
+    for its in (x, y, out):
+        other = other_strides(its) if 1 in its.shape else its
+        planned, called = (other, its) if turned == "planned" else (its, other)
+        for kept, one in ((first, planned), (second, called)):
+            kept.append(on_queue(queue, one) if where == "device" else one)
+    plan = pyclmm.Matmul(*first[:2], out=first[2])
+    plan(*second[:2], out=second[2])
+    got = second[2].get() if where == "device" else second[2]
+    np.testing.assert_array_equal(got, want)
+    many = pyclmm.ManyMatmul([tuple(first[:2])] * 2)
+    for got in many([tuple(second[:2])] * 2):
+        np.testing.assert_array_equal(got.get() if where == "device" else got, want)
+
+
+def on_queue(queue, x):
+    """An Array of the strides of *x*."""
+    if x.flags.c_contiguous and x.strides == np.empty(x.shape, x.dtype).strides:
+        return cla.to_device(queue, x)
+    return cla.to_device(queue, np.ascontiguousarray(x.T)).T
+
+
+def test_strides_of_longer_axes_are_part_of_a_plan(queue, rng):
+    x, y = small_integers(rng, (5, 44), "f4"), small_integers(rng, (44, 2), "f4")
+    with pytest.raises(pyclmm.ArgumentError, match="its stride in bytes is"):
+        pyclmm.Matmul(x, y)(x, other_strides(y))
+    pairs = [[tuple(on_queue(queue, one) for one in (x, its))] * 2 for its in (y, other_strides(y))]
+    with pytest.raises(pyclmm.ArgumentError, match=r"pairs\[0\]: b is"):
+        pyclmm.ManyMatmul(pairs[0])(pairs[1])
