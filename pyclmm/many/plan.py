@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from .. import environment, plan_cache
-from ..errors import ArgumentError, DeviceLostError, UnsupportedError
+from ..errors import ArgumentError, DeviceLostError, DTypeError, UnsupportedError
 from ..execution import kinds
 from ..execution.operands import queue_of
 from ..execution.options import Options, events_of, options_of, plain_numbers
@@ -18,7 +18,7 @@ from ..opencl import queues
 from ..opencl.devices import DeviceChoice
 from ..problem.literals import Activation, Precision
 from ..problem.settings import chosen, is_reproducible, is_verified
-from ..raising import guarded
+from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import lists
@@ -68,7 +68,8 @@ def matmul_many(
     c, bias
         Lists of arrays, or None for some, as for :func:`pyclmm.gemm`.
     alpha, beta
-        A number for all pairs, or a list of numbers. One beta is for the pairs that have a c.
+        A number for all pairs, or a list or 1-D NumPy array of numbers. One beta is for the pairs that have
+        a c.
     activation, queue, device, kernel, precision, reproducible, wait_for
         As for :func:`pyclmm.gemm`, for all pairs.
 
@@ -92,7 +93,7 @@ def matmul_many(
         raise
 
 
-class ManyMatmul:
+class ManyMatmul(OfProcess):
     """A list of products, planned for operands of these shapes, dtypes and layouts.
 
     ``plan = ManyMatmul(pairs)`` checks each pair, groups the products into launches and builds their kernels.
@@ -161,7 +162,7 @@ class ManyMatmul:
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
         lists.remember(given, self._layouts)
-        results = self._many.run(given.lists, queue, events_of(wait_for))
+        results = self._many.run(given.lists, queue, events_of(wait_for, queue))
         if given.arrays is given.lists:
             return results
         return [
@@ -234,9 +235,21 @@ def _numbers(name: str, value: Any, count: int) -> Any:
 
     Raises ArgumentError for another number of them, DTypeError for what is no number.
     """
-    if isinstance(value, list | tuple):
-        check_length(name, value, count)
-        return tuple([_numbers(name, x, count) for x in value])
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        return _number(name, value)
+    check_length(name, value, count)
+    found: list[Any] = []
+    try:
+        for one in value:
+            found.append(_number(name, one))
+    except DTypeError as error:
+        raise DTypeError(f"pairs[{len(found)}]: {error}") from None
+    return tuple(found)
+
+
+def _number(name: str, value: Any) -> Any:
     if value is None and name == "beta":
         return None
     return plain_numbers(value, 0.0)[0] if name == "alpha" else plain_numbers(0.0, value)[1]

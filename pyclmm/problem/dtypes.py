@@ -185,8 +185,8 @@ def result_dtype(
         computed = np.matmul.resolve_dtypes((a, b, out), casting=casting, **fixed)[2]
     except TypeError as error:
         types = f"a has dtype {a}, b has dtype {b}" + ("" if out is None else f", out has dtype {out}")
-        would_do = "" if out is None else "; pass an out of the result's dtype, or casting='unsafe'"
-        raise DTypeError(f"{types}: {error}{would_do}") from error
+        would_do = "; pass an out of the result's dtype, or, but for lists of pairs, casting='unsafe'"
+        raise DTypeError(f"{types}: {error}" + ("" if out is None else would_do)) from error
     type_name(computed, "the result of a @ b")
     if out is not None:
         check_cast(computed, out, "out", casting)

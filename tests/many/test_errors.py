@@ -59,6 +59,8 @@ CASES = {
         ((P,), {"c": [None, X], "beta": [1.0, 1.0]}, pyclmm.ArgumentError, "pairs[0]: beta is 1.0 but"),
         ((P,), {"beta": 1.0}, pyclmm.ArgumentError, "pairs[0]: beta is 1.0 but"),
         ((P,), {"alpha": [1.0, 1j]}, pyclmm.DTypeError, "pairs[1]: alpha is complex"),
+        ((P,), {"alpha": [1.0, None]}, pyclmm.DTypeError, "pairs[1]: alpha is a NoneType; pass a number"),
+        ((P,), {"c": [X, X], "beta": np.ones((2, 1))}, pyclmm.DTypeError, "beta is a ndarray; pass a number"),
     ],
     "outs that overlap": [
         ((P, overlapping()), {}, pyclmm.ArgumentError, "out[1] overlaps out[0]"),
