@@ -193,6 +193,16 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([None if x is None else layout(x) for x in xs])
 
 
+def packs_alike(planned: Layouts, given: Layouts) -> bool:
+    """Whether a plan for *planned* NumPy arrays packs the *given* ones: those that it packs once are one."""
+    found = given.sharing
+    return planned._replace(firsts=given.firsts) == given and all(
+        found[name][pair] == found[name][first]
+        for name, firsts in planned.sharing.items()
+        for pair, first in enumerate(firsts)
+    )
+
+
 def mismatch(planned: Layouts, given: Layouts) -> str:
     """How the operands of a call differ from those that a plan was made for."""
     wanted, found = (

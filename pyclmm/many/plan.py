@@ -98,8 +98,9 @@ class ManyMatmul(OfProcess):
 
     ``plan = ManyMatmul(pairs)`` checks each pair, groups the products into launches and builds their kernels.
     ``plan(pairs)`` then only packs and enqueues. The arguments are those of :func:`pyclmm.matmul_many`,
-    without ``wait_for``. NumPy arrays may have other strides in each call. Arrays must have the planned
-    strides and offsets, and lie together in buffers as the planned ones do.
+    without ``wait_for``. NumPy arrays may have other strides in each call; where the planned pairs had one
+    array, these need one too. Arrays must have the planned strides and offsets, and lie together in buffers
+    as the planned ones do.
 
     The plan keeps the memory into which operands are packed, for each thread. :meth:`release` frees it, and
     :meth:`close`, or the end of a ``with`` block, ends the plan. Several threads may call a plan at once.
@@ -153,7 +154,10 @@ class ManyMatmul(OfProcess):
         """
         given = given_of(pairs, c, bias, out)
         found = layouts_of(given)
-        if self._is_closed or found != self._layouts:
+        fits = found == self._layouts or (
+            isinstance(self._many, HostMany) and lists.packs_alike(self._layouts, found)
+        )
+        if self._is_closed or not fits:
             raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
         own = _queue_for(given.lists, found, queue, None)
         is_free = queue is None and isinstance(self._many, HostMany)  # it has a queue of its own

@@ -118,6 +118,8 @@ def test_what_several_pairs_have_is_packed_once(rng, monkeypatch):
     check(pyclmm.matmul_many(others), loop(others))
     with pytest.raises(pyclmm.ArgumentError, match="share other arrays"):
         plan(others)
+    same = [(x, w), (x, w)]
+    check(ManyMatmul([(x, w), (y, v)])(same), loop(same))
 
 
 def test_alpha_may_be_an_array(rng):
