@@ -205,6 +205,9 @@ def packs_alike(planned: Layouts, given: Layouts) -> bool:
 
 def mismatch(planned: Layouts, given: Layouts) -> str:
     """How the operands of a call differ from those that a plan was made for."""
+    planned_count, count = (len(each.lists[0][1]) for each in (planned, given))
+    if count != planned_count:
+        return f"pairs has {count} entries, the plan is for {planned_count}; make a plan for them"
     wanted, found = (
         {(pair, name): its for name, xs in each.lists for pair, its in enumerate(xs)}
         for each in (planned, given)
@@ -218,4 +221,8 @@ def mismatch(planned: Layouts, given: Layouts) -> str:
 
 
 def _shown(layout: Any) -> str:
-    return "none" if layout is None else " ".join(map(str, layout))
+    if layout is None:
+        return "none"
+    shape, *strides, dtype = layout[:3]
+    more = f", strides {strides[0]}, offset {layout[3]}" if strides else ""
+    return f"{shape} {dtype}{more}"

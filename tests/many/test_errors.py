@@ -117,7 +117,7 @@ def test_another_list_than_the_plans():
     for pairs, keywords, text in (
         ([(X, X), (zeros(2, 3), X)], {}, "pairs[1]: a is (2, 3) float32, the plan is for (3, 3) float32"),
         ([(X, X), (X, X.astype("f8"))], {}, "pairs[1]: b is (3, 3) float64"),
-        ([(X, X)], {}, "pairs[1]: a is none, the plan is for (3, 3) float32"),
+        ([(X, X)], {}, "pairs has 1 entries, the plan is for 2"),
         (P, {"out": [zeros(3, 3), None]}, "pairs[0]: out is (3, 3) float32, the plan is for none"),
     ):
         with pytest.raises(pyclmm.ArgumentError, match=re.escape(text)):
