@@ -26,7 +26,10 @@ def numbers(name: str, x: Any) -> NDArray[Any]:
         raise DTypeError(f"{name} is a {type(x).__name__}: {in_short(error)}; pass a NumPy array") from error
     if found.dtype.kind in "OUS":
         what = f"an array of {found.dtype}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
-        raise DTypeError(f"{name} is {what}; pass a NumPy array of numbers, as .get() of an Array is")
+        raise DTypeError(
+            f"{name} is {what}; pass a NumPy array of numbers, as .get() of an Array is, or read a file with "
+            "pyclmm.from_gguf"
+        )
     return found.astype(found.dtype.newbyteorder("="), copy=False)
 
 
