@@ -36,9 +36,9 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 #if QUANT_BITS == 4
 #define NIBBLES_GROUP GROUP_SIZE
 #if SCALE_TYPE == 1
-#define NIBBLE_VALUES(codes, scale, bias) (FLOATS(codes) * (scale) + (bias))
+#define NIBBLE_VALUES(codes, scale, bias) (CONVERTED(float16, codes) * (scale) + (bias))
 #else
-#define NIBBLE_VALUES(codes, scale, bias) affine_values(convert_uint16(codes), scale, bias)
+#define NIBBLE_VALUES(codes, scale, bias) affine_values(CONVERTED(uint16, codes), scale, bias)
 #endif
 INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *bias)
 {

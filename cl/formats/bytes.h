@@ -26,19 +26,11 @@ typedef __global const uchar *bytes_t;
 #define BYTES_16(p) as_uchar16(vload8(0, (__global const ushort *)(p)))
 
 /* Of each byte `bits` bits from `shift` on, as float32. */
-#define FIELD(v, shift, bits) NUMBERS(convert_uint16((v) >> (uchar)(shift) & (uchar)((1 << (bits)) - 1)))
+#define FIELD(v, shift, bits) NUMBERS(CONVERTED(uint16, (v) >> (uchar)(shift) & (uchar)((1 << (bits)) - 1)))
 
-/* 16 whole numbers as float32. PoCL's library for vectors of 256 bits has no function that takes one of 512, so clang's
- * own conversion is used, which is no function. */
-#ifdef __NV_CL_C_VERSION
-#define FLOATS(q) convert_float16(q)
-#else
-#define FLOATS(q) __builtin_convertvector(q, float16)
-#endif
-
-/* The same of numbers under 2^23. GPUs convert at a fraction of the rate at which they add. */
+/* Whole numbers under 2^23 as float32. GPUs convert at a fraction of the rate at which they add. */
 #ifdef __NV_CL_C_VERSION
 #define NUMBERS(q) (as_float16((q) | 0x4b000000u) - 8388608.0f)
 #else
-#define NUMBERS(q) FLOATS(q)
+#define NUMBERS(q) CONVERTED(float16, q)
 #endif

@@ -41,8 +41,8 @@ INLINE void codes32(bytes_t row, const int k, uint16 *low, uint16 *high)
   *low = FOUR_TIMES_FOUR(v);
   *high = FOUR_TIMES_FOUR(w);
 #else
-  *low = convert_uint16(as_uchar16(*(__global const uint4 *)words));
-  *high = convert_uint16(as_uchar16(*(__global const uint4 *)(words + 4)));
+  *low = CONVERTED(uint16, as_uchar16(*(__global const uint4 *)words));
+  *high = CONVERTED(uint16, as_uchar16(*(__global const uint4 *)(words + 4)));
 #endif
 }
 
@@ -50,7 +50,7 @@ INLINE void codes32(bytes_t row, const int k, uint16 *low, uint16 *high)
 #define NIBBLES_EVEN_ODD 1
 INLINE void nibbles32(bytes_t row, const int k, int16 *even, int16 *odd)
 {
-  const int16 bytes = convert_int16(as_uchar16(*(__global const uint4 *)(row + k / 2)));
+  const int16 bytes = CONVERTED(int16, as_uchar16(*(__global const uint4 *)(row + k / 2)));
   *even = bytes, *odd = bytes >> 4;
 }
 #endif

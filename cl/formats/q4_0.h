@@ -12,10 +12,10 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 
 #define NIBBLES_GROUP 32
 #define NIBBLES_EVEN_ODD 0
-#define NIBBLE_VALUES(codes, scale, offset) ((scale) * (FLOATS(codes) - 8.0f))
+#define NIBBLE_VALUES(codes, scale, offset) ((scale) * (CONVERTED(float16, codes) - 8.0f))
 INLINE void nibbles32(bytes_t row, const int k, int16 *low, int16 *high)
 {
-  const int16 bytes = convert_int16(BYTES_16(row + k / 32 * 18 + 2));
+  const int16 bytes = CONVERTED(int16, BYTES_16(row + k / 32 * 18 + 2));
   *low = bytes, *high = bytes >> 4;
 }
 INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)

@@ -16,12 +16,12 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 
 #define NIBBLES_GROUP 32
 #define NIBBLES_EVEN_ODD 0
-#define NIBBLE_VALUES(codes, scale, offset) ((scale) * FLOATS(codes) + (offset))
+#define NIBBLE_VALUES(codes, scale, offset) ((scale) * CONVERTED(float16, codes) + (offset))
 INLINE void nibbles32(bytes_t row, const int k, int16 *low, int16 *high)
 {
   bytes_t q = row + k / 256 * 144 + 16 + k / 64 % 4 * 32;
   const int shift = k / 32 % 2 * 4;
-  *low = convert_int16(BYTES_16(q)) >> shift, *high = convert_int16(BYTES_16(q + 16)) >> shift;
+  *low = CONVERTED(int16, BYTES_16(q)) >> shift, *high = CONVERTED(int16, BYTES_16(q + 16)) >> shift;
 }
 INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {

@@ -5,6 +5,6 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 {
   bytes_t block = row + k / 32 * 34;
   const float d = HALF_AT(block);
-  *low = d * FLOATS(as_char16(BYTES_16(block + 2)));
-  *high = d * FLOATS(as_char16(BYTES_16(block + 18)));
+  *low = d * CONVERTED(float16, as_char16(BYTES_16(block + 2)));
+  *high = d * CONVERTED(float16, as_char16(BYTES_16(block + 18)));
 }

@@ -9,3 +9,11 @@
 #define ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define WORK_GROUP(x, y, z) __attribute__((reqd_work_group_size(x, y, z)))
 #define ONE_ITEM WORK_GROUP(1, 1, 1)
+
+/* A vector converted to another type, as convert_T does. PoCL's library for vectors of 256 bits has no function that
+ * takes one of 512 (PoCL 3.0 on AVX2). What clang converts by itself needs none. */
+#ifdef __NV_CL_C_VERSION
+#define CONVERTED(type, v) convert_##type(v)
+#else
+#define CONVERTED(type, v) __builtin_convertvector(v, type)
+#endif

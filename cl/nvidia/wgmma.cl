@@ -254,9 +254,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
 #else
   const work_t work = work_of(M, N, K, STAGE_K, PRODUCTS_NEEDED(stack), whole, split_k);
 #endif
-#if LISTED || GATE == 2
-  if ((int)get_group_id(0) >= pieces_of(work)) return;
-#endif
+  if ((LISTED | (GATE == 2)) && (int)get_group_id(0) >= pieces_of(work)) return;
 
   /* Operands: each feeder's tensor map, and its first piece. */
   const stages_t stages = stages_in(tiles, bars);

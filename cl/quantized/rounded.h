@@ -27,13 +27,7 @@ INLINE uint bits_bfloat16(const float x) { return bits_of_bfloat16((float16)(x))
 #define rounded_float32(v) (v)
 #define rounded_bfloat16(v) as_float16(bits_of_bfloat16(v) << 16)
 #define keep_float32(p, v) (*(__global float16 *)(p) = (v))
-/* Halves of 256 bits, for bytes.h's reason. */
-INLINE ushort16 as_bfloat16(const float16 v)
-{
-  const uint16 bits = bits_of_bfloat16(v);
-  return (ushort16)(convert_ushort8(bits.lo), convert_ushort8(bits.hi));
-}
-#define keep_bfloat16(p, v) (*(__global ushort16 *)(p) = as_bfloat16(v))
+#define keep_bfloat16(p, v) (*(__global ushort16 *)(p) = CONVERTED(ushort16, bits_of_bfloat16(v)))
 
 #if defined(__AVX512F__)
 typedef short16 halves;
@@ -49,7 +43,7 @@ typedef short16 halves;
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 typedef half16 halves;
 #define AS_HALVES(v) convert_half16_rte(v)
-#define OF_HALVES(h) convert_float16(h)
+#define OF_HALVES(h) CONVERTED(float16, h)
 #endif
 
 #ifdef AS_HALVES
