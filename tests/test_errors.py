@@ -321,6 +321,22 @@ def test_arrays_of_two_contexts(which, queue):
     assert (out.get() == 0).all()
 
 
+def test_arrays_in_the_other_order_of_bytes(queue):
+    """Kernels would read other numbers, and PyOpenCL sends such arrays as they are."""
+    x = cla.to_device(queue, ones(3, 3))
+    swapped = cla.to_device(queue, ones(3, 3).astype(np.dtype("f4").newbyteorder()))
+    sizes = cla.to_device(queue, np.array([3], np.dtype("i4").newbyteorder()))
+    for name, call in {
+        "a": lambda: matmul(swapped, x),
+        "c": lambda: gemm(x, x, swapped, beta=1),
+        "out": lambda: matmul(x, x, out=swapped),
+        r"pairs\[0\]: b": lambda: pyclmm.matmul_many([(x, swapped)]),
+        "group_sizes": lambda: pyclmm.ragged_matmul(x, x[None], sizes),
+    }.items():
+        with pytest.raises(errors.DTypeError, match=f"^{name} has dtype .*, in the other order of bytes"):
+            call()
+
+
 @pytest.mark.parametrize("on_device", [False, True])
 def test_an_event_of_another_context_is_named_and_ends_nothing(queue, on_device):
     x = cla.to_device(queue, ones(3, 3)) if on_device else ones(3, 3)

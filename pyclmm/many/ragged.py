@@ -13,7 +13,7 @@ from ..api import AT_ONCE, PLAIN, called
 from ..errors import ArgumentError, DTypeError
 from ..execution import kinds
 from ..execution.array_likes import array_of
-from ..execution.operands import sent, single
+from ..execution.operands import queue_of, sent, single
 from ..opencl.devices import DeviceChoice
 from ..problem.dtypes import named_dtype
 from ..problem.gemm import SIZE_TYPES
@@ -94,8 +94,7 @@ def _sizes_beside(a: Any, b: Any, sizes: Any, queue: Any) -> Any:
     if sizes.dtype.name not in SIZE_TYPES:
         sizes = sizes.astype(np.int64)
     if isinstance(a, Array):
-        own: Any = a.queue if queue is None else queue
-        return sent(sizes, SIZES, own)
+        return sent(sizes, SIZES, queue_of({"a": a} | ({"b": b} if isinstance(b, Array) else {}), queue))
     return sizes
 
 

@@ -124,6 +124,15 @@ def type_name(dtype: np.dtype[Any], argument: str) -> str:
     )
 
 
+def check_order(dtype: np.dtype[Any], argument: str) -> None:
+    """Raise DTypeError for numbers in the other order of bytes, which only the host converts."""
+    if not dtype.isnative:
+        raise DTypeError(
+            f"{argument} has dtype {dtype.str}, in the other order of bytes than the device; convert it on "
+            "the host, x.astype(x.dtype.newbyteorder('='))"
+        )
+
+
 @lru_cache(maxsize=256)
 def _element_name(dtype: np.dtype[Any]) -> str | None:
     """Kept, as NumPy makes a dtype's name anew each time, which takes some microseconds."""

@@ -172,6 +172,9 @@ def test_sizes_beside_arrays_that_do_not_fit_are_refused(rng):
     refused(r"group_sizes has strides \(8,\) on a device; pass a contiguous copy", a, b, gaps[::2])
     refused(r"group_sizes\[1\] is -1; pass 0", a, b, [10, -1, 3, 4])
     refused("add up to 60, but there are 50 rows", a, b, [10, 10, 10, 30])
+    refused("queue is a int", a, b, SIZES["all"], error=pyclmm.DTypeError, queue=3)
+    got = pyclmm.ragged_matmul(a.with_queue(None), b, SIZES["all"])
+    check(got.get(queue), a.get(), b.get(), SIZES["all"])
 
 
 def test_operands_that_do_not_fit_are_refused(rng):
