@@ -198,7 +198,8 @@ def events_of(wait_for: Any, queue: Any = None) -> list[cl.Event]:
         return []
     if not isinstance(wait_for, list | tuple) or not all(isinstance(e, cl.Event) for e in wait_for):
         raise DTypeError(f"wait_for is {wait_for!r}; pass a list of pyopencl.Event")
-    if queue is not None and any(event.context != queue.context for event in wait_for):
+    is_opencl = isinstance(queue, cl.CommandQueue)  # a path on CUDA refuses all events itself
+    if is_opencl and any(event.context != queue.context for event in wait_for):
         raise ArgumentError(
             "wait_for has an event of another OpenCL context than the queue; wait for it first, event.wait()"
         )
