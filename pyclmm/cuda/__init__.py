@@ -4,5 +4,5 @@ OpenCL C stays the only source and NVIDIA's OpenCL the only compiler: it gives P
 loads (ptx.py). So a product runs where other libraries hold their arrays, in their streams and graphs,
 without a copy.
 
-Others import: arrays, device_array, dlpack, driver, launcher, streams, xla.
+Others import: arrays, device_array, dlpack, driver, launcher, rewritten, streams, xla.
 """

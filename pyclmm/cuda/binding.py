@@ -72,9 +72,8 @@ class _CudaStep:
                 word = ctypes.c_uint64.from_address(at[number])
                 if argument.endswith(OFFSET):
                     self.offsets.append((argument.removesuffix(OFFSET), word))
-                elif argument in fixed:
-                    word.value = fixed[argument]
                 else:
+                    word.value = fixed.get(argument, 0)  # a call may name another place
                     self.varying.append((argument, word))
         self.call = (
             ctypes.c_void_p(ctypes.addressof(self.config)),

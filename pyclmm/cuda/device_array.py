@@ -29,13 +29,17 @@ class DeviceArray:
         self.shape, self.dtype, self._stream = shape, dtype, stream
         self.nbytes = math.prod(shape) * dtype.itemsize
         _free_dropped(stream.context, _MOST_DROPPED)
-        self._memory = driver.PooledMemory(stream.context.handle, stream.handle, self.nbytes)
-        self.address = self._memory.address
+        self._memory: driver.PooledMemory | DeviceArray = driver.PooledMemory(
+            stream.context.handle, stream.handle, self.nbytes
+        )
+        self.address: int = self._memory.address
 
-    def reshaped(self, shape: tuple[int, ...]) -> DeviceArray:
-        """The same memory as an array of another *shape*."""
+    def viewed(self, shape: tuple[int, ...], offset: int = 0) -> DeviceArray:
+        """An array of another *shape* in the same memory, *offset* bytes behind where this one begins."""
         made = copy.copy(self)
-        made.shape = shape
+        made.shape, made.address = shape, self.address + offset
+        made.nbytes = math.prod(shape) * self.dtype.itemsize
+        made._memory = self  # which drops it when the last view is gone
         return made
 
     @property
@@ -67,7 +71,7 @@ class DeviceArray:
 
     def __del__(self) -> None:
         memory = getattr(self, "_memory", None)
-        if memory is not None and _dropped is not None:  # None at the end of the process
+        if isinstance(memory, driver.PooledMemory) and _dropped is not None:  # None at the end of the process
             dropped = _dropped[self._stream.context]
             dropped.append(memory)  # no lock: this may run within anything
             dropped.nbytes += memory.nbytes

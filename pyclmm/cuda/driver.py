@@ -257,20 +257,30 @@ class Memory:
             library().cuMemFree_v2(ctypes.c_uint64(address))
 
 
-class SharedWord:
-    """A word of the host's memory, 0 at first, that kernels of all contexts can write: at ``address`` too."""
+class HostMemory:
+    """Memory of the host that devices reach, from ``address`` on, freed with this object. No call waits for
+    a copy from there."""
 
-    def __init__(self) -> None:
+    def __init__(self, nbytes: int, what: str) -> None:
         made, cuda = pointer(), library()
-        check(cuda.cuMemHostAlloc(ctypes.byref(made), ctypes.c_size_t(4), _PORTABLE | _MAPPED), "a word")
+        size = ctypes.c_size_t(nbytes)
+        check(cuda.cuMemHostAlloc(ctypes.byref(made), size, _PORTABLE | _MAPPED), what)
         self.address = int(made.value or 0)
-        self.word = ctypes.c_int.from_address(self.address)
-        self.word.value = 0
 
     def __del__(self) -> None:
         address = getattr(self, "address", None)
         if address is not None and sys is not None and not sys.is_finalizing():
-            library().cuMemFreeHost(pointer(address))
+            with contextlib.suppress(PyclmmError), uncaptured():
+                library().cuMemFreeHost(pointer(address))
+
+
+class SharedWord(HostMemory):
+    """A word of the host's memory, 0 at first, that kernels of all contexts can write: at ``address`` too."""
+
+    def __init__(self) -> None:
+        super().__init__(4, "a word")
+        self.word = ctypes.c_int.from_address(self.address)
+        self.word.value = 0
 
 
 class PooledMemory:

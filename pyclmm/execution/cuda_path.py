@@ -10,14 +10,14 @@ import pyopencl as cl
 from ..cuda import arrays, driver
 from ..cuda.arrays import CudaArray
 from ..cuda.streams import Stream, forget
-from ..errors import ArgumentError, DeviceLostError, DeviceMemoryError, UnsupportedError, WorkspaceError
+from ..errors import DeviceLostError, DeviceMemoryError, UnsupportedError, WorkspaceError
 from ..opencl import forks
 from ..opencl.last_call import equal
 from ..opencl.mappings import reach
 from ..opencl.steps import Scales, scalars_of
 from .kinds import KindWithAddresses
 from .operands import Operands
-from .options import Options, warn_of_dropped
+from .options import Options, refuse_events, warn_of_dropped
 from .path_on_device import PathOnDevice
 
 
@@ -92,9 +92,7 @@ class CudaPath(PathOnDevice):
             for name, in_problem in self._arrays
         }
         try:
-            binding: Any = self.executable.binding(queue)
-            if binding.is_busy:  # a signal handler or a finalizer runs within its call
-                binding = self.executable.spare_binding(queue)
+            binding: Any = self.executable.idle_binding(queue)
             binding.last_call = None
             try:
                 self._launch(binding, kind, queue.handle, addresses, scalars_of(*scales))
@@ -118,8 +116,7 @@ class CudaPath(PathOnDevice):
     def _begin(self, operands: Operands, queue: Stream, wait_for: list[cl.Event]) -> CudaArray:
         """The caller's ``out``, or a new array where the operands are, which may be another device than the
         plan was made on. Warns of what is dropped. Raises ArgumentError."""
-        if wait_for:
-            raise ArgumentError("wait_for has events of OpenCL; arrays on CUDA are ordered by their stream")
+        refuse_events(wait_for)
         if self._warns and not self._is_empty:
             warn_of_dropped()
         out: CudaArray | None = operands.get("out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import cupy
@@ -11,7 +12,7 @@ from ..cuda import driver
 from ..cuda.arrays import CudaArray
 from ..errors import DeviceMemoryError, DTypeError
 from ..problem.gemm import MAX_ALIGN
-from .kinds import KindOfDevices, SeenLayout
+from .kinds import KindOfDevices, Part, SeenLayout
 
 # What captured graphs use. CuPy's pool knows of no capture: it would give the memory to others, though a
 # graph writes to it later.
@@ -47,6 +48,10 @@ class _Cupy(KindOfDevices):
         if (x.shape, x.strides) == (x.owner.shape, x.owner.strides):
             return x.owner
         return cupy.ndarray(x.shape, x.dtype, x.owner.data, x.strides)
+
+    def parts(self, whole: Any, layouts: Iterable[Part]) -> list[Any]:
+        memory, dtype = whole.data, whole.dtype
+        return [cupy.ndarray(shape, dtype, memory + start * dtype.itemsize) for shape, _, start in layouts]
 
     def seen(self, x: CudaArray) -> SeenLayout:
         return SeenLayout((x.shape, x.strides, x.dtype), x.ordinal, x.address % MAX_ALIGN)

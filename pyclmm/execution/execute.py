@@ -188,6 +188,11 @@ class Executable:
         """A binding that nobody keeps, for a call within a call."""
         return self._new_binding(queue, self.work, self.choice)
 
+    def idle_binding(self, queue: Any) -> Any:
+        """This thread's binding, or a spare one: a signal handler or a finalizer may run within its call."""
+        found = self.binding(queue)
+        return self.spare_binding(queue) if found.is_busy else found
+
     def latest_binding(self) -> Any:
         """The binding that this thread's last call used, if it is still there."""
         return self._bound.mine.latest

@@ -36,6 +36,9 @@ class SeenLayout:
     phase: int
 
 
+Part = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides and first element, in elements
+
+
 class Kind(ABC):
     """How arrays of one library come in and go out."""
 
@@ -81,6 +84,10 @@ class KindWithAddresses(Kind):
     @abstractmethod
     def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
         """Memory for a call's workspace, from the library's allocator: what holds it, and its address."""
+
+    @abstractmethod
+    def parts(self, whole: Any, layouts: Iterable[Part]) -> list[Any]:
+        """The C-contiguous parts of *whole*, a vector made by :meth:`new`, as callers get them."""
 
     def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
         """After work on *operands* was put into *stream*: their memory must stay until it has ended."""

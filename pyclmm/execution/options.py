@@ -189,6 +189,12 @@ def warn_of_dropped() -> None:
     warnings.warn(words, np.exceptions.ComplexWarning, stacklevel=3)
 
 
+def refuse_events(wait_for: list[cl.Event]) -> None:
+    """Raise ArgumentError for events to wait for."""
+    if wait_for:
+        raise ArgumentError("wait_for has events of OpenCL; arrays on CUDA are ordered by their stream")
+
+
 def events_of(wait_for: Any, queue: Any = None) -> list[cl.Event]:
     """A new list of the events to wait for, on *queue* if one is given.
 

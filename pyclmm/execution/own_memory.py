@@ -19,7 +19,7 @@ from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError
 from ..opencl import queues
 from ..problem.gemm import dense_strides
-from .kinds import KindOfDevices, SeenLayout
+from .kinds import KindOfDevices, Part, SeenLayout
 
 LEGACY = 1  # the handle of CUDA's legacy default stream, which waits for all others that are not set apart
 
@@ -43,6 +43,10 @@ class _Protocols(KindOfDevices):
     def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
         made = driver.PooledMemory(context_of(ordinal).handle, LEGACY, nbytes)
         return made, made.address
+
+    def parts(self, whole: Any, layouts: Iterable[Part]) -> list[Any]:
+        size = whole.dtype.itemsize
+        return [whole.viewed(shape, start * size) for shape, _, start in layouts]
 
     def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
         """What comes later in the stream that an array names finds the product complete."""
@@ -98,7 +102,7 @@ class _Protocols(KindOfDevices):
     def back(self, x: CudaArray) -> Any:
         if x.strides != tuple(step * x.dtype.itemsize for step in dense_strides(x.shape)):
             raise DTypeError("the result would be a view, which has no array here; pass out=")
-        return x.owner if x.shape == x.owner.shape else x.owner.reshaped(x.shape)
+        return x.owner if x.shape == x.owner.shape else x.owner.viewed(x.shape)
 
 
 PROTOCOLS = _Protocols()

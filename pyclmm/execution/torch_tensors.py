@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..errors import ArgumentError, DeviceMemoryError, DTypeError
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
 from .array_likes import array_of
-from .kinds import KindWithAddresses, SeenLayout
+from .kinds import KindWithAddresses, Part, SeenLayout
 
 _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for CPUs has none
 # PyTorch's element types that kernels have, by NumPy's dtype and the reverse.
@@ -130,6 +131,9 @@ class _Torch(KindWithAddresses):
         if x.shape == tuple(x.owner.shape) and strides == x.owner.stride():
             return x.owner
         return torch.as_strided(x.owner, x.shape, strides)
+
+    def parts(self, whole: Any, layouts: Iterable[Part]) -> list[Any]:
+        return [whole.as_strided(*layout) for layout in layouts]
 
     def seen(self, x: CudaArray) -> SeenLayout:
         steps = tuple(step // x.dtype.itemsize for step in x.strides)

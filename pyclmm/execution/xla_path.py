@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -37,8 +38,7 @@ class Made:
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -> None:
         self.shape, self.dtype = shape, dtype
-        devices = {device.local_hardware_id: device for device in jax.local_devices()}
-        self.device = devices[ordinal]
+        self.device = _device(ordinal)
         self.address = next(_places)
         self.array: Any = None
 
@@ -49,16 +49,88 @@ class Made:
         return self.array
 
 
-class _MovedError(Exception):
+def _device(ordinal: int) -> Any:
+    return next(device for device in jax.local_devices() if device.local_hardware_id == ordinal)
+
+
+MOVED = "JAX moved an array as it called; pass jax.numpy.copy of each"
+
+
+class MovedError(UnsupportedError):
     """An array lies at an address that the plan is not for."""
 
 
 _numbers = itertools.count()
-_products: weakref.WeakValueDictionary[int, _XlaProduct] = weakref.WeakValueDictionary()
+_launches: weakref.WeakValueDictionary[int, XlaLaunch] = weakref.WeakValueDictionary()
 
 
-class _XlaProduct:
-    """What XLA calls: the launches of *executable*.
+class XlaLaunch(ABC):
+    """Launches in a device's *context* that XLA calls."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._error: BaseException | None = None
+        self._number = next(_numbers)
+        _launches[self._number] = self
+
+    def compile(
+        self, results: Sequence[Any], workspace_nbytes: int = 0, aliases: Mapping[int, int] | None = None
+    ) -> None:
+        """Make the function that JAX compiles, which gives *results*, by their shapes and dtypes. *aliases*:
+        the numbers of arrays with whose content results begin. Raises UnsupportedError."""
+        _register()
+        of_all = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results]
+        of_all.append(jax.ShapeDtypeStruct((max(1, workspace_nbytes),), np.uint8))
+        foreign = jax.ffi.ffi_call(_TARGET, of_all, input_output_aliases=aliases)
+        number, dtypes = np.int64(self._number), [x.dtype for x in results]
+
+        def launched(*arrays: Any) -> Any:
+            *made, _ = foreign(*arrays, number=number)
+            for x, dtype in zip(made, dtypes, strict=True):
+                if x.dtype != dtype:
+                    raise DTypeError(
+                        f"the result has dtype {dtype}, which JAX has only with "
+                        "jax.config.update('jax_enable_x64', True); set that, or pass dtype="
+                    )
+            return made
+
+        self._compiled = jax.jit(launched)
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        """The results. Raises what the launch raised, or WorkspaceError."""
+        try:
+            if not arrays:  # which say where
+                device = _device(self._context.ordinal)
+                with jax.default_device(device):
+                    found: list[Any] = jax.device_put(self._compiled(), device)
+                return found
+            made: list[Any] = self._compiled(*arrays)
+        except Exception as error:  # JAX raises JaxRuntimeError, or ValueError where it need not trace
+            cause, self._error = self._error, None
+            if cause is not None:
+                raise cause from None
+            if "RESOURCE_EXHAUSTED" in str(error):
+                raise WorkspaceError(f"JAX's allocator: {error}") from error
+            raise
+        return made
+
+    def launch(self, call: xla.Call) -> None:
+        """Launch in XLA's stream. XLA tells only the text of what is raised, so it is kept."""
+        try:
+            self.enqueue(Stream(self._context, call.stream), call.operands, call.results)
+        except BaseException as error:
+            if isinstance(error, DeviceLostError):
+                forget(self._context)
+            self._error = error
+            raise
+
+    @abstractmethod
+    def enqueue(self, stream: Stream, operands: list[int], results: list[int]) -> None:
+        """Launch on arrays at these addresses; the last of *results* is that of workspace."""
+
+
+class _XlaProduct(XlaLaunch):
+    """The launches of *executable*.
 
     *aligned*: of JAX's arrays, in their order, the problem's names, and what each address must be a multiple
     of. *fixed*: the addresses of pyclmm's own arrays, by the problem's names.
@@ -72,74 +144,24 @@ class _XlaProduct:
         fixed: Mapping[str, int],
         scales: Scales,
     ) -> None:
-        self._executable, self._context = executable, context
+        super().__init__(context)
+        self._executable = executable
         self._aligned, self._fixed = aligned, fixed
         self._scalars = scalars_of(*scales)
-        self._error: BaseException | None = None
-        self._number = next(_numbers)
-        _products[self._number] = self
 
-    def compile(self, out: Made, workspace_nbytes: int, aliased: int | None) -> None:
-        """Make the function that JAX compiles. *aliased*: the array whose content the result begins with, by
-        its number. Raises UnsupportedError."""
-        _register()
-        results = [
-            jax.ShapeDtypeStruct(out.shape, out.dtype),
-            jax.ShapeDtypeStruct((max(1, workspace_nbytes),), np.uint8),
-        ]
-        aliases = None if aliased is None else {aliased: 0}
-        foreign = jax.ffi.ffi_call(_TARGET, results, input_output_aliases=aliases)
-        number, dtype = np.int64(self._number), out.dtype
-
-        def product(*arrays: Any) -> Any:
-            made = foreign(*arrays, number=number)[0]
-            if made.dtype != dtype:
-                raise DTypeError(
-                    f"the result has dtype {dtype}, which JAX has only with "
-                    "jax.config.update('jax_enable_x64', True); set that, or pass dtype="
-                )
-            return made
-
-        self._compiled = jax.jit(product)
-
-    def __call__(self, *arrays: Any) -> Any:
-        """The result. Raises what the launch raised, or WorkspaceError."""
-        try:
-            return self._compiled(*arrays)
-        except Exception as error:  # JAX raises JaxRuntimeError, or ValueError where it need not trace
-            cause, self._error = self._error, None
-            if cause is not None:
-                raise cause from None
-            if "RESOURCE_EXHAUSTED" in str(error):
-                raise WorkspaceError(f"JAX's allocator: {error}") from error
-            raise
-
-    def launch(self, call: xla.Call) -> None:
-        """Launch in XLA's stream. XLA tells only the text of what is raised, so it is kept."""
-        try:
-            self._launch(call)
-        except BaseException as error:
-            if isinstance(error, DeviceLostError):
-                forget(self._context)
-            self._error = error
-            raise
-
-    def _launch(self, call: xla.Call) -> None:
+    def enqueue(self, stream: Stream, operands: list[int], results: list[int]) -> None:
         addresses = dict(self._fixed)
-        for (name, aligned), address in zip(self._aligned.items(), call.operands, strict=False):
+        for (name, aligned), address in zip(self._aligned.items(), operands, strict=False):
             if address % aligned:
-                raise _MovedError
+                raise MovedError(MOVED)
             addresses[name] = address
-        addresses["out"], workspace = call.results
-        stream = Stream(self._context, call.stream)
-        binding = self._executable.binding(stream)
-        if binding.is_busy:  # a signal handler or a finalizer runs within its call
-            binding = self._executable.spare_binding(stream)
-        binding.enqueue(call.stream, addresses, self._scalars, workspace)
+        addresses["out"], workspace = results
+        binding = self._executable.idle_binding(stream)
+        binding.enqueue(stream.handle, addresses, self._scalars, workspace)
 
 
 def _launched(call: xla.Call) -> None:
-    product = _products.get(call.number)
+    product = _launches.get(call.number)
     if product is None:
         raise UnsupportedError("the plan of this product was dropped before XLA launched it; call it again")
     product.launch(call)
@@ -181,8 +203,8 @@ class XlaPath(CudaPath):
             return None
         forks.check_process()
         try:
-            return last.product(*[given[name] for name in last.names]), []
-        except _MovedError:
+            return last.product(*[given[name] for name in last.names])[0], []
+        except MovedError:
             return None
 
     def run(self, operands: Operands, queue: Stream, scales: Scales, wait_for: list[cl.Event]) -> CudaArray:
@@ -194,14 +216,7 @@ class XlaPath(CudaPath):
         product = self._product(read, ours, out, queue, scales)
         arrays = [_array(x) for x in ours.values()]
         begun = [] if out.owner.array is None else [out.owner.array]
-        try:
-            if arrays or begun:
-                out.owner.array = product(*arrays, *begun)
-            else:  # zeros, which are made of no array of JAX's that says where
-                with jax.default_device(out.owner.device):
-                    out.owner.array = jax.device_put(product(), out.owner.device)
-        except _MovedError:
-            raise UnsupportedError("JAX moved an array as it called; pass jax.numpy.copy of each") from None
+        (out.owner.array,) = product(*arrays, *begun)
         if self._repeats and ours.keys() == operands.keys():
             self._last = _Last(product, operands, self.executable.work, queue.context, scales)
         return out
@@ -219,7 +234,7 @@ class XlaPath(CudaPath):
             binding = self.executable.binding(queue)
             aligned = {self._names[name]: alignment(x.address) for name, x in ours.items()}
             product = _XlaProduct(self.executable, queue.context, aligned, fixed, scales)
-            product.compile(made, binding.workspace_nbytes, len(ours) if begun else None)
+            product.compile([made], binding.workspace_nbytes, {len(ours): 0} if begun else None)
             for oldest in list(self._products)[: 1 - _MOST_PRODUCTS]:
                 self._products.pop(oldest, None)  # another thread may have dropped it
             self._products[key] = product

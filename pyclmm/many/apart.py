@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError
 from ..opencl import arrays, mappings
 from ..opencl.arrays import Array
@@ -23,7 +24,7 @@ def check_apart(lists: Lists) -> None:
 
     The spans of n outs are sorted, and those that meet compared element by element: O(n log n) where none do.
     """
-    if any(isinstance(x, Array) for x in lists["a"][:1]):
+    if isinstance(lists["a"][0], Array | CudaArray):
         lists = _stand_ins(lists)
     elif _are_plainly_apart(lists):
         return
@@ -52,6 +53,28 @@ def _are_plainly_apart(lists: Lists) -> bool:
     return owned and len(ids) == len(given["out"]) and ids.isdisjoint(map(id, others))
 
 
+class Spans:
+    """Where arrays of these *lists* reach from their first elements, to tell whether others of such layouts,
+    at other addresses, are apart."""
+
+    def __init__(self, lists: Lists) -> None:
+        self._reaches = {
+            name: (kept := [pair for pair, x in enumerate(xs) if x is not None and x.size],
+                   np.array([mappings.reach(xs[pair], 0) for pair in kept], np.int64).reshape(-1, 2))
+            for name, xs in lists.items()
+        }  # fmt: skip
+
+    def are_apart(self, addresses: Mapping[str, Any]) -> bool:
+        """Whether no out, at the *addresses* of each name, reaches into another array. O(n log n)."""
+        spans = {name: addresses[name][pairs, None] + reach for name, (pairs, reach) in self._reaches.items()}
+        outs = spans.pop("out")
+        lows, highs = outs[np.argsort(outs[:, 0])].T
+        if np.any(highs[:-1] > lows[1:]):
+            return False
+        highs = np.concatenate([[-1], highs])
+        return not any(np.any(highs[np.searchsorted(lows, its[:, 1])] > its[:, 0]) for its in spans.values())
+
+
 def _spans(xs: Sequence[Any]) -> list[tuple[int, int, int]]:
     """(address, address of the byte behind the last, pair) of each array with elements."""
     return [(*mappings.bounds(x), pair) for pair, x in enumerate(xs) if x is not None and x.size]
@@ -65,9 +88,13 @@ def _share(x: Any, y: Any) -> bool:
 
 
 def _stand_ins(lists: Lists) -> Lists:
-    """NumPy arrays that lie as the Arrays do, without memory, and allocations far apart."""
+    """NumPy arrays that lie as the arrays of a device do, without memory; OpenCL's allocations far apart."""
     given = [x for xs in lists.values() for x in xs if x is not None]
-    found = {id(x): _at((8 + root << 44) + at, x) for x, (root, at) in zip(given, places(given), strict=True)}
+    if isinstance(given[0], CudaArray):
+        at = [x.address for x in given]
+    else:
+        at = [(8 + root << 44) + place for root, place in places(given)]
+    found = {id(x): _at(address, x) for x, address in zip(given, at, strict=True)}
     return {name: [found.get(id(x)) for x in xs] for name, xs in lists.items()}
 
 

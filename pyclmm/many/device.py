@@ -3,8 +3,9 @@ copied into one."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any
@@ -18,41 +19,25 @@ from ..opencl.arrays import Array, Results
 from ..opencl.devices import device_info
 from ..opencl.known_events import known_events
 from ..plan_cache import plan_for
+from ..problem.gemm import Operand
 from .apart import Lists, check_apart
 from .groups import Key, ListEntry, entries_of, groups_of
 from .lists import CallLists, Layouts, each, operands_at
 from .rows import rows_of
 
-_NEW, _COPIED = -1, -2  # numbers of rows: of results that are made, and of what is copied
+NEW, _COPIED = -1, -2  # numbers of rows: of results that are made, and of what is copied
 _LITTLE = 64 << 10  # bytes of an Array, up to which its copy takes less time than a launch for it
 
 
-class DeviceMany:
-    """A planned list of Arrays."""
+class ManyOnDevice(ABC):
+    """A planned list of arrays that are on a device already."""
 
     def __init__(
         self, given: CallLists, layouts: Layouts, options: Options, queue: Any, scalars: tuple[Any, Any]
     ) -> None:
-        lists, self._device, firsts = given.lists, device_info(queue.device), layouts.sharing
-
-        sharing = {name: Counter(its) for name, its in firsts.items()}
-
-        def memory_of(name: str, pair: int) -> int:
-            if name not in lists or lists[name][pair] is None:
-                return _NEW
-            x, first = lists[name][pair], firsts[name][pair]
-            can_copy = isinstance(x.base_data, cl.MemoryObjectHolder) and x.flags.forc
-            is_copied = can_copy and x.nbytes <= _LITTLE and sharing[name][first] == 1 < len(firsts[name])
-            return _COPIED if is_copied else first
-
-        def overlaps(operands: Mapping[str, Array]) -> bool:
-            return bool(arrays.signature(operands)[1])
-
-        if "out" in lists:
-            check_apart(lists)
-        entries = entries_of(given, options, scalars, arrays.operand, memory_of, overlaps)
-        self._count, empty = len(entries), [one for one in entries if one.gemm.is_empty]
-        self._empty = [(one.pair, Results(one.gemm.shape, one.gemm.dtype, self._device)) for one in empty]
+        lists = given.lists
+        entries = entries_of(given, options, scalars, self.layout, self._memory_of(lists, layouts), _overlaps)
+        self._count, self._empty = len(entries), [one for one in entries if one.gemm.is_empty]
         listed, alone = _divided([one for one in entries if not one.gemm.is_empty])
         self.groups, _ = groups_of(listed, self._place(listed, lists, queue), options, queue)
         self._alone = []
@@ -63,10 +48,51 @@ class DeviceMany:
         owners: list[Any] = [*self.groups, *[product for _, product in self._alone]]
         self.executables = [one.executable for one in owners]
 
-    def _place(
-        self, entries: Sequence[ListEntry], lists: Lists, queue: cl.CommandQueue
-    ) -> dict[tuple[str, int], int]:
-        """Find out where each operand and result of *entries* begins."""
+    @staticmethod
+    @abstractmethod
+    def layout(x: Any, argument: str) -> Operand:
+        """That of an operand."""
+
+    @abstractmethod
+    def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
+        """What gives the number of an operand's memory, by name and pair. A launch has one for each name."""
+
+    @abstractmethod
+    def _place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
+        """Find out where each operand and result of *entries* begins in its memory."""
+
+
+class DeviceMany(ManyOnDevice):
+    """A planned list of Arrays."""
+
+    layout = staticmethod(arrays.operand)
+
+    def __init__(
+        self, given: CallLists, layouts: Layouts, options: Options, queue: Any, scalars: tuple[Any, Any]
+    ) -> None:
+        self._device = device_info(queue.device)
+        if "out" in given.lists:
+            check_apart(given.lists)
+        super().__init__(given, layouts, options, queue, scalars)
+        self._nothing = [
+            (one.pair, Results(one.gemm.shape, one.gemm.dtype, self._device)) for one in self._empty
+        ]
+
+    def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
+        firsts = layouts.sharing
+        sharing = {name: Counter(its) for name, its in firsts.items()}
+
+        def memory_of(name: str, pair: int) -> int:
+            if name not in lists or lists[name][pair] is None:
+                return NEW
+            x, first = lists[name][pair], firsts[name][pair]
+            can_copy = isinstance(x.base_data, cl.MemoryObjectHolder) and x.flags.forc
+            is_copied = can_copy and x.nbytes <= _LITTLE and sharing[name][first] == 1 < len(firsts[name])
+            return _COPIED if is_copied else first
+
+        return memory_of
+
+    def _place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> dict[tuple[str, int], int]:
         packed = [
             one._replace(keys={name: key for name, key in one.keys.items() if key[2] < 0}) for one in entries
         ]
@@ -75,7 +101,7 @@ class DeviceMany:
         self._wholes = {key: Results((row.size,), row.dtype, self._device) for key, row in self._rows.items()}
         self._views = []
         for key, row in self._rows.items():
-            if key[2] == _NEW:
+            if key[2] == NEW:
                 made = [Results(shape, row.dtype, self._device) for shape in row.shapes]
                 views = [its.layout(queue, offset) for its, offset in zip(made, row.offsets, strict=True)]
                 self._views.append((key, row.order, views))
@@ -97,7 +123,7 @@ class DeviceMany:
         for key, pairs, layouts in self._views:
             for pair, view in zip(pairs, arrays.views(new[key], layouts), strict=True):
                 results[pair] = view
-        for pair, nothing in self._empty:
+        for pair, nothing in self._nothing:
             results[pair] = nothing.new(queue, allocator) if results[pair] is None else results[pair]
         if self.groups:
             self._enqueue(lists, new, queue, wait_for)
@@ -152,6 +178,11 @@ class DeviceMany:
                     where = {"byte_count": x.nbytes, "src_offset": first, "dst_offset": to}
                     events.append(cl.enqueue_copy(queue, target, source, **where, wait_for=after))
         return events
+
+
+def _overlaps(operands: calls.Operands) -> bool:
+    """Whether the out of a pair must be copied."""
+    return bool(calls.signature(operands).overlapping)
 
 
 def _divided(entries: Sequence[ListEntry]) -> tuple[list[ListEntry], list[ListEntry]]:

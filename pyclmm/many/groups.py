@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyopencl as cl
 
@@ -22,11 +22,12 @@ from ..opencl.steps import Scales, scalars_of
 from ..problem.gemm import Gemm, ListedProduct, Operand
 from .lists import CallLists, naming, operands_at
 
+T = TypeVar("T")
 # The user's name of an operand, or "out", the type of its elements, and a number of the memory where it lies.
 Key = tuple[str, str, int]
 Starts = Mapping[tuple[str, int], int]  # by the user's name and the pair: the first element in its buffer
 
-_SCALARS = scalars_of(1.0, 0.0)  # alpha and beta of each product are in the table
+SCALARS = scalars_of(1.0, 0.0)  # alpha and beta of each product are in the table
 # What is the same for all products of a launch, beside the keys.
 _COMMON = attrgetter("acc_type", "trans_a", "trans_b", "conj_a", "conj_b", "bias")
 _LARGEST = ("m", "n", "k", "lda", "ldb", "ldo")
@@ -87,7 +88,8 @@ class LaunchGroup:
 
     def __init__(self, entries: Sequence[ListEntry], gemm: Gemm, options: Options, queue: Any) -> None:
         self.executable = Executable(queue, gemm, options)
-        self._keys = entries[0].keys
+        self.keys = entries[0].keys
+        self.pairs = [one.pair for one in entries for _ in range(one.gemm.problem.batch)]  # of each product
 
     def enqueue(
         self,
@@ -102,12 +104,16 @@ class LaunchGroup:
 
         *memory*: the buffers. Raises LaunchError, DeviceMemoryError or DeviceLostError.
         """
-        buffers = {name: memory[key] for name, key in self._keys.items()}
-        how = (buffers, _SCALARS, wait_for, None, with_events, None, is_waited_for)
+        buffers = {name: memory[key] for name, key in self.keys.items()}
+        how = (buffers, SCALARS, wait_for, None, with_events, None, is_waited_for)
+        return self.launched(queue, lambda: list(self.executable.binding(queue).enqueue(*how)))
+
+    def launched(self, queue: Any, launch: Callable[[], T]) -> T:
+        """What *launch* gives, by the next kernel if one is refused."""
         while True:
             choice = self.executable.choice
             try:
-                return list(self.executable.binding(queue).enqueue(*how))
+                return launch()
             except REFUSED as error:
                 self.executable.fall_back(choice, queue, error)
 

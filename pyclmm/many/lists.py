@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import chain, repeat
 from operator import attrgetter, is_
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
+from numpy.typing import NDArray
 from pyopencl.array import Array
 
-from ..errors import ArgumentError, DTypeError, PyclmmError, UnsupportedError
-from ..execution.kinds import computed_dtype
-from ..execution.operands import collect
+from ..cuda.arrays import CudaArray, common_ordinal
+from ..errors import ArgumentError, DTypeError, PyclmmError
+from ..execution.kinds import KindWithAddresses, computed_dtype
+from ..execution.operands import collect, signature
 from ..opencl.queues import PerThread, at_release
+from ..problem.gemm import alignment
 from ..raising import OF_CALLER
-from .apart import Lists, places
+from .apart import Lists, Spans, check_apart, places
 
 _HOST, _DEVICE = attrgetter("shape", "dtype"), attrgetter("shape", "strides", "dtype", "offset")
 _MEMORY = attrgetter("base_data")
-_latest: PerThread[Any] = PerThread()  # names, weak references and layouts of the last Arrays
-at_release(_latest.clear)
+# Of each thread what was seen of the last lists on a device: those of a network's layers take turns.
+_seen: PerThread[Any] = PerThread(most=8)
+at_release(_seen.clear)
 
 
 @contextmanager
@@ -37,20 +42,32 @@ def naming(index: int) -> Iterator[None]:
 class CallLists(NamedTuple):
     """The lists of a call."""
 
-    lists: Lists  # NumPy arrays or Arrays
+    lists: Lists  # NumPy arrays, Arrays or CudaArrays; the caller's arrays if their layouts are known already
     arrays: Lists  # the caller's
     dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
     layouts: Layouts | None = None  # if they are known already
+    tensors: Tensors | None = None  # if they are on a CUDA device
+
+
+class Tensors(NamedTuple):
+    """Arrays on a CUDA device: one like them, without memory, and by name the address of each, 0 for None."""
+
+    like: CudaArray
+    addresses: Mapping[str, NDArray[np.int64]]
 
 
 class Layouts(NamedTuple):
     """What a plan depends on. Of NumPy arrays it is shapes, dtypes and which are the same, as each call packs
-    them; of Arrays strides and offsets too, and which of them lie in one buffer."""
+    them; of Arrays strides and offsets too, and which of them lie in one buffer; of arrays on a CUDA device
+    strides and alignment."""
 
     dtypes: tuple[Any, ...]
     lists: tuple[tuple[str, tuple[Any, ...]], ...]  # by name, of each pair
-    firsts: tuple[tuple[int, ...], ...]  # as of :func:`_firsts`, of arrays or buffers
-    places: tuple[tuple[int, int], ...]  # of these buffers, if one is written: two may share an allocation
+    firsts: tuple[tuple[int, ...], ...] = ()  # as of :func:`_firsts`, of arrays or buffers
+    # Of these buffers, if one is written: two may share an allocation. On a CUDA device the pairs whose outs
+    # overlap their operands, and these operands.
+    places: tuple[tuple[int, Any], ...] = ()
+    kind: Any = None  # on a CUDA device the type of these arrays, as they are launched in other ways
 
     def __hash__(self) -> int:
         return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
@@ -77,9 +94,10 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
         if xs is not None:
             check_length(name, xs, len(a))
             lists[name] = tuple(xs)
-    again = _again(lists)
+    seen = _seen.mine.held.get(_place(lists))
+    again: CallLists | None = None if seen is None else seen.again(lists)
     if again is not None:
-        return CallLists(lists, lists, layouts=again)
+        return again
     kinds = {*map(type, a), *map(type, b)}
     for name in lists.keys() - {"a", "b"}:
         its = set(map(type, lists[name])) - {type(None)}
@@ -89,6 +107,11 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
     if kinds <= {np.ndarray} or kinds == {Array}:
         return CallLists(lists, lists)
     return _collected(lists)
+
+
+def in_full(given: CallLists) -> CallLists:
+    """*given* with CudaArrays if its arrays are on a CUDA device and were not looked at in full."""
+    return given if given.tensors is None or given.layouts is None else _collected(given.arrays)
 
 
 def check_length(name: str, given: Any, wanted: int) -> None:
@@ -122,13 +145,30 @@ def _collected(arrays: Lists) -> CallLists:
             given = operands_at(arrays, index) | {name: arrays[name][index] for name in ("a", "b")}
             found.append(collect(given))
             dtypes.append(computed_dtype(given))
-            its, first = type(found[-1]["a"]), type(found[0]["a"])
-            if not issubclass(its, np.ndarray | Array):
-                raise UnsupportedError("a is on a CUDA device; a list takes NumPy arrays or pyopencl Arrays")
-            if issubclass(its, Array) != issubclass(first, Array):
-                raise DTypeError("pyopencl Arrays and NumPy arrays are in one list; pass all of one kind")
+            _check_alike(found[0]["a"], found[-1])
     lists = {name: tuple([each.get(name) for each in found]) for name in arrays}
-    return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else ())
+    tensors, first = None, found[0]["a"]
+    if isinstance(first, CudaArray):
+        at = {name: [0 if x is None else x.address for x in xs] for name, xs in lists.items()}
+        addresses = {name: np.array(its, np.int64) for name, its in at.items()}
+        tensors = Tensors(replace(first, owner=None), addresses)
+    return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else (), None, tensors)
+
+
+def _check_alike(first: Any, operands: Mapping[str, Any]) -> None:
+    """Raise DTypeError unless the *operands* of a pair are in the same kind of memory as the *first* a, and
+    ArgumentError if they are on another CUDA device."""
+    one, other = _kind_of(first), _kind_of(operands["a"])
+    if one != other:
+        raise DTypeError(f"{other} and {one} are in one list; pass all of one kind")
+    if isinstance(first, CudaArray):
+        common_ordinal({"a": first} | {f"{name} of this pair": x for name, x in operands.items()})
+
+
+def _kind_of(x: Any) -> str:
+    if isinstance(x, CudaArray):
+        return f"arrays of {type(x.kind).__name__.strip('_')} on CUDA"
+    return "pyopencl Arrays" if isinstance(x, Array) else "NumPy arrays"
 
 
 def on_device(lists: Lists) -> bool:
@@ -140,6 +180,8 @@ def layouts_of(given: CallLists) -> Layouts:
     """What a plan for these lists depends on."""
     if given.layouts is not None:
         return given.layouts
+    if given.tensors is not None:
+        return _layouts_of_tensors(given)
     lists, are_arrays = given.lists, on_device(given.lists)
     layouts = tuple([(name, each(_DEVICE if are_arrays else _HOST, xs)) for name, xs in lists.items()])
     if not are_arrays:
@@ -147,22 +189,95 @@ def layouts_of(given: CallLists) -> Layouts:
     return Layouts((), layouts, *_buffers(lists))
 
 
+def _layouts_of_tensors(given: CallLists) -> Layouts:
+    """Raises ArgumentError for outs that share elements with one another, or with other pairs' operands."""
+    layouts = tuple([(name, each(_of_tensor, xs)) for name, xs in given.lists.items()])
+    kind = type(given.lists["a"][0])
+    if "out" not in given.lists:
+        return Layouts(given.dtypes, layouts, kind=kind)
+    check_apart(given.lists)
+    shared = [
+        (pair, signature(operands_at(given.lists, pair)).overlapping) for pair in range(len(layouts[0][1]))
+    ]
+    return Layouts(given.dtypes, layouts, (), tuple([one for one in shared if one[1]]), kind)
+
+
+def _of_tensor(x: CudaArray) -> tuple[Any, ...]:
+    return x.shape, x.strides, x.dtype, alignment(x.address)
+
+
+def _place(lists: Lists) -> tuple[Any, ...]:
+    """Where :data:`_seen` has what was seen of such lists."""
+    ends = [getattr(x, "shape", None) for x in (*lists["a"][:1], *lists["b"][-1:])]
+    return (*lists, len(lists["a"]), *ends)
+
+
 def remember(given: CallLists, layouts: Layouts) -> None:
-    """Note that a call of this thread's on Arrays has these *layouts*, for :func:`given_of`."""
-    if given.layouts is None and on_device(given.lists):
+    """Note that a call of this thread's has these *layouts*, for :func:`given_of`."""
+    if given.layouts is not None:
+        return
+    if given.tensors is not None:
+        if isinstance(given.tensors.like.kind, KindWithAddresses):
+            _seen.keep(_place(given.lists), _SeenTensors(given, layouts))
+    elif on_device(given.lists):
         with suppress(TypeError):  # None among them
-            _latest.mine.latest = (*given.lists,), [*map(ref, chain(*given.lists.values()))], layouts
+            _seen.keep(_place(given.lists), _SeenArrays(given.lists, layouts))
 
 
-def _again(lists: Lists) -> Layouts | None:
-    """The layouts of the thread's last list of Arrays, if it was of the very same ones and they still share
-    buffers as then. PyOpenCL never gives an Array another layout."""
-    names, refs, found = _latest.mine.latest or ((), (), ())
-    if names == (*lists,) and len(refs) == len(names) * len(lists["a"]):
-        with suppress(TypeError):  # None among them
-            if all(map(is_, map(ref, chain(*lists.values())), refs)) and _buffers(lists) == found[2:]:
-                return cast(Layouts, found)
-    return None
+class _SeenArrays:
+    """A list of Arrays, to compare the next with. PyOpenCL never gives an Array another layout."""
+
+    def __init__(self, lists: Lists, layouts: Layouts) -> None:
+        self._names, self._layouts = (*lists,), layouts
+        self._refs = [*map(ref, chain(*lists.values()))]
+
+    def again(self, lists: Lists) -> CallLists | None:
+        """The call, if it has the very same Arrays, and they still share buffers as then."""
+        if self._names == (*lists,) and len(self._refs) == len(lists) * len(lists["a"]):
+            with suppress(TypeError):  # None among them
+                same = all(map(is_, map(ref, chain(*lists.values())), self._refs))
+                if same and _buffers(lists) == self._layouts[2:4]:
+                    return CallLists(lists, lists, layouts=self._layouts)
+        return None
+
+
+class _SeenTensors:
+    """A list of arrays on a CUDA device, to compare the next with."""
+
+    def __init__(self, given: CallLists, layouts: Layouts) -> None:
+        self._call = given._replace(lists={}, arrays={}, layouts=layouts)
+        last: Any = given.tensors
+        self._last: Tensors = last
+        has_apart = "out" in given.lists and not layouts.places
+        self._spans = Spans(given.lists) if has_apart else None
+        seen = last.like.kind.seen
+        self._seen = {name: [x and seen(x) for x in xs] for name, xs in given.lists.items()}
+
+    def again(self, lists: Lists) -> CallLists | None:
+        """The call, if its arrays differ from those in their addresses at most."""
+        if (*lists,) != (*self._seen,) or len(lists["a"]) != len(self._seen["a"]):
+            return None
+        address_of = self._last.like.kind.address_of
+        addresses = {}
+        for name, xs in lists.items():
+            found = [
+                (0 if x is None else None) if seen is None else address_of(x, seen)
+                for x, seen in zip(xs, self._seen[name], strict=True)
+            ]
+            if None in found:
+                return None
+            addresses[name] = np.array(found, np.int64)
+        if "out" in lists and not self._fits(addresses):
+            return None
+        self._last = tensors = self._last._replace(addresses=addresses)
+        return self._call._replace(lists=lists, arrays=lists, tensors=tensors)
+
+    def _fits(self, addresses: Mapping[str, NDArray[np.int64]]) -> bool:
+        """Whether outs overlap nothing, or what they did in the call before."""
+        before = self._last.addresses
+        if all(np.array_equal(its, before[name]) for name, its in addresses.items()):
+            return True
+        return self._spans is not None and self._spans.are_apart(addresses)
 
 
 def _buffers(lists: Lists) -> tuple[Any, Any]:
@@ -205,6 +320,8 @@ def packs_alike(planned: Layouts, given: Layouts) -> bool:
 
 def mismatch(planned: Layouts, given: Layouts) -> str:
     """How the operands of a call differ from those that a plan was made for."""
+    if planned.kind is not given.kind:
+        return "the plan is for arrays of another library, or in other memory; make a plan for these"
     planned_count, count = (len(each.lists[0][1]) for each in (planned, given))
     if count != planned_count:
         return f"pairs has {count} entries, the plan is for {planned_count}; make a plan for them"
@@ -215,14 +332,15 @@ def mismatch(planned: Layouts, given: Layouts) -> str:
     for pair, name in sorted(wanted | found):
         one, other = wanted.get((pair, name)), found.get((pair, name))
         if one != other:
-            both = f"{name} is {_shown(other)}, the plan is for {_shown(one)}"
+            last = "offset" if planned.kind is None else "alignment"
+            both = f"{name} is {_shown(other, last)}, the plan is for {_shown(one, last)}"
             return f"pairs[{pair}]: {both}; make a plan for it"
     return "the pairs share other arrays or buffers than the plan's; make a plan for them"
 
 
-def _shown(layout: Any) -> str:
+def _shown(layout: Any, last: str) -> str:
     if layout is None:
         return "none"
     shape, *strides, dtype = layout[:3]
-    more = f", strides {strides[0]}, offset {layout[3]}" if strides else ""
+    more = f", strides {strides[0]}, {last} {layout[3]}" if strides else ""
     return f"{shape} {dtype}{more}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
 from .. import environment, plan_cache
+from ..cuda.arrays import XlaArray
 from ..errors import ArgumentError, DeviceLostError, DTypeError, UnsupportedError
 from ..execution import kinds
 from ..execution.operands import queue_of
@@ -22,7 +24,7 @@ from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import lists
-from .apart import Lists
+from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
 from .lists import CallLists, Layouts, check_length, given_of, layouts_of, mismatch, on_device
@@ -57,10 +59,11 @@ def matmul_many(
     ----------
     pairs
         A list of ``(a, b)``, each pair as :func:`pyclmm.matmul` takes it: 1-D, 2-D or stacks. All are NumPy
-        arrays, or what is like one, or all are pyopencl Arrays. NumPy arrays are copied into one array for
+        arrays, or what is like one, or all are pyopencl Arrays, or all are arrays of one other library in one
+        place. Those on a CUDA device are read where they lie. NumPy arrays are copied into one array for
         each of a and b, unless they are consecutive parts of one and not small. Arrays that are slices of one
         buffer are read where they lie; those in buffers of their own cost a copy or a launch each, so make
-        them slices of one Array. Arrays that must be converted for their layout cost a launch each.
+        them slices of one Array. What must be converted for its layout costs a launch of its own.
     out
         A list of arrays to write, or None for some. An out may overlap operands of its own pair, but share no
         element with another out or another pair's operands. If the call fails before it has launched anything
@@ -100,7 +103,7 @@ class ManyMatmul(OfProcess):
     ``plan(pairs)`` then only packs and enqueues. The arguments are those of :func:`pyclmm.matmul_many`,
     without ``wait_for``. NumPy arrays may have other strides in each call; where the planned pairs had one
     array, these need one too. Arrays must have the planned strides and offsets, and lie together in buffers
-    as the planned ones do.
+    as the planned ones do; those on a CUDA device the planned strides and alignment.
 
     The plan keeps the memory into which operands are packed, for each thread. :meth:`release` frees it, and
     :meth:`close`, or the end of a ``with`` block, ends the plan. Several threads may call a plan at once.
@@ -130,9 +133,9 @@ class ManyMatmul(OfProcess):
 
     def _make(self, call: _ListCall) -> None:
         environment.check()
-        (given,) = call.given
-        kind = DeviceMany if on_device(given.lists) else HostMany
-        self._many = kind(given, call.layouts, call.options, call.queue, call.scalars)
+        (given,) = map(lists.in_full, call.given)
+        kind = _kind_of(given)
+        self._many: Any = kind(given, call.layouts, call.options, call.queue, call.scalars)
         self._layouts, self._options, self._is_closed = call.layouts, call.options, False
         self._executables = self._many.executables
 
@@ -159,14 +162,18 @@ class ManyMatmul(OfProcess):
         )
         if self._is_closed or not fits:
             raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
-        own = _queue_for(given.lists, found, queue, None)
+        own = _queue_for(given, found, queue, None)
         is_free = queue is None and isinstance(self._many, HostMany)  # it has a queue of its own
         return self._run(given, None if is_free else own, wait_for)
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
         lists.remember(given, self._layouts)
-        results = self._many.run(given.lists, queue, events_of(wait_for, queue))
+        events = events_of(wait_for, queue)
+        if given.tensors is not None:
+            own: list[Any] = self._many.run(given, queue, events)
+            return own
+        results: list[Any] = self._many.run(given.lists, queue, events)
         if given.arrays is given.lists:
             return results
         return [
@@ -183,9 +190,11 @@ class ManyMatmul(OfProcess):
         return [one.explained(self._options.kernel) for one in self._executables]
 
     def release(self) -> None:
-        """Free every thread's packed operands and kernel objects. The next call makes them again."""
+        """Free every thread's packed operands, tables and kernel objects. The next call makes them again."""
         if isinstance(self._many, HostMany):
             self._many.packed.clear()
+        elif isinstance(self._many, CudaMany):
+            self._many.tables.clear()
         for one in self._executables:
             one.release()
 
@@ -210,6 +219,14 @@ class ManyMatmul(OfProcess):
         return "\n  ".join([f"<{closed}ManyMatmul of {len(lines)} launches>", *lines])
 
 
+def _kind_of(given: CallLists) -> Any:
+    if given.tensors is None:
+        return DeviceMany if on_device(given.lists) else HostMany
+    if isinstance(given.tensors.like, XlaArray):
+        return import_module(".xla", __package__).XlaMany  # it needs JAX
+    return CudaMany
+
+
 class _ListCall:
     """A checked call, equal to another if the same plan computes both. Raises as matmul_many does."""
 
@@ -221,7 +238,7 @@ class _ListCall:
         self.scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
         self.options = _options(*ways)
         self.layouts = layouts_of(given)
-        self.queue = _queue_for(given.lists, self.layouts, queue, device)
+        self.queue = _queue_for(given, self.layouts, queue, device)
         # Equal numbers of other types need not be taken for the same results.
         types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in self.scalars]
         where = self.queue.context, self.queue.device, type(self.queue)
@@ -269,12 +286,15 @@ def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any) ->
     return options_of(ways | {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)})
 
 
-def _queue_for(given: Lists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
+def _queue_for(given: CallLists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
     """The queue of a call: *queue*, that of the Arrays, or one on *device*. Raises as matmul does."""
-    operands: dict[str, Any] = {"a": given["a"][0] if given["a"] else np.empty(0)}
-    if on_device(given):
+    if given.tensors is not None:
+        return queue_of({"a": given.tensors.like}, queue, device)
+    arrays = given.lists
+    operands: dict[str, Any] = {"a": arrays["a"][0] if arrays["a"] else np.empty(0)}
+    if on_device(arrays):
         own = operands["a"].queue if queue is None else queue
-        for (name, xs), firsts in zip(given.items(), layouts.firsts, strict=True):  # one of each buffer
+        for (name, xs), firsts in zip(arrays.items(), layouts.firsts, strict=True):  # one of each buffer
             found = [pair for pair in dict.fromkeys(firsts) if xs[pair] is not None]
             operands |= {f"{name} of pairs[{pair}]": xs[pair] for pair in found if xs[pair].queue is not own}
     return queue_of(operands, queue, device)

@@ -85,6 +85,7 @@ EVERYWHERE = (
     r"(amx|residues|limbs) multiplies",
     r"amx (is for|cannot|needs)",
     r"K is 0",
+    r"would have to pack operands of a list",
     # of reproducible products
     r"chains of fused multiply-adds",
     r"adds products of real and of imaginary parts apart",

@@ -42,8 +42,11 @@ class Pool:
 class Pointer:
     device_id = 0
 
-    def __init__(self, address):
-        self.ptr = address
+    def __init__(self, address, whole=None):
+        self.ptr, self.whole = address, whole
+
+    def __add__(self, nbytes):
+        return Pointer(self.ptr + nbytes, self)
 
 
 class Ndarray:
@@ -91,6 +94,19 @@ def test_arrays_of_cupy_give_arrays_of_cupy(cupy):
     assert np.array_equal(module.pool.cuda.view(result.data.ptr, (3, 3), np.float32), a @ a.T)
     turned = pyclmm.linalg.einsum("ij->ji", placed(module, a))
     assert (type(turned), turned.shape, turned.strides) == (Ndarray, (4, 3), (4, 16))
+
+
+def test_lists_give_parts_of_one_array(cupy):
+    module, _ = cupy
+    sizes = [(3, 4), (5, 2), (1, 7)]
+    xs = [np.arange(m * n, dtype=np.float32).reshape(m, n) for m, n in sizes]
+    pairs = [(placed(module, x), placed(module, x.T.copy())) for x in xs]
+    for _ in range(2):
+        results = pyclmm.matmul_many(pairs)
+        assert len({id(x.data.whole) for x in results}) == 1
+        for x, result in zip(xs, results, strict=True):
+            assert type(result) is Ndarray
+            assert np.array_equal(module.pool.cuda.view(result.data.ptr, result.shape, np.float32), x @ x.T)
 
 
 def test_workspace_goes_back_to_the_pool(cupy):

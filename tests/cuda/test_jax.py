@@ -122,6 +122,49 @@ def test_float64(cuda):
         assert np.array_equal(y, A @ A.T)
 
 
+def test_lists_of_products(cuda):
+    """In few launches in XLA's stream, with results in memory of XLA's."""
+    rng = np.random.default_rng(3)
+    sizes = [(3, 4, 5), (6, 7, 2), (17, 18, 3), (4, 0, 3), (5, 6, 0)]
+    plan = None
+    for _ in range(3):
+        a, b = ([rng.integers(-9, 9, (s[i], s[j])).astype("f4") for s in sizes] for i, j in ((0, 2), (2, 1)))
+        c = [None, rng.integers(-9, 9, (6, 7)).astype("f4"), None, None, None]
+        pairs = [(array(x), array(y)) for x, y in zip(a, b, strict=True)]
+        keywords = {"c": [x if x is None else array(x) for x in c]}
+        plan = plan or pyclmm.ManyMatmul(pairs, **keywords, beta=2)
+        if cuda:
+            cuda.launches.clear()
+        got = plan(pairs, **keywords)
+        for x, y, z, its in zip(a, b, c, got, strict=True):
+            assert isinstance(its, jax.Array)
+            np.testing.assert_array_equal(its, x @ y if z is None else x @ y + 2 * z)
+        if cuda:
+            assert {launch[3] for launch in cuda.launches} == {STREAM}
+            assert len(cuda.launches) < 4
+    x = array(A)
+    for _ in range(2):  # of which none reads an array, and one in a launch of its own
+        none = array(np.zeros((3, 0), np.float32))
+        for pairs in ([(none, none.T)] * 2, [(x, x.T), (array(A.astype("i4")), x.T)]):
+            for (one, other), its in zip(pairs, pyclmm.matmul_many(pairs), strict=True):
+                np.testing.assert_array_equal(its, np.asarray(one) @ np.asarray(other))
+
+
+def test_lists_refuse(cuda):
+    x = array(A)
+    with pytest.raises(DTypeError, match=r"pairs\[0\]: out is a JAX array"):
+        pyclmm.matmul_many([(x, x.T)], [array(np.zeros((3, 3), np.float32))])
+    plan = pyclmm.ManyMatmul([(x, x.T)] * 2)
+    plan([(x, x.T)] * 2)
+    (launch,) = plan._many._launches.values()
+    with pytest.raises(UnsupportedError, match="JAX moved an array"):
+        launch.enqueue(None, [2] * 4, [0] * 3)
+    if cuda:
+        cuda.fail["cuLaunchKernelEx"] = 700
+        with pytest.raises(DeviceLostError):
+            np.asarray(pyclmm.matmul_many([(x, x.T)] * 2)[0])
+
+
 def test_arrays_without_elements_to_read(cuda):
     x = array(A)
     with pytest.raises(DTypeError, match=r"a is traced by JAX"):
@@ -281,13 +324,19 @@ def test_zeros_are_launched_on_their_device(cuda, monkeypatch):
     from pyclmm.execution import xla_path  # noqa: PLC0415 - it needs JAX
 
     device, where = jax.local_devices()[-1], []
-    launched = xla_path._XlaProduct.__call__
+    compile_it = xla_path.XlaLaunch.compile
 
-    def recorded(product, *arrays):
-        where.append(arrays[0].device if arrays else jax.config.jax_default_device)
-        return launched(product, *arrays)
+    def recorded(product, *arguments):
+        compile_it(product, *arguments)
+        compiled = product._compiled
 
-    monkeypatch.setattr(xla_path._XlaProduct, "__call__", recorded)
+        def call(*arrays):
+            where.append(arrays[0].device if arrays else jax.config.jax_default_device)
+            return compiled(*arrays)
+
+        product._compiled = call
+
+    monkeypatch.setattr(xla_path.XlaLaunch, "compile", recorded)
     linalg.matrix_power(jax.device_put(np.ones((2, 2), np.float32), device), 0)
     assert where == [device, device]  # the zeros, then the ones among them
 
@@ -313,6 +362,13 @@ def test_plans_for_arrays_of_another_library_are_others(request):
         ArgumentError, match="a is an array on a CUDA device, the plan is for an array of JAX's"
     ):
         pyclmm.Matmul(array(A), array(A.T.copy()))(x, y)
+    lists = [(x, y)] * 2, [(array(A), array(A.T.copy()))] * 2
+    for pairs in lists * 2:
+        for got in pyclmm.matmul_many(pairs):
+            assert np.array_equal(got if isinstance(got, jax.Array) else got.get(), A @ A.T)
+    for one, other in (lists, lists[::-1]):
+        with pytest.raises(ArgumentError, match="the plan is for arrays of another library"):
+            pyclmm.ManyMatmul(one)(other)
 
 
 def test_operands_on_two_devices(cuda):

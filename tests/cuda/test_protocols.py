@@ -225,7 +225,7 @@ def test_an_array_of_another_shape_holds_the_memory(cuda, monkeypatch):
     monkeypatch.setattr(device_array, "_MOST_DROPPED", 0)
     x, y = Interface(cuda, A), Interface(cuda, A.T.copy())
     first = pyclmm.matmul(x, y)
-    second = first.reshaped((9,))
+    second = first.viewed((9,))
     del first
     gc.collect()
     other = pyclmm.matmul(y, x)  # frees what was dropped

@@ -372,6 +372,13 @@ class Lib(kinds.KindOfDevices):
         made = self._new(shape, dtype)
         return made, made.address
 
+    def parts(self, whole, layouts):
+        size = whole.dtype.itemsize
+        return [
+            LibArray(self, whole.address + start * size, shape, whole.dtype, None, whole)
+            for shape, _, start in layouts
+        ]
+
     def block(self, nbytes, ordinal):
         if self.full:
             raise DeviceMemoryError("the library's allocator is full")

@@ -65,6 +65,11 @@ class Packed(CpuKernel):
     has_barriers = False
     options = ("pack_a", "pack_b", "swapped")
 
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if problem.is_listed and shape.must_convert_a(problem):
+            return "it would have to pack operands of a list"
+        return None
+
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         shapes = shape.shapes_of_list if problem.is_listed else shape.all_shapes
         return [c for c in shapes(problem, device) if not self.violations(problem, c, device)]

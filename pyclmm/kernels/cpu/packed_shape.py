@@ -227,7 +227,12 @@ def _streams(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bo
 def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether A is packed: *config* says so, or a register tile could not read A in place."""
     asked = config.named.get("pack_a", 1) != 0
-    return asked or problem.conj_a or problem.m < config.tm or _narrow(problem.a_type, problem)
+    return asked or problem.m < config.tm or must_convert_a(problem)
+
+
+def must_convert_a(problem: GemmProblem) -> bool:
+    """Whether A is packed because elements change on the way."""
+    return problem.conj_a or _narrow(problem.a_type, problem)
 
 
 def packs_b(problem: GemmProblem, config: TileConfig) -> bool:

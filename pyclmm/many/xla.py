@@ -1,0 +1,61 @@
+"""Lists of JAX's arrays on a CUDA device: XLA gives each result memory, and says where each array lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..cuda.streams import Context, Stream
+from ..execution.xla_path import MOVED, MovedError, XlaLaunch
+from ..problem.gemm import alignment, dense
+from .apart import Lists
+from .cuda import CudaMany
+from .groups import ListEntry
+from .lists import CallLists, Layouts
+
+
+class XlaMany(CudaMany):
+    """A planned list of JAX's arrays on a CUDA device."""
+
+    def __init__(self, *planned: Any) -> None:
+        self._launches: dict[Context, _XlaList] = {}
+        super().__init__(*planned)
+
+    def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
+        return lambda _name, _pair: 0  # results lie anywhere too
+
+    def _place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
+        self.made = {one.pair: dense(one.gemm.shape, one.gemm.dtype) for one in entries}
+        self.read = [(name, one.pair) for one in entries for name, _, _ in one.keys.values() if name != "out"]
+        return super()._place(entries, lists, queue)
+
+    def _multiply(self, given: CallLists, results: list[Any], kind: Any, stream: Stream) -> None:
+        launch = self._launches.get(stream.context)
+        if launch is None:
+            launch = self._launches[stream.context] = _XlaList(self, given.lists, stream.context)
+        arrays = [given.arrays[name][pair] for name, pair in self.read]
+        for pair, result in zip(self.made, launch(*arrays), strict=True):
+            results[pair] = result
+
+
+class _XlaList(XlaLaunch):
+    """The launches of *many*."""
+
+    def __init__(self, many: XlaMany, lists: Lists, context: Context) -> None:
+        super().__init__(context)
+        self._many = many
+        self._aligned = [alignment(lists[name][pair].address) for name, pair in many.read]
+        self._none = {name: np.zeros(len(xs), np.int64) for name, xs in lists.items()}
+        self._none["out"] = np.zeros(len(lists["a"]), np.int64)
+        self.compile([*many.made.values()])
+
+    def enqueue(self, stream: Stream, operands: list[int], results: list[int]) -> None:
+        if np.any(np.array(operands) % self._aligned):
+            raise MovedError(MOVED)
+        addresses = {name: none.copy() for name, none in self._none.items()}
+        for (name, pair), address in zip(self._many.read, operands, strict=True):
+            addresses[name][pair] = address
+        addresses["out"][[*self._many.made]] = results[:-1]
+        self._many.launch(addresses, stream, {})
