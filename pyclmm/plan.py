@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import pyopencl as cl
 from numpy.typing import DTypeLike, NDArray
@@ -24,7 +24,7 @@ from .opencl.devices import DeviceChoice
 from .opencl.late_events import as_list
 from .problem.literals import Activation, Casting, Precision, Trans, Verify
 from .quantized import QuantizedArray
-from .raising import guarded, raise_of_system
+from .raising import OfProcess, guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation
 from .selection.select import KernelChoice
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _LAYOUT = ("operand", "shape", "strides, bytes", "dtype", "used")
 
 
-class Matmul(Generic[ArrayT]):
+class Matmul(OfProcess, Generic[ArrayT]):
     """A product planned for operands of one shape, dtype and layout.
 
     ``Matmul(a, b)`` checks the operands, chooses a kernel, builds it and sees that there is workspace. After
@@ -193,7 +193,7 @@ class Matmul(Generic[ArrayT]):
                 return as_list(again[1])
         operands = collect(given)
         own, scales = self._product.checked(operands, queue, alpha, beta)
-        return path.enqueue(operands, path.out_of(operands), own, scales, events_of(wait_for))
+        return path.enqueue(operands, path.out_of(operands), own, scales, events_of(wait_for, own))
 
     def bind(
         self,
@@ -298,12 +298,6 @@ class Matmul(Generic[ArrayT]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise DTypeError(
-            "a Matmul plan belongs to its process and device and cannot be pickled or copied; "
-            "share it between threads as it is, and in another process make one there: pyclmm.Matmul(a, b)"
-        )
 
     def __repr__(self) -> str:
         table = repr_tables.text(_LAYOUT, self._layout()).replace("\n", "\n  ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 from .environment import SHORT_TRACEBACKS
 from .errors import ArgumentError, DeviceMemoryError, DTypeError, PyclmmError, ThreadError, UnsupportedError
@@ -45,6 +45,16 @@ def guarded(asked: str) -> Callable[[Callable[Parameters, Returned]], Callable[P
         return call
 
     return decorator
+
+
+class OfProcess:
+    """What is neither pickled nor copied, as it holds what the driver made for this process."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise DTypeError(
+            f"a {type(self).__name__} belongs to its process and devices and cannot be pickled or copied; in "
+            "another process make one there"
+        )
 
 
 def raise_of_system(error: MemoryError | RuntimeError, asked: str, *operands: object) -> None:

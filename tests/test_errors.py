@@ -5,6 +5,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
@@ -318,6 +319,42 @@ def test_arrays_of_two_contexts(which, queue):
     with pytest.raises(errors.ArgumentError, match=f"{which} is in another OpenCL context"):
         matmul(a, b, out=out)
     assert (out.get() == 0).all()
+
+
+def test_arrays_in_the_other_order_of_bytes(queue):
+    """Kernels would read other numbers, and PyOpenCL sends such arrays as they are."""
+    x = cla.to_device(queue, ones(3, 3))
+    swapped = cla.to_device(queue, ones(3, 3).astype(np.dtype("f4").newbyteorder()))
+    sizes = cla.to_device(queue, np.array([3], np.dtype("i4").newbyteorder()))
+    for name, call in {
+        "a": lambda: matmul(swapped, x),
+        "c": lambda: gemm(x, x, swapped, beta=1),
+        "out": lambda: matmul(x, x, out=swapped),
+        r"pairs\[0\]: b": lambda: pyclmm.matmul_many([(x, swapped)]),
+        "group_sizes": lambda: pyclmm.ragged_matmul(x, x[None], sizes),
+    }.items():
+        with pytest.raises(errors.DTypeError, match=f"^{name} has dtype .*, in the other order of bytes"):
+            call()
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_an_event_of_another_context_is_named_and_ends_nothing(queue, on_device):
+    x = cla.to_device(queue, ones(3, 3)) if on_device else ones(3, 3)
+    how = {"queue": queue, "wait_for": [cl.enqueue_marker(new_queue(queue.device))]}
+    many = pyclmm.ManyMatmul([(x, x)], queue=queue)
+    calls = [
+        lambda: matmul(x, x, **how),
+        lambda: many([(x, x)], **how),
+        lambda: pyclmm.ragged_matmul(x, x[None], [3], **how),
+    ]
+    if on_device:
+        out = matmul(x, x)
+        plan = Matmul(x, x, out=out)
+        calls += [calls[0], lambda: plan.enqueue(x, x, out=out, **how)]  # the first follows a call now
+    for call in calls:
+        with pytest.raises(errors.ArgumentError, match=r"wait_for .* another OpenCL context.*event\.wait"):
+            call()
+    assert (matmul(A, B, queue=queue) == 4).all()
 
 
 def test_arrays_without_a_queue(queue):

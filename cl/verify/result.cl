@@ -97,7 +97,7 @@ INLINE void note_columns(
     own += SIZE(shift);
 #endif
     const ACC_T is = LOAD_OUT(out, (long)i * ldo + j);
-    const int is_flagged = flagged == 2 || (flagged == 1 && columns[j] == mark) || !IS_FINITE(value);
+    const int is_flagged = !IS_FINITE(value) || flagged == 2 || (flagged == 1 && columns[j] == mark);
     if (IS_FINITE(is) == is_flagged || (!is_flagged && DIFFERS(is, value, factor * own + rest))) {
       raise_to(verdict + LOW_COLUMN, N - j);
       raise_to(verdict + HIGH_COLUMN, j + 1);
@@ -181,7 +181,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
       if (line0 + r < M)
         for (int j = item; j < N; j += ITEMS) {
           const ACC_T is = LOAD_OUT(out, (long)(line0 + r) * ldo + j);
-          const int is_flagged = FLAGGED_ROW(r) == 2 || (b_is_flagged && columns[j] == mark);
+          const int is_flagged = (b_is_flagged && columns[j] == mark) || FLAGGED_ROW(r) == 2;
           SIZE_T its_size = 0;
           ACC_T dot = ACC_ZERO;
           if (is_flagged ? FLAGGED_ROW(r) == 1 : !IS_FINITE(is)) dot = dot_product(line0 + r, j, K, a, lda, b, ldb, whole, &its_size);
@@ -199,13 +199,13 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   }
   uint wrong = 0;
   EACH for (int r = 0; r < ROWS; ++r) {
-    const SIZE_T limit = (with_care || b_is_flagged || odd_a ? factor_with_care : factor) * own[r] + rest;
+    const SIZE_T limit = (b_is_flagged || odd_a || with_care ? factor_with_care : factor) * own[r] + rest;
     const ACC_T off = difference[r] + SCALE(alpha, others.sum[r]);
     /* Where sums may overflow, nothing can be said. */
-    const int is_known = line0 + r < M && (!WITH_BOUND || isfinite(limit));
+    const int is_known = (!WITH_BOUND || isfinite(limit)) && line0 + r < M;
     const int is_odd = WITH_BOUND && (FLAGGED_ROW(r) || (odd >> r & 1));
     const int is_other = others.size[r] > 0;
-    const int is_compared = !is_odd || (FLAGGED_ROW(r) != 2 && !(overflows >> r & 1) && HAS_C + BIAS == 0);
+    const int is_compared = is_odd ? HAS_C + BIAS == 0 && FLAGGED_ROW(r) != 2 && !(overflows >> r & 1) : 1;
     if (is_known && (is_other || (is_compared && DIFFERS(off, ACC_ZERO, limit)))) {
       wrong |= 1u << r;
       if (item == 0) {
@@ -231,7 +231,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   for (int r = 0; r < ROWS; ++r) {
     if (!(wrong >> r & 1)) continue;
     /* Not computed again, all columns: rows after so many, and where out is C. */
-    if (tickets[r] >= 64 || (HAS_C && (ulong)c == (ulong)out)) {
+    if ((HAS_C && (ulong)c == (ulong)out) || tickets[r] >= 64) {
       raise_to(verdict + LOW_COLUMN, N);
       raise_to(verdict + HIGH_COLUMN, N);
     } else {

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ArgumentError, UnsupportedError
 from ..opencl.mappings import reach
+from ..problem.dtypes import check_order
 from ..problem.gemm import MAX_ALIGN, Layout, Layouts, Operand, alignment, dense, overlapping
 
 
@@ -65,7 +66,9 @@ def new(kind: Any, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -
 
 
 def operand(x: CudaArray, argument: str) -> Operand:
-    """The layout of *x*. Raises UnsupportedError if it does not begin at a whole element."""
+    """The layout of *x*. Raises UnsupportedError if it does not begin at a whole element, DTypeError for
+    numbers in the other order of bytes."""
+    check_order(x.dtype, argument)
     if x.address % min(x.dtype.itemsize, 8):
         raise UnsupportedError(f"{argument} does not begin at a whole element of {x.dtype}; copy it first")
     return Operand(x.shape, x.strides, x.dtype, alignment(x.address))

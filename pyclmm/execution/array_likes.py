@@ -36,7 +36,8 @@ def array_of(name: str, x: Any) -> Any:
         raise DTypeError(f"{name} is a sparse {type(x).__name__}; pass it as a dense array, {name}.toarray()")
     if isinstance(x, QuantizedArray):
         raise UnsupportedError(
-            f"{name} is a QuantizedArray, which only b of matmul, gemm and Matmul may be; {ADVICE}"
+            f"{name} is a QuantizedArray, which only b of matmul, gemm, Matmul and ragged_matmul may be; "
+            f"{ADVICE}"
         )
     if x is None:
         raise DTypeError(f"{name} is None; pass a NumPy array or a pyopencl.array.Array")

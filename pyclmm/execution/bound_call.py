@@ -11,13 +11,14 @@ from pyopencl.array import Array
 from ..errors import REFUSED, ArgumentError
 from ..opencl import forks
 from ..opencl.steps import Scales
+from ..raising import OfProcess
 from .operands import Operands
 
 if TYPE_CHECKING:
     from .device_path import DevicePath
 
 
-class BoundCall:
+class BoundCall(OfProcess):
     """What :meth:`pyclmm.Matmul.bind` returns: ``call()`` enqueues the product and returns ``out``.
 
     It multiplies what is then in the memory that the Arrays had when they were bound, after the events that

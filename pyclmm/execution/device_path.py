@@ -70,7 +70,7 @@ class DevicePath(PathOnDevice):
         if out is None:
             out = self._results.new(binding.queue, given["a"].allocator)
             changed = {**changed, "out": out.base_data}
-        asked = [] if wait_for is None else events_of(wait_for)
+        asked = [] if wait_for is None else events_of(wait_for, binding.queue)
         with_events = bool(asked) or not late_events.takes_late(out)
         earlier = late_events.before(out, binding.queue)
         # After `earlier`: no event is removed that is not waited for.

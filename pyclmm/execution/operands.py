@@ -91,8 +91,8 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
         return found
     if mixed is None or "out" in found.keys() - on_device.keys():
         raise DTypeError(
-            f"{types_of(found)}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' copies NumPy "
-            "inputs to the device; out must be an Array"
+            f"{types_of(found)}: pass all NumPy arrays or all pyopencl Arrays; mixed='copy' of matmul, "
+            "gemm and pyclmm.linalg copies NumPy inputs to the device; out must be an Array"
         )
     queue = arrays.common_queue(on_device, queue)
     return {name: on_device[name] if name in on_device else sent(x, name, queue) for name, x in found.items()}

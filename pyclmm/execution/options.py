@@ -195,10 +195,18 @@ def refuse_events(wait_for: list[cl.Event]) -> None:
         raise ArgumentError("wait_for has events of OpenCL; arrays on CUDA are ordered by their stream")
 
 
-def events_of(wait_for: Any) -> list[cl.Event]:
-    """A new list of the events to wait for. Raises DTypeError for anything but a list or tuple of events."""
+def events_of(wait_for: Any, queue: Any = None) -> list[cl.Event]:
+    """A new list of the events to wait for, on *queue* if one is given.
+
+    Raises DTypeError for anything but a list or tuple of events, ArgumentError for one of another context.
+    """
     if wait_for is None:
         return []
     if not isinstance(wait_for, list | tuple) or not all(isinstance(e, cl.Event) for e in wait_for):
         raise DTypeError(f"wait_for is {wait_for!r}; pass a list of pyopencl.Event")
+    is_opencl = isinstance(queue, cl.CommandQueue)  # a path on CUDA refuses all events itself
+    if is_opencl and any(event.context != queue.context for event in wait_for):
+        raise ArgumentError(
+            "wait_for has an event of another OpenCL context than the queue; wait for it first, event.wait()"
+        )
     return list(wait_for)

@@ -93,7 +93,8 @@ class Prepared:
 
     def run(self, operands: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None) -> Any:
         """The same, with scalars that are known to fit."""
-        own, events = self._own(queue), events_of(wait_for)
+        own = self._own(queue)
+        events = events_of(wait_for, queue if own is queue else None)
         if own is not queue and events:  # of another context
             host_memory.wait(self.executable.device, events)
             events = []

@@ -7,7 +7,9 @@ Others import: affine, base, mx, rows, and what is in ``__all__``.
 
 from __future__ import annotations
 
-from ..errors import ArgumentError, unknown_name
+import numpy as np
+
+from ..errors import ArgumentError, DTypeError, unknown_name
 from . import affine, mx, mxfp4_gguf, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_k, q6_k, q8_0
 from .base import RUN, BlockFormat, Format
 
@@ -29,7 +31,11 @@ def format_named(name: str) -> Format:
 
 
 def format_of(mode: str, bits: int | None, group_size: int | None, dtype: str) -> Format:
-    """The format of *mode*; *dtype* is that of affine scales. Raises ArgumentError for what is not there."""
+    """The format of *mode*; *dtype* is that of affine scales. Raises ArgumentError for what is not
+    there, DTypeError for bits and groups that are no integers."""
+    for name, value in (("bits", bits), ("group_size", group_size)):
+        if not (value is None or isinstance(value, int | np.integer)):
+            raise DTypeError(f"{name} is {value!r}; pass an int")
     modes = tuple(dict.fromkeys(form.mode for form in FORMATS))
     if mode not in modes:
         raise unknown_name("mode", mode, modes)

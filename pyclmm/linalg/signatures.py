@@ -187,13 +187,15 @@ def _handing_back(
 ) -> Callable[Parameters, Returned]:
     """*function*, whose result becomes an array of the kind that is given, or is the caller's own ``out``."""
     signature = inspect.signature(function)
-    taken = {*known, "mixed", *signature.parameters}
+    optional = [name for name, its in signature.parameters.items() if its.default is not its.empty]
+    offered = dict.fromkeys([*known, "mixed", *optional])
+    taken = {*offered, *signature.parameters}
 
     @wraps(function)
     def call(*args: Parameters.args, **keywords: Parameters.kwargs) -> Returned:
         for name in keywords.keys() - taken:  # a TypeError, as Python's own
             raise DTypeError(
-                f"unexpected keyword argument {name!r}; linalg.{function.__name__} takes {', '.join(known)}"
+                f"unexpected keyword argument {name!r}; linalg.{function.__name__} takes {', '.join(offered)}"
             )
         result = function(*args, **keywords)
         given = [x for name, x in keywords.items() if name != "out"]

@@ -308,17 +308,29 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([None if x is None else layout(x) for x in xs])
 
 
-def fits(planned: Layouts, given: Layouts) -> bool:
-    """Whether a plan for lists of the one layouts multiplies those of the other."""
-    return given == planned or _reaching(given) == _reaching(planned)
+def fits(planned: Layouts, given: Layouts, packs: bool) -> bool:
+    """Whether a plan for lists of the one layouts, which *packs* NumPy arrays, multiplies those of the other."""
+    if given == planned:
+        return True
+    return _packed_alike(planned, given) if packs else _reaching(given) == _reaching(planned)
+
+
+def _packed_alike(planned: Layouts, given: Layouts) -> bool:
+    """Whether those that a plan packs once are one."""
+    found = given.sharing
+    return planned._replace(firsts=given.firsts) == given and all(
+        found[name][pair] == found[name][first]
+        for name, firsts in planned.sharing.items()
+        for pair, first in enumerate(firsts)
+    )
 
 
 def _reaching(layouts: Layouts) -> Layouts:
     """Without the strides of axes of one element."""
 
     def of(its: Any) -> Any:
-        if its is None or len(its) == 2:
-            return its  # NumPy arrays may have any strides
+        if its is None or len(its) == 2:  # of a NumPy array, which has no strides here
+            return its
         return its[0], reaching(*its[:2]), *its[2:]
 
     return layouts._replace(lists=tuple([(name, tuple(map(of, xs))) for name, xs in layouts.lists]))
@@ -328,6 +340,9 @@ def mismatch(planned: Layouts, given: Layouts) -> str:
     """How the operands of a call differ from those that a plan was made for."""
     if planned.kind is not given.kind:
         return "the plan is for arrays of another library, or in other memory; make a plan for these"
+    planned_count, count = (len(each.lists[0][1]) for each in (planned, given))
+    if count != planned_count:
+        return f"pairs has {count} entries, the plan is for {planned_count}; make a plan for them"
     wanted, found = (
         {(pair, name): its for name, xs in each.lists for pair, its in enumerate(xs)}
         for each in (planned, given)
@@ -335,10 +350,15 @@ def mismatch(planned: Layouts, given: Layouts) -> str:
     for pair, name in sorted(wanted | found):
         one, other = wanted.get((pair, name)), found.get((pair, name))
         if one != other:
-            both = f"{name} is {_shown(other)}, the plan is for {_shown(one)}"
+            last = "offset" if planned.kind is None else "alignment"
+            both = f"{name} is {_shown(other, last)}, the plan is for {_shown(one, last)}"
             return f"pairs[{pair}]: {both}; make a plan for it"
     return "the pairs share other arrays or buffers than the plan's; make a plan for them"
 
 
-def _shown(layout: Any) -> str:
-    return "none" if layout is None else " ".join(map(str, layout))
+def _shown(layout: Any, last: str) -> str:
+    if layout is None:
+        return "none"
+    shape, *strides, dtype = layout[:3]
+    more = f", strides {strides[0]}, {last} {layout[3]}" if strides else ""
+    return f"{shape} {dtype}{more}"

@@ -12,7 +12,7 @@ import pyopencl as cl
 
 from .. import environment, plan_cache
 from ..cuda.arrays import XlaArray
-from ..errors import ArgumentError, DeviceLostError, UnsupportedError
+from ..errors import ArgumentError, DeviceLostError, DTypeError, UnsupportedError
 from ..execution import kinds
 from ..execution.operands import queue_of
 from ..execution.options import Options, events_of, options_of, plain_numbers
@@ -20,7 +20,7 @@ from ..opencl import queues
 from ..opencl.devices import DeviceChoice
 from ..problem.literals import Activation, Precision
 from ..problem.settings import chosen, is_reproducible, is_verified
-from ..raising import guarded
+from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import lists
@@ -71,7 +71,8 @@ def matmul_many(
     c, bias
         Lists of arrays, or None for some, as for :func:`pyclmm.gemm`.
     alpha, beta
-        A number for all pairs, or a list of numbers. One beta is for the pairs that have a c.
+        A number for all pairs, or a list or 1-D NumPy array of numbers. One beta is for the pairs that have
+        a c.
     activation, queue, device, kernel, precision, reproducible, wait_for
         As for :func:`pyclmm.gemm`, for all pairs.
 
@@ -95,14 +96,14 @@ def matmul_many(
         raise
 
 
-class ManyMatmul:
+class ManyMatmul(OfProcess):
     """A list of products, planned for operands of these shapes, dtypes and layouts.
 
     ``plan = ManyMatmul(pairs)`` checks each pair, groups the products into launches and builds their kernels.
     ``plan(pairs)`` then only packs and enqueues. The arguments are those of :func:`pyclmm.matmul_many`,
-    without ``wait_for``. NumPy arrays may have other strides in each call. Arrays must have the planned
-    strides and offsets, and lie together in buffers as the planned ones do; those on a CUDA device the
-    planned strides and alignment.
+    without ``wait_for``. NumPy arrays may have other strides in each call; where the planned pairs had one
+    array, these need one too. Arrays must have the planned strides and offsets, and lie together in buffers
+    as the planned ones do; those on a CUDA device the planned strides and alignment.
 
     The plan keeps the memory into which operands are packed, for each thread. :meth:`release` frees it, and
     :meth:`close`, or the end of a ``with`` block, ends the plan. Several threads may call a plan at once.
@@ -156,19 +157,21 @@ class ManyMatmul:
         """
         given = given_of(pairs, c, bias, out)
         found = layouts_of(given)
-        if self._is_closed or not fits(self._layouts, found):
+        packs = isinstance(self._many, HostMany)
+        if self._is_closed or not fits(self._layouts, found, packs):
             raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
         own = _queue_for(given, found, queue, None)
-        is_free = queue is None and isinstance(self._many, HostMany)  # it has a queue of its own
-        return self._run(given, None if is_free else own, wait_for)
+        # With NumPy arrays it has a queue of its own.
+        return self._run(given, None if queue is None and packs else own, wait_for)
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
         lists.remember(given, self._layouts)
+        events = events_of(wait_for, queue)
         if given.tensors is not None:
-            own: list[Any] = self._many.run(given, queue, events_of(wait_for))
+            own: list[Any] = self._many.run(given, queue, events)
             return own
-        results: list[Any] = self._many.run(given.lists, queue, events_of(wait_for))
+        results: list[Any] = self._many.run(given.lists, queue, events)
         if given.arrays is given.lists:
             return results
         return [
@@ -251,9 +254,21 @@ def _numbers(name: str, value: Any, count: int) -> Any:
 
     Raises ArgumentError for another number of them, DTypeError for what is no number.
     """
-    if isinstance(value, list | tuple):
-        check_length(name, value, count)
-        return tuple([_numbers(name, x, count) for x in value])
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        return _number(name, value)
+    check_length(name, value, count)
+    found: list[Any] = []
+    try:
+        for one in value:
+            found.append(_number(name, one))
+    except DTypeError as error:
+        raise DTypeError(f"pairs[{len(found)}]: {error}") from None
+    return tuple(found)
+
+
+def _number(name: str, value: Any) -> Any:
     if value is None and name == "beta":
         return None
     return plain_numbers(value, 0.0)[0] if name == "alpha" else plain_numbers(0.0, value)[1]

@@ -12,7 +12,8 @@ from pyopencl.array import Array
 from ..api import AT_ONCE, PLAIN, called
 from ..errors import ArgumentError, DTypeError
 from ..execution import kinds
-from ..execution.operands import sent
+from ..execution.array_likes import array_of
+from ..execution.operands import queue_of, sent, single
 from ..opencl.devices import DeviceChoice
 from ..problem.dtypes import named_dtype
 from ..problem.gemm import SIZE_TYPES
@@ -70,35 +71,36 @@ def ragged_matmul(
     """
     ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(None))
     asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
-    given = {"a": a, "b": b, SIZES: group_sizes} | ({} if out is None else {"out": out})
     kind = kinds.kind_of(a)
     if kind is None:
-        given[SIZES] = _sizes_beside(a, group_sizes, queue)
-        if not isinstance(a, Array):
-            _check_sizes(given[SIZES], a, b)
+        a, b = (x if hasattr(x, "shape") else array_of(name, x) for name, x in (("a", a), ("b", b)))
+        group_sizes = _sizes_beside(a, b, group_sizes, queue)
     elif kinds.kind_of(group_sizes) is kind and kind.on_host("a", a) and kind.on_host(SIZES, group_sizes):
         _check_sizes(kind.host_array(SIZES, group_sizes), a, b)
+    given = {"a": a, "b": b, SIZES: group_sizes}
+    if out is not None:
+        given["out"] = single(out) if isinstance(out, tuple) else out
     return called(given, asked, AT_ONCE, PLAIN, queue, device, None, wait_for)
 
 
-def _sizes_beside(a: Any, sizes: Any, queue: Any) -> Any:
-    """*sizes* where a is: the host's memory, or the device of an Array."""
+def _sizes_beside(a: Any, b: Any, sizes: Any, queue: Any) -> Any:
+    """*sizes* where a is: the host's memory, or the device of an Array. Raises as :func:`_check_sizes`."""
     if isinstance(sizes, Array) or (isinstance(a, Array) and kinds.kind_of(sizes) is not None):
         return sizes
-    sizes = np.asarray(sizes)
+    sizes = array_of(SIZES, sizes)
     if sizes.dtype.kind not in "iu" and sizes.size:
         raise DTypeError(f"{SIZES} has dtype {sizes.dtype}; pass whole numbers: {SIZES}.astype(np.int32)")
+    _check_sizes(sizes, a, b)
     if sizes.dtype.name not in SIZE_TYPES:
         sizes = sizes.astype(np.int64)
     if isinstance(a, Array):
-        own: Any = a.queue if queue is None else queue
-        return sent(sizes, SIZES, own)
+        return sent(sizes, SIZES, queue_of({"a": a} | ({"b": b} if isinstance(b, Array) else {}), queue))
     return sizes
 
 
 def _check_sizes(sizes: Any, a: Any, b: Any) -> None:
     """Raise ArgumentError for sizes on the host that a, and b, do not have."""
-    if np.ndim(sizes) != 1 or np.ndim(a) != 2 or isinstance(sizes, Array):
+    if sizes.ndim != 1 or np.ndim(a) != 2 or np.ndim(b) not in (2, 3):
         return
     for group, size in enumerate(listed := sizes.tolist()):
         if size < 0:

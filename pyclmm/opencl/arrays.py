@@ -12,6 +12,7 @@ import pyopencl.array as cla
 
 from ..errors import ArgumentError, UnsupportedError
 from ..kernels.device import DeviceInfo
+from ..problem.dtypes import check_order
 from ..problem.gemm import MAX_ALIGN, Layout, Layouts, Operand, alignment, overlapping
 from .devices import device_info
 from .host_memory import check_size, new_memory
@@ -26,7 +27,9 @@ _PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
 
 
 def operand(x: Array, argument: str) -> Operand:
-    """The layout of a pyopencl Array. Raises UnsupportedError if its offset is not a whole element."""
+    """The layout of a pyopencl Array. Raises UnsupportedError if its offset is not a whole element,
+    DTypeError for numbers in the other order of bytes."""
+    check_order(x.dtype, argument)
     if x.offset % x.dtype.itemsize:
         raise UnsupportedError(
             f"{argument} begins {x.offset} bytes into its buffer, not at a whole element of {x.dtype}; "

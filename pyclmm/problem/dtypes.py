@@ -124,6 +124,15 @@ def type_name(dtype: np.dtype[Any], argument: str) -> str:
     )
 
 
+def check_order(dtype: np.dtype[Any], argument: str) -> None:
+    """Raise DTypeError for numbers in the other order of bytes, which only the host converts."""
+    if not dtype.isnative:
+        raise DTypeError(
+            f"{argument} has dtype {dtype.str}, in the other order of bytes than the device; convert it on "
+            "the host, x.astype(x.dtype.newbyteorder('='))"
+        )
+
+
 @lru_cache(maxsize=256)
 def _element_name(dtype: np.dtype[Any]) -> str | None:
     """Kept, as NumPy makes a dtype's name anew each time, which takes some microseconds."""
@@ -185,8 +194,8 @@ def result_dtype(
         computed = np.matmul.resolve_dtypes((a, b, out), casting=casting, **fixed)[2]
     except TypeError as error:
         types = f"a has dtype {a}, b has dtype {b}" + ("" if out is None else f", out has dtype {out}")
-        would_do = "" if out is None else "; pass an out of the result's dtype, or casting='unsafe'"
-        raise DTypeError(f"{types}: {error}{would_do}") from error
+        would_do = "; pass an out of the result's dtype, or, but for lists of pairs, casting='unsafe'"
+        raise DTypeError(f"{types}: {error}" + ("" if out is None else would_do)) from error
     type_name(computed, "the result of a @ b")
     if out is not None:
         check_cast(computed, out, "out", casting)

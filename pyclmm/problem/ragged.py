@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import DTypeError, ShapeError, UnsupportedError
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from .canonical import checked_gemm
 from .dtypes import dtype_of
 from .gemm import MAX_GROUPS, SIZE_TYPES, Gemm, Operand, Ragged, alignment, dense_strides
@@ -19,7 +19,9 @@ def ragged_gemm(operands: Mapping[str, Operand], out_is_copied: bool, **ways: An
     a (M, K) and b (K, N) of which K is. *ways*: keywords of :func:`checked_gemm`, which it raises as.
     """
     a, b, sizes = (operands[name] for name in ("a", "b", SIZES))
-    out = operands.get("out")
+    out, is_in_place = operands.get("out"), ways.get("host_align") is None  # the host copies what has gaps
+    if is_in_place and len(sizes.shape) == 1 < sizes.shape[0] and sizes.strides != (sizes.dtype.itemsize,):
+        raise ArgumentError(f"{SIZES} has strides {sizes.strides} on a device; pass a contiguous copy")
     shape = _checked_shape(a, b, sizes, -2 if ways.get("b_format") else -1)
     if out is not None and out.shape != shape:
         raise ShapeError(f"out has shape {out.shape}, but the result has shape {shape}")

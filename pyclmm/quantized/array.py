@@ -181,7 +181,8 @@ class QuantizedArray:
         Raises ArgumentError for another index, IndexError for a matrix that is not there.
         """
         if self.ndim > 2:
-            if not isinstance(index, slice | int | np.integer) or _is_backwards(index):
+            is_usual = isinstance(index, slice | int | np.integer) and not isinstance(index, bool)
+            if not is_usual or _is_backwards(index):
                 raise ArgumentError(f"index is {index!r}: take a matrix of a stack, q[2], or a slice, q[2:8]")
         elif self.is_transposed or not isinstance(index, slice) or _is_backwards(index):
             raise ArgumentError(

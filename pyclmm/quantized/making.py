@@ -9,6 +9,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError
 from ..formats import Format, format_of
 from ..formats.base import Array
 from .array import FLOATS, QuantizedArray
+from .places import numbers
 
 _ALWAYS_IN_RANGE = 1024  # no format has scales too small for such numbers
 _AT_A_TIME = 1 << 22  # weights, so that what the host holds besides is small
@@ -44,12 +45,7 @@ def quantize(
     mode, bits or group that is not offered, numbers that are not finite, or too large for the scales),
     UnsupportedError (a mode that is only read).
     """
-    x = np.asarray(w)
-    if x.dtype.kind in "OUS":
-        raise DTypeError(
-            f"w is a {type(w).__name__}; pass a NumPy array of numbers, as .get() of an Array is, or read a "
-            "file with pyclmm.from_gguf"
-        )
+    x = numbers("w", w)
     if x.dtype.name not in FLOATS:
         raise DTypeError(f"w has dtype {x.dtype}; pass {', '.join(FLOATS)}: w.astype(np.float32)")
     if x.ndim not in (2, 3):
@@ -57,6 +53,8 @@ def quantize(
             f"w has shape {x.shape}; pass a matrix, (N, K), or a stack of some, with groups along K"
         )
     form = format_of(mode, bits, group_size, "float32" if x.dtype.name == "float64" else x.dtype.name)
+    if not isinstance(pad, bool | np.bool_):
+        raise DTypeError(f"pad is {pad!r}; pass True or False")
     if pad:
         x = np.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, form.padded(x.shape[-1]) - x.shape[-1])))
     form.check_depth(k := x.shape[-1])

@@ -13,6 +13,7 @@ from ..formats.affine import SCALES
 from ..formats.base import Array
 from ..formats.mx import SmallFloats
 from ..formats.rows import RowFormat
+from .places import numbers
 
 LAYOUTS = ("mlx", "gptq", "gptq_v2", "awq")
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where number i of eight is in a word
@@ -33,7 +34,7 @@ def joined(
     """The format, the rows and K. Arguments and errors as :meth:`QuantizedArray.from_parts`."""
     if layout not in LAYOUTS:
         raise unknown_name("layout", layout, LAYOUTS)
-    words, by = np.asarray(packed), np.asarray(scales)
+    words, by = numbers("packed", packed), numbers("scales", scales)
     _check("packed", words, np.uint32 if layout == "mlx" else np.int32)
     if layout == "mlx":
         if zeros is not None or g_idx is not None:
@@ -45,7 +46,7 @@ def joined(
         )
     if zeros is None:
         raise ArgumentError(f"zeros is missing: layout {layout!r} has qzeros; pass them")
-    points = np.asarray(zeros)
+    points = numbers("zeros", zeros)
     _check("zeros", points, np.int32)
     _check_scales("scales", by, (*SCALES, "float64"))
     form, rows, k = _of_words(words, by, points, layout)
@@ -54,7 +55,7 @@ def joined(
             f"group_size is {group_size}, but scales of shape {by.shape} have groups of {form.group_size}; "
             "leave it out"
         )
-    if g_idx is not None and not np.array_equal(np.asarray(g_idx), np.arange(k) // form.group_size):
+    if g_idx is not None and not np.array_equal(numbers("g_idx", g_idx), np.arange(k) // form.group_size):
         raise ArgumentError(
             f"g_idx is not k // {form.group_size}: groups of columns that are not neighbours (desc_act) are "
             "not offered; quantise without it"
@@ -78,7 +79,7 @@ def _of_mlx(
         raise ArgumentError(f"biases is {what} of mode {mode!r}")
     k = words.shape[1] * 32 // form.bits
     form.check_depth(k)
-    given = {"scales": by} if biases is None else {"scales": by, "biases": np.asarray(biases)}
+    given = {"scales": by} if biases is None else {"scales": by, "biases": numbers("biases", biases)}
     for name, x in given.items():
         _check_scales(name, x, (by.dtype.name if affine else "uint8",))
         if x.shape != (len(words), k // form.group_size):

@@ -10,8 +10,27 @@ import pyopencl as cl
 import pyopencl.array as cla
 from numpy.typing import NDArray
 
-from ..errors import DTypeError
+from ..errors import DTypeError, in_short
 from ..opencl import arrays
+
+
+def numbers(name: str, x: Any) -> NDArray[Any]:
+    """*x* as an array of numbers in this machine's order of bytes. Raises DTypeError for anything else."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError(f"{name} is a masked array, and its mask would be ignored; pass {name}.filled(0)")
+    try:
+        found = np.asarray(x)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, DTypeError):  # of a QuantizedArray
+            raise
+        raise DTypeError(f"{name} is a {type(x).__name__}: {in_short(error)}; pass a NumPy array") from error
+    if found.dtype.kind in "OUS":
+        what = f"an array of {found.dtype}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
+        raise DTypeError(
+            f"{name} is {what}; pass a NumPy array of numbers, as .get() of an Array is, or read a file with "
+            "pyclmm.from_gguf"
+        )
+    return found.astype(found.dtype.newbyteorder("="), copy=False)
 
 
 def on_host(data: Any) -> NDArray[np.uint8]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -20,7 +20,7 @@ from ..opencl import forks
 from ..opencl.devices import DeviceChoice
 from ..opencl.host_memory import may_overlap_itself
 from ..problem.literals import Activation, Casting, Precision, Trans, Verify
-from ..raising import guarded
+from ..raising import OfProcess, guarded
 from ..repr_tables import aligned
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
@@ -53,7 +53,7 @@ class StreamExplanation:
     __repr__ = __str__
 
 
-class StreamedMatmul:
+class StreamedMatmul(OfProcess):
     """``act(alpha op(a) op(b) + beta c + bias)`` in tiles, for operands that need not fit a device.
 
     Operands and *out* are NumPy arrays, memory-mapped files (``np.memmap``), HDF5 and Zarr datasets, or
@@ -197,12 +197,6 @@ class StreamedMatmul:
         if target is not given.out:
             np.copyto(given.out, target, casting=self._options.casting)
         return given.out
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise DTypeError(
-            "a StreamedMatmul belongs to its process and devices and cannot be pickled or copied; in another "
-            "process make one there"
-        )
 
     def _check_fits(self, given: Given) -> None:
         """Raise ArgumentError if the plan was made for other operands than *given*."""

@@ -120,7 +120,7 @@ def test_a_plan_is_for_places_in_buffers(queue, rng):
         check([read(queue, x) for x in plan(pairs_on(queue, a, b, True))], want)
     with pytest.raises(pyclmm.ArgumentError, match="share other arrays or buffers"):
         plan([*pairs[:-1], pairs_on(queue, a, b, True)[-1]])
-    with pytest.raises(pyclmm.ArgumentError, match=r"pairs\[0\]: a is \(6, 2\)"):
+    with pytest.raises(pyclmm.ArgumentError, match=r"pairs\[0\]: a is \(6, 2\) \w+, strides .*, offset \d+"):
         plan([pairs[1], pairs[0], pairs[2]])
 
 

@@ -59,6 +59,8 @@ CASES = {
         ((P,), {"c": [None, X], "beta": [1.0, 1.0]}, pyclmm.ArgumentError, "pairs[0]: beta is 1.0 but"),
         ((P,), {"beta": 1.0}, pyclmm.ArgumentError, "pairs[0]: beta is 1.0 but"),
         ((P,), {"alpha": [1.0, 1j]}, pyclmm.DTypeError, "pairs[1]: alpha is complex"),
+        ((P,), {"alpha": [1.0, None]}, pyclmm.DTypeError, "pairs[1]: alpha is a NoneType; pass a number"),
+        ((P,), {"c": [X, X], "beta": np.ones((2, 1))}, pyclmm.DTypeError, "beta is a ndarray; pass a number"),
     ],
     "outs that overlap": [
         ((P, overlapping()), {}, pyclmm.ArgumentError, "out[1] overlaps out[0]"),
@@ -115,7 +117,7 @@ def test_another_list_than_the_plans():
     for pairs, keywords, text in (
         ([(X, X), (zeros(2, 3), X)], {}, "pairs[1]: a is (2, 3) float32, the plan is for (3, 3) float32"),
         ([(X, X), (X, X.astype("f8"))], {}, "pairs[1]: b is (3, 3) float64"),
-        ([(X, X)], {}, "pairs[1]: a is none, the plan is for (3, 3) float32"),
+        ([(X, X)], {}, "pairs has 1 entries, the plan is for 2"),
         (P, {"out": [zeros(3, 3), None]}, "pairs[0]: out is (3, 3) float32, the plan is for none"),
     ):
         with pytest.raises(pyclmm.ArgumentError, match=re.escape(text)):

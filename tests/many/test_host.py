@@ -118,6 +118,14 @@ def test_what_several_pairs_have_is_packed_once(rng, monkeypatch):
     check(pyclmm.matmul_many(others), loop(others))
     with pytest.raises(pyclmm.ArgumentError, match="share other arrays"):
         plan(others)
+    same = [(x, w), (x, w)]
+    check(ManyMatmul([(x, w), (y, v)])(same), loop(same))
+
+
+def test_alpha_may_be_an_array(rng):
+    pairs = pairs_of(rng, [(3, 4, 5), (6, 7, 2)])
+    got = pyclmm.matmul_many(pairs, alpha=np.array([2, 3]))
+    check(got, [alpha * x for alpha, x in zip((2, 3), loop(pairs), strict=True)])
 
 
 def test_a_second_call_does_not_plan_again(rng, planned):

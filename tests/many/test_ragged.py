@@ -76,7 +76,7 @@ def test_out_of_any_layout(rng, divides, layout):
     if layout == "columns":
         whole = np.swapaxes(np.swapaxes(whole, -1, -2).copy(), -1, -2)
     out = whole[..., 1:-2, 2:-3]
-    assert pyclmm.ragged_matmul(a, b, SIZES["some"], out) is out
+    assert pyclmm.ragged_matmul(a, b, SIZES["some"], (out,)) is out
     check(out.astype("f4"), a, b, SIZES["some"])
     out[...] = 7
     assert (whole == 7).all()
@@ -154,15 +154,35 @@ def test_sizes_that_do_not_fit_are_refused(rng):
     refused("dtype float64; pass whole numbers", a, b, [1.0, 2, 3, 4], error=pyclmm.DTypeError)
     refused("4 matrices and group_sizes 3", a, b, [1, 2, 3], error=pyclmm.ShapeError)
     refused("pass a 1-D array", a, b, np.zeros((2, 2), int), error=pyclmm.ShapeError)
+    refused(
+        r"group_sizes is a list: .*; pass rows of one length", a, b, [[1], [2, 3]], error=pyclmm.ShapeError
+    )
+    refused("group_sizes is None", a, b, None, error=pyclmm.DTypeError)
+    refused("group_sizes is a masked array", a, b, np.ma.ones(4, int), error=pyclmm.DTypeError)
+    refused("add up to 9223372036854775808,", a, b, np.array([2**63, 0, 0, 0], "u8"))
+
+
+def test_sizes_beside_arrays_that_do_not_fit_are_refused(rng):
     queue = new_queue()
-    on_device = [cla.to_device(queue, x) for x in (a, b, np.zeros(4, "u2"))]
-    refused("pass whole numbers, of int32", *on_device, error=pyclmm.DTypeError)
+    a, b, small, gaps = (
+        cla.to_device(queue, x)
+        for x in (*operands(rng, "float32", "rows"), np.zeros(4, "u2"), np.zeros(8, "i4"))
+    )
+    refused("pass whole numbers, of int32", a, b, small, error=pyclmm.DTypeError)
+    refused(r"group_sizes has strides \(8,\) on a device; pass a contiguous copy", a, b, gaps[::2])
+    refused(r"group_sizes\[1\] is -1; pass 0", a, b, [10, -1, 3, 4])
+    refused("add up to 60, but there are 50 rows", a, b, [10, 10, 10, 30])
+    refused("queue is a int", a, b, SIZES["all"], error=pyclmm.DTypeError, queue=3)
+    got = pyclmm.ragged_matmul(a.with_queue(None), b, SIZES["all"])
+    check(got.get(queue), a.get(), b.get(), SIZES["all"])
 
 
 def test_operands_that_do_not_fit_are_refused(rng):
     a, b = operands(rng, "float32", "rows")
     refused("a has shape .* and b", a[0], b, [1, 1, 1, 1], error=pyclmm.ShapeError)
-    refused("a has shape .* and b", a, b[None], [1], error=pyclmm.ShapeError)
+    for wrong in (b[None], b[0, 0]):
+        refused("a has shape .* and b", a, wrong, [90], error=pyclmm.ShapeError)
+    refused("b is None", a, None, [90], error=pyclmm.DTypeError)
     refused("core dimension|mismatch", a[:, 1:], b, [1, 1, 1, 1], error=pyclmm.ShapeError)
     refused(r"out has shape \(3, 3\)", a, b, [1, 1, 1, 1], np.zeros((3, 3), "f4"), error=pyclmm.ShapeError)
     with pyclmm.verified():

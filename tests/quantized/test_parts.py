@@ -58,6 +58,18 @@ def test_words_may_be_unsigned(rng):
     np.testing.assert_array_equal(got.data, QuantizedArray.from_parts(**parts, layout="gptq").data)
 
 
+def swapped(parts):
+    return {name: x.astype(x.dtype.newbyteorder()) for name, x in parts.items()}
+
+
+def test_parts_may_be_of_the_other_order_of_bytes(rng):
+    parts = gptq_parts(rng)
+    q = QuantizedArray.from_parts(**parts, layout="gptq")
+    assert np.array_equal(QuantizedArray.from_parts(**swapped(parts), layout="gptq").data, q.data)
+    parts = {"packed": q.packed, "scales": q.scales, "biases": q.biases}
+    assert np.array_equal(QuantizedArray.from_parts(**swapped(parts), group_size=GROUP).data, q.data)
+
+
 def test_an_order_of_groups_is_taken_if_it_is_the_usual_one(rng):
     parts, order = gptq_parts(rng), np.arange(K, dtype=np.int32) // GROUP
     q = QuantizedArray.from_parts(**parts, g_idx=order, layout="gptq")

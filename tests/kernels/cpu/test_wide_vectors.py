@@ -13,9 +13,9 @@ from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.device import Target
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.program import build_options
+from pyclmm.problem.dtypes import ELEMENTS
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.made_up import EPYC_POCL
-from tests.support.selection import slow
 
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
 HASWELL = replace(EPYC_POCL, target=Target(256, ("fma",)))
@@ -54,10 +54,13 @@ def test_of_weights(form, family):
     assert not [name for program in found for name in called(program)]
 
 
-@slow
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
+DENSE = ["float16", "bfloat16", "float32", "float64", "complex64", "int32", "int64"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DENSE)
 def test_of_dense_matrices(dtype):
-    acc = "float32" if dtype == "float16" else dtype
+    acc = ELEMENTS[dtype].accumulator
     problem = GemmProblem(70, 33, 65, dtype, dtype, dtype, acc, lda=65, ldb=33, ldo=33)
     offered = [kernel for kernel in KERNELS if kernel.automatic and not kernel.refuses(problem, HASWELL)]
     found = {program for kernel in offered for program in programs(kernel, problem)}
