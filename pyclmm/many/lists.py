@@ -309,7 +309,7 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def fits(planned: Layouts, given: Layouts, packs: bool) -> bool:
-    """Whether a plan for lists of the one layouts, which *packs* NumPy arrays, multiplies those of the other."""
+    """Whether a plan for lists of the one layouts multiplies the other. It may be one that *packs* arrays."""
     if given == planned:
         return True
     return _packed_alike(planned, given) if packs else _reaching(given) == _reaching(planned)
