@@ -7,7 +7,7 @@
 #if SCALE_TYPE == 0
 #define SCALE_AT(p, i) ((__global const float *)(p))[i]
 #elif SCALE_TYPE == 1
-#define SCALE_AT(p, i) vload_half(i, (__global const half *)(p))
+#define SCALE_AT(p, i) HALF_AT((__global const ushort *)(p) + (i))
 #else
 #define SCALE_AT(p, i) as_float((uint)((__global const ushort *)(p))[i] << 16)
 #endif

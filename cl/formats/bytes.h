@@ -23,7 +23,19 @@ typedef __global const uchar *bytes_t;
 #else
 #define HALF_AT(p) vload_half(0, (__global const half *)(p))
 #endif
-#define BYTES_16(p) as_uchar16(vload8(0, (__global const ushort *)(p)))
+#define BYTES_16(p) as_uchar16(LOADED(ushort, 8, p))
+
+/* n elements that are aligned to one of them. Clang loads them itself where it was told of the processor: the function is
+ * a call there, with PoCL 3.0 and AVX2. */
+#if defined(__x86_64__) || defined(__aarch64__)
+typedef ushort2 loose_ushort2 ALIGNED(2);
+typedef ushort4 loose_ushort4 ALIGNED(2);
+typedef ushort8 loose_ushort8 ALIGNED(2);
+typedef uchar16 loose_uchar16 ALIGNED(1);
+#define LOADED(type, n, p) (*(__global const loose_##type##n *)(p))
+#else
+#define LOADED(type, n, p) vload##n(0, (__global const type *)(p))
+#endif
 
 /* Of each byte `bits` bits from `shift` on, as float32. */
 #define FIELD(v, shift, bits) NUMBERS(CONVERTED(uint16, (v) >> (uchar)(shift) & (uchar)((1 << (bits)) - 1)))

@@ -28,8 +28,8 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
   typedef float8 floats ALIGNED(4);
   for (int g = 0; g < count; g += 8) {
     bytes_t block = row + (k / 32 + g) / 8 * 144;
-    const uint2 w = as_uint2(vload4(0, (__global const ushort *)(block + 4)));
-    const uint last = as_uint(vload2(0, (__global const ushort *)(block + 12)));
+    const uint2 w = as_uint2(LOADED(ushort, 4, block + 4));
+    const uint last = as_uint(LOADED(ushort, 2, block + 12));
     const uint2 of_first = w & 0x3f3f3f3fu, of_last = ((uint2)(last, last >> 4) & 0x0f0f0f0fu) | (w >> 2 & 0x30303030u);
     *(floats *)(scale + g) = HALF_AT(block) * convert_float8(as_uchar8((uint2)(of_first.x, of_last.x)));
     *(floats *)(offset + g) = -HALF_AT(block + 2) * convert_float8(as_uchar8((uint2)(of_first.y, of_last.y)));

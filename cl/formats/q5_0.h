@@ -11,7 +11,7 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 {
   bytes_t block = row + k / 32 * 22;
   const float d = HALF_AT(block);
-  const uint fifth = as_uint(vload2(0, (__global const ushort *)(block + 2)));
+  const uint fifth = as_uint(LOADED(ushort, 2, block + 2));
   const uchar16 q = BYTES_16(block + 6);
   *low = d * (FIELD((q & (uchar)15) | fifth_bits(fifth), 0, 5) - 16.0f);
   *high = d * (FIELD(q >> (uchar)4 | fifth_bits(fifth >> 16), 0, 5) - 16.0f);
