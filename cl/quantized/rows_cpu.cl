@@ -58,7 +58,8 @@ INLINE void add_run(
 
 /* acc += products of each row of B with each row of A. */
 INLINE void add_rows(
-    VEC acc[ROWS][COLUMNS], __global const A_T *const x[ROWS], __global const uchar *const rows[COLUMNS], const int K)
+    VEC acc[ROWS][COLUMNS], __global const A_T *const x[ROWS], __global const uchar *const rows[COLUMNS], const int K,
+    const long ldb)
 {
   scales_t scale, offset;
   for (int first = 0; first < K; first += BLOCK) {
@@ -75,9 +76,13 @@ INLINE void add_rows(
 #else
 /* acc += products of each row of B with each row of A. */
 INLINE void add_rows(
-    VEC acc[ROWS][COLUMNS], __global const A_T *const x[ROWS], __global const uchar *const rows[COLUMNS], const int K)
+    VEC acc[ROWS][COLUMNS], __global const A_T *const x[ROWS], __global const uchar *const rows[COLUMNS], const int K,
+    const long ldb)
 {
-  for (int k = 0; k < K; k += RUN) {
+  const long of_run = ldb * RUN / K;
+  long ahead = COLUMNS * ldb; /* to the rows that come next: a row is too short for the processor's own prefetching */
+  for (int k = 0; k < K; k += RUN, ahead += of_run) {
+    UNROLL for (int n = 0; n < COLUMNS; ++n) PREFETCH(rows[n] + ahead);
     VEC number[ROWS][PARTS];
     UNROLL for (int r = 0; r < ROWS; ++r)
       UNROLL for (int p = 0; p < PARTS; ++p) number[r][p] = VEC_A(x[r] + k + p * LANES);
@@ -104,7 +109,7 @@ __kernel ONE_WIDE_ITEM void quantized_rows(GEMM_ARGS, const int span)
       VEC acc[ROWS][COLUMNS];
       UNROLL for (int r = 0; r < ROWS; ++r) x[r] = a + min(m0 + r, M - 1) * lda;
       FOR_SUMS(r, n) acc[r][n] = (VEC)(0);
-      add_rows(acc, x, rows, K);
+      add_rows(acc, x, rows, K, ldb);
       FOR_SUMS(r, n)
       {
         float sum = 0;
