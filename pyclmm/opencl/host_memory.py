@@ -10,6 +10,8 @@ import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from mmap import mmap
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -209,6 +211,23 @@ def finish(queue: cl.CommandQueue) -> None:
         queue.finish()
 
 
+def _writeable(memory: Array) -> Array:
+    """The read-only *memory* as an array that is not, if it is the process's own: what NumPy allocated, or a
+    file that was mapped for it alone. Other memory may be protected. Intel's runtime copies an array under
+    READ_ONLY in each call."""
+    owner: Any = memory
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
+    if isinstance(owner, np.ndarray):
+        is_own = owner.flags.owndata
+    else:
+        is_own = isinstance(owner, mmap) and not memoryview(owner).readonly
+    if not is_own:
+        return memory
+    its = {**memory.__array_interface__, "data": (location(memory), False)}
+    return np.asarray(SimpleNamespace(__array_interface__=its, owner=memory))
+
+
 class HostBuffers:
     """The buffers of one call on NumPy arrays, and the transfer of the result to the host."""
 
@@ -232,10 +251,11 @@ class HostBuffers:
 
     def _input_buffer(self, memory: Array, argument: str) -> cl.Buffer:
         try:
-            if self.device.unified_memory:  # Intel's runtime copies an array under READ_ONLY
+            if self.device.unified_memory:
                 # flags.writeable warns for a result of np.broadcast_arrays. Here that counts as read-only.
-                flags = _READ_HERE if memory.data.readonly else _READ_WRITE_HERE
-                return cl.Buffer(self._context, flags, 0, memory)
+                own = _writeable(memory) if memory.data.readonly else memory
+                flags = _READ_HERE if own.data.readonly else _READ_WRITE_HERE
+                return cl.Buffer(self._context, flags, 0, own)
             buffer = cl.Buffer(self._context, cl.mem_flags.READ_ONLY, memory.nbytes)
             self.uploads += upload(self.queue, buffer, memory)
             return buffer

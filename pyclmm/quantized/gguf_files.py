@@ -64,7 +64,7 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
     """
     reader_of, name = _bounded_reader(), os.fspath(path)
     try:
-        reader = reader_of(name)
+        reader = reader_of(name, "c")  # Intel's runtime would copy what is mapped read-only in each call
     except FileNotFoundError:
         raise
     except Exception as error:  # of whatever kind the reader meets first

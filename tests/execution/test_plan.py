@@ -498,3 +498,42 @@ def test_strides_of_longer_axes_are_part_of_a_plan(queue, rng):
     pairs = [[tuple(on_queue(queue, one) for one in (x, its))] * 2 for its in (y, other_strides(y))]
     with pytest.raises(pyclmm.ArgumentError, match=r"pairs\[0\]: b is"):
         pyclmm.ManyMatmul(pairs[0])(pairs[1])
+
+
+def read_only(x):
+    x.flags.writeable = False
+    return x
+
+
+def mapped(x, path, mode):
+    x.tofile(path)
+    return np.memmap(path, x.dtype, mode, shape=x.shape)
+
+
+FIXED = {
+    "its own": (lambda x, _: read_only(x.copy()), "READ_WRITE"),
+    "a view": (lambda x, _: read_only(x.copy())[:].view(np.ndarray), "READ_WRITE"),
+    "with gaps": (lambda x, _: read_only(np.repeat(x, 2, axis=1))[:, ::2], "READ_WRITE"),
+    "a map of its own": (lambda x, path: read_only(mapped(x, path, "c")), "READ_WRITE"),
+    "a protected map": (lambda x, path: mapped(x, path, "r"), "READ_ONLY"),
+    "bytes": (lambda x, _: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape), "READ_ONLY"),
+}
+
+
+@pytest.mark.parametrize("made", FIXED)
+def test_read_only_memory_of_the_process_is_no_read_only_buffer(rng, monkeypatch, tmp_path, made):
+    """Intel's runtime copies what is under READ_ONLY. Protected memory stays so."""
+    x, y = small_integers(rng, (N, N), "f4"), small_integers(rng, (N, N), "f4")
+    make, wanted = FIXED[made]
+    fixed, flags, own = make(x, tmp_path / "x"), [], cl.Buffer
+
+    def noted(context, kind, *rest, **named):
+        flags.append(kind)
+        return own(context, kind, *rest, **named)
+
+    monkeypatch.setattr(cl, "Buffer", noted)
+    np.testing.assert_array_equal(pyclmm.matmul(fixed, y, kernel="naive"), x @ y)
+    here = [kind for kind in flags if kind & cl.mem_flags.USE_HOST_PTR]
+    assert here[0] & getattr(cl.mem_flags, wanted)
+    assert not fixed.flags.writeable
+    np.testing.assert_array_equal(fixed, x)
