@@ -200,7 +200,7 @@ def test_a_race_between_wavefronts(emulator):
         ("out[get_global_id(0) + 1] = 1;", "are written, in no buffer"),
         ("((__global uint *)a)[get_global_id(0)] = 1;", "are written, constant"),
         ("out[get_global_id(0)] = w[get_global_id(0)];", "are read, not written before"),
-        ("__local uint x[64]; if (a[0]) x[get_local_id(0)] = 1; out[0] = x[5];", "that nobody wrote"),
+        ("__local uint x[64]; if (a[0]) x[get_local_id(0)] = 1; out[0] = x[5];", "are read, not written before"),
         ("if (get_local_id(0) < 64) barrier(CLK_LOCAL_MEM_FENCE); out[0] = 1;", "different barriers"),
     ],
 )  # fmt: skip

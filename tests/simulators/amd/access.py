@@ -3,57 +3,51 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from .arithmetic import Step
 from .functions import wide
 from .memory import Global, Local, Private
-from .operands import Operand, constant, operand
-from .program import Line
-from .steps import Step
+from .program import Line, Operand, constant
 from .waves import Array, Waves
 
 ACCESS = re.compile(
-    r"(?P<space>global|flat|scratch|buffer|ds|s)_(?P<what>load|store|read|write)_?(?P<two>2addr_(?:stride64_)?|2(?:st64)?_)?"
-    r"(?P<type>dword(?:x\d+)?|[subi]?(?:byte|short)|[bui]\d+)$"
+    r"(?P<space>global|flat|scratch|buffer|ds|s)_(?P<what>load|store|read|write)_?"
+    r"(?P<two>2addr_(?:stride64_)?|2(?:st64)?_)?(?P<type>dword(?:x\d+)?|[subi]?(?:byte|short)|[bui]\d+)$"
 )
-_NAMES = {
-    "dword": "b32",
-    "byte": "b8",
-    "short": "b16",
-    "ubyte": "u8",
-    "sbyte": "i8",
-    "ushort": "u16",
-    "sshort": "i16",
-}
+_BYTES = {"dword": 4, "short": 2, "byte": 1}
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The memories of a dispatch. ``base``: where the program is."""
+    """The memories of a dispatch. ``base``: where the program is; ``places``: of instructions, by address."""
 
     s: Global
     ds: Local
     scratch: Private
     base: int
+    places: Mapping[int, int]
 
-    def memory(self, space: str) -> Global | Local:
+    def memory(self, space: str) -> Global:
         """By the first part of an instruction's name."""
         return self.ds if space == "ds" else self.scratch if space in ("scratch", "buffer") else self.s
 
 
-def element(kind: str) -> tuple[int, bool]:
-    """Bytes, and whether they are signed: (2, True) for "i16" and "sshort"."""
-    name = f"b{32 * int(kind[6:])}" if kind.startswith("dwordx") else _NAMES.get(kind, kind)
-    return int(name[1:]) // 8, name[0] == "i"
+def nbytes_of(kind: str) -> int:
+    """2 for "i16" and "sshort", 8 for "dwordx2"."""
+    for name, nbytes in _BYTES.items():
+        if name in kind:
+            return nbytes * int(kind.partition("x")[2] or 1)
+    return int(kind[1:]) // 8
 
 
 def shortest_local(lines: tuple[Line, ...]) -> int:
     """Bytes of the shortest access to local memory."""
     found = [ACCESS.match(at.name) for at in lines if at.name.startswith("ds_")]
-    return min((min(element(match["type"])[0], 8) for match in found if match), default=4)
+    return min((min(nbytes_of(match["type"]), 8) for match in found if match), default=4)
 
 
 def access(at: Line) -> Step:
@@ -61,15 +55,16 @@ def access(at: Line) -> Step:
     match = ACCESS.match(at.name)
     if match is None or set(at.modifiers) & {"gds", "lds", "idxen", "tfe"}:
         raise NotImplementedError(at.text)
-    (nbytes, signed), space, two = element(match["type"]), match["space"], match["two"] or ""
-    given = [operand(text) for text in at.operands]
+    space, two, nbytes = match["space"], match["two"] or "", nbytes_of(match["type"])
+    signed = match["type"][0] in "si" and match["type"] != "short"
+    given = list(at.operands)
     load = match["what"] in ("load", "read")
     data = [given.pop(0 if load or space == "buffer" else 1)]
     if two and not load:
         data.append(given.pop())
     if space == "buffer":  # through a resource, which is that of all private memory
         given = [given[0]] * ("offen" in at.modifiers) + [given[2]]
-    readers = [_reader(one, vector=space != "s") for one in given if one.text != "off"]
+    readers = [_reader(one) for one in given if one.text != "off"]
     word = np.uint32 if space == "ds" else np.uint64
     step = nbytes * (64 if "64" in two else 1)
     names = [("offset0", step), ("offset1", step)] if two else [("offset", 1)]
@@ -79,9 +74,7 @@ def access(at: Line) -> Step:
     def run(g: Waves) -> None:
         memory = g.machine.memory(space)
         start = sum((read(g) for read in readers), word(0))
-        start = start if space == "s" else _active(g, start)
-        if not start.size:
-            return
+        start = start[:, 0] if space == "s" else np.broadcast_to(start, g.active.shape)[g.active]
         if not load:
             for source, offset in zip(data, offsets, strict=True):
                 memory.store(start + offset, _taken(g, source, nbytes), g)
@@ -90,32 +83,22 @@ def access(at: Line) -> Step:
         words = _words(np.concatenate(parts, axis=1) if two else parts[0], signed)
         for place, column in enumerate(words.T, data[0].place):
             if space == "s":
-                g.set_scalar(place, column)
+                g.set_scalar(place, column[:, None])
             else:
                 g.vector[place][g.active] = column
 
     return run
 
 
-def _reader(op: Operand, *, vector: bool) -> Callable[[Waves], Array]:
+def _reader(op: Operand) -> Callable[[Waves], Array]:
     """Of a register, or of two as 64 bits, or a constant."""
     if op.kind == "constant":
-        value = np.array(constant(op.text, "u32"), np.uint32)
-        return lambda g: value
-
-    def row(g: Waves, place: int) -> Array:
-        found: Array = g.vector[place] if op.kind == "v" else g.scalar[place]
-        return found[:, None] if vector and op.kind == "s" else found
-
-    if op.count == 2:
-        return lambda g: wide(row(g, op.place), row(g, op.place + 1))
-    return lambda g: row(g, op.place)
-
-
-def _active(g: Waves, x: Array) -> Array:
-    """*x* of the active lanes, one after the other."""
-    found = x if x.shape == g.active.shape else np.broadcast_to(x, g.active.shape)
-    return found.reshape(-1) if g.whole else found[g.active]
+        return lambda g: np.asarray(constant(op.text, "u32"))
+    words = [
+        lambda g, at=at: (g.vector if op.kind == "v" else g.scalar)[at]
+        for at in range(op.place, op.place + 2)
+    ]
+    return words[0] if op.count == 1 else lambda g: wide(*(word(g) for word in words))
 
 
 def _words(content: Array, signed: bool) -> Array:

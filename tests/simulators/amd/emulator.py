@@ -25,7 +25,7 @@ from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN, TINYGRAD
 
 from .machine import Launch, Run, argument_bytes
 from .memory import Fault, Global
-from .program import LLVM, Line, Program, loaded
+from .program import OBJDUMP, Line, Program, loaded
 from .waves import Waves
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -35,7 +35,7 @@ _UNREAD = ("a", "b", "c", "bias")  # arguments that are not always there, as no 
 
 def demand_tools() -> None:
     """Raise FileNotFoundError unless what compiles and decodes is here."""
-    needed = (DEBIAN / "usr/bin/clang-19", DEBIAN / "usr/bin/ld.lld-19", LLVM, AMD_LIBRARIES, TINYGRAD)
+    needed = (DEBIAN / "usr/bin/clang-19", DEBIAN / "usr/bin/ld.lld-19", OBJDUMP, AMD_LIBRARIES, TINYGRAD)
     if missing := [str(path) for path in needed if not path.exists()]:
         raise FileNotFoundError(f"no {', '.join(missing)}: `make offline` fetches them (Debian 12, x86_64)")
 

@@ -23,8 +23,7 @@ from pyclmm.kernels import kernel_named
 from tests.conformance.amd_products import DEVICES, of_type, run
 
 from .emulator import Emulator, demand_tools
-from .operands import operand
-from .program import Line
+from .program import Line, operand
 from .waves import Waves
 
 
@@ -36,7 +35,7 @@ def lines(g: Waves, wave: int, registers: str) -> Iterator[str]:
         if op.kind == "constant":
             raise click.BadParameter(f"{text} is no register")
         for number in range(op.place, op.place + op.count):
-            words = g.vector[number, place] if op.kind == "v" else g.scalar[number, place : place + 1]
+            words = g.vector[number, place] if op.kind == "v" else g.scalar[number, place]
             yield f"  {text}, register {number}: {' '.join(f'{word:08x}' for word in words.tolist())}"
 
 

@@ -6,6 +6,7 @@ those that are behind go first, until they are together again. At a barrier each
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,22 +15,17 @@ import numpy as np
 
 from . import matrix
 from .access import Machine, access, shortest_local
+from .arithmetic import arithmetic
 from .memory import Fault, Global, Local, Private
 from .program import Kernel, Line, Program
-from .steps import NOTHING, arithmetic
-from .waves import EXEC, NULL, SCALARS, TTMP, VCC, Array, Waves
+from .waves import EXEC, NULL, SCALARS, TTMP, Array, Waves
 
-_BRANCH: dict[str, Callable[[Waves], Array]] = {
-    "s_branch": lambda g: np.ones(g.index.size, bool),
-    "s_cbranch_scc0": lambda g: ~g.scc,
-    "s_cbranch_scc1": lambda g: g.scc,
-    "s_cbranch_vccz": lambda g: np.asarray(~g.mask(VCC).any(axis=1)),
-    "s_cbranch_vccnz": lambda g: np.asarray(g.mask(VCC).any(axis=1)),
-    "s_cbranch_execz": lambda g: np.asarray(~g.active.any(axis=1)),
-    "s_cbranch_execnz": lambda g: np.asarray(g.active.any(axis=1)),
-}
-_BARRIER = ("s_barrier", "s_barrier_wait")
-_APART = ("gfx1030",)  # work-item ids in v0, v1, v2; others have all in v0
+_ENDS = {"s_endpgm": "end", "s_barrier": "barrier", "s_barrier_wait": "barrier"}
+# They order or prefetch what the emulator does in order, or say what becomes of registers.
+_NOTHING = re.compile(
+    r"s_(nop|waitcnt\w*|wait_\w+|delay_alu|clause|inst_prefetch|set_inst_prefetch_distance|sendmsg|code_end|"
+    r"setprio|sleep|barrier_signal)|buffer_(gl[01]_inv|inv|wbl2|wbinvl1\w*)|global_(inv|wb\w*)|v_nop"
+)
 _MOST = 50_000_000  # instructions of a launch, of all groups of wavefronts
 
 
@@ -42,7 +38,6 @@ class Launch:
     arguments: Sequence[bytes]
 
     def __post_init__(self) -> None:
-        self.dimensions = len(self.global_size)
         self.sizes, self.local = (tuple((*x, 1, 1)[:3]) for x in (self.global_size, self.local_size))
         self.groups = tuple(-(-size // each) for size, each in zip(self.sizes, self.local, strict=True))
 
@@ -59,9 +54,9 @@ class Run:
         self._of_group = np.repeat(np.arange(prod(launch.groups)), self._each)
         about = self._kernel.about
         local = Local(self._of_group, about[".group_segment_fixed_size"], shortest_local(program.lines))
-        private = Private(self._of_group.size, self._kernel.lanes, about[".private_segment_fixed_size"])
-        self._machine = Machine(memory, local, private, base)
-        self._places = {at.address: i for i, at in enumerate(program.lines)}
+        private = Private(self._of_group.size * self._kernel.lanes, about[".private_segment_fixed_size"])
+        places = {base + at.address: place for place, at in enumerate(program.lines)}
+        self._machine = Machine(memory, local, private, base, places)
         self.executed = 0
         self.watch: Callable[[Line, Waves], None] | None = None
 
@@ -81,7 +76,7 @@ class Run:
                     g.pc += 1
                     waiting.append(g)
                 elif why != "end":
-                    ready += self._branched(g) if why == "branch" else [g]
+                    ready += g.parted() if why == "part" else [g]
 
     def _advance(self, g: Waves, until: int) -> str:
         """Go on to a branch that divides, a barrier, the end, or *until*, where others are."""
@@ -105,57 +100,16 @@ class Run:
     def _decoded(self, place: int) -> Callable[[Waves], str | None]:
         at = self._program.lines[place]
         step: Callable[[Waves], str | None]
-        if at.name in _BRANCH:
-            step = self._branch(at)
-        elif at.name == "s_endpgm" or at.name in _BARRIER:
-            step = lambda g: "end" if at.name == "s_endpgm" else "barrier"  # noqa: E731
-        elif NOTHING.fullmatch(at.name):
-            step = lambda g: None  # noqa: E731
+        if at.name in _ENDS or _NOTHING.fullmatch(at.name):
+            step = lambda g: _ENDS.get(at.name)  # noqa: E731
         elif matrix.MATRIX.match(at.name):
             step = matrix.step(at)
         elif at.name.startswith(("global_", "flat_", "scratch_", "buffer_", "ds_", "s_load")):
             step = access(at)
         else:
-            step = arithmetic(self._program.processor, at, self._relative(place))
+            step = arithmetic(self._program.processor, at)
         self._program.steps[place] = step
         return step
-
-    def _branch(self, at: Line) -> Callable[[Waves], str | None]:
-        """A step that sets the place before the next instruction's, where all wavefronts go the same way."""
-        before, condition = self._target(at) - 1, _BRANCH[at.name]
-
-        def step(g: Waves) -> str | None:
-            taken = condition(g)
-            if not taken.any():
-                return None
-            if not taken.all():
-                return "branch"
-            g.pc = before
-            return None
-
-        return step
-
-    def _relative(self, place: int) -> str:
-        """The operand that s_set_gpr_idx_on moves at this instruction."""
-        for at in reversed(self._program.lines[max(0, place - 8) : place]):
-            if at.name == "s_set_gpr_idx_on":
-                return at.operands[1].removeprefix("gpr_idx(").rstrip(")")
-            if at.name == "s_set_gpr_idx_off" or at.name in _BRANCH:
-                break
-        return ""
-
-    def _target(self, at: Line) -> int:
-        """Branches say how many words further than the next instruction."""
-        words = (int(at.operands[0], 0) & 0xFFFF ^ 0x8000) - 0x8000
-        return self._places[at.address + 4 + 4 * words]
-
-    def _branched(self, g: Waves) -> list[Waves]:
-        at = self._program.lines[g.pc]
-        taken = _BRANCH[at.name](g)
-        there, here = g.part(taken), g.part(~taken)
-        there.pc = self._target(at)
-        here.pc += 1
-        return [there, here]
 
     def _released(self, waiting: list[Waves]) -> list[Waves]:
         """All go on whose work-group is at the same barrier."""
@@ -176,25 +130,24 @@ class Run:
         lanes, count = self._kernel.lanes, self._of_group.size
         # whoever reads what nobody set gets NaN or -1
         vector = np.full((self._kernel.registers, count, lanes), 0xFFFFFFFF, np.uint32)
-        scalar = np.full((SCALARS, count), 0xDEADBEEF, np.uint32)
+        scalar = np.full((SCALARS, count, 1), 0xDEADBEEF, np.uint32)
         scalar[NULL:] = scalar[EXEC : EXEC + 2] = 0
-        inside, ids = self._items()
-        if self._program.processor in _APART:
+        item = np.tile(np.arange(self._each * lanes).reshape(self._each, -1), (prod(self._launch.groups), 1))
+        ids = np.unravel_index(item % prod(self._launch.local), self._launch.local[::-1])[::-1]
+        if self._program.processor == "gfx1030":
             vector[:3] = ids
         else:
             vector[0] = ids[0] | ids[1] << 10 | ids[2] << 20
-        self._set_scalars(scalar)
-        pc = self._places[self._kernel.entry]
-        g = Waves(self._machine, np.arange(count), vector, scalar, np.zeros(count, bool), pc)
-        g.set_mask(EXEC, inside)
+        self._set_scalars(scalar[..., 0])
+        g = Waves(
+            self._machine,
+            np.arange(count),
+            vector,
+            scalar,
+            self._machine.places[self._machine.base + self._kernel.entry],
+        )
+        g.set_mask(EXEC, item < prod(self._launch.local))
         return g
-
-    def _items(self) -> tuple[Array, Array]:
-        """Which lanes have a work-item, and its place in the work-group."""
-        item = np.arange(self._each * self._kernel.lanes).reshape(self._each, -1)
-        size, groups = prod(self._launch.local), prod(self._launch.groups)
-        ids = np.unravel_index(item % size, self._launch.local[::-1])[::-1]
-        return np.tile(item < size, (groups, 1)), np.stack([np.tile(i, (groups, 1)) for i in ids])
 
     def _set_scalars(self, scalar: Array) -> None:
         properties, rsrc2 = self._kernel.properties, self._kernel.rsrc2
@@ -215,7 +168,7 @@ def argument_bytes(kernel: Kernel, launch: Launch) -> bytes:
     """The memory of arguments, hidden ones too: what OpenCL's functions of the index space ask for."""
     found = bytearray(kernel.about[".kernarg_segment_size"])
     shown = iter(launch.arguments)
-    hidden = {"hidden_grid_dims": launch.dimensions}
+    hidden = {"hidden_grid_dims": len(launch.global_size)}
     for name, size, group in zip("xyz", launch.sizes, launch.local, strict=True):
         hidden |= {
             f"hidden_block_count_{name}": size // group,

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from .arithmetic import flags
 from .functions import fma
 from .memory import Fault
-from .operands import Operand, operand
-from .program import Line
-from .traced import flags
+from .program import Line, Operand
 from .waves import Array, Waves
 
 MATRIX = re.compile(r"v_(mfma|wmma)_([fi]\d+)_(\d+)x(\d+)x(\d+)_?(f16|bf16|f32|f64|i8|iu8|xf32)(?:_1k)?$")
@@ -34,7 +33,7 @@ def step(at: Line) -> Callable[[Waves], None]:
         raise NotImplementedError(at.text)
     family, of_sums, *sizes, kind = match.groups()
     m, n, k = map(int, sizes)
-    to, a, b, c = (operand(text) for text in at.operands)
+    to, a, b, c = at.operands
     signs = flags(at.modifiers, "neg_lo")
     of_operand, of_result = (_wmma if family == "wmma" else _mfma)(m, k, kind, of_sums, a.count)
 

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-import atexit
 import re
-import struct
 import subprocess
-import sys
-from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from io import BytesIO
 from pathlib import Path
+from struct import pack, unpack, unpack_from
 from typing import Any
 
 import msgpack
 import numpy as np
+from elftools.elf.elffile import ELFFile
 
 from tests.conformance.implementations import DEBIAN, DEBIAN_LIB
 
-LLVM = DEBIAN / DEBIAN_LIB / "libLLVM.so.19.1"
-_NO_BITS = 8  # a section that takes no bytes of the file
+from .waves import ACCUMULATORS, EXEC, M0, NULL, SCC, TTMP, VCC
+
+OBJDUMP = DEBIAN / "usr/bin/llvm-objdump-19"
+_ENV = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
+_TOLD = re.compile(
+    r"; .*?([^/]+:\d+)$|\t(.*?) *// (\w+):", re.MULTILINE
+)  # a line of OpenCL C, or an instruction
+_OPERANDS = re.compile(r",\s*(?![^\[(]*[\])])")
+_NAMED = {
+    "vcc": VCC, "vcc_lo": VCC, "vcc_hi": VCC + 1, "exec": EXEC, "exec_lo": EXEC, "exec_hi": EXEC + 1,
+    "m0": M0, "null": NULL, "flat_scratch_lo": 102, "flat_scratch_hi": 103, "flat_scratch": 102, "src_scc": SCC,
+}  # fmt: skip
+_PARTS = re.compile(
+    r"(?P<minus>-(?=[a-z|(\[]))?(?P<bar>\|)?(?P<sext>sext\()?"
+    r"(?P<text>(?P<file>v|s|a|ttmp)(?:(?P<one>\d+)|\[(?P<first>\d+):(?P<last>\d+)\])|[^|()]*)[|)]?"
+)
+_FIRST = {"v": 0, "s": 0, "a": ACCUMULATORS, "ttmp": TTMP}
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,55 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Operand:
+    """A register's place, or a constant's text. ``kind``: "v", "s" or "constant"."""
+
+    kind: str
+    place: int = 0
+    count: int = 1  # of 32-bit registers
+    text: str = ""
+    negated: bool = False
+    absolute: bool = False
+    extended: bool = False  # sext() of SDWA
+
+    @cached_property
+    def shape(self) -> Operand:
+        """Without what differs between instructions that have the same code."""
+        return replace(self, place=0, count=1, text="")
+
+
+@cache
+def operand(text: str) -> Operand:
+    found = _PARTS.fullmatch(text)
+    if found is None:
+        raise NotImplementedError(text)
+    inner, file = found["text"], found["file"]
+    marks = [found[name] is not None for name in ("minus", "bar", "sext")]
+    if inner in _NAMED:
+        return Operand(
+            "s", _NAMED[inner], 2 if inner in ("vcc", "exec", "flat_scratch") else 1, inner, *marks
+        )
+    if file is None:
+        return Operand("constant", 0, 1, inner, *marks)
+    first = int(found["one"] or found["first"])
+    count = int(found["last"] or first) - first + 1
+    return Operand("v" if file in "va" else "s", _FIRST[file] + first, count, inner, *marks)
+
+
+@cache
+def constant(text: str, kind: str) -> np.unsignedinteger:
+    """The bits of a constant where the instruction reads it as *kind*."""
+    unsigned = np.uint64 if kind.endswith("64") else np.uint32
+    if "." in text or ("e" in text and not text.startswith("0x")):
+        form = {"f16": ("<e", "<H"), "f64": ("<d", "<Q")}.get(kind, ("<f", "<I"))
+        return unsigned(*unpack(form[1], pack(form[0], float(text))))
+    value = int(text, 0)
+    if kind == "f64" and text.startswith("0x") and value < 1 << 32:
+        value <<= 32  # a literal is the upper half
+    return unsigned(value % (1 << 8 * unsigned().itemsize))
+
+
+@dataclass(frozen=True)
 class Line:
     """An instruction: its address, and what LLVM prints. What has no comma before it is a modifier.
 
@@ -61,21 +124,16 @@ class Line:
         return self.text.partition(" ")[0]
 
     @cached_property
+    def _parts(self) -> list[str]:
+        return _OPERANDS.split(self.text.partition(" ")[2])
+
+    @cached_property
+    def operands(self) -> list[Operand]:
+        return [operand(part.split()[0]) for part in self._parts if part]
+
+    @cached_property
     def modifiers(self) -> dict[str, str]:
-        return dict(word.partition(":")[::2] for word in self._words[1])
-
-    @cached_property
-    def operands(self) -> list[str]:
-        return self._words[0]
-
-    @cached_property
-    def _words(self) -> tuple[list[str], list[str]]:
-        found: tuple[list[str], list[str]] = [], []
-        for part in _OPERANDS.split(self.text.partition(" ")[2].strip()):
-            for number, word in enumerate(_WORDS.split(part.strip())):
-                key, colon, _ = word.partition(":")
-                found[bool(number or (colon and key.isidentifier()))].append(word)
-        return tuple(list(filter(None, words)) for words in found)  # type: ignore[return-value]
+        return dict(word.partition(":")[::2] for word in self._parts[-1].split()[1:])
 
 
 @dataclass(frozen=True)
@@ -91,84 +149,34 @@ class Program:
 
 def loaded(path: Path, processor: str) -> Program:
     content = path.read_bytes()
-    sections = _sections(content)
-    image = np.zeros(max(address + size for address, _, size, _ in sections.values()), np.uint8)
-    for address, start, size, kind in sections.values():
-        if address and kind != _NO_BITS:
-            image[address : address + size] = np.frombuffer(content, np.uint8, size, start)
-    at, start, size, _ = sections[".text"]
-    lines = tuple(_disassembled(content[start : start + size], at, processor, _sources(path)))
-    return Program(processor, image, _kernels(content, image.tobytes()), lines)
+    elf, image = ELFFile(BytesIO(content)), bytearray()
+    for segment in elf.iter_segments("PT_LOAD"):
+        image[segment["p_vaddr"] :] = bytes(max(0, segment["p_vaddr"] - len(image))) + segment.data()
+    symbols = {one.name: one["st_value"] for one in elf.get_section_by_name(".dynsym").iter_symbols()}
+    kernels = {}
+    for about in metadata(content):
+        address = symbols[about[".symbol"]]  # the descriptor's
+        (entry,), (rsrc2, properties) = (
+            unpack_from("<q", image, address + 16),
+            unpack_from("<IH", image, address + 52),
+        )
+        kernels[about[".name"]] = Kernel(address + entry, properties, rsrc2, about)
+    return Program(processor, np.frombuffer(image, np.uint8), kernels, tuple(_disassembled(path)))
 
 
 def metadata(content: bytes) -> list[dict[str, Any]]:
     """What AMD's compiler says of each kernel function of a program: its registers, spills, arguments."""
-    _, at, _, _ = _sections(content)[".note"]
-    name, size, _ = struct.unpack_from("<III", content, at)
-    start = at + 12 + (name + 3) // 4 * 4
-    found: list[dict[str, Any]] = msgpack.unpackb(content[start : start + size])["amdhsa.kernels"]
+    (note,) = ELFFile(BytesIO(content)).get_section_by_name(".note").iter_notes()
+    found: list[dict[str, Any]] = msgpack.unpackb(note["n_descdata"])["amdhsa.kernels"]
     return found
 
 
-def _sections(content: bytes) -> dict[str, tuple[int, int, int, int]]:
-    """Name -> (address, offset, bytes, type)."""
-    (table,) = struct.unpack_from("<Q", content, 0x28)
-    count, names = struct.unpack_from("<HH", content, 0x3C)
-    headers = [struct.unpack_from("<IIQQQQ", content, table + 64 * i) for i in range(count)]
-    return {_text(content, headers[names][4] + h[0]): (h[3], h[4], h[5], h[1]) for h in headers}
-
-
-def _text(content: bytes, at: int) -> str:
-    return content[at : content.index(b"\0", at)].decode()
-
-
-def _kernels(content: bytes, image: bytes) -> dict[str, Kernel]:
-    """A descriptor is where the symbol of its name is."""
-    sections, symbols = _sections(content), {}
-    _, start, length, _ = sections[".dynsym"]
-    for name, _, _, _, value, _ in struct.iter_unpack("<IBBHQQ", content[start : start + length]):
-        symbols[_text(content, sections[".dynstr"][1] + name)] = value
-    found = {}
-    for about in metadata(content):
-        address = symbols[about[".symbol"]]
-        entry, rsrc2, properties = struct.unpack_from("<q", image, address + 16) + struct.unpack_from(
-            "<IH", image, address + 52
-        )
-        found[about[".name"]] = Kernel(address + entry, properties, rsrc2, about)
-    return found
-
-
-_OPERANDS = re.compile(r",\s*(?![^\[(]*[\])])")
-_WORDS = re.compile(r"\s+(?![^\[]*\])")
-_ENV = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
-_ROW = re.compile(r"^(\S+) +(\d+) +0x([0-9a-f]+)", re.MULTILINE)
-
-
-def _sources(path: Path) -> list[tuple[int, str]]:
-    """(address, line of OpenCL C) from which on instructions are that line's, in order."""
-    command = [DEBIAN / "usr/bin/readelf", "--debug-dump=decodedline", path]
+def _disassembled(path: Path) -> Iterator[Line]:
+    command = [OBJDUMP, "--disassemble", "--line-numbers", path]
     told = subprocess.run(command, capture_output=True, check=True, text=True, env=_ENV).stdout
-    rows = ((int(at, 16), f"{name}:{number}" * (number != "0")) for name, number, at in _ROW.findall(told))
-    return sorted(rows, key=lambda row: row[0])
-
-
-def _disassembled(code: bytes, base: int, processor: str, sources: list[tuple[int, str]]) -> Iterator[Line]:
-    process = _disassembler(processor)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{len(code)}\n".encode() + code)
-    process.stdin.flush()
-    for text in iter(process.stdout.readline, b"\n"):
-        offset, instruction = text.decode().rstrip().split("\t")
-        address = base + int(offset)
-        place = bisect(sources, address, key=lambda row: row[0])
-        yield Line(address, instruction, sources[place - 1][1] if place else "")
-
-
-@cache
-def _disassembler(processor: str) -> subprocess.Popen[bytes]:
-    """A process that stays: to load the library takes longer than to read a program."""
-    command = [sys.executable, Path(__file__).with_name("llvm.py"), LLVM, processor]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_ENV)
-    atexit.register(process.communicate)
-    return process
+    source = ""
+    for at, text, address in _TOLD.findall(told):
+        if at:
+            source = at
+        else:
+            yield Line(int(address, 16), text, source)

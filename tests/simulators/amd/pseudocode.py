@@ -1,25 +1,82 @@
-"""AMD's pseudocode of an instruction as Python. Expressions are the same but for operators that Python lacks.
+"""What each instruction does: AMD's pseudocode, from the files of PyPI's tinygrad, as Python.
 
-    tmp = S0.u32[31] ? 1'1U : 1'0U;    ->    tmp = choice(S0.u32[31], 1, 0)
+tinygrad takes the text from AMD's manuals: CDNA 3 and 4, RDNA 3, RDNA 3.5, RDNA 4. Only these files are read,
+as data: nothing of tinygrad is imported. What differs from the manuals, and why, stands in instead.txt.
+
+Expressions of Python are the same but for operators that it lacks.
+
+    tmp = S0.u32[31] ? 1'1U : 1'0U;    ->    put("tmp", None, None, choice(S0.u32[31], 1, 0))
+    D0[31 : 16].f16 = S1.f16           ->    put("D0", part[31:16], "f16", S1.f16)
     if S0.f32 > 0.0F then ... endif    ->    for _ in when(S0.f32 > 0.0): ...; ended()
 
-What runs it (traced.py) gives these calls their meaning: a block of `when` runs once, under a condition.
+What runs it (arithmetic.py) gives these calls their meaning: a block of `when` runs once, under a condition.
 """
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import re
 from functools import cache
+from pathlib import Path
 from types import CodeType
+
+from tests.conformance.implementations import TINYGRAD
+
+_DIGESTS = {  # of tinygrad 0.14.0
+    "cdna": "e67649d19bb728278d97065a843518535a87126358710aa85f5a5cd61760fb1a",
+    "rdna3": "a96d00d1b3d4d2037ad62297f18948ac39f63acc6764ed1cdb1844279ef7c8c3",
+    "rdna4": "18e336dc1f03e27c81860d1bd34bbff2fde7f8c861ae0e59341539d5e0151c71",
+}
+# Which manual describes a processor. gfx90a and gfx1030 are older; what differs stands in instead.txt.
+MANUALS = {"gfx90a": "cdna", "gfx942": "cdna", "gfx1030": "rdna3", "gfx1100": "rdna3", "gfx1201": "rdna4"}
+
+
+@cache
+def _instead() -> dict[str, str]:
+    text = re.sub(r"#.*\n", "", Path(__file__).with_name("instead.txt").read_text(encoding="utf-8"))
+    blocks = (block.partition("\n") for block in re.split(r"\n{2,}", text.strip()))
+    return {name: code for names, _, code in blocks for name in names.split()}
+
+
+@cache
+def _manual(name: str) -> dict[str, str]:
+    """The pseudocode of a manual, by instruction."""
+    (path,) = TINYGRAD.glob(f"lib/python3*/site-packages/tinygrad/runtime/autogen/amd/{name}/str_pcode.py")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != _DIGESTS[name]:
+        raise ValueError(f"{path} is not that of tinygrad 0.14.0")
+    dicts = (node for node in ast.walk(ast.parse(content)) if isinstance(node, ast.Dict))
+    pairs = [pair for one in dicts for pair in zip(map(ast.unparse, one.keys), one.values, strict=True)]
+    return {key.partition(".")[2]: ast.literal_eval(value) for key, value in reversed(pairs)}
+
+
+@cache
+def pseudocode(processor: str, mnemonic: str) -> str:
+    """Raises NotImplementedError where no manual has the instruction."""
+    name = mnemonic.replace("v_dual_", "v_").upper()
+    newer = name.replace("_ANDN2_", "_AND_NOT1_").replace("_ORN2_", "_OR_NOT1_")
+    for texts in (_instead(), *map(_manual, (MANUALS[processor], "rdna3", "cdna", "rdna4"))):
+        for candidate in (name, newer):
+            for encoding in ("", "_E32", "_E64"):
+                if text := texts.get(candidate + encoding):
+                    return text
+    raise NotImplementedError(f"no manual has {mnemonic}")
+
+
+# ---- as Python -------------------------------------------------------------------------------
 
 _FIRST = (
     (r"//[^\n]*", ""),
+    (r"\bWAVE_MODE\.IEEE\b", "1"),
+    (r"\bisQuietNAN\b", "isNAN"),
     (r"declare \w+ : \d+'[UIFB](?![\[])|declare S : [^;\n]*", ""),
     (r"declare (\w+) : \d+'[UIFB]\[(\d+)\]", r"\1 = [None] * \2"),
     (r"\bin\b(?=\[| =)", "listed"),  # an array's name
     (r"lambda\(([^)]*)\)", r"lambda \1:"),
+    (r"\.u64\[laneId\]", ".lanes"),
+    (r"\.[uib]\d+(?=\[[^?;\n]*? : )", ""),  # bits of a variable are the same in each type
     (r"(\d+)'([UIFB])\(", r'cast("\2\1", '),
-    (r"\b(\d+)'(0\w*)(?=,| })", r'cast("U\1", \2)'),  # in { }, where its length counts
     (r"(?<![\w.])(?:\d+')?(0x[0-9a-fA-F]+|\d+\.\d+|\d+)(?:ULL|LL|U|F)?\b", r"\1"),  # literals have no type
     (r"\b(INF|NAN)\.f\d+|(OPSEL\w*)\.u3|(OPSEL\[\d\])\.i32", r"\1\2\3"),
 )
@@ -30,6 +87,10 @@ _BLOCKS = (
     (r"elsif (.*) then", "for _ in when({}, again=True):"),
     (r"else", "for _ in when(True, again=True):"),
     (r"for (\w+) in (.*) : (.*) do", "for {} in range({}, {} + 1):"),
+)
+# A name, its type, which bits of it, and their type. The others remain Python's.
+_ASSIGNED = re.compile(
+    "^((?!listed)\\w+)(?:\\.(\\w+))?([\ue000-\uf8ff])?(?:\\.(\\w+))? ([-+]?)= (?!lambda|\\[)(.*)"
 )
 
 
@@ -87,13 +148,14 @@ def _indented(text: str) -> list[str]:
                 depth += 1
                 break
         else:
-            target, sign, value = re.fullmatch(r"(.*?)( (?:[-+]?=) |$)(.*)", line).groups()
-            plain = "ended()" if line == "endif" else "" if line == "endfor" else line
-            lines.append("  " * depth + (f"{target}{sign}{_assigned(value)}" if sign else plain))
+            plain = {"endif": "ended()", "endfor": ""}.get(line, line)
+            lines.append("  " * depth + _ASSIGNED.sub(_put, plain))
     return lines
 
 
-def _assigned(value: str) -> str:
-    """A value, or another assignment: D0 = EXEC = x."""
-    target, chained, last = value.partition(" = ")
-    return f"{target} = {_expression(last)}" if chained else _expression(value)
+def _put(match: re.Match[str]) -> str:
+    name, before, part, after, sign, value = match.groups()
+    value = _expression(value)
+    if sign:
+        value = f"{match[0].partition(' ')[0]} {sign} {value}"
+    return f"put({name!r}, {f'part{part}' if part else None}, {(after or before)!r}, {value})"

@@ -9,26 +9,24 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # Places among the scalar registers; NULL and what follows it are 0.
-VCC, TTMP, M0, EXEC, NULL, SCALARS = 106, 108, 124, 126, 128, 130
+VCC, TTMP, M0, EXEC, NULL, SCC, SCALARS = 106, 108, 124, 126, 128, 130, 131
 ACCUMULATORS = 256  # where a0 is among the vector registers
 
 
 class Waves:
-    """Wavefronts in lockstep. Arrays have their lanes last: vector[register, wavefront, lane].
+    """Wavefronts in lockstep: vector[register, wavefront, lane] and scalar[register, wavefront, 0].
 
     ``machine``: the memories (access.py).
     ``index``: which wavefronts of the dispatch these are. ``active``: the lanes of EXEC; ``whole``: all are.
     """
 
-    def __init__(self, machine: Any, index: Array, vector: Array, scalar: Array, scc: Array, pc: int) -> None:
-        self.machine = machine
-        self.index, self.vector, self.scalar, self.scc, self.pc = index, vector, scalar, scc, pc
+    def __init__(self, machine: Any, index: Array, vector: Array, scalar: Array, pc: int) -> None:
+        self.machine, self.index, self.vector, self.scalar, self.pc = machine, index, vector, scalar, pc
         self.lanes = vector.shape[2]
-        self.active = np.empty(0, bool)
-        self.whole = False
-        self.exec_changed()
+        self.targets = np.empty(0)
+        self._exec_changed()
 
-    def exec_changed(self) -> None:
+    def _exec_changed(self) -> None:
         self.active = self.mask(EXEC)
         self.whole = bool(self.active.all())
         self._of_lanes: Array | None = None
@@ -42,26 +40,20 @@ class Waves:
 
     def mask(self, register: int) -> Array:
         """The scalar registers from *register* as a truth value for each lane."""
-        words = np.ascontiguousarray(self.scalar[register : register + self.lanes // 32].T)
+        words = np.ascontiguousarray(self.scalar[register : register + self.lanes // 32, :, 0].T)
         return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(bool)
 
     def set_mask(self, register: int, lanes: Array) -> None:
-        packed = np.packbits(lanes, axis=1, bitorder="little")
-        for place, words in enumerate(packed.view(np.uint32).T):
-            self.set_scalar(register + place, words)
+        packed = np.packbits(lanes, axis=1, bitorder="little").view(np.uint32)
+        self.set_scalar(register, packed.T[..., None])
 
     def set_scalar(self, register: int, value: Array) -> None:
-        """Writes one or two registers, by *value*'s size. Shapes are (), or (wavefronts,)."""
-        if register >= NULL:
+        """Writes a register, or the two of a mask's words."""
+        if register in (NULL, NULL + 1):
             return
-        if value.dtype.itemsize == 8:
-            self.set_scalar(register + 1, (value >> 32).astype(np.uint32))
-        self.scalar[register] = value.astype(np.uint32)
-        if register >= EXEC:
-            self.exec_changed()
-
-    def set_scc(self, value: Array) -> None:
-        self.scc = value & np.ones_like(self.scc)
+        self.scalar[register : register + (len(value) if value.ndim == 3 else 1)] = value
+        if register in (EXEC, EXEC + 1):
+            self._exec_changed()
 
     def set_vector(self, register: int, value: Array) -> None:
         """Writes a register in the active lanes."""
@@ -70,18 +62,25 @@ class Waves:
         else:
             np.copyto(self.vector[register], value, where=self.active)
 
-    def part(self, chosen: Array) -> Waves:
-        """Those wavefronts alone."""
-        scalar, scc = self.scalar[:, chosen], self.scc[chosen]
-        return Waves(self.machine, self.index[chosen], self.vector[:, chosen], scalar, scc, self.pc)
+    def jump(self, addresses: Array) -> str | None:
+        """Go on there, if all go to the same instruction; else it says that they part."""
+        self.targets = np.ravel(addresses)
+        if (self.targets == self.targets[0]).all():
+            self.pc = self.machine.places[int(self.targets[0])] - 1  # it is the next one's place thereafter
+            return None
+        return "part"
+
+    def parted(self) -> list[Waves]:
+        """A group for each instruction where they jump to."""
+        return [self._part(self.targets == at, self.machine.places[at]) for at in set(self.targets.tolist())]
+
+    def _part(self, chosen: Array, pc: int) -> Waves:
+        return Waves(self.machine, self.index[chosen], self.vector[:, chosen], self.scalar[:, chosen], pc)
 
     def joined(self, other: Waves) -> Waves:
         """Both, which are at the same instruction."""
-        return Waves(
-            self.machine,
-            np.concatenate([self.index, other.index]),
-            np.concatenate([self.vector, other.vector], axis=1),
-            np.concatenate([self.scalar, other.scalar], axis=1),
-            np.concatenate([self.scc, other.scc]),
-            self.pc,
+        vector, scalar = (
+            np.concatenate(both, axis=1)
+            for both in ((self.vector, other.vector), (self.scalar, other.scalar))
         )
+        return Waves(self.machine, np.concatenate([self.index, other.index]), vector, scalar, self.pc)

@@ -1,0 +1,279 @@
+"""Arithmetic instructions as steps: functions that change the registers of wavefronts (waves.py).
+
+An instruction's pseudocode runs once, with operands that write Python code over NumPy's arrays. An element of an
+array is a lane of a wavefront; where the instruction is scalar a wavefront has one. Conditions become masks: both
+branches are computed, and `where` chooses. All is read before anything is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from .functions import OF_CODE, OF_PSEUDOCODE
+from .program import Line, Operand, constant
+from .pseudocode import pseudocode, python
+from .values import Code, Typed, Value, bits, choice, dtype, truth
+from .waves import EXEC, M0, SCC, VCC, Waves
+
+Step = Callable[[Waves], str | None]
+Modifiers = tuple[tuple[str, str], ...]
+Shape = tuple[str, Modifiers, tuple[Operand, ...]]  # name, modifiers, operands without places
+
+_UNKNOWN = {"mul", "div", "quad_perm", "row_shr", "row_mask", "dpp8"}
+_SELECTING = re.compile(r"v_(pk_|fma_mix)")
+_SDWA = {f"BYTE_{i}": (8 * i, 8) for i in range(4)} | {f"WORD_{i}": (16 * i, 16) for i in range(2)}
+
+
+def flags(modifiers: Mapping[str, str], name: str, default: int = 0) -> list[int]:
+    """A modifier like [0,1,0]."""
+    text = modifiers.get(name)
+    return [default] * 3 if text is None else [int(x) for x in text.strip("[]").split(",")]
+
+
+class Register(Typed):
+    """Words that are set and read by parts: an operand, or a name of the pseudocode's own, which is 0.
+
+    *place*: an operand's place, or its constant, in the code. It is the source *which*.
+    """
+
+    def __init__(self, scope: Scope, op: Operand | None = None, place: str = "", which: int = -1) -> None:
+        self._scope, self._code, self._op, self.place, self._which = scope, scope.code, op, place, which
+        self._words: dict[int, Value] = {}
+        self._chosen: Value | None = None  # a truth value for each lane
+
+    def view(self, kind: str) -> Value:
+        return self._part(0, kind)
+
+    def __getitem__(self, index: Any) -> Value:
+        if not isinstance(index, slice) or index.start < index.stop:
+            return self._part(0, "u32")[index]
+        return self._part(index.stop, f"u{index.start - index.stop + 1}")
+
+    def _part(self, low: int, kind: str) -> Value:
+        """Bits from *low* on, or a constant. In packed instructions modifiers say which half they are."""
+        op, size, flips, packed = self._op or Operand("s"), bits(kind), 0, self._scope.packed
+        if packed and self._which >= 0:
+            half, modifiers = low // packed, self._scope.modifiers
+            low = packed * flags(modifiers, ("op_sel", "op_sel_hi")[half], half)[self._which]
+            flips = flags(modifiers, ("neg_lo", "neg_hi")[half])[self._which]
+        if op.kind == "constant":
+            given = f"f{size}" if size in (16, 32) else kind
+            found = self._code.constant(f"constant({self.place}, {given!r})", "u64" if size > 32 else "u32")
+            found = found >> (low if size < 16 else 0)
+        elif (low + size - 1) // 32 == low // 32:
+            found = self._selected(self._word(low // 32)) >> low % 32
+        else:
+            found = self._code.joined(self._word(0), self._word(1)) >> low
+        found, top = found.view(f"u{size}"), 1 << (size - 1)
+        if op.absolute:
+            found = found & (top - 1)
+        return (found ^ top if flips ^ op.negated else found).view(kind)
+
+    def _word(self, place: int) -> Value:
+        if self._op is None or place in self._words:
+            return self._words.get(place) or self._code.of_kind(0, "u32")
+        return self._code.value(f"{self._op.kind.upper()}[{self.place} + {place}]", "u32")
+
+    def _selected(self, word: Value) -> Value:
+        """The part that SDWA selects."""
+        chosen = self._scope.modifiers.get(f"src{self._which}_sel", "DWORD")
+        if chosen == "DWORD" or self._op is None:
+            return word
+        first, size = _SDWA[chosen]
+        word = word[first + size - 1 : first]
+        return word.view(f"i{size}").to("i32").raw if self._op.extended else word.to("u32")
+
+    @property
+    def lanes(self) -> Value:
+        held = "g.active" if self.place == str(EXEC) else f"g.mask({self.place})"
+        return self._chosen or self._code.value(held, "bool")
+
+    def put(self, low: int, value: Value, *, keeps: bool) -> None:
+        """The bits from *low* on become those of *value*. What else is in a word stays, or is 0."""
+        size = bits(value.kind)
+        for place, word in enumerate(value.words(), low // 32):
+            old = self._word(place)
+            new = word if size >= 32 else _placed(word, low % 32, size, old if keeps else None)
+            self._words[place] = choice(self._scope.mask, new, old)
+
+    def put_lanes(self, value: Value) -> None:
+        self._chosen = choice(self._scope.mask, value, self.lanes)
+
+    def write(self, to: str) -> Iterator[str]:
+        """Calls that write to the place *to* what has been put."""
+        if self._chosen is not None:
+            yield f"g.set_mask({to}, {self._chosen.name} & g.active)"
+        for place, word in self._words.items():
+            new, modifiers = word, self._scope.modifiers
+            if (chosen := modifiers.get("dst_sel", "DWORD")) != "DWORD":
+                kept = {"UNUSED_PAD": None, "UNUSED_PRESERVE": self._code.value(f"V[{to} + 0]", "u32")}
+                new = _placed(word, *_SDWA[chosen], kept[modifiers["dst_unused"]])
+            file = "vector" if self._op and self._op.kind == "v" else "scalar"
+            yield f"g.set_{file}({to} + {place}, {new.name})"
+
+
+def _placed(word: Value, low: int, size: int, old: Value | None) -> Value:
+    """*size* bits of *word*, from *low* on, among those of *old*."""
+    cut = (1 << size) - 1
+    found = (word & cut) << low
+    return found if old is None else old & (cut << low ^ 0xFFFFFFFF) | found
+
+
+class Scope(dict[str, Any]):
+    """The names of an instruction's pseudocode while it runs, and its conditions.
+
+    ``packed``: bits of a half of what a packed instruction reads, else 0.
+    """
+
+    def __init__(self, code: Code, processor: str, name: str, modifiers: Mapping[str, str]) -> None:
+        super().__init__()
+        self.code, self.processor, self.name, self.modifiers = code, processor, name, modifiers
+        self.text, self.gfx9 = pseudocode(processor, name), processor.startswith("gfx9")
+        self.packed = (32 if name.endswith("f32") else 16) if re.match("v_pk_(?!mov)", name) else 0
+        self.mask: Any = True  # what is put in which lanes
+        self._outer: list[tuple[Any, Any]] = []  # of each `if`: the mask, and what no branch took yet
+
+    def trace(self, operands: Mapping[int, Operand]) -> None:
+        """Adds the instruction to the code. *operands*: by their numbers."""
+        numbers, to = list(operands), {"EXEC": str(EXEC), "M0": str(M0), "VCC": str(VCC)}
+        registers = {name: Register(self, Operand("s"), place) for name, place in to.items()}
+        if "D0" in self.text:
+            to["D0"] = f"p{numbers[0]}"
+            registers["D0"] = Register(self, operands[numbers.pop(0)], to["D0"])
+            if re.search(r"^\s*VCC\.u64\[laneId\] =", self.text, re.MULTILINE):
+                to["VCC"] = f"p{numbers.pop(0)}"
+        sources = [Register(self, operands[n], f"p{n}", which) for which, n in enumerate(numbers)]
+        if len(numbers) == 3 and "div_fmas" not in self.name:
+            registers["VCC"] = sources[2]
+        program_counter = self.code.value("uint64(g.machine.base + address)", "u64")
+        carry = self.code.value(f"S[{SCC}]", "u32")
+        self |= registers | {"S": sources, "SCC": carry, "PC": program_counter}
+        self |= {f"S{which}": source for which, source in enumerate(sources)}
+        self |= {"SIMM16": sources[-1] if sources else None, "WAVE32": not self.gfx9}
+        self["OPSEL"] = flags(self.modifiers, "op_sel")
+        self["OPSEL_HI"] = flags(self.modifiers, "op_sel_hi", int("mix" not in self.name))
+        self.run()
+        self.code.writes += [line for name, place in to.items() for line in registers[name].write(place)]
+        if self["SCC"] is not carry:
+            self.code.writes.append(f"g.set_scalar({SCC}, {truth(self['SCC']).name})")
+        if self["PC"] is not program_counter:
+            self.code.writes.append(f"return g.jump({self['PC'].name})")
+
+    def run(self) -> None:
+        """What the pseudocode calls is a function (functions.py) or another instruction."""
+        own = {
+            "choice": choice, "truth": truth, "put": self._put, "part": np.s_, "when": self._when,
+            "ended": self._ended, "moved": self._moved, "join": lambda high, low: self.code.joined(low, high),
+            "differs": lambda x, y: (x < y) | (x > y) if x.kind[0] == "f" else x != y,  # NaN does not
+            "cast": lambda kind, x: self.code.of_kind(x, kind.lower()) if isinstance(x, Value)
+            else self.code.of_kind(x, f"u{kind[1:]}").view(kind.lower()),  # a NaN's bits
+            "isSignalNAN": lambda _: False, "cvtToQuietNAN": lambda x: x, "signext": lambda x: x,
+        }  # fmt: skip
+        own |= {name: partial(self._function, name) for name in OF_PSEUDOCODE}
+        self |= own
+        exec(python(self.text), own, self)
+
+    def __missing__(self, name: str) -> Any:
+        if name.startswith("v_"):
+            return partial(self._instruction, name)
+        if converted := re.fullmatch(r"[uif]\d+_to_([uif]\d+)", name):
+            return lambda x: self.code.value(f"converted({x.name}, {dtype(converted[1])})", converted[1])
+        if known := re.fullmatch(r"(INF|NAN|OVERFLOW|UNDERFLOW)(_F\d+)?", name):
+            return float({"NAN": "nan", "UNDERFLOW": 0.0}.get(known[1], "inf"))
+        raise KeyError(name)
+
+    def _put(self, name: str, part: slice | None, kind: str | None, value: Any) -> None:
+        """`name[part].kind = value`. A name of the pseudocode's own is a value unless it has parts."""
+        if part is not None:
+            kind = kind or f"u{part.start - part.stop + 1}"
+            self.setdefault(name, Register(self))
+        register, value = self.get(name), getattr(value, str(kind)) if isinstance(value, Register) else value
+        if kind == "lanes":
+            self[name].put_lanes(
+                truth(value if isinstance(value, Value) else self.code.of_kind(value, "u32"))
+            )
+        elif isinstance(register, Register):
+            assert kind is not None
+            low = 0 if part is None else part.stop
+            register.put(low, self.code.of_kind(value, kind), keeps=part is not None or not self.gfx9)
+        else:
+            value = truth(value) if name == "SCC" else self.code.of_kind(value, kind) if kind else value
+            self[name] = value if register is None else choice(self.mask, value, register)
+
+    def _when(self, condition: Any, *, again: bool = False) -> Iterator[None]:
+        if not again:
+            self._outer.append((self.mask, self.mask))
+        outer, left = self._outer[-1]
+        chosen = truth(condition)
+        self.mask = _both(chosen, left)
+        if self.mask is not False:
+            yield
+        self.mask = outer
+        self._outer[-1] = outer, _both(~chosen if isinstance(chosen, Value) else not chosen, left)
+
+    def _ended(self) -> None:
+        self.mask, _ = self._outer.pop()
+
+    def _function(self, name: str, *values: Any) -> Value:
+        kinds = [x.kind for x in values if isinstance(x, Value)]
+        given = ", ".join(x.name if isinstance(x, Value) else repr(x) for x in values)
+        return self.code.value(f"{name}({given})", OF_PSEUDOCODE[name] or kinds[0])
+
+    def _instruction(self, name: str, *values: Value) -> Any:
+        inner = Scope(self.code, self.processor, name, {})
+        inner |= {f"S{i}": value for i, value in enumerate(values)} | {"D0": Register(inner)}
+        inner.run()
+        return getattr(inner["D0"], name.rpartition("_")[2])
+
+    def _moved(self, source: Register, by: Value) -> Value:
+        """The register that is *by* further."""
+        place = f"{source.place} + ({by.name}[:, 0] & 255).astype(int64)"
+        return self.code.value(f"V[{place}, arange(len(g.index))]", "u32")
+
+
+def _both(one: Any, two: Any) -> Any:
+    if isinstance(one, bool) or isinstance(two, bool):
+        return two if one is True else one if two is True else False
+    return one & two
+
+
+# ---- steps -----------------------------------------------------------------------------------
+
+
+def arithmetic(processor: str, at: Line) -> Step:
+    parts = [Line(at.address, text) for text in at.text.split(" :: ")]
+    given = [one for part in parts for one in part.operands]
+    make = _template(processor, tuple(_shape(part) for part in parts))
+    return make(at.address, *(one.text if one.kind == "constant" else one.place for one in given))
+
+
+def _shape(at: Line) -> Shape:
+    """The instruction without what differs between those that have the same code."""
+    name = re.sub(r"_(e32|e64|sdwa)$", "", at.name) + "_clamp" * ("clamp" in at.modifiers)
+    unknown = _UNKNOWN if _SELECTING.match(name) else _UNKNOWN | {"op_sel", "neg_lo", "neg_hi"}
+    if unknown & set(at.modifiers):
+        raise NotImplementedError(at.text)
+    return name, tuple(at.modifiers.items()), tuple(one.shape for one in at.operands)
+
+
+@cache
+def _template(processor: str, shapes: tuple[Shape, ...]) -> Callable[..., Step]:
+    """What makes a step of an address, and of operands' places and constants."""
+    code, first = Code(), 0
+    for name, modifiers, operands in shapes:
+        try:
+            Scope(code, processor, name, dict(modifiers)).trace(dict(enumerate(operands, first)))
+        except (NameError, TypeError, ValueError, SyntaxError, AttributeError, KeyError) as error:
+            raise NotImplementedError(f"{name}: {error!r}") from error
+        first += len(operands)
+    given = ", ".join(["address", *(f"p{number}" for number in range(first))])
+    made = "\n  ".join([f"def make({given}):", *(f"{name} = {line}" for line, name in code.fixed.items())])
+    body = "\n    ".join(["def step(g):", "V, S = g.vector, g.scalar", *code.lines()])
+    known = OF_CODE | {"constant": constant}
+    exec(compile(f"{made}\n  {body}\n  return step", shapes[0][0], "exec"), known)
+    return known["make"]
