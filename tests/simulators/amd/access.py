@@ -50,13 +50,13 @@ def shortest_local(lines: tuple[Line, ...]) -> int:
     return min((min(nbytes_of(match["type"]), 8) for match in found if match), default=4)
 
 
-def access(at: Line) -> Step:
-    """The step of a memory instruction. Raises NotImplementedError for another."""
-    match = ACCESS.match(at.name)
-    if match is None or set(at.modifiers) & {"gds", "lds", "idxen", "tfe"}:
+def access(at: Line, match: re.Match[str]) -> Step:
+    """The step of an instruction that is like ACCESS."""
+    if set(at.modifiers) & {"gds", "lds", "idxen", "tfe"}:
         raise NotImplementedError(at.text)
     space, two, nbytes = match["space"], match["two"] or "", nbytes_of(match["type"])
     signed = match["type"][0] in "si" and match["type"] != "short"
+    element, extended = f"{'i' if signed else 'u'}{min(nbytes, 4)}", np.int32 if signed else np.uint32
     given = list(at.operands)
     load = match["what"] in ("load", "read")
     data = [given.pop(0 if load or space == "buffer" else 1)]
@@ -77,10 +77,13 @@ def access(at: Line) -> Step:
         start = start[:, 0] if space == "s" else np.broadcast_to(start, g.active.shape)[g.active]
         if not load:
             for source, offset in zip(data, offsets, strict=True):
-                memory.store(start + offset, _taken(g, source, nbytes), g)
+                words = g.vector[source.place : source.place + max(1, nbytes // 4), g.active].T
+                content = np.ascontiguousarray(words).view(np.uint8)[:, :nbytes]
+                memory.store(start + offset, np.ascontiguousarray(content), g)
             return
         parts = [memory.load(start + offset, nbytes, g) for offset in offsets]
-        words = _words(np.concatenate(parts, axis=1) if two else parts[0], signed)
+        content = np.concatenate(parts, axis=1) if two else parts[0]
+        words = content.view(element).astype(extended, copy=False).view(np.uint32)
         for place, column in enumerate(words.T, data[0].place):
             if space == "s":
                 g.set_scalar(place, column[:, None])
@@ -99,16 +102,3 @@ def _reader(op: Operand) -> Callable[[Waves], Array]:
         for at in range(op.place, op.place + 2)
     ]
     return words[0] if op.count == 1 else lambda g: wide(*(word(g) for word in words))
-
-
-def _words(content: Array, signed: bool) -> Array:
-    """Rows of bytes as rows of words; fewer than four bytes become a word."""
-    if content.shape[1] < 4:
-        return content.view(f"{'i' if signed else 'u'}{content.shape[1]}").astype(np.int32).view(np.uint32)
-    return content.view(np.uint32)
-
-
-def _taken(g: Waves, source: Operand, nbytes: int) -> Array:
-    """Rows of bytes of the active lanes' registers."""
-    words = np.moveaxis(g.vector[source.place : source.place + max(1, nbytes // 4)], 0, -1)
-    return np.ascontiguousarray(np.ascontiguousarray(words[g.active]).view(np.uint8)[:, :nbytes])

@@ -13,24 +13,22 @@ from typing import Any
 import numpy as np
 
 from pyclmm.kernels.device import DeviceInfo
-from pyclmm.kernels.interface import Launch as Asked
-from pyclmm.kernels.interface import Work
+from pyclmm.kernels.interface import Launch, Work
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.launcher import Launcher, Memory, launcher_of
 from pyclmm.opencl.program import build_options
-from pyclmm.opencl.steps import Scalars, converter_of
+from pyclmm.opencl.steps import OFFSET, SCALES, Scalars, converter_of
 from pyclmm.problem.dtypes import dtype_of
 from tests.conformance import compilers
 from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN, TINYGRAD
 
-from .machine import Launch, Run, argument_bytes
+from .machine import Run, argument_bytes
 from .memory import Fault, Global
 from .program import OBJDUMP, Line, Program, loaded
 from .waves import Waves
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Edit = Callable[[str], str]
-_UNREAD = ("a", "b", "c", "bias")  # arguments that are not always there, as no kernel reads them then
 
 
 def demand_tools() -> None:
@@ -76,10 +74,8 @@ class Emulator:
         for part in work.workspace:
             empty = np.full(part.nbytes, 0 if part.zeroed else 0xFF, np.uint8)
             places[part.symbol] = space.add(empty, written=part.zeroed or part.name in self.padded)
-        values = {name: np.int64(x) for name, x in offsets.items()} | dict(
-            zip(("alpha", "beta"), scales, strict=True)
-        )
-        runs = [self._planned(launch, places, values, space) for launch in work.launches]
+        values = {**places, **offsets, **dict(zip(SCALES, scales, strict=True))}
+        runs = [self._planned(launch, values, space) for launch in work.launches]
         space.place()
         for run in runs:
             run.watch = self.watch
@@ -87,19 +83,19 @@ class Emulator:
             self.executed += run.executed
         return space.content(places["out"], memory["out"].size)
 
-    def _planned(
-        self, asked: Asked, places: Mapping[str, int], values: Mapping[str, Any], space: Global
-    ) -> Run:
+    def _planned(self, asked: Launch, values: Mapping[str, Any], space: Global) -> Run:
         program = self.program(asked)
         acc_type = str(asked.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
-        given = [_argument(arg, places, values, acc_type) for arg in asked.args]
-        launch = Launch(asked.global_size, asked.local_size, given)
-        content = argument_bytes(program.kernels[asked.kernel], launch)
+        scales = {name: np.array(converter_of(acc_type)(values[name]), dtype_of(acc_type)) for name in SCALES}
+        # what is not there is read by no kernel: in a buffer at 0 it would be found
+        known = {name: np.int64(x) for name, x in values.items() if name not in SCALES} | scales
+        given = (known.get(x, np.int64(0)) if isinstance(x, str) else x for x in asked.args)
+        content = argument_bytes(program.kernels[asked.kernel], asked, (x.tobytes() for x in given))
         arguments = space.add(np.frombuffer(content, np.uint8), constant=True)
         base = space.add(program.image, constant=True, align=4096)
-        return Run(program, asked.kernel, launch, space, base, arguments)
+        return Run(program, asked.kernel, asked, space, base, arguments)
 
-    def program(self, asked: Asked) -> Program:
+    def program(self, asked: Launch) -> Program:
         """The launch's program, compiled as a driver does."""
         text, options = self.edit(expanded(asked.program.source)), build_options(asked.program)
         digest = hashlib.sha256(f"{self.processor} {options} {text}".encode()).hexdigest()[:20]
@@ -112,20 +108,6 @@ class Emulator:
         return self._programs[library]
 
 
-def _argument(
-    arg: np.generic | str, places: Mapping[str, int], values: Mapping[str, Any], acc_type: str
-) -> bytes:
-    """An argument's bytes. For an array that no kernel reads, any address will do."""
-    if isinstance(arg, np.generic):
-        return arg.tobytes()
-    if arg in ("alpha", "beta"):
-        return np.array(converter_of(acc_type)(values[arg]), dtype_of(acc_type)).tobytes()
-    if arg.endswith("_offset"):
-        return np.int64(values.get(arg, 0)).tobytes()
-    place = places["out"] if arg in _UNREAD and arg not in places else places[arg]
-    return np.int64(place).tobytes()
-
-
 class _EmulatedLauncher(Launcher):
     """Checks call ``compute`` alone."""
 
@@ -135,7 +117,7 @@ class _EmulatedLauncher(Launcher):
         self, queue: Any, _: DeviceInfo, work: Work, memory: Mapping[str, Memory], scalars: Scalars, *__: Any
     ) -> None:
         *scales, offsets = scalars
-        named = {f"{name}_offset": int(x) for name, x in offsets.items()}
+        named = {f"{name}{OFFSET}": int(x) for name, x in offsets.items()}
         memory["out"][...] = queue.run(work, memory, scales, named)
 
 

@@ -80,13 +80,12 @@ def wide(low: Array, high: Array) -> Array:
 
 # The types of what they give; "": that of what they are given.
 OF_PSEUDOCODE = dict.fromkeys(
-    ("fma", "ldexp", "floor", "trunc", "rint", "sqrt", "log2", "exp2", "abs", "mantissa", "first_one", "byte_permute",
-     "first_lane"), "",
-) | {"any_lane": "bool", "sign": "bool", "isNAN": "bool", "subnormal": "bool", "exponent": "i32"}  # fmt: skip
+    "fma ldexp floor trunc rint sqrt log2 exp2 abs mantissa first_one byte_permute first_lane".split(), ""
+) | {"any_lane": "bool", "sign": "bool", "isNAN": "bool", "subnormal": "bool", "exponent": "i32"}
 OF_CODE = vars(np) | {
-    "fma": fma, "converted": converted, "exponent": exponent, "sign": np.signbit, "isNAN": np.isnan,
+    "fma": fma, "converted": converted, "exponent": exponent, "reverse": reverse, "first_one": first_one,
+    "byte_permute": byte_permute, "first_lane": first_lane, "wide": wide, "sign": np.signbit, "isNAN": np.isnan,
     "mantissa": lambda x: np.frexp(x)[0],  # between 0.5 and 1, with the sign of x
     "subnormal": lambda x: (exponent(x) == 0) & (x != 0),
     "any_lane": lambda lanes: lanes.any(axis=1, keepdims=True),
-    "reverse": reverse, "first_one": first_one, "byte_permute": byte_permute, "first_lane": first_lane, "wide": wide,
 }  # fmt: skip

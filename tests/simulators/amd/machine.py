@@ -7,14 +7,15 @@ those that are behind go first, until they are together again. At a barrier each
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from math import prod
 
 import numpy as np
 
+from pyclmm.kernels.interface import Launch
+
 from . import matrix
-from .access import Machine, access, shortest_local
+from .access import ACCESS, Machine, access, shortest_local
 from .arithmetic import arithmetic
 from .memory import Fault, Global, Local, Private
 from .program import Kernel, Line, Program
@@ -29,36 +30,28 @@ _NOTHING = re.compile(
 _MOST = 50_000_000  # instructions of a launch, of all groups of wavefronts
 
 
-@dataclass
-class Launch:
-    """Sizes in work-items, and the values of arguments: bytes, in the order of the kernel's."""
-
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    arguments: Sequence[bytes]
-
-    def __post_init__(self) -> None:
-        self.sizes, self.local = (tuple((*x, 1, 1)[:3]) for x in (self.global_size, self.local_size))
-        self.groups = tuple(-(-size // each) for size, each in zip(self.sizes, self.local, strict=True))
-
-
 class Run:
-    """One launch. ``watch`` is called before each instruction with its line and the wavefronts."""
+    """A launch of *kernel*. ``watch`` is called before each instruction with its line and the wavefronts.
+
+    *base* is where the program is in *memory*, *arguments* what :func:`argument_bytes` gives.
+    """
+
+    executed = 0
+    watch: Callable[[Line, Waves], None] | None = None
 
     def __init__(
         self, program: Program, kernel: str, launch: Launch, memory: Global, base: int, arguments: int
     ) -> None:
-        self._program, self._launch, self._arguments = program, launch, arguments
-        self._kernel: Kernel = program.kernels[kernel]
-        self._each = -(-prod(launch.local) // self._kernel.lanes)  # wavefronts of a work-group
-        self._of_group = np.repeat(np.arange(prod(launch.groups)), self._each)
+        self._program, self._kernel, self._arguments = program, program.kernels[kernel], arguments
+        sizes, self._local = _sizes(launch)
+        self._groups = tuple(-(-size // each) for size, each in zip(sizes, self._local, strict=True))
+        self._each = -(-prod(self._local) // self._kernel.lanes)  # wavefronts of a work-group
+        self._of_group = np.repeat(np.arange(prod(self._groups)), self._each)
         about = self._kernel.about
         local = Local(self._of_group, about[".group_segment_fixed_size"], shortest_local(program.lines))
         private = Private(self._of_group.size * self._kernel.lanes, about[".private_segment_fixed_size"])
         places = {base + at.address: place for place, at in enumerate(program.lines)}
         self._machine = Machine(memory, local, private, base, places)
-        self.executed = 0
-        self.watch: Callable[[Line, Waves], None] | None = None
 
     def finish(self) -> None:
         """Run all wavefronts to their end. Raises Fault with the instruction's text."""
@@ -102,10 +95,10 @@ class Run:
         step: Callable[[Waves], str | None]
         if at.name in _ENDS or _NOTHING.fullmatch(at.name):
             step = lambda g: _ENDS.get(at.name)  # noqa: E731
-        elif matrix.MATRIX.match(at.name):
-            step = matrix.step(at)
-        elif at.name.startswith(("global_", "flat_", "scratch_", "buffer_", "ds_", "s_load")):
-            step = access(at)
+        elif match := matrix.MATRIX.match(at.name):
+            step = matrix.step(at, match)
+        elif match := ACCESS.match(at.name):
+            step = access(at, match)
         else:
             step = arithmetic(self._program.processor, at)
         self._program.steps[place] = step
@@ -132,21 +125,16 @@ class Run:
         vector = np.full((self._kernel.registers, count, lanes), 0xFFFFFFFF, np.uint32)
         scalar = np.full((SCALARS, count, 1), 0xDEADBEEF, np.uint32)
         scalar[NULL:] = scalar[EXEC : EXEC + 2] = 0
-        item = np.tile(np.arange(self._each * lanes).reshape(self._each, -1), (prod(self._launch.groups), 1))
-        ids = np.unravel_index(item % prod(self._launch.local), self._launch.local[::-1])[::-1]
+        item = np.tile(np.arange(self._each * lanes).reshape(self._each, -1), (prod(self._groups), 1))
+        ids = np.unravel_index(item % prod(self._local), self._local[::-1])[::-1]
         if self._program.processor == "gfx1030":
             vector[:3] = ids
         else:
             vector[0] = ids[0] | ids[1] << 10 | ids[2] << 20
         self._set_scalars(scalar[..., 0])
-        g = Waves(
-            self._machine,
-            np.arange(count),
-            vector,
-            scalar,
-            self._machine.places[self._machine.base + self._kernel.entry],
-        )
-        g.set_mask(EXEC, item < prod(self._launch.local))
+        entry = self._machine.places[self._machine.base + self._kernel.entry]
+        g = Waves(self._machine, np.arange(count), vector, scalar, entry)
+        g.set_mask(EXEC, item < prod(self._local))
         return g
 
     def _set_scalars(self, scalar: Array) -> None:
@@ -155,7 +143,7 @@ class Run:
         place = 4 * (properties & 1) + 2 * (properties >> 1 & 1) + 2 * (properties >> 2 & 1)
         scalar[place : place + 2] = [[self._arguments & 0xFFFFFFFF], [self._arguments >> 32]]
         place = rsrc2 >> 1 & 0x1F
-        of = np.unravel_index(self._of_group, self._launch.groups[::-1])[::-1]
+        of = np.unravel_index(self._of_group, self._groups[::-1])[::-1]
         for dimension, ids in enumerate(of):
             if rsrc2 >> (7 + dimension) & 1:
                 scalar[place] = ids
@@ -164,21 +152,23 @@ class Run:
             scalar[TTMP + 9], scalar[TTMP + 7] = of[0], of[1] | of[2] << 16
 
 
-def argument_bytes(kernel: Kernel, launch: Launch) -> bytes:
+def _sizes(launch: Launch) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """In work-items and three dimensions: of the launch, and of a work-group."""
+    return (*launch.global_size, 1, 1)[:3], (*launch.local_size, 1, 1)[:3]
+
+
+def argument_bytes(kernel: Kernel, launch: Launch, arguments: Iterable[bytes]) -> bytes:
     """The memory of arguments, hidden ones too: what OpenCL's functions of the index space ask for."""
-    found = bytearray(kernel.about[".kernarg_segment_size"])
-    shown = iter(launch.arguments)
+    found, shown = bytearray(kernel.about[".kernarg_segment_size"]), iter(arguments)
     hidden = {"hidden_grid_dims": len(launch.global_size)}
-    for name, size, group in zip("xyz", launch.sizes, launch.local, strict=True):
-        hidden |= {
-            f"hidden_block_count_{name}": size // group,
-            f"hidden_group_size_{name}": group,
-            f"hidden_remainder_{name}": size % group,
-        }
+    for name, size, group in zip("xyz", *_sizes(launch), strict=True):
+        hidden[f"hidden_block_count_{name}"], hidden[f"hidden_remainder_{name}"] = divmod(size, group)
+        hidden[f"hidden_group_size_{name}"] = group
     for argument in kernel.about.get(".args", ()):
         size, kind = argument[".size"], argument[".value_kind"]
-        hides = kind.startswith("hidden_")
-        value = hidden.get(kind, 0).to_bytes(size, "little") if hides else next(shown)
+        value = (
+            next(shown) if not kind.startswith("hidden_") else hidden.get(kind, 0).to_bytes(size, "little")
+        )
         if len(value) != size:
             raise ValueError(f"an argument of {size} bytes is given {len(value)}")
         found[argument[".offset"] : argument[".offset"] + size] = value

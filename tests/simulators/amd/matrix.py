@@ -27,9 +27,9 @@ _TYPES: dict[str, Any] = {
 Places = tuple[Array, Array]
 
 
-def step(at: Line) -> Callable[[Waves], None]:
-    match = MATRIX.match(at.name)
-    if match is None or set(at.modifiers) - {"neg_lo"}:
+def step(at: Line, match: re.Match[str]) -> Callable[[Waves], None]:
+    """The step of an instruction that is like MATRIX."""
+    if set(at.modifiers) - {"neg_lo"}:
         raise NotImplementedError(at.text)
     family, of_sums, *sizes, kind = match.groups()
     m, n, k = map(int, sizes)
