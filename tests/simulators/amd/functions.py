@@ -80,7 +80,7 @@ def wide(low: Array, high: Array) -> Array:
 
 # The types of what they give; "": that of what they are given.
 OF_PSEUDOCODE = dict.fromkeys(
-    "fma ldexp floor trunc rint sqrt log2 exp2 abs mantissa first_one byte_permute first_lane".split(), ""
+    ["fma", "ldexp", "floor", "trunc", "rint", "sqrt", "log2", "exp2", "abs", "mantissa", "first_one", "byte_permute", "first_lane"], ""
 ) | {"any_lane": "bool", "sign": "bool", "isNAN": "bool", "subnormal": "bool", "exponent": "i32"}
 OF_CODE = vars(np) | {
     "fma": fma, "converted": converted, "exponent": exponent, "reverse": reverse, "first_one": first_one,

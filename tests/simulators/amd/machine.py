@@ -43,13 +43,14 @@ class Run:
         self, program: Program, kernel: str, launch: Launch, memory: Global, base: int, arguments: int
     ) -> None:
         self._program, self._kernel, self._arguments = program, program.kernels[kernel], arguments
+        about = self._kernel.about
+        self._lanes = about[".wavefront_size"]
         sizes, self._local = _sizes(launch)
         self._groups = tuple(-(-size // each) for size, each in zip(sizes, self._local, strict=True))
-        self._each = -(-prod(self._local) // self._kernel.lanes)  # wavefronts of a work-group
+        self._each = -(-prod(self._local) // self._lanes)  # wavefronts of a work-group
         self._of_group = np.repeat(np.arange(prod(self._groups)), self._each)
-        about = self._kernel.about
         local = Local(self._of_group, about[".group_segment_fixed_size"], shortest_local(program.lines))
-        private = Private(self._of_group.size * self._kernel.lanes, about[".private_segment_fixed_size"])
+        private = Private(self._of_group.size * self._lanes, about[".private_segment_fixed_size"])
         places = {base + at.address: place for place, at in enumerate(program.lines)}
         self._machine = Machine(memory, local, private, base, places)
 
@@ -111,18 +112,17 @@ class Run:
             at[g.index] = g.pc
         by_group = at.reshape(-1, self._each)
         if (apart := (by_group != by_group[:, :1]).any(axis=1)).any():
-            raise Fault(
-                f"wavefronts of work-group {apart.argmax()} wait at different barriers, or have ended"
-            )
+            raise Fault(f"wavefronts of group {apart.argmax()} wait at different barriers, or have ended")
         self._machine.ds.barrier(np.flatnonzero(at >= 0))
         return waiting
 
     # ---- what the dispatcher sets ----
 
     def _begin(self) -> Waves:
-        lanes, count = self._kernel.lanes, self._of_group.size
-        # whoever reads what nobody set gets NaN or -1
-        vector = np.full((self._kernel.registers, count, lanes), 0xFFFFFFFF, np.uint32)
+        lanes, count, about = self._lanes, self._of_group.size, self._kernel.about
+        # accumulators come behind all others; whoever reads what nobody set gets NaN or -1
+        registers = 512 if about.get(".agpr_count") else max(4, about[".vgpr_count"])
+        vector = np.full((registers, count, lanes), 0xFFFFFFFF, np.uint32)
         scalar = np.full((SCALARS, count, 1), 0xDEADBEEF, np.uint32)
         scalar[NULL:] = scalar[EXEC : EXEC + 2] = 0
         item = np.tile(np.arange(self._each * lanes).reshape(self._each, -1), (prod(self._groups), 1))

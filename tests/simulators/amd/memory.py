@@ -12,6 +12,7 @@ _GAP = 4096  # bytes between buffers that belong to none
 # Of a byte: no buffer's, not written, constant, or written. A bit each says that it may be written, and read.
 _NOTHING, _UNWRITTEN, _CONSTANT, _WRITTEN = range(4)
 _REASONS = ("in no buffer", "not written before", "constant")
+_EACH_BYTE = {"u1": 0x01, "u2": 0x0101, "u4": 0x01010101}  # a state times this is one of each byte of a type
 _STAMP = 32  # an interval between barriers, and in these bits the wavefront
 _MANY = 2**_STAMP - 1  # in place of one: several
 
@@ -49,25 +50,25 @@ class Global:
     def content(self, start: int, nbytes: int) -> Array:
         return self._data[start : start + nbytes].copy()
 
-    def load(self, addresses: Array, nbytes: int, _: Waves) -> Any:
-        """*nbytes* from each address, as rows of bytes."""
-        rows, unit = self._rows(addresses, nbytes, _CONSTANT)
+    def load(self, addresses: Array, nbytes: int, g: Waves) -> Any:
+        """*nbytes* from each address of the active lanes, as rows of bytes."""
+        rows, unit = self._rows(addresses, nbytes, _CONSTANT, g)
         return self._data.view(unit)[rows].view(np.uint8)
 
-    def store(self, addresses: Array, content: Array, _: Waves) -> None:
+    def store(self, addresses: Array, content: Array, g: Waves) -> None:
         """Rows of bytes to each address."""
-        rows, unit = self._rows(addresses, content.shape[1], _UNWRITTEN)
+        rows, unit = self._rows(addresses, content.shape[1], _UNWRITTEN, g)
         self._data.view(unit)[rows] = content.view(unit)
-        self._state.view(unit)[rows] = _of_bytes(_WRITTEN, unit)
+        self._state.view(unit)[rows] = _WRITTEN * _EACH_BYTE[unit]
 
-    def _rows(self, addresses: Array, nbytes: int, able: int) -> tuple[Array, str]:
+    def _rows(self, addresses: Array, nbytes: int, able: int, _: Waves) -> tuple[Array, str]:
         """Places of the accesses as elements of a type, the longest. *able*: the bit that allows them."""
         low = int(np.bitwise_or.reduce(addresses, initial=0)) | nbytes | 4
         size = low & -low
         unit, inside = f"u{size}", addresses < self._data.size - nbytes
         start = np.where(inside, addresses, addresses.dtype.type(0)).astype(np.int64) // size
         rows = start[:, None] + np.arange(nbytes // size)
-        wanted = _of_bytes(able, unit)
+        wanted = able * _EACH_BYTE[unit]
         bad = self._state.view(unit)[rows] & wanted != wanted
         if bad.any():
             raise self._refused(addresses, bad.any(axis=1), nbytes, able)
@@ -85,11 +86,6 @@ class Global:
         )
 
 
-def _of_bytes(state: int, unit: str) -> int:
-    """*state* in each byte."""
-    return int.from_bytes(bytes([state] * int(unit[1:])), "little")
-
-
 class Private(Global):
     """Private memory: for each lane of each wavefront *nbytes*, one after the other."""
 
@@ -99,22 +95,16 @@ class Private(Global):
         self._start = self.add(np.zeros(owners * self._nbytes, np.uint8), written=False)
         self.place()
 
-    def load(self, addresses: Array, nbytes: int, g: Waves) -> Any:
-        return super().load(self._moved(addresses, nbytes, self._owners(g)), nbytes, g)
-
-    def store(self, addresses: Array, content: Array, g: Waves) -> None:
-        super().store(self._moved(addresses, content.shape[1], self._owners(g)), content, g)
-
     def _owners(self, g: Waves) -> Array:
         found: Array = g.of_lanes * g.lanes + np.nonzero(g.active)[1]
         return found
 
-    def _moved(self, addresses: Array, nbytes: int, owners: Array) -> Array:
+    def _rows(self, addresses: Array, nbytes: int, able: int, g: Waves) -> tuple[Array, str]:
         if (outside := addresses > self._nbytes - nbytes).any():
             at = addresses[outside][0]
             raise Fault(f"{nbytes} bytes at {at} of {self._nbytes} of local or private memory: outside")
-        found: Array = self._start + owners * self._nbytes + addresses.astype(np.int64)
-        return found
+        moved = self._start + self._owners(g) * self._nbytes + addresses.astype(np.int64)
+        return super()._rows(moved, nbytes, able, g)
 
 
 class Local(Private):
@@ -138,26 +128,29 @@ class Local(Private):
         """Another interval begins in the work-groups of *waves*."""
         self._interval[np.unique(self._of_wave[waves])] += 1
 
-    def load(self, addresses: Array, nbytes: int, g: Waves) -> Any:
-        found = super().load(addresses, nbytes, g)
-        units, now, own = self._stamps(addresses, nbytes, g)
-        reader = self._reader[units]
-        self._demand(self._writer[units], now, own, "reads what it wrote")
-        # of several lanes that read a unit now, one is noted, so those of other wavefronts are found first
-        stamps = np.where((reader >= now) & (reader != own), now + _MANY, own)
-        self._reader[units] = stamps
-        several = self._reader[units] != stamps
-        self._reader[units[several]] |= _MANY
-        return found
-
-    def store(self, addresses: Array, content: Array, g: Waves) -> None:
-        super().store(addresses, content, g)
-        units, now, own = self._stamps(addresses, content.shape[1], g)
-        self._demand(self._writer[units], now, own, "writes what it wrote")
-        self._demand(self._reader[units], now, own, "writes what it read")
-        self._writer[units] = own
-        if (self._writer[units] != own).any():
-            raise Fault("a race: two wavefronts write the same bytes of local memory")
+    def _rows(self, addresses: Array, nbytes: int, able: int, g: Waves) -> tuple[Array, str]:
+        rows, unit = super()._rows(addresses, nbytes, able, g)
+        if (addresses % np.uint32(self._unit)).any():
+            raise Fault(f"{nbytes} bytes of local memory at {addresses.max()} are not aligned")
+        first = rows[:, :1] * int(unit[1:]) // self._unit
+        units = first + np.arange(nbytes // self._unit)
+        now = (self._interval[self._owners(g)] << _STAMP)[:, None]  # the first stamp of this interval
+        own = now + g.of_lanes[:, None]
+        writer, reader = self._writer[units], self._reader[units]
+        if able == _CONSTANT:
+            self._demand(writer, now, own, "reads what it wrote")
+            # of several lanes that read a unit now, one is noted, so those of other wavefronts are found first
+            stamps = np.where((reader >= now) & (reader != own), now + _MANY, own)
+            self._reader[units] = stamps
+            several = self._reader[units] != stamps
+            self._reader[units[several]] |= _MANY
+        else:
+            self._demand(writer, now, own, "writes what it wrote")
+            self._demand(reader, now, own, "writes what it read")
+            self._writer[units] = own
+            if (self._writer[units] != own).any():
+                raise Fault("a race: two wavefronts write the same bytes of local memory")
+        return rows, unit
 
     def _demand(self, last: Array, now: Array, own: Array, what: str) -> None:
         """Nobody else has done so in this interval."""
@@ -165,12 +158,3 @@ class Local(Private):
         if raced.any():
             before, wave = int(last[raced][0]) & _MANY, int(own[raced.any(axis=1)][0, 0]) & _MANY
             raise Fault(f"a race: wavefront {wave} after {'several' if before == _MANY else before} {what}")
-
-    def _stamps(self, addresses: Array, nbytes: int, g: Waves) -> tuple[Array, Array, Array]:
-        """Units of each access, the first stamp of this interval, and the wavefront's own."""
-        if (addresses % np.uint32(self._unit)).any():
-            raise Fault(f"{nbytes} bytes of local memory at {addresses.max()} are not aligned")
-        owners = self._owners(g)
-        start = self._moved(addresses, nbytes, owners) // self._unit
-        now = (self._interval[owners] << _STAMP)[:, None]
-        return start[:, None] + np.arange(nbytes // self._unit), now, now + g.of_lanes[:, None]

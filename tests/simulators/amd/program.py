@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from io import BytesIO
@@ -22,15 +22,15 @@ from .waves import ACCUMULATORS, EXEC, M0, NULL, SCC, TTMP, VCC
 
 OBJDUMP = DEBIAN / "usr/bin/llvm-objdump-19"
 _ENV = {"LD_LIBRARY_PATH": str(DEBIAN / DEBIAN_LIB), "PATH": "/usr/bin:/bin"}
-_TOLD = re.compile(
-    r"; .*?([^/]+:\d+)$|\t(.*?) *// (\w+):", re.MULTILINE
-)  # a line of OpenCL C, or an instruction
+# A line of OpenCL C, or an instruction and its address.
+_TOLD = re.compile(r"; .*?([^/]+:\d+)$|\t(.*?) *// (\w+):", re.MULTILINE)
 _OPERANDS = re.compile(r",\s*(?![^\[(]*[\])])")
 _NAMED = {
-    "vcc": VCC, "vcc_lo": VCC, "vcc_hi": VCC + 1, "exec": EXEC, "exec_lo": EXEC, "exec_hi": EXEC + 1,
-    "m0": M0, "null": NULL, "flat_scratch_lo": 102, "flat_scratch_hi": 103, "flat_scratch": 102, "src_scc": SCC,
+    "vcc": f"s[{VCC}:{VCC + 1}]", "vcc_lo": f"s{VCC}", "vcc_hi": f"s{VCC + 1}",
+    "exec": f"s[{EXEC}:{EXEC + 1}]", "exec_lo": f"s{EXEC}", "exec_hi": f"s{EXEC + 1}",
+    "m0": f"s{M0}", "null": f"s{NULL}", "src_scc": f"s{SCC}", "flat_scratch": "s[102:103]",
 }  # fmt: skip
-_PARTS = re.compile(
+_OPERAND = re.compile(
     r"(?P<minus>-(?=[a-z|(\[]))?(?P<bar>\|)?(?P<sext>sext\()?"
     r"(?P<text>(?P<file>v|s|a|ttmp)(?:(?P<one>\d+)|\[(?P<first>\d+):(?P<last>\d+)\])|[^|()]*)[|)]?"
 )
@@ -39,24 +39,12 @@ _FIRST = {"v": 0, "s": 0, "a": ACCUMULATORS, "ttmp": TTMP}
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a kernel asks of the dispatcher (LLVM's "User Guide for AMDGPU Backend", kernel descriptor).
-
-    ``about`` is the compiler's metadata: arguments, and bytes of memory.
-    """
+    """What a kernel asks of the dispatcher (LLVM's "User Guide for AMDGPU Backend", kernel descriptor)."""
 
     entry: int  # the address of its first instruction
     properties: int  # which registers the dispatcher sets
     rsrc2: int
-    about: Mapping[str, Any]
-
-    @property
-    def lanes(self) -> int:
-        return 32 if self.properties >> 10 & 1 else 64
-
-    @property
-    def registers(self) -> int:
-        """Vector registers; accumulators come behind all others."""
-        return 512 if self.about.get(".agpr_count") else max(4, int(self.about[".vgpr_count"]))
+    about: Mapping[str, Any]  # the compiler's metadata: arguments, registers, and bytes of memory
 
 
 @dataclass(frozen=True)
@@ -79,20 +67,15 @@ class Operand:
 
 @cache
 def operand(text: str) -> Operand:
-    found = _PARTS.fullmatch(text)
+    found = _OPERAND.fullmatch(re.sub(r"[a-z]\w*", lambda name: _NAMED.get(name[0], name[0]), text))
     if found is None:
         raise NotImplementedError(text)
-    inner, file = found["text"], found["file"]
-    marks = [found[name] is not None for name in ("minus", "bar", "sext")]
-    if inner in _NAMED:
-        return Operand(
-            "s", _NAMED[inner], 2 if inner in ("vcc", "exec", "flat_scratch") else 1, inner, *marks
-        )
+    file, marks = found["file"], [found[name] is not None for name in ("minus", "bar", "sext")]
     if file is None:
-        return Operand("constant", 0, 1, inner, *marks)
+        return Operand("constant", 0, 1, found["text"], *marks)
     first = int(found["one"] or found["first"])
     count = int(found["last"] or first) - first + 1
-    return Operand("v" if file in "va" else "s", _FIRST[file] + first, count, inner, *marks)
+    return Operand("v" if file in "va" else "s", _FIRST[file] + first, count, "", *marks)
 
 
 @cache
@@ -156,12 +139,16 @@ def loaded(path: Path, processor: str) -> Program:
     kernels = {}
     for about in metadata(content):
         address = symbols[about[".symbol"]]  # the descriptor's
-        (entry,), (rsrc2, properties) = (
-            unpack_from("<q", image, address + 16),
-            unpack_from("<IH", image, address + 52),
-        )
+        entry, rsrc2, properties = unpack_from("<16xq28xIH", image, address)
         kernels[about[".name"]] = Kernel(address + entry, properties, rsrc2, about)
-    return Program(processor, np.frombuffer(image, np.uint8), kernels, tuple(_disassembled(path)))
+    command = [OBJDUMP, "--disassemble", "--line-numbers", path]
+    told = subprocess.run(command, capture_output=True, check=True, text=True, env=_ENV).stdout
+    lines, source = [], ""
+    for at, text, address in _TOLD.findall(told):
+        source = at or source
+        if text:
+            lines.append(Line(int(address, 16), text, source))
+    return Program(processor, np.frombuffer(image, np.uint8), kernels, tuple(lines))
 
 
 def metadata(content: bytes) -> list[dict[str, Any]]:
@@ -169,14 +156,3 @@ def metadata(content: bytes) -> list[dict[str, Any]]:
     (note,) = ELFFile(BytesIO(content)).get_section_by_name(".note").iter_notes()
     found: list[dict[str, Any]] = msgpack.unpackb(note["n_descdata"])["amdhsa.kernels"]
     return found
-
-
-def _disassembled(path: Path) -> Iterator[Line]:
-    command = [OBJDUMP, "--disassemble", "--line-numbers", path]
-    told = subprocess.run(command, capture_output=True, check=True, text=True, env=_ENV).stdout
-    source = ""
-    for at, text, address in _TOLD.findall(told):
-        if at:
-            source = at
-        else:
-            yield Line(int(address, 16), text, source)
