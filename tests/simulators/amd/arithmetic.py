@@ -1,8 +1,8 @@
 """Arithmetic instructions as steps: functions that change the registers of wavefronts (waves.py).
 
-An instruction's pseudocode runs once, with operands that write Python code over NumPy's arrays. An element of an
-array is a lane of a wavefront; where the instruction is scalar a wavefront has one. Conditions become masks: both
-branches are computed, and `where` chooses. All is read before anything is written.
+An instruction's pseudocode runs once, with operands that write Python code over NumPy's arrays. An element of
+an array is a lane of a wavefront; where the instruction is scalar a wavefront has one. Conditions become masks:
+both branches are computed, and `where` chooses. All is read before anything is written.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .values import Code, Typed, Value, bits, choice, dtype, truth
 from .waves import EXEC, M0, SCC, VCC, Waves
 
 Step = Callable[[Waves], str | None]
-Modifiers = tuple[tuple[str, str], ...]
-Shape = tuple[str, Modifiers, tuple[Operand, ...]]  # name, modifiers, operands without places
+# The name, modifiers, and operands without places.
+Shape = tuple[str, tuple[tuple[str, str], ...], tuple[Operand, ...]]
 
 _UNKNOWN = {"mul", "div", "quad_perm", "row_shr", "row_mask", "dpp8"}
 _SELECTING = re.compile(r"v_(pk_|fma_mix)")
@@ -38,11 +38,13 @@ def flags(modifiers: Mapping[str, str], name: str, default: int = 0) -> list[int
 class Register(Typed):
     """Words that are set and read by parts: an operand, or a name of the pseudocode's own, which is 0.
 
-    *place*: an operand's place, or its constant, in the code. It is the source *which*.
+    ``place``: an operand's place, or its constant, in the code; ``to``: where it is written. It is the source
+    *which*.
     """
 
     def __init__(self, scope: Scope, op: Operand | None = None, place: str = "", which: int = -1) -> None:
         self._scope, self._code, self._op, self.place, self._which = scope, scope.code, op, place, which
+        self.to = place
         self._words: dict[int, Value] = {}
         self._chosen: Value | None = None  # a truth value for each lane
 
@@ -104,17 +106,16 @@ class Register(Typed):
     def put_lanes(self, value: Value) -> None:
         self._chosen = choice(self._scope.mask, value, self.lanes)
 
-    def write(self, to: str) -> Iterator[str]:
-        """Calls that write to the place *to* what has been put."""
+    def write(self) -> Iterator[str]:
+        """Calls that write what has been put."""
         if self._chosen is not None:
-            yield f"g.set_mask({to}, {self._chosen.name} & g.active)"
+            yield f"g.set_mask({self.to}, {self._chosen.name} & g.active)"
+        modifiers, file = self._scope.modifiers, "vector" if self._op and self._op.kind == "v" else "scalar"
         for place, word in self._words.items():
-            new, modifiers = word, self._scope.modifiers
             if (chosen := modifiers.get("dst_sel", "DWORD")) != "DWORD":
-                kept = {"UNUSED_PAD": None, "UNUSED_PRESERVE": self._code.value(f"V[{to} + 0]", "u32")}
-                new = _placed(word, *_SDWA[chosen], kept[modifiers["dst_unused"]])
-            file = "vector" if self._op and self._op.kind == "v" else "scalar"
-            yield f"g.set_{file}({to} + {place}, {new.name})"
+                kept = {"UNUSED_PAD": None, "UNUSED_PRESERVE": self._code.value(f"V[{self.to} + 0]", "u32")}
+                word = _placed(word, *_SDWA[chosen], kept[modifiers["dst_unused"]])
+            yield f"g.set_{file}({self.to} + {place}, {word.name})"
 
 
 def _placed(word: Value, low: int, size: int, old: Value | None) -> Value:
@@ -140,43 +141,44 @@ class Scope(dict[str, Any]):
 
     def trace(self, operands: Mapping[int, Operand]) -> None:
         """Adds the instruction to the code. *operands*: by their numbers."""
-        numbers, to = list(operands), {"EXEC": str(EXEC), "M0": str(M0), "VCC": str(VCC)}
-        registers = {name: Register(self, Operand("s"), place) for name, place in to.items()}
+        numbers = list(operands)
+        places = {"VCC": str(VCC), "EXEC": str(EXEC), "M0": str(M0), "SCC": str(SCC)}
+        written = {name: Register(self, Operand("s"), place) for name, place in places.items()}
         if "D0" in self.text:
-            to["D0"] = f"p{numbers[0]}"
-            registers["D0"] = Register(self, operands[numbers.pop(0)], to["D0"])
+            written["D0"] = Register(self, operands[numbers[0]], f"p{numbers.pop(0)}")
             if re.search(r"^\s*VCC\.u64\[laneId\] =", self.text, re.MULTILINE):
-                to["VCC"] = f"p{numbers.pop(0)}"
+                written["VCC"].to = f"p{numbers.pop(0)}"
         sources = [Register(self, operands[n], f"p{n}", which) for which, n in enumerate(numbers)]
         if len(numbers) == 3 and "div_fmas" not in self.name:
-            registers["VCC"] = sources[2]
-        program_counter = self.code.value("uint64(g.machine.base + address)", "u64")
-        carry = self.code.value(f"S[{SCC}]", "u32")
-        self |= registers | {"S": sources, "SCC": carry, "PC": program_counter}
-        self |= {f"S{which}": source for which, source in enumerate(sources)}
-        self |= {"SIMM16": sources[-1] if sources else None, "WAVE32": not self.gfx9}
+            written["VCC"].place = sources[2].place
+        here = self.code.value("uint64(g.run.base + address)", "u64")
+        self |= written | {f"S{which}": source for which, source in enumerate(sources)}
+        self |= {
+            "S": sources,
+            "SIMM16": sources[-1] if sources else None,
+            "PC": here,
+            "WAVE32": not self.gfx9,
+        }
         self["OPSEL"] = flags(self.modifiers, "op_sel")
         self["OPSEL_HI"] = flags(self.modifiers, "op_sel_hi", int("mix" not in self.name))
         self.run()
-        self.code.writes += [line for name, place in to.items() for line in registers[name].write(place)]
-        if self["SCC"] is not carry:
-            self.code.writes.append(f"g.set_scalar({SCC}, {truth(self['SCC']).name})")
-        if self["PC"] is not program_counter:
+        self.code.writes += [line for register in written.values() for line in register.write()]
+        if self["PC"] is not here:
             self.code.writes.append(f"return g.jump({self['PC'].name})")
 
     def run(self) -> None:
         """What the pseudocode calls is a function (functions.py) or another instruction."""
         own = {
             "choice": choice, "truth": truth, "put": self._put, "part": np.s_, "when": self._when,
-            "ended": self._ended, "moved": self._moved, "join": lambda high, low: self.code.joined(low, high),
+            "ended": self._ended, "moved": self._moved, "signext": lambda x: x,
+            "join": lambda x, y: self.code.joined(y, x) if x.kind == y.kind == "u32" else None,
             "differs": lambda x, y: (x < y) | (x > y) if x.kind[0] == "f" else x != y,  # NaN does not
             "cast": lambda kind, x: self.code.of_kind(x, kind.lower()) if isinstance(x, Value)
             else self.code.of_kind(x, f"u{kind[1:]}").view(kind.lower()),  # a NaN's bits
-            "isSignalNAN": lambda _: False, "cvtToQuietNAN": lambda x: x, "signext": lambda x: x,
+            "isSignalNAN": lambda _: False, "cvtToQuietNAN": lambda x: x,
         }  # fmt: skip
-        own |= {name: partial(self._function, name) for name in OF_PSEUDOCODE}
-        self |= own
-        exec(python(self.text), own, self)
+        functions = {name: partial(self._function, name) for name in OF_PSEUDOCODE}
+        exec(python(self.text), own | functions, self)
 
     def __missing__(self, name: str) -> Any:
         if name.startswith("v_"):
@@ -198,11 +200,10 @@ class Scope(dict[str, Any]):
                 truth(value if isinstance(value, Value) else self.code.of_kind(value, "u32"))
             )
         elif isinstance(register, Register):
-            assert kind is not None
-            low = 0 if part is None else part.stop
-            register.put(low, self.code.of_kind(value, kind), keeps=part is not None or not self.gfx9)
+            new = self.code.of_kind(value, kind or "u32")
+            register.put(part.stop if part else 0, new, keeps=bool(part) or not self.gfx9)
         else:
-            value = truth(value) if name == "SCC" else self.code.of_kind(value, kind) if kind else value
+            value = self.code.of_kind(value, kind) if kind else value
             self[name] = value if register is None else choice(self.mask, value, register)
 
     def _when(self, condition: Any, *, again: bool = False) -> Iterator[None]:

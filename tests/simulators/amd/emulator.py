@@ -76,7 +76,6 @@ class Emulator:
             places[part.symbol] = space.add(empty, written=part.zeroed or part.name in self.padded)
         values = {**places, **offsets, **dict(zip(SCALES, scales, strict=True))}
         runs = [self._planned(launch, values, space) for launch in work.launches]
-        space.place()
         for run in runs:
             run.watch = self.watch
             run.finish()

@@ -10,8 +10,6 @@ from pyclmm.checks import fma_reference
 
 from .waves import Array
 
-_MANTISSA = {2: (10, 0x1F), 4: (23, 0xFF), 8: (52, 0x7FF)}  # by bytes: bits, and the exponent's mask
-
 
 def fma(x: Array, y: Array, z: Array) -> Array:
     """x * y + z, rounded once."""
@@ -29,15 +27,12 @@ def converted(x: Array, to: type) -> Array:
     if x.dtype.kind != "f" or np.dtype(to).kind == "f":
         return x.astype(to)
     limits = np.iinfo(to)
-    whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
-    above, below = whole >= float(limits.max), whole <= float(limits.min)
-    inside = np.where(above | below, 0.0, whole).astype(to)
-    return np.where(above, limits.max, np.where(below, limits.min, inside)).astype(to)
+    return np.clip(np.nan_to_num(x.astype(np.float64), nan=0.0), limits.min, limits.max).astype(to)
 
 
 def exponent(x: Array) -> Array:
     """The exponent as it is stored."""
-    shift, mask = _MANTISSA[x.dtype.itemsize]
+    shift, mask = (23, 0xFF) if x.dtype.itemsize == 4 else (52, 0x7FF)
     return (x.view(f"u{x.dtype.itemsize}") >> shift & mask).astype(np.int32)
 
 
@@ -79,12 +74,13 @@ def wide(low: Array, high: Array) -> Array:
 
 
 # The types of what they give; "": that of what they are given.
-OF_PSEUDOCODE = dict.fromkeys(
-    ["fma", "ldexp", "floor", "trunc", "rint", "sqrt", "log2", "exp2", "abs", "mantissa", "first_one", "byte_permute", "first_lane"], ""
-) | {"any_lane": "bool", "sign": "bool", "isNAN": "bool", "subnormal": "bool", "exponent": "i32"}
+_ALIKE = "fma ldexp floor trunc rint sqrt log2 exp2 abs mantissa first_one byte_permute first_lane"
+OF_PSEUDOCODE = dict.fromkeys(_ALIKE.split(), "") | {"exponent": "i32"}
+OF_PSEUDOCODE |= dict.fromkeys(("any_lane", "sign", "isNAN", "subnormal"), "bool")
 OF_CODE = vars(np) | {
     "fma": fma, "converted": converted, "exponent": exponent, "reverse": reverse, "first_one": first_one,
-    "byte_permute": byte_permute, "first_lane": first_lane, "wide": wide, "sign": np.signbit, "isNAN": np.isnan,
+    "byte_permute": byte_permute, "first_lane": first_lane, "wide": wide, "sign": np.signbit,
+    "isNAN": np.isnan,
     "mantissa": lambda x: np.frexp(x)[0],  # between 0.5 and 1, with the sign of x
     "subnormal": lambda x: (exponent(x) == 0) & (x != 0),
     "any_lane": lambda lanes: lanes.any(axis=1, keepdims=True),

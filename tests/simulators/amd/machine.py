@@ -7,18 +7,18 @@ those that are behind go first, until they are together again. At a barrier each
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from pyclmm.kernels.interface import Launch
 
 from . import matrix
-from .access import ACCESS, Machine, access, shortest_local
 from .arithmetic import arithmetic
-from .memory import Fault, Global, Local, Private
-from .program import Kernel, Line, Program
+from .memory import ACCESS, Fault, Global, Local, Private, access, shortest_local
+from .program import Line, Program
 from .waves import EXEC, NULL, SCALARS, TTMP, Array, Waves
 
 _ENDS = {"s_endpgm": "end", "s_barrier": "barrier", "s_barrier_wait": "barrier"}
@@ -33,7 +33,8 @@ _MOST = 50_000_000  # instructions of a launch, of all groups of wavefronts
 class Run:
     """A launch of *kernel*. ``watch`` is called before each instruction with its line and the wavefronts.
 
-    *base* is where the program is in *memory*, *arguments* what :func:`argument_bytes` gives.
+    ``base`` is where the program is in *memory*, *arguments* what :func:`argument_bytes` gives. ``memories`` go
+    by the first part of an instruction's name, ``places`` of instructions by their addresses.
     """
 
     executed = 0
@@ -42,17 +43,19 @@ class Run:
     def __init__(
         self, program: Program, kernel: str, launch: Launch, memory: Global, base: int, arguments: int
     ) -> None:
-        self._program, self._kernel, self._arguments = program, program.kernels[kernel], arguments
-        about = self._kernel.about
+        self._program, self._about = program, program.kernels[kernel]
+        self._arguments, self.base = arguments, base
+        about = self._about
         self._lanes = about[".wavefront_size"]
         sizes, self._local = _sizes(launch)
         self._groups = tuple(-(-size // each) for size, each in zip(sizes, self._local, strict=True))
         self._each = -(-prod(self._local) // self._lanes)  # wavefronts of a work-group
         self._of_group = np.repeat(np.arange(prod(self._groups)), self._each)
-        local = Local(self._of_group, about[".group_segment_fixed_size"], shortest_local(program.lines))
         private = Private(self._of_group.size * self._lanes, about[".private_segment_fixed_size"])
-        places = {base + at.address: place for place, at in enumerate(program.lines)}
-        self._machine = Machine(memory, local, private, base, places)
+        self._ds = Local(self._of_group, about[".group_segment_fixed_size"], shortest_local(program.lines))
+        self.memories = dict.fromkeys(("s", "global", "flat"), memory)
+        self.memories |= {"ds": self._ds, "scratch": private, "buffer": private}
+        self.places = {base + at.address: place for place, at in enumerate(program.lines)}
 
     def finish(self) -> None:
         """Run all wavefronts to their end. Raises Fault with the instruction's text."""
@@ -113,13 +116,13 @@ class Run:
         by_group = at.reshape(-1, self._each)
         if (apart := (by_group != by_group[:, :1]).any(axis=1)).any():
             raise Fault(f"wavefronts of group {apart.argmax()} wait at different barriers, or have ended")
-        self._machine.ds.barrier(np.flatnonzero(at >= 0))
+        self._ds.barrier(np.flatnonzero(at >= 0))
         return waiting
 
     # ---- what the dispatcher sets ----
 
     def _begin(self) -> Waves:
-        lanes, count, about = self._lanes, self._of_group.size, self._kernel.about
+        lanes, count, about = self._lanes, self._of_group.size, self._about
         # accumulators come behind all others; whoever reads what nobody set gets NaN or -1
         registers = 512 if about.get(".agpr_count") else max(4, about[".vgpr_count"])
         vector = np.full((registers, count, lanes), 0xFFFFFFFF, np.uint32)
@@ -132,13 +135,13 @@ class Run:
         else:
             vector[0] = ids[0] | ids[1] << 10 | ids[2] << 20
         self._set_scalars(scalar[..., 0])
-        entry = self._machine.places[self._machine.base + self._kernel.entry]
-        g = Waves(self._machine, np.arange(count), vector, scalar, entry)
+        entry = self.places[self.base + self._about["entry"]]
+        g = Waves(self, np.arange(count), vector, scalar, entry)
         g.set_mask(EXEC, item < prod(self._local))
         return g
 
     def _set_scalars(self, scalar: Array) -> None:
-        properties, rsrc2 = self._kernel.properties, self._kernel.rsrc2
+        properties, rsrc2 = self._about["properties"], self._about["rsrc2"]
         # behind the registers that other bits of the descriptor's properties ask for
         place = 4 * (properties & 1) + 2 * (properties >> 1 & 1) + 2 * (properties >> 2 & 1)
         scalar[place : place + 2] = [[self._arguments & 0xFFFFFFFF], [self._arguments >> 32]]
@@ -157,14 +160,14 @@ def _sizes(launch: Launch) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (*launch.global_size, 1, 1)[:3], (*launch.local_size, 1, 1)[:3]
 
 
-def argument_bytes(kernel: Kernel, launch: Launch, arguments: Iterable[bytes]) -> bytes:
+def argument_bytes(about: Mapping[str, Any], launch: Launch, arguments: Iterable[bytes]) -> bytes:
     """The memory of arguments, hidden ones too: what OpenCL's functions of the index space ask for."""
-    found, shown = bytearray(kernel.about[".kernarg_segment_size"]), iter(arguments)
+    found, shown = bytearray(about[".kernarg_segment_size"]), iter(arguments)
     hidden = {"hidden_grid_dims": len(launch.global_size)}
     for name, size, group in zip("xyz", *_sizes(launch), strict=True):
         hidden[f"hidden_block_count_{name}"], hidden[f"hidden_remainder_{name}"] = divmod(size, group)
         hidden[f"hidden_group_size_{name}"] = group
-    for argument in kernel.about.get(".args", ()):
+    for argument in about.get(".args", ()):
         size, kind = argument[".size"], argument[".value_kind"]
         value = (
             next(shown) if not kind.startswith("hidden_") else hidden.get(kind, 0).to_bytes(size, "little")

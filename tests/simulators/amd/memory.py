@@ -1,11 +1,15 @@
-"""Global, private and local memory that notice what OpenCL forbids: see Fault."""
+"""Global, private and local memory that notice what OpenCL forbids, see Fault, and the instructions that use them."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 
+from .arithmetic import Step
+from .functions import wide
+from .program import Line, Operand, constant
 from .waves import Array, Waves
 
 _GAP = 4096  # bytes between buffers that belong to none
@@ -27,25 +31,18 @@ class Global:
     """Buffers at made-up addresses, in one array, with what may be done with each byte."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[int, Array, int]] = []
-        self._next = _GAP
-        self._data, self._state = np.empty(0, np.uint8), np.empty(0, np.uint8)
+        self._starts: list[int] = []
+        self._data, self._state = np.zeros((2, _GAP), np.uint8)
 
     def add(self, content: Array, *, written: bool = True, constant: bool = False, align: int = 256) -> int:
-        """A buffer's address. Its end is where the next byte is nobody's, or within *align* of it."""
-        start = self._next + -self._next % align
+        """A buffer's address. Its end is where the next byte is nobody's."""
+        start = self._data.size + -self._data.size % align
+        around = start - self._data.size, _GAP + -content.size % 64
         state = (_CONSTANT if constant else _WRITTEN) if written else _UNWRITTEN
-        self._parts.append((start, content, state))
-        self._next = start + content.size + _GAP
+        self._data = np.append(self._data, np.pad(content, around))
+        self._state = np.append(self._state, np.pad(np.full(content.size, state, np.uint8), around))
+        self._starts.append(start)
         return start
-
-    def place(self) -> None:
-        """To be called when all buffers are added."""
-        size = self._next + _GAP + 64
-        self._data, self._state = (np.zeros(size + -size % 64, np.uint8) for _ in range(2))
-        for start, content, state in self._parts:
-            self._data[start : start + content.size] = content
-            self._state[start : start + content.size] = state
 
     def content(self, start: int, nbytes: int) -> Array:
         return self._data[start : start + nbytes].copy()
@@ -78,7 +75,7 @@ class Global:
         address = int(addresses[bad][0])
         state = self._state[address : address + nbytes] if address < self._data.size - nbytes else [_NOTHING]
         wrong = _REASONS[min(int(x) for x in state if not int(x) & able)]
-        near = max((start for start, *_ in self._parts if start <= address), default=0)
+        near = max((start for start in self._starts if start <= address), default=0)
         return Fault(
             f"{nbytes} bytes at {address:#x} are {'read' if able == _CONSTANT else 'written'}, {wrong}: "
             f"{address - near} bytes behind the start of the buffer at {near:#x}; "
@@ -93,7 +90,6 @@ class Private(Global):
         super().__init__()
         self._nbytes = nbytes + -nbytes % 16
         self._start = self.add(np.zeros(owners * self._nbytes, np.uint8), written=False)
-        self.place()
 
     def _owners(self, g: Waves) -> Array:
         found: Array = g.of_lanes * g.lanes + np.nonzero(g.active)[1]
@@ -158,3 +154,77 @@ class Local(Private):
         if raced.any():
             before, wave = int(last[raced][0]) & _MANY, int(own[raced.any(axis=1)][0, 0]) & _MANY
             raise Fault(f"a race: wavefront {wave} after {'several' if before == _MANY else before} {what}")
+
+
+# ---- instructions ----------------------------------------------------------------------------
+
+ACCESS = re.compile(
+    r"(?P<space>global|flat|scratch|buffer|ds|s)_(?P<what>load|store|read|write)_?"
+    r"(?P<two>2addr_(?:stride64_)?|2(?:st64)?_)?(?P<type>dword(?:x\d+)?|[subi]?(?:byte|short)|[bui]\d+)$"
+)
+_BYTES = {"dword": 4, "short": 2, "byte": 1}
+
+
+def nbytes_of(kind: str) -> int:
+    """2 for "i16" and "sshort", 8 for "dwordx2"."""
+    for name, nbytes in _BYTES.items():
+        if name in kind:
+            return nbytes * int(kind.partition("x")[2] or 1)
+    return int(kind[1:]) // 8
+
+
+def shortest_local(lines: tuple[Line, ...]) -> int:
+    """Bytes of the shortest access to local memory."""
+    found = [ACCESS.match(at.name) for at in lines if at.name.startswith("ds_")]
+    return min((min(nbytes_of(match["type"]), 8) for match in found if match), default=4)
+
+
+def access(at: Line, match: re.Match[str]) -> Step:
+    """The step of an instruction that is like ACCESS."""
+    if set(at.modifiers) & {"gds", "lds", "idxen", "tfe"}:
+        raise NotImplementedError(at.text)
+    space, two, nbytes = match["space"], match["two"] or "", nbytes_of(match["type"])
+    signed = match["type"][0] in "si" and match["type"] != "short"
+    element, extended = f"{'i' if signed else 'u'}{min(nbytes, 4)}", np.int32 if signed else np.uint32
+    given = list(at.operands)
+    load = match["what"] in ("load", "read")
+    data = [given.pop(0 if load or space == "buffer" else 1)]
+    if two and not load:
+        data.append(given.pop())
+    if space == "buffer":  # through a resource, which is that of all private memory
+        given = [given[0]] * ("offen" in at.modifiers) + [given[2]]
+    summed = [one for one in given if one.text != "off"]
+    word = np.uint32 if space == "ds" else np.uint64
+    step = nbytes * (64 if "64" in two else 1)
+    names = [("offset0", step), ("offset1", step)] if two else [("offset", 1)]
+    moved = [int(at.modifiers.get(name, "0"), 0) * by for name, by in names]
+    offsets = [word(x % 2 ** (8 * word().itemsize)) for x in moved]
+
+    def run(g: Waves) -> None:
+        memory = g.run.memories[space]
+        start = sum((_read(g, one) for one in summed), word(0))
+        start = start[:, 0] if space == "s" else np.broadcast_to(start, g.active.shape)[g.active]
+        if not load:
+            for source, offset in zip(data, offsets, strict=True):
+                words = g.vector[source.place : source.place + max(1, nbytes // 4), g.active].T
+                content = np.ascontiguousarray(words).view(np.uint8)[:, :nbytes]
+                memory.store(start + offset, np.ascontiguousarray(content), g)
+            return
+        parts = [memory.load(start + offset, nbytes, g) for offset in offsets]
+        content = np.concatenate(parts, axis=1) if two else parts[0]
+        words = content.view(element).astype(extended, copy=False).view(np.uint32)
+        for place, column in enumerate(words.T, data[0].place):
+            if space == "s":
+                g.set_scalar(place, column[:, None])
+            else:
+                g.vector[place][g.active] = column
+
+    return run
+
+
+def _read(g: Waves, op: Operand) -> Array:
+    """A register, or two as 64 bits, or a constant."""
+    if op.kind == "constant":
+        return np.asarray(constant(op.text, "u32"))
+    file = g.vector if op.kind == "v" else g.scalar
+    return file[op.place] if op.count == 1 else wide(file[op.place], file[op.place + 1])

@@ -38,16 +38,6 @@ _FIRST = {"v": 0, "s": 0, "a": ACCUMULATORS, "ttmp": TTMP}
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """What a kernel asks of the dispatcher (LLVM's "User Guide for AMDGPU Backend", kernel descriptor)."""
-
-    entry: int  # the address of its first instruction
-    properties: int  # which registers the dispatcher sets
-    rsrc2: int
-    about: Mapping[str, Any]  # the compiler's metadata: arguments, registers, and bytes of memory
-
-
-@dataclass(frozen=True)
 class Operand:
     """A register's place, or a constant's text. ``kind``: "v", "s" or "constant"."""
 
@@ -121,11 +111,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Program:
-    """``image``: what is loaded. ``lines``: the instructions, in their order; ``steps``, by their places."""
+    """``image``: what is loaded. ``lines``: the instructions, in their order; ``steps``, by their places.
+
+    ``kernels``: what the compiler says of each, and of its descriptor (LLVM's "User Guide for AMDGPU Backend") the
+    address of the first instruction, and which registers the dispatcher sets.
+    """
 
     processor: str
     image: np.ndarray[Any, np.dtype[np.uint8]]
-    kernels: Mapping[str, Kernel]
+    kernels: Mapping[str, Mapping[str, Any]]
     lines: tuple[Line, ...]
     steps: dict[int, Callable[[Any], str | None]] = field(default_factory=dict, compare=False)
 
@@ -140,7 +134,7 @@ def loaded(path: Path, processor: str) -> Program:
     for about in metadata(content):
         address = symbols[about[".symbol"]]  # the descriptor's
         entry, rsrc2, properties = unpack_from("<16xq28xIH", image, address)
-        kernels[about[".name"]] = Kernel(address + entry, properties, rsrc2, about)
+        kernels[about[".name"]] = about | {"entry": address + entry, "rsrc2": rsrc2, "properties": properties}
     command = [OBJDUMP, "--disassemble", "--line-numbers", path]
     told = subprocess.run(command, capture_output=True, check=True, text=True, env=_ENV).stdout
     lines, source = [], ""

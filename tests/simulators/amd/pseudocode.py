@@ -32,6 +32,12 @@ _DIGESTS = {  # of tinygrad 0.14.0
 MANUALS = {"gfx90a": "cdna", "gfx942": "cdna", "gfx1030": "rdna3", "gfx1100": "rdna3", "gfx1201": "rdna4"}
 
 
+def _plain(name: str) -> str:
+    """Without the encoding: V_ADD_F32 for v_dual_add_f32 and V_ADD_F32_E64. Older names become newer ones."""
+    name = re.sub("_E(32|64)$", "", name.upper()).replace("V_DUAL_", "V_")
+    return name.replace("_ANDN2_", "_AND_NOT1_").replace("_ORN2_", "_OR_NOT1_")
+
+
 @cache
 def _instead() -> dict[str, str]:
     text = re.sub(r"#.*\n", "", Path(__file__).with_name("instead.txt").read_text(encoding="utf-8"))
@@ -46,21 +52,16 @@ def _manual(name: str) -> dict[str, str]:
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != _DIGESTS[name]:
         raise ValueError(f"{path} is not that of tinygrad 0.14.0")
-    dicts = (node for node in ast.walk(ast.parse(content)) if isinstance(node, ast.Dict))
-    pairs = [pair for one in dicts for pair in zip(map(ast.unparse, one.keys), one.values, strict=True)]
-    return {key.partition(".")[2]: ast.literal_eval(value) for key, value in reversed(pairs)}
+    pairs = re.findall(r"Op\.(\w+): (['\"].*['\"]),$", content.decode(), re.MULTILINE)
+    return {_plain(key): ast.literal_eval(text) for key, text in reversed(pairs)}  # the first of each counts
 
 
 @cache
 def pseudocode(processor: str, mnemonic: str) -> str:
     """Raises NotImplementedError where no manual has the instruction."""
-    name = mnemonic.replace("v_dual_", "v_").upper()
-    newer = name.replace("_ANDN2_", "_AND_NOT1_").replace("_ORN2_", "_OR_NOT1_")
     for texts in (_instead(), *map(_manual, (MANUALS[processor], "rdna3", "cdna", "rdna4"))):
-        for candidate in (name, newer):
-            for encoding in ("", "_E32", "_E64"):
-                if text := texts.get(candidate + encoding):
-                    return text
+        if text := texts.get(_plain(mnemonic)):
+            return text
     raise NotImplementedError(f"no manual has {mnemonic}")
 
 
@@ -70,6 +71,7 @@ _FIRST = (
     (r"//[^\n]*", ""),
     (r"\bWAVE_MODE\.IEEE\b", "1"),
     (r"\bisQuietNAN\b", "isNAN"),
+    (r"\bSCC\b(\.u\d+)?(?! =(?!=))", "SCC.u32"),
     (r"declare \w+ : \d+'[UIFB](?![\[])|declare S : [^;\n]*", ""),
     (r"declare (\w+) : \d+'[UIFB]\[(\d+)\]", r"\1 = [None] * \2"),
     (r"\bin\b(?=\[| =)", "listed"),  # an array's name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ ACCUMULATORS = 256  # where a0 is among the vector registers
 class Waves:
     """Wavefronts in lockstep: vector[register, wavefront, lane] and scalar[register, wavefront, 0].
 
-    ``machine``: the memories (access.py).
+    ``run``: what they run for (machine.py).
     ``index``: which wavefronts of the dispatch these are. ``active``: the lanes of EXEC; ``whole``: all are.
     """
 
-    def __init__(self, machine: Any, index: Array, vector: Array, scalar: Array, pc: int) -> None:
-        self.machine, self.index, self.vector, self.scalar, self.pc = machine, index, vector, scalar, pc
+    def __init__(self, run: Any, index: Array, vector: Array, scalar: Array, pc: int) -> None:
+        self.run, self.index, self.vector, self.scalar, self.pc = run, index, vector, scalar, pc
         self.lanes = vector.shape[2]
         self.targets = np.empty(0)
         self._exec_changed()
@@ -29,14 +30,12 @@ class Waves:
     def _exec_changed(self) -> None:
         self.active = self.mask(EXEC)
         self.whole = bool(self.active.all())
-        self._of_lanes: Array | None = None
+        self.__dict__.pop("of_lanes", None)
 
-    @property
+    @cached_property
     def of_lanes(self) -> Array:
         """The wavefront of each active lane."""
-        if self._of_lanes is None:
-            self._of_lanes = self.index[np.nonzero(self.active)[0]]
-        return self._of_lanes
+        return self.index[np.nonzero(self.active)[0]]
 
     def mask(self, register: int) -> Array:
         """The scalar registers from *register* as a truth value for each lane."""
@@ -66,21 +65,19 @@ class Waves:
         """Go on there, if all go to the same instruction; else it says that they part."""
         self.targets = np.ravel(addresses)
         if (self.targets == self.targets[0]).all():
-            self.pc = self.machine.places[int(self.targets[0])] - 1  # it is the next one's place thereafter
+            self.pc = self.run.places[int(self.targets[0])] - 1  # it is the next one's place thereafter
             return None
         return "part"
 
     def parted(self) -> list[Waves]:
         """A group for each instruction where they jump to."""
-        return [self._part(self.targets == at, self.machine.places[at]) for at in set(self.targets.tolist())]
+        return [self._part(self.targets == at, self.run.places[at]) for at in set(self.targets.tolist())]
 
     def _part(self, chosen: Array, pc: int) -> Waves:
-        return Waves(self.machine, self.index[chosen], self.vector[:, chosen], self.scalar[:, chosen], pc)
+        return Waves(self.run, self.index[chosen], self.vector[:, chosen], self.scalar[:, chosen], pc)
 
     def joined(self, other: Waves) -> Waves:
         """Both, which are at the same instruction."""
-        vector, scalar = (
-            np.concatenate(both, axis=1)
-            for both in ((self.vector, other.vector), (self.scalar, other.scalar))
-        )
-        return Waves(self.machine, np.concatenate([self.index, other.index]), vector, scalar, self.pc)
+        pairs = ((self.vector, other.vector), (self.scalar, other.scalar))
+        index = np.concatenate([self.index, other.index])
+        return Waves(self.run, index, *(np.concatenate(pair, axis=1) for pair in pairs), self.pc)
