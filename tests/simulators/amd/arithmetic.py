@@ -17,7 +17,7 @@ import numpy as np
 from .functions import OF_CODE, OF_PSEUDOCODE
 from .program import Line, Operand, constant
 from .pseudocode import pseudocode, python
-from .values import Code, Typed, Value, bits, choice, dtype, truth
+from .values import Code, Value, bits, by_type, choice, dtype, truth
 from .waves import EXEC, M0, SCC, VCC, Waves
 
 Step = Callable[[Waves], str | None]
@@ -26,7 +26,12 @@ Shape = tuple[str, tuple[tuple[str, str], ...], tuple[Operand, ...]]
 
 _UNKNOWN = {"mul", "div", "quad_perm", "row_shr", "row_mask", "dpp8"}
 _SELECTING = re.compile(r"v_(pk_|fma_mix)")
-_SDWA = {f"BYTE_{i}": (8 * i, 8) for i in range(4)} | {f"WORD_{i}": (16 * i, 16) for i in range(2)}
+# What SDWA selects of a word: the first bit, and bits.
+_SDWA = {f"BYTE_{i}": (8 * i, 8) for i in range(4)} | {
+    "WORD_0": (0, 16),
+    "WORD_1": (16, 16),
+    "DWORD": (0, 32),
+}
 
 
 def flags(modifiers: Mapping[str, str], name: str, default: int = 0) -> list[int]:
@@ -35,30 +40,29 @@ def flags(modifiers: Mapping[str, str], name: str, default: int = 0) -> list[int
     return [default] * 3 if text is None else [int(x) for x in text.strip("[]").split(",")]
 
 
-class Register(Typed):
+class Register:
     """Words that are set and read by parts: an operand, or a name of the pseudocode's own, which is 0.
 
     ``place``: an operand's place, or its constant, in the code; ``to``: where it is written. It is the source
     *which*.
     """
 
-    def __init__(self, scope: Scope, op: Operand | None = None, place: str = "", which: int = -1) -> None:
-        self._scope, self._code, self._op, self.place, self._which = scope, scope.code, op, place, which
-        self.to = place
-        self._words: dict[int, Value] = {}
-        self._chosen: Value | None = None  # a truth value for each lane
+    __getattr__ = by_type
 
-    def view(self, kind: str) -> Value:
-        return self._part(0, kind)
+    def __init__(self, scope: Scope, op: Operand | None = None, place: str = "", which: int = -1) -> None:
+        self._scope, self._code, self._op, self._which = scope, scope.code, op or Operand("s"), which
+        self.place = self.to = place
+        self._words = {} if op else dict.fromkeys((0, 1), scope.code.of_kind(0, "u32"))
+        self.chosen: Value | None = None  # a truth value for each lane
 
     def __getitem__(self, index: Any) -> Value:
         if not isinstance(index, slice) or index.start < index.stop:
-            return self._part(0, "u32")[index]
-        return self._part(index.stop, f"u{index.start - index.stop + 1}")
+            return self.view("u32")[index]
+        return self.view(f"u{index.start - index.stop + 1}", index.stop)
 
-    def _part(self, low: int, kind: str) -> Value:
+    def view(self, kind: str, low: int = 0) -> Value:
         """Bits from *low* on, or a constant. In packed instructions modifiers say which half they are."""
-        op, size, flips, packed = self._op or Operand("s"), bits(kind), 0, self._scope.packed
+        op, size, flips, packed = self._op, bits(kind), 0, self._scope.packed
         if packed and self._which >= 0:
             half, modifiers = low // packed, self._scope.modifiers
             low = packed * flags(modifiers, ("op_sel", "op_sel_hi")[half], half)[self._which]
@@ -72,57 +76,40 @@ class Register(Typed):
         else:
             found = self._code.joined(self._word(0), self._word(1)) >> low
         found, top = found.view(f"u{size}"), 1 << (size - 1)
-        if op.absolute:
-            found = found & (top - 1)
+        found = found & (top - 1) if op.absolute else found
         return (found ^ top if flips ^ op.negated else found).view(kind)
 
     def _word(self, place: int) -> Value:
-        if self._op is None or place in self._words:
-            return self._words.get(place) or self._code.of_kind(0, "u32")
-        return self._code.value(f"{self._op.kind.upper()}[{self.place} + {place}]", "u32")
+        given = f"{self._op.kind.upper()}[{self.place} + {place}]"
+        return self._words.get(place) or self._code.value(given, "u32")
 
     def _selected(self, word: Value) -> Value:
-        """The part that SDWA selects."""
-        chosen = self._scope.modifiers.get(f"src{self._which}_sel", "DWORD")
-        if chosen == "DWORD" or self._op is None:
-            return word
-        first, size = _SDWA[chosen]
+        first, size = _SDWA[self._scope.modifiers.get(f"src{self._which}_sel", "DWORD")]
         word = word[first + size - 1 : first]
         return word.view(f"i{size}").to("i32").raw if self._op.extended else word.to("u32")
 
     @property
     def lanes(self) -> Value:
         held = "g.active" if self.place == str(EXEC) else f"g.mask({self.place})"
-        return self._chosen or self._code.value(held, "bool")
+        return self.chosen or self._code.value(held, "bool")
 
     def put(self, low: int, value: Value, *, keeps: bool) -> None:
         """The bits from *low* on become those of *value*. What else is in a word stays, or is 0."""
-        size = bits(value.kind)
         for place, word in enumerate(value.words(), low // 32):
-            old = self._word(place)
-            new = word if size >= 32 else _placed(word, low % 32, size, old if keeps else None)
-            self._words[place] = choice(self._scope.mask, new, old)
-
-    def put_lanes(self, value: Value) -> None:
-        self._chosen = choice(self._scope.mask, value, self.lanes)
+            old, size = self._word(place), min(32, bits(value.kind))
+            cut = (1 << size) - 1 << low % 32
+            new = (word << low % 32) & cut if size < 32 else word
+            self._words[place] = choice(self._scope.mask, old & ~cut % 2**32 | new if keeps else new, old)
 
     def write(self) -> Iterator[str]:
         """Calls that write what has been put."""
-        if self._chosen is not None:
-            yield f"g.set_mask({self.to}, {self._chosen.name} & g.active)"
-        modifiers, file = self._scope.modifiers, "vector" if self._op and self._op.kind == "v" else "scalar"
+        if self.chosen is not None:
+            yield f"g.set_mask({self.to}, {self.chosen.name} & g.active)"
+        first, size = _SDWA[self._scope.modifiers.get("dst_sel", "DWORD")]
+        file = "vector" if self._op.kind == "v" else "scalar"
         for place, word in self._words.items():
-            if (chosen := modifiers.get("dst_sel", "DWORD")) != "DWORD":
-                kept = {"UNUSED_PAD": None, "UNUSED_PRESERVE": self._code.value(f"V[{self.to} + 0]", "u32")}
-                word = _placed(word, *_SDWA[chosen], kept[modifiers["dst_unused"]])
-            yield f"g.set_{file}({self.to} + {place}, {word.name})"
-
-
-def _placed(word: Value, low: int, size: int, old: Value | None) -> Value:
-    """*size* bits of *word*, from *low* on, among those of *old*."""
-    cut = (1 << size) - 1
-    found = (word & cut) << low
-    return found if old is None else old & (cut << low ^ 0xFFFFFFFF) | found
+            placed = word if size == 32 else word[size - 1 : 0].to("u32") << first
+            yield f"g.set_{file}({self.to} + {place}, {placed.name})"
 
 
 class Scope(dict[str, Any]):
@@ -141,9 +128,8 @@ class Scope(dict[str, Any]):
 
     def trace(self, operands: Mapping[int, Operand]) -> None:
         """Adds the instruction to the code. *operands*: by their numbers."""
-        numbers = list(operands)
-        places = {"VCC": str(VCC), "EXEC": str(EXEC), "M0": str(M0), "SCC": str(SCC)}
-        written = {name: Register(self, Operand("s"), place) for name, place in places.items()}
+        numbers, places = list(operands), {"VCC": VCC, "EXEC": EXEC, "M0": M0, "SCC": SCC}
+        written = {name: Register(self, Operand("s"), str(place)) for name, place in places.items()}
         if "D0" in self.text:
             written["D0"] = Register(self, operands[numbers[0]], f"p{numbers.pop(0)}")
             if re.search(r"^\s*VCC\.u64\[laneId\] =", self.text, re.MULTILINE):
@@ -196,9 +182,8 @@ class Scope(dict[str, Any]):
             self.setdefault(name, Register(self))
         register, value = self.get(name), getattr(value, str(kind)) if isinstance(value, Register) else value
         if kind == "lanes":
-            self[name].put_lanes(
-                truth(value if isinstance(value, Value) else self.code.of_kind(value, "u32"))
-            )
+            new = truth(value if isinstance(value, Value) else self.code.of_kind(value, "u32"))
+            self[name].chosen = choice(self.mask, new, self[name].lanes)
         elif isinstance(register, Register):
             new = self.code.of_kind(value, kind or "u32")
             register.put(part.stop if part else 0, new, keeps=bool(part) or not self.gfx9)
@@ -257,7 +242,7 @@ def _shape(at: Line) -> Shape:
     """The instruction without what differs between those that have the same code."""
     name = re.sub(r"_(e32|e64|sdwa)$", "", at.name) + "_clamp" * ("clamp" in at.modifiers)
     unknown = _UNKNOWN if _SELECTING.match(name) else _UNKNOWN | {"op_sel", "neg_lo", "neg_hi"}
-    if unknown & set(at.modifiers):
+    if unknown & set(at.modifiers) or at.modifiers.get("dst_unused", "UNUSED_PAD") != "UNUSED_PAD":
         raise NotImplementedError(at.text)
     return name, tuple(at.modifiers.items()), tuple(one.shape for one in at.operands)
 

@@ -77,26 +77,22 @@ class Code:
         return code[::-1] + self.writes
 
 
-class Typed:
-    """What has types as attributes: its lowest bits as them."""
-
-    def view(self, kind: str) -> Value:
-        raise NotImplementedError
-
-    def __getattr__(self, name: str) -> Any:
-        if _TYPE.fullmatch(name):
-            return self.view(name)
-        raise AttributeError(name)
+def by_type(one: Any, name: str) -> Any:
+    """Attributes of what has types as attributes: its lowest bits as them."""
+    if _TYPE.fullmatch(name):
+        return one.view(name)
+    raise AttributeError(name)
 
 
 @dataclass(frozen=True, eq=False)
-class Value(Typed):
+class Value:
     """An array's name in the code. ``of``: the unsigned number that has the same bits."""
 
     code: Code
     name: str
     kind: str
     of: Value | None = None
+    __getattr__ = by_type
 
     @property
     def raw(self) -> Value:
@@ -142,11 +138,9 @@ class Value(Typed):
             return self.code.value(f"reverse({self.raw.name})", "u32")
         return (self.raw >> index.stop).view(f"u{index.start - index.stop + 1}")
 
-    def __invert__(self) -> Value:
-        return self.code.value(f"~{self.name}", self.kind)
 
-    def __neg__(self) -> Value:
-        return self.code.value(f"-{self.name}", self.kind)
+def _unary(symbol: str) -> Any:
+    return lambda one: one.code.value(f"{symbol}{one.name}", one.kind)
 
 
 def _binary(symbol: str, *, swapped: bool = False) -> Any:
@@ -168,6 +162,7 @@ for _name, _symbol in {
 }.items():  # fmt: skip
     setattr(Value, f"__{_name}__", _binary(_symbol))
     setattr(Value, f"__r{_name}__", _binary(_symbol, swapped=True))
+Value.__invert__, Value.__neg__ = _unary("~"), _unary("-")  # type: ignore[attr-defined]
 
 
 def _alike(*both: Any) -> tuple[list[str], str]:
