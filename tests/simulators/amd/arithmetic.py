@@ -1,8 +1,8 @@
 """Arithmetic instructions as steps: functions that change the registers of wavefronts (waves.py).
 
-An instruction's pseudocode runs once, with operands that write Python code over NumPy's arrays. An element of
-an array is a lane of a wavefront; where the instruction is scalar a wavefront has one. Conditions become masks:
-both branches are computed, and `where` chooses. All is read before anything is written.
+An instruction's pseudocode runs once, with operands that write Python code over NumPy's arrays. An element
+of an array is a lane of a wavefront; where the instruction is scalar a wavefront has one. Conditions become
+masks: both branches are computed, and `where` chooses. All is read before anything is written.
 """
 
 from __future__ import annotations

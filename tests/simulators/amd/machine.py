@@ -33,8 +33,8 @@ _MOST = 50_000_000  # instructions of a launch, of all groups of wavefronts
 class Run:
     """A launch of *kernel*. ``watch`` is called before each instruction with its line and the wavefronts.
 
-    ``base`` is where the program is in *memory*, *arguments* what :func:`argument_bytes` gives. ``memories`` go
-    by the first part of an instruction's name, ``places`` of instructions by their addresses.
+    ``base`` is where the program is in *memory*, *arguments* what :func:`argument_bytes` gives. ``memories``
+    go by the first part of an instruction's name, ``places`` of instructions by their addresses.
     """
 
     executed = 0

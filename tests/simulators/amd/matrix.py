@@ -34,20 +34,18 @@ def step(at: Line, match: re.Match[str]) -> Callable[[Waves], None]:
     family, of_sums, *sizes, kind = match.groups()
     m, n, k = map(int, sizes)
     to, a, b, c = at.operands
-    signs = flags(at.modifiers, "neg_lo")
+    signed = flags(at.modifiers, "neg_lo")
     of_operand, of_result = (_wmma if family == "wmma" else _mfma)(m, k, kind, of_sums, a.count)
 
     def run(g: Waves) -> None:
         if not g.whole:
             raise Fault("a matrix instruction in a wavefront some of whose lanes are not active")
-        left, right = (
-            _matrix(_elements(g, op, kind, signs[place]), of_operand, shape)
-            for place, (op, shape) in enumerate(((a, (m, k)), (b, (n, k))))
-        )
+        left = _matrix(g, a, "i8" if signed[0] else kind, of_operand, (m, k))
+        right = _matrix(g, b, "i8" if signed[1] else kind, of_operand, (n, k))
         if c.kind == "constant":
             sums = np.full((g.index.size, m, n), float(c.text), _TYPES[of_sums])
         else:
-            sums = _matrix(_elements(g, c, of_sums, 0), of_result, (m, n))
+            sums = _matrix(g, c, of_sums, of_result, (m, n))
         values = _product(left, right, sums, kind)[:, of_result[0], of_result[1]]
         words = np.ascontiguousarray(np.moveaxis(values, 1, -1)).view(np.uint32)
         g.vector[to.place : to.place + to.count] = np.moveaxis(words, -1, 0)
@@ -81,29 +79,22 @@ def _wmma(_: int, k: int, kind: str, __: str, registers: int) -> tuple[Places, P
 # ---- registers and matrices ------------------------------------------------------------------
 
 
-def _elements(g: Waves, op: Operand, kind: str, signed: int) -> Array:
-    """(wavefront, element, lane)."""
-    words = np.moveaxis(g.vector[op.place : op.place + op.count], 0, -1)
-    raw = np.ascontiguousarray(words).view(np.int8 if signed else _TYPES[kind])
-    values = (raw.astype(np.uint32) << 16).view(np.float32) if kind == "bf16" else raw
-    return np.ascontiguousarray(np.moveaxis(values, -1, 1))
-
-
-def _matrix(values: Array, places: Places, shape: tuple[int, int]) -> Array:
+def _matrix(g: Waves, op: Operand, kind: str, places: Places, shape: tuple[int, int]) -> Array:
     """A matrix of each wavefront. Where lanes hold the same element twice they must agree."""
+    words = np.ascontiguousarray(np.moveaxis(g.vector[op.place : op.place + op.count], 0, -1))
+    values = np.moveaxis(words.view(_TYPES[kind]), -1, 1)  # [wavefront, element, lane]
     found = np.zeros((len(values), *shape), values.dtype)
     found[:, places[0], places[1]] = values
     bits = f"u{values.dtype.itemsize}"
-    if (found[:, places[0], places[1]].view(bits) != values.view(bits)).any():
+    if (found[:, places[0], places[1]].view(bits) != np.ascontiguousarray(values).view(bits)).any():
         raise Fault("the halves of a wavefront hold different operands")
-    return found
+    return (found.astype(np.uint32) << 16).view(np.float32) if kind == "bf16" else found
 
 
 def _product(a: Array, b: Array, c: Array, kind: str) -> Array:
     """A B + C of each wavefront, B by columns. float32 and float64 go along K in order, fused and rounded."""
     if kind in ("i8", "iu8"):
-        wide = a.astype(np.int64) @ b.astype(np.int64).swapaxes(1, 2) + c
-        return wide.astype(np.int32)
+        return (a.astype(np.int64) @ b.astype(np.int64).swapaxes(1, 2) + c).astype(np.int32)
     if kind in ("f32", "f64"):
         for k in range(a.shape[2]):
             c = fma(a[:, :, None, k], b[:, None, :, k], c)

@@ -1,4 +1,4 @@
-"""Global, private and local memory that notice what OpenCL forbids, see Fault, and the instructions that use them."""
+"""Memory that notices what OpenCL forbids, see Fault: global, private and local. The instructions that use it."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Local(Private):
         writer, reader = self._writer[units], self._reader[units]
         if able == _CONSTANT:
             self._demand(writer, now, own, "reads what it wrote")
-            # of several lanes that read a unit now, one is noted, so those of other wavefronts are found first
+            # of lanes that read a unit now one is noted, so those of other wavefronts are found first
             stamps = np.where((reader >= now) & (reader != own), now + _MANY, own)
             self._reader[units] = stamps
             several = self._reader[units] != stamps

@@ -113,8 +113,8 @@ class Line:
 class Program:
     """``image``: what is loaded. ``lines``: the instructions, in their order; ``steps``, by their places.
 
-    ``kernels``: what the compiler says of each, and of its descriptor (LLVM's "User Guide for AMDGPU Backend") the
-    address of the first instruction, and which registers the dispatcher sets.
+    ``kernels``: what the compiler says of each, and of its descriptor (LLVM's "User Guide for AMDGPU Backend")
+    the address of the first instruction, and which registers the dispatcher sets.
     """
 
     processor: str
