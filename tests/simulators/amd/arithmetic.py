@@ -21,8 +21,7 @@ from .values import Code, Value, bits, by_type, choice, dtype, truth
 from .waves import EXEC, M0, SCC, VCC, Waves
 
 Step = Callable[[Waves], str | None]
-# The name, modifiers, and operands without places.
-Shape = tuple[str, tuple[tuple[str, str], ...], tuple[Operand, ...]]
+Shape = tuple[str, tuple[tuple[str, str], ...], tuple[Operand, ...]]  # name, modifiers, operands
 
 _UNKNOWN = {"mul", "div", "quad_perm", "row_shr", "row_mask", "dpp8"}
 _SELECTING = re.compile(r"v_(pk_|fma_mix)")
@@ -244,7 +243,7 @@ def _shape(at: Line) -> Shape:
     unknown = _UNKNOWN if _SELECTING.match(name) else _UNKNOWN | {"op_sel", "neg_lo", "neg_hi"}
     if unknown & set(at.modifiers) or at.modifiers.get("dst_unused", "UNUSED_PAD") != "UNUSED_PAD":
         raise NotImplementedError(at.text)
-    return name, tuple(at.modifiers.items()), tuple(one.shape for one in at.operands)
+    return name, tuple(at.modifiers.items()), tuple(at.operands)
 
 
 @cache
@@ -262,4 +261,5 @@ def _template(processor: str, shapes: tuple[Shape, ...]) -> Callable[..., Step]:
     body = "\n    ".join(["def step(g):", "V, S = g.vector, g.scalar", *code.lines()])
     known = OF_CODE | {"constant": constant}
     exec(compile(f"{made}\n  {body}\n  return step", shapes[0][0], "exec"), known)
-    return known["make"]
+    make: Callable[..., Step] = known["make"]
+    return make

@@ -27,9 +27,6 @@ from .memory import Fault, Global
 from .program import OBJDUMP, Line, Program, loaded
 from .waves import Waves
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Edit = Callable[[str], str]
-
 
 def demand_tools() -> None:
     """Raise FileNotFoundError unless what compiles and decodes is here."""
@@ -38,8 +35,8 @@ def demand_tools() -> None:
         raise FileNotFoundError(f"no {', '.join(missing)}: `make offline` fetches them (Debian 12, x86_64)")
 
 
-@dataclass
-class Emulator:
+@dataclass(eq=False)
+class Emulator(Launcher):
     """An AMD device of this processor. Programs are kept in *folder*.
 
     ``padded`` names workspaces that are read several columns at a time: what is beyond the last is not used,
@@ -48,18 +45,20 @@ class Emulator:
     ``products`` counts runs, ``executed`` instructions, once for all wavefronts that execute one together.
     """
 
+    way = "emulated"
+
     processor: str
     folder: Path
     padded: tuple[str, ...] = ()
-    edit: Edit = str
+    edit: Callable[[str], str] = str
     watch: Callable[[Line, Waves], None] | None = None
     products: int = 0
     executed: int = 0
     _programs: dict[Path, Program] = field(default_factory=dict)
 
     def run(
-        self, work: Work, memory: Mapping[str, Bytes], scales: Sequence[complex], offsets: Mapping[str, int]
-    ) -> Bytes:
+        self, work: Work, memory: Mapping[str, Memory], scales: Sequence[complex], offsets: Mapping[str, int]
+    ) -> Memory:
         """Run all launches of *work* and return the bytes of "out".
 
         *memory*: the host's, by the names of what arguments point to; two names may have the same. *scales*:
@@ -106,19 +105,14 @@ class Emulator:
             self._programs[library] = loaded(library, self.processor)
         return self._programs[library]
 
-
-class _EmulatedLauncher(Launcher):
-    """Checks call ``compute`` alone."""
-
-    way = "emulated"
-
     def compute(
         self, queue: Any, _: DeviceInfo, work: Work, memory: Mapping[str, Memory], scalars: Scalars, *__: Any
     ) -> None:
+        """What checks call of a launcher."""
         *scales, offsets = scalars
         named = {f"{name}{OFFSET}": int(x) for name, x in offsets.items()}
-        memory["out"][...] = queue.run(work, memory, scales, named)
+        memory["out"][...] = self.run(work, memory, scales, named)
 
 
-launcher_of.register(Emulator, lambda _: _EmulatedLauncher())
+launcher_of.register(Emulator, lambda emulator: emulator)
 __all__ = ["Emulator", "Fault", "demand_tools"]

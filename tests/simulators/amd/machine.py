@@ -169,9 +169,8 @@ def argument_bytes(about: Mapping[str, Any], launch: Launch, arguments: Iterable
         hidden[f"hidden_group_size_{name}"] = group
     for argument in about.get(".args", ()):
         size, kind = argument[".size"], argument[".value_kind"]
-        value = (
-            next(shown) if not kind.startswith("hidden_") else hidden.get(kind, 0).to_bytes(size, "little")
-        )
+        own = hidden.get(kind, 0).to_bytes(size, "little")
+        value = own if kind.startswith("hidden_") else next(shown)
         if len(value) != size:
             raise ValueError(f"an argument of {size} bytes is given {len(value)}")
         found[argument[".offset"] : argument[".offset"] + size] = value

@@ -1,4 +1,4 @@
-"""Memory that notices what OpenCL forbids, see Fault: global, private and local. The instructions that use it."""
+"""Memory that notices what OpenCL forbids (Fault): global, private and local. Loads and stores."""
 
 from __future__ import annotations
 
@@ -91,9 +91,8 @@ class Private(Global):
         self._nbytes = nbytes + -nbytes % 16
         self._start = self.add(np.zeros(owners * self._nbytes, np.uint8), written=False)
 
-    def _owners(self, g: Waves) -> Array:
-        found: Array = g.of_lanes * g.lanes + np.nonzero(g.active)[1]
-        return found
+    def _owners(self, g: Waves) -> Any:
+        return g.of_lanes * g.lanes + np.nonzero(g.active)[1]
 
     def _rows(self, addresses: Array, nbytes: int, able: int, g: Waves) -> tuple[Array, str]:
         if (outside := addresses > self._nbytes - nbytes).any():
@@ -116,9 +115,8 @@ class Local(Private):
         # stamps of who wrote and who read last
         self._writer, self._reader = np.zeros((2, self._data.size // unit), np.int64)
 
-    def _owners(self, g: Waves) -> Array:
-        found: Array = self._of_wave[g.of_lanes]
-        return found
+    def _owners(self, g: Waves) -> Any:
+        return self._of_wave[g.of_lanes]
 
     def barrier(self, waves: Array) -> None:
         """Another interval begins in the work-groups of *waves*."""

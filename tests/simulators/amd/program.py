@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from io import BytesIO
 from pathlib import Path
@@ -42,17 +42,13 @@ class Operand:
     """A register's place, or a constant's text. ``kind``: "v", "s" or "constant"."""
 
     kind: str
-    place: int = 0
-    count: int = 1  # of 32-bit registers
-    text: str = ""
+    # what differs between instructions that have the same code
+    place: int = field(default=0, compare=False)
+    count: int = field(default=1, compare=False)  # of 32-bit registers
+    text: str = field(default="", compare=False)
     negated: bool = False
     absolute: bool = False
     extended: bool = False  # sext() of SDWA
-
-    @cached_property
-    def shape(self) -> Operand:
-        """Without what differs between instructions that have the same code."""
-        return replace(self, place=0, count=1, text="")
 
 
 @cache
@@ -97,16 +93,13 @@ class Line:
         return self.text.partition(" ")[0]
 
     @cached_property
-    def _parts(self) -> list[str]:
-        return _OPERANDS.split(self.text.partition(" ")[2])
-
-    @cached_property
     def operands(self) -> list[Operand]:
-        return [operand(part.split()[0]) for part in self._parts if part]
+        return [operand(part.split()[0]) for part in _OPERANDS.split(self.text.partition(" ")[2]) if part]
 
     @cached_property
     def modifiers(self) -> dict[str, str]:
-        return dict(word.partition(":")[::2] for word in self._parts[-1].split()[1:])
+        last = _OPERANDS.split(self.text.partition(" ")[2])[-1]
+        return dict(word.partition(":")[::2] for word in last.split()[1:])
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,8 @@ for _name, _symbol in {
 }.items():  # fmt: skip
     setattr(Value, f"__{_name}__", _binary(_symbol))
     setattr(Value, f"__r{_name}__", _binary(_symbol, swapped=True))
-Value.__invert__, Value.__neg__ = _unary("~"), _unary("-")  # type: ignore[attr-defined]
+Value.__invert__ = _unary("~")
+Value.__neg__ = _unary("-")
 
 
 def _alike(*both: Any) -> tuple[list[str], str]:

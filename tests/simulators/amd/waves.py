@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -69,15 +70,16 @@ class Waves:
             return None
         return "part"
 
-    def parted(self) -> list[Waves]:
+    def parted(self) -> Iterator[Waves]:
         """A group for each instruction where they jump to."""
-        return [self._part(self.targets == at, self.run.places[at]) for at in set(self.targets.tolist())]
-
-    def _part(self, chosen: Array, pc: int) -> Waves:
-        return Waves(self.run, self.index[chosen], self.vector[:, chosen], self.scalar[:, chosen], pc)
+        for to in set(self.targets.tolist()):
+            own = self.targets == to
+            vector, scalar = self.vector[:, own], self.scalar[:, own]
+            yield Waves(self.run, self.index[own], vector, scalar, self.run.places[to])
 
     def joined(self, other: Waves) -> Waves:
         """Both, which are at the same instruction."""
-        pairs = ((self.vector, other.vector), (self.scalar, other.scalar))
         index = np.concatenate([self.index, other.index])
-        return Waves(self.run, index, *(np.concatenate(pair, axis=1) for pair in pairs), self.pc)
+        vector = np.concatenate([self.vector, other.vector], axis=1)
+        scalar = np.concatenate([self.scalar, other.scalar], axis=1)
+        return Waves(self.run, index, vector, scalar, self.pc)
