@@ -16,8 +16,10 @@ from pyclmm.kernels import kernel_named
 from pyclmm.kernels.interface import Launch, Program, Work, Workspace
 from pyclmm.opencl import compiler
 from tests.simulators.amd import follow
+from tests.simulators.amd.arithmetic import arithmetic
 from tests.simulators.amd.emulator import Emulator, Fault
-from tests.simulators.amd.functions import byte_permute
+from tests.simulators.amd.program import Line
+from tests.simulators.amd.waves import SCALARS, Waves
 
 from .amd_products import AMDS, DEVICES, SEED, by_weights, run, unit_case
 
@@ -162,13 +164,15 @@ def test_floats_are_rounded_as_ieee_says(emulator, rng):
 
 def test_a_permutation_of_bytes_is_that_of_the_manual(rng):
     """V_PERM_B32: bytes of two words, signs of four of them, 0 and 255."""
-    high, low, selector = rng.integers(0, 2**32, (3, 500), np.uint32)
-    selector[:250] &= 0x0F0F0F0F
-    for one, two, chosen, got in zip(high, low, selector, byte_permute(high, low, selector), strict=True):
-        given = [*int(two).to_bytes(4, "little"), *int(one).to_bytes(4, "little")]
+    vector = rng.integers(0, 2**32, (4, 16, 32), np.uint32)
+    vector[3, :8] &= 0x0F0F0F0F
+    g = Waves(None, np.arange(16), vector, np.full((SCALARS, 16, 1), 0xFFFFFFFF, np.uint32), 0)
+    arithmetic("gfx1100", Line(0, "v_perm_b32 v0, v1, v2, v3"))(g)
+    for got, one, two, chosen in g.vector.reshape(4, -1).T.tolist():
+        given = [*two.to_bytes(4, "little"), *one.to_bytes(4, "little")]
         given += [255 * (given[i] >> 7) for i in (1, 3, 5, 7)] + [0]
-        want = [given[i] if i < 13 else 255 for i in int(chosen).to_bytes(4, "little")]
-        assert int(got).to_bytes(4, "little") == bytes(want)
+        want = [given[i] if i < 13 else 255 for i in chosen.to_bytes(4, "little")]
+        assert got.to_bytes(4, "little") == bytes(want)
 
 
 # ---- what must be reported ---------------------------------------------------------------------

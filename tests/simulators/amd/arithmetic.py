@@ -55,7 +55,7 @@ class Register:
         self.chosen: Value | None = None  # a truth value for each lane
 
     def __getitem__(self, index: Any) -> Value:
-        if not isinstance(index, slice) or index.start < index.stop:
+        if not isinstance(index, slice):
             return self.view("u32")[index]
         return self.view(f"u{index.start - index.stop + 1}", index.stop)
 

@@ -36,28 +36,9 @@ def exponent(x: Array) -> Array:
     return (x.view(f"u{x.dtype.itemsize}") >> shift & mask).astype(np.int32)
 
 
-def reverse(x: Array) -> Array:
-    """The 32 bits in the opposite order."""
-    bits = np.unpackbits(np.ascontiguousarray(x)[..., None].view(np.uint8), axis=-1, bitorder="little")
-    return np.packbits(bits, axis=-1).view(">u4")[..., 0].astype(np.uint32)
-
-
 def first_one(x: Array) -> Array:
     """Zeros before the highest bit that is 1; -1 if none is."""
     return np.where(x == 0, -1, 32 - np.frexp(x.astype(np.float64))[1]).astype(np.int32)
-
-
-def byte_permute(high: Array, low: Array, selector: Array) -> Array:
-    """Bytes of two words, and constants: each byte of *selector* chooses one byte of the result."""
-    found = np.zeros(np.broadcast_shapes(np.shape(high), np.shape(low), np.shape(selector)), np.uint32)
-    both = wide(low, high)
-    for place in range(0, 32, 8):
-        chosen = (selector >> np.uint32(place) & np.uint32(0xFF)).astype(np.uint64)
-        byte = both >> (chosen & 7) * 8 & 0xFF
-        signs = (both >> (chosen & 3) * 16 + 15 & 1) * 0xFF
-        special = np.where(chosen == 12, 0, np.where(chosen > 12, 0xFF, signs))
-        found |= np.where(chosen < 8, byte, special).astype(np.uint32) << np.uint32(place)
-    return found
 
 
 def first_lane(x: Array, lanes: Array) -> Any:
@@ -74,13 +55,12 @@ def wide(low: Array, high: Array) -> Array:
 
 
 # The types of what they give; "": that of what they are given.
-_ALIKE = "fma ldexp floor trunc rint sqrt log2 exp2 abs mantissa first_one byte_permute first_lane"
+_ALIKE = "fma ldexp floor trunc rint sqrt log2 exp2 abs mantissa first_one first_lane"
 OF_PSEUDOCODE = dict.fromkeys(_ALIKE.split(), "") | {"exponent": "i32"}
 OF_PSEUDOCODE |= dict.fromkeys(("any_lane", "sign", "isNAN", "subnormal"), "bool")
 OF_CODE = vars(np) | {
-    "fma": fma, "converted": converted, "exponent": exponent, "reverse": reverse, "first_one": first_one,
-    "byte_permute": byte_permute, "first_lane": first_lane, "wide": wide, "sign": np.signbit,
-    "isNAN": np.isnan,
+    "fma": fma, "converted": converted, "exponent": exponent, "first_one": first_one, "wide": wide,
+    "first_lane": first_lane, "sign": np.signbit, "isNAN": np.isnan,
     "mantissa": lambda x: np.frexp(x)[0],  # between 0.5 and 1, with the sign of x
     "subnormal": lambda x: (exponent(x) == 0) & (x != 0),
     "any_lane": lambda lanes: lanes.any(axis=1, keepdims=True),

@@ -22,9 +22,7 @@ _MANY = 2**_STAMP - 1  # in place of one: several
 
 
 class Fault(Exception):  # noqa: N818
-    """An access that no kernel may make: outside of every buffer, of bytes that nobody wrote, to a constant,
-    or a race between wavefronts in local memory.
-    """
+    """What no kernel may do, such as an access outside of every buffer, or a race in local memory."""
 
 
 class Global:

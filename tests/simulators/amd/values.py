@@ -131,11 +131,9 @@ class Value:
         return self.code.halves.setdefault(raw.name, [raw.to("u32"), (raw >> 32).to("u32")])
 
     def __getitem__(self, index: Any) -> Value:
-        """A bit, or those from one to another. In the opposite order they are turned round."""
+        """A bit, or those from one down to another."""
         if not isinstance(index, slice):
             return (self.raw >> index) & 1
-        if index.stop > index.start:
-            return self.code.value(f"reverse({self.raw.name})", "u32")
         return (self.raw >> index.stop).view(f"u{index.start - index.stop + 1}")
 
 
