@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from .functions import OF_CODE, OF_PSEUDOCODE
 from .program import Line, Operand, constant
 from .pseudocode import pseudocode, python
-from .values import Code, Value, bits, by_type, choice, dtype, truth
+from .values import OF_CODE, OF_PSEUDOCODE, Code, Value, bits, by_type, choice, dtype, truth
 from .waves import EXEC, M0, SCC, VCC, Waves
 
 Step = Callable[[Waves], str | None]
@@ -152,7 +151,7 @@ class Scope(dict[str, Any]):
             self.code.writes.append(f"return g.jump({self['PC'].name})")
 
     def run(self) -> None:
-        """What the pseudocode calls is a function (functions.py) or another instruction."""
+        """What the pseudocode calls is a function (values.py) or another instruction."""
         own = {
             "choice": choice, "truth": truth, "put": self._put, "part": np.s_, "when": self._when,
             "ended": self._ended, "moved": self._moved, "signext": lambda x: x,
@@ -225,9 +224,6 @@ def _both(one: Any, two: Any) -> Any:
     if isinstance(one, bool) or isinstance(two, bool):
         return two if one is True else one if two is True else False
     return one & two
-
-
-# ---- steps -----------------------------------------------------------------------------------
 
 
 def arithmetic(processor: str, at: Line) -> Step:

@@ -22,10 +22,9 @@ from pyclmm.problem.dtypes import dtype_of
 from tests.conformance import compilers
 from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN, TINYGRAD
 
-from .machine import Run, argument_bytes
+from .machine import Run, Watch, argument_bytes
 from .memory import Fault, Global
-from .program import OBJDUMP, Line, Program, loaded
-from .waves import Waves
+from .program import OBJDUMP, Program, loaded
 
 
 def demand_tools() -> None:
@@ -51,7 +50,7 @@ class Emulator(Launcher):
     folder: Path
     padded: tuple[str, ...] = ()
     edit: Callable[[str], str] = str
-    watch: Callable[[Line, Waves], None] | None = None
+    watch: Watch | None = None
     products: int = 0
     executed: int = 0
     _programs: dict[Path, Program] = field(default_factory=dict)
@@ -76,7 +75,6 @@ class Emulator(Launcher):
         values = {**places, **offsets, **dict(zip(SCALES, scales, strict=True))}
         runs = [self._planned(launch, values, space) for launch in work.launches]
         for run in runs:
-            run.watch = self.watch
             run.finish()
             self.executed += run.executed
         return space.content(places["out"], memory["out"].size)
@@ -91,7 +89,7 @@ class Emulator(Launcher):
         content = argument_bytes(program.kernels[asked.kernel], asked, (x.tobytes() for x in given))
         arguments = space.add(np.frombuffer(content, np.uint8), constant=True)
         base = space.add(program.image, constant=True, align=4096)
-        return Run(program, asked.kernel, asked, space, base, arguments)
+        return Run(program, asked, space, base, arguments, self.watch)
 
     def program(self, asked: Launch) -> Program:
         """The launch's program, compiled as a driver does."""

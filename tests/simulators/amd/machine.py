@@ -27,24 +27,24 @@ _NOTHING = re.compile(
     r"s_(nop|waitcnt\w*|wait_\w+|delay_alu|clause|inst_prefetch|set_inst_prefetch_distance|sendmsg|code_end|"
     r"setprio|sleep|barrier_signal)|buffer_(gl[01]_inv|inv|wbl2|wbinvl1\w*)|global_(inv|wb\w*)|v_nop"
 )
+Watch = Callable[[Line, Waves], None]
 _MOST = 50_000_000  # instructions of a launch, of all groups of wavefronts
 
 
 class Run:
-    """A launch of *kernel*. ``watch`` is called before each instruction with its line and the wavefronts.
+    """A launch. *watch* is called before each instruction with its line and the wavefronts.
 
     ``base`` is where the program is in *memory*, *arguments* what :func:`argument_bytes` gives. ``memories``
     go by the first part of an instruction's name, ``places`` of instructions by their addresses.
     """
 
     executed = 0
-    watch: Callable[[Line, Waves], None] | None = None
 
     def __init__(
-        self, program: Program, kernel: str, launch: Launch, memory: Global, base: int, arguments: int
+        self, program: Program, launch: Launch, memory: Global, base: int, arguments: int, watch: Watch | None
     ) -> None:
-        self._program, self._about = program, program.kernels[kernel]
-        self._arguments, self.base = arguments, base
+        self._program, self._about = program, program.kernels[launch.kernel]
+        self._arguments, self.base, self._watch = arguments, base, watch
         about = self._about
         self._lanes = about[".wavefront_size"]
         sizes, self._local = _sizes(launch)
@@ -79,8 +79,8 @@ class Run:
         """Go on to a branch that divides, a barrier, the end, or *until*, where others are."""
         while g.pc < until:
             self.executed += 1
-            if self.watch is not None:
-                self.watch(self._program.lines[g.pc], g)
+            if self._watch is not None:
+                self._watch(self._program.lines[g.pc], g)
             try:
                 if self.executed > _MOST:
                     raise Fault(f"it has not ended after {_MOST} instructions")

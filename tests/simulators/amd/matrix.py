@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import flags
-from .functions import fma
 from .memory import Fault
 from .program import Line, Operand
+from .values import fma
 from .waves import Array, Waves
 
 MATRIX = re.compile(r"v_(mfma|wmma)_([fi]\d+)_(\d+)x(\d+)x(\d+)_?(f16|bf16|f32|f64|i8|iu8|xf32)(?:_1k)?$")
@@ -31,11 +31,11 @@ def step(at: Line, match: re.Match[str]) -> Callable[[Waves], None]:
     """The step of an instruction that is like MATRIX."""
     if set(at.modifiers) - {"neg_lo"}:
         raise NotImplementedError(at.text)
-    family, of_sums, *sizes, kind = match.groups()
+    _, of_sums, *sizes, kind = match.groups()
     m, n, k = map(int, sizes)
     to, a, b, c = at.operands
     signed = flags(at.modifiers, "neg_lo")
-    of_operand, of_result = (_wmma if family == "wmma" else _mfma)(m, k, kind, of_sums, a.count)
+    of_operand, of_result = _places(match, a.count)
 
     def run(g: Waves) -> None:
         if not g.whole:
@@ -53,30 +53,25 @@ def step(at: Line, match: re.Match[str]) -> Callable[[Waves], None]:
     return run
 
 
-# ---- layouts: arrays of rows and columns, indexed [element, lane] ----------------------------
+def _places(match: re.Match[str], registers: int) -> tuple[Places, Places]:
+    """Rows and columns of an operand and of the result, indexed [element, lane].
 
-
-def _mfma(rows: int, k: int, kind: str, of_sums: str, _: int) -> tuple[Places, Places]:
-    """Of an operand, and of the result."""
-    each = k * rows // 64
-    e, lane = np.indices((each, 64))
-    of_operand = lane % rows, lane // rows * each + e
+    WMMA of RDNA 3: both halves of the wavefront hold the whole operand. RDNA 4: 8 bytes in turn.
+    """
+    rows, k, kind = int(match[3]), int(match[5]), match[6]
+    if match[1] == "wmma":
+        each = 8 if kind == "iu8" else 4  # elements of RDNA 4 in 8 bytes
+        once = registers * each // 2 == 8
+        e, lane = np.indices((k // 2 if once else k, 32))
+        of_operand = lane % 16, 2 * each * (e // each) + each * (lane // 16) + e % each if once else e
+        e, lane = np.indices((8, 32))
+        return of_operand, (8 * (lane // 16) + e if once else 2 * e + lane // 16, lane % 16)
+    e, lane = np.indices((k * rows // 64, 64))
+    of_operand = lane % rows, lane // rows * len(e) + e
     e, lane = np.indices((rows * rows // 64, 64))
-    row = 4 * e + lane // rows if of_sums == "f64" else 256 // rows * (e // 4) + 4 * (lane // rows) + e % 4
+    of_f64 = match[2] == "f64"
+    row = 4 * e + lane // rows if of_f64 else 256 // rows * (e // 4) + 4 * (lane // rows) + e % 4
     return of_operand, (row, lane % rows)
-
-
-def _wmma(_: int, k: int, kind: str, __: str, registers: int) -> tuple[Places, Places]:
-    """RDNA 3: both halves of the wavefront hold the whole operand. RDNA 4: 8 bytes in turn."""
-    each = 8 if kind == "iu8" else 4  # elements of RDNA 4 in 8 bytes
-    once = registers * each // 2 == 8
-    e, lane = np.indices((k // 2 if once else k, 32))
-    of_operand = lane % 16, 2 * each * (e // each) + each * (lane // 16) + e % each if once else e
-    e, lane = np.indices((8, 32))
-    return of_operand, (8 * (lane // 16) + e if once else 2 * e + lane // 16, lane % 16)
-
-
-# ---- registers and matrices ------------------------------------------------------------------
 
 
 def _matrix(g: Waves, op: Operand, kind: str, places: Places, shape: tuple[int, int]) -> Array:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import Step
-from .functions import wide
 from .program import Line, Operand, constant
+from .values import wide
 from .waves import Array, Waves
 
 _GAP = 4096  # bytes between buffers that belong to none
@@ -64,21 +64,20 @@ class Global:
         start = np.where(inside, addresses, addresses.dtype.type(0)).astype(np.int64) // size
         rows = start[:, None] + np.arange(nbytes // size)
         wanted = able * _EACH_BYTE[unit]
-        bad = self._state.view(unit)[rows] & wanted != wanted
+        bad = (self._state.view(unit)[rows] & wanted != wanted).any(axis=1)
         if bad.any():
-            raise self._refused(addresses, bad.any(axis=1), nbytes, able)
+            address = int(addresses[bad][0])
+            state = (
+                self._state[address : address + nbytes] if address < self._data.size - nbytes else [_NOTHING]
+            )
+            wrong = _REASONS[min(int(x) for x in state if not int(x) & able)]
+            near = max((start for start in self._starts if start <= address), default=0)
+            raise Fault(
+                f"{nbytes} bytes at {address:#x} are {'read' if able == _CONSTANT else 'written'}, {wrong}: "
+                f"{address - near} bytes behind the start of the buffer at {near:#x}; "
+                f"{int(bad.sum())} of {bad.size} lanes"
+            )
         return rows, unit
-
-    def _refused(self, addresses: Array, bad: Array, nbytes: int, able: int) -> Fault:
-        address = int(addresses[bad][0])
-        state = self._state[address : address + nbytes] if address < self._data.size - nbytes else [_NOTHING]
-        wrong = _REASONS[min(int(x) for x in state if not int(x) & able)]
-        near = max((start for start in self._starts if start <= address), default=0)
-        return Fault(
-            f"{nbytes} bytes at {address:#x} are {'read' if able == _CONSTANT else 'written'}, {wrong}: "
-            f"{address - near} bytes behind the start of the buffer at {near:#x}; "
-            f"{int(bad.sum())} of {bad.size} lanes"
-        )
 
 
 class Private(Global):

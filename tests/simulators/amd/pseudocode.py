@@ -69,6 +69,7 @@ def pseudocode(processor: str, mnemonic: str) -> str:
 
 _FIRST = (
     (r"//[^\n]*", ""),
+    (r" \? 1'1U : 1'0U", ""),  # as comparisons are
     (r"\bWAVE_MODE\.IEEE\b", "1"),
     (r"\bisQuietNAN\b", "isNAN"),
     (r"\bSCC\b(\.u\d+)?(?! =(?!=))", "SCC.u32"),
