@@ -20,8 +20,9 @@ from .values import OF_CODE, OF_PSEUDOCODE, Code, Value, bits, by_type, choice, 
 from .waves import EXEC, M0, SCC, VCC, Waves
 
 Step = Callable[[Waves], str | None]
-Shape = tuple[str, tuple[tuple[str, str], ...], tuple[Operand, ...]]  # name, modifiers, operands
+Shape = tuple[str, tuple[tuple[str, Any], ...], tuple[Operand, ...]]  # name, modifiers, operands
 
+_NONE = (0, 0, 0)  # modifiers of three operands that are not there
 _UNKNOWN = {"mul", "div", "quad_perm", "row_shr", "row_mask", "dpp8"}
 _SELECTING = re.compile(r"v_(pk_|fma_mix)")
 # What SDWA selects of a word: the first bit, and bits.
@@ -30,12 +31,6 @@ _SDWA = {f"BYTE_{i}": (8 * i, 8) for i in range(4)} | {
     "WORD_1": (16, 16),
     "DWORD": (0, 32),
 }
-
-
-def flags(modifiers: Mapping[str, str], name: str, default: int = 0) -> list[int]:
-    """A modifier like [0,1,0]."""
-    text = modifiers.get(name)
-    return [default] * 3 if text is None else [int(x) for x in text.strip("[]").split(",")]
 
 
 class Register:
@@ -63,8 +58,8 @@ class Register:
         op, size, flips, packed = self._op, bits(kind), 0, self._scope.packed
         if packed and self._which >= 0:
             half, modifiers = low // packed, self._scope.modifiers
-            low = packed * flags(modifiers, ("op_sel", "op_sel_hi")[half], half)[self._which]
-            flips = flags(modifiers, ("neg_lo", "neg_hi")[half])[self._which]
+            low = packed * modifiers.get(("op_sel", "op_sel_hi")[half], (half,) * 3)[self._which]
+            flips = modifiers.get(("neg_lo", "neg_hi")[half], _NONE)[self._which]
         if op.kind == "constant":
             given = f"f{size}" if size in (16, 32) else kind
             found = self._code.constant(f"constant({self.place}, {given!r})", "u64" if size > 32 else "u32")
@@ -110,19 +105,29 @@ class Register:
             yield f"g.set_{file}({self.to} + {place}, {placed.name})"
 
 
-class Scope(dict[str, Any]):
-    """The names of an instruction's pseudocode while it runs, and its conditions.
+class Scope:
+    """An instruction's pseudocode while it runs: its names, and its conditions.
 
     ``packed``: bits of a half of what a packed instruction reads, else 0.
     """
 
-    def __init__(self, code: Code, processor: str, name: str, modifiers: Mapping[str, str]) -> None:
-        super().__init__()
+    def __init__(self, code: Code, processor: str, name: str, modifiers: Mapping[str, Any]) -> None:
         self.code, self.processor, self.name, self.modifiers = code, processor, name, modifiers
         self.text, self.gfx9 = pseudocode(processor, name), processor.startswith("gfx9")
         self.packed = (32 if name.endswith("f32") else 16) if re.match("v_pk_(?!mov)", name) else 0
         self.mask: Any = True  # what is put in which lanes
         self._outer: list[tuple[Any, Any]] = []  # of each `if`: the mask, and what no branch took yet
+        self._names: dict[str, Any] = {
+            "choice": choice, "truth": truth, "put": self._put, "part": np.s_, "when": self._when,
+            "ended": self._ended, "moved": self._moved, "instruction": self._instruction,
+            "join": lambda x, y: code.joined(y, x) if x.kind == y.kind == "u32" else None,
+            "differs": lambda x, y: (x < y) | (x > y) if x.kind[0] == "f" else x != y,  # NaN does not
+            "cast": lambda kind, x: code.of_kind(x, kind.lower()) if isinstance(x, Value)
+            else code.of_kind(x, f"u{kind[1:]}").view(kind.lower()),  # a NaN's bits
+            "converted": lambda kind, x: code.value(f"converted({x.name}, {dtype(kind)})", kind),
+            "isSignalNAN": lambda _: False, "cvtToQuietNAN": lambda x: x, "signext": lambda x: x,
+            "INF": np.inf, "NAN": np.nan, **{name: partial(self._function, name) for name in OF_PSEUDOCODE},
+        }  # fmt: skip
 
     def trace(self, operands: Mapping[int, Operand]) -> None:
         """Adds the instruction to the code. *operands*: by their numbers."""
@@ -136,58 +141,36 @@ class Scope(dict[str, Any]):
         if len(numbers) == 3 and "div_fmas" not in self.name:
             written["VCC"].place = sources[2].place
         here = self.code.value("uint64(g.run.base + address)", "u64")
-        self |= written | {f"S{which}": source for which, source in enumerate(sources)}
-        self |= {
-            "S": sources,
-            "SIMM16": sources[-1] if sources else None,
-            "PC": here,
-            "WAVE32": not self.gfx9,
-        }
-        self["OPSEL"] = flags(self.modifiers, "op_sel")
-        self["OPSEL_HI"] = flags(self.modifiers, "op_sel_hi", int("mix" not in self.name))
-        self.run()
+        halves = self.modifiers.get("op_sel_hi", _NONE if "mix" in self.name else (1, 1, 1))
+        more = {"PC": here, "OPSEL": self.modifiers.get("op_sel", _NONE), "OPSEL_HI": halves, "S": sources}
+        numbered = {f"S{which}": source for which, source in enumerate(sources)}
+        self.run(written | numbered | more | {"SIMM16": sources[-1] if sources else None})
         self.code.writes += [line for register in written.values() for line in register.write()]
-        if self["PC"] is not here:
-            self.code.writes.append(f"return g.jump({self['PC'].name})")
+        if self._names["PC"] is not here:
+            self.code.writes.append(f"return g.jump({self._names['PC'].name})")
 
-    def run(self) -> None:
-        """What the pseudocode calls is a function (values.py) or another instruction."""
-        own = {
-            "choice": choice, "truth": truth, "put": self._put, "part": np.s_, "when": self._when,
-            "ended": self._ended, "moved": self._moved, "signext": lambda x: x,
-            "join": lambda x, y: self.code.joined(y, x) if x.kind == y.kind == "u32" else None,
-            "differs": lambda x, y: (x < y) | (x > y) if x.kind[0] == "f" else x != y,  # NaN does not
-            "cast": lambda kind, x: self.code.of_kind(x, kind.lower()) if isinstance(x, Value)
-            else self.code.of_kind(x, f"u{kind[1:]}").view(kind.lower()),  # a NaN's bits
-            "isSignalNAN": lambda _: False, "cvtToQuietNAN": lambda x: x,
-        }  # fmt: skip
-        functions = {name: partial(self._function, name) for name in OF_PSEUDOCODE}
-        exec(python(self.text), own | functions, self)
-
-    def __missing__(self, name: str) -> Any:
-        if name.startswith("v_"):
-            return partial(self._instruction, name)
-        if converted := re.fullmatch(r"[uif]\d+_to_([uif]\d+)", name):
-            return lambda x: self.code.value(f"converted({x.name}, {dtype(converted[1])})", converted[1])
-        if known := re.fullmatch(r"(INF|NAN|OVERFLOW|UNDERFLOW)(_F\d+)?", name):
-            return float({"NAN": "nan", "UNDERFLOW": 0.0}.get(known[1], "inf"))
-        raise KeyError(name)
+    def run(self, names: Mapping[str, Any]) -> None:
+        self._names |= names
+        exec(python(self.text), self._names)
 
     def _put(self, name: str, part: slice | None, kind: str | None, value: Any) -> None:
         """`name[part].kind = value`. A name of the pseudocode's own is a value unless it has parts."""
         if part is not None:
             kind = kind or f"u{part.start - part.stop + 1}"
-            self.setdefault(name, Register(self))
-        register, value = self.get(name), getattr(value, str(kind)) if isinstance(value, Register) else value
+            self._names.setdefault(name, Register(self))
+        old, value = (
+            self._names.get(name),
+            getattr(value, str(kind)) if isinstance(value, Register) else value,
+        )
         if kind == "lanes":
             new = truth(value if isinstance(value, Value) else self.code.of_kind(value, "u32"))
-            self[name].chosen = choice(self.mask, new, self[name].lanes)
-        elif isinstance(register, Register):
+            self._names[name].chosen = choice(self.mask, new, self._names[name].lanes)
+        elif isinstance(old, Register):
             new = self.code.of_kind(value, kind or "u32")
-            register.put(part.stop if part else 0, new, keeps=bool(part) or not self.gfx9)
+            old.put(part.stop if part else 0, new, keeps=bool(part) or not self.gfx9)
         else:
             value = self.code.of_kind(value, kind) if kind else value
-            self[name] = value if register is None else choice(self.mask, value, register)
+            self._names[name] = value if old is None else choice(self.mask, value, old)
 
     def _when(self, condition: Any, *, again: bool = False) -> Iterator[None]:
         if not again:
@@ -210,9 +193,8 @@ class Scope(dict[str, Any]):
 
     def _instruction(self, name: str, *values: Value) -> Any:
         inner = Scope(self.code, self.processor, name, {})
-        inner |= {f"S{i}": value for i, value in enumerate(values)} | {"D0": Register(inner)}
-        inner.run()
-        return getattr(inner["D0"], name.rpartition("_")[2])
+        inner.run({f"S{i}": value for i, value in enumerate(values)} | {"D0": (found := Register(inner))})
+        return getattr(found, name.rpartition("_")[2])
 
     def _moved(self, source: Register, by: Value) -> Value:
         """The register that is *by* further."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import flags
 from .memory import Fault
 from .program import Line, Operand
 from .values import fma
@@ -34,7 +33,7 @@ def step(at: Line, match: re.Match[str]) -> Callable[[Waves], None]:
     _, of_sums, *sizes, kind = match.groups()
     m, n, k = map(int, sizes)
     to, a, b, c = at.operands
-    signed = flags(at.modifiers, "neg_lo")
+    signed = at.modifiers.get("neg_lo", (0, 0, 0))
     of_operand, of_result = _places(match, a.count)
 
     def run(g: Waves) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from collections.abc import Callable, Mapping
@@ -97,9 +98,11 @@ class Line:
         return [operand(part.split()[0]) for part in _OPERANDS.split(self.text.partition(" ")[2]) if part]
 
     @cached_property
-    def modifiers(self) -> dict[str, str]:
-        last = _OPERANDS.split(self.text.partition(" ")[2])[-1]
-        return dict(word.partition(":")[::2] for word in last.split()[1:])
+    def modifiers(self) -> dict[str, Any]:
+        """A value like [0,1,0] as a tuple."""
+        words = _OPERANDS.split(self.text.partition(" ")[2])[-1].split()[1:]
+        pairs = (word.partition(":")[::2] for word in words)
+        return {key: tuple(ast.literal_eval(told)) if told[:1] == "[" else told for key, told in pairs}
 
 
 @dataclass(frozen=True)
@@ -126,8 +129,8 @@ def loaded(path: Path, processor: str) -> Program:
     kernels = {}
     for about in metadata(content):
         address = symbols[about[".symbol"]]  # the descriptor's
-        entry, rsrc2, properties = unpack_from("<16xq28xIH", image, address)
-        kernels[about[".name"]] = about | {"entry": address + entry, "rsrc2": rsrc2, "properties": properties}
+        entry, rsrc2, asked = unpack_from("<16xq28xIH", image, address)
+        kernels[about[".name"]] = {**about, "entry": address + entry, "rsrc2": rsrc2, "properties": asked}
     command = [OBJDUMP, "--disassemble", "--line-numbers", path]
     told = subprocess.run(command, capture_output=True, check=True, text=True, env=_ENV).stdout
     lines, source = [], ""

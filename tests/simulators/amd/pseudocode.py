@@ -80,8 +80,12 @@ _FIRST = (
     (r"\.u64\[laneId\]", ".lanes"),
     (r"\.[uib]\d+(?=\[[^?;\n]*? : )", ""),  # bits of a variable are the same in each type
     (r"(\d+)'([UIFB])\(", r'cast("\2\1", '),
+    (r"\b[uif]\d+_to_([uif]\d+)\(", r'converted("\1", '),
+    (r"\b(v_\w+)\(", r'instruction("\1", '),
     (r"(?<![\w.])(?:\d+')?(0x[0-9a-fA-F]+|\d+\.\d+|\d+)(?:ULL|LL|U|F)?\b", r"\1"),  # literals have no type
     (r"\b(INF|NAN)\.f\d+|(OPSEL\w*)\.u3|(OPSEL\[\d\])\.i32", r"\1\2\3"),
+    (r"\bOVERFLOW_F\d+", "INF"),
+    (r"\bUNDERFLOW_F\d+", "0.0"),
 )
 _INNER = re.compile(r"([(\[{])([^()\[\]{}]*)[)\]}]")
 _BREAKS = ((r"\b(then|do|else|endif|endfor)\b", r"\1\n"), (r"\b(if|elsif|else|endif|endfor|for)\b", r"\n\1"))
@@ -106,12 +110,9 @@ def python(text: str) -> CodeType:
 
     def keep(match: re.Match[str]) -> str:
         opening, inner = match.groups()
-        inner = " ".join(inner.split())
-        if opening == "[" and "?" not in inner:
-            kept.append(f"[{':'.join(map(_expression, inner.split(':')))}]")
-        else:
-            inner = ", ".join(map(_expression, inner.split(",")))
-            kept.append({"(": f"({inner})", "[": f"[{inner}]", "{": f"join({inner})"}[opening])
+        separator = ":" if opening == "[" and "?" not in inner else ","
+        inner = f"{separator} ".join(map(_expression, inner.split(separator)))
+        kept.append({"(": f"({inner})", "[": f"[{inner}]", "{": f"join({inner})"}[opening])
         return chr(0xE000 + len(kept) - 1)
 
     while _INNER.search(text):
