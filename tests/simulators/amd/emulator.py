@@ -22,7 +22,7 @@ from pyclmm.problem.dtypes import dtype_of
 from tests.conformance import compilers
 from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN, TINYGRAD
 
-from .machine import Run, Watch, argument_bytes
+from .machine import Run, Watch
 from .memory import Fault, Global
 from .program import OBJDUMP, Program, loaded
 
@@ -73,23 +73,18 @@ class Emulator(Launcher):
             empty = np.full(part.nbytes, 0 if part.zeroed else 0xFF, np.uint8)
             places[part.symbol] = space.add(empty, written=part.zeroed or part.name in self.padded)
         values = {**places, **offsets, **dict(zip(SCALES, scales, strict=True))}
-        runs = [self._planned(launch, values, space) for launch in work.launches]
-        for run in runs:
+        for run in [self._planned(launch, values, space) for launch in work.launches]:
             run.finish()
             self.executed += run.executed
         return space.content(places["out"], memory["out"].size)
 
-    def _planned(self, asked: Launch, values: Mapping[str, Any], space: Global) -> Run:
-        program = self.program(asked)
-        acc_type = str(asked.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
+    def _planned(self, launch: Launch, values: Mapping[str, Any], space: Global) -> Run:
+        acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
         scales = {name: np.array(converter_of(acc_type)(values[name]), dtype_of(acc_type)) for name in SCALES}
         # what is not there is read by no kernel: in a buffer at 0 it would be found
         known = {name: np.int64(x) for name, x in values.items() if name not in SCALES} | scales
-        given = (known.get(x, np.int64(0)) if isinstance(x, str) else x for x in asked.args)
-        content = argument_bytes(program.kernels[asked.kernel], asked, (x.tobytes() for x in given))
-        arguments = space.add(np.frombuffer(content, np.uint8), constant=True)
-        base = space.add(program.image, constant=True, align=4096)
-        return Run(program, asked, space, base, arguments, self.watch)
+        given = (known.get(x, np.int64(0)) if isinstance(x, str) else x for x in launch.args)
+        return Run(self.program(launch), launch, space, (x.tobytes() for x in given), self.watch)
 
     def program(self, asked: Launch) -> Program:
         """The launch's program, compiled as a driver does."""

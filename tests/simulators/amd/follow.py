@@ -28,7 +28,7 @@ from .waves import Waves
 
 
 def told(line: Line, g: Waves | None = None, wave: int = 0, registers: str = "") -> Iterator[str]:
-    """An instruction, and each of *registers* as hexadecimal words: of a vector register one for each lane."""
+    """An instruction, and *registers* as hexadecimal words: of a vector register one for each lane."""
     yield f"{line.address:#x}: {line.text}".ljust(80) + line.source
     for text in registers.split():
         assert g is not None

@@ -7,9 +7,8 @@ those that are behind go first, until they are together again. At a barrier each
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -32,30 +31,37 @@ _MOST = 50_000_000  # instructions of a launch, of all groups of wavefronts
 
 
 class Run:
-    """A launch. *watch* is called before each instruction with its line and the wavefronts.
+    """A launch. *arguments*: their bytes. *watch* is called before each instruction.
 
-    ``base`` is where the program is in *memory*, *arguments* what :func:`argument_bytes` gives. ``memories``
-    go by the first part of an instruction's name, ``places`` of instructions by their addresses.
+    ``base`` is where the program is in *memory*. ``memories`` go by the first part of an instruction's name,
+    ``places`` of instructions by their addresses.
     """
 
     executed = 0
 
     def __init__(
-        self, program: Program, launch: Launch, memory: Global, base: int, arguments: int, watch: Watch | None
+        self,
+        program: Program,
+        launch: Launch,
+        memory: Global,
+        arguments: Iterable[bytes],
+        watch: Watch | None,
     ) -> None:
-        self._program, self._about = program, program.kernels[launch.kernel]
-        self._arguments, self.base, self._watch = arguments, base, watch
-        about = self._about
-        self._lanes = about[".wavefront_size"]
-        sizes, self._local = _sizes(launch)
-        self._groups = tuple(-(-size // each) for size, each in zip(sizes, self._local, strict=True))
+        self._program, self._watch, self._about = program, watch, program.kernels[launch.kernel]
+        self._lanes = self._about[".wavefront_size"]
+        self._sizes, self._local = ((*x, 1, 1)[:3] for x in (launch.global_size, launch.local_size))
+        self._groups = tuple(-(-size // each) for size, each in zip(self._sizes, self._local, strict=True))
         self._each = -(-prod(self._local) // self._lanes)  # wavefronts of a work-group
         self._of_group = np.repeat(np.arange(prod(self._groups)), self._each)
-        private = Private(self._of_group.size * self._lanes, about[".private_segment_fixed_size"])
-        self._ds = Local(self._of_group, about[".group_segment_fixed_size"], shortest_local(program.lines))
-        self.memories = dict.fromkeys(("s", "global", "flat"), memory)
-        self.memories |= {"ds": self._ds, "scratch": private, "buffer": private}
-        self.places = {base + at.address: place for place, at in enumerate(program.lines)}
+        private = Private(self._of_group.size * self._lanes, self._about[".private_segment_fixed_size"])
+        nbytes, unit = self._about[".group_segment_fixed_size"], shortest_local(program.lines)
+        self._ds = Local(self._of_group, nbytes, unit)
+        self.memories = {"ds": self._ds, "scratch": private, "buffer": private}
+        self.memories |= dict.fromkeys(("s", "global", "flat"), memory)
+        self.base = memory.add(program.image, constant=True, align=4096)
+        self.places = {self.base + at.address: place for place, at in enumerate(program.lines)}
+        content = self._argument_bytes(len(launch.global_size), iter(arguments))
+        self._arguments = memory.add(np.frombuffer(content, np.uint8), constant=True)
 
     def finish(self) -> None:
         """Run all wavefronts to their end. Raises Fault with the instruction's text."""
@@ -154,24 +160,16 @@ class Run:
         if self._program.processor.startswith("gfx12"):
             scalar[TTMP + 9], scalar[TTMP + 7] = of[0], of[1] | of[2] << 16
 
-
-def _sizes(launch: Launch) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """In work-items and three dimensions: of the launch, and of a work-group."""
-    return (*launch.global_size, 1, 1)[:3], (*launch.local_size, 1, 1)[:3]
-
-
-def argument_bytes(about: Mapping[str, Any], launch: Launch, arguments: Iterable[bytes]) -> bytes:
-    """The memory of arguments, hidden ones too: what OpenCL's functions of the index space ask for."""
-    found, shown = bytearray(about[".kernarg_segment_size"]), iter(arguments)
-    hidden = {"hidden_grid_dims": len(launch.global_size)}
-    for name, size, group in zip("xyz", *_sizes(launch), strict=True):
-        hidden[f"hidden_block_count_{name}"], hidden[f"hidden_remainder_{name}"] = divmod(size, group)
-        hidden[f"hidden_group_size_{name}"] = group
-    for argument in about.get(".args", ()):
-        size, kind = argument[".size"], argument[".value_kind"]
-        own = hidden.get(kind, 0).to_bytes(size, "little")
-        value = own if kind.startswith("hidden_") else next(shown)
-        if len(value) != size:
-            raise ValueError(f"an argument of {size} bytes is given {len(value)}")
-        found[argument[".offset"] : argument[".offset"] + size] = value
-    return bytes(found)
+    def _argument_bytes(self, dimensions: int, shown: Iterator[bytes]) -> bytes:
+        """The memory of arguments, hidden ones too: what OpenCL's functions of the index space ask for."""
+        found, hidden = bytearray(self._about[".kernarg_segment_size"]), {"hidden_grid_dims": dimensions}
+        for name, size, group in zip("xyz", self._sizes, self._local, strict=True):
+            hidden[f"hidden_block_count_{name}"], hidden[f"hidden_remainder_{name}"] = divmod(size, group)
+            hidden[f"hidden_group_size_{name}"] = group
+        for argument in self._about.get(".args", ()):
+            start, size, kind = (argument[key] for key in (".offset", ".size", ".value_kind"))
+            own = hidden.get(kind, 0).to_bytes(size, "little")
+            found[start : start + size] = value = own if kind.startswith("hidden_") else next(shown)
+            if len(value) != size:
+                raise ValueError(f"an argument of {size} bytes is given {len(value)}")
+        return bytes(found)

@@ -1,7 +1,7 @@
-"""Values of AMD's pseudocode while it runs once, to write the code of an instruction: arithmetic.py. Functions
-that the pseudocode and the code call, on NumPy's arrays; their names are the pseudocode's, or NumPy's.
+"""Values of AMD's pseudocode while it runs once, to write the code of an instruction: arithmetic.py.
 
-A type is "u", "i", "f" or "b" with its bits, or "bool". A literal is a number of Python.
+A type is "u", "i", "f" or "b" with its bits, or "bool". A literal is a number of Python. Functions that the
+pseudocode and the code call work on NumPy's arrays; their names are the pseudocode's, or NumPy's.
 """
 
 from __future__ import annotations
