@@ -26,7 +26,7 @@ _TYPES: dict[str, Any] = {
 Places = tuple[Array, Array]
 
 
-def step(at: Line, match: re.Match[str]) -> Callable[[Waves], None]:
+def multiply(at: Line, match: re.Match[str]) -> Callable[[Waves], None]:
     """The step of an instruction that is like MATRIX."""
     if set(at.modifiers) - {"neg_lo"}:
         raise NotImplementedError(at.text)

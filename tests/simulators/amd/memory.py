@@ -155,31 +155,29 @@ class Local(Private):
 
 ACCESS = re.compile(
     r"(?P<space>global|flat|scratch|buffer|ds|s)_(?P<what>load|store|read|write)_?"
-    r"(?P<two>2addr_(?:stride64_)?|2(?:st64)?_)?(?P<type>dword(?:x\d+)?|[subi]?(?:byte|short)|[bui]\d+)$"
+    r"(?P<two>2addr_(?:stride64_)?|2(?:st64)?_)?"
+    r"(?:(?P<sign>[su]?)(?P<unit>dword|short|byte)x?|(?P<bits>[biu]))(?P<count>\d*)$"
 )
-_BYTES = {"dword": 4, "short": 2, "byte": 1}
 
 
-def nbytes_of(kind: str) -> int:
+def nbytes_of(match: re.Match[str]) -> int:
     """2 for "i16" and "sshort", 8 for "dwordx2"."""
-    for name, nbytes in _BYTES.items():
-        if name in kind:
-            return nbytes * int(kind.partition("x")[2] or 1)
-    return int(kind[1:]) // 8
+    each = {"dword": 32, "short": 16, "byte": 8}.get(match["unit"], 1)
+    return each * int(match["count"] or 1) // 8
 
 
 def shortest_local(lines: tuple[Line, ...]) -> int:
     """Bytes of the shortest access to local memory."""
     found = [ACCESS.match(at.name) for at in lines if at.name.startswith("ds_")]
-    return min((min(nbytes_of(match["type"]), 8) for match in found if match), default=4)
+    return min((min(nbytes_of(match), 8) for match in found if match), default=4)
 
 
 def access(at: Line, match: re.Match[str]) -> Step:
     """The step of an instruction that is like ACCESS."""
     if set(at.modifiers) & {"gds", "lds", "idxen", "tfe"}:
         raise NotImplementedError(at.text)
-    space, two, nbytes = match["space"], match["two"] or "", nbytes_of(match["type"])
-    signed = match["type"][0] in "si" and match["type"] != "short"
+    space, two, nbytes = match["space"], match["two"] or "", nbytes_of(match)
+    signed = match["sign"] == "s" or match["bits"] == "i"
     element, extended = f"{'i' if signed else 'u'}{min(nbytes, 4)}", np.int32 if signed else np.uint32
     given = list(at.operands)
     load = match["what"] in ("load", "read")

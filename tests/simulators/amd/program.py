@@ -78,7 +78,7 @@ def constant(text: str, kind: str) -> np.unsignedinteger:
     return unsigned(value % (1 << 8 * unsigned().itemsize))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Line:
     """An instruction: its address, and what LLVM prints. What has no comma before it is a modifier.
 
@@ -88,6 +88,7 @@ class Line:
     address: int
     text: str
     source: str = ""
+    step: Callable[[Any], str | None] | None = None
 
     @cached_property
     def name(self) -> str:
@@ -107,7 +108,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Program:
-    """``image``: what is loaded. ``lines``: the instructions, in their order; ``steps``, by their places.
+    """``image``: what is loaded. ``lines``: the instructions, in their order.
 
     ``kernels``: what the compiler says of each, and of its descriptor (LLVM's "User Guide for AMDGPU Backend")
     the address of the first instruction, and which registers the dispatcher sets.
@@ -117,7 +118,6 @@ class Program:
     image: np.ndarray[Any, np.dtype[np.uint8]]
     kernels: Mapping[str, Mapping[str, Any]]
     lines: tuple[Line, ...]
-    steps: dict[int, Callable[[Any], str | None]] = field(default_factory=dict, compare=False)
 
 
 def loaded(path: Path, processor: str) -> Program:

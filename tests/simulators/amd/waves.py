@@ -18,7 +18,7 @@ ACCUMULATORS = 256  # where a0 is among the vector registers
 class Waves:
     """Wavefronts in lockstep: vector[register, wavefront, lane] and scalar[register, wavefront, 0].
 
-    ``run``: what they run for (machine.py).
+    ``run``: what they run for (emulator.py).
     ``index``: which wavefronts of the dispatch these are. ``active``: the lanes of EXEC; ``whole``: all are.
     """
 
