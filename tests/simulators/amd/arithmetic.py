@@ -119,7 +119,7 @@ class Scope:
         self._outer: list[tuple[Any, Any]] = []  # of each `if`: the mask, and what no branch took yet
         self._names: dict[str, Any] = {
             "choice": choice, "truth": truth, "put": self._put, "part": np.s_, "when": self._when,
-            "ended": self._ended, "moved": self._moved, "instruction": self._instruction,
+            "ended": self._outer.pop, "moved": self._moved, "instruction": self._instruction,
             "join": lambda x, y: code.joined(y, x) if x.kind == y.kind == "u32" else None,
             "differs": lambda x, y: (x < y) | (x > y) if x.kind[0] == "f" else x != y,  # NaN does not
             "cast": lambda kind, x: code.of_kind(x, kind.lower()) if isinstance(x, Value)
@@ -182,9 +182,6 @@ class Scope:
             yield
         self.mask = outer
         self._outer[-1] = outer, _both(~chosen if isinstance(chosen, Value) else not chosen, left)
-
-    def _ended(self) -> None:
-        self.mask, _ = self._outer.pop()
 
     def _function(self, name: str, *values: Any) -> Value:
         kinds = [x.kind for x in values if isinstance(x, Value)]

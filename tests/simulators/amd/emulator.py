@@ -1,5 +1,5 @@
-"""Runs pyclmm's launches on an emulated AMD GPU: clang compiles and links them, and the machine code is executed.
-pyclmm's checks take an Emulator where they expect a queue.
+"""Runs pyclmm's launches on an emulated AMD GPU: clang compiles and links them, and the machine code is
+executed. pyclmm's checks take an Emulator where they expect a queue.
 
 All wavefronts of a launch go in lockstep while they are at the same instruction. Where a branch divides them,
 those that are behind go first, until they are together again. At a barrier each waits for its work-group.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -22,7 +22,7 @@ from pyclmm.kernels.interface import Launch, Work
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.launcher import Launcher, Memory, launcher_of
 from pyclmm.opencl.program import build_options
-from pyclmm.opencl.steps import OFFSET, SCALES, Scalars, converter_of
+from pyclmm.opencl.steps import OFFSET, SCALES, Scalars, Scales, converter_of
 from pyclmm.problem.dtypes import dtype_of
 from tests.conformance import compilers
 from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN, TINYGRAD
@@ -158,9 +158,9 @@ class Run:
         return g
 
     def _set_scalars(self, scalar: Array) -> None:
-        properties, rsrc2 = self._about["properties"], self._about["rsrc2"]
+        asks, rsrc2 = self._about["asks"], self._about["rsrc2"]
         # behind the registers that other bits of the descriptor's properties ask for
-        place = 4 * (properties & 1) + 2 * (properties >> 1 & 1) + 2 * (properties >> 2 & 1)
+        place = 4 * (asks & 1) + 2 * (asks >> 1 & 1) + 2 * (asks >> 2 & 1)
         scalar[place : place + 2] = [[self._arguments & 0xFFFFFFFF], [self._arguments >> 32]]
         place = rsrc2 >> 1 & 0x1F
         of = np.unravel_index(self._of_group, self._groups[::-1])[::-1]
@@ -214,14 +214,10 @@ class Emulator(Launcher):
     executed: int = 0
     _programs: dict[Path, Program] = field(default_factory=dict)
 
-    def run(
-        self, work: Work, memory: Mapping[str, Memory], scales: Sequence[complex], offsets: Mapping[str, int]
-    ) -> Memory:
-        """Run all launches of *work* and return the bytes of "out".
-
-        *memory*: the host's, by the names of what arguments point to; two names may have the same. *scales*:
-        alpha and beta. *offsets* are the other arguments. Raises Fault.
-        """
+    def compute(
+        self, queue: Any, _: DeviceInfo, work: Work, memory: Mapping[str, Memory], scalars: Scalars, *__: Any
+    ) -> None:
+        """Run all launches of *work*, as :meth:`Launcher.compute` says. Raises Fault."""
         self.products += 1
         space = Global()
         own = {id(x): space.add(x, constant=x is not memory["out"]) for x in memory.values()}
@@ -231,18 +227,19 @@ class Emulator(Launcher):
         for part in work.workspace:
             empty = np.full(part.nbytes, 0 if part.zeroed else 0xFF, np.uint8)
             places[part.symbol] = space.add(empty, written=part.zeroed or part.name in self.padded)
-        values = {**places, **offsets, **dict(zip(SCALES, scales, strict=True))}
-        for run in [self._planned(launch, values, space) for launch in work.launches]:
+        values = places | {f"{name}{OFFSET}": int(x) for name, x in scalars[2].items()}
+        for run in [self._planned(launch, values, scalars[:2], space) for launch in work.launches]:
             run.finish()
             self.executed += run.executed
-        return space.content(places["out"], memory["out"].size)
+        memory["out"][...] = space.content(places["out"], memory["out"].size)
 
-    def _planned(self, launch: Launch, values: Mapping[str, Any], space: Global) -> Run:
+    def _planned(self, launch: Launch, values: Mapping[str, int], scales: Scales, space: Global) -> Run:
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
-        scales = {name: np.array(converter_of(acc_type)(values[name]), dtype_of(acc_type)) for name in SCALES}
         # what is not there is read by no kernel: in a buffer at 0 it would be found
-        known = {name: np.int64(x) for name, x in values.items() if name not in SCALES} | scales
-        given = (known.get(x, np.int64(0)) if isinstance(x, str) else x for x in launch.args)
+        known = {name: np.int64(values.get(name, 0)) for name in launch.args if isinstance(name, str)}
+        for name, x in zip(SCALES, scales, strict=True):
+            known[name] = np.array(converter_of(acc_type)(x), dtype_of(acc_type))
+        given = (known[x] if isinstance(x, str) else x for x in launch.args)
         return Run(self.program(launch), launch, space, (x.tobytes() for x in given), self.watch)
 
     def program(self, asked: Launch) -> Program:
@@ -256,14 +253,6 @@ class Emulator(Launcher):
             compilers.amd_library(self.processor, source, options)
             self._programs[library] = loaded(library, self.processor)
         return self._programs[library]
-
-    def compute(
-        self, queue: Any, _: DeviceInfo, work: Work, memory: Mapping[str, Memory], scalars: Scalars, *__: Any
-    ) -> None:
-        """What checks call of a launcher."""
-        *scales, offsets = scalars
-        named = {f"{name}{OFFSET}": int(x) for name, x in offsets.items()}
-        memory["out"][...] = self.run(work, memory, scales, named)
 
 
 launcher_of.register(Emulator, lambda emulator: emulator)

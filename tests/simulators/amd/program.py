@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from io import BytesIO
 from pathlib import Path
-from struct import pack, unpack, unpack_from
+from struct import unpack_from
 from typing import Any
 
 import msgpack
@@ -70,8 +70,8 @@ def constant(text: str, kind: str) -> np.unsignedinteger:
     """The bits of a constant where the instruction reads it as *kind*."""
     unsigned = np.uint64 if kind.endswith("64") else np.uint32
     if "." in text or ("e" in text and not text.startswith("0x")):
-        form = {"f16": ("<e", "<H"), "f64": ("<d", "<Q")}.get(kind, ("<f", "<I"))
-        return unsigned(*unpack(form[1], pack(form[0], float(text))))
+        number = {"f16": np.float16, "f64": np.float64}.get(kind, np.float32)(text)
+        return unsigned(number.view(f"u{number.itemsize}"))
     value = int(text, 0)
     if kind == "f64" and text.startswith("0x") and value < 1 << 32:
         value <<= 32  # a literal is the upper half
@@ -130,7 +130,7 @@ def loaded(path: Path, processor: str) -> Program:
     for about in metadata(content):
         address = symbols[about[".symbol"]]  # the descriptor's
         entry, rsrc2, asked = unpack_from("<16xq28xIH", image, address)
-        kernels[about[".name"]] = {**about, "entry": address + entry, "rsrc2": rsrc2, "properties": asked}
+        kernels[about[".name"]] = {**about, "entry": address + entry, "rsrc2": rsrc2, "asks": asked}
     command = [OBJDUMP, "--disassemble", "--line-numbers", path]
     told = subprocess.run(command, capture_output=True, check=True, text=True, env=_ENV).stdout
     lines, source = [], ""
