@@ -119,11 +119,14 @@ class Scope:
         self._outer: list[tuple[Any, Any]] = []  # of each `if`: the mask, and what no branch took yet
         self._names: dict[str, Any] = {
             "choice": choice, "truth": truth, "put": self._put, "part": np.s_, "when": self._when,
-            "ended": self._outer.pop, "moved": self._moved, "instruction": self._instruction,
+            "ended": self._outer.pop, "instruction": self._instruction,
             "join": lambda x, y: code.joined(y, x) if x.kind == y.kind == "u32" else None,
             "differs": lambda x, y: (x < y) | (x > y) if x.kind[0] == "f" else x != y,  # NaN does not
             "cast": lambda kind, x: code.of_kind(x, kind.lower()) if isinstance(x, Value)
             else code.of_kind(x, f"u{kind[1:]}").view(kind.lower()),  # a NaN's bits
+            # the register that is *by* further
+            "moved": lambda source, by: code.value(
+                f"V[{source.place} + ({by.name}[:, 0] & 255).astype(int64), arange(len(g.index))]", "u32"),
             "converted": lambda kind, x: code.value(f"converted({x.name}, {dtype(kind)})", kind),
             "isSignalNAN": lambda _: False, "cvtToQuietNAN": lambda x: x, "signext": lambda x: x,
             "INF": np.inf, "NAN": np.nan, **{name: partial(self._function, name) for name in OF_PSEUDOCODE},
@@ -192,11 +195,6 @@ class Scope:
         inner = Scope(self.code, self.processor, name, {})
         inner.run({f"S{i}": value for i, value in enumerate(values)} | {"D0": (found := Register(inner))})
         return getattr(found, name.rpartition("_")[2])
-
-    def _moved(self, source: Register, by: Value) -> Value:
-        """The register that is *by* further."""
-        place = f"{source.place} + ({by.name}[:, 0] & 255).astype(int64)"
-        return self.code.value(f"V[{place}, arange(len(g.index))]", "u32")
 
 
 def _both(one: Any, two: Any) -> Any:

@@ -5,8 +5,6 @@ All wavefronts of a launch go in lockstep while they are at the same instruction
 those that are behind go first, until they are together again. At a barrier each waits for its work-group.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -117,12 +115,10 @@ class Run:
     def _decoded(self, at: Line) -> Step:
         if at.name in _ENDS or _NOTHING.fullmatch(at.name):
             at.step = lambda _: _ENDS.get(at.name)
-        elif match := MATRIX.match(at.name):
-            at.step = multiply(at, match)
-        elif match := ACCESS.match(at.name):
-            at.step = access(at, match)
-        else:
-            at.step = arithmetic(self._program.processor, at)
+        for pattern, decode in ((MATRIX, multiply), (ACCESS, access)):
+            if match := pattern.match(at.name):
+                at.step = decode(at, match)
+        at.step = at.step or arithmetic(self._program.processor, at)
         return at.step
 
     def _released(self, waiting: list[Waves]) -> list[Waves]:

@@ -7,8 +7,6 @@
 The product is a small one of integers. `make emulator` fetches what it needs.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

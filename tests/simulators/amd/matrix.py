@@ -5,8 +5,6 @@ was compared (github.com/ROCm/amd_matrix_instruction_calculator, architectures c
 Operand A: (row, k) of element e in lane l; B is the same with columns. D: (row, column).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Memory that notices what OpenCL forbids (Fault): global, private and local. Loads and stores."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -151,8 +149,6 @@ class Local(Private):
             raise Fault(f"a race: wavefront {wave} after {'several' if before == _MANY else before} {what}")
 
 
-# ---- instructions ----------------------------------------------------------------------------
-
 ACCESS = re.compile(
     r"(?P<space>global|flat|scratch|buffer|ds|s)_(?P<what>load|store|read|write)_?"
     r"(?P<two>2addr_(?:stride64_)?|2(?:st64)?_)?"
@@ -190,7 +186,7 @@ def access(at: Line, match: re.Match[str]) -> Step:
     word = np.uint32 if space == "ds" else np.uint64
     step = nbytes * (64 if "64" in two else 1)
     names = [("offset0", step), ("offset1", step)] if two else [("offset", 1)]
-    moved = [int(at.modifiers.get(name, "0"), 0) * by for name, by in names]
+    moved = (int(at.modifiers.get(name, "0"), 0) * by for name, by in names)
     offsets = [word(x % 2 ** (8 * word().itemsize)) for x in moved]
 
     def run(g: Waves) -> None:

@@ -1,7 +1,5 @@
 """A program that clang compiled and linked for an AMD processor: an ELF file, as the driver would load it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

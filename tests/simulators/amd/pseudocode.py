@@ -12,8 +12,6 @@ Expressions of Python are the same but for operators that it lacks.
 What runs it (arithmetic.py) gives these calls their meaning: a block of `when` runs once, under a condition.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re
@@ -64,8 +62,6 @@ def pseudocode(processor: str, mnemonic: str) -> str:
             return text
     raise NotImplementedError(f"no manual has {mnemonic}")
 
-
-# ---- as Python -------------------------------------------------------------------------------
 
 _FIRST = (
     (r"//[^\n]*", ""),

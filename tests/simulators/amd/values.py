@@ -193,9 +193,6 @@ def choice(condition: Any, yes: Any, no: Any) -> Any:
     return chosen.code.value(f"where({chosen.name}, {one}, {two})", kind)
 
 
-# ---- functions -------------------------------------------------------------------------------
-
-
 def fma(x: Array, y: Array, z: Array) -> Array:
     """x * y + z, rounded once."""
     if z.dtype == np.float32:
@@ -226,11 +223,6 @@ def first_one(x: Array) -> Array:
     return np.where(x == 0, -1, 32 - np.frexp(x.astype(np.float64))[1]).astype(np.int32)
 
 
-def first_lane(x: Array, lanes: Array) -> Any:
-    """The value of each wavefront's first lane of *lanes*, or of its first if there is none."""
-    return x[np.arange(len(x)), lanes.argmax(axis=1)][:, None]
-
-
 def wide(low: Array, high: Array) -> Array:
     """Words as the halves of 64 bits."""
     shape = low.shape if low.shape == high.shape else np.broadcast_shapes(low.shape, high.shape)
@@ -240,13 +232,15 @@ def wide(low: Array, high: Array) -> Array:
 
 
 # The types of what they give; "": that of what they are given.
+OF_PSEUDOCODE = {"exponent": "i32"} | dict.fromkeys(("any_lane", "sign", "isNAN", "subnormal"), "bool")
 _ALIKE = "fma ldexp floor trunc rint sqrt log2 exp2 abs mantissa first_one first_lane"
-OF_PSEUDOCODE = dict.fromkeys(_ALIKE.split(), "") | {"exponent": "i32"}
-OF_PSEUDOCODE |= dict.fromkeys(("any_lane", "sign", "isNAN", "subnormal"), "bool")
+OF_PSEUDOCODE |= dict.fromkeys(_ALIKE.split(), "")
 OF_CODE = vars(np) | {
     "fma": fma, "converted": converted, "exponent": exponent, "first_one": first_one, "wide": wide,
-    "first_lane": first_lane, "sign": np.signbit, "isNAN": np.isnan,
+    "sign": np.signbit, "isNAN": np.isnan,
     "mantissa": lambda x: np.frexp(x)[0],  # between 0.5 and 1, with the sign of x
     "subnormal": lambda x: (exponent(x) == 0) & (x != 0),
     "any_lane": lambda lanes: lanes.any(axis=1, keepdims=True),
+    # the value of each wavefront's first lane of *lanes*, or of its first if there is none
+    "first_lane": lambda x, lanes: x[np.arange(len(x)), lanes.argmax(axis=1)][:, None],
 }  # fmt: skip

@@ -25,7 +25,6 @@ class Waves:
     def __init__(self, run: Any, index: Array, vector: Array, scalar: Array, pc: int) -> None:
         self.run, self.index, self.vector, self.scalar, self.pc = run, index, vector, scalar, pc
         self.lanes = vector.shape[2]
-        self.targets = np.empty(0)
         self._exec_changed()
 
     def _exec_changed(self) -> None:
