@@ -36,8 +36,7 @@ _SDWA = {f"BYTE_{i}": (8 * i, 8) for i in range(4)} | {
 class Register:
     """Words that are set and read by parts: an operand, or a name of the pseudocode's own, which is 0.
 
-    ``place``: an operand's place, or its constant, in the code; ``to``: where it is written. It is the source
-    *which*.
+    ``place``: the operand's, or its constant, in the code; ``to``: where it is written. It is source *which*.
     """
 
     __getattr__ = by_type
@@ -117,7 +116,7 @@ class Scope:
         self.packed = (32 if name.endswith("f32") else 16) if re.match("v_pk_(?!mov)", name) else 0
         self.mask: Any = True  # what is put in which lanes
         self._outer: list[tuple[Any, Any]] = []  # of each `if`: the mask, and what no branch took yet
-        self._names: dict[str, Any] = {
+        self.names: dict[str, Any] = {
             "choice": choice, "truth": truth, "put": self._put, "part": np.s_, "when": self._when,
             "ended": self._outer.pop, "instruction": self._instruction,
             "join": lambda x, y: code.joined(y, x) if x.kind == y.kind == "u32" else None,
@@ -147,33 +146,30 @@ class Scope:
         halves = self.modifiers.get("op_sel_hi", _NONE if "mix" in self.name else (1, 1, 1))
         more = {"PC": here, "OPSEL": self.modifiers.get("op_sel", _NONE), "OPSEL_HI": halves, "S": sources}
         numbered = {f"S{which}": source for which, source in enumerate(sources)}
-        self.run(written | numbered | more | {"SIMM16": sources[-1] if sources else None})
+        self.names |= written | numbered | more | {"SIMM16": sources[-1] if sources else None}
+        exec(python(self.text), self.names)
         self.code.writes += [line for register in written.values() for line in register.write()]
-        if self._names["PC"] is not here:
-            self.code.writes.append(f"return g.jump({self._names['PC'].name})")
-
-    def run(self, names: Mapping[str, Any]) -> None:
-        self._names |= names
-        exec(python(self.text), self._names)
+        if self.names["PC"] is not here:
+            self.code.writes.append(f"return g.jump({self.names['PC'].name})")
 
     def _put(self, name: str, part: slice | None, kind: str | None, value: Any) -> None:
         """`name[part].kind = value`. A name of the pseudocode's own is a value unless it has parts."""
         if part is not None:
             kind = kind or f"u{part.start - part.stop + 1}"
-            self._names.setdefault(name, Register(self))
+            self.names.setdefault(name, Register(self))
         old, value = (
-            self._names.get(name),
+            self.names.get(name),
             getattr(value, str(kind)) if isinstance(value, Register) else value,
         )
         if kind == "lanes":
             new = truth(value if isinstance(value, Value) else self.code.of_kind(value, "u32"))
-            self._names[name].chosen = choice(self.mask, new, self._names[name].lanes)
+            self.names[name].chosen = choice(self.mask, new, self.names[name].lanes)
         elif isinstance(old, Register):
             new = self.code.of_kind(value, kind or "u32")
             old.put(part.stop if part else 0, new, keeps=bool(part) or not self.gfx9)
         else:
             value = self.code.of_kind(value, kind) if kind else value
-            self._names[name] = value if old is None else choice(self.mask, value, old)
+            self.names[name] = value if old is None else choice(self.mask, value, old)
 
     def _when(self, condition: Any, *, again: bool = False) -> Iterator[None]:
         if not again:
@@ -193,7 +189,8 @@ class Scope:
 
     def _instruction(self, name: str, *values: Value) -> Any:
         inner = Scope(self.code, self.processor, name, {})
-        inner.run({f"S{i}": value for i, value in enumerate(values)} | {"D0": (found := Register(inner))})
+        inner.names |= {f"S{i}": value for i, value in enumerate(values)} | {"D0": (found := Register(inner))}
+        exec(python(inner.text), inner.names)
         return getattr(found, name.rpartition("_")[2])
 
 

@@ -29,7 +29,7 @@ from .arithmetic import Step, arithmetic
 from .matrix import MATRIX, multiply
 from .memory import ACCESS, Fault, Global, Local, Private, access, shortest_local
 from .program import OBJDUMP, Line, Program, loaded
-from .waves import EXEC, NULL, SCALARS, TTMP, Array, Waves
+from .waves import EXEC, NULL, SCALARS, TTMP, Waves
 
 _ENDS = {"s_endpgm": "end", "s_barrier": "barrier", "s_barrier_wait": "barrier"}
 # They order or prefetch what the emulator does in order, or say what becomes of registers.
@@ -147,25 +147,22 @@ class Run:
             vector[:3] = ids
         else:
             vector[0] = ids[0] | ids[1] << 10 | ids[2] << 20
-        self._set_scalars(scalar[..., 0])
-        entry = self.places[self.base + self._about["entry"]]
-        g = Waves(self, np.arange(count), vector, scalar, entry)
-        g.set_mask(EXEC, item < prod(self._local))
-        return g
-
-    def _set_scalars(self, scalar: Array) -> None:
         asks, rsrc2 = self._about["asks"], self._about["rsrc2"]
         # behind the registers that other bits of the descriptor's properties ask for
         place = 4 * (asks & 1) + 2 * (asks >> 1 & 1) + 2 * (asks >> 2 & 1)
-        scalar[place : place + 2] = [[self._arguments & 0xFFFFFFFF], [self._arguments >> 32]]
+        scalar[place : place + 2] = [[[self._arguments & 0xFFFFFFFF]], [[self._arguments >> 32]]]
         place = rsrc2 >> 1 & 0x1F
-        of = np.unravel_index(self._of_group, self._groups[::-1])[::-1]
+        of = np.unravel_index(self._of_group[:, None], self._groups[::-1])[::-1]
         for dimension, ids in enumerate(of):
             if rsrc2 >> (7 + dimension) & 1:
                 scalar[place] = ids
                 place += 1
         if self._program.processor.startswith("gfx12"):
             scalar[TTMP + 9], scalar[TTMP + 7] = of[0], of[1] | of[2] << 16
+        entry = self.places[self.base + self._about["entry"]]
+        g = Waves(self, np.arange(count), vector, scalar, entry)
+        g.set_mask(EXEC, item < prod(self._local))
+        return g
 
     def _argument_bytes(self, dimensions: int, shown: Iterator[bytes]) -> bytes:
         """The memory of arguments, hidden ones too: what OpenCL's functions of the index space ask for."""
@@ -227,7 +224,7 @@ class Emulator(Launcher):
         for run in [self._planned(launch, values, scalars[:2], space) for launch in work.launches]:
             run.finish()
             self.executed += run.executed
-        memory["out"][...] = space.content(places["out"], memory["out"].size)
+        memory["out"][...] = space.data[places["out"] :][: memory["out"].size]
 
     def _planned(self, launch: Launch, values: Mapping[str, int], scales: Scales, space: Global) -> Run:
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta

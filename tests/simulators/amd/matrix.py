@@ -66,9 +66,8 @@ def _places(match: re.Match[str], registers: int) -> tuple[Places, Places]:
     e, lane = np.indices((k * rows // 64, 64))
     of_operand = lane % rows, lane // rows * len(e) + e
     e, lane = np.indices((rows * rows // 64, 64))
-    of_f64 = match[2] == "f64"
-    row = 4 * e + lane // rows if of_f64 else 256 // rows * (e // 4) + 4 * (lane // rows) + e % 4
-    return of_operand, (row, lane % rows)
+    row = 256 // rows * (e // 4) + 4 * (lane // rows) + e % 4
+    return of_operand, (4 * e + lane // rows if match[2] == "f64" else row, lane % rows)
 
 
 def _matrix(g: Waves, op: Operand, kind: str, places: Places, shape: tuple[int, int]) -> Array:

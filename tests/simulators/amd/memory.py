@@ -28,37 +28,34 @@ class Global:
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._data, self._state = np.zeros((2, _GAP), np.uint8)
+        self.data, self._state = np.zeros((2, _GAP), np.uint8)
 
     def add(self, content: Array, *, written: bool = True, constant: bool = False, align: int = 256) -> int:
         """A buffer's address. Its end is where the next byte is nobody's."""
-        start = self._data.size + -self._data.size % align
-        around = start - self._data.size, _GAP + -content.size % 64
+        start = self.data.size + -self.data.size % align
+        around = start - self.data.size, _GAP + -content.size % 64
         state = (_CONSTANT if constant else _WRITTEN) if written else _UNWRITTEN
-        self._data = np.append(self._data, np.pad(content, around))
+        self.data = np.append(self.data, np.pad(content, around))
         self._state = np.append(self._state, np.pad(np.full(content.size, state, np.uint8), around))
         self._starts.append(start)
         return start
 
-    def content(self, start: int, nbytes: int) -> Array:
-        return self._data[start : start + nbytes].copy()
-
     def load(self, addresses: Array, nbytes: int, g: Waves) -> Any:
         """*nbytes* from each address of the active lanes, as rows of bytes."""
         rows, unit = self._rows(addresses, nbytes, _CONSTANT, g)
-        return self._data.view(unit)[rows].view(np.uint8)
+        return self.data.view(unit)[rows].view(np.uint8)
 
     def store(self, addresses: Array, content: Array, g: Waves) -> None:
         """Rows of bytes to each address."""
         rows, unit = self._rows(addresses, content.shape[1], _UNWRITTEN, g)
-        self._data.view(unit)[rows] = content.view(unit)
+        self.data.view(unit)[rows] = content.view(unit)
         self._state.view(unit)[rows] = _WRITTEN * _EACH_BYTE[unit]
 
     def _rows(self, addresses: Array, nbytes: int, able: int, _: Waves) -> tuple[Array, str]:
         """Places of the accesses as elements of a type, the longest. *able*: the bit that allows them."""
         low = int(np.bitwise_or.reduce(addresses, initial=0)) | nbytes | 4
         size = low & -low
-        unit, inside = f"u{size}", addresses < self._data.size - nbytes
+        unit, inside = f"u{size}", addresses < self.data.size - nbytes
         start = np.where(inside, addresses, addresses.dtype.type(0)).astype(np.int64) // size
         rows = start[:, None] + np.arange(nbytes // size)
         wanted = able * _EACH_BYTE[unit]
@@ -66,7 +63,7 @@ class Global:
         if bad.any():
             address = int(addresses[bad][0])
             state = (
-                self._state[address : address + nbytes] if address < self._data.size - nbytes else [_NOTHING]
+                self._state[address : address + nbytes] if address < self.data.size - nbytes else [_NOTHING]
             )
             wrong = _REASONS[min(int(x) for x in state if not int(x) & able)]
             near = max((start for start in self._starts if start <= address), default=0)
@@ -108,7 +105,7 @@ class Local(Private):
         super().__init__(int(of_wave[-1]) + 1, nbytes)
         self._interval = np.ones(int(of_wave[-1]) + 1, np.int64)
         # stamps of who wrote and who read last
-        self._writer, self._reader = np.zeros((2, self._data.size // unit), np.int64)
+        self._writer, self._reader = np.zeros((2, self.data.size // unit), np.int64)
 
     def _owners(self, g: Waves) -> Any:
         return self._of_wave[g.of_lanes]
@@ -158,8 +155,7 @@ ACCESS = re.compile(
 
 def nbytes_of(match: re.Match[str]) -> int:
     """2 for "i16" and "sshort", 8 for "dwordx2"."""
-    each = {"dword": 32, "short": 16, "byte": 8}.get(match["unit"], 1)
-    return each * int(match["count"] or 1) // 8
+    return {"dword": 32, "short": 16, "byte": 8}.get(match["unit"], 1) * int(match["count"] or 1) // 8
 
 
 def shortest_local(lines: tuple[Line, ...]) -> int:

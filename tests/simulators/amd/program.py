@@ -78,14 +78,11 @@ def constant(text: str, kind: str) -> np.unsignedinteger:
 
 @dataclass(eq=False)
 class Line:
-    """An instruction: its address, and what LLVM prints. What has no comma before it is a modifier.
-
-    ``source``: the line of OpenCL C that it was compiled from, such as "unit.cl:77", or "".
-    """
+    """An instruction: its address, and what LLVM prints. What has no comma before it is a modifier."""
 
     address: int
     text: str
-    source: str = ""
+    source: str = ""  # the line of OpenCL C that it was compiled from, such as "unit.cl:77", if there is one
     step: Callable[[Any], str | None] | None = None
 
     @cached_property
@@ -108,8 +105,8 @@ class Line:
 class Program:
     """``image``: what is loaded. ``lines``: the instructions, in their order.
 
-    ``kernels``: what the compiler says of each, and of its descriptor (LLVM's "User Guide for AMDGPU Backend")
-    the address of the first instruction, and which registers the dispatcher sets.
+    ``kernels``: what the compiler says of each, and from its descriptor (LLVM's "User Guide for AMDGPU
+    Backend") the address of the first instruction, and which registers the dispatcher sets.
     """
 
     processor: str

@@ -82,9 +82,10 @@ _FIRST = (
     (r"\b(INF|NAN)\.f\d+|(OPSEL\w*)\.u3|(OPSEL\[\d\])\.i32", r"\1\2\3"),
     (r"\bOVERFLOW_F\d+", "INF"),
     (r"\bUNDERFLOW_F\d+", "0.0"),
+    (r"\b(then|do|else|endif|endfor)\b", r"\1\n"),
+    (r"\b(if|elsif|else|endif|endfor|for)\b", r"\n\1"),
 )
 _INNER = re.compile(r"([(\[{])([^()\[\]{}]*)[)\]}]")
-_BREAKS = ((r"\b(then|do|else|endif|endfor)\b", r"\1\n"), (r"\b(if|elsif|else|endif|endfor|for)\b", r"\n\1"))
 _BLOCKS = (
     (r"if (.*) then", "for _ in when({}):"),
     (r"elsif (.*) then", "for _ in when({}, again=True):"),
@@ -137,8 +138,6 @@ def _expression(text: str) -> str:
 
 def _indented(text: str) -> list[str]:
     """The lines of Python. *text* has no brackets left."""
-    for pattern, new in _BREAKS:
-        text = re.sub(pattern, new, text)
     lines, depth = [], 0
     for line in filter(None, map(str.strip, re.split(r"[;\n]", text))):
         depth -= line.startswith(("els", "end"))

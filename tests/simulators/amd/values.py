@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partialmethod
 from typing import Any
 
 import numpy as np
@@ -141,11 +141,10 @@ class Value:
             return (self.raw >> index) & 1
         return (self.raw >> index.stop).view(f"u{index.start - index.stop + 1}")
 
-    def __invert__(self) -> Value:
-        return self.code.value(f"~{self.name}", self.kind)
+    def _unary(self, symbol: str) -> Value:
+        return self.code.value(f"{symbol}{self.name}", self.kind)
 
-    def __neg__(self) -> Value:
-        return self.code.value(f"-{self.name}", self.kind)
+    __invert__, __neg__ = partialmethod(_unary, "~"), partialmethod(_unary, "-")
 
 
 def _binary(symbol: str, *, swapped: bool = False) -> Any:
@@ -218,11 +217,6 @@ def exponent(x: Array) -> Array:
     return (x.view(f"u{x.dtype.itemsize}") >> shift & mask).astype(np.int32)
 
 
-def first_one(x: Array) -> Array:
-    """Zeros before the highest bit that is 1; -1 if none is."""
-    return np.where(x == 0, -1, 32 - np.frexp(x.astype(np.float64))[1]).astype(np.int32)
-
-
 def wide(low: Array, high: Array) -> Array:
     """Words as the halves of 64 bits."""
     shape = low.shape if low.shape == high.shape else np.broadcast_shapes(low.shape, high.shape)
@@ -233,10 +227,10 @@ def wide(low: Array, high: Array) -> Array:
 
 # The types of what they give; "": that of what they are given.
 OF_PSEUDOCODE = {"exponent": "i32"} | dict.fromkeys(("any_lane", "sign", "isNAN", "subnormal"), "bool")
-_ALIKE = "fma ldexp floor trunc rint sqrt log2 exp2 abs mantissa first_one first_lane"
+_ALIKE = "fma ldexp floor trunc rint sqrt log2 exp2 abs mantissa first_lane"
 OF_PSEUDOCODE |= dict.fromkeys(_ALIKE.split(), "")
 OF_CODE = vars(np) | {
-    "fma": fma, "converted": converted, "exponent": exponent, "first_one": first_one, "wide": wide,
+    "fma": fma, "converted": converted, "exponent": exponent, "wide": wide,
     "sign": np.signbit, "isNAN": np.isnan,
     "mantissa": lambda x: np.frexp(x)[0],  # between 0.5 and 1, with the sign of x
     "subnormal": lambda x: (exponent(x) == 0) & (x != 0),
