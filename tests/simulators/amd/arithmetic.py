@@ -47,7 +47,7 @@ class Register:
         self._words = {} if op else dict.fromkeys((0, 1), scope.code.of_kind(0, "u32"))
         self.chosen: Value | None = None  # a truth value for each lane
 
-    def __getitem__(self, index: Any) -> Value:
+    def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, slice):
             return self.view("u32")[index]
         return self.view(f"u{index.start - index.stop + 1}", index.stop)
@@ -152,14 +152,14 @@ class Scope:
         if self.names["PC"] is not here:
             self.code.writes.append(f"return g.jump({self.names['PC'].name})")
 
-    def _put(self, name: str, part: slice | None, kind: str | None, value: Any) -> None:
+    def _put(self, name: str, part: slice | None, kind: str, value: Any) -> None:
         """`name[part].kind = value`. A name of the pseudocode's own is a value unless it has parts."""
         if part is not None:
             kind = kind or f"u{part.start - part.stop + 1}"
             self.names.setdefault(name, Register(self))
         old, value = (
             self.names.get(name),
-            getattr(value, str(kind)) if isinstance(value, Register) else value,
+            getattr(value, kind) if isinstance(value, Register) else value,
         )
         if kind == "lanes":
             new = truth(value if isinstance(value, Value) else self.code.of_kind(value, "u32"))

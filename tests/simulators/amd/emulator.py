@@ -197,7 +197,6 @@ class Emulator(Launcher):
     """
 
     way = "emulated"
-
     processor: str
     folder: Path
     padded: tuple[str, ...] = ()

@@ -68,7 +68,7 @@ def constant(text: str, kind: str) -> np.unsignedinteger:
     """The bits of a constant where the instruction reads it as *kind*."""
     unsigned = np.uint64 if kind.endswith("64") else np.uint32
     if "." in text or ("e" in text and not text.startswith("0x")):
-        number = {"f16": np.float16, "f64": np.float64}.get(kind, np.float32)(text)
+        number: Any = {"f16": np.float16, "f64": np.float64}.get(kind, np.float32)(text)
         return unsigned(number.view(f"u{number.itemsize}"))
     value = int(text, 0)
     if kind == "f64" and text.startswith("0x") and value < 1 << 32:

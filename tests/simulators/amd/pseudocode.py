@@ -5,7 +5,7 @@ as data: nothing of tinygrad is imported. What differs from the manuals, and why
 
 Expressions of Python are the same but for operators that it lacks.
 
-    tmp = S0.u32[31] ? 1'1U : 1'0U;    ->    put("tmp", None, None, choice(S0.u32[31], 1, 0))
+    tmp = S0.u32[31] ? 1'1U : 1'0U;    ->    put("tmp", None, "", choice(S0.u32[31], 1, 0))
     D0[31 : 16].f16 = S1.f16           ->    put("D0", part[31:16], "f16", S1.f16)
     if S0.f32 > 0.0F then ... endif    ->    for _ in when(S0.f32 > 0.0): ...; ended()
 
@@ -93,9 +93,7 @@ _BLOCKS = (
     (r"for (\w+) in (.*) : (.*) do", "for {} in range({}, {} + 1):"),
 )
 # A name, its type, which bits of it, and their type. The others remain Python's.
-_ASSIGNED = re.compile(
-    "^((?!listed)\\w+)(?:\\.(\\w+))?([\ue000-\uf8ff])?(?:\\.(\\w+))? ([-+]?)= (?!lambda|\\[)(.*)"
-)
+_ASSIGNED = re.compile("^((?!listed)\\w+)(\\.\\w+)?([\ue000-\uf8ff])?(\\.\\w+)? ([-+]?)= (?!lambda|\\[)(.*)")
 
 
 @cache
@@ -157,4 +155,4 @@ def _put(match: re.Match[str]) -> str:
     value = _expression(value)
     if sign:
         value = f"{match[0].partition(' ')[0]} {sign} {value}"
-    return f"put({name!r}, {f'part{part}' if part else None}, {(after or before)!r}, {value})"
+    return f"put({name!r}, {f'part{part}' if part else None}, {(after or before or '.')[1:]!r}, {value})"

@@ -102,7 +102,7 @@ class Value:
     __getattr__ = by_type
 
     @property
-    def raw(self) -> Value:
+    def raw(self) -> Any:
         """The bits as an unsigned number."""
         unsigned = "u32" if self.kind == "bool" else f"u{bits(self.kind)}"
         if self.kind == "bool" or dtype(self.kind) == dtype(unsigned):
@@ -119,7 +119,7 @@ class Value:
         if kind in (self.kind, "bool"):
             return self.to(kind)
         size = bits(kind)
-        found = self.raw.to(f"u{size}")
+        found: Value = self.raw.to(f"u{size}")
         if kind == "i24":
             return self.code.value(f"({found.name} << 8).view(int32) >> 8", kind)
         if size < bits(self.kind) and size not in (8, 16, 32, 64):
@@ -135,7 +135,7 @@ class Value:
             return [raw.to("u32")]
         return self.code.halves.setdefault(raw.name, [raw.to("u32"), (raw >> 32).to("u32")])
 
-    def __getitem__(self, index: Any) -> Value:
+    def __getitem__(self, index: Any) -> Any:
         """A bit, or those from one down to another."""
         if not isinstance(index, slice):
             return (self.raw >> index) & 1
