@@ -18,6 +18,7 @@ from pyclmm.opencl import compiler
 from tests.simulators.amd import follow
 from tests.simulators.amd.arithmetic import arithmetic
 from tests.simulators.amd.emulator import Emulator, Fault
+from tests.simulators.amd.matrix import MATRIX, multiply
 from tests.simulators.amd.program import Line
 from tests.simulators.amd.waves import SCALARS, Waves
 
@@ -204,7 +205,8 @@ def test_a_race_between_wavefronts(emulator):
         ("out[get_global_id(0) + 1] = 1;", "are written, in no buffer"),
         ("((__global uint *)a)[get_global_id(0)] = 1;", "are written, constant"),
         ("out[get_global_id(0)] = w[get_global_id(0)];", "are read, not written before"),
-        ("__local uint x[64]; if (a[0]) x[get_local_id(0)] = 1; out[0] = x[5];", "are read, not written before"),
+        ("__local uint x[64]; if (a[0]) x[get_local_id(0)] = 1; out[0] = x[5];", "not written before"),
+        ("__local uint x[64]; x[get_local_id(0)] = a[0]; out[0] = x[a[0]];", "outside"),
         ("if (get_local_id(0) < 64) barrier(CLK_LOCAL_MEM_FENCE); out[0] = 1;", "different barriers"),
     ],
 )  # fmt: skip
@@ -215,6 +217,21 @@ def test_a_wrong_access(emulator, body, message):
     with pytest.raises(Fault, match=message) as raised:
         played(emulator, text, np.zeros(128, np.uint32), a=a, workspace=[space], **size)
     assert "barriers" in message or "_" in str(raised.value).split(" at ")[0], "it names the instruction"
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes", "exec_lo", "message"),
+    [
+        ("v_mfma_f32_32x32x2f32 a[0:15], v0, v1, a[0:15]", 64, 1, "not active"),
+        ("v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]", 32, 2**32 - 1, "different operands"),
+    ],
+)
+def test_a_wrong_matrix_instruction(rng, text, lanes, exec_lo, message):
+    vector = rng.integers(0, 2**10, (512, 1, lanes), np.uint32)
+    g = Waves(None, np.arange(1), vector, np.full((SCALARS, 1, 1), exec_lo, np.uint32), 0)
+    line = Line(0, text)
+    with pytest.raises(Fault, match=message):
+        multiply(line, MATRIX.match(line.name))(g)
 
 
 # ---- faults in the kernels of matrix units -----------------------------------------------------
