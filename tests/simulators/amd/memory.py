@@ -56,7 +56,7 @@ class Global:
         low = int(np.bitwise_or.reduce(addresses, initial=0)) | nbytes | 4
         size = low & -low
         unit, inside = f"u{size}", addresses < self.data.size - nbytes
-        start = np.where(inside, addresses, addresses.dtype.type(0)).astype(np.int64) // size
+        start = (addresses if inside.all() else addresses * inside).astype(np.int64) // size
         rows = start[:, None] + np.arange(nbytes // size)
         wanted = able * _EACH_BYTE[unit]
         bad = (self._state.view(unit)[rows] & wanted != wanted).any(axis=1)
