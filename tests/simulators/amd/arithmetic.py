@@ -26,11 +26,8 @@ _NONE = (0, 0, 0)  # modifiers of three operands that are not there
 _UNKNOWN = {"mul", "div", "quad_perm", "row_shr", "row_mask", "dpp8"}
 _SELECTING = re.compile(r"v_(pk_|fma_mix)")
 # What SDWA selects of a word: the first bit, and bits.
-_SDWA = {f"BYTE_{i}": (8 * i, 8) for i in range(4)} | {
-    "WORD_0": (0, 16),
-    "WORD_1": (16, 16),
-    "DWORD": (0, 32),
-}
+_SDWA = {f"BYTE_{i}": (8 * i, 8) for i in range(4)}
+_SDWA |= {"WORD_0": (0, 16), "WORD_1": (16, 16), "DWORD": (0, 32)}
 
 
 class Register:
@@ -157,10 +154,8 @@ class Scope:
         if part is not None:
             kind = kind or f"u{part.start - part.stop + 1}"
             self.names.setdefault(name, Register(self))
-        old, value = (
-            self.names.get(name),
-            getattr(value, kind) if isinstance(value, Register) else value,
-        )
+        old = self.names.get(name)
+        value = getattr(value, kind) if isinstance(value, Register) else value
         if kind == "lanes":
             new = truth(value if isinstance(value, Value) else self.code.of_kind(value, "u32"))
             self.names[name].chosen = choice(self.mask, new, self.names[name].lanes)

@@ -42,7 +42,7 @@ _MOST = 50_000_000  # instructions of a launch, of all groups of wavefronts
 
 
 class Run:
-    """A launch. *arguments*: their bytes. *watch* is called before each instruction.
+    """A launch. *given*: the bytes of arguments. *watch* is called before each instruction.
 
     ``base`` is where the program is in *memory*. ``memories`` go by the first part of an instruction's name,
     ``places`` of instructions by their addresses.
@@ -51,12 +51,7 @@ class Run:
     executed = 0
 
     def __init__(
-        self,
-        program: Program,
-        launch: Launch,
-        memory: Global,
-        arguments: Iterable[bytes],
-        watch: Watch | None,
+        self, program: Program, launch: Launch, memory: Global, given: Iterable[bytes], watch: Watch | None
     ) -> None:
         self._program, self._watch, self._about = program, watch, program.kernels[launch.kernel]
         self._lanes = self._about[".wavefront_size"]
@@ -71,7 +66,7 @@ class Run:
         self.memories |= dict.fromkeys(("s", "global", "flat"), memory)
         self.base = memory.add(program.image, constant=True, align=4096)
         self.places = {self.base + at.address: place for place, at in enumerate(program.lines)}
-        content = self._argument_bytes(len(launch.global_size), iter(arguments))
+        content = self._argument_bytes(len(launch.global_size), iter(given))
         self._arguments = memory.add(np.frombuffer(content, np.uint8), constant=True)
 
     def finish(self) -> None:

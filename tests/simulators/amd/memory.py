@@ -146,6 +146,8 @@ class Local(Private):
             raise Fault(f"a race: wavefront {wave} after {'several' if before == _MANY else before} {what}")
 
 
+# ---- instructions ----------------------------------------------------------------------------
+
 ACCESS = re.compile(
     r"(?P<space>global|flat|scratch|buffer|ds|s)_(?P<what>load|store|read|write)_?"
     r"(?P<two>2addr_(?:stride64_)?|2(?:st64)?_)?"

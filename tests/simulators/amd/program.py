@@ -28,6 +28,7 @@ _NAMED = {
     "vcc": f"s[{VCC}:{VCC + 1}]", "vcc_lo": f"s{VCC}", "vcc_hi": f"s{VCC + 1}",
     "exec": f"s[{EXEC}:{EXEC + 1}]", "exec_lo": f"s{EXEC}", "exec_hi": f"s{EXEC + 1}",
     "m0": f"s{M0}", "null": f"s{NULL}", "src_scc": f"s{SCC}", "flat_scratch": "s[102:103]",
+    "flat_scratch_lo": "s102", "flat_scratch_hi": "s103",
 }  # fmt: skip
 _OPERAND = re.compile(
     r"(?P<minus>-(?=[a-z|(\[]))?(?P<bar>\|)?(?P<sext>sext\()?"
@@ -82,7 +83,7 @@ class Line:
 
     address: int
     text: str
-    source: str = ""  # the line of OpenCL C that it was compiled from, such as "unit.cl:77", if there is one
+    source: str = ""  # the line of OpenCL C of this or an instruction before, such as "unit.cl:77"
     step: Callable[[Any], str | None] | None = None
 
     @cached_property

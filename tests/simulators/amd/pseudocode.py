@@ -63,6 +63,8 @@ def pseudocode(processor: str, mnemonic: str) -> str:
     raise NotImplementedError(f"no manual has {mnemonic}")
 
 
+# ---- as Python -------------------------------------------------------------------------------
+
 _FIRST = (
     (r"//[^\n]*", ""),
     (r" \? 1'1U : 1'0U", ""),  # as comparisons are

@@ -192,6 +192,9 @@ def choice(condition: Any, yes: Any, no: Any) -> Any:
     return chosen.code.value(f"where({chosen.name}, {one}, {two})", kind)
 
 
+# ---- functions -------------------------------------------------------------------------------
+
+
 def fma(x: Array, y: Array, z: Array) -> Array:
     """x * y + z, rounded once."""
     if z.dtype == np.float32:
