@@ -16,8 +16,11 @@ from pyclmm.kernels import kernel_named
 from pyclmm.kernels.interface import Launch, Program, Work, Workspace
 from pyclmm.opencl import compiler
 from tests.simulators.amd import follow
+from tests.simulators.amd.arithmetic import arithmetic
 from tests.simulators.amd.emulator import Emulator, Fault
-from tests.simulators.amd.functions import byte_permute
+from tests.simulators.amd.matrix import MATRIX, multiply
+from tests.simulators.amd.program import Line
+from tests.simulators.amd.waves import SCALARS, Waves
 
 from .amd_products import AMDS, DEVICES, SEED, by_weights, run, unit_case
 
@@ -36,8 +39,8 @@ def played(emulator, text, out, *, a=None, size=(64,), local=(64,), workspace=()
     args = ("a", "out", *(space.symbol for space in workspace))
     launch = Launch(Program("probes.cl", ()), "k", size, local, args)
     memory = {"a": a.view(np.uint8).ravel(), "out": out.view(np.uint8).ravel()}
-    got = emulator.run(Work((launch,), tuple(workspace)), memory, (1, 0), {})
-    return got.view(out.dtype).reshape(out.shape)
+    emulator.compute(emulator, None, Work((launch,), tuple(workspace)), memory, (1, 0, {}))
+    return out
 
 
 KERNEL = "__kernel void k(__global const {kind} *a, __global {to} *out{more})\n{{\n  {body}\n}}"
@@ -162,13 +165,15 @@ def test_floats_are_rounded_as_ieee_says(emulator, rng):
 
 def test_a_permutation_of_bytes_is_that_of_the_manual(rng):
     """V_PERM_B32: bytes of two words, signs of four of them, 0 and 255."""
-    high, low, selector = rng.integers(0, 2**32, (3, 500), np.uint32)
-    selector[:250] &= 0x0F0F0F0F
-    for one, two, chosen, got in zip(high, low, selector, byte_permute(high, low, selector), strict=True):
-        given = [*int(two).to_bytes(4, "little"), *int(one).to_bytes(4, "little")]
+    vector = rng.integers(0, 2**32, (4, 16, 32), np.uint32)
+    vector[3, :8] &= 0x0F0F0F0F
+    g = Waves(None, np.arange(16), vector, np.full((SCALARS, 16, 1), 0xFFFFFFFF, np.uint32), 0)
+    arithmetic("gfx1100", Line(0, "v_perm_b32 v0, v1, v2, v3"))(g)
+    for got, one, two, chosen in g.vector.reshape(4, -1).T.tolist():
+        given = [*two.to_bytes(4, "little"), *one.to_bytes(4, "little")]
         given += [255 * (given[i] >> 7) for i in (1, 3, 5, 7)] + [0]
-        want = [given[i] if i < 13 else 255 for i in int(chosen).to_bytes(4, "little")]
-        assert int(got).to_bytes(4, "little") == bytes(want)
+        want = [given[i] if i < 13 else 255 for i in chosen.to_bytes(4, "little")]
+        assert got.to_bytes(4, "little") == bytes(want)
 
 
 # ---- what must be reported ---------------------------------------------------------------------
@@ -200,7 +205,8 @@ def test_a_race_between_wavefronts(emulator):
         ("out[get_global_id(0) + 1] = 1;", "are written, in no buffer"),
         ("((__global uint *)a)[get_global_id(0)] = 1;", "are written, constant"),
         ("out[get_global_id(0)] = w[get_global_id(0)];", "are read, not written before"),
-        ("__local uint x[64]; if (a[0]) x[get_local_id(0)] = 1; out[0] = x[5];", "that nobody wrote"),
+        ("__local uint x[64]; if (a[0]) x[get_local_id(0)] = 1; out[0] = x[5];", "not written before"),
+        ("__local uint x[64]; x[get_local_id(0)] = a[0]; out[0] = x[a[0]];", "outside"),
         ("if (get_local_id(0) < 64) barrier(CLK_LOCAL_MEM_FENCE); out[0] = 1;", "different barriers"),
     ],
 )  # fmt: skip
@@ -211,6 +217,21 @@ def test_a_wrong_access(emulator, body, message):
     with pytest.raises(Fault, match=message) as raised:
         played(emulator, text, np.zeros(128, np.uint32), a=a, workspace=[space], **size)
     assert "barriers" in message or "_" in str(raised.value).split(" at ")[0], "it names the instruction"
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes", "exec_lo", "message"),
+    [
+        ("v_mfma_f32_32x32x2f32 a[0:15], v0, v1, a[0:15]", 64, 1, "not active"),
+        ("v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]", 32, 2**32 - 1, "different operands"),
+    ],
+)
+def test_a_wrong_matrix_instruction(rng, text, lanes, exec_lo, message):
+    vector = rng.integers(0, 2**10, (512, 1, lanes), np.uint32)
+    g = Waves(None, np.arange(1), vector, np.full((SCALARS, 1, 1), exec_lo, np.uint32), 0)
+    line = Line(0, text)
+    with pytest.raises(Fault, match=message):
+        multiply(line, MATRIX.match(line.name))(g)
 
 
 # ---- faults in the kernels of matrix units -----------------------------------------------------

@@ -27,7 +27,8 @@ AMD_LIBRARIES = DEBIAN / DEBIAN_LIB / "amdgcn/bitcode"
 # The contents of each folder.
 DEBIAN_PACKAGES = (
     *("pocl-opencl-icd", "mesa-opencl-icd", "oclgrind", "clang-15"),
-    *("clang-19", "lld-19", "rocm-device-libs", "intel-opencl-icd"),  # for AMD's devices and Intel's GPUs
+    *("clang-19", "lld-19", "llvm-19", "rocm-device-libs"),  # for AMD's devices
+    "intel-opencl-icd",  # for Intel's GPUs
     *("libc6-dev-arm64-cross", "qemu-user"),  # for Arm's CPUs
 )
 WHEELS = {

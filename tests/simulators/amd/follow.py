@@ -7,8 +7,6 @@
 The product is a small one of integers. `make emulator` fetches what it needs.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,34 +21,27 @@ from pyclmm.kernels import kernel_named
 from tests.conformance.amd_products import DEVICES, of_type, run
 
 from .emulator import Emulator, demand_tools
-from .operands import operand
-from .program import Line
+from .program import Line, operand
 from .waves import Waves
 
 
-def lines(g: Waves, wave: int, registers: str) -> Iterator[str]:
-    """A line for each of *registers*, as hexadecimal words: of a vector register one for each lane."""
-    place = int(np.flatnonzero(g.index == wave)[0])
+def told(line: Line, g: Any = None, wave: int = 0, registers: str = "") -> Iterator[str]:
+    """An instruction, and *registers* as hexadecimal words: of a vector register one for each lane."""
+    yield f"{line.address:#x}: {line.text}".ljust(80) + line.source
     for text in registers.split():
-        op = operand(text)
+        op, place = operand(text), int(np.flatnonzero(g.index == wave)[0])
         if op.kind == "constant":
             raise click.BadParameter(f"{text} is no register")
         for number in range(op.place, op.place + op.count):
-            words = g.vector[number, place] if op.kind == "v" else g.scalar[number, place : place + 1]
+            words = (g.vector if op.kind == "v" else g.scalar)[number, place]
             yield f"  {text}, register {number}: {' '.join(f'{word:08x}' for word in words.tolist())}"
-
-
-def told(line: Line) -> str:
-    return f"{line.address:#x}: {line.text}".ljust(80) + line.source
 
 
 @click.command(help=__doc__)
 @click.argument("processor", type=click.Choice(sorted(DEVICES)))
 @click.argument("kernel")
 @click.argument("dtype")
-@click.option(
-    "--at", default="s_endpgm", help="Before instructions with this in their text, or of this line."
-)
+@click.option("--at", default="s_endpgm", help="Before those with this in their text, or of this line.")
 @click.option("--registers", default="v0 exec", help="As the machine code names them.")
 @click.option("--wave", default=0, help="Which wavefront, over all work-groups.")
 @click.option("--most", default=4, help="How often at most.")
@@ -64,9 +55,7 @@ def main(processor: str, kernel: str, dtype: str, at: str, registers: str, **ask
         nonlocal shown
         if (at in line.text or at == line.source) and asked["wave"] in g.index and shown < asked["most"]:
             shown += 1
-            click.echo(told(line))
-            for text in lines(g, asked["wave"], registers):
-                click.echo(text)
+            click.echo("\n".join(told(line, g, asked["wave"], registers)))
 
     given = resized(of_type(dtype), *asked["shape"])
     if reason := family.refuses(given, device):
@@ -75,8 +64,7 @@ def main(processor: str, kernel: str, dtype: str, at: str, registers: str, **ask
         emulator = Emulator(processor, Path(folder), watch=watch)
         if asked["listing"]:
             work = family.launches(given, family.configs(given, device)[0], device)
-            for line in emulator.program(work.launches[0]).lines:
-                click.echo(told(line))
+            click.echo("\n".join("".join(told(line)) for line in emulator.program(work.launches[0]).lines))
             return
         decks = Decks(np.random.default_rng(0))
         wrong = run(emulator, device, family, None, given, Drawn.INTEGERS, decks)

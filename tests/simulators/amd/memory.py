@@ -1,159 +1,142 @@
-"""Global, private and local memory that notice what OpenCL forbids: see Fault."""
+"""Memory that notices what OpenCL forbids (Fault): global, private and local. Loads and stores."""
 
-from __future__ import annotations
-
+import re
 from typing import Any
 
 import numpy as np
 
+from .arithmetic import Step
+from .program import Line, Operand, constant
+from .values import wide
 from .waves import Array, Waves
 
 _GAP = 4096  # bytes between buffers that belong to none
 # Of a byte: no buffer's, not written, constant, or written. A bit each says that it may be written, and read.
 _NOTHING, _UNWRITTEN, _CONSTANT, _WRITTEN = range(4)
+_REASONS = ("in no buffer", "not written before", "constant")
+_EACH_BYTE = {"u1": 0x01, "u2": 0x0101, "u4": 0x01010101}  # a state times this is one of each byte of a type
 _STAMP = 32  # an interval between barriers, and in these bits the wavefront
 _MANY = 2**_STAMP - 1  # in place of one: several
 
 
 class Fault(Exception):  # noqa: N818
-    """An access that no kernel may make: outside of every buffer, of bytes that nobody wrote, to a constant,
-    or a race between wavefronts in local memory.
-    """
+    """What no kernel may do, such as an access outside of every buffer, or a race in local memory."""
 
 
 class Global:
     """Buffers at made-up addresses, in one array, with what may be done with each byte."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[int, Array, int]] = []
-        self._next = _GAP
-        self._data, self._state = np.empty(0, np.uint8), np.empty(0, np.uint8)
+        self._starts: list[int] = []
+        self.data, self._state = np.zeros((2, _GAP), np.uint8)
 
     def add(self, content: Array, *, written: bool = True, constant: bool = False, align: int = 256) -> int:
-        """A buffer's address. Its end is where the next byte is nobody's, or within *align* of it."""
-        start = self._next + -self._next % align
+        """A buffer's address. Its end is where the next byte is nobody's."""
+        start = self.data.size + -self.data.size % align
+        around = start - self.data.size, _GAP + -content.size % 64
         state = (_CONSTANT if constant else _WRITTEN) if written else _UNWRITTEN
-        self._parts.append((start, content, state))
-        self._next = start + content.size + _GAP
+        self.data = np.append(self.data, np.pad(content, around))
+        self._state = np.append(self._state, np.pad(np.full(content.size, state, np.uint8), around))
+        self._starts.append(start)
         return start
 
-    def place(self) -> None:
-        """To be called when all buffers are added."""
-        size = self._next + _GAP + 64
-        self._data, self._state = (np.zeros(size + -size % 64, np.uint8) for _ in range(2))
-        for start, content, state in self._parts:
-            self._data[start : start + content.size] = content
-            self._state[start : start + content.size] = state
+    def load(self, addresses: Array, nbytes: int, g: Waves) -> Any:
+        """*nbytes* from each address of the active lanes, as rows of bytes."""
+        rows, unit = self._rows(addresses, nbytes, _CONSTANT, g)
+        return self.data.view(unit)[rows].view(np.uint8)
 
-    def content(self, start: int, nbytes: int) -> Array:
-        return self._data[start : start + nbytes].copy()
-
-    def load(self, addresses: Array, nbytes: int, _: Waves) -> Any:
-        """*nbytes* from each address, as rows of bytes."""
-        return self._data.view(self._units(addresses, nbytes, "read"))[self._rows].view(np.uint8)
-
-    def store(self, addresses: Array, content: Array, _: Waves) -> None:
+    def store(self, addresses: Array, content: Array, g: Waves) -> None:
         """Rows of bytes to each address."""
-        unit = self._units(addresses, content.shape[1], "written")
-        self._data.view(unit)[self._rows] = content.view(unit)
-        self._state.view(unit)[self._rows] = _of_bytes(_WRITTEN, unit)
+        rows, unit = self._rows(addresses, content.shape[1], _UNWRITTEN, g)
+        self.data.view(unit)[rows] = content.view(unit)
+        self._state.view(unit)[rows] = _WRITTEN * _EACH_BYTE[unit]
 
-    def _units(self, addresses: Array, nbytes: int, what: str) -> str:
-        """The longest type whose elements the accesses are. Their places become ``_rows``."""
-        low = int(np.bitwise_or.reduce(addresses)) | nbytes | 4
-        unit = f"u{low & -low}"
-        inside = addresses < self._data.size - nbytes
-        start = np.where(inside, addresses, np.uint64(0)).astype(np.int64) // (low & -low)
-        self._rows = start[:, None] + np.arange(nbytes // (low & -low))
-        able = _of_bytes(_CONSTANT if what == "read" else _UNWRITTEN, unit)
-        bad = self._state.view(unit)[self._rows] & able != able
+    def _rows(self, addresses: Array, nbytes: int, able: int, _: Waves) -> tuple[Array, str]:
+        """Places of the accesses as elements of a type, the longest. *able*: the bit that allows them."""
+        low = int(np.bitwise_or.reduce(addresses, initial=0)) | nbytes | 4
+        size = low & -low
+        unit, inside = f"u{size}", addresses < self.data.size - nbytes
+        start = (addresses if inside.all() else addresses * inside).astype(np.int64) // size
+        rows = start[:, None] + np.arange(nbytes // size)
+        wanted = able * _EACH_BYTE[unit]
+        bad = (self._state.view(unit)[rows] & wanted != wanted).any(axis=1)
         if bad.any():
-            raise self._refused(addresses, bad.any(axis=1), nbytes, what)
-        return unit
-
-    def _refused(self, addresses: Array, bad: Array, nbytes: int, what: str) -> Fault:
-        address = int(addresses[bad][0])
-        state = self._state[address : address + nbytes] if address < self._data.size - nbytes else [_NOTHING]
-        able = _CONSTANT if what == "read" else _UNWRITTEN
-        reasons = {_NOTHING: "in no buffer", _UNWRITTEN: "not written before", _CONSTANT: "constant"}
-        wrong = reasons[min(int(x) for x in state if not int(x) & able)]
-        near = max((start for start, *_ in self._parts if start <= address), default=0)
-        return Fault(
-            f"{nbytes} bytes at {address:#x} are {what}, {wrong}: {address - near} bytes behind the start of "
-            f"the buffer at {near:#x}; {int(bad.sum())} of {bad.size} lanes"
-        )
-
-
-def _of_bytes(state: int, unit: str) -> int:
-    """*state* in each byte."""
-    return int.from_bytes(bytes([state] * int(unit[1:])), "little")
+            address = int(addresses[bad][0])
+            state = (
+                self._state[address : address + nbytes] if address < self.data.size - nbytes else [_NOTHING]
+            )
+            wrong = _REASONS[min(int(x) for x in state if not int(x) & able)]
+            near = max((start for start in self._starts if start <= address), default=0)
+            raise Fault(
+                f"{nbytes} bytes at {address:#x} are {'read' if able == _CONSTANT else 'written'}, {wrong}: "
+                f"{address - near} bytes behind the start of the buffer at {near:#x}; "
+                f"{int(bad.sum())} of {bad.size} lanes"
+            )
+        return rows, unit
 
 
 class Private(Global):
     """Private memory: for each lane of each wavefront *nbytes*, one after the other."""
 
-    def __init__(self, waves: int, lanes: int, nbytes: int) -> None:
+    def __init__(self, owners: int, nbytes: int) -> None:
         super().__init__()
-        self._nbytes = nbytes + -nbytes % 4
-        self._start = self.add(np.zeros(waves * lanes * self._nbytes, np.uint8), written=False)
-        self.place()
+        self._nbytes = nbytes + -nbytes % 16
+        self._start = self.add(np.zeros(owners * self._nbytes, np.uint8), written=False)
 
-    def load(self, addresses: Array, nbytes: int, g: Waves) -> Any:
-        return super().load(self._moved(addresses, nbytes, g), nbytes, g)
+    def _owners(self, g: Waves) -> Any:
+        return g.of_lanes * g.lanes + np.nonzero(g.active)[1]
 
-    def store(self, addresses: Array, content: Array, g: Waves) -> None:
-        super().store(self._moved(addresses, content.shape[1], g), content, g)
-
-    def _moved(self, addresses: Array, nbytes: int, g: Waves) -> Array:
+    def _rows(self, addresses: Array, nbytes: int, able: int, g: Waves) -> tuple[Array, str]:
         if (outside := addresses > self._nbytes - nbytes).any():
-            raise Fault(f"{nbytes} bytes of private memory at {addresses[outside][0]}, of {self._nbytes}")
-        lanes = np.nonzero(g.active)[1]
-        found: Array = (
-            self._start + (g.of_lanes * g.lanes + lanes) * self._nbytes + addresses.astype(np.int64)
-        )
-        return found.astype(np.uint64)
+            at = addresses[outside][0]
+            raise Fault(f"{nbytes} bytes at {at} of {self._nbytes} of local or private memory: outside")
+        moved = self._start + self._owners(g) * self._nbytes + addresses.astype(np.int64)
+        return super()._rows(moved, nbytes, able, g)
 
 
-class Local:
+class Local(Private):
     """Local memory of all work-groups. Between two barriers wavefronts must not touch what another writes.
 
     ``unit``: bytes of the shortest access of the kernel. ``of_wave``: the work-group of each wavefront.
     """
 
     def __init__(self, of_wave: Array, nbytes: int, unit: int) -> None:
-        self._of_wave, self._unit, self._size = of_wave, unit, nbytes + -nbytes % 16
-        groups = int(of_wave[-1]) + 1
-        self._data = np.zeros(groups * self._size // unit, f"u{unit}")
-        self._interval = np.ones(groups, np.int64)
+        self._of_wave, self._unit = of_wave, unit
+        super().__init__(int(of_wave[-1]) + 1, nbytes)
+        self._interval = np.ones(int(of_wave[-1]) + 1, np.int64)
         # stamps of who wrote and who read last
-        self._writer, self._reader = np.zeros((2, self._data.size), np.int64)
+        self._writer, self._reader = np.zeros((2, self.data.size // unit), np.int64)
+
+    def _owners(self, g: Waves) -> Any:
+        return self._of_wave[g.of_lanes]
 
     def barrier(self, waves: Array) -> None:
         """Another interval begins in the work-groups of *waves*."""
         self._interval[np.unique(self._of_wave[waves])] += 1
 
-    def load(self, addresses: Array, nbytes: int, g: Waves) -> Array:
-        """*nbytes* from each address of the active lanes."""
-        units, now, own = self._places(addresses, nbytes, g)
+    def _rows(self, addresses: Array, nbytes: int, able: int, g: Waves) -> tuple[Array, str]:
+        rows, unit = super()._rows(addresses, nbytes, able, g)
+        if (addresses % np.uint32(self._unit)).any():
+            raise Fault(f"{nbytes} bytes of local memory at {addresses.max()} are not aligned")
+        first = rows[:, :1] * int(unit[1:]) // self._unit
+        units = first + np.arange(nbytes // self._unit)
+        now = (self._interval[self._owners(g)] << _STAMP)[:, None]  # the first stamp of this interval
+        own = now + g.of_lanes[:, None]
         writer, reader = self._writer[units], self._reader[units]
-        if not writer.all():
-            raise Fault(f"{nbytes} bytes of local memory are read that nobody wrote: {addresses[:8]}")
-        self._demand(writer, now, own, "reads what it wrote")
-        # of several lanes that read a unit now, one is noted, so those of other wavefronts are found first
-        stamps = np.where((reader >= now) & (reader != own), now + _MANY, own)
-        self._reader[units] = stamps
-        several = self._reader[units] != stamps
-        self._reader[units[several]] |= _MANY
-        return self._data[units].view(np.uint8)
-
-    def store(self, addresses: Array, content: Array, g: Waves) -> None:
-        units, now, own = self._places(addresses, content.shape[1], g)
-        self._demand(self._writer[units], now, own, "writes what it wrote")
-        self._demand(self._reader[units], now, own, "writes what it read")
-        self._writer[units] = own
-        if (self._writer[units] != own).any():
-            raise Fault("a race: two wavefronts write the same bytes of local memory")
-        self._data[units] = content.view(self._data.dtype)
+        if able == _CONSTANT:
+            self._demand(writer, now, own, "reads what it wrote")
+            # of lanes that read a unit now one is noted, so those of other wavefronts are found first
+            stamps = np.where((reader >= now) & (reader != own), now + _MANY, own)
+            self._reader[units] = stamps
+            several = self._reader[units] != stamps
+            self._reader[units[several]] |= _MANY
+        else:
+            self._demand(writer, now, own, "writes what it wrote")
+            self._demand(reader, now, own, "writes what it read")
+            self._writer[units] = own
+            if (self._writer[units] != own).any():
+                raise Fault("a race: two wavefronts write the same bytes of local memory")
+        return rows, unit
 
     def _demand(self, last: Array, now: Array, own: Array, what: str) -> None:
         """Nobody else has done so in this interval."""
@@ -162,14 +145,73 @@ class Local:
             before, wave = int(last[raced][0]) & _MANY, int(own[raced.any(axis=1)][0, 0]) & _MANY
             raise Fault(f"a race: wavefront {wave} after {'several' if before == _MANY else before} {what}")
 
-    def _places(self, addresses: Array, nbytes: int, g: Waves) -> tuple[Array, Array, Array]:
-        """Units of each access, the first stamp of this interval, and the wavefront's own."""
-        if (addresses.astype(np.int64) + nbytes > self._size).any():
-            raise Fault(f"{nbytes} bytes at {addresses.max()} are outside of {self._size} of local memory")
-        if (addresses % np.uint32(self._unit)).any():
-            raise Fault(f"{nbytes} bytes of local memory at {addresses.max()} are not aligned")
-        waves = g.of_lanes
-        groups = self._of_wave[waves]
-        start = (groups * self._size + addresses) // self._unit
-        now = (self._interval[groups] << _STAMP)[:, None]
-        return start[:, None] + np.arange(nbytes // self._unit), now, now + waves[:, None]
+
+# ---- instructions ----------------------------------------------------------------------------
+
+ACCESS = re.compile(
+    r"(?P<space>global|flat|scratch|buffer|ds|s)_(?P<what>load|store|read|write)_?"
+    r"(?P<two>2addr_(?:stride64_)?|2(?:st64)?_)?"
+    r"(?:(?P<sign>[su]?)(?P<unit>dword|short|byte)x?|(?P<bits>[biu]))(?P<count>\d*)$"
+)
+
+
+def nbytes_of(match: re.Match[str]) -> int:
+    """2 for "i16" and "sshort", 8 for "dwordx2"."""
+    return {"dword": 32, "short": 16, "byte": 8}.get(match["unit"], 1) * int(match["count"] or 1) // 8
+
+
+def shortest_local(lines: tuple[Line, ...]) -> int:
+    """Bytes of the shortest access to local memory."""
+    found = [ACCESS.match(at.name) for at in lines if at.name.startswith("ds_")]
+    return min((min(nbytes_of(match), 8) for match in found if match), default=4)
+
+
+def access(at: Line, match: re.Match[str]) -> Step:
+    """The step of an instruction that is like ACCESS."""
+    if set(at.modifiers) & {"gds", "lds", "idxen", "tfe"}:
+        raise NotImplementedError(at.text)
+    space, two, nbytes = match["space"], match["two"] or "", nbytes_of(match)
+    signed = match["sign"] == "s" or match["bits"] == "i"
+    element, extended = f"{'i' if signed else 'u'}{min(nbytes, 4)}", np.int32 if signed else np.uint32
+    given = list(at.operands)
+    load = match["what"] in ("load", "read")
+    data = [given.pop(0 if load or space == "buffer" else 1)]
+    if two and not load:
+        data.append(given.pop())
+    if space == "buffer":  # through a resource, which is that of all private memory
+        given = [given[0]] * ("offen" in at.modifiers) + [given[2]]
+    summed = [one for one in given if one.text != "off"]
+    word = np.uint32 if space == "ds" else np.uint64
+    step = nbytes * (64 if "64" in two else 1)
+    names = [("offset0", step), ("offset1", step)] if two else [("offset", 1)]
+    moved = (int(at.modifiers.get(name, "0"), 0) * by for name, by in names)
+    offsets = [word(x % 2 ** (8 * word().itemsize)) for x in moved]
+
+    def run(g: Waves) -> None:
+        memory = g.run.memories[space]
+        start = sum((_read(g, one) for one in summed), word(0))
+        start = start[:, 0] if space == "s" else np.broadcast_to(start, g.active.shape)[g.active]
+        if not load:
+            for source, offset in zip(data, offsets, strict=True):
+                words = g.vector[source.place : source.place + max(1, nbytes // 4), g.active].T
+                content = np.ascontiguousarray(words).view(np.uint8)[:, :nbytes]
+                memory.store(start + offset, np.ascontiguousarray(content), g)
+            return
+        parts = [memory.load(start + offset, nbytes, g) for offset in offsets]
+        content = np.concatenate(parts, axis=1) if two else parts[0]
+        words = content.view(element).astype(extended, copy=False).view(np.uint32)
+        for place, column in enumerate(words.T, data[0].place):
+            if space == "s":
+                g.set_scalar(place, column[:, None])
+            else:
+                g.vector[place][g.active] = column
+
+    return run
+
+
+def _read(g: Waves, op: Operand) -> Array:
+    """A register, or two as 64 bits, or a constant."""
+    if op.kind == "constant":
+        return np.asarray(constant(op.text, "u32"))
+    file = g.vector if op.kind == "v" else g.scalar
+    return file[op.place] if op.count == 1 else wide(file[op.place], file[op.place + 1])

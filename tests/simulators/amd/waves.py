@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,59 +11,48 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # Places among the scalar registers; NULL and what follows it are 0.
-VCC, TTMP, M0, EXEC, NULL, SCALARS = 106, 108, 124, 126, 128, 130
+VCC, TTMP, M0, EXEC, NULL, SCC, SCALARS = 106, 108, 124, 126, 128, 130, 131
 ACCUMULATORS = 256  # where a0 is among the vector registers
 
 
 class Waves:
-    """Wavefronts in lockstep. Arrays have their lanes last: vector[register, wavefront, lane].
+    """Wavefronts in lockstep: vector[register, wavefront, lane] and scalar[register, wavefront, 0].
 
-    ``machine``: the memories (access.py).
+    ``run``: what they run for (emulator.py).
     ``index``: which wavefronts of the dispatch these are. ``active``: the lanes of EXEC; ``whole``: all are.
     """
 
-    def __init__(self, machine: Any, index: Array, vector: Array, scalar: Array, scc: Array, pc: int) -> None:
-        self.machine = machine
-        self.index, self.vector, self.scalar, self.scc, self.pc = index, vector, scalar, scc, pc
+    def __init__(self, run: Any, index: Array, vector: Array, scalar: Array, pc: int) -> None:
+        self.run, self.index, self.vector, self.scalar, self.pc = run, index, vector, scalar, pc
         self.lanes = vector.shape[2]
-        self.active = np.empty(0, bool)
-        self.whole = False
-        self.exec_changed()
+        self._exec_changed()
 
-    def exec_changed(self) -> None:
+    def _exec_changed(self) -> None:
         self.active = self.mask(EXEC)
         self.whole = bool(self.active.all())
-        self._of_lanes: Array | None = None
+        self.__dict__.pop("of_lanes", None)
 
-    @property
+    @cached_property
     def of_lanes(self) -> Array:
         """The wavefront of each active lane."""
-        if self._of_lanes is None:
-            self._of_lanes = self.index[np.nonzero(self.active)[0]]
-        return self._of_lanes
+        return self.index[np.nonzero(self.active)[0]]
 
     def mask(self, register: int) -> Array:
         """The scalar registers from *register* as a truth value for each lane."""
-        words = np.ascontiguousarray(self.scalar[register : register + self.lanes // 32].T)
+        words = np.ascontiguousarray(self.scalar[register : register + self.lanes // 32, :, 0].T)
         return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").view(bool)
 
     def set_mask(self, register: int, lanes: Array) -> None:
-        packed = np.packbits(lanes, axis=1, bitorder="little")
-        for place, words in enumerate(packed.view(np.uint32).T):
-            self.set_scalar(register + place, words)
+        packed = np.packbits(lanes, axis=1, bitorder="little").view(np.uint32)
+        self.set_scalar(register, packed.T[..., None])
 
     def set_scalar(self, register: int, value: Array) -> None:
-        """Writes one or two registers, by *value*'s size. Shapes are (), or (wavefronts,)."""
-        if register >= NULL:
+        """Writes a register, or the two of a mask's words."""
+        if register in (NULL, NULL + 1):
             return
-        if value.dtype.itemsize == 8:
-            self.set_scalar(register + 1, (value >> 32).astype(np.uint32))
-        self.scalar[register] = value.astype(np.uint32)
-        if register >= EXEC:
-            self.exec_changed()
-
-    def set_scc(self, value: Array) -> None:
-        self.scc = value & np.ones_like(self.scc)
+        self.scalar[register : register + (len(value) if value.ndim == 3 else 1)] = value
+        if register in (EXEC, EXEC + 1):
+            self._exec_changed()
 
     def set_vector(self, register: int, value: Array) -> None:
         """Writes a register in the active lanes."""
@@ -70,18 +61,24 @@ class Waves:
         else:
             np.copyto(self.vector[register], value, where=self.active)
 
-    def part(self, chosen: Array) -> Waves:
-        """Those wavefronts alone."""
-        scalar, scc = self.scalar[:, chosen], self.scc[chosen]
-        return Waves(self.machine, self.index[chosen], self.vector[:, chosen], scalar, scc, self.pc)
+    def jump(self, addresses: Array) -> str | None:
+        """Go on there, if all go to the same instruction; else it says that they part."""
+        self.targets = np.ravel(addresses)
+        if (self.targets == self.targets[0]).all():
+            self.pc = self.run.places[int(self.targets[0])] - 1  # it is the next one's place thereafter
+            return None
+        return "part"
+
+    def parted(self) -> Iterator[Waves]:
+        """A group for each instruction where they jump to."""
+        for to in set(self.targets.tolist()):
+            own = self.targets == to
+            vector, scalar = self.vector[:, own], self.scalar[:, own]
+            yield Waves(self.run, self.index[own], vector, scalar, self.run.places[to])
 
     def joined(self, other: Waves) -> Waves:
         """Both, which are at the same instruction."""
-        return Waves(
-            self.machine,
-            np.concatenate([self.index, other.index]),
-            np.concatenate([self.vector, other.vector], axis=1),
-            np.concatenate([self.scalar, other.scalar], axis=1),
-            np.concatenate([self.scc, other.scc]),
-            self.pc,
-        )
+        index = np.concatenate([self.index, other.index])
+        vector = np.concatenate([self.vector, other.vector], axis=1)
+        scalar = np.concatenate([self.scalar, other.scalar], axis=1)
+        return Waves(self.run, index, vector, scalar, self.pc)
