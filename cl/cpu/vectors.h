@@ -40,6 +40,10 @@
 DEFINE_WIDENED(widened, float, uint, ushort)
 #undef fetch_float16
 #define fetch_float16(p, i) widened(((__global const ushort *)(p))[i])
+#if defined(__F16C__) && SAME_TYPE(ACC_TYPE, float32) /* one instruction; vstore_half becomes a call too */
+#undef put_float16
+#define put_float16(p, i, v) (((__global short *)(p))[i] = as_short8(__builtin_ia32_vcvtps2ph((float4)(v), 0)).s0)
+#endif
 
 typedef REAL_NAME REAL;
 typedef CAT(REAL_NAME, LANES) VEC;

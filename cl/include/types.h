@@ -151,7 +151,7 @@ typedef CAT(elem_, ACC_TYPE) ACC_T;
 INLINE ushort to_bfloat16(float x)
 {
   const uint bits = as_uint(x);
-  if (isnan(x)) return (ushort)(bits >> 16 | 0x40);
+  if (x != x) return (ushort)(bits >> 16 | 0x40);
   return (ushort)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 

@@ -29,6 +29,14 @@
 #define size_complex64 float
 #define size_complex128 double
 typedef CAT(size_, ACC_TYPE) SIZE_T;
+/* On CPUs fabs may be a call, for each element (PoCL 3.0 with AVX2). */
+#define positive_float(v) as_float(as_uint(v) & 0x7fffffffu)
+#define positive_double(v) as_double(as_ulong(v) & 0x7ffffffffffffffful)
+#if ITEMS > 1
+#define POSITIVE(v) fabs(v)
+#else
+#define POSITIVE(v) CAT(positive_, CAT(size_, ACC_TYPE))(v)
+#endif
 #define SUMS (ROWS * LANES > VEC ? ROWS * LANES : VEC)
 
 #if !WITH_BOUND
@@ -38,11 +46,11 @@ typedef CAT(size_, ACC_TYPE) SIZE_T;
 #elif PLANES == 2
 #define IS_FINITE(v) (isfinite((v).x) && isfinite((v).y))
 #define IS_NAN(v) 0 /* a complex product may be NaN where it overflows */
-#define SIZE(v) (fabs((v).x) + fabs((v).y))
+#define SIZE(v) (POSITIVE((v).x) + POSITIVE((v).y))
 #else
 #define IS_FINITE(v) isfinite(v)
 #define IS_NAN(v) isnan(v)
-#define SIZE(v) fabs(v)
+#define SIZE(v) POSITIVE(v)
 #endif
 #define ADMITTED(v) (IS_FINITE(v) ? (v) : ACC_ZERO)
 
