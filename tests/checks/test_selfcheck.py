@@ -156,7 +156,8 @@ def test_a_check_takes_little_arithmetic(kernel, device):
         pytest.skip("not for that device")
     config = kernel.configs(problem, device)[0]
     work = [p.m * p.n * p.k for p in (case.problem for case in cases(problem, kernel, config, device))]
-    most = {"naive": 20e6, "packed": 95e6}.get(kernel.name, 70e6)  # packed: 84 to 94 million with AVX-512
+    # packed, by which dequantized multiplies on CPUs: 84 to 94 million with AVX-512.
+    most = {"naive": 20e6, "packed": 95e6, "dequantized": 95e6}.get(kernel.name, 70e6)
     assert 0 < sum(work) <= most
 
 
