@@ -504,3 +504,12 @@ def test_elements_of_out_may_share_memory(shape, strides, rng):
         np.matmul(a, b, out=want)
         pyclmm.matmul(a, b, out=out)
         assert np.array_equal(out, want)
+
+
+def test_a_nan_stays_one_in_bfloat16():
+    """Rounded as a number, one with all bits set would become -0."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    x = np.full((3, 3), 0x7FFFFFFF, np.uint32).view(np.float32)
+    out = np.zeros((3, 3), bfloat16)
+    pyclmm.matmul(x, np.eye(3, dtype=np.float32), out=out, casting="unsafe")
+    assert np.isnan(out.astype(np.float32)).all()

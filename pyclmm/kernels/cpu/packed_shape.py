@@ -28,7 +28,6 @@ _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: (
 # many rows, as far as the registers hold the second row of B too.
 _ORDERED_COMPLEX_TILES = {512: ((16, 2),), 256: ((8, 2),), 128: ((4, 2),)}
 _NARROW_TILES = {512: (8, 1), 256: (8, 1), 128: (4, 1)}  # where one vector covers a row of out
-_LIST_ROWS = (6, 4, 2, 1)
 _LANE_BYTES = 16  # of the shortest vectors of turn.h
 _LATER_TILE = 0.05  # a later tile of the list counts as slower by this, if nothing else tells them apart
 _PANELS_BYTES = 16 << 20  # of A's panels for each compute unit: docs/kernels/packed.md

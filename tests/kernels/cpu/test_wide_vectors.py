@@ -22,18 +22,19 @@ HASWELL = replace(EPYC_POCL, target=Target(256, ("fma",)))
 FLAGS = "-x cl -O1 -S -emit-llvm -target x86_64-unknown-linux -march=haswell -Wno-everything -o -"
 HEADER = ("-Xclang", "-finclude-default-header")
 WIDE = re.compile(r"declare .*@(?!llvm)(\S*(?:Dv16_[fij]|Dv8_[dlm])\S*)\(")
+LOADS = re.compile(r"declare .*@(_Z\d+v(?:load|store)\S*)\(")
 # One affine form of each number of bits.
 KINDS = [form for form in FORMATS if form.mode != "affine" or "_g64_float32" in form.name]
 pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang")
 
 
-def called(program):
-    """The names of the library's functions with 512-bit arguments that *program* calls."""
+def called(program, *patterns):
+    """The names of the library's functions that *program* calls, if they are like one of *patterns*."""
     done = subprocess.run(
         [CLANG, *FLAGS.split(), *HEADER, *build_options(program), "-"],
         input=expanded(program.source), text=True, capture_output=True, check=True,
     )  # fmt: skip
-    return WIDE.findall(done.stdout)
+    return [name for pattern in patterns for name in pattern.findall(done.stdout)]
 
 
 def programs(kernel, problem):
@@ -48,10 +49,11 @@ def test_of_weights(form, family):
     nbytes = form.row_nbytes(256)
     types = {"a_type": "bfloat16", "b_type": "uint8", "out_type": "bfloat16", "acc_type": "float32"}
     layout = {"lda": 256, "ldb": nbytes, "ldo": 33, "b_align": nbytes & -nbytes}
+    # A load that is a call saves every vector register in the inner loop.
     problem = GemmProblem(3, 33, 256, **types, **layout, trans_b=True, b_format=form.name)
     found = {p for p in programs(kernel_named(family), problem) if "formats/" in p.source}
     assert found
-    assert not [name for program in found for name in called(program)]
+    assert not [name for program in found for name in called(program, WIDE, LOADS)]
 
 
 DENSE = ["float16", "bfloat16", "float32", "float64", "complex64", "int32", "int64"]
@@ -65,4 +67,4 @@ def test_of_dense_matrices(dtype):
     offered = [kernel for kernel in KERNELS if kernel.automatic and not kernel.refuses(problem, HASWELL)]
     found = {program for kernel in offered for program in programs(kernel, problem)}
     assert found
-    assert not [name for program in found for name in called(program)]
+    assert not [name for program in found for name in called(program, WIDE)]
