@@ -22,6 +22,12 @@
 #define FOR_SUMS(r, n) \
   UNROLL for (int r = 0; r < ROWS; ++r) UNROLL for (int n = 0; n < COLUMNS; ++n)
 
+/* Prefetches what is `ahead` of rows of B, in the rows that come next: each is too short for the processor's own prefetching. */
+INLINE void prefetch_next(__global const uchar *const rows[COLUMNS], const long ahead)
+{
+  UNROLL for (int n = 0; n < COLUMNS; ++n) PREFETCH(rows[n] + ahead);
+}
+
 #if defined(NIBBLES_GROUP) && LANES == 16
 /* Scales become numbers before, for a block of weights at a time. A code of 4 bits stands for one of 16 numbers: where
  * one instruction looks up 16 of them, groups share a table of these, else their scale and offset. */
@@ -62,14 +68,18 @@ INLINE void add_rows(
     const long ldb)
 {
   scales_t scale, offset;
+  const long of_run = ldb * RUN / K;
+  long ahead = COLUMNS * ldb;
   for (int first = 0; first < K; first += BLOCK) {
     const int groups = min(BLOCK, K - first) / NIBBLES_GROUP;
     UNROLL for (int n = 0; n < COLUMNS; ++n) nibble_scales(rows[n], first, K, groups, scale[n], offset[n]);
     for (int g = 0; g < groups; ++g) {
       VEC shared[COLUMNS];
       UNROLL for (int n = 0; n < COLUMNS; ++n) shared[n] = SHARED(n, g);
-      UNROLL for (int r = 0; r < NIBBLES_GROUP; r += RUN)
+      UNROLL for (int r = 0; r < NIBBLES_GROUP; r += RUN, ahead += of_run) {
+        prefetch_next(rows, ahead);
         add_run(acc, x, rows, shared, scale, offset, g, first + g * NIBBLES_GROUP + r, K);
+      }
     }
   }
 }
@@ -80,9 +90,9 @@ INLINE void add_rows(
     const long ldb)
 {
   const long of_run = ldb * RUN / K;
-  long ahead = COLUMNS * ldb; /* to the rows that come next: a row is too short for the processor's own prefetching */
+  long ahead = COLUMNS * ldb;
   for (int k = 0; k < K; k += RUN, ahead += of_run) {
-    UNROLL for (int n = 0; n < COLUMNS; ++n) PREFETCH(rows[n] + ahead);
+    prefetch_next(rows, ahead);
     VEC number[ROWS][PARTS];
     UNROLL for (int r = 0; r < ROWS; ++r)
       UNROLL for (int p = 0; p < PARTS; ++p) number[r][p] = VEC_A(x[r] + k + p * LANES);
