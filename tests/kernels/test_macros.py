@@ -36,7 +36,8 @@ def programs(family):
                 continue
             asked = replace(shape, precision=precision)
             weights = replace(asked, b_type="uint8", trans_b=True, k=512, b_format="q8_0")
-            for problem in (asked, replace(asked, m=1), weights, replace(weights, m=1)):
+            affine = replace(weights, b_format="affine4_g128_float16")
+            for problem in (asked, replace(asked, m=1), weights, replace(weights, m=1), replace(affine, m=1)):
                 if family.refuses(problem, device) is None:
                     for config in family.configs(problem, device):
                         yield from (x.program for x in family.launches(problem, config, device).launches)
