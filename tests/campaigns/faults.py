@@ -277,7 +277,7 @@ FAULTS = (
     Fault("arm_spills", "a register tile has more sums than Neon's registers hold",
           "pyclmm/kernels/cpu/packed_shape.py", "128: ((4, 3), (4, 2))", "128: ((4, 3), (8, 2))",
           arm("offered_spills")),
-    Fault("packed_far_rows", "a large B is read in place", "pyclmm/kernels/cpu/packed_shape.py",
+    Fault("packed_far_rows", "a large B is read in place", "pyclmm/kernels/cpu/packing.py",
           " or (row > _NEAR and large)", "", ("tests/kernels/cpu/test_packed.py",)),
     Fault("wgmma_left_step", "each step of K uses A of the step before", "cl/nvidia/wgmma_multiply.h",
           "place, step + AHEAD);", "place, step);", ("tests/kernels/nvidia/test_wgmma.py",)),
