@@ -1,10 +1,10 @@
 """Draws results: on GPUs speed against size, and each step from naive to matrix units; memory over calls;
-what verify= notices.
+what verify= notices; quantised weights.
 
     python benchmarks/pictures.py
 
 Reads benchmarks/results/*.json and writes a .png beside each file that it can draw; those of
-memory.py have one together. It measures nothing.
+memory.py have one together, and those of quantized.py. It measures nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from pyclmm.formats import format_named
 from pyclmm.tools.plots import KERNEL_STYLES
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -271,7 +272,40 @@ def _memory_bars(axes: Any, contents: list[Content]) -> None:
     axes.grid(True, axis="y", alpha=0.3)
 
 
+def weights(contents: list[Content]) -> Figure:
+    """One row times quantised weights: the fraction of the memory's rate by format, a colour for each
+    device. Rows of a device that are of another type of x or shape than its first one are left out."""
+    found: dict[str, dict[str, float]] = {}
+    for content in contents:
+        alone = [row for row in content["rows"] if row["m"] == 1]
+        for row in alone:
+            if (row["n"], row["k"]) == (alone[0]["n"], alone[0]["k"]):
+                device = content["device"]
+                where = (
+                    f"{device['name']}, {device['driver_version']}: {row['n']} x {row['k']}, {row['dtype']}"
+                )
+                found.setdefault(where, {})[row["format"]] = row["of memory"]
+    size = {
+        name: format_named(name).row_nbytes(8192) / 8192 for by_name in found.values() for name in by_name
+    }
+    names = sorted(size, key=lambda name: (size[name], name))
+    figure = Figure(figsize=(12, 6), layout="constrained")
+    axes, width = figure.subplots(), 0.8 / len(found)
+    for number, (where, by_name) in enumerate(found.items()):
+        places = [names.index(name) + (number + 0.5) * width - 0.4 for name in by_name]
+        axes.bar(places, list(by_name.values()), width * 0.95, label=where)
+    labels = [f"{name}\n{size[name]:.3g} bytes" for name in names]
+    axes.set_xticks(range(len(names)), labels, rotation=40, ha="right", fontsize="small")
+    axes.set_ylabel("fraction of the rate at which the device reads memory")
+    axes.set_ylim(0, 1)
+    axes.grid(True, axis="y", alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.suptitle("One row times quantised weights, and the bytes of a weight")
+    return figure
+
+
 MEMORY = "memory-*.json"
+WEIGHTS = "quantized-*.json"
 
 
 def main() -> None:
@@ -280,9 +314,10 @@ def main() -> None:
         for file in sorted(RESULTS.glob(pattern)):
             draw(json.loads(file.read_text())).savefig(file.with_suffix(".png"), dpi=110)
             print(file.with_suffix(".png"))
-    memories = [json.loads(file.read_text()) for file in sorted(RESULTS.glob(MEMORY))]
-    memory(memories).savefig(RESULTS / "memory.png", dpi=110)
-    print(RESULTS / "memory.png")
+    for pattern, together, name in ((MEMORY, memory, "memory.png"), (WEIGHTS, weights, "quantized.png")):
+        contents = [json.loads(file.read_text()) for file in sorted(RESULTS.glob(pattern))]
+        together(contents).savefig(RESULTS / name, dpi=110)
+        print(RESULTS / name)
 
 
 if __name__ == "__main__":

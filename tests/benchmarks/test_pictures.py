@@ -153,3 +153,28 @@ def test_flipped_bits_are_drawn_as_shares(pictures):
         assert lines(axes)["float32"] == [0, 75]
         assert list(axes.lines[0].get_xdata()) == [-6, 0]
     assert "float32" not in lines(tile)
+
+
+def test_weights_are_drawn_by_format_and_device(pictures):
+    def content(name, *rows):
+        device = {"name": name, "driver_version": "1"}
+        return {
+            "device": device,
+            "rows": [
+                {"format": form, "m": m, "n": n, "k": 64, "dtype": "float32", "of memory": part}
+                for form, m, n, part in rows
+            ],
+        }
+
+    one = content(
+        "one", ("q8_0", 1, 64, 0.5), ("q4_0", 1, 64, 0.25), ("q4_0", 16, 64, 0.9), ("q4_0", 1, 32, 0.8)
+    )
+    (axes,) = pictures.weights([one, content("two", ("q8_0", 1, 64, 0.75))]).axes
+    first, second = axes.containers
+    assert [bar.get_height() for bar in first] == [0.5, 0.25]
+    assert [bar.get_height() for bar in second] == [0.75]
+    assert [text.get_text().split("\n")[0] for text in axes.get_xticklabels()] == [
+        "q4_0",
+        "q8_0",
+    ]  # by their size
+    assert abs(first[0].get_center()[0] - 1) < 0.5 and abs(second[0].get_center()[0] - 1) < 0.5
