@@ -281,13 +281,11 @@ def weights(contents: list[Content]) -> Figure:
         for row in alone:
             if (row["n"], row["k"]) == (alone[0]["n"], alone[0]["k"]):
                 device = content["device"]
-                where = (
-                    f"{device['name']}, {device['driver_version']}: {row['n']} x {row['k']}, {row['dtype']}"
-                )
+                where = f"{device['name']}, {device['driver_version']}"
+                where += f": {row['n']} x {row['k']}, {row['dtype']}"
                 found.setdefault(where, {})[row["format"]] = row["of memory"]
-    size = {
-        name: format_named(name).row_nbytes(8192) / 8192 for by_name in found.values() for name in by_name
-    }
+    every = {name for by_name in found.values() for name in by_name}
+    size = {name: format_named(name).row_nbytes(8192) / 8192 for name in every}
     names = sorted(size, key=lambda name: (size[name], name))
     figure = Figure(figsize=(12, 6), layout="constrained")
     axes, width = figure.subplots(), 0.8 / len(found)
