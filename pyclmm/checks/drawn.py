@@ -88,7 +88,7 @@ def draw(
             factors = _fill_by_factors(np.swapaxes(x, -1, -2) if p.trans_b else x, rng)
             continue
         if name == "b" and p.b_format:
-            x[...] = drawn_weights(p, x.shape[:-1], rng)
+            x[...] = drawn_weights(p, x.shape[:-1], rng, drawn)
             continue
         parts = parts_of(x)
         parts[...] = _numbers(rng, parts.shape, parts.dtype, drawn, p.acc_type)
@@ -102,9 +102,17 @@ def draw(
     return factors
 
 
-def drawn_weights(p: GemmProblem, lines: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Random rows of the problem's quantised weights, for *lines* of B."""
-    rows = format_named(p.b_format).drawn(rng, math.prod(lines), p.k)
+def drawn_weights(p: GemmProblem, lines: tuple[int, ...], rng: np.random.Generator, drawn: Drawn) -> Array:
+    """Random rows of the problem's quantised weights, for *lines* of B.
+
+    Affine ones for INTEGERS are as ``quantize`` makes them of a layer: kernels have a quicker way for weights
+    whose scales and biases are all ordinary. Others may have any scales.
+    """
+    form, count = format_named(p.b_format), math.prod(lines)
+    if drawn is Drawn.INTEGERS and form.mode == "affine":
+        rows = form.quantize(rng.standard_normal((count, p.k), np.float32) / 32)
+    else:
+        rows = form.drawn(rng, count, p.k)
     return rows.reshape(*lines, rows.shape[-1])
 
 

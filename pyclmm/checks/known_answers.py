@@ -120,7 +120,7 @@ def wrong_bits(queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo,
     for name in _read(problem):
         x = memory[name].view
         if name == "b" and problem.b_format:
-            x[...] = drawn_weights(problem, x.shape[:-1], np.random.default_rng(0))
+            x[...] = drawn_weights(problem, x.shape[:-1], np.random.default_rng(0), Drawn.REALS)
             continue
         x[...] = fixed_products.numbers(name, x.shape, dtypes.type_name(x.dtype, name), data)
     lists.poison(problem, {name: memory[name].view for name in _read(problem)})

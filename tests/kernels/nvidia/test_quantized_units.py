@@ -9,7 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from pyclmm.checks.drawn import Drawn, drawn_weights
 from pyclmm.formats import format_named
+from pyclmm.formats.rows import RowFormat
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.launches import batch_table
@@ -156,6 +158,29 @@ def test_all_bits_of_other_weights(case, folder):
     kind, name = case.split("-")
     rows = format_named(name).drawn(np.random.default_rng(2), 40, 256)
     check_weights(MMA, kind, name, rows, 256, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("affine4_g128_float16", "float16"), ("affine4_g32_bfloat16", "bfloat16")]
+)
+def test_the_self_check_reaches_the_quickest_way_and_the_others(name, kind):
+    """A work-group takes it if the exponents of all its scales and biases are within its limits."""
+    problem, form = of(kind, (8, 256, 2048), name), format_named(name)
+    mantissa, largest, apart = (10, 9, 11) if kind == "float16" else (7, 124, 14)
+
+    def takes(drawn):
+        rows = drawn_weights(problem, (256,), np.random.default_rng(3), drawn)
+        assert isinstance(form, RowFormat)
+        parts = form.parts(rows, 2048)
+        scale, bias = (
+            np.ascontiguousarray(x).view(np.uint16).astype(int) >> mantissa & (1 << 15 - mantissa) - 1
+            for x in (parts.scales, parts.biases)
+        )
+        near = (bias - scale >= form.bits - apart) & (bias - scale <= apart)
+        return (near & (scale >= 1) & (scale <= largest) & (bias > 0)).reshape(4, -1).all(axis=1)
+
+    assert takes(Drawn.INTEGERS).all()
+    assert not takes(Drawn.REALS).all()
 
 
 def check_weights(kernel, kind, name, rows, k, folder):
