@@ -30,19 +30,20 @@
       TAKE_B(HOW, r, r * LANES, v, signs, 0);                                                       \
     }                                                                                       \
   } while (0)
-#define WALK_B(at) do {                                                                \
-    const uint signs = signs_from(at, seed);                                                \
-    ACC_T v[VEC];                                                                           \
-    fetch_b(b + (long)(at) * ldb + line0, v);                                               \
-    EACH for (int e = 0; e < VEC; ++e) TAKE_B(FAST, e, e, v[e], signs, 0);                   \
+#define WALK_B_OF(HOW, FETCH, at) do {                                     \
+    const uint signs = signs_from(at, seed);                             \
+    ACC_T v[VEC];                                                        \
+    FETCH;                                                               \
+    EACH for (int e = 0; e < VEC; ++e) TAKE_B(HOW, e, e, v[e], signs, 0); \
   } while (0)
-#define REST_WALK_B(HOW, at) do {                                                           \
-    const uint signs = signs_from(at, seed);                                                \
-    EACH for (int e = 0; e < VEC; ++e) {                                                    \
-      const ACC_T v = LOAD_B(b, (long)(at) * ldb + LINE(e, K));                             \
-      TAKE_B(HOW, e, e, v, signs, 0);                                                       \
-    }                                                                                       \
-  } while (0)
+#if WEIGHTS /* VEC is a run, of which K has whole ones */
+#define WALK_B(at) WALK_B_OF(FAST, run_of_b(b, ldb, line0, at, K, v), at)
+#define REST_WALK_B(HOW, at) WALK_B_OF(HOW, run_of_b(b, ldb, min(line0, K - VEC), at, K, v), at)
+#else
+#define WALK_B(at) WALK_B_OF(FAST, fetch_b(b + (long)(at) * ldb + line0, v), at)
+#define REST_WALK_B(HOW, at) \
+  WALK_B_OF(HOW, EACH for (int e = 0; e < VEC; ++e) v[e] = LOAD_B(b, (long)(at) * ldb + LINE(e, K)), at)
+#endif
 #if TRANS_B
 #define LINES_B VEC
 #define SUMS_B(HOW, NOTE) do {                  \
@@ -64,15 +65,20 @@
 /* Before the barriers of FOLD: PoCL 3.0 loses s.odd there, in a branch. */
 #define NOTE_ODD_COLUMNS                                                                  \
   if (s.odd) {                                                                            \
-    for (int k = line0; k < min(K, line0 + LINES_B); ++k)                                 \
-      for (int j = 0; j < N; ++j)                                                         \
-        if (!IS_FINITE(LOAD_B(b, B_INDEX(k, j, ldb)))) columns[j] = call + 1;             \
+    for (int k = line0; k < min(K, line0 + LINES_B); k += RUN_B)                          \
+      for (int j = 0; j < N; ++j) {                                                       \
+        ACC_T v[RUN_B];                                                                   \
+        run_of_b(b, ldb, k, j, K, v);                                                     \
+        for (int e = 0; e < RUN_B; ++e)                                                   \
+          if (!IS_FINITE(v[e])) columns[j] = call + 1;                                    \
+      }                                                                                   \
     verdict[FLAGGED] = call + 1;                                                          \
   }
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_b(GEMM_ARGS, CHECK_ARGS, __global ACC_T *x, __global SIZE_T *size_x)
 {
   SCRATCH;
+  FOUND;
   GEMM_BEGIN;
   const int call = verdict[CALLS];
   const uint seed = SEED(call);
@@ -133,6 +139,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
     GEMM_ARGS, CHECK_ARGS, __global const ACC_T *x, __global const SIZE_T *size_x, __global ACC_T *t, __global SIZE_T *size_t_)
 {
   SCRATCH;
+  FOUND;
   GEMM_BEGIN;
   const int call = verdict[NEXT] - 1, line0 = FIRST_OF_WALK;
   x += BATCH_ENTRY * PARTS_X * K;

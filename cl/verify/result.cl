@@ -64,10 +64,14 @@ INLINE ACC_T dot_product(
 {
   ACC_T sum = ACC_ZERO;
   SIZE_T all = 0;
-  for (int k = 0; k < K; ++k) {
-    const ACC_T v = LOAD_A(a, A_INDEX(i, k, lda)), w = LOAD_B(b, B_INDEX(k, j, ldb));
-    sum = MAC(sum, ADMITTED(v), ADMITTED(w));
-    all += size_of(ADMITTED(v), LEAST_A, whole) * size_of(ADMITTED(w), LEAST_B, whole);
+  for (int k = 0; k < K; k += RUN_B) {
+    ACC_T run[RUN_B];
+    run_of_b(b, ldb, k, j, K, run);
+    for (int e = 0; e < RUN_B; ++e) {
+      const ACC_T v = LOAD_A(a, A_INDEX(i, k + e, lda)), w = run[e];
+      sum = MAC(sum, ADMITTED(v), ADMITTED(w));
+      all += size_of(ADMITTED(v), LEAST_A, whole) * size_of(ADMITTED(w), LEAST_B, whole);
+    }
   }
   *size = all;
   return sum;
@@ -112,6 +116,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     const SIZE_T factor_with_care, const SIZE_T rest, const SIZE_T largest)
 {
   SCRATCH;
+  FOUND;
   __local int tickets[ROWS];
   GEMM_BEGIN;
   const int mark = verdict[NEXT], item = get_local_id(0);
@@ -176,7 +181,8 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   clear(&others);
   uint overflows = 0; /* lines with an infinity that is right */
 #define FLAGGED_ROW(r) (odd_a >> (r) & 1 ? 2 : b_is_flagged)
-  if (WITH_BOUND && (b_is_flagged || odd || odd_a)) {
+#if WITH_BOUND
+  if (b_is_flagged || odd || odd_a) {
     for (int r = 0; r < ROWS; ++r)
       if (line0 + r < M)
         for (int j = item; j < N; j += ITEMS) {
@@ -197,6 +203,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     FOLD(&others, ROWS, 1, 1);
     overflows = ANY_ITEM(overflows);
   }
+#endif
   uint wrong = 0;
   EACH for (int r = 0; r < ROWS; ++r) {
     const SIZE_T limit = (b_is_flagged || odd_a || with_care ? factor_with_care : factor) * own[r] + rest;

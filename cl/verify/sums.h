@@ -6,14 +6,16 @@
  *
  * Macros: those of gemm.h; ITEMS a power of two; ROWS; VEC; LANES, sums of a line in a work-item, divides VEC; SLICES divides
  * ITEMS; PARTS; WIDE_A WIDE_B WIDE_OUT, WIDE_SUMS for x, 1: lines begin at multiples of 16 bytes, and VEC elements are
- * multiples of that; WITH_BOUND 0 for integers; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so
+ * multiples of that; WITH_BOUND 0 for integers; WEIGHTS 1: B is
+ * quantised weights, of a format whose header comes before; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so
  * they count as wholly uncertain.
  */
 #include "include/gemm.h"
 
 #if !defined(ITEMS) || !defined(ROWS) || !defined(VEC) || !defined(LANES) || !defined(SLICES) || !defined(PARTS) || \
-    !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || !defined(LEAST_A) || !defined(LEAST_B)
-#error "verify/sums.h needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND LEAST_A LEAST_B"
+    !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || \
+    !defined(WEIGHTS) || !defined(LEAST_A) || !defined(LEAST_B)
+#error "verify/sums.h needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND WEIGHTS LEAST_A LEAST_B"
 #endif
 /* A GPU keeps arrays in registers only where loops are unrolled; for a CPU that is 30 times as much to compile. */
 #if ITEMS > 1
@@ -107,6 +109,25 @@ DEFINE_FETCH(fetch_out, OUT_T, LOAD_OUT, WIDE_OUT)
 DEFINE_FETCH(fetch_x, ACC_T, AS_IT_IS, WIDE_SUMS)
 DEFINE_FETCH_AS(SIZE_T, fetch_size, SIZE_T, AS_IT_IS, WIDE_SUMS)
 
+/* RUN_B elements of column j of B, from k on: weights come in runs, and are what the product multiplies, rounded to A's type. */
+#if WEIGHTS
+#include "quantized/rounded.h"
+#define RUN_B 32
+#else
+#define RUN_B 1
+#endif
+INLINE void run_of_b(__global const B_T *b, const long ldb, const int k, const int j, const int K, ACC_T *v)
+{
+#if WEIGHTS
+  float16 run[2];
+  weights32(b + j * ldb, k, K, run, run + 1);
+  run[0] = ROUNDED(run[0]), run[1] = ROUNDED(run[1]);
+  EACH for (int e = 0; e < RUN_B; ++e) v[e] = ((const float *)run)[e];
+#else
+  v[0] = LOAD_B(b, B_INDEX(k, j, ldb));
+#endif
+}
+
 /* The sums of lines in a work-item: LANES for each of ROWS lines, or one for each of VEC. If they are added with care,
  * `odd` has a bit for each line that has a NaN or an infinity. */
 typedef struct {
@@ -136,7 +157,7 @@ INLINE void clear(line_sums_t *s)
 /* Adds the lanes of each line; then those of the work-items whose numbers are equal modulo `stride`, which all get the sums. */
 #define FOLDED 4 /* lines at a time */
 #if ITEMS > 1
-#define SCRATCH __local ACC_T sums[FOLDED * ITEMS]; __local SIZE_T sizes[FOLDED * ITEMS]; __local volatile uint found
+#define SCRATCH __local ACC_T sums[FOLDED * ITEMS]; __local SIZE_T sizes[FOLDED * ITEMS]
 #define FOLD(s, lines, lanes, stride) fold(s, lines, lanes, stride, sums, sizes)
 #define FOLD_ARGS , __local ACC_T *sums, __local SIZE_T *sizes
 #else
@@ -205,7 +226,9 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
   return *found;
 }
 #define ANY_ITEM(bits) any_item(bits, &found)
+#define FOUND __local volatile uint found
 #else
+#define FOUND
 #define ANY_ITEM(bits) (bits)
 #endif
 

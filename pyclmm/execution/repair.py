@@ -64,6 +64,8 @@ def _parts(gemm: Gemm, error: VerificationError) -> Iterator[tuple[Gemm, dict[st
     aligns: dict[str, Any] = {
         f"{x}_align": ELEMENTS[getattr(problem, f"{x}_type")].nbytes for x in ("a", "b", "out")
     }
+    if problem.b_format:  # rows of weights begin where they do
+        del aligns["b_align"]
     one: dict[str, Any] = {"batch_shape": (), "batch_strides": ((), (), (), ())}
     part = replace(problem, m=r1 - r0, n=c1 - c0, **one, **aligns)
     whole = replace(gemm, problem=part, shape=(part.m, part.n))

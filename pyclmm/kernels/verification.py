@@ -17,6 +17,7 @@ from .config import ACCESS
 from .device import DeviceInfo
 from .interface import Arg, Defines, Launch, Program, Table, Work, Workspace, gemm_args, gemm_program
 from .launches import batch_table, copy_launch
+from .weights import RUN, program_of
 
 VERDICT = Workspace("verify_verdict", 96, zeroed=True)
 ALARM = Workspace("verify_alarm", 4, zeroed=True, watched=True)
@@ -41,7 +42,7 @@ class _FormOfSums:
         if device.is_cpu:
             return cls(items=1, rows=1, vec=32, lanes=32, slices=1, parts=1)
         items = cls.group(device)
-        stored = (problem.a_type, problem.b_type, problem.out_type)
+        stored = (problem.a_type, _type_of_b(problem), problem.out_type)
         vec = max(1, min(8, ACCESS // min(ELEMENTS[name].nbytes for name in stored)))
         return cls(items=items, rows=4, vec=vec, lanes=1, slices=max(1, items // 32), parts=16)
 
@@ -75,8 +76,6 @@ def checked_problem(problem: GemmProblem) -> GemmProblem:
     """
     if problem.out_type == "bool":
         raise UnsupportedError("verify: a product of bools is no sum; multiply integers: a.astype(np.uint32)")
-    if problem.b_format:
-        raise UnsupportedError("verify: row sums of quantised weights are not known; multiply q.dequantize()")
     if problem.is_listed:
         raise UnsupportedError("verify: lists and ragged products are not checked; multiply one by one")
     if problem.soft_float64:
@@ -141,8 +140,9 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], lis
     form, plain = _FormOfSums.of(problem, device), _plain(problem)
     size = dtype_of(_size_type(problem))
     bound = tuple(size.type(x) for x in _bound(problem, form))
-    defines = _defines(problem, form, device)
-    operands, result = (gemm_program(plain, f"verify/{x}.cl", defines) for x in ("operands", "result"))
+    of_b = _form_of_b(problem, form)
+    operands = _program(plain, "operands", _defines(problem, of_b, device))
+    result = _program(plain, "result", _defines(problem, form, device))
     m, n, k, stack = problem.m, problem.n, problem.k, max(1, problem.batch)
     marks = [
         Workspace(f"verify_{x}", 4 * count * stack, zeroed=True) for x, count in (("rows", m), ("columns", n))
@@ -167,13 +167,28 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], lis
     u = sums("u", m) if problem.extras else x
     # What needs no result comes first: then the last rows of out are in the cache when verify_out reads them.
     before = [launch("verify_c", form.groups(m, False), u)] if problem.extras else []
-    before.append(launch("verify_b", form.groups(k, problem.trans_b), x))
+    before.append(launch("verify_b", of_b.groups(k, problem.trans_b), x))
     if problem.trans_b and form.parts > 1:
         before.append(launch("verify_fold", (max(1, -(-k // form.items)), 1), x))
     if problem.trans_a:
-        before.append(launch("verify_a", form.groups(m, True), (*x, *t)))
+        before.append(launch("verify_a", of_b.groups(m, True), (*x, *t)))
     after = [launch("verify_out", form.groups(m, False), (*x, *t, *u, *bound))]
     return before, after, spaces
+
+
+def _program(problem: GemmProblem, name: str, defines: Defines) -> Program:
+    made = gemm_program(problem, f"verify/{name}.cl", defines)
+    return program_of(problem, made.source, made.defines) if problem.b_format else made
+
+
+def _form_of_b(problem: GemmProblem, form: _FormOfSums) -> _FormOfSums:
+    """That of cl/verify/operands.cl: a work-item adds runs of quantised weights."""
+    return replace(form, vec=RUN) if problem.b_format else form
+
+
+def _type_of_b(problem: GemmProblem) -> str:
+    """The type of B's numbers: quantised weights are rounded to A's."""
+    return problem.a_type if problem.b_format else problem.b_type
 
 
 def _plain(problem: GemmProblem) -> GemmProblem:
@@ -188,7 +203,7 @@ def _size_type(problem: GemmProblem) -> str:
 def _defines(problem: GemmProblem, form: _FormOfSums, device: DeviceInfo) -> Defines:
     # AMX's and gfx90a's matrix units take subnormal operands for 0.
     flushes = device.flushes or device.amx.types or device.gfx == "gfx90a"
-    sums = dtype_of(_size_type(problem)).itemsize
+    sums, of_b = dtype_of(_size_type(problem)).itemsize, _type_of_b(problem)
     least = {name: 2.0 ** (ELEMENTS[name].exponents[0] + ELEMENTS[name].significand - 1) for name in _FLOATS}
     return (
         ("ITEMS", form.items),
@@ -203,7 +218,8 @@ def _defines(problem: GemmProblem, form: _FormOfSums, device: DeviceInfo) -> Def
         ("WIDE_SUMS", int(form.is_wide(_align_of_sums(problem, form), sums))),
         ("WITH_BOUND", int(problem.sums.significand > 0)),
         ("LEAST_A", f"{least[problem.a_type]!r}f" if flushes and problem.a_type in least else "0"),
-        ("LEAST_B", f"{least[problem.b_type]!r}f" if flushes and problem.b_type in least else "0"),
+        ("LEAST_B", f"{least[of_b]!r}f" if flushes and of_b in least else "0"),
+        ("WEIGHTS", int(bool(problem.b_format))),
     )
 
 
@@ -234,9 +250,10 @@ def _factor(problem: GemmProblem, form: _FormOfSums) -> float:
     """
     u = 2.0**-problem.sums.significand
     out = ELEMENTS[problem.out_type]
+    of_b = _form_of_b(problem, form)
     own = (
-        form.chain(problem.n, problem.trans_b)
-        + form.chain(problem.k, problem.trans_a)
+        of_b.chain(problem.n, problem.trans_b)
+        + of_b.chain(problem.k, problem.trans_a)
         + form.chain(problem.n, False)
         + (problem.n // form.items + form.chain(0, False) if problem.extras else 0)  # verify_c has no lanes
     )
