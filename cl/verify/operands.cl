@@ -48,7 +48,7 @@
 #define LINES_B VEC
 #define SUMS_B(HOW, NOTE) do {                  \
     clear(&s);                                  \
-    WALK_##HOW(K, N, WALK_B, REST_WALK_B)        \
+    WALK_##HOW(K, length, WALK_B, REST_WALK_B)        \
     NOTE;                                       \
     FOLD(&s, VEC, 1, ACROSS);                   \
   } while (0)
@@ -56,7 +56,7 @@
 #define LINES_B ROWS
 #define SUMS_B(HOW, NOTE) do {                  \
     clear(&s);                                  \
-    DOT_##HOW(N, DOT_B, REST_B)                  \
+    DOT_##HOW(length, DOT_B, REST_B)                  \
     NOTE;                                       \
     FOLD(&s, ROWS, LANES, 1);                   \
   } while (0)
@@ -79,17 +79,20 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_b(GEMM_ARGS, CHECK_ARGS, __global A
 {
   SCRATCH;
   FOUND;
-  GEMM_BEGIN;
+  ENTRY_BEGIN;
   const int call = verdict[CALLS];
   const uint seed = SEED(call);
-  columns += BATCH_ENTRY * N;
+  columns += BATCH_ENTRY * OF_ALL(N);
+  x += BATCH_ENTRY * PARTS_X * OF_ALL(K);
+  size_x += BATCH_ENTRY * PARTS_X * OF_ALL(K);
   line_sums_t s;
   const int line0 = TRANS_B ? FIRST_OF_WALK : (int)get_group_id(0) * ROWS;
+  const int length = (TRANS_B ? FIRST_OF_GROUP : line0) < K ? N : 0; /* in a list a product may have fewer lines */
   if (K > 0) {
     SUMS_B(FAST, );
     if (ANY_ITEM(not_finite(&s, LINES_B))) SUMS_B(CAREFUL, NOTE_ODD_COLUMNS);
 #if TRANS_B
-    STORE_WALK(s, K, x, size_x);
+    STORE_WALK(s, K, OF_ALL(K), x, size_x);
 #else
     STORE_DOT(s, K, x, size_x);
 #endif
@@ -100,14 +103,14 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_b(GEMM_ARGS, CHECK_ARGS, __global A
 /* Adds the partial sums that verify_b leaves, into the first. */
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_fold(GEMM_ARGS, CHECK_ARGS, __global ACC_T *x, __global SIZE_T *size_x)
 {
-  const int k = get_global_id(0);
-  if (k >= K) return;
-  const long first = BATCH_ENTRY * PARTS * K + k;
+  const int k = get_global_id(0), lines = OF_ALL(K);
+  if (k >= lines) return;
+  const long first = BATCH_ENTRY * PARTS * lines + k;
   ACC_T sum = x[first];
   SIZE_T size = size_x[first];
   for (int p = 1; p < PARTS; ++p) {
-    sum = sum + x[first + (long)p * K];
-    size += size_x[first + (long)p * K];
+    sum = sum + x[first + (long)p * lines];
+    size += size_x[first + (long)p * lines];
   }
   x[first] = sum;
   size_x[first] = size;
@@ -130,7 +133,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_fold(GEMM_ARGS, CHECK_ARGS, __globa
 #if TRANS_A
 #define SUMS_A(HOW) do {                        \
     clear(&s);                                  \
-    WALK_##HOW(M, K, WALK_A, REST_WALK_A)        \
+    WALK_##HOW(M, length, WALK_A, REST_WALK_A)        \
     odd = s.odd;                                \
     FOLD(&s, VEC, 1, ACROSS);                   \
   } while (0)
@@ -140,11 +143,13 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
 {
   SCRATCH;
   FOUND;
-  GEMM_BEGIN;
-  const int call = verdict[NEXT] - 1, line0 = FIRST_OF_WALK;
-  x += BATCH_ENTRY * PARTS_X * K;
-  size_x += BATCH_ENTRY * PARTS_X * K;
-  rows += BATCH_ENTRY * M;
+  ENTRY_BEGIN;
+  const int call = verdict[NEXT] - 1, line0 = FIRST_OF_WALK, length = FIRST_OF_GROUP < M ? K : 0;
+  x += BATCH_ENTRY * PARTS_X * OF_ALL(K);
+  size_x += BATCH_ENTRY * PARTS_X * OF_ALL(K);
+  rows += FIRST_ROW(BATCH_ENTRY, 1);
+  t += FIRST_ROW(BATCH_ENTRY, PARTS);
+  size_t_ += FIRST_ROW(BATCH_ENTRY, PARTS);
   line_sums_t s;
   uint odd;
   SUMS_A(FAST);
@@ -153,7 +158,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
     for (int r = 0; r < VEC; ++r)
       if (odd >> r & 1) rows[LINE(r, M)] = call + 1;
   }
-  STORE_WALK(s, M, t, size_t_);
+  STORE_WALK(s, M, OF_ALL(M), t, size_t_);
 }
 #endif
 
@@ -179,12 +184,14 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_c(GEMM_ARGS, CHECK_ARGS, __global ACC_T *u, __global SIZE_T *size_u)
 {
   SCRATCH;
-  GEMM_BEGIN;
+  ENTRY_BEGIN;
   const uint seed = SEED(verdict[CALLS]);
-  const int line0 = get_group_id(0) * ROWS;
+  const int line0 = get_group_id(0) * ROWS, length = line0 < M ? N : 0;
+  u += BATCH_ENTRY * OF_ALL(M);
+  size_u += BATCH_ENTRY * OF_ALL(M);
   line_sums_t s;
   clear(&s);
-  for (int at = get_local_id(0); at < N; at += ITEMS) REST_C(at)
+  for (int at = get_local_id(0); at < length; at += ITEMS) REST_C(at)
   FOLD(&s, ROWS, LANES, 1);
   STORE_DOT(s, M, u, size_u);
 }

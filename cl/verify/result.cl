@@ -103,7 +103,7 @@ INLINE void note_columns(
     const ACC_T is = LOAD_OUT(out, (long)i * ldo + j);
     const int is_flagged = !IS_FINITE(value) || flagged == 2 || (flagged == 1 && columns[j] == mark);
     if (IS_FINITE(is) == is_flagged || (!is_flagged && DIFFERS(is, value, factor * own + rest))) {
-      raise_to(verdict + LOW_COLUMN, N - j);
+      raise_to(verdict + LOW_COLUMN, INT_MAX - j);
       raise_to(verdict + HIGH_COLUMN, j + 1);
     }
   }
@@ -120,17 +120,24 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   __local int tickets[ROWS];
   GEMM_BEGIN;
   const int mark = verdict[NEXT], item = get_local_id(0);
+#if LISTED
+  const long z = tile_listed.x;
+  const int line0 = tile_listed.y;
+#else
+  const long z = BATCH_ENTRY;
   /* The last rows first: they are likely still in the cache. */
   const int line0 = ((int)get_num_groups(0) - 1 - (int)get_group_id(0)) * ROWS;
+#endif
   const uint seed = SEED(mark - 1);
   const int b_is_flagged = WITH_BOUND && K && verdict[FLAGGED] == mark;
-  rows += BATCH_ENTRY * M;
-  columns += BATCH_ENTRY * N;
+  const int row0 = ROW_IN_OUT + line0; /* of what is told */
+  rows += FIRST_ROW(z, 1);
+  columns += z * OF_ALL(N);
   uint odd = 0, odd_a = 0; /* lines of out and of A with a NaN or an infinity */
   line_sums_t s;                /* y - alpha t, and the size of alpha t */
 #if !TRANS_A
-  x += BATCH_ENTRY * PARTS_X * K;
-  size_x += BATCH_ENTRY * PARTS_X * K;
+  x += z * PARTS_X * OF_ALL(K);
+  size_x += z * PARTS_X * OF_ALL(K);
 #endif
 #define DIFFERENCES(HOW) do {                                                         \
     clear(&s);                                                                        \
@@ -149,7 +156,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
 #define PART_OF_A(HOW)                                                                \
   EACH for (int r = 0; r < ROWS; ++r) {                                             \
     for (int p = item; p < PARTS; p += ITEMS) {                                       \
-      const long at = (BATCH_ENTRY * PARTS + p) * M + LINE(r, M);                     \
+      const long at = FIRST_ROW(z, PARTS) + (long)p * OF_ALL(M) + LINE(r, M);         \
       s.sum[r * LANES] = s.sum[r * LANES] + t[at];                                    \
       s.size[r * LANES] += size_t_[at];                                               \
     }                                                                                 \
@@ -166,13 +173,13 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     odd = ANY_ITEM(odd);
   }
   ACC_T difference[ROWS];
-  SIZE_T own[ROWS];
+  SIZE_T size[ROWS];
   EACH for (int r = 0; r < ROWS; ++r) {
     difference[r] = s.sum[r];
-    own[r] = s.size[r];
+    size[r] = s.size[r];
 #if HAS_C || BIAS
-    difference[r] = difference[r] - u[BATCH_ENTRY * M + LINE(r, M)];
-    own[r] += size_u[BATCH_ENTRY * M + LINE(r, M)];
+    difference[r] = difference[r] - u[FIRST_ROW(z, 1) + LINE(r, M)];
+    size[r] += size_u[FIRST_ROW(z, 1) + LINE(r, M)];
 #endif
   }
   /* Of lines with a NaN or an infinity: the sums of the columns that are left out, and how many elements are not as they
@@ -195,7 +202,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
             others.sum[r] = others.sum[r] + SIGNED(dot, j, seed);
             others.size[r] += IS_FINITE(is);
           } else if (!IS_FINITE(is)) { /* infinity is right where the element may be too large for out */
-            const int may_overflow = (HAS_C || BIAS ? own[r] : SIZE(alpha) * its_size) >= largest;
+            const int may_overflow = (HAS_C || BIAS ? size[r] : SIZE(alpha) * its_size) >= largest;
             others.size[r] += !may_overflow || IS_NAN(is);
             overflows |= 1u << r;
           }
@@ -206,7 +213,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
 #endif
   uint wrong = 0;
   EACH for (int r = 0; r < ROWS; ++r) {
-    const SIZE_T limit = (b_is_flagged || odd_a || with_care ? factor_with_care : factor) * own[r] + rest;
+    const SIZE_T limit = (b_is_flagged || odd_a || with_care ? factor_with_care : factor) * size[r] + rest;
     const ACC_T off = difference[r] + SCALE(alpha, others.sum[r]);
     /* Where sums may overflow, nothing can be said. */
     const int is_known = (!WITH_BOUND || isfinite(limit)) && line0 + r < M;
@@ -218,16 +225,16 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
       if (item == 0) {
         tickets[r] = atomic_inc((volatile __global int *)verdict + WRONG);
         if (tickets[r] == 0) {
-          verdict[FIRST_Z] = (int)BATCH_ENTRY;
-          verdict[FIRST_ROW] = line0 + r;
+          verdict[FIRST_Z] = (int)z;
+          verdict[FIRST_LINE] = row0 + r;
           verdict[FIRST_CALL] = mark - 1;
           *(__global SIZE_T *)(verdict + ERROR) = is_other ? (SIZE_T)INFINITY : (SIZE_T)SIZE(off);
           *(__global SIZE_T *)(verdict + LIMIT) = limit;
         }
-        raise_to(verdict + LOW_ROW, M - line0 - r);
-        raise_to(verdict + HIGH_ROW, line0 + r + 1);
-        raise_to(verdict + LOW_Z, (int)get_global_size(2) - (int)BATCH_ENTRY);
-        raise_to(verdict + HIGH_Z, (int)BATCH_ENTRY + 1);
+        raise_to(verdict + LOW_ROW, INT_MAX - row0 - r);
+        raise_to(verdict + HIGH_ROW, row0 + r + 1);
+        raise_to(verdict + LOW_Z, INT_MAX - (int)z);
+        raise_to(verdict + HIGH_Z, (int)z + 1);
         *alarm = 1;
       }
     }
@@ -239,7 +246,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     if (!(wrong >> r & 1)) continue;
     /* Not computed again, all columns: rows after so many, and where out is C. */
     if ((HAS_C && (ulong)c == (ulong)out) || tickets[r] >= 64) {
-      raise_to(verdict + LOW_COLUMN, N);
+      raise_to(verdict + LOW_COLUMN, INT_MAX);
       raise_to(verdict + HIGH_COLUMN, N);
     } else {
       note_columns(line0 + r, FLAGGED_ROW(r), mark, verdict, columns, N, K, a, lda, b, ldb, out, ldo, c, c_rs, c_cs, bias,

@@ -7,15 +7,15 @@
  * Macros: those of gemm.h; ITEMS a power of two; ROWS; VEC; LANES, sums of a line in a work-item, divides VEC; SLICES divides
  * ITEMS; PARTS; WIDE_A WIDE_B WIDE_OUT, WIDE_SUMS for x, 1: lines begin at multiples of 16 bytes, and VEC elements are
  * multiples of that; WITH_BOUND 0 for integers; WEIGHTS 1: B is
- * quantised weights, of a format whose header comes before; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so
+ * quantised weights, of a format whose header comes before; DIVIDED 1: rows of out are divided among the products of a list; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so
  * they count as wholly uncertain.
  */
 #include "include/gemm.h"
 
 #if !defined(ITEMS) || !defined(ROWS) || !defined(VEC) || !defined(LANES) || !defined(SLICES) || !defined(PARTS) || \
     !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || \
-    !defined(WEIGHTS) || !defined(LEAST_A) || !defined(LEAST_B)
-#error "verify/sums.h needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND WEIGHTS LEAST_A LEAST_B"
+    !defined(WEIGHTS) || !defined(DIVIDED) || !defined(LEAST_A) || !defined(LEAST_B)
+#error "verify/sums.h needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND WEIGHTS DIVIDED LEAST_A LEAST_B"
 #endif
 /* A GPU keeps arrays in registers only where loops are unrolled; for a CPU that is 30 times as much to compile. */
 #if ITEMS > 1
@@ -39,6 +39,20 @@ typedef CAT(size_, ACC_TYPE) SIZE_T;
 #else
 #define POSITIVE(v) CAT(positive_, CAT(size_, ACC_TYPE))(v)
 #endif
+/* Kernels of verify/operands.cl: a product of a list or a stack is dimension 2. FIRST_ROW(z, parts): where the sums of the
+ * rows of product z begin, each `parts` times. */
+#if LISTED
+#define ENTRY_BEGIN const bool is_listed = true; LISTED_PRODUCT(BATCH_ENTRY)
+#else
+#define ENTRY_BEGIN GEMM_BEGIN
+#endif
+#if DIVIDED
+#define ROW_IN_OUT (own[3] / ldo)
+#define FIRST_ROW(z, parts) ROW_IN_OUT
+#else
+#define ROW_IN_OUT 0
+#define FIRST_ROW(z, parts) ((z) * (parts) * OF_ALL(M))
+#endif
 #define SUMS (ROWS * LANES > VEC ? ROWS * LANES : VEC)
 
 #if !WITH_BOUND
@@ -56,10 +70,10 @@ typedef CAT(size_, ACC_TYPE) SIZE_T;
 #endif
 #define ADMITTED(v) (IS_FINITE(v) ? (v) : ACC_ZERO)
 
-/* Words of `verdict`: the number of calls; of the call that runs, + 1; of wrong rows. Of the first one its product, row,
- * call, and the bits of its error and limit. Of all, as numbers that only grow, the first and last column, row, product.
+/* Words of `verdict`: the number of calls; of the call that runs, + 1; of wrong rows. Of the first one its product, row of
+ * out, call, and the bits of its error and limit. Of all, as numbers that only grow, INT_MAX - the first and 1 + the last column, row, product.
  * The last call + 1 in which B had a NaN or an infinity. */
-enum { CALLS, NEXT, WRONG, FIRST_Z, FIRST_ROW, FIRST_CALL, ERROR, LIMIT = 8, LOW_COLUMN = 10, HIGH_COLUMN, LOW_ROW, HIGH_ROW,
+enum { CALLS, NEXT, WRONG, FIRST_Z, FIRST_LINE, FIRST_CALL, ERROR, LIMIT = 8, LOW_COLUMN = 10, HIGH_COLUMN, LOW_ROW, HIGH_ROW,
        LOW_Z, HIGH_Z, FLAGGED };
 #define CHECK_ARGS __global int *verdict, __global int *alarm, __global int *rows, __global int *columns, const SIZE_T whole
 
@@ -241,7 +255,7 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
   }
 #define DOT_CAREFUL(length, ENTIRE, REST) \
   for (int one_ = get_local_id(0); one_ < (length); one_ += ITEMS) REST(CAREFUL, one_);
-#define LINE(r, lines) ((long)min(line0 + (r), (lines) - 1))
+#define LINE(r, lines) ((long)min(line0 + (r), (LISTED ? max(lines, 1) : (lines)) - 1))
 
 /* WALK: ENTIRE for each element of this work-item's slice and part of VEC lines from line0 on; REST where these are fewer. */
 #define ACROSS (ITEMS / SLICES)
@@ -253,19 +267,20 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
     else REST(FAST, at_);                       \
   }
 #define WALK_CAREFUL(lines, length, ENTIRE, REST) SLICE(length) REST(CAREFUL, at_);
+#define FIRST_OF_GROUP ((int)get_group_id(0) * ACROSS * VEC)
 #define FIRST_OF_WALK (((int)get_group_id(0) * ACROSS + (int)get_local_id(0) % ACROSS) * VEC)
 
 #define STORE_DOT(s, lines, target, target_size)                                \
   EACH for (int r = 0; r < ROWS; ++r)                                           \
     if (get_local_id(0) == 0 && line0 + r < (lines)) {                          \
-      target[BATCH_ENTRY * (lines) + line0 + r] = (s).sum[r];                   \
-      target_size[BATCH_ENTRY * (lines) + line0 + r] = (s).size[r];             \
+      target[line0 + r] = (s).sum[r];                                           \
+      target_size[line0 + r] = (s).size[r];                                     \
     }
-#define STORE_WALK(s, lines, target, target_size)                                                       \
+#define STORE_WALK(s, lines, apart, target, target_size)                                                       \
   EACH for (int r = 0; r < VEC; ++r)                                                                    \
     if (get_local_id(0) < ACROSS && line0 + r < (lines)) {                                              \
-      target[(BATCH_ENTRY * PARTS + get_group_id(1)) * (lines) + line0 + r] = (s).sum[r];               \
-      target_size[(BATCH_ENTRY * PARTS + get_group_id(1)) * (lines) + line0 + r] = (s).size[r];         \
+      target[(long)get_group_id(1) * (apart) + line0 + r] = (s).sum[r];                                 \
+      target_size[(long)get_group_id(1) * (apart) + line0 + r] = (s).size[r];                           \
     }
 #define PARTS_X (TRANS_B ? PARTS : 1) /* how far the sums of the products of a stack are apart, in K */
 #define TAKE_A(HOW, r, i, v, x_k, size_k)                                                                \

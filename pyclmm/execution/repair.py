@@ -38,8 +38,8 @@ def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue:
             continue
         failed.add(kernel)
         try:
-            # What lies in workspace is gone by now: then all is computed again.
-            if gemm.copies or gemm.out_copy or asked is not gemm.problem:
+            # What lies in workspace is gone by now: then all is computed again. So is what tables list.
+            if gemm.copies or gemm.out_copy or gemm.problem.is_listed or asked is not gemm.problem:
                 check = executable.remade(replace(gemm, problem=asked), kernel, True, queue)
             else:
                 for part, shifts in _parts(gemm, error):

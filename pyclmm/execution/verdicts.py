@@ -14,7 +14,8 @@ from ..kernels.device import DeviceInfo
 from ..problem.gemm import GemmProblem, Ragged
 
 # Words of cl/verify/sums.h.
-_FIRST_ROW, _FIRST_CALL, _ERROR, _LIMIT, _RANGES = 4, 5, 6, 8, 10
+_WRONG, _FIRST_ROW, _FIRST_CALL, _ERROR, _LIMIT, _RANGES = 2, 4, 5, 6, 8, 10
+_MOST = 2**31 - 1  # less the first of a range
 
 _lock = threading.Lock()
 _watches: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -28,10 +29,10 @@ def watch_over(binding: Any, problem: GemmProblem, device: DeviceInfo, kernel: s
     watch = binding.watch
 
     def alarm() -> None:
-        if problem.ragged is not None:
-            watch.taken()
+        words = watch.taken()
+        if problem.ragged is not None and not words[_WRONG]:
             raise _sizes_error(problem, problem.ragged)
-        raise counted(_error(problem, device, kernel, watch.taken()))
+        raise counted(_error(problem, device, kernel, words))
 
     watch.on_alarm = alarm
     with _lock:
@@ -48,16 +49,15 @@ def _leave(watch: Any) -> None:
 def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) -> VerificationError:
     size = np.float64 if problem.acc_type in ("float64", "complex128") else np.float32
     error, limit = (float(words[at : at + 2].view(size)[0]) for at in (_ERROR, _LIMIT))
-    sizes = problem.n, problem.m, max(1, problem.batch)
-    low_high = words[_RANGES : _RANGES + 6].reshape(3, 2)
-    columns, rows, stack = (
-        (whole - int(low), int(high)) for whole, (low, high) in zip(sizes, low_high, strict=True)
-    )
+    low_high = words[_RANGES : _RANGES + 6].reshape(3, 2).tolist()
+    columns, rows, stack = ((_MOST - low, high) for low, high in low_high)
     if columns[1] == 0:  # errors below the limit of an element, which is less than that of the row
         columns = (0, problem.n)
     where = f"{_range('row', rows)}, {_range('column', columns)}"
     if problem.batch_shape:
         where += f", {_range('product', stack)} of the stack"
+    elif problem.ragged is not None:
+        where += f", {_range('group', stack)}"
     row, seed = int(words[_FIRST_ROW]), int(words[_FIRST_CALL])
     how = f"The sum of row {row} with signs of seed {seed} is off"
     if error == np.inf:
