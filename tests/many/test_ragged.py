@@ -205,3 +205,5 @@ def test_sums_of_sizes_do_not_wrap(rng):
     sizes = cla.to_device(queue, np.array([10, 2**31 - 1, 2**31 - 1, 5], np.int32))
     got = pyclmm.ragged_matmul(*(cla.to_device(queue, x) for x in (a, b)), sizes)
     check(got.get(), a, b, [10, 40, 0, 0])
+    with pytest.raises(pyclmm.ArgumentError, match="an earlier call"):
+        pyclmm.finish()
