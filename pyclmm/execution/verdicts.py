@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,16 +24,18 @@ _left: deque[Any] = deque(maxlen=256)  # the watches of plans that have ended
 _counts = {"wrong": 0, "repaired": 0}
 
 
-def watch_over(binding: Any, problem: GemmProblem, device: DeviceInfo, kernel: str) -> None:
+def watch_over(
+    binding: Any, problem: GemmProblem, device: DeviceInfo, kernel: str, pairs: Sequence[int] = ()
+) -> None:
     """Raise VerificationError from *binding*'s watch when a product was wrong, which *kernel* computed; of
-    ragged products ArgumentError for wrong sizes."""
+    ragged products ArgumentError for wrong sizes. *pairs*: those of a list's products."""
     watch = binding.watch
 
     def alarm() -> None:
         words = watch.taken()
         if problem.ragged is not None and not words[_WRONG]:
             raise _sizes_error(problem, problem.ragged)
-        raise counted(_error(problem, device, kernel, words))
+        raise counted(_error(problem, device, kernel, words, pairs))
 
     watch.on_alarm = alarm
     with _lock:
@@ -46,7 +49,9 @@ def _leave(watch: Any) -> None:
         _left.append(watch)
 
 
-def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) -> VerificationError:
+def _error(
+    problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any, pairs: Sequence[int]
+) -> VerificationError:
     size = np.float64 if problem.acc_type in ("float64", "complex128") else np.float32
     error, limit = (float(words[at : at + 2].view(size)[0]) for at in (_ERROR, _LIMIT))
     low_high = words[_RANGES : _RANGES + 6].reshape(3, 2).tolist()
@@ -56,6 +61,10 @@ def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) ->
     where = f"{_range('row', rows)}, {_range('column', columns)}"
     if problem.batch_shape:
         where += f", {_range('product', stack)} of the stack"
+    elif pairs:
+        wrong = pairs[slice(*stack)]
+        stack = min(wrong), max(wrong) + 1
+        where = f"pairs[{stack[0]}]{f' to pairs[{stack[1] - 1}]' * (stack[1] - stack[0] > 1)}, {where}"
     elif problem.ragged is not None:
         where += f", {_range('group', stack)}"
     row, seed = int(words[_FIRST_ROW]), int(words[_FIRST_CALL])
