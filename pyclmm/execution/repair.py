@@ -60,7 +60,7 @@ def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue:
 def _parts(gemm: Gemm, error: VerificationError) -> Iterator[tuple[Gemm, dict[str, int]]]:
     """The wrong rows and columns of each product of the stack, and where its arrays begin, in elements."""
     problem = gemm.problem
-    (r0, r1), (c0, c1) = error.rows, error.columns
+    (r0, r1), (c0, c1) = (error.columns, error.rows) if gemm.swapped else (error.rows, error.columns)
     aligns: dict[str, Any] = {
         f"{x}_align": ELEMENTS[getattr(problem, f"{x}_type")].nbytes for x in ("a", "b", "out")
     }
@@ -89,5 +89,5 @@ def _check(executable: Any, asked: GemmProblem, kernel: str, queue: Any) -> Any:
     gemm, device = executable.gemm, executable.device
     work = complete(gemm, verified(asked, Work(()), device))
     made = launcher_of(queue).binding(queue, device, work, gemm.unread, False)
-    watch_over(made, gemm.problem, device, kernel)
+    watch_over(made, gemm, device, kernel)
     return made

@@ -262,6 +262,14 @@ def test_gemm_is_repaired(extra, spoiler):
     repaired(spoiler, pyclmm.gemm, A, B, extra.pop("c", None), **extra)
 
 
+def test_only_the_wrong_part_of_a_column_major_result_is_computed_again(spoiler):
+    out = np.empty((N, M), "f").T
+    want = pyclmm.matmul(A, B, out=np.empty_like(out))
+    got = repaired(spoiler, pyclmm.matmul, A, B, out=out, place=6 * M + 3)
+    others = np.arange(M * N).reshape(M, N) != PLACE
+    assert np.array_equal(got[others], want[others])
+
+
 def test_one_product_of_a_stack_is_repaired(spoiler):
     stack = np.stack([A, A + 1, A - 1])
     repaired(spoiler, pyclmm.matmul, stack, B, place=(2 * M + 3) * N + 6)
