@@ -42,7 +42,11 @@ typedef CAT(size_, ACC_TYPE) SIZE_T;
 /* Kernels of verify/operands.cl: a product of a list or a stack is dimension 2. FIRST_ROW(z, parts): where the sums of the
  * rows of product z begin, each `parts` times. */
 #if LISTED
-#define ENTRY_BEGIN const bool is_listed = true; LISTED_PRODUCT(BATCH_ENTRY)
+#define ENTRY_BEGIN                                                                                        \
+  const bool is_listed = true;                                                                             \
+  LISTED_PRODUCT(BATCH_ENTRY);                                                                             \
+  (void)M, (void)N, (void)lda, (void)ldb, (void)ldo, (void)c_rs, (void)c_cs, (void)bias_stride; /* some are unused */ \
+  (void)alpha, (void)beta
 #else
 #define ENTRY_BEGIN GEMM_BEGIN
 #endif

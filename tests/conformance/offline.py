@@ -23,7 +23,7 @@ from pyclmm.kernels.verification import verified
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.program import build_options, source_hash
 from pyclmm.problem.dtypes import ELEMENT_TYPES, ELEMENTS
-from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem
+from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem, ListedProduct, Ragged
 from tests.support.made_up import NEON
 
 from .compilers import DPAS, NOTHING, Resources, compiled, link
@@ -189,9 +189,16 @@ def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
 
 
 def checks(device: DeviceInfo) -> Iterator[tuple[str, str, Launch]]:
-    """The kernels of cl/verify/, in types of each form of sums, and with weights of some formats."""
+    """The kernels of cl/verify/, in types of each form of sums, of lists, with weights of some formats."""
     wide = [(dtype, problem) for dtype in ("float16", "int8", "complex128") for problem in problems(dtype)]
-    for dtype, problem in (*wide, *islice(of_weights(), 0, None, 6)):
+    plain, transposed = (
+        replace(one, batch_shape=(), batch_strides=((),) * 4, activation="none")
+        for one in problems("float32")
+    )
+    product = ListedProduct(*(1000,) * 3, 0, 0, 0, *(1000,) * 3)
+    listed = [replace(plain, ragged=Ragged(axis, 8, 4096**2)) for axis in "mk"]
+    listed.append(replace(transposed, products=(product,)))
+    for dtype, problem in (*wide, *(("float32", one) for one in listed), *islice(of_weights(), 0, None, 6)):
         if device.has_fp64 or dtype != "complex128":
             for launch in verified(problem, Work(()), device).launches:
                 yield "verify", dtype, launch
