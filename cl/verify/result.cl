@@ -21,42 +21,27 @@
 
 /* ---- A x, of an A stored along k */
 
-#define DOT_A(at) do {                                                                 \
-    ACC_T x_k[VEC];                                                                         \
-    SIZE_T size_k[VEC];                                                                     \
-    fetch_x(x + (at), x_k);                                                                 \
-    fetch_size(size_x + (at), size_k);                                                      \
-    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
-      ACC_T v[VEC];                                                                         \
-      fetch_a(a + LINE(r, M) * lda + (at), v);                                              \
-      EACH for (int e = 0; e < VEC; ++e)                                                    \
-        TAKE_A(FAST, r, r * LANES + e % LANES, v[e], x_k[e], size_k[e]);                    \
+#define LINES_A(HOW, COUNT, FETCH_X, FETCH) do {                                             \
+    ACC_T x_k[COUNT];                                                                       \
+    SIZE_T size_k[COUNT];                                                                   \
+    FETCH_X;                                                                                \
+    EACH for (int r = 0; r < ROWS; ++r) {                                                   \
+      ACC_T v[COUNT];                                                                       \
+      FETCH;                                                                                \
+      EACH for (int e = 0; e < COUNT; ++e)                                                  \
+        TAKE_A(HOW, r, r * LANES + e % LANES, v[e], x_k[e], size_k[e]);                     \
     }                                                                                       \
   } while (0)
-#define REST_A(HOW, at)                                                                     \
-  EACH for (int r = 0; r < ROWS; ++r) {                                                   \
-    const ACC_T v = LOAD_A(a, LINE(r, M) * lda + (at));                                     \
-    TAKE_A(HOW, r, r * LANES, v, x[at], size_x[at]);                                                \
-  }
+#define X_AT(at) fetch_x(x + (at), x_k), fetch_size(size_x + (at), size_k)
+#define DOT_A(at) LINES_A(FAST, VEC, X_AT(at), fetch_a(a + LINE(r, M) * lda + (at), v))
+#define REST_A(HOW, at) \
+  LINES_A(HOW, 1, (x_k[0] = x[at], size_k[0] = size_x[at]), v[0] = LOAD_A(a, LINE(r, M) * lda + (at)))
 
 /* ---- out r, and what is said of it */
 
-#define DOT_OUT(at) do {                                                               \
-    const uint signs = signs_from(at, seed);                                                \
-    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
-      ACC_T v[VEC];                                                                         \
-      fetch_out(out + LINE(r, M) * ldo + (at), v);                                          \
-      EACH for (int e = 0; e < VEC; ++e)                                                  \
-        TAKE(FAST, r, r * LANES + e % LANES, FLIPPED(v[e], signs, e), 0, v[e]);             \
-    }                                                                                       \
-  } while (0)
-#define REST_OUT(HOW, at) do {                                                              \
-    const uint signs = signs_from(at, seed);                                                \
-    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
-      const ACC_T v = LOAD_OUT(out, LINE(r, M) * ldo + (at));                               \
-      TAKE(HOW, r, r * LANES, FLIPPED(ADMIT_##HOW(v), signs, 0), 0, v);                     \
-    }                                                                                       \
-  } while (0)
+#define NO_SIZE(v) 0
+#define DOT_OUT(at) SIGNED_LINES(FAST, VEC, fetch_out(out + LINE(r, M) * ldo + (at), v), at, NO_SIZE)
+#define REST_OUT(HOW, at) SIGNED_LINES(HOW, 1, v[0] = LOAD_OUT(out, LINE(r, M) * ldo + (at)), at, NO_SIZE)
 /* A(i, :) B(:, j), and its size. */
 INLINE ACC_T dot_product(
     const int i, const int j, const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb,
@@ -150,7 +135,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     }                                                                                 \
     DOT_##HOW(N, DOT_OUT, REST_OUT)                                                   \
     odd = s.odd;                                                                      \
-    FOLD(&s, ROWS, LANES, 1);                                                         \
+    FOLD(&s, OF_DOT);                                                                 \
   } while (0)
 #if TRANS_A
 #define PART_OF_A(HOW)                                                                \
@@ -187,6 +172,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   line_sums_t others;
   clear(&others);
   uint overflows = 0; /* lines with an infinity that is right */
+#define SUMMED ROWS, 1, 1
 #define FLAGGED_ROW(r) (odd_a >> (r) & 1 ? 2 : b_is_flagged)
 #if WITH_BOUND
   if (b_is_flagged || odd || odd_a) {
@@ -207,7 +193,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
             overflows |= 1u << r;
           }
         }
-    FOLD(&others, ROWS, 1, 1);
+    FOLD(&others, SUMMED);
     overflows = ANY_ITEM(overflows);
   }
 #endif

@@ -39,17 +39,7 @@ typedef CAT(size_, ACC_TYPE) SIZE_T;
 #else
 #define POSITIVE(v) CAT(positive_, CAT(size_, ACC_TYPE))(v)
 #endif
-/* Kernels of verify/operands.cl: a product of a list or a stack is dimension 2. FIRST_ROW(z, parts): where the sums of the
- * rows of product z begin, each `parts` times. */
-#if LISTED
-#define ENTRY_BEGIN                                                                                        \
-  const bool is_listed = true;                                                                             \
-  LISTED_PRODUCT(BATCH_ENTRY);                                                                             \
-  (void)M, (void)N, (void)lda, (void)ldb, (void)ldo, (void)c_rs, (void)c_cs, (void)bias_stride; /* some are unused */ \
-  (void)alpha, (void)beta
-#else
-#define ENTRY_BEGIN GEMM_BEGIN
-#endif
+/* FIRST_ROW(z, parts): where the sums of the rows of product z begin, each `parts` times. */
 #if DIVIDED
 #define ROW_IN_OUT (own[3] / ldo)
 #define FIRST_ROW(z, parts) ROW_IN_OUT
@@ -174,13 +164,16 @@ INLINE void clear(line_sums_t *s)
 
 /* Adds the lanes of each line; then those of the work-items whose numbers are equal modulo `stride`, which all get the sums. */
 #define FOLDED 4 /* lines at a time */
+/* Which lines: how many a work-item has, sums of each, and how many work-items have lines of their own. */
+#define OF_DOT ROWS, LANES, 1
+#define OF_WALK VEC, 1, ACROSS
 #if ITEMS > 1
 #define SCRATCH __local ACC_T sums[FOLDED * ITEMS]; __local SIZE_T sizes[FOLDED * ITEMS]
-#define FOLD(s, lines, lanes, stride) fold(s, lines, lanes, stride, sums, sizes)
+#define FOLD(s, which) fold(s, which, sums, sizes)
 #define FOLD_ARGS , __local ACC_T *sums, __local SIZE_T *sizes
 #else
 #define SCRATCH
-#define FOLD(s, lines, lanes, stride) fold(s, lines, lanes, stride)
+#define FOLD(s, which) fold(s, which)
 #define FOLD_ARGS
 #endif
 INLINE void fold(line_sums_t *s, const int lines, const int lanes, const int stride FOLD_ARGS)
@@ -274,18 +267,27 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
 #define FIRST_OF_GROUP ((int)get_group_id(0) * ACROSS * VEC)
 #define FIRST_OF_WALK (((int)get_group_id(0) * ACROSS + (int)get_local_id(0) % ACROSS) * VEC)
 
-#define STORE_DOT(s, lines, target, target_size)                                \
-  EACH for (int r = 0; r < ROWS; ++r)                                           \
-    if (get_local_id(0) == 0 && line0 + r < (lines)) {                          \
-      target[line0 + r] = (s).sum[r];                                           \
-      target_size[line0 + r] = (s).size[r];                                     \
-    }
-#define STORE_WALK(s, lines, apart, target, target_size)                                                       \
-  EACH for (int r = 0; r < VEC; ++r)                                                                    \
-    if (get_local_id(0) < ACROSS && line0 + r < (lines)) {                                              \
-      target[(long)get_group_id(1) * (apart) + line0 + r] = (s).sum[r];                                 \
-      target_size[(long)get_group_id(1) * (apart) + line0 + r] = (s).size[r];                           \
+#define COUNT_OF(which) COUNT_OF_(which)
+#define COUNT_OF_(count, lanes, owners) count
+#define STORE(which, lines, apart, target, target_size) STORE_(which, lines, apart, target, target_size)
+#define STORE_(count, lanes, owners, lines, apart, target, target_size)              \
+  EACH for (int r = 0; r < count; ++r)                                              \
+    if (get_local_id(0) < owners && line0 + r < (lines)) {                          \
+      target[(long)get_group_id(1) * (apart) + line0 + r] = s.sum[r];               \
+      target_size[(long)get_group_id(1) * (apart) + line0 + r] = s.size[r];         \
     }
 #define PARTS_X (TRANS_B ? PARTS : 1) /* how far the sums of the products of a stack are apart, in K */
 #define TAKE_A(HOW, r, i, v, x_k, size_k)                                                                \
   TAKE(HOW, r, i, MUL(ADMIT_##HOW(v), x_k), size_of(ADMIT_##HOW(v), LEAST_A, whole) * (size_k), v)
+#define TAKE_SIGNED(HOW, r, i, v, signs, e, SIZE_OF) \
+  TAKE(HOW, r, i, FLIPPED(ADMIT_##HOW(v), signs, e), SIZE_OF(ADMIT_##HOW(v)), v)
+/* Adds COUNT neighbours from `at` on of ROWS lines, with signs; FETCH loads those of line r. */
+#define SIGNED_LINES(HOW, COUNT, FETCH, at, SIZE_OF) do {                                               \
+    const uint signs = signs_from(at, seed);                                                            \
+    EACH for (int r = 0; r < ROWS; ++r) {                                                               \
+      ACC_T v[COUNT];                                                                                   \
+      FETCH;                                                                                            \
+      EACH for (int e = 0; e < COUNT; ++e)                                                              \
+        TAKE_SIGNED(HOW, r, r * LANES + e % LANES, v[e], signs, e, SIZE_OF);                            \
+    }                                                                                                   \
+  } while (0)
