@@ -120,7 +120,10 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   columns += z * OF_ALL(N);
   uint odd = 0, odd_a = 0; /* lines of out and of A with a NaN or an infinity */
   line_sums_t s;                /* y - alpha t, and the size of alpha t */
-#if !TRANS_A
+#if TRANS_A
+  t += FIRST_ROW(z, PARTS);
+  size_t_ += FIRST_ROW(z, PARTS);
+#else
   x += z * PARTS_X * OF_ALL(K);
   size_x += z * PARTS_X * OF_ALL(K);
 #endif
@@ -141,7 +144,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
 #define PART_OF_A(HOW)                                                                \
   EACH for (int r = 0; r < ROWS; ++r) {                                             \
     for (int p = item; p < PARTS; p += ITEMS) {                                       \
-      const long at = FIRST_ROW(z, PARTS) + (long)p * OF_ALL(M) + LINE(r, M);         \
+      const long at = (long)p * OF_ALL(M) + LINE(r, M);                               \
       s.sum[r * LANES] = s.sum[r * LANES] + t[at];                                    \
       s.size[r * LANES] += size_t_[at];                                               \
     }                                                                                 \
