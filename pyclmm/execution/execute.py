@@ -10,7 +10,6 @@ import itertools
 import logging
 import threading
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -67,17 +66,16 @@ def _on(device: DeviceInfo, gemm: Gemm) -> Gemm:
 
 
 class Executable:
-    """A checked product with its kernel built for one device and context. *pairs*: those of a list's
-    products."""
+    """A checked product with its kernel built for one device and context."""
 
-    def __init__(self, queue: Any, gemm: Gemm, options: Options, pairs: Sequence[int] = ()) -> None:
+    def __init__(self, queue: Any, gemm: Gemm, options: Options) -> None:
         self.device = device_info(queue.device)
         self._asked = _on(self.device, gemm)
         self.verify: bool | str = options.verify
         self.gemm = self._asked
         if self.verify and not gemm.is_empty:
             self.gemm = replace(gemm, problem=checked_problem(self._asked.problem))
-        self._options, self._requested, self._pairs = options, options.kernel, pairs
+        self._options, self._requested = options, options.kernel
         self._launcher = launcher_of(queue)
         self._packs_once = options.constant_b and self._launcher.packs_once
         self._bound: PerThread[Any] = PerThread(_BINDINGS_KEPT)
@@ -203,7 +201,7 @@ class Executable:
         keeps = self._packs_once  # what is packed must stay
         made = self._launcher.binding(queue, self.device, work, self.gemm.unread, keeps)
         if made.watch is not None and choice is not None:
-            watch_over(made, self.gemm, self.device, choice.kernel.name, self._pairs)
+            watch_over(made, self.gemm, self.device, choice.kernel.name, self._options.pairs)
         return made
 
     @property
@@ -219,7 +217,7 @@ class Executable:
     def remade(self, gemm: Gemm, kernel: str, verify: bool, queue: Any) -> Any:
         """A binding of another product of the same options, by *kernel*."""
         options = replace(self._options, kernel=kernel, verify=verify, constant_b=False)
-        return Executable(queue, gemm, options, self._pairs).binding(queue)
+        return Executable(queue, gemm, options).binding(queue)
 
     def conclude(self, binding: Any, queue: Any, run: Run, overwritten: bool) -> None:
         """Wait for a checked product of *binding*, which must be right, or become so by :mod:`.repair`.

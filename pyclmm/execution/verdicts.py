@@ -65,7 +65,7 @@ def _error(
     if pairs:
         wrong = pairs[slice(*stack)]
         stack = min(wrong), max(wrong) + 1
-    where = _place(problem, rows, columns, stack)
+    where = _place(problem, rows, columns, stack, is_listed=bool(pairs))
     how = f"The sum of {line} with signs of seed {seed} is off"
     if error == np.inf:
         how = f"In {line} an element is NaN or infinite and should not be, or should be and is not"
@@ -85,10 +85,10 @@ def _error(
     )
 
 
-def _place(problem: GemmProblem, rows: _Range, columns: _Range, stack: _Range) -> str:
-    """What is wrong, in words."""
+def _place(problem: GemmProblem, rows: _Range, columns: _Range, stack: _Range, is_listed: bool) -> str:
+    """What is wrong, in words. Of a list *stack* are pairs."""
     where = f"{_range('row', rows)}, {_range('column', columns)}"
-    if problem.products:
+    if is_listed:
         first, last = stack[0], stack[1] - 1
         return f"pairs[{first}]{f' to pairs[{last}]' * (first != last)}, {where}"
     if problem.ragged is not None:

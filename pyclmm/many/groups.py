@@ -83,12 +83,17 @@ def entries_of(
     return found
 
 
+def naming_pairs(options: Options, pairs: Sequence[int]) -> Options:
+    """The *options* of products of these *pairs*, whose errors name them."""
+    return replace(options, pairs=tuple(pairs)) if options.verify else options
+
+
 class LaunchGroup:
     """Products that one launch computes, with the kernel for them."""
 
     def __init__(self, entries: Sequence[ListEntry], gemm: Gemm, options: Options, queue: Any) -> None:
         self.pairs = [one.pair for one in entries for _ in range(one.gemm.problem.batch)]  # of each product
-        self.executable = Executable(queue, gemm, options, self.pairs)
+        self.executable = Executable(queue, gemm, naming_pairs(options, self.pairs))
         self.keys = entries[0].keys
 
     def enqueue(

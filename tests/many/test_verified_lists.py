@@ -147,6 +147,23 @@ def test_arrays_tell_in_the_next_call_or_in_finish(rng, queue, spoiler):
         assert np.array_equal(x.get(), y)
 
 
+def test_a_pair_with_a_launch_of_its_own_is_named_too(rng, queue, spoiler):
+    """What must be converted has one."""
+    a, b = zip(*pairs_of(rng), strict=True)
+    a, b = (on_device(queue, x) for x in (a, b))
+    whole = np.arange(19 * 53).reshape(19, 53) % 7
+    for shape, pair in (((19, 53), 1), ((2, 19, 53), 2)):
+        converted = cla.to_device(queue, np.broadcast_to(whole.astype("i2"), shape).copy())
+        pairs = list(zip(a, b, strict=True))
+        pairs.insert(pair, (converted, b[0]))
+        want = pyclmm.matmul_many(pairs)
+        spoil(spoiler, want[pair].get()[..., 3, 6].ravel()[-1])
+        pyclmm.matmul_many(pairs, verify=True)
+        with pytest.raises(pyclmm.VerificationError, match=rf"pairs\[{pair}\], row 3, column 6 of") as caught:
+            pyclmm.finish()
+        assert caught.value.stack == (pair, pair + 1)
+
+
 @pytest.mark.parametrize("where", ["host", "device"])
 def test_lists_are_repaired(rng, queue, where, spoiler):
     a, b = zip(*pairs_of(rng), strict=True)
