@@ -56,7 +56,10 @@ class _FormOfSums:
         items = cls.group(device)
         stored = (problem.a_type, _type_of_b(problem), problem.out_type)
         vec = max(1, min(8, ACCESS // min(ELEMENTS[name].nbytes for name in stored)))
-        return cls(items=items, rows=4, vec=vec, lanes=1, slices=max(1, items // 32), parts=16)
+        parts = (
+            64 if problem.b_format else 16
+        )  # a work-item takes a whole run of weights: else groups are few
+        return cls(items=items, rows=4, vec=vec, lanes=1, slices=max(1, items // 32), parts=parts)
 
     @staticmethod
     def group(device: DeviceInfo) -> int:
