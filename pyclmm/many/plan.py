@@ -186,6 +186,12 @@ class ManyMatmul(OfProcess):
         """The kernel of each launch, that of the most operations first."""
         return tuple([x.choice.kernel.name for x in self._executables if x.choice])
 
+    @property
+    def verify(self) -> bool | str:
+        """How its results are checked: False, True or "repair" (docs/verification.md)."""
+        how: bool | str = self._options.verify
+        return how
+
     def explain(self) -> list[Explanation]:
         """Why each launch has its kernel, as :meth:`pyclmm.Matmul.explain` says it."""
         return [one.explained(self._options.kernel) for one in self._executables]

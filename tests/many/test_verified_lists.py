@@ -103,6 +103,15 @@ def test_a_wrong_element_is_named(rng, layout, more, spoiler, form):
     alarm(plan, pairs, **extra)
 
 
+@pytest.mark.parametrize("verify", [True, "repair", False])
+def test_a_plan_tells_how_it_checks_and_what_that_takes(rng, verify):
+    pairs = pairs_of(rng)
+    plan = pyclmm.ManyMatmul(pairs, verify=verify)
+    assert plan.verify == verify
+    (found,) = plan.explain()
+    assert (found.check_seconds > 0) == ("to check the result" in str(found)) == bool(verify)
+
+
 def test_a_stack_of_a_list_and_outs_that_stay_as_they_were(rng, spoiler):
     pairs = pairs_of(rng)
     pairs[0] = tuple(np.stack([x, x, x]) for x in pairs[0])
