@@ -1,12 +1,13 @@
 """Times kernels for quantised weights that do not lie in the cache, beside PyTorch's products.
 
     python benchmarks/quantized_units.py [--rows 1 16 64] [--columns 8192] [--depth 8192]
-        [--kernels mma_quantized] [--formats affine4_g128_float16] [--dtype float16] [--most 30] [--rounds 5]
-        [--grid "bn=64,128 ahead=2,3"] [--json FILE]
+        [--kernels wgmma_quantized mma_quantized] [--formats affine4_g128_float16] [--dtype float16]
+        [--most 30] [--rounds 5] [--grid "bn=64,128 ahead=2,3"] [--json FILE]
 
 Each call of a burst (burst.py) reads another copy of the weights, so many that they exceed the cache. Every
-configuration is first compared with a product of some columns in float64. Rounds are interleaved, and results
-are medians. PyTorch's are CUDA graphs: torch.mm in bfloat16, torch._weight_int4pack_mm with groups of 128.
+configuration is first compared with a product of some columns in float64. A kernel that only reads the
+weights takes turns with them. Rounds are interleaved, and results are medians. PyTorch's are CUDA graphs:
+torch.mm in bfloat16, torch._weight_int4pack_mm with groups of 128.
 --grid: in place of the configurations that a kernel offers, its first one with all of these values.
 """
 
@@ -26,7 +27,8 @@ import pyopencl as cl
 from burst import Burst
 from cuda_graph import Graph
 
-from pyclmm.formats import format_named
+from pyclmm.errors import UnsupportedError
+from pyclmm.formats import Format, format_named
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.opencl.devices import device_info, find_device
@@ -50,6 +52,31 @@ TYPES = {
 }
 
 
+READ = """
+__kernel void read(__global const uint4 *p, const uint count, __global uint *out)
+{
+  uint4 s = 0;
+  const uint step = get_global_size(0);
+  uint i = get_global_id(0);
+  for (; i + 3 * step < count; i += 4 * step) {
+    const uint4 a = p[i], b = p[i + step], c = p[i + 2 * step], d = p[i + 3 * step];
+    s ^= a ^ b ^ c ^ d;
+  }
+  for (; i < count; i += step) s ^= p[i];
+  if ((s.x ^ s.y ^ s.z ^ s.w) == 0x5a17) out[0] = 1;
+}
+"""
+READERS = 8 * 256  # work-items for each compute unit
+
+
+def some_rows(form: Format, rng: np.random.Generator, n: int, k: int) -> np.ndarray[Any, Any]:
+    """Weights as a layer has them, where the format can be made here; else random bits."""
+    try:
+        return form.quantize(rng.standard_normal((n, k), np.float32) * np.float32(0.02))
+    except UnsupportedError:
+        return form.drawn(rng, n, k)
+
+
 class Case:
     """A product of M rows with weights of a format, on the device as often as the cache needs."""
 
@@ -61,7 +88,7 @@ class Case:
             *(m, n, k, dtype, "uint8", dtype, "float32"), trans_b=True, b_format=name, lda=k, ldb=ldb, ldo=n,
             c_type=dtype, bias_type=dtype,
         )  # fmt: skip
-        few = form.drawn(rng, min(n, 1024), k)
+        few = some_rows(form, rng, min(n, 1024), k)
         rows = np.resize(few, (n, ldb))
         x = rng.standard_normal((m, k)).astype(TYPES[dtype])
         self.columns = np.sort(rng.choice(n, min(n, CHECKED), replace=False))
@@ -105,6 +132,16 @@ class Case:
             found.append(call)
         return found
 
+    def reads(self) -> list[list[tuple[cl.Kernel, Any]]]:
+        """For each copy of the weights, a launch that only reads it."""
+        program, found = cl.Program(self.queue.context, READ).build(), []
+        size = (self.device.compute_units * READERS,)
+        for weights in self.copies:
+            made = cl.Kernel(program, "read")
+            made.set_args(weights, np.uint32(self.nbytes // 16), self.fixed["out"])
+            found.append([(made, eventless(self.queue, made, size, (256,)))])
+        return found
+
     def error(self, call: list[tuple[cl.Kernel, Any]]) -> float:
         """The relative error of a call, by norm."""
         cl.enqueue_copy(self.queue, self.fixed["out"], np.full_like(self.out, np.nan).view(np.uint8))
@@ -121,12 +158,16 @@ def run(call: list[tuple[cl.Kernel, Any]]) -> None:
 
 
 class Side:
-    """One configuration: its calls in turn, and the seconds of each round."""
+    """One configuration, or a read of the weights: its calls in turn, and the seconds of each round."""
 
-    def __init__(self, case: Case, kernel: str, config: TileConfig):
+    def __init__(self, case: Case, kernel: str, config: TileConfig | None = None):
         self.kernel, self.config, self.seconds = kernel, config, list[float]()
+        self.estimate, self.error, self._turn = 0.0, 0.0, count()
+        if config is None:
+            self.calls = case.reads()
+            return
         self.estimate = kernel_named(kernel).estimate(case.problem, config, case.device)
-        self.calls, self._turn = case.calls(kernel, config), count()
+        self.calls = case.calls(kernel, config)
         self.error = case.error(self.calls[0])
 
     def call(self) -> None:
@@ -169,7 +210,7 @@ def varied(config: TileConfig, grid: str) -> list[TileConfig]:
 def rows_of(
     case: Case, burst: Burst, options: argparse.Namespace, peers: dict[str, Graph]
 ) -> list[dict[str, Any]]:
-    p, sides = case.problem, []
+    p, sides = case.problem, [Side(case, "a read of the weights")]
     for kernel in options.kernels:
         family = kernel_named(kernel)
         if why := family.refuses(p, case.device):
@@ -188,7 +229,7 @@ def rows_of(
         for name, graph in peers.items():
             times[name].append(graph.seconds())
     found: list[dict[str, Any]] = [
-        {"kernel": s.kernel, "config": str(s.config), "estimate": s.estimate, "error": s.error}
+        {"kernel": s.kernel, "config": str(s.config or ""), "estimate": s.estimate, "error": s.error}
         | {"seconds": statistics.median(s.seconds)}
         for s in sides
     ]
@@ -211,7 +252,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[2, 8, 16, 32, 64, 128])
     parser.add_argument("--columns", type=int, default=8192)
     parser.add_argument("--depth", type=int, default=8192)
-    parser.add_argument("--kernels", nargs="+", default=["mma_quantized"])
+    parser.add_argument("--kernels", nargs="+", default=["wgmma_quantized", "mma_quantized"])
     parser.add_argument("--formats", nargs="+", default=["affine4_g128_float16"])
     parser.add_argument("--dtype", default="float16", choices=sorted(TYPES))
     parser.add_argument(

@@ -43,6 +43,11 @@ def parse_bytes(name: str, value: Any, least: int = 1) -> int:
     return number
 
 
+def parse_limit(name: str, value: Any, least: int = 1) -> int | None:
+    """The same; None, no limit, stays None."""
+    return None if value is None else parse_bytes(name, value, least)
+
+
 def format_bytes(number: float) -> str:
     """*number* of bytes with a unit, a power of 1024, and four digits: "8 GiB", "79.65 GiB"."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):

@@ -35,13 +35,10 @@
 #endif
 #if GATE == 2
 #define GATE_SHUT ((int)(BATCH_ENTRY % MODULI) >= gate[0])
-#define PRODUCTS_NEEDED(stack) ((stack) > 1 ? min(stack, gate[0]) : (stack)) /* where one launch computes a stack */
 #elif GATE == 1
 #define GATE_SHUT (gate[0] != 0)
-#define PRODUCTS_NEEDED(stack) (stack)
 #else
 #define GATE_SHUT 0
-#define PRODUCTS_NEEDED(stack) (stack)
 #endif
 
 /* An entry's parameters. Only three macros use names that they are not given: GEMM_ARGS declares the parameters,

@@ -12,15 +12,13 @@
  * The order of k within mma is any that both operands have. Here t's four elements of a step are neighbours in its run:
  *   16 bytes of A: row 8 j + g, k = 32 t + 8 s ..    at ((s MT + j) 32 + 4 g + t) 16 of the slice, as they are read
  *
- * At the end a work-group adds up its slices. With SPLIT it stores the sums of its range of K, and the last work-group of a
- * tile adds those of all ranges, in their order; `arrived` has a counter for each tile, zero before and after.
+ * weights_sums.h adds up slices and ranges.
  *
  * Macros: BM 8, 16, 32, 64; TEAMS; SGN 16, 32; SLICES; STAGES 2 or more; AHEAD, steps that weights are loaded ahead; SPLIT;
  * those of weights_ahead.h and gemm.h. Work-group (tile, range): K from range * k_range, a multiple of DEPTH.
  * Preconditions: A is stored along K in rows on multiples of 16 bytes; K is a multiple of 32.
  */
 #include "include/gemm.h"
-#include "include/partial_sums.h"
 #include "nvidia/ptx_mma.h"
 #include "nvidia/weights_ahead.h"
 
@@ -36,8 +34,7 @@
 #define ITEMS (32 * TEAMS * SLICES)
 #define SLICE_BYTES (BM * DEPTH * 2)
 #define STAGE_BYTES (SLICES * SLICE_BYTES)
-#define LINE (BN + 4) /* of sums: work-items that store at the same time meet different banks */
-#define SUMS_BYTES (BM * LINE * 4)
+#include "nvidia/weights_sums.h"
 #define LOCAL_BYTES (STAGES * STAGE_BYTES > SUMS_BYTES ? STAGES * STAGE_BYTES : SUMS_BYTES)
 #define OWN_LANE ((int)get_local_id(0) % 32)
 #define TEAM ((int)get_local_id(0) / 32 % TEAMS)
@@ -71,14 +68,12 @@ INLINE void copy_pieces(Pieces *pieces, const uint stage)
 }
 
 /* sum += products of a sub-group's runs with its slice of A, which lies at `rows`. */
-INLINE void multiply_runs(float sum[NT][MT][4], run_t runs[2 * NT], const uint rows, const bool fused)
+INLINE void multiply_runs(float sum[NT][MT][4], run_t runs[2 * NT], const uint rows, const int mode)
 {
+  UNROLL for (int n = 0; n < 2 * NT; ++n) ready_run(runs + n, mode);
   UNROLL for (int s = 0; s < 4; ++s) {
     uint w[2 * NT][4];
-    if (fused)
-      UNROLL for (int n = 0; n < 2 * NT; ++n) eight(w[n], runs + n, s, true);
-    else
-      UNROLL for (int n = 0; n < 2 * NT; ++n) eight(w[n], runs + n, s, false);
+    UNROLL for (int n = 0; n < 2 * NT; ++n) eight(w[n], runs + n, s, mode);
     UNROLL for (int j = 0; j < MT; ++j) {
       const uint4 x = load_four(rows + ((s * MT + j) * 32 + OWN_LANE) * 16);
       const uint first[2] = {x.s0, x.s1}, second[2] = {x.s2, x.s3};
@@ -91,48 +86,6 @@ INLINE void multiply_runs(float sum[NT][MT][4], run_t runs[2 * NT], const uint r
     }
   }
 }
-
-/* Adds up the sums of all slices in local memory: row i of the tile at LINE i. */
-INLINE void add_slices(__local float *sums, float sum[NT][MT][4])
-{
-  for (int slice = 0; slice < SLICES; ++slice) {
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (slice != SLICE) continue;
-    UNROLL for (int n = 0; n < NT; ++n)
-      UNROLL for (int j = 0; j < MT; ++j)
-        UNROLL for (int e = 0; e < 4; ++e) {
-          const int row = 8 * j + OWN_LANE % 4 * 2 + e % 2, column = TEAM * SGN + 16 * n + e / 2 * 8 + OWN_LANE / 4;
-          sums[row * LINE + column] = sum[n][j][e] + (slice ? sums[row * LINE + column] : 0);
-        }
-  }
-  barrier(CLK_LOCAL_MEM_FENCE);
-}
-
-#if SPLIT
-/* Stores this range's sums. Whether all ranges of the tile are there: then `sums` are of all. */
-INLINE bool add_ranges(__local float *sums, __local int *ticket, __global float *partial, __global int *arrived)
-{
-  volatile __global float *own = partial + partial_of_work_group(BM * BN);
-  for (int e = get_local_id(0); e < BM * BN; e += ITEMS) own[e] = sums[e / BN * LINE + e % BN];
-  device_fence();
-  barrier(CLK_LOCAL_MEM_FENCE);
-  const int ranges = get_num_groups(1);
-  volatile __global int *counter = arrived + BATCH_ENTRY * get_num_groups(0) + get_group_id(0);
-  if (get_local_id(0) == 0) *ticket = atomic_inc(counter);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (*ticket != ranges - 1) return false;
-  device_fence();
-  if (get_local_id(0) == 0) *counter = 0;
-  own -= (long)get_group_id(1) * (BM * BN);
-  for (int e = get_local_id(0); e < BM * BN; e += ITEMS) {
-    float sum = 0;
-    for (int range = 0; range < ranges; ++range) sum += own[(long)range * (BM * BN) + e];
-    sums[e / BN * LINE + e % BN] = sum;
-  }
-  barrier(CLK_LOCAL_MEM_FENCE);
-  return true;
-}
-#endif
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_mma_quantized(
     GEMM_ARGS, const int k_range, __global float *partial, __global int *arrived)
@@ -164,19 +117,22 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_mma_quantized(
         copies_wait(STAGES - 2);
         barrier(CLK_LOCAL_MEM_FENCE);
         copy_pieces(&pieces, stages + (stage == 0 ? STAGES - 1 : stage - 1) * STAGE_BYTES);
-        bool fused = true;
-        UNROLL for (int n = 0; n < 2 * NT; ++n) fused &= ready_run(&runs[u][n], rows[n], at + own_k, K, k_end);
-        multiply_runs(sum, runs[u], stages + stage * STAGE_BYTES + SLICE * SLICE_BYTES, FUSED && all_items(fused));
+        UNROLL for (int n = 0; n < 2 * NT; ++n) take_run(&runs[u][n], rows[n], at + own_k, K, k_end);
+        const uint slice = stages + stage * STAGE_BYTES + SLICE * SLICE_BYTES;
+        const int mode = mode_of(runs[u], 2 * NT);
+        if (mode == TOP_MODE) multiply_runs(sum, runs[u], slice, TOP_MODE);
+        else if (mode) multiply_runs(sum, runs[u], slice, 1);
+        else multiply_runs(sum, runs[u], slice, 0);
         UNROLL for (int n = 0; n < 2 * NT; ++n) read_run(&runs[u][n], rows[n], at + AHEAD * STEP + own_k, K, k_end);
         stage = stage == STAGES - 1 ? 0 : stage + 1;
       }
     }
   copies_wait(0);
   __local float *sums = (__local float *)memory;
-  add_slices(sums, sum);
+  const int count = min(M - m0, BM);
+  add_slices(sums, sum[0][0], NT, SLICE, TEAM * SGN);
 #if SPLIT
-  if (!add_ranges(sums, (__local int *)(memory + LOCAL_BYTES), partial, arrived)) return;
+  if (!add_ranges(sums, count, (__local int *)(memory + LOCAL_BYTES), partial, arrived)) return;
 #endif
-  for (int e = get_local_id(0); e < BM * BN; e += ITEMS)
-    STORE_RESULT(m0 + e / BN, j0 + e % BN, sums[e / BN * LINE + e % BN], RESULT);
+  store_sums(sums, count, m0, j0, RESULT);
 }

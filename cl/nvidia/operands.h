@@ -11,6 +11,12 @@
 
 #define OPERAND_STRIDES const long a_stride, const long b_stride
 
+/* What an entry passes to the function that reads its operands, as RESULT_ARGS and RESULT of gemm.h. */
+#define OPERANDS_ARGS                                                                                        \
+  const int M, const int N, const int K, __global const A_T *a, const long a_offset, const long lda,         \
+  __global const B_T *b, const long b_offset, const long ldb, __global const long *batch_offsets, OPERAND_STRIDES
+#define OPERANDS M, N, K, a, a_offset, lda, b, b_offset, ldb, batch_offsets, a_stride, b_stride
+
 /* The operand of product z. `listed`: its entry of batch_offsets. An element has `nbytes` bytes. */
 INLINE __global const uchar *operand_in_stack(
     __global const void *first, const long offset, const long z, const long stride, const long listed, const int nbytes)

@@ -7,6 +7,9 @@
  *   read_once(words, from)    four words of global memory that nobody reads again
  *   prefetch_line(from)       loads that memory into the cache of all compute units
  *   all_items(x)              whether x holds for all work-items of the sub-group
+ *   first_item(x)             x of the sub-group's first work-item, which the compiler then knows to be the same for all
+ *   sub_group_meet()          a barrier of the sub-group
+ *   all_of_group(x)           a barrier of the work-group for local memory; whether x holds for all of its work-items
  *   device_fence()            orders this work-item's accesses to global memory for all work-groups
  */
 #include "include/attributes.h"
@@ -40,6 +43,20 @@ INLINE bool all_items(const bool x)
   uint all;
   asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.all.pred q, p, 0xffffffff;"
                " selp.u32 %0, 1, 0, q; }" : "=r"(all) : "r"((uint)x));
+  return all;
+}
+INLINE uint first_item(const uint x)
+{
+  uint first;
+  asm("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(first) : "r"(x));
+  return first;
+}
+INLINE void sub_group_meet(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+INLINE bool all_of_group(const bool x)
+{
+  uint all;
+  asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.and.pred q, 0, p; selp.u32 %0, 1, 0, q; }"
+               : "=r"(all) : "r"((uint)x) : "memory");
   return all;
 }
 INLINE void device_fence(void) { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }

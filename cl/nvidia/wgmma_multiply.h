@@ -1,5 +1,5 @@
-/* wgmma_multiply: a quartet of wgmma.cl multiplies a stage of wgmma_stages.h. An A of 4 or 1 bytes that is stored across K
- * goes through registers to wgmma (ptx_wgmma.h), in the order of rows of fragment_rows.h.
+/* wgmma_multiply: a quartet of wgmma.cl and its forms multiplies a stage of wgmma_stages.h. An A of 4 or 1 bytes that is
+ * stored across K goes through registers to wgmma (ptx_wgmma.h), in the order of rows of fragment_rows.h.
  *
  * Bytes lie in local memory as rows of k, with 64 or 128 rows of A beside each other, in boxes of ptx_map.h. ldmatrix.trans
  * moves 16-bit elements, here two neighbouring rows of A at one k. Work-item 4 g + t receives these pairs at four
@@ -22,6 +22,11 @@
 #define QUARTETS (ALTERNATE ? 2 : BM / 64) /* that multiply */
 #define FRAGMENTS (ALTERNATE ? BM / 64 : 1) /* of 64 rows, that a quartet multiplies */
 #define ACCS (FRAGMENTS * WGMMA_ACC)
+#define OWNERS (ALTERNATE ? 1 : QUARTETS) /* quartets that divide a tile */
+#define WORK_ITEMS (128 * (QUARTETS + 1))
+
+/* ALTERNATE 1: the barrier where a quartet waits until the other one has issued the multiplications of its piece. */
+#define TURN_OF(quartet) (4 + (quartet))
 
 #if LEFT_REGISTERS && ELEMENT_BYTES == 4
 /* The byte where the rows of work-item w of quartet `part` lie at k = t. For k = t + 4 add 512 and flip the bit of 64; for

@@ -42,7 +42,9 @@
 #define BLOCK_STEPS (4 / PARTS)
 #define LO (64 / 16) /* from hi to lo, in the 16 bytes that wgmma_tile counts in */
 
-/* Issues the products of a stage once it is full. Unless `keep`, the first one starts the sums from zero. */
+/* --- Main loop: rounds of stages --------------------------------------------------------------------------------
+ *
+ * Issues the products of a stage once it is full. Unless `keep`, the first one starts the sums from zero. */
 INLINE void multiply_stage(
     wgmma_acc *acc, const stages_t stages, const ring_t ring, const int rows, const int keep)
 {
@@ -97,6 +99,7 @@ INLINE void add_up(float *sum, __local float *handed, const int quartet)
   UNROLL for (int i = 0; i < HALF; ++i) sum[i] += mine[128 * (!right * HALF + i)];
 }
 
+/* --- Epilogue: from registers to global memory ------------------------------------------------------------------ */
 #if EXPONENTS
 /* The exponents of one row and one column, of a quartet's 64 rows and BN columns. Loaded when a tile begins. */
 INLINE int2 loaded_exponents(
@@ -160,6 +163,7 @@ INLINE void multiply(
   if (quartet == 1) meet(1);
 }
 
+/* --- Entry ------------------------------------------------------------------------------------------------------- */
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
     GEMM_ARGS, __global ulong *maps, __global uchar *packed_a, __global uchar *packed_b,
     const long pitch SPLIT_ARGS)
@@ -182,7 +186,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
     return;
   }
 #endif
-  const int id = get_local_id(0), quartet = id / 128, which = id / 32; /* sub-group: 0 feeds A, 1 feeds B */
+
+  /* Operands: tensor maps of the packed A and B, which sub-groups 0 and 1 feed. */
+  const int id = get_local_id(0), quartet = id / 128, which = id / 32;
   const int line = (depth + BLOCK_DEPTH - 1) / BLOCK_DEPTH * BLOCK_K;
   const work_t work = work_of(M, columns, line, STAGE_K, 1, 0, 1);
   const stages_t stages = stages_in(tiles, bars);
@@ -199,9 +205,12 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
     operand = fed_operand(
         which, slot, scratch + 32 * which, packed, lines, min(line, (int)pitch), pitch * ELEMENT_BYTES, 1, 0, about);
   }
+
+  /* Barriers. */
   if (id == 64) begin_stages(stages, 2, SAME_ROWS ? 4 : 8);
   barrier(CLK_LOCAL_MEM_FENCE);
-  /* The first copies run while half_parts_serve decides whether their data can be used. */
+
+  /* Prologue: the first copies run while half_parts_serve decides whether their data can be used. */
   ring_t ring = {0, 0};
   if (which < 2 && id % 32 == 0) feed_piece(which, operand, first_tile, 0, ahead, 0, &ring, stages);
 #if SPLIT == 1
@@ -213,6 +222,8 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
     return;
   }
 #endif
+
+  /* Quartets 1 and 2 multiply, sub-groups 0 and 1 go on to copy. */
   if (quartet) {
     multiply(quartet, work, columns, stages, handed, both_near[quartet - 1], LINE_EXPONENTS, RESULT);
     return;

@@ -14,6 +14,7 @@
  * across K, 0: along K; ELEMENT (elements.h); GROUP SPLIT_K (work_pieces.h).
  * Technique: CUTLASS's kernels for sm_90 also have sub-groups of their own that start the copies.
  */
+#include "nvidia/elements.h"
 #include "nvidia/ptx_map.h"
 #include "nvidia/ptx_group.h"
 #include "nvidia/stages.h"

@@ -281,7 +281,7 @@ def _drawn_shape(rng: np.random.Generator, bm: int, bn: int) -> Shape:
 def _several_tiles(problem: GemmProblem, config: TileConfig) -> GemmProblem:
     """*problem* with a size that gives a lone work-group a whole tile, then one at an edge.
 
-    K has as many blocks as an end of a tile needs that overlaps the next one (cl/nvidia/wgmma_drain.h).
+    K has as many blocks as an end of a tile needs that overlaps the next one (cl/nvidia/wgmma_drain.cl).
     """
     tile = (config.bn, config.bm) if config.option("swapped") else (config.bm, config.bn)
     return resized(problem, tile[0], tile[1] + 16, 8 * config.bk + 1 if problem.k else 0)

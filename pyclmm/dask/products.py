@@ -17,7 +17,7 @@ import numpy as np
 from dask.array import routines
 from dask.array.core import unify_chunks
 
-from ..byte_sizes import parse_bytes
+from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..kernels import kernel_named
 from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype
@@ -138,7 +138,7 @@ def _product(x: da.Array, y: da.Array, axes: Axes, kernel: Any, precision: Any, 
 
 def _limits(memory_limit: int | str | None, host_limit: int | str | None) -> Limits:
     given = {"memory_limit": memory_limit, "host_limit": host_limit}
-    return limits(*(None if value is None else parse_bytes(name, value) for name, value in given.items()))
+    return limits(*(parse_limit(name, value) for name, value in given.items()))
 
 
 def _contract(x: da.Array, y: da.Array, product: Product, allowed: Limits, merge_chunks: bool) -> da.Array:

@@ -27,7 +27,7 @@ from ..errors import (
     in_short,
 )
 from ..kernels.device import DeviceInfo
-from ..kernels.interface import Work
+from ..kernels.interface import Work, fitted
 from ..kernels.launches import complete
 from ..kernels.verification import checked_problem, seconds, verified
 from ..opencl import status
@@ -53,16 +53,13 @@ def _on(device: DeviceInfo, gemm: Gemm) -> Gemm:
 
     Raises UnsupportedError if an operand or the result must be converted and float64 is missing.
     """
-    problem = gemm.problem
-    soft_float64 = not device.has_fp64 and problem.acc_type in ("float64", "complex128")
     for name, copy in (*gemm.copies, *([("out", gemm.out_copy)] if gemm.out_copy else [])):
         if not device.has_fp64 and copy.source_type != copy.target_type and name not in gemm.unread:
             why = device.missing_type((copy.source_type, copy.target_type))
             if why:
                 types = f"from {copy.source_type} to {copy.target_type}"
                 raise UnsupportedError(f"{name} must be converted {types}, but {why}; convert it on the host")
-    soft_fma = problem.reproducible and device.soft_fma
-    return replace(gemm, problem=replace(problem, soft_fma=soft_fma, soft_float64=soft_float64))
+    return replace(gemm, problem=fitted(gemm.problem, device))
 
 
 class Executable:

@@ -36,7 +36,7 @@ class _Input:
     copied_as: np.dtype[Any] | None
     form: host_memory.HostForm
 
-    def ready(self, x: Array) -> Array:
+    def as_read(self, x: Array) -> Array:
         """The array that the kernels read for *x*: *x* or its copy."""
         return x if self.copied_as is None else np.array(x, dtype=self.copied_as, order="C", copy=True)
 
@@ -270,8 +270,8 @@ class HostPath:
         values: dict[str, Any] = {}
         offsets: dict[str, int] = {}
         for one in self._inputs:
-            ready = one.ready(operands[one.name])
-            values[one.problem_name], start = buffers.read(ready, one.form, one.name)
+            read = one.as_read(operands[one.name])
+            values[one.problem_name], start = buffers.read(read, one.form, one.name)
             if start:
                 offsets[one.problem_name] = start
         values["out"], start = buffers.write(target, self._out_form)

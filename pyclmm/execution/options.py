@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pyopencl as cl
 
-from ..byte_sizes import parse_bytes
+from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, unknown_name
 from ..kernels import kernel_named
 from ..kernels.config import TileConfig
@@ -62,9 +62,8 @@ class Options:
         _check_kind(
             "constant_b", self.constant_b, isinstance(self.constant_b, bool | np.bool_), "True or False"
         )
-        limit = self.workspace_limit
         checked = {
-            "workspace_limit": None if limit is None else parse_bytes("workspace_limit", limit, least=0),
+            "workspace_limit": parse_limit("workspace_limit", self.workspace_limit, least=0),
             "precision": chosen(self.precision),
             "reproducible": is_reproducible(self.reproducible),
             "verify": is_verified(self.verify),

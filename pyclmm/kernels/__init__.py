@@ -21,6 +21,7 @@ from .nvidia.mma_quantized import MmaQuantized
 from .nvidia.split import MmaSplit, Split
 from .nvidia.wgmma import Wgmma
 from .nvidia.wgmma_bare import WgmmaBare
+from .nvidia.wgmma_quantized import WgmmaQuantized
 from .quantized.dequantized import Dequantized
 from .quantized.rows import Quantized
 from .residues.limbs import Limbs
@@ -57,6 +58,7 @@ KERNELS = Kernels(
         Thin(),
         Quantized(),
         MmaQuantized(),
+        WgmmaQuantized(),
         Dequantized(_OF_WEIGHTS),
         Wgmma(),
         Split(),

@@ -258,6 +258,12 @@ class MatrixKernel(Kernel):
         return config.bm, config.bn
 
 
+def fitted(problem: GemmProblem, device: DeviceInfo) -> GemmProblem:
+    """*problem* with the arithmetic that *device* lacks: FMAs of reproducible products, and float64."""
+    soft_float64 = not device.has_fp64 and problem.acc_type in ("float64", "complex128")
+    return replace(problem, soft_float64=soft_float64, soft_fma=problem.reproducible and device.soft_fma)
+
+
 def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:
     """Why a kernel for matrix units cannot take M, N and K of this size, or None if it can."""
     if problem.k == 0:

@@ -23,7 +23,7 @@ import numpy as np
 import pyopencl as cl
 
 from .. import environment
-from ..byte_sizes import parse_bytes
+from ..byte_sizes import parse_limit
 from ..errors import DeviceMemoryError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Workspace
@@ -55,7 +55,7 @@ def keep_workspace(nbytes: int | str | None) -> None:
     Raises DTypeError or ArgumentError if *nbytes* is no number of bytes, 0 or more.
     """
     global _limit  # noqa: PLW0603 - a setting of the process
-    _limit = None if nbytes is None else parse_bytes("nbytes", nbytes, least=0)
+    _limit = parse_limit("nbytes", nbytes, least=0)
     release()
 
 

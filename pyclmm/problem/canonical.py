@@ -101,11 +101,7 @@ def checked_gemm(
     *reproducible*) and UnsupportedError (dimensions and stacks over 2^31 - 2^16, strides that are not whole
     elements).
     """
-    of_b = b.dtype
-    if b_format:  # the result has the dtype of what quantised weights multiply
-        of_b = a.dtype.newbyteorder("=")
-        dtype = of_b if dtype is None else dtype
-    computed = dtypes.result_dtype(a.dtype, of_b, dtype, out.dtype if out else None, casting)
+    computed = _computed_dtype(a, b, out, dtype, casting, b_format)
     if b_format:
         b = _weights(a, b, trans_a, computed, b_format)
     a2, b2 = promoted(a, b)
@@ -117,16 +113,15 @@ def checked_gemm(
     core_axes = min(1, len(a.shape) - 1) + min(1, len(b.shape) - 1)  # of the result
     if out is not None:
         batch = stack_of_out(out, batch, core_axes)
-    full_shape = (*batch, ma.rows, mb.cols)
-    shape = squeezed(full_shape, a, b)
-    if out is not None and out.shape != shape:
+    shape = squeezed(full_shape := (*batch, ma.rows, mb.cols), a, b)
+    if out is None:
+        out = replace(dense(shape, computed), align=MAX_ALIGN if host_align is None else host_align)
+    elif out.shape != shape:
         raise unfit_out(out.shape, shape, core_axes)
-    new = replace(dense(shape, computed), align=MAX_ALIGN if host_align is None else host_align)
-    target = expanded(new if out is None else out, a, b)
     ways = (checked(precision), reproducible, out_is_copied, host_align, b_format)
     builder = _Builder(computed, batch, casting, *ways)
     builder.epilogue(epilogue or Epilogue(), a, b, full_shape, shape)
-    return builder.build(ma, mb, matrix_of(target, "out"), shape, alpha_is_zero)
+    return builder.build(ma, mb, matrix_of(expanded(out, a, b), "out"), shape, alpha_is_zero)
 
 
 @dataclass
@@ -294,6 +289,17 @@ class _Builder:
             reproducible=self.reproducible,
             b_format=self.b_format,
         )
+
+
+def _computed_dtype(
+    a: Operand, b: Operand, out: Operand | None, dtype: DTypeLike | None, casting: Casting, b_format: str
+) -> np.dtype[Any]:
+    """The dtype to compute in. With quantised weights it is that of what they multiply."""
+    of_b = b.dtype
+    if b_format:
+        of_b = a.dtype.newbyteorder("=")
+        dtype = of_b if dtype is None else dtype
+    return dtypes.result_dtype(a.dtype, of_b, dtype, out.dtype if out else None, casting)
 
 
 def _weights(a: Operand, b: Operand, trans_a: str, computed: np.dtype[Any], b_format: str) -> Operand:

@@ -88,15 +88,15 @@ def release() -> None:
 
 @dataclass
 class LoadedBlock:
-    """A block on its way to a lane, or there: *ready* futures give the events that end its transfers."""
+    """A block on its way to a lane, or there: the futures *transfers* give the events that end these."""
 
     array: Any
-    ready: list[Future[Any]] = field(default_factory=list)
+    transfers: list[Future[Any]] = field(default_factory=list)
 
     def events(self) -> list[cl.Event]:
         """The events to wait for before its first use; waits until its copies are enqueued. Raises what
         reading it raised."""
-        done, self.ready = self.ready, []
+        done, self.transfers = self.transfers, []
         return [event for each in done if (event := each.result()) is not None]
 
 

@@ -115,7 +115,7 @@ def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, o
     Of several devices, which take strips in turn, the first is followed: it gets its part of the link.
     """
     share = replace(device, up=device.up / device.devices, down=device.down / device.devices)
-    ready: dict[tuple[int, int], float] = {}  # when the block in a slot of A (0) or B (1) has arrived
+    arrived: dict[tuple[int, int], float] = {}  # when the block in a slot of A (0) or B (1) has arrived
     free: dict[tuple[int, int], float] = {}  # when its last product has ended
     tile_free = [0.0] * blocking.out_slots
     up = product_end = down = 0.0
@@ -132,8 +132,8 @@ def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, o
         slots = [(which, slot) for which, (slot, _) in enumerate(blocks)]
         for slot, (_, nbytes) in zip(slots, blocks, strict=True):
             if nbytes is not None:
-                up = ready[slot] = max(up, free.get(slot, 0.0)) + over(nbytes, share.up)
-            begin = max(begin, ready[slot])
+                up = arrived[slot] = max(up, free.get(slot, 0.0)) + over(nbytes, share.up)
+            begin = max(begin, arrived[slot])
         product_end = begin + one * tile.elements * (stop - start) / step
         free.update(dict.fromkeys(slots, product_end))
         if stop == product.k:

@@ -12,7 +12,7 @@ import numpy as np
 import pyopencl as cl
 from numpy.typing import DTypeLike
 
-from ..byte_sizes import parse_bytes
+from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError
 from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
@@ -108,7 +108,7 @@ class StreamedMatmul(OfProcess):
         casting: Casting = "same_kind",
     ) -> None:
         forks.check_process()
-        limit = None if memory_limit is None else parse_bytes("memory_limit", memory_limit)
+        limit = parse_limit("memory_limit", memory_limit)
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
         options = Options(
             trans_a=trans_a,
@@ -123,16 +123,14 @@ class StreamedMatmul(OfProcess):
         )
         places = machines.places(devices, queue, device)
         given = Given.of(a, b, c, bias, out, beta, options)
-        self._layouts = given.layouts
-        self._shapes = Shapes.of(given, alpha, beta)
+        self._layouts, self._shapes = given.layouts, Shapes.of(given, alpha, beta)
         self._places = machines.able(places, self._shapes, devices)
         check_scalars(self._shapes.gemm, (alpha, beta))
         self._options, self._alpha, self._beta = options, alpha, beta
         self._checkpoint = None if checkpoint is None else _path(checkpoint)
         self._check_overlaps(given)
         self._fit = machines.Fit(self._shapes, options, self._places, limit)
-        kept = None if self._checkpoint is None else Checkpoint.peek(self._checkpoint)
-        self._blocking = self._fit.blocking(None if kept is None else kept.get("blocking"))
+        self._blocking = self._fit.blocking(_kept_blocking(self._checkpoint))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -270,6 +268,12 @@ class StreamedMatmul(OfProcess):
             "operands": given.fingerprints(),
             "blocking": asdict(self._blocking),
         }
+
+
+def _kept_blocking(checkpoint: str | None) -> Any:
+    """The tiles of an earlier run that *checkpoint* is of, if any."""
+    kept = None if checkpoint is None else Checkpoint.peek(checkpoint)
+    return None if kept is None else kept.get("blocking")
 
 
 def _path(checkpoint: Any) -> str:

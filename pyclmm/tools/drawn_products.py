@@ -21,11 +21,12 @@ from ..errors import PyclmmError
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
+from ..kernels.interface import fitted
 from ..opencl.devices import device_info
 from ..problem import dtypes
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.gemm import ACTIVATIONS, GemmProblem, Operand, dense
-from .laws import Found, fitted, skipped
+from .laws import Found, skipped
 
 SEED = 42
 MOST = 100  # products of a kernel

@@ -29,6 +29,7 @@ from ..formats import FORMATS, format_named
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
+from ..kernels.interface import fitted
 from ..opencl.devices import device_info
 from ..problem import dtypes
 from ..problem.gemm import GemmProblem, ListedProduct, Ragged
@@ -304,12 +305,6 @@ def check_bits(queue: cl.CommandQueue, kernel: Kernel | None, full: bool, until:
         wanted = digests()[fixed.name]
         found.add(fixed.name, Outcome(None if got == wanted else f"SHA-256 {got}, not {wanted}"))
     return found
-
-
-def fitted(problem: GemmProblem, device: DeviceInfo) -> GemmProblem:
-    """*problem* with the arithmetic that *device* lacks, as a call of it would have."""
-    soft_float64 = not device.has_fp64 and problem.acc_type in ("float64", "complex128")
-    return replace(problem, soft_float64=soft_float64, soft_fma=problem.reproducible and device.soft_fma)
 
 
 def first_taken(kernel: Kernel, device: DeviceInfo) -> GemmProblem | None:

@@ -93,12 +93,9 @@ def _multiply(
     What was written until then stays beside it if a run can go on with it.
     """
 
-    def is_unfinished_run() -> bool:
-        return checkpoint is not None and Checkpoint.peek(checkpoint) is not None
-
     seen: list[StreamProgress] = []
     try:
-        resumed = is_unfinished_run()
+        resumed = _is_unfinished(checkpoint)
         target = result.go_on(files) if resumed else result.begin(files, like.shape, like.dtype)
         begun = time.perf_counter()
         plan = StreamedMatmul(*operands, out=target, checkpoint=checkpoint, **options)
@@ -116,24 +113,24 @@ def _multiply(
         }
         if told.interrupted:
             told.save(_head(plan) | found)
-            output.say(
-                f"Interrupted; {_GO_ON if is_unfinished_run() else f'{result.place.text} is as it was'}"
-            )
+            kept = _GO_ON if _is_unfinished(checkpoint) else f"{result.place.text} is as it was"
+            output.say(f"Interrupted; {kept}")
             raise Exit(output.INTERRUPTED)
     except BaseException:
-        result.give_up(keep=is_unfinished_run())
+        result.give_up(keep=_is_unfinished(checkpoint))
         raise
     result.finish()
     told.save(_head(plan) | found)
-    size, earlier = (
-        " x ".join(map(str, plan.shape)),
-        f", {at.resumed} of them by an earlier run" * bool(at.resumed),
-    )
+    size, earlier = " x ".join(map(str, plan.shape)), f", {at.resumed} of them by an earlier run"
     told.screen.line(
         f"{result.place.text}: {size} {plan.dtype} in {duration(seconds)}, "
-        f"{significant(at.flops / seconds / 1e9)} GFLOP/s, {at.all_tiles} tiles{earlier}"
+        f"{significant(at.flops / seconds / 1e9)} GFLOP/s, {at.all_tiles} tiles{earlier * bool(at.resumed)}"
     )
     told.finish()
+
+
+def _is_unfinished(checkpoint: Path | None) -> bool:
+    return checkpoint is not None and Checkpoint.peek(checkpoint) is not None
 
 
 def _listener(on_stage: OnStage, seen: list[StreamProgress]) -> Any:

@@ -48,6 +48,7 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "residues": ("#a85a9c", "o"),
     "limbs": ("#8a7a30", "h"),
     "mma_quantized": ("#7d8a1f", "<"),
+    "wgmma_quantized": ("#3f7f8d", ">"),
     "quantized": ("#4d8f3f", "v"),
     "dequantized": ("#a0619b", "^"),
     **{unit.name: unit.style for unit in MATRIX_UNITS.values()},

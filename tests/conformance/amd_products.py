@@ -236,5 +236,5 @@ def test_every_kernel_for_gpus_is_offered_somewhere():
     others = Counter(kernel.name for kernel in KERNELS if kernel not in OFFERED)
     assert set(others) == {
         *("packed", "matvec", "small", "amx", "dpas", "wgmma", "wgmma_bare", "split"),
-        *("mma", "mma_split", "mma_double", "mma_double_bulk", "mma_quantized"),
+        *("mma", "mma_split", "mma_double", "mma_double_bulk", "mma_quantized", "wgmma_quantized"),
     }

@@ -122,9 +122,9 @@ def test_every_kernel_has_to_pass_somewhere():
 def test_a_share_leaves_each_kernel_what_it_must_pass(monkeypatch, few):
     monkeypatch.setattr(grid, "FEW", few)
     kept = {case.values[0].name for case in (*grid.grid(), *grid.weights_grid()) if case.marks}
-    # A matrix unit's family for weights runs nowhere here: its tests are those of its emulation
+    # Matrix units' families for weights run nowhere here: their tests are those of their emulation
     assert kept == {kernel.name for kernel in (*grid.OF_NUMBERS, *grid.OF_WEIGHTS)}
-    assert {kernel.name for kernel in KERNELS} - kept <= {"mma_quantized"}
+    assert {kernel.name for kernel in KERNELS} - kept <= {"mma_quantized", "wgmma_quantized"}
 
 
 @pytest.mark.parametrize("few", [False, True])

@@ -12,7 +12,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import api, plan_cache
+from pyclmm import calls, plan_cache
 from pyclmm.execution.options import Options
 from pyclmm.execution.prepared import Prepared
 from pyclmm.opencl import forks
@@ -449,7 +449,7 @@ def test_each_option_of_a_call_arrives_by_its_name(monkeypatch):
     options |= {"verify": True, "dtype": np.dtype("f8"), "b_format": ""}
     own = options | {"trans_a": "T", "trans_b": "C", "activation": "relu"}
     found = []
-    monkeypatch.setattr(api, "options_of", lambda asked: found.append(asked) or Options(**asked))
+    monkeypatch.setattr(calls, "options_of", lambda asked: found.append(asked) or Options(**asked))
     a = np.ones((2, 2), "f4")
     for call, asked in ((pyclmm.matmul, options), (pyclmm.gemm, own)):
         call(a, a, **{name: value for name, value in asked.items() if name != "b_format"})

@@ -11,7 +11,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm import api
+from pyclmm import calls
 from pyclmm.execution import placement
 from pyclmm.execution.options import Options
 from pyclmm.execution.placement import placed
@@ -56,7 +56,7 @@ def operands(shape, rng):
 
 def queue_used():
     """The queue of this thread's last product, whose plan was made for it."""
-    path = api._last.mine.latest.product().path
+    path = calls._last.mine.latest.product().path
     assert path.queue is path.executable.latest_binding().queue
     return path.queue
 
@@ -128,10 +128,10 @@ def test_a_plan_says_where_it_was_made_and_stays_there(free, rng, monkeypatch):
 def test_after_a_refused_launch_the_next_kernel_runs_there_too(free, rng):
     a, b = operands(SMALL, rng)
     pyclmm.matmul(a, b)
-    first = api._last.mine.latest.product().executable.choice
+    first = calls._last.mine.latest.product().executable.choice
     with refused_launch(OUT_OF_RESOURCES), pytest.warns(pyclmm.KernelWarning, match="is used instead"):
         np.testing.assert_allclose(pyclmm.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
-    assert api._last.mine.latest.product().executable.choice != first
+    assert calls._last.mine.latest.product().executable.choice != first
     assert queue_used() is free.threadless
 
 
@@ -164,7 +164,7 @@ def test_a_device_that_is_lost_on_the_callers_thread(free, rng):
     a, b = operands(SMALL, rng)
     for _ in range(3):
         pyclmm.matmul(a, b)
-    binding = api._last.mine.latest.product().executable.latest_binding()
+    binding = calls._last.mine.latest.product().executable.latest_binding()
     names = {name for step in binding._steps for _, name in step.buffers}
     buffers = {name: cl.Buffer(binding.queue.context, cl.mem_flags.READ_WRITE, 1024) for name in names}
     scalars = binding._steps[0].current
@@ -181,7 +181,7 @@ import json, signal
 import numpy as np
 import pyopencl as cl
 import pyclmm
-from pyclmm import api
+from pyclmm import calls
 from pyclmm.opencl import binding
 
 masked, ran = [], []
@@ -198,7 +198,7 @@ def counted(self, *given):
 cl.enqueue_nd_range_kernel, binding.Binding.run_here = watched, counted
 x = np.arange(256, dtype=np.float32).reshape(16, 16) % 7
 right = [bool((pyclmm.matmul(x, y) == x @ y).all()) for y in (x, x.copy(), x + 1, x + 2)]
-device = api._last.mine.latest.product().executable.device
+device = calls._last.mine.latest.product().executable.device
 before = cl.enqueue_marker(pyclmm.default_queue())
 right.append(bool((pyclmm.matmul(x, x, wait_for=[before]) == x @ x).all()))
 plan = pyclmm.Matmul(x, x)

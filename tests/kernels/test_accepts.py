@@ -19,7 +19,7 @@ OF_BYTES = {"wgmma", "mma", "mfma", "wmma", "dpas", "amx"}
 OF_FLOAT64 = {"mma_double", "mma_double_bulk", "mfma"}
 OF_PARTS = {"split", "mma_split"}
 OF_WHOLE_NUMBERS = {"residues", "limbs"}
-OF_WEIGHTS = {"quantized", "dequantized", "mma_quantized"}
+OF_WEIGHTS = {"quantized", "dequantized", "mma_quantized", "wgmma_quantized"}
 ANY_TYPE = NAMES - OF_HALVES - OF_BYTES - OF_FLOAT64 - OF_PARTS - OF_WHOLE_NUMBERS - OF_WEIGHTS
 
 HALF = replace(problem_of(64, 64, 64, np.dtype("f2")), precision="medium")

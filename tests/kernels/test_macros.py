@@ -33,11 +33,12 @@ def programs(family):
         for shape in problems(dtype):
             asked = replace(shape, precision=precision)
             weights = replace(asked, b_type="uint8", trans_b=True, k=512, b_format="q8_0")
+            affine = replace(weights, b_format="affine4_g128_float16")
             if family is None:
                 for problem in (shape, weights) if dtype.startswith("float") else (shape,):
                     yield from (x.program for x in verified(problem, Work(()), device).launches)
                 continue
-            for problem in (asked, replace(asked, m=1), weights, replace(weights, m=1)):
+            for problem in (asked, replace(asked, m=1), weights, replace(weights, m=1), replace(affine, m=1)):
                 if family.refuses(problem, device) is None:
                     for config in family.configs(problem, device):
                         yield from (x.program for x in family.launches(problem, config, device).launches)

@@ -23,6 +23,7 @@ REPLACED = {  # headers, and what replaces them in addition to interleaved_units
     "nvidia/ptx_copy.h": "",
     "nvidia/ptx_map.h": "",
     "nvidia/ptx_wgmma.h": (HERE / "interleaved_wgmma.h").read_text(),
+    "nvidia/ptx_wgmma_held.h": (HERE / "interleaved_held.h").read_text(),
     "nvidia/ptx_wgmma_bare.h": (HERE / "interleaved_bare.h").read_text(),
     "nvidia/ptx_matrices.h": (HERE / "interleaved_matrices.h").read_text(),
     "nvidia/ptx_mma.h": _MMA,

@@ -1,5 +1,8 @@
 /* Replaces cl/nvidia/ptx_halves.h where interleaved.py runs a kernel. */
 #define all_items(x) (x) /* a sub-group of one */
+#define first_item(x) (x)
+#define sub_group_meet() emu_converge()
+#define all_of_group(x) emu_all(x)
 #define device_fence() ((void)0)
 #define prefetch_line(from) ((void)0)
 BUILTIN int atomic_inc(volatile __global int *p) { return __sync_fetch_and_add(p, 1); }

@@ -97,7 +97,7 @@ uint emu_rows(void) { return rows; }
 uint emu_layer(void) { return layer; }
 
 struct named { uint come, round, waits, waited, unlike; };
-static struct named named[16 + 20]; /* 20 more, one for each sub-group */
+static struct named named[16 + 20 + 5]; /* 20 more, one for each sub-group, and one for each quartet */
 
 /* Meetings at which all waited, but had not waited equally often before: compute-sanitizer's racecheck takes them for
  * unordered (docs/upstream/racecheck.md). */
@@ -343,6 +343,38 @@ void emu_copy(uint to, const void *from, int bytes, int size)
 void emu_copies_wait(void)
 {
   if (emu_stops) end();
+}
+
+static float in_word(uint word, int e, int type);
+
+/* ptx_wgmma_held.h: the quartet meets, and computes at once. `b`: the address in 16 bytes, and to the next eight k. */
+void emu_held(float *acc, const uint *a, ulong b, int columns, int type)
+{
+  const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4, near = (uint)b << 4, apart = b >> 32;
+  memcpy(words[item], a, 16);
+  emu_named(36 + item / 128, 128, 1);
+  for (int i = 0; i < columns / 2; ++i)
+    for (uint k = 0; k < 16; ++k) {
+      const uint column = i / 4 * 8 + 2 * t + i % 2;
+      const char *at = local(near + k / 8 * apart + column / 8 * 128 + column % 8 * 16 + k % 8 * 2);
+      const uint left = words[first + 4 * g + k % 8 / 2][i / 2 % 2 + k / 8 * 2];
+      acc[i] += in_word(left, k % 2, type) * in_word(*(const unsigned short *)at, 0, type);
+    }
+  emu_named(36 + item / 128, 128, 1);
+}
+
+/* ptx_halves.h: whether x holds for all work-items of the work-group, which meet. */
+int emu_all(int x)
+{
+  static uint refusals[2], round;
+  const uint now = round % 2;
+  refusals[now] += !x;
+  emu_named(0, items, 1);
+  const int all_agree = !refusals[now];
+  emu_named(0, items, 1);
+  if (item == 0) refusals[now] = 0, ++round;
+  emu_named(0, items, 1);
+  return all_agree;
 }
 
 /* gpu/async_copy.h: a copy lands when its work-item waits for it, not before. So a missing wait is noticed. */

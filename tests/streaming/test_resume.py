@@ -151,3 +151,17 @@ def test_the_bits_of_a_resumed_float64_product_with_c_and_bias_are_the_same(five
     five_tiles.clear()
     got = product(checkpoint=tmp_path / "checkpoint")
     assert got.tobytes() == product(memory_limit="1 GiB").tobytes()
+
+
+def test_a_run_goes_on_in_the_tiles_that_it_began_in(tmp_path):
+    a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((200, 70), (70, 90)))
+    seen = []
+
+    def interrupt(done):
+        seen.append(done)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        pyclmm.matmul(a, b, memory_limit="32 KiB", checkpoint=tmp_path / "checkpoint", progress=interrupt)
+    pyclmm.matmul(a, b, memory_limit="1 GiB", checkpoint=tmp_path / "checkpoint", progress=seen.append)
+    assert seen[-1].tiles == seen[-1].all_tiles == seen[0].all_tiles > seen[-1].resumed > 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 import pyclmm
-from pyclmm import api, plan_cache, release, store
+from pyclmm import calls, plan_cache, release, store
 from pyclmm.checks import selfcheck
 from pyclmm.opencl import crash_marks, program, queues
 from pyclmm.opencl.single_flight import SingleFlight
@@ -42,7 +42,7 @@ def as_in_a_new_process(patch):
 
 def nothing_compiled(patch):
     """There is no plan and no program."""
-    patch.setattr(api, "_last", queues.PerThread())
+    patch.setattr(calls, "_last", queues.PerThread())
     patch.setattr(program, "_programs", SingleFlight(program._PROGRAMS_KEPT))
     patch.setattr(program, "_held", WeakValueDictionary())
     patch.setattr(program, "_marks", {})

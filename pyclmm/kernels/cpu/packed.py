@@ -27,8 +27,10 @@ from ..interface import (
     round_up,
 )
 from . import packed_shape as shape
+from . import packing
 from .blocking import PAGE, UNROLL_K
-from .packed_shape import INSIDE, Part
+from .packed_shape import Part
+from .packing import INSIDE
 from .pieces import FRACTION, CpuKernel, stack_seconds, vector_defines
 
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
@@ -66,7 +68,7 @@ class Packed(CpuKernel):
     options = ("pack_a", "pack_b", "swapped")
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        if problem.is_listed and shape.must_convert_a(problem):
+        if problem.is_listed and packing.must_convert_a(problem):
             return "it would have to pack operands of a list"
         return None
 
@@ -84,8 +86,8 @@ class Packed(CpuKernel):
         if config.named.get("swapped"):
             products += _turned_steps(problem) * problem.m * problem.n * problem.batch
         rate = rates.multiply_adds(problem.acc_type) * FRACTION * min(1.0, groups / device.units)
-        packed = shape.packs_a(problem, config), shape.packs_b(problem, config)
-        inside = shape.packs_inside(problem, config)
+        packed = packing.packs_a(problem, config), packing.packs_b(problem, config)
+        inside = packing.packs_inside(problem, config)
         slower = _step_with_loads(problem, config, packed, inside, device)
         seconds = together(products / rate * slower, rates.moved(problem.nbytes))
         sums = 2 * shape.partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
@@ -120,8 +122,8 @@ class Packed(CpuKernel):
         if config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits:
             reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
         local_bytes = config.bm * config.bn * shape.sum_size(problem) if config.split_k == 1 else 0
-        if shape.packs_inside(shape.seen(problem, config), config):
-            local_bytes += shape.panel_bytes(problem, config)
+        if packing.packs_inside(shape.seen(problem, config), config):
+            local_bytes += packing.panel_bytes(problem, config)
         return reasons + config.violations(device, (1,), local_bytes)
 
     def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
@@ -153,9 +155,9 @@ class _PackedWork:
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
         self.problem, self.config, self.device = problem, config, device
         self.parts = shape.parts(problem, config, device)
-        self.pack_a = shape.packs_a(problem, config)
-        self.pack_b = shape.packs_b(problem, config)
-        self.inside = shape.packs_inside(problem, config)
+        self.pack_a = packing.packs_a(problem, config)
+        self.pack_b = packing.packs_b(problem, config)
+        self.inside = packing.packs_inside(problem, config)
         self.program = gemm_program(problem, "cpu/packed.cl", self._defines(device))
         self.args = gemm_args(problem)
         self.workspace: list[Workspace] = []
@@ -275,12 +277,12 @@ def _step_with_loads(
     problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], inside: bool, device: DeviceInfo
 ) -> float:
     """Time of a step of K in a register tile, relative to that of its multiply-adds: operands in place."""
-    slower, wishes = 1.0, shape.must_pack(problem, config, device)
+    slower, wishes = 1.0, packing.must_pack(problem, config, device)
     if wishes[0] > packed[0] or wishes[1] > packed[1]:  # wished for and not done
         slower = _AWKWARD
-    elif inside and shape.can_read_b(problem, config) and not wishes[1]:
+    elif inside and packing.can_read_b(problem, config) and not wishes[1]:
         slower = _DOUBT
-    elif not packed[1] and shape.crosses_lines(problem, config):
+    elif not packed[1] and packing.crosses_lines(problem, config):
         slower = _CROSSING.get(config.vec * problem.sums.nbytes_of_real / device.caches.line, 1.0)
     if problem.trans_a and not packed[0]:
         rate = device.rates.multiply_adds(problem.acc_type) * FRACTION / device.units
@@ -299,7 +301,7 @@ def _column_seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 def _turned_steps(problem: GemmProblem) -> float:
     """Steps of K in whose time an element of the transposed product is stored."""
     plain = not problem.extras and problem.activation == "none"
-    vectors = plain and shape.moves_whole(problem.out_type, problem)
+    vectors = plain and packing.moves_whole(problem.out_type, problem)
     return _TURNED if vectors else _TURNED_ALONE * 4 / problem.sums.nbytes_of_real
 
 
@@ -318,4 +320,4 @@ def _packing_seconds(
 def _inside_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo, rows: int) -> float:
     """Seconds that work-groups take to pack B, each of so many *rows* of macro-tiles for itself."""
     nbytes = round_up(problem.n, config.tn) * problem.k * problem.sums.nbytes * problem.batch * rows
-    return 2 * nbytes / (_INSIDE if shape.moves_whole(problem.b_type, problem) else _TURNING) / device.units
+    return 2 * nbytes / (_INSIDE if packing.moves_whole(problem.b_type, problem) else _TURNING) / device.units

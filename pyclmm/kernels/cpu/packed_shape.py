@@ -1,5 +1,4 @@
-"""How the packed kernel divides a product: register tile, macro-tiles, ranges of K, which operands are
-packed.
+"""How the packed kernel divides a product: register tile, macro-tiles, ranges of K.
 
 Pure arithmetic on a problem and a device. The limits are measured; docs/kernels/packed.md says on which
 devices.
@@ -10,13 +9,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...problem.dtypes import COMPLEX, ELEMENTS
+from ...problem.dtypes import COMPLEX
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import round_up
 from ..listed import misfits
 from .blocking import PAGE, UNROLL_K, blocks, equal_steps, steps_from_memory, steps_in_place
+from .packing import (
+    FEW_TILES,
+    INSIDE,
+    SHORT_K,
+    can_read_b,
+    packings,
+    packs_a,
+    packs_b,
+    packs_inside,
+    row_bytes,
+)
 from .pieces import PieceSums
 
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
@@ -35,18 +45,9 @@ _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at abou
 _SPLIT_K = 512  # fewest steps of K in a range
 # With K at least this many times M and N, K is split before macro-tiles get smaller: those read more
 _LONG_K = 4
-# With at most this many rows of tiles, packing B costs more than it saves
-_FEW_TILES = 4
-# Up to this K storing costs most. Macro-tiles then have few rows: each row is written as a stream.
-_SHORT_K = 64
-# The same where rows do not displace each other, or vectors are as wide as a line: rows of A times bytes of a
-# vector, of complex numbers a quarter, of elements that are widened half. Zen 4, docs/kernels/packed.md
-_USES = 128 * 64
 # B is read as a stream if it is larger than this many second-level caches and used by at most that many rows
 # of tiles. A smaller one, of the third level, is read faster as if it were in the second.
 _FAR_CACHES, _STREAM_TILES = 8, 6
-INSIDE = 2  # the option pack_b: each work-group packs the columns of B that it uses
-_NEAR = 2048  # bytes; rows at most this far apart share pages
 
 
 def sum_size(problem: GemmProblem) -> int:
@@ -126,7 +127,7 @@ def shapes_of_list(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]
     tile = _tile(height, vectors * lanes // reals, lanes, typical, device)
     plain = replace(tile, options=(("pack_a", 0), ("pack_b", 0)))
     if can_read_b(smallest, plain):
-        return [replace(plain, bk=steps_in_place(device.caches, _row_bytes(problem), plain.bk))]
+        return [replace(plain, bk=steps_in_place(device.caches, row_bytes(problem), plain.bk))]
     return [_packing_inside(plain, problem, device)]
 
 
@@ -152,7 +153,7 @@ def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     """
     reals, listed = problem.sums.planes, _REGISTER_TILES[device.vector_bits]
     shape = (config.tm * reals, config.tn * reals // config.vec)
-    many = problem.m > _FEW_TILES * 8 // reals and problem.k > _SHORT_K
+    many = problem.m > FEW_TILES * 8 // reals and problem.k > SHORT_K
     if device.vector_bits == 512 and many:
         wide = shape == (8, 3) and packs_b(problem, config)
         slower = device.wide_tile_cost if wide else 1.0 + _LATER_TILE * (shape != listed[0])
@@ -163,27 +164,6 @@ def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         rows = round_up(problem.m, max(1, shape[0] // reals))
     columns = round_up(problem.n * reals, shape[1] * config.vec) / reals
     return rows * columns * problem.k * problem.batch * slower
-
-
-def must_pack(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[bool, bool]:
-    """Whether A, and whether B, in place would make the product so slow that packing it always pays."""
-    return _must_pack_a(problem, config, device), _must_pack_b(problem, config, device)
-
-
-def packings(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[tuple[bool, bool]]:
-    """Which operands to pack, A and B: the ways that may be the fastest. The estimate decides between them.
-
-    A transposed A in place, and a B whose vectors cross cache lines, make each step slower. To pack them
-    costs a launch and a copy.
-    """
-    a, b = must_pack(problem, config, device)
-    pays = crosses_lines(problem, config) and not (problem.trans_b or _few_uses(problem, config, device))
-    return [(x, y) for x in ({a, True} if problem.trans_a else {a}) for y in ({b, True} if pays else {b})]
-
-
-def crosses_lines(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether vectors of B in place are not aligned, so that all, or some, lie on two cache lines."""
-    return problem.b_align < config.vec * problem.sums.nbytes_of_real
 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
@@ -204,7 +184,7 @@ def _packing(config: TileConfig, problem: GemmProblem, device: DeviceInfo, a: bo
         bm = max(1, config.bm * config.bn // bn // config.tm) * config.tm
         steps = steps_from_memory(device.caches, reused=problem.m > 2 * config.tm)
         return replace(config, bm=bm, bn=bn, bk=steps)
-    return replace(config, bk=steps_in_place(device.caches, _row_bytes(problem), config.bk))
+    return replace(config, bk=steps_in_place(device.caches, row_bytes(problem), config.bk))
 
 
 def _packing_inside(config: TileConfig, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
@@ -220,88 +200,7 @@ def _packing_inside(config: TileConfig, problem: GemmProblem, device: DeviceInfo
 def _streams(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """Whether reading B from memory limits the speed: B is in place, not in a cache, and used a few times."""
     few = problem.m <= _STREAM_TILES * config.tm and not packs_b(problem, config)
-    return few and _row_bytes(problem) * problem.k > _FAR_CACHES * device.caches.l2
-
-
-def packs_a(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether A is packed: *config* says so, or a register tile could not read A in place."""
-    asked = config.named.get("pack_a", 1) != 0
-    return asked or problem.m < config.tm or must_convert_a(problem)
-
-
-def must_convert_a(problem: GemmProblem) -> bool:
-    """Whether A is packed because elements change on the way."""
-    return problem.conj_a or _narrow(problem.a_type, problem)
-
-
-def packs_b(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether B is packed, likewise."""
-    return config.named.get("pack_b", 1) != 0 or not can_read_b(problem, config)
-
-
-def can_read_b(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether a register tile can read B in place."""
-    unreadable = problem.sums.planes > 1 and _narrow(problem.b_type, problem)
-    return not (unreadable or problem.conj_b or problem.trans_b or problem.n < config.tn)
-
-
-def packs_inside(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether each work-group packs the columns of B that it uses, in local memory."""
-    return config.named.get("pack_b") == INSIDE and packs_b(problem, config)
-
-
-def panel_bytes(problem: GemmProblem, config: TileConfig) -> int:
-    """Bytes of local memory that they take: one panel."""
-    return config.bk * config.tn * problem.sums.nbytes
-
-
-def moves_whole(name: str, problem: GemmProblem) -> bool:
-    """Whether vectors of such elements are moved as they are: real ones of the accumulator's type."""
-    return name == problem.acc_type and problem.sums.planes == 1
-
-
-def _narrow(name: str, problem: GemmProblem) -> bool:
-    """Whether elements of this type are narrower than the accumulator's, so that reading widens them."""
-    return ELEMENTS[name].nbytes < problem.sums.nbytes
-
-
-def _must_pack_a(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """A is read one number at a time. That is as fast from rows in place, unless they are pages apart."""
-    apart = abs(problem.lda) * problem.sums.nbytes
-    far = apart % PAGE == 0 and apart > PAGE and not problem.trans_a
-    return far and _must_pack_b(problem, config, device)
-
-
-def _few_uses(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """Whether B is used too few times to pay for packing it. Elements that are widened: each row of tiles
-    widens them again.
-    """
-    narrow, vector = _narrow(problem.b_type, problem), config.vec * problem.sums.nbytes_of_real
-    if _row_bytes(problem) % PAGE == 0 and vector < device.caches.line:
-        few = problem.m <= _FEW_TILES * config.tm
-    else:
-        few = problem.m * problem.sums.planes**2 * vector * (2 if narrow else 1) <= _USES
-    return few or (problem.k <= _SHORT_K and not narrow)
-
-
-def _must_pack_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """Three things make B in place slow. Rows a page apart displace each other in the cache. A vector that
-    crosses a cache line takes two loads, whether rows or only B's address are not aligned; beyond the second
-    level that is slower than packing. If B is larger than a cache and its rows are far apart, each row takes
-    a page.
-    """
-    if _few_uses(problem, config, device) or _narrow(problem.b_type, problem):
-        return not _few_uses(problem, config, device)
-    row, vector = _row_bytes(problem), config.vec * problem.sums.nbytes_of_real
-    large = row * problem.k > device.caches.l2
-    half = vector < device.caches.line and row * problem.k > device.caches.l2 // 2
-    crossing = crosses_lines(problem, config) and (large or half)
-    return row % PAGE == 0 or crossing or (row > _NEAR and large)
-
-
-def _row_bytes(problem: GemmProblem) -> int:
-    """Bytes from one row of B to the next."""
-    return abs(problem.ldb) * ELEMENTS[problem.b_type].nbytes
+    return few and row_bytes(problem) * problem.k > _FAR_CACHES * device.caches.l2
 
 
 def partial_sums(problem: GemmProblem, config: TileConfig) -> PieceSums:
@@ -411,7 +310,7 @@ def stores_most(problem: GemmProblem, device: DeviceInfo) -> bool:
     first-level cache.
     """
     m, n, k = problem.m, problem.n, problem.k
-    return k <= _SHORT_K and (m * n + m * k + k * n) * sum_size(problem) > device.caches.l1 // 2
+    return k <= SHORT_K and (m * n + m * k + k * n) * sum_size(problem) > device.caches.l1 // 2
 
 
 def _long_k(problem: GemmProblem) -> bool:

@@ -26,7 +26,7 @@ class Wgmma(MatrixKernel):
     for the tiles of the last wave.
 
     Options: ``group``: rows of tiles that are computed together. ``alternate``: each quartet has tiles of its
-    own. ``drain``: results leave through local memory while the next tile is multiplied (wgmma_drain.h).
+    own. ``drain``: results leave through local memory while the next tile is multiplied (wgmma_drain.cl).
     ``swapped``: the kernel computes out^T = B^T A^T, so BM x BN is a tile of out^T.
     """
 
@@ -104,8 +104,8 @@ def _product(
     groups: int,
     strides: tuple[int, int],
 ) -> Launch:
-    """The launch of cl/nvidia/wgmma.cl for a product as :func:`seen`. Some operands may be packed. *strides*:
-    from one A, and one B, of the stack to the next."""
+    """The launch of cl/nvidia/wgmma.cl or a form of it, for a product as :func:`seen`. Some operands may be
+    packed. *strides*: from one A, and one B, of the stack to the next."""
     together = pieces.stack > 1  # one set of work-groups for the whole stack
     # without split-K, any pointer: never used
     partial = "workspace:partial" if config.split_k > 1 else "workspace:maps"
@@ -115,14 +115,21 @@ def _product(
         *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages), ("BLOCKS", 1)),
         *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
         *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
-        ("DRAIN", config.option("drain")),
         *out_defines(problem),
     )
     items = work_items(config)
-    program = gemm_program(operands.as_packed(problem), "nvidia/wgmma.cl", defines, ptx_target="sm_90a")
+    packed, source = operands.as_packed(problem), _source(problem, config)
+    program = gemm_program(packed, source, defines, ptx_target="sm_90a")
     args = exchanged(args) if config.option("swapped") else args
     size = (groups * items,)
     return gemm_launch(problem, program, "matmul_wgmma", size, (items,), args=args, together=together)
+
+
+def _source(problem: GemmProblem, config: TileConfig) -> str:
+    """wgmma.cl, or the form of it that has another loop."""
+    ragged, by_modulus = problem.ragged is not None, bool(problem.moduli)
+    form = "_drain" if config.option("drain") else "_ragged" if ragged else "_residues" if by_modulus else ""
+    return f"nvidia/wgmma{form}.cl"
 
 
 def _tile_defines(problem: GemmProblem, config: TileConfig) -> Defines:

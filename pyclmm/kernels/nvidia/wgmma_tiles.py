@@ -53,7 +53,7 @@ _BLOCK, _LEFT_BLOCK = 1.09, 1.4  # the least time of a block; the same with A st
 _START = 7.6  # until the first block arrives
 _START_GROUP = 6.9e-09  # seconds for each work-group
 _MOVED = 0.83  # fraction of the rates of cache and memory
-# Option ``drain`` (cl/nvidia/wgmma_drain.h): local memory behind the stages; tiles, with the factor by which
+# Option ``drain`` (cl/nvidia/wgmma_drain.cl): local memory behind the stages; tiles, with the factor by which
 # each is slower; blocks of K: with fewer, the kernel stores from registers
 _DRAIN_BYTES = 2 * 64 * 256
 _DRAIN_TILES = {(128, 256): 1.0, (128, 192): 1.02}

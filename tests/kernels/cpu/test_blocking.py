@@ -7,7 +7,8 @@ import pytest
 
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.cpu.blocking import PAGE, UNROLL_K, blocks, equal_steps, steps_from_memory, steps_in_place
-from pyclmm.kernels.cpu.packed_shape import cut, packs_b, range_of_k, sum_size
+from pyclmm.kernels.cpu.packed_shape import cut, range_of_k, sum_size
+from pyclmm.kernels.cpu.packing import packs_b
 from pyclmm.kernels.device import Caches, Target
 from pyclmm.problem.dtypes import dtype_of
 from tests.support.made_up import DEVICE

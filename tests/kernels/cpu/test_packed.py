@@ -15,7 +15,8 @@ from pyclmm import TileConfig
 from pyclmm.checks import selfcheck
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.cpu import packed_shape
-from pyclmm.kernels.cpu.packed_shape import cut, packs_a, packs_b, parts, split_k
+from pyclmm.kernels.cpu.packed_shape import cut, parts, split_k
+from pyclmm.kernels.cpu.packing import packs_a, packs_b
 from pyclmm.kernels.device import Target
 from pyclmm.opencl import steps
 from pyclmm.opencl.queues import new_queue

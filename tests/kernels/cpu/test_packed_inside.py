@@ -11,7 +11,8 @@ import pytest
 import pyclmm
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.cpu.packed_shape import INSIDE, cut
+from pyclmm.kernels.cpu.packed_shape import cut
+from pyclmm.kernels.cpu.packing import INSIDE
 from pyclmm.kernels.device import Target
 from pyclmm.problem.canonical import problem_of
 from tests.support.cases import small_integers

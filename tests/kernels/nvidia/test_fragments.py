@@ -181,7 +181,7 @@ def left_row(w):
 
 
 def left_places(step):
-    """wgmma.cl, load_left: the address of each work-item's pairs, [q, work-item]."""
+    """wgmma_multiply.h, load_left: the address of each work-item's pairs, [q, work-item]."""
     row, t = left_row(W), W % 4
     place = row // 32 * 4096 + t * 128 + (row % 32 // 4 ^ t) * 16 + row % 4 * 4
     return np.array([place, place ^ 64]) + step * 1024 + np.array([[0], [512]])
@@ -212,7 +212,7 @@ def test_sixteen_work_items_read_their_pairs_from_different_banks():
 
 
 def test_four_work_items_store_a_sector_of_a_swapped_result():
-    """cl/nvidia/wgmma.cl: pairs h = 0 and 1 of 4 bytes in a column of a sub-group's fragments."""
+    """cl/nvidia/wgmma_store.h: pairs h = 0 and 1 of 4 bytes in a column of a sub-group's fragments."""
     for s in range(4):
         sectors = left_row(32 * s + 4 * np.arange(8)) // 8
         assert np.unique(sectors, return_counts=True)[1].tolist() == [4, 4]

@@ -1,4 +1,4 @@
-"""cl/nvidia/wgmma.cl and cl/split_k.cl run without a GPU (interleaved.py).
+"""cl/nvidia/wgmma*.cl and cl/split_k.cl run without a GPU (interleaved.py).
 
 This tests every copy, index and barrier. Nothing is asynchronous there, so a stage that is released too early
 is not noticed.

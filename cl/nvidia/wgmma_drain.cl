@@ -1,4 +1,4 @@
-/* wgmma_drain: results leave through local memory while the next tile is multiplied.
+/* wgmma_drain: wgmma.cl whose results leave through local memory while the next tile is multiplied.
  *
  * A compute unit stores at most 32 bytes a cycle (H200), so the 128 KB of a tile of 128 x 256 take as long as four
  * blocks of K. Here a quartet leaves its 64 rows in local memory, in chunks of 64 lines of 256 bytes. The drain, a
@@ -15,26 +15,20 @@
  *
  * The last tile of a work-group, tiles at the edges of out and short products are stored from registers.
  *
- * Macros: DRAIN 1: as above, for BM 128, BN 192 or 256 without ALTERNATE and SPLIT_K, results of 4 bytes in rows that
- * begin on multiples of 16, and an epilogue that reads neither C nor a bias; 0: REST_BYTES is 0. Those of
- * wgmma_stages.h and fragment_rows.h.
+ * Macros: BM 128; BN 192, 256; ALTERNATE SPLIT_K HAS_C BIAS 0; SWAPPED 1 only with LEFT_REGISTERS; those of wgmma.cl.
+ * Preconditions: results of 4 bytes, in rows that begin on multiples of 16; those of wgmma.cl.
  */
 #include "include/gemm.h"
-#include "nvidia/fragment.h"
-#include "nvidia/fragment_rows.h"
 #include "nvidia/ptx_group.h"
-#include "nvidia/wgmma_stages.h"
+#include "nvidia/wgmma_feeders.h"
+#include "nvidia/wgmma_multiply.h"
+#include "nvidia/wgmma_store.h"
 
-#ifndef DRAIN
-#error "wgmma_drain.h needs DRAIN"
+#if BM != 128 || BN < 192 || ALTERNATE || SPLIT_K || OUT_WIDTH != 4 || HAS_C || BIAS || (SWAPPED && !LEFT_REGISTERS) || \
+    GATE || LISTED
+#error "wgmma_drain.cl: see its macros"
 #endif
 #define CHUNK (64 * 256)
-#define REST_BYTES (DRAIN ? 2 * CHUNK : 0) /* behind the stages */
-
-#if DRAIN
-#if BM != 128 || BN < 192 || ALTERNATE || SPLIT_K || OUT_WIDTH != 4 || HAS_C || BIAS || (SWAPPED && !LEFT_REGISTERS)
-#error "wgmma_drain.h: see its macros"
-#endif
 #define CHUNKS (BN / 64)
 #define CHUNK_STEP(chunk) (4 * (chunk) - 4)
 #define AT_ONCE 4 /* loads of a work-item of the drain */
@@ -171,4 +165,74 @@ INLINE void drain(
     }
   }
 }
-#endif
+
+/* A quartet's part of all tiles of this work-group. */
+INLINE void multiply(
+    const int quartet, const work_t work, const stages_t stages, __global const long *batch_offsets, RESULT_ARGS)
+{
+  /* --- Prologue. `held`: sums of the tile before that are still in registers. --- */
+  const int part = quartet - 1, lane = get_local_id(0) % 32;
+  const int pieces = pieces_of(work), groups = get_num_groups(0);
+  const uint rows = place_of_rows(part);
+  ring_t ring = {0, 0};
+  uint left[4][4 * FRAGMENTS]; /* used only with LEFT_REGISTERS */
+  wgmma_acc held[ACCS];
+  bool holds = false;
+  more_registers();
+  for (int number = get_group_id(0); number < pieces; number += groups) {
+    const piece_t piece = piece_at(number, work);
+    wgmma_acc acc[ACCS];
+    UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
+
+    /* --- Main loop: at some steps a part of the held sums leaves --- */
+    int last = -1;
+    for (int step = piece.first; step < piece.end; ++step) {
+      multiply_stage(acc, left, rows, lane, stages, ring, last);
+      last = ring.stage;
+      ring = advanced(ring, 1);
+      leave_held(stages, part, held, holds ? step - piece.first : -1);
+    }
+    UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
+
+    /* --- Epilogue: through local memory, or from registers --- */
+    holds = drains(piece, number, work, M, N);
+    if (holds) {
+      leave_results(stages, last, part, acc, held);
+      continue;
+    }
+    if (last >= 0) release(stages, last);
+    store_product(acc, piece, part, batch_offsets, RESULT);
+  }
+}
+
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
+    GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
+    const int stack)
+{
+  __local uchar tiles[STAGES * STAGE_BYTES + 2 * CHUNK] ALIGNED(1024);
+  __local ulong bars[2 * STAGES];
+  __local uint scratch[64 * FEEDERS] ALIGNED(128);
+
+  /* --- Operands --- */
+  const long z = BATCH_ENTRY;
+  const int quartet = get_local_id(0) / 128;
+  const work_t work = work_of(M, N, K, STAGE_K, stack, whole, split_k);
+  const stages_t stages = stages_in(tiles, bars);
+  const int sub_group = first_ones(get_local_id(0) / 32);
+  const feeder_t feeder =
+      feeder_of(sub_group, slot_of(maps, sub_group / 2), work, scratch, z, stack, OPERANDS);
+
+  /* --- Barriers --- */
+  if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  c += c_offset, out += out_offset, bias += bias_offset;
+
+  /* --- Copies by sub-groups 0 and 1 of quartet 0. Its others store what quartets leave. --- */
+  if (quartet == 0) {
+    fewer_registers();
+    if (sub_group >= 2) drain(sub_group - 2, work, stages, batch_offsets, RESULT);
+    feed(feeder, work, stages);
+    return;
+  }
+  multiply(quartet, work, stages, batch_offsets, RESULT);
+}

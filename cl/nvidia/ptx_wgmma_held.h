@@ -1,0 +1,69 @@
+/* ptx_wgmma_held: wgmma (sm_90a) with its left operand in registers, as inline PTX. A quartet of sub-groups, 128 work-items,
+ * multiplies: D (64 x BM, in registers) += A (64 x 16, in registers) B (16 x BM, in local memory).
+ *
+ * Work-item 32 s + 4 g + t of the quartet holds, as with ptx_mma.h, of rows 16 s + g and 16 s + g + 8
+ *   a[h + 2 q] = A(16 s + g + 8 h, k = 8 q + 2 t and + 1),   d[4 j + 2 h + c] = D(16 s + g + 8 h, 8 j + 2 t + c)
+ * B lies in pieces of eight columns and eight k: 16 bytes a column, 128 a piece. The pieces of the same k follow each other;
+ * those of the next eight k lie `apart` bytes from them.
+ *
+ * Macros: BM, columns of B: 8, 16, 32, 64, 128; ELEMENT float16 or bfloat16.
+ * Technique: the fragment layouts and matrix descriptors of NVIDIA's PTX manual.
+ */
+#include "nvidia/elements.h"
+#include "nvidia/ptx_copy.h"
+
+/* A matrix descriptor, which counts in 16 bytes. Bits 0 to 13: the address; 16 to 29: to the next eight k; 32 to 45: to the
+ * next eight columns. No swizzle. */
+INLINE ulong held_tile(const uint address, const uint apart)
+{
+  return (ulong)((address & 0x3ffff) >> 4) | (ulong)(apart >> 4) << 16 | (128UL >> 4) << 32;
+}
+
+#define HELD_4(v, i) "+f"(v[i]), "+f"(v[i + 1]), "+f"(v[i + 2]), "+f"(v[i + 3])
+#define HELD_8(v, i) HELD_4(v, i), HELD_4(v, i + 4)
+#define HELD_16(v, i) HELD_8(v, i), HELD_8(v, i + 8)
+#if BM == 8
+#define HELD_SUMS(v) HELD_4(v, 0)
+#define HELD_NAMES "{%0,%1,%2,%3}, {%4,%5,%6,%7}, %8"
+#elif BM == 16
+#define HELD_SUMS(v) HELD_8(v, 0)
+#define HELD_NAMES "{%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9,%10,%11}, %12"
+#elif BM == 32
+#define HELD_SUMS(v) HELD_16(v, 0)
+#define HELD_NAMES "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20"
+#elif BM == 64
+#define HELD_SUMS(v) HELD_16(v, 0), HELD_16(v, 16)
+#define HELD_NAMES                                                                         \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"    \
+  "%23,%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36"
+#elif BM == 128
+#define HELD_SUMS(v) HELD_16(v, 0), HELD_16(v, 16), HELD_16(v, 32), HELD_16(v, 48)
+#define HELD_NAMES                                                                         \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"    \
+  "%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,"   \
+  "%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "     \
+  "{%64,%65,%66,%67}, %68"
+#else
+#error "BM must be 8, 16, 32, 64 or 128"
+#endif
+#define held_float16 "f16.f16"
+#define held_bfloat16 "bf16.bf16"
+
+/* Starts d += A B. `a` must not change until it is done. */
+INLINE void wgmma_held(float *d, const uint *a, const ulong b)
+{
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
+               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(BM) "k16.f32." CAT(held_, ELEMENT) " " HELD_NAMES
+               ", p, 1, 1, 0;\n\t}"
+               : HELD_SUMS(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b) : "memory");
+}
+
+/* Needed before wgmma where other instructions have written its registers. */
+INLINE void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }
+/* Closes a group: the multiplications started since the last one. */
+INLINE void wgmma_commit(void) { asm volatile("//@sm_90a wgmma.commit_group.sync.aligned;" ::: "memory"); }
+/* Waits until all groups are done. The sums are operands, so the compiler moves no use of them above it. */
+#define wgmma_wait_held(d) asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 0;" : HELD_SUMS(d) : : "memory")
+/* Matrix units read local memory by another way (PTX: a proxy) than work-items and cp.async write it. After this fence they
+ * see what this work-item's copies, which it has waited for, have written. */
+INLINE void stores_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -1,0 +1,119 @@
+"""What `mma_quantized` and `wgmma_quantized` share: few rows by quantised weights, on matrix units."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+
+from ...formats import BlockFormat
+from ...problem.dtypes import ELEMENTS
+from ...problem.gemm import GemmProblem
+from ..accepts import EPILOGUE, Accepts, Types
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import (
+    Defines,
+    Loops,
+    MatrixKernel,
+    Work,
+    Workspace,
+    gemm_defines,
+    gemm_launch,
+    round_up,
+    tiles_of,
+)
+from ..split_k import PartialSums, TileRange
+from ..weights import format_of, no_weights, program_of
+from .matrix_units import LINE_ALIGN
+
+DEPTH = 128  # of K, in a slice
+_MOST_ROWS = 128  # of A: with more, weights that are turned into numbers once serve many
+_GROUPS = 2  # work-groups for each compute unit that ranges of K aim at
+_MOST_RANGES = 16
+
+
+class QuantizedUnits(MatrixKernel):
+    """The launch of such a family.
+
+    ``source``, ``function`` and ``target``: the program, its kernel and the target that its PTX is for.
+    """
+
+    accepts = Accepts((Types(("float16", "bfloat16"), "float32", weights=True),), EPILOGUE | {"b_format"})
+    source: str
+    function: str
+    target: str | None = None
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if why := no_weights(problem) or super().obstacle(problem, device):
+            return why
+        if problem.m > _MOST_ROWS:
+            return f"A has {problem.m} rows: at most {_MOST_ROWS} are few"
+        if problem.trans_a or problem.a_align < LINE_ALIGN:
+            return f"A is not stored along K in rows that begin on multiples of {LINE_ALIGN} bytes"
+        return None
+
+    @abstractmethod
+    def items(self, config: TileConfig) -> int:
+        """Work-items of a work-group."""
+
+    @abstractmethod
+    def sizes(self, problem: GemmProblem, config: TileConfig) -> tuple[tuple[str, int], ...]:
+        """The macros of the kernel's own tile."""
+
+    @abstractmethod
+    def steps(self, config: TileConfig) -> tuple[int, ...]:
+        """The k that its loops over K take at once."""
+
+    def k_range(self, problem: GemmProblem, config: TileConfig) -> int:
+        """K of a range."""
+        return round_up(ceil(problem.k / config.split_k), DEPTH)
+
+    def ranges(self, problem: GemmProblem, bm: int, bn: int, bk: int, device: DeviceInfo) -> tuple[int, ...]:
+        """Numbers of ranges of K, of four steps or more, with which tiles fill the device once or twice."""
+        tiles = tiles_of(problem, bm, bn) * problem.batch
+        most = max(1, min(problem.k // (4 * bk), _MOST_RANGES))
+        full = (max(1, n * device.compute_units // tiles) for n in (0, 1, _GROUPS))
+        return tuple(sorted({min(most, ranges) for ranges in full}))
+
+    def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
+        return Loops((config.bm,), (config.bn,), tuple(sorted({*self.steps(config)})))
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        c, tiles = config, tiles_of(problem, config.bm, config.bn)
+        k_range = self.k_range(problem, config)
+        ranges = ceil(problem.k / k_range)
+        sums = PartialSums(problem, c.bm, c.bn, TileRange(0, tiles, ranges))
+        arrived = Workspace("arrived", 4 * tiles * problem.batch, zeroed=True)
+        own: Defines = (("ELEMENT", problem.a_type), *self.sizes(problem, config), ("SPLIT", int(ranges > 1)))
+        defines = (*gemm_defines(problem), *own, *_weight_defines(problem))
+        program = replace(program_of(problem, self.source, defines), ptx_target=self.target)
+        spaces = (sums.workspace, arrived) if ranges > 1 else ()
+        # without ranges, any pointers: never used
+        extra = tuple(space.symbol for space in spaces) or ("batch_offsets", "batch_offsets")
+        size, local = (tiles * self.items(config), ranges), (self.items(config), 1)
+        launch = gemm_launch(problem, program, self.function, size, local, (np.int32(k_range), *extra))
+        return Work((launch,), spaces)
+
+
+def weight_bits(problem: GemmProblem) -> int:
+    """The bits of affine weights, which are loaded ahead; else 0."""
+    form = format_of(problem)
+    return form.bits if form.mode == "affine" else 0
+
+
+def is_fused(problem: GemmProblem) -> bool:
+    """Whether 16-bit arithmetic gives affine weights (cl/nvidia/weights_halves.h)."""
+    significand = ELEMENTS[problem.a_type].significand
+    return format_of(problem).dtype == problem.a_type and 0 < weight_bits(problem) <= significand
+
+
+def _weight_defines(problem: GemmProblem) -> Defines:
+    """The macros of cl/nvidia/weights_ahead.h."""
+    form, bits = format_of(problem), weight_bits(problem)
+    if not bits:
+        in_blocks = isinstance(form, BlockFormat)
+        return (("BITS", 0), ("BYTES_OF_256", form.row_nbytes(256) if in_blocks else 32 * form.bits))
+    return (("BITS", bits), ("SCALE_ELEMENT", form.dtype), ("FUSED", int(is_fused(problem))))

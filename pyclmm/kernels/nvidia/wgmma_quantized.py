@@ -1,0 +1,155 @@
+"""`wgmma_quantized`: few rows of 16-bit floats by affine weights, on matrix units of NVIDIA's sm_90a.
+
+The limits of its estimate are those of `mma_quantized`, measured on an H200 (docs/quantised_kernels.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, hypot
+
+from ...problem.dtypes import ELEMENTS
+from ...problem.gemm import GemmProblem
+from ..config import TileConfig
+from ..device import DeviceInfo
+from ..interface import tiles_of
+from ..weights import format_of
+from .matrix_units import local_bytes
+from .quantized_units import DEPTH, QuantizedUnits, is_fused, weight_bits
+
+_BM = (8, 16, 32, 64, 128)
+# BN, slices of a work-group, steps that are in local memory, whether A is
+_TILES = (
+    *((64, 4, 3, 1), (64, 4, 2, 1), (128, 4, 2, 1), (64, 2, 3, 1)),
+    *((64, 4, 3, 0), (64, 4, 4, 0), (64, 4, 2, 0), (128, 2, 3, 0), (128, 2, 4, 0), (128, 1, 4, 0)),
+    *((256, 1, 3, 0), (256, 1, 4, 0), (64, 2, 4, 0)),
+)
+# Instructions for a weight, with its share of a step's: 16-bit arithmetic, of 4 bits and others; float32
+_TOP, _FUSED, _TURNED = 2.7, 4.3, 7.0
+# Fractions of the rates of issue and units, which take turns, and of the cache
+_ISSUE, _PRODUCTS, _FETCH = 0.65, 0.55, 0.76
+# Reads of global memory that others wait for: until the first step; a step, with A resident and not; for the
+# sums of ranges
+_START, _STEP, _RANGES = 20.0, (0.6, 0.2), 8.0
+# Measured: products with weights of 8 bits take twice what their bytes and instructions would. Not understood
+_OF_BYTES = 3.2
+_ENOUGH = 3.4  # latency of device memory, in reads that the cache answers: as in gpu/thin.py
+_REGISTERS = 65536  # of a compute unit
+_HELD = 48  # by a work-item, besides sums and what it has of A: the compiler makes do with it
+
+
+class WgmmaQuantized(QuantizedUnits):
+    """See cl/nvidia/wgmma_quantized.cl. BM x BN is a work-group's tile of out, BK its slices of 128. STAGES
+    is the number of steps of weights in local memory. SPLIT_K is the number of ranges of K. Option
+    ``resident``: 1 if a range of A is in local memory as a whole.
+    """
+
+    name = "wgmma_quantized"
+    unit = "wgmma"
+    summary = "few rows by affine weights on matrix units of sm_90a (wgmma)"
+    options = ("resident",)
+    source, function, target = "nvidia/wgmma_quantized.cl", "matmul_wgmma_quantized", "sm_90a"
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if why := super().obstacle(problem, device):
+            return why
+        if not weight_bits(problem):
+            return f"its weights are affine, not {problem.b_format}"
+        if problem.k % _k_multiple(problem):
+            return f"K is {problem.k}, no multiple of {_k_multiple(problem)}"
+        return None
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        bm = next((rows for rows in _BM if rows >= problem.m), _BM[-1])
+        found = [
+            TileConfig(
+                bm=bm,
+                bn=bn,
+                bk=slices * DEPTH,
+                stages=stages,
+                split_k=ranges,
+                options={"resident": resident},
+            )
+            for bn, slices, stages, resident in _TILES
+            for ranges in self.ranges(problem, bm, bn, slices * DEPTH, device)
+        ]
+        return [c for c in found if not self.violations(problem, c, device)]
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        c = config
+        if c.bm not in _BM or c.bn % 64 or c.bk % DEPTH or c.split_k < 1:
+            return [f"bm is one of {_BM}, bn a multiple of 64, bk one of {DEPTH}: {config}"]
+        if c.stages < 2 or c.option("resident", 0) not in (0, 1):
+            return [f"stages must be 2 or more, resident 0 or 1: {config}"]
+        if _registers(c) * self.items(c) > _REGISTERS:
+            return [f"sums of so many rows take too many registers: {config}"]
+        needed = _local_bytes(problem, c, self.k_range(problem, c)) + 16
+        return config.violations(device, (self.items(config),), needed, local_bytes(device))
+
+    def items(self, config: TileConfig) -> int:
+        return 2 * config.bn * (config.bk // DEPTH)
+
+    def k_range(self, problem: GemmProblem, config: TileConfig) -> int:
+        multiple = _k_multiple(problem)
+        return ceil(problem.k / config.split_k / multiple) * multiple
+
+    def sizes(self, problem: GemmProblem, config: TileConfig) -> tuple[tuple[str, int], ...]:
+        c = config
+        steps = ceil(self.k_range(problem, c) / c.bk)
+        return (
+            *(("BM", c.bm), ("TEAMS", c.bn // 16), ("SLICES", c.bk // DEPTH), ("RING", c.stages)),
+            *(("RESIDENT", c.option("resident", 0)), ("STEPS", steps)),
+        )
+
+    def steps(self, config: TileConfig) -> tuple[int, ...]:
+        return config.bk, config.bk * config.stages
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        rates, units, c = device.rates, device.units, config
+        groups = tiles_of(problem, c.bm, c.bn) * problem.batch * c.split_k
+        local = _local_bytes(problem, c, self.k_range(problem, c))
+        resident = max(1, min(_REGISTERS // (_registers(c) * self.items(c)), local_bytes(device) // local))
+        share, rounds = ceil(groups / units), ceil(groups / (units * resident))
+        depth, kept = problem.k / c.split_k, c.option("resident", 0)
+        waits = rounds * (_START + depth / c.bk * _STEP[kept]) + (_RANGES + c.split_k if c.split_k > 1 else 0)
+        turned = _turned(problem) / (rates.float32 * _ISSUE)
+        multiplied = c.bm / (rates.matrix("halves") * _PRODUCTS)
+        busy = units * share * c.bn * depth * (turned + multiplied)
+        weights = format_of(problem).row_nbytes(problem.k)
+        ahead = (c.stages - 1) * c.bn * c.bk / problem.k * weights * min(resident, groups / units)
+        slower = hypot(1, rates.memory / units * rates.latency * _ENOUGH / ahead)
+        fetched = groups * (c.bm * depth * 2 + c.bn * weights / c.split_k)
+        if c.split_k > 1:
+            fetched += 8 * problem.m * problem.n * problem.batch * c.split_k
+        if weight_bits(problem) == 8:
+            slower *= _OF_BYTES
+        moved = max(rates.moved(problem.nbytes) * slower, fetched / (rates.cache * _FETCH))
+        return rates.launch + waits * rates.latency + max(busy, moved)
+
+
+def _turned(problem: GemmProblem) -> float:
+    if not is_fused(problem):
+        return _TURNED
+    return _TOP if weight_bits(problem) == 4 else _FUSED
+
+
+def _k_multiple(problem: GemmProblem) -> int:
+    """K of which a column's scales take a multiple of four bytes, which are copied together."""
+    form = format_of(problem)
+    return max(DEPTH, form.group_size * 4 // ELEMENTS[form.dtype].nbytes)
+
+
+def _registers(config: TileConfig) -> int:
+    chunks = 0 if config.option("resident", 0) else ceil(config.bm * 8 / config.bn)
+    return _HELD + config.bm // 2 + 4 * chunks
+
+
+def _local_bytes(problem: GemmProblem, config: TileConfig, k_range: int) -> int:
+    """As the macros of wgmma_quantized.cl say."""
+    c, form = config, format_of(problem)
+    slices, steps = c.bk // DEPTH, ceil(k_range / c.bk)
+    runs = 2 * c.bn * slices * 8 * weight_bits(problem)
+    a = slices * (16 * (c.bm * 16 + 16) + 128)
+    scales = c.bn * (2 * steps * c.bk // form.group_size * ELEMENTS[form.dtype].nbytes + 4)
+    every = c.stages * runs + (steps if c.option("resident", 0) else c.stages) * a + scales + 15
+    return max(every, c.bm * (c.bn + 4) * 4)
