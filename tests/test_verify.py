@@ -258,6 +258,17 @@ def test_a_wrong_element_is_named(dtype, layout, spoiler, form):
         assert str(error).startswith(f"a result is wrong: row {i}, column {j} of ")
 
 
+def test_a_wrong_element_of_a_column_major_result_is_named(spoiler):
+    """Its transposed product is computed."""
+    a, b = operands("float32")
+    out = np.empty((N, M), "f").T
+    spoiler.element(6 * M + 3, "f", lambda x: x + 64)
+    named = f"row 3, column 6 of {M} x {N} x {K} float32 .*The sum of column 6 with"
+    with pytest.raises(pyclmm.VerificationError, match=named) as caught:
+        pyclmm.matmul(a, b, out=out, verify=True)
+    assert (caught.value.rows, caught.value.columns) == ((3, 4), (6, 7))
+
+
 def test_errors_under_the_bound_are_not_seen_and_those_above_are(spoiler):
     """The bound that the error states is the one that the check uses."""
     a, b = operands("float32")

@@ -17,7 +17,10 @@
 #define LISTED_BEGIN_AT(group)                                                                         \
   const bool is_listed = (int)(group) < tiles_listed[0].x;                                             \
   const int4 tile_listed = is_listed ? tiles_listed[1 + (group)] : (int4)(0);                          \
-  __global const long *own = products + PRODUCT * (long)tile_listed.x;                                 \
+  LISTED_PRODUCT(tile_listed.x)
+/* Moves the pointers to product z. */
+#define LISTED_PRODUCT(z)                                                                              \
+  __global const long *own = products + PRODUCT * (long)(z);                                           \
   a += a_offset + own[0], b += b_offset + own[1], c += c_offset + own[2], out += out_offset + own[3];  \
   bias += bias_offset + own[4];                                                                        \
   const int M = is_listed ? own[5] : 0, N = is_listed ? own[6] : 0, K = is_listed ? own[7] : 0;        \

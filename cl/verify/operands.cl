@@ -10,83 +10,82 @@
  */
 #include "verify/sums.h"
 
+/* A product of a list or a stack is dimension 2. A kernel uses some of its sizes. */
+#if LISTED
+#define ENTRY_BEGIN                                                                                        \
+  const bool is_listed = true;                                                                             \
+  LISTED_PRODUCT(BATCH_ENTRY);                                                                             \
+  (void)M, (void)N, (void)K, (void)lda, (void)ldb, (void)ldo, (void)c_rs, (void)c_cs, (void)bias_stride, (void)alpha, (void)beta
+#else
+#define ENTRY_BEGIN GEMM_BEGIN
+#endif
+
 /* ---- B r */
 
-#define TAKE_B(HOW, r, i, v, signs, e)                                                                 \
-  TAKE(HOW, r, i, FLIPPED(ADMIT_##HOW(v), signs, e), size_of(ADMIT_##HOW(v), LEAST_B, whole), v)
-#define DOT_B(at) do {                                                                 \
-    const uint signs = signs_from(at, seed);                                                \
-    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
-      ACC_T v[VEC];                                                                         \
-      fetch_b(b + LINE(r, K) * ldb + (at), v);                                              \
-      EACH for (int e = 0; e < VEC; ++e)                                                    \
-        TAKE_B(FAST, r, r * LANES + e % LANES, v[e], signs, e);                              \
-    }                                                                                       \
-  } while (0)
-#define REST_B(HOW, at) do {                                                                \
-    const uint signs = signs_from(at, seed);                                                \
-    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
-      const ACC_T v = LOAD_B(b, LINE(r, K) * ldb + (at));                                   \
-      TAKE_B(HOW, r, r * LANES, v, signs, 0);                                                       \
-    }                                                                                       \
-  } while (0)
-#define WALK_B(at) do {                                                                \
-    const uint signs = signs_from(at, seed);                                                \
-    ACC_T v[VEC];                                                                           \
-    fetch_b(b + (long)(at) * ldb + line0, v);                                               \
-    EACH for (int e = 0; e < VEC; ++e) TAKE_B(FAST, e, e, v[e], signs, 0);                   \
-  } while (0)
-#define REST_WALK_B(HOW, at) do {                                                           \
-    const uint signs = signs_from(at, seed);                                                \
-    EACH for (int e = 0; e < VEC; ++e) {                                                    \
-      const ACC_T v = LOAD_B(b, (long)(at) * ldb + LINE(e, K));                             \
-      TAKE_B(HOW, e, e, v, signs, 0);                                                       \
-    }                                                                                       \
-  } while (0)
+#define SIZE_B(v) size_of(v, LEAST_B, whole)
 #if TRANS_B
-#define LINES_B VEC
-#define SUMS_B(HOW, NOTE) do {                  \
-    clear(&s);                                  \
-    WALK_##HOW(K, N, WALK_B, REST_WALK_B)        \
-    NOTE;                                       \
-    FOLD(&s, VEC, 1, ACROSS);                   \
+#define WALK_B_OF(HOW, FETCH, at) do {                                   \
+    const uint signs = signs_from(at, seed);                             \
+    ACC_T v[VEC];                                                        \
+    FETCH;                                                               \
+    EACH for (int e = 0; e < VEC; ++e) TAKE_SIGNED(HOW, e, e, v[e], signs, 0, SIZE_B); \
   } while (0)
+#if WEIGHTS /* VEC is a run, of which K has whole ones */
+#define WALK_B(at) WALK_B_OF(FAST, run_of_b(b, ldb, line0, at, K, v), at)
+#define REST_WALK_B(HOW, at) WALK_B_OF(HOW, run_of_b(b, ldb, min(line0, K - VEC), at, K, v), at)
 #else
-#define LINES_B ROWS
+#define WALK_B(at) WALK_B_OF(FAST, fetch_b(b + (long)(at) * ldb + line0, v), at)
+#define REST_WALK_B(HOW, at) \
+  WALK_B_OF(HOW, EACH for (int e = 0; e < VEC; ++e) v[e] = LOAD_B(b, (long)(at) * ldb + LINE(e, K)), at)
+#endif
+#define FIRST_LINE_B FIRST_OF_WALK
+#define FIRST_OF_GROUP_B FIRST_OF_GROUP
+#define LINES_B OF_WALK
+#define SUM_B(HOW) WALK_##HOW(K, length, WALK_B, REST_WALK_B)
+#else
+#define DOT_B(at) SIGNED_LINES(FAST, VEC, fetch_b(b + LINE(r, K) * ldb + (at), v), at, SIZE_B)
+#define REST_B(HOW, at) SIGNED_LINES(HOW, 1, v[0] = LOAD_B(b, LINE(r, K) * ldb + (at)), at, SIZE_B)
+#define FIRST_LINE_B ((int)get_group_id(0) * ROWS)
+#define FIRST_OF_GROUP_B line0
+#define LINES_B OF_DOT
+#define SUM_B(HOW) DOT_##HOW(length, DOT_B, REST_B)
+#endif
 #define SUMS_B(HOW, NOTE) do {                  \
     clear(&s);                                  \
-    DOT_##HOW(N, DOT_B, REST_B)                  \
+    SUM_B(HOW)                                  \
     NOTE;                                       \
-    FOLD(&s, ROWS, LANES, 1);                   \
+    FOLD(&s, LINES_B);                          \
   } while (0)
-#endif
 
 /* Before the barriers of FOLD: PoCL 3.0 loses s.odd there, in a branch. */
 #define NOTE_ODD_COLUMNS                                                                  \
   if (s.odd) {                                                                            \
-    for (int k = line0; k < min(K, line0 + LINES_B); ++k)                                 \
-      for (int j = 0; j < N; ++j)                                                         \
-        if (!IS_FINITE(LOAD_B(b, B_INDEX(k, j, ldb)))) columns[j] = call + 1;             \
+    for (int k = line0; k < min(K, line0 + COUNT_OF(LINES_B)); k += RUN_B)                          \
+      for (int j = 0; j < N; ++j) {                                                       \
+        ACC_T v[RUN_B];                                                                   \
+        run_of_b(b, ldb, k, j, K, v);                                                     \
+        for (int e = 0; e < RUN_B; ++e)                                                   \
+          if (!IS_FINITE(v[e])) columns[j] = call + 1;                                    \
+      }                                                                                   \
     verdict[FLAGGED] = call + 1;                                                          \
   }
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_b(GEMM_ARGS, CHECK_ARGS, __global ACC_T *x, __global SIZE_T *size_x)
 {
   SCRATCH;
-  GEMM_BEGIN;
+  FOUND;
+  ENTRY_BEGIN;
   const int call = verdict[CALLS];
   const uint seed = SEED(call);
-  columns += BATCH_ENTRY * N;
+  columns += BATCH_ENTRY * OF_ALL(N);
+  x += BATCH_ENTRY * PARTS_X * OF_ALL(K);
+  size_x += BATCH_ENTRY * PARTS_X * OF_ALL(K);
   line_sums_t s;
-  const int line0 = TRANS_B ? FIRST_OF_WALK : (int)get_group_id(0) * ROWS;
+  const int line0 = FIRST_LINE_B, length = FIRST_OF_GROUP_B < K ? N : 0; /* in a list some have fewer lines */
   if (K > 0) {
     SUMS_B(FAST, );
-    if (ANY_ITEM(not_finite(&s, LINES_B))) SUMS_B(CAREFUL, NOTE_ODD_COLUMNS);
-#if TRANS_B
-    STORE_WALK(s, K, x, size_x);
-#else
-    STORE_DOT(s, K, x, size_x);
-#endif
+    if (ANY_ITEM(not_finite(&s, COUNT_OF(LINES_B)))) SUMS_B(CAREFUL, NOTE_ODD_COLUMNS);
+    STORE(LINES_B, K, OF_ALL(K), x, size_x);
   }
   if (get_group_id(0) == 0 && get_group_id(1) == 0 && BATCH_ENTRY == 0 && get_local_id(0) == 0) verdict[NEXT] = call + 1;
 }
@@ -94,14 +93,14 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_b(GEMM_ARGS, CHECK_ARGS, __global A
 /* Adds the partial sums that verify_b leaves, into the first. */
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_fold(GEMM_ARGS, CHECK_ARGS, __global ACC_T *x, __global SIZE_T *size_x)
 {
-  const int k = get_global_id(0);
-  if (k >= K) return;
-  const long first = BATCH_ENTRY * PARTS * K + k;
+  const int k = get_global_id(0), lines = OF_ALL(K);
+  if (k >= lines) return;
+  const long first = BATCH_ENTRY * PARTS * lines + k;
   ACC_T sum = x[first];
   SIZE_T size = size_x[first];
   for (int p = 1; p < PARTS; ++p) {
-    sum = sum + x[first + (long)p * K];
-    size += size_x[first + (long)p * K];
+    sum = sum + x[first + (long)p * lines];
+    size += size_x[first + (long)p * lines];
   }
   x[first] = sum;
   size_x[first] = size;
@@ -109,35 +108,36 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_fold(GEMM_ARGS, CHECK_ARGS, __globa
 
 /* ---- A x, of an A stored along i */
 
-#define WALK_A(at) do {                                                                \
-    ACC_T v[VEC];                                                                           \
-    fetch_a(a + (long)(at) * lda + line0, v);                                               \
-    const ACC_T x_k = x[at];                                                                \
-    const SIZE_T size_k = size_x[at];                                                       \
-    EACH for (int e = 0; e < VEC; ++e) TAKE_A(FAST, e, e, v[e], x_k, size_k);                \
+#define WALK_A_OF(HOW, FETCH, at) do {                                                       \
+    ACC_T v[VEC];                                                                            \
+    FETCH;                                                                                   \
+    const ACC_T x_k = x[at];                                                                 \
+    const SIZE_T size_k = size_x[at];                                                        \
+    EACH for (int e = 0; e < VEC; ++e) TAKE_A(HOW, e, e, v[e], x_k, size_k);                 \
   } while (0)
-#define REST_WALK_A(HOW, at)                                                                \
-  EACH for (int e = 0; e < VEC; ++e) {                                                      \
-    const ACC_T v = LOAD_A(a, (long)(at) * lda + LINE(e, M));                               \
-    TAKE_A(HOW, e, e, v, x[at], size_x[at]);                                                \
-  }
+#define WALK_A(at) WALK_A_OF(FAST, fetch_a(a + (long)(at) * lda + line0, v), at)
+#define REST_WALK_A(HOW, at) \
+  WALK_A_OF(HOW, EACH for (int e = 0; e < VEC; ++e) v[e] = LOAD_A(a, (long)(at) * lda + LINE(e, M)), at)
 #if TRANS_A
 #define SUMS_A(HOW) do {                        \
     clear(&s);                                  \
-    WALK_##HOW(M, K, WALK_A, REST_WALK_A)        \
+    WALK_##HOW(M, length, WALK_A, REST_WALK_A)        \
     odd = s.odd;                                \
-    FOLD(&s, VEC, 1, ACROSS);                   \
+    FOLD(&s, OF_WALK);                          \
   } while (0)
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
     GEMM_ARGS, CHECK_ARGS, __global const ACC_T *x, __global const SIZE_T *size_x, __global ACC_T *t, __global SIZE_T *size_t_)
 {
   SCRATCH;
-  GEMM_BEGIN;
-  const int call = verdict[NEXT] - 1, line0 = FIRST_OF_WALK;
-  x += BATCH_ENTRY * PARTS_X * K;
-  size_x += BATCH_ENTRY * PARTS_X * K;
-  rows += BATCH_ENTRY * M;
+  FOUND;
+  ENTRY_BEGIN;
+  const int call = verdict[NEXT] - 1, line0 = FIRST_OF_WALK, length = FIRST_OF_GROUP < M ? K : 0;
+  x += BATCH_ENTRY * PARTS_X * OF_ALL(K);
+  size_x += BATCH_ENTRY * PARTS_X * OF_ALL(K);
+  rows += FIRST_ROW(BATCH_ENTRY, 1);
+  t += FIRST_ROW(BATCH_ENTRY, PARTS);
+  size_t_ += FIRST_ROW(BATCH_ENTRY, PARTS);
   line_sums_t s;
   uint odd;
   SUMS_A(FAST);
@@ -146,7 +146,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
     for (int r = 0; r < VEC; ++r)
       if (odd >> r & 1) rows[LINE(r, M)] = call + 1;
   }
-  STORE_WALK(s, M, t, size_t_);
+  STORE(OF_WALK, M, OF_ALL(M), t, size_t_);
 }
 #endif
 
@@ -172,12 +172,14 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_c(GEMM_ARGS, CHECK_ARGS, __global ACC_T *u, __global SIZE_T *size_u)
 {
   SCRATCH;
-  GEMM_BEGIN;
+  ENTRY_BEGIN;
   const uint seed = SEED(verdict[CALLS]);
-  const int line0 = get_group_id(0) * ROWS;
+  const int line0 = get_group_id(0) * ROWS, length = line0 < M ? N : 0;
+  u += BATCH_ENTRY * OF_ALL(M);
+  size_u += BATCH_ENTRY * OF_ALL(M);
   line_sums_t s;
   clear(&s);
-  for (int at = get_local_id(0); at < N; at += ITEMS) REST_C(at)
-  FOLD(&s, ROWS, LANES, 1);
-  STORE_DOT(s, M, u, size_u);
+  for (int at = get_local_id(0); at < length; at += ITEMS) REST_C(at)
+  FOLD(&s, OF_DOT);
+  STORE(OF_DOT, M, 0, u, size_u);
 }

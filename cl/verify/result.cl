@@ -21,42 +21,27 @@
 
 /* ---- A x, of an A stored along k */
 
-#define DOT_A(at) do {                                                                 \
-    ACC_T x_k[VEC];                                                                         \
-    SIZE_T size_k[VEC];                                                                     \
-    fetch_x(x + (at), x_k);                                                                 \
-    fetch_size(size_x + (at), size_k);                                                      \
-    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
-      ACC_T v[VEC];                                                                         \
-      fetch_a(a + LINE(r, M) * lda + (at), v);                                              \
-      EACH for (int e = 0; e < VEC; ++e)                                                    \
-        TAKE_A(FAST, r, r * LANES + e % LANES, v[e], x_k[e], size_k[e]);                    \
+#define LINES_A(HOW, COUNT, FETCH_X, FETCH) do {                                             \
+    ACC_T x_k[COUNT];                                                                       \
+    SIZE_T size_k[COUNT];                                                                   \
+    FETCH_X;                                                                                \
+    EACH for (int r = 0; r < ROWS; ++r) {                                                   \
+      ACC_T v[COUNT];                                                                       \
+      FETCH;                                                                                \
+      EACH for (int e = 0; e < COUNT; ++e)                                                  \
+        TAKE_A(HOW, r, r * LANES + e % LANES, v[e], x_k[e], size_k[e]);                     \
     }                                                                                       \
   } while (0)
-#define REST_A(HOW, at)                                                                     \
-  EACH for (int r = 0; r < ROWS; ++r) {                                                   \
-    const ACC_T v = LOAD_A(a, LINE(r, M) * lda + (at));                                     \
-    TAKE_A(HOW, r, r * LANES, v, x[at], size_x[at]);                                                \
-  }
+#define X_AT(at) fetch_x(x + (at), x_k), fetch_size(size_x + (at), size_k)
+#define DOT_A(at) LINES_A(FAST, VEC, X_AT(at), fetch_a(a + LINE(r, M) * lda + (at), v))
+#define REST_A(HOW, at) \
+  LINES_A(HOW, 1, (x_k[0] = x[at], size_k[0] = size_x[at]), v[0] = LOAD_A(a, LINE(r, M) * lda + (at)))
 
 /* ---- out r, and what is said of it */
 
-#define DOT_OUT(at) do {                                                               \
-    const uint signs = signs_from(at, seed);                                                \
-    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
-      ACC_T v[VEC];                                                                         \
-      fetch_out(out + LINE(r, M) * ldo + (at), v);                                          \
-      EACH for (int e = 0; e < VEC; ++e)                                                  \
-        TAKE(FAST, r, r * LANES + e % LANES, FLIPPED(v[e], signs, e), 0, v[e]);             \
-    }                                                                                       \
-  } while (0)
-#define REST_OUT(HOW, at) do {                                                              \
-    const uint signs = signs_from(at, seed);                                                \
-    EACH for (int r = 0; r < ROWS; ++r) {                                                 \
-      const ACC_T v = LOAD_OUT(out, LINE(r, M) * ldo + (at));                               \
-      TAKE(HOW, r, r * LANES, FLIPPED(ADMIT_##HOW(v), signs, 0), 0, v);                     \
-    }                                                                                       \
-  } while (0)
+#define NO_SIZE(v) 0
+#define DOT_OUT(at) SIGNED_LINES(FAST, VEC, fetch_out(out + LINE(r, M) * ldo + (at), v), at, NO_SIZE)
+#define REST_OUT(HOW, at) SIGNED_LINES(HOW, 1, v[0] = LOAD_OUT(out, LINE(r, M) * ldo + (at)), at, NO_SIZE)
 /* A(i, :) B(:, j), and its size. */
 INLINE ACC_T dot_product(
     const int i, const int j, const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb,
@@ -64,10 +49,14 @@ INLINE ACC_T dot_product(
 {
   ACC_T sum = ACC_ZERO;
   SIZE_T all = 0;
-  for (int k = 0; k < K; ++k) {
-    const ACC_T v = LOAD_A(a, A_INDEX(i, k, lda)), w = LOAD_B(b, B_INDEX(k, j, ldb));
-    sum = MAC(sum, ADMITTED(v), ADMITTED(w));
-    all += size_of(ADMITTED(v), LEAST_A, whole) * size_of(ADMITTED(w), LEAST_B, whole);
+  for (int k = 0; k < K; k += RUN_B) {
+    ACC_T run[RUN_B];
+    run_of_b(b, ldb, k, j, K, run);
+    for (int e = 0; e < RUN_B; ++e) {
+      const ACC_T v = LOAD_A(a, A_INDEX(i, k + e, lda)), w = run[e];
+      sum = MAC(sum, ADMITTED(v), ADMITTED(w));
+      all += size_of(ADMITTED(v), LEAST_A, whole) * size_of(ADMITTED(w), LEAST_B, whole);
+    }
   }
   *size = all;
   return sum;
@@ -99,7 +88,7 @@ INLINE void note_columns(
     const ACC_T is = LOAD_OUT(out, (long)i * ldo + j);
     const int is_flagged = !IS_FINITE(value) || flagged == 2 || (flagged == 1 && columns[j] == mark);
     if (IS_FINITE(is) == is_flagged || (!is_flagged && DIFFERS(is, value, factor * own + rest))) {
-      raise_to(verdict + LOW_COLUMN, N - j);
+      raise_to(verdict + LOW_COLUMN, INT_MAX - j);
       raise_to(verdict + HIGH_COLUMN, j + 1);
     }
   }
@@ -112,20 +101,31 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     const SIZE_T factor_with_care, const SIZE_T rest, const SIZE_T largest)
 {
   SCRATCH;
+  FOUND;
   __local int tickets[ROWS];
   GEMM_BEGIN;
   const int mark = verdict[NEXT], item = get_local_id(0);
+#if LISTED
+  const long z = tile_listed.x;
+  const int line0 = tile_listed.y;
+#else
+  const long z = BATCH_ENTRY;
   /* The last rows first: they are likely still in the cache. */
   const int line0 = ((int)get_num_groups(0) - 1 - (int)get_group_id(0)) * ROWS;
+#endif
   const uint seed = SEED(mark - 1);
   const int b_is_flagged = WITH_BOUND && K && verdict[FLAGGED] == mark;
-  rows += BATCH_ENTRY * M;
-  columns += BATCH_ENTRY * N;
+  const int row0 = ROW_IN_OUT + line0; /* of what is told */
+  rows += FIRST_ROW(z, 1);
+  columns += z * OF_ALL(N);
   uint odd = 0, odd_a = 0; /* lines of out and of A with a NaN or an infinity */
   line_sums_t s;                /* y - alpha t, and the size of alpha t */
-#if !TRANS_A
-  x += BATCH_ENTRY * PARTS_X * K;
-  size_x += BATCH_ENTRY * PARTS_X * K;
+#if TRANS_A
+  t += FIRST_ROW(z, PARTS);
+  size_t_ += FIRST_ROW(z, PARTS);
+#else
+  x += z * PARTS_X * OF_ALL(K);
+  size_x += z * PARTS_X * OF_ALL(K);
 #endif
 #define DIFFERENCES(HOW) do {                                                         \
     clear(&s);                                                                        \
@@ -138,13 +138,13 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     }                                                                                 \
     DOT_##HOW(N, DOT_OUT, REST_OUT)                                                   \
     odd = s.odd;                                                                      \
-    FOLD(&s, ROWS, LANES, 1);                                                         \
+    FOLD(&s, OF_DOT);                                                                 \
   } while (0)
 #if TRANS_A
 #define PART_OF_A(HOW)                                                                \
   EACH for (int r = 0; r < ROWS; ++r) {                                             \
     for (int p = item; p < PARTS; p += ITEMS) {                                       \
-      const long at = (BATCH_ENTRY * PARTS + p) * M + LINE(r, M);                     \
+      const long at = (long)p * OF_ALL(M) + LINE(r, M);                               \
       s.sum[r * LANES] = s.sum[r * LANES] + t[at];                                    \
       s.size[r * LANES] += size_t_[at];                                               \
     }                                                                                 \
@@ -161,13 +161,13 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     odd = ANY_ITEM(odd);
   }
   ACC_T difference[ROWS];
-  SIZE_T own[ROWS];
+  SIZE_T size[ROWS];
   EACH for (int r = 0; r < ROWS; ++r) {
     difference[r] = s.sum[r];
-    own[r] = s.size[r];
+    size[r] = s.size[r];
 #if HAS_C || BIAS
-    difference[r] = difference[r] - u[BATCH_ENTRY * M + LINE(r, M)];
-    own[r] += size_u[BATCH_ENTRY * M + LINE(r, M)];
+    difference[r] = difference[r] - u[FIRST_ROW(z, 1) + LINE(r, M)];
+    size[r] += size_u[FIRST_ROW(z, 1) + LINE(r, M)];
 #endif
   }
   /* Of lines with a NaN or an infinity: the sums of the columns that are left out, and how many elements are not as they
@@ -175,8 +175,10 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   line_sums_t others;
   clear(&others);
   uint overflows = 0; /* lines with an infinity that is right */
+#define SUMMED ROWS, 1, 1
 #define FLAGGED_ROW(r) (odd_a >> (r) & 1 ? 2 : b_is_flagged)
-  if (WITH_BOUND && (b_is_flagged || odd || odd_a)) {
+#if WITH_BOUND
+  if (b_is_flagged || odd || odd_a) {
     for (int r = 0; r < ROWS; ++r)
       if (line0 + r < M)
         for (int j = item; j < N; j += ITEMS) {
@@ -189,17 +191,18 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
             others.sum[r] = others.sum[r] + SIGNED(dot, j, seed);
             others.size[r] += IS_FINITE(is);
           } else if (!IS_FINITE(is)) { /* infinity is right where the element may be too large for out */
-            const int may_overflow = (HAS_C || BIAS ? own[r] : SIZE(alpha) * its_size) >= largest;
+            const int may_overflow = (HAS_C || BIAS ? size[r] : SIZE(alpha) * its_size) >= largest;
             others.size[r] += !may_overflow || IS_NAN(is);
             overflows |= 1u << r;
           }
         }
-    FOLD(&others, ROWS, 1, 1);
+    FOLD(&others, SUMMED);
     overflows = ANY_ITEM(overflows);
   }
+#endif
   uint wrong = 0;
   EACH for (int r = 0; r < ROWS; ++r) {
-    const SIZE_T limit = (b_is_flagged || odd_a || with_care ? factor_with_care : factor) * own[r] + rest;
+    const SIZE_T limit = (b_is_flagged || odd_a || with_care ? factor_with_care : factor) * size[r] + rest;
     const ACC_T off = difference[r] + SCALE(alpha, others.sum[r]);
     /* Where sums may overflow, nothing can be said. */
     const int is_known = (!WITH_BOUND || isfinite(limit)) && line0 + r < M;
@@ -211,16 +214,16 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
       if (item == 0) {
         tickets[r] = atomic_inc((volatile __global int *)verdict + WRONG);
         if (tickets[r] == 0) {
-          verdict[FIRST_Z] = (int)BATCH_ENTRY;
-          verdict[FIRST_ROW] = line0 + r;
+          verdict[FIRST_Z] = (int)z;
+          verdict[FIRST_LINE] = row0 + r;
           verdict[FIRST_CALL] = mark - 1;
           *(__global SIZE_T *)(verdict + ERROR) = is_other ? (SIZE_T)INFINITY : (SIZE_T)SIZE(off);
           *(__global SIZE_T *)(verdict + LIMIT) = limit;
         }
-        raise_to(verdict + LOW_ROW, M - line0 - r);
-        raise_to(verdict + HIGH_ROW, line0 + r + 1);
-        raise_to(verdict + LOW_Z, (int)get_global_size(2) - (int)BATCH_ENTRY);
-        raise_to(verdict + HIGH_Z, (int)BATCH_ENTRY + 1);
+        raise_to(verdict + LOW_ROW, INT_MAX - row0 - r);
+        raise_to(verdict + HIGH_ROW, row0 + r + 1);
+        raise_to(verdict + LOW_Z, INT_MAX - (int)z);
+        raise_to(verdict + HIGH_Z, (int)z + 1);
         *alarm = 1;
       }
     }
@@ -232,7 +235,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     if (!(wrong >> r & 1)) continue;
     /* Not computed again, all columns: rows after so many, and where out is C. */
     if ((HAS_C && (ulong)c == (ulong)out) || tickets[r] >= 64) {
-      raise_to(verdict + LOW_COLUMN, N);
+      raise_to(verdict + LOW_COLUMN, INT_MAX);
       raise_to(verdict + HIGH_COLUMN, N);
     } else {
       note_columns(line0 + r, FLAGGED_ROW(r), mark, verdict, columns, N, K, a, lda, b, ldb, out, ldo, c, c_rs, c_cs, bias,

@@ -6,14 +6,16 @@
  *
  * Macros: those of gemm.h; ITEMS a power of two; ROWS; VEC; LANES, sums of a line in a work-item, divides VEC; SLICES divides
  * ITEMS; PARTS; WIDE_A WIDE_B WIDE_OUT, WIDE_SUMS for x, 1: lines begin at multiples of 16 bytes, and VEC elements are
- * multiples of that; WITH_BOUND 0 for integers; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so
+ * multiples of that; WITH_BOUND 0 for integers; WEIGHTS 1: B is
+ * quantised weights, of a format whose header comes before; DIVIDED 1: rows of out are divided among the products of a list; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so
  * they count as wholly uncertain.
  */
 #include "include/gemm.h"
 
 #if !defined(ITEMS) || !defined(ROWS) || !defined(VEC) || !defined(LANES) || !defined(SLICES) || !defined(PARTS) || \
-    !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || !defined(LEAST_A) || !defined(LEAST_B)
-#error "verify/sums.h needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND LEAST_A LEAST_B"
+    !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || \
+    !defined(WEIGHTS) || !defined(DIVIDED) || !defined(LEAST_A) || !defined(LEAST_B)
+#error "verify/sums.h needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND WEIGHTS DIVIDED LEAST_A LEAST_B"
 #endif
 /* A GPU keeps arrays in registers only where loops are unrolled; for a CPU that is 30 times as much to compile. */
 #if ITEMS > 1
@@ -37,6 +39,14 @@ typedef CAT(size_, ACC_TYPE) SIZE_T;
 #else
 #define POSITIVE(v) CAT(positive_, CAT(size_, ACC_TYPE))(v)
 #endif
+/* FIRST_ROW(z, parts): where the sums of the rows of product z begin, each `parts` times. */
+#if DIVIDED
+#define ROW_IN_OUT (own[3] / ldo)
+#define FIRST_ROW(z, parts) ROW_IN_OUT
+#else
+#define ROW_IN_OUT 0
+#define FIRST_ROW(z, parts) ((z) * (parts) * OF_ALL(M))
+#endif
 #define SUMS (ROWS * LANES > VEC ? ROWS * LANES : VEC)
 
 #if !WITH_BOUND
@@ -54,10 +64,10 @@ typedef CAT(size_, ACC_TYPE) SIZE_T;
 #endif
 #define ADMITTED(v) (IS_FINITE(v) ? (v) : ACC_ZERO)
 
-/* Words of `verdict`: the number of calls; of the call that runs, + 1; of wrong rows. Of the first one its product, row,
- * call, and the bits of its error and limit. Of all, as numbers that only grow, the first and last column, row, product.
+/* Words of `verdict`: the number of calls; of the call that runs, + 1; of wrong rows. Of the first one its product, row of
+ * out, call, and the bits of its error and limit. Of all, as numbers that only grow, INT_MAX - the first and 1 + the last column, row, product.
  * The last call + 1 in which B had a NaN or an infinity. */
-enum { CALLS, NEXT, WRONG, FIRST_Z, FIRST_ROW, FIRST_CALL, ERROR, LIMIT = 8, LOW_COLUMN = 10, HIGH_COLUMN, LOW_ROW, HIGH_ROW,
+enum { CALLS, NEXT, WRONG, FIRST_Z, FIRST_LINE, FIRST_CALL, ERROR, LIMIT = 8, LOW_COLUMN = 10, HIGH_COLUMN, LOW_ROW, HIGH_ROW,
        LOW_Z, HIGH_Z, FLAGGED };
 #define CHECK_ARGS __global int *verdict, __global int *alarm, __global int *rows, __global int *columns, const SIZE_T whole
 
@@ -107,6 +117,25 @@ DEFINE_FETCH(fetch_out, OUT_T, LOAD_OUT, WIDE_OUT)
 DEFINE_FETCH(fetch_x, ACC_T, AS_IT_IS, WIDE_SUMS)
 DEFINE_FETCH_AS(SIZE_T, fetch_size, SIZE_T, AS_IT_IS, WIDE_SUMS)
 
+/* RUN_B elements of column j of B, from k on: weights come in runs, and are what the product multiplies, rounded to A's type. */
+#if WEIGHTS
+#include "quantized/rounded.h"
+#define RUN_B 32
+#else
+#define RUN_B 1
+#endif
+INLINE void run_of_b(__global const B_T *b, const long ldb, const int k, const int j, const int K, ACC_T *v)
+{
+#if WEIGHTS
+  float16 run[2];
+  weights32(b + j * ldb, k, K, run, run + 1);
+  run[0] = ROUNDED(run[0]), run[1] = ROUNDED(run[1]);
+  EACH for (int e = 0; e < RUN_B; ++e) v[e] = ((const float *)run)[e];
+#else
+  v[0] = LOAD_B(b, B_INDEX(k, j, ldb));
+#endif
+}
+
 /* The sums of lines in a work-item: LANES for each of ROWS lines, or one for each of VEC. If they are added with care,
  * `odd` has a bit for each line that has a NaN or an infinity. */
 typedef struct {
@@ -135,13 +164,16 @@ INLINE void clear(line_sums_t *s)
 
 /* Adds the lanes of each line; then those of the work-items whose numbers are equal modulo `stride`, which all get the sums. */
 #define FOLDED 4 /* lines at a time */
+/* Which lines: how many a work-item has, sums of each, and how many work-items have lines of their own. */
+#define OF_DOT ROWS, LANES, 1
+#define OF_WALK VEC, 1, ACROSS
 #if ITEMS > 1
-#define SCRATCH __local ACC_T sums[FOLDED * ITEMS]; __local SIZE_T sizes[FOLDED * ITEMS]; __local volatile uint found
-#define FOLD(s, lines, lanes, stride) fold(s, lines, lanes, stride, sums, sizes)
+#define SCRATCH __local ACC_T sums[FOLDED * ITEMS]; __local SIZE_T sizes[FOLDED * ITEMS]
+#define FOLD(s, which) fold(s, which, sums, sizes)
 #define FOLD_ARGS , __local ACC_T *sums, __local SIZE_T *sizes
 #else
 #define SCRATCH
-#define FOLD(s, lines, lanes, stride) fold(s, lines, lanes, stride)
+#define FOLD(s, which) fold(s, which)
 #define FOLD_ARGS
 #endif
 INLINE void fold(line_sums_t *s, const int lines, const int lanes, const int stride FOLD_ARGS)
@@ -205,7 +237,9 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
   return *found;
 }
 #define ANY_ITEM(bits) any_item(bits, &found)
+#define FOUND __local volatile uint found
 #else
+#define FOUND
 #define ANY_ITEM(bits) (bits)
 #endif
 
@@ -218,7 +252,7 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
   }
 #define DOT_CAREFUL(length, ENTIRE, REST) \
   for (int one_ = get_local_id(0); one_ < (length); one_ += ITEMS) REST(CAREFUL, one_);
-#define LINE(r, lines) ((long)min(line0 + (r), (lines) - 1))
+#define LINE(r, lines) ((long)min(line0 + (r), (LISTED ? max(lines, 1) : (lines)) - 1))
 
 /* WALK: ENTIRE for each element of this work-item's slice and part of VEC lines from line0 on; REST where these are fewer. */
 #define ACROSS (ITEMS / SLICES)
@@ -230,20 +264,30 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
     else REST(FAST, at_);                       \
   }
 #define WALK_CAREFUL(lines, length, ENTIRE, REST) SLICE(length) REST(CAREFUL, at_);
+#define FIRST_OF_GROUP ((int)get_group_id(0) * ACROSS * VEC)
 #define FIRST_OF_WALK (((int)get_group_id(0) * ACROSS + (int)get_local_id(0) % ACROSS) * VEC)
 
-#define STORE_DOT(s, lines, target, target_size)                                \
-  EACH for (int r = 0; r < ROWS; ++r)                                           \
-    if (get_local_id(0) == 0 && line0 + r < (lines)) {                          \
-      target[BATCH_ENTRY * (lines) + line0 + r] = (s).sum[r];                   \
-      target_size[BATCH_ENTRY * (lines) + line0 + r] = (s).size[r];             \
-    }
-#define STORE_WALK(s, lines, target, target_size)                                                       \
-  EACH for (int r = 0; r < VEC; ++r)                                                                    \
-    if (get_local_id(0) < ACROSS && line0 + r < (lines)) {                                              \
-      target[(BATCH_ENTRY * PARTS + get_group_id(1)) * (lines) + line0 + r] = (s).sum[r];               \
-      target_size[(BATCH_ENTRY * PARTS + get_group_id(1)) * (lines) + line0 + r] = (s).size[r];         \
+#define COUNT_OF(which) COUNT_OF_(which)
+#define COUNT_OF_(count, lanes, owners) count
+#define STORE(which, lines, apart, target, target_size) STORE_(which, lines, apart, target, target_size)
+#define STORE_(count, lanes, owners, lines, apart, target, target_size)              \
+  EACH for (int r = 0; r < count; ++r)                                              \
+    if (get_local_id(0) < owners && line0 + r < (lines)) {                          \
+      target[(long)get_group_id(1) * (apart) + line0 + r] = s.sum[r];               \
+      target_size[(long)get_group_id(1) * (apart) + line0 + r] = s.size[r];         \
     }
 #define PARTS_X (TRANS_B ? PARTS : 1) /* how far the sums of the products of a stack are apart, in K */
 #define TAKE_A(HOW, r, i, v, x_k, size_k)                                                                \
   TAKE(HOW, r, i, MUL(ADMIT_##HOW(v), x_k), size_of(ADMIT_##HOW(v), LEAST_A, whole) * (size_k), v)
+#define TAKE_SIGNED(HOW, r, i, v, signs, e, SIZE_OF) \
+  TAKE(HOW, r, i, FLIPPED(ADMIT_##HOW(v), signs, e), SIZE_OF(ADMIT_##HOW(v)), v)
+/* Adds COUNT neighbours from `at` on of ROWS lines, with signs; FETCH loads those of line r. */
+#define SIGNED_LINES(HOW, COUNT, FETCH, at, SIZE_OF) do {                                               \
+    const uint signs = signs_from(at, seed);                                                            \
+    EACH for (int r = 0; r < ROWS; ++r) {                                                               \
+      ACC_T v[COUNT];                                                                                   \
+      FETCH;                                                                                            \
+      EACH for (int e = 0; e < COUNT; ++e)                                                              \
+        TAKE_SIGNED(HOW, r, r * LANES + e % LANES, v[e], signs, e, SIZE_OF);                            \
+    }                                                                                                   \
+  } while (0)

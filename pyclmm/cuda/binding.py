@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import LaunchError
-from ..kernels.interface import Launch, Work
-from ..kernels.verification import ALARM, VERDICT
+from ..kernels.interface import ALARM, VERDICT, Launch, Work
 from ..opencl.steps import OFFSET, SCALES, Scalars, converter_of, spans
 from ..problem.dtypes import dtype_of
 from . import driver

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.verification import VERDICT
+from ..kernels.interface import VERDICT
 from ..opencl.watch import Watch, cleared
 from . import driver
 from .streams import Context, own_stream

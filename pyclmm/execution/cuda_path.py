@@ -21,6 +21,30 @@ from .options import Options, refuse_events, warn_of_dropped
 from .path_on_device import PathOnDevice
 
 
+def launch_with_block(
+    binding: Any, kind: KindWithAddresses, stream: int, addresses: Mapping[str, int], scalars: Any
+) -> None:
+    """Launch what *binding* has, with workspace of the library's *kind*. Raises as CudaBinding.enqueue, and
+    WorkspaceError."""
+    block, at = None, 0
+    if binding.workspace_nbytes:
+        try:
+            block, at = kind.block(binding.workspace_nbytes, binding.context.ordinal)
+        except DeviceMemoryError as error:
+            raise WorkspaceError(*error.args) from error
+    binding.enqueue(stream, addresses, scalars, at)
+    del block  # the allocator gives it to later work in this stream alone
+
+
+def refuse_captured_repair(stream: Stream) -> None:
+    """Raise UnsupportedError if *stream* is being captured, as verify="repair" waits."""
+    if driver.capture_of(stream.handle):
+        raise UnsupportedError(
+            "verify='repair' waits for the result, which a stream that is being captured forbids; "
+            "pass verify=True"
+        )
+
+
 class CudaPath(PathOnDevice):
     """Launches one planned product of arrays on a CUDA device."""
 
@@ -66,7 +90,7 @@ class CudaPath(PathOnDevice):
         if result is None:
             result, addresses["out"] = kind.new(self._shape, self._dtype, binding.context.ordinal)
         try:
-            self._launch(binding, kind, kind.stream(binding.context.ordinal), addresses, None)
+            launch_with_block(binding, kind, kind.stream(binding.context.ordinal), addresses, None)
         except DeviceLostError:
             forget(binding.context)
             raise
@@ -82,11 +106,8 @@ class CudaPath(PathOnDevice):
         out, kind = self._begin(operands, queue, wait_for), operands["a"].kind
         if self._is_empty:
             return out
-        if self.executable.repairs and driver.capture_of(queue.handle):
-            raise UnsupportedError(
-                "verify='repair' waits for the result, which a stream that is being captured forbids; "
-                "pass verify=True"
-            )
+        if self.executable.repairs:
+            refuse_captured_repair(queue)
         addresses = {
             in_problem: (out if name == "out" else operands[name]).address
             for name, in_problem in self._arrays
@@ -95,13 +116,13 @@ class CudaPath(PathOnDevice):
             binding: Any = self.executable.idle_binding(queue)
             binding.last_call = None
             try:
-                self._launch(binding, kind, queue.handle, addresses, scalars_of(*scales))
+                launch_with_block(binding, kind, queue.handle, addresses, scalars_of(*scales))
             finally:  # Ctrl-C too: a part may have been launched
                 kind.launched([*operands.values(), out], queue)
             if self.executable.repairs:
 
                 def again(other: Any, shifts: Mapping[str, int]) -> None:
-                    self._launch(other, kind, queue.handle, addresses, scalars_of(*scales, shifts))
+                    launch_with_block(other, kind, queue.handle, addresses, scalars_of(*scales, shifts))
                     driver.wait(queue.handle, "a repaired product")
 
                 updates_c = "c" in operands and operands["c"].address == out.address
@@ -122,18 +143,6 @@ class CudaPath(PathOnDevice):
         out: CudaArray | None = operands.get("out")
         kind: KindWithAddresses = operands["a"].kind
         return arrays.new(kind, self._shape, self._dtype, queue.context.ordinal) if out is None else out
-
-    def _launch(
-        self, binding: Any, kind: KindWithAddresses, stream: int, addresses: dict[str, int], scalars: Any
-    ) -> None:
-        block, at = None, 0
-        if binding.workspace_nbytes:
-            try:
-                block, at = kind.block(binding.workspace_nbytes, binding.context.ordinal)
-            except DeviceMemoryError as error:
-                raise WorkspaceError(*error.args) from error
-        binding.enqueue(stream, addresses, scalars, at)
-        del block  # the allocator gives it to later work in this stream alone
 
 
 class _CudaCall:

@@ -198,7 +198,7 @@ class Executable:
         keeps = self._packs_once  # what is packed must stay
         made = self._launcher.binding(queue, self.device, work, self.gemm.unread, keeps)
         if made.watch is not None and choice is not None:
-            watch_over(made, self.problem, self.device, choice.kernel.name)
+            watch_over(made, self.gemm, self.device, choice.kernel.name, self._options.pairs)
         return made
 
     @property

@@ -49,6 +49,7 @@ class Options:
     b_format: str = ""  # of quantised weights: the name of a format (pyclmm/formats)
     workspace_limit: Any = None  # an int, or None
     constant_b: bool = False
+    pairs: tuple[int, ...] = ()  # of a list, for each product that is checked: the number of its pair
     key: tuple[Any, ...] = field(init=False, repr=False, compare=False)  # of what depends on the options
 
     def __post_init__(self) -> None:
@@ -77,7 +78,7 @@ class Options:
 
     def keywords(self) -> dict[str, Any]:
         """As keywords of gemm."""
-        left_out = ("b_format", "workspace_limit", "constant_b", "key")
+        left_out = ("b_format", "workspace_limit", "constant_b", "pairs", "key")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
 

@@ -38,8 +38,8 @@ def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue:
             continue
         failed.add(kernel)
         try:
-            # What lies in workspace is gone by now: then all is computed again.
-            if gemm.copies or gemm.out_copy or asked is not gemm.problem:
+            # What lies in workspace is gone by now: then all is computed again. So is what tables list.
+            if gemm.copies or gemm.out_copy or gemm.problem.is_listed or asked is not gemm.problem:
                 check = executable.remade(replace(gemm, problem=asked), kernel, True, queue)
             else:
                 for part, shifts in _parts(gemm, error):
@@ -60,10 +60,12 @@ def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue:
 def _parts(gemm: Gemm, error: VerificationError) -> Iterator[tuple[Gemm, dict[str, int]]]:
     """The wrong rows and columns of each product of the stack, and where its arrays begin, in elements."""
     problem = gemm.problem
-    (r0, r1), (c0, c1) = error.rows, error.columns
+    (r0, r1), (c0, c1) = (error.columns, error.rows) if gemm.swapped else (error.rows, error.columns)
     aligns: dict[str, Any] = {
         f"{x}_align": ELEMENTS[getattr(problem, f"{x}_type")].nbytes for x in ("a", "b", "out")
     }
+    if problem.b_format:  # rows of weights begin where they do
+        del aligns["b_align"]
     one: dict[str, Any] = {"batch_shape": (), "batch_strides": ((), (), (), ())}
     part = replace(problem, m=r1 - r0, n=c1 - c0, **one, **aligns)
     whole = replace(gemm, problem=part, shape=(part.m, part.n))
@@ -87,5 +89,5 @@ def _check(executable: Any, asked: GemmProblem, kernel: str, queue: Any) -> Any:
     gemm, device = executable.gemm, executable.device
     work = complete(gemm, verified(asked, Work(()), device))
     made = launcher_of(queue).binding(queue, device, work, gemm.unread, False)
-    watch_over(made, gemm.problem, device, kernel)
+    watch_over(made, gemm, device, kernel)
     return made

@@ -5,16 +5,20 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError, VerificationError, VerificationWarning, warn_caller
 from ..kernels.device import DeviceInfo
-from ..problem.gemm import GemmProblem, Ragged
+from ..problem.gemm import Gemm, GemmProblem, Ragged
 
 # Words of cl/verify/sums.h.
-_FIRST_ROW, _FIRST_CALL, _ERROR, _LIMIT, _RANGES = 4, 5, 6, 8, 10
+_WRONG, _FIRST_ROW, _FIRST_CALL, _ERROR, _LIMIT, _RANGES = 2, 4, 5, 6, 8, 10
+_MOST = 2**31 - 1  # less the first of a range
+
+_Range = tuple[int, int]  # half-open
 
 _lock = threading.Lock()
 _watches: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -22,16 +26,16 @@ _left: deque[Any] = deque(maxlen=256)  # the watches of plans that have ended
 _counts = {"wrong": 0, "repaired": 0}
 
 
-def watch_over(binding: Any, problem: GemmProblem, device: DeviceInfo, kernel: str) -> None:
+def watch_over(binding: Any, gemm: Gemm, device: DeviceInfo, kernel: str, pairs: Sequence[int] = ()) -> None:
     """Raise VerificationError from *binding*'s watch when a product was wrong, which *kernel* computed; of
-    ragged products ArgumentError for wrong sizes."""
+    ragged products ArgumentError for wrong sizes. *pairs*: those of a list's products."""
     watch = binding.watch
 
     def alarm() -> None:
-        if problem.ragged is not None:
-            watch.taken()
+        words, problem = watch.taken(), gemm.problem
+        if problem.ragged is not None and not words[_WRONG]:
             raise _sizes_error(problem, problem.ragged)
-        raise counted(_error(problem, device, kernel, watch.taken()))
+        raise counted(_error(gemm, device, kernel, words, pairs))
 
     watch.on_alarm = alarm
     with _lock:
@@ -45,23 +49,26 @@ def _leave(watch: Any) -> None:
         _left.append(watch)
 
 
-def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) -> VerificationError:
+def _error(
+    gemm: Gemm, device: DeviceInfo, kernel: str, words: Any, pairs: Sequence[int]
+) -> VerificationError:
+    problem = gemm.problem
     size = np.float64 if problem.acc_type in ("float64", "complex128") else np.float32
     error, limit = (float(words[at : at + 2].view(size)[0]) for at in (_ERROR, _LIMIT))
-    sizes = problem.n, problem.m, max(1, problem.batch)
-    low_high = words[_RANGES : _RANGES + 6].reshape(3, 2)
-    columns, rows, stack = (
-        (whole - int(low), int(high)) for whole, (low, high) in zip(sizes, low_high, strict=True)
-    )
+    low_high = words[_RANGES : _RANGES + 6].reshape(3, 2).tolist()
+    columns, rows, stack = ((_MOST - low, high) for low, high in low_high)
     if columns[1] == 0:  # errors below the limit of an element, which is less than that of the row
-        columns = (0, problem.n)
-    where = f"{_range('row', rows)}, {_range('column', columns)}"
-    if problem.batch_shape:
-        where += f", {_range('product', stack)} of the stack"
-    row, seed = int(words[_FIRST_ROW]), int(words[_FIRST_CALL])
-    how = f"The sum of row {row} with signs of seed {seed} is off"
+        columns = (0, max(x.n for x in problem.products[slice(*stack)] or (problem,)))
+    seed, line = int(words[_FIRST_CALL]), f"row {int(words[_FIRST_ROW])}"
+    if gemm.swapped:  # the transposed product was computed
+        rows, columns, problem, line = columns, rows, problem.transposed, line.replace("row", "column")
+    if pairs:
+        wrong = pairs[slice(*stack)]
+        stack = min(wrong), max(wrong) + 1
+    where = _place(problem, rows, columns, stack, is_listed=bool(pairs))
+    how = f"The sum of {line} with signs of seed {seed} is off"
     if error == np.inf:
-        how = f"In row {row} an element is NaN or infinite and should not be, or should be and is not"
+        how = f"In {line} an element is NaN or infinite and should not be, or should be and is not"
     elif limit:
         how += f" by {error:.3g}, where {limit:.3g} is allowed"
     return VerificationError(
@@ -78,6 +85,17 @@ def _error(problem: GemmProblem, device: DeviceInfo, kernel: str, words: Any) ->
     )
 
 
+def _place(problem: GemmProblem, rows: _Range, columns: _Range, stack: _Range, is_listed: bool) -> str:
+    """What is wrong, in words. Of a list *stack* are pairs."""
+    where = f"{_range('row', rows)}, {_range('column', columns)}"
+    if is_listed:
+        first, last = stack[0], stack[1] - 1
+        return f"pairs[{first}]{f' to pairs[{last}]' * (first != last)}, {where}"
+    if problem.ragged is not None:
+        return f"{where}, {_range('group', stack)}"
+    return f"{where}, {_range('product', stack)} of the stack" if problem.batch_shape else where
+
+
 def _sizes_error(problem: GemmProblem, ragged: Ragged) -> ArgumentError:
     length = problem.m if ragged.axis == "m" else problem.k
     return ArgumentError(
@@ -87,7 +105,7 @@ def _sizes_error(problem: GemmProblem, ragged: Ragged) -> ArgumentError:
     )
 
 
-def _range(name: str, found: tuple[int, int]) -> str:
+def _range(name: str, found: _Range) -> str:
     first, last = found[0], found[1] - 1
     return f"{name} {first}" if first == last else f"{name}s {first} to {last}"
 

@@ -84,6 +84,11 @@ class Workspace:
         return f"workspace:{self.name}"
 
 
+# What a product says of itself: where it was wrong, in words of cl/verify/sums.h, and that it was.
+VERDICT = Workspace("verify_verdict", 96, zeroed=True)
+ALARM = Workspace("verify_alarm", 4, zeroed=True, watched=True)
+
+
 @dataclass(frozen=True)
 class Work:
     """The launches of one problem, in order, with the workspace and the tables of offsets that they need."""

@@ -11,9 +11,8 @@ import numpy as np
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import MAX_GROUPS, GemmProblem, ListedProduct, Ragged
 from .config import TileConfig
-from .interface import LISTED, Arg, Launch, Program, Table, Work, Workspace, tiles_of
+from .interface import ALARM, LISTED, VERDICT, Arg, Launch, Program, Table, Work, Workspace, tiles_of
 from .split_k import GROUP
-from .verification import ALARM, VERDICT
 
 _ROW = 18  # PRODUCT of listed.h
 _PLACES = ("a", "b", "c", "out", "bias", "m", "n", "k", "lda", "ldb", "ldo", "c_rs", "c_cs", "bias_stride")

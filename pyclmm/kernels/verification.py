@@ -15,11 +15,24 @@ from ..problem.dtypes import COMPLEX, ELEMENTS, dtype_of
 from ..problem.gemm import Copy, GemmProblem, alignment, dense_strides
 from .config import ACCESS
 from .device import DeviceInfo
-from .interface import Arg, Defines, Launch, Program, Table, Work, Workspace, gemm_args, gemm_program
+from .interface import (
+    ALARM,
+    LISTED,
+    VERDICT,
+    Arg,
+    Defines,
+    Launch,
+    Program,
+    Table,
+    Work,
+    Workspace,
+    gemm_args,
+    gemm_program,
+)
 from .launches import batch_table, copy_launch
+from .listed import in_a_list
+from .weights import RUN, program_of
 
-VERDICT = Workspace("verify_verdict", 96, zeroed=True)
-ALARM = Workspace("verify_alarm", 4, zeroed=True, watched=True)
 SUMS = 4096  # of a transfer: as many work-items
 _FLOATS = ("float16", "bfloat16", "float32", "complex64")
 _SLACK = 1.02  # of the bound: it is computed with rounding too
@@ -41,9 +54,12 @@ class _FormOfSums:
         if device.is_cpu:
             return cls(items=1, rows=1, vec=32, lanes=32, slices=1, parts=1)
         items = cls.group(device)
-        stored = (problem.a_type, problem.b_type, problem.out_type)
+        stored = (problem.a_type, _type_of_b(problem), problem.out_type)
         vec = max(1, min(8, ACCESS // min(ELEMENTS[name].nbytes for name in stored)))
-        return cls(items=items, rows=4, vec=vec, lanes=1, slices=max(1, items // 32), parts=16)
+        parts = (
+            64 if problem.b_format else 16
+        )  # a work-item takes a whole run of weights: else groups are few
+        return cls(items=items, rows=4, vec=vec, lanes=1, slices=max(1, items // 32), parts=parts)
 
     @staticmethod
     def group(device: DeviceInfo) -> int:
@@ -75,10 +91,11 @@ def checked_problem(problem: GemmProblem) -> GemmProblem:
     """
     if problem.out_type == "bool":
         raise UnsupportedError("verify: a product of bools is no sum; multiply integers: a.astype(np.uint32)")
-    if problem.b_format:
-        raise UnsupportedError("verify: row sums of quantised weights are not known; multiply q.dequantize()")
-    if problem.is_listed:
-        raise UnsupportedError("verify: lists and ragged products are not checked; multiply one by one")
+    if problem.products and problem.activation != "none":
+        raise UnsupportedError(
+            f"verify: lists with an activation are not checked; apply {problem.activation!r} to the "
+            "results, or multiply one by one"
+        )
     if problem.soft_float64:
         raise UnsupportedError("verify: float64 needs cl_khr_fp64, which the device does not have")
     if problem.activation == "none":
@@ -93,15 +110,15 @@ def checked_problem(problem: GemmProblem) -> GemmProblem:
 def verified(problem: GemmProblem, product: Work, device: DeviceInfo) -> Work:
     """*product*, the launches of what is checked of *problem*, between those that check it."""
     plain = checked_problem(problem)
-    before, after, spaces = _checks(plain, device)
-    launches, tables = (*before, *product.launches, *after), product.tables
+    before, after, spaces, own = _checks(plain, device)
+    launches, tables = (*before, *product.launches, *after), {**own, **product.tables}
     if plain is not problem:
         space = Workspace("verify_sums", problem.m * problem.n * problem.batch * problem.sums.nbytes)
         spaces.append(space)
         renamed: dict[Arg, Arg] = {"out": space.symbol, "out_offset": np.int64(0)}
         launches = (*(x.renamed(renamed) for x in launches), _activation(problem, plain, space))
         tables = {**tables, "activation_offsets": _offsets(problem, plain)}
-    return Work(launches, (*product.workspace, *spaces), tables)
+    return Work(launches, (*dict.fromkeys([*product.workspace, *spaces]),), tables)
 
 
 def transfer_sums(nbytes: int, device: DeviceInfo) -> Launch:
@@ -136,44 +153,95 @@ def _offsets(problem: GemmProblem, plain: GemmProblem) -> Table:
     return batch_table(problem.batch_shape, (plain.batch_strides[3], problem.batch_strides[3]))
 
 
-def _checks(problem: GemmProblem, device: DeviceInfo) -> tuple[list[Launch], list[Launch], list[Workspace]]:
-    """The launches before the product, those after it, and their workspace."""
+_Checks = tuple[list[Launch], list[Launch], list[Workspace], dict[str, Table]]
+
+
+def _checks(problem: GemmProblem, device: DeviceInfo) -> _Checks:
+    """The launches before the product, those after it, their workspace and their tables."""
     form, plain = _FormOfSums.of(problem, device), _plain(problem)
     size = dtype_of(_size_type(problem))
     bound = tuple(size.type(x) for x in _bound(problem, form))
-    defines = _defines(problem, form, device)
-    operands, result = (gemm_program(plain, f"verify/{x}.cl", defines) for x in ("operands", "result"))
-    m, n, k, stack = problem.m, problem.n, problem.k, max(1, problem.batch)
+    of_b = _form_of_b(problem, form)
+    operands = _program(plain, "operands", _defines(problem, of_b, device))
+    result = _program(plain, "result", _defines(problem, form, device))
+    m, n, k, stack = problem.m, problem.n, problem.k, _products(problem)
+    rows = m if _divides_rows(problem) else m * stack
     marks = [
-        Workspace(f"verify_{x}", 4 * count * stack, zeroed=True) for x, count in (("rows", m), ("columns", n))
+        Workspace(f"verify_{x}", 4 * count, zeroed=True)
+        for x, count in (("rows", rows), ("columns", n * stack))
     ]
     whole = size.type(1 / bound[0] if bound[0] else 0)
     common: tuple[Arg, ...] = (VERDICT.symbol, ALARM.symbol, *(x.symbol for x in marks), whole)
     spaces = [VERDICT, ALARM, *marks]
 
     def sums(name: str, lines: int, parts: int = 1) -> tuple[Arg, Arg]:
-        count = max(1, lines * parts * stack)
+        count = max(1, lines * parts)
         spaces.append(Workspace(f"verify_{name}", count * problem.sums.nbytes))
         spaces.append(Workspace(f"verify_size_{name}", count * size.itemsize))
         return spaces[-2].symbol, spaces[-1].symbol
 
-    def launch(kernel: str, groups: tuple[int, int], extra: tuple[Arg, ...]) -> Launch:
-        global_size = (groups[0] * form.items, groups[1], stack)
+    def launch(kernel: str, groups: tuple[int, ...], extra: tuple[Arg, ...]) -> Launch:
+        global_size = (groups[0] * form.items, *groups[1:], stack)[:3]
         program = result if kernel == "verify_out" else operands
         return Launch(program, kernel, global_size, (form.items, 1, 1), (*gemm_args(plain), *common, *extra))
 
-    x = sums("x", k, form.parts if problem.trans_b else 1)
-    t = sums("t", m, form.parts) if problem.trans_a else x
-    u = sums("u", m) if problem.extras else x
+    x = sums("x", k * stack, form.parts if problem.trans_b else 1)
+    t = sums("t", rows, form.parts) if problem.trans_a else x
+    u = sums("u", rows) if problem.extras else x
     # What needs no result comes first: then the last rows of out are in the cache when verify_out reads them.
     before = [launch("verify_c", form.groups(m, False), u)] if problem.extras else []
-    before.append(launch("verify_b", form.groups(k, problem.trans_b), x))
+    before.append(launch("verify_b", of_b.groups(k, problem.trans_b), x))
     if problem.trans_b and form.parts > 1:
         before.append(launch("verify_fold", (max(1, -(-k // form.items)), 1), x))
     if problem.trans_a:
-        before.append(launch("verify_a", form.groups(m, True), (*x, *t)))
-    after = [launch("verify_out", form.groups(m, False), (*x, *t, *u, *bound))]
-    return before, after, spaces
+        before.append(launch("verify_a", of_b.groups(m, True), (*x, *t)))
+    last = (*x, *t, *u, *bound)
+    if not problem.is_listed:
+        return before, [launch("verify_out", form.groups(m, False), last)], spaces, {}
+    listed = in_a_list(plain, form.rows, max(1, n), lambda tiles: launch("verify_out", (tiles, 1, 1), last))
+    return _with_tables(listed, before, spaces)
+
+
+def _with_tables(listed: Work, before: list[Launch], spaces: list[Workspace]) -> _Checks:
+    """The checks of a list: *listed* is the launch of verify_out, each of whose groups takes rows of a
+    product, behind that which fills its tables if the device does. The product has others, with its tiles.
+    """
+    own = [x for x in listed.workspace if not x.zeroed]
+    renamed = [replace(x, name=f"verify_{x.name}") for x in own]
+    names: dict[Arg, Arg] = {x.symbol: y.symbol for x, y in zip(own, renamed, strict=True)}
+    tables = dict(listed.tables)
+    if tables:
+        _, tiles = LISTED
+        names[tiles] = f"verify_{tiles}"
+        tables[f"verify_{tiles}"] = tables.pop(tiles)
+    *fill, last = (x.renamed(names) for x in listed.launches)
+    return [*fill, *(x.renamed(names) for x in before)], [last], [*spaces, *renamed], tables
+
+
+def _products(problem: GemmProblem) -> int:
+    """How many products there are. Of rows that are divided those of no group are one more."""
+    if problem.ragged is not None:
+        return problem.ragged.groups + _divides_rows(problem)
+    return len(problem.products) or max(1, problem.batch)
+
+
+def _divides_rows(problem: GemmProblem) -> bool:
+    return problem.ragged is not None and problem.ragged.axis == "m"
+
+
+def _program(problem: GemmProblem, name: str, defines: Defines) -> Program:
+    made = gemm_program(problem, f"verify/{name}.cl", defines)
+    return program_of(problem, made.source, made.defines) if problem.b_format else made
+
+
+def _form_of_b(problem: GemmProblem, form: _FormOfSums) -> _FormOfSums:
+    """That of cl/verify/operands.cl: a work-item adds runs of quantised weights."""
+    return replace(form, vec=RUN) if problem.b_format else form
+
+
+def _type_of_b(problem: GemmProblem) -> str:
+    """The type of B's numbers: quantised weights are rounded to A's."""
+    return problem.a_type if problem.b_format else problem.b_type
 
 
 def _plain(problem: GemmProblem) -> GemmProblem:
@@ -188,7 +256,7 @@ def _size_type(problem: GemmProblem) -> str:
 def _defines(problem: GemmProblem, form: _FormOfSums, device: DeviceInfo) -> Defines:
     # AMX's and gfx90a's matrix units take subnormal operands for 0.
     flushes = device.flushes or device.amx.types or device.gfx == "gfx90a"
-    sums = dtype_of(_size_type(problem)).itemsize
+    sums, of_b = dtype_of(_size_type(problem)).itemsize, _type_of_b(problem)
     least = {name: 2.0 ** (ELEMENTS[name].exponents[0] + ELEMENTS[name].significand - 1) for name in _FLOATS}
     return (
         ("ITEMS", form.items),
@@ -203,13 +271,15 @@ def _defines(problem: GemmProblem, form: _FormOfSums, device: DeviceInfo) -> Def
         ("WIDE_SUMS", int(form.is_wide(_align_of_sums(problem, form), sums))),
         ("WITH_BOUND", int(problem.sums.significand > 0)),
         ("LEAST_A", f"{least[problem.a_type]!r}f" if flushes and problem.a_type in least else "0"),
-        ("LEAST_B", f"{least[problem.b_type]!r}f" if flushes and problem.b_type in least else "0"),
+        ("LEAST_B", f"{least[of_b]!r}f" if flushes and of_b in least else "0"),
+        ("WEIGHTS", int(bool(problem.b_format))),
+        ("DIVIDED", int(_divides_rows(problem))),
     )
 
 
 def _align_of_sums(problem: GemmProblem, form: _FormOfSums) -> int:
     """What the sums of B begin at multiples of, in bytes, in each product of a stack."""
-    if problem.batch <= 1:
+    if _products(problem) <= 1:
         return ACCESS
     return problem.k * (form.parts if problem.trans_b else 1) * dtype_of(_size_type(problem)).itemsize
 
@@ -234,9 +304,10 @@ def _factor(problem: GemmProblem, form: _FormOfSums) -> float:
     """
     u = 2.0**-problem.sums.significand
     out = ELEMENTS[problem.out_type]
+    of_b = _form_of_b(problem, form)
     own = (
-        form.chain(problem.n, problem.trans_b)
-        + form.chain(problem.k, problem.trans_a)
+        of_b.chain(problem.n, problem.trans_b)
+        + of_b.chain(problem.k, problem.trans_a)
         + form.chain(problem.n, False)
         + (problem.n // form.items + form.chain(0, False) if problem.extras else 0)  # verify_c has no lanes
     )

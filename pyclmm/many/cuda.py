@@ -15,6 +15,7 @@ from ..cuda.rewritten import RewrittenTable
 from ..cuda.streams import Stream, forget
 from ..errors import DeviceLostError
 from ..execution import kinds
+from ..execution.cuda_path import launch_with_block, refuse_captured_repair
 from ..execution.operands import collect
 from ..execution.options import refuse_events
 from ..opencl.queues import PerThread
@@ -111,13 +112,19 @@ class CudaMany(ManyOnDevice):
                 results[pair] = part
         tensors: Any = given.tensors
         try:
-            self.launch(tensors.addresses, stream, new)
+            self.launch(tensors.addresses, stream, new, kind)
         finally:  # Ctrl-C too: a part may have been launched
             if given.layouts is None:  # its library may know nothing of the launch
                 kind.launched([x for xs in given.lists.values() for x in xs if x is not None], stream)
 
-    def launch(self, addresses: Mapping[str, Rows], stream: Stream, new: Mapping[Key, int]) -> None:
-        """Launch all groups on arrays at these *addresses*, of each name; *new*: those of new memory."""
+    def launch(
+        self, addresses: Mapping[str, Rows], stream: Stream, new: Mapping[Key, int], kind: Any
+    ) -> None:
+        """Launch all groups on arrays at these *addresses*, of each name; *new*: those of new memory; *kind*:
+        that of the library which lends workspace."""
+        if any(group.executable.repairs for group in self.groups):
+            refuse_captured_repair(stream)
+        updates_c = "c" in addresses and bool(np.any(addresses["c"] == addresses.get("out", -1)))
         begins = self._template[:, : len(_COLUMNS)].copy()
         for rows, column, name, pairs, size in self._begins:
             begins[rows, column] += addresses[name][pairs] // size
@@ -134,12 +141,23 @@ class CudaMany(ManyOnDevice):
             at = table.address
             for group in self.groups:
                 own = {name: new.get(key, 0) for name, key in group.keys.items()}
-                _enqueue(group, stream, own | {"products": at})
+                _enqueue(group, stream, own | {"products": at}, kind, updates_c)
                 at += len(group.pairs) * self._template.strides[0]
             if not is_captured:
                 self.tables.keep(stream, table)
 
 
-def _enqueue(group: LaunchGroup, stream: Stream, addresses: Mapping[str, int]) -> None:
-    binding = group.executable.idle_binding
-    group.launched(stream, lambda: binding(stream).enqueue(stream.handle, addresses, SCALARS))
+def _enqueue(
+    group: LaunchGroup, stream: Stream, addresses: Mapping[str, int], kind: Any, updates_c: bool
+) -> None:
+    def again(other: Any, _shifts: Any = None) -> None:
+        launch_with_block(other, kind, stream.handle, addresses, SCALARS)
+        driver.wait(stream.handle, "a repaired list")
+
+    def launch() -> None:
+        binding = group.executable.idle_binding(stream)
+        launch_with_block(binding, kind, stream.handle, addresses, SCALARS)
+        if group.executable.repairs:
+            group.executable.conclude(binding, stream, again, updates_c)
+
+    group.launched(stream, launch)

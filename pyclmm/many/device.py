@@ -21,7 +21,7 @@ from ..opencl.known_events import known_events
 from ..plan_cache import plan_for
 from ..problem.gemm import Operand
 from .apart import Lists, check_apart
-from .groups import Key, ListEntry, entries_of, groups_of
+from .groups import Key, ListEntry, entries_of, groups_of, naming_pairs
 from .lists import CallLists, Layouts, each, operands_at
 from .rows import rows_of
 
@@ -43,7 +43,8 @@ class ManyOnDevice(ABC):
         self._alone = []
         for one in alone:
             operands = operands_at(lists, one.pair)
-            product = plan_for(operands, calls.signature(operands), options, queue, one.scales)
+            named = naming_pairs(options, [one.pair] * one.gemm.problem.batch)
+            product = plan_for(operands, calls.signature(operands), named, queue, one.scales)
             self._alone.append((one, product))
         owners: list[Any] = [*self.groups, *[product for _, product in self._alone]]
         self.executables = [one.executable for one in owners]

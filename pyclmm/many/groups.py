@@ -83,13 +83,18 @@ def entries_of(
     return found
 
 
+def naming_pairs(options: Options, pairs: Sequence[int]) -> Options:
+    """The *options* of products of these *pairs*, whose errors name them."""
+    return replace(options, pairs=tuple(pairs)) if options.verify else options
+
+
 class LaunchGroup:
     """Products that one launch computes, with the kernel for them."""
 
     def __init__(self, entries: Sequence[ListEntry], gemm: Gemm, options: Options, queue: Any) -> None:
-        self.executable = Executable(queue, gemm, options)
-        self.keys = entries[0].keys
         self.pairs = [one.pair for one in entries for _ in range(one.gemm.problem.batch)]  # of each product
+        self.executable = Executable(queue, gemm, naming_pairs(options, self.pairs))
+        self.keys = entries[0].keys
 
     def enqueue(
         self,
@@ -102,11 +107,23 @@ class LaunchGroup:
     ) -> list[cl.Event]:
         """Enqueue the products, by the next kernel if one is refused; their events, as Binding.enqueue's.
 
-        *memory*: the buffers. Raises LaunchError, DeviceMemoryError or DeviceLostError.
+        *memory*: the buffers. It waits for a check if the caller would, or if what is wrong is repaired.
+        Raises LaunchError, DeviceMemoryError, DeviceLostError or VerificationError.
         """
         buffers = {name: memory[key] for name, key in self.keys.items()}
         how = (buffers, SCALARS, wait_for, None, with_events, None, is_waited_for)
-        return self.launched(queue, lambda: list(self.executable.binding(queue).enqueue(*how)))
+
+        def again(other: Any, _shifts: Any) -> None:
+            other.enqueue(buffers, SCALARS, [])[-1].wait()
+
+        def launch() -> list[cl.Event]:
+            binding = self.executable.binding(queue)
+            events = list(binding.enqueue(*how))
+            if binding.watch is not None and (is_waited_for or self.executable.repairs):
+                self.executable.conclude(binding, queue, again, buffers.get("c") is buffers["out"])
+            return events
+
+        return self.launched(queue, launch)
 
     def launched(self, queue: Any, launch: Callable[[], T]) -> T:
         """What *launch* gives, by the next kernel if one is refused."""

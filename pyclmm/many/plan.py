@@ -12,13 +12,13 @@ import pyopencl as cl
 
 from .. import environment, plan_cache
 from ..cuda.arrays import XlaArray
-from ..errors import ArgumentError, DeviceLostError, DTypeError, UnsupportedError
+from ..errors import ArgumentError, DeviceLostError, DTypeError
 from ..execution import kinds
 from ..execution.operands import queue_of
 from ..execution.options import Options, events_of, options_of, plain_numbers
 from ..opencl import queues
 from ..opencl.devices import DeviceChoice
-from ..problem.literals import Activation, Precision
+from ..problem.literals import Activation, Precision, Verify
 from ..problem.settings import chosen, is_reproducible, is_verified
 from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
@@ -48,6 +48,7 @@ def matmul_many(
     kernel: KernelChoice = "auto",
     precision: Precision | None = None,
     reproducible: bool | None = None,
+    verify: Verify | None = None,
     wait_for: list[cl.Event] | None = None,
 ) -> list[Any]:
     """The products of a list of pairs, each of its own shape and dtype, in a few launches.
@@ -73,8 +74,9 @@ def matmul_many(
     alpha, beta
         A number for all pairs, or a list or 1-D NumPy array of numbers. One beta is for the pairs that have
         a c.
-    activation, queue, device, kernel, precision, reproducible, wait_for
-        As for :func:`pyclmm.gemm`, for all pairs.
+    activation, queue, device, kernel, precision, reproducible, verify, wait_for
+        As for :func:`pyclmm.gemm`, for all pairs. A VerificationError names the pair, whose number is in
+        ``stack``.
 
     Returns
     -------
@@ -85,9 +87,9 @@ def matmul_many(
     Raises
     ------
     As :func:`pyclmm.gemm` does; the message names the pair. ArgumentError for lists of unequal lengths and
-    outs that overlap. UnsupportedError for quantised weights, and within :func:`pyclmm.verified`.
+    outs that overlap. UnsupportedError for quantised weights, and for an activation with *verify*.
     """
-    given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible)
+    given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible, verify)
     call = _ListCall(given, alpha, beta, ways, queue, device)
     try:
         return _planned(call)._run(given, call.queue, wait_for)
@@ -127,8 +129,9 @@ class ManyMatmul(OfProcess):
         kernel: KernelChoice = "auto",
         precision: Precision | None = None,
         reproducible: bool | None = None,
+        verify: Verify | None = None,
     ) -> None:
-        given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible)
+        given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible, verify)
         self._make(_ListCall(given, alpha, beta, ways, queue, device))
 
     def _make(self, call: _ListCall) -> None:
@@ -182,6 +185,12 @@ class ManyMatmul(OfProcess):
     def kernels(self) -> tuple[str, ...]:
         """The kernel of each launch, that of the most operations first."""
         return tuple([x.choice.kernel.name for x in self._executables if x.choice])
+
+    @property
+    def verify(self) -> bool | str:
+        """How its results are checked: False, True or "repair" (docs/verification.md)."""
+        how: bool | str = self._options.verify
+        return how
 
     def explain(self) -> list[Explanation]:
         """Why each launch has its kernel, as :meth:`pyclmm.Matmul.explain` says it."""
@@ -274,13 +283,9 @@ def _number(name: str, value: Any) -> Any:
     return plain_numbers(value, 0.0)[0] if name == "alpha" else plain_numbers(0.0, value)[1]
 
 
-def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any) -> Options:
-    """The options of a list. Raises as gemm does, and UnsupportedError within pyclmm.verified()."""
-    if is_verified(None):
-        raise UnsupportedError(
-            "lists of products are not verified; multiply them outside pyclmm.verified(), or one by one"
-        )
-    ways = {"activation": activation, "kernel": kernel, "verify": False}
+def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any, verify: Any) -> Options:
+    """The options of a list. Raises as gemm does."""
+    ways = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
     return options_of(ways | {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)})
 
 

@@ -17,7 +17,7 @@ from ..execution.operands import queue_of, sent, single
 from ..opencl.devices import DeviceChoice
 from ..problem.dtypes import named_dtype
 from ..problem.gemm import SIZE_TYPES
-from ..problem.literals import Casting, Precision
+from ..problem.literals import Casting, Precision, Verify
 from ..problem.ragged import SIZES
 from ..problem.settings import chosen, is_reproducible, is_verified
 from ..raising import guarded
@@ -39,6 +39,7 @@ def ragged_matmul(
     reproducible: bool | None = None,
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
+    verify: Verify | None = None,
     wait_for: list[cl.Event] | None = None,
 ) -> Any:
     """Products of groups of rows in one launch, as ``jax.lax.ragged_dot`` and PyTorch's grouped_mm have them.
@@ -57,8 +58,9 @@ def ragged_matmul(
         Whole numbers, at most 2,047: how many rows each group has; 0 for an empty group. With Arrays or
         tensors it is an array of int32 or int64 there, and the host does not wait for it; a list or a NumPy
         array is copied to the device of Arrays.
-    out, queue, device, kernel, precision, reproducible, dtype, casting, wait_for
-        As for :func:`pyclmm.matmul`. :func:`pyclmm.verified` is not offered.
+    out, queue, device, kernel, precision, reproducible, dtype, casting, verify, wait_for
+        As for :func:`pyclmm.matmul`. A VerificationError's ``stack`` are the groups that are wrong, and its
+        ``rows`` those of the result, or of each group's where K is divided.
 
     Returns
     -------
@@ -69,7 +71,7 @@ def ragged_matmul(
     As :func:`pyclmm.matmul` does. ArgumentError for a negative size, or more rows than there are: of sizes
     on the host in this call. On a device groups are cut to the rows, and the next such call raises it.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(None))
+    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
     asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
     kind = kinds.kind_of(a)
     if kind is None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..cuda.streams import Context, Stream
+from ..errors import UnsupportedError
 from ..execution.xla_path import MOVED, MovedError, XlaLaunch
 from ..problem.gemm import alignment, dense
 from .apart import Lists
@@ -22,6 +23,8 @@ class XlaMany(CudaMany):
     def __init__(self, *planned: Any) -> None:
         self._launches: dict[Context, _XlaList] = {}
         super().__init__(*planned)
+        if any(one.verify for one in self.executables):
+            raise UnsupportedError("verify= is not for lists of JAX's arrays on CUDA; multiply one by one")
 
     def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
         return lambda _name, _pair: 0  # results lie anywhere too
@@ -58,4 +61,4 @@ class _XlaList(XlaLaunch):
         for (name, pair), address in zip(self._many.read, operands, strict=True):
             addresses[name][pair] = address
         addresses["out"][[*self._many.made]] = results[:-1]
-        self._many.launch(addresses, stream, {})
+        self._many.launch(addresses, stream, {}, None)

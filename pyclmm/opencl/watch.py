@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..kernels.verification import ALARM, VERDICT
+from ..kernels.interface import ALARM, VERDICT
 from .status import has_ended
 
 Words = np.ndarray[Any, np.dtype[np.int32]]

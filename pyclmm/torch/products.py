@@ -25,7 +25,7 @@ _OF_INPUT: dict[str | None, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
     "silu": torch.nn.functional.silu,
 }
-_VERIFY: dict[str, Any] = {"False": False, "True": True, REPAIR: REPAIR}  # by the operator's word
+VERIFY: dict[str, Any] = {"False": False, "True": True, REPAIR: REPAIR}  # by the operator's word
 # By trans: op of matrices, and of vectors, which equal their transposes.
 _OPS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "N": (lambda x: x, lambda x: x),
@@ -200,7 +200,7 @@ def _real(
 ) -> Tensor:
     # PyTorch makes new strings for each call. gemm takes a call for like its last one by the objects.
     words = {"activation": sys.intern(act), "precision": sys.intern(precision)}
-    ways: dict[str, Any] = {"reproducible": exact, "verify": _VERIFY[verify]}
+    ways: dict[str, Any] = {"reproducible": exact, "verify": VERIFY[verify]}
     return product(a, b, c, bias, alpha=alpha, beta=beta, **ways, **words)
 
 

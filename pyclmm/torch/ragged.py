@@ -10,9 +10,9 @@ from torch import Tensor
 
 from .. import many
 from ..errors import DTypeError
-from ..problem.literals import Precision
-from ..problem.settings import chosen, is_reproducible
-from .products import _library, _operands, _wants_gradient
+from ..problem.literals import Precision, Verify
+from ..problem.settings import chosen, is_reproducible, is_verified
+from .products import VERIFY, _library, _operands, _wants_gradient
 
 
 def ragged_matmul(
@@ -22,6 +22,7 @@ def ragged_matmul(
     *,
     precision: Precision | None = None,
     reproducible: bool | None = None,
+    verify: Verify | None = None,
 ) -> Tensor:
     """:func:`pyclmm.ragged_matmul` of tensors, with gradients of a and b.
 
@@ -32,7 +33,7 @@ def ragged_matmul(
         :func:`matmul`.
     group_sizes
         int32 or int64, on the device of a. On CUDA nothing waits for it.
-    precision, reproducible
+    precision, reproducible, verify
         As for :func:`matmul`.
 
     Returns and raises as :func:`pyclmm.ragged_matmul` does, DTypeError as :func:`matmul`. The rows of no
@@ -43,15 +44,15 @@ def ragged_matmul(
     if not isinstance(group_sizes, Tensor) or group_sizes.device != a.device:
         where = getattr(group_sizes, "device", "no tensor")
         raise DTypeError(f"group_sizes is on {where} and a on {a.device}; pass group_sizes.to(a.device)")
-    ways = (chosen(precision), is_reproducible(reproducible))
+    ways = (chosen(precision), is_reproducible(reproducible), str(is_verified(verify)))
     result: Tensor = torch.ops.pyclmm.ragged.default(a, b, group_sizes, *ways)
     return result
 
 
-def _real(a: Tensor, b: Tensor, sizes: Tensor, precision: str, exact: bool) -> Tensor:
+def _real(a: Tensor, b: Tensor, sizes: Tensor, precision: str, exact: bool, verify: str) -> Tensor:
     a, b = (x.detach() if _wants_gradient(x) else x for x in (a, b))
     ways: dict[str, Any] = {"precision": sys.intern(precision), "reproducible": exact}
-    result: Tensor = many.ragged_matmul(a, b, sizes, **ways)
+    result: Tensor = many.ragged_matmul(a, b, sizes, **ways, verify=VERIFY[verify])
     return result
 
 
@@ -78,11 +79,11 @@ def _backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
     else:  # g has a matrix for each group
         of_a = ragged(b.conj(), g.mT, sizes, *ctx.ways).mT if for_a else None
         of_b = ragged(a.mH, g, sizes, *ctx.ways) if for_b else None
-    return of_a, of_b, None, None, None
+    return of_a, of_b, None, None, None, None
 
 
 _library.define(
-    "ragged(Tensor a, Tensor b, Tensor group_sizes, str precision, bool reproducible) -> Tensor",
+    "ragged(Tensor a, Tensor b, Tensor group_sizes, str precision, bool reproducible, str verify) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 for _key in ("CPU", "CUDA"):

@@ -2,9 +2,9 @@
 
     python tests/campaigns/verification.py [--calls 3000] [--kinds 24] [--flips 0] [--seed N] [--json FILE]
 
-``--calls`` random right products of ``--kinds`` kinds (types, layout, epilogue, precision) with random
-shapes, scales and special values, each of which must raise no alarm. A kind needs programs of its own, and
-compiling them takes most of the time.
+``--calls`` random right products of ``--kinds`` kinds (types, layout, epilogue, precision; with quantised
+weights, ragged, in lists) with random shapes, scales and special values, each of which must raise no alarm. A
+kind needs programs of its own, and compiling them takes most of the time.
 
 ``--flips`` so many times one random bit is flipped, for each type, of a random element of out, before it is
 checked; of A in local memory; and of an accumulator, by a build of `tiled` that errs. The share that is
@@ -22,12 +22,15 @@ import random
 import secrets
 import warnings
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 import pyclmm
+from pyclmm.formats import FORMAT_NAMES, format_named
 from pyclmm.opencl.queues import default_queue
+from pyclmm.problem.canonical import WITH_WEIGHTS
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from tests.support.cases import numbers
 from tests.support.spoiled import SUM, TILE, FaultyTiled, Spoiler, installed
@@ -48,9 +51,12 @@ LOW, HIGH = -6, 12  # powers of two of the errors that are told apart
 
 def draw_kind(r):
     """What decides which programs a product runs, apart from shapes."""
-    dtype = r.choice(TYPES)
+    how = r.choice(("gemm", "gemm", "gemm", "weights", "ragged", "list"))
+    dtype = r.choice(WITH_WEIGHTS if how == "weights" else TYPES)
     is_real_float = dtype_of(dtype).kind not in "iuc"
     return {
+        "how": how,
+        "format": r.choice(FORMAT_NAMES),
         "dtype": dtype,
         "layout": r.choice(("NN", "NT", "TN", "TT")),
         "c": r.random() < 0.25,
@@ -103,18 +109,68 @@ def draw(r, kind):
     return call | {name: kind[name] for name in names}
 
 
+def with_weights(r, rng, kind):
+    """(a, weights, the rest) of a call of gemm with quantised weights, of any bits."""
+    call = draw(r, kind)
+    m, n = call.pop("a").shape[0], call.pop("b").shape[1]
+    k, form = r.choice((256, 512, 1024)), format_named(kind["format"])
+    a = values(r, rng, (m, k), kind["dtype"])
+    weights = pyclmm.QuantizedArray.of_rows(form.drawn(rng, n, k), form, k)
+    return np.asfortranarray(a) if kind["layout"][0] == "T" else a, weights.T, call
+
+
+def ragged(r, rng, kind):
+    """The operands of ragged_matmul, with sizes that may leave some rows out."""
+    (m, n, k), groups = r.choice(kind["shapes"]), r.choice((1, 2, 5))
+    cuts = sorted(r.randint(0, m) for _ in range(groups + 1))
+    sizes = [after - before for before, after in pairwise(cuts)]
+    a = values(r, rng, (m, k), kind["dtype"])
+    b = np.stack([values(r, rng, (k, n), kind["dtype"]) for _ in range(groups)])
+    if kind["layout"][0] == "T":  # K is divided
+        a, b = np.ascontiguousarray(a.T), values(r, rng, (m, n), kind["dtype"])
+    if kind["layout"][1] == "T":
+        b = np.ascontiguousarray(b.swapaxes(-1, -2)).swapaxes(-1, -2)
+    return a, b, sizes
+
+
+def listed(r, kind):
+    """The pairs of a list and the rest of the call."""
+    calls = [draw(r, kind) for _ in range(r.choice((2, 4, 8)))]
+    pairs = [(call.pop("a"), call.pop("b")) for call in calls]
+    rest = {
+        name: [call[name] for call in calls] for name in ("alpha", "c", "beta", "bias") if name in calls[0]
+    }
+    return pairs, rest | {name: kind[name] for name in ("precision", "reproducible")}
+
+
+def checked(r, kind):
+    """Compute a random product of that kind with verify=True."""
+    rng = np.random.default_rng(r.randint(0, 1 << 30))
+    if kind["how"] == "ragged":
+        ways = {name: kind[name] for name in ("precision", "reproducible")}
+        return pyclmm.ragged_matmul(*ragged(r, rng, kind), **ways, verify=True)
+    if kind["how"] == "list":
+        pairs, rest = listed(r, kind)
+        return pyclmm.matmul_many(pairs, **rest, verify=True)
+    if kind["how"] == "weights":
+        a, b, call = with_weights(r, rng, kind)
+    else:
+        call = draw(r, kind)
+        a, b = call.pop("a"), call.pop("b")
+    return pyclmm.gemm(a, b, call.pop("c", None), **call, verify=True)
+
+
 def right_products(r, calls, kinds):
     """How many of *calls* products were checked, refused as unsupported, and raised an alarm."""
     drawn = [draw_kind(r) for _ in range(kinds)]
     ends = Counter(products=0, unsupported=0, alarms=0)
     for number in range(calls):
         kind = drawn[number % kinds]
-        call = draw(r, kind)
         try:
-            pyclmm.gemm(call.pop("a"), call.pop("b"), call.pop("c", None), **call, verify=True)
+            checked(r, kind)
         except pyclmm.VerificationError as error:
             ends["alarms"] += 1
-            print(f"alarm: {kind}, alpha {call['alpha']}, {error}", flush=True)
+            print(f"alarm: {kind}, {error}", flush=True)
         except (pyclmm.UnsupportedError, pyclmm.DTypeError, pyclmm.ArgumentError):
             ends["unsupported"] += 1
         else:

@@ -11,17 +11,19 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from pyclmm.formats import FORMAT_NAMES, format_named
 from pyclmm.kernels import KERNELS
 from pyclmm.kernels.device import DeviceInfo
-from pyclmm.kernels.interface import Kernel, Launch
+from pyclmm.kernels.interface import Kernel, Launch, Work
 from pyclmm.kernels.launches import copy_launch
+from pyclmm.kernels.verification import verified
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.program import build_options, source_hash
 from pyclmm.problem.dtypes import ELEMENT_TYPES, ELEMENTS
-from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem
+from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem, ListedProduct, Ragged
 from tests.support.made_up import NEON
 
 from .compilers import DPAS, NOTHING, Resources, compiled, link
@@ -186,6 +188,22 @@ def launches(target: Target) -> Iterator[tuple[str, str, Launch]]:
                     yield family.name, dtype, launch
 
 
+def checks(device: DeviceInfo) -> Iterator[tuple[str, str, Launch]]:
+    """The kernels of cl/verify/, in types of each form of sums, of lists, with weights of some formats."""
+    wide = [(dtype, problem) for dtype in ("float16", "int8", "complex128") for problem in problems(dtype)]
+    plain, transposed = (
+        replace(one, batch_shape=(), batch_strides=((),) * 4, activation="none")
+        for one in problems("float32")
+    )
+    product = ListedProduct(*(1000,) * 3, 0, 0, 0, *(1000,) * 3)
+    listed = [replace(plain, ragged=Ragged(axis, 8, 4096**2)) for axis in "mk"]
+    listed.append(replace(transposed, products=(product,)))
+    for dtype, problem in (*wide, *(("float32", one) for one in listed), *islice(of_weights(), 0, None, 6)):
+        if device.has_fp64 or dtype != "complex128":
+            for launch in verified(problem, Work(()), device).launches:
+                yield "verify", dtype, launch
+
+
 def copies() -> Iterator[tuple[str, str, Launch]]:
     """The kernel that packs operands that no family reads in place."""
     for dtype in ("int8", "bfloat16", "complex64"):
@@ -227,5 +245,7 @@ def compile_jobs(jobs: Iterable[Job], workers: int = 2) -> list[Compiled]:
 
 def compile_all(workers: int, share: int) -> list[Compiled]:
     """Compile every launch for every target, in the order of KERNELS; of *share* launches one."""
-    jobs = [(target, *job) for target in TARGETS for job in (*launches(target), *copies())]
+    jobs = [
+        (target, *job) for target in TARGETS for job in (*launches(target), *checks(target.device), *copies())
+    ]
     return compile_jobs(jobs[::share], workers)

@@ -154,6 +154,8 @@ def test_lists_refuse(cuda):
     x = array(A)
     with pytest.raises(DTypeError, match=r"pairs\[0\]: out is a JAX array"):
         pyclmm.matmul_many([(x, x.T)], [array(np.zeros((3, 3), np.float32))])
+    with pytest.raises(UnsupportedError, match="verify= is not for lists of JAX's arrays"):
+        pyclmm.matmul_many([(x, x.T)] * 2, verify=True)
     plan = pyclmm.ManyMatmul([(x, x.T)] * 2)
     plan([(x, x.T)] * 2)
     (launch,) = plan._many._launches.values()

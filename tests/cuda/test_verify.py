@@ -163,3 +163,92 @@ def test_finish_asks_no_context_that_is_gone(cuda, operands):
     cuda.synchronized.clear()
     pyclmm.finish()
     assert not cuda.synchronized
+
+
+# ---- lists
+
+SMALL = [(19, 37, 53), (17, 33, 20), (30, 18, 9)]  # of one launch
+
+
+@pytest.fixture
+def pairs(lib):
+    drawn = [(RNG.standard_normal((m, k)), RNG.standard_normal((k, n))) for m, n, k in SMALL]
+    return [tuple(lib.array(x.astype("f")) for x in pair) for pair in drawn]
+
+
+@pytest.fixture
+def outs(lib):
+    return [lib.array(np.zeros((m, n), "f")) for m, n, _ in SMALL]
+
+
+def are_close(outs, pairs):
+    for out, (a, b) in zip(outs, pairs, strict=True):
+        assert np.allclose(out.get(), a.get() @ b.get(), atol=1e-4)
+
+
+def alarm_of_pair(pair, call, *args, **kwargs):
+    with pytest.raises(pyclmm.VerificationError, match=rf"pairs\[{pair}\], row 3, column 6 of") as caught:
+        call(*args, **kwargs)
+    assert caught.value.stack == (pair, pair + 1)
+
+
+def test_lists_tell_in_finish_and_in_the_next_call(lib, pairs, outs, spoil):
+    plan = pyclmm.ManyMatmul(pairs, outs, verify=True)
+    plan(pairs, outs)
+    pyclmm.finish()
+    are_close(outs, pairs)
+    spoil(outs[1])
+    plan(pairs, outs)
+    alarm_of_pair(1, pyclmm.finish)
+    spoil(outs[2])
+    plan(pairs, outs)
+    alarm_of_pair(2, plan, pairs, outs)
+    others = [tuple(lib.array(x.get()) for x in pair) for pair in pairs]
+    plan(others, outs)  # whose table is written anew
+    are_close(plan(pairs, outs), pairs)
+    pyclmm.finish()
+
+
+def test_lists_in_a_capture(cuda, lib, pairs, outs, spoil):
+    plan = pyclmm.ManyMatmul(pairs, outs, verify=True)
+    plan(pairs, outs)
+    with cuda.capture(lib.current) as graph:
+        plan(pairs, outs)
+    cuda.replay(graph)
+    pyclmm.finish()
+    spoil(outs[1])
+    cuda.replay(graph)
+    alarm_of_pair(1, pyclmm.finish)
+    with (
+        cuda.capture(lib.current),
+        pytest.raises(pyclmm.UnsupportedError, match=r"verify='repair'.*captur.*verify=True"),
+    ):
+        pyclmm.matmul_many(pairs, outs, verify="repair")
+
+
+def test_lists_are_repaired(lib, pairs, outs, spoil):
+    before = pyclmm.health()["repaired"]
+    spoil(outs[1])
+    with pytest.warns(pyclmm.VerificationWarning, match=r"pairs\[1\], row 3, .* computed again by"):
+        pyclmm.matmul_many(pairs, outs, verify="repair")
+    are_close(outs, pairs)
+    assert pyclmm.health()["repaired"] == before + 1
+    spoil(outs[1])
+    with pytest.raises(pyclmm.VerificationError):
+        pyclmm.matmul_many(pairs, outs, c=outs, beta=1.0, verify="repair")
+
+
+def test_ragged_products(lib, spoil):
+    a, b = lib.array(A), lib.array(np.stack([B, B, B]))
+    out, sizes = lib.array(np.zeros((M, N), "f")), lib.array(np.array([3, 0, 16], np.int32))
+    pyclmm.ragged_matmul(a, b, sizes, out, verify=True)
+    pyclmm.finish()
+    close(out)
+    spoil(out)
+    pyclmm.ragged_matmul(a, b, sizes, out, verify=True)
+    with pytest.raises(pyclmm.VerificationError, match="row 3, column 6, group 2 of"):
+        pyclmm.finish()
+    wrong = lib.array(np.array([3, 0, 17], np.int32))
+    pyclmm.ragged_matmul(a, b, wrong, out, verify=True)
+    with pytest.raises(pyclmm.ArgumentError, match="group_sizes of an earlier call"):
+        pyclmm.finish()

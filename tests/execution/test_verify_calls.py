@@ -9,9 +9,12 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
+from pyclmm.execution import verdicts
 from pyclmm.kernels.verification import checked_problem
+from pyclmm.problem.gemm import Gemm, ListedProduct
 from tests.support import spoiled
 from tests.support.cases import problem_of
+from tests.support.made_up import DEVICE
 
 M, N, K = 19, 37, 53
 RNG = np.random.default_rng(5)
@@ -139,6 +142,19 @@ def test_two_wrong_elements_are_one_alarm_with_their_range(spoiler):
     assert (caught.value.rows, caught.value.columns) == ((3, 6), (1, 7))
 
 
+def test_columns_that_differ_too_little_are_all_those_of_the_product():
+    """The sum of a row can be wrong where no element is beyond its own limit."""
+    most, words = np.iinfo(np.int32).max, np.zeros(24, np.int32)
+    words[12:16] = most - 3, 4, most - 1, 2  # row 3 of product 1
+    sizes = [(8, 5, 6, 0, 0, 0, 6, 5, 5), (7, 9, 6, 0, 0, 0, 6, 9, 9)]
+    problem = replace(problem_of(8, 9, 6, "f4"), products=tuple(ListedProduct(*x) for x in sizes))
+    gemm = Gemm(problem, (103,), np.dtype("f4"))
+    found = verdicts._error(gemm, DEVICE, "tiled", words, [3, 6])
+    assert (found.rows, found.columns, found.stack) == ((3, 4), (0, 9), (6, 7))
+    words[14:16] = most, 1
+    assert verdicts._error(gemm, DEVICE, "tiled", words, [3, 6]).columns == (0, 5)
+
+
 def test_matmul_plans_on_numpy_arrays(spoiler):
     plan = pyclmm.Matmul(A, B, verify=True)
     assert np.allclose(plan(A, B), RIGHT, atol=1e-4)
@@ -260,6 +276,14 @@ def test_only_the_wrong_part_is_computed_again(spoiler):
 def test_gemm_is_repaired(extra, spoiler):
     extra = dict(extra)
     repaired(spoiler, pyclmm.gemm, A, B, extra.pop("c", None), **extra)
+
+
+def test_only_the_wrong_part_of_a_column_major_result_is_computed_again(spoiler):
+    out = np.empty((N, M), "f").T
+    want = pyclmm.matmul(A, B, out=np.empty_like(out))
+    got = repaired(spoiler, pyclmm.matmul, A, B, out=out, place=6 * M + 3)
+    others = np.arange(M * N).reshape(M, N) != PLACE
+    assert np.array_equal(got[others], want[others])
 
 
 def test_one_product_of_a_stack_is_repaired(spoiler):

@@ -2,6 +2,8 @@
 
 import pytest
 
+import pyclmm
+
 # PyTorch's first product by cuBLAS in a thread of its own for backward says so on CUDA.
 pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 
@@ -87,3 +89,17 @@ def test_sizes_elsewhere_are_refused(torch, door, device):
     a, b, _ = operands(torch, device, "rows")
     with pytest.raises(TypeError, match=r"no tensor.*pass group_sizes"):
         door.ragged_matmul(a, b, SIZES)
+
+
+@pytest.mark.parametrize("divides", ["rows", "K"])
+def test_verify_reaches_the_product_and_its_gradients(torch, door, device, divides, monkeypatch):
+    seen, real = [], pyclmm.many.ragged_matmul
+    monkeypatch.setattr(
+        pyclmm.many, "ragged_matmul", lambda *x, **ways: seen.append(ways["verify"]) or real(*x, **ways)
+    )
+    a, b, sizes = operands(torch, device, divides)
+    door.ragged_matmul(a, b, sizes, verify=True).sum().backward()
+    with pyclmm.verified("repair"):
+        door.ragged_matmul(a, b, sizes).sum().backward()
+    door.ragged_matmul(a, b, sizes).sum().backward()
+    assert seen == [True] * 3 + ["repair"] * 3 + [False] * 3

@@ -107,9 +107,9 @@ def test_numpy_arrays_beside_arrays(queue):
         pyclmm.matmul_many([(x, x), (X, x)])
 
 
-def test_not_verified():
-    with pyclmm.verified(), pytest.raises(pyclmm.UnsupportedError, match="are not verified"):
-        pyclmm.matmul_many(P)
+def test_lists_with_an_activation_are_not_verified():
+    with pyclmm.verified(), pytest.raises(pyclmm.UnsupportedError, match="apply 'relu' to the results"):
+        pyclmm.matmul_many([(X, X)], activation="relu")
 
 
 def test_another_list_than_the_plans():

@@ -1,0 +1,200 @@
+"""verify= of lists: right products raise no alarm; a wrong element is named by its pair, row and column."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm.problem.dtypes import dtype_of
+from tests.many.drawn import Drawn, check
+from tests.support import spoiled
+from tests.support.cases import numbers
+
+SIZES = [(19, 37, 53), (17, 33, 20), (30, 18, 9), (18, 40, 70)]  # of one launch
+PAIR, ROW, COLUMN = 2, 21, 6
+
+
+@pytest.fixture
+def spoiler():
+    with spoiled.installed(spoiled.Spoiler()) as found:
+        yield found
+
+
+@pytest.fixture(params=["processor", "gpu"])
+def form(request, monkeypatch):
+    """Both forms of cl/verify/, see test_verify.py."""
+    pyclmm.release()
+    if request.param == "gpu":
+        spoiled.gpu_form(monkeypatch)
+    yield request.param
+    pyclmm.release()
+
+
+def laid_out(x, letter):
+    return x if letter == "N" else np.asfortranarray(x)
+
+
+def pairs_of(rng, layout="NN", dtype="float32"):
+    return [
+        tuple(
+            laid_out(numbers(rng, shape, dtype_of(dtype)), letter)
+            for shape, letter in zip(((m, k), (k, n)), layout, strict=True)
+        )
+        for m, n, k in SIZES
+    ]
+
+
+def spoil(spoiler, value):
+    """Make the element with this *value* wrong before it is checked, once."""
+    left = [value]
+
+    def change(words):
+        elements = words[: len(words) // 4 * 4].view("f4")
+        place = np.flatnonzero(elements == left[0]) if left else []
+        if len(place):
+            elements[place[0]] += 90
+            left.clear()
+
+    spoiler.always = change
+
+
+def alarm(call, *args, **kwargs):
+    named = rf"pairs\[{PAIR}\], row {ROW}, column {COLUMN} of"
+    with pytest.raises(pyclmm.VerificationError, match=named) as caught:
+        call(*args, **kwargs)
+    error = caught.value
+    assert (error.rows, error.columns) == ((ROW, ROW + 1), (COLUMN, COLUMN + 1))
+    assert error.stack == (PAIR, PAIR + 1)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_right_lists_of_all_kinds_raise_no_alarm(rng, number):
+    drawn = Drawn(rng, 6 + 6 * number)
+    if drawn.keywords.get("activation"):
+        drawn.keywords["activation"] = None
+    check(pyclmm.matmul_many(drawn.pairs, **drawn.keywords, verify=True), drawn.want)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_right_products_keep_their_bits(rng, layout, form):
+    for dtype in ("float32", "float16", "int8"):
+        pairs = pairs_of(rng, layout, dtype)
+        rows = [numbers(rng, (1, y.shape[1]), dtype_of(dtype)) for _, y in pairs]
+        c = [numbers(rng, (len(x), y.shape[1]), dtype_of(dtype)) for x, y in pairs]
+        for more in ({}, {"c": c, "beta": 2, "alpha": [1, 2, 3, 2]}, {"bias": rows}):
+            got, want = (pyclmm.matmul_many(pairs, **more, verify=how) for how in (True, False))
+            assert [x.tobytes() for x in got] == [x.tobytes() for x in want]
+
+
+@pytest.mark.parametrize("layout", ["NN", "TT"])
+@pytest.mark.parametrize("more", ["nothing", "c", "bias"])
+def test_a_wrong_element_is_named(rng, layout, more, spoiler, form):
+    pairs = pairs_of(rng, layout)
+    like = [np.ones((len(x), y.shape[1]), np.float32) for x, y in pairs]
+    extra: dict = {"c": {"c": like}, "bias": {"bias": [x[:1] for x in like]}}.get(more, {})
+    beta = {"beta": 2.0} if more == "c" else {}
+    want = pyclmm.matmul_many(pairs, **extra, **beta)
+    spoil(spoiler, want[PAIR][ROW, COLUMN])
+    alarm(pyclmm.matmul_many, pairs, **extra, **beta, verify=True)
+    plan = pyclmm.ManyMatmul(pairs, **extra, **beta, verify=True)
+    spoil(spoiler, want[PAIR][ROW, COLUMN])
+    alarm(plan, pairs, **extra)
+
+
+@pytest.mark.parametrize("verify", [True, "repair", False])
+def test_a_plan_tells_how_it_checks_and_what_that_takes(rng, verify):
+    pairs = pairs_of(rng)
+    plan = pyclmm.ManyMatmul(pairs, verify=verify)
+    assert plan.verify == verify
+    (found,) = plan.explain()
+    assert (found.check_seconds > 0) == ("to check the result" in str(found)) == bool(verify)
+
+
+def test_a_stack_of_a_list_and_outs_that_stay_as_they_were(rng, spoiler):
+    pairs = pairs_of(rng)
+    pairs[0] = tuple(np.stack([x, x, x]) for x in pairs[0])
+    want = pyclmm.matmul_many(pairs)
+    outs = [np.full_like(x, 7) for x in want]
+    spoil(spoiler, want[PAIR][ROW, COLUMN])
+    with pyclmm.verified():
+        alarm(pyclmm.matmul_many, pairs, outs)
+        assert all((x == 7).all() for x in outs)
+        pyclmm.matmul_many(pairs, outs)
+    assert all(np.array_equal(x, y) for x, y in zip(outs, want, strict=True))
+
+
+def test_nan_of_one_product_is_not_anothers(rng, spoiler, form):
+    pairs = pairs_of(rng)
+    pairs[0][0][3, 4] = pairs[1][1][5, 6] = np.nan
+    want = pyclmm.matmul_many(pairs, verify=True)
+    spoil(spoiler, want[PAIR][ROW, COLUMN])
+    alarm(pyclmm.matmul_many, pairs, verify=True)
+
+
+def on_device(queue, xs):
+    """*xs* as slices of one Array."""
+    whole = cla.to_device(queue, np.concatenate([x.ravel() for x in xs]))
+    ends = np.cumsum([x.size for x in xs])
+    return [whole[end - x.size : end].reshape(x.shape) for x, end in zip(xs, ends, strict=True)]
+
+
+def test_arrays_tell_in_the_next_call_or_in_finish(rng, queue, spoiler):
+    a, b = zip(*pairs_of(rng), strict=True)
+    want = pyclmm.matmul_many(list(zip(a, b, strict=True)))
+    pairs = list(zip(on_device(queue, a), on_device(queue, b), strict=True))
+    plan = pyclmm.ManyMatmul(pairs, verify=True)
+    plan(pairs)
+    pyclmm.finish()
+    for tell in (lambda: plan(pairs), pyclmm.finish):
+        spoil(spoiler, want[PAIR][ROW, COLUMN])
+        plan(pairs)
+        queue.finish()
+        alarm(tell)
+    for x, y in zip(plan(pairs), want, strict=True):
+        assert np.array_equal(x.get(), y)
+
+
+def test_a_pair_with_a_launch_of_its_own_is_named_too(rng, queue, spoiler):
+    """What must be converted has one."""
+    a, b = zip(*pairs_of(rng), strict=True)
+    a, b = (on_device(queue, x) for x in (a, b))
+    whole = np.arange(19 * 53).reshape(19, 53) % 7
+    for x, pair in ((whole, 1), (np.stack([whole, whole + 1]), 2)):
+        converted = cla.to_device(queue, x.astype("i2"))
+        pairs = list(zip(a, b, strict=True))
+        pairs.insert(pair, (converted, b[0]))
+        want = pyclmm.matmul_many(pairs)
+        spoil(spoiler, want[pair].get()[..., 3, 6].ravel()[-1])
+        pyclmm.matmul_many(pairs, verify=True)
+        with pytest.raises(pyclmm.VerificationError, match=rf"pairs\[{pair}\], row 3, column 6 of") as caught:
+            pyclmm.finish()
+        assert caught.value.stack == (pair, pair + 1)
+
+
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_lists_are_repaired(rng, queue, where, spoiler):
+    a, b = zip(*pairs_of(rng), strict=True)
+    want = pyclmm.matmul_many(list(zip(a, b, strict=True)))
+    before = pyclmm.health()["repaired"]
+    spoil(spoiler, want[PAIR][ROW, COLUMN])
+    if where == "device":
+        a, b = on_device(queue, a), on_device(queue, b)
+    named = rf"pairs\[{PAIR}\], row {ROW}, .* computed again by"
+    with pytest.warns(pyclmm.VerificationWarning, match=named):
+        got = pyclmm.matmul_many(list(zip(a, b, strict=True)), verify="repair")
+    assert pyclmm.health()["repaired"] == before + 1
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_allclose(x if where == "host" else x.get(), y, rtol=1e-4, atol=1e-4)
+
+
+def test_a_result_in_the_memory_of_c_is_not_repaired(rng, queue, spoiler):
+    a, b = zip(*pairs_of(rng), strict=True)
+    zeros = [np.zeros((len(x), y.shape[1]), np.float32) for x, y in zip(a, b, strict=True)]
+    want = pyclmm.matmul_many(list(zip(a, b, strict=True)))
+    c = on_device(queue, zeros)
+    pairs = list(zip(on_device(queue, a), on_device(queue, b), strict=True))
+    spoil(spoiler, want[PAIR][ROW, COLUMN])
+    with pytest.raises(pyclmm.VerificationError):
+        pyclmm.matmul_many(pairs, c, c=c, beta=1.0, verify="repair")
