@@ -35,11 +35,11 @@ def taken_by(kernel, problem):
     """*problem*, with quantised weights in place of B for a *kernel* that takes no others."""
     if "b_format" not in kernel.accepts.fields:
         return problem
-    k = round_up(problem.k, RUN)
-    row = format_named("q8_0").row_nbytes(k)
-    return replace(
-        problem, k=k, lda=k, b_type="uint8", b_format="q8_0", trans_a=False, trans_b=True, ldb=row, b_align=2
-    )
+    name, unit = ("affine4_g64_float16", 128) if kernel.name == "wgmma_quantized" else ("q8_0", RUN)
+    k = round_up(problem.k, unit)
+    row = format_named(name).row_nbytes(k)
+    own = {"b_format": name, "ldb": row, "b_align": format_named(name).align}
+    return replace(problem, k=k, lda=k, b_type="uint8", trans_a=False, trans_b=True, **own)
 
 
 # Families for quantised weights multiply no arrays of numbers: see tests/test_weights.py.

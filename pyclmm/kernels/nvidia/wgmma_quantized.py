@@ -12,7 +12,7 @@ from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import tiles_of
+from ..interface import round_up, tiles_of
 from ..weights import format_of
 from .matrix_units import local_bytes
 from .quantized_units import DEPTH, QuantizedUnits, is_fused, weight_bits
@@ -40,14 +40,14 @@ _HELD = 48  # by a work-item, besides sums and what it has of A: the compiler ma
 
 class WgmmaQuantized(QuantizedUnits):
     """See cl/nvidia/wgmma_quantized.cl. BM x BN is a work-group's tile of out, BK its slices of 128. STAGES
-    is the number of steps of weights in local memory. SPLIT_K is the number of ranges of K. Option
-    ``resident``: 1 if a range of A is in local memory as a whole.
+    is the number of steps of weights in local memory. SPLIT_K is the number of ranges of K. Options:
+    ``resident``: 1 if a range of A is in local memory as a whole; ``steps``, most steps of a range.
     """
 
     name = "wgmma_quantized"
     unit = "wgmma"
     summary = "few rows by affine weights on matrix units of sm_90a (wgmma)"
-    options = ("resident",)
+    options = ("resident", "steps")
     source, function, target = "nvidia/wgmma_quantized.cl", "matmul_wgmma_quantized", "sm_90a"
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -68,7 +68,7 @@ class WgmmaQuantized(QuantizedUnits):
                 bk=slices * DEPTH,
                 stages=stages,
                 split_k=ranges,
-                options={"resident": resident},
+                options={"resident": resident, "steps": ceil(_k_range(problem, ranges) / (slices * DEPTH))},
             )
             for bn, slices, stages, resident in _TILES
             for ranges in self.ranges(problem, bm, bn, slices * DEPTH, device)
@@ -81,24 +81,24 @@ class WgmmaQuantized(QuantizedUnits):
             return [f"bm is one of {_BM}, bn a multiple of 64, bk one of {DEPTH}: {config}"]
         if c.stages < 2 or c.option("resident", 0) not in (0, 1):
             return [f"stages must be 2 or more, resident 0 or 1: {config}"]
+        if self.k_range(problem, c) > c.option("steps", 0) * c.bk:
+            return [f"a range of K has more steps: {config}"]
         if _registers(c) * self.items(c) > _REGISTERS:
             return [f"sums of so many rows take too many registers: {config}"]
-        needed = _local_bytes(problem, c, self.k_range(problem, c)) + 16
+        needed = _local_bytes(problem, c) + 16
         return config.violations(device, (self.items(config),), needed, local_bytes(device))
 
     def items(self, config: TileConfig) -> int:
         return 2 * config.bn * (config.bk // DEPTH)
 
     def k_range(self, problem: GemmProblem, config: TileConfig) -> int:
-        multiple = _k_multiple(problem)
-        return ceil(problem.k / config.split_k / multiple) * multiple
+        return _k_range(problem, config.split_k)
 
     def sizes(self, problem: GemmProblem, config: TileConfig) -> tuple[tuple[str, int], ...]:
         c = config
-        steps = ceil(self.k_range(problem, c) / c.bk)
         return (
             *(("BM", c.bm), ("TEAMS", c.bn // 16), ("SLICES", c.bk // DEPTH), ("RING", c.stages)),
-            *(("RESIDENT", c.option("resident", 0)), ("STEPS", steps)),
+            *(("RESIDENT", c.option("resident", 0)), ("STEPS", c.option("steps", 0))),
         )
 
     def steps(self, config: TileConfig) -> tuple[int, ...]:
@@ -107,7 +107,7 @@ class WgmmaQuantized(QuantizedUnits):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         rates, units, c = device.rates, device.units, config
         groups = tiles_of(problem, c.bm, c.bn) * problem.batch * c.split_k
-        local = _local_bytes(problem, c, self.k_range(problem, c))
+        local = _local_bytes(problem, c)
         resident = max(1, min(_REGISTERS // (_registers(c) * self.items(c)), local_bytes(device) // local))
         share, rounds = ceil(groups / units), ceil(groups / (units * resident))
         depth, kept = problem.k / c.split_k, c.option("resident", 0)
@@ -139,15 +139,19 @@ def _k_multiple(problem: GemmProblem) -> int:
     return max(DEPTH, form.group_size * 4 // ELEMENTS[form.dtype].nbytes)
 
 
+def _k_range(problem: GemmProblem, ranges: int) -> int:
+    return round_up(ceil(problem.k / ranges), _k_multiple(problem))
+
+
 def _registers(config: TileConfig) -> int:
     chunks = 0 if config.option("resident", 0) else ceil(config.bm * 8 / config.bn)
     return _HELD + config.bm // 2 + 4 * chunks
 
 
-def _local_bytes(problem: GemmProblem, config: TileConfig, k_range: int) -> int:
+def _local_bytes(problem: GemmProblem, config: TileConfig) -> int:
     """As the macros of wgmma_quantized.cl say."""
     c, form = config, format_of(problem)
-    slices, steps = c.bk // DEPTH, ceil(k_range / c.bk)
+    slices, steps = c.bk // DEPTH, c.option("steps", 0)
     runs = 2 * c.bn * slices * 8 * weight_bits(problem)
     a = slices * (16 * (c.bm * 16 + 16) + 128)
     scales = c.bn * (2 * steps * c.bk // form.group_size * ELEMENTS[form.dtype].nbytes + 4)

@@ -98,9 +98,10 @@ def config_of(sizes):
     return TileConfig(bm=bm, bn=bn, sgn=sgn, bk=bk, stages=stages, split_k=split_k, options={"ahead": ahead})
 
 
-def wgmma_config(sizes):
+def wgmma_config(sizes, k):
     bm, bn, bk, stages, split_k, resident = sizes
-    return TileConfig(bm=bm, bn=bn, bk=bk, stages=stages, split_k=split_k, options={"resident": resident})
+    options = {"resident": resident, "steps": -(-k // split_k // bk) + 1}
+    return TileConfig(bm=bm, bn=bn, bk=bk, stages=stages, split_k=split_k, options=options)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def wgmma_config(sizes):
 def test_products(kernel, case, folder):
     kind, shape, name, sizes, stack = case
     problem = of(kind, shape, name, stack)
-    config = config_of(sizes) if kernel is MMA else wgmma_config(sizes)
+    config = config_of(sizes) if kernel is MMA else wgmma_config(sizes, shape[2])
     assert not kernel.refuses(problem, H200)
     assert not kernel.violations(problem, config, H200)
     got, want = product(kernel, problem, config, folder)
@@ -189,7 +190,9 @@ def check_weights(kernel, kind, name, rows, k, folder):
     want = format_named(name).dequantize(rows, k).astype(TYPES[kind]).T + TYPES[kind].type(0)
     for first in range(0, k, 64):
         config = (
-            config_of((64, 16, 16, 128, 2, 1, 1)) if kernel is MMA else wgmma_config((64, 64, 128, 2, 1, 1))
+            config_of((64, 16, 16, 128, 2, 1, 1))
+            if kernel is MMA
+            else wgmma_config((64, 64, 128, 2, 1, 1), k)
         )
         got = one_hot_product(kernel, problem, config, rows, first, folder)
         np.testing.assert_array_equal(got.view(np.uint16), want[first : first + 64].view(np.uint16))
@@ -214,7 +217,7 @@ def test_epilogue(folder):
                  bias_stride=1, activation="relu")  # fmt: skip
     for kernel, config in (
         *((MMA, config_of((16, 32, 16, 128, 2, ranges, 1))) for ranges in (1, 2)),
-        *((WGMMA, wgmma_config((16, 64, 128, 2, ranges, 1))) for ranges in (1, 2)),
+        *((WGMMA, wgmma_config((16, 64, 128, 2, ranges, 1), 256)) for ranges in (1, 2)),
     ):
         got, want = product(kernel, problem, config, folder)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
