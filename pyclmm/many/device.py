@@ -30,16 +30,19 @@ _LITTLE = 64 << 10  # bytes of an Array, up to which its copy takes less time th
 
 
 class ManyOnDevice(ABC):
-    """A planned list of arrays that are on a device already."""
+    """A planned list."""
+
+    align: int | None = None  # of the copies that the host makes of operands
 
     def __init__(
         self, given: CallLists, layouts: Layouts, options: Options, queue: Any, scalars: tuple[Any, Any]
     ) -> None:
         lists = given.lists
-        entries = entries_of(given, options, scalars, self.layout, self._memory_of(lists, layouts), _overlaps)
+        found = self.layout, self._memory_of(lists, layouts), self.overlaps, self.align
+        entries = entries_of(given, options, scalars, *found)
         self._count, self._empty = len(entries), [one for one in entries if one.gemm.is_empty]
-        listed, alone = _divided([one for one in entries if not one.gemm.is_empty])
-        self.groups, _ = groups_of(listed, self._place(listed, lists, queue), options, queue)
+        listed, alone = self.divided([one for one in entries if not one.gemm.is_empty])
+        self.groups, self.queue = groups_of(listed, self._place(listed, lists, queue), options, queue)
         self._alone = []
         for one in alone:
             operands = operands_at(lists, one.pair)
@@ -48,10 +51,23 @@ class ManyOnDevice(ABC):
         owners: list[Any] = [*self.groups, *[product for _, product in self._alone]]
         self.executables = [one.executable for one in owners]
 
-    @staticmethod
     @abstractmethod
-    def layout(x: Any, argument: str) -> Operand:
+    def layout(self, x: Any, argument: str) -> Operand:
         """That of an operand."""
+
+    def overlaps(self, operands: calls.Operands) -> bool:
+        """Whether the out of a pair must be copied."""
+        return bool(calls.signature(operands).overlapping)
+
+    def divided(self, entries: Sequence[ListEntry]) -> tuple[list[ListEntry], list[ListEntry]]:
+        """Those that launches compute together, and those with a launch of their own: what must be converted
+        or copied on the device, and what has a buffer that no other product of the list has in its place."""
+        counts = Counter(tuple(one.keys.items()) for one in entries)
+        listed, alone = list[ListEntry](), list[ListEntry]()
+        for one in entries:
+            is_direct = not (one.gemm.copies or one.gemm.out_copy)
+            (listed if is_direct and counts[tuple(one.keys.items())] > 1 else alone).append(one)
+        return listed, alone
 
     @abstractmethod
     def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
@@ -65,8 +81,6 @@ class ManyOnDevice(ABC):
 class DeviceMany(ManyOnDevice):
     """A planned list of Arrays."""
 
-    layout = staticmethod(arrays.operand)
-
     def __init__(
         self, given: CallLists, layouts: Layouts, options: Options, queue: Any, scalars: tuple[Any, Any]
     ) -> None:
@@ -77,6 +91,9 @@ class DeviceMany(ManyOnDevice):
         self._nothing = [
             (one.pair, Results(one.gemm.shape, one.gemm.dtype, self._device)) for one in self._empty
         ]
+
+    def layout(self, x: Any, argument: str) -> Operand:
+        return arrays.operand(x, argument)
 
     def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
         firsts = layouts.sharing
@@ -96,8 +113,7 @@ class DeviceMany(ManyOnDevice):
         packed = [
             one._replace(keys={name: key for name, key in one.keys.items() if key[2] < 0}) for one in entries
         ]
-        numbers = range(self._count)
-        self._rows, starts = rows_of(packed, lists, dict.fromkeys(("a", "b", "c", "bias"), numbers))
+        self._rows, starts = rows_of(packed, lists)
         self._wholes = {key: Results((row.size,), row.dtype, self._device) for key, row in self._rows.items()}
         self._views = []
         for key, row in self._rows.items():
@@ -114,9 +130,10 @@ class DeviceMany(ManyOnDevice):
                     self._memory[key] = key[2]
         return starts
 
-    def run(self, lists: Lists, queue: cl.CommandQueue, wait_for: list[cl.Event]) -> list[Any]:
+    def run(self, given: CallLists, queue: cl.CommandQueue, wait_for: list[cl.Event]) -> list[Any]:
         """The results, complete when their events are. Raises LaunchError, DeviceMemoryError or
         DeviceLostError."""
+        lists = given.lists
         allocator = lists["a"][0].allocator
         new = {key: whole.new(queue, allocator) for key, whole in self._wholes.items()}
         results = list(lists["out"]) if "out" in lists else [None] * self._count
@@ -156,7 +173,8 @@ class DeviceMany(ManyOnDevice):
             ends: list[cl.Event] = []
             for group in self.groups:
                 wanted = with_events and (group is self.groups[-1] or not in_order)
-                ends += group.enqueue(queue, memory, after, with_events=wanted)
+                buffers = {name: memory[key] for name, key in group.keys.items()}
+                ends += group.enqueue(queue, buffers, after, with_events=wanted)
             ends += self._copy(lists, memory, queue, ends, back=True)
             ends = ends[-1:] if in_order else [cl.enqueue_marker(queue, ends)]
         except cl.Error as error:
@@ -178,22 +196,6 @@ class DeviceMany(ManyOnDevice):
                     where = {"byte_count": x.nbytes, "src_offset": first, "dst_offset": to}
                     events.append(cl.enqueue_copy(queue, target, source, **where, wait_for=after))
         return events
-
-
-def _overlaps(operands: calls.Operands) -> bool:
-    """Whether the out of a pair must be copied."""
-    return bool(calls.signature(operands).overlapping)
-
-
-def _divided(entries: Sequence[ListEntry]) -> tuple[list[ListEntry], list[ListEntry]]:
-    """Those that launches compute together, and those with a launch of their own: what must be converted or
-    copied on the device, and what has a buffer that no other product of the list has in its place."""
-    counts = Counter(tuple(one.keys.items()) for one in entries)
-    listed, alone = list[ListEntry](), list[ListEntry]()
-    for one in entries:
-        is_direct = not (one.gemm.copies or one.gemm.out_copy)
-        (listed if is_direct and counts[tuple(one.keys.items())] > 1 else alone).append(one)
-    return listed, alone
 
 
 def _by_events(xs: Sequence[Any]) -> list[Array]:

@@ -94,7 +94,7 @@ class LaunchGroup:
     def enqueue(
         self,
         queue: cl.CommandQueue,
-        memory: Mapping[Key, Any],
+        buffers: Mapping[str, Any],
         wait_for: list[cl.Event],
         *,
         with_events: bool = True,
@@ -102,9 +102,9 @@ class LaunchGroup:
     ) -> list[cl.Event]:
         """Enqueue the products, by the next kernel if one is refused; their events, as Binding.enqueue's.
 
-        *memory*: the buffers. Raises LaunchError, DeviceMemoryError or DeviceLostError.
+        *buffers*: by the problem's names; None for address 0. Raises LaunchError, DeviceMemoryError or
+        DeviceLostError.
         """
-        buffers = {name: memory[key] for name, key in self.keys.items()}
         how = (buffers, SCALARS, wait_for, None, with_events, None, is_waited_for)
         return self.launched(queue, lambda: list(self.executable.binding(queue).enqueue(*how)))
 

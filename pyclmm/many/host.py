@@ -1,98 +1,195 @@
-"""Lists of NumPy arrays: each call packs the operands, one behind the other, and the results are views."""
+"""Lists of NumPy arrays: read and written where they lie if kernels can, else packed in each call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from numpy.typing import NDArray
 
-from ..execution.operands import check_writeable
-from ..execution.options import Options
+from ..errors import ArgumentError
+from ..execution import operands as calls
 from ..opencl import host_memory
+from ..opencl.addresses import reads_host
 from ..opencl.devices import device_info
-from ..opencl.host_memory import HostBuffers, dense_form, dense_layout, new_align
-from ..opencl.queues import FreeQueue, PerThread
-from .apart import Lists, check_apart
-from .groups import Key, entries_of, groups_of
-from .lists import CallLists, Layouts, naming
-from .rows import Array, rows_of
+from ..opencl.host_memory import (
+    HostBuffers,
+    HostForm,
+    dense_form,
+    dense_layout,
+    may_overlap_itself,
+    new_align,
+)
+from ..opencl.queues import FreeQueue
+from ..problem.dtypes import dtype_of
+from ..problem.gemm import MAX_ALIGN, Operand
+from .addressed import ManyByAddress, Rows
+from .apart import Lists
+from .device import NEW
+from .groups import Key, ListEntry
+from .lists import Addresses, CallLists, Layouts
 
-_KEPT = 64 << 20  # the most bytes of packed operands that a plan keeps for a thread
+Array = NDArray[Any]
 
 
-class HostMany:
-    """A planned list of NumPy arrays."""
+class HostMany(ManyByAddress):
+    """A planned list of NumPy arrays.
 
-    def __init__(
-        self, given: CallLists, layouts: Layouts, options: Options, queue: Any, scalars: tuple[Any, Any]
-    ) -> None:
-        self._device = device = device_info(queue.device)
+    The host copies what kernels cannot read: numbers of another type, in the other order of bytes or between
+    elements, arrays without a unit stride. On a device that does not read the host's memory it copies all.
+    """
 
-        def dense(x: Array, _name: str) -> Any:
-            return dense_layout(x.shape, x.dtype.newbyteorder("="), device)
+    def __init__(self, given: CallLists, layouts: Layouts, options: Any, queue: Any, scalars: Any) -> None:
+        self._device = device_info(queue.device)
+        # A small list may go to a device of the platform that computes on the caller's thread: it reads too.
+        self._in_place = self._device.unified_memory and reads_host(queue.device)
+        self.align = new_align(self._device)
+        self._copied: dict[tuple[str, int], np.dtype[Any]] = {}  # the type of an operand's copy
+        super().__init__(given, layouts, options, queue, scalars)
+        outs = given.lists.get("out", (None,) * self._count)
+        self._numbers = [
+            pair
+            for row in self._rows.values()
+            for pair, shape in zip(row.order, row.shapes, strict=True)
+            if shape == () and outs[pair] is None
+        ]
+        self._plain = HostForm(self._device.unified_memory, 0)
+        self._forms = {
+            key: dense_form((row.size,), row.dtype, self._device, "out") for key, row in self._rows.items()
+        }
 
-        entries = entries_of(given, options, scalars, dense, host_align=new_align(device))
-        gemms = [one.gemm for one in entries]
-        self._blank = [np.empty(gemm.shape, gemm.dtype) if gemm.is_empty else None for gemm in gemms]
-        self._numbers = [one.pair for one in entries if not one.gemm.shape]
-        computed = [one for one in entries if not one.gemm.is_empty]
-        rows, starts = rows_of(computed, given.lists, layouts.sharing)
-        self._results = {key: row for key, row in rows.items() if key[0] == "out"}
-        self._operands = {key: row for key, row in rows.items() if key[0] != "out"}
-        self._forms = {key: dense_form((row.size,), row.dtype, device, key[0]) for key, row in rows.items()}
-        # What is large takes longer to fill than to allocate.
-        keeps = sum(row.size * row.dtype.itemsize for row in self._operands.values()) <= _KEPT
-        self.packed: PerThread[Array] = PerThread(len(rows) if keeps else 0)
-        self.groups, self.queue = groups_of(computed, starts, options, queue)
-        self.executables = [group.executable for group in self.groups]
+    def layout(self, x: Array, argument: str) -> Operand:
+        if self._is_addressed(x, argument == "out"):
+            return host_memory.layout(x, self._device)
+        return dense_layout(x.shape, x.dtype.newbyteorder("="), self._device)
 
-    def run(self, lists: Lists, queue: cl.CommandQueue | None, wait_for: list[cl.Event]) -> list[Any]:
-        """The results, complete. Raises ArgumentError for outs that overlap or are read-only, LaunchError,
-        DeviceMemoryError or DeviceLostError. No out is written unless all is computed."""
+    def _is_addressed(self, x: Array, is_out: bool = False) -> bool:
+        return self._in_place and host_memory.is_addressable(x) and not (is_out and may_overlap_itself(x))
+
+    def overlaps(self, operands: calls.Operands) -> bool:
+        out = operands.get("out")
+        return out is not None and (not self._is_addressed(out, True) or super().overlaps(operands))
+
+    def divided(self, entries: Sequence[ListEntry]) -> tuple[list[ListEntry], list[ListEntry]]:
+        """All together: what is copied is copied by the host."""
+        for one in entries:
+            if one.gemm.out_copy:
+                one.keys["out"] = (*one.keys["out"][:2], NEW)
+        return list(entries), []
+
+    def _place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
+        for one in entries:
+            converted = dict(one.gemm.copies)
+            for name, (own, its_type, memory) in one.keys.items():
+                if memory != NEW and (name in converted or not self._is_addressed(lists[own][one.pair])):
+                    self._copied[own, one.pair] = dtype_of(its_type)
+        return super()._place(entries, lists, queue)
+
+    def run(self, given: CallLists, queue: cl.CommandQueue | None, wait_for: list[cl.Event]) -> list[Any]:
+        """The results, complete. Raises LaunchError, DeviceMemoryError or DeviceLostError."""
+        if queue is not None and self._in_place and not reads_host(queue.device):
+            raise ArgumentError(
+                f"queue is on device {queue.device.name!r}, which cannot read the host's memory as "
+                "the plan's device does; make a plan with this queue"
+            )
         if wait_for:  # the host reads the operands
             host_memory.wait(self._device, wait_for)
-        outs = [(pair, out) for pair, out in enumerate(lists.get("out", ())) if out is not None]
-        for pair, out in outs:
-            with naming(pair):
-                check_writeable(out)
-        if outs:
-            check_apart(lists)
-        new = {key: np.empty(row.size, row.dtype) for key, row in self._results.items()}
+        outs = given.lists.get("out", (None,) * self._count)
+        new = {key: np.empty(row.size, row.dtype) for key, row in self._rows.items()}
         if self.groups:
             own = self.queue if queue is None or isinstance(queue, FreeQueue) else queue
-            self._multiply(lists, new, own)
-        results: list[Any] = [None if x is None else np.empty_like(x) for x in self._blank]
-        for key, row in self._results.items():
-            for pair, part in row.parts(new[key]):
-                results[pair] = part
+            self._multiply(given, new, own)
+        results = list(outs)
+        for one in self._empty:
+            if results[one.pair] is None:
+                results[one.pair] = np.empty(one.gemm.shape, one.gemm.dtype)
+        for key, row in self._rows.items():
+            whole, dtype, make = new[key], row.dtype, np.ndarray
+            parts = [make(shape, dtype, whole, at) for shape, at in zip(row.shapes, row.offsets, strict=True)]
+            for pair, part in zip(row.order, parts, strict=True):
+                if results[pair] is None:
+                    results[pair] = part
+                else:
+                    np.copyto(results[pair], part, casting="same_kind")
         for pair in self._numbers:
             results[pair] = results[pair][()]
-        for pair, out in outs:
-            np.copyto(out, results[pair], casting="same_kind")
-            results[pair] = out
         return results
 
-    def _multiply(self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue) -> None:
-        """Compute the rows of *new*, which are complete then."""
-        held: dict[Key, HostBuffers] = {key: HostBuffers(queue, self._device) for key in self._forms}
-        memory, before = {}, list[cl.Event]()
+    def _multiply(self, given: CallLists, new: Mapping[Key, Array], queue: cl.CommandQueue) -> None:
+        """Compute the rows of *new*, and the outs that lie where kernels write; they are complete then."""
+        copies = self._copies(given.lists)
+        addresses, row = self._placed(given, copies)
+        held: dict[Key, HostBuffers] = {key: HostBuffers(queue, self._device) for key in new}
+        read = HostBuffers(queue, self._device)
+        table = self.tables.mine.held.pop(queue, None) or _Table(self.template.copy())
+        memory: dict[Key, Any] = {}
         try:
-            for key, row in self._operands.items():
-                own = self.packed.get(key, partial(np.empty, row.size, row.dtype))
-                memory[key], _ = held[key].read(row.filled(lists[key[0]], own), self._forms[key], key[0])
-                before += held[key].uploads
+            if row is not None:
+                base, _ = read.read(row, self._plain, "pairs")
+                memory = {key: base for group in self.groups for key in group.keys.values()}
             for key, result in new.items():
                 memory[key], _ = held[key].write(result, self._forms[key])
-            ends = [group.enqueue(queue, memory, before, is_waited_for=True)[-1] for group in self.groups]
+            table.write(self, addresses)
+            at, ends = 0, []
+            for group in self.groups:
+                rows = table.rows[at : (at := at + len(group.pairs))]
+                products, _ = read.read(rows.view(np.uint8), self._plain, "a table of products")
+                own = {"products": products} | {name: memory.get(key) for name, key in group.keys.items()}
+                ends += group.enqueue(queue, own, read.uploads, is_waited_for=True)[-1:]
+            host_memory.wait(self._device, ends)
             for key in new:
                 held[key].read_back(ends)
         except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
             host_memory.finish(queue)
             raise
+        self.tables.keep(queue, table)
         for group in self.groups:
             binding = group.executable.latest_binding()
             if binding is not None:
                 binding.settle()
+
+    def _copies(self, lists: Lists) -> dict[tuple[str, int], Array]:
+        """The copies of operands, by name and pair; one of what several pairs have."""
+        made: dict[Any, Array] = {}
+        found = {}
+        for (name, pair), dtype in self._copied.items():
+            x = lists[name][pair]
+            if (key := (id(x), dtype)) not in made:
+                made[key] = np.array(x, dtype, order="C", copy=True)
+            found[name, pair] = made[key]
+        return found
+
+    def _placed(self, given: CallLists, copies: Mapping[tuple[str, int], Array]) -> tuple[Addresses, Any]:
+        """Where each operand lies, in bytes: its address, or its place in the row that is the second."""
+        addresses: Any = given.addresses
+        if not copies:
+            return addresses, None
+        addresses = {name: its.copy() for name, its in addresses.items()}
+        if self._in_place:
+            for (name, pair), x in copies.items():
+                addresses[name][pair] = host_memory.location(x)
+            return addresses, None
+        at, parts, places = 0, list[bytes](), dict[int, int]()
+        for (name, pair), x in copies.items():
+            if id(x) not in places:
+                places[id(x)] = at
+                parts += x.tobytes(), bytes(-x.nbytes % MAX_ALIGN)
+                at += len(parts[-2]) + len(parts[-1])
+            addresses[name][pair] = places[id(x)]
+        return addresses, np.frombuffer(b"".join(parts), np.uint8)
+
+
+class _Table:
+    """The table of products of one thread and queue."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows, self._holds = rows, None
+
+    def write(self, many: ManyByAddress, addresses: Any) -> None:
+        """Let it hold these *addresses*, if it does not."""
+        if addresses is not self._holds:
+            columns = many.columns(addresses)
+            self.rows[:, : columns.shape[1]] = columns
+            self._holds = addresses

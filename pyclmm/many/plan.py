@@ -24,10 +24,11 @@ from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import lists
+from .addressed import ManyByAddress
 from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
-from .lists import CallLists, Layouts, check_length, fits, given_of, layouts_of, mismatch, on_device
+from .lists import CallLists, Layouts, check_length, fitting, given_of, layouts_of, mismatch, on_device
 
 _KEPT = 16  # plans
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -156,23 +157,20 @@ class ManyMatmul(OfProcess):
         from the planned ones or the plan is closed, and as that does.
         """
         given = given_of(pairs, c, bias, out)
-        found = layouts_of(given)
-        packs = isinstance(self._many, HostMany)
-        if self._is_closed or not fits(self._layouts, found, packs):
-            raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
-        own = _queue_for(given, found, queue, None)
+        fits = None if self._is_closed else fitting(self._layouts, given)
+        if fits is None:
+            raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, layouts_of(given)))
+        own = _queue_for(fits, self._layouts, queue, None)
         # With NumPy arrays it has a queue of its own.
-        return self._run(given, None if queue is None and packs else own, wait_for)
+        is_host = isinstance(self._many, HostMany)
+        return self._run(fits, None if queue is None and is_host else own, wait_for)
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
         lists.remember(given, self._layouts)
         events = events_of(wait_for, queue)
-        if given.tensors is not None:
-            own: list[Any] = self._many.run(given, queue, events)
-            return own
-        results: list[Any] = self._many.run(given.lists, queue, events)
-        if given.arrays is given.lists:
+        results: list[Any] = self._many.run(given, queue, events)
+        if given.like is not None or given.arrays is given.lists:
             return results
         return [
             kinds.returned(lists.operands_at(given.arrays, index), one) for index, one in enumerate(results)
@@ -189,9 +187,7 @@ class ManyMatmul(OfProcess):
 
     def release(self) -> None:
         """Free every thread's packed operands, tables and kernel objects. The next call makes them again."""
-        if isinstance(self._many, HostMany):
-            self._many.packed.clear()
-        elif isinstance(self._many, CudaMany):
+        if isinstance(self._many, ManyByAddress):
             self._many.tables.clear()
         for one in self._executables:
             one.release()
@@ -218,9 +214,9 @@ class ManyMatmul(OfProcess):
 
 
 def _kind_of(given: CallLists) -> Any:
-    if given.tensors is None:
+    if given.like is None:
         return DeviceMany if on_device(given.lists) else HostMany
-    if isinstance(given.tensors.like, XlaArray):
+    if isinstance(given.like, XlaArray):
         return import_module(".xla", __package__).XlaMany  # it needs JAX
     return CudaMany
 
@@ -286,8 +282,8 @@ def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any) ->
 
 def _queue_for(given: CallLists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
     """The queue of a call: *queue*, that of the Arrays, or one on *device*. Raises as matmul does."""
-    if given.tensors is not None:
-        return queue_of({"a": given.tensors.like}, queue, device)
+    if given.like is not None:
+        return queue_of({"a": given.like}, queue, device)
     arrays = given.lists
     operands: dict[str, Any] = {"a": arrays["a"][0] if arrays["a"] else np.empty(0)}
     if on_device(arrays):

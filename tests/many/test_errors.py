@@ -115,26 +115,26 @@ def test_not_verified():
 def test_another_list_than_the_plans():
     plan = ManyMatmul(P)
     for pairs, keywords, text in (
-        ([(X, X), (zeros(2, 3), X)], {}, "pairs[1]: a is (2, 3) float32, the plan is for (3, 3) float32"),
+        (
+            [(X, X), (zeros(2, 3), X)],
+            {},
+            "pairs[1]: a is (2, 3) float32, strides (12, 4), alignment 16, the plan is for (3, 3) float32",
+        ),
         ([(X, X), (X, X.astype("f8"))], {}, "pairs[1]: b is (3, 3) float64"),
         ([(X, X)], {}, "pairs has 1 entries, the plan is for 2"),
-        (P, {"out": [zeros(3, 3), None]}, "pairs[0]: out is (3, 3) float32, the plan is for none"),
+        (
+            P,
+            {"out": [zeros(3, 3), None]},
+            "pairs[0]: out is (3, 3) float32, strides (12, 4), alignment 16, the plan is for none",
+        ),
     ):
         with pytest.raises(pyclmm.ArgumentError, match=re.escape(text)):
             plan(pairs, **keywords)
 
 
-def test_a_call_that_fails_leaves_outs_as_they_were(monkeypatch):
+def test_a_call_that_fails_leaves_outs_as_they_were():
     outs = [zeros(3, 3), zeros(3, 3)]
     for pairs in ([(X, X), (X, zeros(4, 4))], [(X, X), (X, None)]):
         with pytest.raises(ANY):
             pyclmm.matmul_many(pairs, outs)
-    plan = ManyMatmul(P, outs)
-
-    def lost(*_args):
-        raise pyclmm.DeviceLostError("lost")
-
-    monkeypatch.setattr("pyclmm.opencl.host_memory.HostBuffers.read_back", lost)
-    with pytest.raises(pyclmm.DeviceLostError):
-        plan(P, outs)
     assert not np.any(outs)
