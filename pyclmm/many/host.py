@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,19 +96,13 @@ class HostMany(ManyByAddress):
             )
         if wait_for:  # the host reads the operands
             host_memory.wait(self._device, wait_for)
-        outs = given.lists.get("out", (None,) * self._count)
-        new = {key: np.empty(row.size, row.dtype) for key, row in self._rows.items()}
-        if self.groups:
-            own = self.queue if queue is None or isinstance(queue, FreeQueue) else queue
-            self._multiply(given, new, own)
-        results = list(outs)
+        results = list(given.lists.get("out", (None,) * self._count))
         for one in self._empty:
             if results[one.pair] is None:
                 results[one.pair] = np.empty(one.gemm.shape, one.gemm.dtype)
-        for key, row in self._rows.items():
-            whole, dtype, make = new[key], row.dtype, np.ndarray
-            parts = [make(shape, dtype, whole, at) for shape, at in zip(row.shapes, row.offsets, strict=True)]
-            for pair, part in zip(row.order, parts, strict=True):
+        if self.groups:
+            own = self.queue if queue is None or isinstance(queue, FreeQueue) else queue
+            for pair, part in self._multiply(given, own):
                 if results[pair] is None:
                     results[pair] = part
                 else:
@@ -117,10 +111,11 @@ class HostMany(ManyByAddress):
             results[pair] = results[pair][()]
         return results
 
-    def _multiply(self, given: CallLists, new: Mapping[Key, Array], queue: cl.CommandQueue) -> None:
-        """Compute the rows of *new*, and the outs that lie where kernels write; they are complete then."""
+    def _multiply(self, given: CallLists, queue: cl.CommandQueue) -> Iterable[tuple[int, Array]]:
+        """Compute the outs that kernels write, and what is returned: results, and the pair of each."""
         copies = self._copies(given.lists)
         addresses, row = self._placed(given, copies)
+        new = {key: np.empty(row.size, row.dtype) for key, row in self._rows.items()}
         held: dict[Key, HostBuffers] = {key: HostBuffers(queue, self._device) for key in new}
         read = HostBuffers(queue, self._device)
         table = self.tables.mine.held.pop(queue, None) or _Table(self.template.copy())
@@ -132,12 +127,13 @@ class HostMany(ManyByAddress):
             for key, result in new.items():
                 memory[key], _ = held[key].write(result, self._forms[key])
             table.write(self, addresses)
-            at, ends = 0, []
+            at, ends = 0, list[cl.Event]()
             for group in self.groups:
                 rows = table.rows[at : (at := at + len(group.pairs))]
                 products, _ = read.read(rows.view(np.uint8), self._plain, "a table of products")
                 own = {"products": products} | {name: memory.get(key) for name, key in group.keys.items()}
                 ends += group.enqueue(queue, own, read.uploads, is_waited_for=True)[-1:]
+            parts = [part for key, whole in new.items() for part in self._rows[key].parts(whole)]  # meanwhile
             host_memory.wait(self._device, ends)
             for key in new:
                 held[key].read_back(ends)
@@ -149,6 +145,7 @@ class HostMany(ManyByAddress):
             binding = group.executable.latest_binding()
             if binding is not None:
                 binding.settle()
+        return parts
 
     def _copies(self, lists: Lists) -> dict[tuple[str, int], Array]:
         """The copies of operands, by name and pair; one of what several pairs have."""

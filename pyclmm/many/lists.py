@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain, repeat
 from operator import attrgetter, is_
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -19,8 +18,8 @@ from ..cuda.arrays import CudaArray, common_ordinal
 from ..errors import ArgumentError, DTypeError, PyclmmError
 from ..execution.kinds import KindWithAddresses, computed_dtype
 from ..execution.operands import check_writeable, collect, signature
-from ..opencl import array_fields, mappings
-from ..opencl.host_memory import HOST_ALIGN, location, may_overlap_itself
+from ..opencl import array_fields
+from ..opencl.host_memory import HOST_ALIGN, location
 from ..opencl.queues import PerThread, at_release
 from ..problem.gemm import MAX_ALIGN, alignment, reaching
 from ..raising import OF_CALLER
@@ -68,11 +67,6 @@ class Layouts(NamedTuple):
 
     def __hash__(self) -> int:
         return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
-
-    @property
-    def names(self) -> list[tuple[str, int]]:
-        """The lists by name, with their lengths."""
-        return [(name, len(its)) for name, its in self.lists]
 
     @property
     def sharing(self) -> dict[str, tuple[int, ...]]:
@@ -238,103 +232,102 @@ def remember(given: CallLists, layouts: Layouts) -> None:
     """Note that a call of this thread's has these *layouts*, for :func:`given_of`."""
     if given.layouts is not None:
         return
-    lists = given.lists
+    lists, look = given.lists, None
     if given.like is not None:
         if isinstance(given.like.kind, KindWithAddresses):
-            _seen.keep(_place(lists), _SeenPlaces(given, layouts, _LookAtTensors(given)))
+            look = _of_tensors(given.like.kind, lists)
     elif given.addresses is None:
-        with suppress(TypeError):  # None among them
-            _seen.keep(_place(lists), _SeenArrays(lists, layouts))
+        look = _of_arrays(lists, layouts)
     elif lists is given.arrays and array_fields.READABLE:
-        _seen.keep(_place(lists), _SeenPlaces(given, layouts, _LookAtNumPy(lists)))
+        look = _of_numpy(lists)
+    if look is not None:
+        _seen.keep(_place(lists), _SeenLists(given, layouts, look))
 
 
-class _SeenArrays:
-    """A list of Arrays, to compare the next with. PyOpenCL never gives an Array another layout."""
-
-    def __init__(self, lists: Lists, layouts: Layouts) -> None:
-        self._names, self._layouts = (*lists,), layouts
-        self._refs = [*map(ref, chain(*lists.values()))]
-
-    def again(self, lists: Lists) -> CallLists | None:
-        """The call, if it has the very same Arrays, and they still share buffers as then."""
-        if self._names == (*lists,) and len(self._refs) == len(lists) * len(lists["a"]):
-            with suppress(TypeError):  # None among them
-                same = all(map(is_, map(ref, chain(*lists.values())), self._refs))
-                if same and _buffers(lists) == self._layouts[2:4]:
-                    return CallLists(lists, lists, layouts=self._layouts)
-        return None
+# The addresses of lists, none of Arrays; None if their layouts are not those that were seen.
+_Look = Callable[[Lists], Addresses | None]
 
 
-class _SeenPlaces:
-    """A list of arrays with addresses, to compare the next with. *look* gives the addresses of others, or
-    None if their layouts are not these."""
+class _SeenLists:
+    """Lists to compare the next with."""
 
-    def __init__(self, given: CallLists, layouts: Layouts, look: Callable[[Lists], Addresses | None]) -> None:
-        self._call, self._look = given._replace(lists={}, arrays={}, layouts=layouts), look
+    def __init__(self, given: CallLists, layouts: Layouts, look: _Look) -> None:
+        self._call = given._replace(lists={}, arrays={}, layouts=layouts)
+        self._names, self._count, self._look = (*given.lists,), len(given.lists["a"]), look
         self._last: Addresses = given.addresses or {}
-        has_apart = "out" in given.lists and not layouts.places and _say_all(given)
-        self._spans = Spans(given.lists) if has_apart else None
+        self._has_outs = "out" in given.lists
+        is_apart = self._last and self._has_outs and not layouts.places and _say_all(given)
+        self._spans = Spans(given.lists) if is_apart else None
 
     def again(self, lists: Lists) -> CallLists | None:
         """The call, if its arrays differ from those in their addresses at most."""
-        if (*lists,) != (*self._last,) or len(lists["a"]) != len(self._last["a"]):
+        if self._names != (*lists,) or self._count != len(lists["a"]):
             return None
         addresses = self._look(lists)
         if addresses is None:
             return None
         if not all(np.array_equal(its, self._last[name]) for name, its in addresses.items()):
-            if "out" in lists and not (self._spans is not None and self._spans.are_apart(addresses)):
+            if self._has_outs and not (self._spans is not None and self._spans.are_apart(addresses)):
                 return None
             self._last = addresses
-        return self._call._replace(lists=lists, arrays=lists, addresses=self._last)
+        own = None if self._call.addresses is None else self._last
+        return self._call._replace(lists=lists, arrays=lists, addresses=own)
 
 
-class _LookAtTensors:
+def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
+    """Of the very same Arrays, in the same buffers: PyOpenCL never gives an Array another layout."""
+
+    def look(lists: Lists) -> Addresses | None:
+        with suppress(TypeError):  # None among them
+            if all(map(is_, map(ref, chain(*lists.values())), refs)) and _buffers(lists) == layouts[2:4]:
+                return {}
+        return None
+
+    try:
+        refs = [*map(ref, chain(*lists.values()))]
+    except TypeError:  # None among them
+        return None
+    return look
+
+
+def _of_tensors(kind: KindWithAddresses, lists: Lists) -> _Look:
     """What arrays of one library on a CUDA device say of themselves."""
+    every = {name: [x and kind.seen(x) for x in xs] for name, xs in lists.items()}
 
-    def __init__(self, given: CallLists) -> None:
-        kind = getattr(given.like, "kind", None)
-        self._address_of: Any = getattr(kind, "address_of", None)
-        seen: Any = getattr(kind, "seen", None)
-        self._seen = {name: [x and seen(x) for x in xs] for name, xs in given.lists.items()}
-
-    def __call__(self, lists: Lists) -> Addresses | None:
+    def look(lists: Lists) -> Addresses | None:
         addresses = {}
         for name, xs in lists.items():
             found = [
-                (0 if x is None else None) if seen is None else self._address_of(x, seen)
-                for x, seen in zip(xs, self._seen[name], strict=True)
+                (0 if x is None else None) if seen is None else kind.address_of(x, seen)
+                for x, seen in zip(xs, every[name], strict=True)
             ]
             if None in found:
                 return None
             addresses[name] = np.array(found, np.int64)
         return addresses
 
+    return look
 
-class _LookAtNumPy:
+
+def _of_numpy(lists: Lists) -> _Look:
     """What the fields of NumPy arrays say."""
 
-    def __init__(self, lists: Lists) -> None:
-        self._layouts = array_fields.fields_of(_in_line(lists) or []).layouts
-
-    def __call__(self, lists: Lists) -> Addresses | None:
-        xs = _in_line(lists)
-        if xs is None:
+    def look(lists: Lists) -> Addresses | None:
+        xs = sum(map(tuple, lists.values()), ())
+        types = {*map(type, xs)}
+        if types == {np.ndarray, type(None)}:
+            xs = tuple([_NOTHING if x is None else x for x in xs])
+        elif types != {np.ndarray}:
             return None
         places, layouts = array_fields.fields_of(xs)
-        if not np.array_equal(layouts, self._layouts):
+        if layouts_seen and not np.array_equal(layouts, layouts_seen[0]):
             return None
+        layouts_seen[:] = [layouts]
         return dict(zip(lists, places.reshape(len(lists), -1), strict=True))
 
-
-def _in_line(lists: Lists) -> list[Any] | None:
-    """All NumPy arrays of *lists*, with :data:`_NOTHING` for None; None if others are among them."""
-    xs = [*chain(*lists.values())]
-    types = {*map(type, xs)}
-    if types == {np.ndarray, type(None)}:
-        return [_NOTHING if x is None else x for x in xs]
-    return xs if types == {np.ndarray} else None
+    layouts_seen: list[NDArray[np.int64]] = []
+    look(lists)
+    return look
 
 
 def _buffers(lists: Lists) -> tuple[Any, Any]:
@@ -365,58 +358,18 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([None if x is None else layout(x) for x in xs])
 
 
-def fitting(planned: Layouts, given: CallLists) -> CallLists | None:
-    """*given* if a plan for the *planned* lists multiplies it, with copies of NumPy arrays that have other
-    strides, less alignment, or overlap an out as no planned one does. None if not."""
-    found = layouts_of(given)
-    if found == planned or _reaching(found) == _reaching(planned):
-        return given
-    if not found.kind is planned.kind is np.ndarray or found.names != planned.names:
-        return None
-    overlapped = dict(planned.places)
-    over = {(name, pair) for pair, names in found.places if pair not in overlapped for name in names}
-    copies: dict[tuple[str, int], Any] = {}
-    for (name, wanted), (_, has) in zip(planned.lists, found.lists, strict=True):
-        for pair, (own, its) in enumerate(zip(has, wanted, strict=True)):
-            if (name, pair) in over or not _suits(own, its):
-                if name == "out" or not _can_be(own, its):
-                    return None
-                copies[name, pair] = _laid_out(given.lists[name][pair], its)
-    lists = {
-        name: tuple([copies.get((name, pair), x) for pair, x in enumerate(xs)])
-        for name, xs in given.lists.items()
-    }
-    return given._replace(lists=lists, layouts=None, addresses=_addresses(lists)) if copies else given
+def fits(planned: Layouts, given: Layouts) -> bool:
+    """Whether a plan for lists of the one layouts multiplies the other."""
+    return given == planned or _reaching(given) == _reaching(planned)
 
 
-def _suits(own: Any, wanted: Any) -> bool:
-    """Whether a NumPy array of its *own* layout lies as the *wanted* one."""
-    if own is None or wanted is None:
-        return own is wanted
-    same = own[::2] == wanted[::2] and reaching(*own[:2]) == reaching(*wanted[:2])
-    return same and bool(own[3] >= wanted[3])
-
-
-def _can_be(own: Any, wanted: Any) -> bool:
-    """Whether a copy of a NumPy array may have the *wanted* layout: no two elements share memory."""
-    if own is None or wanted is None or own[::2] != wanted[::2]:
-        return False
-    shape, strides, dtype, _ = wanted
-    return not may_overlap_itself(_like(shape, strides, dtype))
-
-
-def _laid_out(x: NDArray[Any], layout: tuple[Any, ...]) -> NDArray[Any]:
-    """A copy of *x* of that layout."""
-    shape, strides, dtype, _ = layout
-    low, high = mappings.reach(_like(shape, strides, dtype), 0) if x.size else (0, 0)
-    start = low % HOST_ALIGN - low
-    made: NDArray[Any] = np.ndarray(shape, dtype, np.empty(start + high, np.uint8), start, strides)
-    made[...] = x
-    return made
-
-
-def _like(shape: Any, strides: Any, dtype: Any) -> Any:
-    return SimpleNamespace(shape=shape, strides=strides, dtype=dtype, itemsize=dtype.itemsize)
+def differ_in_strides(planned: Layouts, given: Layouts) -> bool:
+    """Whether both are of NumPy arrays of the same shapes and dtypes."""
+    plain = [
+        [(name, [its and (its[0], its[2]) for its in xs]) for name, xs in one.lists]
+        for one in (planned, given)
+    ]
+    return planned.kind is given.kind is np.ndarray and plain[0] == plain[1]
 
 
 def _reaching(layouts: Layouts) -> Layouts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -28,7 +29,17 @@ from .addressed import ManyByAddress
 from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
-from .lists import CallLists, Layouts, check_length, fitting, given_of, layouts_of, mismatch, on_device
+from .lists import (
+    CallLists,
+    Layouts,
+    check_length,
+    differ_in_strides,
+    fits,
+    given_of,
+    layouts_of,
+    mismatch,
+    on_device,
+)
 
 _KEPT = 16  # plans
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -134,10 +145,10 @@ class ManyMatmul(OfProcess):
 
     def _make(self, call: _ListCall) -> None:
         environment.check()
-        (given,) = map(lists.in_full, call.given)
+        given = lists.in_full(call.given.pop())  # what is kept keeps no operands
         kind = _kind_of(given)
         self._many: Any = kind(given, call.layouts, call.options, call.queue, call.scalars)
-        self._layouts, self._options, self._is_closed = call.layouts, call.options, False
+        self._call, self._layouts, self._options, self._is_closed = call, call.layouts, call.options, False
         self._executables = self._many.executables
 
     @guarded("ManyMatmul")
@@ -157,13 +168,18 @@ class ManyMatmul(OfProcess):
         from the planned ones or the plan is closed, and as that does.
         """
         given = given_of(pairs, c, bias, out)
-        fits = None if self._is_closed else fitting(self._layouts, given)
-        if fits is None:
-            raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, layouts_of(given)))
-        own = _queue_for(fits, self._layouts, queue, None)
+        found = layouts_of(given)
+        plan = self if fits(self._layouts, found) else self._for_other_strides(given, found)
+        if self._is_closed or plan is None:
+            raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
+        own = _queue_for(given, found, queue, None)
         # With NumPy arrays it has a queue of its own.
         is_host = isinstance(self._many, HostMany)
-        return self._run(fits, None if queue is None and is_host else own, wait_for)
+        return plan._run(given, None if queue is None and is_host else own, wait_for)
+
+    def _for_other_strides(self, given: CallLists, found: Layouts) -> ManyMatmul | None:
+        """matmul_many's plan for NumPy arrays of other strides, or another alignment; None for others."""
+        return _planned(self._call.of(given, found)) if differ_in_strides(self._layouts, found) else None
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
@@ -227,16 +243,25 @@ class _ListCall:
     def __init__(
         self, given: CallLists, alpha: Any, beta: Any, ways: tuple[Any, ...], queue: Any, device: Any
     ) -> None:
-        self.given = [given]  # until the plan is made
         count = len(given.lists["a"])
         self.scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
         self.options = _options(*ways)
-        self.layouts = layouts_of(given)
-        self.queue = _queue_for(given, self.layouts, queue, device)
+        layouts = layouts_of(given)
+        self.queue = _queue_for(given, layouts, queue, device)
+        self._take(given, layouts)
+
+    def _take(self, given: CallLists, layouts: Layouts) -> None:
+        self.given, self.layouts = [given], layouts  # the lists until the plan is made
         # Equal numbers of other types need not be taken for the same results.
         types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in self.scalars]
         where = self.queue.context, self.queue.device, type(self.queue)
         self.key = *where, self.options.key, self.scalars, *types, self.layouts
+
+    def of(self, given: CallLists, layouts: Layouts) -> _ListCall:
+        """The same call of other lists."""
+        other = copy(self)
+        other._take(given, layouts)
+        return other
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -298,7 +323,6 @@ def _queue_for(given: CallLists, layouts: Layouts, queue: Any, device: DeviceCho
 def _planned(call: _ListCall) -> ManyMatmul:
     plan = ManyMatmul.__new__(ManyMatmul)
     plan._make(call)
-    call.given.clear()  # what is kept keeps no operands
     return plan
 
 

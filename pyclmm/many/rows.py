@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..problem.dtypes import dtype_of
 from .apart import Lists
@@ -26,6 +28,12 @@ class PackedRow:
         self.size: int = ends[-1]
         self.starts = dict(zip(self.order, [0, *ends[:-1]], strict=True))
         self.offsets = [start * dtype.itemsize for start in self.starts.values()]
+
+    def parts(self, row: NDArray[Any]) -> Iterable[tuple[int, NDArray[Any]]]:
+        """Each pair and the view of *row* that is its array."""
+        make, dtype = np.ndarray, self.dtype
+        views = [make(shape, dtype, row, at) for shape, at in zip(self.shapes, self.offsets, strict=True)]
+        return zip(self.order, views, strict=True)
 
 
 def rows_of(

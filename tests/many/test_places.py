@@ -186,23 +186,21 @@ def test_two_maps_of_one_file(rng, tmp_path, way):
     assert np.array_equal(other, x @ x)
 
 
-def test_a_plan_copies_what_has_another_layout(rng, way):
+def test_a_plan_takes_numpy_arrays_of_other_strides(rng, way):
     pairs = pairs_of(rng)
-    plan = ManyMatmul(pairs)
+    plan = ManyMatmul(pairs, [np.zeros((3, 4), "f4"), None, None], alpha=2.0)
     (a, b), (c, d), (e, f) = pairs
-    for its in ((np.asfortranarray(a), b[:, ::-1]), (a[::-1], b), (odd(a)["misaligned"], odd(b)["gaps"])):
-        given = [its, (c, d), (e, np.broadcast_to(f[:1], f.shape))]
-        check(plan(given), loop(given))
-    turned = ManyMatmul([(a.T.copy().T[::-1], b)])
-    check(turned([(a, b)]), [a @ b])
     whole = np.zeros((9, 9), "f4")
-    with pytest.raises(pyclmm.ArgumentError, match=r"pairs\[0\]: out is \(3, 4\) float32, strides \(36, 4\)"):
-        ManyMatmul([(a, b)], [np.zeros((3, 4), "f4")])([(a, b)], [whole[:3, :4]])
-    one, other = (np.broadcast_to(a[i : i + 1].copy(), a.shape) for i in range(2))
-    rows = ManyMatmul([(one, b)])
-    check(rows([(other, b)]), [other @ b])
-    with pytest.raises(pyclmm.ArgumentError, match=r"pairs\[0\]: a is .* strides"):
-        rows([(a, b)])
+    outs = whole[:3, :4], whole.T[:3, :4], odd(whole[:3, :4])["misaligned"]
+    variants = (np.asfortranarray(a), b[:, ::-1]), (a[::-1], b), (odd(a)["misaligned"], odd(b)["gaps"])
+    for its, out in [*zip(variants, outs, strict=True)] * 2:
+        given = [its, (c, d), (e, np.broadcast_to(f[:1], f.shape))]
+        got = plan(given, [out, None, None])
+        assert got[0] is out
+        check(got, [2 * x for x in loop(given)])
+    for wrong in ([(a, b.astype("f8"))], [(a[:2], b)]):
+        with pytest.raises(pyclmm.ArgumentError, match=r"pairs\[0\]: [ab] is .* strides .*, the plan is for"):
+            plan([*wrong, *pairs[1:]], [np.zeros((3, 4), "f4"), None, None])
 
 
 def test_arrays_are_looked_at_once(rng, monkeypatch):
