@@ -213,7 +213,8 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     args = parser.parse_args()
     device = find_device(args.device)
-    queue, found, mixtures = cl.CommandQueue(cl.Context([device])), [], []
+    context = cl.Context([device])  # Intel's CPU runtime frees one that only a queue refers to
+    queue, found, mixtures = cl.CommandQueue(context), [], []
     print(device_info(device).name)
     for dtype in args.dtypes.split(","):
         for count in map(int, args.counts.split(",")):

@@ -266,7 +266,8 @@ class _SeenLists:
         addresses = self._look(lists)
         if addresses is None:
             return None
-        if not all(np.array_equal(its, self._last[name]) for name, its in addresses.items()):
+        same = addresses is self._last
+        if not same and not all(np.array_equal(its, self._last[name]) for name, its in addresses.items()):
             if self._has_outs and not (self._spans is not None and self._spans.are_apart(addresses)):
                 return None
             self._last = addresses
@@ -320,12 +321,14 @@ def _of_numpy(lists: Lists) -> _Look:
         elif types != {np.ndarray}:
             return None
         places, layouts = array_fields.fields_of(xs)
-        if layouts_seen and not np.array_equal(layouts, layouts_seen[0]):
+        if last and not (layouts.shape == last[0].shape and (layouts == last[0]).all()):
             return None
-        layouts_seen[:] = [layouts]
-        return dict(zip(lists, places.reshape(len(lists), -1), strict=True))
+        if not (last and (places == last[1]).all()):
+            last[:] = layouts, places, dict(zip(lists, places.reshape(len(lists), -1), strict=True))
+        found: Addresses = last[2]
+        return found
 
-    layouts_seen: list[NDArray[np.int64]] = []
+    last: list[Any] = []  # layouts, places and these by name
     look(lists)
     return look
 

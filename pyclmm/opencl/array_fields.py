@@ -21,8 +21,8 @@ from .host_memory import HOST_ALIGN, location
 Words = NDArray[np.int64]
 _HEAD = object.__basicsize__  # bytes of an object before its own fields
 # PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags. The second and the last are C ints.
-_FIELDS = np.arange(7)[:, None]
-_INT = 2**32 - 1
+_FIELDS = np.arange(7)[:, None] + _HEAD // 8 - 1
+_MASKS: Words = np.array([-1, 2**32 - 1, -1, -1, 0, -1, 2**32 - 1])[:, None]
 # All memory from address 8 on, as whole words. Nothing is read that is not indexed.
 _MEMORY: Words = np.asarray(
     SimpleNamespace(
@@ -41,13 +41,16 @@ class ArrayFields(NamedTuple):
 
 def fields_of(xs: Sequence[NDArray[Any]]) -> ArrayFields:
     """The fields of *xs*, which must be NumPy arrays."""
-    at = (np.fromiter(map(id, xs), np.int64, len(xs)) + _HEAD >> 3) - 1
-    data, ndim, shapes, strides, _, dtypes, flags = _MEMORY.take(at + _FIELDS)
-    ndim &= _INT
-    flags &= _INT
-    lists = (np.array([shapes, strides]) >> 3) - 1
-    lengths = [_MEMORY.take(lists[:, ndim > axis] + axis).ravel() for axis in range(ndim.max(initial=0))]
-    return ArrayFields(data, np.concatenate([ndim, dtypes, flags, data % HOST_ALIGN, *lengths]))
+    fields = _MEMORY.take((np.fromiter(map(id, xs), np.int64, len(xs)) >> 3) + _FIELDS) & _MASKS
+    places, ndim, lists = fields[0].copy(), fields[1], (fields[2:4] >> 3) - 1
+    most = ndim.max(initial=0)
+    if ndim.min(initial=most) == most:
+        lengths = [_MEMORY.take(lists + np.arange(most)[:, None, None]).ravel()]
+    else:
+        lengths = [_MEMORY.take(lists[:, ndim > axis] + axis).ravel() for axis in range(most)]
+    fields[0] %= HOST_ALIGN
+    fields[2:4] = 0
+    return ArrayFields(places, np.concatenate([fields.ravel(), *lengths]))
 
 
 def _are_found() -> bool:
@@ -55,11 +58,12 @@ def _are_found() -> bool:
     if (sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)) != ("cpython", "little", 8):
         return False
     for x in (np.zeros(4, np.float32), np.zeros((3, 5, 2))[::-1, 1:]):
-        data, ndim, _, _, _, dtype, flags = _MEMORY.take((id(x) + _HEAD >> 3) - 1 + _FIELDS[:, 0]).tolist()
-        told = location(x), x.ndim, id(x.dtype), x.flags.num
-        if told != (data, ndim & _INT, dtype, flags & _INT):
+        told = [location(x), x.ndim, 0, 0, 0, id(x.dtype), x.flags.num]
+        found = (_MEMORY.take((id(x) >> 3) + _FIELDS) & _MASKS).ravel()
+        found[2:4] = 0
+        if found.tolist() != told:
             return False
-        lengths = fields_of([x]).layouts[4:].reshape(-1, 2).T.ravel()
+        lengths = fields_of([x]).layouts[len(told) :].reshape(-1, 2).T.ravel()
         if lengths.tolist() != [*x.shape, *x.strides]:
             return False
     return True
