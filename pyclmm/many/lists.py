@@ -239,7 +239,7 @@ def remember(given: CallLists, layouts: Layouts) -> None:
     elif given.addresses is None:
         look = _of_arrays(lists, layouts)
     elif lists is given.arrays and array_fields.READABLE:
-        look = _of_numpy(lists)
+        look = _OfNumPy(lists)
     if look is not None:
         _seen.keep(_place(lists), _SeenLists(given, layouts, look))
 
@@ -310,10 +310,18 @@ def _of_tensors(kind: KindWithAddresses, lists: Lists) -> _Look:
     return look
 
 
-def _of_numpy(lists: Lists) -> _Look:
+class _OfNumPy:
     """What the fields of NumPy arrays say."""
 
-    def look(lists: Lists) -> Addresses | None:
+    def __init__(self, lists: Lists) -> None:
+        # Among layouts are the addresses of dtypes, which no other object may get.
+        self._dtypes = {id(x.dtype): x.dtype for x in chain(*lists.values()) if x is not None}
+        self._layouts: Any = None
+        self._places: Any = None
+        self._last: Addresses | None = None
+        self(lists)
+
+    def __call__(self, lists: Lists) -> Addresses | None:
         xs = sum(map(tuple, lists.values()), ())
         types = {*map(type, xs)}
         if types == {np.ndarray, type(None)}:
@@ -321,16 +329,14 @@ def _of_numpy(lists: Lists) -> _Look:
         elif types != {np.ndarray}:
             return None
         places, layouts = array_fields.fields_of(xs)
-        if last and not (layouts.shape == last[0].shape and (layouts == last[0]).all()):
+        if self._last is None:
+            self._layouts = layouts
+        elif layouts.shape != self._layouts.shape or (layouts != self._layouts).any():
             return None
-        if not (last and (places == last[1]).all()):
-            last[:] = layouts, places, dict(zip(lists, places.reshape(len(lists), -1), strict=True))
-        found: Addresses = last[2]
-        return found
-
-    last: list[Any] = []  # layouts, places and these by name
-    look(lists)
-    return look
+        if self._last is None or (places != self._places).any():
+            self._places = places
+            self._last = dict(zip(lists, places.reshape(len(lists), -1), strict=True))
+        return self._last
 
 
 def _buffers(lists: Lists) -> tuple[Any, Any]:

@@ -72,14 +72,14 @@ def matmul_many(
     pairs
         A list of ``(a, b)``, each pair as :func:`pyclmm.matmul` takes it: 1-D, 2-D or stacks. All are NumPy
         arrays, or what is like one, or all are pyopencl Arrays, or all are arrays of one other library in one
-        place. Those on a CUDA device are read where they lie. NumPy arrays are copied into one array for
-        each of a and b, unless they are consecutive parts of one and not small. Arrays that are slices of one
-        buffer are read where they lie; those in buffers of their own cost a copy or a launch each, so make
-        them slices of one Array. What must be converted for its layout costs a launch of its own.
+        place. Those on a CUDA device, and NumPy arrays on a CPU, are read where they lie; for other devices
+        NumPy arrays are copied into one. Arrays that are slices of one buffer are read where they lie; those
+        in buffers of their own cost a copy or a launch each, so make them slices of one Array. What must be
+        converted for its layout costs a copy, on a device a launch of its own.
     out
         A list of arrays to write, or None for some. An out may overlap operands of its own pair, but share no
         element with another out or another pair's operands. If the call fails before it has launched anything
-        outs are as they were; NumPy arrays are whenever it fails.
+        outs are as they were.
     c, bias
         Lists of arrays, or None for some, as for :func:`pyclmm.gemm`.
     alpha, beta
@@ -112,12 +112,12 @@ class ManyMatmul(OfProcess):
     """A list of products, planned for operands of these shapes, dtypes and layouts.
 
     ``plan = ManyMatmul(pairs)`` checks each pair, groups the products into launches and builds their kernels.
-    ``plan(pairs)`` then only packs and enqueues. The arguments are those of :func:`pyclmm.matmul_many`,
-    without ``wait_for``. NumPy arrays may have other strides in each call; where the planned pairs had one
-    array, these need one too. Arrays must have the planned strides and offsets, and lie together in buffers
-    as the planned ones do; those on a CUDA device the planned strides and alignment.
+    ``plan(pairs)`` then only enqueues. The arguments are those of :func:`pyclmm.matmul_many`,
+    without ``wait_for``. Arrays must have the planned strides and offsets, and lie together in buffers as the
+    planned ones do; those on a CUDA device the planned strides and alignment. For NumPy arrays of other
+    strides the plan that :func:`pyclmm.matmul_many` keeps for them is used.
 
-    The plan keeps the memory into which operands are packed, for each thread. :meth:`release` frees it, and
+    The plan keeps tables and kernel objects for each thread. :meth:`release` frees them, and
     :meth:`close`, or the end of a ``with`` block, ends the plan. Several threads may call a plan at once.
 
     Raises as :func:`pyclmm.matmul_many` does.
@@ -202,7 +202,7 @@ class ManyMatmul(OfProcess):
         return [one.explained(self._options.kernel) for one in self._executables]
 
     def release(self) -> None:
-        """Free every thread's packed operands, tables and kernel objects. The next call makes them again."""
+        """Free every thread's tables and kernel objects. The next call makes them again."""
         if isinstance(self._many, ManyByAddress):
             self._many.tables.clear()
         for one in self._executables:

@@ -1,6 +1,7 @@
 """Lists of NumPy arrays where they lie: what is read and written there, what is copied, and what may move."""
 
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -213,6 +214,20 @@ def test_arrays_are_looked_at_once(rng, monkeypatch):
             check(pyclmm.matmul_many(pairs, **given), want)
             moved = [tuple(x.copy() for x in pair) for pair in pairs]
             check(pyclmm.matmul_many(moved, **given), want)
+
+
+def test_dtypes_of_what_was_seen_stay(rng):
+    """Another dtype at the address of one that is gone would be taken for it."""
+    pyclmm.release()
+    (x, y), *_ = pairs_of(rng)
+    turned = np.dtype(">f4").newbyteorder("S").newbyteorder("S")
+    before = sys.getrefcount(turned)
+    for dtype in (np.dtype(">f4").newbyteorder("S").newbyteorder("S"), turned):
+        z = x.astype(dtype)
+        assert z.dtype is dtype
+        check(pyclmm.matmul_many([(z, y)]), [x @ y])
+    del z, dtype
+    assert sys.getrefcount(turned) > before
 
 
 def test_where_fields_are_not_read_arrays_are_asked(rng, monkeypatch):
