@@ -8,7 +8,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm.kernels.listed import size_classes
+from pyclmm.kernels.listed import _tiles, size_classes
 from pyclmm.many import plan as plans
 from pyclmm.many.plan import ManyMatmul
 from pyclmm.opencl import host_memory
@@ -76,6 +76,16 @@ def test_the_largest_launch_comes_first(rng):
     flops = [one.flops for one in plan.explain()]
     assert len(flops) > 1
     assert flops == sorted(flops, reverse=True)
+
+
+def test_on_a_cpu_only_long_products_leave_the_lists_order(rng):
+    lengths = [4, 5, 3, 70, 6, 4]
+    (only,) = ManyMatmul(pairs_of(rng, [(9, 9, k) for k in lengths]), kernel="packed")._executables
+    listed = only.problem.products
+    of_cpu, of_others = (_tiles(listed, 16, 16, ahead)[1:, 0].tolist() for ahead in (True, False))
+    assert of_cpu == [3, 0, 1, 2, 4, 5]
+    assert of_others == [3, 4, 1, 0, 5, 2]
+    assert only.work.tables["tiles"].view(np.int32)[1:, 0].tolist() == of_cpu
 
 
 def test_results_share_an_array_and_are_new_in_each_call(rng):

@@ -93,9 +93,12 @@ def test_what_several_pairs_have_is_copied_once(rng, way):
     pairs = [(x, w), (2 * x, w), (3 * x, y)]
     plan = ManyMatmul(pairs)
     check(plan(pairs), loop(pairs))
-    made = plan._many._copies({"a": [a for a, _ in pairs], "b": [b for _, b in pairs]})
+    given = call_lists.given_of(pairs, None, None, None)
+    made = plan._many._copies(given.lists)
     assert made["b", 0] is made["b", 1]
     assert len({*map(id, made.values())}) == (1 if way == "in place" else 5)
+    _, packed = plan._many._placed(given, made)
+    assert way == "in place" or packed.nbytes == 3 * 64 + 2 * 128
     others = [(x, w), (2 * x, odd(y + 1)["gaps"]), (3 * x, y)]
     check(plan(others), loop(others))
 
@@ -120,7 +123,9 @@ def test_an_out_over_its_own_operand_and_one_that_lies_over_itself(rng, way):
         check([a, b[::-1], c], [want, want, want + 2 * x])
     row = np.zeros(5, "f4")
     over = np.lib.stride_tricks.as_strided(row, (5, 5), (0, 4))
-    pyclmm.matmul_many([(x, y)], [over])
+    plan = ManyMatmul([(x, y)], [over])
+    assert plan._many._rows  # not written where it lies: the order would be that of the work-groups
+    plan([(x, y)], [over])
     assert np.array_equal(row, want[-1])
 
 
@@ -178,12 +183,15 @@ def test_a_read_only_out_in_a_later_call(rng, way):
 
 def test_two_maps_of_one_file(rng, tmp_path, way):
     x = small_integers(rng, (64, 64), "f4")
-    path = tmp_path / "x"
-    x.tofile(path)
-    one, other = (np.memmap(path, np.float32, "r+", shape=(64, 64)) for _ in "ab")
+    for name in "xy":
+        x.tofile(tmp_path / name)
+    one, other, third = (
+        np.asarray(np.memmap(tmp_path / name, np.float32, "r+", shape=(64, 64))) for name in "xxy"
+    )
     plain = x.copy()
-    pyclmm.matmul_many([(plain, plain)], [np.zeros((64, 64), "f4")])
-    pyclmm.matmul_many([(np.asarray(one), plain)], [np.asarray(other)])
+    pyclmm.matmul_many([(one, plain)], [third])  # apart, and then by the same plan
+    pyclmm.matmul_many([(one, plain)], [other])
+    assert np.array_equal(third, x @ x)
     assert np.array_equal(other, x @ x)
 
 
@@ -228,6 +236,15 @@ def test_dtypes_of_what_was_seen_stay(rng):
         check(pyclmm.matmul_many([(z, y)]), [x @ y])
     del z, dtype
     assert sys.getrefcount(turned) > before
+
+
+def test_only_fields_of_numpy_arrays_are_read(rng, monkeypatch):
+    (x, y), *_ = pairs_of(rng)
+    read, own = [], array_fields.fields_of
+    monkeypatch.setattr(array_fields, "fields_of", lambda xs: read.extend(map(type, xs)) or own(xs))
+    for a in (x, x.tolist(), x.view(np.matrix), x):
+        assert np.array_equal(pyclmm.matmul_many([(a, y)])[0], np.asarray(a, "f4") @ y)
+    assert {*read} == {np.ndarray}
 
 
 def test_where_fields_are_not_read_arrays_are_asked(rng, monkeypatch):
