@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ..opencl.queues import PerThread
 from ..problem.dtypes import dtype_of
 from .apart import Lists
-from .device import NEW, ManyOnDevice
 from .groups import ListEntry
-from .lists import Addresses, Layouts
+from .lists import Addresses, CallLists, Layouts
+from .planned import NEW, PlannedList
 from .rows import rows_of
 
 _KEPT = 8  # streams or queues whose tables a thread keeps
@@ -23,15 +23,15 @@ _COLUMNS = ("a", "b", "c", "out", "bias")
 Rows = NDArray[np.int64]
 
 
-class ManyByAddress(ManyOnDevice):
+class ManyByAddress(PlannedList):
     """A planned list of arrays in one address space.
 
     To kernels every operand's memory begins at address 0: the table of products says where each lies, and is
     written when a call has others than the one before. New results lie in one array, which may move.
     """
 
-    def __init__(self, *planned: Any) -> None:
-        super().__init__(*planned)
+    def __init__(self, given: CallLists, layouts: Layouts, options: Any, queue: Any, scalars: Any) -> None:
+        super().__init__(given, options, queue, scalars)
         self.tables: PerThread[Any] = PerThread(_KEPT)
         tables = [group.executable.work.tables["products"] for group in self.groups]
         self.template: Rows = np.concatenate(tables) if tables else np.empty((0, len(_COLUMNS)), np.int64)
@@ -52,10 +52,6 @@ class ManyByAddress(ManyOnDevice):
             begins[rows, column] += addresses[name][pairs] // size
         return begins
 
-    def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
-        return lambda name, pair: NEW if name not in lists or lists[name][pair] is None else 0
-
-    def _place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
-        new = [one._replace(keys={"out": one.keys["out"]}) for one in entries if one.keys["out"][2] == NEW]
-        self._rows, starts = rows_of(new, lists)
+    def placed(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
+        self.rows, starts = rows_of(entries, lists, (NEW,))
         return defaultdict(int, starts)

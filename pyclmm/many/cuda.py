@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyopencl as cl
@@ -14,12 +14,12 @@ from ..errors import DeviceLostError
 from ..execution import kinds
 from ..execution.operands import collect
 from ..execution.options import refuse_events
-from ..problem.gemm import Operand, dense_strides
+from ..problem.gemm import Gemm, Operand, dense_strides
 from .addressed import ManyByAddress
 from .apart import Lists
-from .device import NEW
-from .groups import SCALARS, Key, LaunchGroup
-from .lists import Addresses, CallLists, Layouts, operands_at
+from .groups import SCALARS, Key, LaunchGroup, ListEntry
+from .lists import Addresses, CallLists
+from .planned import NEW
 
 
 class CudaMany(ManyByAddress):
@@ -32,59 +32,57 @@ class CudaMany(ManyByAddress):
                 (shape, dense_strides(shape), start)
                 for shape, start in zip(row.shapes, row.starts.values(), strict=True)
             ]
-            for key, row in self._rows.items()
+            for key, row in self.rows.items()
         }
 
     def layout(self, x: Any, argument: str) -> Operand:
         return arrays.operand(x, argument)
 
-    def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
-        def memory_of(name: str, pair: int) -> int:
-            x = lists[name][pair] if name in lists else None
-            if x is None:
-                return NEW
-            return pair + 1 if x.address % x.dtype.itemsize else 0  # the table counts elements
+    def memory_of(self, lists: Lists, name: str, pair: int) -> int:
+        x = lists[name][pair] if name in lists else None
+        if x is None:
+            return NEW
+        return pair + 1 if x.address % x.dtype.itemsize else 0  # the table counts elements
 
-        return memory_of
-
-    def run(self, given: CallLists, stream: Stream, wait_for: list[cl.Event]) -> list[Any]:
-        """The results, complete when the work before in the stream is. Raises ArgumentError, LaunchError,
-        DeviceMemoryError or DeviceLostError."""
+    def multiply(
+        self, given: CallLists, stream: Stream, wait_for: list[cl.Event]
+    ) -> Iterable[tuple[int, Any]]:
         refuse_events(wait_for)
-        like: Any = given.like
-        kind = like.kind
-        results = list(given.arrays.get("out", (None,) * self._count))
-        if self.groups:
-            try:
-                self._multiply(given, results, kind, stream)
-            except DeviceLostError:
-                forget(stream.context)
-                raise
-        for one in self._empty:
-            if results[one.pair] is None:
-                nothing = arrays.new(kind, one.gemm.shape, one.gemm.dtype, stream.context.ordinal)
-                results[one.pair] = kind.back(nothing)
+        try:
+            results = self.multiply_in(given, stream)
+        except DeviceLostError:
+            forget(stream.context)
+            raise
         for out in given.arrays.get("out", ()):
             if out is not None:
-                kind.written(out)
-        for one, product in self._alone:
-            its = operands_at(given.arrays, one.pair)
-            results[one.pair] = kinds.returned(its, product.multiply(collect(its), stream, one.scales, None))
+                _kind_of(given).written(out)
         return results
 
-    def _multiply(self, given: CallLists, results: list[Any], kind: Any, stream: Stream) -> None:
-        """Compute what launches compute together. New results of theirs go into *results*."""
+    def multiply_in(self, given: CallLists, stream: Stream) -> list[tuple[int, Any]]:
+        """:meth:`multiply` without what is the same for all libraries."""
+        kind, addresses = _kind_of(given), given.addresses or {}
         new: dict[Key, int] = {}
-        for key, row in self._rows.items():
+        results: list[tuple[int, Any]] = []
+        for key, row in self.rows.items():
             whole, new[key] = kind.new((row.size,), row.dtype, stream.context.ordinal)
-            for pair, part in zip(row.order, kind.parts(whole, self._parts[key]), strict=True):
-                results[pair] = part
-        addresses: Any = given.addresses
+            results += zip(row.order, kind.parts(whole, self._parts[key]), strict=True)
         try:
             self.launch(addresses, stream, new)
         finally:  # Ctrl-C too: a part may have been launched
             if given.layouts is None:  # its library may know nothing of the launch
                 kind.launched([x for xs in given.lists.values() for x in xs if x is not None], stream)
+        return results
+
+    def nothing(self, gemm: Gemm, given: CallLists, stream: Stream) -> Any:
+        kind = _kind_of(given)
+        return kind.back(arrays.new(kind, gemm.shape, gemm.dtype, stream.context.ordinal))
+
+    def multiply_alone(
+        self, product: Any, operands: Mapping[str, Any], stream: Any, entry: ListEntry, wait_for: list[Any]
+    ) -> Any:
+        refuse_events(wait_for)
+        made = product.multiply(collect(operands), stream, entry.scales, None)
+        return kinds.returned(operands, made)
 
     def launch(self, addresses: Addresses, stream: Stream, new: Mapping[Key, int]) -> None:
         """Launch all groups on arrays at these *addresses*, of each name; *new*: those of new memory."""
@@ -111,3 +109,7 @@ class CudaMany(ManyByAddress):
 def _enqueue(group: LaunchGroup, stream: Stream, addresses: Mapping[str, int]) -> None:
     binding = group.executable.idle_binding
     group.launched(stream, lambda: binding(stream).enqueue(stream.handle, addresses, SCALARS))
+
+
+def _kind_of(given: CallLists) -> Any:
+    return None if given.like is None else given.like.kind

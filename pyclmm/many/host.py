@@ -24,12 +24,12 @@ from ..opencl.host_memory import (
 )
 from ..opencl.queues import FreeQueue
 from ..problem.dtypes import dtype_of
-from ..problem.gemm import MAX_ALIGN, Operand
+from ..problem.gemm import MAX_ALIGN, Gemm, Operand
 from .addressed import ManyByAddress, Rows
 from .apart import Lists
-from .device import NEW
 from .groups import Key, ListEntry
 from .lists import Addresses, CallLists, Layouts
+from .planned import NEW
 
 Array = NDArray[Any]
 
@@ -48,16 +48,9 @@ class HostMany(ManyByAddress):
         self.align = new_align(self._device)
         self._copied: dict[tuple[str, int], np.dtype[Any]] = {}  # the type of an operand's copy
         super().__init__(given, layouts, options, queue, scalars)
-        outs = given.lists.get("out", (None,) * self._count)
-        self._numbers = [
-            pair
-            for row in self._rows.values()
-            for pair, shape in zip(row.order, row.shapes, strict=True)
-            if shape == () and outs[pair] is None
-        ]
         self._plain = HostForm(self._device.unified_memory, 0)
         self._forms = {
-            key: dense_form((row.size,), row.dtype, self._device, "out") for key, row in self._rows.items()
+            key: dense_form((row.size,), row.dtype, self._device, "out") for key, row in self.rows.items()
         }
 
     def layout(self, x: Array, argument: str) -> Operand:
@@ -79,43 +72,41 @@ class HostMany(ManyByAddress):
                 one.keys["out"] = (*one.keys["out"][:2], NEW)
         return list(entries), []
 
-    def _place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
+    def placed(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
         for one in entries:
             converted = dict(one.gemm.copies)
             for name, (own, its_type, memory) in one.keys.items():
                 if memory != NEW and (name in converted or not self._is_addressed(lists[own][one.pair])):
                     self._copied[own, one.pair] = dtype_of(its_type)
-        return super()._place(entries, lists, queue)
+        return super().placed(entries, lists, queue)
 
-    def run(self, given: CallLists, queue: cl.CommandQueue | None, wait_for: list[cl.Event]) -> list[Any]:
-        """The results, complete. Raises LaunchError, DeviceMemoryError or DeviceLostError."""
-        if queue is not None and self._in_place and not reads_host(queue.device):
+    def nothing(self, gemm: Gemm, given: CallLists, queue: Any) -> Array:
+        return np.empty(gemm.shape, gemm.dtype)
+
+    def multiply(
+        self, given: CallLists, queue: cl.CommandQueue | None, wait_for: list[cl.Event]
+    ) -> Iterable[tuple[int, Any]]:
+        own = self.queue if queue is None or isinstance(queue, FreeQueue) else queue
+        if self._in_place and not reads_host(own.device):
             raise ArgumentError(
-                f"queue is on device {queue.device.name!r}, which cannot read the host's memory as "
+                f"queue is on device {own.device.name!r}, which cannot read the host's memory as "
                 "the plan's device does; make a plan with this queue"
             )
         if wait_for:  # the host reads the operands
             host_memory.wait(self._device, wait_for)
-        results = list(given.lists.get("out", (None,) * self._count))
-        for one in self._empty:
-            if results[one.pair] is None:
-                results[one.pair] = np.empty(one.gemm.shape, one.gemm.dtype)
-        if self.groups:
-            own = self.queue if queue is None or isinstance(queue, FreeQueue) else queue
-            for pair, part in self._multiply(given, own):
-                if results[pair] is None:
-                    results[pair] = part
-                else:
-                    np.copyto(results[pair], part, casting="same_kind")
-        for pair in self._numbers:
-            results[pair] = results[pair][()]
-        return results
+        outs = given.lists.get("out", (None,) * self.count)
+        for pair, part in self._multiplied(given, own):
+            out = outs[pair]
+            if out is None:
+                yield pair, part if part.shape else part[()]
+            else:
+                np.copyto(out, part, casting="same_kind")
 
-    def _multiply(self, given: CallLists, queue: cl.CommandQueue) -> Iterable[tuple[int, Array]]:
+    def _multiplied(self, given: CallLists, queue: cl.CommandQueue) -> Iterable[tuple[int, Array]]:
         """Compute the outs that kernels write, and what is returned: results, and the pair of each."""
         copies = self._copies(given.lists)
         addresses, row = self._placed(given, copies)
-        new = {key: np.empty(row.size, row.dtype) for key, row in self._rows.items()}
+        new = {key: np.empty(row.size, row.dtype) for key, row in self.rows.items()}
         held: dict[Key, HostBuffers] = {key: HostBuffers(queue, self._device) for key in new}
         read = HostBuffers(queue, self._device)
         table = self.tables.mine.held.pop(queue, None) or _Table(self.template.copy())
@@ -133,7 +124,7 @@ class HostMany(ManyByAddress):
                 products, _ = read.read(rows.view(np.uint8), self._plain, "a table of products")
                 own = {"products": products} | {name: memory.get(key) for name, key in group.keys.items()}
                 ends += group.enqueue(queue, own, read.uploads, is_waited_for=True)[-1:]
-            parts = [part for key, whole in new.items() for part in self._rows[key].parts(whole)]  # meanwhile
+            parts = [part for key, whole in new.items() for part in self.rows[key].parts(whole)]  # meanwhile
             host_memory.wait(self._device, ends)
             for key in new:
                 held[key].read_back(ends)

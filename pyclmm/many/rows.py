@@ -37,15 +37,16 @@ class PackedRow:
 
 
 def rows_of(
-    entries: Iterable[ListEntry], lists: Lists
+    entries: Iterable[ListEntry], lists: Lists, memory: tuple[int, ...]
 ) -> tuple[dict[Key, PackedRow], dict[tuple[str, int], int]]:
-    """How the operands and results of *entries* lie, by key, and where each begins."""
+    """How operands and results in the *memory* of these numbers lie, by key, and where each begins."""
     found: dict[Key, tuple[Shapes, dict[int, int]]] = {}
     for one in entries:
         for name, key in one.keys.items():
-            shapes, aligns = found.setdefault(key, ({}, {}))
-            shapes[one.pair] = one.gemm.shape if name == "out" else lists[key[0]][one.pair].shape
-            aligns[one.pair] = getattr(one.gemm.problem, f"{name}_align", 1)
+            if key[2] in memory:
+                shapes, aligns = found.setdefault(key, ({}, {}))
+                shapes[one.pair] = one.gemm.shape if name == "out" else lists[key[0]][one.pair].shape
+                aligns[one.pair] = getattr(one.gemm.problem, f"{name}_align", 1)
     rows = {key: PackedRow(key[1], *its) for key, its in found.items()}
     starts = {(key[0], pair): start for key, row in rows.items() for pair, start in row.starts.items()}
     return rows, starts

@@ -71,7 +71,7 @@ def test_plain_arrays_are_not_copied(rng):
     plan = ManyMatmul(pairs, outs)
     assert plan(pairs, outs)[0] is outs[0]
     assert not plan._many._copied
-    assert not plan._many._rows
+    assert not plan._many.rows
     check(outs, loop(pairs))
 
 
@@ -124,7 +124,7 @@ def test_an_out_over_its_own_operand_and_one_that_lies_over_itself(rng, way):
     row = np.zeros(5, "f4")
     over = np.lib.stride_tricks.as_strided(row, (5, 5), (0, 4))
     plan = ManyMatmul([(x, y)], [over])
-    assert plan._many._rows  # not written where it lies: the order would be that of the work-groups
+    assert plan._many.rows  # not written where it lies: the order would be that of the work-groups
     plan([(x, y)], [over])
     assert np.array_equal(row, want[-1])
 
