@@ -22,12 +22,13 @@ Words = NDArray[np.int64]
 _HEAD = object.__basicsize__  # bytes of an object before its own fields
 # PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags. The second and the last are C ints.
 _FIELDS = np.arange(7)[:, None] + _HEAD // 8 - 1
-_MASKS: Words = np.array([-1, 2**32 - 1, -1, -1, 0, -1, 2**32 - 1])[:, None]
+_MASKS: Words = np.array([-1, 2**32 - 1, -1, -1, 0, -1, 2**32 - 1], np.int64)[:, None]
+_PLATFORM = sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)
+_IS_KNOWN = _PLATFORM == ("cpython", "little", 8)
+_ALL = 2**57 if _IS_KNOWN else 1
 # All memory from address 8 on, as whole words. Nothing is read that is not indexed.
 _MEMORY: Words = np.asarray(
-    SimpleNamespace(
-        __array_interface__={"shape": (2**44,), "typestr": "<i8", "data": (8, True), "version": 3}
-    )
+    SimpleNamespace(__array_interface__={"shape": (_ALL,), "typestr": "<i8", "data": (8, True), "version": 3})
 )
 
 
@@ -55,8 +56,6 @@ def fields_of(xs: Sequence[NDArray[Any]]) -> ArrayFields:
 
 def _are_found() -> bool:
     """Whether the fields of an array are where they should be."""
-    if (sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)) != ("cpython", "little", 8):
-        return False
     for x in (np.zeros(4, np.float32), np.zeros((3, 5, 2))[::-1, 1:]):
         told = [location(x), x.ndim, 0, 0, 0, id(x.dtype), x.flags.num]
         found = (_MEMORY.take((id(x) >> 3) + _FIELDS) & _MASKS).ravel()
@@ -69,4 +68,4 @@ def _are_found() -> bool:
     return True
 
 
-READABLE = _are_found()
+READABLE = _IS_KNOWN and _are_found()
