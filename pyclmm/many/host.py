@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from .lists import Addresses, CallLists, Layouts
 from .planned import NEW
 
 Array = NDArray[Any]
+_ZEROS, _AT_ONCE = bytes(MAX_ALIGN), 128
 
 
 class HostMany(ManyByAddress):
@@ -46,7 +48,8 @@ class HostMany(ManyByAddress):
         # A small list may go to a device of the platform that computes on the caller's thread: it reads too.
         self._in_place = self._device.unified_memory and reads_host(queue.device)
         self.align = new_align(self._device)
-        self._copied: dict[tuple[str, int], np.dtype[Any]] = {}  # the type of an operand's copy
+        # The type of an operand's copy; None for what is only packed.
+        self._copied: dict[tuple[str, int], np.dtype[Any] | None] = {}
         super().__init__(given, layouts, options, queue, scalars)
         self._plain = HostForm(self._device.unified_memory, 0)
         self._forms = {
@@ -76,8 +79,12 @@ class HostMany(ManyByAddress):
         for one in entries:
             converted = dict(one.gemm.copies)
             for name, (own, its_type, memory) in one.keys.items():
-                if memory != NEW and (name in converted or not self._is_addressed(lists[own][one.pair])):
-                    self._copied[own, one.pair] = dtype_of(its_type)
+                if memory == NEW:
+                    continue
+                x, dtype = lists[own][one.pair], dtype_of(its_type)
+                if name in converted or not self._is_addressed(x):
+                    is_packed = not self._in_place and x.dtype == dtype and x.flags.c_contiguous
+                    self._copied[own, one.pair] = None if is_packed else dtype
         return super().placed(entries, lists, queue)
 
     def nothing(self, gemm: Gemm, given: CallLists, queue: Any) -> Array:
@@ -139,14 +146,18 @@ class HostMany(ManyByAddress):
         return parts
 
     def _copies(self, lists: Lists) -> dict[tuple[str, int], Array]:
-        """The copies of operands, by name and pair; one of what several pairs have."""
+        """The copies of operands, by name and pair; one of what several pairs have. What is only packed is
+        itself."""
         made: dict[Any, Array] = {}
         found = {}
         for (name, pair), dtype in self._copied.items():
             x = lists[name][pair]
-            if (key := (id(x), dtype)) not in made:
-                made[key] = np.array(x, dtype, order="C", copy=True)
-            found[name, pair] = made[key]
+            if dtype is not None:
+                key = id(x), dtype
+                if key not in made:
+                    made[key] = np.array(x, dtype, order="C", copy=True)
+                x = made[key]
+            found[name, pair] = x
         return found
 
     def _placed(self, given: CallLists, copies: Mapping[tuple[str, int], Array]) -> tuple[Addresses, Any]:
@@ -155,18 +166,29 @@ class HostMany(ManyByAddress):
         if not copies:
             return addresses, None
         addresses = {name: its.copy() for name, its in addresses.items()}
-        if self._in_place:
-            for (name, pair), x in copies.items():
-                addresses[name][pair] = host_memory.location(x)
-            return addresses, None
-        at, parts, places = 0, list[bytes](), dict[int, int]()
+        places, row = None, None
+        if not self._in_place:
+            places, row = _packed({id(x): x for x in copies.values()})
         for (name, pair), x in copies.items():
-            if id(x) not in places:
-                places[id(x)] = at
-                parts += x.tobytes(), bytes(-x.nbytes % MAX_ALIGN)
-                at += len(parts[-2]) + len(parts[-1])
-            addresses[name][pair] = places[id(x)]
-        return addresses, np.frombuffer(b"".join(parts), np.uint8)
+            addresses[name][pair] = host_memory.location(x) if places is None else places[id(x)]
+        return addresses, row
+
+
+def _packed(arrays: Mapping[int, Array]) -> tuple[dict[int, int], Array]:
+    """Where each array begins, by the same keys, and all in one, some joined at a time: that takes half as
+    long as all at once."""
+    parts = [x if x.dtype.isbuiltin == 1 else x.tobytes() for x in arrays.values()]  # others are no buffers
+    sizes = np.array([x.nbytes for x in arrays.values()], np.int64)
+    padded = sizes + -sizes % MAX_ALIGN
+    starts, gaps = (np.cumsum(padded) - padded).tolist(), [_ZEROS[:gap] for gap in (padded - sizes).tolist()]
+    both: list[Any] = [*chain(*zip(parts, gaps, strict=True))]
+    row = np.empty(padded.sum(), np.uint8)
+    memory, at = row.data, 0
+    for begin in range(0, len(both), _AT_ONCE):
+        part = b"".join(both[begin : begin + _AT_ONCE])
+        memory[at : at + len(part)] = part
+        at += len(part)
+    return dict(zip(arrays, starts, strict=True)), row
 
 
 class _Table:

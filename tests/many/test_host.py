@@ -244,7 +244,8 @@ def test_on_a_device_with_memory_of_its_own(rng, monkeypatch):
 
 
 def test_plans_of_a_lost_context_are_dropped(rng, planned, monkeypatch):
-    queue = cl.CommandQueue(cl.Context([default_queue().device]))
+    context = cl.Context([default_queue().device])
+    queue = cl.CommandQueue(context)
     pairs = pairs_of(rng, [(3, 4, 5)])
 
     def lost(*_args):
