@@ -87,6 +87,12 @@ def test_what_cannot_be_read_is_copied(rng, way):
         assert sorted(plan._many._copied) == wanted
 
 
+def test_long_lists(rng, way):
+    pairs = pairs_of(rng, rng.integers(1, 9, (150, 3)))
+    for _ in range(2):
+        check(pyclmm.matmul_many(pairs), loop(pairs))
+
+
 def test_what_several_pairs_have_is_copied_once(rng, way):
     (x, y), *_ = pairs_of(rng)
     w = odd(y)["gaps"]
