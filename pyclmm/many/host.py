@@ -24,7 +24,7 @@ from ..opencl.host_memory import (
     new_align,
 )
 from ..opencl.queues import FreeQueue
-from ..problem.dtypes import dtype_of
+from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import MAX_ALIGN, Gemm, Operand
 from .addressed import ManyByAddress, Rows
 from .apart import Lists
@@ -57,6 +57,8 @@ class HostMany(ManyByAddress):
         }
 
     def layout(self, x: Array, argument: str) -> Operand:
+        if x.dtype.hasobject or x.itemsize == 0:  # before its bytes are looked at
+            type_name(x.dtype, argument)
         if self._is_addressed(x, argument == "out"):
             return host_memory.layout(x, self._device)
         return dense_layout(x.shape, x.dtype.newbyteorder("="), self._device)

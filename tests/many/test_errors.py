@@ -49,6 +49,8 @@ CASES = {
         (([*P, (X, np.float32(3))],), {}, pyclmm.ShapeError, "pairs[2]: b is 0-dimensional"),
         (([*P, (X, None)],), {}, pyclmm.DTypeError, "pairs[2]: b is None"),
         (([*P, (X, X.astype(object))],), {}, pyclmm.DTypeError, "pairs[2]: b has dtype object"),
+        (([*P, (X, np.zeros((3, 3), "V0"))],), {}, pyclmm.DTypeError, "pairs[2]: b has dtype"),
+        ((P, [None, np.zeros((3, 3), "V0")]), {}, pyclmm.DTypeError, "pairs[1]: out has dtype"),
         (([*P, (X, Q.T)],), {}, pyclmm.UnsupportedError, "pairs[2]: b is a QuantizedArray"),
         ((P, [None, zeros(3, 4)]), {}, pyclmm.ShapeError, "pairs[1]: non-broadcastable output operand"),
         ((P, [None, np.zeros((3, 3), np.int32)]), {}, pyclmm.DTypeError, "pairs[1]: "),
