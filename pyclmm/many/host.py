@@ -26,7 +26,7 @@ from ..opencl.host_memory import (
 from ..opencl.queues import FreeQueue
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import MAX_ALIGN, Gemm, Operand
-from .addressed import ManyByAddress, Rows
+from .addressed import ManyByAddress
 from .apart import Lists
 from .groups import Key, ListEntry
 from .lists import Addresses, CallLists, Layouts
@@ -118,7 +118,8 @@ class HostMany(ManyByAddress):
         new = {key: np.empty(row.size, row.dtype) for key, row in self.rows.items()}
         held: dict[Key, HostBuffers] = {key: HostBuffers(queue, self._device) for key in new}
         read = HostBuffers(queue, self._device)
-        table = self.tables.mine.held.pop(queue, None) or _Table(self.template.copy())
+        # Nobody else's while it is used: a signal handler, or a finalizer, may call within this call.
+        rows, holds = self.tables.mine.held.pop(queue, None) or (self.template.copy(), None)
         memory: dict[Key, Any] = {}
         try:
             if row is not None:
@@ -126,11 +127,13 @@ class HostMany(ManyByAddress):
                 memory = {key: base for group in self.groups for key in group.keys.values()}
             for key, result in new.items():
                 memory[key], _ = held[key].write(result, self._forms[key])
-            table.write(self, addresses)
+            if addresses is not holds:
+                columns = self.columns(addresses)
+                rows[:, : columns.shape[1]] = columns
             at, ends = 0, list[cl.Event]()
             for group in self.groups:
-                rows = table.rows[at : (at := at + len(group.pairs))]
-                products, _ = read.read(rows.view(np.uint8), self._plain, "a table of products")
+                its = rows[at : (at := at + len(group.pairs))].view(np.uint8)
+                products, _ = read.read(its, self._plain, "a table of products")
                 own = {"products": products} | {name: memory.get(key) for name, key in group.keys.items()}
                 ends += group.enqueue(queue, own, read.uploads, is_waited_for=True)[-1:]
             parts = [part for key, whole in new.items() for part in self.rows[key].parts(whole)]  # meanwhile
@@ -140,7 +143,7 @@ class HostMany(ManyByAddress):
         except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
             host_memory.finish(queue)
             raise
-        self.tables.keep(queue, table)
+        self.tables.keep(queue, (rows, addresses))
         for group in self.groups:
             binding = group.executable.latest_binding()
             if binding is not None:
@@ -191,17 +194,3 @@ def _packed(arrays: Mapping[int, Array]) -> tuple[dict[int, int], Array]:
         memory[at : at + len(part)] = part
         at += len(part)
     return dict(zip(arrays, starts, strict=True)), row
-
-
-class _Table:
-    """The table of products of one thread and queue."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows, self._holds = rows, None
-
-    def write(self, many: ManyByAddress, addresses: Any) -> None:
-        """Let it hold these *addresses*, if it does not."""
-        if addresses is not self._holds:
-            columns = many.columns(addresses)
-            self.rows[:, : columns.shape[1]] = columns
-            self._holds = addresses

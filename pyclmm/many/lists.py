@@ -266,8 +266,7 @@ class _SeenLists:
         addresses = self._look(lists)
         if addresses is None:
             return None
-        same = addresses is self._last
-        if not same and not all(np.array_equal(its, self._last[name]) for name, its in addresses.items()):
+        if any((its != self._last[name]).any() for name, its in addresses.items()):
             if self._has_outs and not (self._spans is not None and self._spans.are_apart(addresses)):
                 return None
             self._last = addresses
@@ -317,8 +316,6 @@ class _OfNumPy:
         # Among layouts are the addresses of dtypes, which no other object may get.
         self._dtypes = {id(x.dtype): x.dtype for x in chain(*lists.values()) if x is not None}
         self._layouts: Any = None
-        self._places: Any = None
-        self._last: Addresses | None = None
         self(lists)
 
     def __call__(self, lists: Lists) -> Addresses | None:
@@ -329,14 +326,11 @@ class _OfNumPy:
         elif types != {np.ndarray}:
             return None
         places, layouts = array_fields.fields_of(xs)
-        if self._last is None:
+        if self._layouts is None:
             self._layouts = layouts
         elif layouts.shape != self._layouts.shape or (layouts != self._layouts).any():
             return None
-        if self._last is None or (places != self._places).any():
-            self._places = places
-            self._last = dict(zip(lists, places.reshape(len(lists), -1), strict=True))
-        return self._last
+        return dict(zip(lists, places.reshape(len(lists), -1), strict=True))
 
 
 def _buffers(lists: Lists) -> tuple[Any, Any]:
