@@ -35,7 +35,7 @@ class CudaMany(ManyByAddress):
             for key, row in self.rows.items()
         }
 
-    def layout(self, x: Any, argument: str) -> Operand:
+    def layout(self, x: Any, argument: str, pair: int) -> Operand:
         return arrays.operand(x, argument)
 
     def memory_of(self, lists: Lists, name: str, pair: int) -> int:

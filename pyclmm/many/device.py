@@ -40,7 +40,7 @@ class DeviceMany(PlannedList):
         self._sharing = {name: Counter(its) for name, its in self._firsts.items()}
         super().__init__(given, options, queue, scalars)
 
-    def layout(self, x: Any, argument: str) -> Operand:
+    def layout(self, x: Any, argument: str, pair: int) -> Operand:
         return arrays.operand(x, argument)
 
     def memory_of(self, lists: Lists, name: str, pair: int) -> int:

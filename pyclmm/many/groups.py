@@ -56,20 +56,20 @@ def entries_of(
     given: CallLists,
     options: Options,
     scalars: tuple[Any, Any],
-    layout: Callable[[Any, str], Operand],
+    layout: Callable[[Any, str, int], Operand],
     memory: Callable[[str, int], int] = lambda _name, _pair: 0,
     overlaps: Callable[[Any], bool] = lambda _operands: False,
     host_align: int | None = None,
 ) -> list[ListEntry]:
-    """The checked products. *layout*: that of an operand and its argument's name; *memory*: the number of its
-    memory, by name and pair; *overlaps*: whether a pair's out must be copied. *scalars*: alpha and beta, each
-    one for all or a tuple. Raises as gemm does, naming the pair."""
+    """The checked products. *layout*: that of an operand, its argument's name and pair; *memory*: the number
+    of its memory, by name and pair; *overlaps*: whether a pair's out must be copied. *scalars*: alpha and
+    beta, each one for all or a tuple. Raises as gemm does, naming the pair."""
     ways = [replace(options, dtype=own) for own in given.dtypes] or [options] * len(given.lists["a"])
     found = []
     for pair, own in enumerate(ways):
         with naming(pair):
             operands = operands_at(given.lists, pair)
-            layouts = {name: layout(x, name) for name, x in operands.items()}
+            layouts = {name: layout(x, name, pair) for name, x in operands.items()}
             alpha, beta = (x[pair] if isinstance(x, tuple) else x for x in scalars)
             if "c" in given.lists and "c" not in layouts and not isinstance(scalars[1], tuple):
                 beta = None  # one beta for all is for the pairs that have a c

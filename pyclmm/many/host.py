@@ -50,25 +50,32 @@ class HostMany(ManyByAddress):
         self.align = new_align(self._device)
         # The type of an operand's copy; None for what is only packed.
         self._copied: dict[tuple[str, int], np.dtype[Any] | None] = {}
+        self._layouts = dict(layouts.lists)
         super().__init__(given, layouts, options, queue, scalars)
+        self._layouts.clear()  # they are for planning
         self._plain = HostForm(self._device.unified_memory, 0)
         self._forms = {
             key: dense_form((row.size,), row.dtype, self._device, "out") for key, row in self.rows.items()
         }
 
-    def layout(self, x: Array, argument: str) -> Operand:
+    def layout(self, x: Array, argument: str, pair: int) -> Operand:
         if x.dtype.hasobject or x.itemsize == 0:  # before its bytes are looked at
             type_name(x.dtype, argument)
-        if self._is_addressed(x, argument == "out"):
-            return host_memory.layout(x, self._device)
+        if self._is_addressed(argument, pair):
+            return Operand(*self._layouts[argument][pair])
         return dense_layout(x.shape, x.dtype.newbyteorder("="), self._device)
 
-    def _is_addressed(self, x: Array, is_out: bool = False) -> bool:
-        return self._in_place and host_memory.is_addressable(x) and not (is_out and may_overlap_itself(x))
+    def _is_addressed(self, argument: str, pair: int) -> bool:
+        """Whether kernels can read an operand, or write an out, where it lies."""
+        _, strides, dtype, align = self._layouts[argument][pair]
+        is_whole = not any(step % dtype.itemsize for step in (align, *strides))
+        return self._in_place and bool(dtype.isnative) and is_whole
 
     def overlaps(self, operands: calls.Operands) -> bool:
-        out = operands.get("out")
-        return out is not None and (not self._is_addressed(out, True) or super().overlaps(operands))
+        if "out" not in operands:
+            return False
+        is_written = host_memory.is_addressable(operands["out"]) and not may_overlap_itself(operands["out"])
+        return not (self._in_place and is_written) or super().overlaps(operands)
 
     def divided(self, entries: Sequence[ListEntry]) -> tuple[list[ListEntry], list[ListEntry]]:
         """All together: what is copied is copied by the host."""
@@ -84,7 +91,7 @@ class HostMany(ManyByAddress):
                 if memory == NEW:
                     continue
                 x, dtype = lists[own][one.pair], dtype_of(its_type)
-                if name in converted or not self._is_addressed(x):
+                if name in converted or not self._is_addressed(own, one.pair):
                     is_packed = not self._in_place and x.dtype == dtype and x.flags.c_contiguous
                     self._copied[own, one.pair] = None if is_packed else dtype
         return super().placed(entries, lists, queue)

@@ -148,11 +148,18 @@ def _collected(arrays: Lists) -> CallLists:
 
 
 def _addresses(lists: Lists) -> Addresses:
-    return {name: np.array([*map(_address, xs)], np.int64) for name, xs in lists.items()}
+    xs = [_NOTHING if x is None else x for x in chain(*lists.values())]
+    if array_fields.READABLE and all(isinstance(x, np.ndarray) for x in xs):
+        return _by_name(lists, array_fields.fields_of(xs).places)
+    return _by_name(lists, np.array([*map(_address, xs)], np.int64))
+
+
+def _by_name(lists: Lists, places: NDArray[np.int64]) -> Addresses:
+    return dict(zip(lists, places.reshape(len(lists), -1), strict=True))
 
 
 def _address(x: Any) -> int:
-    return 0 if x is None else x.address if isinstance(x, CudaArray) else location(x)
+    return x.address if isinstance(x, CudaArray) else location(x)
 
 
 def _check_alike(first: Any, operands: Mapping[str, Any]) -> None:
@@ -330,7 +337,7 @@ class _OfNumPy:
             self._layouts = layouts
         elif layouts.shape != self._layouts.shape or (layouts != self._layouts).any():
             return None
-        return dict(zip(lists, places.reshape(len(lists), -1), strict=True))
+        return _by_name(lists, places)
 
 
 def _buffers(lists: Lists) -> tuple[Any, Any]:

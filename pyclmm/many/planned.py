@@ -40,7 +40,7 @@ class PlannedList(ABC):
         self.executables = [one.executable for one in owners]
 
     @abstractmethod
-    def layout(self, x: Any, argument: str) -> Operand:
+    def layout(self, x: Any, argument: str, pair: int) -> Operand:
         """That of an operand."""
 
     def memory_of(self, lists: Lists, name: str, pair: int) -> int:
