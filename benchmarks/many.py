@@ -3,10 +3,11 @@
     python benchmarks/many.py [--device NAME] [--counts 10,100,1000] [--low 8] [--high 128]
         [--dtypes float32,float64] [--experts 8,64,256] [--json FILE] [--picture FILE]
 
-Lists of sides drawn from LOW to HIGH. `plan`: a call of a ManyMatmul with out, complete, of Arrays in one
-buffer or of NumPy arrays on a CPU; `device`: its launches alone, one call behind the other; `each`: a call
-of matmul for each product, of plans that are there; `numpy`: NumPy's loop; `cublas`: cuBLAS's grouped
-product, one call behind the other, with its pointers on the device, where PyTorch brings the library.
+Lists of sides drawn from LOW to HIGH. `plan`: a call of a ManyMatmul, complete, with out of Arrays in one
+buffer, or of NumPy arrays on a CPU, where `out` is the call with out; `device`: its launches alone, one call
+behind the other; `each`: a call of matmul for each product, of plans that are there; `numpy`: NumPy's loop;
+`cublas`: cuBLAS's grouped product, one call behind the other, with its pointers on the device, where PyTorch
+brings the library.
 
 With PyTorch and a CUDA device also mixtures of EXPERTS: 8,192 rows of bfloat16, divided by Zipf's law in
 multiples of 16, against torch._grouped_mm and, as a bound, one torch.mm of all rows.
@@ -94,6 +95,9 @@ def a_list(queue: cl.CommandQueue, sizes: list[tuple[int, ...]], dtype: str) -> 
         "each": lambda: [pyclmm.matmul(x, y, queue=queue) for x, y in single],
         "numpy": lambda: [x @ y for x, y in zip(a, b, strict=True)],
     }
+    if on_host:
+        writes = pyclmm.ManyMatmul(pairs, outs, queue=queue)
+        sides["out"] = lambda: writes(pairs, outs)
     taken = in_turn(sides, queue.finish)
     taken["each"] *= len(pairs) / len(single)
     if not on_host:
@@ -213,7 +217,8 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     args = parser.parse_args()
     device = find_device(args.device)
-    queue, found, mixtures = cl.CommandQueue(cl.Context([device])), [], []
+    context = cl.Context([device])  # Intel's CPU runtime frees one that only a queue refers to
+    queue, found, mixtures = cl.CommandQueue(context), [], []
     print(device_info(device).name)
     for dtype in args.dtypes.split(","):
         for count in map(int, args.counts.split(",")):

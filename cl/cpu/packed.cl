@@ -42,6 +42,7 @@
 #error "packed.cl needs BM BN SPLIT SWAPPED"
 #endif
 
+#define AHEAD 16384L /* bytes of an operand of a list's next product that are prefetched at most */
 #define FEW_STEPS 16 /* kc up to this: B is read from memory once */
 
 /* The start of row i or column j at step k, in the panels or in the operand itself. */
@@ -64,6 +65,11 @@ INLINE void prefetch_rows(__global const B_NUMBER *b, const long ldb, const int 
     for (int at = 0; at < NR * PLANES; at += CACHE_LINE / sizeof(B_NUMBER)) PREFETCH(b + k * B_STEP(ldb) + at);
 }
 
+INLINE void prefetch_bytes(__global const char *from, const long bytes)
+{
+  for (long at = 0; at < min(bytes, AHEAD); at += CACHE_LINE) PREFETCH(from + at);
+}
+
 __kernel ONE_WIDE_ITEM void packed_multiply(
     GEMM_ARGS, const int mc, const int nc, const int kc, const int tile_rows, const int rows_first,
     const int split_k, const int k_range, PART_ARGS, __global const ACC_T *a_panels, const long a_stack,
@@ -83,6 +89,12 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   /* Where rows of A are divided, those of other groups can be read. */
   const int readable = LISTED == 2 || tile_listed.w < 0 ? M : M_of_all - tile_listed.w;
   if (M == 0) return;
+  if (PREFETCHES && (int)get_group_id(0) + 1 < tiles_listed[0].x && tiles_listed[2 + get_group_id(0)].x != tile_listed.x) {
+    __global const long *next = products + PRODUCT * (long)tiles_listed[2 + get_group_id(0)].x;
+    prefetch_bytes((__global const char *)(a - own[0] + next[0]), next[TRANS_A ? 7 : 5] * next[8] * (long)sizeof(A_T));
+    prefetch_bytes((__global const char *)(b - own[1] + next[1]), next[TRANS_B ? 6 : 7] * next[9] * (long)sizeof(B_T));
+    prefetch_bytes((__global const char *)(out - own[3] + next[3]), next[5] * next[10] * (long)sizeof(OUT_T));
+  }
 #else
   const int readable = M;
   const int down = get_group_id(!rows_first);

@@ -23,13 +23,16 @@ _FEW_STEPS = 1 << 16  # multiply-adds of a class on CPUs, times its tile's area:
 _FEW_PRODUCTS = 256  # whose tiles take a GPU less time than a launch: two for each of an H200's units
 
 
-def in_a_list(problem: GemmProblem, bm: int, bn: int, make: Callable[[int], Launch]) -> Work:
+def in_a_list(
+    problem: GemmProblem, bm: int, bn: int, make: Callable[[int], Launch], reads_ahead: bool = False
+) -> Work:
     """The work of a list, or of ragged products, in tiles of BM x BN. *make* gives the launch of so many
-    work-groups. Those of ragged products are as many as there may be tiles.
+    work-groups. Those of ragged products are as many as there may be tiles. *reads_ahead*: the processor
+    fetches what lies behind a product, so only products of twice the mean K, or more, leave the list's order.
     """
     if problem.ragged is not None:
         return _ragged(problem, problem.ragged, bm, bn, make)
-    tiles = _tiles(problem.products, bm, bn)
+    tiles = _tiles(problem.products, bm, bn, reads_ahead)
     tables = dict(zip(LISTED, (_rows(problem), tiles.view(np.int64)), strict=True))
     return Work((make(len(tiles) - 1),), tables=tables)
 
@@ -88,11 +91,13 @@ def _rows(problem: GemmProblem) -> Table:
     return rows
 
 
-def _tiles(products: tuple[ListedProduct, ...], bm: int, bn: int) -> Any:
+def _tiles(products: tuple[ListedProduct, ...], bm: int, bn: int, reads_ahead: bool) -> Any:
     """The table of tiles, those with the largest K first, and how many there are before it."""
     sizes = np.array([one[:3] for one in products], np.int64)
-    rows, columns = -(-sizes[:, 0] // bm), -(-sizes[:, 1] // bn)
-    order = np.argsort(-sizes[:, 2], kind="stable")
+    rows, columns, steps = -(-sizes[:, 0] // bm), -(-sizes[:, 1] // bn), sizes[:, 2]
+    if reads_ahead:
+        steps = np.maximum(np.frexp(steps / max(1, steps.mean()))[1], 1)  # how often twice the mean
+    order = np.argsort(-steps, kind="stable")
     count = (rows * columns)[order]
     own = np.repeat(order, count)
     number = np.arange(len(own)) - np.repeat(np.cumsum(count) - count, count)

@@ -3,70 +3,32 @@ copied into one."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any
 
 import pyopencl as cl
 
-from ..execution import operands as calls
 from ..execution.options import Options
 from ..opencl import arrays, late_events, status
 from ..opencl.arrays import Array, Results
 from ..opencl.devices import device_info
 from ..opencl.known_events import known_events
-from ..plan_cache import plan_for
-from ..problem.gemm import Operand
+from ..problem.gemm import Gemm, Operand
 from .apart import Lists, check_apart
-from .groups import Key, ListEntry, entries_of, groups_of, naming_pairs
-from .lists import CallLists, Layouts, each, operands_at
+from .groups import Key, ListEntry
+from .lists import CallLists, Layouts, each
+from .planned import NEW, PlannedList
 from .rows import rows_of
 
-NEW, _COPIED = -1, -2  # numbers of rows: of results that are made, and of what is copied
+_COPIED = -2  # the number of the memory of what is copied
 _LITTLE = 64 << 10  # bytes of an Array, up to which its copy takes less time than a launch for it
 
 
-class ManyOnDevice(ABC):
-    """A planned list of arrays that are on a device already."""
-
-    def __init__(
-        self, given: CallLists, layouts: Layouts, options: Options, queue: Any, scalars: tuple[Any, Any]
-    ) -> None:
-        lists = given.lists
-        entries = entries_of(given, options, scalars, self.layout, self._memory_of(lists, layouts), _overlaps)
-        self._count, self._empty = len(entries), [one for one in entries if one.gemm.is_empty]
-        listed, alone = _divided([one for one in entries if not one.gemm.is_empty])
-        self.groups, _ = groups_of(listed, self._place(listed, lists, queue), options, queue)
-        self._alone = []
-        for one in alone:
-            operands = operands_at(lists, one.pair)
-            named = naming_pairs(options, [one.pair] * one.gemm.problem.batch)
-            product = plan_for(operands, calls.signature(operands), named, queue, one.scales)
-            self._alone.append((one, product))
-        owners: list[Any] = [*self.groups, *[product for _, product in self._alone]]
-        self.executables = [one.executable for one in owners]
-
-    @staticmethod
-    @abstractmethod
-    def layout(x: Any, argument: str) -> Operand:
-        """That of an operand."""
-
-    @abstractmethod
-    def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
-        """What gives the number of an operand's memory, by name and pair. A launch has one for each name."""
-
-    @abstractmethod
-    def _place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
-        """Find out where each operand and result of *entries* begins in its memory."""
-
-
-class DeviceMany(ManyOnDevice):
+class DeviceMany(PlannedList):
     """A planned list of Arrays."""
-
-    layout = staticmethod(arrays.operand)
 
     def __init__(
         self, given: CallLists, layouts: Layouts, options: Options, queue: Any, scalars: tuple[Any, Any]
@@ -74,31 +36,22 @@ class DeviceMany(ManyOnDevice):
         self._device = device_info(queue.device)
         if "out" in given.lists:
             check_apart(given.lists)
-        super().__init__(given, layouts, options, queue, scalars)
-        self._nothing = [
-            (one.pair, Results(one.gemm.shape, one.gemm.dtype, self._device)) for one in self._empty
-        ]
+        self._firsts = layouts.sharing
+        self._sharing = {name: Counter(its) for name, its in self._firsts.items()}
+        super().__init__(given, options, queue, scalars)
 
-    def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
-        firsts = layouts.sharing
-        sharing = {name: Counter(its) for name, its in firsts.items()}
+    def layout(self, x: Any, argument: str, pair: int) -> Operand:
+        return arrays.operand(x, argument)
 
-        def memory_of(name: str, pair: int) -> int:
-            if name not in lists or lists[name][pair] is None:
-                return NEW
-            x, first = lists[name][pair], firsts[name][pair]
-            can_copy = isinstance(x.base_data, cl.MemoryObjectHolder) and x.flags.forc
-            is_copied = can_copy and x.nbytes <= _LITTLE and sharing[name][first] == 1 < len(firsts[name])
-            return _COPIED if is_copied else first
+    def memory_of(self, lists: Lists, name: str, pair: int) -> int:
+        if super().memory_of(lists, name, pair) == NEW:
+            return NEW
+        x, firsts = lists[name][pair], self._firsts[name]
+        can_copy = isinstance(x.base_data, cl.MemoryObjectHolder) and x.flags.forc and x.nbytes <= _LITTLE
+        return _COPIED if can_copy and self._sharing[name][firsts[pair]] == 1 < len(firsts) else firsts[pair]
 
-        return memory_of
-
-    def _place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> dict[tuple[str, int], int]:
-        packed = [
-            one._replace(keys={name: key for name, key in one.keys.items() if key[2] < 0}) for one in entries
-        ]
-        numbers = range(self._count)
-        self._rows, starts = rows_of(packed, lists, dict.fromkeys(("a", "b", "c", "bias"), numbers))
+    def placed(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
+        self._rows, starts = rows_of(entries, lists, (NEW, _COPIED))
         self._wholes = {key: Results((row.size,), row.dtype, self._device) for key, row in self._rows.items()}
         self._views = []
         for key, row in self._rows.items():
@@ -115,22 +68,17 @@ class DeviceMany(ManyOnDevice):
                     self._memory[key] = key[2]
         return starts
 
-    def run(self, lists: Lists, queue: cl.CommandQueue, wait_for: list[cl.Event]) -> list[Any]:
-        """The results, complete when their events are. Raises LaunchError, DeviceMemoryError or
-        DeviceLostError."""
-        allocator = lists["a"][0].allocator
+    def multiply(
+        self, given: CallLists, queue: cl.CommandQueue, wait_for: list[cl.Event]
+    ) -> Iterable[tuple[int, Array]]:
+        allocator = given.lists["a"][0].allocator
         new = {key: whole.new(queue, allocator) for key, whole in self._wholes.items()}
-        results = list(lists["out"]) if "out" in lists else [None] * self._count
+        self._enqueue(given.lists, new, queue, wait_for)
         for key, pairs, layouts in self._views:
-            for pair, view in zip(pairs, arrays.views(new[key], layouts), strict=True):
-                results[pair] = view
-        for pair, nothing in self._nothing:
-            results[pair] = nothing.new(queue, allocator) if results[pair] is None else results[pair]
-        if self.groups:
-            self._enqueue(lists, new, queue, wait_for)
-        for one, product in self._alone:
-            results[one.pair] = product.multiply(operands_at(lists, one.pair), queue, one.scales, wait_for)
-        return results
+            yield from zip(pairs, arrays.views(new[key], layouts), strict=True)
+
+    def nothing(self, gemm: Gemm, given: CallLists, queue: cl.CommandQueue) -> Array:
+        return Results(gemm.shape, gemm.dtype, self._device).new(queue, given.lists["a"][0].allocator)
 
     def _enqueue(
         self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue, wait_for: list[cl.Event]
@@ -157,7 +105,9 @@ class DeviceMany(ManyOnDevice):
             ends: list[cl.Event] = []
             for group in self.groups:
                 wanted = with_events and (group is self.groups[-1] or not in_order)
-                ends += group.enqueue(queue, memory, after, with_events=wanted)
+                buffers = {name: memory[key] for name, key in group.keys.items()}
+                updates_c = buffers.get("c") is buffers["out"]
+                ends += group.enqueue(queue, buffers, after, with_events=wanted, updates_c=updates_c)
             ends += self._copy(lists, memory, queue, ends, back=True)
             ends = ends[-1:] if in_order else [cl.enqueue_marker(queue, ends)]
         except cl.Error as error:
@@ -179,22 +129,6 @@ class DeviceMany(ManyOnDevice):
                     where = {"byte_count": x.nbytes, "src_offset": first, "dst_offset": to}
                     events.append(cl.enqueue_copy(queue, target, source, **where, wait_for=after))
         return events
-
-
-def _overlaps(operands: calls.Operands) -> bool:
-    """Whether the out of a pair must be copied."""
-    return bool(calls.signature(operands).overlapping)
-
-
-def _divided(entries: Sequence[ListEntry]) -> tuple[list[ListEntry], list[ListEntry]]:
-    """Those that launches compute together, and those with a launch of their own: what must be converted or
-    copied on the device, and what has a buffer that no other product of the list has in its place."""
-    counts = Counter(tuple(one.keys.items()) for one in entries)
-    listed, alone = list[ListEntry](), list[ListEntry]()
-    for one in entries:
-        is_direct = not (one.gemm.copies or one.gemm.out_copy)
-        (listed if is_direct and counts[tuple(one.keys.items())] > 1 else alone).append(one)
-    return listed, alone
 
 
 def _by_events(xs: Sequence[Any]) -> list[Array]:

@@ -56,20 +56,20 @@ def entries_of(
     given: CallLists,
     options: Options,
     scalars: tuple[Any, Any],
-    layout: Callable[[Any, str], Operand],
+    layout: Callable[[Any, str, int], Operand],
     memory: Callable[[str, int], int] = lambda _name, _pair: 0,
     overlaps: Callable[[Any], bool] = lambda _operands: False,
     host_align: int | None = None,
 ) -> list[ListEntry]:
-    """The checked products. *layout*: that of an operand and its argument's name; *memory*: the number of its
-    memory, by name and pair; *overlaps*: whether a pair's out must be copied. *scalars*: alpha and beta, each
-    one for all or a tuple. Raises as gemm does, naming the pair."""
+    """The checked products. *layout*: that of an operand, its argument's name and pair; *memory*: the number
+    of its memory, by name and pair; *overlaps*: whether a pair's out must be copied. *scalars*: alpha and
+    beta, each one for all or a tuple. Raises as gemm does, naming the pair."""
     ways = [replace(options, dtype=own) for own in given.dtypes] or [options] * len(given.lists["a"])
     found = []
     for pair, own in enumerate(ways):
         with naming(pair):
             operands = operands_at(given.lists, pair)
-            layouts = {name: layout(x, name) for name, x in operands.items()}
+            layouts = {name: layout(x, name, pair) for name, x in operands.items()}
             alpha, beta = (x[pair] if isinstance(x, tuple) else x for x in scalars)
             if "c" in given.lists and "c" not in layouts and not isinstance(scalars[1], tuple):
                 beta = None  # one beta for all is for the pairs that have a c
@@ -99,18 +99,19 @@ class LaunchGroup:
     def enqueue(
         self,
         queue: cl.CommandQueue,
-        memory: Mapping[Key, Any],
+        buffers: Mapping[str, Any],
         wait_for: list[cl.Event],
         *,
         with_events: bool = True,
         is_waited_for: bool = False,
+        updates_c: bool = False,
     ) -> list[cl.Event]:
         """Enqueue the products, by the next kernel if one is refused; their events, as Binding.enqueue's.
 
-        *memory*: the buffers. It waits for a check if the caller would, or if what is wrong is repaired.
-        Raises LaunchError, DeviceMemoryError, DeviceLostError or VerificationError.
+        *buffers*: by the problem's names; None for address 0. *updates_c*: whether an out is its C. It waits
+        for a check if the caller would, or if what is wrong is repaired. Raises LaunchError,
+        DeviceMemoryError, DeviceLostError or VerificationError.
         """
-        buffers = {name: memory[key] for name, key in self.keys.items()}
         how = (buffers, SCALARS, wait_for, None, with_events, None, is_waited_for)
 
         def again(other: Any, _shifts: Any) -> None:
@@ -120,7 +121,7 @@ class LaunchGroup:
             binding = self.executable.binding(queue)
             events = list(binding.enqueue(*how))
             if binding.watch is not None and (is_waited_for or self.executable.repairs):
-                self.executable.conclude(binding, queue, again, buffers.get("c") is buffers["out"])
+                self.executable.conclude(binding, queue, again, updates_c)
             return events
 
         return self.launched(queue, launch)

@@ -17,14 +17,17 @@ from pyopencl.array import Array
 from ..cuda.arrays import CudaArray, common_ordinal
 from ..errors import ArgumentError, DTypeError, PyclmmError
 from ..execution.kinds import KindWithAddresses, computed_dtype
-from ..execution.operands import collect, signature
+from ..execution.operands import check_writeable, collect, signature
+from ..opencl import array_fields
+from ..opencl.host_memory import HOST_ALIGN, location
 from ..opencl.queues import PerThread, at_release
-from ..problem.gemm import alignment, reaching
+from ..problem.gemm import MAX_ALIGN, alignment, reaching
 from ..raising import OF_CALLER
 from .apart import Lists, Spans, check_apart, places
 
-_HOST, _DEVICE = attrgetter("shape", "dtype"), attrgetter("shape", "strides", "dtype", "offset")
-_MEMORY = attrgetter("base_data")
+Addresses = Mapping[str, NDArray[np.int64]]  # by name, of each pair; any number for None
+_ON_DEVICE, _MEMORY = attrgetter("shape", "strides", "dtype", "offset"), attrgetter("base_data")
+_NOTHING = np.zeros((), "V1")  # in place of None: its dtype is no other array's
 # Of each thread what was seen of the last lists on a device: those of a network's layers take turns.
 _seen: PerThread[Any] = PerThread(most=8)
 at_release(_seen.clear)
@@ -46,35 +49,28 @@ class CallLists(NamedTuple):
     arrays: Lists  # the caller's
     dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
     layouts: Layouts | None = None  # if they are known already
-    tensors: Tensors | None = None  # if they are on a CUDA device
-
-
-class Tensors(NamedTuple):
-    """Arrays on a CUDA device: one like them, without memory, and by name the address of each, 0 for None."""
-
-    like: CudaArray
-    addresses: Mapping[str, NDArray[np.int64]]
+    addresses: Addresses | None = None  # but for Arrays
+    like: CudaArray | None = None  # one of them without memory, if they are on a CUDA device
 
 
 class Layouts(NamedTuple):
-    """What a plan depends on. Of NumPy arrays it is shapes, dtypes and which are the same, as each call packs
-    them; of Arrays strides and offsets too, and which of them lie in one buffer; of arrays on a CUDA device
-    strides and alignment."""
+    """What a plan depends on: shapes, strides and dtypes. Of Arrays offsets too, and which of them lie in one
+    buffer; of other arrays the alignment."""
 
     dtypes: tuple[Any, ...]
     lists: tuple[tuple[str, tuple[Any, ...]], ...]  # by name, of each pair
-    firsts: tuple[tuple[int, ...], ...] = ()  # as of :func:`_firsts`, of arrays or buffers
-    # Of these buffers, if one is written: two may share an allocation. On a CUDA device the pairs whose outs
+    firsts: tuple[tuple[int, ...], ...] = ()  # as of :func:`_firsts`, of Arrays' buffers
+    # Of these buffers, if one is written: two may share an allocation. Of other arrays the pairs whose outs
     # overlap their operands, and these operands.
     places: tuple[tuple[int, Any], ...] = ()
-    kind: Any = None  # on a CUDA device the type of these arrays, as they are launched in other ways
+    kind: Any = Array  # the type of the arrays that kernels get
 
     def __hash__(self) -> int:
         return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
 
     @property
     def sharing(self) -> dict[str, tuple[int, ...]]:
-        """By name: for each pair, the first with the same array, or with an Array in the same buffer."""
+        """By name: for each pair, the first with an Array in the same buffer."""
         both = zip(self.lists, self.firsts, strict=True)
         return {name: firsts * len(its) if len(firsts) == 1 else firsts for (name, its), firsts in both}
 
@@ -93,25 +89,24 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
     for name, xs in (("c", c), ("bias", bias), ("out", out)):
         if xs is not None:
             check_length(name, xs, len(a))
-            lists[name] = tuple(xs)
+            if any(x is not None for x in xs):
+                lists[name] = tuple(xs)
     seen = _seen.mine.held.get(_place(lists))
     again: CallLists | None = None if seen is None else seen.again(lists)
     if again is not None:
         return again
-    kinds = {*map(type, a), *map(type, b)}
-    for name in lists.keys() - {"a", "b"}:
-        its = set(map(type, lists[name])) - {type(None)}
-        kinds |= its
-        if not its:
-            del lists[name]
-    if kinds <= {np.ndarray} or kinds == {Array}:
+    kinds = {*map(type, chain(*[xs for name, xs in lists.items() if name not in ("a", "b")]))}
+    kinds = {*map(type, a), *map(type, b)} | (kinds - {type(None)})
+    if kinds == {Array}:
         return CallLists(lists, lists)
+    if kinds <= {np.ndarray}:
+        return CallLists(lists, lists, addresses=_addresses(lists))
     return _collected(lists)
 
 
 def in_full(given: CallLists) -> CallLists:
     """*given* with CudaArrays if its arrays are on a CUDA device and were not looked at in full."""
-    return given if given.tensors is None or given.layouts is None else _collected(given.arrays)
+    return given if given.like is None or given.layouts is None else _collected(given.arrays)
 
 
 def check_length(name: str, given: Any, wanted: int) -> None:
@@ -147,12 +142,24 @@ def _collected(arrays: Lists) -> CallLists:
             dtypes.append(computed_dtype(given))
             _check_alike(found[0]["a"], found[-1])
     lists = {name: tuple([each.get(name) for each in found]) for name in arrays}
-    tensors, first = None, found[0]["a"]
-    if isinstance(first, CudaArray):
-        at = {name: [0 if x is None else x.address for x in xs] for name, xs in lists.items()}
-        addresses = {name: np.array(its, np.int64) for name, its in at.items()}
-        tensors = Tensors(replace(first, owner=None), addresses)
-    return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else (), None, tensors)
+    addresses, like = None if on_device(lists) else _addresses(lists), found[0]["a"]
+    like = replace(like, owner=None) if isinstance(like, CudaArray) else None
+    return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else (), None, addresses, like)
+
+
+def _addresses(lists: Lists) -> Addresses:
+    xs = [_NOTHING if x is None else x for x in chain(*lists.values())]
+    if array_fields.READABLE and all(isinstance(x, np.ndarray) for x in xs):
+        return _by_name(lists, array_fields.fields_of(xs).places)
+    return _by_name(lists, np.array([*map(_address, xs)], np.int64))
+
+
+def _by_name(lists: Lists, places: NDArray[np.int64]) -> Addresses:
+    return dict(zip(lists, places.reshape(len(lists), -1), strict=True))
+
+
+def _address(x: Any) -> int:
+    return x.address if isinstance(x, CudaArray) else location(x)
 
 
 def _check_alike(first: Any, operands: Mapping[str, Any]) -> None:
@@ -177,33 +184,49 @@ def on_device(lists: Lists) -> bool:
 
 
 def layouts_of(given: CallLists) -> Layouts:
-    """What a plan for these lists depends on."""
+    """What a plan for these lists depends on. Raises ArgumentError for an out that is read-only, or shares
+    elements with another out or another pair's operands."""
     if given.layouts is not None:
         return given.layouts
-    if given.tensors is not None:
-        return _layouts_of_tensors(given)
-    lists, are_arrays = given.lists, on_device(given.lists)
-    layouts = tuple([(name, each(_DEVICE if are_arrays else _HOST, xs)) for name, xs in lists.items()])
-    if not are_arrays:
-        return Layouts(given.dtypes, layouts, tuple(map(_firsts, lists.values())), ())
-    return Layouts((), layouts, *_buffers(lists))
+    lists, addresses = given.lists, given.addresses
+    if addresses is None:
+        layouts = tuple([(name, each(_ON_DEVICE, xs)) for name, xs in lists.items()])
+        return Layouts((), layouts, *_buffers(lists))
+    most = HOST_ALIGN if given.like is None else MAX_ALIGN
+    layouts = tuple([
+        (name, tuple([
+            None if x is None else (x.shape, x.strides, x.dtype, alignment(at, most))
+            for x, at in zip(xs, addresses[name].tolist(), strict=True)
+        ]))
+        for name, xs in lists.items()
+    ])  # fmt: skip
+    kind = np.ndarray if given.like is None else type(given.like)
+    return Layouts(given.dtypes, layouts, (), _overlaps(given) if "out" in lists else (), kind)
 
 
-def _layouts_of_tensors(given: CallLists) -> Layouts:
-    """Raises ArgumentError for outs that share elements with one another, or with other pairs' operands."""
-    layouts = tuple([(name, each(_of_tensor, xs)) for name, xs in given.lists.items()])
-    kind = type(given.lists["a"][0])
-    if "out" not in given.lists:
-        return Layouts(given.dtypes, layouts, kind=kind)
-    check_apart(given.lists)
+def _overlaps(given: CallLists) -> tuple[tuple[int, Any], ...]:
+    """The pairs whose outs overlap their operands, and these."""
+    lists, addresses = given.lists, given.addresses or {}
+    if given.like is None:
+        for pair, out in enumerate(lists["out"]):
+            if out is not None:
+                with naming(pair):
+                    check_writeable(out)
+    if _say_all(given) and Spans(lists).are_apart(addresses):
+        return ()
+    check_apart(lists)
     shared = [
-        (pair, signature(operands_at(given.lists, pair)).overlapping) for pair in range(len(layouts[0][1]))
+        (pair, signature(operands_at(lists, pair)).overlapping)
+        for pair, out in enumerate(lists["out"])
+        if out is not None
     ]
-    return Layouts(given.dtypes, layouts, (), tuple([one for one in shared if one[1]]), kind)
+    return tuple([one for one in shared if one[1]])
 
 
-def _of_tensor(x: CudaArray) -> tuple[Any, ...]:
-    return x.shape, x.strides, x.dtype, alignment(x.address)
+def _say_all(given: CallLists) -> bool:
+    """Whether addresses tell which arrays overlap: a file may be mapped twice."""
+    outs = given.lists.get("out", ())
+    return given.like is not None or all(x is None or x.flags.owndata for x in outs)
 
 
 def _place(lists: Lists) -> tuple[Any, ...]:
@@ -216,68 +239,105 @@ def remember(given: CallLists, layouts: Layouts) -> None:
     """Note that a call of this thread's has these *layouts*, for :func:`given_of`."""
     if given.layouts is not None:
         return
-    if given.tensors is not None:
-        if isinstance(given.tensors.like.kind, KindWithAddresses):
-            _seen.keep(_place(given.lists), _SeenTensors(given, layouts))
-    elif on_device(given.lists):
-        with suppress(TypeError):  # None among them
-            _seen.keep(_place(given.lists), _SeenArrays(given.lists, layouts))
+    lists, look = given.lists, None
+    if given.like is not None:
+        if isinstance(given.like.kind, KindWithAddresses):
+            look = _of_tensors(given.like.kind, lists)
+    elif given.addresses is None:
+        look = _of_arrays(lists, layouts)
+    elif lists is given.arrays and array_fields.READABLE:
+        look = _OfNumPy(lists)
+    if look is not None:
+        _seen.keep(_place(lists), _SeenLists(given, layouts, look))
 
 
-class _SeenArrays:
-    """A list of Arrays, to compare the next with. PyOpenCL never gives an Array another layout."""
-
-    def __init__(self, lists: Lists, layouts: Layouts) -> None:
-        self._names, self._layouts = (*lists,), layouts
-        self._refs = [*map(ref, chain(*lists.values()))]
-
-    def again(self, lists: Lists) -> CallLists | None:
-        """The call, if it has the very same Arrays, and they still share buffers as then."""
-        if self._names == (*lists,) and len(self._refs) == len(lists) * len(lists["a"]):
-            with suppress(TypeError):  # None among them
-                same = all(map(is_, map(ref, chain(*lists.values())), self._refs))
-                if same and _buffers(lists) == self._layouts[2:4]:
-                    return CallLists(lists, lists, layouts=self._layouts)
-        return None
+# The addresses of lists, none of Arrays; None if their layouts are not those that were seen.
+_Look = Callable[[Lists], Addresses | None]
 
 
-class _SeenTensors:
-    """A list of arrays on a CUDA device, to compare the next with."""
+class _SeenLists:
+    """Lists to compare the next with."""
 
-    def __init__(self, given: CallLists, layouts: Layouts) -> None:
+    def __init__(self, given: CallLists, layouts: Layouts, look: _Look) -> None:
         self._call = given._replace(lists={}, arrays={}, layouts=layouts)
-        last: Any = given.tensors
-        self._last: Tensors = last
-        has_apart = "out" in given.lists and not layouts.places
-        self._spans = Spans(given.lists) if has_apart else None
-        seen = last.like.kind.seen
-        self._seen = {name: [x and seen(x) for x in xs] for name, xs in given.lists.items()}
+        self._names, self._count, self._look = (*given.lists,), len(given.lists["a"]), look
+        self._last: Addresses = given.addresses or {}
+        self._has_outs = "out" in given.lists
+        is_apart = self._last and self._has_outs and not layouts.places and _say_all(given)
+        self._spans = Spans(given.lists) if is_apart else None
 
     def again(self, lists: Lists) -> CallLists | None:
         """The call, if its arrays differ from those in their addresses at most."""
-        if (*lists,) != (*self._seen,) or len(lists["a"]) != len(self._seen["a"]):
+        if self._names != (*lists,) or self._count != len(lists["a"]):
             return None
-        address_of = self._last.like.kind.address_of
+        addresses = self._look(lists)
+        if addresses is None:
+            return None
+        if any((its != self._last[name]).any() for name, its in addresses.items()):
+            if self._has_outs and not (self._spans is not None and self._spans.are_apart(addresses)):
+                return None
+            self._last = addresses
+        own = None if self._call.addresses is None else self._last
+        return self._call._replace(lists=lists, arrays=lists, addresses=own)
+
+
+def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
+    """Of the very same Arrays, in the same buffers: PyOpenCL never gives an Array another layout."""
+
+    def look(lists: Lists) -> Addresses | None:
+        with suppress(TypeError):  # None among them
+            if all(map(is_, map(ref, chain(*lists.values())), refs)) and _buffers(lists) == layouts[2:4]:
+                return {}
+        return None
+
+    try:
+        refs = [*map(ref, chain(*lists.values()))]
+    except TypeError:  # None among them
+        return None
+    return look
+
+
+def _of_tensors(kind: KindWithAddresses, lists: Lists) -> _Look:
+    """What arrays of one library on a CUDA device say of themselves."""
+    every = {name: [x and kind.seen(x) for x in xs] for name, xs in lists.items()}
+
+    def look(lists: Lists) -> Addresses | None:
         addresses = {}
         for name, xs in lists.items():
             found = [
-                (0 if x is None else None) if seen is None else address_of(x, seen)
-                for x, seen in zip(xs, self._seen[name], strict=True)
+                (0 if x is None else None) if seen is None else kind.address_of(x, seen)
+                for x, seen in zip(xs, every[name], strict=True)
             ]
             if None in found:
                 return None
             addresses[name] = np.array(found, np.int64)
-        if "out" in lists and not self._fits(addresses):
-            return None
-        self._last = tensors = self._last._replace(addresses=addresses)
-        return self._call._replace(lists=lists, arrays=lists, tensors=tensors)
+        return addresses
 
-    def _fits(self, addresses: Mapping[str, NDArray[np.int64]]) -> bool:
-        """Whether outs overlap nothing, or what they did in the call before."""
-        before = self._last.addresses
-        if all(np.array_equal(its, before[name]) for name, its in addresses.items()):
-            return True
-        return self._spans is not None and self._spans.are_apart(addresses)
+    return look
+
+
+class _OfNumPy:
+    """What the fields of NumPy arrays say."""
+
+    def __init__(self, lists: Lists) -> None:
+        # Among layouts are the addresses of dtypes, which no other object may get.
+        self._dtypes = {id(x.dtype): x.dtype for x in chain(*lists.values()) if x is not None}
+        self._layouts: Any = None
+        self(lists)
+
+    def __call__(self, lists: Lists) -> Addresses | None:
+        xs = sum(map(tuple, lists.values()), ())
+        types = {*map(type, xs)}
+        if types == {np.ndarray, type(None)}:
+            xs = tuple([_NOTHING if x is None else x for x in xs])
+        elif types != {np.ndarray}:
+            return None
+        places, layouts = array_fields.fields_of(xs)
+        if self._layouts is None:
+            self._layouts = layouts
+        elif layouts.shape != self._layouts.shape or (layouts != self._layouts).any():
+            return None
+        return _by_name(lists, places)
 
 
 def _buffers(lists: Lists) -> tuple[Any, Any]:
@@ -308,41 +368,36 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([None if x is None else layout(x) for x in xs])
 
 
-def fits(planned: Layouts, given: Layouts, packs: bool) -> bool:
-    """Whether a plan for lists of the one layouts multiplies the other. It may be one that *packs* arrays."""
-    if given == planned:
-        return True
-    return _packed_alike(planned, given) if packs else _reaching(given) == _reaching(planned)
+def fits(planned: Layouts, given: Layouts) -> bool:
+    """Whether a plan for lists of the one layouts multiplies the other."""
+    return given == planned or _reaching(given) == _reaching(planned)
 
 
-def _packed_alike(planned: Layouts, given: Layouts) -> bool:
-    """Whether those that a plan packs once are one."""
-    found = given.sharing
-    return planned._replace(firsts=given.firsts) == given and all(
-        found[name][pair] == found[name][first]
-        for name, firsts in planned.sharing.items()
-        for pair, first in enumerate(firsts)
-    )
+def differ_in_strides(planned: Layouts, given: Layouts) -> bool:
+    """Whether both are of NumPy arrays of the same shapes and dtypes."""
+    plain = [
+        [(name, [its and (its[0], its[2]) for its in xs]) for name, xs in one.lists]
+        for one in (planned, given)
+    ]
+    return planned.kind is given.kind is np.ndarray and plain[0] == plain[1]
 
 
 def _reaching(layouts: Layouts) -> Layouts:
     """Without the strides of axes of one element."""
 
     def of(its: Any) -> Any:
-        if its is None or len(its) == 2:  # of a NumPy array, which has no strides here
-            return its
-        return its[0], reaching(*its[:2]), *its[2:]
+        return None if its is None else (its[0], reaching(*its[:2]), *its[2:])
 
     return layouts._replace(lists=tuple([(name, tuple(map(of, xs))) for name, xs in layouts.lists]))
 
 
 def mismatch(planned: Layouts, given: Layouts) -> str:
     """How the operands of a call differ from those that a plan was made for."""
-    if planned.kind is not given.kind:
-        return "the plan is for arrays of another library, or in other memory; make a plan for these"
     planned_count, count = (len(each.lists[0][1]) for each in (planned, given))
     if count != planned_count:
         return f"pairs has {count} entries, the plan is for {planned_count}; make a plan for them"
+    if planned.kind is not given.kind:
+        return "the plan is for arrays of another library, or in other memory; make a plan for these"
     wanted, found = (
         {(pair, name): its for name, xs in each.lists for pair, its in enumerate(xs)}
         for each in (planned, given)
@@ -350,7 +405,7 @@ def mismatch(planned: Layouts, given: Layouts) -> str:
     for pair, name in sorted(wanted | found):
         one, other = wanted.get((pair, name)), found.get((pair, name))
         if one != other:
-            last = "offset" if planned.kind is None else "alignment"
+            last = "offset" if planned.kind is Array else "alignment"
             both = f"{name} is {_shown(other, last)}, the plan is for {_shown(one, last)}"
             return f"pairs[{pair}]: {both}; make a plan for it"
     return "the pairs share other arrays or buffers than the plan's; make a plan for them"
@@ -359,6 +414,5 @@ def mismatch(planned: Layouts, given: Layouts) -> str:
 def _shown(layout: Any, last: str) -> str:
     if layout is None:
         return "none"
-    shape, *strides, dtype = layout[:3]
-    more = f", strides {strides[0]}, {last} {layout[3]}" if strides else ""
-    return f"{shape} {dtype}{more}"
+    shape, strides, dtype, its = layout
+    return f"{shape} {dtype}, strides {strides}, {last} {its}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -24,10 +25,21 @@ from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import lists
+from .addressed import ManyByAddress
 from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
-from .lists import CallLists, Layouts, check_length, fits, given_of, layouts_of, mismatch, on_device
+from .lists import (
+    CallLists,
+    Layouts,
+    check_length,
+    differ_in_strides,
+    fits,
+    given_of,
+    layouts_of,
+    mismatch,
+    on_device,
+)
 
 _KEPT = 16  # plans
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -61,14 +73,14 @@ def matmul_many(
     pairs
         A list of ``(a, b)``, each pair as :func:`pyclmm.matmul` takes it: 1-D, 2-D or stacks. All are NumPy
         arrays, or what is like one, or all are pyopencl Arrays, or all are arrays of one other library in one
-        place. Those on a CUDA device are read where they lie. NumPy arrays are copied into one array for
-        each of a and b, unless they are consecutive parts of one and not small. Arrays that are slices of one
-        buffer are read where they lie; those in buffers of their own cost a copy or a launch each, so make
-        them slices of one Array. What must be converted for its layout costs a launch of its own.
+        place. Those on a CUDA device, and NumPy arrays on a CPU, are read where they lie; for other devices
+        NumPy arrays are copied into one. Arrays that are slices of one buffer are read where they lie; those
+        in buffers of their own cost a copy or a launch each, so make them slices of one Array. What must be
+        converted for its layout costs a copy, on a device a launch of its own.
     out
         A list of arrays to write, or None for some. An out may overlap operands of its own pair, but share no
         element with another out or another pair's operands. If the call fails before it has launched anything
-        outs are as they were; NumPy arrays are whenever it fails.
+        outs are as they were.
     c, bias
         Lists of arrays, or None for some, as for :func:`pyclmm.gemm`.
     alpha, beta
@@ -102,12 +114,12 @@ class ManyMatmul(OfProcess):
     """A list of products, planned for operands of these shapes, dtypes and layouts.
 
     ``plan = ManyMatmul(pairs)`` checks each pair, groups the products into launches and builds their kernels.
-    ``plan(pairs)`` then only packs and enqueues. The arguments are those of :func:`pyclmm.matmul_many`,
-    without ``wait_for``. NumPy arrays may have other strides in each call; where the planned pairs had one
-    array, these need one too. Arrays must have the planned strides and offsets, and lie together in buffers
-    as the planned ones do; those on a CUDA device the planned strides and alignment.
+    ``plan(pairs)`` then only enqueues. The arguments are those of :func:`pyclmm.matmul_many`,
+    without ``wait_for``. Arrays must have the planned strides and offsets, and lie together in buffers as the
+    planned ones do; those on a CUDA device the planned strides and alignment. For NumPy arrays of other
+    strides the plan that :func:`pyclmm.matmul_many` keeps for them is used.
 
-    The plan keeps the memory into which operands are packed, for each thread. :meth:`release` frees it, and
+    The plan keeps tables and kernel objects for each thread. :meth:`release` frees them, and
     :meth:`close`, or the end of a ``with`` block, ends the plan. Several threads may call a plan at once.
 
     Raises as :func:`pyclmm.matmul_many` does.
@@ -136,10 +148,10 @@ class ManyMatmul(OfProcess):
 
     def _make(self, call: _ListCall) -> None:
         environment.check()
-        (given,) = map(lists.in_full, call.given)
+        given = lists.in_full(call.given.pop())  # what is kept keeps no operands
         kind = _kind_of(given)
         self._many: Any = kind(given, call.layouts, call.options, call.queue, call.scalars)
-        self._layouts, self._options, self._is_closed = call.layouts, call.options, False
+        self._call, self._layouts, self._options, self._is_closed = call, call.layouts, call.options, False
         self._executables = self._many.executables
 
     @guarded("ManyMatmul")
@@ -160,22 +172,24 @@ class ManyMatmul(OfProcess):
         """
         given = given_of(pairs, c, bias, out)
         found = layouts_of(given)
-        packs = isinstance(self._many, HostMany)
-        if self._is_closed or not fits(self._layouts, found, packs):
+        plan = self if fits(self._layouts, found) else self._for_other_strides(given, found)
+        if self._is_closed or plan is None:
             raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
         own = _queue_for(given, found, queue, None)
         # With NumPy arrays it has a queue of its own.
-        return self._run(given, None if queue is None and packs else own, wait_for)
+        is_host = isinstance(self._many, HostMany)
+        return plan._run(given, None if queue is None and is_host else own, wait_for)
+
+    def _for_other_strides(self, given: CallLists, found: Layouts) -> ManyMatmul | None:
+        """matmul_many's plan for NumPy arrays of other strides, or another alignment; None for others."""
+        return _planned(self._call.of(given, found)) if differ_in_strides(self._layouts, found) else None
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
         lists.remember(given, self._layouts)
         events = events_of(wait_for, queue)
-        if given.tensors is not None:
-            own: list[Any] = self._many.run(given, queue, events)
-            return own
-        results: list[Any] = self._many.run(given.lists, queue, events)
-        if given.arrays is given.lists:
+        results: list[Any] = self._many.run(given, queue, events)
+        if given.like is not None or given.arrays is given.lists:
             return results
         return [
             kinds.returned(lists.operands_at(given.arrays, index), one) for index, one in enumerate(results)
@@ -197,10 +211,8 @@ class ManyMatmul(OfProcess):
         return [one.explained(self._options.kernel) for one in self._executables]
 
     def release(self) -> None:
-        """Free every thread's packed operands, tables and kernel objects. The next call makes them again."""
-        if isinstance(self._many, HostMany):
-            self._many.packed.clear()
-        elif isinstance(self._many, CudaMany):
+        """Free every thread's tables and kernel objects. The next call makes them again."""
+        if isinstance(self._many, ManyByAddress):
             self._many.tables.clear()
         for one in self._executables:
             one.release()
@@ -227,9 +239,9 @@ class ManyMatmul(OfProcess):
 
 
 def _kind_of(given: CallLists) -> Any:
-    if given.tensors is None:
+    if given.like is None:
         return DeviceMany if on_device(given.lists) else HostMany
-    if isinstance(given.tensors.like, XlaArray):
+    if isinstance(given.like, XlaArray):
         return import_module(".xla", __package__).XlaMany  # it needs JAX
     return CudaMany
 
@@ -240,16 +252,25 @@ class _ListCall:
     def __init__(
         self, given: CallLists, alpha: Any, beta: Any, ways: tuple[Any, ...], queue: Any, device: Any
     ) -> None:
-        self.given = [given]  # until the plan is made
         count = len(given.lists["a"])
         self.scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
         self.options = _options(*ways)
-        self.layouts = layouts_of(given)
-        self.queue = _queue_for(given, self.layouts, queue, device)
+        layouts = layouts_of(given)
+        self.queue = _queue_for(given, layouts, queue, device)
+        self._take(given, layouts)
+
+    def _take(self, given: CallLists, layouts: Layouts) -> None:
+        self.given, self.layouts = [given], layouts  # the lists until the plan is made
         # Equal numbers of other types need not be taken for the same results.
         types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in self.scalars]
         where = self.queue.context, self.queue.device, type(self.queue)
         self.key = *where, self.options.key, self.scalars, *types, self.layouts
+
+    def of(self, given: CallLists, layouts: Layouts) -> _ListCall:
+        """The same call of other lists."""
+        other = copy(self)
+        other._take(given, layouts)
+        return other
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -291,8 +312,8 @@ def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any, ve
 
 def _queue_for(given: CallLists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
     """The queue of a call: *queue*, that of the Arrays, or one on *device*. Raises as matmul does."""
-    if given.tensors is not None:
-        return queue_of({"a": given.tensors.like}, queue, device)
+    if given.like is not None:
+        return queue_of({"a": given.like}, queue, device)
     arrays = given.lists
     operands: dict[str, Any] = {"a": arrays["a"][0] if arrays["a"] else np.empty(0)}
     if on_device(arrays):
@@ -307,7 +328,6 @@ def _queue_for(given: CallLists, layouts: Layouts, queue: Any, device: DeviceCho
 def _planned(call: _ListCall) -> ManyMatmul:
     plan = ManyMatmul.__new__(ManyMatmul)
     plan._make(call)
-    call.given.clear()  # what is kept keeps no operands
     return plan
 
 

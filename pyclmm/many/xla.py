@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ..problem.gemm import alignment, dense
 from .apart import Lists
 from .cuda import CudaMany
 from .groups import ListEntry
-from .lists import CallLists, Layouts
+from .lists import CallLists
 
 
 class XlaMany(CudaMany):
@@ -26,21 +26,20 @@ class XlaMany(CudaMany):
         if any(one.verify for one in self.executables):
             raise UnsupportedError("verify= is not for lists of JAX's arrays on CUDA; multiply one by one")
 
-    def _memory_of(self, lists: Lists, layouts: Layouts) -> Callable[[str, int], int]:
-        return lambda _name, _pair: 0  # results lie anywhere too
+    def memory_of(self, lists: Lists, name: str, pair: int) -> int:
+        return 0  # results lie anywhere too
 
-    def _place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
+    def placed(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
         self.made = {one.pair: dense(one.gemm.shape, one.gemm.dtype) for one in entries}
         self.read = [(name, one.pair) for one in entries for name, _, _ in one.keys.values() if name != "out"]
-        return super()._place(entries, lists, queue)
+        return super().placed(entries, lists, queue)
 
-    def _multiply(self, given: CallLists, results: list[Any], kind: Any, stream: Stream) -> None:
+    def multiply_in(self, given: CallLists, stream: Stream) -> list[tuple[int, Any]]:
         launch = self._launches.get(stream.context)
         if launch is None:
             launch = self._launches[stream.context] = _XlaList(self, given.lists, stream.context)
         arrays = [given.arrays[name][pair] for name, pair in self.read]
-        for pair, result in zip(self.made, launch(*arrays), strict=True):
-            results[pair] = result
+        return list(zip(self.made, launch(*arrays), strict=True))
 
 
 class _XlaList(XlaLaunch):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyopencl as cl
 
-from ..kernels.interface import Launch
+from ..kernels.interface import LISTED, Launch
 from ..problem.dtypes import COMPLEX, dtype_of
 from .program import new_kernel
 
@@ -143,6 +143,8 @@ class Step:
                 value, dtype = arg.item(), arg.dtype
             elif arg in fixed:
                 value = fixed[arg]
+                if arg in LISTED:  # a call may name another table
+                    buffers.append((index, arg))
             elif arg in borrowed:
                 lent.append((index, borrowed[arg]))
             elif arg in SCALES:
@@ -178,7 +180,7 @@ class Step:
             return
         args = self.args.copy()  # the plan must not keep the caller's buffers alive
         for index, name in self.buffers:
-            args[index] = buffers[name]
+            args[index] = buffers[name] if args[index] is None else buffers.get(name, args[index])
         for index, place in self.workspace:
             args[index] = borrowed[place]
         alpha, beta, offsets = scalars

@@ -1,0 +1,71 @@
+"""Where many NumPy arrays lie, and their layouts, read at once: that takes 60 ns each in place of 800.
+
+The fields of an array's C structure are public: the macros of NumPy's C API, which are compiled into every
+extension, read them there. So all are gathered by one indexing of the memory. :data:`READABLE` is False where
+they are not found as NumPy says they are; then callers ask the arrays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .host_memory import HOST_ALIGN, location
+
+Words = NDArray[np.int64]
+_HEAD = object.__basicsize__  # bytes of an object before its own fields
+# PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags. The second and the last are C ints.
+_FIELDS = np.arange(7)[:, None] + _HEAD // 8 - 1
+_MASKS: Words = np.array([-1, 2**32 - 1, -1, -1, 0, -1, 2**32 - 1], np.int64)[:, None]
+_PLATFORM = sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)
+_IS_KNOWN = _PLATFORM == ("cpython", "little", 8)
+_ALL = 2**57 if _IS_KNOWN else 1
+# All memory from address 8 on, as whole words. Nothing is read that is not indexed.
+_MEMORY: Words = np.asarray(
+    SimpleNamespace(__array_interface__={"shape": (_ALL,), "typestr": "<i8", "data": (8, True), "version": 3})
+)
+
+
+class ArrayFields(NamedTuple):
+    """*places*: the address of each array. *layouts*: equal to others if and only if all shapes, strides,
+    dtype objects, flags and the addresses modulo HOST_ALIGN are."""
+
+    places: Words
+    layouts: Words
+
+
+def fields_of(xs: Sequence[NDArray[Any]]) -> ArrayFields:
+    """The fields of *xs*, which must be NumPy arrays."""
+    fields = _MEMORY.take((np.fromiter(map(id, xs), np.int64, len(xs)) >> 3) + _FIELDS) & _MASKS
+    places, ndim, lists = fields[0].copy(), fields[1], (fields[2:4] >> 3) - 1
+    most = ndim.max(initial=0)
+    if ndim.min(initial=most) == most:
+        lengths = [_MEMORY.take(lists + np.arange(most)[:, None, None]).ravel()]
+    else:
+        lengths = [_MEMORY.take(lists[:, ndim > axis] + axis).ravel() for axis in range(most)]
+    fields[0] %= HOST_ALIGN
+    fields[2:4] = 0
+    return ArrayFields(places, np.concatenate([fields.ravel(), *lengths]))
+
+
+def _are_found() -> bool:
+    """Whether the fields of an array are where they should be."""
+    for x in (np.zeros(4, np.float32), np.zeros((3, 5, 2))[::-1, 1:]):
+        told = [location(x), x.ndim, 0, 0, 0, id(x.dtype), x.flags.num]
+        found = (_MEMORY.take((id(x) >> 3) + _FIELDS) & _MASKS).ravel()
+        found[2:4] = 0
+        if found.tolist() != told:
+            return False
+        lengths = fields_of([x]).layouts[len(told) :].reshape(-1, 2).T.ravel()
+        if lengths.tolist() != [*x.shape, *x.strides]:
+            return False
+    return True
+
+
+READABLE = _IS_KNOWN and _are_found()
