@@ -104,15 +104,15 @@ class Ggml:
         (m, k), n = x.shape, len(copies[0])
         given = new(context, FLOAT32, k, m)
         ctypes.memmove(data(given), x.ctypes.data, x.nbytes)
-        self._graphs, self._out = list[tuple[int, Plan]](), list[Any]()
+        self._graphs, self._out, self._work = list[tuple[int, Plan]](), list[Any](), list[Any]()
         for rows in copies:
             weights = new(context, TYPES[form], k, n)
             ctypes.memmove(data(weights), rows.ctypes.data, rows.nbytes)
             out, graph = multiply(context, weights, given), graph_of(context)
             expand(graph, out)
             plan = plan_of(graph, os.cpu_count(), self._pool)
-            self._work = np.empty(max(1, plan.work_size), np.uint8)
-            plan.work_data = self._work.ctypes.data
+            self._work.append(np.empty(max(1, plan.work_size), np.uint8))
+            plan.work_data = self._work[-1].ctypes.data
             self._graphs.append((graph, plan))
             self._out.append((ctypes.c_float * (m * n)).from_address(data(out)))
         self.shape = m, n

@@ -37,14 +37,14 @@ from ..selection.select import refusal
 
 SEED = 20
 Shape = tuple[int, int, int]  # M, N, K
-# A few rows and columns more than one tile of most kernels; thin shapes for kernels that support only those.
-_SHAPES: tuple[Shape, ...] = ((19, 21, 33), (19, 4, 33), (4, 21, 33), (19, 1, 33), (1, 21, 33), (1, 1, 33))
-# Element type, precision and format of weights, the first that a kernel takes: matrix units do not multiply
-# float32 as it is.
+# A little more than one tile of most kernels; for kernels of thin shapes alone; for those of whole steps of K
+_SHAPES = ((19, 21, 33), (19, 4, 33), (4, 21, 33), (19, 1, 33), (1, 21, 33), (1, 1, 33), (19, 21, 256))
+# Element type, precision and format of weights: matrix units do not multiply float32 as it is.
 _TAKEN = (
     *(("float32", "highest", ""), ("float16", "highest", ""), ("float32", "high", "")),
     *(("float32", "medium", ""), ("float64", "highest", ""), ("float64", "high", "")),
     *(("int8", "highest", ""), ("float32", "highest", "q8_0"), ("float16", "highest", "q8_0")),
+    ("float16", "highest", "affine4_g64_float16"),
 )
 _LARGEST = 160  # the most that M, N and K follow a tile's size
 
