@@ -110,7 +110,8 @@ def main() -> None:
     args = parser.parse_args()
     device = find_device(args.device)
     properties = cl.command_queue_properties.PROFILING_ENABLE
-    queue = cl.CommandQueue(cl.Context([device]), properties=properties)
+    context = cl.Context([device])  # of which Intel's runtime keeps none for its queues
+    queue = cl.CommandQueue(context, properties=properties)
     found = []
     print(device_info(device).name)
     for name in args.formats.split(","):
