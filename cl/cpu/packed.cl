@@ -67,7 +67,7 @@ INLINE void prefetch_rows(__global const B_NUMBER *b, const long ldb, const int 
 
 INLINE void prefetch_bytes(__global const char *from, const long bytes)
 {
-  for (long at = 0; at < min(bytes, AHEAD); at += CACHE_LINE) PREFETCH(from + at);
+  for (long at = 0; at < bytes && at < AHEAD; at += CACHE_LINE) PREFETCH(from + at);
 }
 
 __kernel ONE_WIDE_ITEM void packed_multiply(
