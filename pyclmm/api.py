@@ -272,7 +272,7 @@ def release() -> None:
     """Free the memory that pyclmm keeps for later calls, in all threads.
 
     That is the workspace of all plans, the plans of :func:`matmul` and :func:`gemm`, compiled programs that
-    no plan of yours needs, and the pinned memory of transfers. A :class:`Matmul` that you made goes on
+    no plan of yours needs, and the pinned memory of transfers. A :class:`pyclmm.Matmul` that you made goes on
     working: its next call allocates workspace again. Its ``release()`` frees its kernel objects too.
     """
     queues.release()
