@@ -15,7 +15,8 @@
  * A step is DEPTH values of k of each slice. RING - 1 of them are on their way to local memory: runs that a sub-group copies for
  * itself, so none waits for others. Scales and biases of the range of K are copied before the first step: later they would come
  * as four bytes of each of 32 lines. If the highest mode of weights_halves.h serves all of them, the loop has no other.
- * RESIDENT 1: so is A. 0: a work-item loads its part of A two steps ahead, and stores it one step ahead.
+ * RESIDENT 1: so is A. 0: a work-item loads its part of A two steps ahead, and stores it one step ahead, while others may still
+ * multiply the step before.
  *
  * Macros: BM 8, 16, 32, 64, 128; TEAMS, a multiple of 4; SLICES; RING, 2 or more, 3 if RESIDENT is 0; RESIDENT; STEPS, most steps
  * of a range; SPLIT (weights_sums.h); those of weights_halves.h and gemm.h. Work-group (tile, range): K from range * k_range.

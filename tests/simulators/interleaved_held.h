@@ -4,10 +4,10 @@
 #define held_float16 1
 #define held_bfloat16 2
 #define held_tile(address, apart) ((ulong)(address) / 16 | (ulong)(apart) << 32)
-#define wgmma_held(d, a, b) emu_held(d, a, b, BM, CAT(held_, ELEMENT))
+#define wgmma_held(d, a, b) emu_held(a, b)
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)
-#define wgmma_wait_held(d) ((void)0)
+#define wgmma_wait_held(d) emu_held_wait(d, BM, CAT(held_, ELEMENT))
 #define stores_fence() ((void)0)
 #undef copy_async
 #undef copies_commit

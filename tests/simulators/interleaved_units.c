@@ -347,20 +347,39 @@ void emu_copies_wait(void)
 
 static float in_word(uint word, int e, int type);
 
-/* ptx_wgmma_held.h: the quartet meets, and computes at once. `b`: the address in 16 bytes, and to the next eight k. */
-void emu_held(float *acc, const uint *a, ulong b, int columns, int type)
+/* ptx_wgmma_held.h. The instructions run as late as they may: when their work-item waits for them. `b`: the address in 16
+ * bytes, and to the next eight k. */
+enum { MOST_HELD = 8 };
+static struct held { uint a[MOST_HELD][4]; ulong b[MOST_HELD]; uint issued; } held[640];
+
+void emu_held(const uint *a, ulong b)
 {
-  const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4, near = (uint)b << 4, apart = b >> 32;
-  memcpy(words[item], a, 16);
+  struct held *h = held + item;
   emu_named(36 + item / 128, 128, 1);
-  for (int i = 0; i < columns / 2; ++i)
-    for (uint k = 0; k < 16; ++k) {
-      const uint column = i / 4 * 8 + 2 * t + i % 2;
-      const char *at = local(near + k / 8 * apart + column / 8 * 128 + column % 8 * 16 + k % 8 * 2);
-      const uint left = words[first + 4 * g + k % 8 / 2][i / 2 % 2 + k / 8 * 2];
-      acc[i] += in_word(left, k % 2, type) * in_word(*(const unsigned short *)at, 0, type);
-    }
+  if (h->issued == MOST_HELD) {
+    fprintf(stderr, "more multiplications than the emulator keeps\n");
+    abort();
+  }
+  memcpy(h->a[h->issued], a, 16);
+  h->b[h->issued++] = b;
+}
+
+void emu_held_wait(float *acc, int columns, int type)
+{
+  const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
   emu_named(36 + item / 128, 128, 1);
+  for (uint n = 0; n < held[item].issued; ++n) {
+    const uint near = (uint)held[item].b[n] << 4, apart = held[item].b[n] >> 32;
+    for (int i = 0; i < columns / 2; ++i)
+      for (uint k = 0; k < 16; ++k) {
+        const uint column = i / 4 * 8 + 2 * t + i % 2;
+        const char *at = local(near + k / 8 * apart + column / 8 * 128 + column % 8 * 16 + k % 8 * 2);
+        const uint left = held[first + 4 * g + k % 8 / 2].a[n][i / 2 % 2 + k / 8 * 2];
+        acc[i] += in_word(left, k % 2, type) * in_word(*(const unsigned short *)at, 0, type);
+      }
+  }
+  emu_named(36 + item / 128, 128, 1);
+  held[item].issued = 0;
 }
 
 /* ptx_halves.h: whether x holds for all work-items of the work-group, which meet. */

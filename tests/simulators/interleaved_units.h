@@ -18,7 +18,8 @@ void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int 
 void emu_wgmma_bytes(int *acc, uint a, uint b, int keep, int columns, int signed_a, int signed_b);
 void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
 void emu_wgmma_left_bytes(int *acc, const uint *a, uint b, int columns, int signed_a, int signed_b);
-void emu_held(float *acc, const uint *a, ulong b, int columns, int type);
+void emu_held(const uint *a, ulong b);
+void emu_held_wait(float *acc, int columns, int type);
 int emu_all(int x);
 void emu_load_pair(uint *words, uint from);
 void emu_load_four(uint *words, uint from);

@@ -21,8 +21,8 @@ _BM = (8, 16, 32, 64, 128)
 # BN, slices of a work-group, steps that are in local memory, whether A is
 _TILES = (
     *((64, 4, 3, 1), (64, 4, 2, 1), (128, 4, 2, 1), (64, 2, 3, 1)),
-    *((64, 4, 3, 0), (64, 4, 4, 0), (64, 4, 2, 0), (128, 2, 3, 0), (128, 2, 4, 0), (128, 1, 4, 0)),
-    *((256, 1, 3, 0), (256, 1, 4, 0), (64, 2, 4, 0)),
+    *((64, 4, 3, 0), (64, 4, 4, 0), (128, 2, 3, 0), (128, 2, 4, 0), (128, 1, 4, 0), (256, 1, 3, 0)),
+    *((256, 1, 4, 0), (64, 2, 4, 0)),
 )
 # Instructions for a weight, with its share of a step's: 16-bit arithmetic, of 4 bits and others; float32
 _TOP, _FUSED, _TURNED = 2.7, 4.3, 7.0
@@ -79,8 +79,8 @@ class WgmmaQuantized(QuantizedUnits):
         c = config
         if c.bm not in _BM or c.bn % 64 or c.bk % DEPTH or c.split_k < 1:
             return [f"bm is one of {_BM}, bn a multiple of 64, bk one of {DEPTH}: {config}"]
-        if c.stages < 2 or c.option("resident", 0) not in (0, 1):
-            return [f"stages must be 2 or more, resident 0 or 1: {config}"]
+        if c.option("resident", 0) not in (0, 1) or c.stages < 3 - c.option("resident", 0):
+            return [f"resident must be 0 or 1, stages 3 or more, with resident 2: {config}"]
         if self.k_range(problem, c) > c.option("steps", 0) * c.bk:
             return [f"a range of K has more steps: {config}"]
         if _registers(c) * self.items(c) > _REGISTERS:

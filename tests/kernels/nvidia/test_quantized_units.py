@@ -89,7 +89,7 @@ WGMMA_CASES = [
     ("float16", (100, 64, 384), "affine8_g64_float16", (128, 64, 128, 3, 1, 0), ()),
     ("bfloat16", (9, 257, 768), "affine3_g32_float32", (16, 256, 128, 3, 2, 0), ()),
     ("float16", (8, 64, 640), "affine6_g64_float16", (8, 64, 256, 5, 1, 0), (3,)),
-    ("float16", (16, 64, 512), "affine2_g128_float16", (16, 64, 128, 2, 1, 0), ()),
+    ("float16", (16, 64, 512), "affine2_g128_float16", (16, 64, 128, 3, 1, 0), ()),
 ]
 
 
@@ -228,6 +228,8 @@ def test_refusals():
     assert "affine" in WGMMA.refuses(replace(problem, b_format="q8_0"), H200)
     assert "multiple of 256" in WGMMA.refuses(replace(problem, k=384), H200)
     assert WGMMA.refuses(replace(problem, k=384, b_format="affine4_g64_float16"), H200) is None
+    too_few = wgmma_config((16, 64, 128, 2, 1, 0), 512)  # A of the step before would be overwritten
+    assert "stages 3 or more" in WGMMA.violations(problem, too_few, H200)[0]
     for kernel in (MMA, WGMMA):
         check_refusals(kernel, problem)
 
