@@ -350,10 +350,11 @@ static float in_word(uint word, int e, int type);
 /* ptx_wgmma_held.h. The instructions run as late as they may: when their work-item waits for them. `b`: the address in 16
  * bytes, and to the next eight k. */
 enum { MOST_HELD = 8 };
-static struct held { uint a[MOST_HELD][4]; ulong b[MOST_HELD]; uint issued; } held[640];
+static struct held { uint a[MOST_HELD][4]; ulong b[MOST_HELD]; uint issued; } *held; /* no static array either */
 
 void emu_held(const uint *a, ulong b)
 {
+  if (!held) held = calloc(MOST, sizeof *held);
   struct held *h = held + item;
   emu_named(36 + item / 128, 128, 1);
   if (h->issued == MOST_HELD) {
@@ -368,7 +369,7 @@ void emu_held_wait(float *acc, int columns, int type)
 {
   const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
   emu_named(36 + item / 128, 128, 1);
-  for (uint n = 0; n < held[item].issued; ++n) {
+  for (uint n = 0; held && n < held[item].issued; ++n) {
     const uint near = (uint)held[item].b[n] << 4, apart = held[item].b[n] >> 32;
     for (int i = 0; i < columns / 2; ++i)
       for (uint k = 0; k < 16; ++k) {
@@ -379,7 +380,7 @@ void emu_held_wait(float *acc, int columns, int type)
       }
   }
   emu_named(36 + item / 128, 128, 1);
-  held[item].issued = 0;
+  if (held) held[item].issued = 0;
 }
 
 /* ptx_halves.h: whether x holds for all work-items of the work-group, which meet. */
