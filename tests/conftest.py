@@ -15,6 +15,7 @@ import pyopencl as cl
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pyclmm.api import release
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import DeviceInfo
@@ -22,7 +23,7 @@ from pyclmm.opencl import target
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.gemm import GemmProblem
-from tests.support import driver, optional, selection
+from tests.support import driver, optional, selection, spoiled
 from tests.support.processes import as_in_a_new_process, nothing_compiled
 
 UNOPTIMIZED = "POCL_EXTRA_BUILD_FLAGS"  # PoCL reads it at each build
@@ -208,3 +209,20 @@ def _ladder(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
     ladder = (kernel_named(first), kernel_named("naive"))
     monkeypatch.setattr("pyclmm.selection.select.KERNELS", ladder)
     monkeypatch.setattr(type(ladder[1]), "estimate", lambda *_: 1.0)  # seconds
+
+
+@pytest.fixture
+def spoiler() -> Iterator[spoiled.Spoiler]:
+    """Makes checked results wrong (verify=)."""
+    with spoiled.installed(spoiled.Spoiler()) as found:
+        yield found
+
+
+@pytest.fixture(params=["processor", "gpu"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Both forms of cl/verify/: a work-item to a group, and groups that share sums."""
+    release()
+    if request.param == "gpu":
+        spoiled.gpu_form(monkeypatch)
+    yield request.param
+    release()

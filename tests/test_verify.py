@@ -16,22 +16,6 @@ LAYOUTS = ("NN", "NT", "TN", "TT")
 M, N, K = 19, 37, 53
 
 
-@pytest.fixture
-def spoiler():
-    with spoiled.installed(spoiled.Spoiler()) as found:
-        yield found
-
-
-@pytest.fixture(params=["processor", "gpu"])
-def form(request, monkeypatch):
-    """Both forms of cl/verify/: a work-item to a group, and groups that share sums."""
-    pyclmm.release()
-    if request.param == "gpu":
-        spoiled.gpu_form(monkeypatch)
-    yield request.param
-    pyclmm.release()
-
-
 def laid_out(x, letter):
     return x if letter == "N" else np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
 

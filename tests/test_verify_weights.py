@@ -7,27 +7,10 @@ import pytest
 import pyclmm
 from pyclmm.formats import FORMATS, format_named
 from pyclmm.problem.dtypes import dtype_of
-from tests.support import spoiled
 
 M, N, K = 5, 37, 256
 PLACE = 3 * N + 6
 HEADERS = {form.header: form.name for form in FORMATS}  # one format of each
-
-
-@pytest.fixture
-def spoiler():
-    with spoiled.installed(spoiled.Spoiler()) as found:
-        yield found
-
-
-@pytest.fixture(params=["processor", "gpu"])
-def form(request, monkeypatch):
-    """Both forms of cl/verify/, see test_verify.py."""
-    pyclmm.release()
-    if request.param == "gpu":
-        spoiled.gpu_form(monkeypatch)
-    yield request.param
-    pyclmm.release()
 
 
 @pytest.fixture

@@ -23,12 +23,6 @@ RIGHT = A @ B
 PLACE = 3 * N + 6
 
 
-@pytest.fixture
-def spoiler():
-    with spoiled.installed(spoiled.Spoiler()) as found:
-        yield found
-
-
 def add(spoiler, index=PLACE):
     spoiler.element(index, "f", lambda x: x + 90)
 

@@ -12,27 +12,10 @@ import pyclmm
 from pyclmm.opencl.addresses import reads_host
 from pyclmm.problem.dtypes import dtype_of
 from tests.many.drawn import Drawn, check
-from tests.support import spoiled
 from tests.support.cases import numbers
 
 SIZES = [(19, 37, 53), (17, 33, 20), (30, 18, 9), (18, 40, 70)]  # of one launch
 PAIR, ROW, COLUMN = 2, 21, 6
-
-
-@pytest.fixture
-def spoiler():
-    with spoiled.installed(spoiled.Spoiler()) as found:
-        yield found
-
-
-@pytest.fixture(params=["processor", "gpu"])
-def form(request, monkeypatch):
-    """Both forms of cl/verify/, see test_verify.py."""
-    pyclmm.release()
-    if request.param == "gpu":
-        spoiled.gpu_form(monkeypatch)
-    yield request.param
-    pyclmm.release()
 
 
 def laid_out(x, letter):

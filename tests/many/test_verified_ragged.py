@@ -8,29 +8,12 @@ import pytest
 
 import pyclmm
 from pyclmm.problem.dtypes import dtype_of
-from tests.support import spoiled
 from tests.support.cases import numbers
 from tests.support.contexts import new_queue
 
 ROWS, K, N = 50, 33, 21
 SIZES = {"all": [10, 0, 25, 15], "some": [10, 0, 25, 7], "none": [0, 0, 0, 0]}
 LAYOUTS = ("NN", "NT", "TN", "TT")
-
-
-@pytest.fixture
-def spoiler():
-    with spoiled.installed(spoiled.Spoiler()) as found:
-        yield found
-
-
-@pytest.fixture(params=["processor", "gpu"])
-def form(request, monkeypatch):
-    """Both forms of cl/verify/, see test_verify.py."""
-    pyclmm.release()
-    if request.param == "gpu":
-        spoiled.gpu_form(monkeypatch)
-    yield request.param
-    pyclmm.release()
 
 
 def laid_out(x, letter):
