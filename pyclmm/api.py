@@ -10,7 +10,7 @@ import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
-from .calls import AT_ONCE, PLAIN, called
+from .calls import PLAIN, called
 from .execution.operands import named, single
 from .opencl import queues
 from .opencl.devices import DeviceChoice
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .execution.keywords import GemmKeywords, MatmulKeywords
-
-__all__ = ["AT_ONCE", "PLAIN", "called", "gemm", "matmul", "release"]
 
 HostOut: TypeAlias = NDArray[Any] | tuple[NDArray[Any]] | None
 DeviceOut: TypeAlias = Array | tuple[Array] | None

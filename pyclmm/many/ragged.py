@@ -9,7 +9,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 from pyopencl.array import Array
 
-from ..api import AT_ONCE, PLAIN, called
+from ..calls import AT_ONCE, PLAIN, called
 from ..errors import ArgumentError, DTypeError
 from ..execution import kinds
 from ..execution.array_likes import array_of
