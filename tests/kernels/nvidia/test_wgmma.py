@@ -12,10 +12,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pyclmm.checks.drawn import Drawn
+from pyclmm.checks.known_answers import outcome
+from pyclmm.checks.layouts import Decks, resized
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.launches import batch_table
 from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import interleaved
+from tests.simulators.simulated import Simulated
 from tests.support.made_up import H200
 from tests.support.selection import few
 
@@ -110,6 +114,27 @@ def test_products_are_exact(folder, rng, dtype, trans, shape, wanted, units, sta
     interleaved.run(work, arrays | scalars, folder)
     value = 2 * (a.astype("f8") @ b.astype("f8"))
     assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
+
+
+DRAINED_16 = [  # layout, (M, N, K), compute units, epilogue
+    ("NT", (256, 776, 128), 2, {"bias": "row", "activation": "relu"}),
+    ("TN", (272, 512, 392), 1, {"bias": "column"}),
+    ("NN", (264, 776, 200), 1, {}),
+]
+
+
+@pytest.mark.parametrize(("trans", "shape", "units", "epilogue"), few(DRAINED_16, 0), ids=str)
+def test_results_of_16_bits_that_leave_later_are_right(folder, trans, shape, units, epilogue):
+    layout = {"trans_a": trans[0] == "T", "trans_b": trans[1] == "T"}
+    small = GemmProblem(1, 1, 1, *("float16",) * 3, "float32", **layout, **epilogue, bias_type="float16")
+    device, problem = replace(H200, compute_units=units), resized(small, *shape)
+    config = next(c for c in WGMMA.configs(problem, device) if c.option("drain"))
+    config = replace(config, stages=3)
+    work = WGMMA.launches(problem, config, device)
+    for how in (Drawn.INTEGERS, Drawn.REALS):
+        decks = Decks(np.random.default_rng(0))
+        found = outcome(Simulated(folder, problem), problem, work, device, decks, how)
+        assert found.reason is None
 
 
 BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute units, products, launches
