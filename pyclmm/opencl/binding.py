@@ -15,9 +15,8 @@ from ..errors import REFUSED, DeviceMemoryError, LaunchError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from . import host_memory, pocl, status, workspace
-from .known_events import known_events
 from .last_call import LastCall
-from .late_events import Late, LateEvents
+from .late_events import Late, LateEvents, known_events
 from .program import built, in_doubt, new_kernel, settle
 from .steps import Borrowed, Buffers, Enqueue, Eventless, Scalars, Step, enqueue_eventless
 from .watch import watch_of

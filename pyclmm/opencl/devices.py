@@ -14,9 +14,9 @@ from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import THREADLESS, AmxSupport, Caches, DeviceInfo, Target
 from ..kernels.matrix_unit import DPAS_EXTENSION
 from . import forks, loader, pocl, processor, user_rates
-from .advice import install_hint
+from .loader import install_hint
 from .pocl import linker_fault, pocl_fault, warn_once
-from .target import target_of
+from .processor import target_of
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
 # because its device has the vendor of the processor.

@@ -22,8 +22,8 @@ from .. import store
 from ..errors import BuildError
 from ..kernels import Program
 from . import binaries, compiler, crash_marks
+from .binaries import with_pyopencl_caches
 from .devices import device_info
-from .disk_caches import with_pyopencl_caches
 from .pocl import pocl_fault
 from .queues import at_release
 from .single_flight import SingleFlight

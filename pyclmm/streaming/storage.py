@@ -19,7 +19,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError, StorageError
 from ..opencl import mappings
 from ..problem import dtypes
 from . import datasets, tiles
-from .mapped import MappedFile
+from .datasets import MappedFile
 from .tiles import Index, Region, Span
 
 # Bytes; a shorter piece is copied from the map, where a system call would take longer.

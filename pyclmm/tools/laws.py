@@ -21,10 +21,11 @@ import pyopencl.array as cla
 from ..api import gemm
 from ..checks import reference
 from ..checks.drawn import Drawn
+from ..checks.drawn_products import skipped
 from ..checks.fixed_products import PRODUCTS, digest, digests
 from ..checks.known_answers import Outcome, Wrong, outcome
 from ..checks.layouts import Decks, rearranged, resized
-from ..errors import DTypeError, UnsupportedError
+from ..errors import UnsupportedError
 from ..formats import FORMATS, format_named
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
@@ -274,17 +275,6 @@ def checks(
 def coverage() -> list[str]:
     """What the laws cover, a line for each."""
     return [f"{law.name}: {law.covers}" for law in (*LAWS, OF_WEIGHTS)]
-
-
-def skipped() -> dict[str, str]:
-    """The element types that are not tested because they need a package that is not installed, with it."""
-    found = {}
-    for name in dtypes.ELEMENT_TYPES:
-        try:
-            dtypes.dtype_of(name)
-        except DTypeError as error:
-            found[name] = str(error)
-    return found
 
 
 def check_bits(queue: cl.CommandQueue, kernel: Kernel | None, full: bool, until: float = math.inf) -> Found:

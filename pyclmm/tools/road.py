@@ -28,7 +28,7 @@ from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
 from ..problem.literals import Precision
 from ..selection.select import refusal
-from . import output, own_kernel, plots, probes, report, starters
+from . import output, own_kernel, plots, probes, report
 from .bench import INTERRUPTED, Others, Row, Track
 from .terminal import OnStage, Screen, Stage, TextTable, significant
 from .timing import Size, Terms, check_memory
@@ -184,7 +184,7 @@ def _measure(track: Track, kernel: Kernel, dtype: str, sizes: list[Size], road: 
 @click.command("road")
 @click.argument("file", required=False, type=output.file_type)
 @click.option(
-    "--start", type=click.IntRange(1, starters.LAST), help="Write a file to change: that step (1 to 10)."
+    "--start", type=click.IntRange(1, own_kernel.LAST), help="Write a file to change: that step (1 to 10)."
 )
 @click.option(
     "--size", "side", type=output.length_type, help=f"M = N = K [{_ON_CPU} on CPUs, else {_ON_OTHERS}]."
@@ -212,7 +212,7 @@ def road_command(
     """
     out = output.Output("road", json_target)
     if start is not None:
-        output.Output("road", None).screen.line(starters.start(start, file or Path(f"step{start}.cl")))
+        output.Output("road", None).screen.line(own_kernel.start(start, file or Path(f"step{start}.cl")))
         return
     output.check_plot(plot_file)
     chosen = find_device(device)

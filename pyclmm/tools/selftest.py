@@ -3,7 +3,7 @@
 Each kernel runs in a child process with a time limit, so that a driver that crashes or hangs is reported
 and the next kernel goes on. The report is fit for a bug report: no user name, host name or path is in it.
 The test ends after a budget: a kernel gets its share of the time that is left, and what it did not reach is
-told. --full adds products as users call them, by "auto", and drawn products (drawn_products.py).
+told. --full adds products as users call them, by "auto", and drawn products (checks/drawn_products.py).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any
 import pyopencl as cl
 
 from .. import fields
-from ..checks import fixed_products, isolation, worker
+from ..checks import drawn_products, fixed_products, isolation, worker
 from ..errors import BuildError, PyclmmError, UnsupportedError, VerificationError
 from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info
 from ..opencl.program import BUILD_LOG
 from ..opencl.queues import new_queue
-from . import drawn_products, laws, report
+from . import laws, report
 from .terminal import OnStage, Stage, TextTable
 
 BUDGET, QUICK_BUDGET = 13.5 * 60, 5.0 * 60  # seconds of --full and of --quick
@@ -150,11 +150,15 @@ def _drawn(
             left += 1
             continue
         yield {"begins": f"{DRAWN}, {product}"}
-        found = replace(_judged(DRAWN, partial(product.check, queue, kernel)), number=product.number)
+        found = replace(_judged(DRAWN, partial(_of_drawn, product, queue, kernel)), number=product.number)
         bad += found.is_bad
         yield asdict(found)
     if left:
         yield asdict(LawVerdict(DRAWN, LEFT_OUT, left_out=left))
+
+
+def _of_drawn(product: drawn_products.DrawnProduct, queue: cl.CommandQueue, kernel: Kernel) -> laws.Found:
+    return laws.Found(1, wrong=product.check(queue, kernel))
 
 
 class _Logs(logging.Handler):
@@ -305,7 +309,7 @@ def notes(tested: list[Tested], device: DeviceInfo) -> list[str]:
     was left out, and one for all kernels that cannot run. Before them a line for each element type whose
     package is not installed.
     """
-    lines = [f"skipped: {reason}" for reason in laws.skipped().values()]
+    lines = [f"skipped: {reason}" for reason in drawn_products.skipped().values()]
     ran = [one for one in tested if one.verdict != REFUSED]
     for one in ran:
         for v in (v for v in one.laws if v.verdict not in (PASSED, LEFT_OUT)):
@@ -339,7 +343,7 @@ def as_json(device: DeviceInfo, budget: float, full: bool, tested: list[Tested])
         for one in tested
     ]
     content = report.header_json(device) | {"full": full, "budget_s": budget}
-    content |= {"seed": drawn_products.SEED, "skipped": laws.skipped(), "kernels": kernels}
+    content |= {"seed": drawn_products.SEED, "skipped": drawn_products.skipped(), "kernels": kernels}
     cleaned: dict[str, Any] = _clean(content)
     return cleaned
 
