@@ -129,9 +129,8 @@ def hidden_extensions() -> tuple[str, ...]:
 
 
 def check() -> None:
-    """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand.
-
-    The first time in a process it warns of names like those of pyclmm's own that it does not know.
+    """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand. The first
+    time in a process it warns of names like those of pyclmm's own that it does not know.
     """
     _warn_of_unknown_names()
     _ = SELFCHECK.is_off, TRIAL.is_off, TUNED.is_off, SHORT_TRACEBACKS.is_off, THREADLESS.is_off

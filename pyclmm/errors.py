@@ -83,9 +83,8 @@ class UnsupportedError(PyclmmError, RuntimeError):
 
 
 class BuildError(PyclmmError, RuntimeError):
-    """The OpenCL compiler rejected a program.
-
-    Attributes: ``device`` (its name), ``options`` (the build options), ``log`` (the compiler's output).
+    """The OpenCL compiler rejected a program. Attributes: ``device`` (its name), ``options`` (the build
+    options), ``log`` (the compiler's output).
     """
 
     def __init__(self, device: str, options: str, log: str) -> None:
@@ -107,18 +106,16 @@ class DeviceMemoryError(PyclmmError, MemoryError):
 
 
 class WorkspaceError(DeviceMemoryError):
-    """The device has no memory for the workspace of a kernel.
-
-    ``begun``: whether it had accepted a launch of the same product.
+    """The device has no memory for the workspace of a kernel. ``begun``: whether it had accepted a launch of
+    the same product.
     """
 
     begun = False
 
 
 class LaunchError(PyclmmError, RuntimeError):
-    """The driver rejected a launch: it lacks resources, or the work-group is too large.
-
-    ``begun``: whether it had accepted an earlier launch of the same product.
+    """The driver rejected a launch: it lacks resources, or the work-group is too large. ``begun``: whether it
+    had accepted an earlier launch of the same product.
     """
 
     begun = False

@@ -44,7 +44,6 @@ _ANSWERS = fields.list_of(fields.record({"reason": _REASON}), 1, 1)
 @dataclass(frozen=True)
 class TrialResult:
     """``reason``: why the program must not be used, or None. ``lasting``: a new trial would end alike.
-
     ``timed_out``: the child was ended at its time limit, so something else may have held it up.
     """
 
@@ -67,9 +66,8 @@ def trial(
     way: str,
     apart: bool = False,
 ) -> TrialResult:
-    """Build the kernel and check its results in a child process. *work*: the launches of *problem*.
-
-    *way*: that of its launcher. *apart*: in a new child, which must end well too.
+    """Build the kernel and check its results in a child process. *work*: the launches of *problem*. *way*:
+    that of its launcher. *apart*: in a new child, which must end well too.
     """
     request = {
         "device": device.identity,
@@ -140,7 +138,6 @@ def _of_any_size(identity: Any) -> Any:
 
 def answers(request: Any) -> Iterator[dict[str, str | None]]:
     """Answer the request in the child: ``{"reason": None}`` if the driver survives and the results are right.
-
     An error that the driver raises counts as None too: the parent meets the same error, and gets its log.
     """
     device = device_of(request["device"])

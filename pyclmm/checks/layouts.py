@@ -95,7 +95,6 @@ class Decks:
 
 def rearranged(problem: GemmProblem, decks: Decks) -> GemmProblem:
     """*problem* of :func:`resized` with drawn strides of C, bias and stack, as views of arrays have them.
-
     Products of a stack may have gaps between them, share an operand, or lie in the opposite order.
     """
     m, n = problem.m, problem.n

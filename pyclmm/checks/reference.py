@@ -45,7 +45,6 @@ def _wide(x: Array) -> Array:
 
 def matmul(a: Array, b: Array) -> Array:
     """``a @ b`` by NumPy: in float64, in longdouble for float64 operands, and integers in their own type.
-
     Shapes and errors are those of :func:`numpy.matmul`.
     """
     if a.dtype.kind in "biu" and b.dtype.kind in "biu":

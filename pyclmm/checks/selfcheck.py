@@ -84,7 +84,6 @@ def verdict(queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig
 @contextlib.contextmanager
 def run_all() -> Iterator[None]:
     """Inside the block every check is run if this process has not run it, though a right verdict is kept.
-
     Then each program has run once. Some drivers compile a kernel only when it is launched.
     """
     before = _runs.set(True)
@@ -110,9 +109,8 @@ queues.meanwhile(_prepare)
 
 
 def copies_verdict(queue: Any, programs: Iterable[Program]) -> str | None:
-    """What is wrong on this device with the first wrong one of *programs*, which copy operands, or None.
-
-    A process runs each once. The verdict is kept nowhere else: the check takes a millisecond.
+    """What is wrong on this device with the first wrong one of *programs*, which copy operands, or None. A
+    process runs each once. The verdict is kept nowhere else: the check takes a millisecond.
     """
     if environment.SELFCHECK.is_off:
         return None
@@ -182,9 +180,8 @@ class _SelfCheck:
         return kept if kept is not None and kept.holds() else None
 
     def _two_opinions(self, tried_first: bool, apart: bool) -> _Verdict:
-        """The verdict. It is kept against the kernel only if a child process comes to it too.
-
-        *tried_first*: the first opinion begins in a child too, in one of its own with *apart*.
+        """The verdict. It is kept against the kernel only if a child process comes to it too. *tried_first*:
+        the first opinion begins in a child too, in one of its own with *apart*.
         """
         first = self._opinion(tried_first, apart)
         if first.reason is None:
@@ -232,9 +229,8 @@ class _SelfCheck:
         return replace(tried, reason=_plain(tried.reason))
 
     def own_result(self) -> str | None:
-        """What is wrong with the kernel's results in this process, or None.
-
-        The check has a queue of its own. The caller's may be out of order, or full of commands that wait.
+        """What is wrong with the kernel's results in this process, or None. The check has a queue of its own.
+        The caller's may be out of order, or full of commands that wait.
         """
         queue = launcher_of(self.queue).queue_of_its_own(self.queue)
         try:

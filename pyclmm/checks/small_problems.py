@@ -79,9 +79,8 @@ class SmallProblem:
 def first_wrong_result(
     queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
 ) -> str | None:
-    """Run small problems with the programs of *wanted*, the launches of *problem*.
-
-    Returns what is wrong with the first wrong result, or None.
+    """Run small problems with the programs of *wanted*, the launches of *problem*. Returns what is wrong with
+    the first wrong result, or None.
     """
     device, missing = device_info(queue.device), _programs(wanted)
     decks = Decks(np.random.default_rng(_seed(device, missing)))
@@ -122,7 +121,6 @@ def _first_wrong_bits(
 
 def _chained_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmProblem]:
     """*problem* with sizes that the host computes in milliseconds. One has more steps than a block of K.
-
     Lengths are multiples of 8, as programs may depend on that, or odd.
     """
     own = (problem.m, problem.n, problem.k)
@@ -279,9 +277,8 @@ def _drawn_shape(rng: np.random.Generator, bm: int, bn: int) -> Shape:
 
 
 def _several_tiles(problem: GemmProblem, config: TileConfig) -> GemmProblem:
-    """*problem* with a size that gives a lone work-group a whole tile, then one at an edge.
-
-    K has as many blocks as an end of a tile needs that overlaps the next one (cl/nvidia/wgmma_drain.cl).
+    """*problem* with a size that gives a lone work-group a whole tile, then one at an edge. K has as many
+    blocks as an end of a tile needs that overlaps the next one (cl/nvidia/wgmma_drain.cl).
     """
     tile = (config.bn, config.bm) if config.option("swapped") else (config.bm, config.bn)
     return resized(problem, tile[0], tile[1] + 16, 8 * config.bk + 1 if problem.k else 0)
@@ -297,9 +294,8 @@ def _near(problem: GemmProblem) -> Iterator[GemmProblem]:
 
 
 def wrong_copies(queue: Any, programs: Iterable[Program]) -> str | None:
-    """What is wrong with the first wrong copy among *programs* on *queue*'s device, or None.
-
-    Some drivers compile a kernel only when it is launched. Raises as a product does.
+    """What is wrong with the first wrong copy among *programs* on *queue*'s device, or None. Some drivers
+    compile a kernel only when it is launched. Raises as a product does.
     """
     for program in programs:
         if program.source == _COPY and not _copies_right(queue, program):

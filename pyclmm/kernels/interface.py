@@ -120,9 +120,8 @@ class Loops:
 
 
 class Kernel(ABC):
-    """A kernel family: its name, and five questions about a problem on a device.
-
-    All of them are pure functions of their arguments; none needs an OpenCL driver.
+    """A kernel family: its name, and five questions about a problem on a device. All of them are pure
+    functions of their arguments; none needs an OpenCL driver.
     """
 
     name: str
@@ -166,9 +165,8 @@ class Kernel(ABC):
         """Seconds on the device, with all launches, from ``device.rates``. Selection takes the least."""
 
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        """Why a sum of *config* is not one chain of FMAs over K, in order, or None if every sum is.
-
-        Asked of families that accept reproducible problems. Programs of these have REPRODUCIBLE 1.
+        """Why a sum of *config* is not one chain of FMAs over K, in order, or None if every sum is. Asked of
+        families that accept reproducible problems. Programs of these have REPRODUCIBLE 1.
         """
         if slices(config) > 1:
             return f"adds the sums of {slices(config)} slices of K"
@@ -223,9 +221,8 @@ class Kernel(ABC):
         raise NotImplementedError(f"{self.name} does not say which tile of the result shares its loads")
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
-        """Configurations that make small problems run the programs that *config* runs for large ones.
-
-        Where the family chooses the number of ranges of K, it takes one for a small problem.
+        """Configurations that make small problems run the programs that *config* runs for large ones. Where
+        the family chooses the number of ranges of K, it takes one for a small problem.
         """
         return (config,) if config.split_k else (config, replace(config, split_k=3))
 

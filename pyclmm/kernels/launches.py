@@ -64,9 +64,8 @@ def copy_launch(
     soft: bool = False,
     activation: str = "none",
 ) -> Launch:
-    """The launch of *copy*; *source* and *target* are (buffer, offset) arguments.
-
-    *soft*: the device has no float64, which can be copied but not converted. *activation* of what is copied.
+    """The launch of *copy*; *source* and *target* are (buffer, offset) arguments. *soft*: the device has no
+    float64, which can be copied but not converted. *activation* of what is copied.
     """
     rows, cols = copy.shape[-2:]
     program = Program(
@@ -105,9 +104,8 @@ def copy_launch(
 
 
 def intermediate_type(source: str, target: str) -> str:
-    """A type through which a conversion from *source* to *target* is exact until its last rounding.
-
-    For a target of a lesser kind it is the source's own: cl/copy.cl drops what the target cannot hold.
+    """A type through which a conversion from *source* to *target* is exact until its last rounding. For a
+    target of a lesser kind it is the source's own: cl/copy.cl drops what the target cannot hold.
     """
     if narrows(source, target):
         return ELEMENTS[source].accumulator

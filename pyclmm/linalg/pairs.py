@@ -38,7 +38,6 @@ class Tensor:
 @dataclass(frozen=True)
 class Ways:
     """How products are computed: the lengths of the labels, the dtype, the rule for casts, the queue.
-
     *keywords* are gemm's besides: kernel, precision, reproducible, wait_for.
     """
 
@@ -204,9 +203,8 @@ def _conjugated(x: Any, conj: bool) -> tuple[Any, Any]:
 
 
 def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any) -> Any:
-    """a times b where nothing is summed and an axis is common: element by element, by NumPy.
-
-    Of Arrays this is a stack of products of 1 x 1 or of a column with a row.
+    """a times b where nothing is summed and an axis is common: element by element, by NumPy. Of Arrays this
+    is a stack of products of 1 x 1 or of a column with a row.
     """
     factors = []
     for x in (a, b):

@@ -39,9 +39,8 @@ def operand(x: Array, argument: str) -> Operand:
 
 
 def common_queue(operands: Mapping[str, Array], queue: cl.CommandQueue | None) -> cl.CommandQueue:
-    """*queue*, or the first queue that an Array has.
-
-    Raises ArgumentError if there is none, or if an Array is in another context.
+    """*queue*, or the first queue that an Array has. Raises ArgumentError if there is none, or if an Array is
+    in another context.
     """
     if queue is None:
         first = operands.get("a")

@@ -124,9 +124,8 @@ def _pyopencl_folder(name: str) -> Path:
 
 
 def _make_folder() -> None:
-    """Make the folder that PyOpenCL's next import makes, or raise OSError.
-
-    PyOpenCL raises it too, but prints a second error to stderr.
+    """Make the folder that PyOpenCL's next import makes, or raise OSError. PyOpenCL raises it too, but prints
+    a second error to stderr.
     """
     if cl._PYOPENCL_NO_CACHE:
         return
@@ -141,7 +140,6 @@ def _make_folder() -> None:
 @cache
 def _check_owners() -> None:
     """Raise OSError if others could have written PyOpenCL's caches, whose files hold Python code and pickles.
-
     A warning is all that can be done about PoCL's, which it reads by itself.
     """
     if (fault := _fault_of(pocl_folder())) is not None:
@@ -155,9 +153,8 @@ def _check_owners() -> None:
 
 
 def _fault_of(path: Path) -> str | None:
-    """Why what is in *path* may be of others, or None.
-
-    Its group may write it if that is the user's own: these programs make folders as the umask says.
+    """Why what is in *path* may be of others, or None. Its group may write it if that is the user's own:
+    these programs make folders as the umask says.
     """
     try:
         status = path.stat()

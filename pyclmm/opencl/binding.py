@@ -27,7 +27,6 @@ _NOTHING: list[cl.Buffer] = []
 @dataclass(frozen=True)
 class Constant:
     """An operand that does not change between calls: its problem's name, and what identifies its memory.
-
     Holding *memory* keeps it alive, so that no other array can get the same address.
     """
 
@@ -148,7 +147,6 @@ class Binding:
 
     def repeat(self, given: Iterable[Array], out: Array) -> Late | None:
         """Enqueue the last call, on the Arrays in *given*, once more, if that is one launch without an event.
-
         None: nothing was enqueued.
         """
         launch, events = self._alone, out.events
@@ -205,9 +203,8 @@ class Binding:
         with_events: bool,
         is_waited_for: bool = False,
     ) -> list[cl.Event]:
-        """Set *buffers* and *scalars*, without scalars only these buffers, and enqueue every launch.
-
-        Launches that pack the operand *packed* are skipped, unless it was packed into other workspace.
+        """Set *buffers* and *scalars*, without scalars only these buffers, and enqueue every launch. Launches
+        that pack the operand *packed* are skipped, unless it was packed into other workspace.
         """
         if self._first is not None:  # between the first call and its end
             self._settle_if_ended(self._first)

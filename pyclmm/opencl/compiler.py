@@ -37,10 +37,8 @@ _INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
 
 
 class _Quiet:
-    """Hides CompilerWarning while any thread is building.
-
-    ``warnings.catch_warnings`` alone is not enough: if builds of several threads overlap, its filter is
-    removed too early or never.
+    """Hides CompilerWarning while any thread is building. ``warnings.catch_warnings`` alone is not enough: if
+    builds of several threads overlap, its filter is removed too early or never.
     """
 
     def __init__(self) -> None:
@@ -134,7 +132,6 @@ def logs(program: Any) -> list[str]:
 
 def driver_log(error: Exception) -> str:
     """What the driver says in PyOpenCL's *error*, without the status, device and options that PyOpenCL adds.
-
     It deletes the copy of the source that PyOpenCL names there.
     """
     text = str(error)
@@ -145,9 +142,8 @@ def driver_log(error: Exception) -> str:
 
 
 def located(log: str, source: str) -> str:
-    """*log* of the compiler of :func:`expanded` *source*, with files and their lines.
-
-    NVIDIA's compiler ignores ``#line``: it names line 7 of the whole text ``<kernel>:7``.
+    """*log* of the compiler of :func:`expanded` *source*, with files and their lines. NVIDIA's compiler
+    ignores ``#line``: it names line 7 of the whole text ``<kernel>:7``.
     """
     lines = source.splitlines()
 

@@ -58,10 +58,8 @@ def _compute_capability(device: cl.Device, extensions: frozenset[str]) -> tuple[
 
 
 def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
-    """The sub-group size of a device with Intel's matrix instructions, else 0.
-
-    PyOpenCL has no query for it. Intel's drivers report the most sub-groups of a work-group as its most
-    work-items divided by this size.
+    """The sub-group size of a device with Intel's matrix instructions, else 0. PyOpenCL has no query for it.
+    Intel's drivers report the most sub-groups of a work-group as its most work-items divided by this size.
     """
     if DPAS_EXTENSION not in extensions:
         return 0

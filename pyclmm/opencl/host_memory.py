@@ -35,7 +35,6 @@ HOST_ALIGN = 16  # bytes: the least alignment of allocators on 64-bit machines, 
 
 def is_addressable(x: Array) -> bool:
     """Whether kernels can address *x*: native byte order, address and strides multiples of the element size.
-
     NumPy aligns complex numbers to half their size, OpenCL to their size.
     """
     return x.dtype.isnative and not [at for at in (location(x), *x.strides) if at % x.itemsize]
@@ -77,10 +76,8 @@ def layout(x: Array, device: DeviceInfo) -> Operand:
 
 
 def signature(operands: Mapping[str, Array]) -> tuple[Layouts, tuple[str, ...]]:
-    """What a plan depends on: the layouts, and the operands that writing ``out`` would change.
-
-    Memory that an array owns is aligned to HOST_ALIGN, so its address, which takes NumPy a microsecond, is
-    not needed.
+    """What a plan depends on: the layouts, and the operands that writing ``out`` would change. Memory that an
+    array owns is aligned to HOST_ALIGN, so its address, which takes NumPy a microsecond, is not needed.
     """
     layouts = []
     for name, x in operands.items():
@@ -278,9 +275,8 @@ class HostBuffers:
         return buffer, form.start
 
     def read_back(self, after: list[cl.Event]) -> None:
-        """Wait for *after*, and then for the result to be in its array.
-
-        Raises DeviceLostError if the kernel did not finish.
+        """Wait for *after*, and then for the result to be in its array. Raises DeviceLostError if the kernel
+        did not finish.
         """
         if self._out is None:
             return

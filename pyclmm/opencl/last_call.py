@@ -130,9 +130,8 @@ class LastCall:
         return equal(alpha, self.alpha) and equal(beta, self.beta)
 
     def followed_by(self, given: Mapping[str, Any]) -> tuple[LastCall, Buffers] | None:
-        """The call with these operands, and the buffers that it changes, by the problem's names.
-
-        None if more than buffers may differ: a queue, a layout, or what ``out`` overlaps.
+        """The call with these operands, and the buffers that it changes, by the problem's names. None if more
+        than buffers may differ: a queue, a layout, or what ``out`` overlaps.
         """
         if len(given) != len(self._seen):
             return None

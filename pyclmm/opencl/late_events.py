@@ -152,9 +152,8 @@ def before(x: Array, queue: cl.CommandQueue) -> Sequence[cl.Event]:
 
 
 def takes_late(x: Array) -> bool:
-    """Whether a product may write *x* without an event. The events of *x* are LateEvents then.
-
-    A list that somebody else has too stays as it is: he would not learn of the product. A view has it.
+    """Whether a product may write *x* without an event. The events of *x* are LateEvents then. A list that
+    somebody else has too stays as it is: he would not learn of the product. A view has it.
     """
     own = x.events
     if type(own) is LateEvents:

@@ -32,9 +32,8 @@ class Launcher:
     def binding(
         self, queue: Any, device: DeviceInfo, work: Work, absent: Collection[str], keeps: bool
     ) -> Binding:
-        """What a thread launches *work* with on *queue*.
-
-        *absent*: operands that no kernel reads. *keeps*: the workspace stays between calls.
+        """What a thread launches *work* with on *queue*. *absent*: operands that no kernel reads. *keeps*:
+        the workspace stays between calls.
         """
         return Binding(queue, device, work, absent, workspace.own if keeps else workspace.shared)
 

@@ -82,9 +82,8 @@ def cure() -> str | None:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """In this block the loader knows of the runtime of `[intel]` and of NVIDIA's driver.
-
-    Each only if it is there, is not registered and can be loaded.
+    """In this block the loader knows of the runtime of `[intel]` and of NVIDIA's driver. Each only if it is
+    there, is not registered and can be loaded.
     """
     libraries: list[str] = []
     for library in (_library(), _nvidias_library()):
@@ -103,9 +102,8 @@ def _told() -> Iterator[None]:
 
 
 def _library() -> Path | None:
-    """The library of intel-opencl-rt in this Python environment.
-
-    None if there is none, if the user has said where drivers are, or if the system has the same runtime.
+    """The library of intel-opencl-rt in this Python environment. None if there is none, if the user has said
+    where drivers are, or if the system has the same runtime.
     """
     if environment.ICD_VENDORS.value or _system_has_one():
         return None
@@ -123,9 +121,8 @@ def _system_has_one() -> bool:
 
 
 def _nvidias_library() -> str | None:
-    """The name of NVIDIA's library, which may be there.
-
-    None if the user has said where drivers are, or if an .icd file names it.
+    """The name of NVIDIA's library, which may be there. None if the user has said where drivers are, or if an
+    .icd file names it.
     """
     if sys.platform != "linux" or environment.ICD_VENDORS.value:
         return None
@@ -153,9 +150,8 @@ def _is_registered(library: str, *folders: Path) -> bool:
 
 
 def _load(library: Path | str) -> None:
-    """Load a library: Intel's by its path, with what it needs from its own folder. Raises OSError.
-
-    On Windows the loader's own call would look for them in the folders of PATH.
+    """Load a library: Intel's by its path, with what it needs from its own folder. Raises OSError. On Windows
+    the loader's own call would look for them in the folders of PATH.
     """
     if str(library) not in _kept:
         _kept[str(library)] = ctypes.CDLL(str(library))

@@ -131,9 +131,8 @@ def pocl_folder() -> Path:
 
 
 def pocl_fault(platforms: Iterable[cl.Platform]) -> str | None:
-    """Why PoCL, if it is among *platforms*, cannot use its cache folder, and what would do; else None.
-
-    Writes a small file there. Where it cannot be written PoCL shows no device or builds nothing.
+    """Why PoCL, if it is among *platforms*, cannot use its cache folder, and what would do; else None. Writes
+    a small file there. Where it cannot be written PoCL shows no device or builds nothing.
     """
     if not any("portable computing language" in platform.name.lower() for platform in platforms):
         return None

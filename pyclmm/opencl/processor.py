@@ -119,10 +119,8 @@ def _text(path: Path) -> str | None:
 
 
 def amx_of(vendor: str) -> AmxSupport:
-    """What the processor multiplies by AMX for the driver of *vendor*. Asks Linux for leave if it can.
-
-    Leave is for the process, its threads and its forks, and for good. The child process of a trial asks for
-    itself.
+    """What the processor multiplies by AMX for the driver of *vendor*. Asks Linux for leave if it can. Leave
+    is for the process, its threads and its forks, and for good. The child process of a trial asks for itself.
     """
     if vendor != MATRIX_UNITS["amx"].vendor:
         return AmxSupport(refusal="only PoCL's compiler takes the instructions")

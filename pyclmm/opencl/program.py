@@ -43,9 +43,8 @@ _marks: dict[tuple[cl.Context, Program], list[Path | None]] = {}  # of programs 
 
 
 def build_options(program: Program, detour: int = 0) -> tuple[str, ...]:
-    """The compiler's options: OpenCL C 1.2, then the macros in their order, then the detour's.
-
-    Dot products of bytes (cl/include/dot_bytes.h) are functions of OpenCL C 3.0.
+    """The compiler's options: OpenCL C 1.2, then the macros in their order, then the detour's. Dot products
+    of bytes (cl/include/dot_bytes.h) are functions of OpenCL C 3.0.
     """
     macros = [f"-D{name}={value}" for name, value in program.defines]
     standard = "CL3.0" if ("DOT_BYTES", 1) in program.defines else "CL1.2"
@@ -59,17 +58,15 @@ def source_hash(program: Program) -> str:
 
 
 def built(context: cl.Context, program: Program) -> cl.Program:
-    """The compiled program: one that is kept or that a binding holds, or compiled now. Raises BuildError.
-
-    The program is in doubt until :func:`settle` (see crash_marks.py).
+    """The compiled program: one that is kept or that a binding holds, or compiled now. Raises BuildError. The
+    program is in doubt until :func:`settle` (see crash_marks.py).
     """
     return _built(context, program, _detour(context))
 
 
 def text(device: cl.Device, program: Program) -> bytes:
-    """What the driver compiled *program* to, for another loader: PTX on NVIDIA's. Raises BuildError.
-
-    It is kept on disk, so that later processes need no context of OpenCL to get it.
+    """What the driver compiled *program* to, for another loader: PTX on NVIDIA's. Raises BuildError. It is
+    kept on disk, so that later processes need no context of OpenCL to get it.
     """
     info, digest = device_info(device), source_hash(program)
     detour = crash_marks.detour(info)
@@ -162,10 +159,8 @@ def _kernel(context: cl.Context, program: Program, name: str, detour: int) -> cl
 
 
 def _forget_generated_sources() -> None:
-    """Drop the Python source of the code that PyOpenCL generates for a kernel object.
-
-    Without its cache of such code (PYOPENCL_NO_CACHE) it leaves 6 KB for each object, for ever. Only
-    tracebacks read them.
+    """Drop the Python source of the code that PyOpenCL generates for a kernel object. Without its cache of
+    such code (PYOPENCL_NO_CACHE) it leaves 6 KB for each object, for ever. Only tracebacks read them.
     """
     for name in list(linecache.cache):
         if name.startswith(_GENERATED):
@@ -261,9 +256,8 @@ def _loaded(context: cl.Context, program: Program, place: Path, binary: bytes) -
 
 
 def _rebuilt_if_possible(context: cl.Context, compiled: cl.Program, place: Path) -> cl.Program:
-    """The same program, built from its binary; *compiled* itself on a driver that rejects that.
-
-    So the self-check that follows is of the program that later processes load.
+    """The same program, built from its binary; *compiled* itself on a driver that rejects that. So the
+    self-check that follows is of the program that later processes load.
     """
     try:
         return _rebuilt(context, compiled, bytes, place)

@@ -125,9 +125,8 @@ def lost_with(context: Any) -> list[Any]:
 
 
 def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:
-    """A new in-order queue on *device*, in this module's context for the device.
-
-    The context is kept, because Intel's CPU runtime frees a context that only a queue refers to.
+    """A new in-order queue on *device*, in this module's context for the device. The context is kept, because
+    Intel's CPU runtime frees a context that only a queue refers to.
     """
     context = _contexts.get(device) or _contexts.setdefault(device, cl.Context([device]))
     if profiling:

@@ -127,10 +127,8 @@ class Step:
         ends: bool,
         make: Callable[..., cl.Kernel] = new_kernel,
     ) -> Step:
-        """The step of *launch*.
-
-        *fixed* are the buffers that do not vary; *borrowed* maps workspace to its place among what a call
-        borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
+        """The step of *launch*. *fixed* are the buffers that do not vary; *borrowed* maps workspace to its
+        place among what a call borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
         """
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
         scale_dtype = None if acc_type in COMPLEX else dtype_of(acc_type)

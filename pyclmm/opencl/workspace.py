@@ -77,9 +77,8 @@ def release() -> None:
 def allocated(
     context: cl.Context, device: DeviceInfo, need: Workspace, nbytes: int | None = None
 ) -> cl.Buffer:
-    """A buffer for *need*, of *nbytes* if they are more.
-
-    Raises WorkspaceError; for a copy of an operand, which any kernel needs, DeviceMemoryError.
+    """A buffer for *need*, of *nbytes* if they are more. Raises WorkspaceError; for a copy of an operand,
+    which any kernel needs, DeviceMemoryError.
     """
     try:
         return host_memory.allocate(context, nbytes or need.nbytes, device, need.symbol)
@@ -111,9 +110,8 @@ class Spaces:
 
 
 class Lender:
-    """Lends workspace to the products of one thread and queue, one product at a time.
-
-    *bounded*: the limit applies.
+    """Lends workspace to the products of one thread and queue, one product at a time. *bounded*: the limit
+    applies.
     """
 
     def __init__(self, queue: cl.CommandQueue, device: DeviceInfo, bounded: bool = True) -> None:
@@ -124,7 +122,6 @@ class Lender:
 
     def borrow(self, needs: Needs, number: int) -> Spaces:
         """Buffers for *needs*, which nobody else has; those with that *number* are known to be large enough.
-
         Raises DeviceMemoryError or DeviceLostError.
         """
         spaces, self._spaces = self._spaces, None
@@ -186,9 +183,8 @@ class Lender:
         return Spaces(self._buffers(needs, least, None), least, is_kept)
 
     def _buffers(self, needs: Needs, sizes: Sequence[int], old: Spaces | None) -> list[cl.Buffer]:
-        """Buffers of these sizes: those of *old* that have them, and new ones.
-
-        Copies of operands come first: if they alone have no room, no kernel has.
+        """Buffers of these sizes: those of *old* that have them, and new ones. Copies of operands come first:
+        if they alone have no room, no kernel has.
         """
         buffers: dict[int, cl.Buffer] = {}
         if old is not None:

@@ -39,9 +39,8 @@ WITH_WEIGHTS = ("float32", "float16", "bfloat16")  # the types in which quantise
 
 @dataclass(frozen=True)
 class Epilogue:
-    """C, bias and activation as the user passed them.
-
-    ``reads_c`` is false if beta is 0: C is checked but not read.
+    """C, bias and activation as the user passed them. ``reads_c`` is false if beta is 0: C is checked but not
+    read.
     """
 
     c: Operand | None = None
@@ -61,7 +60,6 @@ def problem_of(
     reproducible: bool = False,
 ) -> GemmProblem:
     """The problem of dense matrices, M x K and K x N, each stored transposed if its letter of *layout* is T.
-
     Raises ArgumentError for a layout other than "NN", "NT", "TN" and "TT".
     """
     if layout not in LAYOUTS:

@@ -32,9 +32,8 @@ MAX_ALIGN = 64  # bytes; no kernel needs more
 
 
 class Layout(NamedTuple):
-    """What a plan depends on of the operand *name*. *phase*: bytes from an aligned address to its start.
-
-    A dtype's letter tells longlong from int64, which are equal dtypes but give results of different dtypes.
+    """What a plan depends on of the operand *name*. *phase*: bytes from an aligned address to its start. A
+    dtype's letter tells longlong from int64, which are equal dtypes but give results of different dtypes.
     """
 
     name: str
@@ -56,10 +55,8 @@ def reaching(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...
 def overlapping(
     operands: Mapping[str, T], shares: Callable[[T, T], bool], same: Callable[[T, T], bool]
 ) -> tuple[str, ...]:
-    """The operands that writing ``out`` would change: those that it *shares* memory with.
-
-    C in place is safe: the work-item that writes out(i, j) reads C(i, j) just before. *same*: whether two are
-    one view.
+    """The operands that writing ``out`` would change: those that it *shares* memory with. C in place is safe:
+    the work-item that writes out(i, j) reads C(i, j) just before. *same*: whether two are one view.
     """
     found, out = [], operands.get("out")
     if out is not None:
@@ -257,9 +254,8 @@ class GemmProblem:
 
     @cached_property
     def typical(self) -> GemmProblem:
-        """A stack of equal products that takes about as long as this list: what estimates are made of.
-
-        Sizes are means over the multiply-adds, so that products which take no time do not count.
+        """A stack of equal products that takes about as long as this list: what estimates are made of. Sizes
+        are means over the multiply-adds, so that products which take no time do not count.
         """
         if not self.is_listed:
             return self

@@ -177,7 +177,6 @@ class QuantizedArray:
 
     def __getitem__(self, index: int | slice) -> QuantizedArray:
         """The weights of a slice along N; of a stack a matrix, or a slice of the stack. They share memory.
-
         Raises ArgumentError for another index, IndexError for a matrix that is not there.
         """
         if self.ndim > 2:
@@ -200,7 +199,6 @@ class QuantizedArray:
 
     def dequantize(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
         """The values as a NumPy array, rounded to *dtype*, by default that which the weights stand for.
-
         Raises DTypeError unless that is float32, float16, bfloat16 or float64.
         """
         wanted = named_dtype(dtype) or self.dtype

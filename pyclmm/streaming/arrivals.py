@@ -26,9 +26,8 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Arrivals:
-    """Fetches parts of a result, for any thread, again if they are damaged and *verify* is "repair".
-
-    *stack*: the shape of the result's stack.
+    """Fetches parts of a result, for any thread, again if they are damaged and *verify* is "repair". *stack*:
+    the shape of the result's stack.
     """
 
     def __init__(
@@ -41,9 +40,8 @@ class Arrivals:
     def fetch(
         self, fetch: Callable[[], object], memory: Bytes, buffer: cl.Buffer, start: int, part: Region
     ) -> None:
-        """*fetch* the bytes from *start* of *buffer* into *memory* until both are alike.
-
-        Warns of a *part* that was damaged, and raises VerificationError if it is each time.
+        """*fetch* the bytes from *start* of *buffer* into *memory* until both are alike. Warns of a *part*
+        that was damaged, and raises VerificationError if it is each time.
         """
 
         def arrives() -> bool:

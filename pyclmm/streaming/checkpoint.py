@@ -156,7 +156,6 @@ class Checkpoint:
 
     def finish(self, tile: int, block: NDArray[Any] | None, digest: str = "-") -> None:
         """Record that *tile* is finished. *block* is kept; None: ``out`` has it, by *digest*, and is flushed.
-
         Raises StorageError if the folder cannot be written. What was finished before stays finished.
         """
         size = 0

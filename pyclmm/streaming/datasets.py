@@ -58,7 +58,6 @@ def is_zarr(x: object) -> bool:
 
 def is_stored(x: object) -> bool:
     """Whether *x* lies in storage and is read by slicing: an HDF5 dataset, a Zarr array or anything alike.
-
     Alike is what has ``shape``, a NumPy ``dtype`` and ``__getitem__``, and no memory that others can see.
     """
     if isinstance(x, np.ndarray | np.generic | memoryview | type):
@@ -166,9 +165,8 @@ def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tu
 
 
 def _places(path: Path, name: str, prefixes: str) -> Iterator[Path]:
-    """Where HDF5 may find a file that the one at *path* names: by *prefixes*, beside it, from here on.
-
-    "%b" in a name is a number.
+    """Where HDF5 may find a file that the one at *path* names: by *prefixes*, beside it, from here on. "%b"
+    in a name is a number.
     """
     pattern = "*".join(map(glob.escape, name.split("%b"))).replace("%%", "%")
     given = prefixes.replace("${ORIGIN}", str(path.parent)).split(os.pathsep)
@@ -266,9 +264,8 @@ def span(at: slice | int) -> Span:
 
 @contextlib.contextmanager
 def failing_as(name: str, part: str, verb: str = "read") -> Iterator[None]:
-    """What goes wrong in the block as a StorageError that names the argument and the part.
-
-    Libraries raise many types for one fault: h5py ValueError, RuntimeError, KeyError and OSError.
+    """What goes wrong in the block as a StorageError that names the argument and the part. Libraries raise
+    many types for one fault: h5py ValueError, RuntimeError, KeyError and OSError.
     """
     try:
         yield
@@ -360,9 +357,8 @@ class MappedFile:
             left, at = left[count:], at + count
 
     def reserve(self, x: NDArray[Any]) -> None:
-        """Give the bytes of *x* blocks on the disk, where the system can. Raises OSError if it is full.
-
-        File systems that write elsewhere each time (btrfs, ZFS) may still be full later.
+        """Give the bytes of *x* blocks on the disk, where the system can. Raises OSError if it is full. File
+        systems that write elsewhere each time (btrfs, ZFS) may still be full later.
         """
         if self._handle is None or not x.size or not hasattr(os, "posix_fallocate"):
             return

@@ -24,7 +24,6 @@ Dtype = np.dtype[Any]
 @dataclass(frozen=True)
 class Job:
     """A product in tiles. ``operands``: "a", "b", and "c" where it is read; ``bias`` is the whole vector.
-
     ``dtype`` is that of the result, ``acc_dtype`` that of a tile between two chunks of K.
     """
 

@@ -61,7 +61,6 @@ class LaneThreads:
 @contextmanager
 def lane_threads() -> Iterator[LaneThreads]:
     """Threads for the length of a block, which nobody else has. All that was given to them must have ended.
-
     After an error they end: a pool whose thread the system refused still has the task, and would do it later.
     """
     with _lock:
@@ -101,10 +100,8 @@ class LoadedBlock:
 
 
 class Lane(ABC):
-    """One device's part in a streamed product.
-
-    A subclass says where blocks and tiles lie, and how these are delivered. Raises DeviceMemoryError if the
-    device has no room for the slots.
+    """One device's part in a streamed product. A subclass says where blocks and tiles lie, and how these are
+    delivered. Raises DeviceMemoryError if the device has no room for the slots.
     """
 
     def __init__(
@@ -244,9 +241,8 @@ class HostLane(Lane):
 
 
 class DeviceLane(Lane):
-    """A lane for a device with memory of its own: blocks go through pinned memory into its buffers.
-
-    It has a queue for each direction and one for products.
+    """A lane for a device with memory of its own: blocks go through pinned memory into its buffers. It has a
+    queue for each direction and one for products.
     """
 
     def _prepare(self) -> None:

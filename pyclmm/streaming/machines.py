@@ -90,9 +90,8 @@ def _named(devices: Any) -> list[cl.Device]:
 
 
 def able(places: list[DeviceQueue], shapes: Shapes, devices: object) -> list[DeviceQueue]:
-    """The places whose devices know the dtypes; of *devices* "all" the others are left out.
-
-    Raises UnsupportedError.
+    """The places whose devices know the dtypes; of *devices* "all" the others are left out. Raises
+    UnsupportedError.
     """
     dtypes = tuple(x.name for x in (*shapes.dtypes, shapes.gemm.dtype))
     lacks = {place: device_info(place[0]).missing_type(dtypes) for place in places}

@@ -160,9 +160,8 @@ def _supervise(
 
 
 def _give_up(place: DeviceQueue, error: BaseException, others: bool) -> None:
-    """Warn that a device takes no more part; raise *error* if there are no others.
-
-    Later calls do not find the context of a lost one.
+    """Warn that a device takes no more part; raise *error* if there are no others. Later calls do not find
+    the context of a lost one.
     """
     device, on = place
     if isinstance(error, DeviceLostError):

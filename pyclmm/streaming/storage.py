@@ -66,9 +66,8 @@ class Storage:
         raise NotImplementedError
 
     def read(self, target: NDArray[Any], region: Region) -> None:
-        """Copy a block into *target*, C-contiguous and in native byte order. Raises StorageError.
-
-        *target* has the block's shape, or that of its transpose if ``turned``.
+        """Copy a block into *target*, C-contiguous and in native byte order. Raises StorageError. *target*
+        has the block's shape, or that of its transpose if ``turned``.
         """
         raise NotImplementedError
 
@@ -138,9 +137,8 @@ class ArrayStorage(Storage):
 
 
 class MappedStorage(ArrayStorage):
-    """A view of a memory map, of private pages too ("c"), which no file gets.
-
-    The length of its file is compared before each access.
+    """A view of a memory map, of private pages too ("c"), which no file gets. The length of its file is
+    compared before each access.
     """
 
     in_memory = False
@@ -217,10 +215,8 @@ class MappedStorage(ArrayStorage):
 
 
 class DatasetStorage(Storage):
-    """What is read and written by slices.
-
-    Two blocks that share a chunk are not written at once, because each write reads, changes and writes the
-    chunk. A kill in the middle of a write can damage an HDF5 file itself.
+    """What is read and written by slices. Two blocks that share a chunk are not written at once, because each
+    write reads, changes and writes the chunk. A kill in the middle of a write can damage an HDF5 file itself.
     """
 
     def __init__(self, name: str, x: Any, as_row: bool) -> None:

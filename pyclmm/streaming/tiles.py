@@ -242,9 +242,8 @@ def traffic(product: TiledProduct, blocking: Blocking) -> tuple[int, int]:
 def walk(
     product: TiledProduct, blocking: Blocking, every: Iterable[Tile]
 ) -> Iterator[tuple[Tile, Span, list[tuple[int, int | None]]]]:
-    """(tile, chunk, blocks) of each step of one device that computes these tiles in order.
-
-    *blocks*: of A and of B the slot, and the bytes that are loaded into it; None if they are there.
+    """(tile, chunk, blocks) of each step of one device that computes these tiles in order. *blocks*: of A and
+    of B the slot, and the bytes that are loaded into it; None if they are there.
     """
     held = {"a": Slots(blocking.a_slots), "b": Slots(blocking.b_slots)}
     parts = chunks(product, blocking)
@@ -296,7 +295,6 @@ class Region:
 
     def cut(self, axis: int, start: int, stop: int) -> Region:
         """From *start* to *stop* of this block along *axis*: -3 its matrices, -2 its rows, -1 its columns.
-
         One matrix of several is a block of two axes.
         """
         lengths = list(self.shape)

@@ -158,10 +158,7 @@ class Rung:
 
 
 def kernel_names(asked: Sequence[str]) -> list[str]:
-    """The kernels to run: those *asked* for, or all.
-
-    Raises ArgumentError for a name that no kernel has.
-    """
+    """The kernels to run: those *asked* for, or all. Raises ArgumentError for a name that no kernel has."""
     names = list(dict.fromkeys(asked)) or [kernel.name for kernel in KERNELS]
     for name in names:
         if name != "auto":
@@ -200,9 +197,8 @@ class Others:
 
     @property
     def processors(self) -> float | None:
-        """How many processors others kept busy on average.
-
-        None if that is not known or the time was too short.
+        """How many processors others kept busy on average. None if that is not known or the time was too
+        short.
         """
         if self.seconds < _SHORTEST:
             return None

@@ -255,9 +255,8 @@ def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, until: float = math.
 def checks(
     queue: cl.CommandQueue, kernel: Kernel | None, full: bool
 ) -> Iterator[tuple[str, Callable[[float], Found]]]:
-    """Every law, the interface and the bits: the name, and what checks it until a time.
-
-    *kernel*: None for the kernels that "auto" chooses. They are asked for what the others have in common.
+    """Every law, the interface and the bits: the name, and what checks it until a time. *kernel*: None for
+    the kernels that "auto" chooses. They are asked for what the others have in common.
     """
     taken = None if kernel is None else first_taken(kernel, device_info(queue.device))
     by_weights = taken is not None and bool(taken.b_format)
@@ -279,7 +278,6 @@ def coverage() -> list[str]:
 
 def check_bits(queue: cl.CommandQueue, kernel: Kernel | None, full: bool, until: float = math.inf) -> Found:
     """Fixed products by :func:`pyclmm.gemm` with ``reproducible=True``: their SHA-256 are in the package.
-
     Raises the errors of gemm, but UnsupportedError only if *kernel* takes none of them.
     """
     found, missing = Found(), skipped()

@@ -204,7 +204,6 @@ def reading(place: MatrixPlace, named: str) -> Iterator[None]:
 
 def read_of(place: MatrixPlace, x: Any) -> Iterator[tuple[Path, str]]:
     """What the operand *x* at *place* is read from: files and folders, and for HDF5 the names of datasets.
-
     Links within a Zarr array are followed, and so are external links, virtual datasets and raw files of HDF5.
     """
     if place.kind == "hdf5":

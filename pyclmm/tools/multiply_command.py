@@ -88,9 +88,7 @@ def _multiply(
     options: dict[str, Any],
 ) -> None:
     """Write the result, which is *like* that of a plan, and give it its place. An error or Ctrl-C leaves OUT
-    as it was.
-
-    What was written until then stays beside it if a run can go on with it.
+    as it was. What was written until then stays beside it if a run can go on with it.
     """
 
     seen: list[StreamProgress] = []

@@ -65,9 +65,8 @@ def _fitting(line: str) -> str:
 
 
 def _drop(stream: IO[Any] | None) -> None:
-    """Send what *stream* still holds, and cannot write, nowhere.
-
-    Python would try again at its exit, complain, and end with code 120.
+    """Send what *stream* still holds, and cannot write, nowhere. Python would try again at its exit,
+    complain, and end with code 120.
     """
     if stream is None:
         return
@@ -156,9 +155,8 @@ class Output:
 
     @contextmanager
     def measuring(self, bar: bool = False) -> Iterator[OnStage]:
-        """Measure in this block, with a *bar* of progress where one is asked for.
-
-        Ctrl-C ends it, and the command goes on with what was measured until then.
+        """Measure in this block, with a *bar* of progress where one is asked for. Ctrl-C ends it, and the
+        command goes on with what was measured until then.
         """
         try:
             with progress(bar) as on_stage:
@@ -210,7 +208,6 @@ class Output:
 
     def finish(self, failure: str | None = None, status: int = 2, measured: object = True) -> None:
         """End the command: after Ctrl-C, an unwritten file or a *failure* with its *status*, else return.
-
         *measured* is empty if nothing was.
         """
         if self.interrupted:
@@ -306,10 +303,8 @@ def _checked_target(ctx: click.Context, param: click.Parameter, value: str | Non
 
 
 def check_file(path: Path | None, own: Written) -> None:
-    """Fail before measuring if *path* could not be written after it.
-
-    A file that is there must be one that pyclmm has written as such, or a device or a pipe. Two options of a
-    command do not name one file.
+    """Fail before measuring if *path* could not be written after it. A file that is there must be one that
+    pyclmm has written as such, or a device or a pipe. Two options of a command do not name one file.
     """
     if path is None:
         return

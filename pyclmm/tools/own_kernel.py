@@ -155,9 +155,8 @@ def _own_tile(name: str, said: str, family: Kernel, device: DeviceInfo) -> TileC
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
-    """The child: builds the kernel, tries it on every law until it breaks one, and times it.
-
-    What begins as ``{"begins": text}``; then a law that it keeps, its failure, or its times.
+    """The child: builds the kernel, tries it on every law until it breaks one, and times it. What begins as
+    ``{"begins": text}``; then a law that it keeps, its failure, or its times.
     """
     queue = new_queue(isolation.device_of(request["device"]), profiling=True)
     path, limit = Path(request["path"]), request["limit"]
@@ -298,9 +297,8 @@ class OwnAttempt:
 def check(
     path: Path, beside: Sequence[str], side: int, device: DeviceInfo, on_stage: OnStage, found: OwnAttempt
 ) -> None:
-    """Try the kernel in the file *path*, and time it with those *beside*; *found* gets what is found.
-
-    Raises ArgumentError. After Ctrl-C *found* has what was found until then.
+    """Try the kernel in the file *path*, and time it with those *beside*; *found* gets what is found. Raises
+    ArgumentError. After Ctrl-C *found* has what was found until then.
     """
     own, _ = own_kernel(path, device)
     begun = ["its start"]

@@ -225,9 +225,8 @@ class RoofPoint:
 
 
 def under_roofs(points: Sequence[RoofPoint], rates: Rates, clock: str, title: str, path: Path) -> None:
-    """Draw kernels under the roofs of *rates*, each from its slowest to its fastest sample.
-
-    Labels stand beside the picture in the order of the rates. *clock*: from where to where time runs.
+    """Draw kernels under the roofs of *rates*, each from its slowest to its fastest sample. Labels stand
+    beside the picture in the order of the rates. *clock*: from where to where time runs.
     """
     flat = {name: height / 1e9 for name, height in (point.roof for point in points)}
     top, xs = max(flat.values()), [point.intensity for point in points]

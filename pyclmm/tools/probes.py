@@ -289,9 +289,8 @@ UNITS = (
 def measured(
     device: DeviceInfo, others: Mapping[str, float], timer: Timer, on_refusal: Callable[[str], object]
 ) -> dict[str, float]:
-    """The rates of all units of *device*, whose other rates are *others*; 0 where there is none.
-
-    *on_refusal* is told of each rate that cannot be: that of before stays.
+    """The rates of all units of *device*, whose other rates are *others*; 0 where there is none. *on_refusal*
+    is told of each rate that cannot be: that of before stays.
     """
     found: dict[str, float] = {}
     for unit in UNITS:

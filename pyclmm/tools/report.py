@@ -137,9 +137,8 @@ def tuning_notes(tuning: Tuning) -> list[str]:
 
 
 def notes(rungs: Sequence[Rung], asked: Collection[str] = ()) -> list[str]:
-    """What the tables cannot say: times that scatter, who did not run and why, estimated speed-ups.
-
-    Not who is :func:`refused`.
+    """What the tables cannot say: times that scatter, who did not run and why, estimated speed-ups. Not who
+    is :func:`refused`.
     """
     lines = []
     for rung in (rung for rung in rungs if rung.scattered):

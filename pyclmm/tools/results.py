@@ -47,9 +47,8 @@ def result_at(place: MatrixPlace, checkpoint: Path | None) -> Result:
 
 
 class Result(ABC):
-    """A result that takes its place when it is complete.
-
-    Call refuse_overlaps and check, then begin or go_on, then finish or give_up.
+    """A result that takes its place when it is complete. Call refuse_overlaps and check, then begin or go_on,
+    then finish or give_up.
     """
 
     def __init__(self, place: MatrixPlace, checkpoint: Path | None) -> None:

@@ -84,10 +84,8 @@ class Point:
 
 @dataclass
 class Road:
-    """What a walk found.
-
-    ``rates``: of the device; None before they are measured. ``absent``: kernel -> why it cannot run here.
-    ``failed``: kernel -> what went wrong as it was built or run.
+    """What a walk found. ``rates``: of the device; None before they are measured. ``absent``: kernel -> why
+    it cannot run here. ``failed``: kernel -> what went wrong as it was built or run.
     """
 
     side: int
@@ -124,7 +122,6 @@ class Road:
 
 def walk(queue: cl.CommandQueue, road: Road, on_stage: OnStage, names: Sequence[str] | None = None) -> None:
     """Measure the device of *queue* and run the kernels *names* on it, or all; add what is found to *road*.
-
     *queue* needs profiling. Ctrl-C raises KeyboardInterrupt; what was measured until then is in *road*.
     """
     road.rates = _measured(queue, on_stage)

@@ -78,9 +78,8 @@ def width_of(stream: TextIO | None) -> int:
 
 
 def broken(line: str, width: int = PAGE, indent: int = 4, words: bool = False) -> str:
-    """*line* in lines of *width* columns; those after the first are indented.
-
-    A word that is longer stays whole, but for *words*: a terminal would break it too.
+    """*line* in lines of *width* columns; those after the first are indented. A word that is longer stays
+    whole, but for *words*: a terminal would break it too.
     """
     lead = " " * indent
     return textwrap.fill(line, width, subsequent_indent=lead, break_long_words=words, break_on_hyphens=False)
@@ -182,9 +181,8 @@ def _rate(each: float) -> str:
 
 
 class StagePace:
-    """The seconds that a step takes.
-
-    It begins anew with each series of steps, which has a *total* of its own.
+    """The seconds that a step takes. It begins anew with each series of steps, which has a *total* of its
+    own.
     """
 
     def __init__(self) -> None:
@@ -202,7 +200,6 @@ class StagePace:
 
 def progress_line(step: Stage, seconds: float, each: float | None, width: int) -> str:
     """What runs, the *seconds* so far, how much is done, the rate and the time left, in *width* columns.
-
     *each*: the seconds that a step takes, if that is known.
     """
     tail = [_clock(seconds)]
@@ -237,9 +234,8 @@ class _StageColumn(ProgressColumn):
 
 @contextmanager
 def progress(bar: bool = False) -> Iterator[OnStage]:
-    """What is called with each step. It shows on the error stream, if that is a terminal.
-
-    *bar*: draw how much is done of the total, in place of a spinner, where there is room.
+    """What is called with each step. It shows on the error stream, if that is a terminal. *bar*: draw how
+    much is done of the total, in place of a spinner, where there is room.
     """
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
     if console.is_dumb_terminal:

@@ -109,9 +109,8 @@ class Sample:
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """Wall seconds of one call: the mean of as many as fill a slice, after one that is not timed.
-
-    A long call is timed the first time.
+    """Wall seconds of one call: the mean of as many as fill a slice, after one that is not timed. A long call
+    is timed the first time.
     """
     once = clock.elapsed(call)
     return once if once > _LONG else clock.elapsed(call, max(1, int(SLICE / once)))
@@ -163,9 +162,8 @@ def _is_transposed(x: Array) -> bool:
 
 
 class Expected:
-    """The right result of one product: all rows, or as many as are cheap to compute.
-
-    *operands*: as in :func:`reference.error_ratio`.
+    """The right result of one product: all rows, or as many as are cheap to compute. *operands*: as in
+    :func:`reference.error_ratio`.
     """
 
     def __init__(self, a: Array, b: Array, operands: float = 0.0) -> None:
@@ -187,7 +185,6 @@ class Expected:
 
 class Contestant(ABC):
     """Something that computes the product of *board*, and its samples so far, which took ``spent`` seconds.
-
     ``kernel`` is what does it: "auto" has chosen one. ``failure``: why there are no further samples.
     """
 

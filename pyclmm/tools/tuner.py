@@ -54,9 +54,8 @@ _FAMILY = 4  # a family's first configuration is tried after this many of the fa
 
 @dataclass(frozen=True)
 class Tried:
-    """The result of one candidate: its median time in seconds, or the reason why there is none.
-
-    ``gain``: how many times as fast as the incumbent it was, in the same rounds.
+    """The result of one candidate: its median time in seconds, or the reason why there is none. ``gain``: how
+    many times as fast as the incumbent it was, in the same rounds.
     """
 
     choice: select.Choice
@@ -117,9 +116,8 @@ class Search:
 
 @dataclass(repr=False)
 class Tuning:
-    """The result of a run of the tuner. ``stored``: all entries are in the user's table.
-
-    ``total``: the products asked for, of which the last may have had no search, as time was up.
+    """The result of a run of the tuner. ``stored``: all entries are in the user's table. ``total``: the
+    products asked for, of which the last may have had no search, as time was up.
     """
 
     device: DeviceInfo

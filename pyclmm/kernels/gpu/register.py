@@ -134,9 +134,8 @@ _CROWDED = ((64, 64, 16, 8, 8), (64, 128, 16, 8, 16))
 
 @lru_cache(maxsize=16)
 def _listed(acc_type: str, in_order: bool) -> dict[TileConfig, float]:
-    """Every configuration of the family for accumulators of this type, and its factor.
-
-    *in_order*: for reproducible sums. Those with slices are there too, and are left out later with a reason.
+    """Every configuration of the family for accumulators of this type, and its factor. *in_order*: for
+    reproducible sums. Those with slices are there too, and are left out later with a reason.
     """
     itemsize = ELEMENTS[acc_type].nbytes
     widest = 1 if acc_type in COMPLEX else 16 // itemsize

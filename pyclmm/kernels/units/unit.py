@@ -197,9 +197,8 @@ def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defi
 
 
 class Mfma(UnitKernel):
-    """See cl/units/mfma.h. float32 is summed by fused multiply-adds in the order of K, as
-    precision="highest" requires (arXiv 2511.10909 measured both devices). With "medium", gfx942 multiplies
-    in TF32.
+    """See cl/units/mfma.h. float32 is summed by fused multiply-adds in the order of K, as precision="highest"
+    requires (arXiv 2511.10909 measured both devices). With "medium", gfx942 multiplies in TF32.
     """
 
     name = unit = "mfma"
