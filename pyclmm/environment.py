@@ -53,9 +53,7 @@ class Variable:
 
     @property
     def is_off(self) -> bool:
-        """Whether the value is "off", in upper or lower case. Raises ArgumentError unless it is that, "on" or
-        nothing.
-        """
+        """Whether the value is "off", in any case. Raises ArgumentError if it is not that, "on" or empty."""
         value = self.value.strip().lower()
         if value not in ("", "on", "off"):
             raise ArgumentError(

@@ -16,9 +16,7 @@ OF_CALLER = (ArgumentError, DTypeError, UnsupportedError)  # what arguments can 
 
 
 def briefly(error: PyclmmError) -> PyclmmError:
-    """*error* without the frames in which it was found, for the public function that raises it.
-    ``PYCLMM_SHORT_TRACEBACKS=off`` keeps them.
-    """
+    """*error* without inner frames, to be raised; ``PYCLMM_SHORT_TRACEBACKS=off`` keeps them."""
     return error if SHORT_TRACEBACKS.is_off else error.with_traceback(None)
 
 

@@ -187,9 +187,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def try_lock(path: Path) -> int | None:
-    """Lock the file *path*, which is made if it is missing, until the returned handle is closed. None if
-    another process has locked it, it is not trusted, and on Windows.
-    """
+    """Lock *path*, made if missing, until the handle is closed. None: it is locked or untrusted; Windows."""
     return _lock(path, waits=False)
 
 
@@ -224,9 +222,7 @@ class LockedFile:
 
 
 def create_locked(path: Path) -> LockedFile | None:
-    """Create the empty file *path* and lock it. Returns None if that fails, and on Windows. It gets its name
-    when it is locked, so that nobody sees it unlocked.
-    """
+    """Create *path*, empty, and lock it before it has its name. None if that fails, and on Windows."""
     early = path.with_name(f".{path.name}")
     handle = try_lock(early)
     if handle is None:

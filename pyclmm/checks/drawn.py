@@ -172,9 +172,7 @@ def _spread_along_k(
 
 
 def _make_special(p: GemmProblem, operands: dict[str, Array], rng: np.random.Generator) -> None:
-    """Put NaN and infinities into a few rows of A and columns of B, one in each, and NaN into C and bias.
-    Most lines stay finite.
-    """
+    """Put NaN and infinities into a few rows of A and columns of B, and NaN into C and bias."""
     for name in ("c", "bias"):
         x = operands.get(name)
         if x is not None and x.dtype.kind not in "biu" and x.size > 1:

@@ -79,9 +79,7 @@ class SmallProblem:
 def first_wrong_result(
     queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
 ) -> str | None:
-    """Run small problems with the programs of *wanted*, the launches of *problem*. Returns what is wrong with
-    the first wrong result, or None.
-    """
+    """Run small problems with the programs of *wanted*. Returns what is wrong with the first one, or None."""
     device, missing = device_info(queue.device), _programs(wanted)
     decks = Decks(np.random.default_rng(_seed(device, missing)))
     for case in cases(problem, kernel, config, device, wanted, decks):
@@ -322,9 +320,7 @@ def _copies_right(queue: Any, program: Program) -> bool:
 
 
 def _copied_numbers(source: np.dtype[Any], target: np.dtype[Any]) -> Array:
-    """Numbers over the range of integers; floats of few digits, with infinity and NaN where these have a
-    meaning.
-    """
+    """Numbers over the range of integers; floats of few digits, with infinity and NaN where these exist."""
     rng = np.random.default_rng(20)
     if source.kind in "iu":
         few = rng.integers(0 if source.kind == "u" else -100, 100, _COPIED)

@@ -256,9 +256,7 @@ class DeviceInfo:
         return self.flushes and self.is_cpu
 
     def unfused(self, acc_type: str) -> str | None:
-        """Why sums of *acc_type* cannot be chains of IEEE's fused multiply-adds here, or None. The self-check
-        sees whether they are.
-        """
+        """Why sums of *acc_type* cannot be chains of fused multiply-adds here, or None if they may be."""
         if self.flushes and not self.soft_fma and acc_type in ("float32", "complex64"):
             return f"device {self.name!r} does not keep subnormal float32 numbers"
         if self.target.vector_bits and not {"fma", "neon"} & {*self.target.features}:

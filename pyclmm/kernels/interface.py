@@ -105,9 +105,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Loops:
-    """What the loops of a product's programs cover in one pass, along M, N and K: the self-check takes three
-    passes of each, the last one in part.
-    """
+    """What a program's loops cover in one pass, along M, N and K. The self-check takes three passes."""
 
     m: tuple[int, ...]
     n: tuple[int, ...]
@@ -120,9 +118,7 @@ class Loops:
 
 
 class Kernel(ABC):
-    """A kernel family: its name, and five questions about a problem on a device. All of them are pure
-    functions of their arguments; none needs an OpenCL driver.
-    """
+    """A kernel family: its name, and five pure questions about a problem on a device."""
 
     name: str
     summary: str

@@ -298,9 +298,7 @@ def _bound(problem: GemmProblem, form: _FormOfSums) -> tuple[float, float, float
 
 
 def _factor(problem: GemmProblem, form: _FormOfSums) -> float:
-    """The rounding errors of a row's sum over sum |a| |b|. docs/precision.md has the errors of a product; the
-    sums of cl/verify/ add their own.
-    """
+    """The rounding errors of a row's sum over sum |a| |b|: docs/precision.md's, and those of cl/verify/."""
     u = 2.0**-problem.sums.significand
     out = ELEMENTS[problem.out_type]
     of_b = _form_of_b(problem, form)

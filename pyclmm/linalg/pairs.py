@@ -107,9 +107,7 @@ def total(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> 
 
 
 def _is_numpys(x: Tensor, ways: Ways) -> bool:
-    """Whether NumPy sums *x*: nobody asked for a kernel, for the bits of one or for its check, and nothing is
-    converted. One pass by NumPy on the host is as fast as memory.
-    """
+    """Whether NumPy sums *x*: no kernel, bits or check is asked for, and nothing is converted."""
     asked = ways.keywords.get
     options = options_of(
         {

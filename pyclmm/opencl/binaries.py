@@ -124,9 +124,7 @@ def _pyopencl_folder(name: str) -> Path:
 
 
 def _make_folder() -> None:
-    """Make the folder that PyOpenCL's next import makes, or raise OSError. PyOpenCL raises it too, but prints
-    a second error to stderr.
-    """
+    """Make the folder that PyOpenCL's import makes, or raise OSError: PyOpenCL would print one too."""
     if cl._PYOPENCL_NO_CACHE:
         return
     _check_owners()

@@ -146,9 +146,7 @@ class Binding:
         return events
 
     def repeat(self, given: Iterable[Array], out: Array) -> Late | None:
-        """Enqueue the last call, on the Arrays in *given*, once more, if that is one launch without an event.
-        None: nothing was enqueued.
-        """
+        """Enqueue the last call again on *given*, if that is one launch without an event, else None."""
         launch, events = self._alone, out.events
         if launch is None or type(events) is not LateEvents or not self.known.are_quiet(given):
             return None

@@ -37,7 +37,5 @@ def marginal(run: Callable[[int], object], few: int, rounds: int) -> float:
 
 
 def device_seconds(events: Sequence[cl.Event]) -> float:
-    """From the start of the first launch to the end of the last, on a profiling queue. 0 if the driver does
-    not tell.
-    """
+    """Seconds from the first launch's start to the last one's end; 0 if the driver does not tell."""
     return float((events[-1].profile.end - events[0].profile.start) * 1e-9)

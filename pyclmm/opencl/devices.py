@@ -165,9 +165,7 @@ def default_device() -> cl.Device:
 
 
 def threadless_beside(device: cl.Device) -> cl.Device | None:
-    """The device that computes on the caller's thread, if that of a CPU, *device*, does not and its platform
-    has one.
-    """
+    """The platform's device that computes on the caller's thread, if *device* is a CPU that does not."""
     if _vendor(device) != "pocl" or _kind(device) != "cpu" or _is_threadless(device):
         return None
     return next(filter(_is_threadless, _devices(device.platform)), None)

@@ -275,9 +275,7 @@ class HostBuffers:
         return buffer, form.start
 
     def read_back(self, after: list[cl.Event]) -> None:
-        """Wait for *after*, and then for the result to be in its array. Raises DeviceLostError if the kernel
-        did not finish.
-        """
+        """Wait for *after*, then for the result in its array. Raises DeviceLostError if it did not finish."""
         if self._out is None:
             return
         memory, buffer = self._out

@@ -102,9 +102,7 @@ def _told() -> Iterator[None]:
 
 
 def _library() -> Path | None:
-    """The library of intel-opencl-rt in this Python environment. None if there is none, if the user has said
-    where drivers are, or if the system has the same runtime.
-    """
+    """The library of intel-opencl-rt; None if it is absent, not wanted, or the system has the same one."""
     if environment.ICD_VENDORS.value or _system_has_one():
         return None
     try:
@@ -121,9 +119,7 @@ def _system_has_one() -> bool:
 
 
 def _nvidias_library() -> str | None:
-    """The name of NVIDIA's library, which may be there. None if the user has said where drivers are, or if an
-    .icd file names it.
-    """
+    """The name of NVIDIA's library; None if the user says where drivers are, or an .icd file names it."""
     if sys.platform != "linux" or environment.ICD_VENDORS.value:
         return None
     has_one = "libnvidia-opencl" in environment.ICD_FILENAMES.value
@@ -150,9 +146,7 @@ def _is_registered(library: str, *folders: Path) -> bool:
 
 
 def _load(library: Path | str) -> None:
-    """Load a library: Intel's by its path, with what it needs from its own folder. Raises OSError. On Windows
-    the loader's own call would look for them in the folders of PATH.
-    """
+    """Load a library, Intel's by its path: Windows would look for what it needs in PATH. Raises OSError."""
     if str(library) not in _kept:
         _kept[str(library)] = ctypes.CDLL(str(library))
 

@@ -75,9 +75,7 @@ def placed(platform: str) -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Threads that start in this block, and their child processes, do not take SIGINT. One that comes
-    meanwhile is taken afterwards.
-    """
+    """Threads that start here, and their children, take no SIGINT. One that comes now is taken afterwards."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return

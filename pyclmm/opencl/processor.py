@@ -75,9 +75,7 @@ def description() -> str:
 
 
 def caches(global_cache: int, line: int) -> Caches:
-    """The data caches, as the system tells. *global_cache* and *line* are OpenCL's numbers, for what it does
-    not tell: one cache of any level.
-    """
+    """The data caches, as the system tells; else OpenCL's: *global_cache* bytes of any level, *line*."""
     levels, tlb = _from_system()
     return combined(levels, tlb, global_cache, line)
 

@@ -58,9 +58,7 @@ def source_hash(program: Program) -> str:
 
 
 def built(context: cl.Context, program: Program) -> cl.Program:
-    """The compiled program: one that is kept or that a binding holds, or compiled now. Raises BuildError. The
-    program is in doubt until :func:`settle` (see crash_marks.py).
-    """
+    """The compiled program, kept or compiled now, in doubt until :func:`settle`. Raises BuildError."""
     return _built(context, program, _detour(context))
 
 
@@ -256,9 +254,7 @@ def _loaded(context: cl.Context, program: Program, place: Path, binary: bytes) -
 
 
 def _rebuilt_if_possible(context: cl.Context, compiled: cl.Program, place: Path) -> cl.Program:
-    """The same program, built from its binary; *compiled* itself on a driver that rejects that. So the
-    self-check that follows is of the program that later processes load.
-    """
+    """The program from its own binary, as later processes load it; *compiled* if the driver rejects that."""
     try:
         return _rebuilt(context, compiled, bytes, place)
     except cl.Error as error:

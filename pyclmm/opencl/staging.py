@@ -190,9 +190,7 @@ _rates: dict[cl.Device, tuple[float, float]] = {}
 
 
 def link_rates(on: cl.CommandQueue) -> tuple[float, float]:
-    """Bytes a second to and from a device, measured once in a process with pinned memory (a few ms). Raises
-    DeviceMemoryError, DeviceLostError or LaunchError.
-    """
+    """Bytes a second to and from a device, measured once in a process. Raises the driver's errors."""
     if on.device not in _rates:
         with ring(on) as pinned:
             memory = pinned.borrow()

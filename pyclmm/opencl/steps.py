@@ -210,8 +210,7 @@ def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, .
 
 
 def spans(launch: Launch) -> list[tuple[tuple[int, ...], int]]:
-    """The parts of a launch, each for at most so many products of the stack as one enqueue can have: (global
-    size, the first product)."""
+    """The parts of a launch that one enqueue can have: (global size, the first product of the stack)."""
     *plane, stack = launch.global_size
     if len(plane) < 2 or stack <= _MAX_STACK:
         return [(launch.global_size, launch.first)]

@@ -77,9 +77,7 @@ def release() -> None:
 def allocated(
     context: cl.Context, device: DeviceInfo, need: Workspace, nbytes: int | None = None
 ) -> cl.Buffer:
-    """A buffer for *need*, of *nbytes* if they are more. Raises WorkspaceError; for a copy of an operand,
-    which any kernel needs, DeviceMemoryError.
-    """
+    """A buffer for *need*, of *nbytes* if more. Raises WorkspaceError; DeviceMemoryError for a copy."""
     try:
         return host_memory.allocate(context, nbytes or need.nbytes, device, need.symbol)
     except DeviceMemoryError as error:
@@ -121,9 +119,7 @@ class Lender:
         self._spaces: Spaces | None = None  # None while they are lent
 
     def borrow(self, needs: Needs, number: int) -> Spaces:
-        """Buffers for *needs*, which nobody else has; those with that *number* are known to be large enough.
-        Raises DeviceMemoryError or DeviceLostError.
-        """
+        """Buffers for *needs*; those of *number* are large enough. Raises as :meth:`_buffers` does."""
         spaces, self._spaces = self._spaces, None
         if spaces is not None and (spaces.number == number or spaces.hold(needs)):
             return spaces
@@ -183,9 +179,7 @@ class Lender:
         return Spaces(self._buffers(needs, least, None), least, is_kept)
 
     def _buffers(self, needs: Needs, sizes: Sequence[int], old: Spaces | None) -> list[cl.Buffer]:
-        """Buffers of these sizes: those of *old* that have them, and new ones. Copies of operands come first:
-        if they alone have no room, no kernel has.
-        """
+        """Buffers of these sizes, of *old* or new; copies of operands first, as every kernel needs them."""
         buffers: dict[int, cl.Buffer] = {}
         if old is not None:
             same = [place for place, (x, y) in enumerate(zip(sizes, old.sizes, strict=False)) if x == y]

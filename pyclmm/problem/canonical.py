@@ -39,9 +39,7 @@ WITH_WEIGHTS = ("float32", "float16", "bfloat16")  # the types in which quantise
 
 @dataclass(frozen=True)
 class Epilogue:
-    """C, bias and activation as the user passed them. ``reads_c`` is false if beta is 0: C is checked but not
-    read.
-    """
+    """C, bias and activation as passed. ``reads_c`` is false if beta is 0: C is checked, but not read."""
 
     c: Operand | None = None
     bias: Operand | None = None
@@ -240,8 +238,7 @@ class _Builder:
         return replace(x, type=name, rs=rs, cs=cs, batch_strides=tuple(batch), align=align)
 
     def _dense_strides(self, shape: tuple[int, ...], turned: bool) -> tuple[int, ...]:
-        """The strides of a temporary. The host keeps the order of a transposed operand; the device makes rows
-        contiguous."""
+        """Strides of a temporary: on the host an operand's own order, on the device contiguous rows."""
         if not turned or self.host_align is None:
             return dense_strides(shape)
         *batch, rows, cols = shape

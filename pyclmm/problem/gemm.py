@@ -118,8 +118,7 @@ class Copy:
 
 
 class ListedProduct(NamedTuple):
-    """One product of a list: its sizes, and where it lies. All counts are in elements, offsets from the start
-    of the buffer that the products of the list share."""
+    """One product of a list: its sizes, and its offsets from the start of the buffer, in elements."""
 
     m: int
     n: int

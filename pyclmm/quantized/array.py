@@ -89,8 +89,7 @@ class QuantizedArray:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QuantizedArray:
-        """The weights that :meth:`save` wrote to *path*. Raises StorageError if it holds no such,
-        and FileNotFoundError."""
+        """The weights that :meth:`save` wrote to *path*. Raises StorageError and FileNotFoundError."""
         return files.load(path, cls.of_rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:

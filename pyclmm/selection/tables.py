@@ -145,9 +145,7 @@ def shipped() -> tuple[dict[str, Any], ...]:
 
 
 def merge(device: DeviceInfo, entries: Iterable[Entry]) -> bool:
-    """Put *entries* into the user's table, replacing those with the same key. False if it cannot be written.
-    If two processes do so at once, the entries of both are kept.
-    """
+    """Put *entries* into the user's table, also beside other processes. False if it cannot be written."""
     path = own_path(device)
     with store.locked(path):
         merged = {**own_table(device), **_by_key(entries)}

@@ -26,9 +26,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Arrivals:
-    """Fetches parts of a result, for any thread, again if they are damaged and *verify* is "repair". *stack*:
-    the shape of the result's stack.
-    """
+    """Fetches parts of a result whose stack has shape *stack*, again if damaged and *verify* is "repair"."""
 
     def __init__(
         self, queue: cl.CommandQueue, device: DeviceInfo, verify: bool | str, stack: tuple[int, ...]

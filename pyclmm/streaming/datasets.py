@@ -165,9 +165,7 @@ def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tu
 
 
 def _places(path: Path, name: str, prefixes: str) -> Iterator[Path]:
-    """Where HDF5 may find a file that the one at *path* names: by *prefixes*, beside it, from here on. "%b"
-    in a name is a number.
-    """
+    """Where HDF5 may find the file *name*: by *prefixes*, beside *path*, from here. "%b" is a number."""
     pattern = "*".join(map(glob.escape, name.split("%b"))).replace("%%", "%")
     given = prefixes.replace("${ORIGIN}", str(path.parent)).split(os.pathsep)
     for folder in (*filter(None, given), path.parent, Path.cwd()):

@@ -93,8 +93,7 @@ class LoadedBlock:
     transfers: list[Future[Any]] = field(default_factory=list)
 
     def events(self) -> list[cl.Event]:
-        """The events to wait for before its first use; waits until its copies are enqueued. Raises what
-        reading it raised."""
+        """The events that its first use waits for, once its copies are enqueued. Raises as reading did."""
         done, self.transfers = self.transfers, []
         return [event for each in done if (event := each.result()) is not None]
 
@@ -178,8 +177,7 @@ class Lane(ABC):
     def _filled(
         self, operand: str, array: Any, region: Region, fill: Callable[[Region, int], Any]
     ) -> LoadedBlock:
-        """*array*, a slot's memory, as a block of *operand*: readers call *fill* with its pieces and where
-        in the block each begins, in elements."""
+        """*array*, a slot, as a block of *operand*. *fill* gets its pieces and their first elements."""
         source = self._job.operands[operand]
         cut = pieces(region, source.turned, source.dtype.itemsize, staging.PIECE, source.row_step())
         futures = [self._threads.readers.submit(fill, piece, start) for piece, start in cut]

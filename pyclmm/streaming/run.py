@@ -160,9 +160,7 @@ def _supervise(
 
 
 def _give_up(place: DeviceQueue, error: BaseException, others: bool) -> None:
-    """Warn that a device takes no more part; raise *error* if there are no others. Later calls do not find
-    the context of a lost one.
-    """
+    """Warn that a device drops out, or raise *error* if it is the last; a lost context is forgotten."""
     device, on = place
     if isinstance(error, DeviceLostError):
         context = context_of(device) if on is None else on.context

@@ -137,9 +137,7 @@ class ArrayStorage(Storage):
 
 
 class MappedStorage(ArrayStorage):
-    """A view of a memory map, of private pages too ("c"), which no file gets. The length of its file is
-    compared before each access.
-    """
+    """A view of a memory map, also private ("c"). The file's length is compared before each access."""
 
     in_memory = False
 

@@ -218,8 +218,7 @@ class Slots:
         return slot
 
     def place(self, key: Hashable, locked: Collection[int]) -> int | None:
-        """A slot for a new *key*: a free one, or the one used longest ago of those not *locked*. None: all
-        are locked."""
+        """A slot for a new *key*: free, or used longest ago and not *locked*. None: all are locked."""
         if self._free:
             slot = self._free.pop()
         else:

@@ -197,9 +197,7 @@ class Others:
 
     @property
     def processors(self) -> float | None:
-        """How many processors others kept busy on average. None if that is not known or the time was too
-        short.
-        """
+        """How many processors others kept busy on average; None if not known, or the time was too short."""
         if self.seconds < _SHORTEST:
             return None
         return max(0.0, self.busy / self.seconds)
@@ -216,9 +214,7 @@ class Others:
 
 
 def _reading() -> tuple[float, float] | None:
-    """The time, and the processor seconds that others have used until now; None where the system does not
-    tell.
-    """
+    """The time, and the processor seconds that others used until now; None where the system is silent."""
     try:
         columns = STAT.read_text().split("\n", 1)[0].split()[1:]
         ticks = sum(int(count) for place, count in enumerate(columns) if place not in _IDLE)

@@ -98,9 +98,7 @@ class Setting:
         return dtypes.dtype_of(self.taken.a_type).kind in "iu"
 
     def problem(self, m: int, n: int, k: int, name: str = "", **rest: object) -> GemmProblem:
-        """A product of other sizes, perhaps of another element type, in the precision of the first, and by
-        weights of the first's format.
-        """
+        """A product of other sizes, perhaps another type, in the first's precision and format of weights."""
         own = {"precision": self.taken.precision, "b_format": self.taken.b_format}
         return _problem(m, n, k, name or self.taken.a_type, **{**own, **rest})
 
@@ -125,9 +123,7 @@ def _problem(m: int, n: int, k: int, name: str = "float32", **rest: object) -> G
 
 
 def _sizes(config: TileConfig) -> list[tuple[int, int, int]]:
-    """Sizes of a tile and one more and less, each side alone, 1 in each place, primes, K = 0, long and thin
-    ones.
-    """
+    """Sizes of a tile, one more and less, each side alone, 1 anywhere, primes, K = 0, long and thin ones."""
     bm, bn, bk = (min(size, _LARGEST) for size in (config.bm, config.bn, config.bk))
     around = [(bm + d, bn + d, bk + d) for d in (-1, 0, 1)] + [(2 * bm, 2 * bn, 2 * bk), (bm, bn, 4 * bk)]
     rest = [(1, 9, 9), (9, 1, 9), (9, 9, 1), (1, 1, 1), (13, 17, 31), (37, 29, 41), (4, 5, 0)]

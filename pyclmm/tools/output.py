@@ -65,9 +65,7 @@ def _fitting(line: str) -> str:
 
 
 def _drop(stream: IO[Any] | None) -> None:
-    """Send what *stream* still holds, and cannot write, nowhere. Python would try again at its exit,
-    complain, and end with code 120.
-    """
+    """Drop what *stream* holds and cannot write: Python would complain at its exit and end with code 120."""
     if stream is None:
         return
     try:
@@ -155,9 +153,7 @@ class Output:
 
     @contextmanager
     def measuring(self, bar: bool = False) -> Iterator[OnStage]:
-        """Measure in this block, with a *bar* of progress where one is asked for. Ctrl-C ends it, and the
-        command goes on with what was measured until then.
-        """
+        """Measure in this block, with a *bar* of progress if asked for. Ctrl-C ends it and keeps all."""
         try:
             with progress(bar) as on_stage:
                 yield on_stage
@@ -358,9 +354,7 @@ _PRODUCT = re.compile(f"{_LENGTH}(x| ){_LENGTH}\\2{_LENGTH}", re.ASCII)
 def shapes(
     ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...]
 ) -> list[tuple[int, int, int]]:
-    """M, N and K of each product in words of the command line: MxNxK, "M x N x K" or M N K, with commas
-    between products.
-    """
+    """M, N and K of each product: MxNxK, "M x N x K" or M N K, with commas between products."""
     text = value if isinstance(value, str) else " ".join(value)
     found = []
     for name in names(ctx, param, re.sub(r"\s*x\s*", "x", text)):

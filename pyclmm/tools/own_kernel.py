@@ -383,9 +383,7 @@ _TILE = " *   | tile: {}\n"
 
 
 def start(step: int, path: Path) -> str:
-    """Write the file that the exercise of a *step* begins with, and say so. Raises ArgumentError where it is
-    there, or the step has none.
-    """
+    """Write the file that the exercise of a *step* begins with, and say so. Raises ArgumentError."""
     if step not in STARTS:
         last = max(STARTS)
         raise ArgumentError(

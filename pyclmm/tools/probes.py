@@ -71,9 +71,7 @@ _ROUNDS = 3  # of timing two products in turn
 def measure(
     device: cl.Device, on_stage: OnStage = unheard, on_refusal: Callable[[str], object] = str
 ) -> Iterator[dict[str, float]]:
-    """The rates of *device* by name, one group after the other. *on_stage* is called before each group,
-    *on_refusal* with each rate that cannot be, so that the one of before stays.
-    """
+    """The rates by name, in groups. *on_stage* is called before each; *on_refusal* with each that stays."""
     queue, info, found = new_queue(device), device_info(device), dict[str, float]()
     probes = _Probes(queue, info, on_refusal)
     groups: dict[str, Callable[[], dict[str, float]]] = {
@@ -289,9 +287,7 @@ UNITS = (
 def measured(
     device: DeviceInfo, others: Mapping[str, float], timer: Timer, on_refusal: Callable[[str], object]
 ) -> dict[str, float]:
-    """The rates of all units of *device*, whose other rates are *others*; 0 where there is none. *on_refusal*
-    is told of each rate that cannot be: that of before stays.
-    """
+    """The rates of all units beside *others*, 0 for none. *on_refusal* is told of each that stays."""
     found: dict[str, float] = {}
     for unit in UNITS:
         rates = device.rates.with_measured({**others, **found}, "measured here")

@@ -55,9 +55,7 @@ def clock(terms: Terms) -> list[str]:
 
 
 def doubted(said: str, busy: bool, one: Row, other: Row) -> str:
-    """What is *said* of two rows, with the reason why it is not certain: the machine was *busy*, or the
-    slowest sample of each is no faster than the fastest of the other.
-    """
+    """What is *said* of two rows, marked as uncertain if the machine was *busy* or their times overlap."""
     if busy or one.overlaps(other):
         return f"Not certain, as {'the machine was busy' if busy else 'the times overlap'}: {said}"
     return said
@@ -137,9 +135,7 @@ def tuning_notes(tuning: Tuning) -> list[str]:
 
 
 def notes(rungs: Sequence[Rung], asked: Collection[str] = ()) -> list[str]:
-    """What the tables cannot say: times that scatter, who did not run and why, estimated speed-ups. Not who
-    is :func:`refused`.
-    """
+    """What the tables cannot say: times that scatter, who did not run and why (not :func:`refused`)."""
     lines = []
     for rung in (rung for rung in rungs if rung.scattered):
         worst = ", ".join(f"{row.kernel} {significant(row.scatter, 2)}" for row in rung.scattered)

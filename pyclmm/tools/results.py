@@ -59,9 +59,7 @@ class Result(ABC):
     def refuse_overlaps(
         self, files: Files, operands: Iterable[tuple[MatrixPlace, Any]], others: Mapping[str, Path | None]
     ) -> None:
-        """Raise CommandError if the result, or one of *others* that are written, shares bytes with an operand
-        or with another. *others* has the options' names.
-        """
+        """Raise CommandError if the result, or one of *others* by option, shares bytes with what is read."""
         written = {name: path for name, path in others.items() if path is not None}
         for place, x in operands:
             for path, name in read_of(place, x):

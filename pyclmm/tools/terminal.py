@@ -78,9 +78,7 @@ def width_of(stream: TextIO | None) -> int:
 
 
 def broken(line: str, width: int = PAGE, indent: int = 4, words: bool = False) -> str:
-    """*line* in lines of *width* columns; those after the first are indented. A word that is longer stays
-    whole, but for *words*: a terminal would break it too.
-    """
+    """*line* in lines of *width* columns, later ones indented; long words are broken only for *words*."""
     lead = " " * indent
     return textwrap.fill(line, width, subsequent_indent=lead, break_long_words=words, break_on_hyphens=False)
 
@@ -181,9 +179,7 @@ def _rate(each: float) -> str:
 
 
 class StagePace:
-    """The seconds that a step takes. It begins anew with each series of steps, which has a *total* of its
-    own.
-    """
+    """The seconds that a step takes, anew with each series of steps, which has a *total* of its own."""
 
     def __init__(self) -> None:
         self._first: tuple[float, float] | None = None  # when the series began, and how much was done then
@@ -199,9 +195,7 @@ class StagePace:
 
 
 def progress_line(step: Stage, seconds: float, each: float | None, width: int) -> str:
-    """What runs, the *seconds* so far, how much is done, the rate and the time left, in *width* columns.
-    *each*: the seconds that a step takes, if that is known.
-    """
+    """A line of *width* columns: what runs, the *seconds* so far, how much is done, the rate, the rest."""
     tail = [_clock(seconds)]
     left = step.seconds_left
     if step.total:
@@ -234,9 +228,7 @@ class _StageColumn(ProgressColumn):
 
 @contextmanager
 def progress(bar: bool = False) -> Iterator[OnStage]:
-    """What is called with each step. It shows on the error stream, if that is a terminal. *bar*: draw how
-    much is done of the total, in place of a spinner, where there is room.
-    """
+    """What is called with each step; it shows on the error stream, a *bar* in place of a spinner."""
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
     if console.is_dumb_terminal:
         yield _dull_progress(console)

@@ -54,9 +54,7 @@ _FAMILY = 4  # a family's first configuration is tried after this many of the fa
 
 @dataclass(frozen=True)
 class Tried:
-    """The result of one candidate: its median time in seconds, or the reason why there is none. ``gain``: how
-    many times as fast as the incumbent it was, in the same rounds.
-    """
+    """A candidate's median seconds, or why it has none. ``gain``: times as fast as the incumbent was."""
 
     choice: select.Choice
     seconds: float | None = None

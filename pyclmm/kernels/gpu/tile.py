@@ -52,9 +52,7 @@ def work_items(config: TileConfig) -> int:
 
 
 def local_bytes(config: TileConfig, itemsize: int) -> int:
-    """Bytes of local memory of a work-group: its tiles, both padded, the most that any layout needs.
-
-    The sums of all slices take the place of the tiles."""
+    """Bytes of a work-group's padded tiles, for any layout. The slices' sums take the tiles' place."""
     rows = 2 * config.bk  # of both tiles, padded on whichever side needs more
     if keeps_along(config):
         rows = max(config.bm, config.bk) + max(config.bn, config.bk)
