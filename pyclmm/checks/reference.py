@@ -17,16 +17,9 @@ from ..problem.dtypes import ELEMENTS
 from .fma_reference import chain
 
 __all__ = [
-    "NETLIB_RATIO",
-    "activate",
-    "chain",
-    "error_ratio",
-    "limit",
-    "magnitude",
-    "matmul",
-    "rounding",
+    "NETLIB_RATIO", "activate", "chain", "error_ratio", "limit", "magnitude", "matmul", "rounding",
     "unit_roundoff",
-]
+]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -74,24 +74,16 @@ def device_info(device: cl.Device) -> DeviceInfo:
     kind, vendor = _kind(device), _vendor(device)
     cache, line = device.global_mem_cache_size, device.global_mem_cacheline_size
     info = DeviceInfo(
-        name=device.name.strip(),
-        vendor=vendor,
-        kind=kind,
-        platform=device.platform.name.strip(),
-        platform_version=device.platform.version.strip(),
-        driver_version=device.driver_version.strip(),
-        opencl_version=_version(device.version),
-        compute_units=device.max_compute_units,
+        name=device.name.strip(), vendor=vendor, kind=kind,
+        platform=device.platform.name.strip(), platform_version=device.platform.version.strip(),
+        driver_version=device.driver_version.strip(), opencl_version=_version(device.version),
+        compute_units=device.max_compute_units, max_clock_mhz=device.max_clock_frequency,
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=(sizes[0], sizes[1], sizes[2]),
-        local_mem_size=device.local_mem_size,
-        global_mem_size=device.global_mem_size,
-        max_mem_alloc_size=device.max_mem_alloc_size,
-        max_clock_mhz=device.max_clock_frequency,
+        local_mem_size=device.local_mem_size, global_mem_size=device.global_mem_size,
+        max_mem_alloc_size=device.max_mem_alloc_size, unified_memory=bool(device.host_unified_memory),
         float_vector_width=device.native_vector_width_float,
-        has_fp64=_has_fp64(device, extensions),
-        has_fp16="cl_khr_fp16" in extensions,
-        unified_memory=bool(device.host_unified_memory),
+        has_fp64=_has_fp64(device, extensions), has_fp16="cl_khr_fp16" in extensions,
         extensions=extensions,
         compute_capability=_compute_capability(device, extensions),
         sub_group_size=_sub_group_size(device, extensions),
@@ -99,7 +91,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         flushes=not device.single_fp_config & cl.device_fp_config.DENORM,
         caches=processor.caches(cache, line) if kind == "cpu" else Caches(),
         amx=processor.amx_of(vendor) if kind == "cpu" else AmxSupport(),
-    )
+    )  # fmt: skip
     return replace(info, user_rates=user_rates.read(info.identity))
 
 

@@ -37,15 +37,9 @@ _CPUINFO = Path("/proc/cpuinfo")
 _SYSFS = Path("/sys/devices/system/cpu/cpu0/cache")
 # sysctl's names on macOS. Those of perflevel0, the fast cores, exist on Apple's own processors only.
 _SYSCTL = (
-    "hw.cachelinesize",
-    "hw.l1dcachesize",
-    "hw.l2cachesize",
-    "hw.l3cachesize",
-    "hw.cacheconfig",
-    "hw.perflevel0.l1dcachesize",
-    "hw.perflevel0.l2cachesize",
-    "hw.perflevel0.cpusperl2",
-)
+    "hw.cachelinesize", "hw.l1dcachesize", "hw.l2cachesize", "hw.l3cachesize", "hw.cacheconfig",
+    "hw.perflevel0.l1dcachesize", "hw.perflevel0.l2cachesize", "hw.perflevel0.cpusperl2",
+)  # fmt: skip
 _RELATION_CACHE = 2  # of Windows' GetLogicalProcessorInformationEx
 _ARCH_PRCTL = 158  # the system call of Linux on x86-64
 _REQUEST = 0x1023  # ARCH_REQ_XCOMP_PERM

@@ -119,7 +119,7 @@ class Lender:
         self._spaces: Spaces | None = None  # None while they are lent
 
     def borrow(self, needs: Needs, number: int) -> Spaces:
-        """Buffers for *needs*; those of *number* are large enough. Raises as :meth:`_buffers` does."""
+        """Buffers for *needs*; those of *number* are large enough. Raises the errors of the driver."""
         spaces, self._spaces = self._spaces, None
         if spaces is not None and (spaces.number == number or spaces.hold(needs)):
             return spaces

@@ -254,36 +254,20 @@ class _Builder:
         c, bias = self.c, self.bias
         c_batch = c.over(self.batch) if c else (0,) * len(self.batch)
         return GemmProblem(
-            m=a.rows,
-            n=b.cols,
-            k=0 if alpha_is_zero else a.cols,
-            a_type=a.type,
-            b_type=b.type,
-            out_type=out.type,
+            m=a.rows, n=b.cols, k=0 if alpha_is_zero else a.cols,
+            a_type=a.type, b_type=b.type, out_type=out.type,
             acc_type=dtypes.ELEMENTS[self.computed].accumulator,
-            trans_a=trans_a,
-            trans_b=trans_b,
-            conj_a=a.conj,
-            conj_b=b.conj,
-            lda=lda,
-            ldb=ldb,
-            ldo=ldo,
-            a_align=a.row_align(lda),
-            b_align=b.row_align(ldb),
-            out_align=out.row_align(ldo),
+            trans_a=trans_a, trans_b=trans_b, conj_a=a.conj, conj_b=b.conj,
+            lda=lda, ldb=ldb, ldo=ldo,
+            a_align=a.row_align(lda), b_align=b.row_align(ldb), out_align=out.row_align(ldo),
             batch_shape=self.batch,
             batch_strides=(a.over(self.batch), b.over(self.batch), c_batch, out.over(self.batch)),
-            has_c=c is not None,
-            c_type=c.type if c else out.type,
+            has_c=c is not None, c_type=c.type if c else out.type,
             c_strides=(c.rs, c.cs) if c else (0, 0),
-            bias=_bias_kind(bias),
-            bias_type=bias.type if bias else out.type,
-            bias_stride=_bias_stride(bias),
-            activation=self.activation,
-            precision=self.precision,
-            reproducible=self.reproducible,
-            b_format=self.b_format,
-        )
+            bias=_bias_kind(bias), bias_type=bias.type if bias else out.type,
+            bias_stride=_bias_stride(bias), activation=self.activation,
+            precision=self.precision, reproducible=self.reproducible, b_format=self.b_format,
+        )  # fmt: skip
 
 
 def _computed_dtype(

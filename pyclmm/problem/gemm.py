@@ -320,22 +320,16 @@ class GemmProblem:
         a, b, *others = self.batch_strides
         return replace(
             self,
-            m=self.n,
-            n=self.m,
-            a_type=self.b_type,
-            b_type=self.a_type,
-            trans_a=not self.trans_b,
-            trans_b=not self.trans_a,
-            conj_a=self.conj_b,
-            conj_b=self.conj_a,
-            lda=self.ldb,
-            ldb=self.lda,
-            a_align=self.b_align,
-            b_align=self.a_align,
+            m=self.n, n=self.m,
+            a_type=self.b_type, b_type=self.a_type,
+            trans_a=not self.trans_b, trans_b=not self.trans_a,
+            conj_a=self.conj_b, conj_b=self.conj_a,
+            lda=self.ldb, ldb=self.lda,
+            a_align=self.b_align, b_align=self.a_align,
             batch_strides=(b, a, *others),
             c_strides=self.c_strides[::-1],
             bias={"row": "column", "column": "row"}.get(self.bias, self.bias),
-        )
+        )  # fmt: skip
 
     def __str__(self) -> str:
         stack = f"{self.batch} x " if self.batch_shape else ""

@@ -209,54 +209,32 @@ def tuning_json(tuning: Tuning, budget: float) -> dict[str, Any]:
 
 
 def _search_json(search: Search) -> dict[str, Any]:
-    problem = search.problem
-    return {
-        "m": problem.m,
-        "n": problem.n,
-        "k": problem.k,
-        "product": str(problem),
-        "candidates": search.total,
-        "outclassed": search.outclassed,
-        "reason": search.reason,
-        "tried": [
-            {"kernel": t.choice.kernel.name, "config": t.choice.config.as_dict(), "device_s": t.seconds}
-            | {"gain": t.gain, "won": t.won, "reason": t.reason}
-            for t in search.tried
-        ],
-    }
+    p = search.problem
+    tried = [
+        {"kernel": t.choice.kernel.name, "config": t.choice.config.as_dict(), "device_s": t.seconds}
+        | {"gain": t.gain, "won": t.won, "reason": t.reason}
+        for t in search.tried
+    ]
+    about = {"m": p.m, "n": p.n, "k": p.k, "product": str(p), "candidates": search.total}
+    return about | {"outclassed": search.outclassed, "reason": search.reason, "tried": tried}
 
 
 def _row_json(row: Row) -> dict[str, Any]:
+    ratio = row.error_ratio if math.isfinite(row.error_ratio or 0) else None  # JSON has no infinity
     return {
-        "kernel": row.kernel,
-        "config": row.config.as_dict() if row.config else None,
-        "chosen": row.chosen,
-        "wall_s": row.seconds,
-        "device_s": row.device,
+        "kernel": row.kernel, "config": row.config.as_dict() if row.config else None, "chosen": row.chosen,
+        "wall_s": row.seconds, "device_s": row.device,
         "device_samples_s": [s.device for s in row.samples],
         "wall_samples_s": [s.wall for s in row.samples],
-        "gflops": row.gflops,
-        "speedup": row.speedup,
-        "speedup_extrapolated": row.extrapolated,
-        "error_ratio": row.error_ratio
-        if math.isfinite(row.error_ratio or 0)
-        else None,  # JSON has no infinity
-        "error_limit": row.error_limit,
-        "correct": row.correct,
-        "reason": row.reason,
-    }
+        "gflops": row.gflops, "speedup": row.speedup, "speedup_extrapolated": row.extrapolated,
+        "error_ratio": ratio, "error_limit": row.error_limit, "correct": row.correct, "reason": row.reason,
+    }  # fmt: skip
 
 
 def _rung_json(rung: Rung) -> dict[str, Any]:
-    return asdict(rung.size) | {
-        "work": rung.size.work,
-        "dtype": rung.dtype,
-        "layout": rung.layout,
-        "precision": rung.terms.precision,
-        "wall": rung.terms.clock,
-        "checked_rows": rung.checked_rows,
-        "rows": [_row_json(row) for row in rung.rows],
-    }
+    terms = {"layout": rung.layout, "precision": rung.terms.precision, "wall": rung.terms.clock}
+    about = asdict(rung.size) | {"work": rung.size.work, "dtype": rung.dtype} | terms
+    return about | {"checked_rows": rung.checked_rows, "rows": [_row_json(row) for row in rung.rows]}
 
 
 def device_json(device: DeviceInfo) -> dict[str, Any]:
@@ -273,24 +251,17 @@ def host_json() -> dict[str, Any]:
     """The versions and the machine that a measurement depends on."""
     config: Any = np.show_config(mode="dicts")
     return {
-        "pyclmm": __version__,
-        "pyopencl": cl.VERSION_TEXT,
-        "numpy": np.__version__,
+        "pyclmm": __version__, "pyopencl": cl.VERSION_TEXT, "numpy": np.__version__,
         "blas": config.get("Build Dependencies", {}).get("blas", {}).get("name"),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "cpus": os.cpu_count(),
-    }
+        "python": platform.python_version(), "machine": platform.machine(),
+        "system": platform.system(), "cpus": os.cpu_count(),
+    }  # fmt: skip
 
 
 def header_json(device: DeviceInfo | None) -> dict[str, Any]:
     """What stands at the head of every file: format, date (UTC), versions, and the device if it is one."""
-    head = {
-        "format": JSON_FORMAT,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "host": host_json(),
-    }
+    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    head = {"format": JSON_FORMAT, "date": date, "host": host_json()}
     return head if device is None else head | {"device": device_json(device)}
 
 

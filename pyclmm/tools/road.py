@@ -40,10 +40,8 @@ KERNELS_OF_THE_ROAD = (
 )  # fmt: skip
 # What a kernel multiplies: the first of these that it can. Matrix units need 16 bits, or TF32.
 _TYPES: tuple[tuple[str, Precision], ...] = (
-    ("float32", "highest"),
-    ("float16", "highest"),
-    ("float32", "medium"),
-)
+    ("float32", "highest"), ("float16", "highest"), ("float32", "medium"),
+)  # fmt: skip
 _CALL = 0.25  # seconds: a kernel that takes longer for a call runs at a smaller size
 _TERMS = Terms(arrays=True, rounds=5, limit=0.4)  # a slow kernel has fewer samples
 _LEAST = 16  # the shortest side
@@ -301,17 +299,10 @@ def _heading(rates: Rates) -> list[str]:
 def _cells(point: Point, gain: float | None, rates: Rates) -> tuple[str, ...]:
     precision, limit = point.problem.precision, point.limit(rates)
     word = "" if precision == "highest" else f' "{precision}"'
-    return (
-        point.kernel.name,
-        str(point.size.n),
-        point.dtype + word,
-        significant(point.traffic.intensity),
-        significant(point.rate / 1e9),
-        "-" if gain is None else f"{significant(gain)}x",
-        significant(limit.rate / 1e9),
-        "passed" if point.rate > limit.rate else _percent(point.rate / limit.rate),
-        limit.by,
-    )
+    share = "passed" if point.rate > limit.rate else _percent(point.rate / limit.rate)
+    about = point.kernel.name, str(point.size.n), point.dtype + word, significant(point.traffic.intensity)
+    step = "-" if gain is None else f"{significant(gain)}x"
+    return *about, significant(point.rate / 1e9), step, significant(limit.rate / 1e9), share, limit.by
 
 
 def _percent(share: float) -> str:
@@ -355,23 +346,15 @@ def _as_json(road: Road) -> dict[str, Any]:
 
 
 def _point_json(point: Point, gain: float | None, rates: Rates) -> dict[str, Any]:
-    limit = point.limit(rates)
+    limit, config = point.limit(rates), point.row.config
     return {
-        "kernel": point.kernel.name,
-        "n": point.size.n,
-        "dtype": point.dtype,
-        "precision": point.problem.precision,
-        "config": None if point.row.config is None else point.row.config.as_dict(),
-        "walls_s": point.row.walls,
-        "median_s": point.row.seconds,
-        "operations": point.traffic.operations,
-        "nbytes": point.traffic.nbytes,
-        "operations_per_s": point.rate,
-        "gain": gain,
-        "limit_per_s": limit.rate,
-        "limited_by": limit.by,
-        "correct": point.row.correct,
-    }
+        "kernel": point.kernel.name, "n": point.size.n, "dtype": point.dtype,
+        "precision": point.problem.precision, "config": None if config is None else config.as_dict(),
+        "walls_s": point.row.walls, "median_s": point.row.seconds,
+        "operations": point.traffic.operations, "nbytes": point.traffic.nbytes,
+        "operations_per_s": point.rate, "gain": gain,
+        "limit_per_s": limit.rate, "limited_by": limit.by, "correct": point.row.correct,
+    }  # fmt: skip
 
 
 def draw(found: Road, rates: Rates, where: str, path: Path) -> None:

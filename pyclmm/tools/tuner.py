@@ -218,20 +218,11 @@ def _spread(samples: Sequence[float]) -> float:
 
 def _entry(problem: GemmProblem, best: Tried) -> Entry:
     return Entry(
-        problem.a_type,
-        problem.b_type,
-        problem.out_type,
-        problem.layout,
-        problem.precision,
-        tables.is_aligned(problem),
-        problem.m,
-        problem.n,
-        problem.k,
-        best.choice.kernel.name,
-        best.choice.config,
-        float(best.seconds or 0),
+        problem.a_type, problem.b_type, problem.out_type, problem.layout, problem.precision,
+        tables.is_aligned(problem), problem.m, problem.n, problem.k,
+        best.choice.kernel.name, best.choice.config, float(best.seconds or 0),
         datetime.now(timezone.utc).date().isoformat(),
-    )
+    )  # fmt: skip
 
 
 class _Searching:
