@@ -174,6 +174,15 @@ def replacing(path: Path, prefix: str = ".new-") -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A free path of the same name; what is there at the block's end takes *path*'s place. Raises OSError."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pyclmm-new-") as folder:
+        early = Path(folder, path.name)
+        yield early
+        os.replace(early, path)
+
+
+@contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock on *path* against other processes, so that the file can be read, changed and written. Goes
     on without a lock if there is none to be had; the file is written whole in any case.

@@ -89,12 +89,7 @@ class _Case:
 
 
 def outcome(
-    queue: Any,
-    problem: GemmProblem,
-    work: Work,
-    device: DeviceInfo,
-    decks: Decks,
-    drawn: Drawn,
+    queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo, decks: Decks, drawn: Drawn
 ) -> Outcome:
     """Run *problem* by *work* on numbers that are *drawn* so, and compare the result."""
     case = _Case(problem, _memory(problem, decks.rng), *scalars(problem, decks, drawn), drawn)

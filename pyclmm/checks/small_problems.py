@@ -134,12 +134,7 @@ def _programs(work: Work) -> set[Program]:
 
 
 def cases(
-    problem: GemmProblem,
-    kernel: Kernel,
-    config: TileConfig,
-    device: DeviceInfo,
-    wanted: Work,
-    decks: Decks,
+    problem: GemmProblem, kernel: Kernel, config: TileConfig, device: DeviceInfo, wanted: Work, decks: Decks
 ) -> Iterator[SmallProblem]:
     """Small problems that run only programs of *wanted*, until every one of these has run."""
     search = _CaseSearch(problem, kernel, config, device, _programs(wanted), decks)

@@ -110,11 +110,7 @@ class DeviceInfo:
         its compute units and the width of its vectors.
         """
         size = f", {self.compute_units} units of {self.vector_bits} bits" if self.is_cpu else ""
-        return {
-            "name": self.name + size,
-            "platform": self.platform,
-            "driver_version": self.driver_version,
-        }
+        return {"name": self.name + size, "platform": self.platform, "driver_version": self.driver_version}
 
     @cached_property
     def gfx(self) -> str:

@@ -182,16 +182,9 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
     x, trans_a = _conjugated(viewed(a.array, found.a), a.conj)
     y, trans_b = _conjugated(viewed(b.array, found.b), b.conj)
     gemm(
-        x,
-        y,
-        out=viewed(out, found.out),
-        trans_a=trans_a,
-        trans_b=trans_b,
-        dtype=ways.dtype,
-        casting=ways.casting,
-        queue=ways.queue,
-        **ways.keywords,
-    )
+        x, y, out=viewed(out, found.out), trans_a=trans_a, trans_b=trans_b,
+        dtype=ways.dtype, casting=ways.casting, queue=ways.queue, **ways.keywords,
+    )  # fmt: skip
     return out
 
 

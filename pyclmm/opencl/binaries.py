@@ -47,18 +47,11 @@ def are_kept(device: DeviceInfo, program: Program) -> bool:
 
 def place(device: DeviceInfo, source_digest: str, detour: int) -> Path:
     """The file of a program. Its name is a digest of everything that decides what the driver compiles."""
-    texts = [
-        str(_SCHEMA),
-        __version__,
-        cl.VERSION_TEXT,
-        environment.BUILD_OPTIONS.value,
-        *device.identity.values(),
-        device.platform_version,
-        str(device.opencl_version),
-        processor.description() if device.is_cpu else "",  # a home folder may be shared by different machines
-        source_digest,
-        str(detour),  # past what was kept before it
-    ]
+    # A home folder may be shared by different machines. A detour goes past what was kept before it.
+    host = processor.description() if device.is_cpu else ""
+    built = str(_SCHEMA), __version__, cl.VERSION_TEXT, environment.BUILD_OPTIONS.value
+    its = *device.identity.values(), device.platform_version, str(device.opencl_version), host
+    texts = *built, *its, source_digest, str(detour)
     return store.folder("programs", f"{store.digest_of(texts)}.bin")
 
 
@@ -99,10 +92,8 @@ _switch = threading.Lock()
 
 
 def with_pyopencl_caches(call: Callable[[], T]) -> T:
-    """The result of *call*, which may use PyOpenCL's caches; it is repeated without them if they fail.
-
-    The first failure turns them off for this process, with one warning. A cache fails with any exception but
-    cl.Error, which is the driver's.
+    """The result of *call*, which may use PyOpenCL's caches. If they fail, by any exception but cl.Error,
+    they are turned off for this process, with one warning, and it is repeated.
     """
     try:
         _make_folder()

@@ -37,13 +37,9 @@ class Constant:
 
 class Binding:
     """The kernel objects of one plan, thread and queue, with the tables and what must stay between calls.
-
-    Other workspace is borrowed for each call. *absent*: arrays (the problem's names) without a buffer, which
-    no kernel reads. *lend*: makes what lends the workspace. *make*: as
-    :func:`.program.new_kernel`.
-
-    Raises BuildError, DeviceLostError and DeviceMemoryError, which is a WorkspaceError if it is about memory
-    that another kernel may not need.
+    Other workspace is borrowed for each call, from what *lend* makes. *absent*: arrays by name that no kernel
+    reads. *make*: as :func:`.program.new_kernel`. Raises BuildError, DeviceLostError and DeviceMemoryError;
+    WorkspaceError for memory that another kernel may not need.
     """
 
     def __init__(
@@ -171,10 +167,9 @@ class Binding:
     def enqueue_again(
         self, call: LastCall, changed: Buffers, wait_for: list[cl.Event], with_events: bool = True
     ) -> list[cl.Event] | None:
-        """Enqueue every launch of *call*, which differs from ``last_call`` only in the buffers *changed*.
-
-        Returns and raises as :meth:`enqueue` does. None if that must be called: the constant operand has
-        changed, or the driver takes the kernel objects no longer.
+        """Enqueue every launch of *call*, which differs from ``last_call`` only in the buffers *changed*, as
+        :meth:`enqueue` does. None if that must be called: the constant operand or the kernel objects have
+        changed.
         """
         constant = self._packed
         packed = None if constant is None else constant.name

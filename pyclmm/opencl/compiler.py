@@ -80,10 +80,9 @@ def read_source(name: str) -> str:
 
 @cache
 def expanded(name: str) -> str:
-    """The file *name* of cl/ with every header that it includes, each once, and ``#line`` directives.
-
-    *name* may be several files, one after the other: a format's header before the kernel that it is for.
-    There is one after the ``#endif`` of a header too: in a branch that is not taken the compiler reads none.
+    """The file *name* of cl/, or several, one after the other, with every header that it includes, each once,
+    and ``#line`` directives; one after a header's ``#endif`` too, as compilers read none in a branch not
+    taken.
     """
     seen: set[str] = set()
     return "\n".join(line for one in name.split() for line in _lines(one, seen))

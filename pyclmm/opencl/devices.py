@@ -134,11 +134,8 @@ def _devices(platform: cl.Platform) -> list[cl.Device]:
 
 
 def default_device() -> cl.Device:
-    """The device that PYOPENCL_CTX names, else the largest GPU, else Intel's CPU runtime, else the first
-    platform's largest device.
-
-    Of the runtimes for CPUs Intel's is the fastest on most processors (docs/measured.md, CPUs). PoCL lists a
-    device without threads before others (docs/kernels/packed.md). Raises NoDeviceError.
+    """The device that PYOPENCL_CTX names, else the largest GPU, else Intel's CPU runtime, the fastest on most
+    processors (docs/measured.md), else the first platform's largest device. Raises NoDeviceError.
     """
     choice = environment.CONTEXT.value
     if choice:
@@ -249,13 +246,9 @@ DeviceChoice = cl.Device | DeviceRecord | str | int
 
 
 def find_device(choice: DeviceChoice | None) -> cl.Device:
-    """The device that *choice* names; the default device for None.
-
-    *choice*: a pyopencl.Device, a record of :func:`devices`, "platform:device", an index into
-    :func:`devices`, "cpu" or "gpu" (the largest one), or a part of the names of platform and device.
-
-    Raises ArgumentError if no device or several fit, DTypeError for any other type, NoDeviceError if there is
-    no device.
+    """The device that *choice* names; the default device for None. *choice*: a pyopencl.Device, a record or
+    index of :func:`devices`, "platform:device", "cpu" or "gpu" (the largest one), or part of the names.
+    Raises ArgumentError if no device or several fit, DTypeError for any other type, NoDeviceError.
     """
     if choice is None:
         return default_device()

@@ -120,10 +120,8 @@ def location(x: Array) -> int:
 
 
 def new_memory(device: DeviceInfo) -> int:
-    """The flags of a buffer without content.
-
-    PoCL 3.0 allocates a plain one when a kernel first uses it, and where the host has no memory the kernel
-    writes to address 0. With ALLOC_HOST_PTR it allocates at once, or refuses.
+    """The flags of a buffer without content. PoCL 3.0 allocates a plain one at its first use, and writes to
+    address 0 where the host has no memory. With ALLOC_HOST_PTR it allocates at once, or refuses.
     """
     flags = cl.mem_flags.READ_WRITE
     return flags | cl.mem_flags.ALLOC_HOST_PTR if device.is_cpu else flags

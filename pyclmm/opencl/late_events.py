@@ -176,9 +176,7 @@ _ALONE = _references(SimpleNamespace(events=[]))  # depends on Python's version
 
 def ended(x: Array, earlier: Iterable[cl.Event], events: list[cl.Event], queue: cl.CommandQueue) -> Found:
     """Note in the events of *x* that *queue* has got a product that writes it; its *events*, or a late one.
-
-    The *earlier* ones, which end before, are removed. This keeps the list short, because PyOpenCL waits for
-    some events when it grows long.
+    The *earlier* ones are removed: PyOpenCL waits for some events when its list grows long.
     """
     own: Any = x.events
     is_late = type(own) is LateEvents

@@ -197,54 +197,35 @@ def install_hint(here: Machine | None = None) -> str:
     return f"install a driver: {_first(_CPU, here)}; {_first(_GPU, here)} (see docs/install.md)"
 
 
+_INTEL = "`pip install intel-opencl-rt intel-cmplr-lib-rt` brings one for the CPU, also for AMD's"
 # System, processor, further names of `_marks`; then what to do. The first row that fits counts.
 _CPU = (
-    (
-        *("Linux", ANY, "conda"),
-        "`conda install -c conda-forge pocl` brings one for the CPU, `conda install -c conda-forge "
-        "ocl-icd-system` shows the system's drivers to a PyOpenCL of conda's",
-    ),
+    ("Linux", ANY, "conda", "`conda install -c conda-forge pocl` brings one for the CPU, `conda install -c "
+     "conda-forge ocl-icd-system` shows the system's drivers to a PyOpenCL of conda's"),
     ("Darwin", ANY, "conda", "`conda install -c conda-forge pyopencl pocl` brings one for the CPU"),
-    (
-        *("Linux", "x86_64", "glibc"),
-        "`pip install intel-opencl-rt intel-cmplr-lib-rt` brings one for the CPU, also for AMD's",
-    ),
-    (
-        *("Linux", "x86_64", ANY),
-        "PyPI's for the CPU need glibc: use a system that has it, as Debian, Ubuntu and Fedora",
-    ),
-    (
-        *("Linux", ANY, ANY),
-        "PyPI has none for this CPU ({processor}), Debian and Ubuntu have: `apt install pocl-opencl-icd`",
-    ),
-    (
-        *("Windows", "x86_64", ANY),
-        "`pip install intel-opencl-rt intel-cmplr-lib-rt` brings one for the CPU, also for AMD's",
-    ),
+    ("Linux", "x86_64", "glibc", _INTEL),
+    ("Linux", "x86_64", ANY, "PyPI's for the CPU need glibc: use a system that has it, as Debian, Ubuntu and "
+     "Fedora"),
+    ("Linux", ANY, ANY, "PyPI has none for this CPU ({processor}), Debian and Ubuntu have: `apt install "
+     "pocl-opencl-icd`"),
+    ("Windows", "x86_64", ANY, _INTEL),
     ("Windows", ANY, ANY, "PyPI has none for this CPU ({processor})"),
     ("Darwin", ANY, ANY, "macOS has OpenCL built in, but a virtual machine may have no device"),
     ("Android", ANY, ANY, "PyPI has none for Android's CPUs; look for pocl in Termux"),
     (ANY, ANY, ANY, "look for PoCL among your system's packages, for the CPU"),
-)
+)  # fmt: skip
 _GPU = (
-    (
-        *("Linux", ANY, "wsl"),
-        "for a GPU use Python on Windows itself, as in WSL only Intel's driver (intel-opencl-icd) has OpenCL",
-    ),
-    (
-        *("Linux", "x86_64", ANY),
-        "for a GPU install its vendor's OpenCL driver (on Debian: nvidia-opencl-icd, intel-opencl-icd, "
-        "rocm-opencl-icd or mesa-opencl-icd)",
-    ),
+    ("Linux", ANY, "wsl", "for a GPU use Python on Windows itself, as in WSL only Intel's driver "
+     "(intel-opencl-icd) has OpenCL"),
+    ("Linux", "x86_64", ANY, "for a GPU install its vendor's OpenCL driver (on Debian: nvidia-opencl-icd, "
+     "intel-opencl-icd, rocm-opencl-icd or mesa-opencl-icd)"),
     ("Windows", "x86_64", ANY, "for a GPU install its vendor's graphics driver, which has OpenCL"),
-    (
-        *("Windows", ANY, ANY),
-        'for a GPU install "OpenCL, OpenGL and Vulkan Compatibility Pack" from Microsoft\'s store',
-    ),
+    ("Windows", ANY, ANY, 'for a GPU install "OpenCL, OpenGL and Vulkan Compatibility Pack" from '
+     "Microsoft's store"),
     ("Darwin", ANY, ANY, "a GPU's driver is built in too"),
     ("Android", ANY, ANY, "for a GPU set LD_LIBRARY_PATH=/vendor/lib64 before Python starts"),
     (ANY, ANY, ANY, "for a GPU install its vendor's OpenCL driver, or Mesa's (on Debian: mesa-opencl-icd)"),
-)
+)  # fmt: skip
 
 
 def _marks(here: Machine) -> set[str]:

@@ -45,8 +45,7 @@ def _allowed() -> set[int]:
 
 def bound() -> AbstractContextManager[None]:
     """PoCL's devices that are first listed in this block have bound threads, or as many as this process may
-    use CPUs, unless the user has set the variable for it. The variable is gone afterwards, so that programs
-    that this one starts do not see it.
+    use CPUs, unless the user has set the variable for it. It is gone afterwards, for child processes.
     """
     if not hasattr(os, "sched_getaffinity"):
         return nullcontext()
@@ -91,11 +90,9 @@ def _threads() -> set[int]:
 
 
 def linker_fault(platform: cl.Platform) -> str | None:
-    """Why a kernel cannot be linked on this platform, and what would do; None if it can.
-
-    PyPI's PoCL links each kernel by the system's ld, with gcc's libraries and libc's, when the kernel is
-    first run. OpenCL has no error for that moment, so PoCL 3.0 ends the process where it cannot (pocl issue
-    593).
+    """Why a kernel cannot be linked on this platform, and what would do; None if it can. PyPI's PoCL links by
+    the system's ld, with gcc's libraries and libc's, at the first run, and PoCL 3.0 ends the process where it
+    cannot (pocl issue 593).
     """
     return _fault() if _LINKS in platform.version else None
 

@@ -267,16 +267,9 @@ def target_of(device: cl.Device) -> Target:
 
 def _file(device: cl.Device) -> store.KeptFile:
     """The file of an answer. Its name is a digest of everything that decides what the compiler is told."""
-    texts = (
-        str(_SCHEMA),
-        device.platform.name,
-        device.platform.version,
-        device.name,
-        device.driver_version,
-        environment.BUILD_OPTIONS.value,
-        description(),
-        compiler.expanded(_SOURCE),
-    )
+    its = device.platform.name, device.platform.version, device.name, device.driver_version
+    options = environment.BUILD_OPTIONS.value
+    texts = str(_SCHEMA), *its, options, description(), compiler.expanded(_SOURCE)
     key = store.digest_of(texts)
     return store.KeptFile("targets", key, _SCHEMA, {"key": key}, _CHECKS)
 

@@ -125,11 +125,9 @@ def _detour(context: cl.Context) -> int:
 def new_kernel(
     context: cl.Context, program: Program, name: str, scalar_dtypes: Sequence[np.dtype[Any] | None] = ()
 ) -> cl.Kernel:
-    """A new kernel object, because threads cannot share PyOpenCL's safely. Raises BuildError.
-
-    *scalar_dtypes*: the dtype that each argument is converted to, None for one that is not.
-
-    A damaged cache of the driver can make a build fail. So it is repeated once by the next detour.
+    """A new kernel object, because threads cannot share PyOpenCL's safely. *scalar_dtypes*: what arguments
+    are converted to, None for not at all. A build that fails is repeated by the next detour, as the driver's
+    cache may be damaged. Raises BuildError.
     """
     detour = _detour(context)
     try:

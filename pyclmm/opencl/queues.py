@@ -143,10 +143,8 @@ class _Mine(threading.local):
 
 
 class PerThread(Generic[T]):
-    """Objects that each thread has for itself, by queue or context. So calls use them without a lock.
-
-    A thread holds the *most* that it made last. With 0 it holds none: an object is there as long as somebody
-    else holds it.
+    """Objects that each thread has for itself, by queue or context, so that calls use them without a lock. A
+    thread holds the *most* that it made last; with 0 none: somebody else holds an object.
     """
 
     def __init__(self, most: int = 0) -> None:

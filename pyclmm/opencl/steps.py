@@ -162,10 +162,8 @@ class Step:
         )
 
     def set_args(self, buffers: Buffers, scalars: Scalars | None, borrowed: Borrowed, moved: bool) -> None:
-        """Set the varying arguments. If no scalar has changed, only buffers are set, which is much faster.
-
-        Without *scalars*, these buffers are set, and the other arguments stay as they are. *borrowed*
-        workspace is set if it has *moved*.
+        """Set the varying arguments; only buffers, which is much faster, if no scalar has changed, and
+        without *scalars* only these. *borrowed* workspace is set if it has *moved*.
         """
         if scalars is None or scalars == self.current:
             set_arg = self.kernel.set_arg

@@ -87,10 +87,8 @@ def allocated(
 
 
 class Spaces:
-    """Buffers for the workspace of a product, and their sizes in bytes.
-
-    ``number`` is that of no other Spaces of the process. Kernel objects that were given these buffers know
-    them by it. ``is_kept``: they are within the limit.
+    """Buffers for the workspace of a product, and their sizes in bytes. Kernel objects that were given them
+    know them by ``number``, unique in the process. ``is_kept``: they are within the limit.
     """
 
     __slots__ = ("buffers", "end", "is_kept", "number", "sizes")
@@ -132,10 +130,8 @@ class Lender:
             self._spaces = spaces
 
     def take_back(self, spaces: Spaces, events: Sequence[cl.Event], is_waited_for: bool) -> None:
-        """Lend *spaces* again after a product was enqueued, of whose *events* the last ends it.
-
-        Those over the limit are freed when it ends. Until then they are lent again too, so that a burst of
-        products does not pile them up; *is_waited_for*: there is none, because the caller waits.
+        """Lend *spaces* again after a product was enqueued, which the last of *events* ends. Those over the
+        limit are freed then, or at once if *is_waited_for*. Until then they serve a burst of products.
         """
         if spaces.is_kept:
             self._spaces = spaces
@@ -205,10 +201,8 @@ class Lender:
 
 
 def _grown(sizes: Sequence[int], old: Sequence[int]) -> list[int]:
-    """The sizes of buffers for *sizes* where those of *old* are replaced.
-
-    One that is too small is replaced by one that is half as large again, so that products of growing size
-    allocate seldom, and a burst of them never has more than three times the largest on the device.
+    """The sizes of buffers for *sizes* where those of *old* are replaced: too small ones by half as much
+    again, so that growing products allocate seldom, and a burst of them has at most three times the largest.
     """
     pairs = itertools.zip_longest(sizes, old, fillvalue=0)
     return [its if size <= its else max(size, its + its // 2) for size, its in pairs]

@@ -142,12 +142,7 @@ class _Builder:
         self.reproducible &= self.dtype.kind not in "biu"  # integers have the same bits anyway
 
     def epilogue(
-        self,
-        given: Epilogue,
-        a: Operand,
-        b: Operand,
-        full_shape: tuple[int, ...],
-        shape: tuple[int, ...],
+        self, given: Epilogue, a: Operand, b: Operand, full_shape: tuple[int, ...], shape: tuple[int, ...]
     ) -> None:
         activation = given.activation or "none"
         if activation != "none" and self.dtype.kind in "biuc":

@@ -69,20 +69,14 @@ class Arrivals:
         rows, columns = ((x.start, x.stop) for x in (part.rows, part.columns))
         at = [x.start if isinstance(x, slice) else x for x in part.index]
         first = int(np.ravel_multi_index(at, self._stack)) if at else 0
-        return verdicts.counted(
-            VerificationError(
-                f"a part of the result was damaged on its way from {self._device.name!r}: {part}. Compute it "
-                'again, or pass verify="repair"; if it comes back, test the bus and the memory of the host',
-                device=self._device.name,
-                kernel="transfer",
-                rows=rows,
-                columns=columns,
-                stack=(first, first + math.prod(part.shape[:-2])),
-                seed=0,
-                error=math.nan,
-                limit=0.0,
-            )
+        name = self._device.name
+        said = (
+            f"a part of the result was damaged on its way from {name!r}: {part}. Compute it again, or pass "
+            'verify="repair"; if it comes back, test the bus and the memory of the host'
         )
+        stack = first, first + math.prod(part.shape[:-2])
+        about: Any = {"device": name, "kernel": "transfer", "rows": rows, "columns": columns, "stack": stack}
+        return verdicts.counted(VerificationError(said, **about, seed=0, error=math.nan, limit=0.0))
 
 
 def _sum(memory: Bytes) -> int:

@@ -55,10 +55,9 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: Any, problem: Mapping[str, Any], tiles: int, sink: Storage) -> Checkpoint:
-        """A new folder, for this user only, or one that goes on. *problem* is what JSON can say.
-
-        Raises CheckpointError if the folder is of another product, place of ``out`` or owner, damaged, used
-        by another process, not writable, or holds other files.
+        """A new folder, for this user only, or one that goes on. *problem* is what JSON can say. Raises
+        CheckpointError if it is of another product, ``out`` or owner, damaged, in use, not writable, or has
+        other files.
         """
         path = Path(os.fsdecode(folder)).absolute()
         asked = {

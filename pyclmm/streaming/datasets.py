@@ -139,10 +139,8 @@ def _is_part(x: Any, of: Any) -> bool:
 
 
 def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tuple[Path, str]]:
-    """What a dataset of HDF5 is read from: files, and in HDF5 files the name; "" for any of a file.
-
-    Virtual datasets and raw files are followed, to each place at which HDF5 may find them, but for those
-    *seen* before.
+    """What a dataset of HDF5 is read from: files, and in HDF5 files the name; "" for any of a file. Virtual
+    datasets and raw files are followed to each place where HDF5 may find them, but for those *seen*.
     """
     seen = set() if seen is None else seen
     path = Path(os.path.realpath(x.file.filename))

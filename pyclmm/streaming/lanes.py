@@ -40,10 +40,8 @@ Write = Callable[[Region, NDArray[Any]], None]  # takes a part of the result
 
 
 class LaneThreads:
-    """Thread pools of one lane: ``readers``, ``writers``, ``loops`` for three loops, one ``multiplier``.
-
-    They are kept for the next run: to start threads takes a millisecond, and kernel objects belong to a
-    thread, so one that multiplied before has them.
+    """Thread pools of a lane: ``readers``, ``writers``, three ``loops``, one ``multiplier``. They are kept
+    for the next run: starting takes a millisecond, and kernel objects belong to the thread that multiplied.
     """
 
     def __init__(self) -> None:

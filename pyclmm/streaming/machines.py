@@ -257,14 +257,10 @@ class Fit:
         gemm, choice = _best_kernel(info, self._shapes.dtypes, self._options, *sizes)
         work = _work(gemm, choice, self._options, info)
         return explain(
-            gemm.problem,
-            info,
-            choice,
-            requested=self._options.kernel,
-            launches=[launch.kernel for launch in work.launches],
-            workspace_nbytes=work.workspace_nbytes,
+            gemm.problem, info, choice, requested=self._options.kernel,
+            launches=[launch.kernel for launch in work.launches], workspace_nbytes=work.workspace_nbytes,
             check_seconds=_check_seconds(gemm, self._options, info),
-        )
+        )  # fmt: skip
 
 
 def seconds_of(info: DeviceInfo, dtypes: _Dtypes, options: Options, sizes: tuple[int, int, int]) -> float:

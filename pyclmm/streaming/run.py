@@ -78,10 +78,8 @@ def run(
     checkpoint: Checkpoint | None = None,
     report: Report | None = None,
 ) -> None:
-    """Compute the tiles *todo* of *job* on *devices*; *seconds*: a tile on each, estimated.
-
-    Raises what a worker raised if no other could take its part, and what *report* raises. After an error no
-    thread of the run is left, and no device uses the operands or the result.
+    """Compute the tiles *todo* of *job* on *devices*; *seconds*: estimated, a tile on each. Raises what a
+    worker raised if no other could take its part, and what *report* raises. No thread is left after an error.
     """
     on_host = [device_info(device).unified_memory for device, _ in devices]
     state = RunState(job, TileScheduler(job.blocking, todo, seconds, on_host), checkpoint)

@@ -313,10 +313,8 @@ class DatasetStorage(Storage):
 
 
 def source(name: str, x: Any, *, as_row: bool = True) -> Storage:
-    """The operand *x*, which errors call *name*; a 1-D one of length K is read as (1, K), else as (K, 1).
-
-    Raises DTypeError for a dtype that cannot be multiplied, StorageError for a file that is closed or shorter
-    than the array.
+    """The operand *x*, called *name* in errors; a 1-D one is read as (1, K) or (K, 1). Raises DTypeError, and
+    StorageError for a file that is closed or shorter than the array.
     """
     if not isinstance(x, np.ndarray):
         return DatasetStorage(name, x, as_row)
@@ -329,9 +327,8 @@ def source(name: str, x: Any, *, as_row: bool = True) -> Storage:
 
 def sink(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Storage:
     """``out``, which takes a product of this shape and dtype. A memmap's file gets its blocks on the disk.
-
-    Raises ArgumentError if it is read-only, ShapeError, DTypeError, and StorageError if it is closed, too
-    short, or the disk is full.
+    Raises ArgumentError if it is read-only, ShapeError, DTypeError, StorageError if closed, too short, or
+    full.
     """
     given, own = (x.shape, x.dtype) if isinstance(x, np.ndarray) else datasets.layout("out", x)
     if given != tuple(shape):

@@ -43,7 +43,7 @@ DTYPES = ("float32", "float64")
 _YES = {True: "yes", False: "no"}
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["--help", "-h"]})
+@click.group(cls=Group, context_settings={"help_option_names": ["--help", "-h"], "show_default": True})
 @click.version_option(__version__, prog_name="pyclmm")
 def main() -> None:
     """Matrix multiplication for every OpenCL device."""
@@ -56,7 +56,7 @@ main.add_command(road_command)
 
 
 @main.command("info")
-@click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
+@output.reasons_option
 @output.json_option()
 def info_command(reasons: bool, json_target: str | None) -> None:
     """Platforms, devices, their limits, and the kernels each can run."""
@@ -195,7 +195,12 @@ def _show_kernel(screen: Screen, kernel: dict[str, Any], reasons: bool) -> None:
 
 @main.command("selftest")
 @output.device_option
-@click.option("--quick/--full", default=True, help="The laws, or the laws and drawn products [--quick].")
+@click.option(
+    "--quick/--full",
+    default=True,
+    show_default=False,
+    help="The laws, or the laws and drawn products [--quick].",
+)
 @click.option("--kernel", "kernels", multiple=True, help="Kernel to test; repeatable [all].")
 @click.option(
     "--budget",
@@ -204,7 +209,7 @@ def _show_kernel(screen: Screen, kernel: dict[str, Any], reasons: bool) -> None:
     f"[{selftest.QUICK_BUDGET:g}s, with --full {selftest.BUDGET:g}s].",
 )
 @click.option("--case", type=click.IntRange(0), help="Of the drawn products only this one, and no law.")
-@click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
+@output.reasons_option
 @output.json_option("--report")
 def selftest_command(
     device: str | None,
@@ -247,9 +252,9 @@ def selftest_command(
 
 @main.command("warm")
 @click.argument("shapes", nargs=-1, required=True, metavar="SHAPES", callback=output.shapes)
-@click.option("--dtype", "dtypes", callback=output.names, default="float32", show_default=True)
-@click.option("--layout", type=click.Choice(LAYOUTS), default="NN", show_default=True)
-@click.option("--precision", type=click.Choice(PRECISIONS), default="highest", show_default=True)
+@click.option("--dtype", "dtypes", callback=output.names, default="float32")
+@click.option("--layout", type=click.Choice(LAYOUTS), default="NN")
+@click.option("--precision", type=click.Choice(PRECISIONS), default="highest")
 @click.option("--arrays", is_flag=True, help="Operands will be Arrays, which may need other programs.")
 @click.option("--strict", is_flag=True, help="Exit code 1 if a kernel failed and another is used instead.")
 @output.device_option
@@ -295,15 +300,12 @@ def warm_command(
     "--shapes",
     callback=output.shapes,
     default=",".join("x".join(map(str, shape)) for shape in tuner.SHAPES),
-    show_default=True,
     help="M, N and K of each product.",
 )
-@click.option("--dtype", "dtypes", callback=output.names, default="float32", show_default=True)
-@click.option("--layout", "layouts", callback=output.names, default="NN,NT,TN", show_default=True)
-@click.option("--precision", "precisions", callback=output.names, default="highest", show_default=True)
-@click.option(
-    "--budget", callback=output.seconds, default="120s", show_default=True, help="Time for all products."
-)
+@click.option("--dtype", "dtypes", callback=output.names, default="float32")
+@click.option("--layout", "layouts", callback=output.names, default="NN,NT,TN")
+@click.option("--precision", "precisions", callback=output.names, default="highest")
+@click.option("--budget", callback=output.seconds, default="120s", help="Time for all products.")
 @click.option(
     "--device",
     is_flag=False,

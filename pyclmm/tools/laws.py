@@ -60,10 +60,8 @@ class LawCase:
 
 @dataclass
 class Found:
-    """The result of a law: how many *cases* ran, the first *wrong* one, why others were *refused*.
-
-    ``ratio``: the error that is the largest share of its ``limit``. ``first``: the wrong elements of that
-    case. ``left_out``: cases that were due after the time was up.
+    """The result of a law: how many *cases* ran, the *first* *wrong* one, why others were *refused*, and how
+    many were *left_out* as time was up. ``ratio``: the error that is the largest share of its ``limit``.
     """
 
     cases: int = 0
@@ -331,9 +329,7 @@ def _run(
 
 def check_interface(queue: cl.CommandQueue, kernel: Kernel | None) -> Found:
     """Products by :func:`pyclmm.gemm` with a C full of poison as ``out``: NumPy arrays and Arrays, strided
-    views, NaN and infinity, signs of zeros, a result that the device checks.
-
-    Raises the errors of gemm but UnsupportedError.
+    views, NaN, infinity, signs of zeros, a check by the device. Raises gemm's errors but UnsupportedError.
     """
     rng, found = np.random.default_rng(SEED), Found()
     taken = (first_taken(kernel, device_info(queue.device)) if kernel else None) or _problem(*_SHAPES[0])

@@ -35,12 +35,12 @@ def _devices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @output.device_option
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Keep finished tiles in this folder.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it is such a matrix.")
-@click.option("--trans-a", type=_TRANS, default="N", show_default=True, help="T: A is stored transposed.")
-@click.option("--trans-b", type=_TRANS, default="N", show_default=True, help="T: B is stored transposed.")
+@click.option("--trans-a", type=_TRANS, default="N", help="T: A is stored transposed.")
+@click.option("--trans-b", type=_TRANS, default="N", help="T: B is stored transposed.")
 @click.option("--dtype", help="Element type of OUT [that of the product].")
 @click.option("--precision", type=click.Choice(PRECISIONS), help="Of float32 and complex64 [highest].")
 @click.option("--reproducible", is_flag=True, help="The same bits on every device.")
-@click.option("--kernel", default="auto", show_default=True, help="Kernel that multiplies the tiles.")
+@click.option("--kernel", default="auto", help="Kernel that multiplies the tiles.")
 @click.option("--explain", is_flag=True, help="Say how it would be computed; multiply nothing.")
 @output.json_option()
 def multiply_command(

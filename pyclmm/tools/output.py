@@ -28,12 +28,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import click
 from click.exceptions import Exit
 
+from .. import store
 from ..errors import PyclmmError, unknown_name
 from . import plots
 from .terminal import OnStage, Screen, broken, progress, width_of
@@ -172,20 +172,16 @@ class Output:
             self.write(self.file, lambda path: path.write_text(text, encoding="utf-8"))
 
     def write(self, path: Path, fill: Callable[[Path], object]) -> bool:
-        """Have *fill* write a file beside, which then becomes *path*; what was there stays until then.
-
-        A device or a pipe is written itself. If it fails, the text still appears, and :meth:`finish` gives
-        the reason.
+        """Have *fill* write a file beside, which then becomes *path*, or a device or a pipe itself. If it
+        fails, the text still appears, and :meth:`finish` gives the reason.
         """
         target = Path(os.path.realpath(path))
         try:
             if target.exists() and not target.is_file():
                 fill(target)
                 return self._unwritten is None
-            with TemporaryDirectory(dir=target.parent, prefix=".pyclmm-new-") as folder:
-                early = Path(folder, target.name)
+            with store.beside(target) as early:
                 fill(early)
-                os.replace(early, target)
         except OSError as error:
             self._unwritten = f"cannot write {path}: {error.strerror or error}"
         return self._unwritten is None
@@ -268,6 +264,7 @@ PICTURE = Written("picture", re.compile(re.escape(plots.MARK.encode())), anywher
 
 length_type = click.IntRange(min=1)
 file_type = click.Path(dir_okay=False, path_type=Path)
+reasons_option = click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
 device_option = click.option(
     "--device", help='"cpu", "gpu", a number as `pyclmm info` lists it ("0:1"), or part of a name.'
 )

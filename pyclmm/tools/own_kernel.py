@@ -230,9 +230,7 @@ def _drawn(queue: cl.CommandQueue, own: Kernel, config: TileConfig, wrong: Wrong
 def _stored_by(
     queue: cl.CommandQueue, own: Kernel, config: TileConfig, shape: tuple[int, ...], path: Path
 ) -> Any:
-    """For each element of a result the numbers, in x and in y, of the work-group that stores it, and of the
-    work-item in it: an array of M x N x 2 x 2, negative where nobody stores. None if that is not known.
-    """
+    """Which work-group, by x and y, and which item in it stores each element: M x N x 2 x 2, or None."""
     device, problem = device_info(queue.device), problem_of(shape[0], shape[1], 9, _FLOAT32)
     text = _read(path)
     if "STORE_RESULT" not in _code(text):
@@ -269,8 +267,7 @@ def _picture(where: Any, part: Any, i: int, j: int) -> list[str]:
 @dataclass
 class OwnAttempt:
     """What became of a kernel: the laws that it keeps, with how many cases of each; or why it fails, and
-    *lines* that show it. ``wrong``: it ran, and a result is wrong. ``rows``: its times and its neighbours',
-    at M = N = K = ``side``.
+    *lines* that show it; ``wrong``: by a result. ``rows``: its times and its neighbours' at ``side``.
     """
 
     laws: dict[str, int] = field(default_factory=dict)
@@ -327,39 +324,31 @@ def check(
         environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off", "PYCLMM_SELFCHECK": "off"}
         ended = worker.ask("tools.own_kernel", request, 20 * LIMIT, hear, environment)
     if ended is not None:
-        reason = ended.reason.replace("it ended with SIGALRM", f"it did not end in {LIMIT:g} s")
-        hint = "; does it read or write outside of its arrays?" if ended.crashed else ""
+        reason, hint = ended.reason.replace("it ended with SIGALRM", f"it did not end in {LIMIT:g} s"), ""
         if ended.hung:
             hint = "; is it slow, a loop without an end, or a barrier that some work-items never reach?"
+        elif ended.crashed:
+            hint = "; does it read or write outside of its arrays?"
         found.failure = f"{begun[-1]}: {reason}{hint}"
     elif found.failure is None and found.rows.keys() != {own.name, *beside}:
         found.failure = f"{begun[-1]}: the child process gave no answer"
 
 
+_FOURTHS = "Sum the products of every fourth k apart, and add the four sums at the end."
 # The step of the road -> the kernel that its starter file has, and what to change.
 STARTS = {
-    1: (
-        "sequential",
-        "Nest the loops over i and j the other way round. Which order is faster here, and why?",
-    ),
-    2: ("single_group", "Sum the products of every fourth k apart, and add the four sums at the end."),
-    3: ("naive", "Sum the products of every fourth k apart, and add the four sums at the end."),
+    1: ("sequential", "Nest the loops over i and j the other way round. Which is faster here, and why?"),
+    2: ("single_group", _FOURTHS), 3: ("naive", _FOURTHS),
     4: ("flat", "Exercise 2: divide by N with a multiplication and a shift. Is it faster?"),
     5: ("tiled", "Exercise 3: make the tiles twice as long along K: TW x 2 TW and 2 TW x TW."),
     6: ("strip", "Exercise 3: sum TM elements of a column straight from global memory."),
     7: ("block", "Let the TN columns of a work-item lie side by side, as in exercise 2."),
     8: ("vector", "Exercise 3: load the vectors straight from global memory."),
-    9: (
-        "tiled",
-        "Exercise 3: write it with two pairs of tiles and one barrier a step. (double_buffer is the answer "
-        "for block, so the file begins with tiled.)",
-    ),
-    10: (
-        "block",
-        "Exercise 3: sum the TM x TN elements of a work-item straight from global memory. (register is "
-        "several files, whose tiles pyclmm fits to the device. block is its idea in one file.)",
-    ),
-}
+    9: ("tiled", "Exercise 3: write it with two pairs of tiles and one barrier a step. (double_buffer is the "
+        "answer for block, so the file begins with tiled.)"),
+    10: ("block", "Exercise 3: sum the TM x TN elements of a work-item straight from global memory. "
+         "(register is several files, with tiles that fit the device. block is its idea in one file.)"),
+}  # fmt: skip
 LAST = 15  # step of the road
 _STARTER = """\
 /* Step {step} of the road. Below is pyclmm's kernel {name}, as it is. Change it:
@@ -379,7 +368,6 @@ _STARTER = """\
  *   | types: float32
 {tile} */
 """
-_TILE = " *   | tile: {}\n"
 
 
 def start(step: int, path: Path) -> str:
@@ -395,7 +383,7 @@ def start(step: int, path: Path) -> str:
     source, tile = compiler.read_source(f"textbook/{name}.cl"), tiles(kernel_named(name))[0]
     while found := re.search(r'^#include "(textbook/\w+\.h)"\n', source, re.M):
         source = source[: found.start()] + compiler.read_source(found[1]) + source[found.end() :]
-    tile_line = _TILE.format(tile) if tile.as_dict() else ""
+    tile_line = f" *   | tile: {tile}\n" if tile.as_dict() else ""
     quoted = shlex.quote(str(path))
     head = _STARTER.format(step=step, name=name, task=task, file=quoted, tile=tile_line)
     try:
@@ -409,5 +397,4 @@ def start(step: int, path: Path) -> str:
 
 def tiles(textbook: Kernel) -> Sequence[TileConfig]:
     """The configurations of a textbook's kernel."""
-    found: Sequence[TileConfig] = textbook.tiles  # type: ignore[attr-defined]
-    return found
+    return textbook.tiles  # type: ignore[attr-defined,no-any-return]

@@ -304,10 +304,7 @@ class _Zarr(_WrittenBeside):
         """No call exchanges two folders: for a moment the old array lies in this run's folder."""
         if self.place.parts:
             self._zarr().open_group(
-                str(self.place.path),
-                mode="a",
-                path="/".join(self.place.parts[:-1]) or None,
-                **self._format(),
+                str(self.place.path), mode="a", path="/".join(self.place.parts[:-1]) or None, **self._format()
             )
         if self._seen is not None:
             os.rename(root, self._old)

@@ -113,10 +113,8 @@ class Tested:
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
-    """The child: the law that begins as ``{"begins": name}``, then its :class:`LawVerdict`; build logs.
-
-    No case begins after the *seconds*. With *full* a law gets its share of them, and drawn products what is
-    left. *case*: of the drawn products only this number, and no law.
+    """The child: each law as ``{"begins": name}``, then its :class:`LawVerdict`; build logs. No case begins
+    after the *seconds*, of which each law gets a share with *full*. *case*: this drawn product alone.
     """
     queue = new_queue(isolation.device_of(request["device"]))
     kernel = None if request["kernel"] == laws.AUTO else kernel_named(request["kernel"])
@@ -203,10 +201,8 @@ def run(
     asked: Sequence[str] = (),
     case: int | None = None,
 ) -> Iterator[Tested]:
-    """Test the kernels that are *asked* for by name, or every one, each in a child of its own.
-
-    *budget*: seconds, shared by the kernels that can run here. Ctrl-C yields what is known of the kernel that
-    runs, before it ends the test.
+    """Test the kernels *asked* for, or all, each in a child of its own, in *budget* seconds that they share.
+    Ctrl-C yields what is known of the kernel that runs, before it ends the test.
     """
     refused = {name: laws.refused(kernel_named(name), device) for name in asked or [k.name for k in KERNELS]}
     names = [name for name, reason in refused.items() if reason is None] + [laws.AUTO] * (full and not asked)
@@ -305,9 +301,8 @@ def digest_line(tested: list[Tested]) -> str:
 
 
 def notes(tested: list[Tested], device: DeviceInfo) -> list[str]:
-    """A line for each law that a kernel broke, with what repeats it, or cannot be asked about; one for what
-    was left out, and one for all kernels that cannot run. Before them a line for each element type whose
-    package is not installed.
+    """Lines for element types without their package, for each law that a kernel broke, with what repeats it,
+    or cannot be asked about, for what was left out, and for all kernels that cannot run.
     """
     lines = [f"skipped: {reason}" for reason in drawn_products.skipped().values()]
     ran = [one for one in tested if one.verdict != REFUSED]

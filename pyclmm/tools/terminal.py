@@ -36,10 +36,8 @@ _ODD = 100 * 3600.0  # seconds; a longer estimate of the time left tells nothing
 
 @dataclass(frozen=True)
 class Stage:
-    """What a long command tells before each piece of work: what runs next, how many pieces are *done*, and
-    how many there are in *total*, if that is known.
-
-    ``seconds_left``: the time left, where the command knows better than the rate so far can tell.
+    """What a long command tells before each piece of work: what runs next, how many pieces are *done*, of how
+    many in *total*. ``seconds_left``: where the command knows better than the rate so far.
     """
 
     text: str
@@ -85,10 +83,8 @@ def broken(line: str, width: int = PAGE, indent: int = 4, words: bool = False) -
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table: a head, and rows of as many cells. The columns named in *text* are set left; numbers are set
-    right.
-
-    The first *keys* columns name a row: they stand on every page. Other texts may be broken into lines.
+    """A head, and rows of as many cells. Columns named in *text* are set left, and may be broken into lines;
+    numbers right. The first *keys* columns name a row: they stand on every page.
     """
 
     head: tuple[str, ...]

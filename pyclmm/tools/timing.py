@@ -303,10 +303,9 @@ class Board:
 
 
 def check_memory(size: Size, dtype: np.dtype[Any], device: DeviceInfo, terms: Terms) -> None:
-    """Raise DeviceMemoryError if operands and result do not fit the device.
-
-    They are there twice if operands are NumPy arrays: for the calls, and for the device's own time.
-    Call it before random operands are generated, which takes time.
+    """Raise DeviceMemoryError if operands and result do not fit the device: twice if they are NumPy arrays,
+    for the calls and for the device's own time. To be called before random operands are drawn, which takes
+    time.
     """
     out_dtype = dtype_of(problem_of(size.m, size.n, size.k, dtype).out_type)
     shapes = {"a": (size.m, size.k), "b": (size.k, size.n), "out": (size.m, size.n)}

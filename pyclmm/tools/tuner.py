@@ -2,9 +2,9 @@
 
 For each product, the first incumbent is the choice without tuning. Every other candidate of the families
 (their ``configs``, the best estimates first) is a challenger. It is compiled, checked and timed in a child
-process, round by round in turn with the incumbent. It wins only if it is faster by more than
-the times of both scatter. If a candidate crashes its process or hangs, a new child continues with the next
-one. The last incumbent goes into the user's table (selection/tables.py).
+process, round by round in turn with the incumbent. It wins only if it is faster by more than the times of
+both scatter. If it crashes or hangs, a new child continues with the next one. The last incumbent goes into
+the user's table (selection/tables.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from ..problem.dtypes import dtype_of
 from ..problem.gemm import Gemm, GemmProblem
 from ..problem.literals import Precision
 from ..selection import schema, select, tables
-from ..selection.select import Choice
 from ..selection.tables import Entry
 from .terminal import OnStage, Stage, duration, significant, unheard
 from .timing import Board, Expected, Size, Terms, dtype_named, random_pair
@@ -47,6 +46,10 @@ from .timing import Board, Expected, Size, Terms, dtype_named, random_pair
 LIMIT = 30.0  # seconds to compile, check and time one candidate
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
 TUNED = ("product", "tried", "kernel", "tile", "ms", "GFLOP/s", "speed-up")
+_ROUNDS = (5, 25)  # the fewest and the most
+_SECONDS = 0.3  # for the rounds of one candidate, if that is enough for the fewest rounds
+_HOPELESS = 2.0  # times the incumbent's time: no further runs
+_OUTCLASSED = 5.0  # times the incumbent's time: the family's other configurations are skipped too
 _START = 10.0  # seconds for a child to start and to create operands
 _MOST_TIMES = 1000  # of a candidate, in an answer
 _FAMILY = 4  # a family's first configuration is tried after this many of the family before it
@@ -65,10 +68,8 @@ class Tried:
 
 @dataclass(repr=False)
 class Search:
-    """The search for one product: candidates in the order tried, and the entry for the table.
-
-    ``entry`` is None if no usable candidate was found; ``reason`` says why. ``outclassed``: how many were
-    passed over because a configuration of their family took many times as long as the incumbent.
+    """The search for one product: candidates as they were tried, and the ``entry`` for the table, or the
+    ``reason`` why there is none. ``outclassed``: how many were passed over, as their family is too slow.
     """
 
     problem: GemmProblem
@@ -125,18 +126,15 @@ class Tuning:
     total: int = 0
 
     def __repr__(self) -> str:
-        table = repr_tables.text(TUNED, self._rows()).replace("\n", "\n  ")
+        table = repr_tables.text(TUNED, [x.row() for x in self.searches]).replace("\n", "\n  ")
         return f"<{self._title()}>\n  {table}"
 
     def _repr_html_(self) -> str:
-        return repr_tables.html(TUNED, self._rows(), self._title())
+        return repr_tables.html(TUNED, [x.row() for x in self.searches], self._title())
 
     def _title(self) -> str:
         marks = ", interrupted" * self.interrupted + ", not stored" * (not self.stored)
         return f"Tuning {len(self.entries)} of {self.total} products on {self.device.name}{marks}"
-
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [search.row() for search in self.searches]
 
     @property
     def entries(self) -> list[Entry]:
@@ -154,12 +152,9 @@ def tune(
 ) -> Tuning:
     """Measure which kernel is fastest for M x N x K products, and use the result for similar products.
 
-    *budget*: seconds, shared between the products. *device*: as :func:`pyclmm.matmul` takes
-    it. *precisions*: as :func:`pyclmm.matmul` takes them; a call uses what was found
-    for its own. *on_progress* is called after each candidate. Ctrl-C ends the run and keeps what was found.
-    Plans that exist stay as they are.
-
-    Raises ArgumentError for invalid shapes, types, layouts and precisions.
+    *budget*: seconds, shared between the products. *device* and *precisions*: as :func:`pyclmm.matmul` takes
+    them; a call uses what was found for its own. *on_progress* is called after each candidate. Ctrl-C ends
+    the run and keeps what was found. Plans that exist stay as they are. Raises ArgumentError.
     """
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
@@ -229,12 +224,7 @@ class _Searching:
     """The running search for one product."""
 
     def __init__(
-        self,
-        problem: GemmProblem,
-        device: DeviceInfo,
-        deadline: float,
-        end: float,
-        on_progress: OnStage,
+        self, problem: GemmProblem, device: DeviceInfo, deadline: float, end: float, on_progress: OnStage
     ) -> None:
         self.choices = choices(problem, device)
         self.search = Search(problem, len(self.choices))
@@ -314,18 +304,16 @@ class _Searching:
         self.on_progress(Stage(f"{search.problem}{best}", len(search.tried), search.total, left))
 
 
-_ROUNDS = (5, 25)  # the fewest and the most
-_SECONDS = 0.3  # for the rounds of one candidate, if that is enough for the fewest rounds
-_HOPELESS = 2.0  # times the incumbent's time: no further runs
-_OUTCLASSED = 5.0  # times the incumbent's time: the family's other configurations are skipped too
+# The child process: checks candidates, and times each in turn with the incumbent.
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
-    """Answer :mod:`pyclmm.tools.tuner`, which asks for the candidates of "order"."""
+    """Answer a :class:`_Searching`, which asks for the candidates of "order"."""
     device = isolation.device_of(request["device"])
     problem = schema.problem_from(request["problem"])
     choices = [
-        Choice(kernel_named(one["kernel"]), schema.config_from(one["config"])) for one in request["choices"]
+        select.Choice(kernel_named(one["kernel"]), schema.config_from(one["config"]))
+        for one in request["choices"]
     ]
     queue = queues.new_queue(device, profiling=True)
     ring = TimedProduct(queue, problem)
@@ -361,15 +349,16 @@ class TimedProduct:
         self.to_beat = np.inf
         self.outclassed: set[str] = set()
 
-    def challenge(self, choice: Choice) -> dict[str, Any]:
+    def challenge(self, choice: select.Choice) -> dict[str, Any]:
         """Seconds of the challenger and of the incumbent (none for the first), or a reason for no times."""
         work = choice.kernel.launches(self.problem, choice.config, self.device)
         reason = first_wrong_result(self.queue, self.problem, choice.kernel, choice.config, work)
         if reason is not None:
             return {"reason": reason}
         challenger = self._bind(work)
-        first = self._checked_run(challenger)
-        if first is None:
+        self.board.spoil()
+        first = self._run(challenger)
+        if not self.check.ratio(self.board.read()) < self.check.limit:
             return {"reason": f"wrong result at {self.problem}"}
         if _HOPELESS * self.to_beat < first < _OUTCLASSED * self.to_beat:
             first = self._run(challenger)  # the device's clock may have been low in the first run
@@ -396,10 +385,8 @@ class TimedProduct:
         return Binding(self.queue, self.device, complete(gemm, work), gemm.unread)
 
     def _run(self, binding: Binding) -> float:
-        """Seconds from the start of the first launch to the end of the last.
-
-        Launches wait for a user event until all are enqueued. Otherwise a slow host would leave gaps between
-        them, which would favour kernels with one launch.
+        """Seconds from the first launch's start to the last one's end. All wait for a user event, as gaps
+        between them would favour kernels with one launch.
         """
         gate = cl.UserEvent(self.queue.context)
         try:
@@ -409,9 +396,3 @@ class TimedProduct:
             wall = clock.elapsed(lambda: gate.set_status(cl.command_execution_status.COMPLETE))
         wall += clock.elapsed(self.queue.finish)
         return clock.device_seconds(events) or wall
-
-    def _checked_run(self, binding: Binding) -> float | None:
-        """Seconds of the first run; None if its result is wrong."""
-        self.board.spoil()
-        seconds = self._run(binding)
-        return seconds if self.check.ratio(self.board.read()) < self.check.limit else None

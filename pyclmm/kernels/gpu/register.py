@@ -119,10 +119,7 @@ _IN_ORDER = {
         (32, 64, 16, 16, 32, 4, 4, 4, 1, 1): 1.0,
         (32, 32, 32, 16, 32, 4, 4, 4, 1, 1): 1.0,
     },
-    8: {
-        (32, 64, 16, 32, 32, 4, 8, 4, 1, 1): 1.0,
-        (32, 32, 16, 16, 32, 4, 4, 4, 1, 1): 1.0,
-    },
+    8: {(32, 64, 16, 32, 32, 4, 8, 4, 1, 1): 1.0, (32, 32, 16, 16, 32, 4, 4, 4, 1, 1): 1.0},
 }
 _SMALL = 1 << 28  # multiply-adds: 10 us of an H200. Larger products do not get these configurations
 _UNUSED = "batch_offsets"  # any pointer, for partial sums that are not made
