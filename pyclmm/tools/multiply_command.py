@@ -101,14 +101,8 @@ def _multiply(
             plan(*operands, out=target, progress=_listener(on_stage, seen))
         seconds = time.perf_counter() - begun
         at = seen[-1] if seen else StreamProgress(0, 0, 0, 0.0, 0.0, seconds)
-        found = {
-            "out": result.place.text,
-            "wall_s": seconds,
-            "gflops": at.flops / seconds / 1e9,
-            "tiles": at.tiles,
-            "all_tiles": at.all_tiles,
-            "tiles_of_an_earlier_run": at.resumed,
-        }
+        found = {"out": result.place.text, "wall_s": seconds, "gflops": at.flops / seconds / 1e9}
+        found |= {"tiles": at.tiles, "all_tiles": at.all_tiles, "tiles_of_an_earlier_run": at.resumed}
         if told.interrupted:
             told.save(_head(plan) | found)
             kept = _GO_ON if _is_unfinished(checkpoint) else f"{result.place.text} is as it was"

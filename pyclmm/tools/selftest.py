@@ -96,11 +96,8 @@ class Tested:
     @property
     def verdict(self) -> str:
         """The worst of the laws'; refused where nothing ran."""
-        found = [v.verdict for v in self.laws]
-        worst = [word for word in _BAD if word in found]
-        if worst:
-            return worst[-1]
-        return next((word for word in (PASSED, LEFT_OUT) if word in found), REFUSED)
+        found = {v.verdict for v in self.laws}
+        return next((word for word in (*_BAD[::-1], PASSED, LEFT_OUT) if word in found), REFUSED)
 
     @property
     def is_bad(self) -> bool:
@@ -148,15 +145,12 @@ def _drawn(
             left += 1
             continue
         yield {"begins": f"{DRAWN}, {product}"}
-        found = replace(_judged(DRAWN, partial(_of_drawn, product, queue, kernel)), number=product.number)
+        judged = _judged(DRAWN, lambda one=product: laws.Found(1, wrong=one.check(queue, kernel)))  # type: ignore[misc]
+        found = replace(judged, number=product.number)
         bad += found.is_bad
         yield asdict(found)
     if left:
         yield asdict(LawVerdict(DRAWN, LEFT_OUT, left_out=left))
-
-
-def _of_drawn(product: drawn_products.DrawnProduct, queue: cl.CommandQueue, kernel: Kernel) -> laws.Found:
-    return laws.Found(1, wrong=product.check(queue, kernel))
 
 
 class _Logs(logging.Handler):
@@ -292,11 +286,8 @@ def table(tested: list[Tested]) -> TextTable:
 
 def digest_line(tested: list[Tested]) -> str:
     """The digest of a fixed product, and the kernels that gave every digest they were asked for."""
-    passed = [
-        one.kernel for one in tested if any(v.law == laws.BITS and v.verdict == PASSED for v in one.laws)
-    ]
-    digest = fixed_products.digests()[_SHOWN]
-    names = ", ".join(passed) or "no kernel"
+    passed = [x.kernel for x in tested if any((v.law, v.verdict) == (laws.BITS, PASSED) for v in x.laws)]
+    digest, names = fixed_products.digests()[_SHOWN], ", ".join(passed) or "no kernel"
     return f"fixed product {_SHOWN!r}: SHA-256 {digest}, as in the package, by {names}"
 
 
