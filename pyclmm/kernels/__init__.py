@@ -49,13 +49,39 @@ _OF_FLOAT64 = (MmaDoubleBulk(), MmaDouble(), Mfma(), Packed(), Register(), Naive
 # Which families may multiply quantised weights once they are numbers.
 _OF_WEIGHTS = (Wgmma(), Split(), Mma(), *UNIT_KERNELS, Packed(), Register(), Naive())
 
-KERNELS = Kernels((
-    Matvec(), Small(), Packed(), Amx((Packed(), Naive())), Thin(),
-    Quantized(), MmaQuantized(), WgmmaQuantized(), Dequantized(_OF_WEIGHTS),
-    Wgmma(), Split(), MmaSplit(), Residues(_OF_BYTES, _OF_FLOAT64), Limbs(_OF_FLOAT64),
-    MmaDoubleBulk(), MmaDouble(), Mma(), *UNIT_KERNELS, WgmmaBare(), Register(),
-    DoubleBuffer(), Vector(), Block(), Strip(), Tiled(), Naive(), Flat(), SingleGroup(), Sequential(),
-))  # fmt: skip
+KERNELS = Kernels(
+    (
+        Matvec(),
+        Small(),
+        Packed(),
+        Amx((Packed(), Naive())),
+        Thin(),
+        Quantized(),
+        MmaQuantized(),
+        WgmmaQuantized(),
+        Dequantized(_OF_WEIGHTS),
+        Wgmma(),
+        Split(),
+        MmaSplit(),
+        Residues(_OF_BYTES, _OF_FLOAT64),
+        Limbs(_OF_FLOAT64),
+        MmaDoubleBulk(),
+        MmaDouble(),
+        Mma(),
+        *UNIT_KERNELS,
+        WgmmaBare(),
+        Register(),
+        DoubleBuffer(),
+        Vector(),
+        Block(),
+        Strip(),
+        Tiled(),
+        Naive(),
+        Flat(),
+        SingleGroup(),
+        Sequential(),
+    )
+)
 
 __all__ = ["KERNELS", "Kernel", "Kernels", "Launch", "Program", "Work", "Workspace", "kernel_named"]
 

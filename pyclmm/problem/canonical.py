@@ -260,8 +260,10 @@ class _Builder:
             has_c=c is not None, c_type=c.type if c else out.type,
             c_strides=(c.rs, c.cs) if c else (0, 0),
             bias=_bias_kind(bias), bias_type=bias.type if bias else out.type,
-            bias_stride=_bias_stride(bias), activation=self.activation,
-            precision=self.precision, reproducible=self.reproducible, b_format=self.b_format,
+            bias_stride=_bias_stride(bias),
+            activation=self.activation,
+            precision=self.precision,
+            reproducible=self.reproducible, b_format=self.b_format,
         )  # fmt: skip
 
 
