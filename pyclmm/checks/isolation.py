@@ -1,12 +1,9 @@
 """Trials: a program that is new to a driver is compiled and run in a child process first.
 
 A compiler may abort its process or never end. In a trial this ends the child and not the user's process.
-Because a new child takes about half a second, it waits for further trials (see worker.py). There are trials
-only for families that are ``risky``, for programs that a process died with, and for a second opinion (see
-selfcheck.py). A program that passes is checked again in this process, which need not compile it again: the
-driver keeps it, or pyclmm (see opencl/binaries.py). That verdict is kept, so there is one trial for each
-driver and program.
-``PYCLMM_TRIAL=off`` turns trials off, and with them this protection.
+There are trials only for families that are ``risky``, for programs that a process died with, and for a second
+opinion (see selfcheck.py). A program that passes is checked again in this process, from what the driver or
+opencl/binaries.py has kept. ``PYCLMM_TRIAL=off`` turns trials off, and with them this protection.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Self-check: a kernel is used on a device only after it gave right answers there.
+"""Self-check: a kernel is used on a device only after it gave right answers there (docs/design.md).
 
-The check runs the same programs that the product will run, on small operands (see small_problems.py). The
-verdict is kept, in the process and on disk, under a digest of pyclmm's version, device, driver, sources and
-macros, so that a new driver or a changed kernel is checked again. A verdict against a kernel is kept on disk
-only if a second check, in a child process, fails too. It holds for a day if one of the two came to no end in
-its time, because something else may have held the compiler up.
-
-``PYCLMM_SELFCHECK=off`` skips the check, for fixed deployments where it has passed before. Nothing then
-notices a driver that gives wrong products.
+The check runs the product's own programs on small operands (small_problems.py). The verdict is kept, in the
+process and on disk, under a digest of version, device, driver, sources and macros; one against a kernel only
+if a second check, in a child process, fails too, and for a day if one of the two came to no end in its time.
+``PYCLMM_SELFCHECK=off`` skips the check. Nothing then notices a driver that gives wrong products.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Checks the programs of a product on small problems that reach what the programs can reach.
 
-The small problems run the same programs as the product. Their sizes come from the loops that the kernel says
-its programs have: three passes of each, the last one in part, and long M, N and K, each beside short ones.
-Numbers, alpha, beta, strides and a few sizes are drawn from a seed of the programs and the device, so that
-two devices check different ones, and one device always the same.
-
-Products of integers must be exact, products of random numbers must be within the error bound, NaN and
-infinity must go where IEEE says, and the memory around the result must not change (known_answers.py).
-Reproducible problems must also have the bits that the host computes (fma_reference.py).
-
-Kernels that copy and convert operands run on a small stack of matrices.
+Their sizes come from the loops that the kernel says its programs have: three passes of each, the last one in
+part, and long M, N and K, each beside short ones. Numbers, scalars, strides and a few sizes are drawn from a
+seed of the programs and the device. known_answers.py says what is right, fma_reference.py which bits.
+docs/design.md has the whole table. Kernels that copy and convert operands run on a small stack of matrices.
 """
 
 from __future__ import annotations
