@@ -66,14 +66,9 @@ def trial(
     """Build the kernel and check its results in a child process. *work*: the launches of *problem*. *way*:
     that of its launcher. *apart*: in a new child, which must end well too.
     """
-    request = {
-        "device": device.identity,
-        "kernel": kernel.name,
-        "problem": schema.problem_json(problem),
-        "config": schema.config_json(config),
-        "detour": crash_marks.detour(device),
-        "way": way,
-    }
+    request: dict[str, Any] = {"device": device.identity, "kernel": kernel.name}
+    request |= {"problem": schema.problem_json(problem)}
+    request |= {"config": schema.config_json(config), "detour": crash_marks.detour(device), "way": way}
     sources = " ".join(dict.fromkeys(launch.program.source for launch in work.launches))
     what = f"{kernel.name} ({sources}) for {device.name}"
     _log.info("compiling and checking %s in a child process, once for this driver", what)

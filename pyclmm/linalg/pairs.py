@@ -130,14 +130,9 @@ def _summed_by_numpy(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any)
     integers = ways.dtype.kind in "biu"
     sums = ways.dtype if integers else dtype_of(ELEMENTS[type_name(ways.dtype, "x")].accumulator)
     with np.errstate(all="ignore"):
-        found = np.einsum(
-            viewed(x.array, view),
-            list(number.values()),
-            [number[label] for label in labels],
-            dtype=sums,
-            casting="unsafe",
-            order="C",
-        )
+        every, kept = list(number.values()), [number[label] for label in labels]
+        seen = viewed(x.array, view)
+        found = np.einsum(seen, every, kept, dtype=sums, casting="unsafe", order="C")
         made = np.asarray(found).astype(ways.dtype, copy=False)
         if out is None:
             return made

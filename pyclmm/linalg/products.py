@@ -194,14 +194,8 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
     _check_out(found.get("out"), *chain, dtype=dtype)
     labels = [(i, i + 1)[-x.ndim :] if i == 0 else (i, i + 1)[: x.ndim] for i, x in enumerate(chain)]
     free = ((0,) if chain[0].ndim == 2 else ()) + ((len(chain),) if chain[-1].ndim == 2 else ())
-    return contract(
-        chain,
-        lambda xs: _labels(xs, labels, free),
-        out=found.get("out"),
-        optimize="dp",
-        dtype=dtype,
-        **keywords,
-    )
+    options: Any = {"out": found.get("out"), "optimize": "dp", "dtype": dtype, **keywords}
+    return contract(chain, lambda xs: _labels(xs, labels, free), **options)
 
 
 @refusing(Keywords)

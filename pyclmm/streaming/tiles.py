@@ -96,13 +96,9 @@ class Blocking:
     def turned(self) -> Blocking:
         """The blocking of the turned product."""
         return replace(
-            self,
-            m=self.n,
-            n=self.m,
-            a_slots=self.b_slots,
-            b_slots=self.a_slots,
+            self, m=self.n, n=self.m, a_slots=self.b_slots, b_slots=self.a_slots,
             by_columns=not self.by_columns,
-        )
+        )  # fmt: skip
 
     def strip_of(self, tile: Tile) -> int:
         """The number of the strip that has *tile*, in its matrix."""

@@ -138,9 +138,5 @@ def _listener(on_stage: OnStage, seen: list[StreamProgress]) -> Any:
 
 def _head(plan: StreamedMatmul) -> dict[str, Any]:
     devices = [device_info(device) for device in plan.devices]
-    return report.header_json(None) | {
-        "devices": [report.device_json(device) for device in devices],
-        "shape": list(plan.shape),
-        "dtype": str(plan.dtype),
-        "plan": dict(plan.explain().rows),
-    }
+    own = {"devices": [report.device_json(device) for device in devices], "shape": list(plan.shape)}
+    return report.header_json(None) | own | {"dtype": str(plan.dtype), "plan": dict(plan.explain().rows)}

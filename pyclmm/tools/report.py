@@ -200,12 +200,8 @@ def _cell(row: Row, what: str) -> str:
 
 def tuning_json(tuning: Tuning, budget: float) -> dict[str, Any]:
     """Every candidate of every product, times in seconds, and whether the winners are kept."""
-    return header_json(tuning.device) | {
-        "budget_s": budget,
-        "kept": tuning.stored,
-        "products_asked_for": tuning.total,
-        "products": [_search_json(search) for search in tuning.searches],
-    }
+    about = {"budget_s": budget, "kept": tuning.stored, "products_asked_for": tuning.total}
+    return header_json(tuning.device) | about | {"products": [_search_json(x) for x in tuning.searches]}
 
 
 def _search_json(search: Search) -> dict[str, Any]:
@@ -267,11 +263,7 @@ def header_json(device: DeviceInfo | None) -> dict[str, Any]:
 
 def bench_json(track: Track, rungs: Sequence[Rung], seed: int = 0) -> dict[str, Any]:
     """Everything that was measured; times in seconds. GFLOP/s and speed-ups follow from median wall times."""
-    return header_json(track.device) | {
-        "rounds": track.terms.rounds,
-        "limit_s": track.terms.limit,
-        "baseline": rungs[0].baseline if rungs else None,
-        "seed": seed,
-        "others_processors": track.others.processors,
-        "products": [_rung_json(rung) for rung in rungs],
-    }
+    terms = {"rounds": track.terms.rounds, "limit_s": track.terms.limit}
+    about = {"baseline": rungs[0].baseline if rungs else None, "seed": seed}
+    found = {"others_processors": track.others.processors, "products": [_rung_json(x) for x in rungs]}
+    return header_json(track.device) | terms | about | found

@@ -335,14 +335,10 @@ def _checked(road: Road) -> str:
 def _as_json(road: Road) -> dict[str, Any]:
     rates, gains = road.rates, road.gains()
     points = () if rates is None else zip(road.points, gains, strict=True)
-    return {
-        "side": road.side,
-        "rates": None if rates is None else as_numbers(rates),
-        "points": [_point_json(point, gain, rates) for point, gain in points if rates is not None],
-        "absent": road.absent,
-        "failed": road.failed,
-        "others_processors": road.others.processors,
-    }
+    found = [_point_json(point, gain, rates) for point, gain in points if rates is not None]
+    measured = {"side": road.side, "rates": None if rates is None else as_numbers(rates), "points": found}
+    missing = {"absent": road.absent, "failed": road.failed}
+    return measured | missing | {"others_processors": road.others.processors}
 
 
 def _point_json(point: Point, gain: float | None, rates: Rates) -> dict[str, Any]:
@@ -361,15 +357,13 @@ def draw(found: Road, rates: Rates, where: str, path: Path) -> None:
     """Draw every kernel under the device's roofs. *where*: device and date, for the title."""
     points = [
         plots.RoofPoint(
-            point.kernel.name,
-            point.traffic.intensity,
-            point.rate,
+            point.kernel.name, point.traffic.intensity, point.rate,
             [point.row.flops / wall for wall in point.row.walls],
             (_units(point), peak(point.kernel, point.problem, rates)),
             f" at N = {point.size.n}" if point.size.n < found.side else "",
         )
         for point in found.points
-    ]
+    ]  # fmt: skip
     plots.under_roofs(points, rates, _TERMS.clock, f"The road, N = {found.side}: {where}", path)
 
 

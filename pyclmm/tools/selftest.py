@@ -48,16 +48,12 @@ _LOGS = 20  # of a kernel's build logs
 _SHOWN = "float32 normal"  # the fixed product whose digest is printed
 _LONGEST = 2000  # characters of a reason
 _NUMBER = fields.number(0, 1e300)
+_COUNT, _TEXT = fields.integer(0, 10**9), fields.matching("(?s).*", "text")
 _VERDICT = {
-    "law": fields.text(_LONGEST),
-    "verdict": fields.one_of(PASSED, REFUSED, WRONG, FAILED, LEFT_OUT),
-    "cases": fields.integer(0, 10**9),
-    "error_ratio": fields.optional(_NUMBER),
-    "error_limit": _NUMBER,
-    "reason": fields.optional(fields.matching("(?s).*", "text")),
-    "left_out": fields.integer(0, 10**9),
-    "number": fields.optional(fields.integer(0, 10**9)),
-}
+    "law": fields.text(_LONGEST), "verdict": fields.one_of(PASSED, REFUSED, WRONG, FAILED, LEFT_OUT),
+    "cases": _COUNT, "error_ratio": fields.optional(_NUMBER), "error_limit": _NUMBER,
+    "reason": fields.optional(_TEXT), "left_out": _COUNT, "number": fields.optional(_COUNT),
+}  # fmt: skip
 # What is left of one already found, or begins with a drive, a host, ~ or / and not within a word (a/b).
 _PATH = re.compile(
     r"<path>[^\s'\"(),;:]*|(?:(?<![\w.)])|(?<=-[IL]))(?:[A-Za-z]:[\\/]|\\\\|~?/)[^\s'\"(),;:]+"
