@@ -127,10 +127,8 @@ class Step:
         ends: bool,
         make: Callable[..., cl.Kernel] = new_kernel,
     ) -> Step:
-        """The step of *launch*.
-
-        *fixed* are the buffers that do not vary; *borrowed* maps workspace to its place among what a call
-        borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
+        """The step of *launch*. *fixed* are the buffers that do not vary; *borrowed* maps workspace to its
+        place among what a call borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
         """
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
         scale_dtype = None if acc_type in COMPLEX else dtype_of(acc_type)
@@ -164,10 +162,8 @@ class Step:
         )
 
     def set_args(self, buffers: Buffers, scalars: Scalars | None, borrowed: Borrowed, moved: bool) -> None:
-        """Set the varying arguments. If no scalar has changed, only buffers are set, which is much faster.
-
-        Without *scalars*, these buffers are set, and the other arguments stay as they are. *borrowed*
-        workspace is set if it has *moved*.
+        """Set the varying arguments; only buffers, which is much faster, if no scalar has changed, and
+        without *scalars* only these. *borrowed* workspace is set if it has *moved*.
         """
         if scalars is None or scalars == self.current:
             set_arg = self.kernel.set_arg
@@ -212,8 +208,7 @@ def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, .
 
 
 def spans(launch: Launch) -> list[tuple[tuple[int, ...], int]]:
-    """The parts of a launch, each for at most so many products of the stack as one enqueue can have: (global
-    size, the first product)."""
+    """The parts of a launch that one enqueue can have: (global size, the first product of the stack)."""
     *plane, stack = launch.global_size
     if len(plane) < 2 or stack <= _MAX_STACK:
         return [(launch.global_size, launch.first)]

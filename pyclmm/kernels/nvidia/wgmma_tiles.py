@@ -77,9 +77,8 @@ def stage_bytes(config: TileConfig) -> int:
 
 @dataclass(frozen=True)
 class WorkPieces:
-    """How the tiles of a stack are distributed to work-groups (cl/nvidia/work_pieces.h).
-
-    ``whole`` tiles are computed in one piece; each of the others in ``split_k`` ranges of K.
+    """How the tiles of a stack are distributed to work-groups (cl/nvidia/work_pieces.h). ``whole`` tiles are
+    computed in one piece; each of the others in ``split_k`` ranges of K.
     """
 
     tiles: int
