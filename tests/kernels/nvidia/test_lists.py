@@ -101,6 +101,18 @@ def test_groups_of_weights_are_right(folder, name):
     assert outcome(Simulated(folder, problem), problem, work, device, decks, Drawn.REALS).reason is None
 
 
+def test_tiles_suit_groups_that_end_within_a_tile_or_differ_in_k():
+    wgmma = kernel_named("wgmma")
+    rows, depth = (
+        wgmma.configs(resized(of("float16", trans, 16, **more), 8192, 4096, 4096, stack=8), H200)
+        for trans, more in (("NN", ROWS), ("TN", DEPTH))
+    )
+    assert max(c.bm for c in rows) == 128
+    assert rows[0].bn >= 128
+    assert depth
+    assert not any(c.option("alternate") for c in depth)
+
+
 def test_what_has_to_be_packed_is_refused():
     assert "pack" in kernel_named("mma").refuses(of("int8", "NN", **LIST), H200)
     assert "across K" in kernel_named("wgmma").refuses(
