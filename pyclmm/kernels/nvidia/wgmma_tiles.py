@@ -22,7 +22,9 @@ _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile number
 # Tiles, and the factor by which copies for each are slower on an H200 than the arithmetic below says.
 _TILES = {
     (128, 256): 0.98,
+    (128, 224): 1.0,
     (128, 192): 1.0,
+    (128, 160): 1.0,
     (256, 128): 1.03,
     (128, 128): 1.0,
     (64, 256): 0.97,
@@ -246,12 +248,17 @@ def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
         for bm, bn in _TILES:
             config = TileConfig(bm=bm, bn=bn, bk=bk, options=_options(0, swapped))
             config = replace(config, stages=min(8, room // stage_bytes(config)))
-            if config.stages >= 2:
-                view = seen(problem, config)
+            view = seen(problem, config)
+            if config.stages >= 2 and not _cuts_boxes(view, config):
                 found += _variants(view, config, device)
                 drained = replace(config, stages=min(8, drain_room // stage_bytes(config)))
                 found += _drained(view, drained, device)
     return [c for c in found if not _starved(problem, c)]
+
+
+def _cuts_boxes(view: GemmProblem, config: TileConfig) -> bool:
+    """Whether a tile ends within a box of B, of 64 columns where B is stored across K."""
+    return config.bn > 64 and config.bn % 64 > 0 and operands_of(view).across_b
 
 
 def _starved(problem: GemmProblem, config: TileConfig) -> bool:
@@ -332,6 +339,8 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         reasons.append(f"split_k must be 1 to {_MOST_SPLIT_K}: {config}")
     if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
         reasons.append(f"quartets alternate on tiles of {list(_ALTERNATE_TILES)}, not {config}")
+    if _cuts_boxes(seen(problem, config), config):
+        reasons.append(f"B across K has boxes of 64 columns, which BN has to be a multiple of: {config}")
     if config.option("swapped") not in (0, 1):
         reasons.append(f"swapped must be 0 or 1: {config}")
     elif _starved(problem, config):

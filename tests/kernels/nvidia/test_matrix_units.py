@@ -456,6 +456,15 @@ def test_results_leave_during_the_next_tile_where_there_is_one(given):
         assert not any(c.bn == 256 for c in drained(other)), other
 
 
+def test_tiles_of_160_and_224_columns_are_for_operands_along_k():
+    wgmma = kernel_named("wgmma")
+    along, across = (wgmma.configs(problem("float16", trans=trans), H200) for trans in ("NT", "NN"))
+    assert {160, 224} <= {c.bn for c in along}
+    assert not {160, 224} & {c.bn for c in across}
+    odd = next(c for c in along if c.bn == 160)
+    assert "multiple" in wgmma.violations(problem("float16", trans="NN"), odd, H200)[0]
+
+
 DRAINED_16 = [problem("float16"), problem("bfloat16", trans="TN", bias="row", activation="gelu")]
 
 

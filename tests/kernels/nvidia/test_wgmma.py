@@ -62,6 +62,10 @@ CASES = [
     (SINGLE, "TT", (136, 520, 292), tile(128, 256, drain=1, stages=3), 1, (), 4),
     (HALF, "NN", (136, 520, 584), tile(128, 256, drain=1, stages=3), 1, (), 8),
     (HALF, "TN", (136, 136, 72), tile(64, 64), 2, (), 8),
+    (HALF, "NT", (136, 328, 72), tile(128, 160), 2, (), 8),
+    (HALF, "TT", (136, 264, 72), tile(128, 224), 1, (2,), 8),
+    (SINGLE, "NN", (264, 136, 68), tile(128, 160, swapped=1), 2, (), 4),
+    (HALF, "NT", (136, 488, 264), tile(128, 224, split_k=2), 5, (), 8),
     (HALF, "NN", (136, 264, 72), tile(64, 256, alternate=1), 1, (), 8),
 ]
 
@@ -148,6 +152,7 @@ BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute
     ("NN", "int8 int8", (400, 528, 1168), tile(128, 256, swapped=1, drain=1, stages=3), 2, (), 1),
     ("TT", "int8 int8", (272, 396, 1168), tile(128, 192, drain=1, stages=3), 1, (), 1),
     ("TN", "int8 int8", (144, 48, 144), tile(128, 64), 2, (2,), 2),  # B is packed, A is not
+    ("NT", "int8 int8", (136, 328, 144), tile(128, 160), 2, (), 1),
     ("NN", "int8 int8", (66, 35, 70), tile(64, 32, swapped=1), 1, (), 2),  # not aligned: both are packed
 ]
 
