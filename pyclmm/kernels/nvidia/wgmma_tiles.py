@@ -328,10 +328,8 @@ def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> in
 def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
     """Why cl/nvidia/wgmma.cl cannot be built with *config*."""
     reasons = config.violations(device, (work_items(config),), 0)
-    if problem.is_listed and (config.split_k > 1 or config.option("swapped") or config.option("drain")):
-        reasons.append(f"where rows or K are divided, without split_k, swapped and drain: {config}")
-    if problem.ragged and problem.ragged.axis == "k" and config.bn < 64:
-        reasons.append(f"where K is divided, without BN under 64: {config}")
+    if problem.is_listed:
+        reasons += _ragged_violations(problem, config)
     block = block_of(ELEMENTS[problem.a_type])
     if (config.bm, config.bn) not in _TILES or config.bk != block:
         reasons.append(f"wgmma has tiles of {list(_TILES)} x {block}, not {config}")
@@ -339,19 +337,32 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         reasons.append(f"split_k must be 1 to {_MOST_SPLIT_K}: {config}")
     if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
         reasons.append(f"quartets alternate on tiles of {list(_ALTERNATE_TILES)}, not {config}")
-    if _cuts_boxes(seen(problem, config), config):
-        reasons.append(f"B across K has boxes of 64 columns, which BN has to be a multiple of: {config}")
     if config.option("swapped") not in (0, 1):
         reasons.append(f"swapped must be 0 or 1: {config}")
-    elif _starved(problem, config):
-        reasons.append(f"staging an operand across K in registers would spill: {config}")
-    if config.option("drain") and not _can_drain(seen(problem, config), config):
-        reasons.append(f"results cannot leave while the next tile is multiplied: {config}")
+    else:
+        reasons += _operand_violations(problem, config)
     drained = _DRAIN_BYTES if config.option("drain") else 0
     needed = config.stages * stage_bytes(config) + drained + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: use 2 or more that fit")
     return reasons
+
+
+def _ragged_violations(problem: GemmProblem, config: TileConfig) -> Iterator[str]:
+    if config.split_k > 1 or config.option("swapped") or config.option("drain"):
+        yield f"where rows or K are divided, without split_k, swapped and drain: {config}"
+    if problem.ragged and problem.ragged.axis == "k" and config.bn < 64:
+        yield f"where K is divided, without BN under 64: {config}"
+
+
+def _operand_violations(problem: GemmProblem, config: TileConfig) -> Iterator[str]:
+    view = seen(problem, config)
+    if _cuts_boxes(view, config):
+        yield f"B across K has boxes of 64 columns, which BN has to be a multiple of: {config}"
+    if _starved(problem, config):
+        yield f"staging an operand across K in registers would spill: {config}"
+    if config.option("drain") and not _can_drain(view, config):
+        yield f"results cannot leave while the next tile is multiplied: {config}"
 
 
 def feeders(config: TileConfig) -> int:
