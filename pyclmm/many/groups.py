@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyopencl as cl
 
-from ..errors import REFUSED
 from ..execution.execute import Executable
 from ..execution.operands import checked, problem_name
-from ..execution.options import Options, beta_of, check_scalars, plain_numbers
+from ..execution.options import Options
 from ..execution.placement import placed
 from ..kernels.launches import batch_table
 from ..kernels.listed import size_classes
 from ..opencl.devices import device_info
 from ..opencl.steps import Scales, scalars_of
-from ..problem.gemm import Gemm, ListedProduct, Operand
-from .lists import CallLists, naming, operands_at
-
-T = TypeVar("T")
-# The user's name of an operand, or "out", the type of its elements, and a number of the memory where it lies.
-Key = tuple[str, str, int]
-Starts = Mapping[tuple[str, int], int]  # by the user's name and the pair: the first element in its buffer
+from ..problem.dtypes import dtype_of
+from ..problem.gemm import Gemm, ListedProduct
 
 SCALARS = scalars_of(1.0, 0.0)  # alpha and beta of each product are in the table
 # What is the same for all products of a launch, beside the keys.
@@ -33,6 +29,15 @@ _COMMON = attrgetter("acc_type", "trans_a", "trans_b", "conj_a", "conj_b", "bias
 _LARGEST = ("m", "n", "k", "lda", "ldb", "ldo")
 _LEAST = ("a_align", "b_align", "out_align")  # each array begins where its rows stay as aligned as they are
 _STACKED = ("a", "b", "c", "out")  # in the order of batch_strides
+
+
+class Key(NamedTuple):
+    """What arrays of a launch have in common: the user's name, or "out", the type of the elements, and a
+    number of the memory where they lie."""
+
+    name: str
+    type: str
+    memory: int
 
 
 class ListEntry(NamedTuple):
@@ -45,42 +50,31 @@ class ListEntry(NamedTuple):
     scales: Scales
 
 
+Start = Callable[[Key, int], int]  # by key and pair: the first element in its memory
+
+
 @lru_cache(maxsize=4096)
-def _checked(layouts: Any, *ways: Any) -> tuple[Gemm, dict[str, tuple[str, str]]]:
+def checked_and_named(layouts: Any, *ways: Any) -> tuple[Gemm, dict[str, tuple[str, str]]]:
+    """The checked product of these (name, Operand), and of each array that kernels read or write, by the
+    problem's name, the user's and the type of its elements. *ways*: as of :func:`checked`, which raises."""
     gemm = checked(dict(layouts), *ways)
     names = [name for name in ("a", "b", "c", "bias", "out") if name not in gemm.unread]
     return gemm, {name: (problem_name(gemm, name), getattr(gemm.problem, f"{name}_type")) for name in names}
 
 
-def entries_of(
-    given: CallLists,
-    options: Options,
-    scalars: tuple[Any, Any],
-    layout: Callable[[Any, str, int], Operand],
-    memory: Callable[[str, int], int] = lambda _name, _pair: 0,
-    overlaps: Callable[[Any], bool] = lambda _operands: False,
-    host_align: int | None = None,
-) -> list[ListEntry]:
-    """The checked products. *layout*: that of an operand, its argument's name and pair; *memory*: the number
-    of its memory, by name and pair; *overlaps*: whether a pair's out must be copied. *scalars*: alpha and
-    beta, each one for all or a tuple. Raises as gemm does, naming the pair."""
-    ways = [replace(options, dtype=own) for own in given.dtypes] or [options] * len(given.lists["a"])
-    found = []
-    for pair, own in enumerate(ways):
-        with naming(pair):
-            operands = operands_at(given.lists, pair)
-            layouts = {name: layout(x, name, pair) for name, x in operands.items()}
-            alpha, beta = (x[pair] if isinstance(x, tuple) else x for x in scalars)
-            if "c" in given.lists and "c" not in layouts and not isinstance(scalars[1], tuple):
-                beta = None  # one beta for all is for the pairs that have a c
-            scales = plain_numbers(alpha, beta_of(beta, layouts.get("c")))
-            # What is kept depends on which scalars are zero. A beta without c is refused by its value.
-            zeros = float(scales[0] != 0), float(scales[1] != 0) if "c" in layouts else scales[1]
-            gemm, names = _checked(tuple(layouts.items()), own, zeros, overlaps(operands), host_align)
-            check_scalars(gemm, scales)
-            keys = {name: (*key, memory(key[0], pair)) for name, key in names.items()}
-            found.append(ListEntry(pair, gemm, keys, scales))
-    return found
+class PackedRow:
+    """Arrays of one element type, dense, one behind the other in one. *members*: the alignment of each one's
+    rows in bytes, its pair and shape. Those aligned best come first, so that none moves another off its
+    alignment."""
+
+    def __init__(self, type_name: str, members: list[tuple[int, int, tuple[int, ...]]]) -> None:
+        members.sort(key=lambda one: -one[0])
+        self.dtype = dtype_of(type_name)
+        _, self.pairs, self.shapes = zip(*members, strict=True)
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
+        self.size: int = ends[-1]
+        self.starts = dict(zip(self.pairs, [0, *ends[:-1]], strict=True))
+        self.offsets = [start * self.dtype.itemsize for start in self.starts.values()]
 
 
 def naming_pairs(options: Options, pairs: Sequence[int]) -> Options:
@@ -96,48 +90,45 @@ class LaunchGroup:
         self.executable = Executable(queue, gemm, naming_pairs(options, self.pairs))
         self.keys = entries[0].keys
 
+    def launched(self, queue: Any, launch: Callable[[Any], Any], waits: bool, updates_c: bool) -> Any:
+        """What *launch* gives for a binding, by the next kernel if one is refused.
+
+        *updates_c*: whether an out is its C. It waits for a check if the caller *waits*, or if what is wrong
+        is repaired. Raises LaunchError, DeviceMemoryError, DeviceLostError or VerificationError.
+        """
+
+        def again(other: Any, _shifts: Any) -> None:
+            launch(other)
+            queue.finish()
+
+        def once() -> Any:
+            binding = self.executable.idle_binding(queue)
+            found = launch(binding)
+            if binding.watch is not None and (waits or self.executable.repairs):
+                self.executable.conclude(binding, queue, again, updates_c)
+            return found
+
+        return self.executable.launched(queue, once)
+
     def enqueue(
         self,
         queue: cl.CommandQueue,
         buffers: Mapping[str, Any],
         wait_for: list[cl.Event],
+        updates_c: bool,
         *,
         with_events: bool = True,
-        is_waited_for: bool = False,
-        updates_c: bool = False,
+        waits: bool = False,
     ) -> list[cl.Event]:
-        """Enqueue the products, by the next kernel if one is refused; their events, as Binding.enqueue's.
-
-        *buffers*: by the problem's names; None for address 0. *updates_c*: whether an out is its C. It waits
-        for a check if the caller would, or if what is wrong is repaired. Raises LaunchError,
-        DeviceMemoryError, DeviceLostError or VerificationError.
-        """
-        how = (buffers, SCALARS, wait_for, None, with_events, None, is_waited_for)
-
-        def again(other: Any, _shifts: Any) -> None:
-            other.enqueue(buffers, SCALARS, [])[-1].wait()
-
-        def launch() -> list[cl.Event]:
-            binding = self.executable.binding(queue)
-            events = list(binding.enqueue(*how))
-            if binding.watch is not None and (is_waited_for or self.executable.repairs):
-                self.executable.conclude(binding, queue, again, updates_c)
-            return events
-
-        return self.launched(queue, launch)
-
-    def launched(self, queue: Any, launch: Callable[[], T]) -> T:
-        """What *launch* gives, by the next kernel if one is refused."""
-        while True:
-            choice = self.executable.choice
-            try:
-                return launch()
-            except REFUSED as error:
-                self.executable.fall_back(choice, queue, error)
+        """Enqueue the products, whose *buffers* have the problem's names; None for address 0. Returns their
+        events as Binding.enqueue does."""
+        how = buffers, SCALARS, wait_for, None, with_events, None, waits
+        events: list[cl.Event] = self.launched(queue, lambda one: one.enqueue(*how), waits, updates_c)
+        return events
 
 
 def groups_of(
-    entries: Iterable[ListEntry], starts: Starts, options: Options, queue: Any
+    entries: Sequence[ListEntry], start: Start, options: Options, queue: Any
 ) -> tuple[list[LaunchGroup], Any]:
     """The groups of *entries*, that with the most operations first, and the queue for them: *queue*, or where
     a free one leaves the first of them."""
@@ -149,7 +140,7 @@ def groups_of(
         sizes = [(p.m, p.n, p.k * p.batch) for p in (one.gemm.problem for one in them)]
         for one, own in zip(them, size_classes(sizes, device_info(queue.device).is_cpu), strict=True):
             groups.setdefault((common, own), []).append(one)
-    made = [(them, _listed(them, starts)) for them in groups.values()]
+    made = [(them, _listed(them, start)) for them in groups.values()]
     made.sort(key=lambda group: -group[1].problem.flops)
     if made:
         first = made[0][1]
@@ -157,24 +148,24 @@ def groups_of(
     return [LaunchGroup(*group, options, queue) for group in made], queue
 
 
-def _listed(entries: Sequence[ListEntry], starts: Starts) -> Gemm:
+def _listed(entries: Sequence[ListEntry], start: Start) -> Gemm:
     """The product of a group as kernels get it. Its shape is that of all results, one behind the other."""
     first, problems = entries[0].gemm, [one.gemm.problem for one in entries]
     fields: dict[str, Any] = {name: max(getattr(p, name) for p in problems) for name in _LARGEST}
     fields |= {name: min(getattr(p, name) for p in problems) for name in _LEAST}
     fields |= {"batch_shape": (), "batch_strides": ((),) * 4, "c_strides": (0, 0), "bias_stride": 0}
-    products = tuple(product for one in entries for product in _products(one, starts))
+    products = tuple(product for one in entries for product in _products(one, start))
     problem = replace(first.problem, **fields, products=products)
     return Gemm(problem, (sum(p.m * p.n * p.batch for p in problems),), first.dtype, first.swapped)
 
 
-def _products(entry: ListEntry, starts: Starts) -> Iterator[ListedProduct]:
+def _products(entry: ListEntry, start: Start) -> Iterator[ListedProduct]:
     """The products of a pair, of which a stack has many."""
     p = entry.gemm.problem
-    at = {name: starts[key[0], entry.pair] for name, key in entry.keys.items()}
+    at = {name: start(key, entry.pair) for name, key in entry.keys.items()}
     bias = at.get("bias", 0), p.bias_stride
     stack = batch_table(p.batch_shape, p.batch_strides).tolist() if p.batch_shape else [(0, 0, 0, 0)]
     for places in stack:
-        a, b, c, out = (start + at.get(name, 0) for start, name in zip(places, _STACKED, strict=True))
+        a, b, c, out = (first + at.get(name, 0) for first, name in zip(places, _STACKED, strict=True))
         sizes = p.m, p.n, p.k, a, b, out, p.lda, p.ldb, p.ldo
         yield ListedProduct(*sizes, c, *p.c_strides, *bias, *entry.scales)

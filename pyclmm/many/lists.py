@@ -11,24 +11,23 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
-from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..cuda.arrays import CudaArray, common_ordinal
 from ..errors import ArgumentError, DTypeError, PyclmmError
 from ..execution.kinds import KindWithAddresses, computed_dtype
 from ..execution.operands import check_writeable, collect, signature
-from ..opencl import array_fields
+from ..opencl import array_fields, arrays
 from ..opencl.host_memory import HOST_ALIGN, location
 from ..opencl.queues import PerThread, at_release
 from ..problem.gemm import MAX_ALIGN, alignment, reaching
 from ..raising import OF_CALLER
-from .apart import Lists, Spans, check_apart, places
+from .apart import Addresses, Lists, Spans
 
-Addresses = Mapping[str, NDArray[np.int64]]  # by name, of each pair; any number for None
 _ON_DEVICE, _MEMORY = attrgetter("shape", "strides", "dtype", "offset"), attrgetter("base_data")
+_NONE = type(None)
 _NOTHING = np.zeros((), "V1")  # in place of None: its dtype is no other array's
-# Of each thread what was seen of the last lists on a device: those of a network's layers take turns.
+# Of each thread what was seen of the last lists: those of a network's layers take turns.
 _seen: PerThread[Any] = PerThread(most=8)
 at_release(_seen.clear)
 
@@ -42,43 +41,44 @@ def naming(index: int) -> Iterator[None]:
         raise type(error)(f"pairs[{index}]: {error}") from error.__cause__
 
 
-class CallLists(NamedTuple):
-    """The lists of a call."""
-
-    lists: Lists  # NumPy arrays, Arrays or CudaArrays; the caller's arrays if their layouts are known already
-    arrays: Lists  # the caller's
-    dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
-    layouts: Layouts | None = None  # if they are known already
-    addresses: Addresses | None = None  # but for Arrays
-    like: CudaArray | None = None  # one of them without memory, if they are on a CUDA device
-
-
 class Layouts(NamedTuple):
-    """What a plan depends on: shapes, strides and dtypes. Of Arrays offsets too, and which of them lie in one
-    buffer; of other arrays the alignment."""
+    """What a plan depends on."""
 
-    dtypes: tuple[Any, ...]
-    lists: tuple[tuple[str, tuple[Any, ...]], ...]  # by name, of each pair
-    firsts: tuple[tuple[int, ...], ...] = ()  # as of :func:`_firsts`, of Arrays' buffers
-    # Of these buffers, if one is written: two may share an allocation. Of other arrays the pairs whose outs
-    # overlap their operands, and these operands.
-    places: tuple[tuple[int, Any], ...] = ()
-    kind: Any = Array  # the type of the arrays that kernels get
+    kind: Any  # the type of the arrays that kernels get
+    # By name, of each pair: shape, strides, dtype, and the alignment, of Arrays the offset.
+    lists: tuple[tuple[str, tuple[Any, ...]], ...]
+    dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
+    # By name, of each pair the first whose Array is in the same buffer; one number if it is the same for all.
+    firsts: tuple[tuple[int, ...], ...] = ()
+    # The pairs whose outs overlap their operands, and these. If Arrays are written, where their buffers are:
+    # two may share an allocation.
+    shared: tuple[tuple[int, Any], ...] = ()
 
     def __hash__(self) -> int:
         return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
 
-    @property
-    def sharing(self) -> dict[str, tuple[int, ...]]:
-        """By name: for each pair, the first with an Array in the same buffer."""
-        both = zip(self.lists, self.firsts, strict=True)
-        return {name: firsts * len(its) if len(firsts) == 1 else firsts for (name, its), firsts in both}
+    def each(self, of: Callable[..., Any]) -> Layouts:
+        """With what *of* gives for each array."""
+        return self._replace(
+            lists=tuple([(name, tuple([x and of(*x) for x in xs])) for name, xs in self.lists])
+        )
+
+
+class CallLists(NamedTuple):
+    """The lists of a call."""
+
+    lists: Lists  # NumPy arrays, Arrays or CudaArrays; the caller's arrays if these were seen before
+    arrays: Lists  # the caller's
+    layouts: Layouts
+    addresses: Addresses  # none for Arrays
+    like: CudaArray | None = None  # one of them without memory, if they are on a CUDA device
 
 
 def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
     """The lists of a call, of the same length; what is like an array becomes one.
 
-    Raises ArgumentError, and DTypeError and ShapeError as matmul does, naming the pair.
+    Raises ArgumentError, also for an out that is read-only, or shares elements with another out or another
+    pair's operands, and DTypeError and ShapeError as matmul does, naming the pair.
     """
     try:
         pairs = tuple(pairs)
@@ -91,22 +91,9 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
             check_length(name, xs, len(a))
             if any(x is not None for x in xs):
                 lists[name] = tuple(xs)
-    seen = _seen.mine.held.get(_place(lists))
-    again: CallLists | None = None if seen is None else seen.again(lists)
-    if again is not None:
-        return again
-    kinds = {*map(type, chain(*[xs for name, xs in lists.items() if name not in ("a", "b")]))}
-    kinds = {*map(type, a), *map(type, b)} | (kinds - {type(None)})
-    if kinds == {Array}:
-        return CallLists(lists, lists)
-    if kinds <= {np.ndarray}:
-        return CallLists(lists, lists, addresses=_addresses(lists))
-    return _collected(lists)
-
-
-def in_full(given: CallLists) -> CallLists:
-    """*given* with CudaArrays if its arrays are on a CUDA device and were not looked at in full."""
-    return given if given.like is None or given.layouts is None else _collected(given.arrays)
+    place = *lists, len(a), *[getattr(x, "shape", None) for x in (*a[:1], *b[-1:])]
+    seen = _seen.mine.held.get(place)
+    return (seen and seen.again(lists)) or _looked_at(lists, place)
 
 
 def check_length(name: str, given: Any, wanted: int) -> None:
@@ -131,35 +118,25 @@ def operands_at(lists: Lists, index: int) -> dict[str, Any]:
     return {name: xs[index] for name, xs in lists.items() if xs[index] is not None}
 
 
-def _collected(arrays: Lists) -> CallLists:
-    """The lists of what may be like arrays."""
+def in_full(given: CallLists) -> CallLists:
+    """*given* with CudaArrays if it has the caller's arrays on a CUDA device."""
+    is_seen = given.like is not None and given.lists is given.arrays
+    return given._replace(lists=_collected(given.arrays)[0]) if is_seen else given
+
+
+def _collected(given: Lists) -> tuple[Lists, tuple[Any, ...], CudaArray | None]:
+    """The lists of what may be like arrays, the dtypes of their Layouts, and one as of a CallLists."""
     found: list[Mapping[str, Any]] = []
     dtypes = []
-    for index in range(len(arrays["a"])):
+    for index in range(len(given["a"])):
         with naming(index):
-            given = operands_at(arrays, index) | {name: arrays[name][index] for name in ("a", "b")}
-            found.append(collect(given))
-            dtypes.append(computed_dtype(given))
+            operands = operands_at(given, index) | {name: given[name][index] for name in ("a", "b")}
+            found.append(collect(operands))
+            dtypes.append(computed_dtype(operands))
             _check_alike(found[0]["a"], found[-1])
-    lists = {name: tuple([each.get(name) for each in found]) for name in arrays}
-    addresses, like = None if on_device(lists) else _addresses(lists), found[0]["a"]
+    lists, like = {name: tuple([each.get(name) for each in found]) for name in given}, found[0]["a"]
     like = replace(like, owner=None) if isinstance(like, CudaArray) else None
-    return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else (), None, addresses, like)
-
-
-def _addresses(lists: Lists) -> Addresses:
-    xs = [_NOTHING if x is None else x for x in chain(*lists.values())]
-    if array_fields.READABLE and all(isinstance(x, np.ndarray) for x in xs):
-        return _by_name(lists, array_fields.fields_of(xs).places)
-    return _by_name(lists, np.array([*map(_address, xs)], np.int64))
-
-
-def _by_name(lists: Lists, places: NDArray[np.int64]) -> Addresses:
-    return dict(zip(lists, places.reshape(len(lists), -1), strict=True))
-
-
-def _address(x: Any) -> int:
-    return x.address if isinstance(x, CudaArray) else location(x)
+    return lists, tuple(dtypes) if any(dtypes) else (), like
 
 
 def _check_alike(first: Any, operands: Mapping[str, Any]) -> None:
@@ -178,77 +155,66 @@ def _kind_of(x: Any) -> str:
     return "pyopencl Arrays" if isinstance(x, Array) else "NumPy arrays"
 
 
-def on_device(lists: Lists) -> bool:
-    """Whether these are Arrays."""
-    return any(isinstance(x, Array) for x in lists["a"][:1])
-
-
-def layouts_of(given: CallLists) -> Layouts:
-    """What a plan for these lists depends on. Raises ArgumentError for an out that is read-only, or shares
-    elements with another out or another pair's operands."""
-    if given.layouts is not None:
-        return given.layouts
-    lists, addresses = given.lists, given.addresses
-    if addresses is None:
+def _looked_at(given: Lists, place: Any) -> CallLists:
+    """The lists of a call, which become those that were seen at this *place*."""
+    lists, dtypes, like = given, (), None
+    operands = {*map(type, chain(given["a"], given["b"]))}
+    is_plain = {*map(type, chain(*given.values()))} - {_NONE} == operands
+    if not (is_plain and operands in ({Array}, {np.ndarray}, set())):
+        lists, dtypes, like = _collected(given)
+    look: _Look | None = None
+    spans = None
+    if any(isinstance(x, Array) for x in lists["a"][:1]):
         layouts = tuple([(name, each(_ON_DEVICE, xs)) for name, xs in lists.items()])
-        return Layouts((), layouts, *_buffers(lists))
-    most = HOST_ALIGN if given.like is None else MAX_ALIGN
-    layouts = tuple([
-        (name, tuple([
-            None if x is None else (x.shape, x.strides, x.dtype, alignment(at, most))
-            for x, at in zip(xs, addresses[name].tolist(), strict=True)
-        ]))
-        for name, xs in lists.items()
-    ])  # fmt: skip
-    kind = np.ndarray if given.like is None else type(given.like)
-    return Layouts(given.dtypes, layouts, (), _overlaps(given) if "out" in lists else (), kind)
-
-
-def _overlaps(given: CallLists) -> tuple[tuple[int, Any], ...]:
-    """The pairs whose outs overlap their operands, and these."""
-    lists, addresses = given.lists, given.addresses or {}
-    if given.like is None:
-        for pair, out in enumerate(lists["out"]):
-            if out is not None:
-                with naming(pair):
-                    check_writeable(out)
-    if _say_all(given) and Spans(lists).are_apart(addresses):
-        return ()
-    check_apart(lists)
-    shared = [
-        (pair, signature(operands_at(lists, pair)).overlapping)
-        for pair, out in enumerate(lists["out"])
-        if out is not None
-    ]
-    return tuple([one for one in shared if one[1]])
-
-
-def _say_all(given: CallLists) -> bool:
-    """Whether addresses tell which arrays overlap: a file may be mapped twice."""
-    outs = given.lists.get("out", ())
-    return given.like is not None or all(x is None or x.flags.owndata for x in outs)
-
-
-def _place(lists: Lists) -> tuple[Any, ...]:
-    """Where :data:`_seen` has what was seen of such lists."""
-    ends = [getattr(x, "shape", None) for x in (*lists["a"][:1], *lists["b"][-1:])]
-    return (*lists, len(lists["a"]), *ends)
-
-
-def remember(given: CallLists, layouts: Layouts) -> None:
-    """Note that a call of this thread's has these *layouts*, for :func:`given_of`."""
-    if given.layouts is not None:
-        return
-    lists, look = given.lists, None
-    if given.like is not None:
-        if isinstance(given.like.kind, KindWithAddresses):
-            look = _of_tensors(given.like.kind, lists)
-    elif given.addresses is None:
-        look = _of_arrays(lists, layouts)
-    elif lists is given.arrays and array_fields.READABLE:
-        look = _OfNumPy(lists)
+        call = CallLists(lists, given, Layouts(Array, layouts, dtypes, *_buffers(lists)), {})
+        look = _of_arrays(lists, call.layouts)
+    else:
+        addresses = {name: np.array([*map(_address, xs)], np.int64) for name, xs in lists.items()}
+        shared, spans = _checked_outs(lists, addresses, like)
+        layouts, kind = _by_address(lists, addresses, like), np.ndarray if like is None else type(like)
+        call = CallLists(lists, given, Layouts(kind, layouts, dtypes, (), shared), addresses, like)
+        if like is not None:
+            look = _of_tensors(like.kind, lists) if isinstance(like.kind, KindWithAddresses) else None
+        elif lists is given and array_fields.READABLE:
+            look = _OfNumPy(lists)
     if look is not None:
-        _seen.keep(_place(lists), _SeenLists(given, layouts, look))
+        _seen.keep(place, _SeenLists(call, look, spans))
+    return call
+
+
+def _address(x: Any) -> int:
+    if x is None:
+        return 0
+    return x.address if isinstance(x, CudaArray) else location(x)
+
+
+def _by_address(lists: Lists, addresses: Addresses, like: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """What Layouts have of each array."""
+    most = HOST_ALIGN if like is None else MAX_ALIGN
+    found = []
+    for name, xs in lists.items():
+        both = zip(xs, addresses[name].tolist(), strict=True)
+        its = [None if x is None else (x.shape, x.strides, x.dtype, alignment(at, most)) for x, at in both]
+        found.append((name, tuple(its)))
+    return tuple(found)
+
+
+def _checked_outs(lists: Lists, addresses: Addresses, like: Any) -> tuple[tuple[Any, ...], Spans | None]:
+    """The pairs whose outs overlap their operands, and these; Spans if none does, and addresses tell that."""
+    outs = {pair: out for pair, out in enumerate(lists.get("out", ())) if out is not None}
+    if not outs:
+        return (), None
+    if like is None:
+        for pair, out in outs.items():
+            with naming(pair):
+                check_writeable(out)
+    spans = Spans(lists)
+    # A file may be mapped twice.
+    if (like is not None or all(x.flags.owndata for x in outs.values())) and spans.are_apart(addresses):
+        return (), spans
+    spans.check(addresses)
+    shared = [(pair, signature(operands_at(lists, pair)).overlapping) for pair in outs]
+    return tuple([one for one in shared if one[1]]), None
 
 
 # The addresses of lists, none of Arrays; None if their layouts are not those that were seen.
@@ -256,29 +222,21 @@ _Look = Callable[[Lists], Addresses | None]
 
 
 class _SeenLists:
-    """Lists to compare the next with."""
+    """Lists to compare the next of as many pairs with."""
 
-    def __init__(self, given: CallLists, layouts: Layouts, look: _Look) -> None:
-        self._call = given._replace(lists={}, arrays={}, layouts=layouts)
-        self._names, self._count, self._look = (*given.lists,), len(given.lists["a"]), look
-        self._last: Addresses = given.addresses or {}
-        self._has_outs = "out" in given.lists
-        is_apart = self._last and self._has_outs and not layouts.places and _say_all(given)
-        self._spans = Spans(given.lists) if is_apart else None
+    def __init__(self, call: CallLists, look: _Look, spans: Spans | None) -> None:
+        self._call, self._look, self._spans = call._replace(lists={}, arrays={}), look, spans
 
     def again(self, lists: Lists) -> CallLists | None:
         """The call, if its arrays differ from those in their addresses at most."""
-        if self._names != (*lists,) or self._count != len(lists["a"]):
-            return None
-        addresses = self._look(lists)
+        addresses, last = self._look(lists), self._call.addresses
         if addresses is None:
             return None
-        if any((its != self._last[name]).any() for name, its in addresses.items()):
-            if self._has_outs and not (self._spans is not None and self._spans.are_apart(addresses)):
+        if any((its != last[name]).any() for name, its in addresses.items()):
+            if "out" in lists and not (self._spans is not None and self._spans.are_apart(addresses)):
                 return None
-            self._last = addresses
-        own = None if self._call.addresses is None else self._last
-        return self._call._replace(lists=lists, arrays=lists, addresses=own)
+            self._call = self._call._replace(addresses=addresses)
+        return self._call._replace(lists=lists, arrays=lists)
 
 
 def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
@@ -286,7 +244,7 @@ def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
 
     def look(lists: Lists) -> Addresses | None:
         with suppress(TypeError):  # None among them
-            if all(map(is_, map(ref, chain(*lists.values())), refs)) and _buffers(lists) == layouts[2:4]:
+            if all(map(is_, map(ref, chain(*lists.values())), refs)) and _buffers(lists) == layouts[-2:]:
                 return {}
         return None
 
@@ -328,7 +286,7 @@ class _OfNumPy:
     def __call__(self, lists: Lists) -> Addresses | None:
         xs = sum(map(tuple, lists.values()), ())
         types = {*map(type, xs)}
-        if types == {np.ndarray, type(None)}:
+        if types == {np.ndarray, _NONE}:
             xs = tuple([_NOTHING if x is None else x for x in xs])
         elif types != {np.ndarray}:
             return None
@@ -337,7 +295,7 @@ class _OfNumPy:
             self._layouts = layouts
         elif layouts.shape != self._layouts.shape or (layouts != self._layouts).any():
             return None
-        return _by_name(lists, places)
+        return dict(zip(lists, places.reshape(len(lists), -1), strict=True))
 
 
 def _buffers(lists: Lists) -> tuple[Any, Any]:
@@ -347,6 +305,13 @@ def _buffers(lists: Lists) -> tuple[Any, Any]:
         return firsts, ()
     ones = [xs[i] for xs, its in zip(lists.values(), firsts, strict=True) for i in dict.fromkeys(its)]
     return firsts, tuple(places(x for x in ones if x is not None))
+
+
+def places(given: Any) -> list[tuple[int, int]]:
+    """(the number of its allocation among those that occur, offset in bytes) of each Array."""
+    numbers: dict[int, int] = {}
+    located = [arrays.location(x) for x in given]
+    return [(numbers.setdefault(root, len(numbers)), at) for root, at in located]
 
 
 def _firsts(xs: Sequence[Any]) -> tuple[int, ...]:
@@ -370,25 +335,17 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
 
 def fits(planned: Layouts, given: Layouts) -> bool:
     """Whether a plan for lists of the one layouts multiplies the other."""
-    return given == planned or _reaching(given) == _reaching(planned)
+
+    def told(shape: Any, strides: Any, *rest: Any) -> Any:
+        return shape, reaching(shape, strides), *rest
+
+    return given == planned or given.each(told) == planned.each(told)
 
 
 def differ_in_strides(planned: Layouts, given: Layouts) -> bool:
     """Whether both are of NumPy arrays of the same shapes and dtypes."""
-    plain = [
-        [(name, [its and (its[0], its[2]) for its in xs]) for name, xs in one.lists]
-        for one in (planned, given)
-    ]
-    return planned.kind is given.kind is np.ndarray and plain[0] == plain[1]
-
-
-def _reaching(layouts: Layouts) -> Layouts:
-    """Without the strides of axes of one element."""
-
-    def of(its: Any) -> Any:
-        return None if its is None else (its[0], reaching(*its[:2]), *its[2:])
-
-    return layouts._replace(lists=tuple([(name, tuple(map(of, xs))) for name, xs in layouts.lists]))
+    both = [one.each(lambda shape, _, dtype, __: (shape, dtype)).lists for one in (planned, given)]
+    return planned.kind is given.kind is np.ndarray and both[0] == both[1]
 
 
 def mismatch(planned: Layouts, given: Layouts) -> str:
@@ -402,12 +359,11 @@ def mismatch(planned: Layouts, given: Layouts) -> str:
         {(pair, name): its for name, xs in each.lists for pair, its in enumerate(xs)}
         for each in (planned, given)
     )
+    last = "offset" if planned.kind is Array else "alignment"
     for pair, name in sorted(wanted | found):
-        one, other = wanted.get((pair, name)), found.get((pair, name))
+        one, other = (_shown(its.get((pair, name)), last) for its in (wanted, found))
         if one != other:
-            last = "offset" if planned.kind is Array else "alignment"
-            both = f"{name} is {_shown(other, last)}, the plan is for {_shown(one, last)}"
-            return f"pairs[{pair}]: {both}; make a plan for it"
+            return f"pairs[{pair}]: {name} is {other}, the plan is for {one}; make a plan for it"
     return "the pairs share other arrays or buffers than the plan's; make a plan for them"
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
+from pyopencl.array import Array
 
 from .. import environment, plan_cache
 from ..cuda.arrays import XlaArray
 from ..errors import ArgumentError, DeviceLostError, DTypeError
 from ..execution import kinds
 from ..execution.operands import queue_of
-from ..execution.options import Options, events_of, options_of, plain_numbers
+from ..execution.options import Options, events_of, options_of, plain_number
 from ..opencl import queues
 from ..opencl.devices import DeviceChoice
 from ..problem.literals import Activation, Precision, Verify
@@ -25,21 +26,11 @@ from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import lists
-from .addressed import ManyByAddress
 from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
-from .lists import (
-    CallLists,
-    Layouts,
-    check_length,
-    differ_in_strides,
-    fits,
-    given_of,
-    layouts_of,
-    mismatch,
-    on_device,
-)
+from .lists import CallLists, given_of
+from .planned import ManyByAddress
 
 _KEPT = 16  # plans
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -150,8 +141,8 @@ class ManyMatmul(OfProcess):
         environment.check()
         given = lists.in_full(call.given.pop())  # what is kept keeps no operands
         kind = _kind_of(given)
-        self._many: Any = kind(given, call.layouts, call.options, call.queue, call.scalars)
-        self._call, self._layouts, self._options, self._is_closed = call, call.layouts, call.options, False
+        self._many: Any = kind(given, call.options, call.queue, call.scalars)
+        self._call, self._is_closed = call, False
         self._executables = self._many.executables
 
     @guarded("ManyMatmul")
@@ -170,25 +161,21 @@ class ManyMatmul(OfProcess):
         Returns the results as :func:`pyclmm.matmul_many` does. Raises ArgumentError if the operands differ
         from the planned ones or the plan is closed, and as that does.
         """
-        given = given_of(pairs, c, bias, out)
-        found = layouts_of(given)
-        plan = self if fits(self._layouts, found) else self._for_other_strides(given, found)
-        if self._is_closed or plan is None:
-            raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
-        own = _queue_for(given, found, queue, None)
-        # With NumPy arrays it has a queue of its own.
-        is_host = isinstance(self._many, HostMany)
-        return plan._run(given, None if queue is None and is_host else own, wait_for)
-
-    def _for_other_strides(self, given: CallLists, found: Layouts) -> ManyMatmul | None:
-        """matmul_many's plan for NumPy arrays of other strides, or another alignment; None for others."""
-        return _planned(self._call.of(given, found)) if differ_in_strides(self._layouts, found) else None
+        if self._is_closed:
+            raise ArgumentError(_CLOSED)
+        given, planned = given_of(pairs, c, bias, out), self._call.layouts
+        plan = self
+        if not lists.fits(planned, given.layouts):
+            if not lists.differ_in_strides(planned, given.layouts):
+                raise ArgumentError(lists.mismatch(planned, given.layouts))
+            plan = _planned(self._call.of(given))
+        if queue is None and planned.kind is np.ndarray:
+            queue = plan._call.queue
+        return plan._run(given, _queue_for(given, queue, None), wait_for)
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
-        lists.remember(given, self._layouts)
-        events = events_of(wait_for, queue)
-        results: list[Any] = self._many.run(given, queue, events)
+        results: list[Any] = self._many.run(given, queue, events_of(wait_for, queue))
         if given.like is not None or given.arrays is given.lists:
             return results
         return [
@@ -203,12 +190,12 @@ class ManyMatmul(OfProcess):
     @property
     def verify(self) -> bool | str:
         """How its results are checked: False, True or "repair" (docs/verification.md)."""
-        how: bool | str = self._options.verify
+        how: bool | str = self._call.options.verify
         return how
 
     def explain(self) -> list[Explanation]:
         """Why each launch has its kernel, as :meth:`pyclmm.Matmul.explain` says it."""
-        return [one.explained(self._options.kernel) for one in self._executables]
+        return [one.explained(self._call.options.kernel) for one in self._executables]
 
     def release(self) -> None:
         """Free every thread's tables and kernel objects. The next call makes them again."""
@@ -240,8 +227,8 @@ class ManyMatmul(OfProcess):
 
 def _kind_of(given: CallLists) -> Any:
     if given.like is None:
-        return DeviceMany if on_device(given.lists) else HostMany
-    if isinstance(given.like, XlaArray):
+        return DeviceMany if given.layouts.kind is Array else HostMany
+    if given.layouts.kind is XlaArray:
         return import_module(".xla", __package__).XlaMany  # it needs JAX
     return CudaMany
 
@@ -255,28 +242,30 @@ class _ListCall:
         count = len(given.lists["a"])
         self.scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
         self.options = _options(*ways)
-        layouts = layouts_of(given)
-        self.queue = _queue_for(given, layouts, queue, device)
-        self._take(given, layouts)
-
-    def _take(self, given: CallLists, layouts: Layouts) -> None:
-        self.given, self.layouts = [given], layouts  # the lists until the plan is made
+        self.queue = _queue_for(given, queue, device)
         # Equal numbers of other types need not be taken for the same results.
         types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in self.scalars]
         where = self.queue.context, self.queue.device, type(self.queue)
-        self.key = *where, self.options.key, self.scalars, *types, self.layouts
+        self._key = *where, self.options.key, self.scalars, *types
+        self.given, self.layouts = [given], given.layouts  # the lists until the plan is made
 
-    def of(self, given: CallLists, layouts: Layouts) -> _ListCall:
+    def of(self, given: CallLists) -> _ListCall:
         """The same call of other lists."""
         other = copy(self)
-        other._take(given, layouts)
+        other.given, other.layouts = [given], given.layouts
         return other
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return hash(self.layouts)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ListCall) and self.key == other.key
+        return isinstance(other, _ListCall) and (self._key, self.layouts) == (other._key, other.layouts)
+
+
+def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any, verify: Any) -> Options:
+    """The options of a list. Raises as gemm does."""
+    ways = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
+    return options_of(ways | {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)})
 
 
 def _numbers(name: str, value: Any, count: int) -> Any:
@@ -288,7 +277,7 @@ def _numbers(name: str, value: Any, count: int) -> Any:
         value = value.tolist()
     if not isinstance(value, list | tuple):
         return _number(name, value)
-    check_length(name, value, count)
+    lists.check_length(name, value, count)
     found: list[Any] = []
     try:
         for one in value:
@@ -299,27 +288,17 @@ def _numbers(name: str, value: Any, count: int) -> Any:
 
 
 def _number(name: str, value: Any) -> Any:
-    if value is None and name == "beta":
-        return None
-    return plain_numbers(value, 0.0)[0] if name == "alpha" else plain_numbers(0.0, value)[1]
+    return None if value is None and name == "beta" else plain_number(name, value)
 
 
-def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any, verify: Any) -> Options:
-    """The options of a list. Raises as gemm does."""
-    ways = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
-    return options_of(ways | {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)})
-
-
-def _queue_for(given: CallLists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
+def _queue_for(given: CallLists, queue: Any, device: DeviceChoice | None) -> Any:
     """The queue of a call: *queue*, that of the Arrays, or one on *device*. Raises as matmul does."""
-    if given.like is not None:
-        return queue_of({"a": given.like}, queue, device)
     arrays = given.lists
-    operands: dict[str, Any] = {"a": arrays["a"][0] if arrays["a"] else np.empty(0)}
-    if on_device(arrays):
+    operands: dict[str, Any] = {"a": given.like or (arrays["a"][0] if arrays["a"] else np.empty(0))}
+    if given.layouts.kind is Array:
         own = operands["a"].queue if queue is None else queue
-        for (name, xs), firsts in zip(arrays.items(), layouts.firsts, strict=True):  # one of each buffer
-            found = [pair for pair in dict.fromkeys(firsts) if xs[pair] is not None]
+        for (name, xs), firsts in zip(arrays.items(), given.layouts.firsts, strict=True):
+            found = [pair for pair in dict.fromkeys(firsts) if xs[pair] is not None]  # one of each buffer
             operands |= {f"{name} of pairs[{pair}]": xs[pair] for pair in found if xs[pair].queue is not own}
     return queue_of(operands, queue, device)
 

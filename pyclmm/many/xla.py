@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,15 +26,16 @@ class XlaMany(CudaMany):
         if any(one.verify for one in self.executables):
             raise UnsupportedError("verify= is not for lists of JAX's arrays on CUDA; multiply one by one")
 
-    def memory_of(self, lists: Lists, name: str, pair: int) -> int:
+    def memory_of(self, lists: Lists, name: str, pair: int, is_new: bool) -> int:
         return 0  # results lie anywhere too
 
-    def placed(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
+    def place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> None:
         self.made = {one.pair: dense(one.gemm.shape, one.gemm.dtype) for one in entries}
-        self.read = [(name, one.pair) for one in entries for name, _, _ in one.keys.values() if name != "out"]
-        return super().placed(entries, lists, queue)
+        self.read = [
+            (key.name, one.pair) for one in entries for key in one.keys.values() if key.name != "out"
+        ]
 
-    def multiply_in(self, given: CallLists, stream: Stream) -> list[tuple[int, Any]]:
+    def multiply_in(self, given: CallLists, stream: Stream, kind: Any) -> list[tuple[int, Any]]:
         launch = self._launches.get(stream.context)
         if launch is None:
             launch = self._launches[stream.context] = _XlaList(self, given.lists, stream.context)
@@ -49,8 +50,7 @@ class _XlaList(XlaLaunch):
         super().__init__(context)
         self._many = many
         self._aligned = [alignment(lists[name][pair].address) for name, pair in many.read]
-        self._none = {name: np.zeros(len(xs), np.int64) for name, xs in lists.items()}
-        self._none["out"] = np.zeros(len(lists["a"]), np.int64)
+        self._none = {name: np.zeros(len(lists["a"]), np.int64) for name in (*lists, "out")}
         self.compile([*many.made.values()])
 
     def enqueue(self, stream: Stream, operands: list[int], results: list[int]) -> None:
