@@ -86,12 +86,8 @@ class CudaMany(ManyByAddress):
             at = table.address
             for group in self.groups:
                 own = {name: new.get(key, 0) for name, key in group.keys.items()} | {"products": at}
-                launch = partial(_launch, kind, stream.handle, own)
-                group.launched(stream, launch, False, updates_c)
+                how = {"kind": kind, "stream": stream.handle, "addresses": own, "scalars": SCALARS}
+                group.launched(stream, partial(launch_with_block, **how), False, updates_c)
                 at += len(group.pairs) * self.template.strides[0]
             if not is_captured:
                 self.tables.keep(stream, table)
-
-
-def _launch(kind: Any, stream: int, addresses: Mapping[str, int], binding: Any) -> None:
-    launch_with_block(binding, kind, stream, addresses, SCALARS)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
-from operator import attrgetter, is_
+from operator import attrgetter, is_, methodcaller
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..opencl.devices import device_info
 from ..opencl.known_events import known_events
 from ..problem.gemm import Operand
 from .apart import Lists, Spans
-from .groups import Key, ListEntry
+from .groups import SCALARS, Key, ListEntry
 from .lists import CallLists, each, places
 from .planned import NEW, PlannedList
 
@@ -39,8 +39,7 @@ class DeviceMany(PlannedList):
             left = iter([(8 + root << _FAR) + at for root, at in whole])
             at = {name: np.array([x is not None and next(left) for x in xs]) for name, xs in lists.items()}
             Spans(lists).check(at)
-        both = zip(lists, given.layouts.firsts, strict=True)
-        self._firsts = {name: its * len(lists["a"]) if len(its) == 1 else its for name, its in both}
+        self._firsts = dict(zip(lists, given.layouts.firsts, strict=True))
         self._sharing = {name: Counter(its) for name, its in self._firsts.items()}
         super().__init__(given, options, queue, scalars)
 
@@ -104,8 +103,8 @@ class DeviceMany(PlannedList):
             for group in self.groups:
                 wanted = with_events and (group is self.groups[-1] or not in_order)
                 buffers = {name: memory[key] for name, key in group.keys.items()}
-                updates_c = buffers.get("c") is buffers["out"]
-                ends += group.enqueue(queue, buffers, after, updates_c, with_events=wanted)
+                launch = methodcaller("enqueue", buffers, SCALARS, after, None, wanted)
+                ends += group.launched(queue, launch, False, buffers.get("c") is buffers["out"])
             ends += self._copy(lists, memory, queue, ends, back=True)
             ends = ends[-1:] if in_order else [cl.enqueue_marker(queue, ends)]
         except cl.Error as error:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyopencl as cl
 
 from ..execution.execute import Executable
 from ..execution.operands import checked, problem_name
@@ -77,17 +76,12 @@ class PackedRow:
         self.offsets = [start * self.dtype.itemsize for start in self.starts.values()]
 
 
-def naming_pairs(options: Options, pairs: Sequence[int]) -> Options:
-    """The *options* of products of these *pairs*, whose errors name them."""
-    return replace(options, pairs=tuple(pairs)) if options.verify else options
-
-
 class LaunchGroup:
     """Products that one launch computes, with the kernel for them."""
 
     def __init__(self, entries: Sequence[ListEntry], gemm: Gemm, options: Options, queue: Any) -> None:
         self.pairs = [one.pair for one in entries for _ in range(one.gemm.problem.batch)]  # of each product
-        self.executable = Executable(queue, gemm, naming_pairs(options, self.pairs))
+        self.executable = Executable(queue, gemm, replace(options, pairs=tuple(self.pairs)))
         self.keys = entries[0].keys
 
     def launched(self, queue: Any, launch: Callable[[Any], Any], waits: bool, updates_c: bool) -> Any:
@@ -109,22 +103,6 @@ class LaunchGroup:
             return found
 
         return self.executable.launched(queue, once)
-
-    def enqueue(
-        self,
-        queue: cl.CommandQueue,
-        buffers: Mapping[str, Any],
-        wait_for: list[cl.Event],
-        updates_c: bool,
-        *,
-        with_events: bool = True,
-        waits: bool = False,
-    ) -> list[cl.Event]:
-        """Enqueue the products, whose *buffers* have the problem's names; None for address 0. Returns their
-        events as Binding.enqueue does."""
-        how = buffers, SCALARS, wait_for, None, with_events, None, waits
-        events: list[cl.Event] = self.launched(queue, lambda one: one.enqueue(*how), waits, updates_c)
-        return events
 
 
 def groups_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..opencl.queues import FreeQueue
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import MAX_ALIGN, Operand
 from .apart import Addresses, Lists
-from .groups import ListEntry
+from .groups import SCALARS, ListEntry
 from .lists import CallLists
 from .planned import NEW, ManyByAddress, updates_c_in_place
 
@@ -101,8 +102,7 @@ class HostMany(ManyByAddress):
 
     def _multiplied(self, given: CallLists, queue: cl.CommandQueue) -> list[tuple[int, Array]]:
         """Compute the outs that kernels write, and what is returned: the pair of each result, and that."""
-        copies = self._copies(given.lists)  # which must stay
-        addresses, row = self._placed(given, copies)
+        addresses, row, _copies = self._placed(given)  # which must stay
         new = {key: np.empty(its.size, its.dtype) for key, its in self.rows.items()}
         buffers, ends = HostBuffers(queue, self._device), list[cl.Event]()
         # Nobody else's while it is used: a signal handler, or a finalizer, may call within this call.
@@ -118,7 +118,8 @@ class HostMany(ManyByAddress):
                 its = rows[at : (at := at + len(group.pairs))].view(np.uint8)
                 own = {name: memory.get(key, base) for name, key in group.keys.items()}
                 own["products"], _ = buffers.read(its, self._plain, "a table of products")
-                ends += group.enqueue(queue, own, buffers.uploads, updates_c, waits=True)[-1:]
+                launch = methodcaller("enqueue", own, SCALARS, buffers.uploads, None, True, None, True)
+                ends += group.launched(queue, launch, True, updates_c)[-1:]
             parts = []  # meanwhile
             for key, whole in new.items():
                 its = self.rows[key]
@@ -135,35 +136,29 @@ class HostMany(ManyByAddress):
                 binding.settle()
         return parts
 
-    def _copies(self, lists: Lists) -> dict[tuple[str, int], Array]:
-        """The copies of operands, by name and pair; one of what several pairs have. What is only packed is
-        itself."""
+    def _placed(self, given: CallLists) -> tuple[Addresses, Any, Any]:
+        """Where each operand lies, in bytes: its address, or its place in the row that is the second. The
+        third has the copies: one of what several pairs have."""
+        if not self._copied:
+            return given.addresses, None, ()
+        wanted = [
+            (name, pair, (id(x := given.lists[name][pair]), dtype), x)
+            for (name, pair), dtype in self._copied.items()
+        ]
         made: dict[Any, Array] = {}
-        found = {}
-        for (name, pair), dtype in self._copied.items():
-            x = lists[name][pair]
-            if dtype is not None:
-                key = id(x), dtype
-                if key not in made:
-                    made[key] = np.array(x, dtype, order="C", copy=True)
-                x = made[key]
-            found[name, pair] = x
-        return found
-
-    def _placed(self, given: CallLists, copies: Mapping[tuple[str, int], Array]) -> tuple[Addresses, Any]:
-        """Where each operand lies, in bytes: its address, or its place in the row that is the second."""
-        if not copies:
-            return given.addresses, None
+        for *_, key, x in wanted:
+            if key not in made:
+                made[key] = x if key[1] is None else np.array(x, key[1], order="C", copy=True)
+        row, places = (None, map(host_memory.location, made.values())) if self._in_place else _packed(made)
         addresses = {name: its.copy() for name, its in given.addresses.items()}
-        places, row = (None, None) if self._in_place else _packed({id(x): x for x in copies.values()})
-        for (name, pair), x in copies.items():
-            addresses[name][pair] = host_memory.location(x) if places is None else places[id(x)]
-        return addresses, row
+        at = dict(zip(made, places, strict=True))
+        for name, pair, key, _ in wanted:
+            addresses[name][pair] = at[key]
+        return addresses, row, made
 
 
-def _packed(arrays: Mapping[int, Array]) -> tuple[dict[int, int], Array]:
-    """Where each array begins, by the same keys, and all in one, some joined at a time: that takes half as
-    long as all at once."""
+def _packed(arrays: Mapping[Any, Array]) -> tuple[Array, list[int]]:
+    """All in one, some joined at a time, which takes half as long as all at once; where each begins."""
     parts = [x if x.dtype.isbuiltin == 1 else x.tobytes() for x in arrays.values()]  # others are no buffers
     sizes = np.array([x.nbytes for x in arrays.values()], np.int64)
     padded = sizes + -sizes % MAX_ALIGN
@@ -173,4 +168,4 @@ def _packed(arrays: Mapping[int, Array]) -> tuple[dict[int, int], Array]:
     for begin in range(0, len(both), _AT_ONCE):
         part = b"".join(both[begin : begin + _AT_ONCE])
         row.data[at : (at := at + len(part))] = part
-    return dict(zip(arrays, starts, strict=True)), row
+    return row, starts

@@ -48,7 +48,7 @@ class Layouts(NamedTuple):
     # By name, of each pair: shape, strides, dtype, and the alignment, of Arrays the offset.
     lists: tuple[tuple[str, tuple[Any, ...]], ...]
     dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
-    # By name, of each pair the first whose Array is in the same buffer; one number if it is the same for all.
+    # By name, of each pair the first whose Array is in the same buffer.
     firsts: tuple[tuple[int, ...], ...] = ()
     # The pairs whose outs overlap their operands, and these. If Arrays are written, where their buffers are:
     # two may share an allocation.
@@ -175,8 +175,8 @@ def _looked_at(given: Lists, place: Any) -> CallLists:
         call = CallLists(lists, given, Layouts(kind, layouts, dtypes, (), shared), addresses, like)
         if like is not None:
             look = _of_tensors(like.kind, lists) if isinstance(like.kind, KindWithAddresses) else None
-        elif lists is given and array_fields.READABLE:
-            look = _OfNumPy(lists)
+        elif lists is given and operands and array_fields.READABLE:
+            look = _of_numpy(lists)
     if look is not None:
         _seen.keep(place, _SeenLists(call, look, spans))
     return call
@@ -274,28 +274,27 @@ def _of_tensors(kind: KindWithAddresses, lists: Lists) -> _Look:
     return look
 
 
-class _OfNumPy:
+def _of_numpy(lists: Lists) -> _Look:
     """What the fields of NumPy arrays say."""
+    layouts = _fields(lists).layouts  # type: ignore[union-attr]
+    # Among them are the addresses of dtypes, which no other object may get.
+    dtypes = {id(x.dtype): x.dtype for x in chain(*lists.values()) if x is not None}
 
-    def __init__(self, lists: Lists) -> None:
-        # Among layouts are the addresses of dtypes, which no other object may get.
-        self._dtypes = {id(x.dtype): x.dtype for x in chain(*lists.values()) if x is not None}
-        self._layouts: Any = None
-        self(lists)
+    def look(lists: Lists, _dtypes: Any = dtypes) -> Addresses | None:
+        found = _fields(lists)
+        if found is None or not np.array_equal(found.layouts, layouts):
+            return None
+        return dict(zip(lists, found.places.reshape(len(lists), -1), strict=True))
 
-    def __call__(self, lists: Lists) -> Addresses | None:
-        xs = sum(map(tuple, lists.values()), ())
-        types = {*map(type, xs)}
-        if types == {np.ndarray, _NONE}:
-            xs = tuple([_NOTHING if x is None else x for x in xs])
-        elif types != {np.ndarray}:
-            return None
-        places, layouts = array_fields.fields_of(xs)
-        if self._layouts is None:
-            self._layouts = layouts
-        elif layouts.shape != self._layouts.shape or (layouts != self._layouts).any():
-            return None
-        return dict(zip(lists, places.reshape(len(lists), -1), strict=True))
+    return look
+
+
+def _fields(lists: Lists) -> array_fields.ArrayFields | None:
+    xs = sum(map(tuple, lists.values()), ())
+    types = {*map(type, xs)}
+    if types == {np.ndarray, _NONE}:
+        xs = tuple([_NOTHING if x is None else x for x in xs])
+    return array_fields.fields_of(xs) if types - {_NONE} == {np.ndarray} else None
 
 
 def _buffers(lists: Lists) -> tuple[Any, Any]:
@@ -315,14 +314,11 @@ def places(given: Any) -> list[tuple[int, int]]:
 
 
 def _firsts(xs: Sequence[Any]) -> tuple[int, ...]:
-    """For each the number of the first that is the same; one number if all are."""
-    if all(map(is_, xs, repeat(next(iter(xs), None)))):
-        return (0,)
-    ids = list(map(id, xs))
-    if len(set(ids)) == len(ids):
-        return tuple(range(len(ids)))
+    """For each the number of the first that is the same."""
+    if all(map(is_, xs, repeat(xs[0]))):
+        return (0,) * len(xs)
     numbers: dict[int, int] = {}
-    return tuple([numbers.setdefault(one, number) for number, one in enumerate(ids)])
+    return tuple([numbers.setdefault(id(one), number) for number, one in enumerate(xs)])
 
 
 def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
@@ -360,15 +356,11 @@ def mismatch(planned: Layouts, given: Layouts) -> str:
         for each in (planned, given)
     )
     last = "offset" if planned.kind is Array else "alignment"
-    for pair, name in sorted(wanted | found):
-        one, other = (_shown(its.get((pair, name)), last) for its in (wanted, found))
-        if one != other:
-            return f"pairs[{pair}]: {name} is {other}, the plan is for {one}; make a plan for it"
+    for at in sorted(wanted | found):
+        if wanted.get(at) != found.get(at):
+            shown = [
+                f"{its[0]} {its[2]}, strides {its[1]}, {last} {its[3]}" if its else "none"
+                for its in (found.get(at), wanted.get(at))
+            ]
+            return f"pairs[{at[0]}]: {at[1]} is {shown[0]}, the plan is for {shown[1]}; make a plan for it"
     return "the pairs share other arrays or buffers than the plan's; make a plan for them"
-
-
-def _shown(layout: Any, last: str) -> str:
-    if layout is None:
-        return "none"
-    shape, strides, dtype, its = layout
-    return f"{shape} {dtype}, strides {strides}, {last} {its}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyopencl as cl
@@ -30,7 +30,11 @@ from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
 from .lists import CallLists, given_of
-from .planned import ManyByAddress
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..execution.keywords import ListKeywords
 
 _KEPT = 16  # plans
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -92,8 +96,10 @@ def matmul_many(
     As :func:`pyclmm.gemm` does; the message names the pair. ArgumentError for lists of unequal lengths and
     outs that overlap. UnsupportedError for quantised weights, and for an activation with *verify*.
     """
-    given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible, verify)
-    call = _ListCall(given, alpha, beta, ways, queue, device)
+    ways: Any = {"activation": activation, "kernel": kernel, "precision": precision, "verify": verify}
+    ways |= {"reproducible": reproducible, "queue": queue, "device": device, "alpha": alpha, "beta": beta}
+    call = _call_of(pairs, out, c, bias, **ways)
+    (given,) = call.given
     try:
         return _planned(call)._run(given, call.queue, wait_for)
     except DeviceLostError:
@@ -121,21 +127,9 @@ class ManyMatmul(OfProcess):
         self,
         pairs: Sequence[tuple[Any, Any]],
         out: Sequence[Any] | None = None,
-        *,
-        c: Sequence[Any] | None = None,
-        alpha: complex | Sequence[complex] = 1.0,
-        beta: complex | Sequence[complex] | None = None,
-        bias: Sequence[Any] | None = None,
-        activation: Activation | None = None,
-        queue: cl.CommandQueue | None = None,
-        device: DeviceChoice | None = None,
-        kernel: KernelChoice = "auto",
-        precision: Precision | None = None,
-        reproducible: bool | None = None,
-        verify: Verify | None = None,
+        **keywords: Unpack[ListKeywords],
     ) -> None:
-        given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible, verify)
-        self._make(_ListCall(given, alpha, beta, ways, queue, device))
+        self._make(_call_of(pairs, out, **keywords))
 
     def _make(self, call: _ListCall) -> None:
         environment.check()
@@ -199,10 +193,7 @@ class ManyMatmul(OfProcess):
 
     def release(self) -> None:
         """Free every thread's tables and kernel objects. The next call makes them again."""
-        if isinstance(self._many, ManyByAddress):
-            self._many.tables.clear()
-        for one in self._executables:
-            one.release()
+        self._many.release()
 
     def close(self) -> None:
         """End the plan and free what :meth:`release` frees. Later calls raise ArgumentError."""
@@ -233,38 +224,57 @@ def _kind_of(given: CallLists) -> Any:
     return CudaMany
 
 
+@dataclass(frozen=True, eq=False)
 class _ListCall:
-    """A checked call, equal to another if the same plan computes both. Raises as matmul_many does."""
+    """A checked call, equal to another if the same plan computes both."""
 
-    def __init__(
-        self, given: CallLists, alpha: Any, beta: Any, ways: tuple[Any, ...], queue: Any, device: Any
-    ) -> None:
-        count = len(given.lists["a"])
-        self.scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
-        self.options = _options(*ways)
-        self.queue = _queue_for(given, queue, device)
-        # Equal numbers of other types need not be taken for the same results.
-        types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in self.scalars]
-        where = self.queue.context, self.queue.device, type(self.queue)
-        self._key = *where, self.options.key, self.scalars, *types
-        self.given, self.layouts = [given], given.layouts  # the lists until the plan is made
+    where: tuple[Any, ...]  # context, device, type of the queue
+    options: Options
+    scalars: tuple[Any, Any]  # alpha and beta: each a number for all, or a tuple
+    layouts: lists.Layouts
+    queue: Any
+    given: list[CallLists]  # until the plan is made
 
     def of(self, given: CallLists) -> _ListCall:
         """The same call of other lists."""
-        other = copy(self)
-        other.given, other.layouts = [given], given.layouts
-        return other
+        return replace(self, layouts=given.layouts, given=[given])
+
+    @cached_property
+    def _key(self) -> Any:
+        # Equal numbers of other types need not be taken for the same results.
+        types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in self.scalars]
+        return self.where, self.options.key, self.scalars, types, self.layouts
 
     def __hash__(self) -> int:
         return hash(self.layouts)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ListCall) and (self._key, self.layouts) == (other._key, other.layouts)
+        return isinstance(other, _ListCall) and self._key == other._key
 
 
-def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any, verify: Any) -> Options:
+def _call_of(
+    pairs: Any, out: Any = None, c: Any = None, bias: Any = None, *,
+    alpha: Any = 1.0, beta: Any = None, queue: Any = None, device: Any = None, **ways: Any,
+) -> _ListCall:  # fmt: skip
+    """The checked call. Raises as matmul_many does."""
+    given = given_of(pairs, c, bias, out)
+    scalars = tuple(
+        _numbers(name, x, len(given.lists["a"])) for name, x in (("alpha", alpha), ("beta", beta))
+    )
+    options, own = _options(**ways), _queue_for(given, queue, device)
+    where = own.context, own.device, type(own)
+    return _ListCall(where, options, scalars, given.layouts, own, [given])
+
+
+def _options(
+    activation: Any = None,
+    kernel: Any = "auto",
+    precision: Any = None,
+    reproducible: Any = None,
+    verify: Any = None,
+) -> Options:
     """The options of a list. Raises as gemm does."""
-    ways = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
+    ways: Any = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
     return options_of(ways | {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)})
 
 

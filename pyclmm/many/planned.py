@@ -19,7 +19,7 @@ from ..plan_cache import plan_for
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import Operand
 from .apart import Addresses, Lists
-from .groups import Key, ListEntry, PackedRow, checked_and_named, groups_of, naming_pairs
+from .groups import Key, ListEntry, PackedRow, checked_and_named, groups_of
 from .lists import CallLists, naming, operands_at
 
 NEW = -1  # the number of the memory of results that are made
@@ -36,7 +36,10 @@ class PlannedList(ABC):
 
     def __init__(self, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
         lists, self.rows = given.lists, dict[Key, PackedRow]()
-        self.count = len(lists["a"])
+        self.count, self.tables = (
+            len(lists["a"]),
+            PerThread[Any](_KEPT),
+        )  # of products, where calls write them
         entries = list(self._checked(given, options, scalars))
         alike = Counter(tuple(one.keys.items()) for one in entries if not one.gemm.is_empty)
         alone, listed = list[ListEntry](), list[ListEntry]()
@@ -48,8 +51,9 @@ class PlannedList(ABC):
         self._alone = []  # what has a launch of its own, or none as it is empty
         for one in alone:
             operands = operands_at(lists, one.pair)
-            named = naming_pairs(options, [one.pair] * one.gemm.problem.batch)
-            product = plan_for(operands, calls.signature(operands), named, queue, one.scales)
+            named = (one.pair,) * one.gemm.problem.batch if options.verify else ()
+            own = replace(options, pairs=named)
+            product = plan_for(operands, calls.signature(operands), own, queue, one.scales)
             self._alone.append((one.pair, product, one.scales))
         owners: list[Any] = [*self.groups, *[product for _, product, _ in self._alone]]
         self.executables = [one.executable for one in owners if not one.executable.gemm.is_empty]
@@ -129,6 +133,12 @@ class PlannedList(ABC):
             results[pair] = kinds.returned(operands, made)
         return results
 
+    def release(self) -> None:
+        """Free every thread's tables and kernel objects."""
+        self.tables.clear()
+        for one in self.executables:
+            one.release()
+
     @abstractmethod
     def multiply(self, given: CallLists, queue: Any, wait_for: list[Any]) -> Iterable[tuple[int, Any]]:
         """Launch all groups. The new results, each behind its pair."""
@@ -143,7 +153,6 @@ class ManyByAddress(PlannedList):
 
     def __init__(self, *planned: Any) -> None:
         super().__init__(*planned)
-        self.tables: PerThread[Any] = PerThread(_KEPT)
         tables = [group.executable.work.tables["products"] for group in self.groups]
         self.template = np.concatenate(tables) if tables else np.empty((0, len(_COLUMNS)), np.int64)
         # What is added to rows of a column: by argument name and pair the address, in units of so many bytes.
