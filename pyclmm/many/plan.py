@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from ..execution.keywords import ListKeywords
 
 _KEPT = 16  # plans
+_plans: OrderedDict[Any, ManyMatmul] = OrderedDict()
+queues.at_release(_plans.clear)
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
 
 
@@ -98,12 +99,11 @@ def matmul_many(
     """
     ways: Any = {"activation": activation, "kernel": kernel, "precision": precision, "verify": verify}
     ways |= {"reproducible": reproducible, "queue": queue, "device": device, "alpha": alpha, "beta": beta}
-    call = _call_of(pairs, out, c, bias, **ways)
-    (given,) = call.given
+    given, asked = _asked(pairs, out, c, bias, **ways)
     try:
-        return _planned(call)._run(given, call.queue, wait_for)
+        return _planned(given, asked)._run(given, asked.queue, wait_for)
     except DeviceLostError:
-        plan_cache.forget(call.queue.context)
+        plan_cache.forget(asked.queue.context)
         raise
 
 
@@ -129,15 +129,14 @@ class ManyMatmul(OfProcess):
         out: Sequence[Any] | None = None,
         **keywords: Unpack[ListKeywords],
     ) -> None:
-        self._make(_call_of(pairs, out, **keywords))
+        self._make(*_asked(pairs, out, **keywords))
 
-    def _make(self, call: _ListCall) -> None:
+    def _make(self, given: CallLists, asked: _Asked) -> ManyMatmul:
         environment.check()
-        given = lists.in_full(call.given.pop())  # what is kept keeps no operands
-        kind = _kind_of(given)
-        self._many: Any = kind(given, call.options, call.queue, call.scalars)
-        self._call, self._is_closed = call, False
+        self._many: Any = _kind_of(given)(lists.in_full(given), asked.options, asked.queue, asked.scalars)
+        self._layouts, self._asked, self._is_closed = given.layouts, asked, False
         self._executables = self._many.executables
+        return self
 
     @guarded("ManyMatmul")
     def __call__(
@@ -157,14 +156,13 @@ class ManyMatmul(OfProcess):
         """
         if self._is_closed:
             raise ArgumentError(_CLOSED)
-        given, planned = given_of(pairs, c, bias, out), self._call.layouts
-        plan = self
+        given, planned, plan = given_of(pairs, c, bias, out), self._layouts, self
         if not lists.fits(planned, given.layouts):
             if not lists.differ_in_strides(planned, given.layouts):
                 raise ArgumentError(lists.mismatch(planned, given.layouts))
-            plan = _planned(self._call.of(given))
+            plan = _planned(given, self._asked)
         if queue is None and planned.kind is np.ndarray:
-            queue = plan._call.queue
+            queue = self._asked.queue
         return plan._run(given, _queue_for(given, queue, None), wait_for)
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
@@ -184,12 +182,12 @@ class ManyMatmul(OfProcess):
     @property
     def verify(self) -> bool | str:
         """How its results are checked: False, True or "repair" (docs/verification.md)."""
-        how: bool | str = self._call.options.verify
+        how: bool | str = self._asked.options.verify
         return how
 
     def explain(self) -> list[Explanation]:
         """Why each launch has its kernel, as :meth:`pyclmm.Matmul.explain` says it."""
-        return [one.explained(self._call.options.kernel) for one in self._executables]
+        return [one.explained(self._asked.options.kernel) for one in self._executables]
 
     def release(self) -> None:
         """Free every thread's tables and kernel objects. The next call makes them again."""
@@ -224,46 +222,35 @@ def _kind_of(given: CallLists) -> Any:
     return CudaMany
 
 
-@dataclass(frozen=True, eq=False)
-class _ListCall:
-    """A checked call, equal to another if the same plan computes both."""
+class _Asked(NamedTuple):
+    """What is asked of lists: alpha and beta, each a number for all or a tuple, are the scalars."""
 
-    where: tuple[Any, ...]  # context, device, type of the queue
     options: Options
-    scalars: tuple[Any, Any]  # alpha and beta: each a number for all, or a tuple
-    layouts: lists.Layouts
+    scalars: tuple[Any, Any]
     queue: Any
-    given: list[CallLists]  # until the plan is made
-
-    def of(self, given: CallLists) -> _ListCall:
-        """The same call of other lists."""
-        return replace(self, layouts=given.layouts, given=[given])
-
-    @cached_property
-    def _key(self) -> Any:
-        # Equal numbers of other types need not be taken for the same results.
-        types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in self.scalars]
-        return self.where, self.options.key, self.scalars, types, self.layouts
-
-    def __hash__(self) -> int:
-        return hash(self.layouts)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ListCall) and self._key == other._key
 
 
-def _call_of(
+def _asked(
     pairs: Any, out: Any = None, c: Any = None, bias: Any = None, *,
     alpha: Any = 1.0, beta: Any = None, queue: Any = None, device: Any = None, **ways: Any,
-) -> _ListCall:  # fmt: skip
-    """The checked call. Raises as matmul_many does."""
+) -> tuple[CallLists, _Asked]:  # fmt: skip
+    """The lists of a call, and what is asked of them. Raises as matmul_many does."""
     given = given_of(pairs, c, bias, out)
     scalars = tuple(
-        _numbers(name, x, len(given.lists["a"])) for name, x in (("alpha", alpha), ("beta", beta))
+        [_numbers(name, x, len(given.lists["a"])) for name, x in (("alpha", alpha), ("beta", beta))]
     )
-    options, own = _options(**ways), _queue_for(given, queue, device)
-    where = own.context, own.device, type(own)
-    return _ListCall(where, options, scalars, given.layouts, own, [given])
+    return given, _Asked(_options(**ways), scalars, _queue_for(given, queue, device))
+
+
+def _planned(given: CallLists, asked: _Asked) -> ManyMatmul:
+    """The plan that is kept for such lists, or a new one."""
+    queue, scalars = asked.queue, asked.scalars
+    # Equal numbers of other types need not be taken for the same results.
+    types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in scalars]
+    key = queue.context, queue.device, type(queue), asked.options.key, scalars, *types, given.layouts
+    make = ManyMatmul.__new__(ManyMatmul)._make
+    plan: ManyMatmul = plan_cache.kept(_plans, key, lambda: make(given, asked), _KEPT)
+    return plan
 
 
 def _options(
@@ -283,22 +270,22 @@ def _numbers(name: str, value: Any, count: int) -> Any:
 
     Raises ArgumentError for another number of them, DTypeError for what is no number.
     """
+
+    def number(one: Any) -> Any:
+        return None if one is None and name == "beta" else plain_number(name, one)
+
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if not isinstance(value, list | tuple):
-        return _number(name, value)
+        return number(value)
     lists.check_length(name, value, count)
     found: list[Any] = []
     try:
         for one in value:
-            found.append(_number(name, one))
+            found.append(number(one))
     except DTypeError as error:
         raise DTypeError(f"pairs[{len(found)}]: {error}") from None
     return tuple(found)
-
-
-def _number(name: str, value: Any) -> Any:
-    return None if value is None and name == "beta" else plain_number(name, value)
 
 
 def _queue_for(given: CallLists, queue: Any, device: DeviceChoice | None) -> Any:
@@ -313,16 +300,6 @@ def _queue_for(given: CallLists, queue: Any, device: DeviceChoice | None) -> Any
     return queue_of(operands, queue, device)
 
 
-@lru_cache(_KEPT)
-def _planned(call: _ListCall) -> ManyMatmul:
-    plan = ManyMatmul.__new__(ManyMatmul)
-    plan._make(call)
-    return plan
-
-
-queues.at_release(_planned.cache_clear)
-
-
 @queues.at_loss
 def _forget(_context: Any) -> None:
-    _planned.cache_clear()
+    _plans.clear()
