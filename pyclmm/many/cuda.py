@@ -16,21 +16,17 @@ from ..execution.cuda_path import launch_with_block, refuse_captured_repair
 from ..execution.options import refuse_events
 from ..problem.gemm import Operand, dense_strides
 from .apart import Addresses, Lists
-from .groups import SCALARS, Key, ListEntry
 from .lists import CallLists
-from .planned import NEW, ManyByAddress, updates_c_in_place
+from .planned import SCALARS, Key, ListEntry, ManyByAddress, updates_c_in_place
 
 
 class CudaMany(ManyByAddress):
     """A planned list of arrays on a CUDA device."""
 
-    def layout(self, name: str, x: Any, its: Any) -> Operand:
-        return arrays.operand(x, name)
+    def layout(self, x: arrays.CudaArray, argument: str) -> Operand:
+        return arrays.operand(x, argument)
 
-    def memory_of(self, lists: Lists, name: str, pair: int, is_new: bool) -> int:
-        if is_new:
-            return NEW
-        x = lists[name][pair]
+    def memory_of(self, x: arrays.CudaArray, name: str, pair: int) -> int:
         return pair + 1 if x.address % x.dtype.itemsize else 0  # the table counts elements
 
     def place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> None:

@@ -18,9 +18,8 @@ from ..opencl.devices import device_info
 from ..opencl.known_events import known_events
 from ..problem.gemm import Operand
 from .apart import Lists, Spans
-from .groups import SCALARS, Key, ListEntry
 from .lists import CallLists, each, places
-from .planned import NEW, PlannedList
+from .planned import NEW, SCALARS, Key, ListEntry, PlannedList
 
 _COPIED = -2  # the number of the memory of what is copied
 _LITTLE = 64 << 10  # bytes of an Array, up to which its copy takes less time than a launch for it
@@ -43,19 +42,17 @@ class DeviceMany(PlannedList):
         self._sharing = {name: Counter(its) for name, its in self._firsts.items()}
         super().__init__(given, options, queue, scalars)
 
-    def layout(self, name: str, x: Array, its: Any) -> Operand:
-        return arrays.operand(x, name)
+    def layout(self, x: Array, argument: str) -> Operand:
+        return arrays.operand(x, argument)
 
-    def memory_of(self, lists: Lists, name: str, pair: int, is_new: bool) -> int:
-        if is_new:
-            return NEW
-        x, firsts = lists[name][pair], self._firsts[name]
+    def memory_of(self, x: Array, name: str, pair: int) -> int:
+        firsts = self._firsts[name]
         can_copy = isinstance(x.base_data, cl.MemoryObjectHolder) and x.flags.forc and x.nbytes <= _LITTLE
         return _COPIED if can_copy and self._sharing[name][firsts[pair]] == 1 < len(firsts) else firsts[pair]
 
-    def start_of(self, lists: Lists, name: str, pair: int) -> int:
-        x = lists[name][pair]
-        return int(x.offset // x.dtype.itemsize)
+    def start_of(self, lists: Lists, key: Key, pair: int) -> int:
+        x = None if key in self.rows else lists[key.name][pair]
+        return super().start_of(lists, key, pair) if x is None else int(x.offset // x.dtype.itemsize)
 
     def place(self, entries: Sequence[ListEntry], lists: Lists, queue: cl.CommandQueue) -> None:
         super().place(entries, lists, queue)

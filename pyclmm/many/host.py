@@ -12,6 +12,7 @@ import pyopencl as cl
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError
+from ..execution.operands import Operands
 from ..opencl import host_memory
 from ..opencl.addresses import reads_host
 from ..opencl.devices import device_info
@@ -20,9 +21,8 @@ from ..opencl.queues import FreeQueue
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import MAX_ALIGN, Operand
 from .apart import Addresses, Lists
-from .groups import SCALARS, ListEntry
 from .lists import CallLists
-from .planned import NEW, ManyByAddress, updates_c_in_place
+from .planned import NEW, SCALARS, ListEntry, ManyByAddress, updates_c_in_place
 
 Array = NDArray[Any]
 _ZEROS, _AT_ONCE = bytes(MAX_ALIGN), 128
@@ -48,24 +48,22 @@ class HostMany(ManyByAddress):
             key: dense_form((row.size,), row.dtype, self._device, "out") for key, row in self.rows.items()
         }
 
-    def layout(self, name: str, x: Array, its: Any) -> Operand:
+    def layout(self, x: Array, argument: str) -> Operand:
         if x.dtype.hasobject or x.itemsize == 0:  # before its bytes are looked at
-            type_name(x.dtype, name)
-        if self._is_addressed(x, its[-1]):
-            return Operand(*its)
+            type_name(x.dtype, argument)
+        if self._is_addressed(x):
+            return host_memory.layout(x, self._device)
         return dense_layout(x.shape, x.dtype.newbyteorder("="), self._device)
 
-    def _is_addressed(self, x: Array, align: int) -> bool:
-        """Whether kernels can read an operand, or write an out, where it lies."""
-        is_whole = not any(step % x.itemsize for step in (align, *x.strides))
-        return self._in_place and bool(x.dtype.isnative) and is_whole
+    def _is_addressed(self, x: Array) -> bool:
+        """Whether kernels can read an operand where it lies."""
+        return self._in_place and host_memory.is_addressable(x)
 
-    def overlaps(self, operands: Mapping[str, Any], layouts: Any) -> bool:
+    def overlaps(self, operands: Operands) -> bool:
         out = operands.get("out")
         if out is None:
             return False
-        is_written = host_memory.is_addressable(out) and not may_overlap_itself(out)
-        return not (self._in_place and is_written) or super().overlaps(operands, layouts)
+        return not self._is_addressed(out) or may_overlap_itself(out) or super().overlaps(operands)
 
     def is_alone(self, entry: ListEntry, alike: int) -> bool:
         return False  # what is copied is copied by the host
@@ -78,7 +76,7 @@ class HostMany(ManyByAddress):
                 if key.memory == NEW:
                     continue
                 x, dtype = lists[key.name][one.pair], dtype_of(key.type)
-                if name in converted or not self._is_addressed(x, host_memory.location(x)):
+                if name in converted or not self._is_addressed(x):
                     is_packed = not self._in_place and x.dtype == dtype and x.flags.c_contiguous
                     self._copied[key.name, one.pair] = None if is_packed else dtype
 

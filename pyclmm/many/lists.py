@@ -57,12 +57,6 @@ class Layouts(NamedTuple):
     def __hash__(self) -> int:
         return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
 
-    def each(self, of: Callable[..., Any]) -> Layouts:
-        """With what *of* gives for each array."""
-        return self._replace(
-            lists=tuple([(name, tuple([x and of(*x) for x in xs])) for name, xs in self.lists])
-        )
-
 
 class CallLists(NamedTuple):
     """The lists of a call."""
@@ -332,35 +326,28 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
 def fits(planned: Layouts, given: Layouts) -> bool:
     """Whether a plan for lists of the one layouts multiplies the other."""
 
-    def told(shape: Any, strides: Any, *rest: Any) -> Any:
-        return shape, reaching(shape, strides), *rest
+    def reached(its: Layouts) -> Any:
+        every: Any = [(name, [x and (x[0], reaching(*x[:2]), *x[2:]) for x in xs]) for name, xs in its.lists]
+        return its._replace(lists=every)
 
-    return given == planned or given.each(told) == planned.each(told)
-
-
-def differ_in_strides(planned: Layouts, given: Layouts) -> bool:
-    """Whether both are of NumPy arrays of the same shapes and dtypes."""
-    both = [one.each(lambda shape, _, dtype, __: (shape, dtype)).lists for one in (planned, given)]
-    return planned.kind is given.kind is np.ndarray and both[0] == both[1]
+    return given == planned or reached(given) == reached(planned)
 
 
 def mismatch(planned: Layouts, given: Layouts) -> str:
-    """How the operands of a call differ from those that a plan was made for."""
+    """How the operands of a call differ from those that a plan was made for; "" for NumPy arrays of the same
+    shapes and dtypes."""
     planned_count, count = (len(each.lists[0][1]) for each in (planned, given))
     if count != planned_count:
         return f"pairs has {count} entries, the plan is for {planned_count}; make a plan for them"
     if planned.kind is not given.kind:
         return "the plan is for arrays of another library, or in other memory; make a plan for these"
-    wanted, found = (
-        {(pair, name): its for name, xs in each.lists for pair, its in enumerate(xs)}
-        for each in (planned, given)
-    )
-    last = "offset" if planned.kind is Array else "alignment"
-    for at in sorted(wanted | found):
-        if wanted.get(at) != found.get(at):
-            shown = [
-                f"{its[0]} {its[2]}, strides {its[1]}, {last} {its[3]}" if its else "none"
-                for its in (found.get(at), wanted.get(at))
-            ]
-            return f"pairs[{at[0]}]: {at[1]} is {shown[0]}, the plan is for {shown[1]}; make a plan for it"
-    return "the pairs share other arrays or buffers than the plan's; make a plan for them"
+    last = {np.ndarray: "", Array: "offset"}.get(planned.kind, "alignment")
+    found = [{(i, name): x for name, xs in each.lists for i, x in enumerate(xs)} for each in (given, planned)]
+    for pair, name in sorted(found[0] | found[1]):
+        one, its = (each.get((pair, name)) for each in found)
+        # Of NumPy arrays shapes and dtypes count.
+        if one != its and (last or not (one and its) or (one[0], one[2]) != (its[0], its[2])):
+            shown = [x and f"{x[0]} {x[2]}, strides {x[1]}, {last or 'alignment'} {x[3]}" for x in (one, its)]
+            what = f"{name} is {shown[0] or 'none'}, the plan is for {shown[1] or 'none'}"
+            return f"pairs[{pair}]: {what}; make a plan for it"
+    return last and "the pairs share other arrays or buffers than the plan's; make a plan for them"

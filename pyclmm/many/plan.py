@@ -158,8 +158,8 @@ class ManyMatmul(OfProcess):
             raise ArgumentError(_CLOSED)
         given, planned, plan = given_of(pairs, c, bias, out), self._layouts, self
         if not lists.fits(planned, given.layouts):
-            if not lists.differ_in_strides(planned, given.layouts):
-                raise ArgumentError(lists.mismatch(planned, given.layouts))
+            if why := lists.mismatch(planned, given.layouts):
+                raise ArgumentError(why)
             plan = _planned(given, self._asked)
         if queue is None and planned.kind is np.ndarray:
             queue = self._asked.queue

@@ -13,21 +13,20 @@ from ..execution.xla_path import MOVED, MovedError, XlaLaunch
 from ..problem.gemm import alignment, dense
 from .apart import Lists
 from .cuda import CudaMany
-from .groups import ListEntry
 from .lists import CallLists
+from .planned import ListEntry
 
 
 class XlaMany(CudaMany):
     """A planned list of JAX's arrays on a CUDA device."""
+
+    new = 0  # results lie anywhere too
 
     def __init__(self, *planned: Any) -> None:
         self._launches: dict[Context, _XlaList] = {}
         super().__init__(*planned)
         if any(one.verify for one in self.executables):
             raise UnsupportedError("verify= is not for lists of JAX's arrays on CUDA; multiply one by one")
-
-    def memory_of(self, lists: Lists, name: str, pair: int, is_new: bool) -> int:
-        return 0  # results lie anywhere too
 
     def place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> None:
         self.made = {one.pair: dense(one.gemm.shape, one.gemm.dtype) for one in entries}
