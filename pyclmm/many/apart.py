@@ -47,6 +47,8 @@ class Spans:
 
         Spans that meet are compared element by element.
         """
+        if self.are_apart(addresses):
+            return
         begins = self._begins(addresses)
         lows, highs = (begins[:, None] + self._reaches).T
         for at, (name, pair, x) in enumerate(self._arrays):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain, repeat
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
@@ -56,6 +57,15 @@ class Layouts(NamedTuple):
 
     def __hash__(self) -> int:
         return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
+
+
+@lru_cache(maxsize=32)
+def _known(layouts: Layouts) -> Layouts:
+    """Of equal ones the first: to compare an object with itself takes no time."""
+    return layouts
+
+
+at_release(_known.cache_clear)
 
 
 class CallLists(NamedTuple):
@@ -119,28 +129,26 @@ def in_full(given: CallLists) -> CallLists:
 
 
 def _collected(given: Lists) -> tuple[Lists, tuple[Any, ...], CudaArray | None]:
-    """The lists of what may be like arrays, the dtypes of their Layouts, and one as of a CallLists."""
+    """The lists of what may be like arrays, the dtypes of their Layouts, and one as of a CallLists.
+
+    Raises DTypeError unless all are in the same kind of memory, ArgumentError if they are on several devices.
+    """
     found: list[Mapping[str, Any]] = []
     dtypes = []
     for index in range(len(given["a"])):
         with naming(index):
             operands = operands_at(given, index) | {name: given[name][index] for name in ("a", "b")}
-            found.append(collect(operands))
             dtypes.append(computed_dtype(operands))
-            _check_alike(found[0]["a"], found[-1])
-    lists, like = {name: tuple([each.get(name) for each in found]) for name in given}, found[0]["a"]
-    like = replace(like, owner=None) if isinstance(like, CudaArray) else None
+            found.append(collect(operands))
+            first = found[0]["a"]
+            kinds = [_kind_of(x) for x in (found[-1]["a"], first)]
+            if kinds[0] != kinds[1]:
+                raise DTypeError(f"{kinds[0]} and {kinds[1]} are in one list; pass all of one kind")
+            if isinstance(first, CudaArray):
+                common_ordinal({"a": first} | {f"{name} of this pair": x for name, x in found[-1].items()})
+    lists = {name: tuple([each.get(name) for each in found]) for name in given}
+    like = replace(first, owner=None) if isinstance(first, CudaArray) else None
     return lists, tuple(dtypes) if any(dtypes) else (), like
-
-
-def _check_alike(first: Any, operands: Mapping[str, Any]) -> None:
-    """Raise DTypeError unless the *operands* of a pair are in the same kind of memory as the *first* a, and
-    ArgumentError if they are on another CUDA device."""
-    one, other = _kind_of(first), _kind_of(operands["a"])
-    if one != other:
-        raise DTypeError(f"{other} and {one} are in one list; pass all of one kind")
-    if isinstance(first, CudaArray):
-        common_ordinal({"a": first} | {f"{name} of this pair": x for name, x in operands.items()})
 
 
 def _kind_of(x: Any) -> str:
@@ -160,13 +168,13 @@ def _looked_at(given: Lists, place: Any) -> CallLists:
     spans = None
     if any(isinstance(x, Array) for x in lists["a"][:1]):
         layouts = tuple([(name, each(_ON_DEVICE, xs)) for name, xs in lists.items()])
-        call = CallLists(lists, given, Layouts(Array, layouts, dtypes, *_buffers(lists)), {})
+        call = CallLists(lists, given, _known(Layouts(Array, layouts, dtypes, *_buffers(lists))), {})
         look = _of_arrays(lists, call.layouts)
     else:
         addresses = {name: np.array([*map(_address, xs)], np.int64) for name, xs in lists.items()}
         shared, spans = _checked_outs(lists, addresses, like)
         layouts, kind = _by_address(lists, addresses, like), np.ndarray if like is None else type(like)
-        call = CallLists(lists, given, Layouts(kind, layouts, dtypes, (), shared), addresses, like)
+        call = CallLists(lists, given, _known(Layouts(kind, layouts, dtypes, (), shared)), addresses, like)
         if like is not None:
             look = _of_tensors(like.kind, lists) if isinstance(like.kind, KindWithAddresses) else None
         elif lists is given and operands and array_fields.READABLE:

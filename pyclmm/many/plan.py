@@ -97,9 +97,10 @@ def matmul_many(
     As :func:`pyclmm.gemm` does; the message names the pair. ArgumentError for lists of unequal lengths and
     outs that overlap. UnsupportedError for quantised weights, and for an activation with *verify*.
     """
-    ways: Any = {"activation": activation, "kernel": kernel, "precision": precision, "verify": verify}
-    ways |= {"reproducible": reproducible, "queue": queue, "device": device, "alpha": alpha, "beta": beta}
-    given, asked = _asked(pairs, out, c, bias, **ways)
+    given, asked = _asked(
+        pairs, out, c=c, bias=bias, alpha=alpha, beta=beta, queue=queue, device=device, activation=activation,
+        kernel=kernel, precision=precision, reproducible=reproducible, verify=verify,
+    )  # fmt: skip
     try:
         return _planned(given, asked)._run(given, asked.queue, wait_for)
     except DeviceLostError:
@@ -231,15 +232,17 @@ class _Asked(NamedTuple):
 
 
 def _asked(
-    pairs: Any, out: Any = None, c: Any = None, bias: Any = None, *,
-    alpha: Any = 1.0, beta: Any = None, queue: Any = None, device: Any = None, **ways: Any,
+    pairs: Any, out: Any = None, *, c: Any = None, bias: Any = None, alpha: Any = 1.0, beta: Any = None,
+    queue: Any = None, device: Any = None, activation: Any = None, kernel: Any = "auto",
+    precision: Any = None, reproducible: Any = None, verify: Any = None,
 ) -> tuple[CallLists, _Asked]:  # fmt: skip
     """The lists of a call, and what is asked of them. Raises as matmul_many does."""
     given = given_of(pairs, c, bias, out)
-    scalars = tuple(
-        [_numbers(name, x, len(given.lists["a"])) for name, x in (("alpha", alpha), ("beta", beta))]
-    )
-    return given, _Asked(_options(**ways), scalars, _queue_for(given, queue, device))
+    count = len(given.lists["a"])  # pairs may be an iterator
+    scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
+    ways: Any = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
+    ways |= {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)}
+    return given, _Asked(options_of(ways), scalars, _queue_for(given, queue, device))
 
 
 def _planned(given: CallLists, asked: _Asked) -> ManyMatmul:
@@ -251,18 +254,6 @@ def _planned(given: CallLists, asked: _Asked) -> ManyMatmul:
     make = ManyMatmul.__new__(ManyMatmul)._make
     plan: ManyMatmul = plan_cache.kept(_plans, key, lambda: make(given, asked), _KEPT)
     return plan
-
-
-def _options(
-    activation: Any = None,
-    kernel: Any = "auto",
-    precision: Any = None,
-    reproducible: Any = None,
-    verify: Any = None,
-) -> Options:
-    """The options of a list. Raises as gemm does."""
-    ways: Any = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
-    return options_of(ways | {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)})
 
 
 def _numbers(name: str, value: Any, count: int) -> Any:

@@ -172,10 +172,8 @@ class PlannedList(ABC):
 
     def __init__(self, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
         lists, self.rows = given.lists, dict[Key, PackedRow]()
-        self.count, self.tables = (
-            len(lists["a"]),
-            PerThread[Any](_KEPT),
-        )  # of products, where calls write them
+        self.count = len(lists["a"])
+        self.tables: PerThread[Any] = PerThread(_KEPT)  # of products, where calls write them
         entries = list(self._entries(given, options, scalars))
         alike = Counter(tuple(one.keys.items()) for one in entries if not one.gemm.is_empty)
         alone, listed = list[ListEntry](), list[ListEntry]()
@@ -187,9 +185,8 @@ class PlannedList(ABC):
         self._alone = []  # what has a launch of its own, or none as it is empty
         for one in alone:
             operands = operands_at(lists, one.pair)
-            named = (one.pair,) * one.gemm.problem.batch if options.verify else ()
-            own = replace(options, pairs=named)
-            product = plan_for(operands, calls.signature(operands), own, queue, one.scales)
+            named = replace(options, pairs=(one.pair,) * (one.gemm.problem.batch if options.verify else 0))
+            product = plan_for(operands, calls.signature(operands), named, queue, one.scales)
             self._alone.append((one.pair, product, one.scales))
         owners: list[Any] = [*self.groups, *[product for _, product, _ in self._alone]]
         self.executables = [one.executable for one in owners if not one.executable.gemm.is_empty]
