@@ -1,10 +1,9 @@
-"""Whether outs share elements with one another, or with operands of other pairs."""
+"""The arrays of a list, and whether outs share elements with one another, or with operands of other pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,29 +11,48 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError
 from ..opencl import mappings
 
-Lists = Mapping[str, Sequence[Any]]  # by argument name: "a", "b", and those given of "c", "bias", "out"
-Addresses = Mapping[str, NDArray[np.int64]]  # by name, of each pair; any number for None
+Addresses = NDArray[np.int64]  # of each array of Lists; any number for None
 _HARD: Any = 100_000  # the most steps to find out whether strided arrays share an element
+
+
+class Lists(NamedTuple):
+    """The lists of a call, one behind the other: for each name an entry of each pair, None for none."""
+
+    names: tuple[str, ...]  # "a", "b", and those given of "c", "bias", "out"
+    arrays: tuple[Any, ...]
+
+    @property
+    def length(self) -> int:
+        """How many pairs there are."""
+        return len(self.arrays) // len(self.names)
+
+    def begin(self, name: str) -> int:
+        """The number of the first array with this *name*; one behind the last if none is given."""
+        return self.length * (self.names.index(name) if name in self.names else len(self.names))
+
+    def named(self, name: str) -> tuple[Any, ...]:
+        """The list of this *name*, of None if it is not given."""
+        return self.arrays[(at := self.begin(name)) : at + self.length] or (None,) * self.length
+
+    def pair(self, number: int) -> dict[str, Any]:
+        """The operands of one pair, by argument name."""
+        both = zip(self.names, self.arrays[number :: self.length], strict=True)
+        return {name: x for name, x in both if x is not None}
 
 
 class Spans:
     """Where arrays of these *lists* reach from their first elements."""
 
     def __init__(self, lists: Lists) -> None:
-        every = [(name, pair, x) for name, xs in lists.items() for pair, x in enumerate(xs)]
-        self._at = [at for at, (*_, x) in enumerate(every) if x is not None and x.size]
-        self._arrays = [every[at] for at in self._at]
-        reaches = [mappings.reach(x, 0) for *_, x in self._arrays]
+        self._lists = lists
+        self._at = np.array([at for at, x in enumerate(lists.arrays) if x is not None and x.size], np.int64)
+        reaches = [mappings.reach(lists.arrays[at], 0) for at in self._at]
         self._reaches = np.array(reaches, np.int64).reshape(-1, 2)
-        self._are_outs = np.array([name == "out" for name, *_ in self._arrays], bool)
-        self._pairs = np.array([pair for _, pair, _ in self._arrays], np.int64)
-
-    def _begins(self, addresses: Addresses) -> NDArray[np.int64]:
-        return np.concatenate([*addresses.values()])[self._at]
+        self._are_outs = self._at >= lists.begin("out")
 
     def are_apart(self, addresses: Addresses) -> bool:
         """Whether no out, at these *addresses*, reaches into another array. O(n log n)."""
-        spans = self._begins(addresses)[:, None] + self._reaches
+        spans = addresses[self._at, None] + self._reaches
         outs, others = spans[self._are_outs], spans[~self._are_outs]
         lows, highs = outs[np.argsort(outs[:, 0])].T
         if np.any(highs[:-1] > lows[1:]):
@@ -49,17 +67,17 @@ class Spans:
         """
         if self.are_apart(addresses):
             return
-        begins = self._begins(addresses)
-        lows, highs = (begins[:, None] + self._reaches).T
-        for at, (name, pair, x) in enumerate(self._arrays):
-            meet = (lows < highs[at]) & (highs > lows[at]) & (self._pairs != pair) & self._are_outs
-            for other in np.flatnonzero(meet):
-                _, its, out = self._arrays[other]
-                if _share(_at(begins[other], out), _at(begins[at], x)):
+        names, arrays, length = *self._lists, self._lists.length
+        lows, highs = (addresses[self._at, None] + self._reaches).T
+        for at, low, high in zip(self._at, lows, highs, strict=True):
+            name, pair = names[at // length], at % length
+            meet = (lows < high) & (highs > low) & (self._at % length != pair) & self._are_outs
+            for out in self._at[meet]:
+                if _share(*(_at(addresses[one], arrays[one]) for one in (out, at))):
                     whose = f"out[{pair}]" if name == "out" else f"{name} of pairs[{pair}]"
                     raise ArgumentError(
-                        f"out[{its}] overlaps {whose}; pass outs that share no element with another out "
-                        "or with another pair's operands"
+                        f"out[{out % length}] overlaps {whose}; pass outs that share no element with another "
+                        "out or with another pair's operands"
                     )
 
 

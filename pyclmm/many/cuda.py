@@ -17,7 +17,7 @@ from ..execution.options import refuse_events
 from ..problem.gemm import Operand, dense_strides
 from .apart import Addresses, Lists
 from .lists import CallLists
-from .planned import SCALARS, Key, ListEntry, ManyByAddress, updates_c_in_place
+from .planned import SCALARS, Key, ListEntry, ManyByAddress
 
 
 class CudaMany(ManyByAddress):
@@ -26,8 +26,8 @@ class CudaMany(ManyByAddress):
     def layout(self, x: arrays.CudaArray, argument: str) -> Operand:
         return arrays.operand(x, argument)
 
-    def memory_of(self, x: arrays.CudaArray, name: str, pair: int) -> int:
-        return pair + 1 if x.address % x.dtype.itemsize else 0  # the table counts elements
+    def memory_of(self, x: arrays.CudaArray, at: int) -> int:
+        return at + 1 if x.address % x.dtype.itemsize else 0  # the table counts elements
 
     def place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> None:
         super().place(entries, lists, queue)
@@ -44,7 +44,7 @@ class CudaMany(ManyByAddress):
         except DeviceLostError:
             forget(stream.context)
             raise
-        for out in given.arrays.get("out", ()):
+        for out in given.arrays.named("out"):
             if out is not None:
                 kind.written(out)
         return results
@@ -60,7 +60,7 @@ class CudaMany(ManyByAddress):
             self.launch(given.addresses, stream, new, kind)
         finally:  # Ctrl-C too: a part may have been launched
             if given.lists is not given.arrays:  # its library may know nothing of the launch
-                kind.launched([x for xs in given.lists.values() for x in xs if x is not None], stream)
+                kind.launched([x for x in given.lists.arrays if x is not None], stream)
         return results
 
     def launch(self, addresses: Addresses, stream: Stream, new: Mapping[Key, int], kind: Any) -> None:
@@ -68,7 +68,7 @@ class CudaMany(ManyByAddress):
         that of the library which lends workspace."""
         if any(group.executable.repairs for group in self.groups):
             refuse_captured_repair(stream)
-        begins, updates_c = self.columns(addresses), updates_c_in_place(addresses)
+        begins, updates_c = self.columns(addresses), self.updates_c(addresses)
         with driver.current(stream.context.handle):
             kept, is_captured = self.tables.mine.held, driver.capture_of(stream.handle) != 0
             # Nobody else's while it is used: a signal handler, or a finalizer, may call within this call.

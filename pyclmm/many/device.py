@@ -23,7 +23,6 @@ from .planned import NEW, SCALARS, Key, ListEntry, PlannedList
 
 _COPIED = -2  # the number of the memory of what is copied
 _LITTLE = 64 << 10  # bytes of an Array, up to which its copy takes less time than a launch for it
-_FAR = 44  # bits: more than an allocation has
 
 
 class DeviceMany(PlannedList):
@@ -33,25 +32,24 @@ class DeviceMany(PlannedList):
 
     def __init__(self, given: CallLists, options: Any, queue: Any, scalars: tuple[Any, Any]) -> None:
         self._device, lists = device_info(queue.device), given.lists
-        if "out" in lists:
-            whole = places(x for xs in lists.values() for x in xs if x is not None)
-            left = iter([(8 + root << _FAR) + at for root, at in whole])
-            at = {name: np.array([x is not None and next(left) for x in xs]) for name, xs in lists.items()}
-            Spans(lists).check(at)
-        self._firsts = dict(zip(lists, given.layouts.firsts, strict=True))
-        self._sharing = {name: Counter(its) for name, its in self._firsts.items()}
+        if "out" in lists.names:
+            left = iter(places(x for x in lists.arrays if x is not None))
+            at = [0 if x is None else _far(*next(left)) for x in lists.arrays]
+            Spans(lists).check(np.array(at, np.int64))
+        self._firsts, self._length = given.layouts.firsts, lists.length
+        self._sharing = Counter(self._firsts)
         super().__init__(given, options, queue, scalars)
 
     def layout(self, x: Array, argument: str) -> Operand:
         return arrays.operand(x, argument)
 
-    def memory_of(self, x: Array, name: str, pair: int) -> int:
-        firsts = self._firsts[name]
+    def memory_of(self, x: Array, at: int) -> int:
+        first = self._firsts[at]
         can_copy = isinstance(x.base_data, cl.MemoryObjectHolder) and x.flags.forc and x.nbytes <= _LITTLE
-        return _COPIED if can_copy and self._sharing[name][firsts[pair]] == 1 < len(firsts) else firsts[pair]
+        return _COPIED if can_copy and self._sharing[first] == 1 < self._length else first
 
     def start_of(self, lists: Lists, key: Key, pair: int) -> int:
-        x = None if key in self.rows else lists[key.name][pair]
+        x = None if key in self.rows else lists.arrays[lists.begin(key.name) + pair]
         return super().start_of(lists, key, pair) if x is None else int(x.offset // x.dtype.itemsize)
 
     def place(self, entries: Sequence[ListEntry], lists: Lists, queue: cl.CommandQueue) -> None:
@@ -67,7 +65,7 @@ class DeviceMany(PlannedList):
     def multiply(
         self, given: CallLists, queue: cl.CommandQueue, wait_for: list[cl.Event]
     ) -> Iterable[tuple[int, Array]]:
-        allocator = given.lists["a"][0].allocator
+        allocator = given.lists.arrays[0].allocator
         new = {key: whole.new(queue, allocator) for key, whole in self._wholes.items()}
         self._enqueue(given.lists, new, queue, wait_for)
         for key, pairs, layouts in self._views:
@@ -77,15 +75,15 @@ class DeviceMany(PlannedList):
         self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue, wait_for: list[cl.Event]
     ) -> None:
         """Enqueue the copies and the launches, and note in the events of what is written that they were."""
-        written = [*new.values(), *_by_events(lists.get("out", (None,)))]
+        written = [*new.values(), *_by_events(lists.named("out"))]
         with_events = not all(map(late_events.takes_late, written))
         earlier = [(x, late_events.before(x, queue)) for x in written]
-        read = [x for name, xs in lists.items() if name != "out" for x in _by_events(xs)]
+        read = [x for name in lists.names if name != "out" for x in _by_events(lists.named(name))]
         known = known_events(queue)
         after = wait_for + known.missing(written + read)
         memory = {key: whole.base_data for key, whole in new.items()}
         for key in {key for group in self.groups for key in group.keys.values()} - memory.keys():
-            memory[key] = lists[key.name][key.memory].base_data
+            memory[key] = lists.arrays[key.memory].base_data
         kinds = cl.command_queue_properties
         in_order = not queue.properties & kinds.OUT_OF_ORDER_EXEC_MODE_ENABLE
         try:
@@ -117,7 +115,7 @@ class DeviceMany(PlannedList):
         for key, row in self.rows.items():
             if key.memory == _COPIED and (key.name == "out") == back:
                 for pair, offset in zip(row.pairs, row.offsets, strict=True):
-                    x = lists[key.name][pair]
+                    x = lists.arrays[lists.begin(key.name) + pair]
                     its, own = (x.base_data, x.offset), (memory[key], offset)
                     (source, first), (target, to) = (own, its) if back else (its, own)
                     where = {"byte_count": x.nbytes, "src_offset": first, "dst_offset": to}
@@ -131,3 +129,8 @@ def _by_events(xs: Sequence[Any]) -> list[Array]:
     if all(map(is_, events, repeat(events[0]))):
         return [x for x in xs[:1] if x is not None]
     return list({id(its): x for its, x in zip(events, xs, strict=True) if x is not None}.values())
+
+
+def _far(allocation: int, place: int) -> int:
+    """An address of a *place* in the *allocation* of this number, no allocation's beside another's."""
+    return (8 + allocation << 44) + place

@@ -22,7 +22,7 @@ from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import MAX_ALIGN, Operand
 from .apart import Addresses, Lists
 from .lists import CallLists
-from .planned import NEW, SCALARS, ListEntry, ManyByAddress, updates_c_in_place
+from .planned import NEW, SCALARS, ListEntry, ManyByAddress
 
 Array = NDArray[Any]
 _ZEROS, _AT_ONCE = bytes(MAX_ALIGN), 128
@@ -40,8 +40,8 @@ class HostMany(ManyByAddress):
         # A small list may go to a device of the platform that computes on the caller's thread: it reads too.
         self._in_place = self._device.unified_memory and reads_host(queue.device)
         self.align = host_memory.new_align(self._device)
-        # The type of an operand's copy; None for what is only packed.
-        self._copied: dict[tuple[str, int], np.dtype[Any] | None] = {}
+        # The type of an operand's copy, by its number in the lists; None for what is only packed.
+        self._copied: dict[int, np.dtype[Any] | None] = {}
         super().__init__(given, options, queue, scalars)
         self._plain = HostForm(self._device.unified_memory, 0)
         self._forms = {
@@ -75,10 +75,11 @@ class HostMany(ManyByAddress):
             for name, key in one.keys.items():
                 if key.memory == NEW:
                     continue
-                x, dtype = lists[key.name][one.pair], dtype_of(key.type)
+                at, dtype = lists.begin(key.name) + one.pair, dtype_of(key.type)
+                x = lists.arrays[at]
                 if name in converted or not self._is_addressed(x):
                     is_packed = not self._in_place and x.dtype == dtype and x.flags.c_contiguous
-                    self._copied[key.name, one.pair] = None if is_packed else dtype
+                    self._copied[at] = None if is_packed else dtype
 
     def multiply(
         self, given: CallLists, queue: cl.CommandQueue, wait_for: list[cl.Event]
@@ -91,7 +92,7 @@ class HostMany(ManyByAddress):
             )
         if wait_for:  # the host reads the operands
             host_memory.wait(self._device, wait_for)
-        outs = given.lists.get("out", (None,) * self.count)
+        outs = given.lists.named("out")
         for pair, part in self._multiplied(given, own):
             if outs[pair] is None:
                 yield pair, part if part.shape else part[()]
@@ -111,7 +112,7 @@ class HostMany(ManyByAddress):
             if addresses is not holds:
                 columns = self.columns(addresses)
                 rows[:, : columns.shape[1]] = columns
-            at, updates_c = 0, self._in_place and updates_c_in_place(addresses)
+            at, updates_c = 0, self._in_place and self.updates_c(addresses)
             for group in self.groups:
                 its = rows[at : (at := at + len(group.pairs))].view(np.uint8)
                 own = {name: memory.get(key, base) for name, key in group.keys.items()}
@@ -139,19 +140,15 @@ class HostMany(ManyByAddress):
         third has the copies: one of what several pairs have."""
         if not self._copied:
             return given.addresses, None, ()
-        wanted = [
-            (name, pair, (id(x := given.lists[name][pair]), dtype), x)
-            for (name, pair), dtype in self._copied.items()
-        ]
         made: dict[Any, Array] = {}
-        for *_, key, x in wanted:
+        keys = {at: (id(given.lists.arrays[at]), dtype) for at, dtype in self._copied.items()}
+        for at, key in keys.items():
             if key not in made:
-                made[key] = x if key[1] is None else np.array(x, key[1], order="C", copy=True)
-        row, places = (None, map(host_memory.location, made.values())) if self._in_place else _packed(made)
-        addresses = {name: its.copy() for name, its in given.addresses.items()}
-        at = dict(zip(made, places, strict=True))
-        for name, pair, key, _ in wanted:
-            addresses[name][pair] = at[key]
+                x, dtype = given.lists.arrays[at], key[1]
+                made[key] = x if dtype is None else np.array(x, dtype, order="C", copy=True)
+        row, begins = (None, map(host_memory.location, made.values())) if self._in_place else _packed(made)
+        addresses, places = given.addresses.copy(), dict(zip(made, begins, strict=True))
+        addresses[[*keys]] = [places[key] for key in keys.values()]
         return addresses, row, made
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import lru_cache
-from itertools import chain, repeat
+from functools import lru_cache, partial
+from itertools import chain, product, repeat
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
 from weakref import ref
@@ -46,17 +46,16 @@ class Layouts(NamedTuple):
     """What a plan depends on."""
 
     kind: Any  # the type of the arrays that kernels get
-    # By name, of each pair: shape, strides, dtype, and the alignment, of Arrays the offset.
-    lists: tuple[tuple[str, tuple[Any, ...]], ...]
+    names: tuple[str, ...]
+    arrays: tuple[Any, ...]  # of each shape, strides, dtype, and the alignment, of Arrays the offset
     dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
-    # By name, of each pair the first whose Array is in the same buffer.
-    firsts: tuple[tuple[int, ...], ...] = ()
+    firsts: tuple[int, ...] = ()  # of each Array the first of its name in the same buffer
     # The pairs whose outs overlap their operands, and these. If Arrays are written, where their buffers are:
     # two may share an allocation.
     shared: tuple[tuple[int, Any], ...] = ()
 
     def __hash__(self) -> int:
-        return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
+        return hash((self.names, self.arrays[:8], self.arrays[-8:]))  # of all takes long
 
 
 @lru_cache(maxsize=32)
@@ -89,13 +88,14 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
         a, b = zip(*pairs, strict=True) if pairs else ((), ())
     except (TypeError, ValueError):
         raise _no_pairs(pairs) from None
-    lists = {"a": a, "b": b}
+    names, arrays = ["a", "b"], (*a, *b)
     for name, xs in (("c", c), ("bias", bias), ("out", out)):
         if xs is not None:
             check_length(name, xs, len(a))
             if any(x is not None for x in xs):
-                lists[name] = tuple(xs)
-    place = *lists, len(a), *[getattr(x, "shape", None) for x in (*a[:1], *b[-1:])]
+                names, arrays = [*names, name], (*arrays, *xs)
+    lists = Lists(tuple(names), arrays)
+    place = *names, len(a), *[getattr(x, "shape", None) for x in (*a[:1], *b[-1:])]
     seen = _seen.mine.held.get(place)
     return (seen and seen.again(lists)) or _looked_at(lists, place)
 
@@ -117,11 +117,6 @@ def _no_pairs(pairs: Any) -> PyclmmError:
     return ArgumentError(f"pairs[{index}] is a {kind} that has not two entries; pass (a, b)")
 
 
-def operands_at(lists: Lists, index: int) -> dict[str, Any]:
-    """The operands of one pair, by argument name."""
-    return {name: xs[index] for name, xs in lists.items() if xs[index] is not None}
-
-
 def in_full(given: CallLists) -> CallLists:
     """*given* with CudaArrays if it has the caller's arrays on a CUDA device."""
     is_seen = given.like is not None and given.lists is given.arrays
@@ -135,9 +130,9 @@ def _collected(given: Lists) -> tuple[Lists, tuple[Any, ...], CudaArray | None]:
     """
     found: list[Mapping[str, Any]] = []
     dtypes = []
-    for index in range(len(given["a"])):
+    for index in range(given.length):
         with naming(index):
-            operands = operands_at(given, index) | {name: given[name][index] for name in ("a", "b")}
+            operands = dict.fromkeys(("a", "b")) | given.pair(index)
             dtypes.append(computed_dtype(operands))
             found.append(collect(operands))
             first = found[0]["a"]
@@ -146,7 +141,7 @@ def _collected(given: Lists) -> tuple[Lists, tuple[Any, ...], CudaArray | None]:
                 raise DTypeError(f"{kinds[0]} and {kinds[1]} are in one list; pass all of one kind")
             if isinstance(first, CudaArray):
                 common_ordinal({"a": first} | {f"{name} of this pair": x for name, x in found[-1].items()})
-    lists = {name: tuple([each.get(name) for each in found]) for name in given}
+    lists = Lists(given.names, tuple([each.get(name) for name in given.names for each in found]))
     like = replace(first, owner=None) if isinstance(first, CudaArray) else None
     return lists, tuple(dtypes) if any(dtypes) else (), like
 
@@ -159,22 +154,23 @@ def _kind_of(x: Any) -> str:
 
 def _looked_at(given: Lists, place: Any) -> CallLists:
     """The lists of a call, which become those that were seen at this *place*."""
-    lists, dtypes, like = given, (), None
-    operands = {*map(type, chain(given["a"], given["b"]))}
-    is_plain = {*map(type, chain(*given.values()))} - {_NONE} == operands
-    if not (is_plain and operands in ({Array}, {np.ndarray}, set())):
+    lists, dtypes, like, spans = given, (), None, None
+    operands = {*map(type, given.arrays[: 2 * given.length])}
+    if {*map(type, given.arrays)} - {_NONE} != operands or operands not in ({Array}, {np.ndarray}, set()):
         lists, dtypes, like = _collected(given)
     look: _Look | None = None
-    spans = None
-    if any(isinstance(x, Array) for x in lists["a"][:1]):
-        layouts = tuple([(name, each(_ON_DEVICE, xs)) for name, xs in lists.items()])
-        call = CallLists(lists, given, _known(Layouts(Array, layouts, dtypes, *_buffers(lists))), {})
+    if any(isinstance(x, Array) for x in lists.arrays[:1]):
+        layouts = Layouts(Array, lists.names, each(_ON_DEVICE, lists.arrays), dtypes, *_buffers(lists))
+        call = CallLists(lists, given, _known(layouts), np.empty(0, np.int64))
         look = _of_arrays(lists, call.layouts)
     else:
-        addresses = {name: np.array([*map(_address, xs)], np.int64) for name, xs in lists.items()}
+        addresses = np.array([*map(_address, lists.arrays)], np.int64)
         shared, spans = _checked_outs(lists, addresses, like)
-        layouts, kind = _by_address(lists, addresses, like), np.ndarray if like is None else type(like)
-        call = CallLists(lists, given, _known(Layouts(kind, layouts, dtypes, (), shared)), addresses, like)
+        most, kind = (HOST_ALIGN, np.ndarray) if like is None else (MAX_ALIGN, type(like))
+        both = zip(lists.arrays, addresses.tolist(), strict=True)
+        its = [None if x is None else (x.shape, x.strides, x.dtype, alignment(at, most)) for x, at in both]
+        layouts = Layouts(kind, lists.names, tuple(its), dtypes, (), shared)
+        call = CallLists(lists, given, _known(layouts), addresses, like)
         if like is not None:
             look = _of_tensors(like.kind, lists) if isinstance(like.kind, KindWithAddresses) else None
         elif lists is given and operands and array_fields.READABLE:
@@ -190,20 +186,9 @@ def _address(x: Any) -> int:
     return x.address if isinstance(x, CudaArray) else location(x)
 
 
-def _by_address(lists: Lists, addresses: Addresses, like: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """What Layouts have of each array."""
-    most = HOST_ALIGN if like is None else MAX_ALIGN
-    found = []
-    for name, xs in lists.items():
-        both = zip(xs, addresses[name].tolist(), strict=True)
-        its = [None if x is None else (x.shape, x.strides, x.dtype, alignment(at, most)) for x, at in both]
-        found.append((name, tuple(its)))
-    return tuple(found)
-
-
 def _checked_outs(lists: Lists, addresses: Addresses, like: Any) -> tuple[tuple[Any, ...], Spans | None]:
     """The pairs whose outs overlap their operands, and these; Spans if none does, and addresses tell that."""
-    outs = {pair: out for pair, out in enumerate(lists.get("out", ())) if out is not None}
+    outs = {pair: out for pair, out in enumerate(lists.named("out")) if out is not None}
     if not outs:
         return (), None
     if like is None:
@@ -215,27 +200,28 @@ def _checked_outs(lists: Lists, addresses: Addresses, like: Any) -> tuple[tuple[
     if (like is not None or all(x.flags.owndata for x in outs.values())) and spans.are_apart(addresses):
         return (), spans
     spans.check(addresses)
-    shared = [(pair, signature(operands_at(lists, pair)).overlapping) for pair in outs]
+    shared = [(pair, signature(lists.pair(pair)).overlapping) for pair in outs]
     return tuple([one for one in shared if one[1]]), None
 
 
 # The addresses of lists, none of Arrays; None if their layouts are not those that were seen.
-_Look = Callable[[Lists], Addresses | None]
+_Look = Callable[[tuple[Any, ...]], Addresses | None]
 
 
 class _SeenLists:
     """Lists to compare the next of as many pairs with."""
 
     def __init__(self, call: CallLists, look: _Look, spans: Spans | None) -> None:
-        self._call, self._look, self._spans = call._replace(lists={}, arrays={}), look, spans
+        nothing = Lists((), ())
+        self._call, self._look, self._spans = call._replace(lists=nothing, arrays=nothing), look, spans
 
     def again(self, lists: Lists) -> CallLists | None:
         """The call, if its arrays differ from those in their addresses at most."""
-        addresses, last = self._look(lists), self._call.addresses
+        addresses = self._look(lists.arrays)
         if addresses is None:
             return None
-        if any((its != last[name]).any() for name, its in addresses.items()):
-            if "out" in lists and not (self._spans is not None and self._spans.are_apart(addresses)):
+        if not np.array_equal(addresses, self._call.addresses):
+            if "out" in lists.names and not (self._spans is not None and self._spans.are_apart(addresses)):
                 return None
             self._call = self._call._replace(addresses=addresses)
         return self._call._replace(lists=lists, arrays=lists)
@@ -244,14 +230,15 @@ class _SeenLists:
 def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
     """Of the very same Arrays, in the same buffers: PyOpenCL never gives an Array another layout."""
 
-    def look(lists: Lists) -> Addresses | None:
+    def look(xs: tuple[Any, ...]) -> Addresses | None:
         with suppress(TypeError):  # None among them
-            if all(map(is_, map(ref, chain(*lists.values())), refs)) and _buffers(lists) == layouts[-2:]:
-                return {}
+            if all(map(is_, map(ref, xs), refs)) and _buffers(Lists(names, xs)) == layouts[-2:]:
+                return nothing
         return None
 
+    names, nothing = lists.names, np.empty(0, np.int64)
     try:
-        refs = [*map(ref, chain(*lists.values()))]
+        refs = [*map(ref, lists.arrays)]
     except TypeError:  # None among them
         return None
     return look
@@ -259,52 +246,44 @@ def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
 
 def _of_tensors(kind: KindWithAddresses, lists: Lists) -> _Look:
     """What arrays of one library on a CUDA device say of themselves."""
-    every = {name: [x and kind.seen(x) for x in xs] for name, xs in lists.items()}
+    every = [x and kind.seen(x) for x in lists.arrays]
 
-    def look(lists: Lists) -> Addresses | None:
-        addresses = {}
-        for name, xs in lists.items():
-            found = [
-                (0 if x is None else None) if seen is None else kind.address_of(x, seen)
-                for x, seen in zip(xs, every[name], strict=True)
-            ]
-            if None in found:
-                return None
-            addresses[name] = np.array(found, np.int64)
-        return addresses
+    def look(xs: tuple[Any, ...]) -> Addresses | None:
+        found = [
+            (0 if x is None else None) if seen is None else kind.address_of(x, seen)
+            for x, seen in zip(xs, every, strict=True)
+        ]
+        return None if None in found else np.array(found, np.int64)
 
     return look
 
 
 def _of_numpy(lists: Lists) -> _Look:
     """What the fields of NumPy arrays say."""
-    layouts = _fields(lists).layouts  # type: ignore[union-attr]
+
+    def fields(xs: tuple[Any, ...]) -> array_fields.ArrayFields | None:
+        types = {*map(type, xs)}
+        if types == {np.ndarray, _NONE}:
+            xs = tuple([_NOTHING if x is None else x for x in xs])
+        return array_fields.fields_of(xs) if types - {_NONE} == {np.ndarray} else None
+
+    def look(xs: tuple[Any, ...], _dtypes: Any) -> Addresses | None:
+        found = fields(xs)
+        return found.places if found is not None and np.array_equal(found.layouts, layouts) else None
+
+    (_, layouts) = fields(lists.arrays) or ((), ())
     # Among them are the addresses of dtypes, which no other object may get.
-    dtypes = {id(x.dtype): x.dtype for x in chain(*lists.values()) if x is not None}
-
-    def look(lists: Lists, _dtypes: Any = dtypes) -> Addresses | None:
-        found = _fields(lists)
-        if found is None or not np.array_equal(found.layouts, layouts):
-            return None
-        return dict(zip(lists, found.places.reshape(len(lists), -1), strict=True))
-
-    return look
-
-
-def _fields(lists: Lists) -> array_fields.ArrayFields | None:
-    xs = sum(map(tuple, lists.values()), ())
-    types = {*map(type, xs)}
-    if types == {np.ndarray, _NONE}:
-        xs = tuple([_NOTHING if x is None else x for x in xs])
-    return array_fields.fields_of(xs) if types - {_NONE} == {np.ndarray} else None
+    return partial(look, _dtypes={id(x.dtype): x.dtype for x in lists.arrays if x is not None})
 
 
 def _buffers(lists: Lists) -> tuple[Any, Any]:
     """For each Array the first of its name in the same buffer; and, if there are outs, where each is."""
-    firsts = tuple([_firsts(each(_MEMORY, xs)) for xs in lists.values()])
-    if "out" not in lists:
+    buffers, length = each(_MEMORY, lists.arrays), lists.length
+    begins = range(0, len(buffers), length)
+    firsts = (*chain(*[_firsts(buffers[at : at + length], at) for at in begins]),)
+    if "out" not in lists.names:
         return firsts, ()
-    ones = [xs[i] for xs, its in zip(lists.values(), firsts, strict=True) for i in dict.fromkeys(its)]
+    ones = [lists.arrays[at] for at in dict.fromkeys(firsts)]
     return firsts, tuple(places(x for x in ones if x is not None))
 
 
@@ -315,12 +294,12 @@ def places(given: Any) -> list[tuple[int, int]]:
     return [(numbers.setdefault(root, len(numbers)), at) for root, at in located]
 
 
-def _firsts(xs: Sequence[Any]) -> tuple[int, ...]:
-    """For each the number of the first that is the same."""
+def _firsts(xs: Sequence[Any], begin: int) -> tuple[int, ...]:
+    """For each the number of the first that is the same, counted from *begin*."""
     if all(map(is_, xs, repeat(xs[0]))):
-        return (0,) * len(xs)
+        return (begin,) * len(xs)
     numbers: dict[int, int] = {}
-    return tuple([numbers.setdefault(id(one), number) for number, one in enumerate(xs)])
+    return tuple([numbers.setdefault(id(one), number) for number, one in enumerate(xs, begin)])
 
 
 def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
@@ -335,8 +314,7 @@ def fits(planned: Layouts, given: Layouts) -> bool:
     """Whether a plan for lists of the one layouts multiplies the other."""
 
     def reached(its: Layouts) -> Any:
-        every: Any = [(name, [x and (x[0], reaching(*x[:2]), *x[2:]) for x in xs]) for name, xs in its.lists]
-        return its._replace(lists=every)
+        return its._replace(arrays=tuple([x and (x[0], reaching(*x[:2]), *x[2:]) for x in its.arrays]))
 
     return given == planned or reached(given) == reached(planned)
 
@@ -344,15 +322,14 @@ def fits(planned: Layouts, given: Layouts) -> bool:
 def mismatch(planned: Layouts, given: Layouts) -> str:
     """How the operands of a call differ from those that a plan was made for; "" for NumPy arrays of the same
     shapes and dtypes."""
-    planned_count, count = (len(each.lists[0][1]) for each in (planned, given))
+    planned_count, count = (len(each.arrays) // len(each.names) for each in (planned, given))
     if count != planned_count:
         return f"pairs has {count} entries, the plan is for {planned_count}; make a plan for them"
     if planned.kind is not given.kind:
         return "the plan is for arrays of another library, or in other memory; make a plan for these"
     last = {np.ndarray: "", Array: "offset"}.get(planned.kind, "alignment")
-    found = [{(i, name): x for name, xs in each.lists for i, x in enumerate(xs)} for each in (given, planned)]
-    for pair, name in sorted(found[0] | found[1]):
-        one, its = (each.get((pair, name)) for each in found)
+    for pair, name in product(range(count), sorted({*planned.names, *given.names})):
+        one, its = (Lists(*layouts[1:3]).pair(pair).get(name) for layouts in (given, planned))
         # Of NumPy arrays shapes and dtypes count.
         if one != its and (last or not (one and its) or (one[0], one[2]) != (its[0], its[2])):
             shown = [x and f"{x[0]} {x[2]}, strides {x[1]}, {last or 'alignment'} {x[3]}" for x in (one, its)]

@@ -171,9 +171,7 @@ class ManyMatmul(OfProcess):
         results: list[Any] = self._many.run(given, queue, events_of(wait_for, queue))
         if given.like is not None or given.arrays is given.lists:
             return results
-        return [
-            kinds.returned(lists.operands_at(given.arrays, index), one) for index, one in enumerate(results)
-        ]
+        return [kinds.returned(given.arrays.pair(index), one) for index, one in enumerate(results)]
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -238,7 +236,7 @@ def _asked(
 ) -> tuple[CallLists, _Asked]:  # fmt: skip
     """The lists of a call, and what is asked of them. Raises as matmul_many does."""
     given = given_of(pairs, c, bias, out)
-    count = len(given.lists["a"])  # pairs may be an iterator
+    count = given.lists.length
     scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
     ways: Any = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
     ways |= {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)}
@@ -281,13 +279,14 @@ def _numbers(name: str, value: Any, count: int) -> Any:
 
 def _queue_for(given: CallLists, queue: Any, device: DeviceChoice | None) -> Any:
     """The queue of a call: *queue*, that of the Arrays, or one on *device*. Raises as matmul does."""
-    arrays = given.lists
-    operands: dict[str, Any] = {"a": given.like or (arrays["a"][0] if arrays["a"] else np.empty(0))}
+    names, arrays = given.lists
+    operands: dict[str, Any] = {"a": given.like or (arrays[0] if arrays else np.empty(0))}
     if given.layouts.kind is Array:
         own = operands["a"].queue if queue is None else queue
-        for (name, xs), firsts in zip(arrays.items(), given.layouts.firsts, strict=True):
-            found = [pair for pair in dict.fromkeys(firsts) if xs[pair] is not None]  # one of each buffer
-            operands |= {f"{name} of pairs[{pair}]": xs[pair] for pair in found if xs[pair].queue is not own}
+        for at in dict.fromkeys(given.layouts.firsts):  # one of each buffer
+            if arrays[at] is not None and arrays[at].queue is not own:
+                name, pair = names[at // given.lists.length], at % given.lists.length
+                operands[f"{name} of pairs[{pair}]"] = arrays[at]
     return queue_of(operands, queue, device)
 
 

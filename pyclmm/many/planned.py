@@ -28,7 +28,7 @@ from ..plan_cache import plan_for
 from ..problem.dtypes import dtype_of
 from ..problem.gemm import Gemm, ListedProduct, Operand
 from .apart import Addresses, Lists
-from .lists import CallLists, naming, operands_at
+from .lists import CallLists, naming
 
 SCALARS = scalars_of(1.0, 0.0)  # alpha and beta of each product are in the table
 # What is the same for all products of a launch, beside the keys.
@@ -172,7 +172,6 @@ class PlannedList(ABC):
 
     def __init__(self, given: CallLists, options: Options, queue: Any, scalars: tuple[Any, Any]) -> None:
         lists, self.rows = given.lists, dict[Key, PackedRow]()
-        self.count = len(lists["a"])
         self.tables: PerThread[Any] = PerThread(_KEPT)  # of products, where calls write them
         entries = list(self._entries(given, options, scalars))
         alike = Counter(tuple(one.keys.items()) for one in entries if not one.gemm.is_empty)
@@ -184,7 +183,7 @@ class PlannedList(ABC):
         self.groups, self.queue = groups_of(listed, partial(self.start_of, lists), options, queue)
         self._alone = []  # what has a launch of its own, or none as it is empty
         for one in alone:
-            operands = operands_at(lists, one.pair)
+            operands = lists.pair(one.pair)
             named = replace(options, pairs=(one.pair,) * (one.gemm.problem.batch if options.verify else 0))
             product = plan_for(operands, calls.signature(operands), named, queue, one.scales)
             self._alone.append((one.pair, product, one.scales))
@@ -195,13 +194,13 @@ class PlannedList(ABC):
         """The checked products. *scalars*: alpha and beta, each one for all or a tuple. Raises as gemm does,
         naming the pair."""
         lists, dtypes = given.lists, given.layouts.dtypes
-        for pair in range(self.count):
+        for pair in range(lists.length):
             how = replace(options, dtype=dtypes[pair]) if dtypes else options
             with naming(pair):
-                operands = operands_at(lists, pair)
+                operands = lists.pair(pair)
                 layouts = {name: self.layout(x, name) for name, x in operands.items()}
                 alpha, beta = (x[pair] if isinstance(x, tuple) else x for x in scalars)
-                if "c" in lists and "c" not in layouts and not isinstance(scalars[1], tuple):
+                if "c" in lists.names and "c" not in layouts and not isinstance(scalars[1], tuple):
                     beta = None  # one beta for all is for the pairs that have a c
                 scales = plain_numbers(alpha, beta_of(beta, layouts.get("c")))
                 # What is kept depends on which scalars are zero. A beta without c is refused by its value.
@@ -212,7 +211,7 @@ class PlannedList(ABC):
             keys = {}
             for name, (own, its_type) in names.items():
                 is_new = name == "out" and (gemm.out_copy is not None or "out" not in operands)
-                memory = self.new if is_new else self.memory_of(lists[own][pair], own, pair)
+                memory = self.new if is_new else self.memory_of(operands[own], lists.begin(own) + pair)
                 keys[name] = Key(own, its_type, memory)
             yield ListEntry(pair, gemm, keys, scales)
 
@@ -220,8 +219,8 @@ class PlannedList(ABC):
     def layout(self, x: Any, argument: str) -> Operand:
         """That of an operand."""
 
-    def memory_of(self, x: Any, name: str, pair: int) -> int:
-        """The number of an operand's memory. A launch has one for each name."""
+    def memory_of(self, x: Any, at: int) -> int:
+        """The number of an operand's memory, *at* its number in the lists. A launch has one for each name."""
         return 0
 
     def overlaps(self, operands: calls.Operands) -> bool:
@@ -239,8 +238,8 @@ class PlannedList(ABC):
         for one in entries:
             for name, key in one.keys.items():
                 if key.memory in self.packed:
-                    shape = one.gemm.shape if name == "out" else lists[key.name][one.pair].shape
-                    found[key].append((getattr(one.gemm.problem, f"{name}_align", 1), one.pair, shape))
+                    x = one.gemm if name == "out" else lists.arrays[lists.begin(key.name) + one.pair]
+                    found[key].append((getattr(one.gemm.problem, f"{name}_align", 1), one.pair, x.shape))
         self.rows = {key: PackedRow(key.type, its) for key, its in found.items()}
 
     def start_of(self, lists: Lists, key: Key, pair: int) -> int:
@@ -253,12 +252,12 @@ class PlannedList(ABC):
         Raises ArgumentError, LaunchError, DeviceMemoryError or DeviceLostError.
         """
         own = given.lists if given.like is None else given.arrays
-        results = list(own.get("out", (None,) * self.count))
+        results = list(own.named("out"))
         if self.groups:
             for pair, part in self.multiply(given, queue, wait_for):
                 results[pair] = part
         for pair, product, scales in self._alone:
-            operands = operands_at(own, pair)
+            operands = own.pair(pair)
             made = product.multiply(calls.collect(operands), queue, scales, wait_for)
             results[pair] = kinds.returned(operands, made)
         return results
@@ -281,28 +280,30 @@ class ManyByAddress(PlannedList):
     written when a call has others than the one before. New results lie in one array, which may move.
     """
 
-    def __init__(self, *planned: Any) -> None:
-        super().__init__(*planned)
+    def __init__(self, given: CallLists, *planned: Any) -> None:
+        super().__init__(given, *planned)
         tables = [group.executable.work.tables["products"] for group in self.groups]
         self.template = np.concatenate(tables) if tables else np.empty((0, len(_COLUMNS)), np.int64)
-        # What is added to rows of a column: by argument name and pair the address, in units of so many bytes.
-        self._begins: list[tuple[slice, int, str, NDArray[np.int64], int]] = []
+        # What is added to rows of a column: the addresses of these numbers, in units of so many bytes.
+        self._begins: list[tuple[slice, int, NDArray[np.int64], int]] = []
+        names, ends = given.lists.names, [given.lists.begin(name) for name in ("c", "out")]
+        self._both = [slice(at, at + given.lists.length) for at in ends] if {"c", "out"} <= {*names} else []
         row = 0
         for group in self.groups:
             rows = slice(row, row := row + len(group.pairs))
             for name, key in group.keys.items():
                 if key.memory != NEW:
-                    size, pairs = dtype_of(key.type).itemsize, np.array(group.pairs)
-                    self._begins.append((rows, _COLUMNS.index(name), key.name, pairs, size))
+                    at = given.lists.begin(key.name) + np.array(group.pairs)
+                    self._begins.append((rows, _COLUMNS.index(name), at, dtype_of(key.type).itemsize))
 
     def columns(self, addresses: Addresses) -> NDArray[np.int64]:
         """The first columns of the table for arrays at these *addresses*."""
         begins: NDArray[np.int64] = self.template[:, : len(_COLUMNS)].copy()
-        for rows, column, name, pairs, size in self._begins:
-            begins[rows, column] += addresses[name][pairs] // size
+        for rows, column, at, size in self._begins:
+            begins[rows, column] += addresses[at] // size
         return begins
 
-
-def updates_c_in_place(addresses: Addresses) -> bool:
-    """Whether an out is the C of its pair."""
-    return "c" in addresses and bool(np.any(addresses["c"] == addresses.get("out", -1)))
+    def updates_c(self, addresses: Addresses) -> bool:
+        """Whether an out is the C of its pair."""
+        c, out = (addresses[its] for its in self._both) if self._both else (0, 1)
+        return bool(np.any(c == out))

@@ -30,15 +30,14 @@ class XlaMany(CudaMany):
 
     def place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> None:
         self.made = {one.pair: dense(one.gemm.shape, one.gemm.dtype) for one in entries}
-        self.read = [
-            (key.name, one.pair) for one in entries for key in one.keys.values() if key.name != "out"
-        ]
+        every = [(key.name, one.pair) for one in entries for key in one.keys.values()]
+        self.read = [lists.begin(name) + pair for name, pair in every if name != "out"]
 
     def multiply_in(self, given: CallLists, stream: Stream, kind: Any) -> list[tuple[int, Any]]:
         launch = self._launches.get(stream.context)
         if launch is None:
             launch = self._launches[stream.context] = _XlaList(self, given.lists, stream.context)
-        arrays = [given.arrays[name][pair] for name, pair in self.read]
+        arrays = [given.arrays.arrays[at] for at in self.read]
         return list(zip(self.made, launch(*arrays), strict=True))
 
 
@@ -48,15 +47,13 @@ class _XlaList(XlaLaunch):
     def __init__(self, many: XlaMany, lists: Lists, context: Context) -> None:
         super().__init__(context)
         self._many = many
-        self._aligned = [alignment(lists[name][pair].address) for name, pair in many.read]
-        self._none = {name: np.zeros(len(lists["a"]), np.int64) for name in (*lists, "out")}
+        self._aligned = [alignment(lists.arrays[at].address) for at in many.read]
+        self._made = [lists.begin("out") + pair for pair in many.made]
         self.compile([*many.made.values()])
 
     def enqueue(self, stream: Stream, operands: list[int], results: list[int]) -> None:
         if np.any(np.array(operands) % self._aligned):
             raise MovedError(MOVED)
-        addresses = {name: none.copy() for name, none in self._none.items()}
-        for (name, pair), address in zip(self._many.read, operands, strict=True):
-            addresses[name][pair] = address
-        addresses["out"][[*self._many.made]] = results[:-1]
+        addresses = np.zeros(self._made[-1] + 1, np.int64)
+        addresses[self._many.read], addresses[self._made] = operands, results[:-1]
         self._many.launch(addresses, stream, {}, None)
