@@ -26,13 +26,13 @@ class Lists(NamedTuple):
         """How many pairs there are."""
         return len(self.arrays) // len(self.names)
 
-    def begin(self, name: str) -> int:
-        """The number of the first array with this *name*; one behind the last if none is given."""
-        return self.length * (self.names.index(name) if name in self.names else len(self.names))
+    def number(self, name: str, pair: int = 0) -> int:
+        """Of the array of a pair with this *name*. Behind the last if none is given."""
+        return self.length * (self.names.index(name) if name in self.names else len(self.names)) + pair
 
     def named(self, name: str) -> tuple[Any, ...]:
         """The list of this *name*, of None if it is not given."""
-        return self.arrays[(at := self.begin(name)) : at + self.length] or (None,) * self.length
+        return self.arrays[(at := self.number(name)) : at + self.length] or (None,) * self.length
 
     def pair(self, number: int) -> dict[str, Any]:
         """The operands of one pair, by argument name."""
@@ -44,11 +44,10 @@ class Spans:
     """Where arrays of these *lists* reach from their first elements."""
 
     def __init__(self, lists: Lists) -> None:
-        self._lists = lists
         self._at = np.array([at for at, x in enumerate(lists.arrays) if x is not None and x.size], np.int64)
         reaches = [mappings.reach(lists.arrays[at], 0) for at in self._at]
         self._reaches = np.array(reaches, np.int64).reshape(-1, 2)
-        self._are_outs = self._at >= lists.begin("out")
+        self._are_outs = self._at >= lists.number("out")
 
     def are_apart(self, addresses: Addresses) -> bool:
         """Whether no out, at these *addresses*, reaches into another array. O(n log n)."""
@@ -60,14 +59,15 @@ class Spans:
         highs = np.concatenate([[-1], highs])
         return not np.any(highs[np.searchsorted(lows, others[:, 1])] > others[:, 0])
 
-    def check(self, addresses: Addresses) -> None:
-        """Raise ArgumentError if an element of an out is one of another out, or of another pair's operand.
+    def check(self, lists: Lists, addresses: Addresses) -> None:
+        """Raise ArgumentError if an element of an out of *lists* is one of another out, or of another pair's
+        operand.
 
         Spans that meet are compared element by element.
         """
         if self.are_apart(addresses):
             return
-        names, arrays, length = *self._lists, self._lists.length
+        (names, arrays), length = lists, lists.length
         lows, highs = (addresses[self._at, None] + self._reaches).T
         for at, low, high in zip(self._at, lows, highs, strict=True):
             name, pair = names[at // length], at % length

@@ -35,7 +35,7 @@ class DeviceMany(PlannedList):
         if "out" in lists.names:
             left = iter(places(x for x in lists.arrays if x is not None))
             at = [0 if x is None else _far(*next(left)) for x in lists.arrays]
-            Spans(lists).check(np.array(at, np.int64))
+            Spans(lists).check(lists, np.array(at, np.int64))
         self._firsts, self._length = given.layouts.firsts, lists.length
         self._sharing = Counter(self._firsts)
         super().__init__(given, options, queue, scalars)
@@ -49,7 +49,7 @@ class DeviceMany(PlannedList):
         return _COPIED if can_copy and self._sharing[first] == 1 < self._length else first
 
     def start_of(self, lists: Lists, key: Key, pair: int) -> int:
-        x = None if key in self.rows else lists.arrays[lists.begin(key.name) + pair]
+        x = None if key in self.rows else lists.arrays[lists.number(key.name, pair)]
         return super().start_of(lists, key, pair) if x is None else int(x.offset // x.dtype.itemsize)
 
     def place(self, entries: Sequence[ListEntry], lists: Lists, queue: cl.CommandQueue) -> None:
@@ -115,7 +115,7 @@ class DeviceMany(PlannedList):
         for key, row in self.rows.items():
             if key.memory == _COPIED and (key.name == "out") == back:
                 for pair, offset in zip(row.pairs, row.offsets, strict=True):
-                    x = lists.arrays[lists.begin(key.name) + pair]
+                    x = lists.arrays[lists.number(key.name, pair)]
                     its, own = (x.base_data, x.offset), (memory[key], offset)
                     (source, first), (target, to) = (own, its) if back else (its, own)
                     where = {"byte_count": x.nbytes, "src_offset": first, "dst_offset": to}

@@ -75,7 +75,7 @@ class HostMany(ManyByAddress):
             for name, key in one.keys.items():
                 if key.memory == NEW:
                     continue
-                at, dtype = lists.begin(key.name) + one.pair, dtype_of(key.type)
+                at, dtype = lists.number(key.name, one.pair), dtype_of(key.type)
                 x = lists.arrays[at]
                 if name in converted or not self._is_addressed(x):
                     is_packed = not self._in_place and x.dtype == dtype and x.flags.c_contiguous

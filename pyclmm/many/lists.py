@@ -199,7 +199,7 @@ def _checked_outs(lists: Lists, addresses: Addresses, like: Any) -> tuple[tuple[
     # A file may be mapped twice.
     if (like is not None or all(x.flags.owndata for x in outs.values())) and spans.are_apart(addresses):
         return (), spans
-    spans.check(addresses)
+    spans.check(lists, addresses)
     shared = [(pair, signature(lists.pair(pair)).overlapping) for pair in outs]
     return tuple([one for one in shared if one[1]]), None
 

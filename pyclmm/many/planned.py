@@ -211,7 +211,7 @@ class PlannedList(ABC):
             keys = {}
             for name, (own, its_type) in names.items():
                 is_new = name == "out" and (gemm.out_copy is not None or "out" not in operands)
-                memory = self.new if is_new else self.memory_of(operands[own], lists.begin(own) + pair)
+                memory = self.new if is_new else self.memory_of(operands[own], lists.number(own, pair))
                 keys[name] = Key(own, its_type, memory)
             yield ListEntry(pair, gemm, keys, scales)
 
@@ -238,7 +238,7 @@ class PlannedList(ABC):
         for one in entries:
             for name, key in one.keys.items():
                 if key.memory in self.packed:
-                    x = one.gemm if name == "out" else lists.arrays[lists.begin(key.name) + one.pair]
+                    x = one.gemm if name == "out" else lists.arrays[lists.number(key.name, one.pair)]
                     found[key].append((getattr(one.gemm.problem, f"{name}_align", 1), one.pair, x.shape))
         self.rows = {key: PackedRow(key.type, its) for key, its in found.items()}
 
@@ -286,14 +286,14 @@ class ManyByAddress(PlannedList):
         self.template = np.concatenate(tables) if tables else np.empty((0, len(_COLUMNS)), np.int64)
         # What is added to rows of a column: the addresses of these numbers, in units of so many bytes.
         self._begins: list[tuple[slice, int, NDArray[np.int64], int]] = []
-        names, ends = given.lists.names, [given.lists.begin(name) for name in ("c", "out")]
+        names, ends = given.lists.names, [given.lists.number(name) for name in ("c", "out")]
         self._both = [slice(at, at + given.lists.length) for at in ends] if {"c", "out"} <= {*names} else []
         row = 0
         for group in self.groups:
             rows = slice(row, row := row + len(group.pairs))
             for name, key in group.keys.items():
                 if key.memory != NEW:
-                    at = given.lists.begin(key.name) + np.array(group.pairs)
+                    at = given.lists.number(key.name) + np.array(group.pairs)
                     self._begins.append((rows, _COLUMNS.index(name), at, dtype_of(key.type).itemsize))
 
     def columns(self, addresses: Addresses) -> NDArray[np.int64]:

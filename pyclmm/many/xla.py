@@ -31,7 +31,7 @@ class XlaMany(CudaMany):
     def place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> None:
         self.made = {one.pair: dense(one.gemm.shape, one.gemm.dtype) for one in entries}
         every = [(key.name, one.pair) for one in entries for key in one.keys.values()]
-        self.read = [lists.begin(name) + pair for name, pair in every if name != "out"]
+        self.read = [lists.number(name, pair) for name, pair in every if name != "out"]
 
     def multiply_in(self, given: CallLists, stream: Stream, kind: Any) -> list[tuple[int, Any]]:
         launch = self._launches.get(stream.context)
@@ -48,7 +48,7 @@ class _XlaList(XlaLaunch):
         super().__init__(context)
         self._many = many
         self._aligned = [alignment(lists.arrays[at].address) for at in many.read]
-        self._made = [lists.begin("out") + pair for pair in many.made]
+        self._made = [lists.number("out", pair) for pair in many.made]
         self.compile([*many.made.values()])
 
     def enqueue(self, stream: Stream, operands: list[int], results: list[int]) -> None:

@@ -1,7 +1,9 @@
 """Lists of NumPy arrays where they lie: what is read and written there, what is copied, and what may move."""
 
+import gc
 import re
 import sys
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -231,6 +233,18 @@ def test_arrays_are_looked_at_once(rng, monkeypatch):
             check(pyclmm.matmul_many(pairs, **given), want)
             moved = [tuple(x.copy() for x in pair) for pair in pairs]
             check(pyclmm.matmul_many(moved, **given), want)
+
+
+def test_arrays_of_a_call_are_not_kept(rng):
+    pairs = pairs_of(rng)
+    outs = [np.zeros_like(x) for x in loop(pairs)]
+    plan = ManyMatmul(pairs, outs)
+    for call in (plan, pyclmm.matmul_many):
+        call(pairs, outs)
+    held = [weakref.ref(x) for x in (*pairs[0], *outs)]
+    del pairs, outs
+    gc.collect()
+    assert not [x for x in held if x() is not None]
 
 
 def test_dtypes_of_what_was_seen_stay(rng):
