@@ -26,7 +26,7 @@ from ..raising import OF_CALLER
 from .apart import Addresses, Lists, Spans
 
 _ON_DEVICE, _MEMORY = attrgetter("shape", "strides", "dtype", "offset"), attrgetter("base_data")
-_NONE = type(None)
+_ADDRESS, _NONE = attrgetter("address"), type(None)
 _NOTHING = np.zeros((), "V1")  # in place of None: its dtype is no other array's
 # Of each thread what was seen of the last lists: those of a network's layers take turns.
 _seen: PerThread[Any] = PerThread(most=8)
@@ -164,7 +164,8 @@ def _looked_at(given: Lists, place: Any) -> CallLists:
         call = CallLists(lists, given, _known(layouts), np.empty(0, np.int64))
         look = _of_arrays(lists, call.layouts)
     else:
-        addresses = np.array([*map(_address, lists.arrays)], np.int64)
+        nothing, where = (location(_NOTHING), location) if like is None else (0, _ADDRESS)
+        addresses = np.array([nothing if x is None else where(x) for x in lists.arrays], np.int64)
         shared, spans = _checked_outs(lists, addresses, like)
         most, kind = (HOST_ALIGN, np.ndarray) if like is None else (MAX_ALIGN, type(like))
         both = zip(lists.arrays, addresses.tolist(), strict=True)
@@ -178,12 +179,6 @@ def _looked_at(given: Lists, place: Any) -> CallLists:
     if look is not None:
         _seen.keep(place, _SeenLists(call, look, spans))
     return call
-
-
-def _address(x: Any) -> int:
-    if x is None:
-        return 0
-    return x.address if isinstance(x, CudaArray) else location(x)
 
 
 def _checked_outs(lists: Lists, addresses: Addresses, like: Any) -> tuple[tuple[Any, ...], Spans | None]:

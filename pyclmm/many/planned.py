@@ -286,14 +286,14 @@ class ManyByAddress(PlannedList):
         self.template = np.concatenate(tables) if tables else np.empty((0, len(_COLUMNS)), np.int64)
         # What is added to rows of a column: the addresses of these numbers, in units of so many bytes.
         self._begins: list[tuple[slice, int, NDArray[np.int64], int]] = []
-        names, ends = given.lists.names, [given.lists.number(name) for name in ("c", "out")]
-        self._both = [slice(at, at + given.lists.length) for at in ends] if {"c", "out"} <= {*names} else []
-        row = 0
+        lists, row = given.lists, 0
+        both = [pair for pair in range(lists.length) if {"c", "out"} <= lists.pair(pair).keys()]
+        self._updated = [lists.number(name) + np.array(both, np.int64) for name in ("c", "out")]
         for group in self.groups:
             rows = slice(row, row := row + len(group.pairs))
             for name, key in group.keys.items():
                 if key.memory != NEW:
-                    at = given.lists.number(key.name) + np.array(group.pairs)
+                    at = lists.number(key.name) + np.array(group.pairs)
                     self._begins.append((rows, _COLUMNS.index(name), at, dtype_of(key.type).itemsize))
 
     def columns(self, addresses: Addresses) -> NDArray[np.int64]:
@@ -305,5 +305,5 @@ class ManyByAddress(PlannedList):
 
     def updates_c(self, addresses: Addresses) -> bool:
         """Whether an out is the C of its pair."""
-        c, out = (addresses[its] for its in self._both) if self._both else (0, 1)
+        c, out = (addresses[its] for its in self._updated)
         return bool(np.any(c == out))
