@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter, is_, methodcaller
 from typing import Any
 
@@ -33,8 +33,11 @@ class DeviceMany(PlannedList):
     def __init__(self, given: CallLists, options: Any, queue: Any, scalars: tuple[Any, Any]) -> None:
         self._device, lists = device_info(queue.device), given.lists
         if "out" in lists.names:
-            left = iter(places(x for x in lists.arrays if x is not None))
-            at = [0 if x is None else _far(*next(left)) for x in lists.arrays]
+            # Addresses of which no allocation's are beside another's.
+            far = iter(
+                [(8 + root << 44) + at for root, at in places(x for x in lists.arrays if x is not None)]
+            )
+            at = [0 if x is None else next(far) for x in lists.arrays]
             Spans(lists).check(lists, np.array(at, np.int64))
         self._firsts, self._length = given.layouts.firsts, lists.length
         self._sharing = Counter(self._firsts)
@@ -75,12 +78,12 @@ class DeviceMany(PlannedList):
         self, lists: Lists, new: Mapping[Key, Array], queue: cl.CommandQueue, wait_for: list[cl.Event]
     ) -> None:
         """Enqueue the copies and the launches, and note in the events of what is written that they were."""
-        written = [*new.values(), *_by_events(lists.named("out"))]
+        found = {name: _by_events(lists.named(name)) for name in lists.names}
+        written = [*new.values(), *found.pop("out", ())]
         with_events = not all(map(late_events.takes_late, written))
         earlier = [(x, late_events.before(x, queue)) for x in written]
-        read = [x for name in lists.names if name != "out" for x in _by_events(lists.named(name))]
         known = known_events(queue)
-        after = wait_for + known.missing(written + read)
+        after = wait_for + known.missing(chain(written, *found.values()))
         memory = {key: whole.base_data for key, whole in new.items()}
         for key in {key for group in self.groups for key in group.keys.values()} - memory.keys():
             memory[key] = lists.arrays[key.memory].base_data
@@ -129,8 +132,3 @@ def _by_events(xs: Sequence[Any]) -> list[Array]:
     if all(map(is_, events, repeat(events[0]))):
         return [x for x in xs[:1] if x is not None]
     return list({id(its): x for its, x in zip(events, xs, strict=True) if x is not None}.values())
-
-
-def _far(allocation: int, place: int) -> int:
-    """An address of a *place* in the *allocation* of this number, no allocation's beside another's."""
-    return (8 + allocation << 44) + place
