@@ -12,7 +12,7 @@ import pyopencl as cl
 from pyopencl.array import Array
 
 from .. import environment, plan_cache
-from ..cuda.arrays import XlaArray
+from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceLostError, DTypeError
 from ..execution import kinds
 from ..execution.operands import queue_of
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 _KEPT = 16  # plans
 _plans: OrderedDict[Any, ManyMatmul] = OrderedDict()
 queues.at_release(_plans.clear)
+queues.at_loss(lambda _context: _plans.clear())
+# By the type of the arrays that kernels get.
+_KINDS: dict[type, Any] = {np.ndarray: HostMany, Array: DeviceMany, CudaArray: CudaMany}
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
 
 
@@ -134,7 +137,9 @@ class ManyMatmul(OfProcess):
 
     def _make(self, given: CallLists, asked: _Asked) -> ManyMatmul:
         environment.check()
-        self._many: Any = _kind_of(given)(lists.in_full(given), asked.options, asked.queue, asked.scalars)
+        # What lists of JAX's need imports JAX.
+        make = _KINDS.get(given.layouts.kind) or import_module(".xla", __package__).XlaMany
+        self._many: Any = make(lists.in_full(given), asked.options, asked.queue, asked.scalars)
         self._layouts, self._asked, self._is_closed = given.layouts, asked, False
         self._executables = self._many.executables
         return self
@@ -213,14 +218,6 @@ class ManyMatmul(OfProcess):
         return "\n  ".join([f"<{closed}ManyMatmul of {len(lines)} launches>", *lines])
 
 
-def _kind_of(given: CallLists) -> Any:
-    if given.like is None:
-        return DeviceMany if given.layouts.kind is Array else HostMany
-    if given.layouts.kind is XlaArray:
-        return import_module(".xla", __package__).XlaMany  # it needs JAX
-    return CudaMany
-
-
 class _Asked(NamedTuple):
     """What is asked of lists: alpha and beta, each a number for all or a tuple, are the scalars."""
 
@@ -288,8 +285,3 @@ def _queue_for(given: CallLists, queue: Any, device: DeviceChoice | None) -> Any
                 name, pair = names[at // given.lists.length], at % given.lists.length
                 operands[f"{name} of pairs[{pair}]"] = arrays[at]
     return queue_of(operands, queue, device)
-
-
-@queues.at_loss
-def _forget(_context: Any) -> None:
-    _plans.clear()
