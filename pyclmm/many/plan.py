@@ -135,7 +135,7 @@ class ManyMatmul(OfProcess):
     ) -> None:
         self._make(*_asked(pairs, out, **keywords))
 
-    def _make(self, given: CallLists, asked: _Asked) -> ManyMatmul:
+    def _make(self, given: CallLists, asked: _ListCall) -> ManyMatmul:
         environment.check()
         # What lists of JAX's need imports JAX.
         make = _KINDS.get(given.layouts.kind) or import_module(".xla", __package__).XlaMany
@@ -218,7 +218,7 @@ class ManyMatmul(OfProcess):
         return "\n  ".join([f"<{closed}ManyMatmul of {len(lines)} launches>", *lines])
 
 
-class _Asked(NamedTuple):
+class _ListCall(NamedTuple):
     """What is asked of lists: alpha and beta, each a number for all or a tuple, are the scalars."""
 
     options: Options
@@ -230,17 +230,17 @@ def _asked(
     pairs: Any, out: Any = None, *, c: Any = None, bias: Any = None, alpha: Any = 1.0, beta: Any = None,
     queue: Any = None, device: Any = None, activation: Any = None, kernel: Any = "auto",
     precision: Any = None, reproducible: Any = None, verify: Any = None,
-) -> tuple[CallLists, _Asked]:  # fmt: skip
+) -> tuple[CallLists, _ListCall]:  # fmt: skip
     """The lists of a call, and what is asked of them. Raises as matmul_many does."""
     given = given_of(pairs, c, bias, out)
     count = given.lists.length
     scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
     ways: Any = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
     ways |= {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)}
-    return given, _Asked(options_of(ways), scalars, _queue_for(given, queue, device))
+    return given, _ListCall(options_of(ways), scalars, _queue_for(given, queue, device))
 
 
-def _planned(given: CallLists, asked: _Asked) -> ManyMatmul:
+def _planned(given: CallLists, asked: _ListCall) -> ManyMatmul:
     """The plan that is kept for such lists, or a new one."""
     queue, scalars = asked.queue, asked.scalars
     # Equal numbers of other types need not be taken for the same results.
