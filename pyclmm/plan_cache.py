@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from .errors import DeviceLostError
 from .execution.operands import Operands, Signature
@@ -15,6 +17,7 @@ from .opencl import program, queues, staging
 from .opencl.steps import Scales
 from .raising import raise_of_system
 
+T = TypeVar("T")
 _PLANS_KEPT = 256
 _PROGRAMS_KEPT = 128  # the most programs that these plans have together
 _plans: OrderedDict[Any, Prepared] = OrderedDict()
@@ -29,24 +32,38 @@ def plan_for(
     Raises as :class:`pyclmm.Matmul` does.
     """
     key = (queue.context, queue.device, type(queue), options.key, zeros_of(scales), layouts)
+    make = partial(Prepared, operands, options, queue, scales)
+    return kept(_plans, key, make, _PLANS_KEPT, _bound_programs)
+
+
+def kept(
+    plans: OrderedDict[Any, T],
+    key: Any,
+    make: Callable[[], T],
+    most: int,
+    drop_more: Callable[[], object] = lambda: None,
+) -> T:
+    """The one of *plans* with this *key*; else what *make* gives, which is kept, as the *most* that were used
+    last are. *drop_more* then drops others."""
     with _lock:
-        plan = _plans.get(key)
+        plan = plans.get(key)
         if plan is not None:
-            _plans.move_to_end(key)
+            plans.move_to_end(key)
             return plan
-    plan = Prepared(operands, options, queue, scales)
+    plan = make()
     with _lock:
-        _plans[key] = plan
-        while len(_plans) > _PLANS_KEPT:
-            _plans.popitem(last=False)
-        if program.count() > _PROGRAMS_KEPT:
-            _bound_programs()
+        plans[key] = plan
+        while len(plans) > most:
+            plans.popitem(last=False)
+        drop_more()
     return plan
 
 
 def _bound_programs() -> None:
     """Keep only as many plans, those used last, as have _PROGRAMS_KEPT programs together; at least one."""
     programs: set[Program] = set()
+    if program.count() <= _PROGRAMS_KEPT:
+        return
     for number, key in enumerate(reversed(list(_plans))):
         programs |= _plans[key].programs
         if number and len(programs) > _PROGRAMS_KEPT:

@@ -10,9 +10,10 @@ import itertools
 import logging
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyopencl as cl
 
@@ -43,6 +44,7 @@ from .options import Options
 from .repair import Run
 from .verdicts import watch_over
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _BINDINGS_KEPT = 8  # bindings that a thread keeps for one executable; the oldest is dropped
@@ -156,6 +158,15 @@ class Executable:
             except UnsupportedError:
                 self._use(self._first)
                 raise error from None
+
+    def launched(self, queue: Any, launch: Callable[[], T]) -> T:
+        """What *launch* gives, by the next kernel if one is refused. Raises as :meth:`fall_back` does."""
+        while True:
+            choice = self.choice
+            try:
+                return launch()
+            except REFUSED as error:
+                self.fall_back(choice, queue, error)
 
     def _use(self, chosen: tuple[select.Choice | None, Work]) -> None:
         """Use *chosen* in every thread. ``choice`` is set last: a thread that sees it runs ``work``."""

@@ -121,10 +121,11 @@ def plain_numbers(alpha: Any, beta: Any) -> Scales:
     """
     if type(alpha) is float and type(beta) is float:
         return alpha + 0.0, beta + 0.0
-    return _plain("alpha", alpha), _plain("beta", beta)
+    return plain_number("alpha", alpha), plain_number("beta", beta)
 
 
-def _plain(name: str, value: Any) -> complex:
+def plain_number(name: str, value: Any) -> complex:
+    """:func:`plain_numbers` for the one called *name*."""
     for plain, numpys in _NUMBERS:
         if isinstance(value, plain | numpys):
             number: complex = plain(value) + plain(0)

@@ -98,12 +98,7 @@ class Prepared:
         if own is not queue and events:  # of another context
             host_memory.wait(self.executable.device, events)
             events = []
-        while True:
-            choice = self.executable.choice
-            try:
-                return self.path.run(operands, own, scales, events)
-            except REFUSED as error:
-                self.executable.fall_back(choice, own, error)
+        return self.executable.launched(own, lambda: self.path.run(operands, own, scales, events))
 
     def _own(self, queue: Any) -> Any:
         """*queue*, or for a free one where the product was placed, if it is a plan for free queues."""

@@ -1,72 +1,84 @@
-"""Whether outs share elements with one another, or with operands of other pairs."""
+"""The arrays of a list, and whether outs share elements with one another, or with operands of other pairs."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError
-from ..opencl import arrays, mappings
-from ..opencl.arrays import Array
+from ..opencl import mappings
 
-Lists = Mapping[str, Sequence[Any]]  # by argument name: "a", "b", and those given of "c", "bias", "out"
+Addresses = NDArray[np.int64]  # of each array of Lists; any number for None
 _HARD: Any = 100_000  # the most steps to find out whether strided arrays share an element
 
 
-def check_apart(lists: Lists) -> None:
-    """Raise ArgumentError if an element of an out is one of another out, or of another pair's operand.
+class Lists(NamedTuple):
+    """The lists of a call, one behind the other: for each name an entry of each pair, None for none."""
 
-    The spans of n outs are sorted, and those that meet compared element by element: O(n log n) where none do.
-    """
-    if isinstance(lists["a"][0], Array | CudaArray):
-        lists = _stand_ins(lists)
-    spans = sorted(_spans(lists["out"]))
-    lows, tops = [span[0] for span in spans], [*accumulate([span[1] for span in spans], max)]
-    for name, xs in lists.items():
-        for low, high, pair in _spans(xs):
-            at = bisect_left(lows, high)
-            while at and tops[at - 1] > low:
-                at -= 1
-                _, its_high, its = spans[at]
-                if its_high > low and its != pair and _share(lists["out"][its], xs[pair]):
-                    other = f"out[{pair}]" if name == "out" else f"{name} of pairs[{pair}]"
-                    raise ArgumentError(
-                        f"out[{its}] overlaps {other}; pass outs that share no element with another out "
-                        "or with another pair's operands"
-                    )
+    names: tuple[str, ...]  # "a", "b", and those given of "c", "bias", "out"
+    arrays: tuple[Any, ...]
+
+    @property
+    def length(self) -> int:
+        """How many pairs there are."""
+        return len(self.arrays) // len(self.names)
+
+    def number(self, name: str, pair: int = 0) -> int:
+        """Of the array of a pair with this *name*. Behind the last if none is given."""
+        return self.length * (self.names.index(name) if name in self.names else len(self.names)) + pair
+
+    def named(self, name: str) -> tuple[Any, ...]:
+        """The list of this *name*, of None if it is not given."""
+        return self.arrays[(at := self.number(name)) : at + self.length] or (None,) * self.length
+
+    def pair(self, number: int) -> dict[str, Any]:
+        """The operands of one pair, by argument name."""
+        both = zip(self.names, self.arrays[number :: self.length], strict=True)
+        return {name: x for name, x in both if x is not None}
 
 
 class Spans:
-    """Where arrays of these *lists* reach from their first elements, to tell whether others of such layouts,
-    at other addresses, are apart."""
+    """Where arrays of these *lists* reach from their first elements."""
 
     def __init__(self, lists: Lists) -> None:
-        self._reaches = {
-            name: (kept := [pair for pair, x in enumerate(xs) if x is not None and x.size],
-                   np.array([mappings.reach(xs[pair], 0) for pair in kept], np.int64).reshape(-1, 2))
-            for name, xs in lists.items()
-        }  # fmt: skip
+        self._at = np.array([at for at, x in enumerate(lists.arrays) if x is not None and x.size], np.int64)
+        reaches = [mappings.reach(lists.arrays[at], 0) for at in self._at]
+        self._reaches = np.array(reaches, np.int64).reshape(-1, 2)
+        self._are_outs = self._at >= lists.number("out")
 
-    def are_apart(self, addresses: Mapping[str, Any]) -> bool:
-        """Whether no out, at the *addresses* of each name, reaches into another array. O(n log n)."""
-        spans = {name: addresses[name][pairs, None] + reach for name, (pairs, reach) in self._reaches.items()}
-        outs = spans.pop("out")
+    def are_apart(self, addresses: Addresses) -> bool:
+        """Whether no out, at these *addresses*, reaches into another array. O(n log n)."""
+        spans = addresses[self._at, None] + self._reaches
+        outs, others = spans[self._are_outs], spans[~self._are_outs]
         lows, highs = outs[np.argsort(outs[:, 0])].T
         if np.any(highs[:-1] > lows[1:]):
             return False
         highs = np.concatenate([[-1], highs])
-        return not any(np.any(highs[np.searchsorted(lows, its[:, 1])] > its[:, 0]) for its in spans.values())
+        return not np.any(highs[np.searchsorted(lows, others[:, 1])] > others[:, 0])
 
+    def check(self, lists: Lists, addresses: Addresses) -> None:
+        """Raise ArgumentError if an element of an out of *lists* is one of another out, or of another pair's
+        operand.
 
-def _spans(xs: Sequence[Any]) -> list[tuple[int, int, int]]:
-    """(address, address of the byte behind the last, pair) of each array with elements."""
-    return [(*mappings.bounds(x), pair) for pair, x in enumerate(xs) if x is not None and x.size]
+        Spans that meet are compared element by element.
+        """
+        if self.are_apart(addresses):
+            return
+        (names, arrays), length = lists, lists.length
+        lows, highs = (addresses[self._at, None] + self._reaches).T
+        for at, low, high in zip(self._at, lows, highs, strict=True):
+            name, pair = names[at // length], at % length
+            meet = (lows < high) & (highs > low) & (self._at % length != pair) & self._are_outs
+            for out in self._at[meet]:
+                if _share(*(_at(addresses[one], arrays[one]) for one in (out, at))):
+                    whose = f"out[{pair}]" if name == "out" else f"{name} of pairs[{pair}]"
+                    raise ArgumentError(
+                        f"out[{out % length}] overlaps {whose}; pass outs that share no element with another "
+                        "out or with another pair's operands"
+                    )
 
 
 def _share(x: Any, y: Any) -> bool:
@@ -76,25 +88,7 @@ def _share(x: Any, y: Any) -> bool:
         return True
 
 
-def _stand_ins(lists: Lists) -> Lists:
-    """NumPy arrays that lie as the arrays of a device do, without memory; OpenCL's allocations far apart."""
-    given = [x for xs in lists.values() for x in xs if x is not None]
-    if isinstance(given[0], CudaArray):
-        at = [x.address for x in given]
-    else:
-        at = [(8 + root << 44) + place for root, place in places(given)]
-    found = {id(x): _at(address, x) for x, address in zip(given, at, strict=True)}
-    return {name: [found.get(id(x)) for x in xs] for name, xs in lists.items()}
-
-
-def places(given: Iterable[Array]) -> list[tuple[int, int]]:
-    """(the number of its allocation among those that occur, offset in bytes) of each Array."""
-    numbers: dict[int, int] = {}
-    located = [arrays.location(x) for x in given]
-    return [(numbers.setdefault(root, len(numbers)), at) for root, at in located]
-
-
-def _at(address: int, x: Array) -> Any:
-    """A NumPy array of the layout of *x* at an address that nobody may read."""
+def _at(address: int, x: Any) -> Any:
+    """A NumPy array of the layout of *x* at an address that nobody reads: a device's arrays have some too."""
     layout = {"shape": x.shape, "strides": x.strides, "typestr": f"|V{x.dtype.itemsize}", "version": 3}
-    return np.asarray(SimpleNamespace(__array_interface__={**layout, "data": (address, True)}))
+    return np.asarray(SimpleNamespace(__array_interface__={**layout, "data": (int(address), True)}))

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import chain, repeat
+from functools import lru_cache, partial
+from itertools import chain, product, repeat
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
-from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..cuda.arrays import CudaArray, common_ordinal
 from ..errors import ArgumentError, DTypeError, PyclmmError
 from ..execution.kinds import KindWithAddresses, computed_dtype
 from ..execution.operands import check_writeable, collect, signature
-from ..opencl import array_fields
+from ..opencl import array_fields, arrays
 from ..opencl.host_memory import HOST_ALIGN, location
 from ..opencl.queues import PerThread, at_release
 from ..problem.gemm import MAX_ALIGN, alignment, reaching
 from ..raising import OF_CALLER
-from .apart import Lists, Spans, check_apart, places
+from .apart import Addresses, Lists, Spans
 
-Addresses = Mapping[str, NDArray[np.int64]]  # by name, of each pair; any number for None
 _ON_DEVICE, _MEMORY = attrgetter("shape", "strides", "dtype", "offset"), attrgetter("base_data")
+_ADDRESS, _NONE = attrgetter("address"), type(None)
 _NOTHING = np.zeros((), "V1")  # in place of None: its dtype is no other array's
-# Of each thread what was seen of the last lists on a device: those of a network's layers take turns.
+# Of each thread what was seen of the last lists: those of a network's layers take turns.
 _seen: PerThread[Any] = PerThread(most=8)
 at_release(_seen.clear)
 
@@ -42,71 +42,62 @@ def naming(index: int) -> Iterator[None]:
         raise type(error)(f"pairs[{index}]: {error}") from error.__cause__
 
 
+class Layouts(NamedTuple):
+    """What a plan depends on."""
+
+    kind: Any  # the type of the arrays that kernels get
+    names: tuple[str, ...]
+    arrays: tuple[Any, ...]  # of each shape, strides, dtype, and the alignment, of Arrays the offset
+    dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
+    firsts: tuple[int, ...] = ()  # of each Array the first of its name in the same buffer
+    # The pairs whose outs overlap their operands, and these. If Arrays are written, where their buffers are:
+    # two may share an allocation.
+    shared: tuple[tuple[int, Any], ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((self.names, self.arrays[:8], self.arrays[-8:]))  # of all takes long
+
+
+@lru_cache(maxsize=32)
+def _known(layouts: Layouts) -> Layouts:
+    """Of equal ones the first: to compare an object with itself takes no time."""
+    return layouts
+
+
+at_release(_known.cache_clear)
+
+
 class CallLists(NamedTuple):
     """The lists of a call."""
 
-    lists: Lists  # NumPy arrays, Arrays or CudaArrays; the caller's arrays if their layouts are known already
+    lists: Lists  # NumPy arrays, Arrays or CudaArrays; the caller's arrays if these were seen before
     arrays: Lists  # the caller's
-    dtypes: tuple[Any, ...] = ()  # of each pair, if their library has another rule than NumPy
-    layouts: Layouts | None = None  # if they are known already
-    addresses: Addresses | None = None  # but for Arrays
+    layouts: Layouts
+    addresses: Addresses  # none for Arrays
     like: CudaArray | None = None  # one of them without memory, if they are on a CUDA device
-
-
-class Layouts(NamedTuple):
-    """What a plan depends on: shapes, strides and dtypes. Of Arrays offsets too, and which of them lie in one
-    buffer; of other arrays the alignment."""
-
-    dtypes: tuple[Any, ...]
-    lists: tuple[tuple[str, tuple[Any, ...]], ...]  # by name, of each pair
-    firsts: tuple[tuple[int, ...], ...] = ()  # as of :func:`_firsts`, of Arrays' buffers
-    # Of these buffers, if one is written: two may share an allocation. Of other arrays the pairs whose outs
-    # overlap their operands, and these operands.
-    places: tuple[tuple[int, Any], ...] = ()
-    kind: Any = Array  # the type of the arrays that kernels get
-
-    def __hash__(self) -> int:
-        return hash(tuple([its[:8] for _, its in self.lists]))  # of all takes long
-
-    @property
-    def sharing(self) -> dict[str, tuple[int, ...]]:
-        """By name: for each pair, the first with an Array in the same buffer."""
-        both = zip(self.lists, self.firsts, strict=True)
-        return {name: firsts * len(its) if len(firsts) == 1 else firsts for (name, its), firsts in both}
 
 
 def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
     """The lists of a call, of the same length; what is like an array becomes one.
 
-    Raises ArgumentError, and DTypeError and ShapeError as matmul does, naming the pair.
+    Raises ArgumentError, also for an out that is read-only, or shares elements with another out or another
+    pair's operands, and DTypeError and ShapeError as matmul does, naming the pair.
     """
     try:
         pairs = tuple(pairs)
         a, b = zip(*pairs, strict=True) if pairs else ((), ())
     except (TypeError, ValueError):
         raise _no_pairs(pairs) from None
-    lists = {"a": a, "b": b}
+    names, arrays = ["a", "b"], (*a, *b)
     for name, xs in (("c", c), ("bias", bias), ("out", out)):
         if xs is not None:
             check_length(name, xs, len(a))
             if any(x is not None for x in xs):
-                lists[name] = tuple(xs)
-    seen = _seen.mine.held.get(_place(lists))
-    again: CallLists | None = None if seen is None else seen.again(lists)
-    if again is not None:
-        return again
-    kinds = {*map(type, chain(*[xs for name, xs in lists.items() if name not in ("a", "b")]))}
-    kinds = {*map(type, a), *map(type, b)} | (kinds - {type(None)})
-    if kinds == {Array}:
-        return CallLists(lists, lists)
-    if kinds <= {np.ndarray}:
-        return CallLists(lists, lists, addresses=_addresses(lists))
-    return _collected(lists)
-
-
-def in_full(given: CallLists) -> CallLists:
-    """*given* with CudaArrays if its arrays are on a CUDA device and were not looked at in full."""
-    return given if given.like is None or given.layouts is None else _collected(given.arrays)
+                names, arrays = [*names, name], (*arrays, *xs)
+    lists = Lists(tuple(names), arrays)
+    place = *names, len(a), *[getattr(x, "shape", None) for x in (*a[:1], *b[-1:])]
+    seen = _seen.mine.held.get(place)
+    return (seen and seen.again(lists)) or _looked_at(lists, place)
 
 
 def check_length(name: str, given: Any, wanted: int) -> None:
@@ -126,50 +117,33 @@ def _no_pairs(pairs: Any) -> PyclmmError:
     return ArgumentError(f"pairs[{index}] is a {kind} that has not two entries; pass (a, b)")
 
 
-def operands_at(lists: Lists, index: int) -> dict[str, Any]:
-    """The operands of one pair, by argument name."""
-    return {name: xs[index] for name, xs in lists.items() if xs[index] is not None}
+def in_full(given: CallLists) -> CallLists:
+    """*given* with CudaArrays if it has the caller's arrays on a CUDA device."""
+    is_seen = given.like is not None and given.lists is given.arrays
+    return given._replace(lists=_collected(given.arrays)[0]) if is_seen else given
 
 
-def _collected(arrays: Lists) -> CallLists:
-    """The lists of what may be like arrays."""
+def _collected(given: Lists) -> tuple[Lists, tuple[Any, ...], CudaArray | None]:
+    """The lists of what may be like arrays, the dtypes of their Layouts, and one as of a CallLists.
+
+    Raises DTypeError unless all are in the same kind of memory, ArgumentError if they are on several devices.
+    """
     found: list[Mapping[str, Any]] = []
     dtypes = []
-    for index in range(len(arrays["a"])):
+    for index in range(given.length):
         with naming(index):
-            given = operands_at(arrays, index) | {name: arrays[name][index] for name in ("a", "b")}
-            found.append(collect(given))
-            dtypes.append(computed_dtype(given))
-            _check_alike(found[0]["a"], found[-1])
-    lists = {name: tuple([each.get(name) for each in found]) for name in arrays}
-    addresses, like = None if on_device(lists) else _addresses(lists), found[0]["a"]
-    like = replace(like, owner=None) if isinstance(like, CudaArray) else None
-    return CallLists(lists, arrays, tuple(dtypes) if any(dtypes) else (), None, addresses, like)
-
-
-def _addresses(lists: Lists) -> Addresses:
-    xs = [_NOTHING if x is None else x for x in chain(*lists.values())]
-    if array_fields.READABLE and all(isinstance(x, np.ndarray) for x in xs):
-        return _by_name(lists, array_fields.fields_of(xs).places)
-    return _by_name(lists, np.array([*map(_address, xs)], np.int64))
-
-
-def _by_name(lists: Lists, places: NDArray[np.int64]) -> Addresses:
-    return dict(zip(lists, places.reshape(len(lists), -1), strict=True))
-
-
-def _address(x: Any) -> int:
-    return x.address if isinstance(x, CudaArray) else location(x)
-
-
-def _check_alike(first: Any, operands: Mapping[str, Any]) -> None:
-    """Raise DTypeError unless the *operands* of a pair are in the same kind of memory as the *first* a, and
-    ArgumentError if they are on another CUDA device."""
-    one, other = _kind_of(first), _kind_of(operands["a"])
-    if one != other:
-        raise DTypeError(f"{other} and {one} are in one list; pass all of one kind")
-    if isinstance(first, CudaArray):
-        common_ordinal({"a": first} | {f"{name} of this pair": x for name, x in operands.items()})
+            operands = dict.fromkeys(("a", "b")) | given.pair(index)
+            dtypes.append(computed_dtype(operands))
+            found.append(collect(operands))
+            first = found[0]["a"]
+            kinds = [_kind_of(x) for x in (found[-1]["a"], first)]
+            if kinds[0] != kinds[1]:
+                raise DTypeError(f"{kinds[0]} and {kinds[1]} are in one list; pass all of one kind")
+            if isinstance(first, CudaArray):
+                common_ordinal({"a": first} | {f"{name} of this pair": x for name, x in found[-1].items()})
+    lists = Lists(given.names, tuple([each.get(name) for name in given.names for each in found]))
+    like = replace(first, owner=None) if isinstance(first, CudaArray) else None
+    return lists, tuple(dtypes) if any(dtypes) else (), like
 
 
 def _kind_of(x: Any) -> str:
@@ -178,120 +152,88 @@ def _kind_of(x: Any) -> str:
     return "pyopencl Arrays" if isinstance(x, Array) else "NumPy arrays"
 
 
-def on_device(lists: Lists) -> bool:
-    """Whether these are Arrays."""
-    return any(isinstance(x, Array) for x in lists["a"][:1])
-
-
-def layouts_of(given: CallLists) -> Layouts:
-    """What a plan for these lists depends on. Raises ArgumentError for an out that is read-only, or shares
-    elements with another out or another pair's operands."""
-    if given.layouts is not None:
-        return given.layouts
-    lists, addresses = given.lists, given.addresses
-    if addresses is None:
-        layouts = tuple([(name, each(_ON_DEVICE, xs)) for name, xs in lists.items()])
-        return Layouts((), layouts, *_buffers(lists))
-    most = HOST_ALIGN if given.like is None else MAX_ALIGN
-    layouts = tuple([
-        (name, tuple([
-            None if x is None else (x.shape, x.strides, x.dtype, alignment(at, most))
-            for x, at in zip(xs, addresses[name].tolist(), strict=True)
-        ]))
-        for name, xs in lists.items()
-    ])  # fmt: skip
-    kind = np.ndarray if given.like is None else type(given.like)
-    return Layouts(given.dtypes, layouts, (), _overlaps(given) if "out" in lists else (), kind)
-
-
-def _overlaps(given: CallLists) -> tuple[tuple[int, Any], ...]:
-    """The pairs whose outs overlap their operands, and these."""
-    lists, addresses = given.lists, given.addresses or {}
-    if given.like is None:
-        for pair, out in enumerate(lists["out"]):
-            if out is not None:
-                with naming(pair):
-                    check_writeable(out)
-    if _say_all(given) and Spans(lists).are_apart(addresses):
-        return ()
-    check_apart(lists)
-    shared = [
-        (pair, signature(operands_at(lists, pair)).overlapping)
-        for pair, out in enumerate(lists["out"])
-        if out is not None
-    ]
-    return tuple([one for one in shared if one[1]])
-
-
-def _say_all(given: CallLists) -> bool:
-    """Whether addresses tell which arrays overlap: a file may be mapped twice."""
-    outs = given.lists.get("out", ())
-    return given.like is not None or all(x is None or x.flags.owndata for x in outs)
-
-
-def _place(lists: Lists) -> tuple[Any, ...]:
-    """Where :data:`_seen` has what was seen of such lists."""
-    ends = [getattr(x, "shape", None) for x in (*lists["a"][:1], *lists["b"][-1:])]
-    return (*lists, len(lists["a"]), *ends)
-
-
-def remember(given: CallLists, layouts: Layouts) -> None:
-    """Note that a call of this thread's has these *layouts*, for :func:`given_of`."""
-    if given.layouts is not None:
-        return
-    lists, look = given.lists, None
-    if given.like is not None:
-        if isinstance(given.like.kind, KindWithAddresses):
-            look = _of_tensors(given.like.kind, lists)
-    elif given.addresses is None:
-        look = _of_arrays(lists, layouts)
-    elif lists is given.arrays and array_fields.READABLE:
-        look = _OfNumPy(lists)
+def _looked_at(given: Lists, place: Any) -> CallLists:
+    """The lists of a call, which become those that were seen at this *place*."""
+    lists, dtypes, like, spans = given, (), None, None
+    operands = {*map(type, given.arrays[: 2 * given.length])}
+    if {*map(type, given.arrays)} - {_NONE} != operands or operands not in ({Array}, {np.ndarray}, set()):
+        lists, dtypes, like = _collected(given)
+    look: _Look | None = None
+    if any(isinstance(x, Array) for x in lists.arrays[:1]):
+        layouts = Layouts(Array, lists.names, each(_ON_DEVICE, lists.arrays), dtypes, *_buffers(lists))
+        call = CallLists(lists, given, _known(layouts), np.empty(0, np.int64))
+        look = _of_arrays(lists, call.layouts)
+    else:
+        nothing, where = (location(_NOTHING), location) if like is None else (0, _ADDRESS)
+        addresses = np.array([nothing if x is None else where(x) for x in lists.arrays], np.int64)
+        shared, spans = _checked_outs(lists, addresses, like)
+        most, kind = (HOST_ALIGN, np.ndarray) if like is None else (MAX_ALIGN, type(like))
+        both = zip(lists.arrays, addresses.tolist(), strict=True)
+        its = [None if x is None else (x.shape, x.strides, x.dtype, alignment(at, most)) for x, at in both]
+        layouts = Layouts(kind, lists.names, tuple(its), dtypes, (), shared)
+        call = CallLists(lists, given, _known(layouts), addresses, like)
+        if like is not None:
+            look = _of_tensors(like.kind, lists) if isinstance(like.kind, KindWithAddresses) else None
+        elif lists is given and operands and array_fields.READABLE:
+            look = _of_numpy(lists)
     if look is not None:
-        _seen.keep(_place(lists), _SeenLists(given, layouts, look))
+        _seen.keep(place, _SeenLists(call, look, spans))
+    return call
+
+
+def _checked_outs(lists: Lists, addresses: Addresses, like: Any) -> tuple[tuple[Any, ...], Spans | None]:
+    """The pairs whose outs overlap their operands, and these; Spans if none does, and addresses tell that."""
+    outs = {pair: out for pair, out in enumerate(lists.named("out")) if out is not None}
+    if not outs:
+        return (), None
+    if like is None:
+        for pair, out in outs.items():
+            with naming(pair):
+                check_writeable(out)
+    spans = Spans(lists)
+    # A file may be mapped twice.
+    if (like is not None or all(x.flags.owndata for x in outs.values())) and spans.are_apart(addresses):
+        return (), spans
+    spans.check(lists, addresses)
+    shared = [(pair, signature(lists.pair(pair)).overlapping) for pair in outs]
+    return tuple([one for one in shared if one[1]]), None
 
 
 # The addresses of lists, none of Arrays; None if their layouts are not those that were seen.
-_Look = Callable[[Lists], Addresses | None]
+_Look = Callable[[tuple[Any, ...]], Addresses | None]
 
 
 class _SeenLists:
-    """Lists to compare the next with."""
+    """Lists to compare the next of as many pairs with."""
 
-    def __init__(self, given: CallLists, layouts: Layouts, look: _Look) -> None:
-        self._call = given._replace(lists={}, arrays={}, layouts=layouts)
-        self._names, self._count, self._look = (*given.lists,), len(given.lists["a"]), look
-        self._last: Addresses = given.addresses or {}
-        self._has_outs = "out" in given.lists
-        is_apart = self._last and self._has_outs and not layouts.places and _say_all(given)
-        self._spans = Spans(given.lists) if is_apart else None
+    def __init__(self, call: CallLists, look: _Look, spans: Spans | None) -> None:
+        nothing = Lists((), ())
+        self._call, self._look, self._spans = call._replace(lists=nothing, arrays=nothing), look, spans
 
     def again(self, lists: Lists) -> CallLists | None:
         """The call, if its arrays differ from those in their addresses at most."""
-        if self._names != (*lists,) or self._count != len(lists["a"]):
-            return None
-        addresses = self._look(lists)
+        addresses = self._look(lists.arrays)
         if addresses is None:
             return None
-        if any((its != self._last[name]).any() for name, its in addresses.items()):
-            if self._has_outs and not (self._spans is not None and self._spans.are_apart(addresses)):
+        if not np.array_equal(addresses, self._call.addresses):
+            if "out" in lists.names and not (self._spans is not None and self._spans.are_apart(addresses)):
                 return None
-            self._last = addresses
-        own = None if self._call.addresses is None else self._last
-        return self._call._replace(lists=lists, arrays=lists, addresses=own)
+            self._call = self._call._replace(addresses=addresses)
+        return self._call._replace(lists=lists, arrays=lists)
 
 
 def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
     """Of the very same Arrays, in the same buffers: PyOpenCL never gives an Array another layout."""
 
-    def look(lists: Lists) -> Addresses | None:
+    def look(xs: tuple[Any, ...]) -> Addresses | None:
         with suppress(TypeError):  # None among them
-            if all(map(is_, map(ref, chain(*lists.values())), refs)) and _buffers(lists) == layouts[2:4]:
-                return {}
+            if all(map(is_, map(ref, xs), refs)) and _buffers(Lists(names, xs)) == layouts[-2:]:
+                return nothing
         return None
 
+    names, nothing = lists.names, np.empty(0, np.int64)
     try:
-        refs = [*map(ref, chain(*lists.values()))]
+        refs = [*map(ref, lists.arrays)]
     except TypeError:  # None among them
         return None
     return look
@@ -299,65 +241,60 @@ def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
 
 def _of_tensors(kind: KindWithAddresses, lists: Lists) -> _Look:
     """What arrays of one library on a CUDA device say of themselves."""
-    every = {name: [x and kind.seen(x) for x in xs] for name, xs in lists.items()}
+    every = [x and kind.seen(x) for x in lists.arrays]
 
-    def look(lists: Lists) -> Addresses | None:
-        addresses = {}
-        for name, xs in lists.items():
-            found = [
-                (0 if x is None else None) if seen is None else kind.address_of(x, seen)
-                for x, seen in zip(xs, every[name], strict=True)
-            ]
-            if None in found:
-                return None
-            addresses[name] = np.array(found, np.int64)
-        return addresses
+    def look(xs: tuple[Any, ...]) -> Addresses | None:
+        found = [
+            (0 if x is None else None) if seen is None else kind.address_of(x, seen)
+            for x, seen in zip(xs, every, strict=True)
+        ]
+        return None if None in found else np.array(found, np.int64)
 
     return look
 
 
-class _OfNumPy:
+def _of_numpy(lists: Lists) -> _Look:
     """What the fields of NumPy arrays say."""
 
-    def __init__(self, lists: Lists) -> None:
-        # Among layouts are the addresses of dtypes, which no other object may get.
-        self._dtypes = {id(x.dtype): x.dtype for x in chain(*lists.values()) if x is not None}
-        self._layouts: Any = None
-        self(lists)
-
-    def __call__(self, lists: Lists) -> Addresses | None:
-        xs = sum(map(tuple, lists.values()), ())
+    def fields(xs: tuple[Any, ...]) -> array_fields.ArrayFields | None:
         types = {*map(type, xs)}
-        if types == {np.ndarray, type(None)}:
+        if types == {np.ndarray, _NONE}:
             xs = tuple([_NOTHING if x is None else x for x in xs])
-        elif types != {np.ndarray}:
-            return None
-        places, layouts = array_fields.fields_of(xs)
-        if self._layouts is None:
-            self._layouts = layouts
-        elif layouts.shape != self._layouts.shape or (layouts != self._layouts).any():
-            return None
-        return _by_name(lists, places)
+        return array_fields.fields_of(xs) if types - {_NONE} == {np.ndarray} else None
+
+    def look(xs: tuple[Any, ...], _dtypes: Any) -> Addresses | None:
+        found = fields(xs)
+        return found.places if found is not None and np.array_equal(found.layouts, layouts) else None
+
+    (_, layouts) = fields(lists.arrays) or ((), ())
+    # Among them are the addresses of dtypes, which no other object may get.
+    return partial(look, _dtypes={id(x.dtype): x.dtype for x in lists.arrays if x is not None})
 
 
 def _buffers(lists: Lists) -> tuple[Any, Any]:
     """For each Array the first of its name in the same buffer; and, if there are outs, where each is."""
-    firsts = tuple([_firsts(each(_MEMORY, xs)) for xs in lists.values()])
-    if "out" not in lists:
+    buffers, length = each(_MEMORY, lists.arrays), lists.length
+    begins = range(0, len(buffers), length)
+    firsts = (*chain(*[_firsts(buffers[at : at + length], at) for at in begins]),)
+    if "out" not in lists.names:
         return firsts, ()
-    ones = [xs[i] for xs, its in zip(lists.values(), firsts, strict=True) for i in dict.fromkeys(its)]
+    ones = [lists.arrays[at] for at in dict.fromkeys(firsts)]
     return firsts, tuple(places(x for x in ones if x is not None))
 
 
-def _firsts(xs: Sequence[Any]) -> tuple[int, ...]:
-    """For each the number of the first that is the same; one number if all are."""
-    if all(map(is_, xs, repeat(next(iter(xs), None)))):
-        return (0,)
-    ids = list(map(id, xs))
-    if len(set(ids)) == len(ids):
-        return tuple(range(len(ids)))
+def places(given: Any) -> list[tuple[int, int]]:
+    """(the number of its allocation among those that occur, offset in bytes) of each Array."""
     numbers: dict[int, int] = {}
-    return tuple([numbers.setdefault(one, number) for number, one in enumerate(ids)])
+    located = [arrays.location(x) for x in given]
+    return [(numbers.setdefault(root, len(numbers)), at) for root, at in located]
+
+
+def _firsts(xs: Sequence[Any], begin: int) -> tuple[int, ...]:
+    """For each the number of the first that is the same, counted from *begin*."""
+    if all(map(is_, xs, repeat(xs[0]))):
+        return (begin,) * len(xs)
+    numbers: dict[int, int] = {}
+    return tuple([numbers.setdefault(id(one), number) for number, one in enumerate(xs, begin)])
 
 
 def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
@@ -370,49 +307,27 @@ def each(layout: Callable[[Any], Any], xs: Sequence[Any]) -> tuple[Any, ...]:
 
 def fits(planned: Layouts, given: Layouts) -> bool:
     """Whether a plan for lists of the one layouts multiplies the other."""
-    return given == planned or _reaching(given) == _reaching(planned)
 
+    def reached(its: Layouts) -> Any:
+        return its._replace(arrays=tuple([x and (x[0], reaching(*x[:2]), *x[2:]) for x in its.arrays]))
 
-def differ_in_strides(planned: Layouts, given: Layouts) -> bool:
-    """Whether both are of NumPy arrays of the same shapes and dtypes."""
-    plain = [
-        [(name, [its and (its[0], its[2]) for its in xs]) for name, xs in one.lists]
-        for one in (planned, given)
-    ]
-    return planned.kind is given.kind is np.ndarray and plain[0] == plain[1]
-
-
-def _reaching(layouts: Layouts) -> Layouts:
-    """Without the strides of axes of one element."""
-
-    def of(its: Any) -> Any:
-        return None if its is None else (its[0], reaching(*its[:2]), *its[2:])
-
-    return layouts._replace(lists=tuple([(name, tuple(map(of, xs))) for name, xs in layouts.lists]))
+    return given == planned or reached(given) == reached(planned)
 
 
 def mismatch(planned: Layouts, given: Layouts) -> str:
-    """How the operands of a call differ from those that a plan was made for."""
-    planned_count, count = (len(each.lists[0][1]) for each in (planned, given))
+    """How the operands of a call differ from those that a plan was made for; "" for NumPy arrays of the same
+    shapes and dtypes."""
+    planned_count, count = (len(each.arrays) // len(each.names) for each in (planned, given))
     if count != planned_count:
         return f"pairs has {count} entries, the plan is for {planned_count}; make a plan for them"
     if planned.kind is not given.kind:
         return "the plan is for arrays of another library, or in other memory; make a plan for these"
-    wanted, found = (
-        {(pair, name): its for name, xs in each.lists for pair, its in enumerate(xs)}
-        for each in (planned, given)
-    )
-    for pair, name in sorted(wanted | found):
-        one, other = wanted.get((pair, name)), found.get((pair, name))
-        if one != other:
-            last = "offset" if planned.kind is Array else "alignment"
-            both = f"{name} is {_shown(other, last)}, the plan is for {_shown(one, last)}"
-            return f"pairs[{pair}]: {both}; make a plan for it"
-    return "the pairs share other arrays or buffers than the plan's; make a plan for them"
-
-
-def _shown(layout: Any, last: str) -> str:
-    if layout is None:
-        return "none"
-    shape, strides, dtype, its = layout
-    return f"{shape} {dtype}, strides {strides}, {last} {its}"
+    last = {np.ndarray: "", Array: "offset"}.get(planned.kind, "alignment")
+    for pair, name in product(range(count), sorted({*planned.names, *given.names})):
+        one, its = (Lists(*layouts[1:3]).pair(pair).get(name) for layouts in (given, planned))
+        # Of NumPy arrays shapes and dtypes count.
+        if one != its and (last or not (one and its) or (one[0], one[2]) != (its[0], its[2])):
+            shown = [x and f"{x[0]} {x[2]}, strides {x[1]}, {last or 'alignment'} {x[3]}" for x in (one, its)]
+            what = f"{name} is {shown[0] or 'none'}, the plan is for {shown[1] or 'none'}"
+            return f"pairs[{pair}]: {what}; make a plan for it"
+    return last and "the pairs share other arrays or buffers than the plan's; make a plan for them"

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
-from copy import copy
-from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
+from pyopencl.array import Array
 
 from .. import environment, plan_cache
-from ..cuda.arrays import XlaArray
+from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceLostError, DTypeError
 from ..execution import kinds
 from ..execution.operands import queue_of
-from ..execution.options import Options, events_of, options_of, plain_numbers
+from ..execution.options import Options, events_of, options_of, plain_number
 from ..opencl import queues
 from ..opencl.devices import DeviceChoice
 from ..problem.literals import Activation, Precision, Verify
@@ -25,23 +25,22 @@ from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import lists
-from .addressed import ManyByAddress
 from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
-from .lists import (
-    CallLists,
-    Layouts,
-    check_length,
-    differ_in_strides,
-    fits,
-    given_of,
-    layouts_of,
-    mismatch,
-    on_device,
-)
+from .lists import CallLists, given_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..execution.keywords import ListKeywords
 
 _KEPT = 16  # plans
+_plans: OrderedDict[Any, ManyMatmul] = OrderedDict()
+queues.at_release(_plans.clear)
+queues.at_loss(lambda _context: _plans.clear())
+# By the type of the arrays that kernels get.
+_KINDS: dict[type, Any] = {np.ndarray: HostMany, Array: DeviceMany, CudaArray: CudaMany}
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
 
 
@@ -101,12 +100,14 @@ def matmul_many(
     As :func:`pyclmm.gemm` does; the message names the pair. ArgumentError for lists of unequal lengths and
     outs that overlap. UnsupportedError for quantised weights, and for an activation with *verify*.
     """
-    given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible, verify)
-    call = _ListCall(given, alpha, beta, ways, queue, device)
+    given, asked = _asked(
+        pairs, out, c=c, bias=bias, alpha=alpha, beta=beta, queue=queue, device=device, activation=activation,
+        kernel=kernel, precision=precision, reproducible=reproducible, verify=verify,
+    )  # fmt: skip
     try:
-        return _planned(call)._run(given, call.queue, wait_for)
+        return _planned(given, asked)._run(given, asked.queue, wait_for)
     except DeviceLostError:
-        plan_cache.forget(call.queue.context)
+        plan_cache.forget(asked.queue.context)
         raise
 
 
@@ -130,29 +131,18 @@ class ManyMatmul(OfProcess):
         self,
         pairs: Sequence[tuple[Any, Any]],
         out: Sequence[Any] | None = None,
-        *,
-        c: Sequence[Any] | None = None,
-        alpha: complex | Sequence[complex] = 1.0,
-        beta: complex | Sequence[complex] | None = None,
-        bias: Sequence[Any] | None = None,
-        activation: Activation | None = None,
-        queue: cl.CommandQueue | None = None,
-        device: DeviceChoice | None = None,
-        kernel: KernelChoice = "auto",
-        precision: Precision | None = None,
-        reproducible: bool | None = None,
-        verify: Verify | None = None,
+        **keywords: Unpack[ListKeywords],
     ) -> None:
-        given, ways = given_of(pairs, c, bias, out), (activation, kernel, precision, reproducible, verify)
-        self._make(_ListCall(given, alpha, beta, ways, queue, device))
+        self._make(*_asked(pairs, out, **keywords))
 
-    def _make(self, call: _ListCall) -> None:
+    def _make(self, given: CallLists, asked: _ListCall) -> ManyMatmul:
         environment.check()
-        given = lists.in_full(call.given.pop())  # what is kept keeps no operands
-        kind = _kind_of(given)
-        self._many: Any = kind(given, call.layouts, call.options, call.queue, call.scalars)
-        self._call, self._layouts, self._options, self._is_closed = call, call.layouts, call.options, False
+        # What lists of JAX's need imports JAX.
+        make = _KINDS.get(given.layouts.kind) or import_module(".xla", __package__).XlaMany
+        self._many: Any = make(lists.in_full(given), asked.options, asked.queue, asked.scalars)
+        self._layouts, self._asked, self._is_closed = given.layouts, asked, False
         self._executables = self._many.executables
+        return self
 
     @guarded("ManyMatmul")
     def __call__(
@@ -170,30 +160,23 @@ class ManyMatmul(OfProcess):
         Returns the results as :func:`pyclmm.matmul_many` does. Raises ArgumentError if the operands differ
         from the planned ones or the plan is closed, and as that does.
         """
-        given = given_of(pairs, c, bias, out)
-        found = layouts_of(given)
-        plan = self if fits(self._layouts, found) else self._for_other_strides(given, found)
-        if self._is_closed or plan is None:
-            raise ArgumentError(_CLOSED if self._is_closed else mismatch(self._layouts, found))
-        own = _queue_for(given, found, queue, None)
-        # With NumPy arrays it has a queue of its own.
-        is_host = isinstance(self._many, HostMany)
-        return plan._run(given, None if queue is None and is_host else own, wait_for)
-
-    def _for_other_strides(self, given: CallLists, found: Layouts) -> ManyMatmul | None:
-        """matmul_many's plan for NumPy arrays of other strides, or another alignment; None for others."""
-        return _planned(self._call.of(given, found)) if differ_in_strides(self._layouts, found) else None
+        if self._is_closed:
+            raise ArgumentError(_CLOSED)
+        given, planned, plan = given_of(pairs, c, bias, out), self._layouts, self
+        if not lists.fits(planned, given.layouts):
+            if why := lists.mismatch(planned, given.layouts):
+                raise ArgumentError(why)
+            plan = _planned(given, self._asked)
+        if queue is None and planned.kind is np.ndarray:
+            queue = self._asked.queue
+        return plan._run(given, _queue_for(given, queue, None), wait_for)
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
-        lists.remember(given, self._layouts)
-        events = events_of(wait_for, queue)
-        results: list[Any] = self._many.run(given, queue, events)
+        results: list[Any] = self._many.run(given, queue, events_of(wait_for, queue))
         if given.like is not None or given.arrays is given.lists:
             return results
-        return [
-            kinds.returned(lists.operands_at(given.arrays, index), one) for index, one in enumerate(results)
-        ]
+        return [kinds.returned(given.arrays.pair(index), one) for index, one in enumerate(results)]
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -203,19 +186,16 @@ class ManyMatmul(OfProcess):
     @property
     def verify(self) -> bool | str:
         """How its results are checked: False, True or "repair" (docs/verification.md)."""
-        how: bool | str = self._options.verify
+        how: bool | str = self._asked.options.verify
         return how
 
     def explain(self) -> list[Explanation]:
         """Why each launch has its kernel, as :meth:`pyclmm.Matmul.explain` says it."""
-        return [one.explained(self._options.kernel) for one in self._executables]
+        return [one.explained(self._asked.options.kernel) for one in self._executables]
 
     def release(self) -> None:
         """Free every thread's tables and kernel objects. The next call makes them again."""
-        if isinstance(self._many, ManyByAddress):
-            self._many.tables.clear()
-        for one in self._executables:
-            one.release()
+        self._many.release()
 
     def close(self) -> None:
         """End the plan and free what :meth:`release` frees. Later calls raise ArgumentError."""
@@ -238,45 +218,37 @@ class ManyMatmul(OfProcess):
         return "\n  ".join([f"<{closed}ManyMatmul of {len(lines)} launches>", *lines])
 
 
-def _kind_of(given: CallLists) -> Any:
-    if given.like is None:
-        return DeviceMany if on_device(given.lists) else HostMany
-    if isinstance(given.like, XlaArray):
-        return import_module(".xla", __package__).XlaMany  # it needs JAX
-    return CudaMany
+class _ListCall(NamedTuple):
+    """What is asked of lists: alpha and beta, each a number for all or a tuple, are the scalars."""
+
+    options: Options
+    scalars: tuple[Any, Any]
+    queue: Any
 
 
-class _ListCall:
-    """A checked call, equal to another if the same plan computes both. Raises as matmul_many does."""
+def _asked(
+    pairs: Any, out: Any = None, *, c: Any = None, bias: Any = None, alpha: Any = 1.0, beta: Any = None,
+    queue: Any = None, device: Any = None, activation: Any = None, kernel: Any = "auto",
+    precision: Any = None, reproducible: Any = None, verify: Any = None,
+) -> tuple[CallLists, _ListCall]:  # fmt: skip
+    """The lists of a call, and what is asked of them. Raises as matmul_many does."""
+    given = given_of(pairs, c, bias, out)
+    count = given.lists.length
+    scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
+    ways: Any = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
+    ways |= {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)}
+    return given, _ListCall(options_of(ways), scalars, _queue_for(given, queue, device))
 
-    def __init__(
-        self, given: CallLists, alpha: Any, beta: Any, ways: tuple[Any, ...], queue: Any, device: Any
-    ) -> None:
-        count = len(given.lists["a"])
-        self.scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
-        self.options = _options(*ways)
-        layouts = layouts_of(given)
-        self.queue = _queue_for(given, layouts, queue, device)
-        self._take(given, layouts)
 
-    def _take(self, given: CallLists, layouts: Layouts) -> None:
-        self.given, self.layouts = [given], layouts  # the lists until the plan is made
-        # Equal numbers of other types need not be taken for the same results.
-        types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in self.scalars]
-        where = self.queue.context, self.queue.device, type(self.queue)
-        self.key = *where, self.options.key, self.scalars, *types, self.layouts
-
-    def of(self, given: CallLists, layouts: Layouts) -> _ListCall:
-        """The same call of other lists."""
-        other = copy(self)
-        other._take(given, layouts)
-        return other
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ListCall) and self.key == other.key
+def _planned(given: CallLists, asked: _ListCall) -> ManyMatmul:
+    """The plan that is kept for such lists, or a new one."""
+    queue, scalars = asked.queue, asked.scalars
+    # Equal numbers of other types need not be taken for the same results.
+    types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in scalars]
+    key = queue.context, queue.device, type(queue), asked.options.key, scalars, *types, given.layouts
+    make = ManyMatmul.__new__(ManyMatmul)._make
+    plan: ManyMatmul = plan_cache.kept(_plans, key, lambda: make(given, asked), _KEPT)
+    return plan
 
 
 def _numbers(name: str, value: Any, count: int) -> Any:
@@ -284,56 +256,32 @@ def _numbers(name: str, value: Any, count: int) -> Any:
 
     Raises ArgumentError for another number of them, DTypeError for what is no number.
     """
+
+    def number(one: Any) -> Any:
+        return None if one is None and name == "beta" else plain_number(name, one)
+
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if not isinstance(value, list | tuple):
-        return _number(name, value)
-    check_length(name, value, count)
+        return number(value)
+    lists.check_length(name, value, count)
     found: list[Any] = []
     try:
         for one in value:
-            found.append(_number(name, one))
+            found.append(number(one))
     except DTypeError as error:
         raise DTypeError(f"pairs[{len(found)}]: {error}") from None
     return tuple(found)
 
 
-def _number(name: str, value: Any) -> Any:
-    if value is None and name == "beta":
-        return None
-    return plain_numbers(value, 0.0)[0] if name == "alpha" else plain_numbers(0.0, value)[1]
-
-
-def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any, verify: Any) -> Options:
-    """The options of a list. Raises as gemm does."""
-    ways = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
-    return options_of(ways | {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)})
-
-
-def _queue_for(given: CallLists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:
+def _queue_for(given: CallLists, queue: Any, device: DeviceChoice | None) -> Any:
     """The queue of a call: *queue*, that of the Arrays, or one on *device*. Raises as matmul does."""
-    if given.like is not None:
-        return queue_of({"a": given.like}, queue, device)
-    arrays = given.lists
-    operands: dict[str, Any] = {"a": arrays["a"][0] if arrays["a"] else np.empty(0)}
-    if on_device(arrays):
+    names, arrays = given.lists
+    operands: dict[str, Any] = {"a": given.like or (arrays[0] if arrays else np.empty(0))}
+    if given.layouts.kind is Array:
         own = operands["a"].queue if queue is None else queue
-        for (name, xs), firsts in zip(arrays.items(), layouts.firsts, strict=True):  # one of each buffer
-            found = [pair for pair in dict.fromkeys(firsts) if xs[pair] is not None]
-            operands |= {f"{name} of pairs[{pair}]": xs[pair] for pair in found if xs[pair].queue is not own}
+        for at in dict.fromkeys(given.layouts.firsts):  # one of each buffer
+            if arrays[at] is not None and arrays[at].queue is not own:
+                name, pair = names[at // given.lists.length], at % given.lists.length
+                operands[f"{name} of pairs[{pair}]"] = arrays[at]
     return queue_of(operands, queue, device)
-
-
-@lru_cache(_KEPT)
-def _planned(call: _ListCall) -> ManyMatmul:
-    plan = ManyMatmul.__new__(ManyMatmul)
-    plan._make(call)
-    return plan
-
-
-queues.at_release(_planned.cache_clear)
-
-
-@queues.at_loss
-def _forget(_context: Any) -> None:
-    _planned.cache_clear()

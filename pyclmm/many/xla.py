@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,14 @@ from ..execution.xla_path import MOVED, MovedError, XlaLaunch
 from ..problem.gemm import alignment, dense
 from .apart import Lists
 from .cuda import CudaMany
-from .groups import ListEntry
 from .lists import CallLists
+from .planned import ListEntry
 
 
 class XlaMany(CudaMany):
     """A planned list of JAX's arrays on a CUDA device."""
+
+    new = 0  # results lie anywhere too
 
     def __init__(self, *planned: Any) -> None:
         self._launches: dict[Context, _XlaList] = {}
@@ -26,19 +28,16 @@ class XlaMany(CudaMany):
         if any(one.verify for one in self.executables):
             raise UnsupportedError("verify= is not for lists of JAX's arrays on CUDA; multiply one by one")
 
-    def memory_of(self, lists: Lists, name: str, pair: int) -> int:
-        return 0  # results lie anywhere too
-
-    def placed(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> Mapping[tuple[str, int], int]:
+    def place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> None:
         self.made = {one.pair: dense(one.gemm.shape, one.gemm.dtype) for one in entries}
-        self.read = [(name, one.pair) for one in entries for name, _, _ in one.keys.values() if name != "out"]
-        return super().placed(entries, lists, queue)
+        every = [(key.name, one.pair) for one in entries for key in one.keys.values()]
+        self.read = [lists.number(name, pair) for name, pair in every if name != "out"]
 
-    def multiply_in(self, given: CallLists, stream: Stream) -> list[tuple[int, Any]]:
+    def multiply_in(self, given: CallLists, stream: Stream, kind: Any) -> list[tuple[int, Any]]:
         launch = self._launches.get(stream.context)
         if launch is None:
             launch = self._launches[stream.context] = _XlaList(self, given.lists, stream.context)
-        arrays = [given.arrays[name][pair] for name, pair in self.read]
+        arrays = [given.arrays.arrays[at] for at in self.read]
         return list(zip(self.made, launch(*arrays), strict=True))
 
 
@@ -48,16 +47,13 @@ class _XlaList(XlaLaunch):
     def __init__(self, many: XlaMany, lists: Lists, context: Context) -> None:
         super().__init__(context)
         self._many = many
-        self._aligned = [alignment(lists[name][pair].address) for name, pair in many.read]
-        self._none = {name: np.zeros(len(xs), np.int64) for name, xs in lists.items()}
-        self._none["out"] = np.zeros(len(lists["a"]), np.int64)
+        self._aligned = [alignment(lists.arrays[at].address) for at in many.read]
+        self._made = [lists.number("out", pair) for pair in many.made]
         self.compile([*many.made.values()])
 
     def enqueue(self, stream: Stream, operands: list[int], results: list[int]) -> None:
         if np.any(np.array(operands) % self._aligned):
             raise MovedError(MOVED)
-        addresses = {name: none.copy() for name, none in self._none.items()}
-        for (name, pair), address in zip(self._many.read, operands, strict=True):
-            addresses[name][pair] = address
-        addresses["out"][[*self._many.made]] = results[:-1]
+        addresses = np.zeros(self._made[-1] + 1, np.int64)
+        addresses[self._many.read], addresses[self._made] = operands, results[:-1]
         self._many.launch(addresses, stream, {}, None)

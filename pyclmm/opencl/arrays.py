@@ -34,7 +34,8 @@ def operand(x: Array, argument: str) -> Operand:
             f"{argument} begins {x.offset} bytes into its buffer, not at a whole element of {x.dtype}; "
             "copy it first"
         )
-    return Operand(tuple(x.shape), tuple(x.strides), x.dtype, alignment(x.offset) if x.offset else MAX_ALIGN)
+    shape, strides = (tuple(map(int, its)) for its in (x.shape, x.strides))  # they may be NumPy's integers
+    return Operand(shape, strides, x.dtype, alignment(x.offset) if x.offset else MAX_ALIGN)
 
 
 def common_queue(operands: Mapping[str, Array], queue: cl.CommandQueue | None) -> cl.CommandQueue:

@@ -42,6 +42,8 @@ class Binding:
     WorkspaceError for memory that another kernel may not need.
     """
 
+    is_busy = False  # its arguments are set anew for each launch
+
     def __init__(
         self,
         queue: cl.CommandQueue,

@@ -232,7 +232,7 @@ class HostBuffers:
         self._context = queue.context
         self.uploads: list[cl.Event] = []  # kernels wait for these
         self._inputs: list[tuple[Array, int, cl.Buffer]] = []  # memory, size of an element, buffer
-        self._out: tuple[Array, cl.Buffer] | None = None
+        self._outs: list[tuple[Array, cl.Buffer]] = []
 
     def read(self, x: Array, form: HostForm, argument: str) -> tuple[cl.Buffer, int]:
         """(buffer, offset in elements) through which kernels read *x*."""
@@ -269,26 +269,24 @@ class HostBuffers:
                     self.uploads += upload(self.queue, buffer, memory)
         except cl.Error as error:
             raise out_of_memory(memory.nbytes, self.device, "out", error) from error
-        self._out = memory, buffer
+        self._outs.append((memory, buffer))
         return buffer, form.start
 
     def read_back(self, after: list[cl.Event]) -> None:
-        """Wait for *after*, then for the result in its array. Raises DeviceLostError if it did not finish."""
-        if self._out is None:
-            return
-        memory, buffer = self._out
-        if self.device.in_place:
+        """Wait for *after*, then for the results in their arrays. Raises DeviceLostError if one is not done."""
+        if self.device.in_place or not self._outs:
             wait(self.device, after)
             return
         try:
-            if self.device.unified_memory:
-                read, shape, uint8 = cl.map_flags.READ, (memory.nbytes,), _UINT8
-                mapped, _ = cl.enqueue_map_buffer(
-                    self.queue, buffer, read, 0, shape, uint8, wait_for=after, is_blocking=True
-                )
-                mapped.base.release(self.queue)
-            else:
-                download(self.queue, memory, buffer, after)
+            for memory, buffer in self._outs:
+                if self.device.unified_memory:
+                    read, shape, uint8 = cl.map_flags.READ, (memory.nbytes,), _UINT8
+                    mapped, _ = cl.enqueue_map_buffer(
+                        self.queue, buffer, read, 0, shape, uint8, wait_for=after, is_blocking=True
+                    )
+                    mapped.base.release(self.queue)
+                else:
+                    download(self.queue, memory, buffer, after)
         except cl.Error as error:
             raise status.lost(self.device, error) from error
 

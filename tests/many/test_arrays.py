@@ -62,6 +62,16 @@ def test_drawn_lists_are_as_a_loop(queue, rng, number, together):
             assert out is None or out is result
 
 
+def test_shapes_of_numpys_integers(queue, rng):
+    a, b, want = operands(rng)
+    pairs = [
+        tuple(cla.to_device(queue, x.ravel()).reshape(*map(np.int64, x.shape)) for x in pair)
+        for pair in zip(a, b, strict=True)
+    ]
+    assert type(pairs[0][0].shape[0]) is np.int64
+    check([read(queue, x) for x in pyclmm.matmul_many(pairs)], want)
+
+
 def test_what_lies_in_one_buffer_is_not_copied(queue, rng, copies):
     a, b, want = operands(rng)
     got = pyclmm.matmul_many(pairs_on(queue, a, b, True), zeros(queue, want, True))
