@@ -231,7 +231,10 @@ def _say_all(given: CallLists) -> bool:
 
 def _place(lists: Lists) -> tuple[Any, ...]:
     """Where :data:`_seen` has what was seen of such lists."""
-    ends = [getattr(x, "shape", None) for x in (*lists["a"][:1], *lists["b"][-1:])]
+    try:
+        ends = [getattr(x, "shape", None) for x in (*lists["a"][:1], *lists["b"][-1:])]
+    except Exception:  # a property of somebody else's, as of a dataset whose file is closed
+        ends = []
     return (*lists, len(lists["a"]), *ends)
 
 
