@@ -73,7 +73,7 @@ def called(
     # The very objects: dtypes that are equal need not mean the same.
     if latest is not None and not all(map(is_, asked, latest.asked)):
         latest = None
-    if device is axes is None and tiles == AT_ONCE:
+    if device is axes is None and tiles == AT_ONCE and mixed in (None, "copy"):
         again = _followed(latest, given, asked, (queue, scales, wait_for))
         if again is not None:
             return as_given(arrays, given, again)
