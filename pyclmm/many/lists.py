@@ -16,7 +16,7 @@ from pyopencl.array import Array
 
 from ..cuda.arrays import CudaArray, common_ordinal
 from ..errors import ArgumentError, DTypeError, PyclmmError
-from ..execution.kinds import KindWithAddresses, computed_dtype
+from ..execution.kinds import KindWithAddresses, common_kind, computed_dtype
 from ..execution.operands import check_writeable, collect, signature
 from ..opencl import array_fields
 from ..opencl.host_memory import HOST_ALIGN, location
@@ -138,6 +138,7 @@ def _collected(arrays: Lists) -> CallLists:
     for index in range(len(arrays["a"])):
         with naming(index):
             given = operands_at(arrays, index) | {name: arrays[name][index] for name in ("a", "b")}
+            common_kind({"a of pairs[0]": arrays["a"][0], "a": given["a"]})
             found.append(collect(given))
             dtypes.append(computed_dtype(given))
             _check_alike(found[0]["a"], found[-1])
