@@ -230,7 +230,12 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
             raise UnsupportedError(
                 "n is negative, and pyclmm inverts no matrix on a device; pass numpy.linalg.inv of it"
             )
-        x, power = np.linalg.inv(x), -power
+        try:
+            x, power = np.linalg.inv(x), -power
+        except TypeError as error:
+            raise DTypeError(
+                f"n is negative, and NumPy inverts no {x.dtype}; pass a.astype(np.float32)"
+            ) from error
     elif kind_of(a) is not None:
         x, like = a, x  # matmul takes it by its library's rules
     if power == 0:

@@ -16,10 +16,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from numbers import Real
+
+import numpy as np
 
 from .. import fields, repr_tables
 from ..checks import worker
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DTypeError
 from ..kernels import KERNELS
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import DeviceChoice, device_info, find_device
@@ -150,10 +153,18 @@ def tune(
     for its own. *on_progress* is called after each candidate. Ctrl-C ends the run and keeps what was found.
     Plans that exist stay as they are.
 
-    Raises ArgumentError for invalid shapes, types, layouts and precisions.
+    Raises ArgumentError for invalid shapes, types, layouts and precisions, DTypeError for what is no list of
+    names, no number or no function.
     """
+    for name, names in (("dtypes", dtypes), ("layouts", layouts), ("precisions", precisions)):
+        if isinstance(names, str):
+            raise DTypeError(f"{name} is {names!r}; pass a list of names")
+    if not isinstance(budget, Real):
+        raise DTypeError(f"budget is {budget!r}; pass a number of seconds over 0")
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
+    if not callable(on_progress):
+        raise DTypeError(f"on_progress is {on_progress!r}; pass a function that takes a stage")
     tuning = Tuning(device_info(find_device(device)))
     asked = itertools.product(dtypes, shapes, layouts, precisions)
     problems = [product(shape, dtype, layout, precision) for dtype, shape, layout, precision in asked]
@@ -178,9 +189,12 @@ def tune(
 
 def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest") -> GemmProblem:
     """The product of that shape, (M, N, K), of element types and layout by name."""
-    if len(shape) != 3 or min(shape) < 1:
-        raise ArgumentError(f"a shape is {shape}; pass M, N and K of 1 or more")
-    return problem_of(*shape, dtype_named(dtype), layout, precision)
+    is_one = isinstance(shape, tuple | list | np.ndarray) and len(shape) == 3
+    if not is_one or not all(isinstance(x, int | np.integer) and x > 0 for x in shape):
+        raise ArgumentError(
+            f"a shape is {shape!r}; pass M, N and K, whole numbers of 1 or more, of each product"
+        )
+    return problem_of(*map(int, shape), dtype_named(dtype), layout, precision)
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:

@@ -250,6 +250,11 @@ def test_matrix_power(place, queue, r, n, dtype):
     judge(linalg.matrix_power, np.linalg.matrix_power, place, queue, a, n=n)
 
 
+def test_matrix_power_of_what_numpy_does_not_invert():
+    with pytest.raises(pyclmm.DTypeError, match=r"n is negative, .* no float16; pass a\.astype"):
+        linalg.matrix_power(np.eye(2, dtype="f2"), -1)
+
+
 def test_matrix_power_of_what_has_none(queue):
     a = np.array([[2, 0], [0, 4]], np.float32)
     assert np.array_equal(linalg.matrix_power(a, -2), np.linalg.matrix_power(a, -2))

@@ -238,6 +238,10 @@ def test_the_budget_is_divided_and_ends(few, children):
     [
         {"shapes": [(1, 2)]},
         {"shapes": [(0, 1, 1)]},
+        {"shapes": (8, 8, 8)},
+        {"shapes": [("8", "8", "8")]},
+        {"shapes": [(8.0, 8, 8)]},
+        {"shapes": "8x8x8"},
         {"dtypes": ["float31"]},
         {"layouts": ["NX"]},
         {"precisions": ["higher"]},
@@ -248,6 +252,15 @@ def test_the_budget_is_divided_and_ends(few, children):
 def test_invalid_arguments_are_refused(wrong):
     with pytest.raises(ArgumentError):
         pyclmm.tune(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"dtypes": "float32"}, {"layouts": "NN"}, {"precisions": "high"}, {"budget": "1s"}, {"on_progress": 3}],
+)
+def test_what_is_no_list_number_or_function_is_refused_by_name(wrong):
+    with pytest.raises(pyclmm.DTypeError, match=f"^{next(iter(wrong))} is .*; pass a "):
+        pyclmm.tune(**{"shapes": [SHAPE], "budget": 1e-9, **wrong})
 
 
 def test_each_precision_is_tuned(few, children):
