@@ -156,15 +156,9 @@ def tune(
     Raises ArgumentError for invalid shapes, types, layouts and precisions, DTypeError for what is no list of
     names, no number or no function.
     """
-    for name, names in (("dtypes", dtypes), ("layouts", layouts), ("precisions", precisions)):
-        if isinstance(names, str):
-            raise DTypeError(f"{name} is {names!r}; pass a list of names")
-    if not isinstance(budget, Real):
-        raise DTypeError(f"budget is {budget!r}; pass a number of seconds over 0")
+    _check_kinds(budget, on_progress, dtypes=dtypes, layouts=layouts, precisions=precisions)
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
-    if not callable(on_progress):
-        raise DTypeError(f"on_progress is {on_progress!r}; pass a function that takes a stage")
     tuning = Tuning(device_info(find_device(device)))
     asked = itertools.product(dtypes, shapes, layouts, precisions)
     problems = [product(shape, dtype, layout, precision) for dtype, shape, layout, precision in asked]
@@ -187,6 +181,17 @@ def tune(
     return tuning
 
 
+def _check_kinds(budget: object, on_progress: object, **lists: object) -> None:
+    """Raise DTypeError for a budget that is no number, no function, and a text in place of a list."""
+    for name, names in lists.items():
+        if isinstance(names, str):
+            raise DTypeError(f"{name} is {names!r}; pass a list of names")
+    if not isinstance(budget, Real):
+        raise DTypeError(f"budget is {budget!r}; pass a number of seconds over 0")
+    if not callable(on_progress):
+        raise DTypeError(f"on_progress is {on_progress!r}; pass a function that takes a stage")
+
+
 def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest") -> GemmProblem:
     """The product of that shape, (M, N, K), of element types and layout by name."""
     is_one = isinstance(shape, tuple | list | np.ndarray) and len(shape) == 3
@@ -194,7 +199,8 @@ def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str
         raise ArgumentError(
             f"a shape is {shape!r}; pass M, N and K, whole numbers of 1 or more, of each product"
         )
-    return problem_of(*map(int, shape), dtype_named(dtype), layout, precision)
+    m, n, k = map(int, shape)
+    return problem_of(m, n, k, dtype_named(dtype), layout, precision)
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:
