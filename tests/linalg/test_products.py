@@ -259,7 +259,7 @@ def test_an_out_of_another_order_is_refused_with_its_strides():
 
 @pytest.mark.parametrize("arrays", [{0: 1.0, 1: 2.0}, {1.0, 2.0}, {"a": 1}.keys()])
 def test_multi_dot_multiplies_no_keys(arrays):
-    with pytest.raises(pyclmm.DTypeError, match="arrays is a .*; pass a list of two or more arrays"):
+    with pytest.raises(pyclmm.DTypeError, match=r"arrays is a .*; pass a list of two or more arrays"):
         linalg.multi_dot(arrays)
 
 
