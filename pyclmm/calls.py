@@ -73,7 +73,7 @@ def called(
     # The very objects: dtypes that are equal need not mean the same.
     if latest is not None and not all(map(is_, asked, latest.asked)):
         latest = None
-    if device is axes is None and tiles == AT_ONCE:
+    if device is axes is None and tiles == AT_ONCE and mixed in (None, "copy"):
         again = _followed(latest, given, asked, (queue, scales, wait_for))
         if again is not None:
             return as_given(arrays, given, again)
@@ -122,8 +122,11 @@ def _followed(latest: _Latest | None, given: Operands, asked: tuple[Any, ...], h
 
 
 def _shapes(given: Operands) -> Any:
-    """The shapes of arrays, by which a thread's calls are kept."""
-    return tuple([getattr(x, "shape", None) for x in given.values()])
+    """The shapes of arrays, by which a thread's calls are kept; None where one cannot be told."""
+    try:
+        return tuple([getattr(x, "shape", None) for x in given.values()])
+    except Exception:  # a property of somebody else's, as of a dataset whose file is closed
+        return None
 
 
 def _earlier(given: Operands, asked: tuple[Any, ...], latest: _Latest | None) -> _Latest | None:

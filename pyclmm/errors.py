@@ -94,8 +94,9 @@ class BuildError(PyclmmError, RuntimeError):
 
     @property
     def complaint(self) -> str:
-        """The compiler's first error, in one line."""
-        found = next((line.strip() for line in self.log.splitlines() if "error:" in line), "see the log")
+        """The compiler's first error, in one line; where it names none, the last line that it wrote."""
+        lines = [line.strip() for line in self.log.splitlines() if line.strip()]
+        found = next((line for line in lines if "error:" in line), lines[-1] if lines else "see the log")
         return f"does not build: {found}"
 
 

@@ -95,6 +95,7 @@ def test_numpy_reads_an_array_and_its_views():
     for got, want in ((x, host), (x.mT, host.swapaxes(1, 2)), (x[..., ::-2], host[..., ::-2])):
         assert type(np.asarray(got)) is np.ndarray
         assert np.array_equal(np.asarray(got), want)
+        assert (str(got), repr(got)) == (str(want), f"cl.A{repr(want)[1:]}")
     assert np.asarray(x, "f8").dtype == np.float64
     with pytest.raises(ValueError, match="needs a copy"):
         np.asarray(x, copy=False)

@@ -302,6 +302,11 @@ BAD = [
     (lambda x: matmul(x, x, precision="hi"), pyclmm.ArgumentError, "unknown precision"),
     (lambda x: matmul(x, x, memory_limit="much"), pyclmm.ArgumentError, "memory_limit is 'much'"),
     (lambda x: matmul(x, x, host_limit=0), pyclmm.ArgumentError, "host_limit is 0"),
+    (
+        lambda x: matmul(x, x, merge_chunks="no"),
+        pyclmm.DTypeError,
+        "merge_chunks is 'no'; pass True or False",
+    ),
     (lambda x: matmul(da.ma.masked_less(x, 1), x), pyclmm.DTypeError, "MaskedArray"),
     (lambda x: matmul(da.ones((2, 4, 4)), da.ones((3, 4, 4))), pyclmm.ShapeError, "broadcast"),
     (lambda x: tensordot(x, x[:3], 1), pyclmm.ShapeError, "axis 1 of x and axis 0 of y"),

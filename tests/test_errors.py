@@ -413,3 +413,13 @@ def test_a_traceback_ends_at_the_function_that_was_called(name, value, monkeypat
     else:
         assert len(frames) == 1
         assert len("".join(traceback.format_exception(caught.value)).splitlines()) <= 10
+
+
+def test_a_build_that_the_options_fail_says_which():
+    log = "clBuildProgram failed: INVALID_BUILD_OPTIONS\n\nInvalid build option: --nosuch\n\n"
+    for told, found in (
+        (log, "Invalid build option: --nosuch"),
+        (f"{log}a.cl: error: b\n", "a.cl: error: b"),
+    ):
+        assert errors.BuildError("toy", "-DX", told).complaint == f"does not build: {found}"
+    assert errors.BuildError("toy", "-DX", "").complaint == "does not build: see the log"

@@ -155,6 +155,26 @@ def test_einsum_multiplies_weights(rng, weights, subscripts, shape):
     np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("x", [None, "x", {1}, [[1.0] * K]], ids=["None", "text", "set", "list"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_einsum_takes_and_refuses_beside_weights_what_matmul_does(weights, x, place):
+    terms = ["mk", "nk"] if place == 0 else ["nk", "mk"]
+    operands = [x, weights] if place == 0 else [weights, x]
+    words = "pass a.astype" if isinstance(x, list) else f"operand {place} is .*; pass a NumPy array"
+    with pytest.raises(pyclmm.DTypeError, match=words):
+        pyclmm.linalg.einsum(f"{','.join(terms)}->mn", *operands)
+
+
+@pytest.mark.parametrize("term", ["mn", "nm"])
+def test_an_out_of_einsum_that_is_no_array_of_the_axes_is_refused(rng, weights, term):
+    x = rng.standard_normal((3, K), np.float32)
+    for out in (3, [[0.0]], (np.zeros((3, N), "f4"),)):
+        with pytest.raises(pyclmm.DTypeError, match="out is a"):
+            pyclmm.linalg.einsum(f"mk,nk->{term}", x, weights, out=out)
+    with pytest.raises(pyclmm.ShapeError, match=r"out has shape \(6,\), but the result has 2 axes"):
+        pyclmm.linalg.einsum(f"mk,nk->{term}", x, weights, out=np.zeros(6, "f4"))
+
+
 @pytest.mark.parametrize("subscripts", ["mn,nk->mk", "mk,nk->mk", "mk,nk->m", "mk,nk->mnk"])
 def test_einsum_refuses_what_is_no_product_along_k(rng, weights, subscripts):
     x = rng.standard_normal([{"m": 4, "n": N, "k": K}[c] for c in subscripts.split(",")[0]])

@@ -117,6 +117,12 @@ class Array(cla.Array):
         host = fetched(self)
         return host if dtype is None else host.astype(dtype)
 
+    def __str__(self) -> str:
+        return str(fetched(self))  # PyOpenCL's shows no view that is not contiguous
+
+    def __repr__(self) -> str:
+        return f"cl.A{repr(fetched(self))[1:]}"
+
     __array_ufunc__ = None  # so that NumPy's arrays and numbers leave operators to this class
     __hash__ = None  # type: ignore[assignment]
 

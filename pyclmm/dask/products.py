@@ -142,6 +142,8 @@ def _limits(memory_limit: int | str | None, host_limit: int | str | None) -> Lim
 
 
 def _contract(x: da.Array, y: da.Array, product: Product, allowed: Limits, merge_chunks: bool) -> da.Array:
+    if not isinstance(merge_chunks, bool | np.bool_):
+        raise DTypeError(f"merge_chunks is {merge_chunks!r}; pass True or False")
     axes = product.axes
     x, y = (_aligned if merge_chunks else _unified)(x, y, axes)
     whole = tuple(itertools.chain.from_iterable(chunks_of(x, y, axes)))

@@ -22,6 +22,14 @@ ADVICE = "matmul(x, q.T) is x @ q.dequantize().T"
 _ON_HOST = (1, 3, 11, 13)
 
 
+def has_shape(x: Any) -> bool:
+    """Whether *x* has a shape. A property of somebody else's may fail, as that of a closed dataset does."""
+    try:
+        return hasattr(x, "shape")
+    except Exception:
+        return False
+
+
 def array_of(name: str, x: Any) -> Any:
     """*x* as a plain NumPy array, or as the Array that it is. Raises DTypeError and ShapeError.
 

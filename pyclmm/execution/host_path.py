@@ -17,6 +17,7 @@ from ..opencl.last_call import equal
 from ..opencl.steps import Scalars, Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
+from ..problem.ragged import SIZES
 from .execute import Executable
 from .operands import Operands, check_writeable, checked, problem_name, read_operands, signature
 from .options import Options, check_scalars
@@ -192,11 +193,12 @@ class HostPath:
         """Whether the host copies *x* for its layout.
 
         A result is copied if kernels cannot address it, and also if its elements may share memory, because
-        work-items write in any order. NumPy's order is fixed.
+        work-items write in any order. NumPy's order is fixed. Kernels read the sizes of groups
+        without a stride.
         """
         if name == "out":
             return not host_memory.is_addressable(x) or host_memory.may_overlap_itself(x)
-        return host_memory.is_copied(x, self._device)
+        return (name == SIZES and not x.flags.c_contiguous) or host_memory.is_copied(x, self._device)
 
     def _plain_calls(self, operands: Operands, gemm: Gemm) -> PlainCalls | None:
         """What calls with few checks look like, or None if this plan has none. Nothing is copied."""

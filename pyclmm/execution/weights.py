@@ -10,7 +10,7 @@ from pyopencl.array import Array
 from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from ..problem.ragged import SIZES
 from ..quantized import QuantizedArray
-from .array_likes import ADVICE
+from .array_likes import ADVICE, array_of, has_shape
 from .kinds import common_kind, kind_of, returned, types_of
 from .operands import ArrayT, Operands
 
@@ -58,7 +58,7 @@ def as_given(arrays: Operands, given: Operands, result: ArrayT) -> ArrayT:
 
 def _check_depth(a: Any, weights: QuantizedArray, trans_a: str) -> None:
     """Raise ShapeError, in NumPy's words, unless a and the *weights*, (..., K, N), have one K."""
-    shape = tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
+    shape = tuple((a if has_shape(a) else array_of("a", a)).shape)
     if shape and shape[-1 if trans_a == "N" or len(shape) == 1 else -2] != weights.shape[-2]:
         raise ShapeError(
             f"b has a mismatch in its core dimension: a of shape {shape} and b of shape {weights.shape} do "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, overload
@@ -173,7 +173,7 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
 
     The first and the last may be vectors. *out* must have the very shape and dtype of the result.
     """
-    if not hasattr(arrays, "__len__"):
+    if not hasattr(arrays, "__len__") or isinstance(arrays, Mapping | Set):
         raise DTypeError(f"arrays is a {type(arrays).__name__}; pass a list of two or more arrays")
     if len(arrays) < 2:
         raise ArgumentError(f"arrays has {len(arrays)} of them; pass two or more")
@@ -219,7 +219,12 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
             raise UnsupportedError(
                 "n is negative, and pyclmm inverts no matrix on a device; pass numpy.linalg.inv of it"
             )
-        x, power = np.linalg.inv(x), -power
+        try:
+            x, power = np.linalg.inv(x), -power
+        except TypeError as error:
+            raise DTypeError(
+                f"n is negative, and NumPy inverts no {x.dtype}; pass a.astype(np.float32)"
+            ) from error
     elif kind_of(a) is not None:
         x, like = a, x  # matmul takes it by its library's rules
     if power == 0:
@@ -336,8 +341,8 @@ def _check_out(out: Any, *operands: Any, dtype: Any) -> None:
     dtype = common_dtype(operands, [f"operand {i}" for i in range(len(operands))], dtype, "same_kind")
     if out.dtype != dtype or not is_contiguous(out):
         raise ArgumentError(
-            f"out has dtype {out.dtype}; pass a C-contiguous array of dtype {dtype}, the result's, or use "
-            f"matmul"
+            f"out has dtype {out.dtype} and strides {out.strides}; pass a C-contiguous array of dtype "
+            f"{dtype}, the result's, or use matmul"
         )
 
 

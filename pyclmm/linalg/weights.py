@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..api import matmul
-from ..errors import UnsupportedError
+from ..errors import ShapeError, UnsupportedError
+from ..execution.array_likes import array_of, has_shape
 from ..problem.contraction import Label
 from ..problem.subscripts import Labelled, parsed
 from ..quantized import QuantizedArray
@@ -25,6 +26,7 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     """The contraction of *operands*, an array and quantised weights. *keywords* are matmul's. Raises
     UnsupportedError unless it is one product that sums along the weights' K alone.
     """
+    operands = [x if has_shape(x) else array_of(f"operand {i}", x) for i, x in enumerate(operands)]
     which = parsed(subscripts, [x.shape for x in operands])
     place = next(i for i, x in enumerate(operands) if _is_weights(x))
     weights = operands[place]
@@ -34,6 +36,8 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     x, of_x, of_weights = operands[1 - place], which.operands[1 - place], which.operands[place]
     k, n = of_weights if weights.is_transposed else of_weights[::-1]
     rest = _free(which, of_x, k, n)
+    if out is not None:
+        _check_out(out, len(which.out))
     result = matmul(
         _permuted(x, of_x, (*rest, k)),
         weights if weights.is_transposed else weights.T,
@@ -41,6 +45,13 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
         **keywords,
     )
     return _permuted(result, (*rest, n), which.out) if out is None else out
+
+
+def _check_out(out: Any, axes: int) -> None:
+    """Raise DTypeError or ShapeError unless *out* is an array with so many *axes*, which are permuted."""
+    shape = (out if has_shape(out) else array_of("out", out)).shape
+    if len(shape) != axes:
+        raise ShapeError(f"out has shape {shape}, but the result has {axes} axes")
 
 
 _WOULD_DO = "pass an array and weights whose K alone is summed, such as 'mk,nk->mn'"

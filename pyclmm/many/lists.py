@@ -16,7 +16,7 @@ from pyopencl.array import Array
 
 from ..cuda.arrays import CudaArray, common_ordinal
 from ..errors import ArgumentError, DTypeError, PyclmmError
-from ..execution.kinds import KindWithAddresses, computed_dtype
+from ..execution.kinds import KindWithAddresses, common_kind, computed_dtype
 from ..execution.operands import check_writeable, collect, signature
 from ..opencl import array_fields, arrays
 from ..opencl.host_memory import HOST_ALIGN, location
@@ -95,9 +95,16 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
             if any(x is not None for x in xs):
                 names, arrays = [*names, name], (*arrays, *xs)
     lists = Lists(tuple(names), arrays)
-    place = *names, len(a), *[getattr(x, "shape", None) for x in (*a[:1], *b[-1:])]
+    place = *names, len(a), *_shapes(a[:1], b[-1:])
     seen = _seen.mine.held.get(place)
     return (seen and seen.again(lists)) or _looked_at(lists, place)
+
+
+def _shapes(*lists: tuple[Any, ...]) -> list[Any]:
+    try:
+        return [getattr(x, "shape", None) for xs in lists for x in xs]
+    except Exception:  # a property of somebody else's, as of a dataset whose file is closed
+        return []
 
 
 def check_length(name: str, given: Any, wanted: int) -> None:
@@ -133,6 +140,7 @@ def _collected(given: Lists) -> tuple[Lists, tuple[Any, ...], CudaArray | None]:
     for index in range(given.length):
         with naming(index):
             operands = dict.fromkeys(("a", "b")) | given.pair(index)
+            common_kind({"a of pairs[0]": given.arrays[0], "a": operands["a"]})
             dtypes.append(computed_dtype(operands))
             found.append(collect(operands))
             first = found[0]["a"]

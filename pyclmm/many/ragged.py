@@ -12,7 +12,7 @@ from pyopencl.array import Array
 from ..calls import AT_ONCE, PLAIN, called
 from ..errors import ArgumentError, DTypeError
 from ..execution import kinds
-from ..execution.array_likes import array_of
+from ..execution.array_likes import array_of, has_shape
 from ..execution.operands import queue_of, sent, single
 from ..opencl.devices import DeviceChoice
 from ..problem.dtypes import named_dtype
@@ -75,7 +75,7 @@ def ragged_matmul(
     asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
     kind = kinds.kind_of(a)
     if kind is None:
-        a, b = (x if hasattr(x, "shape") else array_of(name, x) for name, x in (("a", a), ("b", b)))
+        a, b = (x if has_shape(x) else array_of(name, x) for name, x in (("a", a), ("b", b)))
         group_sizes = _sizes_beside(a, b, group_sizes, queue)
     elif kinds.kind_of(group_sizes) is kind and kind.on_host("a", a) and kind.on_host(SIZES, group_sizes):
         _check_sizes(kind.host_array(SIZES, group_sizes), a, b)

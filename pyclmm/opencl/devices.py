@@ -280,7 +280,8 @@ def _named(choice: str, labels: dict[str, cl.Device]) -> cl.Device:
                 f"device is {choice!r}, but no device here is one: there are {_listed(labels)}"
             )
         return largest
-    named = [d for d in labels.values() if choice.lower() in f"{d.platform.name} {d.name}".lower()]
+    part = choice.strip().lower()  # nothing is a part of every name
+    named = [d for d in labels.values() if part and part in f"{d.platform.name} {d.name}".lower()]
     if len(named) > 1:
         matches = [label for label, device in labels.items() if device in named]
         raise ArgumentError(f"device {choice!r} fits several devices: name one of {matches}")

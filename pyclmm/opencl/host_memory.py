@@ -273,7 +273,7 @@ class HostBuffers:
         return buffer, form.start
 
     def read_back(self, after: list[cl.Event]) -> None:
-        """Wait for *after*, then for the results in their arrays. Raises DeviceLostError if one is not done."""
+        """Wait for *after*, then for the results in their arrays. Raises DeviceLostError if one failed."""
         if self.device.in_place or not self._outs:
             wait(self.device, after)
             return

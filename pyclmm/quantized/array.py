@@ -179,10 +179,10 @@ class QuantizedArray:
         Raises ArgumentError for another index, IndexError for a matrix that is not there.
         """
         if self.ndim > 2:
-            is_usual = isinstance(index, slice | int | np.integer) and not isinstance(index, bool)
-            if not is_usual or _is_backwards(index):
+            is_number = isinstance(index, int | np.integer) and not isinstance(index, bool)
+            if not is_number and not _is_forwards(index):
                 raise ArgumentError(f"index is {index!r}: take a matrix of a stack, q[2], or a slice, q[2:8]")
-        elif self.is_transposed or not isinstance(index, slice) or _is_backwards(index):
+        elif self.is_transposed or not _is_forwards(index):
             raise ArgumentError(
                 f"index is {index!r}: take a slice of rows of (N, K) weights, q[2:8], then .T"
             )
@@ -227,5 +227,9 @@ class QuantizedArray:
         )
 
 
-def _is_backwards(index: Any) -> bool:
-    return isinstance(index, slice) and (index.step or 1) < 1
+def _is_forwards(index: Any) -> bool:
+    """Whether *index* is a slice of whole numbers that goes on from row to row."""
+    try:
+        return isinstance(index, slice) and index.indices(1)[2] > 0
+    except (TypeError, ValueError):  # a text, a step of 0
+        return False

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import store
-from ..errors import ArgumentError, StorageError, in_short
+from ..errors import ArgumentError, DTypeError, StorageError, in_short
 from ..formats import Format, format_named
 from ..formats.base import Array
 
@@ -22,7 +22,7 @@ _Rows = tuple[Array, dict[str, str]]  # and what they are: the names "format" an
 
 def save(path: str | os.PathLike[str], data: Array, form: Format, k: int) -> None:
     """Write *data* beside *path*, then put it there."""
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path_of(path)))
     write, _ = _way(target)
     try:
         with store.beside(target) as early:
@@ -33,9 +33,10 @@ def save(path: str | os.PathLike[str], data: Array, form: Format, k: int) -> Non
 
 def load(path: str | os.PathLike[str], make: Callable[[Array, Format, int], _Made]) -> _Made:
     """``make(rows, format, K)`` of the file *path*. Raises StorageError if it holds no such."""
-    _, read = _way(Path(path))
+    source = Path(path_of(path))
+    _, read = _way(source)
     try:
-        data, about = read(Path(path))
+        data, about = read(source)
         return make(data, format_named(about["format"]), int(about["k"]))
     except FileNotFoundError:
         raise
@@ -43,6 +44,14 @@ def load(path: str | os.PathLike[str], make: Callable[[Array, Format, int], _Mad
         raise StorageError(
             f"path: {str(path)!r} holds no quantised weights of QuantizedArray.save: {in_short(error)}"
         ) from error
+
+
+def path_of(path: Any) -> str:
+    """The name of the file *path*. Raises DTypeError for what names none."""
+    try:
+        return os.fsdecode(path)
+    except TypeError as error:
+        raise DTypeError(f"path is {path!r}; pass the name of a file") from error
 
 
 def _way(path: Path) -> tuple[Callable[[Path, Array, dict[str, str]], None], Callable[[Path], _Rows]]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError, StorageError, UnsupportedError, in_short
 from ..formats import OF_GGUF
 from .array import QuantizedArray
+from .files import path_of
 
 _FORMATS = {form.name.removesuffix("_gguf").upper(): form for form in OF_GGUF}  # by GGUF's names
 _NUMBERS = ("F32", "F16", "F64", "I8", "I16", "I32", "I64")  # which are arrays of NumPy's
@@ -62,7 +63,7 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
     file that is no GGUF, or cut short, UnsupportedError for one of big-endian numbers, and ArgumentError if
     PyPI's gguf, an extra, is missing.
     """
-    reader_of, name = _bounded_reader(), os.fspath(path)
+    reader_of, name = _bounded_reader(), path_of(path)
     try:
         reader = reader_of(name, "c")  # Intel's runtime would copy what is mapped read-only in each call
     except FileNotFoundError:

@@ -58,10 +58,11 @@ class Given:
     def of(cls, a: Any, b: Any, c: Any, bias: Any, out: Any, beta: complex, options: Options) -> Given:
         """The arrays of a call, each known to be one. Raises DTypeError and ShapeError."""
         named = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
-        found = {name: None if x is None else _taken(name, x) for name, x in named.items()}
-        if found["bias"] is not None:
-            found["bias"] = np.asarray(found["bias"])
+        found: dict[str, Any] = {name: None if x is None else _taken(name, x) for name, x in named.items()}
         layouts = {name: _layout(name, x) for name, x in found.items() if x is not None}
+        if datasets.is_stored(found["bias"]):
+            with datasets.failing_as("bias", "its values"):
+                found["bias"] = np.asarray(found["bias"][...])
         if beta == 0:
             found["c"] = None
         return cls(**found, layouts=layouts, options=options)

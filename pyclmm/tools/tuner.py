@@ -13,43 +13,30 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import partial
-from typing import Any
+from numbers import Real
 
 import numpy as np
-import pyopencl as cl
 
 from .. import fields, repr_tables
-from ..checks import child, isolation, worker
-from ..checks.known_answers import operands_error
-from ..checks.small_problems import first_wrong_result
-from ..errors import ArgumentError, BuildError, DeviceLostError, DeviceMemoryError, LaunchError
-from ..kernels import KERNELS, Work, kernel_named
+from ..checks import worker
+from ..errors import ArgumentError, DTypeError
+from ..kernels import KERNELS
 from ..kernels.device import DeviceInfo
-from ..kernels.launches import complete
-from ..opencl import clock, queues
-from ..opencl.binding import Binding
 from ..opencl.devices import DeviceChoice, device_info, find_device
-from ..opencl.steps import scalars_of
 from ..problem.canonical import problem_of
-from ..problem.dtypes import dtype_of
-from ..problem.gemm import Gemm, GemmProblem
+from ..problem.gemm import GemmProblem
 from ..problem.literals import Precision
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
 from .terminal import OnStage, Stage, duration, significant, unheard
-from .timing import Board, Expected, Size, Terms, dtype_named, random_pair
+from .timing import dtype_named
 
 LIMIT = 30.0  # seconds to compile, check and time one candidate
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
 TUNED = ("product", "tried", "kernel", "tile", "ms", "GFLOP/s", "speed-up")
-_ROUNDS = (5, 25)  # the fewest and the most
-_SECONDS = 0.3  # for the rounds of one candidate, if that is enough for the fewest rounds
-_HOPELESS = 2.0  # times the incumbent's time: no further runs
-_OUTCLASSED = 5.0  # times the incumbent's time: the family's other configurations are skipped too
 _START = 10.0  # seconds for a child to start and to create operands
 _MOST_TIMES = 1000  # of a candidate, in an answer
 _FAMILY = 4  # a family's first configuration is tried after this many of the family before it
@@ -154,8 +141,10 @@ def tune(
 
     *budget*: seconds, shared between the products. *device* and *precisions*: as :func:`pyclmm.matmul` takes
     them; a call uses what was found for its own. *on_progress* is called after each candidate. Ctrl-C ends
-    the run and keeps what was found. Plans that exist stay as they are. Raises ArgumentError.
+    the run and keeps what was found. Plans that exist stay as they are. Raises ArgumentError,
+    DTypeError for what is no list of names, no number or no function.
     """
+    _check_kinds(budget, on_progress, dtypes=dtypes, layouts=layouts, precisions=precisions)
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
     tuning = Tuning(device_info(find_device(device)))
@@ -180,11 +169,26 @@ def tune(
     return tuning
 
 
+def _check_kinds(budget: object, on_progress: object, **lists: object) -> None:
+    """Raise DTypeError for a budget that is no number, no function, and a text in place of a list."""
+    for name, names in lists.items():
+        if isinstance(names, str):
+            raise DTypeError(f"{name} is {names!r}; pass a list of names")
+    if not isinstance(budget, Real):
+        raise DTypeError(f"budget is {budget!r}; pass a number of seconds over 0")
+    if not callable(on_progress):
+        raise DTypeError(f"on_progress is {on_progress!r}; pass a function that takes a stage")
+
+
 def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest") -> GemmProblem:
     """The product of that shape, (M, N, K), of element types and layout by name."""
-    if len(shape) != 3 or min(shape) < 1:
-        raise ArgumentError(f"a shape is {shape}; pass M, N and K of 1 or more")
-    return problem_of(*shape, dtype_named(dtype), layout, precision)
+    is_one = isinstance(shape, tuple | list | np.ndarray) and len(shape) == 3
+    if not is_one or not all(isinstance(x, int | np.integer) and x > 0 for x in shape):
+        raise ArgumentError(
+            f"a shape is {shape!r}; pass M, N and K, whole numbers of 1 or more, of each product"
+        )
+    m, n, k = map(int, shape)
+    return problem_of(m, n, k, dtype_named(dtype), layout, precision)
 
 
 def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:
@@ -255,7 +259,7 @@ class _Searching:
             known = [] if self.incumbent is None else [self.incumbent]
             self.trying = None
             request = self.request | {"order": known + self.waiting, "seconds": left}
-            failure = worker.ask("tools.tuner", request, left + LIMIT + _START, hear)
+            failure = worker.ask("tools.tuner_child", request, left + LIMIT + _START, hear)
             if failure is None:
                 return
             if not self._blamed(failure):
@@ -302,97 +306,3 @@ class _Searching:
         best = "" if search.best is None else f", best {duration(search.best.seconds or 0)}"
         left = max(0.0, self.end - time.monotonic())
         self.on_progress(Stage(f"{search.problem}{best}", len(search.tried), search.total, left))
-
-
-# The child process: checks candidates, and times each in turn with the incumbent.
-
-
-def answers(request: Any) -> Iterator[dict[str, Any]]:
-    """Answer a :class:`_Searching`, which asks for the candidates of "order"."""
-    device = isolation.device_of(request["device"])
-    problem = schema.problem_from(request["problem"])
-    choices = [
-        select.Choice(kernel_named(one["kernel"]), schema.config_from(one["config"]))
-        for one in request["choices"]
-    ]
-    queue = queues.new_queue(device, profiling=True)
-    ring = TimedProduct(queue, problem)
-    deadline = time.monotonic() + request["seconds"]
-    for index in request["order"]:
-        if time.monotonic() > deadline:
-            return
-        if choices[index].kernel.name in ring.outclassed:
-            yield {"outclassed": index}
-            continue
-        yield {"trying": index}
-        child.within(request["limit"])
-        try:
-            answer = ring.challenge(choices[index])
-        except DeviceLostError:  # nothing runs in this process any more; the parent starts another
-            raise
-        except (BuildError, LaunchError, DeviceMemoryError, cl.Error) as error:
-            answer = {"reason": str(error).splitlines()[0]}
-        yield {"index": index} | answer
-
-
-class TimedProduct:
-    """One product's operands on the device, and the incumbent that challengers are timed against."""
-
-    def __init__(self, queue: cl.CommandQueue, problem: GemmProblem) -> None:
-        self.queue, self.problem, self.device = queue, problem, device_info(queue.device)
-        size, dtype = Size(problem.m, problem.n, problem.k), dtype_of(problem.a_type)
-        a, b = random_pair(size, dtype, layout=problem.layout)
-        self.board = Board(queue, a, b, dtype_of(problem.out_type), Terms())
-        self.buffers = {name: getattr(self.board, name).base_data for name in ("a", "b", "out")}
-        self.check = Expected(a, b, operands_error(problem))
-        self.incumbent: Binding | None = None
-        self.to_beat = np.inf
-        self.outclassed: set[str] = set()
-
-    def challenge(self, choice: select.Choice) -> dict[str, Any]:
-        """Seconds of the challenger and of the incumbent (none for the first), or a reason for no times."""
-        work = choice.kernel.launches(self.problem, choice.config, self.device)
-        reason = first_wrong_result(self.queue, self.problem, choice.kernel, choice.config, work)
-        if reason is not None:
-            return {"reason": reason}
-        challenger = self._bind(work)
-        self.board.spoil()
-        first = self._run(challenger)
-        if not self.check.ratio(self.board.read()) < self.check.limit:
-            return {"reason": f"wrong result at {self.problem}"}
-        if _HOPELESS * self.to_beat < first < _OUTCLASSED * self.to_beat:
-            first = self._run(challenger)  # the device's clock may have been low in the first run
-        if first > _OUTCLASSED * self.to_beat:
-            self.outclassed.add(choice.kernel.name)
-        if first > _HOPELESS * self.to_beat:
-            return {"seconds": [first], "incumbent": [self.to_beat]}
-        return self._race(challenger, first)
-
-    def _race(self, challenger: Binding, first: float) -> dict[str, Any]:
-        """Run both in turn. The winner becomes the incumbent."""
-        rounds = int(np.clip(_SECONDS / (2 * first), *_ROUNDS))
-        both = [partial(self._run, one) for one in (self.incumbent, challenger) if one is not None]
-        *before, seconds = clock.in_turn(rounds, *both)
-        incumbent = before[0] if before else []
-        if not incumbent or beats(seconds, incumbent):
-            self.incumbent, self.to_beat = challenger, statistics.median(seconds)
-        else:
-            self.to_beat = statistics.median(incumbent)
-        return {"seconds": seconds, "incumbent": incumbent}
-
-    def _bind(self, work: Work) -> Binding:
-        gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.board.out.dtype)
-        return Binding(self.queue, self.device, complete(gemm, work), gemm.unread)
-
-    def _run(self, binding: Binding) -> float:
-        """Seconds from the first launch's start to the last one's end. All wait for a user event, as gaps
-        between them would favour kernels with one launch.
-        """
-        gate = cl.UserEvent(self.queue.context)
-        try:
-            events = binding.enqueue(self.buffers, scalars_of(1.0, 0.0), [gate])
-            self.queue.flush()
-        finally:
-            wall = clock.elapsed(lambda: gate.set_status(cl.command_execution_status.COMPLETE))
-        wall += clock.elapsed(self.queue.finish)
-        return clock.device_seconds(events) or wall

@@ -111,6 +111,17 @@ def test_results_may_be_changed_and_multiplied(torch, device):
         torch.testing.assert_close(got, x.T @ x, rtol=1e-4, atol=1e-3)
 
 
+def test_arrays_of_two_libraries_in_one_list_are_refused(torch):
+    x = torch.randn(3, 3)
+    for pairs in (
+        [(x, x), (x.numpy(), x.numpy())],
+        [(x.numpy(), x.numpy()), (x, x)],
+        [(x, x), ([[1.0]], [[1.0]])],
+    ):
+        with pytest.raises(TypeError, match=r"pairs\[1\]: a of pairs\[0\] is a .*, a is a .*one library"):
+            pyclmm.matmul_many(pairs)
+
+
 def test_what_needs_gradients_is_refused(torch, device):
     x = torch.randn(3, 3, device=device)
     pairs = [(x, x), (x, x.clone().requires_grad_())]

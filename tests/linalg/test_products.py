@@ -250,6 +250,24 @@ def test_matrix_power(place, queue, r, n, dtype):
     judge(linalg.matrix_power, np.linalg.matrix_power, place, queue, a, n=n)
 
 
+def test_an_out_of_another_order_is_refused_with_its_strides():
+    x = np.ones((3, 3), np.float32)
+    for call in (lambda out: linalg.dot(x, x, out=out), lambda out: linalg.multi_dot([x, x, x], out=out)):
+        with pytest.raises(pyclmm.ArgumentError, match=r"strides \(4, 12\); pass a C-contiguous array"):
+            call(np.asfortranarray(x))
+
+
+@pytest.mark.parametrize("arrays", [{0: 1.0, 1: 2.0}, {1.0, 2.0}, {"a": 1}.keys()])
+def test_multi_dot_multiplies_no_keys(arrays):
+    with pytest.raises(pyclmm.DTypeError, match=r"arrays is a .*; pass a list of two or more arrays"):
+        linalg.multi_dot(arrays)
+
+
+def test_matrix_power_of_what_numpy_does_not_invert():
+    with pytest.raises(pyclmm.DTypeError, match=r"n is negative, .* no float16; pass a\.astype"):
+        linalg.matrix_power(np.eye(2, dtype="f2"), -1)
+
+
 def test_matrix_power_of_what_has_none(queue):
     a = np.array([[2, 0], [0, 4]], np.float32)
     assert np.array_equal(linalg.matrix_power(a, -2), np.linalg.matrix_power(a, -2))

@@ -164,6 +164,17 @@ def test_sizes_that_do_not_fit_are_refused(rng):
     refused("add up to 9223372036854775808,", a, b, np.array([2**63, 0, 0, 0], "u8"))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", ">i8", "uint8"])
+@pytest.mark.parametrize("divides", ["rows", "K"])
+def test_sizes_on_the_host_may_have_gaps(rng, dtype, divides):
+    a, b = operands(rng, "float32", divides)
+    gaps = np.full(8, 9, dtype)
+    gaps[::2] = SIZES["all"]
+    same = np.lib.stride_tricks.as_strided(gaps, (4,), (0,))
+    for sizes in (gaps[::2], gaps[::2][::-1], same):
+        check(pyclmm.ragged_matmul(a, b, sizes), a, b, sizes)
+
+
 def test_sizes_beside_arrays_that_do_not_fit_are_refused(rng):
     queue = new_queue()
     a, b, small, gaps = (

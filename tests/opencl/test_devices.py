@@ -208,6 +208,13 @@ def test_devices_by_number_and_name(machine):
         find_device("Ampere C")
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_no_name_names_the_only_device(machine, name):
+    machine([fake(name="Ampere A")])
+    with pytest.raises(ArgumentError, match="unknown device"):
+        find_device(name)
+
+
 def test_pyopencl_ctx_is_honoured(monkeypatch, queue):
     monkeypatch.setenv("PYOPENCL_CTX", "0")
     own = queues.default_queue()

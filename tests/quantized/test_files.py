@@ -93,6 +93,19 @@ def test_another_ending_is_refused(tmp_path, name):
         QuantizedArray.load(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", [None, 3, ["w.npz"]], ids=str)
+def test_what_names_no_file_is_refused(name):
+    for call in (drawn().save, QuantizedArray.load, pyclmm.from_gguf):
+        with pytest.raises(pyclmm.DTypeError, match=r"path is .*; pass the name of a file"):
+            call(name)
+
+
+def test_a_path_may_be_bytes(tmp_path):
+    name = bytes(tmp_path / "w.npz")
+    drawn().save(name)
+    assert QuantizedArray.load(name).shape == drawn().shape
+
+
 def test_a_folder_that_is_missing(tmp_path, path):
     with pytest.raises(StorageError, match="cannot be written"):
         drawn().save(tmp_path / "no" / path.name)

@@ -77,6 +77,7 @@ REFUSED = [
     ({"mode": "mxfp4", "group_size": 64}, pyclmm.ArgumentError, "group_size is 64, but mxfp4 has 32"),
     ({"mode": "iq4_xs"}, pyclmm.ArgumentError, "unknown mode 'iq4_xs'.*valid are 'affine'"),
     ({"mode": "q4_k"}, pyclmm.UnsupportedError, "mode 'q4_k' is read, not made"),
+    ({"mode": "q4_k", "w": W[:, :32]}, pyclmm.UnsupportedError, "mode 'q4_k' is read, not made"),
     ({"w": W * 1e6, "mode": "q4_0"}, pyclmm.ArgumentError, r"w has numbers up to 1e\+06, too large .* q4_0"),
     ({"w": W * 3000, "mode": "nvfp4"}, None, ""),
     ({"w": W * 6000, "mode": "nvfp4"}, pyclmm.ArgumentError, r"up to 6e\+03, too large .* nvfp4"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pyclmm
 from pyclmm.errors import ArgumentError, DTypeError, ShapeError, StorageError
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.streaming import storage
@@ -179,6 +180,43 @@ def test_a_closed_hdf5_file_is_named(of, tmp_path):
     call = opened[0].read if of == "a" else opened[1].write
     with pytest.raises(StorageError, match=rf"{of}: rows 0:2, columns 0:5 .*closed"):
         call(np.empty((2, 5), "f4"), Region((), slice(0, 2), slice(0, 5), (2, 5)))
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "bias", "out"])
+def test_a_product_names_what_is_in_a_closed_file(name, tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        closed = file.create_dataset("x", data=numbers((4, 4)))
+    a, b = numbers((4, 4)), numbers((4, 4))
+    given = {"a": a, "b": b, "c": None} | {name: closed}
+    keywords = {"beta": 1.0} if name == "c" else {name: given.pop(name)} if name in ("bias", "out") else {}
+    with pytest.raises(StorageError, match=rf"^{name} is an HDF5 dataset whose file is closed"):
+        pyclmm.gemm(*given.values(), **keywords)
+
+
+def test_other_products_refuse_what_is_in_a_closed_file(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        closed = file.create_dataset("x", data=numbers((4, 64)))
+    q = pyclmm.quantize(numbers((3, 64)))
+    calls = (
+        lambda: pyclmm.matmul_many([(closed, numbers((64, 4)))]),
+        lambda: pyclmm.ragged_matmul(closed, numbers((1, 64, 4)), [4]),
+        lambda: pyclmm.matmul(closed, q.T),
+        lambda: pyclmm.linalg.einsum("mk,nk->mn", closed, q),
+    )
+    for call in calls:
+        with pytest.raises(pyclmm.DTypeError, match=r"(a|operand 0) is a Dataset: .*; pass a NumPy array"):
+            call()
+
+
+def test_a_bias_that_cannot_be_read_is_named():
+    class Broken(Alike):
+        def __getitem__(self, _):
+            raise ValueError("no such disk")
+
+    a, b, bias = numbers((4, 5)), numbers((5, 4)), numbers((4,))
+    np.testing.assert_allclose(pyclmm.gemm(a, b, bias=Alike(bias)), a @ b + bias, rtol=1e-5)
+    with pytest.raises(StorageError, match=r"bias: its values could not be read: .*no such disk"):
+        pyclmm.gemm(a, b, bias=Broken(bias))
 
 
 def test_what_cannot_be_an_operand_or_out(tmp_path):

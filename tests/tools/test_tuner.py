@@ -22,7 +22,7 @@ from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection import select, tables
-from pyclmm.tools import cli, plots, report, tuner
+from pyclmm.tools import cli, plots, report, tuner, tuner_child
 from tests.support.made_up import H200
 from tests.support.selection import slow
 
@@ -157,11 +157,11 @@ def test_a_search_that_tried_all_says_nothing(few, children):
 def test_the_child_tells_who_is_outclassed(few, monkeypatch):
     """The second configuration of the family takes ten times as long as the first."""
     monkeypatch.setattr(
-        tuner.TimedProduct, "challenge", lambda ring, choice: ring.outclassed.add("naive") or {}
+        tuner_child.TimedProduct, "challenge", lambda ring, choice: ring.outclassed.add("naive") or {}
     )
     problem = tuner.product(SHAPE, "float32", "NN")
     searching = tuner._Searching(problem, HERE, 1e9, 1e9, lambda _: None)
-    answers = tuner.answers(searching.request | {"order": [0, 1, 2], "seconds": 60.0})
+    answers = tuner_child.answers(searching.request | {"order": [0, 1, 2], "seconds": 60.0})
     assert list(answers) == [{"trying": 0}, {"index": 0}, {"outclassed": 1}, {"outclassed": 2}]
 
 
@@ -238,6 +238,10 @@ def test_the_budget_is_divided_and_ends(few, children):
     [
         {"shapes": [(1, 2)]},
         {"shapes": [(0, 1, 1)]},
+        {"shapes": (8, 8, 8)},
+        {"shapes": [("8", "8", "8")]},
+        {"shapes": [(8.0, 8, 8)]},
+        {"shapes": "8x8x8"},
         {"dtypes": ["float31"]},
         {"layouts": ["NX"]},
         {"precisions": ["higher"]},
@@ -248,6 +252,15 @@ def test_the_budget_is_divided_and_ends(few, children):
 def test_invalid_arguments_are_refused(wrong):
     with pytest.raises(ArgumentError):
         pyclmm.tune(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"dtypes": "float32"}, {"layouts": "NN"}, {"precisions": "high"}, {"budget": "1s"}, {"on_progress": 3}],
+)
+def test_what_is_no_list_number_or_function_is_refused_by_name(wrong):
+    with pytest.raises(pyclmm.DTypeError, match=f"^{next(iter(wrong))} is .*; pass a "):
+        pyclmm.tune(**{"shapes": [SHAPE], "budget": 1e-9, **wrong})
 
 
 def test_each_precision_is_tuned(few, children):
@@ -262,7 +275,7 @@ def test_each_precision_is_tuned(few, children):
 
 @pytest.fixture
 def ring(few):
-    return tuner.TimedProduct(
+    return tuner_child.TimedProduct(
         new_queue(default_device(), profiling=True), tuner.product(SHAPE, "float32", "TN")
     )
 
@@ -293,8 +306,8 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
 def test_rounds_alternate_with_the_incumbent(ring, monkeypatch):
     alone = ring.challenge(choice(2))
     assert alone["incumbent"] == []
-    monkeypatch.setattr(tuner, "_HOPELESS", 1e9)
-    monkeypatch.setattr(tuner, "_OUTCLASSED", 1e9)
+    monkeypatch.setattr(tuner_child, "_HOPELESS", 1e9)
+    monkeypatch.setattr(tuner_child, "_OUTCLASSED", 1e9)
     order = []
     real = ring._run
     monkeypatch.setattr(ring, "_run", lambda binding: order.append(binding) or real(binding))
@@ -315,9 +328,9 @@ def test_a_hopeless_candidate_runs_once_and_ends_its_family(ring):
 
 def test_a_wrong_result_is_never_timed(ring, monkeypatch):
     """The result may be wrong in the self-check, or only at the product's own size."""
-    monkeypatch.setattr(tuner, "first_wrong_result", lambda *_: "wrong result in the self-check")
+    monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: "wrong result in the self-check")
     assert ring.challenge(choice(2)) == {"reason": "wrong result in the self-check"}
-    monkeypatch.setattr(tuner, "first_wrong_result", lambda *_: None)
+    monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: None)
     monkeypatch.setattr(ring, "_run", lambda _: 1e-9)  # nothing is computed
     assert "wrong result at 24 x 20 x 16" in ring.challenge(choice(2))["reason"]
     assert ring.incumbent is None
