@@ -10,13 +10,13 @@ import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
-from .calls import PLAIN, called
+from .calls import PLAIN, called, tiles_of
 from .execution.operands import named, single
+from .execution.options import options_of
+from .execution.weights import format_of
 from .opencl import queues
 from .opencl.devices import DeviceChoice
-from .problem.dtypes import named_dtype
 from .problem.literals import Activation, Casting, Mixed, Precision, Trans, Verify
-from .problem.settings import chosen, is_reproducible, is_verified
 from .quantized import QuantizedArray
 from .raising import OF_CALLER, briefly
 from .selection.select import KernelChoice
@@ -158,11 +158,18 @@ def matmul(
     if isinstance(out, tuple):
         out = single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
-    tiles = (memory_limit, devices, progress, checkpoint)
     try:
-        ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-        asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
-        return called(given, asked, tiles, PLAIN, queue, device, mixed, wait_for, axes)
+        options = options_of(
+            kernel=kernel,
+            precision=precision,
+            reproducible=reproducible,
+            casting=casting,
+            verify=verify,
+            dtype=dtype,
+            b_format=format_of(b),
+        )
+        tiles = tiles_of(memory_limit, devices, progress, checkpoint)
+        return called(given, options, PLAIN, tiles, queue, device, wait_for, mixed, axes)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 
@@ -257,11 +264,21 @@ def gemm(
     Returns and raises as :func:`matmul` does.
     """
     given, factors = named(a, b, c, bias, out), (alpha, beta)
-    tiles = (memory_limit, devices, progress, checkpoint)
     try:
-        ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-        asked = (trans_a, trans_b, activation, kernel, *ways, named_dtype(dtype), "")
-        return called(given, asked, tiles, factors, queue, device, mixed, wait_for)
+        options = options_of(
+            trans_a=trans_a,
+            trans_b=trans_b,
+            activation=activation,
+            kernel=kernel,
+            precision=precision,
+            reproducible=reproducible,
+            casting=casting,
+            verify=verify,
+            dtype=dtype,
+            b_format=format_of(b),
+        )
+        tiles = tiles_of(memory_limit, devices, progress, checkpoint)
+        return called(given, options, factors, tiles, queue, device, wait_for, mixed)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 

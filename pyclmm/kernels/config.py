@@ -65,6 +65,14 @@ class TileConfig:
         """The options by name."""
         return dict(self.options)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Every call that names a configuration asks for it."""
+        return hash(tuple([getattr(self, f.name) for f in fields(self)]))
+
     def unknown_to(self, options: tuple[str, ...]) -> list[str]:
         """What it sets besides sizes and *options*: names of options, and "plain"."""
         return sorted({*self.named, *(["plain"] if self.plain else [])} - {*options})

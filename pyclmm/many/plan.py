@@ -20,7 +20,6 @@ from ..execution.options import Options, events_of, options_of, plain_numbers
 from ..opencl import queues
 from ..opencl.devices import DeviceChoice
 from ..problem.literals import Activation, Precision, Verify
-from ..problem.settings import chosen, is_reproducible, is_verified
 from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
@@ -306,8 +305,13 @@ def _number(name: str, value: Any) -> Any:
 
 def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any, verify: Any) -> Options:
     """The options of a list. Raises as gemm does."""
-    ways = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
-    return options_of(ways | {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)})
+    return options_of(
+        activation=activation,
+        kernel=kernel,
+        precision=precision,
+        reproducible=reproducible,
+        verify=verify,
+    )
 
 
 def _queue_for(given: CallLists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:

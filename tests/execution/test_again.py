@@ -12,8 +12,8 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import calls, plan_cache
-from pyclmm.execution.options import Options
+from pyclmm import TileConfig, api, plan_cache
+from pyclmm.execution.options import Options, options_of
 from pyclmm.execution.prepared import Prepared
 from pyclmm.opencl import forks
 from tests.support.cases import small_integers
@@ -446,14 +446,25 @@ def test_a_plan_that_is_dropped_is_freed_though_it_was_the_last(product):
 
 def test_each_option_of_a_call_arrives_by_its_name(monkeypatch):
     options = {"kernel": "naive", "precision": "high", "reproducible": True, "casting": "unsafe"}
-    options |= {"verify": True, "dtype": np.dtype("f8"), "b_format": ""}
+    options |= {"verify": True, "dtype": np.dtype("f8")}
     own = options | {"trans_a": "T", "trans_b": "C", "activation": "relu"}
     found = []
-    monkeypatch.setattr(calls, "options_of", lambda asked: found.append(asked) or Options(**asked))
+    called = api.called
+    monkeypatch.setattr(
+        api, "called", lambda given, asked, *rest: found.append(asked) or called(given, asked, *rest)
+    )
     a = np.ones((2, 2), "f4")
-    for call, asked in ((pyclmm.matmul, options), (pyclmm.gemm, own)):
-        call(a, a, **{name: value for name, value in asked.items() if name != "b_format"})
-    assert found == [{"trans_a": "N", "trans_b": "N", "activation": None, **options}, own]
+    pyclmm.matmul(a, a, **options)
+    pyclmm.gemm(a, a, **own)
+    assert found == [Options(**options), Options(**own)]
+
+
+def test_calls_that_ask_for_the_same_have_the_same_options():
+    def asked(dtype="f4"):
+        return options_of(kernel=("tiled", TileConfig.square(8)), precision="high", dtype=dtype)
+
+    assert asked() is asked(np.float32)
+    assert asked("q") is not asked("l")  # equal dtypes on Linux, whose results are not of one type
 
 
 @pytest.mark.parametrize("way", WAYS)
