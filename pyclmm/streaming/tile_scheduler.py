@@ -39,7 +39,7 @@ class TileScheduler:
         devices = len(seconds)
         strips: dict[tuple[int, int], deque[Tile]] = {}
         for tile in todo:
-            strips.setdefault((tile.z[0], blocking.strip_of(tile)), deque()).append(tile)
+            strips.setdefault((tile.z.start, blocking.strip_of(tile)), deque()).append(tile)
         self._fresh = deque(strips.values())
         self._own: list[deque[Tile]] = [deque() for _ in range(devices)]
         self._held: list[set[Tile]] = [set() for _ in range(devices)]

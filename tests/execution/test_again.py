@@ -12,7 +12,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import TileConfig, api, plan_cache
+from pyclmm import TileConfig, api, calls, plan_cache
 from pyclmm.execution.options import Options, options_of
 from pyclmm.execution.prepared import Prepared
 from pyclmm.opencl import forks
@@ -449,7 +449,7 @@ def test_each_option_of_a_call_arrives_by_its_name(monkeypatch):
     options |= {"verify": True, "dtype": np.dtype("f8")}
     own = options | {"trans_a": "T", "trans_b": "C", "activation": "relu"}
     found = []
-    called = api.called
+    called = calls.called
     monkeypatch.setattr(
         api, "called", lambda given, asked, *rest: found.append(asked) or called(given, asked, *rest)
     )
