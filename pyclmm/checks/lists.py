@@ -31,6 +31,8 @@ class PartOfList(NamedTuple):
 def in_short(problem: GemmProblem) -> GemmProblem:
     """*problem* with only those products of a list on which its programs depend: by the least and largest
     lengths, and by what divides all of them."""
+    if not problem.products:
+        return problem
     kept: list[ListedProduct] = []
     seen: tuple[Any, ...] = ()
     for one in problem.products:

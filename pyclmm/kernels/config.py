@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from ..errors import ArgumentError
@@ -71,7 +72,7 @@ class TileConfig:
     @cached_property
     def _hash(self) -> int:
         """Every call that names a configuration asks for it."""
-        return hash(tuple([getattr(self, f.name) for f in fields(self)]))
+        return hash(_values(self))
 
     def unknown_to(self, options: tuple[str, ...]) -> list[str]:
         """What it sets besides sizes and *options*: names of options, and "plain"."""
@@ -118,6 +119,7 @@ class TileConfig:
         return " ".join(f"{k}={v}" for k, v in self.as_dict().items()) or "-"
 
 
+_values = attrgetter(*(field.name for field in fields(TileConfig)))
 _NO_SIZES = ("options", "plain")  # the fields that hold no size
 
 

@@ -227,8 +227,8 @@ class GemmProblem:
     @cached_property
     def asked(self) -> frozenset[str]:
         """The names of the fields that have no default, or another value than their default."""
-        known = self.__dataclass_fields__.values()
-        return frozenset([f.name for f in known if getattr(self, f.name) != f.default])
+        mine = vars(self)
+        return frozenset([name for name, f in self.__dataclass_fields__.items() if mine[name] != f.default])
 
     @cached_property
     def is_side_by_side(self) -> bool:
