@@ -27,8 +27,10 @@ Scales = tuple[complex, complex]  # alpha and beta
 # the array. An argument of this name and OFFSET is an offset.
 Scalars = tuple[complex, complex, Mapping[str, int]]
 SCALES = ("alpha", "beta")
-OFFSET, _OFFSET_DTYPE = "_offset", np.dtype(np.int64)
+OFFSET = "_offset"
 _NO_OFFSETS: Mapping[str, int] = {}
+_NO_SCALARS: Scalars = (0, 0, _NO_OFFSETS)
+ToBytes = Callable[[Any], bytes]  # makes of a scalar what a kernel object takes
 
 
 def scalars_of(alpha: complex, beta: complex, offsets: Mapping[str, int] | None = None) -> Scalars:
@@ -36,17 +38,18 @@ def scalars_of(alpha: complex, beta: complex, offsets: Mapping[str, int] | None 
     return alpha, beta, offsets or _NO_OFFSETS
 
 
-def _library_function() -> Callable[..., int] | None:
-    """clEnqueueNDRangeKernel of the library that PyOpenCL is linked with; None if it is not found."""
+def _library_function(name: str) -> Callable[..., int] | None:
+    """A function of the library that PyOpenCL is linked with; None if it is not found."""
     try:
-        function = ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
+        function: Any = getattr(ctypes.CDLL(cl._cl.__file__), name)
     except (AttributeError, OSError):
         return None
     function.restype = ctypes.c_int32  # no argtypes: its arguments are ctypes' own, which need no conversion
-    return function
+    return function  # type: ignore[no-any-return]
 
 
-_enqueue = _library_function()
+_enqueue = _library_function("clEnqueueNDRangeKernel")
+_set_arg = _library_function("clSetKernelArg")
 _NONE = ctypes.c_uint32(0)
 
 
@@ -84,6 +87,17 @@ def enqueue_eventless(launch: Eventless, wait_for: Sequence[cl.Event] | None = N
     return not _enqueue(*launch, ctypes.c_uint32(len(events)), waits, None)
 
 
+def _set_scalar(kernel: cl.Kernel, index: int, content: bytes) -> None:
+    """Set a scalar argument of *kernel*.
+
+    PyOpenCL takes ten times as long, or else generates code for each kernel object, in as much time as all
+    else that a plan needs.
+    """
+    place, size = ctypes.c_uint32(index), ctypes.c_size_t(len(content))
+    if _set_arg is None or _set_arg(ctypes.c_void_p(kernel.int_ptr), place, size, content):
+        kernel.set_arg(index, content)  # which raises PyOpenCL's error
+
+
 class Enqueue(NamedTuple):
     """One enqueue of a launch: a part of its work-items, and whether it needs an event."""
 
@@ -95,17 +109,15 @@ class Enqueue(NamedTuple):
 
 @dataclass
 class Step:
-    """One launch: its kernel object, its arguments (None for those that vary) and its enqueues."""
+    """One launch: its kernel object, its arguments and its enqueues."""
 
     queue: cl.CommandQueue
     new_kernel: Callable[[], cl.Kernel]
     kernel: cl.Kernel
-    args: list[Any]
+    fixed: list[tuple[int, Any]]  # arguments that stay: index, and a buffer or the bytes of a scalar
     buffers: list[tuple[int, str]]  # varying arguments: index and name
     workspace: list[tuple[int, int]]  # borrowed arguments: index, and place among what is borrowed
-    scales: list[tuple[int, str]]  # alpha and beta: index and name
-    offsets: list[tuple[int, str]]  # index, and name of the array
-    convert: Callable[[Any], Any]  # alpha and beta to the accumulator's type
+    scalars: list[tuple[int, str, ToBytes]]  # index, "alpha", "beta" or the array whose offset it is
     enqueues: tuple[Enqueue, ...]
     packs: str
     current: Scalars | None = None  # the scalars that the kernel object holds
@@ -133,63 +145,54 @@ class Step:
         borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
         """
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
-        scale_dtype = None if acc_type in COMPLEX else dtype_of(acc_type)
-        args: list[Any] = []
-        dtypes: list[np.dtype[Any] | None] = []  # what PyOpenCL converts to: not buffers, not complex numbers
-        buffers, lent, scales, offsets = [], [], [], []
+        scale = _scale_bytes(acc_type)
+        stay: list[tuple[int, Any]] = []
+        buffers, lent, scalars = [], [], []
         for index, arg in enumerate(launch.args):
-            value, dtype = None, None
             if not isinstance(arg, str):
-                value, dtype = arg.item(), arg.dtype
-            elif arg in fixed:
-                value = fixed[arg]
-                if arg in LISTED:  # a call may name another table
-                    buffers.append((index, arg))
+                stay.append((index, arg.tobytes()))
             elif arg in borrowed:
                 lent.append((index, borrowed[arg]))
             elif arg in SCALES:
-                scales.append((index, arg))
-                dtype = scale_dtype
+                scalars.append((index, arg, scale))
             elif arg.endswith(OFFSET):
-                offsets.append((index, arg.removesuffix(OFFSET)))
-                dtype = _OFFSET_DTYPE
+                scalars.append((index, arg.removesuffix(OFFSET), _offset_bytes))
             else:
-                buffers.append((index, arg))
-            args.append(value)
-            dtypes.append(dtype)
-        kernel = partial(make, queue.context, launch.program, launch.kernel, tuple(dtypes))
-        return cls(
-            *(queue, kernel, kernel(), args, buffers, lent, scales, offsets),
-            *(converter_of(acc_type), _enqueues(launch, every_event, ends), launch.packs),
-        )
+                if arg in fixed:
+                    stay.append((index, fixed[arg]))
+                if arg not in fixed or arg in LISTED:  # a call may name another table
+                    buffers.append((index, arg))
+        kernel = partial(make, queue.context, launch.program, launch.kernel)
+        enqueues = _enqueues(launch, every_event, ends)
+        return cls(queue, kernel, kernel(), stay, buffers, lent, scalars, enqueues, launch.packs)
 
     def set_args(self, buffers: Buffers, scalars: Scalars | None, borrowed: Borrowed, moved: bool) -> None:
-        """Set the varying arguments. If no scalar has changed, only buffers are set, which is much faster.
-
-        Without *scalars*, these buffers are set, and the other arguments stay as they are. *borrowed*
-        workspace is set if it has *moved*.
+        """Set *buffers*, those *scalars* that differ from the last call's, and *borrowed* workspace that has
+        *moved*.
         """
-        if scalars is None or scalars == self.current:
-            set_arg = self.kernel.set_arg
-            for index, name in self.buffers:
-                if name in buffers:
-                    set_arg(index, buffers[name])
-            if moved:
-                for index, place in self.workspace:
-                    set_arg(index, borrowed[place])
-            return
-        args = self.args.copy()  # the plan must not keep the caller's buffers alive
+        if scalars is not None and scalars != self.current:
+            self._set_scalars(scalars)
+        set_arg = self.kernel.set_arg
         for index, name in self.buffers:
-            args[index] = buffers[name] if args[index] is None else buffers.get(name, args[index])
-        for index, place in self.workspace:
-            args[index] = borrowed[place]
-        alpha, beta, offsets = scalars
-        for index, name in self.scales:
-            args[index] = self.convert(alpha if name == "alpha" else beta)
-        for index, name in self.offsets:
-            args[index] = offsets.get(name, 0)
-        self.current = None
-        self.kernel.set_args(*args)
+            if name in buffers:
+                set_arg(index, buffers[name])
+        if moved:
+            for index, place in self.workspace:
+                set_arg(index, borrowed[place])
+
+    def _set_scalars(self, scalars: Scalars) -> None:
+        """Set the scalars that differ; all, and what stays, in a new kernel object."""
+        kernel, current, self.current = self.kernel, self.current, None  # until all are set
+        for index, value in self.fixed if current is None else ():
+            if isinstance(value, bytes):
+                _set_scalar(kernel, index, value)
+            else:
+                kernel.set_arg(index, value)
+        values, before = _named(scalars), _named(current)
+        for index, name, to_bytes in self.scalars:
+            value = values.get(name, 0)
+            if value != before.get(name, 0) or current is None:
+                _set_scalar(kernel, index, to_bytes(value))
         self.current = scalars
 
     def replace_kernel(self, buffers: Buffers, scalars: Scalars, borrowed: Borrowed) -> None:
@@ -198,6 +201,12 @@ class Step:
         self.__post_init__()
         self.current = None
         self.set_args(buffers, scalars, borrowed, moved=True)
+
+
+def _named(scalars: Scalars | None) -> Mapping[str, Any]:
+    """alpha, beta and the offsets that are not 0, by name."""
+    alpha, beta, offsets = scalars or _NO_SCALARS
+    return {"alpha": alpha, "beta": beta, **offsets}
 
 
 def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, ...]:
@@ -227,6 +236,19 @@ def converter_of(acc_type: str) -> Callable[[Any], Any]:
         bits = 8 * dtype_of(acc_type).itemsize
         return lambda value: int(value) % (1 << bits)  # wraps like NumPy's integers
     return partial(_to_complex, dtype_of(acc_type)) if acc_type in COMPLEX else float
+
+
+def _scale_bytes(acc_type: str) -> ToBytes:
+    """What makes an argument of alpha or beta."""
+    convert = converter_of(acc_type)
+    if acc_type in COMPLEX:
+        return lambda value: convert(value).tobytes()
+    ctype = np.ctypeslib.as_ctypes_type(dtype_of(acc_type))
+    return lambda value: bytes(ctype(convert(value)))
+
+
+def _offset_bytes(offset: int) -> bytes:
+    return bytes(ctypes.c_int64(offset))
 
 
 def _to_complex(dtype: np.dtype[Any], value: complex) -> Any:
