@@ -10,7 +10,7 @@ import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
-from .calls import PLAIN, called, tiles_of
+from .calls import PLAIN, called
 from .execution.operands import named, single
 from .execution.options import options_of
 from .execution.weights import format_of
@@ -84,13 +84,11 @@ def matmul(
     Parameters
     ----------
     a, b
-        Two NumPy arrays, two pyopencl Arrays in one context, or two arrays of PyTorch's, CuPy's, JAX's or
-        another library's in one place: the host's memory, or a CUDA device (docs/cuda.md). In place of a
-        NumPy array: a list, a number in one, a memoryview, a DataFrame, what has ``__array__``.
-        Shapes as for :func:`numpy.matmul`: 1-D operands are promoted, stacks (more than two dimensions)
-        broadcast. Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64, complex128. A
-        subclass of ndarray is read as its plain array, but a masked array, or a subclass with its own
-        arithmetic (physical units), raises DTypeError.
+        Two NumPy arrays, or what becomes one (docs/semantics.md), two pyopencl Arrays in one context, or two
+        arrays of PyTorch's, CuPy's, JAX's or another library's in one place: the host's memory, or a CUDA
+        device (docs/cuda.md). Shapes as for :func:`numpy.matmul`: 1-D operands are promoted, stacks (more
+        than two dimensions) broadcast. Dtypes: bool, integers, float16, bfloat16, float32, float64,
+        complex64, complex128.
         b may be quantised weights, ``q.T`` of a :class:`pyclmm.QuantizedArray` where a is: the product is
         that with ``q.dequantize(a.dtype).T``, for a of float32, float16 or bfloat16.
     out
@@ -126,9 +124,8 @@ def matmul(
         "unsafe". A cast that drops imaginary parts gives NumPy's ComplexWarning.
     axes
         Where the core axes lie, as for a NumPy ufunc: a list with a tuple for each of a, b and the result,
-        ``[(-2, -1), (-2, -1), (-2, -1)]`` by default. A tuple of one axis, for a 1-D operand, may be an int;
-        that of the result of two 1-D operands is ``()``. Nothing is copied: the operands and *out* are read
-        and written as views, and a new result is a view of a C-contiguous array.
+        ``[(-2, -1), (-2, -1), (-2, -1)]`` by default. Nothing is copied: the operands and *out* are read and
+        written as views, and a new result is a view of a C-contiguous array.
     mixed
         "copy": NumPy arrays beside Arrays are copied to the Arrays' device, and the result is an Array;
         *out* must be one. Default: they raise DTypeError.
@@ -158,6 +155,7 @@ def matmul(
     if isinstance(out, tuple):
         out = single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
+    tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
     try:
         options = options_of(
             kernel=kernel,
@@ -168,7 +166,6 @@ def matmul(
             dtype=dtype,
             b_format=format_of(b),
         )
-        tiles = tiles_of(memory_limit, devices, progress, checkpoint)
         return called(given, options, PLAIN, tiles, queue, device, wait_for, mixed, axes)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
@@ -264,6 +261,7 @@ def gemm(
     Returns and raises as :func:`matmul` does.
     """
     given, factors = named(a, b, c, bias, out), (alpha, beta)
+    tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
     try:
         options = options_of(
             trans_a=trans_a,
@@ -277,7 +275,6 @@ def gemm(
             dtype=dtype,
             b_format=format_of(b),
         )
-        tiles = tiles_of(memory_limit, devices, progress, checkpoint)
         return called(given, options, factors, tiles, queue, device, wait_for, mixed)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__

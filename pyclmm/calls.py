@@ -6,7 +6,7 @@ docs/design.md has the cases of a warm call.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,22 +25,8 @@ from .problem.ragged import SIZES
 from .streaming import entry
 
 PLAIN: Scales = (1.0, 0.0)  # alpha and beta of matmul
-
-
-class TileOptions(NamedTuple):
-    """What a call asks for that makes it a product in tiles."""
-
-    memory_limit: Any
-    devices: Any
-    progress: Any
-    checkpoint: Any
-
-
-def tiles_of(memory_limit: Any, devices: Any, progress: Any, checkpoint: Any) -> TileOptions | None:
-    """What is asked for; None if nothing is."""
-    if memory_limit is devices is progress is checkpoint is None:
-        return None
-    return TileOptions(memory_limit, devices, progress, checkpoint)
+# What else a call may ask for is a product in tiles.
+_AT_ONCE: Mapping[str, Any] = dict.fromkeys(("memory_limit", "devices", "progress", "checkpoint"))
 
 
 class _Latest(NamedTuple):
@@ -60,7 +46,7 @@ def called(
     given: Operands,
     asked: Options,
     scales: tuple[Any, Any],
-    tiles: TileOptions | None = None,
+    tiles: Mapping[str, Any] = _AT_ONCE,
     queue: Any = None,
     device: Any = None,
     wait_for: Any = None,
@@ -72,16 +58,15 @@ def called(
     if asked.b_format:
         given = unpacked(given, asked.trans_a, asked.trans_b)
         _check_whole(tiles, axes, given)
-    if device is axes is tiles is None:
+    if device is axes is None and tiles == _AT_ONCE:
         again = _followed(given, asked, queue, scales, wait_for)
         if again is not None:
             return as_given(arrays, given, again)
     own_dtype = kinds.computed_dtype(given) if asked.dtype is None else None
     options = asked if own_dtype is None else computed_in(asked, own_dtype)
-    if tiles is not None or entry.is_stored(*given.values()):
-        how = {"alpha": scales[0], "beta": scales[1], "queue": queue, "device": device}
-        how |= {} if tiles is None else tiles._asdict()
-        unfit = {"axes": axes, "mixed": mixed}
+    if tiles != _AT_ONCE or entry.is_stored(*given.values()):
+        (alpha, beta), unfit = scales, {"axes": axes, "mixed": mixed}
+        how = {"alpha": alpha, "beta": beta, "queue": queue, "device": device, **tiles}
         result = entry.streamed(given, options, unfit=unfit, wait_for=wait_for, **how)
         return result if "out" in given else kinds.back(given, result)
     operands, core = collect(given, mixed, queue), None
@@ -97,10 +82,9 @@ def called(
     return kinds.returned(arrays, result)
 
 
-def _check_whole(tiles: TileOptions | None, axes: Any, given: Operands) -> None:
+def _check_whole(tiles: Mapping[str, Any], axes: Any, given: Operands) -> None:
     """Raise UnsupportedError for what a product with quantised weights does not take."""
-    unfit = ({} if tiles is None else tiles._asdict()) | {"axes": axes}
-    for name, value in unfit.items():
+    for name, value in {**tiles, "axes": axes}.items():
         if value is not None:
             raise UnsupportedError(
                 f"b is a QuantizedArray, with which {name} is not offered; leave it out. Slices of rows, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,8 +29,6 @@ Scalars = tuple[complex, complex, Mapping[str, int]]
 SCALES = ("alpha", "beta")
 OFFSET = "_offset"
 _NO_OFFSETS: Mapping[str, int] = {}
-_NO_SCALARS: Scalars = (0, 0, _NO_OFFSETS)
-ToBytes = Callable[[Any], bytes]  # makes of a scalar what a kernel object takes
 
 
 def scalars_of(alpha: complex, beta: complex, offsets: Mapping[str, int] | None = None) -> Scalars:
@@ -117,10 +115,12 @@ class Step:
     fixed: list[tuple[int, Any]]  # arguments that stay: index, and a buffer or the bytes of a scalar
     buffers: list[tuple[int, str]]  # varying arguments: index and name
     workspace: list[tuple[int, int]]  # borrowed arguments: index, and place among what is borrowed
-    scalars: list[tuple[int, str, ToBytes]]  # index, "alpha", "beta" or the array whose offset it is
+    # Index, "alpha", "beta" or the array whose offset it is, and what makes the bytes of the argument.
+    scalars: list[tuple[int, str, Callable[[Any], bytes]]]
     enqueues: tuple[Enqueue, ...]
     packs: str
     current: Scalars | None = None  # the scalars that the kernel object holds
+    values: Mapping[str, Any] = field(default_factory=dict)  # the same by name
 
     def __post_init__(self) -> None:
         self.parts = [
@@ -145,7 +145,7 @@ class Step:
         borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
         """
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
-        scale = _scale_bytes(acc_type)
+        scale = _bytes_of(acc_type)
         stay: list[tuple[int, Any]] = []
         buffers, lent, scalars = [], [], []
         for index, arg in enumerate(launch.args):
@@ -182,18 +182,19 @@ class Step:
 
     def _set_scalars(self, scalars: Scalars) -> None:
         """Set the scalars that differ; all, and what stays, in a new kernel object."""
-        kernel, current, self.current = self.kernel, self.current, None  # until all are set
-        for index, value in self.fixed if current is None else ():
+        is_new, self.current = self.current is None, None  # until all are set
+        for index, value in self.fixed if is_new else ():
             if isinstance(value, bytes):
-                _set_scalar(kernel, index, value)
+                _set_scalar(self.kernel, index, value)
             else:
-                kernel.set_arg(index, value)
-        values, before = _named(scalars), _named(current)
+                self.kernel.set_arg(index, value)
+        alpha, beta, offsets = scalars
+        values = {"alpha": alpha, "beta": beta, **offsets}
         for index, name, to_bytes in self.scalars:
             value = values.get(name, 0)
-            if value != before.get(name, 0) or current is None:
-                _set_scalar(kernel, index, to_bytes(value))
-        self.current = scalars
+            if is_new or value != self.values.get(name, 0):
+                _set_scalar(self.kernel, index, to_bytes(value))
+        self.current, self.values = scalars, values
 
     def replace_kernel(self, buffers: Buffers, scalars: Scalars, borrowed: Borrowed) -> None:
         """Use a new kernel object with the same arguments."""
@@ -201,12 +202,6 @@ class Step:
         self.__post_init__()
         self.current = None
         self.set_args(buffers, scalars, borrowed, moved=True)
-
-
-def _named(scalars: Scalars | None) -> Mapping[str, Any]:
-    """alpha, beta and the offsets that are not 0, by name."""
-    alpha, beta, offsets = scalars or _NO_SCALARS
-    return {"alpha": alpha, "beta": beta, **offsets}
 
 
 def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, ...]:
@@ -231,26 +226,21 @@ def spans(launch: Launch) -> list[tuple[tuple[int, ...], int]]:
 
 
 def converter_of(acc_type: str) -> Callable[[Any], Any]:
-    """The function that converts alpha and beta to the accumulator's type."""
+    """The function that makes alpha and beta numbers of the accumulator's kind."""
     if acc_type.startswith("uint"):
         bits = 8 * dtype_of(acc_type).itemsize
         return lambda value: int(value) % (1 << bits)  # wraps like NumPy's integers
-    return partial(_to_complex, dtype_of(acc_type)) if acc_type in COMPLEX else float
+    return complex if acc_type in COMPLEX else float
 
 
-def _scale_bytes(acc_type: str) -> ToBytes:
-    """What makes an argument of alpha or beta."""
-    convert = converter_of(acc_type)
+def _bytes_of(acc_type: str) -> Callable[[Any], bytes]:
+    """The function that makes an argument of alpha or beta. Beyond the type's range it is infinity."""
+    convert, dtype = converter_of(acc_type), dtype_of(acc_type)
+    ctype: Any = np.ctypeslib.as_ctypes_type(dtype.type(0).real.dtype)
     if acc_type in COMPLEX:
-        return lambda value: convert(value).tobytes()
-    ctype = np.ctypeslib.as_ctypes_type(dtype_of(acc_type))
+        return lambda value: bytes((2 * ctype)(value.real, value.imag))
     return lambda value: bytes(ctype(convert(value)))
 
 
 def _offset_bytes(offset: int) -> bytes:
     return bytes(ctypes.c_int64(offset))
-
-
-def _to_complex(dtype: np.dtype[Any], value: complex) -> Any:
-    with np.errstate(over="ignore"):  # beyond the type's range it is infinity, as a real number is
-        return dtype.type(value)
