@@ -158,14 +158,9 @@ def matmul(
     tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
     try:
         options = options_of(
-            kernel=kernel,
-            precision=precision,
-            reproducible=reproducible,
-            casting=casting,
-            verify=verify,
-            dtype=dtype,
-            b_format=format_of(b),
-        )
+            kernel=kernel, precision=precision, reproducible=reproducible, casting=casting, verify=verify,
+            dtype=dtype, b_format=format_of(b),
+        )  # fmt: skip
         return called(given, options, PLAIN, tiles, queue, device, wait_for, mixed, axes)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
@@ -264,17 +259,9 @@ def gemm(
     tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
     try:
         options = options_of(
-            trans_a=trans_a,
-            trans_b=trans_b,
-            activation=activation,
-            kernel=kernel,
-            precision=precision,
-            reproducible=reproducible,
-            casting=casting,
-            verify=verify,
-            dtype=dtype,
-            b_format=format_of(b),
-        )
+            trans_a=trans_a, trans_b=trans_b, activation=activation, kernel=kernel, precision=precision,
+            reproducible=reproducible, casting=casting, verify=verify, dtype=dtype, b_format=format_of(b),
+        )  # fmt: skip
         return called(given, options, factors, tiles, queue, device, wait_for, mixed)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__

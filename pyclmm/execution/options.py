@@ -100,17 +100,9 @@ def options_of(
 ) -> Options:
     """The options asked for: of two calls that ask for the same, the same object. Raises as Options does."""
     asked = (
-        trans_a,
-        trans_b,
-        activation,
-        kernel,
-        chosen(precision),
-        is_reproducible(reproducible),
-        casting,
-        is_verified(verify),
-        named_dtype(dtype),
-        b_format,
-    )
+        trans_a, trans_b, activation, kernel, chosen(precision), is_reproducible(reproducible), casting,
+        is_verified(verify), named_dtype(dtype), b_format,
+    )  # fmt: skip
     try:
         return _kept(*asked)
     except TypeError:  # one cannot be hashed, and no value of an option is like that

@@ -305,13 +305,8 @@ def _number(name: str, value: Any) -> Any:
 
 def _options(activation: Any, kernel: Any, precision: Any, reproducible: Any, verify: Any) -> Options:
     """The options of a list. Raises as gemm does."""
-    return options_of(
-        activation=activation,
-        kernel=kernel,
-        precision=precision,
-        reproducible=reproducible,
-        verify=verify,
-    )
+    ways: dict[str, Any] = {"precision": precision, "reproducible": reproducible, "verify": verify}
+    return options_of(activation=activation, kernel=kernel, **ways)
 
 
 def _queue_for(given: CallLists, layouts: Layouts, queue: Any, device: DeviceChoice | None) -> Any:

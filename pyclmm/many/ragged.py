@@ -72,14 +72,9 @@ def ragged_matmul(
     on the host in this call. On a device groups are cut to the rows, and the next such call raises it.
     """
     options = options_of(
-        kernel=kernel,
-        precision=precision,
-        reproducible=reproducible,
-        casting=casting,
-        verify=verify,
-        dtype=dtype,
-        b_format=format_of(b),
-    )
+        kernel=kernel, precision=precision, reproducible=reproducible, casting=casting, verify=verify,
+        dtype=dtype, b_format=format_of(b),
+    )  # fmt: skip
     kind = kinds.kind_of(a)
     if kind is None:
         a, b = (x if hasattr(x, "shape") else array_of(name, x) for name, x in (("a", a), ("b", b)))
