@@ -165,13 +165,22 @@ class Ragged:
         return (trans_a, False) if self.axis == "m" else (not trans_a, trans_b)
 
 
+class BatchStrides(NamedTuple):
+    """The strides of A, B, C and out over the axes of a stack, in elements."""
+
+    a: tuple[int, ...] = ()
+    b: tuple[int, ...] = ()
+    c: tuple[int, ...] = ()
+    out: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class GemmProblem:
     """A product as kernels see it. Strides and leading dimensions (``ld*``) are in elements.
 
     Element (i, k) of A is at ``i * lda + k`` if ``trans_a`` is false, else at ``k * lda + i``; element (k, j)
     of B likewise. ``*_align`` is a power of two of bytes, at most 64: the start of every stored row of that
-    operand is a multiple of it. ``batch_strides`` holds the strides of A, B, C and out over ``batch_shape``.
+    operand is a multiple of it. ``batch_strides`` are :class:`BatchStrides` over ``batch_shape``.
 
     With ``products`` it is a list: M, N and K are the largest, alpha and beta those of each product. Neither
     a list nor a ``ragged`` product is a stack.
@@ -198,7 +207,7 @@ class GemmProblem:
     b_align: int = MAX_ALIGN
     out_align: int = MAX_ALIGN
     batch_shape: tuple[int, ...] = ()
-    batch_strides: tuple[tuple[int, ...], ...] = ((), (), (), ())
+    batch_strides: Any = ((), (), (), ())  # becomes BatchStrides
     has_c: bool = False
     c_type: str = "float32"
     c_strides: tuple[int, int] = (0, 0)
@@ -218,6 +227,9 @@ class GemmProblem:
     b_format: str = ""  # the name of the format of quantised weights, or "": B is an array of numbers
     products: tuple[ListedProduct, ...] = ()
     ragged: Ragged | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batch_strides", BatchStrides(*self.batch_strides))
 
     @cached_property
     def sums(self) -> dtypes.ElementType:
@@ -322,7 +334,7 @@ class GemmProblem:
     @cached_property
     def transposed(self) -> GemmProblem:
         """The product out^T = B^T A^T, whose A is this B. ``ldo`` stays the leading dimension of out."""
-        a, b, *others = self.batch_strides
+        strides: BatchStrides = self.batch_strides
         return replace(
             self,
             m=self.n,
@@ -337,7 +349,7 @@ class GemmProblem:
             ldb=self.lda,
             a_align=self.b_align,
             b_align=self.a_align,
-            batch_strides=(b, a, *others),
+            batch_strides=strides._replace(a=strides.b, b=strides.a),
             c_strides=self.c_strides[::-1],
             bias={"row": "column", "column": "row"}.get(self.bias, self.bias),
         )

@@ -245,7 +245,7 @@ class _PackedWork:
 
     def _varies(self, name: str) -> bool:
         """Whether the products of a stack have operands of their own."""
-        return any(self.problem.batch_strides["ab".index(name)])
+        return any(getattr(self.problem.batch_strides, name))
 
     def _pack(
         self, name: str, length: int, tile: int, along: bool, part: Part, args: tuple[Arg, ...]

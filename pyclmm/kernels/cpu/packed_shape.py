@@ -257,7 +257,7 @@ def parts(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[
     tile_row = config.tm * round_up(problem.k, UNROLL_K) * problem.sums.nbytes
     most = panels_room(device) // max(1, tile_row)  # rows of tiles
     each = -(-m // config.tm)  # those of one product
-    entries = batch if any(problem.batch_strides[0]) else 1
+    entries = batch if any(problem.batch_strides.a) else 1
     if not packs_a(problem, config) or each * entries <= most:
         return [Part(0, m, 0, batch)]
     if each <= most:
