@@ -41,7 +41,7 @@ class _Input:
         return x if self.copied_as is None else np.array(x, dtype=self.copied_as, order="C", copy=True)
 
 
-class _Layout(NamedTuple):
+class _PlainLayout(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -57,9 +57,9 @@ class PlainCalls:
     that another array owns: what ``x.T`` and ``x.reshape`` return.
     """
 
-    a: _Layout
-    b: _Layout
-    out: _Layout
+    a: _PlainLayout
+    b: _PlainLayout
+    out: _PlainLayout
     makes_out: bool
     names: tuple[str, str]  # the problem's names of a and b
 
@@ -102,7 +102,7 @@ class PlainCalls:
         binding.settle()
 
 
-def _owner(x: Any, layout: _Layout) -> Array | None:
+def _owner(x: Any, layout: _PlainLayout) -> Array | None:
     """The array that owns just the memory of *x*, if *x* has exactly this layout and may be written."""
     if type(x) is not np.ndarray:
         return None
@@ -203,7 +203,7 @@ class HostPath:
             return None
         out = operands.get("out")
         like = np.empty(gemm.shape, gemm.dtype) if out is None else out
-        a, b, result = (_Layout(x.shape, x.strides, x.dtype) for x in (operands["a"], operands["b"], like))
+        a, b, result = (_PlainLayout(x.shape, x.strides, x.dtype) for x in (operands["a"], operands["b"], like))
         return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
 
     def again(
