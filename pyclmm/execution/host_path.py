@@ -203,7 +203,8 @@ class HostPath:
             return None
         out = operands.get("out")
         like = np.empty(gemm.shape, gemm.dtype) if out is None else out
-        a, b, result = (_PlainLayout(x.shape, x.strides, x.dtype) for x in (operands["a"], operands["b"], like))
+        arrays = operands["a"], operands["b"], like
+        a, b, result = (_PlainLayout(x.shape, x.strides, x.dtype) for x in arrays)
         return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
 
     def again(
