@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 
 from pyclmm.api import release
 from pyclmm.kernels import kernel_named
+from pyclmm.kernels.config import Ranked
 from pyclmm.kernels.device import DeviceInfo
-from pyclmm.kernels.interface import Ranked
 from pyclmm.opencl import target
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import ArgumentError
 from .device import DeviceInfo
@@ -132,6 +132,13 @@ class PlainConfig:
 
     def __str__(self) -> str:
         return f"{self.family}({self.config})"
+
+
+class Ranked(NamedTuple):
+    """A configuration and its estimate in seconds."""
+
+    seconds: float
+    config: TileConfig
 
 
 def _invalid(name: str, value: object, least: int) -> ArgumentError:

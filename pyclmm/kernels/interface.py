@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..problem.gemm import ACTIVATIONS, BIASES, GemmProblem
 from .accepts import Accepts
-from .config import TileConfig, slices
+from .config import Ranked, TileConfig, slices
 from .device import DeviceInfo
 from .matrix_unit import MATRIX_UNITS
 
@@ -117,13 +117,6 @@ class Loops:
     def exchanged(self) -> Loops:
         """Those of a program that computes the transposed product."""
         return Loops(self.n, self.m, self.k)
-
-
-class Ranked(NamedTuple):
-    """A configuration and its estimate in seconds."""
-
-    seconds: float
-    config: TileConfig
 
 
 class Kernel(ABC):

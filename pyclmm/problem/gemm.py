@@ -220,9 +220,7 @@ class GemmProblem:
     soft_fma: bool = False  # whether the FMAs of these are computed by integers, for a device that flushes
     soft_float64: bool = False  # whether float64 is computed by integers, for a device without cl_khr_fp64
     moduli: tuple[int, ...] = ()  # out[z] is taken modulo number z % n of these n (cl/include/moduli.h)
-    dot_bytes: bool = (
-        False  # whether elements are words of four signed bytes along K (MAC in cl/include/types.h)
-    )
+    dot_bytes: bool = False  # whether elements are words of four signed bytes along K (cl/include/types.h)
     fallback: bool = False  # whether the device computes this only if it has decided against residues
     b_format: str = ""  # the name of the format of quantised weights, or "": B is an array of numbers
     products: tuple[ListedProduct, ...] = ()
@@ -310,9 +308,8 @@ class GemmProblem:
     @property
     def flops(self) -> int:
         """Operations: 2 M N K for each product, four times that for complex numbers."""
-        steps = self.m * self.n * self.k * self.batch
-        if self.products:
-            steps = sum(one.steps for one in self.products)
+        whole = self.m * self.n * self.k * self.batch
+        steps = sum(one.steps for one in self.products) if self.products else whole
         return 2 * steps * (4 if self.acc_type in dtypes.COMPLEX else 1)
 
     @cached_property
@@ -321,9 +318,8 @@ class GemmProblem:
         if self.is_listed:
             return self.typical.nbytes
         size = {name: dtypes.ELEMENTS[name].nbytes for name in self.types}
-        column = (
-            format_named(self.b_format).row_nbytes(self.k) if self.b_format else self.k * size[self.b_type]
-        )
+        weights = format_named(self.b_format) if self.b_format else None
+        column = weights.row_nbytes(self.k) if weights else self.k * size[self.b_type]
         one = (
             self.m * self.k * size[self.a_type]
             + self.n * column

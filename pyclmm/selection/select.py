@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from ..errors import ArgumentError, UnsupportedError
 from ..kernels import KERNELS, Kernel, kernel_named
-from ..kernels.config import TileConfig
+from ..kernels.config import Ranked, TileConfig
 from ..kernels.device import DeviceInfo
-from ..kernels.interface import Ranked, Work
+from ..kernels.interface import Work
 from ..problem.gemm import GemmProblem
 from .tables import Entry, MeasuredTable, key_of, tables_for
 

@@ -17,7 +17,7 @@ from pyclmm.checks import worker
 from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels import KERNELS, kernel_named
-from pyclmm.kernels.interface import Ranked
+from pyclmm.kernels.config import Ranked
 from pyclmm.kernels.textbook.elements import Naive
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
