@@ -53,9 +53,7 @@ class Variable:
 
     @property
     def is_off(self) -> bool:
-        """Whether the value is "off", in upper or lower case. Raises ArgumentError unless it is that, "on" or
-        nothing.
-        """
+        """Whether the value is "off", in any case. Raises ArgumentError if it is not that, "on" or empty."""
         value = self.value.strip().lower()
         if value not in ("", "on", "off"):
             raise ArgumentError(
@@ -129,9 +127,8 @@ def hidden_extensions() -> tuple[str, ...]:
 
 
 def check() -> None:
-    """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand.
-
-    The first time in a process it warns of names like those of pyclmm's own that it does not know.
+    """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand. The first
+    time in a process it warns of names like those of pyclmm's own that it does not know.
     """
     _warn_of_unknown_names()
     _ = SELFCHECK.is_off, TRIAL.is_off, TUNED.is_off, SHORT_TRACEBACKS.is_off, THREADLESS.is_off

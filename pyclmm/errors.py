@@ -83,10 +83,7 @@ class UnsupportedError(PyclmmError, RuntimeError):
 
 
 class BuildError(PyclmmError, RuntimeError):
-    """The OpenCL compiler rejected a program.
-
-    Attributes: ``device`` (its name), ``options`` (the build options), ``log`` (the compiler's output).
-    """
+    """The compiler rejected a program. Attributes: ``device``, its name; ``options``; ``log``, its output."""
 
     def __init__(self, device: str, options: str, log: str) -> None:
         self.device, self.options, self.log = device, options, log
@@ -107,18 +104,14 @@ class DeviceMemoryError(PyclmmError, MemoryError):
 
 
 class WorkspaceError(DeviceMemoryError):
-    """The device has no memory for the workspace of a kernel.
-
-    ``begun``: whether it had accepted a launch of the same product.
-    """
+    """No memory for the workspace of a kernel. ``begun``: the device had accepted an earlier launch."""
 
     begun = False
 
 
 class LaunchError(PyclmmError, RuntimeError):
-    """The driver rejected a launch: it lacks resources, or the work-group is too large.
-
-    ``begun``: whether it had accepted an earlier launch of the same product.
+    """The driver rejected a launch: it lacks resources, or the work-group is too large. ``begun``: whether it
+    had accepted an earlier launch of the same product.
     """
 
     begun = False

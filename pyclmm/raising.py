@@ -16,10 +16,7 @@ OF_CALLER = (ArgumentError, DTypeError, UnsupportedError)  # what arguments can 
 
 
 def briefly(error: PyclmmError) -> PyclmmError:
-    """*error* without the frames in which it was found, for the public function that raises it.
-
-    ``PYCLMM_SHORT_TRACEBACKS=off`` keeps them.
-    """
+    """*error* without inner frames, to be raised; ``PYCLMM_SHORT_TRACEBACKS=off`` keeps them."""
     return error if SHORT_TRACEBACKS.is_off else error.with_traceback(None)
 
 
@@ -58,9 +55,8 @@ class OfProcess:
 
 
 def raise_of_system(error: MemoryError | RuntimeError, asked: str, *operands: object) -> None:
-    """Raise pyclmm's error if *error* is Python's own for what the system refuses: memory, or a thread.
-
-    It says that this was *asked* of *operands*, among which may be anything, a plan that is called first.
+    """Raise pyclmm's error if *error* is Python's own for what the system refuses: memory, or a thread. It
+    says that this was *asked* of *operands*, among which may be anything, a plan that is called first.
     """
     if isinstance(error, PyclmmError):
         return

@@ -10,9 +10,8 @@ Rows = Sequence[Sequence[object]]
 
 
 def aligned(rows: Rows, right: Collection[int] = (), indent: int = 0) -> list[str]:
-    """The lines of a table without a head: columns two blanks apart, those numbered in *right* set right.
-
-    A cell of several lines makes its row as many lines high.
+    """The lines of a table without a head: columns two blanks apart, those numbered in *right* set right. A
+    cell of several lines makes its row as many lines high.
     """
     cells = [[str(cell).split("\n") for cell in row] for row in rows]
     widths = [max(len(line) for cell in column for line in cell) for column in zip(*cells, strict=True)]

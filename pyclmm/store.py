@@ -75,9 +75,8 @@ def device_name(identity: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class KeptFile:
-    """A JSON file in the folder *kind*: its schema, what it is *about*, and values that *checks* allow.
-
-    By what it is about files that were exchanged are noticed. *whose*: how an error calls what it should be.
+    """A JSON file in the folder *kind*: its schema, what it is *about*, and values that *checks* allow. By
+    what it is about files that were exchanged are noticed. *whose*: how an error calls what it should be.
     """
 
     kind: str
@@ -160,9 +159,8 @@ def _refused(path: Path, error: OSError, what: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, prefix: str = ".new-") -> Iterator[IO[bytes]]:
-    """A new file, for this user only, that takes the place of *path* when the block has ended.
-
-    After an error, Ctrl-C too, *path* is as it was. Raises OSError.
+    """A new file, for this user only, that takes the place of *path* when the block has ended. After an
+    error, Ctrl-C too, *path* is as it was. Raises OSError.
     """
     handle, early = tempfile.mkstemp(dir=path.parent, prefix=prefix)
     try:
@@ -176,10 +174,18 @@ def replacing(path: Path, prefix: str = ".new-") -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock on *path* against other processes, so that the file can be read, changed and written.
+def beside(path: Path) -> Iterator[Path]:
+    """A free path of the same name; what is there at the block's end takes *path*'s place. Raises OSError."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pyclmm-new-") as folder:
+        early = Path(folder, path.name)
+        yield early
+        os.replace(early, path)
 
-    Goes on without a lock if there is none to be had; the file is written whole in any case.
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock on *path* against other processes, so that the file can be read, changed and written. Goes
+    on without a lock if there is none to be had; the file is written whole in any case.
     """
     handle = _lock(path.with_suffix(".lock"), waits=True)
     try:
@@ -190,10 +196,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def try_lock(path: Path) -> int | None:
-    """Lock the file *path*, which is made if it is missing, until the returned handle is closed.
-
-    None if another process has locked it, it is not trusted, and on Windows.
-    """
+    """Lock *path*, made if missing, until the handle is closed. None: it is locked or untrusted; Windows."""
     return _lock(path, waits=False)
 
 
@@ -228,10 +231,7 @@ class LockedFile:
 
 
 def create_locked(path: Path) -> LockedFile | None:
-    """Create the empty file *path* and lock it. Returns None if that fails, and on Windows.
-
-    It gets its name when it is locked, so that nobody sees it unlocked.
-    """
+    """Create *path*, empty, and lock it before it has its name. None if that fails, and on Windows."""
     early = path.with_name(f".{path.name}")
     handle = try_lock(early)
     if handle is None:

@@ -19,7 +19,7 @@ from pyclmm.api import release
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import Ranked
 from pyclmm.kernels.device import DeviceInfo
-from pyclmm.opencl import target
+from pyclmm.opencl import processor
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.gemm import GemmProblem
@@ -182,7 +182,7 @@ def device_read_anew() -> Iterator[None]:
 @pytest.fixture
 def known_target(own_caches: Path) -> Path:
     """The same, but the compiler's answer about its target is kept, so that no child asks for it."""
-    target.target_of(default_device())
+    processor.target_of(default_device())
     return own_caches
 
 

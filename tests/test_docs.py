@@ -14,7 +14,7 @@ import pytest
 
 import pyclmm
 from pyclmm.formats import FORMATS
-from pyclmm.tools.starters import STARTS
+from pyclmm.tools.own_kernel import STARTS
 from tests.support.processes import python
 
 ROOT = Path(__file__).parent.parent

@@ -19,7 +19,7 @@ from pyclmm import store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels.rates import as_numbers
-from pyclmm.opencl import binaries, crash_marks, disk_caches, target, user_rates
+from pyclmm.opencl import binaries, crash_marks, processor, user_rates
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import tables
 from tests.support.contexts import new_queue
@@ -250,11 +250,11 @@ def test_compiled_programs_that_were_exchanged_are_noticed(monkeypatch, queue, f
 def test_an_exchanged_answer_of_the_compiler_is_asked_again(folder):
     if not HERE.is_cpu:
         pytest.skip("a CPU's compiler is asked")
-    found = target.target_of(DEVICE)
+    found = processor.target_of(DEVICE)
     [file] = folder.glob("targets/*.json")
     forged(file, key="0" * 64)
     with pytest.warns(CacheWarning, match="key"):
-        assert target.target_of(DEVICE) == found
+        assert processor.target_of(DEVICE) == found
 
 
 @pytest.mark.parametrize(
@@ -294,9 +294,9 @@ def others_caches(monkeypatch, tmp_path):
     for folder in folders.values():
         folder.mkdir()
         (folder / "file").touch()
-    disk_caches._check_owners.cache_clear()
+    binaries._check_owners.cache_clear()
     yield folders
-    disk_caches._check_owners.cache_clear()
+    binaries._check_owners.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["pytools", "pyopencl"])
@@ -307,13 +307,13 @@ def test_pyopencls_caches_of_others_are_not_used(monkeypatch, others_caches, nam
     folder = others_caches[name]
     spoil(folder / "file" if inside else folder, monkeypatch)
     with pytest.warns(CacheWarning, match=rf"{name}.*(user owns|can write) it.*XDG_CACHE_HOME"):
-        assert disk_caches.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is True
+        assert binaries.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is True
 
 
 def test_pocls_cache_of_others_is_warned_of(monkeypatch, others_caches):
     others_caches["kcache"].chmod(0o777)
     with pytest.warns(CacheWarning, match="kcache: others can write it; PoCL runs .* set POCL_CACHE_DIR"):
-        assert disk_caches.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is False
+        assert binaries.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is False
 
 
 def test_caches_that_the_users_own_group_may_write_are_used(others_caches):
@@ -321,4 +321,4 @@ def test_caches_that_the_users_own_group_may_write_are_used(others_caches):
     for folder in others_caches.values():
         os.chown(folder, -1, os.getegid())
         folder.chmod(0o775)
-    assert disk_caches.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is False
+    assert binaries.with_pyopencl_caches(lambda: cl._PYOPENCL_NO_CACHE) is False

@@ -31,7 +31,11 @@ INLINE void copies_commit(void) { asm volatile("cp.async.commit_group;" ::: "mem
 /* Waits until all groups but the last `pending` (a constant) have landed. */
 #define copies_wait(pending) asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory")
 
-/* Stores two words in local memory; loads two; loads four. */
+/* Stores a word in local memory; stores two; loads two; loads four. */
+INLINE void leave_word(const uint to, const uint word)
+{
+  asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(word) : "memory");
+}
 INLINE void leave_pair(const uint to, const uint2 words)
 {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" :: "r"(to), "r"(words.s0), "r"(words.s1) : "memory");

@@ -13,7 +13,7 @@
  * A of TF32 or bytes may come from registers instead, as ptx_mma.h draws it: work-item 32 s + 4 g + t holds bytes
  * 4 t .. 4 t + 3 of half q of the 32 bytes of row 16 s + g + 8 h in a[h + 2 q].
  *
- * Macros: BN 32, 64, 128, 192, 256
+ * Macros: BN 32, 64, 128, 192, 256; 160 and 224 with ACROSS_B 0
  *         ELEMENT (elements.h); A_TYPE and B_TYPE, the types of 8-bit integers
  *         ACROSS_A ACROSS_B 1: stored across K, 0: along K
  * Technique: the fragment layouts and matrix descriptors of NVIDIA's PTX manual.
@@ -45,14 +45,16 @@ INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 #define WGMMA_STEP_B (ACROSS_B ? 16 * 128 / 16 : 32 / 16)
 #endif
 
-/* "%t0, %t1, .. %t9," and the names of the first 16, 32, 64, 96 and 128 operands. */
+/* "%t0, %t1, .. %t9," and the names of the first 16, 32, 64, 80, 96, 112 and 128 operands. */
 #define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
 #define NAMES_30 TEN() TEN(1) TEN(2)
 #define NAMES_60 NAMES_30 TEN(3) TEN(4) TEN(5)
 #define NAMES_16 TEN() "%10,%11,%12,%13,%14,%15"
 #define NAMES_32 NAMES_30 "%30,%31"
 #define NAMES_64 NAMES_60 "%60,%61,%62,%63"
+#define NAMES_80 NAMES_60 TEN(6) "%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
 #define NAMES_96 NAMES_60 TEN(6) TEN(7) TEN(8) "%90,%91,%92,%93,%94,%95"
+#define NAMES_112 NAMES_60 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) "%110,%111"
 #define NAMES_128 NAMES_60 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11) \
   "%120,%121,%122,%123,%124,%125,%126,%127"
 
@@ -79,18 +81,28 @@ INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 #define WGMMA_NAMES "{" NAMES_64 "}, %64, %65, p"
 #define WGMMA_KEEP "%66"
 #define WGMMA_LEFT_NAMES "{" NAMES_64 "}, {%64,%65,%66,%67}, %68, p"
+#elif WGMMA_N == 160 && !ACROSS_B
+#define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_16(v, 64)
+#define WGMMA_NAMES "{" NAMES_80 "}, %80, %81, p"
+#define WGMMA_KEEP "%82"
+#define WGMMA_LEFT_NAMES "{" NAMES_80 "}, {%80,%81,%82,%83}, %84, p"
 #elif WGMMA_N == 192
 #define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_16(v, 64), ACC_16(v, 80)
 #define WGMMA_NAMES "{" NAMES_96 "}, %96, %97, p"
 #define WGMMA_KEEP "%98"
 #define WGMMA_LEFT_NAMES "{" NAMES_96 "}, {%96,%97,%98,%99}, %100, p"
+#elif WGMMA_N == 224 && !ACROSS_B
+#define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_16(v, 64), ACC_16(v, 80), ACC_16(v, 96)
+#define WGMMA_NAMES "{" NAMES_112 "}, %112, %113, p"
+#define WGMMA_KEEP "%114"
+#define WGMMA_LEFT_NAMES "{" NAMES_112 "}, {%112,%113,%114,%115}, %116, p"
 #elif WGMMA_N == 256
 #define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_64(v, 64)
 #define WGMMA_NAMES "{" NAMES_128 "}, %128, %129, p"
 #define WGMMA_KEEP "%130"
 #define WGMMA_LEFT_NAMES "{" NAMES_128 "}, {%128,%129,%130,%131}, %132, p"
 #else
-#error "BN must be 32, 64, 128, 192 or 256"
+#error "ptx_wgmma.h: see its macros"
 #endif
 
 #define WGMMA_ACROSS ", 1, 1, " TEXT(ACROSS_A) ", " TEXT(ACROSS_B)

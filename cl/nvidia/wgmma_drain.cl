@@ -2,7 +2,8 @@
  *
  * A compute unit stores at most 32 bytes a cycle (H200), so the 128 KB of a tile of 128 x 256 take as long as four
  * blocks of K. Here a quartet leaves its 64 rows in local memory, in chunks of 64 lines of 256 bytes. The drain, a
- * sub-group of quartet 0 for each of the two quartets, applies the epilogue and stores whole lines:
+ * sub-group of quartet 0 for each of the two quartets, stores whole lines. It also applies the epilogue; of results
+ * of 2 bytes the quartet does, before it leaves them, and there are no other chunks than 0 and 1:
  *
  *     chunk 0    behind the stages, at once
  *     chunk 1    in the stage that was multiplied last, at once. The drain stores it first and releases the stage
@@ -15,8 +16,9 @@
  *
  * The last tile of a work-group, tiles at the edges of out and short products are stored from registers.
  *
- * Macros: BM 128; BN 192, 256; ALTERNATE SPLIT_K HAS_C BIAS 0; SWAPPED 1 only with LEFT_REGISTERS; those of wgmma.cl.
- * Preconditions: results of 4 bytes, in rows that begin on multiples of 16; those of wgmma.cl.
+ * Macros: BM 128; BN 192, 256; ALTERNATE SPLIT_K HAS_C 0; those of wgmma.cl. For results of 4 bytes BIAS 0, and SWAPPED 1
+ * only with LEFT_REGISTERS. For results of 2 bytes BN 256, SWAPPED LEFT_REGISTERS 0.
+ * Preconditions: results of 4 or 2 bytes, in rows that begin on multiples of 16; those of wgmma.cl.
  */
 #include "include/gemm.h"
 #include "nvidia/ptx_group.h"
@@ -24,12 +26,15 @@
 #include "nvidia/wgmma_multiply.h"
 #include "nvidia/wgmma_store.h"
 
-#if BM != 128 || BN < 192 || ALTERNATE || SPLIT_K || OUT_WIDTH != 4 || HAS_C || BIAS || (SWAPPED && !LEFT_REGISTERS) || \
-    GATE || LISTED
+#if BM != 128 || BN < 192 || ALTERNATE || SPLIT_K || HAS_C || GATE || LISTED
+#error "wgmma_drain.cl: see its macros"
+#elif OUT_16 ? BN % 128 || SWAPPED || LEFT_REGISTERS : OUT_WIDTH != 4 || BIAS || (SWAPPED && !LEFT_REGISTERS)
 #error "wgmma_drain.cl: see its macros"
 #endif
 #define CHUNK (64 * 256)
-#define CHUNKS (BN / 64)
+#define CHUNK_COLUMNS (256 / OUT_WIDTH)
+#define CHUNK_SUMS (CHUNK_COLUMNS / 2) /* of a work-item */
+#define CHUNKS (BN / CHUNK_COLUMNS)
 #define CHUNK_STEP(chunk) (4 * (chunk) - 4)
 #define AT_ONCE 4 /* loads of a work-item of the drain */
 
@@ -60,7 +65,9 @@ INLINE uint place_of(const stages_t stages, const int stage, const int part, con
 /* 16 bytes c of a line lie at c ^ turned(line), so that stores of half a sub-group meet different banks. */
 INLINE int turned(const int line)
 {
-#if LEFT_REGISTERS && ELEMENT_BYTES == 4
+#if OUT_16
+  return line % 8;
+#elif LEFT_REGISTERS && ELEMENT_BYTES == 4
   return SWAPPED ? line / 2 % 4 : line / 2 % 2 * 2 + line / 16 % 2 * 4;
 #elif LEFT_REGISTERS
   return line / 2 % 4 * 2;
@@ -69,11 +76,18 @@ INLINE int turned(const int line)
 #endif
 }
 
-/* Leaves a chunk of a quartet's sums at `to`. Its lines are rows of out. Pairs are neighbours there: if SWAPPED, the
- * sums of h = 0 and 1 (wgmma.cl). */
-INLINE void leave_chunk(const uint to, const sum_t *sums)
+/* Leaves a chunk of a quartet's sums at `to`. Its lines are rows of out, from row i and column j on. Pairs are neighbours
+ * there: if SWAPPED, the sums of h = 0 and 1 (wgmma.cl). */
+INLINE void leave_chunk(const uint to, const sum_t *sums, const int i, const int j, RESULT_ARGS)
 {
   const int row = fragment_row(get_local_id(0) % 128), column = (int)get_local_id(0) % 4 * 2;
+#if OUT_16
+  UNROLL for (int b = 0; b < CHUNK_COLUMNS / 8; ++b)
+    UNROLL for (int e = 0; e < 2; ++e) {
+      const int line = row + ROW_STEP * e, place = line * 256 + (column * 2 ^ turned(line) * 16 ^ b * 16);
+      leave_word(to + place, packed_pair(i + line, j + 8 * b + column, sums + 4 * b + 2 * e, RESULT));
+    }
+#else
   UNROLL for (int b = 0; b < 8; ++b)
     UNROLL for (int e = 0; e < 2; ++e) {
 #if SWAPPED
@@ -86,44 +100,51 @@ INLINE void leave_chunk(const uint to, const sum_t *sums)
       leave_pair(to + place, as_uint2((sum_pair)(v[0], v[1])));
 #endif
     }
+#endif
 }
 
 /* Leaves two chunks, and keeps the others in `held`. `stage`: the one that was multiplied last. */
-INLINE void leave_results(const stages_t stages, const int stage, const int part, const sum_t *acc, sum_t *held)
+INLINE void leave_results(
+    const stages_t stages, const int stage, const int part, const piece_t piece, const sum_t *acc, sum_t *held, RESULT_ARGS)
 {
+  const int i = piece.origin.s0 + 64 * part, j = piece.origin.s1;
   meet_of(ROOM(part), MEMBERS);
-  leave_chunk(place_of(stages, stage, part, 0), acc);
+  leave_chunk(place_of(stages, stage, part, 0), acc, i, j, RESULT);
   meet(FREE);
-  leave_chunk(place_of(stages, stage, part, 1), acc + 32);
+  leave_chunk(place_of(stages, stage, part, 1), acc + CHUNK_SUMS, i, j + CHUNK_COLUMNS, RESULT);
   announce_of(LEFT(part), MEMBERS);
-  UNROLL for (int i = 64; i < BN / 2; ++i) held[i] = acc[i];
+  UNROLL for (int n = 2 * CHUNK_SUMS; n < BN / 2; ++n) held[n] = acc[n];
 }
 
-/* Leaves a chunk of `held` if this is its step of the next tile. */
-INLINE void leave_held(const stages_t stages, const int part, const sum_t *held, const int step)
+/* Leaves a chunk of `held`, of results of 4 bytes, if this is its step of the next tile. */
+INLINE void leave_held(const stages_t stages, const int part, const sum_t *held, const int step, RESULT_ARGS)
 {
   UNROLL for (int chunk = 2; chunk < CHUNKS; ++chunk)
     if (step == CHUNK_STEP(chunk)) {
       meet_of(ROOM(part), MEMBERS);
-      leave_chunk(place_of(stages, 0, part, chunk), held + 32 * chunk);
+      leave_chunk(place_of(stages, 0, part, chunk), held + CHUNK_SUMS * chunk, 0, 0, RESULT);
       announce_of(LEFT(part), MEMBERS);
     }
 }
 
-/* A sum, given by its bits, with the epilogue. */
+/* A word of results. One of 4 bytes is given as the bits of its sum. */
 INLINE uint result_bits(const uint bits, RESULT_ARGS)
 {
+#if OUT_16
+  return bits;
+#else
   const union { uint bits; sum_t value; } sum = {bits};
   union { OUT_T value; uint bits; } result;
   STORE_OUT(&result.value, 0, finished_at(0, 0, (ACC_T)sum.value, RESULT));
   return result.bits;
+#endif
 }
 
 /* Stores a chunk from row i and column j of out on. A sub-group calls this. */
 INLINE void drain_chunk(const uint chunk, const int i, const int j, RESULT_ARGS)
 {
   const int lane = get_local_id(0) % 32;
-  out += (i + lane / 16) * ldo + j + lane % 16 * 4;
+  out += (i + lane / 16) * ldo + j + lane % 16 * (16 / OUT_WIDTH);
   UNROLL for (int first = 0; first < 64; first += 2 * AT_ONCE) {
     uint4 sums[AT_ONCE];
     UNROLL for (int n = 0; n < AT_ONCE; ++n) {
@@ -150,7 +171,7 @@ INLINE void drain(
     const int stage = (ring.stage + STAGES - 1) % STAGES, row = piece.origin.s0 + 64 * part;
     out = all + BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 3);
     for (int n = 0; n < CHUNKS; ++n) {
-      const int chunk = n < 2 ? 1 - n : n, column = piece.origin.s1 + 64 * chunk;
+      const int chunk = n < 2 ? 1 - n : n, column = piece.origin.s1 + CHUNK_COLUMNS * chunk;
       if (n != 1) {
         announce_of(ROOM(part), MEMBERS);
         meet_of(LEFT(part), MEMBERS);
@@ -190,14 +211,14 @@ INLINE void multiply(
       multiply_stage(acc, left, rows, lane, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
-      leave_held(stages, part, held, holds ? step - piece.first : -1);
+      leave_held(stages, part, held, holds ? step - piece.first : -1, RESULT);
     }
     UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
 
     /* --- Epilogue: through local memory, or from registers --- */
     holds = drains(piece, number, work, M, N);
     if (holds) {
-      leave_results(stages, last, part, acc, held);
+      leave_results(stages, last, part, piece, acc, held, RESULT);
       continue;
     }
     if (last >= 0) release(stages, last);

@@ -96,9 +96,8 @@ def _sort(x: Any, /, *, axis: int = -1, descending: Any = False, stable: Any = T
 
 
 def _unique(name: str, **parts: str) -> Callable[..., Any]:
-    """A function of sorted unique values and *parts* of :func:`numpy.unique`.
-
-    The standard leaves the order open. NumPy's function makes use of that, and scikit-learn relies on it.
+    """A function of sorted unique values and *parts* of :func:`numpy.unique`. The standard leaves the order
+    open. NumPy's function makes use of that, and scikit-learn relies on it.
     """
     result = namedtuple(name, ["values", *parts])  # type: ignore[misc]
     asked: dict[str, Any] = {f"return_{part}": True for part in parts.values()}

@@ -87,14 +87,9 @@ class Array(cla.Array):
         if not view.size or self.base_data is None:
             return Array(self.device, view.shape, self.dtype)
         return Array(
-            self.device,
-            view.shape,
-            self.dtype,
-            data=self.base_data,
-            offset=self.offset + shift,
-            strides=view.strides,
-            events=self.events,
-        )
+            self.device, view.shape, self.dtype, data=self.base_data,
+            offset=self.offset + shift, strides=view.strides, events=self.events,
+        )  # fmt: skip
 
     def __iter__(self) -> Iterator[Array]:
         return (self[i] for i in range(len(self)))

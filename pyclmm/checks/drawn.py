@@ -78,9 +78,8 @@ def sums_are_exact(problem: GemmProblem, drawn: Drawn) -> bool:
 def draw(
     problem: GemmProblem, operands: dict[str, Array], rng: np.random.Generator, drawn: Drawn
 ) -> Factors | None:
-    """Fill the arrays of *operands*: "a" and "b" as they are stored, "c" and "bias".
-
-    Returns the factors of op(B) without its conjugation, where small integers of a large product have any.
+    """Fill the arrays of *operands*: "a" and "b" as they are stored, "c" and "bias". Returns the factors of
+    op(B) without its conjugation, where small integers of a large product have any.
     """
     p, factors = problem, None
     for name, x in operands.items():
@@ -123,7 +122,6 @@ def _has_factors(p: GemmProblem) -> bool:
 
 def _fill_by_factors(b: Array, rng: np.random.Generator) -> Factors:
     """Fill *b*, (..., K, N), with products of small integers, (..., K, 2) by (..., 2, N), which are returned.
-
     So A @ B is known after a few operations. Products that share memory have the same factors.
     """
     parts = parts_of(b)
@@ -174,10 +172,7 @@ def _spread_along_k(
 
 
 def _make_special(p: GemmProblem, operands: dict[str, Array], rng: np.random.Generator) -> None:
-    """Put NaN and infinities into a few rows of A and columns of B, one in each, and NaN into C and bias.
-
-    Most lines stay finite.
-    """
+    """Put NaN and infinities into a few rows of A and columns of B, and NaN into C and bias."""
     for name in ("c", "bias"):
         x = operands.get(name)
         if x is not None and x.dtype.kind not in "biu" and x.size > 1:

@@ -107,9 +107,8 @@ def digests() -> dict[str, str]:
 
 @cache
 def host_fault(accumulator: str) -> str | None:
-    """Why this process cannot compute chains of *accumulator* on the host, or None.
-
-    A library that makes the processor flush subnormal numbers to zero would change NumPy's float64.
+    """Why this process cannot compute chains of *accumulator* on the host, or None. A library that makes the
+    processor flush subnormal numbers to zero would change NumPy's float64.
     """
     product = next(p for p in PRODUCTS if p.name == f"{accumulator} cancelling")
     if digest(product.on_host()) == digests()[product.name]:
@@ -164,9 +163,8 @@ def numbers(seed: str, shape: tuple[int, ...], dtype: str, data: str = "normal")
 
 
 def _exponents(data: str, least: int, end: int) -> tuple[int, int]:
-    """The least and the greatest exponent of numbers. Products of "tiny" are subnormal.
-
-    Those of "ties" have few bits, some of which end just below the last bit of a sum of *end* bits.
+    """The least and the greatest exponent of numbers. Products of "tiny" are subnormal. Those of "ties" have
+    few bits, some of which end just below the last bit of a sum of *end* bits.
     """
     return {
         "wide": (-end // 4, end // 4),

@@ -1,12 +1,9 @@
 """Trials: a program that is new to a driver is compiled and run in a child process first.
 
 A compiler may abort its process or never end. In a trial this ends the child and not the user's process.
-Because a new child takes about half a second, it waits for further trials (see worker.py). There are trials
-only for families that are ``risky``, for programs that a process died with, and for a second opinion (see
-selfcheck.py). A program that passes is checked again in this process, which need not compile it again: the
-driver keeps it, or pyclmm (see opencl/binaries.py). That verdict is kept, so there is one trial for each
-driver and program.
-``PYCLMM_TRIAL=off`` turns trials off, and with them this protection.
+There are trials only for families that are ``risky``, for programs that a process died with, and for a second
+opinion (see selfcheck.py). A program that passes is checked again in this process, from what the driver or
+opencl/binaries.py has kept. ``PYCLMM_TRIAL=off`` turns trials off, and with them this protection.
 """
 
 from __future__ import annotations
@@ -44,7 +41,6 @@ _ANSWERS = fields.list_of(fields.record({"reason": _REASON}), 1, 1)
 @dataclass(frozen=True)
 class TrialResult:
     """``reason``: why the program must not be used, or None. ``lasting``: a new trial would end alike.
-
     ``timed_out``: the child was ended at its time limit, so something else may have held it up.
     """
 
@@ -67,18 +63,12 @@ def trial(
     way: str,
     apart: bool = False,
 ) -> TrialResult:
-    """Build the kernel and check its results in a child process. *work*: the launches of *problem*.
-
-    *way*: that of its launcher. *apart*: in a new child, which must end well too.
+    """Build the kernel and check its results in a child process. *work*: the launches of *problem*. *way*:
+    that of its launcher. *apart*: in a new child, which must end well too.
     """
-    request = {
-        "device": device.identity,
-        "kernel": kernel.name,
-        "problem": schema.problem_json(problem),
-        "config": schema.config_json(config),
-        "detour": crash_marks.detour(device),
-        "way": way,
-    }
+    request: dict[str, Any] = {"device": device.identity, "kernel": kernel.name}
+    request |= {"problem": schema.problem_json(problem)}
+    request |= {"config": schema.config_json(config), "detour": crash_marks.detour(device), "way": way}
     sources = " ".join(dict.fromkeys(launch.program.source for launch in work.launches))
     what = f"{kernel.name} ({sources}) for {device.name}"
     _log.info("compiling and checking %s in a child process, once for this driver", what)
@@ -140,7 +130,6 @@ def _of_any_size(identity: Any) -> Any:
 
 def answers(request: Any) -> Iterator[dict[str, str | None]]:
     """Answer the request in the child: ``{"reason": None}`` if the driver survives and the results are right.
-
     An error that the driver raises counts as None too: the parent meets the same error, and gets its log.
     """
     device = device_of(request["device"])

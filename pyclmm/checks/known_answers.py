@@ -89,12 +89,7 @@ class _Case:
 
 
 def outcome(
-    queue: Any,
-    problem: GemmProblem,
-    work: Work,
-    device: DeviceInfo,
-    decks: Decks,
-    drawn: Drawn,
+    queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo, decks: Decks, drawn: Drawn
 ) -> Outcome:
     """Run *problem* by *work* on numbers that are *drawn* so, and compare the result."""
     case = _Case(problem, _memory(problem, decks.rng), *scalars(problem, decks, drawn), drawn)
@@ -110,7 +105,6 @@ def outcome(
 
 def wrong_bits(queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo, data: str) -> str | None:
     """Run a reproducible *problem* by *work* on fixed numbers, and compare its bits with those of the host.
-
     *data*: as for :func:`.fixed_products.numbers`. Returns what is wrong, or None.
     """
     fault = fixed_products.host_fault(problem.acc_type)
@@ -179,7 +173,6 @@ def _chained(case: _Case) -> Array:
 
 def _expected(case: _Case) -> tuple[Array, Array | float]:
     """(the result before rounding, the scale of its rounding errors: |alpha| |A| |B| + |beta C| + |bias|).
-
     The scale of an exact result is 0, because nothing is rounded.
     """
     p, exact = case.problem, sums_are_exact(case.problem, case.drawn)
@@ -221,9 +214,8 @@ def _scaled(scalar: Any, x: Array) -> Array:
 
 
 def _product_of(case: _Case, wide: Any) -> Array:
-    """op(A) @ op(B), summed in type *wide*.
-
-    Sums of 20,000 products of small integers are less than 2^24, and half as many bytes take half the time.
+    """op(A) @ op(B), summed in type *wide*. Sums of 20,000 products of small integers are less than 2^24, and
+    half as many bytes take half the time.
     """
     if case.factors is None:
         return _product(case.matrix("a").astype(wide), case.matrix("b").astype(wide))
@@ -325,9 +317,8 @@ def computed(
     scales: tuple[complex, complex] = (1.0, 0.0),
     make: Callable[..., cl.Kernel] = new_kernel,
 ) -> tuple[Array, bool]:
-    """(the result of *work*, whether the memory around it and between its rows is unchanged).
-
-    *operands* by the problem's names. "out", which may be "c" too, is full of FILL. *scales*: alpha, beta.
+    """(the result of *work*, whether the memory around it and between its rows is unchanged). *operands* by
+    the problem's names. "out", which may be "c" too, is full of FILL. *scales*: alpha, beta.
     """
     out = operands["out"]
     memory = {name: operand.memory for name, operand in operands.items()}

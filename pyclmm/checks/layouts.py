@@ -57,20 +57,12 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
         batch, strides = (stack,), ((rows[0] * lda,), (apart,), (m * n,), (m * ldo,))
     return replace(
         problem,
-        m=m,
-        n=n,
-        k=k,
-        lda=lda,
-        ldb=ldb,
-        ldo=ldo,
+        m=m, n=n, k=k, lda=lda, ldb=ldb, ldo=ldo,
         a_align=min(problem.a_align, alignment(lda * dtypes.dtype_of(problem.a_type).itemsize)),
         b_align=min(problem.b_align, alignment(ldb * dtypes.dtype_of(problem.b_type).itemsize)),
         out_align=min(problem.out_align, alignment(ldo * dtypes.dtype_of(problem.out_type).itemsize)),
-        batch_shape=batch,
-        batch_strides=strides,
-        c_strides=(n, 1),
-        bias_stride=1,
-    )
+        batch_shape=batch, batch_strides=strides, c_strides=(n, 1), bias_stride=1,
+    )  # fmt: skip
 
 
 @dataclass
@@ -95,7 +87,6 @@ class Decks:
 
 def rearranged(problem: GemmProblem, decks: Decks) -> GemmProblem:
     """*problem* of :func:`resized` with drawn strides of C, bias and stack, as views of arrays have them.
-
     Products of a stack may have gaps between them, share an operand, or lie in the opposite order.
     """
     m, n = problem.m, problem.n

@@ -17,16 +17,9 @@ from ..problem.dtypes import ELEMENTS
 from .fma_reference import chain
 
 __all__ = [
-    "NETLIB_RATIO",
-    "activate",
-    "chain",
-    "error_ratio",
-    "limit",
-    "magnitude",
-    "matmul",
-    "rounding",
+    "NETLIB_RATIO", "activate", "chain", "error_ratio", "limit", "magnitude", "matmul", "rounding",
     "unit_roundoff",
-]
+]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -44,10 +37,7 @@ def _wide(x: Array) -> Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """``a @ b`` by NumPy: in float64, in longdouble for float64 operands, and integers in their own type.
-
-    Shapes and errors are those of :func:`numpy.matmul`.
-    """
+    """``a @ b`` by NumPy: in float64, in longdouble for float64 operands, integers in their own type."""
     if a.dtype.kind in "biu" and b.dtype.kind in "biu":
         return np.asarray(np.matmul(a, b))
     # NaN and infinity are valid data. Whether NumPy warns of them depends on the processor.
@@ -71,8 +61,7 @@ def unit_roundoff(dtype: Any) -> float:
 
 
 def rounding(values: Array, dtype: Any) -> Array:
-    """The largest error of rounding each of *values* to *dtype*: u times its magnitude, or half the least
-    subnormal."""
+    """The largest error of rounding each of *values* to *dtype*: u |value|, or half the least subnormal."""
     least = 2.0 ** (ELEMENTS[np.dtype(dtype).name].exponents[0] - 1)
     return np.asarray(np.maximum(unit_roundoff(dtype) * abs(values), least))
 

@@ -1,13 +1,9 @@
-"""Self-check: a kernel is used on a device only after it gave right answers there.
+"""Self-check: a kernel is used on a device only after it gave right answers there (docs/design.md).
 
-The check runs the same programs that the product will run, on small operands (see small_problems.py). The
-verdict is kept, in the process and on disk, under a digest of pyclmm's version, device, driver, sources and
-macros, so that a new driver or a changed kernel is checked again. A verdict against a kernel is kept on disk
-only if a second check, in a child process, fails too. It holds for a day if one of the two came to no end in
-its time, because something else may have held the compiler up.
-
-``PYCLMM_SELFCHECK=off`` skips the check, for fixed deployments where it has passed before. Nothing then
-notices a driver that gives wrong products.
+The check runs the product's own programs on small operands (small_problems.py). The verdict is kept, in the
+process and on disk, under a digest of version, device, driver, sources and macros; one against a kernel only
+if a second check, in a child process, fails too, and for a day if one of the two came to no end in its time.
+``PYCLMM_SELFCHECK=off`` skips the check. Nothing then notices a driver that gives wrong products.
 """
 
 from __future__ import annotations
@@ -84,7 +80,6 @@ def verdict(queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig
 @contextlib.contextmanager
 def run_all() -> Iterator[None]:
     """Inside the block every check is run if this process has not run it, though a right verdict is kept.
-
     Then each program has run once. Some drivers compile a kernel only when it is launched.
     """
     before = _runs.set(True)
@@ -110,9 +105,8 @@ queues.meanwhile(_prepare)
 
 
 def copies_verdict(queue: Any, programs: Iterable[Program]) -> str | None:
-    """What is wrong on this device with the first wrong one of *programs*, which copy operands, or None.
-
-    A process runs each once. The verdict is kept nowhere else: the check takes a millisecond.
+    """What is wrong on this device with the first wrong one of *programs*, which copy operands, or None. A
+    process runs each once. The verdict is kept nowhere else: the check takes a millisecond.
     """
     if environment.SELFCHECK.is_off:
         return None
@@ -182,9 +176,8 @@ class _SelfCheck:
         return kept if kept is not None and kept.holds() else None
 
     def _two_opinions(self, tried_first: bool, apart: bool) -> _Verdict:
-        """The verdict. It is kept against the kernel only if a child process comes to it too.
-
-        *tried_first*: the first opinion begins in a child too, in one of its own with *apart*.
+        """The verdict. It is kept against the kernel only if a child process comes to it too. *tried_first*:
+        the first opinion begins in a child too, in one of its own with *apart*.
         """
         first = self._opinion(tried_first, apart)
         if first.reason is None:
@@ -232,9 +225,8 @@ class _SelfCheck:
         return replace(tried, reason=_plain(tried.reason))
 
     def own_result(self) -> str | None:
-        """What is wrong with the kernel's results in this process, or None.
-
-        The check has a queue of its own. The caller's may be out of order, or full of commands that wait.
+        """What is wrong with the kernel's results in this process, or None. The check has a queue of its own.
+        The caller's may be out of order, or full of commands that wait.
         """
         queue = launcher_of(self.queue).queue_of_its_own(self.queue)
         try:

@@ -1,15 +1,9 @@
 """Checks the programs of a product on small problems that reach what the programs can reach.
 
-The small problems run the same programs as the product. Their sizes come from the loops that the kernel says
-its programs have: three passes of each, the last one in part, and long M, N and K, each beside short ones.
-Numbers, alpha, beta, strides and a few sizes are drawn from a seed of the programs and the device, so that
-two devices check different ones, and one device always the same.
-
-Products of integers must be exact, products of random numbers must be within the error bound, NaN and
-infinity must go where IEEE says, and the memory around the result must not change (known_answers.py).
-Reproducible problems must also have the bits that the host computes (fma_reference.py).
-
-Kernels that copy and convert operands run on a small stack of matrices.
+Their sizes come from the loops that the kernel says its programs have: three passes of each, the last one in
+part, and long M, N and K, each beside short ones. Numbers, scalars, strides and a few sizes are drawn from a
+seed of the programs and the device. known_answers.py says what is right, fma_reference.py which bits.
+docs/design.md has the whole table. Kernels that copy and convert operands run on a small stack of matrices.
 """
 
 from __future__ import annotations
@@ -79,10 +73,7 @@ class SmallProblem:
 def first_wrong_result(
     queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
 ) -> str | None:
-    """Run small problems with the programs of *wanted*, the launches of *problem*.
-
-    Returns what is wrong with the first wrong result, or None.
-    """
+    """Run small problems with the programs of *wanted*. Returns what is wrong with the first one, or None."""
     device, missing = device_info(queue.device), _programs(wanted)
     decks = Decks(np.random.default_rng(_seed(device, missing)))
     for case in cases(problem, kernel, config, device, wanted, decks):
@@ -122,7 +113,6 @@ def _first_wrong_bits(
 
 def _chained_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmProblem]:
     """*problem* with sizes that the host computes in milliseconds. One has more steps than a block of K.
-
     Lengths are multiples of 8, as programs may depend on that, or odd.
     """
     own = (problem.m, problem.n, problem.k)
@@ -138,12 +128,7 @@ def _programs(work: Work) -> set[Program]:
 
 
 def cases(
-    problem: GemmProblem,
-    kernel: Kernel,
-    config: TileConfig,
-    device: DeviceInfo,
-    wanted: Work,
-    decks: Decks,
+    problem: GemmProblem, kernel: Kernel, config: TileConfig, device: DeviceInfo, wanted: Work, decks: Decks
 ) -> Iterator[SmallProblem]:
     """Small problems that run only programs of *wanted*, until every one of these has run."""
     search = _CaseSearch(problem, kernel, config, device, _programs(wanted), decks)
@@ -279,9 +264,8 @@ def _drawn_shape(rng: np.random.Generator, bm: int, bn: int) -> Shape:
 
 
 def _several_tiles(problem: GemmProblem, config: TileConfig) -> GemmProblem:
-    """*problem* with a size that gives a lone work-group a whole tile, then one at an edge.
-
-    K has as many blocks as an end of a tile needs that overlaps the next one (cl/nvidia/wgmma_drain.cl).
+    """*problem* with a size that gives a lone work-group a whole tile, then one at an edge. K has as many
+    blocks as an end of a tile needs that overlaps the next one (cl/nvidia/wgmma_drain.cl).
     """
     tile = (config.bn, config.bm) if config.option("swapped") else (config.bm, config.bn)
     return resized(problem, tile[0], tile[1] + 16, 8 * config.bk + 1 if problem.k else 0)
@@ -297,9 +281,8 @@ def _near(problem: GemmProblem) -> Iterator[GemmProblem]:
 
 
 def wrong_copies(queue: Any, programs: Iterable[Program]) -> str | None:
-    """What is wrong with the first wrong copy among *programs* on *queue*'s device, or None.
-
-    Some drivers compile a kernel only when it is launched. Raises as a product does.
+    """What is wrong with the first wrong copy among *programs* on *queue*'s device, or None. Some drivers
+    compile a kernel only when it is launched. Raises as a product does.
     """
     for program in programs:
         if program.source == _COPY and not _copies_right(queue, program):
@@ -326,9 +309,7 @@ def _copies_right(queue: Any, program: Program) -> bool:
 
 
 def _copied_numbers(source: np.dtype[Any], target: np.dtype[Any]) -> Array:
-    """Numbers over the range of integers; floats of few digits, with infinity and NaN where these have a
-    meaning.
-    """
+    """Numbers over the range of integers; floats of few digits, with infinity and NaN where these exist."""
     rng = np.random.default_rng(20)
     if source.kind in "iu":
         few = rng.integers(0 if source.kind == "u" else -100, 100, _COPIED)

@@ -40,10 +40,8 @@ class _LateError(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a child gave no answer, or no further one.
-
-    ``crashed``: the child crashed; another one would most likely crash too.
-    ``hung``: the child was ended at its time limit.
+    """Why a child gave no answer, or no further one. ``crashed``: the child crashed; another one would most
+    likely crash too. ``hung``: the child was ended at its time limit.
     """
 
     reason: str
@@ -59,7 +57,6 @@ def ask(
     environment: Mapping[str, str] | None = None,
 ) -> Failure | None:
     """Call ``answers(request)`` of the module ``pyclmm.<module>`` in a child, for at most *limit* seconds.
-
     *on_answer* is called with each value that it yields, at once. Returns None if the child finished.
     """
     new = started(environment)
@@ -133,9 +130,8 @@ class Child:
         return False
 
     def _lines(self, request: bytes, deadline: float, last: bool) -> Iterator[bytes]:
-        """Send *request*, and then no more if it is the *last*; the lines that come. Raises _LateError.
-
-        No thread and no descriptor more is needed, which the system could refuse.
+        """Send *request*, and then no more if it is the *last*; the lines that come. Raises _LateError. No
+        thread and no descriptor more is needed, which the system could refuse.
         """
         if not hasattr(select, "poll"):  # Windows, where the child alone keeps the limit
             self._stdin.write(request)
@@ -245,9 +241,8 @@ def start_waiting() -> None:
 
 
 def ask_waiting(module: str, request: Any, limit: float) -> tuple[list[Any], Failure | None]:
-    """The answers of a child that waits, or a new one, and its failure or None; see :func:`ask`.
-
-    If a child fails that has answered before, what it did before may be the cause. So a new child is asked.
+    """The answers of a child that waits, or a new one, and its failure or None; see :func:`ask`. If a child
+    fails that has answered before, what it did before may be the cause. So a new child is asked.
     """
     with _lock:
         waiting = _waiting.pop() if _waiting else None

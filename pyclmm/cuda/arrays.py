@@ -66,8 +66,7 @@ def new(kind: Any, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -
 
 
 def operand(x: CudaArray, argument: str) -> Operand:
-    """The layout of *x*. Raises UnsupportedError if it does not begin at a whole element, DTypeError for
-    numbers in the other order of bytes."""
+    """The layout of *x*. Raises UnsupportedError for an odd offset, DTypeError for the other byte order."""
     check_order(x.dtype, argument)
     if x.address % min(x.dtype.itemsize, 8):
         raise UnsupportedError(f"{argument} does not begin at a whole element of {x.dtype}; copy it first")

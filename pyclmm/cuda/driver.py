@@ -258,8 +258,7 @@ class Memory:
 
 
 class HostMemory:
-    """Memory of the host that devices reach, from ``address`` on, freed with this object. No call waits for
-    a copy from there."""
+    """Host memory that devices reach, from ``address`` on, freed with this object without a wait."""
 
     def __init__(self, nbytes: int, what: str) -> None:
         made, cuda = pointer(), library()

@@ -40,9 +40,8 @@ _NAME = b"%s_pyclmm_envreg%d"
 
 @dataclass(frozen=True)
 class Loadable:
-    """PTX for the CUDA driver, and the bytes of local memory that launches of each kernel give.
-
-    ``overlaps``: each kernel waits by itself for the work before it.
+    """PTX for the CUDA driver, and the bytes of local memory that launches of each kernel give. ``overlaps``:
+    each kernel waits by itself for the work before it.
     """
 
     text: bytes

@@ -15,7 +15,6 @@ Table = np.ndarray[Any, np.dtype[np.int64]]
 
 class RewrittenTable:
     """A table for one thread and stream, or for a graph: *template* with other numbers in its first columns.
-
     It is copied from memory of the host that holds it until then: no call waits for that.
     """
 

@@ -14,7 +14,6 @@ from .streams import Context, own_stream
 
 class CudaWatch(Watch):
     """Looks at the alarms of a binding's products: words of the host's memory, for each stream and capture.
-
     Of a context that is gone nothing is known.
     """
 

@@ -116,9 +116,8 @@ def _fill(
 
 
 def _queues() -> tuple[cl.CommandQueue, cl.CommandQueue]:
-    """This thread's queues on its worker's device, for transfers and for products.
-
-    Threads do not share queues: an upload would wait for another thread's product.
+    """This thread's queues on its worker's device, for transfers and for products. Threads do not share
+    queues: an upload would wait for another thread's product.
     """
     choice = device_here()
     first = default_queue() if choice is None else queue_on(choice)

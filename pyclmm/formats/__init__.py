@@ -31,8 +31,7 @@ def format_named(name: str) -> Format:
 
 
 def format_of(mode: str, bits: int | None, group_size: int | None, dtype: str) -> Format:
-    """The format of *mode*; *dtype* is that of affine scales. Raises ArgumentError for what is not
-    there, DTypeError for bits and groups that are no integers."""
+    """The format of *mode*; *dtype*: of affine scales. Raises ArgumentError, DTypeError for no integers."""
     for name, value in (("bits", bits), ("group_size", group_size)):
         if not (value is None or isinstance(value, int | np.integer)):
             raise DTypeError(f"{name} is {value!r}; pass an int")

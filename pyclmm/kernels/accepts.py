@@ -80,9 +80,8 @@ class Types:
 
 @dataclass(frozen=True)
 class Accepts:
-    """``types``: what the family multiplies; empty for every element type and precision.
-
-    ``fields``: the fields of GemmProblem, of those that ask for something besides the product, that it takes.
+    """``types``: what the family multiplies; empty for every element type and precision. ``fields``: the
+    fields of GemmProblem, of those that ask for something besides the product, that it takes.
     """
 
     types: tuple[Types, ...] = ()

@@ -82,7 +82,6 @@ class TileConfig:
         self, device: DeviceInfo, local_size: tuple[int, ...], local_bytes: int, most: int | None = None
     ) -> list[str]:
         """Why *device* cannot run work-groups of *local_size* that use *local_bytes*. Empty if it can.
-
         *most*: bytes of local memory that they may use, if not those that the device reports.
         """
         most = device.local_mem_size if most is None else most

@@ -32,9 +32,8 @@ FEATURES = ("avx2", "avx512f", "fma", "neon", "sve")
 
 @dataclass(frozen=True)
 class Target:
-    """The processor that a CPU device's compiler compiles for, as its predefined macros tell.
-
-    ``vector_bits`` is 0 if they do not. ``features``: those of ``FEATURES``.
+    """The processor that a CPU device's compiler compiles for, as its predefined macros tell. ``vector_bits``
+    is 0 if they do not. ``features``: those of ``FEATURES``.
     """
 
     vector_bits: int = 0
@@ -59,10 +58,8 @@ class Caches:
 
 @dataclass(frozen=True)
 class AmxSupport:
-    """The matrix instructions (AMX) that a CPU device's kernels may use.
-
-    ``types``: the element types that they multiply, of "int8" and "bfloat16".
-    ``refusal``: why there are none.
+    """The matrix instructions (AMX) that a CPU device's kernels may use. ``types``: the element types that
+    they multiply, of "int8" and "bfloat16". ``refusal``: why there are none.
     """
 
     types: tuple[str, ...] = ()
@@ -113,11 +110,7 @@ class DeviceInfo:
         its compute units and the width of its vectors.
         """
         size = f", {self.compute_units} units of {self.vector_bits} bits" if self.is_cpu else ""
-        return {
-            "name": self.name + size,
-            "platform": self.platform,
-            "driver_version": self.driver_version,
-        }
+        return {"name": self.name + size, "platform": self.platform, "driver_version": self.driver_version}
 
     @cached_property
     def gfx(self) -> str:
@@ -138,9 +131,8 @@ class DeviceInfo:
 
     @cached_property
     def vector_bits(self) -> int:
-        """Width in bits of the widest vector registers to compile for: 128, 256 or 512.
-
-        The compiler knows it best. If it does not say, as Intel's, the driver's native width decides.
+        """Width in bits of the widest vector registers to compile for: 128, 256 or 512. The compiler knows it
+        best. If it does not say, as Intel's, the driver's native width decides.
         """
         return self.target.vector_bits or max(128, min(512, 32 * self.float_vector_width))
 
@@ -204,9 +196,8 @@ class DeviceInfo:
         )  # fmt: skip
 
     def most(self, rate: str) -> float | None:
-        """The most multiply-adds a second of the unit with that rate: units x clock x width.
-
-        None where one of them is not known: a CPU's clock may rise over the one that it reports.
+        """The most multiply-adds a second of the unit with that rate: units x clock x width. None where one
+        of them is not known: a CPU's clock may rise over the one that it reports.
         """
         known = not self.is_cpu and self.max_clock_mhz and self.unit.exact
         return float(getattr(self._datasheet_rates, rate)) if known else None
@@ -230,9 +221,7 @@ class DeviceInfo:
     @property
     def prefetches(self) -> bool:
         """Whether clang's ``__builtin_prefetch`` works. OpenCL's own prefetch() does nothing on these
-        drivers.
-
-        Oclgrind compiles with clang too, but its interpreter does not know the builtin.
+        drivers. Oclgrind compiles with clang too, but its interpreter does not know the builtin.
         """
         return self.is_cpu and self.vendor in ("pocl", "intel")
 
@@ -263,10 +252,7 @@ class DeviceInfo:
         return self.flushes and self.is_cpu
 
     def unfused(self, acc_type: str) -> str | None:
-        """Why sums of *acc_type* cannot be chains of IEEE's fused multiply-adds here, or None.
-
-        The self-check sees whether they are.
-        """
+        """Why sums of *acc_type* cannot be chains of fused multiply-adds here, or None if they may be."""
         if self.flushes and not self.soft_fma and acc_type in ("float32", "complex64"):
             return f"device {self.name!r} does not keep subnormal float32 numbers"
         if self.target.vector_bits and not {"fma", "neon"} & {*self.target.features}:

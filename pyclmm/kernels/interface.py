@@ -105,9 +105,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Loops:
-    """What the loops of a product's programs cover in one pass, along M, N and K: the self-check takes three
-    passes of each, the last one in part.
-    """
+    """What a program's loops cover in one pass, along M, N and K. The self-check takes three passes."""
 
     m: tuple[int, ...]
     n: tuple[int, ...]
@@ -120,10 +118,7 @@ class Loops:
 
 
 class Kernel(ABC):
-    """A kernel family: its name, and five questions about a problem on a device.
-
-    All of them are pure functions of their arguments; none needs an OpenCL driver.
-    """
+    """A kernel family: its name, and five pure questions about a problem on a device."""
 
     name: str
     summary: str
@@ -166,9 +161,8 @@ class Kernel(ABC):
         """Seconds on the device, with all launches, from ``device.rates``. Selection takes the least."""
 
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        """Why a sum of *config* is not one chain of FMAs over K, in order, or None if every sum is.
-
-        Asked of families that accept reproducible problems. Programs of these have REPRODUCIBLE 1.
+        """Why a sum of *config* is not one chain of FMAs over K, in order, or None if every sum is. Asked of
+        families that accept reproducible problems. Programs of these have REPRODUCIBLE 1.
         """
         if slices(config) > 1:
             return f"adds the sums of {slices(config)} slices of K"
@@ -224,9 +218,8 @@ class Kernel(ABC):
         raise NotImplementedError(f"{self.name} does not say which tile of the result shares its loads")
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
-        """Configurations that make small problems run the programs that *config* runs for large ones.
-
-        Where the family chooses the number of ranges of K, it takes one for a small problem.
+        """Configurations that make small problems run the programs that *config* runs for large ones. Where
+        the family chooses the number of ranges of K, it takes one for a small problem.
         """
         return (config,) if config.split_k else (config, replace(config, split_k=3))
 
@@ -290,26 +283,19 @@ def tiles_of(problem: GemmProblem, bm: int, bn: int) -> int:
 def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
     """The macros that types.h and gemm.h need."""
     return (
-        ("A_TYPE", problem.a_type),
-        ("B_TYPE", problem.b_type),
-        ("C_TYPE", problem.c_type),
-        ("OUT_TYPE", problem.out_type),
-        ("BIAS_TYPE", problem.bias_type),
+        ("A_TYPE", problem.a_type), ("B_TYPE", problem.b_type), ("C_TYPE", problem.c_type),
+        ("OUT_TYPE", problem.out_type), ("BIAS_TYPE", problem.bias_type),
         ("ACC_TYPE", acc_type or problem.acc_type),
-        ("TRANS_A", int(problem.trans_a)),
-        ("TRANS_B", int(problem.trans_b)),
-        ("CONJ_A", int(problem.conj_a)),
-        ("CONJ_B", int(problem.conj_b)),
+        ("TRANS_A", int(problem.trans_a)), ("TRANS_B", int(problem.trans_b)),
+        ("CONJ_A", int(problem.conj_a)), ("CONJ_B", int(problem.conj_b)),
         ("REPRODUCIBLE", int(problem.reproducible) << problem.soft_fma),
-        ("SOFT_FLOAT64", int(problem.soft_float64)),
-        ("DOT_BYTES", int(problem.dot_bytes)),
+        ("SOFT_FLOAT64", int(problem.soft_float64)), ("DOT_BYTES", int(problem.dot_bytes)),
         ("BATCHED", int(bool(problem.batch_shape))),
         ("LISTED", 2 if problem.ragged and problem.ragged.axis == "k" else int(problem.is_listed)),
-        ("HAS_C", int(problem.has_c)),
-        ("BIAS", BIASES.index(problem.bias)),
+        ("HAS_C", int(problem.has_c)), ("BIAS", BIASES.index(problem.bias)),
         ("ACTIVATION", ACTIVATIONS.index(problem.activation)),
         *_gate_defines(problem),
-    )
+    )  # fmt: skip
 
 
 def _gate_defines(problem: GemmProblem) -> Defines:
@@ -323,32 +309,17 @@ def _gate_defines(problem: GemmProblem) -> Defines:
 def gemm_args(problem: GemmProblem) -> tuple[Arg, ...]:
     """The arguments of GEMM_ARGS in cl/include/gemm.h, in its order."""
     return (
-        np.int32(problem.m),
-        np.int32(problem.n),
-        np.int32(problem.k),
-        "a",
-        "a_offset",
-        np.int64(problem.lda),
-        "b",
-        "b_offset",
-        np.int64(problem.ldb),
-        "out",
-        "out_offset",
-        np.int64(problem.ldo),
-        "c",
-        "c_offset",
-        np.int64(problem.c_strides[0]),
-        np.int64(problem.c_strides[1]),
-        "bias",
-        "bias_offset",
-        np.int64(problem.bias_stride),
-        "alpha",
-        "beta",
-        "batch_offsets",
+        np.int32(problem.m), np.int32(problem.n), np.int32(problem.k),
+        "a", "a_offset", np.int64(problem.lda),
+        "b", "b_offset", np.int64(problem.ldb),
+        "out", "out_offset", np.int64(problem.ldo),
+        "c", "c_offset", np.int64(problem.c_strides[0]), np.int64(problem.c_strides[1]),
+        "bias", "bias_offset", np.int64(problem.bias_stride),
+        "alpha", "beta", "batch_offsets",
         *((GATE,) if problem.moduli or problem.fallback else ()),
         *(LISTED if problem.products else ()),
         *([f"workspace:{name}" for name in LISTED] if problem.ragged else ()),
-    )
+    )  # fmt: skip
 
 
 _OF_OTHER = {"a": "b", "a_offset": "b_offset", "workspace:packed_a": "workspace:packed_b"}

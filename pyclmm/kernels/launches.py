@@ -64,50 +64,27 @@ def copy_launch(
     soft: bool = False,
     activation: str = "none",
 ) -> Launch:
-    """The launch of *copy*; *source* and *target* are (buffer, offset) arguments.
-
-    *soft*: the device has no float64, which can be copied but not converted. *activation* of what is copied.
+    """The launch of *copy*; *source* and *target* are (buffer, offset) arguments. *soft*: the device has no
+    float64, which can be copied but not converted. *activation* of what is copied.
     """
     rows, cols = copy.shape[-2:]
-    program = Program(
-        "copy.cl",
-        (
-            ("A_TYPE", copy.source_type),
-            ("B_TYPE", copy.source_type),
-            ("C_TYPE", copy.source_type),
-            ("BIAS_TYPE", copy.source_type),
-            ("OUT_TYPE", copy.target_type),
-            ("ACC_TYPE", intermediate_type(copy.source_type, copy.target_type)),
-            ("CONJ_A", 0),
-            ("CONJ_B", 0),
-            ("REPRODUCIBLE", 0),  # of what is copied nothing is added
-            ("SOFT_FLOAT64", int(soft)),
-            ("DOT_BYTES", 0),
-            ("ACTIVATION", ACTIVATIONS.index(activation)),
-        ),
-    )
+    its, own = copy.source_type, copy.target_type
+    defines = (
+        ("A_TYPE", its), ("B_TYPE", its), ("C_TYPE", its), ("BIAS_TYPE", its), ("OUT_TYPE", own),
+        ("ACC_TYPE", intermediate_type(its, own)), ("CONJ_A", 0), ("CONJ_B", 0),
+        ("REPRODUCIBLE", 0),  # of what is copied nothing is added
+        ("SOFT_FLOAT64", int(soft)), ("DOT_BYTES", 0), ("ACTIVATION", ACTIVATIONS.index(activation)),
+    )  # fmt: skip
     batch = copy.elements // max(1, rows * cols)
-    return Launch(
-        program,
-        "copy_strided",
-        (round_up(cols, _COPY_GROUP), rows, batch),
-        (_COPY_GROUP, 1, 1),
-        (
-            np.int32(rows),
-            np.int32(cols),
-            *source,
-            *(np.int64(s) for s in copy.source_strides[-2:]),
-            *target,
-            *(np.int64(s) for s in copy.target_strides[-2:]),
-            batch_offsets,
-        ),
-    )
+    size, group = (round_up(cols, _COPY_GROUP), rows, batch), (_COPY_GROUP, 1, 1)
+    from_strides, to_strides = (map(np.int64, x[-2:]) for x in (copy.source_strides, copy.target_strides))
+    args = (np.int32(rows), np.int32(cols), *source, *from_strides, *target, *to_strides, batch_offsets)
+    return Launch(Program("copy.cl", defines), "copy_strided", size, group, args)
 
 
 def intermediate_type(source: str, target: str) -> str:
-    """A type through which a conversion from *source* to *target* is exact until its last rounding.
-
-    For a target of a lesser kind it is the source's own: cl/copy.cl drops what the target cannot hold.
+    """A type through which a conversion from *source* to *target* is exact until its last rounding. For a
+    target of a lesser kind it is the source's own: cl/copy.cl drops what the target cannot hold.
     """
     if narrows(source, target):
         return ELEMENTS[source].accumulator

@@ -64,13 +64,10 @@ class Rates:
     def multiply_adds(self, acc_type: str) -> float:
         """Multiply-adds of *acc_type* (NumPy's name) a second, without matrix units."""
         return {
-            "float32": self.float32,
-            "complex64": self.float32 / 4,
-            "float64": self.float64,
-            "complex128": self.float64 / 4,
-            "uint32": self.int32,
-            "uint64": self.int32 / 4,
-        }[acc_type]
+            "float32": self.float32, "complex64": self.float32 / 4,
+            "float64": self.float64, "complex128": self.float64 / 4,
+            "uint32": self.int32, "uint64": self.int32 / 4,
+        }[acc_type]  # fmt: skip
 
     def matrix(self, unit: str) -> float:
         """Multiply-adds a second of the matrix units *unit* (``ElementType.unit``), or of float32."""
@@ -100,42 +97,20 @@ def as_numbers(rates: Rates) -> dict[str, float]:
 # of `wgmma` and cuBLAS: both cards have the same chip at the same clock.
 _MEASURED = {
     "NVIDIA H200": Rates(
-        launch=1.5e-6,
-        group=0.58e-9,
-        latency=0.145e-6,
-        memory=4.4e12,
-        cache=6.7e12,
-        cache_size=45e6,
-        local=32.5e12,
-        float32=26.6e12,
-        float64=14.4e12,
-        int32=15.8e12,
-        dot8=62.8e12,
-        matrix16=400e12,
-        matrix32=200e12,
-        matrix64=32e12,
-        matrix8=800e12,
+        launch=1.5e-6, group=0.58e-9, latency=0.145e-6,
+        memory=4.4e12, cache=6.7e12, cache_size=45e6, local=32.5e12,
+        float32=26.6e12, float64=14.4e12, int32=15.8e12, dot8=62.8e12,
+        matrix16=400e12, matrix32=200e12, matrix64=32e12, matrix8=800e12,
         source="measured on an NVIDIA H200, driver 580.159.04, 2026-11-22",
     ),
     "NVIDIA H100 80GB HBM3": Rates(
-        launch=1.9e-6,
-        group=0.57e-9,
-        latency=0.142e-6,
-        memory=3.09e12,
-        cache=5.7e12,
-        cache_size=45e6,
-        local=32.4e12,
-        float32=26.0e12,
-        float64=14.2e12,
-        int32=15.6e12,
-        dot8=62.3e12,
-        matrix16=400e12,
-        matrix32=200e12,
-        matrix64=32e12,
-        matrix8=800e12,
+        launch=1.9e-6, group=0.57e-9, latency=0.142e-6,
+        memory=3.09e12, cache=5.7e12, cache_size=45e6, local=32.4e12,
+        float32=26.0e12, float64=14.2e12, int32=15.6e12, dot8=62.3e12,
+        matrix16=400e12, matrix32=200e12, matrix64=32e12, matrix8=800e12,
         source="measured on an NVIDIA H100, driver 580.159.04, 2026-11-27",
     ),
-}
+}  # fmt: skip
 
 
 def measured_by_us(name: str) -> Rates | None:

@@ -26,9 +26,8 @@ class TileRange:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Partial sums of BM x BN tiles, up to the product's last tile (cl/split_k.cl).
-
-    ``stack`` products number their tiles consecutively as one set. 1: each product has its own numbers.
+    """Partial sums of BM x BN tiles, up to the product's last tile (cl/split_k.cl). ``stack`` products number
+    their tiles consecutively as one set. 1: each product has its own numbers.
     """
 
     problem: GemmProblem

@@ -33,10 +33,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Limit:
-    """The roofline at one intensity: operations a second, and what sets them.
-
-    ``by``: "arithmetic", "cache" or "memory".
-    """
+    """The roofline at one intensity: operations/s, ``by`` "arithmetic", "cache" or "memory"."""
 
     rate: float
     by: str

@@ -259,12 +259,8 @@ def _defines(problem: GemmProblem, form: _FormOfSums, device: DeviceInfo) -> Def
     sums, of_b = dtype_of(_size_type(problem)).itemsize, _type_of_b(problem)
     least = {name: 2.0 ** (ELEMENTS[name].exponents[0] + ELEMENTS[name].significand - 1) for name in _FLOATS}
     return (
-        ("ITEMS", form.items),
-        ("ROWS", form.rows),
-        ("VEC", form.vec),
-        ("LANES", form.lanes),
-        ("SLICES", form.slices),
-        ("PARTS", form.parts),
+        ("ITEMS", form.items), ("ROWS", form.rows), ("VEC", form.vec), ("LANES", form.lanes),
+        ("SLICES", form.slices), ("PARTS", form.parts),
         ("WIDE_A", int(form.is_wide(problem.a_align, ELEMENTS[problem.a_type].nbytes))),
         ("WIDE_B", int(form.is_wide(problem.b_align, ELEMENTS[problem.b_type].nbytes))),
         ("WIDE_OUT", int(form.is_wide(problem.out_align, ELEMENTS[problem.out_type].nbytes))),
@@ -272,9 +268,8 @@ def _defines(problem: GemmProblem, form: _FormOfSums, device: DeviceInfo) -> Def
         ("WITH_BOUND", int(problem.sums.significand > 0)),
         ("LEAST_A", f"{least[problem.a_type]!r}f" if flushes and problem.a_type in least else "0"),
         ("LEAST_B", f"{least[of_b]!r}f" if flushes and of_b in least else "0"),
-        ("WEIGHTS", int(bool(problem.b_format))),
-        ("DIVIDED", int(_divides_rows(problem))),
-    )
+        ("WEIGHTS", int(bool(problem.b_format))), ("DIVIDED", int(_divides_rows(problem))),
+    )  # fmt: skip
 
 
 def _align_of_sums(problem: GemmProblem, form: _FormOfSums) -> int:
@@ -298,10 +293,7 @@ def _bound(problem: GemmProblem, form: _FormOfSums) -> tuple[float, float, float
 
 
 def _factor(problem: GemmProblem, form: _FormOfSums) -> float:
-    """The rounding errors of a row's sum over sum |a| |b|.
-
-    docs/precision.md has the errors of a product; the sums of cl/verify/ add their own.
-    """
+    """The rounding errors of a row's sum over sum |a| |b|: docs/precision.md's, and those of cl/verify/."""
     u = 2.0**-problem.sums.significand
     out = ELEMENTS[problem.out_type]
     of_b = _form_of_b(problem, form)

@@ -18,15 +18,6 @@ from .products import (
 )
 
 __all__ = [
-    "dot",
-    "einsum",
-    "inner",
-    "matrix_power",
-    "matvec",
-    "multi_dot",
-    "outer",
-    "tensordot",
-    "vdot",
-    "vecdot",
-    "vecmat",
-]
+    "dot", "einsum", "inner", "matrix_power", "matvec", "multi_dot", "outer", "tensordot", "vdot",
+    "vecdot", "vecmat",
+]  # fmt: skip

@@ -48,9 +48,8 @@ def contract(
     mixed: Mixed = None,
     **keywords: Any,
 ) -> Any:
-    """The contraction of *operands*. *labels_of* gives their labels once they are arrays.
-
-    *conj* has the numbers of the operands that are conjugated. *keywords* are gemm's besides.
+    """The contraction of *operands*. *labels_of* gives their labels once they are arrays. *conj* has the
+    numbers of the operands that are conjugated. *keywords* are gemm's besides.
     """
     names = ["a", "b"] if len(operands) == 2 else [f"operand {i}" for i in range(len(operands))]
     given = dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out})
@@ -81,10 +80,8 @@ def contract(
 def taken(
     given: Mapping[str, Any], mixed: Mixed, queue: cl.CommandQueue | None, dtype: Any
 ) -> tuple[Operands, Any]:
-    """The operands *given* as arrays of one kind, and the dtype to compute in.
-
-    That is *dtype*, or where it is None the one of their library's own rule, if it has one. Raises as matmul
-    does.
+    """The operands *given* as arrays of one kind, and the dtype to compute in. That is *dtype*, or where it
+    is None the one of their library's own rule, if it has one. Raises as matmul does.
     """
     found = alike(given, mixed, queue)
     own = {kinds.computed_dtype({"a": x, "b": x}) for name, x in given.items() if name != "out"}
@@ -141,9 +138,8 @@ def _along(tensors: list[Tensor], path: Path, out: tuple[Label, ...], ways: Ways
 
 
 def _partner(taken: Sequence[Tensor], tensors: Sequence[Tensor], after: tuple[int, ...]) -> Tensor | None:
-    """What the next product is multiplied with: the rest of this step, else of the step *after* it.
-
-    None if that step leaves it out. The next product goes behind the other *tensors*.
+    """What the next product is multiplied with: the rest of this step, else of the step *after* it. None if
+    that step leaves it out. The next product goes behind the other *tensors*.
     """
     here = len(tensors)
     others = [tensors[place] for place in after if place != here] if here in after else []
@@ -153,9 +149,8 @@ def _partner(taken: Sequence[Tensor], tensors: Sequence[Tensor], after: tuple[in
 def _ordered(
     a: Tensor, b: Tensor, needed: Collection[Label], partner: Tensor | None, ways: Ways
 ) -> tuple[Label, ...]:
-    """The *needed* labels of a and b in the order of a new array: first a's, or first b's.
-
-    The order is that in which the labels that *partner* has too become fewer axes.
+    """The *needed* labels of a and b in the order of a new array: first a's, or first b's. The order is that
+    in which the labels that *partner* has too become fewer axes.
     """
     orders = [
         tuple(label for label in dict.fromkeys((*x.labels, *y.labels)) if label in needed)
@@ -176,9 +171,7 @@ def path_of(
     operands: Sequence[tuple[Label, ...]], out: tuple[Label, ...], lengths: Mapping[Label, int], optimize: Any
 ) -> Path:
     """The steps by *optimize*: a word of opt_einsum's or numpy.einsum's, True, False (from left to right), or
-    a path.
-
-    Raises ArgumentError for another word.
+    a path. Raises ArgumentError for another word.
     """
     if _is_path(optimize):
         return _checked([step for step in optimize if step != "einsum_path"], len(operands))

@@ -37,7 +37,6 @@ class Tensor:
 @dataclass(frozen=True)
 class Ways:
     """How products are computed: the lengths of the labels, the dtype, the rule for casts, the queue.
-
     *keywords* are gemm's besides: kernel, precision, reproducible, wait_for.
     """
 
@@ -107,9 +106,7 @@ def total(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> 
 
 
 def _is_numpys(x: Tensor, ways: Ways) -> bool:
-    """Whether NumPy sums *x*: nobody asked for a kernel, for the bits of one or for its check, and nothing is
-    converted. One pass by NumPy on the host is as fast as memory.
-    """
+    """Whether NumPy sums *x*: no kernel, bits or check is asked for, and nothing is converted."""
     asked = ways.keywords.get
     options = options_of(
         kernel=asked("kernel", "auto"),
@@ -130,14 +127,9 @@ def _summed_by_numpy(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any)
     integers = ways.dtype.kind in "biu"
     sums = ways.dtype if integers else dtype_of(ELEMENTS[type_name(ways.dtype, "x")].accumulator)
     with np.errstate(all="ignore"):
-        found = np.einsum(
-            viewed(x.array, view),
-            list(number.values()),
-            [number[label] for label in labels],
-            dtype=sums,
-            casting="unsafe",
-            order="C",
-        )
+        every, kept = list(number.values()), [number[label] for label in labels]
+        seen = viewed(x.array, view)
+        found = np.einsum(seen, every, kept, dtype=sums, casting="unsafe", order="C")
         made = np.asarray(found).astype(ways.dtype, copy=False)
         if out is None:
             return made
@@ -182,16 +174,9 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
     x, trans_a = _conjugated(viewed(a.array, found.a), a.conj)
     y, trans_b = _conjugated(viewed(b.array, found.b), b.conj)
     gemm(
-        x,
-        y,
-        out=viewed(out, found.out),
-        trans_a=trans_a,
-        trans_b=trans_b,
-        dtype=ways.dtype,
-        casting=ways.casting,
-        queue=ways.queue,
-        **ways.keywords,
-    )
+        x, y, out=viewed(out, found.out), trans_a=trans_a, trans_b=trans_b,
+        dtype=ways.dtype, casting=ways.casting, queue=ways.queue, **ways.keywords,
+    )  # fmt: skip
     return out
 
 
@@ -201,9 +186,8 @@ def _conjugated(x: Any, conj: bool) -> tuple[Any, Any]:
 
 
 def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any) -> Any:
-    """a times b where nothing is summed and an axis is common: element by element, by NumPy.
-
-    Of Arrays this is a stack of products of 1 x 1 or of a column with a row.
+    """a times b where nothing is summed and an axis is common: element by element, by NumPy. Of Arrays this
+    is a stack of products of 1 x 1 or of a column with a row.
     """
     factors = []
     for x in (a, b):

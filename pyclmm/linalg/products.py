@@ -48,9 +48,8 @@ class MatrixError(ShapeError, np.linalg.LinAlgError):
 
 @typed(TwoInto)
 def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
-    """The sum over the last axis of a and the last but one, or only, axis of b, as :func:`numpy.dot`.
-
-    *out* must have the very shape and dtype of the result and be C-contiguous, as in NumPy.
+    """The sum over the last axis of a and the last but one, or only, axis of b, as :func:`numpy.dot`. *out*
+    must have the very shape and dtype of the result and be C-contiguous, as in NumPy.
     """
     a, b, out = _arrays(a, b, out, keywords)
     _check_out(out, a, b, dtype=keywords["dtype"])
@@ -59,9 +58,8 @@ def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
 
 @typed(Two)
 def vdot(a: Any, b: Any, **keywords: Any) -> Any:
-    """The sum of the products of all elements, those of a conjugated, as :func:`numpy.vdot`.
-
-    Operands of one shape are read where they are; of different shapes both are made flat.
+    """The sum of the products of all elements, those of a conjugated, as :func:`numpy.vdot`. Operands of one
+    shape are read where they are; of different shapes both are made flat.
     """
     a, b, _ = _arrays(a, b, None, keywords)
     if a.shape != b.shape:
@@ -96,7 +94,6 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
 @typed(Vectors, AxesKeywords)
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, keepdims: bool = False, **keywords: Any) -> Any:
     """The sum over *axis* of x1, conjugated, times x2; the other axes broadcast, as :func:`numpy.vecdot`.
-
     *axis* is the last of both; *axes* names one for each. With *keepdims* the result keeps it, of length 1.
     """
     if not isinstance(keepdims, bool):
@@ -106,18 +103,16 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, keepdims: bool = False, **ke
 
 @typed(Vectors, AxesKeywords)
 def matvec(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
-    """The matrices x1 times the vectors x2; stacks broadcast, as :func:`numpy.matvec`.
-
-    *axes* says where they lie, such as ``[(0, 1), 0, 0]``: those of x1, x2 and the result.
+    """The matrices x1 times the vectors x2; stacks broadcast, as :func:`numpy.matvec`. *axes* says where they
+    lie, such as ``[(0, 1), 0, 0]``: those of x1, x2 and the result.
     """
     return _of_vectors((x1, x2), "...ij,...j->...i", out, (), keywords)
 
 
 @typed(Vectors, AxesKeywords)
 def vecmat(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
-    """The vectors x1, conjugated, times the matrices x2; stacks broadcast, as :func:`numpy.vecmat`.
-
-    *axes* says where they lie, such as ``[0, (0, 1), 0]``: those of x1, x2 and the result.
+    """The vectors x1, conjugated, times the matrices x2; stacks broadcast, as :func:`numpy.vecmat`. *axes*
+    says where they lie, such as ``[0, (0, 1), 0]``: those of x1, x2 and the result.
     """
     return _of_vectors((x1, x2), "...i,...ij->...j", out, (0,), keywords)
 
@@ -199,14 +194,8 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
     _check_out(found.get("out"), *chain, dtype=dtype)
     labels = [(i, i + 1)[-x.ndim :] if i == 0 else (i, i + 1)[: x.ndim] for i, x in enumerate(chain)]
     free = ((0,) if chain[0].ndim == 2 else ()) + ((len(chain),) if chain[-1].ndim == 2 else ())
-    return contract(
-        chain,
-        lambda xs: _labels(xs, labels, free),
-        out=found.get("out"),
-        optimize="dp",
-        dtype=dtype,
-        **keywords,
-    )
+    options: Any = {"out": found.get("out"), "optimize": "dp", "dtype": dtype, **keywords}
+    return contract(chain, lambda xs: _labels(xs, labels, free), **options)
 
 
 @refusing(Keywords)
@@ -279,9 +268,8 @@ def _of_vectors(
     keywords: dict[str, Any],
     keepdims: bool = False,
 ) -> Any:
-    """A product of stacks with vectors, by the subscripts *words*, whose core axes do not broadcast.
-
-    The axes that ``axes`` or ``axis`` names are put last in views, and the result is made in its own order.
+    """A product of stacks with vectors, by the subscripts *words*, whose core axes do not broadcast. The axes
+    that ``axes`` or ``axis`` names are put last in views, and the result is made in its own order.
     """
     axes, axis = keywords.pop("axes", None), keywords.pop("axis", None)
     x1, x2, out = _arrays(*operands, out, keywords)
@@ -330,9 +318,8 @@ def _without(out: Any, place: int) -> Any:
 
 
 def _arrays(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """The operands and *out* (which may be in a tuple of one) as arrays of one kind.
-
-    Takes ``mixed`` out of *keywords*, and puts the dtype in.
+    """The operands and *out* (which may be in a tuple of one) as arrays of one kind. Takes ``mixed`` out of
+    *keywords*, and puts the dtype in.
     """
     if isinstance(out, tuple):
         out = single(out)

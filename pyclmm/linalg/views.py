@@ -31,15 +31,9 @@ def viewed(x: Any, view: View) -> Any:
     if x.base_data is None:
         return cla.Array(x.queue or x.context, view.shape, x.dtype, allocator=x.allocator)
     return cla.Array(
-        x.queue or x.context,
-        view.shape,
-        x.dtype,
-        allocator=x.allocator,
-        data=x.base_data,
-        offset=x.offset,
-        strides=view.strides,
-        events=x.events,
-    )
+        x.queue or x.context, view.shape, x.dtype, allocator=x.allocator,
+        data=x.base_data, offset=x.offset, strides=view.strides, events=x.events,
+    )  # fmt: skip
 
 
 def permutation(ndim: int, axes: Sequence[int]) -> list[int]:

@@ -22,9 +22,8 @@ def has_weights(operands: Sequence[Any]) -> bool:
 
 
 def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, **keywords: Any) -> Any:
-    """The contraction of *operands*, an array and quantised weights. *keywords* are matmul's.
-
-    Raises UnsupportedError unless it is one product that sums along the weights' K alone.
+    """The contraction of *operands*, an array and quantised weights. *keywords* are matmul's. Raises
+    UnsupportedError unless it is one product that sums along the weights' K alone.
     """
     which = parsed(subscripts, [x.shape for x in operands])
     place = next(i for i, x in enumerate(operands) if _is_weights(x))

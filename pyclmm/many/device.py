@@ -15,7 +15,7 @@ from ..execution.options import Options
 from ..opencl import arrays, late_events, status
 from ..opencl.arrays import Array, Results
 from ..opencl.devices import device_info
-from ..opencl.known_events import known_events
+from ..opencl.late_events import known_events
 from ..problem.gemm import Gemm, Operand
 from .apart import Lists, check_apart
 from .groups import Key, ListEntry

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError
 from ..execution import operands as calls
 from ..opencl import host_memory
-from ..opencl.addresses import reads_host
+from ..opencl.array_fields import reads_host
 from ..opencl.devices import device_info
 from ..opencl.host_memory import (
     HostBuffers,

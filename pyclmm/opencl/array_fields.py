@@ -2,21 +2,32 @@
 
 The fields of an array's C structure are public: the macros of NumPy's C API, which are compiled into every
 extension, read them there. So all are gathered by one indexing of the memory. :data:`READABLE` is False where
-they are not found as NumPy says they are; then callers ask the arrays.
+they are not found as NumPy says they are; then callers ask the arrays. :func:`reads_host` tells whether a CPU
+device's kernels take such addresses, without buffers.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyopencl as cl
 from numpy.typing import NDArray
 
+from ..errors import PyclmmError
+from ..kernels.device import DeviceInfo
+from ..kernels.interface import Launch, Program, Work
+from .binding import Binding
+from .devices import device_info
 from .host_memory import HOST_ALIGN, location
+from .queues import new_queue
+from .steps import scalars_of
 
 Words = NDArray[np.int64]
 _HEAD = object.__basicsize__  # bytes of an object before its own fields
@@ -69,3 +80,56 @@ def _are_found() -> bool:
 
 
 READABLE = _IS_KNOWN and _are_found()
+
+
+_log = logging.getLogger(__name__)
+_PROGRAM = Program("cpu/addresses.cl", ())
+
+
+@lru_cache(maxsize=64)
+def reads_host(device: cl.Device) -> bool:
+    """Whether kernels on *device* may be given addresses of NumPy arrays.
+
+    OpenCL allows it where the device has CL_DEVICE_SVM_FINE_GRAIN_SYSTEM: Intel's CPU runtime, PoCL 7 and
+    llvmpipe say so. PoCL 3 does not say it, but runs kernels in this process. So devices that use arrays in
+    place are asked too; on all of them it must show in a kernel, or arrays go through buffers.
+    """
+    info = device_info(device)
+    if not (info.is_cpu and info.unified_memory and (info.in_place or _says_so(device))):
+        return False
+    try:
+        return _shows(new_queue(device), info)
+    except (cl.Error, PyclmmError) as error:
+        _log.info("%s does not read memory by addresses: %s", info.name, error)
+        return False
+
+
+def _says_so(device: cl.Device) -> bool:
+    try:
+        return bool(device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_SYSTEM)
+    except cl.Error:  # OpenCL 1.2
+        return False
+
+
+def _shows(queue: cl.CommandQueue, device: DeviceInfo) -> bool:
+    number, found = np.array([41], np.int64), np.zeros(1, np.int64)
+    here, plain = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR, cl.mem_flags.READ_WRITE
+    buffer = cl.Buffer(queue.context, here, hostbuf=number)
+    told = cl.Buffer(queue.context, plain, found.nbytes)
+    _run(queue, device, "tell", {"buffer": buffer, "told": told})
+    cl.enqueue_copy(queue, found, told, is_blocking=True)
+    address = number.ctypes.data
+    if found[0] != address:  # nothing is read at an address that is not the host's
+        return False
+    places = np.array([address // number.itemsize])
+    own = cl.Buffer(queue.context, plain | cl.mem_flags.COPY_HOST_PTR, hostbuf=places)
+    _run(queue, device, "follow", {"base": None, "places": own})
+    return bool(number[0] == 42)
+
+
+def _run(queue: cl.CommandQueue, device: DeviceInfo, kernel: str, buffers: Mapping[str, Any]) -> None:
+    """Run a kernel once, on *buffers*; None for address 0."""
+    binding = Binding(queue, device, Work((Launch(_PROGRAM, kernel, (1,), (1,), tuple(buffers)),)))
+    binding.enqueue(buffers, scalars_of(1.0, 0.0), [])
+    queue.finish()
+    binding.settle()

@@ -27,8 +27,7 @@ _PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
 
 
 def operand(x: Array, argument: str) -> Operand:
-    """The layout of a pyopencl Array. Raises UnsupportedError if its offset is not a whole element,
-    DTypeError for numbers in the other order of bytes."""
+    """The layout of an Array. Raises UnsupportedError for an odd offset, DTypeError for the other order."""
     check_order(x.dtype, argument)
     if x.offset % x.dtype.itemsize:
         raise UnsupportedError(
@@ -39,10 +38,7 @@ def operand(x: Array, argument: str) -> Operand:
 
 
 def common_queue(operands: Mapping[str, Array], queue: cl.CommandQueue | None) -> cl.CommandQueue:
-    """*queue*, or the first queue that an Array has.
-
-    Raises ArgumentError if there is none, or if an Array is in another context.
-    """
+    """*queue*, or the first one of an Array. Raises ArgumentError if none has one, or contexts differ."""
     if queue is None:
         first = operands.get("a")
         queue = None if first is None else first.queue

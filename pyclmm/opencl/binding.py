@@ -15,9 +15,8 @@ from ..errors import REFUSED, DeviceMemoryError, LaunchError, WorkspaceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from . import host_memory, pocl, status, workspace
-from .known_events import known_events
 from .last_call import LastCall
-from .late_events import Late, LateEvents
+from .late_events import Late, LateEvents, known_events
 from .program import built, in_doubt, new_kernel, settle
 from .steps import Borrowed, Buffers, Enqueue, Eventless, Scalars, Step, enqueue_eventless
 from .watch import watch_of
@@ -28,7 +27,6 @@ _NOTHING: list[cl.Buffer] = []
 @dataclass(frozen=True)
 class Constant:
     """An operand that does not change between calls: its problem's name, and what identifies its memory.
-
     Holding *memory* keeps it alive, so that no other array can get the same address.
     """
 
@@ -39,13 +37,9 @@ class Constant:
 
 class Binding:
     """The kernel objects of one plan, thread and queue, with the tables and what must stay between calls.
-
-    Other workspace is borrowed for each call. *absent*: arrays (the problem's names) without a buffer, which
-    no kernel reads. *lend*: makes what lends the workspace. *make*: as
-    :func:`.program.new_kernel`.
-
-    Raises BuildError, DeviceLostError and DeviceMemoryError, which is a WorkspaceError if it is about memory
-    that another kernel may not need.
+    Other workspace is borrowed for each call, from what *lend* makes. *absent*: arrays by name that no kernel
+    reads. *make*: as :func:`.program.new_kernel`. Raises BuildError, DeviceLostError and DeviceMemoryError;
+    WorkspaceError for memory that another kernel may not need.
     """
 
     def __init__(
@@ -148,10 +142,7 @@ class Binding:
         return events
 
     def repeat(self, given: Iterable[Array], out: Array) -> Late | None:
-        """Enqueue the last call, on the Arrays in *given*, once more, if that is one launch without an event.
-
-        None: nothing was enqueued.
-        """
+        """Enqueue the last call again on *given*, if that is one launch without an event, else None."""
         launch, events = self._alone, out.events
         if launch is None or type(events) is not LateEvents or not self.known.are_quiet(given):
             return None
@@ -176,10 +167,9 @@ class Binding:
     def enqueue_again(
         self, call: LastCall, changed: Buffers, wait_for: list[cl.Event], with_events: bool = True
     ) -> list[cl.Event] | None:
-        """Enqueue every launch of *call*, which differs from ``last_call`` only in the buffers *changed*.
-
-        Returns and raises as :meth:`enqueue` does. None if that must be called: the constant operand has
-        changed, or the driver takes the kernel objects no longer.
+        """Enqueue every launch of *call*, which differs from ``last_call`` only in the buffers *changed*, as
+        :meth:`enqueue` does. None if that must be called: the constant operand or the kernel objects have
+        changed.
         """
         constant = self._packed
         packed = None if constant is None else constant.name
@@ -206,9 +196,8 @@ class Binding:
         with_events: bool,
         is_waited_for: bool = False,
     ) -> list[cl.Event]:
-        """Set *buffers* and *scalars*, without scalars only these buffers, and enqueue every launch.
-
-        Launches that pack the operand *packed* are skipped, unless it was packed into other workspace.
+        """Set *buffers* and *scalars*, without scalars only these buffers, and enqueue every launch. Launches
+        that pack the operand *packed* are skipped, unless it was packed into other workspace.
         """
         if self._first is not None:  # between the first call and its end
             self._settle_if_ended(self._first)

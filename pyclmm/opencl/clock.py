@@ -29,18 +29,13 @@ def in_turn(rounds: int, *timed: Callable[[], float]) -> list[list[float]]:
 
 
 def marginal(run: Callable[[int], object], few: int, rounds: int) -> float:
-    """Seconds of one launch more: the median of *rounds*.
-
-    ``run(count)`` makes so many launches and waits for them. What it takes besides cancels, as it is as long
-    for *few* as for four times as many.
+    """Seconds of one launch more: the median of *rounds*. ``run(count)`` makes so many launches and waits for
+    them. What it takes besides cancels, as it is as long for *few* as for four times as many.
     """
     spans = [elapsed(lambda: run(4 * few)) - elapsed(lambda: run(few)) for _ in range(rounds)]
     return statistics.median(spans) / (3 * few)
 
 
 def device_seconds(events: Sequence[cl.Event]) -> float:
-    """From the start of the first launch to the end of the last, on a profiling queue.
-
-    0 if the driver does not tell.
-    """
+    """Seconds from the first launch's start to the last one's end; 0 if the driver does not tell."""
     return float((events[-1].profile.end - events[0].profile.start) * 1e-9)

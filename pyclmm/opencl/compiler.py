@@ -37,10 +37,8 @@ _INCLUDE = re.compile(r'#include "([\w/.]+)"\s*')  # a path in cl/
 
 
 class _Quiet:
-    """Hides CompilerWarning while any thread is building.
-
-    ``warnings.catch_warnings`` alone is not enough: if builds of several threads overlap, its filter is
-    removed too early or never.
+    """Hides CompilerWarning while any thread is building. ``warnings.catch_warnings`` alone is not enough: if
+    builds of several threads overlap, its filter is removed too early or never.
     """
 
     def __init__(self) -> None:
@@ -82,10 +80,9 @@ def read_source(name: str) -> str:
 
 @cache
 def expanded(name: str) -> str:
-    """The file *name* of cl/ with every header that it includes, each once, and ``#line`` directives.
-
-    *name* may be several files, one after the other: a format's header before the kernel that it is for.
-    There is one after the ``#endif`` of a header too: in a branch that is not taken the compiler reads none.
+    """The file *name* of cl/, or several, one after the other, with every header that it includes, each once,
+    and ``#line`` directives; one after a header's ``#endif`` too, as compilers read none in a branch not
+    taken.
     """
     seen: set[str] = set()
     return "\n".join(line for one in name.split() for line in _lines(one, seen))
@@ -134,7 +131,6 @@ def logs(program: Any) -> list[str]:
 
 def driver_log(error: Exception) -> str:
     """What the driver says in PyOpenCL's *error*, without the status, device and options that PyOpenCL adds.
-
     It deletes the copy of the source that PyOpenCL names there.
     """
     text = str(error)
@@ -145,9 +141,8 @@ def driver_log(error: Exception) -> str:
 
 
 def located(log: str, source: str) -> str:
-    """*log* of the compiler of :func:`expanded` *source*, with files and their lines.
-
-    NVIDIA's compiler ignores ``#line``: it names line 7 of the whole text ``<kernel>:7``.
+    """*log* of the compiler of :func:`expanded` *source*, with files and their lines. NVIDIA's compiler
+    ignores ``#line``: it names line 7 of the whole text ``<kernel>:7``.
     """
     lines = source.splitlines()
 

@@ -1,15 +1,10 @@
 """Programs in doubt, and the detour around a damaged cache of the driver.
 
 A driver may end its process while it builds a program or runs it for the first time, for example because a
-file of its cache is damaged: PoCL 3.0 and 3.1 do. Then every later process would end there too.
-
-A program is in doubt from its build until its first run has ended. That long it has a mark: a file in the
-cache folder that its process locks. A mark that nobody locks is of a process that died, and tells later
-processes to try the program in a child process first (see checks/selfcheck.py). If it fails there too, the
-device takes a detour: programs are compiled with one more macro, which no source reads. It gives them another
-place in every cache of binaries, so that damaged files are not read again. The detour is kept on disk.
-
-There are no marks where files cannot be written or locked, and none on Windows.
+file of its cache is damaged. So a program has a mark until its first run has ended: a file that its process
+locks. A mark that nobody locks makes later processes try the program in a child first. If that fails too, the
+device takes a detour, kept on disk: one more macro, which no source reads, gives programs another place in
+every cache. docs/design.md has the whole. No marks: where files cannot be locked, and on Windows.
 """
 
 from __future__ import annotations

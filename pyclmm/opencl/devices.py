@@ -14,9 +14,9 @@ from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
 from ..kernels.device import THREADLESS, AmxSupport, Caches, DeviceInfo, Target
 from ..kernels.matrix_unit import DPAS_EXTENSION
 from . import forks, loader, pocl, processor, user_rates
-from .advice import install_hint
+from .loader import install_hint
 from .pocl import linker_fault, pocl_fault, warn_once
-from .target import target_of
+from .processor import target_of
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
 # because its device has the vendor of the processor.
@@ -58,10 +58,8 @@ def _compute_capability(device: cl.Device, extensions: frozenset[str]) -> tuple[
 
 
 def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
-    """The sub-group size of a device with Intel's matrix instructions, else 0.
-
-    PyOpenCL has no query for it. Intel's drivers report the most sub-groups of a work-group as its most
-    work-items divided by this size.
+    """The sub-group size of a device with Intel's matrix instructions, else 0. PyOpenCL has no query for it.
+    Intel's drivers report the most sub-groups of a work-group as its most work-items divided by this size.
     """
     if DPAS_EXTENSION not in extensions:
         return 0
@@ -76,24 +74,16 @@ def device_info(device: cl.Device) -> DeviceInfo:
     kind, vendor = _kind(device), _vendor(device)
     cache, line = device.global_mem_cache_size, device.global_mem_cacheline_size
     info = DeviceInfo(
-        name=device.name.strip(),
-        vendor=vendor,
-        kind=kind,
-        platform=device.platform.name.strip(),
-        platform_version=device.platform.version.strip(),
-        driver_version=device.driver_version.strip(),
-        opencl_version=_version(device.version),
-        compute_units=device.max_compute_units,
+        name=device.name.strip(), vendor=vendor, kind=kind,
+        platform=device.platform.name.strip(), platform_version=device.platform.version.strip(),
+        driver_version=device.driver_version.strip(), opencl_version=_version(device.version),
+        compute_units=device.max_compute_units, max_clock_mhz=device.max_clock_frequency,
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=(sizes[0], sizes[1], sizes[2]),
-        local_mem_size=device.local_mem_size,
-        global_mem_size=device.global_mem_size,
-        max_mem_alloc_size=device.max_mem_alloc_size,
-        max_clock_mhz=device.max_clock_frequency,
+        local_mem_size=device.local_mem_size, global_mem_size=device.global_mem_size,
+        max_mem_alloc_size=device.max_mem_alloc_size, unified_memory=bool(device.host_unified_memory),
         float_vector_width=device.native_vector_width_float,
-        has_fp64=_has_fp64(device, extensions),
-        has_fp16="cl_khr_fp16" in extensions,
-        unified_memory=bool(device.host_unified_memory),
+        has_fp64=_has_fp64(device, extensions), has_fp16="cl_khr_fp16" in extensions,
         extensions=extensions,
         compute_capability=_compute_capability(device, extensions),
         sub_group_size=_sub_group_size(device, extensions),
@@ -101,7 +91,7 @@ def device_info(device: cl.Device) -> DeviceInfo:
         flushes=not device.single_fp_config & cl.device_fp_config.DENORM,
         caches=processor.caches(cache, line) if kind == "cpu" else Caches(),
         amx=processor.amx_of(vendor) if kind == "cpu" else AmxSupport(),
-    )
+    )  # fmt: skip
     return replace(info, user_rates=user_rates.read(info.identity))
 
 
@@ -144,11 +134,8 @@ def _devices(platform: cl.Platform) -> list[cl.Device]:
 
 
 def default_device() -> cl.Device:
-    """The device that PYOPENCL_CTX names, else the largest GPU, else Intel's CPU runtime, else the first
-    platform's largest device.
-
-    Of the runtimes for CPUs Intel's is the fastest on most processors (docs/measured.md, CPUs). PoCL lists a
-    device without threads before others (docs/kernels/packed.md). Raises NoDeviceError.
+    """The device that PYOPENCL_CTX names, else the largest GPU, else Intel's CPU runtime, the fastest on most
+    processors (docs/measured.md), else the first platform's largest device. Raises NoDeviceError.
     """
     choice = environment.CONTEXT.value
     if choice:
@@ -167,9 +154,7 @@ def default_device() -> cl.Device:
 
 
 def threadless_beside(device: cl.Device) -> cl.Device | None:
-    """The device that computes on the caller's thread, if that of a CPU, *device*, does not and its platform
-    has one.
-    """
+    """The platform's device that computes on the caller's thread, if *device* is a CPU that does not."""
     if _vendor(device) != "pocl" or _kind(device) != "cpu" or _is_threadless(device):
         return None
     return next(filter(_is_threadless, _devices(device.platform)), None)
@@ -261,13 +246,9 @@ DeviceChoice = cl.Device | DeviceRecord | str | int
 
 
 def find_device(choice: DeviceChoice | None) -> cl.Device:
-    """The device that *choice* names; the default device for None.
-
-    *choice*: a pyopencl.Device, a record of :func:`devices`, "platform:device", an index into
-    :func:`devices`, "cpu" or "gpu" (the largest one), or a part of the names of platform and device.
-
-    Raises ArgumentError if no device or several fit, DTypeError for any other type, NoDeviceError if there is
-    no device.
+    """The device that *choice* names; the default device for None. *choice*: a pyopencl.Device, a record or
+    index of :func:`devices`, "platform:device", "cpu" or "gpu" (the largest one), or part of the names.
+    Raises ArgumentError if no device or several fit, DTypeError for any other type, NoDeviceError.
     """
     if choice is None:
         return default_device()

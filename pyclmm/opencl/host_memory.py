@@ -35,7 +35,6 @@ HOST_ALIGN = 16  # bytes: the least alignment of allocators on 64-bit machines, 
 
 def is_addressable(x: Array) -> bool:
     """Whether kernels can address *x*: native byte order, address and strides multiples of the element size.
-
     NumPy aligns complex numbers to half their size, OpenCL to their size.
     """
     return x.dtype.isnative and not [at for at in (location(x), *x.strides) if at % x.itemsize]
@@ -77,10 +76,8 @@ def layout(x: Array, device: DeviceInfo) -> Operand:
 
 
 def signature(operands: Mapping[str, Array]) -> tuple[Layouts, tuple[str, ...]]:
-    """What a plan depends on: the layouts, and the operands that writing ``out`` would change.
-
-    Memory that an array owns is aligned to HOST_ALIGN, so its address, which takes NumPy a microsecond, is
-    not needed.
+    """What a plan depends on: the layouts, and the operands that writing ``out`` would change. Memory that an
+    array owns is aligned to HOST_ALIGN, so its address, which takes NumPy a microsecond, is not needed.
     """
     layouts = []
     for name, x in operands.items():
@@ -123,10 +120,8 @@ def location(x: Array) -> int:
 
 
 def new_memory(device: DeviceInfo) -> int:
-    """The flags of a buffer without content.
-
-    PoCL 3.0 allocates a plain one when a kernel first uses it, and where the host has no memory the kernel
-    writes to address 0. With ALLOC_HOST_PTR it allocates at once, or refuses.
+    """The flags of a buffer without content. PoCL 3.0 allocates a plain one at its first use, and writes to
+    address 0 where the host has no memory. With ALLOC_HOST_PTR it allocates at once, or refuses.
     """
     flags = cl.mem_flags.READ_WRITE
     return flags | cl.mem_flags.ALLOC_HOST_PTR if device.is_cpu else flags
@@ -278,10 +273,7 @@ class HostBuffers:
         return buffer, form.start
 
     def read_back(self, after: list[cl.Event]) -> None:
-        """Wait for *after*, and then for the result to be in its array.
-
-        Raises DeviceLostError if the kernel did not finish.
-        """
+        """Wait for *after*, then for the result in its array. Raises DeviceLostError if it did not finish."""
         if self._out is None:
             return
         memory, buffer = self._out

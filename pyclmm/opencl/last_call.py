@@ -94,10 +94,8 @@ def _can_be_seen(x: Any, queue: cl.CommandQueue) -> bool:
 
 
 class LastCall:
-    """The operands and scalars of a call, which the kernel objects of its binding hold as arguments.
-
-    *names*: the problem's names of the operands, by argument name. *overlaps*: whether ``out`` overlaps an
-    operand that it would change.
+    """The operands and scalars of a call, which its binding's kernel objects hold. *names*: the problem's, by
+    argument name. *overlaps*: whether ``out`` overlaps an operand that it would change.
     """
 
     __slots__ = ("_names", "_overlaps", "_seen", "alpha", "beta")
@@ -130,9 +128,8 @@ class LastCall:
         return equal(alpha, self.alpha) and equal(beta, self.beta)
 
     def followed_by(self, given: Mapping[str, Any]) -> tuple[LastCall, Buffers] | None:
-        """The call with these operands, and the buffers that it changes, by the problem's names.
-
-        None if more than buffers may differ: a queue, a layout, or what ``out`` overlaps.
+        """The call with these operands, and the buffers that it changes, by the problem's names. None if more
+        than buffers may differ: a queue, a layout, or what ``out`` overlaps.
         """
         if len(given) != len(self._seen):
             return None

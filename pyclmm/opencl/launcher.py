@@ -32,9 +32,8 @@ class Launcher:
     def binding(
         self, queue: Any, device: DeviceInfo, work: Work, absent: Collection[str], keeps: bool
     ) -> Binding:
-        """What a thread launches *work* with on *queue*.
-
-        *absent*: operands that no kernel reads. *keeps*: the workspace stays between calls.
+        """What a thread launches *work* with on *queue*. *absent*: operands that no kernel reads. *keeps*:
+        the workspace stays between calls.
         """
         return Binding(queue, device, work, absent, workspace.own if keeps else workspace.shared)
 
@@ -59,10 +58,9 @@ class Launcher:
         scalars: Scalars,
         make: Callable[..., cl.Kernel] = new_kernel,
     ) -> None:
-        """Run *work* on copies of *memory* on the device, in workspace full of NaN (-1 for integers).
-
-        *memory*: the host's, by the problem's names; ``memory["out"]`` is overwritten by what is there
-        afterwards. Two names may have the same memory. Raises as a product does.
+        """Run *work* on copies of *memory*, the host's by the problem's names, in workspace full of NaN (-1
+        for integers). ``memory["out"]`` gets the result. Two names may have the same memory. Raises as a
+        product does.
         """
         binding = Binding(queue, device, work, (), workspace.poisoned, make)
         apart = {id(x): (name, x) for name, x in memory.items()}

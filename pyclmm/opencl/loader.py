@@ -4,19 +4,22 @@ PyPI's intel-opencl-rt lies where no loader looks, and its .icd file has a path 
 NVIDIA's container toolkit mounts the driver's library into a container, but not always its .icd file.
 The loader in PyOpenCL's wheels for Linux reads the .icd files of the system's folder and of
 PYOPENCL_HOME/.libs. Khronos's, which is in the wheels for Windows, also loads what OCL_ICD_FILENAMES lists.
-Either does so once in a process, when it is first asked for platforms.
+Either does so once in a process, when it is first asked for platforms. Where no device is found,
+:func:`install_hint` says what to install on this very platform.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import shutil
 import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,9 +82,8 @@ def cure() -> str | None:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """In this block the loader knows of the runtime of `[intel]` and of NVIDIA's driver.
-
-    Each only if it is there, is not registered and can be loaded.
+    """In this block the loader knows of the runtime of `[intel]` and of NVIDIA's driver. Each only if it is
+    there, is not registered and can be loaded.
     """
     libraries: list[str] = []
     for library in (_library(), _nvidias_library()):
@@ -100,10 +102,7 @@ def _told() -> Iterator[None]:
 
 
 def _library() -> Path | None:
-    """The library of intel-opencl-rt in this Python environment.
-
-    None if there is none, if the user has said where drivers are, or if the system has the same runtime.
-    """
+    """The library of intel-opencl-rt; None if it is absent, not wanted, or the system has the same one."""
     if environment.ICD_VENDORS.value or _system_has_one():
         return None
     try:
@@ -120,10 +119,7 @@ def _system_has_one() -> bool:
 
 
 def _nvidias_library() -> str | None:
-    """The name of NVIDIA's library, which may be there.
-
-    None if the user has said where drivers are, or if an .icd file names it.
-    """
+    """The name of NVIDIA's library; None if the user says where drivers are, or an .icd file names it."""
     if sys.platform != "linux" or environment.ICD_VENDORS.value:
         return None
     has_one = "libnvidia-opencl" in environment.ICD_FILENAMES.value
@@ -150,10 +146,7 @@ def _is_registered(library: str, *folders: Path) -> bool:
 
 
 def _load(library: Path | str) -> None:
-    """Load a library: Intel's by its path, with what it needs from its own folder. Raises OSError.
-
-    On Windows the loader's own call would look for them in the folders of PATH.
-    """
+    """Load a library, Intel's by its path: Windows would look for what it needs in PATH. Raises OSError."""
     if str(library) not in _kept:
         _kept[str(library)] = ctypes.CDLL(str(library))
 
@@ -171,3 +164,77 @@ def _variable(libraries: list[str], home: Path) -> AbstractContextManager[None]:
     for number, library in enumerate(libraries):
         (folder / f"pyclmm-{number}.icd").write_text(f"{library}\n")
     return environment.PYOPENCL_HOME.replaced(str(home))
+
+
+ANY = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What decides which drivers there are. The names are those of Python's platform module."""
+
+    system: str  # "Linux", "Windows", "Darwin", "Android", "FreeBSD"
+    processor: str  # "x86_64" (also Windows's "AMD64"), "aarch64", "arm64", "riscv64"
+    libc: str = "glibc"  # empty if it is another one, as musl
+    wsl: bool = False
+    conda: bool = False  # whether Python is conda's
+
+
+def this_machine() -> Machine:
+    """The machine that this process runs on."""
+    return Machine(
+        "Android" if hasattr(sys, "getandroidapilevel") else platform.system(),
+        platform.machine().lower().replace("amd64", "x86_64"),
+        platform.libc_ver()[0],
+        "microsoft" in platform.release().lower(),
+        Path(sys.prefix, "conda-meta").is_dir(),
+    )
+
+
+def install_hint(here: Machine | None = None) -> str:
+    """What to install on this machine, in one line."""
+    here = here or this_machine()
+    return f"install a driver: {_first(_CPU, here)}; {_first(_GPU, here)} (see docs/install.md)"
+
+
+_INTEL = "`pip install intel-opencl-rt intel-cmplr-lib-rt` brings one for the CPU, also for AMD's"
+# System, processor, further names of `_marks`; then what to do. The first row that fits counts.
+_CPU = (
+    ("Linux", ANY, "conda", "`conda install -c conda-forge pocl` brings one for the CPU, `conda install -c "
+     "conda-forge ocl-icd-system` shows the system's drivers to a PyOpenCL of conda's"),
+    ("Darwin", ANY, "conda", "`conda install -c conda-forge pyopencl pocl` brings one for the CPU"),
+    ("Linux", "x86_64", "glibc", _INTEL),
+    ("Linux", "x86_64", ANY, "PyPI's for the CPU need glibc: use a system that has it, as Debian, Ubuntu and "
+     "Fedora"),
+    ("Linux", ANY, ANY, "PyPI has none for this CPU ({processor}), Debian and Ubuntu have: `apt install "
+     "pocl-opencl-icd`"),
+    ("Windows", "x86_64", ANY, _INTEL),
+    ("Windows", ANY, ANY, "PyPI has none for this CPU ({processor})"),
+    ("Darwin", ANY, ANY, "macOS has OpenCL built in, but a virtual machine may have no device"),
+    ("Android", ANY, ANY, "PyPI has none for Android's CPUs; look for pocl in Termux"),
+    (ANY, ANY, ANY, "look for PoCL among your system's packages, for the CPU"),
+)  # fmt: skip
+_GPU = (
+    ("Linux", ANY, "wsl", "for a GPU use Python on Windows itself, as in WSL only Intel's driver "
+     "(intel-opencl-icd) has OpenCL"),
+    ("Linux", "x86_64", ANY, "for a GPU install its vendor's OpenCL driver (on Debian: nvidia-opencl-icd, "
+     "intel-opencl-icd, rocm-opencl-icd or mesa-opencl-icd)"),
+    ("Windows", "x86_64", ANY, "for a GPU install its vendor's graphics driver, which has OpenCL"),
+    ("Windows", ANY, ANY, 'for a GPU install "OpenCL, OpenGL and Vulkan Compatibility Pack" from '
+     "Microsoft's store"),
+    ("Darwin", ANY, ANY, "a GPU's driver is built in too"),
+    ("Android", ANY, ANY, "for a GPU set LD_LIBRARY_PATH=/vendor/lib64 before Python starts"),
+    (ANY, ANY, ANY, "for a GPU install its vendor's OpenCL driver, or Mesa's (on Debian: mesa-opencl-icd)"),
+)  # fmt: skip
+
+
+def _marks(here: Machine) -> set[str]:
+    return {here.libc, "wsl" if here.wsl else "", "conda" if here.conda else "", ANY}
+
+
+def _first(table: tuple[tuple[str, str, str, str], ...], here: Machine) -> str:
+    for system, processor, mark, advice in table:
+        fits = system in (here.system, ANY) and processor in (here.processor, ANY) and mark in _marks(here)
+        if fits:
+            return advice.format(processor=here.processor)
+    raise AssertionError("the last row of a table fits every machine")

@@ -23,7 +23,6 @@ MAPS = Path("/proc/self/maps")  # Linux's list of this process's maps
 @dataclass(frozen=True)
 class Place:
     """Where a map lies: the address of one of its bytes, the file and the place of that byte in it.
-
     ``private``: what is written to the map is not written to the file.
     """
 
@@ -112,7 +111,6 @@ _places: WeakKeyDictionary[mmap.mmap, Place | None] = WeakKeyDictionary()  # the
 
 def place_of(x: Array) -> Place | None:
     """The place of the map that *x* shows, whoever has made it; None for plain memory, or without elements.
-
     For memory that neither NumPy nor mmap owns the system's list is read: about a millisecond.
     """
     if not x.size:

@@ -45,8 +45,7 @@ def _allowed() -> set[int]:
 
 def bound() -> AbstractContextManager[None]:
     """PoCL's devices that are first listed in this block have bound threads, or as many as this process may
-    use CPUs, unless the user has set the variable for it. The variable is gone afterwards, so that programs
-    that this one starts do not see it.
+    use CPUs, unless the user has set the variable for it. It is gone afterwards, for child processes.
     """
     if not hasattr(os, "sched_getaffinity"):
         return nullcontext()
@@ -75,9 +74,7 @@ def placed(platform: str) -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Threads that start in this block, and their child processes, do not take SIGINT. One that comes
-    meanwhile is taken afterwards.
-    """
+    """Threads that start here, and their children, take no SIGINT. One that comes now is taken afterwards."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -93,11 +90,9 @@ def _threads() -> set[int]:
 
 
 def linker_fault(platform: cl.Platform) -> str | None:
-    """Why a kernel cannot be linked on this platform, and what would do; None if it can.
-
-    PyPI's PoCL links each kernel by the system's ld, with gcc's libraries and libc's, when the kernel is
-    first run. OpenCL has no error for that moment, so PoCL 3.0 ends the process where it cannot (pocl issue
-    593).
+    """Why a kernel cannot be linked on this platform, and what would do; None if it can. PyPI's PoCL links by
+    the system's ld, with gcc's libraries and libc's, at the first run, and PoCL 3.0 ends the process where it
+    cannot (pocl issue 593).
     """
     return _fault() if _LINKS in platform.version else None
 
@@ -131,9 +126,8 @@ def pocl_folder() -> Path:
 
 
 def pocl_fault(platforms: Iterable[cl.Platform]) -> str | None:
-    """Why PoCL, if it is among *platforms*, cannot use its cache folder, and what would do; else None.
-
-    Writes a small file there. Where it cannot be written PoCL shows no device or builds nothing.
+    """Why PoCL, if it is among *platforms*, cannot use its cache folder, and what would do; else None. Writes
+    a small file there. Where it cannot be written PoCL shows no device or builds nothing.
     """
     if not any("portable computing language" in platform.name.lower() for platform in platforms):
         return None

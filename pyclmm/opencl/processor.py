@@ -1,13 +1,21 @@
 """What the operating system knows of the host's processor: its model, its caches, its matrix units.
 
 A process that uses the tile registers of Intel's AMX without leave is ended, so Linux is asked for it.
+
+Neither a driver's version nor the widths that it reports tell what its compiler compiles for: PoCL 3.0
+compiles for AVX-512 on an Intel Xeon, for AVX2 on a Zen 4, which its compiler does not know, and reports
+16 floats on both. So :func:`target_of` builds cl/cpu/target.cl once for each driver and processor, past all
+caches: a damaged file there could end every process before any kernel is tried. The names of its kernels are
+the answer, and none is run.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import platform
 import re
+import secrets
 import struct
 import subprocess
 import sys
@@ -17,23 +25,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyopencl as cl
+
+from .. import environment, fields, store
 from ..byte_sizes import parse_bytes
-from ..kernels.device import AmxSupport, Caches
+from ..kernels.device import FEATURES, AmxSupport, Caches, Target
 from ..kernels.matrix_unit import MATRIX_UNITS
+from . import compiler
 
 _CPUINFO = Path("/proc/cpuinfo")
 _SYSFS = Path("/sys/devices/system/cpu/cpu0/cache")
 # sysctl's names on macOS. Those of perflevel0, the fast cores, exist on Apple's own processors only.
 _SYSCTL = (
-    "hw.cachelinesize",
-    "hw.l1dcachesize",
-    "hw.l2cachesize",
-    "hw.l3cachesize",
-    "hw.cacheconfig",
-    "hw.perflevel0.l1dcachesize",
-    "hw.perflevel0.l2cachesize",
-    "hw.perflevel0.cpusperl2",
-)
+    "hw.cachelinesize", "hw.l1dcachesize", "hw.l2cachesize", "hw.l3cachesize", "hw.cacheconfig",
+    "hw.perflevel0.l1dcachesize", "hw.perflevel0.l2cachesize", "hw.perflevel0.cpusperl2",
+)  # fmt: skip
 _RELATION_CACHE = 2  # of Windows' GetLogicalProcessorInformationEx
 _ARCH_PRCTL = 158  # the system call of Linux on x86-64
 _REQUEST = 0x1023  # ARCH_REQ_XCOMP_PERM
@@ -63,9 +69,7 @@ def description() -> str:
 
 
 def caches(global_cache: int, line: int) -> Caches:
-    """The data caches, as the system tells. *global_cache* and *line* are OpenCL's numbers, for what it does
-    not tell: one cache of any level.
-    """
+    """The data caches, as the system tells; else OpenCL's: *global_cache* bytes of any level, *line*."""
     levels, tlb = _from_system()
     return combined(levels, tlb, global_cache, line)
 
@@ -107,10 +111,8 @@ def _text(path: Path) -> str | None:
 
 
 def amx_of(vendor: str) -> AmxSupport:
-    """What the processor multiplies by AMX for the driver of *vendor*. Asks Linux for leave if it can.
-
-    Leave is for the process, its threads and its forks, and for good. The child process of a trial asks for
-    itself.
+    """What the processor multiplies by AMX for the driver of *vendor*. Asks Linux for leave if it can. Leave
+    is for the process, its threads and its forks, and for good. The child process of a trial asks for itself.
     """
     if vendor != MATRIX_UNITS["amx"].vendor:
         return AmxSupport(refusal="only PoCL's compiler takes the instructions")
@@ -239,3 +241,54 @@ def from_windows(content: bytes) -> list[Level]:
             found.setdefault(level, Level(level, nbytes, line, mask.bit_count() or 1))
         at += max(48, size)
     return list(found.values())
+
+
+_log = logging.getLogger(__name__)
+_SOURCE = "cpu/target.cl"
+_SCHEMA = 2
+_CHECKS = {
+    "vector_bits": fields.one_of(0, 128, 256, 512),
+    "features": fields.list_of(fields.one_of(*FEATURES), 0, len(FEATURES)),
+}
+
+
+def target_of(device: cl.Device) -> Target:
+    """What the compiler of *device* says: kept, or asked for now. ``Target()`` if it cannot be asked."""
+    file = _file(device)
+    kept = file.read()
+    if kept is not None:
+        return Target(kept["vector_bits"], tuple(kept["features"]))
+    found = _asked(device)
+    if found is None:
+        return Target()
+    file.write(vector_bits=found.vector_bits, features=list(found.features))
+    return found
+
+
+def _file(device: cl.Device) -> store.KeptFile:
+    """The file of an answer. Its name is a digest of everything that decides what the compiler is told."""
+    its = device.platform.name, device.platform.version, device.name, device.driver_version
+    options = environment.BUILD_OPTIONS.value
+    texts = str(_SCHEMA), *its, options, description(), compiler.expanded(_SOURCE)
+    key = store.digest_of(texts)
+    return store.KeptFile("targets", key, _SCHEMA, {"key": key}, _CHECKS)
+
+
+def _asked(device: cl.Device) -> Target | None:
+    options = ("-cl-std=CL1.2", f"-DASKED={secrets.randbits(62)}")
+    try:
+        with compiler.quiet:
+            context = cl.Context([device])
+            built = compiler.compiled(context, compiler.expanded(_SOURCE), options)
+        names: Any = built.get_info(cl.program_info.KERNEL_NAMES)
+    except cl.Error as error:  # the product's own build will fail too, and tell the user
+        _log.info("%s does not tell its target: %s", device.name, compiler.driver_log(error))
+        return None
+    return answer(names)
+
+
+def answer(names: str) -> Target:
+    """The target that the names of the kernels of cl/cpu/target.cl tell."""
+    bits = re.search(r"\bbits_(\d+)\b", names)
+    has = frozenset(re.findall(r"\bhas_(\w+)", names))
+    return Target(int(bits[1]) if bits else 0, tuple(name for name in FEATURES if name in has))

@@ -21,8 +21,8 @@ from .. import store
 from ..errors import BuildError
 from ..kernels import Program
 from . import binaries, compiler, crash_marks
+from .binaries import with_pyopencl_caches
 from .devices import device_info
-from .disk_caches import with_pyopencl_caches
 from .pocl import pocl_fault
 from .queues import at_release
 from .single_flight import SingleFlight
@@ -42,9 +42,8 @@ _marks: dict[tuple[cl.Context, Program], list[Path | None]] = {}  # of programs 
 
 
 def build_options(program: Program, detour: int = 0) -> tuple[str, ...]:
-    """The compiler's options: OpenCL C 1.2, then the macros in their order, then the detour's.
-
-    Dot products of bytes (cl/include/dot_bytes.h) are functions of OpenCL C 3.0.
+    """The compiler's options: OpenCL C 1.2, then the macros in their order, then the detour's. Dot products
+    of bytes (cl/include/dot_bytes.h) are functions of OpenCL C 3.0.
     """
     macros = [f"-D{name}={value}" for name, value in program.defines]
     standard = "CL3.0" if ("DOT_BYTES", 1) in program.defines else "CL1.2"
@@ -58,17 +57,13 @@ def source_hash(program: Program) -> str:
 
 
 def built(context: cl.Context, program: Program) -> cl.Program:
-    """The compiled program: one that is kept or that a binding holds, or compiled now. Raises BuildError.
-
-    The program is in doubt until :func:`settle` (see crash_marks.py).
-    """
+    """The compiled program, kept or compiled now, in doubt until :func:`settle`. Raises BuildError."""
     return _built(context, program, _detour(context))
 
 
 def text(device: cl.Device, program: Program) -> bytes:
-    """What the driver compiled *program* to, for another loader: PTX on NVIDIA's. Raises BuildError.
-
-    It is kept on disk, so that later processes need no context of OpenCL to get it.
+    """What the driver compiled *program* to, for another loader: PTX on NVIDIA's. Raises BuildError. It is
+    kept on disk, so that later processes need no context of OpenCL to get it.
     """
     info, digest = device_info(device), source_hash(program)
     detour = crash_marks.detour(info)
@@ -127,9 +122,8 @@ def _detour(context: cl.Context) -> int:
 
 
 def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
-    """A new kernel object, because threads cannot share PyOpenCL's safely. Raises BuildError.
-
-    A damaged cache of the driver can make a build fail. So it is repeated once by the next detour.
+    """A new kernel object, because threads cannot share PyOpenCL's safely. A build that fails is repeated by
+    the next detour, as the driver's cache may be damaged. Raises BuildError.
     """
     detour = _detour(context)
     try:
@@ -155,10 +149,8 @@ def _kernel(context: cl.Context, program: Program, name: str, detour: int) -> cl
 
 
 def _forget_generated_sources() -> None:
-    """Drop the Python source of the code that PyOpenCL generates for a kernel object.
-
-    Without its cache of such code (PYOPENCL_NO_CACHE) it leaves 6 KB for each object, for ever. Only
-    tracebacks read them.
+    """Drop the Python source of the code that PyOpenCL generates for a kernel object. Without its cache of
+    such code (PYOPENCL_NO_CACHE) it leaves 6 KB for each object, for ever. Only tracebacks read them.
     """
     for name in list(linecache.cache):
         if name.startswith(_GENERATED):
@@ -254,10 +246,7 @@ def _loaded(context: cl.Context, program: Program, place: Path, binary: bytes) -
 
 
 def _rebuilt_if_possible(context: cl.Context, compiled: cl.Program, place: Path) -> cl.Program:
-    """The same program, built from its binary; *compiled* itself on a driver that rejects that.
-
-    So the self-check that follows is of the program that later processes load.
-    """
+    """The program from its own binary, as later processes load it; *compiled* if the driver rejects that."""
     try:
         return _rebuilt(context, compiled, bytes, place)
     except cl.Error as error:

@@ -125,9 +125,8 @@ def lost_with(context: Any) -> list[Any]:
 
 
 def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:
-    """A new in-order queue on *device*, in this module's context for the device.
-
-    The context is kept, because Intel's CPU runtime frees a context that only a queue refers to.
+    """A new in-order queue on *device*, in this module's context for the device. The context is kept, because
+    Intel's CPU runtime frees a context that only a queue refers to.
     """
     context = _contexts.get(device) or _contexts.setdefault(device, cl.Context([device]))
     if profiling:
@@ -144,10 +143,8 @@ class _Mine(threading.local):
 
 
 class PerThread(Generic[T]):
-    """Objects that each thread has for itself, by queue or context. So calls use them without a lock.
-
-    A thread holds the *most* that it made last. With 0 it holds none: an object is there as long as somebody
-    else holds it.
+    """Objects that each thread has for itself, by queue or context, so that calls use them without a lock. A
+    thread holds the *most* that it made last; with 0 none: somebody else holds an object.
     """
 
     def __init__(self, most: int = 0) -> None:

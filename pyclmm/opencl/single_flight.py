@@ -12,10 +12,8 @@ V = TypeVar("V")
 
 
 class SingleFlight(Generic[K, V]):
-    """Keeps the *most* recently used values; all of them for None.
-
-    One thread makes a value. Threads that ask for the same key wait for it; threads with other keys do not.
-    If making it raises, nothing is kept and the next thread tries again.
+    """Keeps the *most* recently used values; all of them for None. One thread makes a value, and others that
+    ask for it wait. If making it raises, nothing is kept and the next thread tries again.
     """
 
     def __init__(self, most: int | None = None) -> None:

@@ -103,9 +103,8 @@ def ring(on: cl.CommandQueue, count: int = _PIECES, nbytes: int = PIECE) -> Iter
 
 @at_release
 def release() -> None:
-    """Free the rings that no call uses.
-
-    PyOpenCL's event of a transfer keeps its host memory alive, and a call keeps the events until it ends.
+    """Free the rings that no call uses. PyOpenCL's event of a transfer keeps its host memory alive, and a
+    call keeps the events until it ends.
     """
     with _lock:
         _idle.clear()
@@ -191,10 +190,7 @@ _rates: dict[cl.Device, tuple[float, float]] = {}
 
 
 def link_rates(on: cl.CommandQueue) -> tuple[float, float]:
-    """Bytes a second to and from a device, measured once in a process with pinned memory (a few ms).
-
-    Raises DeviceMemoryError, DeviceLostError or LaunchError.
-    """
+    """Bytes a second to and from a device, measured once in a process. Raises the driver's errors."""
     if on.device not in _rates:
         with ring(on) as pinned:
             memory = pinned.borrow()

@@ -139,10 +139,8 @@ class Step:
         ends: bool,
         make: Callable[..., cl.Kernel] = new_kernel,
     ) -> Step:
-        """The step of *launch*.
-
-        *fixed* are the buffers that do not vary; *borrowed* maps workspace to its place among what a call
-        borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
+        """The step of *launch*. *fixed* are the buffers that do not vary; *borrowed* maps workspace to its
+        place among what a call borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
         """
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
         scale = _bytes_of(acc_type)
@@ -216,8 +214,7 @@ def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, .
 
 
 def spans(launch: Launch) -> list[tuple[tuple[int, ...], int]]:
-    """The parts of a launch, each for at most so many products of the stack as one enqueue can have: (global
-    size, the first product)."""
+    """The parts of a launch that one enqueue can have: (global size, the first product of the stack)."""
     *plane, stack = launch.global_size
     if len(plane) < 2 or stack <= _MAX_STACK:
         return [(launch.global_size, launch.first)]

@@ -77,10 +77,7 @@ def release() -> None:
 def allocated(
     context: cl.Context, device: DeviceInfo, need: Workspace, nbytes: int | None = None
 ) -> cl.Buffer:
-    """A buffer for *need*, of *nbytes* if they are more.
-
-    Raises WorkspaceError; for a copy of an operand, which any kernel needs, DeviceMemoryError.
-    """
+    """A buffer for *need*, of *nbytes* if more. Raises WorkspaceError; DeviceMemoryError for a copy."""
     try:
         return host_memory.allocate(context, nbytes or need.nbytes, device, need.symbol)
     except DeviceMemoryError as error:
@@ -90,10 +87,8 @@ def allocated(
 
 
 class Spaces:
-    """Buffers for the workspace of a product, and their sizes in bytes.
-
-    ``number`` is that of no other Spaces of the process. Kernel objects that were given these buffers know
-    them by it. ``is_kept``: they are within the limit.
+    """Buffers for the workspace of a product, and their sizes in bytes. Kernel objects that were given them
+    know them by ``number``, unique in the process. ``is_kept``: they are within the limit.
     """
 
     __slots__ = ("buffers", "end", "is_kept", "number", "sizes")
@@ -111,9 +106,8 @@ class Spaces:
 
 
 class Lender:
-    """Lends workspace to the products of one thread and queue, one product at a time.
-
-    *bounded*: the limit applies.
+    """Lends workspace to the products of one thread and queue, one product at a time. *bounded*: the limit
+    applies.
     """
 
     def __init__(self, queue: cl.CommandQueue, device: DeviceInfo, bounded: bool = True) -> None:
@@ -123,10 +117,7 @@ class Lender:
         self._spaces: Spaces | None = None  # None while they are lent
 
     def borrow(self, needs: Needs, number: int) -> Spaces:
-        """Buffers for *needs*, which nobody else has; those with that *number* are known to be large enough.
-
-        Raises DeviceMemoryError or DeviceLostError.
-        """
+        """Buffers for *needs*; those of *number* are large enough. Raises the errors of the driver."""
         spaces, self._spaces = self._spaces, None
         if spaces is not None and (spaces.number == number or spaces.hold(needs)):
             return spaces
@@ -139,10 +130,8 @@ class Lender:
             self._spaces = spaces
 
     def take_back(self, spaces: Spaces, events: Sequence[cl.Event], is_waited_for: bool) -> None:
-        """Lend *spaces* again after a product was enqueued, of whose *events* the last ends it.
-
-        Those over the limit are freed when it ends. Until then they are lent again too, so that a burst of
-        products does not pile them up; *is_waited_for*: there is none, because the caller waits.
+        """Lend *spaces* again after a product was enqueued, which the last of *events* ends. Those over the
+        limit are freed then, or at once if *is_waited_for*. Until then they serve a burst of products.
         """
         if spaces.is_kept:
             self._spaces = spaces
@@ -186,10 +175,7 @@ class Lender:
         return Spaces(self._buffers(needs, least, None), least, is_kept)
 
     def _buffers(self, needs: Needs, sizes: Sequence[int], old: Spaces | None) -> list[cl.Buffer]:
-        """Buffers of these sizes: those of *old* that have them, and new ones.
-
-        Copies of operands come first: if they alone have no room, no kernel has.
-        """
+        """Buffers of these sizes, of *old* or new; copies of operands first, as every kernel needs them."""
         buffers: dict[int, cl.Buffer] = {}
         if old is not None:
             same = [place for place, (x, y) in enumerate(zip(sizes, old.sizes, strict=False)) if x == y]
@@ -215,10 +201,8 @@ class Lender:
 
 
 def _grown(sizes: Sequence[int], old: Sequence[int]) -> list[int]:
-    """The sizes of buffers for *sizes* where those of *old* are replaced.
-
-    One that is too small is replaced by one that is half as large again, so that products of growing size
-    allocate seldom, and a burst of them never has more than three times the largest on the device.
+    """The sizes of buffers for *sizes* where those of *old* are replaced: too small ones by half as much
+    again, so that growing products allocate seldom, and a burst of them has at most three times the largest.
     """
     pairs = itertools.zip_longest(sizes, old, fillvalue=0)
     return [its if size <= its else max(size, its + its // 2) for size, its in pairs]

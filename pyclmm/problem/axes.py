@@ -81,9 +81,8 @@ def _core(name: str, item: Any, count: int, ndim: int) -> tuple[int, ...]:
 
 
 def counted(name: str, axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
-    """Different *axes* of the array *name*, which has *ndim*, counted from the first.
-
-    Raises DTypeError for what is no integer, AxisError for an axis that is not there, else ArgumentError.
+    """Different *axes* of the array *name*, which has *ndim*, counted from the first. Raises DTypeError for
+    what is no integer, AxisError for an axis that is not there, else ArgumentError.
     """
     try:
         found = tuple(operator.index(axis) for axis in axes)

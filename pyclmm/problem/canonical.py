@@ -39,10 +39,7 @@ WITH_WEIGHTS = ("float32", "float16", "bfloat16")  # the types in which quantise
 
 @dataclass(frozen=True)
 class Epilogue:
-    """C, bias and activation as the user passed them.
-
-    ``reads_c`` is false if beta is 0: C is checked but not read.
-    """
+    """C, bias and activation as passed. ``reads_c`` is false if beta is 0: C is checked, but not read."""
 
     c: Operand | None = None
     bias: Operand | None = None
@@ -61,7 +58,6 @@ def problem_of(
     reproducible: bool = False,
 ) -> GemmProblem:
     """The problem of dense matrices, M x K and K x N, each stored transposed if its letter of *layout* is T.
-
     Raises ArgumentError for a layout other than "NN", "NT", "TN" and "TT".
     """
     if layout not in LAYOUTS:
@@ -146,12 +142,7 @@ class _Builder:
         self.reproducible &= self.dtype.kind not in "biu"  # integers have the same bits anyway
 
     def epilogue(
-        self,
-        given: Epilogue,
-        a: Operand,
-        b: Operand,
-        full_shape: tuple[int, ...],
-        shape: tuple[int, ...],
+        self, given: Epilogue, a: Operand, b: Operand, full_shape: tuple[int, ...], shape: tuple[int, ...]
     ) -> None:
         activation = given.activation or "none"
         if activation != "none" and self.dtype.kind in "biuc":
@@ -242,8 +233,7 @@ class _Builder:
         return replace(x, type=name, rs=rs, cs=cs, batch_strides=tuple(batch), align=align)
 
     def _dense_strides(self, shape: tuple[int, ...], turned: bool) -> tuple[int, ...]:
-        """The strides of a temporary. The host keeps the order of a transposed operand; the device makes rows
-        contiguous."""
+        """Strides of a temporary: on the host an operand's own order, on the device contiguous rows."""
         if not turned or self.host_align is None:
             return dense_strides(shape)
         *batch, rows, cols = shape
@@ -259,36 +249,22 @@ class _Builder:
         c, bias = self.c, self.bias
         c_batch = c.over(self.batch) if c else (0,) * len(self.batch)
         return GemmProblem(
-            m=a.rows,
-            n=b.cols,
-            k=0 if alpha_is_zero else a.cols,
-            a_type=a.type,
-            b_type=b.type,
-            out_type=out.type,
+            m=a.rows, n=b.cols, k=0 if alpha_is_zero else a.cols,
+            a_type=a.type, b_type=b.type, out_type=out.type,
             acc_type=dtypes.ELEMENTS[self.computed].accumulator,
-            trans_a=trans_a,
-            trans_b=trans_b,
-            conj_a=a.conj,
-            conj_b=b.conj,
-            lda=lda,
-            ldb=ldb,
-            ldo=ldo,
-            a_align=a.row_align(lda),
-            b_align=b.row_align(ldb),
-            out_align=out.row_align(ldo),
+            trans_a=trans_a, trans_b=trans_b, conj_a=a.conj, conj_b=b.conj,
+            lda=lda, ldb=ldb, ldo=ldo,
+            a_align=a.row_align(lda), b_align=b.row_align(ldb), out_align=out.row_align(ldo),
             batch_shape=self.batch,
             batch_strides=(a.over(self.batch), b.over(self.batch), c_batch, out.over(self.batch)),
-            has_c=c is not None,
-            c_type=c.type if c else out.type,
+            has_c=c is not None, c_type=c.type if c else out.type,
             c_strides=(c.rs, c.cs) if c else (0, 0),
-            bias=_bias_kind(bias),
-            bias_type=bias.type if bias else out.type,
+            bias=_bias_kind(bias), bias_type=bias.type if bias else out.type,
             bias_stride=_bias_stride(bias),
             activation=self.activation,
             precision=self.precision,
-            reproducible=self.reproducible,
-            b_format=self.b_format,
-        )
+            reproducible=self.reproducible, b_format=self.b_format,
+        )  # fmt: skip
 
 
 def _computed_dtype(

@@ -122,9 +122,8 @@ def _empty(lengths: Mapping[Label, int], a: Strides, b: Strides, out: Strides) -
 def _to_copy(
     lengths: Mapping[Label, int], a: Strides, b: Strides, out: Strides, itemsizes: tuple[int, int, int]
 ) -> Dense:
-    """The copy after which the sums are one axis, or after which a second copy makes them one.
-
-    The smaller operand is copied if the sums are one axis in the other.
+    """The copy after which the sums are one axis, or after which a second copy makes them one. The smaller
+    operand is copied if the sums are one axis in the other.
     """
     summed = [x for x in a if x in b and x not in out]
     sizes = [math.prod(lengths[x] for x in strides) * itemsizes[i] for i, strides in enumerate((a, b))]
@@ -154,7 +153,6 @@ def _merit(
 
 def _view(lengths: Mapping[Label, int], strides: Strides, axes: Sequence[Axis]) -> View:
     """An array as a view with these *axes*; one that it lacks has the length of the others and the stride 0.
-
     A matrix's own two axes come last, and have the length 1 if they have no label.
     """
     shape = tuple(math.prod(lengths[x] for x in axis) for axis in axes)

@@ -32,9 +32,8 @@ MAX_ALIGN = 64  # bytes; no kernel needs more
 
 
 class Layout(NamedTuple):
-    """What a plan depends on of the operand *name*. *phase*: bytes from an aligned address to its start.
-
-    A dtype's letter tells longlong from int64, which are equal dtypes but give results of different dtypes.
+    """What a plan depends on of the operand *name*. *phase*: bytes from an aligned address to its start. A
+    dtype's letter tells longlong from int64, which are equal dtypes but give results of different dtypes.
     """
 
     name: str
@@ -56,10 +55,8 @@ def reaching(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...
 def overlapping(
     operands: Mapping[str, T], shares: Callable[[T, T], bool], same: Callable[[T, T], bool]
 ) -> tuple[str, ...]:
-    """The operands that writing ``out`` would change: those that it *shares* memory with.
-
-    C in place is safe: the work-item that writes out(i, j) reads C(i, j) just before. *same*: whether two are
-    one view.
+    """The operands that writing ``out`` would change: those that it *shares* memory with. C in place is safe:
+    the work-item that writes out(i, j) reads C(i, j) just before. *same*: whether two are one view.
     """
     found, out = [], operands.get("out")
     if out is not None:
@@ -121,8 +118,7 @@ class Copy:
 
 
 class ListedProduct(NamedTuple):
-    """One product of a list: its sizes, and where it lies. All counts are in elements, offsets from the start
-    of the buffer that the products of the list share."""
+    """One product of a list: its sizes, and its offsets from the start of the buffer, in elements."""
 
     m: int
     n: int
@@ -267,9 +263,8 @@ class GemmProblem:
 
     @cached_property
     def typical(self) -> GemmProblem:
-        """A stack of equal products that takes about as long as this list: what estimates are made of.
-
-        Sizes are means over the multiply-adds, so that products which take no time do not count.
+        """A stack of equal products that takes about as long as this list: what estimates are made of. Sizes
+        are means over the multiply-adds, so that products which take no time do not count.
         """
         if not self.is_listed:
             return self
@@ -333,22 +328,16 @@ class GemmProblem:
         strides: BatchStrides = self.batch_strides
         return replace(
             self,
-            m=self.n,
-            n=self.m,
-            a_type=self.b_type,
-            b_type=self.a_type,
-            trans_a=not self.trans_b,
-            trans_b=not self.trans_a,
-            conj_a=self.conj_b,
-            conj_b=self.conj_a,
-            lda=self.ldb,
-            ldb=self.lda,
-            a_align=self.b_align,
-            b_align=self.a_align,
+            m=self.n, n=self.m,
+            a_type=self.b_type, b_type=self.a_type,
+            trans_a=not self.trans_b, trans_b=not self.trans_a,
+            conj_a=self.conj_b, conj_b=self.conj_a,
+            lda=self.ldb, ldb=self.lda,
+            a_align=self.b_align, b_align=self.a_align,
             batch_strides=strides._replace(a=strides.b, b=strides.a),
             c_strides=self.c_strides[::-1],
             bias={"row": "column", "column": "row"}.get(self.bias, self.bias),
-        )
+        )  # fmt: skip
 
     def __str__(self) -> str:
         stack = f"{self.batch} x " if self.batch_shape else ""

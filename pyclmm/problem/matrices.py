@@ -146,10 +146,7 @@ def check_sizes(a: Operand, b: Operand, sizes: tuple[int, ...]) -> None:
 
 
 def _broadcast(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that both shapes broadcast to. Raises ValueError if there is none.
-
-    np.broadcast_shapes takes at most 32 axes, but an array may have 64.
-    """
+    """Both shapes' broadcast, of any number of axes: np.broadcast_shapes takes 32. Raises ValueError."""
     long, short = (x, y) if len(x) >= len(y) else (y, x)
     pairs = list(zip(long, (1,) * (len(long) - len(short)) + short, strict=True))
     if any(m != n and 1 not in (m, n) for m, n in pairs):

@@ -36,9 +36,8 @@ class Labelled:
 
 
 def parsed(given: str | tuple[Sequence[Any], Any], shapes: Sequence[tuple[int, ...]]) -> Labelled:
-    """The labels of operands of these *shapes*. Raises ArgumentError, DTypeError and ShapeError.
-
-    *given*: a string, or a list of numbers, and perhaps Ellipsis, for each operand, and the result's or None.
+    """The labels of operands of these *shapes*. Raises ArgumentError, DTypeError and ShapeError. *given*: a
+    string, or a list of numbers, and perhaps Ellipsis, for each operand, and the result's or None.
     """
     if isinstance(given, str):
         return _read(given, tuple(map(tuple, shapes)))

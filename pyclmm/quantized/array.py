@@ -89,8 +89,7 @@ class QuantizedArray:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QuantizedArray:
-        """The weights that :meth:`save` wrote to *path*. Raises StorageError if it holds no such,
-        and FileNotFoundError."""
+        """The weights that :meth:`save` wrote to *path*. Raises StorageError and FileNotFoundError."""
         return files.load(path, cls.of_rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -177,7 +176,6 @@ class QuantizedArray:
 
     def __getitem__(self, index: int | slice) -> QuantizedArray:
         """The weights of a slice along N; of a stack a matrix, or a slice of the stack. They share memory.
-
         Raises ArgumentError for another index, IndexError for a matrix that is not there.
         """
         if self.ndim > 2:
@@ -200,7 +198,6 @@ class QuantizedArray:
 
     def dequantize(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
         """The values as a NumPy array, rounded to *dtype*, by default that which the weights stand for.
-
         Raises DTypeError unless that is float32, float16, bfloat16 or float64.
         """
         wanted = named_dtype(dtype) or self.dtype

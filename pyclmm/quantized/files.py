@@ -7,11 +7,11 @@ import zipfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import numpy as np
 
+from .. import store
 from ..errors import ArgumentError, StorageError, in_short
 from ..formats import Format, format_named
 from ..formats.base import Array
@@ -25,10 +25,8 @@ def save(path: str | os.PathLike[str], data: Array, form: Format, k: int) -> Non
     target = Path(os.path.realpath(path))
     write, _ = _way(target)
     try:
-        with TemporaryDirectory(dir=target.parent, prefix=".pyclmm-new-") as folder:
-            early = Path(folder, target.name)
+        with store.beside(target) as early:
             write(early, np.ascontiguousarray(data), {"format": form.name, "k": str(k)})
-            early.replace(target)
     except OSError as error:
         raise StorageError(f"path: {str(path)!r} cannot be written: {in_short(error)}") from error
 

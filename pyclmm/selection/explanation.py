@@ -182,25 +182,18 @@ def explain(
     reasons = dict(text.split(": ", 1) for text in failed)
     others = [k for k in KERNELS if choice is not None and k.name != choice.kernel.name]
     return Explanation(
-        problem=str(problem),
-        device=device.name,
-        kernel=choice.kernel.name if choice else None,
-        config=choice.config if choice else None,
+        problem=str(problem), device=device.name,
+        kernel=choice.kernel.name if choice else None, config=choice.config if choice else None,
         because=_because(choice, requested, entry, failed),
         arithmetic=_arithmetic(problem, device, choice),
         seconds=choice.kernel.estimate(problem, choice.config, device) + check_seconds if choice else None,
-        check_seconds=check_seconds,
-        memory_seconds=memory,
+        check_seconds=check_seconds, memory_seconds=memory,
         arithmetic_seconds=None if on_matrix_units else arithmetic,
-        rates_source=device.rates.source,
-        flops=problem.flops,
-        nbytes=problem.nbytes,
-        workspace_nbytes=workspace_nbytes,
-        launches=tuple(launches),
-        entry=entry,
+        rates_source=device.rates.source, flops=problem.flops, nbytes=problem.nbytes,
+        workspace_nbytes=workspace_nbytes, launches=tuple(launches), entry=entry,
         others=tuple(_alternative(k, problem, device, reasons.get(k.name), check_seconds) for k in others),
         elsewhere=elsewhere,
-    )
+    )  # fmt: skip
 
 
 def _least_seconds(problem: GemmProblem, device: DeviceInfo) -> tuple[float, float | None]:

@@ -43,6 +43,8 @@ _boolean = one_of(False, True)
 _element = one_of(*ELEMENT_TYPES)
 _align = one_of(*(1 << i for i in range(MAX_ALIGN.bit_length())))
 
+_RAGGED = {"axis": one_of("m", "k"), "groups": integer(0, MAX_GROUPS), "stride": _stride}
+_RAGGED |= {"size_type": one_of(*SIZE_TYPES)}
 PROBLEM: Mapping[str, Check] = {
     **dict.fromkeys(("m", "n", "k"), _dimension),
     **{f.name: _element for f in fields_of(GemmProblem) if f.name.endswith("_type")},
@@ -64,16 +66,7 @@ PROBLEM: Mapping[str, Check] = {
     "products": list_of(
         list_of(_stride, len(ListedProduct._fields), len(ListedProduct._fields)), 0, _MAX_PRODUCTS
     ),
-    "ragged": optional(
-        record(
-            {
-                "axis": one_of("m", "k"),
-                "groups": integer(0, MAX_GROUPS),
-                "stride": _stride,
-                "size_type": one_of(*SIZE_TYPES),
-            }
-        )
-    ),
+    "ragged": optional(record(_RAGGED)),
 }
 _tile = integer(0, _MAX_TILE)
 _option_name = matching(r"[a-z][a-z0-9_]{0,31}", "a name of an option")

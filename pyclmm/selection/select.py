@@ -32,10 +32,7 @@ KernelChoice = str | tuple[str, TileConfig]
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel family and the configuration to build it with.
-
-    ``work``: its launches, if they were made. ``entry``: that of the measured table which made the choice.
-    """
+    """A kernel family and its configuration; ``work``: its launches, if made; ``entry``: of a table."""
 
     kernel: Kernel
     config: TileConfig

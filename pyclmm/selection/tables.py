@@ -92,9 +92,8 @@ def is_aligned(problem: GemmProblem) -> bool:
 
 
 def key_of(problem: GemmProblem) -> ProductClass | None:
-    """The key of *problem*; None for stacks, products in which M, N or K is 0, and reproducible ones.
-
-    What was measured as the fastest may add its products in any order.
+    """The key of *problem*; None for stacks, products in which M, N or K is 0, and reproducible ones. What
+    was measured as the fastest may add its products in any order.
     """
     if problem.batch_shape or problem.reproducible or min(problem.m, problem.n, problem.k) < 1:
         return None
@@ -146,10 +145,7 @@ def shipped() -> tuple[dict[str, Any], ...]:
 
 
 def merge(device: DeviceInfo, entries: Iterable[Entry]) -> bool:
-    """Put *entries* into the user's table, replacing those with the same key. False if it cannot be written.
-
-    If two processes do so at once, the entries of both are kept.
-    """
+    """Put *entries* into the user's table, also beside other processes. False if it cannot be written."""
     path = own_path(device)
     with store.locked(path):
         merged = {**own_table(device), **_by_key(entries)}

@@ -26,10 +26,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Arrivals:
-    """Fetches parts of a result, for any thread, again if they are damaged and *verify* is "repair".
-
-    *stack*: the shape of the result's stack.
-    """
+    """Fetches parts of a result whose stack has shape *stack*, again if damaged and *verify* is "repair"."""
 
     def __init__(
         self, queue: cl.CommandQueue, device: DeviceInfo, verify: bool | str, stack: tuple[int, ...]
@@ -41,9 +38,8 @@ class Arrivals:
     def fetch(
         self, fetch: Callable[[], object], memory: Bytes, buffer: cl.Buffer, start: int, part: Region
     ) -> None:
-        """*fetch* the bytes from *start* of *buffer* into *memory* until both are alike.
-
-        Warns of a *part* that was damaged, and raises VerificationError if it is each time.
+        """*fetch* the bytes from *start* of *buffer* into *memory* until both are alike. Warns of a *part*
+        that was damaged, and raises VerificationError if it is each time.
         """
 
         def arrives() -> bool:
@@ -73,20 +69,14 @@ class Arrivals:
         rows, columns = ((x.start, x.stop) for x in (part.rows, part.columns))
         at = [x.start if isinstance(x, slice) else x for x in part.index]
         first = int(np.ravel_multi_index(at, self._stack)) if at else 0
-        return verdicts.counted(
-            VerificationError(
-                f"a part of the result was damaged on its way from {self._device.name!r}: {part}. Compute it "
-                'again, or pass verify="repair"; if it comes back, test the bus and the memory of the host',
-                device=self._device.name,
-                kernel="transfer",
-                rows=rows,
-                columns=columns,
-                stack=(first, first + math.prod(part.shape[:-2])),
-                seed=0,
-                error=math.nan,
-                limit=0.0,
-            )
+        name = self._device.name
+        said = (
+            f"a part of the result was damaged on its way from {name!r}: {part}. Compute it again, or pass "
+            'verify="repair"; if it comes back, test the bus and the memory of the host'
         )
+        stack = first, first + math.prod(part.shape[:-2])
+        about: Any = {"device": name, "kernel": "transfer", "rows": rows, "columns": columns, "stack": stack}
+        return verdicts.counted(VerificationError(said, **about, seed=0, error=math.nan, limit=0.0))
 
 
 def _sum(memory: Bytes) -> int:

@@ -55,10 +55,9 @@ class Checkpoint:
 
     @classmethod
     def open(cls, folder: Any, problem: Mapping[str, Any], tiles: int, sink: Storage) -> Checkpoint:
-        """A new folder, for this user only, or one that goes on. *problem* is what JSON can say.
-
-        Raises CheckpointError if the folder is of another product, place of ``out`` or owner, damaged, used
-        by another process, not writable, or holds other files.
+        """A new folder, for this user only, or one that goes on. *problem* is what JSON can say. Raises
+        CheckpointError if it is of another product, ``out`` or owner, damaged, in use, not writable, or has
+        other files.
         """
         path = Path(os.fsdecode(folder)).absolute()
         asked = {
@@ -156,7 +155,6 @@ class Checkpoint:
 
     def finish(self, tile: int, block: NDArray[Any] | None, digest: str = "-") -> None:
         """Record that *tile* is finished. *block* is kept; None: ``out`` has it, by *digest*, and is flushed.
-
         Raises StorageError if the folder cannot be written. What was finished before stays finished.
         """
         size = 0

@@ -41,11 +41,9 @@ def is_stored(*arrays: Any) -> bool:
 
 
 def pays(operands: Mapping[str, NDArray[Any]], options: Options, queue: cl.CommandQueue) -> bool:
-    """Whether a call on NumPy arrays is computed in tiles although nothing asks for it.
-
-    It is where M, N, K or the stack is more than a kernel counts to, where a buffer would be larger than the
-    device allows (kernels of a device that shares the host's memory read an array in one, with its gaps), and
-    on devices with their own memory where transfers and product overlap to good effect.
+    """Whether a call on NumPy arrays is computed in tiles although nothing asks for it: where M, N, K or the
+    stack is more than a kernel counts to, a buffer would be larger than the device allows, or a device has
+    its own memory, and transfers and product overlap to good effect.
     """
     a, b = operands["a"], operands["b"]
     if options.b_format or options.kernel != "auto" or not (a.size and b.size and a.ndim and b.ndim):
@@ -85,10 +83,9 @@ def streamed(
     wait_for: list[cl.Event] | None = None,
     **keywords: Any,
 ) -> Any:
-    """The product of *operands* ("a", "b", and those given of "c", "bias", "out") in tiles.
-
-    *unfit*: arguments that are for products of whole arrays only. *keywords*: those of
-    :class:`StreamedMatmul` that are no options. Raises as that does.
+    """The product of *operands* ("a", "b", and those given of "c", "bias", "out") in tiles. *unfit*:
+    arguments for whole arrays only. *keywords*: those of :class:`StreamedMatmul` that are no options. Raises
+    as that does.
     """
     others = {name: x for name, x in operands.items() if name not in _TAKEN}
     for name, value in {**unfit, **others}.items():

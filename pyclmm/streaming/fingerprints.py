@@ -49,12 +49,8 @@ def fingerprint(source: Storage) -> dict[str, Any]:
             source.file.settle()
         status = os.stat(source.file.path)
         place = source.file.place(source.x)[0] if source.x.size else 0
-        found |= {
-            "path": str(source.file.path),
-            "byte": place,
-            "size": status.st_size,
-            "mtime": status.st_mtime_ns,
-        }
+        found |= {"path": str(source.file.path), "byte": place}
+        found |= {"size": status.st_size, "mtime": status.st_mtime_ns}
     elif isinstance(source, DatasetStorage) and where(source.x) is not None:
         found["path"] = where(source.x)
     share = -(-source.nbytes // _MOST)

@@ -24,7 +24,6 @@ Dtype = np.dtype[Any]
 @dataclass(frozen=True)
 class Job:
     """A product in tiles. ``operands``: "a", "b", and "c" where it is read; ``bias`` is the whole vector.
-
     ``dtype`` is that of the result, ``acc_dtype`` that of a tile between two chunks of K.
     """
 
@@ -87,10 +86,9 @@ class Job:
         out: Any,
         wait_for: list[cl.Event],
     ) -> Any:
-        """Multiply the blocks "a" and "b" of *operands*, add to *acc*, and end in *out* with the last chunk.
-
-        *operands* may have "c", which is for the first chunk, and "bias", which is for the last one. *acc* is
-        *out* unless the job is narrow. Returns what was written. Raises as :func:`pyclmm.gemm` does.
+        """Multiply "a" and "b" of *operands*, add to *acc*, and end in *out* with the last chunk. "c" is for
+        the first chunk, "bias" for the last. *acc* is *out* unless the job is narrow. Returns what was
+        written. Raises as gemm.
         """
         is_last = chunk == len(self.chunks) - 1
         target = out if is_last else acc
@@ -113,10 +111,8 @@ class Job:
 def pieces(
     region: Region, turned: bool, itemsize: int, limit: int, step: int = 1
 ) -> Iterator[tuple[Region, int]]:
-    """Cut a block into pieces of at most *limit* bytes: (piece, its start in the block, in elements).
-
-    The block lies in C order, or its transposes if *turned*, and so does each piece. Cuts are at multiples of
-    *step* rows where there is room for that many.
+    """Cut a block into pieces of at most *limit* bytes: (piece, its start in the block, in elements). All lie
+    in C order, or transposed if *turned*. Cuts are at multiples of *step* rows where there is room.
     """
     axes = (-3, -1, -2) if turned else (-3, -2, -1)
     if region.elements:

@@ -40,10 +40,8 @@ Write = Callable[[Region, NDArray[Any]], None]  # takes a part of the result
 
 
 class LaneThreads:
-    """Thread pools of one lane: ``readers``, ``writers``, ``loops`` for three loops, one ``multiplier``.
-
-    They are kept for the next run: to start threads takes a millisecond, and kernel objects belong to a
-    thread, so one that multiplied before has them.
+    """Thread pools of a lane: ``readers``, ``writers``, three ``loops``, one ``multiplier``. They are kept
+    for the next run: starting takes a millisecond, and kernel objects belong to the thread that multiplied.
     """
 
     def __init__(self) -> None:
@@ -61,7 +59,6 @@ class LaneThreads:
 @contextmanager
 def lane_threads() -> Iterator[LaneThreads]:
     """Threads for the length of a block, which nobody else has. All that was given to them must have ended.
-
     After an error they end: a pool whose thread the system refused still has the task, and would do it later.
     """
     with _lock:
@@ -97,17 +94,14 @@ class LoadedBlock:
     transfers: list[Future[Any]] = field(default_factory=list)
 
     def events(self) -> list[cl.Event]:
-        """The events to wait for before its first use; waits until its copies are enqueued. Raises what
-        reading it raised."""
+        """The events that its first use waits for, once its copies are enqueued. Raises as reading did."""
         done, self.transfers = self.transfers, []
         return [event for each in done if (event := each.result()) is not None]
 
 
 class Lane(ABC):
-    """One device's part in a streamed product.
-
-    A subclass says where blocks and tiles lie, and how these are delivered. Raises DeviceMemoryError if the
-    device has no room for the slots.
+    """One device's part in a streamed product. A subclass says where blocks and tiles lie, and how these are
+    delivered. Raises DeviceMemoryError if the device has no room for the slots.
     """
 
     def __init__(
@@ -182,8 +176,7 @@ class Lane(ABC):
     def _filled(
         self, operand: str, slot: int, array: Any, region: Region, fill: Callable[[Region, int], Any]
     ) -> LoadedBlock:
-        """*array*, the memory of *slot*, as a block of *operand*: readers call *fill* with its pieces and
-        where in the block each begins, in elements."""
+        """*array*, in *slot*, as a block of *operand*. *fill* gets its pieces and their first elements."""
         source = self._job.operands[operand]
         cut = pieces(region, source.turned, source.dtype.itemsize, staging.PIECE, source.row_step())
         futures = [self._threads.readers.submit(fill, piece, start) for piece, start in cut]
@@ -245,9 +238,8 @@ class HostLane(Lane):
 
 
 class DeviceLane(Lane):
-    """A lane for a device with memory of its own: blocks go through pinned memory into its buffers.
-
-    It has a queue for each direction and one for products.
+    """A lane for a device with memory of its own: blocks go through pinned memory into its buffers. It has a
+    queue for each direction and one for products.
     """
 
     def _prepare(self) -> None:

@@ -90,9 +90,8 @@ def _named(devices: Any) -> list[cl.Device]:
 
 
 def able(places: list[DeviceQueue], shapes: Shapes, devices: object) -> list[DeviceQueue]:
-    """The places whose devices know the dtypes; of *devices* "all" the others are left out.
-
-    Raises UnsupportedError.
+    """The places whose devices know the dtypes; of *devices* "all" the others are left out. Raises
+    UnsupportedError.
     """
     dtypes = tuple(x.name for x in (*shapes.dtypes, shapes.gemm.dtype))
     lacks = {place: device_info(place[0]).missing_type(dtypes) for place in places}
@@ -258,14 +257,10 @@ class Fit:
         gemm, choice = _best_kernel(info, self._shapes.dtypes, self._options, *sizes)
         work = _work(gemm, choice, self._options, info)
         return explain(
-            gemm.problem,
-            info,
-            choice,
-            requested=self._options.kernel,
-            launches=[launch.kernel for launch in work.launches],
-            workspace_nbytes=work.workspace_nbytes,
+            gemm.problem, info, choice, requested=self._options.kernel,
+            launches=[launch.kernel for launch in work.launches], workspace_nbytes=work.workspace_nbytes,
             check_seconds=_check_seconds(gemm, self._options, info),
-        )
+        )  # fmt: skip
 
 
 def seconds_of(info: DeviceInfo, dtypes: _Dtypes, options: Options, sizes: tuple[int, int, int]) -> float:

@@ -35,8 +35,7 @@ class DeviceModel:
 
     ``memory``: bytes that all slots may take. ``up``, ``down``: bytes a second to and from the device, 0 if
     nothing is moved there. ``seconds``: estimates a product of m x n x k. ``devices``: how many such devices
-    share link and tiles. ``largest``: bytes
-    that one slot may have.
+    share link and tiles. ``largest``: bytes that one slot may have.
     """
 
     memory: int

@@ -78,10 +78,8 @@ def run(
     checkpoint: Checkpoint | None = None,
     report: Report | None = None,
 ) -> None:
-    """Compute the tiles *todo* of *job* on *devices*; *seconds*: a tile on each, estimated.
-
-    Raises what a worker raised if no other could take its part, and what *report* raises. After an error no
-    thread of the run is left, and no device uses the operands or the result.
+    """Compute the tiles *todo* of *job* on *devices*; *seconds*: estimated, a tile on each. Raises what a
+    worker raised if no other could take its part, and what *report* raises. No thread is left after an error.
     """
     on_host = [device_info(device).unified_memory for device, _ in devices]
     state = RunState(job, TileScheduler(job.blocking, todo, seconds, on_host), checkpoint)
@@ -160,10 +158,7 @@ def _supervise(
 
 
 def _give_up(place: DeviceQueue, error: BaseException, others: bool) -> None:
-    """Warn that a device takes no more part; raise *error* if there are no others.
-
-    Later calls do not find the context of a lost one.
-    """
+    """Warn that a device drops out, or raise *error* if it is the last; a lost context is forgotten."""
     device, on = place
     if isinstance(error, DeviceLostError):
         context = context_of(device) if on is None else on.context

@@ -19,7 +19,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError, StorageError
 from ..opencl import mappings
 from ..problem import dtypes
 from . import datasets, tiles
-from .mapped import MappedFile
+from .datasets import MappedFile
 from .tiles import Index, Region, Span
 
 # Bytes; a shorter piece is copied from the map, where a system call would take longer.
@@ -66,9 +66,8 @@ class Storage:
         raise NotImplementedError
 
     def read(self, target: NDArray[Any], region: Region) -> None:
-        """Copy a block into *target*, C-contiguous and in native byte order. Raises StorageError.
-
-        *target* has the block's shape, or that of its transpose if ``turned``.
+        """Copy a block into *target*, C-contiguous and in native byte order. Raises StorageError. *target*
+        has the block's shape, or that of its transpose if ``turned``.
         """
         raise NotImplementedError
 
@@ -138,10 +137,7 @@ class ArrayStorage(Storage):
 
 
 class MappedStorage(ArrayStorage):
-    """A view of a memory map, of private pages too ("c"), which no file gets.
-
-    The length of its file is compared before each access.
-    """
+    """A view of a memory map, also private ("c"). The file's length is compared before each access."""
 
     in_memory = False
 
@@ -217,10 +213,8 @@ class MappedStorage(ArrayStorage):
 
 
 class DatasetStorage(Storage):
-    """What is read and written by slices.
-
-    Two blocks that share a chunk are not written at once, because each write reads, changes and writes the
-    chunk. A kill in the middle of a write can damage an HDF5 file itself.
+    """What is read and written by slices. Two blocks that share a chunk are not written at once, because each
+    write reads, changes and writes the chunk. A kill in the middle of a write can damage an HDF5 file itself.
     """
 
     def __init__(self, name: str, x: Any, as_row: bool) -> None:
@@ -319,10 +313,8 @@ class DatasetStorage(Storage):
 
 
 def source(name: str, x: Any, *, as_row: bool = True) -> Storage:
-    """The operand *x*, which errors call *name*; a 1-D one of length K is read as (1, K), else as (K, 1).
-
-    Raises DTypeError for a dtype that cannot be multiplied, StorageError for a file that is closed or shorter
-    than the array.
+    """The operand *x*, called *name* in errors; a 1-D one is read as (1, K) or (K, 1). Raises DTypeError, and
+    StorageError for a file that is closed or shorter than the array.
     """
     if not isinstance(x, np.ndarray):
         return DatasetStorage(name, x, as_row)
@@ -335,9 +327,8 @@ def source(name: str, x: Any, *, as_row: bool = True) -> Storage:
 
 def sink(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Storage:
     """``out``, which takes a product of this shape and dtype. A memmap's file gets its blocks on the disk.
-
-    Raises ArgumentError if it is read-only, ShapeError, DTypeError, and StorageError if it is closed, too
-    short, or the disk is full.
+    Raises ArgumentError if it is read-only, ShapeError, DTypeError, StorageError if closed, too short, or
+    full.
     """
     given, own = (x.shape, x.dtype) if isinstance(x, np.ndarray) else datasets.layout("out", x)
     if given != tuple(shape):

@@ -111,16 +111,9 @@ class StreamedMatmul(OfProcess):
         limit = parse_limit("memory_limit", memory_limit)
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
         options = Options(
-            trans_a=trans_a,
-            trans_b=trans_b,
-            activation=activation,
-            kernel=kernel,
-            precision=precision,
-            reproducible=reproducible,
-            casting=casting,
-            verify=verify,
-            dtype=dtype,
-        )
+            trans_a=trans_a, trans_b=trans_b, activation=activation, kernel=kernel, precision=precision,
+            reproducible=reproducible, casting=casting, verify=verify, dtype=dtype,
+        )  # fmt: skip
         places = machines.places(devices, queue, device)
         given = Given.of(a, b, c, bias, out, beta, options)
         self._layouts, self._shapes = given.layouts, Shapes.of(given, alpha, beta)
@@ -259,15 +252,11 @@ class StreamedMatmul(OfProcess):
         options = self._options
         named = ("trans_a", "trans_b", "activation", "precision", "reproducible", "casting")
         return {
-            **{name: getattr(options, name) for name in named},
-            "kernel": str(options.kernel),
-            "dtype": str(self.dtype),
-            "shape": list(self.shape),
-            "alpha": str(self._alpha),
-            "beta": str(self._beta),
-            "operands": given.fingerprints(),
-            "blocking": asdict(self._blocking),
-        }
+            **{name: getattr(options, name) for name in named}, "kernel": str(options.kernel),
+            "dtype": str(self.dtype), "shape": list(self.shape),
+            "alpha": str(self._alpha), "beta": str(self._beta),
+            "operands": given.fingerprints(), "blocking": asdict(self._blocking),
+        }  # fmt: skip
 
 
 def _kept_blocking(checkpoint: str | None) -> Any:

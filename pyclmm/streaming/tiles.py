@@ -69,14 +69,9 @@ class TiledProduct:
     def turned(self) -> TiledProduct:
         """The product C^T = B^T A^T."""
         return replace(
-            self,
-            m=self.n,
-            n=self.m,
-            a_size=self.b_size,
-            b_size=self.a_size,
-            a_stack=self.b_stack,
-            b_stack=self.a_stack,
-        )
+            self, m=self.n, n=self.m, a_size=self.b_size, b_size=self.a_size,
+            a_stack=self.b_stack, b_stack=self.a_stack,
+        )  # fmt: skip
 
     @property
     def matrices(self) -> int:
@@ -92,11 +87,9 @@ class TiledProduct:
 
 @dataclass(frozen=True)
 class Blocking:
-    """The sizes of tiles and chunks, and the number of slots.
-
-    ``batch``: matrices of the stack in a tile, which then has whole matrices. ``m`` x ``n``: rows and columns
-    of a tile. ``k``: length of a chunk. ``strip``: rows of tiles that are swept together; with ``by_columns``
-    columns of tiles, which are swept along the rows.
+    """The sizes of tiles and chunks, and the number of slots. ``batch``: whole matrices of the stack in a
+    tile. ``m`` x ``n``: rows and columns of a tile. ``k``: length of a chunk. ``strip``: rows of tiles that
+    are swept together; with ``by_columns`` columns of tiles, along the rows.
     """
 
     batch: int
@@ -113,13 +106,9 @@ class Blocking:
     def turned(self) -> Blocking:
         """The blocking of the turned product."""
         return replace(
-            self,
-            m=self.n,
-            n=self.m,
-            a_slots=self.b_slots,
-            b_slots=self.a_slots,
+            self, m=self.n, n=self.m, a_slots=self.b_slots, b_slots=self.a_slots,
             by_columns=not self.by_columns,
-        )
+        )  # fmt: skip
 
     def strip_of(self, tile: Tile) -> int:
         """The number of the strip that has *tile*, in its matrix."""
@@ -200,11 +189,7 @@ def chunks(product: TiledProduct, blocking: Blocking) -> list[Span]:
 
 def counts(product: TiledProduct, blocking: Blocking) -> tuple[int, int, int]:
     """Rows and columns of tiles of one matrix, and chunks of K."""
-    return (
-        -(-product.m // blocking.m),
-        -(-product.n // blocking.n),
-        -(-product.k // max(1, blocking.k)),
-    )
+    return (-(-product.m // blocking.m), -(-product.n // blocking.n), -(-product.k // max(1, blocking.k)))
 
 
 def block_key(product: TiledProduct, operand: str, tile: Tile, chunk: int) -> Hashable:
@@ -228,8 +213,7 @@ class Slots:
         return slot
 
     def place(self, key: Hashable, locked: Collection[int]) -> int | None:
-        """A slot for a new *key*: a free one, or the one used longest ago of those not *locked*. None: all
-        are locked."""
+        """A slot for a new *key*: free, or used longest ago and not *locked*. None: all are locked."""
         if self._free:
             slot = self._free.pop()
         else:
@@ -252,9 +236,8 @@ def traffic(product: TiledProduct, blocking: Blocking) -> tuple[int, int]:
 def walk(
     product: TiledProduct, blocking: Blocking, every: Iterable[Tile]
 ) -> Iterator[tuple[Tile, Span, list[tuple[int, int | None]]]]:
-    """(tile, chunk, blocks) of each step of one device that computes these tiles in order.
-
-    *blocks*: of A and of B the slot, and the bytes that are loaded into it; None if they are there.
+    """(tile, chunk, blocks) of each step of one device that computes these tiles in order. *blocks*: of A and
+    of B the slot, and the bytes that are loaded into it; None if they are there.
     """
     held = {"a": Slots(blocking.a_slots), "b": Slots(blocking.b_slots)}
     parts = chunks(product, blocking)
@@ -305,7 +288,6 @@ class Region:
 
     def cut(self, axis: int, start: int, stop: int) -> Region:
         """From *start* to *stop* of this block along *axis*: -3 its matrices, -2 its rows, -1 its columns.
-
         One matrix of several is a block of two axes.
         """
         lengths = list(self.shape)
@@ -340,10 +322,8 @@ def _within(at: slice, start: int, stop: int) -> slice:
 
 
 def region(stack: tuple[int, ...], own: tuple[int, ...], z: Span, rows: Span, columns: Span) -> Region:
-    """The block of an array with batch shape *own* for the matrices *z* of the flattened *stack*.
-
-    *own* broadcasts to *stack*. *z* does not cross a row of the stack's last axis. A block of one matrix has
-    two axes.
+    """The block of an array with batch shape *own*, which broadcasts to *stack*, for the matrices *z* of
+    that, flattened. *z* does not cross a row of the stack's last axis. One matrix has two axes.
     """
     index = _index(stack, own, z)
     count = (index[-1].stop - index[-1].start,) if index and isinstance(index[-1], slice) else ()

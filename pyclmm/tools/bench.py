@@ -61,12 +61,9 @@ _IDLE = (3, 4, 8, 9)  # columns of the line "cpu": idle, iowait; guests count tw
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one kernel at one size: times in seconds, or the reason why there are none.
-
-    ``error_ratio`` must be under ``error_limit`` (:mod:`pyclmm.checks.reference`). ``speedup`` is over the
-    :func:`baseline`; ``extrapolated``: that was too slow to run, and its time follows from a smaller product.
-    ``chosen`` is the kernel that "auto" took. ``refused``: the kernel cannot compute this product on this
-    device.
+    """One kernel at one size: seconds, or the reason why there are none. ``error_ratio`` must be under
+    ``error_limit``. ``speedup`` is over the :func:`baseline`; ``extrapolated``: of a smaller product.
+    ``chosen``: what "auto" took. ``refused``: the kernel cannot compute this product here.
     """
 
     kernel: str
@@ -158,10 +155,7 @@ class Rung:
 
 
 def kernel_names(asked: Sequence[str]) -> list[str]:
-    """The kernels to run: those *asked* for, or all.
-
-    Raises ArgumentError for a name that no kernel has.
-    """
+    """The kernels to run: those *asked* for, or all. Raises ArgumentError for a name that no kernel has."""
     names = list(dict.fromkeys(asked)) or [kernel.name for kernel in KERNELS]
     for name in names:
         if name != "auto":
@@ -176,11 +170,8 @@ def baseline(kernels: Sequence[str]) -> str:
 
 @dataclass
 class Others:
-    """Processor time of other processes, summed over the times that are :meth:`watched`.
-
-    On Linux it is what the system counts as busy, less what this process used. That is exact, and it is of
-    the measurement itself. (A load average is of the last minute, and counts this process too.) Elsewhere
-    nothing is known.
+    """Processor time of other processes, summed over the times that are :meth:`watched`: what Linux counts as
+    busy, less what this process used. (A load average counts this process too.) Elsewhere nothing is known.
     """
 
     seconds: float = 0.0
@@ -200,10 +191,7 @@ class Others:
 
     @property
     def processors(self) -> float | None:
-        """How many processors others kept busy on average.
-
-        None if that is not known or the time was too short.
-        """
+        """How many processors others kept busy on average; None if not known, or the time was too short."""
         if self.seconds < _SHORTEST:
             return None
         return max(0.0, self.busy / self.seconds)
@@ -220,9 +208,7 @@ class Others:
 
 
 def _reading() -> tuple[float, float] | None:
-    """The time, and the processor seconds that others have used until now; None where the system does not
-    tell.
-    """
+    """The time, and the processor seconds that others used until now; None where the system is silent."""
     try:
         columns = STAT.read_text().split("\n", 1)[0].split()[1:]
         ticks = sum(int(count) for place, count in enumerate(columns) if place not in _IDLE)
@@ -286,11 +272,10 @@ class Track:
         return next((x for x, seconds in pace.items() if seconds is not None and seconds <= longest), None)
 
     def race(self, a: Array, b: Array, rounds: int | None = None) -> Rung:
-        """Run every kernel on ``a @ b``, and NumPy where operands are NumPy arrays.
-
-        *a* and *b* are matrices, or stacks of as many matrices. The row of a kernel that cannot run, or would
-        exceed the limit, has the reason. Raises DeviceMemoryError if the operands do not fit the
-        device. Ctrl-C ends the rounds: the samples taken until then count, and ``interrupted`` is set.
+        """Run every kernel on ``a @ b``, matrices or stacks of as many, and NumPy where they are NumPy
+        arrays. The row of a kernel that cannot run, or would exceed the limit, has the reason. Ctrl-C ends
+        the rounds: samples count, and ``interrupted`` is set. Raises DeviceMemoryError if the operands do not
+        fit the device.
         """
         size, layout, terms = size_of(a, b), layout_of(a, b), self.terms
         problem = problem_of(size.m, size.n, size.k, a.dtype, layout, terms.precision, size.stack)

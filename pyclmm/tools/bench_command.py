@@ -64,42 +64,30 @@ def _sizes(asked: _BenchArguments) -> list[Size]:
     type=click.FloatRange(1e3, 1e18),
     callback=output.finite,
     default=1e10,
+    show_default=False,
     help="Largest product of the ladder, multiply-adds [10^10].",
 )
 @click.option("--kernel", "kernels", multiple=True, help="Kernel to run; repeatable [all].")
-@click.option("--dtype", default="float32", show_default=True, help="Element type of both matrices.")
+@click.option("--dtype", default="float32", help="Element type of both matrices.")
+@click.option("--layout", type=click.Choice(LAYOUTS), default="NN", help="T: A, or B, is stored transposed.")
 @click.option(
-    "--layout",
-    type=click.Choice(LAYOUTS),
-    default="NN",
-    show_default=True,
-    help="T: A, or B, is stored transposed.",
+    "--precision", type=click.Choice(PRECISIONS), default="highest", help="Of float32 and complex64."
 )
-@click.option(
-    "--precision",
-    type=click.Choice(PRECISIONS),
-    default="highest",
-    show_default=True,
-    help="Of float32 and complex64.",
-)
-@click.option("--batch", type=output.length_type, default=1, show_default=True, help="Products in a stack.")
+@click.option("--batch", type=output.length_type, default=1, help="Products in a stack.")
 @click.option(
     "--arrays", is_flag=True, help="Operands are Arrays: wall time from device to device, without NumPy."
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers."
-)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the random numbers.")
 @output.device_option
-@click.option("--rounds", type=click.IntRange(1, 1000), default=7, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 1000), default=7)
 @click.option(
     "--limit",
     type=click.FloatRange(min=0, min_open=True),
     callback=output.finite,
     default=10.0,
-    show_default=True,
     help="Seconds; kernels that would take longer are left out.",
 )
-@click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
+@output.reasons_option
 @output.json_option()
 @output.plot_option
 def bench_command(**options: Any) -> None:
@@ -212,7 +200,7 @@ _SAME = 1.1  # times as fast; what is less may be noise
 
 @click.command("compare")
 @click.argument("product", nargs=-1, required=True, metavar="M N K", callback=output.one_shape)
-@click.option("--dtype", default="float32", show_default=True, help="Element type of both matrices.")
+@click.option("--dtype", default="float32", help="Element type of both matrices.")
 @output.device_option
 @output.json_option()
 def compare_command(

@@ -43,7 +43,7 @@ DTYPES = ("float32", "float64")
 _YES = {True: "yes", False: "no"}
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["--help", "-h"]})
+@click.group(cls=Group, context_settings={"help_option_names": ["--help", "-h"], "show_default": True})
 @click.version_option(__version__, prog_name="pyclmm")
 def main() -> None:
     """Matrix multiplication for every OpenCL device."""
@@ -56,7 +56,7 @@ main.add_command(road_command)
 
 
 @main.command("info")
-@click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
+@output.reasons_option
 @output.json_option()
 def info_command(reasons: bool, json_target: str | None) -> None:
     """Platforms, devices, their limits, and the kernels each can run."""
@@ -87,32 +87,20 @@ def _info_json() -> dict[str, Any]:
     except NoDeviceError as error:  # PYOPENCL_CTX names none
         problem = str(error)
     labels = device_labels()
-    platforms = [
-        {
-            "name": platform.name.strip(),
-            "vendor": platform.vendor.strip(),
-            "version": platform.version.strip(),
-            "devices": [
-                _device_json(label, device, device == default)
-                for label, device in labels.items()
-                if label.startswith(f"{index}:")
-            ],
-        }
-        for index, platform in enumerate(cl.get_platforms())
-    ]
+    platforms = []
+    for index, platform in enumerate(cl.get_platforms()):
+        about = {name: getattr(platform, name).strip() for name in ("name", "vendor", "version")}
+        own = {label: x for label, x in labels.items() if label.startswith(f"{index}:")}
+        devices = [_device_json(label, device, device == default) for label, device in own.items()]
+        platforms.append(about | {"devices": devices})
     return report.header_json(None) | {"platforms": platforms, "default_problem": problem}
 
 
 def _device_json(label: str, device: cl.Device, default: bool) -> dict[str, Any]:
     info = device_info(device)
     kernels = [
-        {
-            "name": kernel.name,
-            "summary": kernel.summary,
-            "automatic": kernel.automatic,
-            "problems": answers(kernel, info),
-        }
-        for kernel in KERNELS
+        {"name": k.name, "summary": k.summary, "automatic": k.automatic, "problems": answers(k, info)}
+        for k in KERNELS
     ]
     return {"label": label, "default": default} | report.device_json(info) | {"kernels": kernels}
 
@@ -139,26 +127,24 @@ def _caches(caches: dict[str, int]) -> str:
 
 def _show_device(screen: Screen, d: dict[str, Any], reasons: bool) -> None:
     capability, target = d["compute_capability"], d["target"]  # what a CPU is compiled for
+    version, sizes = d["opencl_version"], " x ".join(map(str, d["max_work_item_sizes"]))
+    local, whole, most = (
+        format_bytes(d[name]) for name in ("local_mem_size", "global_mem_size", "max_mem_alloc_size")
+    )
+    compute = f", compute capability {'.'.join(map(str, capability))}" if capability else ""
+    clock = f" at {d['max_clock_mhz']} MHz"  # Intel's CPU runtime tells none of AMD's processors
+    compiled = f", compiled for {target['vector_bits']} bits ({' '.join(target['features'])})"
+    amx, has = d["amx"]["types"], {name: _YES[d[f"has_{name}"]] for name in ("fp64", "fp16")}
     lines = {
-        "kind": f"{d['kind']}, vendor {d['vendor']}"
-        + (f", compute capability {capability[0]}.{capability[1]}" if capability else ""),
-        "driver": f"{d['driver_version']}, OpenCL {d['opencl_version'][0]}.{d['opencl_version'][1]}",
-        "compute units": f"{d['compute_units']}"  # Intel's CPU runtime tells no clock of AMD's processors
-        + (f" at {d['max_clock_mhz']} MHz" if d["max_clock_mhz"] else ""),
-        "work-group": f"{d['max_work_group_size']} work-items, "
-        + " x ".join(map(str, d["max_work_item_sizes"]))
-        + " at most",
-        "memory": f"local {format_bytes(d['local_mem_size'])}, global {format_bytes(d['global_mem_size'])}, "
-        f"one buffer {format_bytes(d['max_mem_alloc_size'])}"
-        + (", shared with the host" if d["unified_memory"] else ""),
-        "vector width": f"{d['float_vector_width']} floats"
-        + (
-            f", compiled for {target['vector_bits']} bits ({' '.join(target['features'])})"
-            if target["vector_bits"]
-            else ""
-        ),
-        "types": f"float64 {_YES[d['has_fp64']]}, float16 arithmetic {_YES[d['has_fp16']]}"
-        + (f", AMX for {' and '.join(d['amx']['types'])}" if d["amx"]["types"] else ""),
+        "kind": f"{d['kind']}, vendor {d['vendor']}{compute}",
+        "driver": f"{d['driver_version']}, OpenCL {version[0]}.{version[1]}",
+        "compute units": f"{d['compute_units']}{clock * bool(d['max_clock_mhz'])}",
+        "work-group": f"{d['max_work_group_size']} work-items, {sizes} at most",
+        "memory": f"local {local}, global {whole}, one buffer {most}"
+        + ", shared with the host" * d["unified_memory"],
+        "vector width": f"{d['float_vector_width']} floats{compiled * bool(target['vector_bits'])}",
+        "types": f"float64 {has['fp64']}, float16 arithmetic {has['fp16']}"
+        + f", AMX for {' and '.join(amx)}" * bool(amx),
     }
     if d["kind"] == "cpu":
         lines["caches"] = _caches(d["caches"])
@@ -195,7 +181,12 @@ def _show_kernel(screen: Screen, kernel: dict[str, Any], reasons: bool) -> None:
 
 @main.command("selftest")
 @output.device_option
-@click.option("--quick/--full", default=True, help="The laws, or the laws and drawn products [--quick].")
+@click.option(
+    "--quick/--full",
+    default=True,
+    show_default=False,
+    help="The laws, or the laws and drawn products [--quick].",
+)
 @click.option("--kernel", "kernels", multiple=True, help="Kernel to test; repeatable [all].")
 @click.option(
     "--budget",
@@ -204,7 +195,7 @@ def _show_kernel(screen: Screen, kernel: dict[str, Any], reasons: bool) -> None:
     f"[{selftest.QUICK_BUDGET:g}s, with --full {selftest.BUDGET:g}s].",
 )
 @click.option("--case", type=click.IntRange(0), help="Of the drawn products only this one, and no law.")
-@click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
+@output.reasons_option
 @output.json_option("--report")
 def selftest_command(
     device: str | None,
@@ -225,8 +216,7 @@ def selftest_command(
     budget = budget or (selftest.BUDGET if full else selftest.QUICK_BUDGET)
     tested: list[selftest.Tested] = []
     with out.measuring() as on_stage:
-        for one in selftest.run(own, budget, on_stage, full, kernels, case):
-            tested.append(one)
+        tested.extend(selftest.run(own, budget, on_stage, full, kernels, case))
     out.save(selftest.as_json(own, budget, full, tested))
     out.screen.line(report.device_line(own))
     out.screen.table(selftest.table(tested))
@@ -237,19 +227,16 @@ def selftest_command(
             out.screen.line(f"covered: {line}")
     for line in selftest.notes(tested, own) + (selftest.reasons(tested) if reasons else []):
         out.screen.line(line)
-    bad = [one.kernel for one in tested if one.is_bad]
-    out.finish(
-        f"{', '.join(bad)} did not pass; please report it with --json's file" if bad else None,
-        WRONG_RESULT,
-        tested,
-    )
+    bad = ", ".join(one.kernel for one in tested if one.is_bad)
+    failure = f"{bad} did not pass; please report it with --json's file" if bad else None
+    out.finish(failure, WRONG_RESULT, tested)
 
 
 @main.command("warm")
 @click.argument("shapes", nargs=-1, required=True, metavar="SHAPES", callback=output.shapes)
-@click.option("--dtype", "dtypes", callback=output.names, default="float32", show_default=True)
-@click.option("--layout", type=click.Choice(LAYOUTS), default="NN", show_default=True)
-@click.option("--precision", type=click.Choice(PRECISIONS), default="highest", show_default=True)
+@click.option("--dtype", "dtypes", callback=output.names, default="float32")
+@click.option("--layout", type=click.Choice(LAYOUTS), default="NN")
+@click.option("--precision", type=click.Choice(PRECISIONS), default="highest")
 @click.option("--arrays", is_flag=True, help="Operands will be Arrays, which may need other programs.")
 @click.option("--strict", is_flag=True, help="Exit code 1 if a kernel failed and another is used instead.")
 @output.device_option
@@ -295,15 +282,12 @@ def warm_command(
     "--shapes",
     callback=output.shapes,
     default=",".join("x".join(map(str, shape)) for shape in tuner.SHAPES),
-    show_default=True,
     help="M, N and K of each product.",
 )
-@click.option("--dtype", "dtypes", callback=output.names, default="float32", show_default=True)
-@click.option("--layout", "layouts", callback=output.names, default="NN,NT,TN", show_default=True)
-@click.option("--precision", "precisions", callback=output.names, default="highest", show_default=True)
-@click.option(
-    "--budget", callback=output.seconds, default="120s", show_default=True, help="Time for all products."
-)
+@click.option("--dtype", "dtypes", callback=output.names, default="float32")
+@click.option("--layout", "layouts", callback=output.names, default="NN,NT,TN")
+@click.option("--precision", "precisions", callback=output.names, default="highest")
+@click.option("--budget", callback=output.seconds, default="120s", help="Time for all products.")
 @click.option(
     "--device",
     is_flag=False,

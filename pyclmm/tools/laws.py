@@ -21,10 +21,11 @@ import pyopencl.array as cla
 from ..api import gemm
 from ..checks import reference
 from ..checks.drawn import Drawn
+from ..checks.drawn_products import skipped
 from ..checks.fixed_products import PRODUCTS, digest, digests
 from ..checks.known_answers import Outcome, Wrong, outcome
 from ..checks.layouts import Decks, rearranged, resized
-from ..errors import DTypeError, UnsupportedError
+from ..errors import UnsupportedError
 from ..formats import FORMATS, format_named
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
@@ -59,10 +60,8 @@ class LawCase:
 
 @dataclass
 class Found:
-    """The result of a law: how many *cases* ran, the first *wrong* one, why others were *refused*.
-
-    ``ratio``: the error that is the largest share of its ``limit``. ``first``: the wrong elements of that
-    case. ``left_out``: cases that were due after the time was up.
+    """The result of a law: how many *cases* ran, the *first* *wrong* one, why others were *refused*, and how
+    many were *left_out* as time was up. ``ratio``: the error that is the largest share of its ``limit``.
     """
 
     cases: int = 0
@@ -97,9 +96,7 @@ class Setting:
         return dtypes.dtype_of(self.taken.a_type).kind in "iu"
 
     def problem(self, m: int, n: int, k: int, name: str = "", **rest: object) -> GemmProblem:
-        """A product of other sizes, perhaps of another element type, in the precision of the first, and by
-        weights of the first's format.
-        """
+        """A product of other sizes, perhaps another type, in the first's precision and format of weights."""
         own = {"precision": self.taken.precision, "b_format": self.taken.b_format}
         return _problem(m, n, k, name or self.taken.a_type, **{**own, **rest})
 
@@ -124,9 +121,7 @@ def _problem(m: int, n: int, k: int, name: str = "float32", **rest: object) -> G
 
 
 def _sizes(config: TileConfig) -> list[tuple[int, int, int]]:
-    """Sizes of a tile and one more and less, each side alone, 1 in each place, primes, K = 0, long and thin
-    ones.
-    """
+    """Sizes of a tile, one more and less, each side alone, 1 anywhere, primes, K = 0, long and thin ones."""
     bm, bn, bk = (min(size, _LARGEST) for size in (config.bm, config.bn, config.bk))
     around = [(bm + d, bn + d, bk + d) for d in (-1, 0, 1)] + [(2 * bm, 2 * bn, 2 * bk), (bm, bn, 4 * bk)]
     rest = [(1, 9, 9), (9, 1, 9), (9, 9, 1), (1, 1, 1), (13, 17, 31), (37, 29, 41), (4, 5, 0)]
@@ -254,9 +249,8 @@ def check(queue: cl.CommandQueue, kernel: Kernel, law: Law, until: float = math.
 def checks(
     queue: cl.CommandQueue, kernel: Kernel | None, full: bool
 ) -> Iterator[tuple[str, Callable[[float], Found]]]:
-    """Every law, the interface and the bits: the name, and what checks it until a time.
-
-    *kernel*: None for the kernels that "auto" chooses. They are asked for what the others have in common.
+    """Every law, the interface and the bits: the name, and what checks it until a time. *kernel*: None for
+    the kernels that "auto" chooses. They are asked for what the others have in common.
     """
     taken = None if kernel is None else first_taken(kernel, device_info(queue.device))
     by_weights = taken is not None and bool(taken.b_format)
@@ -276,20 +270,8 @@ def coverage() -> list[str]:
     return [f"{law.name}: {law.covers}" for law in (*LAWS, OF_WEIGHTS)]
 
 
-def skipped() -> dict[str, str]:
-    """The element types that are not tested because they need a package that is not installed, with it."""
-    found = {}
-    for name in dtypes.ELEMENT_TYPES:
-        try:
-            dtypes.dtype_of(name)
-        except DTypeError as error:
-            found[name] = str(error)
-    return found
-
-
 def check_bits(queue: cl.CommandQueue, kernel: Kernel | None, full: bool, until: float = math.inf) -> Found:
     """Fixed products by :func:`pyclmm.gemm` with ``reproducible=True``: their SHA-256 are in the package.
-
     Raises the errors of gemm, but UnsupportedError only if *kernel* takes none of them.
     """
     found, missing = Found(), skipped()
@@ -347,9 +329,7 @@ def _run(
 
 def check_interface(queue: cl.CommandQueue, kernel: Kernel | None) -> Found:
     """Products by :func:`pyclmm.gemm` with a C full of poison as ``out``: NumPy arrays and Arrays, strided
-    views, NaN and infinity, signs of zeros, a result that the device checks.
-
-    Raises the errors of gemm but UnsupportedError.
+    views, NaN, infinity, signs of zeros, a check by the device. Raises gemm's errors but UnsupportedError.
     """
     rng, found = np.random.default_rng(SEED), Found()
     taken = (first_taken(kernel, device_info(queue.device)) if kernel else None) or _problem(*_SHAPES[0])

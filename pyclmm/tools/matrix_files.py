@@ -111,10 +111,8 @@ def hdf5_object(file: Any, name: str) -> Any:
 
 
 class Files:
-    """The files of one command. Use as a context manager: the end closes them.
-
-    A file is opened once, for writing if it gets the result: HDF5 refuses two ways at a time. Without a
-    *result* all are opened for reading.
+    """The files of one command; the end of the context closes them. A file is opened once, for writing if it
+    gets the *result*: HDF5 refuses two ways at a time.
     """
 
     def __init__(self, result: MatrixPlace | None = None) -> None:
@@ -184,10 +182,8 @@ def library(name: str, extra: str, place: MatrixPlace) -> Any:
 
 @contextmanager
 def reading(place: MatrixPlace, named: str) -> Iterator[None]:
-    """Whatever goes wrong in the block as one line that begins with *named*.
-
-    A malformed file makes libraries raise nearly anything, and warn: NumPy OverflowError and TokenError, h5py
-    RuntimeError and KeyError, zarr what its version has.
+    """Whatever goes wrong in the block as one line that begins with *named*: of a malformed file libraries
+    raise nearly anything, and warn.
     """
     try:
         with warnings.catch_warnings():
@@ -204,7 +200,6 @@ def reading(place: MatrixPlace, named: str) -> Iterator[None]:
 
 def read_of(place: MatrixPlace, x: Any) -> Iterator[tuple[Path, str]]:
     """What the operand *x* at *place* is read from: files and folders, and for HDF5 the names of datasets.
-
     Links within a Zarr array are followed, and so are external links, virtual datasets and raw files of HDF5.
     """
     if place.kind == "hdf5":

@@ -35,12 +35,12 @@ def _devices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @output.device_option
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Keep finished tiles in this folder.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it is such a matrix.")
-@click.option("--trans-a", type=_TRANS, default="N", show_default=True, help="T: A is stored transposed.")
-@click.option("--trans-b", type=_TRANS, default="N", show_default=True, help="T: B is stored transposed.")
+@click.option("--trans-a", type=_TRANS, default="N", help="T: A is stored transposed.")
+@click.option("--trans-b", type=_TRANS, default="N", help="T: B is stored transposed.")
 @click.option("--dtype", help="Element type of OUT [that of the product].")
 @click.option("--precision", type=click.Choice(PRECISIONS), help="Of float32 and complex64 [highest].")
 @click.option("--reproducible", is_flag=True, help="The same bits on every device.")
-@click.option("--kernel", default="auto", show_default=True, help="Kernel that multiplies the tiles.")
+@click.option("--kernel", default="auto", help="Kernel that multiplies the tiles.")
 @click.option("--explain", is_flag=True, help="Say how it would be computed; multiply nothing.")
 @output.json_option()
 def multiply_command(
@@ -88,9 +88,7 @@ def _multiply(
     options: dict[str, Any],
 ) -> None:
     """Write the result, which is *like* that of a plan, and give it its place. An error or Ctrl-C leaves OUT
-    as it was.
-
-    What was written until then stays beside it if a run can go on with it.
+    as it was. What was written until then stays beside it if a run can go on with it.
     """
 
     seen: list[StreamProgress] = []
@@ -103,14 +101,8 @@ def _multiply(
             plan(*operands, out=target, progress=_listener(on_stage, seen))
         seconds = time.perf_counter() - begun
         at = seen[-1] if seen else StreamProgress(0, 0, 0, 0.0, 0.0, seconds)
-        found = {
-            "out": result.place.text,
-            "wall_s": seconds,
-            "gflops": at.flops / seconds / 1e9,
-            "tiles": at.tiles,
-            "all_tiles": at.all_tiles,
-            "tiles_of_an_earlier_run": at.resumed,
-        }
+        found = {"out": result.place.text, "wall_s": seconds, "gflops": at.flops / seconds / 1e9}
+        found |= {"tiles": at.tiles, "all_tiles": at.all_tiles, "tiles_of_an_earlier_run": at.resumed}
         if told.interrupted:
             told.save(_head(plan) | found)
             kept = _GO_ON if _is_unfinished(checkpoint) else f"{result.place.text} is as it was"
@@ -146,9 +138,5 @@ def _listener(on_stage: OnStage, seen: list[StreamProgress]) -> Any:
 
 def _head(plan: StreamedMatmul) -> dict[str, Any]:
     devices = [device_info(device) for device in plan.devices]
-    return report.header_json(None) | {
-        "devices": [report.device_json(device) for device in devices],
-        "shape": list(plan.shape),
-        "dtype": str(plan.dtype),
-        "plan": dict(plan.explain().rows),
-    }
+    own = {"devices": [report.device_json(device) for device in devices], "shape": list(plan.shape)}
+    return report.header_json(None) | own | {"dtype": str(plan.dtype), "plan": dict(plan.explain().rows)}

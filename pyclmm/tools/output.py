@@ -28,12 +28,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import click
 from click.exceptions import Exit
 
+from .. import store
 from ..errors import PyclmmError, unknown_name
 from . import plots
 from .terminal import OnStage, Screen, broken, progress, width_of
@@ -65,10 +65,7 @@ def _fitting(line: str) -> str:
 
 
 def _drop(stream: IO[Any] | None) -> None:
-    """Send what *stream* still holds, and cannot write, nowhere.
-
-    Python would try again at its exit, complain, and end with code 120.
-    """
+    """Drop what *stream* holds and cannot write: Python would complain at its exit and end with code 120."""
     if stream is None:
         return
     try:
@@ -156,10 +153,7 @@ class Output:
 
     @contextmanager
     def measuring(self, bar: bool = False) -> Iterator[OnStage]:
-        """Measure in this block, with a *bar* of progress where one is asked for.
-
-        Ctrl-C ends it, and the command goes on with what was measured until then.
-        """
+        """Measure in this block, with a *bar* of progress if asked for. Ctrl-C ends it and keeps all."""
         try:
             with progress(bar) as on_stage:
                 yield on_stage
@@ -178,20 +172,16 @@ class Output:
             self.write(self.file, lambda path: path.write_text(text, encoding="utf-8"))
 
     def write(self, path: Path, fill: Callable[[Path], object]) -> bool:
-        """Have *fill* write a file beside, which then becomes *path*; what was there stays until then.
-
-        A device or a pipe is written itself. If it fails, the text still appears, and :meth:`finish` gives
-        the reason.
+        """Have *fill* write a file beside, which then becomes *path*, or a device or a pipe itself. If it
+        fails, the text still appears, and :meth:`finish` gives the reason.
         """
         target = Path(os.path.realpath(path))
         try:
             if target.exists() and not target.is_file():
                 fill(target)
                 return self._unwritten is None
-            with TemporaryDirectory(dir=target.parent, prefix=".pyclmm-new-") as folder:
-                early = Path(folder, target.name)
+            with store.beside(target) as early:
                 fill(early)
-                os.replace(early, target)
         except OSError as error:
             self._unwritten = f"cannot write {path}: {error.strerror or error}"
         return self._unwritten is None
@@ -210,7 +200,6 @@ class Output:
 
     def finish(self, failure: str | None = None, status: int = 2, measured: object = True) -> None:
         """End the command: after Ctrl-C, an unwritten file or a *failure* with its *status*, else return.
-
         *measured* is empty if nothing was.
         """
         if self.interrupted:
@@ -275,6 +264,7 @@ PICTURE = Written("picture", re.compile(re.escape(plots.MARK.encode())), anywher
 
 length_type = click.IntRange(min=1)
 file_type = click.Path(dir_okay=False, path_type=Path)
+reasons_option = click.option("--reasons", is_flag=True, help="Say of each kernel that cannot run why.")
 device_option = click.option(
     "--device", help='"cpu", "gpu", a number as `pyclmm info` lists it ("0:1"), or part of a name.'
 )
@@ -306,10 +296,8 @@ def _checked_target(ctx: click.Context, param: click.Parameter, value: str | Non
 
 
 def check_file(path: Path | None, own: Written) -> None:
-    """Fail before measuring if *path* could not be written after it.
-
-    A file that is there must be one that pyclmm has written as such, or a device or a pipe. Two options of a
-    command do not name one file.
+    """Fail before measuring if *path* could not be written after it. A file that is there must be one that
+    pyclmm has written as such, or a device or a pipe. Two options of a command do not name one file.
     """
     if path is None:
         return
@@ -363,9 +351,7 @@ _PRODUCT = re.compile(f"{_LENGTH}(x| ){_LENGTH}\\2{_LENGTH}", re.ASCII)
 def shapes(
     ctx: click.Context, param: click.Parameter, value: str | tuple[str, ...]
 ) -> list[tuple[int, int, int]]:
-    """M, N and K of each product in words of the command line: MxNxK, "M x N x K" or M N K, with commas
-    between products.
-    """
+    """M, N and K of each product: MxNxK, "M x N x K" or M N K, with commas between products."""
     text = value if isinstance(value, str) else " ".join(value)
     found = []
     for name in names(ctx, param, re.sub(r"\s*x\s*", "x", text)):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import tempfile
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,7 +40,6 @@ from ..problem.dtypes import ELEMENTS
 from ..selection.select import refusal
 from . import laws
 from .bench import Others, Row, Track
-from .starters import STARTS, tiles
 from .terminal import OnStage, Screen, Stage
 from .timing import Sample, Size, Terms
 
@@ -65,9 +66,7 @@ _STORES = """#include "include/gemm.h"
 
 
 def own_kernel(path: Path, device: DeviceInfo) -> tuple[Kernel, Kernel]:
-    """The kernel in the file *path* with its one tile, and the family that launches it. Raises
-    ArgumentError.
-    """
+    """The kernel in the file *path* with its tile, and the family that launches it. Raises ArgumentError."""
     text = _read(path)
     family = _family(path.name, _code(text))
     source, entry = path.resolve().as_posix(), f"matmul_{family.name}"
@@ -156,9 +155,8 @@ def _own_tile(name: str, said: str, family: Kernel, device: DeviceInfo) -> TileC
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
-    """The child: builds the kernel, tries it on every law until it breaks one, and times it.
-
-    What begins as ``{"begins": text}``; then a law that it keeps, its failure, or its times.
+    """The child: builds the kernel, tries it on every law until it breaks one, and times it. What begins as
+    ``{"begins": text}``; then a law that it keeps, its failure, or its times.
     """
     queue = new_queue(isolation.device_of(request["device"]), profiling=True)
     path, limit = Path(request["path"]), request["limit"]
@@ -232,9 +230,7 @@ def _drawn(queue: cl.CommandQueue, own: Kernel, config: TileConfig, wrong: Wrong
 def _stored_by(
     queue: cl.CommandQueue, own: Kernel, config: TileConfig, shape: tuple[int, ...], path: Path
 ) -> Any:
-    """For each element of a result the numbers, in x and in y, of the work-group that stores it, and of the
-    work-item in it: an array of M x N x 2 x 2, negative where nobody stores. None if that is not known.
-    """
+    """Which work-group, by x and y, and which item in it stores each element: M x N x 2 x 2, or None."""
     device, problem = device_info(queue.device), problem_of(shape[0], shape[1], 9, _FLOAT32)
     text = _read(path)
     if "STORE_RESULT" not in _code(text):
@@ -271,8 +267,7 @@ def _picture(where: Any, part: Any, i: int, j: int) -> list[str]:
 @dataclass
 class OwnAttempt:
     """What became of a kernel: the laws that it keeps, with how many cases of each; or why it fails, and
-    *lines* that show it. ``wrong``: it ran, and a result is wrong. ``rows``: its times and its neighbours',
-    at M = N = K = ``side``.
+    *lines* that show it; ``wrong``: by a result. ``rows``: its times and its neighbours' at ``side``.
     """
 
     laws: dict[str, int] = field(default_factory=dict)
@@ -299,9 +294,8 @@ class OwnAttempt:
 def check(
     path: Path, beside: Sequence[str], side: int, device: DeviceInfo, on_stage: OnStage, found: OwnAttempt
 ) -> None:
-    """Try the kernel in the file *path*, and time it with those *beside*; *found* gets what is found.
-
-    Raises ArgumentError. After Ctrl-C *found* has what was found until then.
+    """Try the kernel in the file *path*, and time it with those *beside*; *found* gets what is found. Raises
+    ArgumentError. After Ctrl-C *found* has what was found until then.
     """
     own, _ = own_kernel(path, device)
     begun = ["its start"]
@@ -330,10 +324,77 @@ def check(
         environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off", "PYCLMM_SELFCHECK": "off"}
         ended = worker.ask("tools.own_kernel", request, 20 * LIMIT, hear, environment)
     if ended is not None:
-        reason = ended.reason.replace("it ended with SIGALRM", f"it did not end in {LIMIT:g} s")
-        hint = "; does it read or write outside of its arrays?" if ended.crashed else ""
+        reason, hint = ended.reason.replace("it ended with SIGALRM", f"it did not end in {LIMIT:g} s"), ""
         if ended.hung:
             hint = "; is it slow, a loop without an end, or a barrier that some work-items never reach?"
+        elif ended.crashed:
+            hint = "; does it read or write outside of its arrays?"
         found.failure = f"{begun[-1]}: {reason}{hint}"
     elif found.failure is None and found.rows.keys() != {own.name, *beside}:
         found.failure = f"{begun[-1]}: the child process gave no answer"
+
+
+_FOURTHS = "Sum the products of every fourth k apart, and add the four sums at the end."
+# The step of the road -> the kernel that its starter file has, and what to change.
+STARTS = {
+    1: ("sequential", "Nest the loops over i and j the other way round. Which is faster here, and why?"),
+    2: ("single_group", _FOURTHS), 3: ("naive", _FOURTHS),
+    4: ("flat", "Exercise 2: divide by N with a multiplication and a shift. Is it faster?"),
+    5: ("tiled", "Exercise 3: make the tiles twice as long along K: TW x 2 TW and 2 TW x TW."),
+    6: ("strip", "Exercise 3: sum TM elements of a column straight from global memory."),
+    7: ("block", "Let the TN columns of a work-item lie side by side, as in exercise 2."),
+    8: ("vector", "Exercise 3: load the vectors straight from global memory."),
+    9: ("tiled", "Exercise 3: write it with two pairs of tiles and one barrier a step. (double_buffer is the "
+        "answer for block, so the file begins with tiled.)"),
+    10: ("block", "Exercise 3: sum the TM x TN elements of a work-item straight from global memory. "
+         "(register is several files, with tiles that fit the device. block is its idea in one file.)"),
+}  # fmt: skip
+LAST = 15  # step of the road
+_STARTER = """\
+/* Step {step} of the road. Below is pyclmm's kernel {name}, as it is. Change it:
+ *
+ *   {task}
+ *
+ * Then check it, and time it beside its neighbours:   pyclmm road {file}
+ *
+ * Its name, matmul_{name}, says that it is launched as {name} is. It computes out = A B, M x K times K x N:
+ *   LOAD_A(a, A_INDEX(i, k, lda))      A(i, k) as ACC_T, the type of sums, whatever its type and layout
+ *   LOAD_B(b, B_INDEX(k, j, ldb))      B(k, j)
+ *   GUARDED_A(a, i, k, lda, M, K)      the same, but 0 outside of the matrix; GUARDED_B(b, k, j, ldb, K, N)
+ *   MAC(acc, x, y)                     acc + x y
+ *   STORE_RESULT(i, j, acc, RESULT)    stores out(i, j), unless it lies outside, with alpha, beta and bias
+ *
+ * Delete the bar of a line below to ask for these element types only, or for this tile:
+ *   | types: float32
+{tile} */
+"""
+
+
+def start(step: int, path: Path) -> str:
+    """Write the file that the exercise of a *step* begins with, and say so. Raises ArgumentError."""
+    if step not in STARTS:
+        last = max(STARTS)
+        raise ArgumentError(
+            f"step {step} has no starter file: the kernels of steps {last + 1} to {LAST} are of several "
+            f"files and launches; --start 1 to --start {last} write one"
+        )
+    name, task = STARTS[step]
+    task = "\n *   ".join(textwrap.wrap(task, 100))
+    source, tile = compiler.read_source(f"textbook/{name}.cl"), tiles(kernel_named(name))[0]
+    while found := re.search(r'^#include "(textbook/\w+\.h)"\n', source, re.M):
+        source = source[: found.start()] + compiler.read_source(found[1]) + source[found.end() :]
+    tile_line = f" *   | tile: {tile}\n" if tile.as_dict() else ""
+    quoted = shlex.quote(str(path))
+    head = _STARTER.format(step=step, name=name, task=task, file=quoted, tile=tile_line)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(head + source)
+    except FileExistsError:
+        other = f"`pyclmm road --start {step} OTHER.cl`"
+        raise ArgumentError(f"{path}: File exists, and stays as it is; {other} writes another") from None
+    return f"{path} is written, with the kernel {name}: change it, and check it by `pyclmm road {quoted}`"
+
+
+def tiles(textbook: Kernel) -> Sequence[TileConfig]:
+    """The configurations of a textbook's kernel."""
+    return textbook.tiles  # type: ignore[attr-defined,no-any-return]

@@ -27,32 +27,16 @@ _COLOURS = tuple(f"C{index}" for index in range(10))
 # Colour and marker of a kernel in every picture. The colours have at least 3:1 contrast on white and on
 # #131416, the dark page. Readers who cannot tell two colours apart have the marker; at most 3 share one.
 KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
-    "sequential": ("#ca6789", "o"),
-    "single_group": ("#2e823f", "s"),
-    "naive": ("#866fc5", "^"),
-    "flat": ("#b38309", "v"),
-    "tiled": ("#007baa", "D"),
-    "strip": ("#c15c65", "P"),
-    "block": ("#1ea476", "X"),
-    "vector": ("#8756a6", "*"),
-    "double_buffer": ("#958000", "<"),
-    "register": ("#3c93d6", ">"),
-    "packed": ("#ad4d3a", "p"),
-    "matvec": ("#009883", "o"),
-    "small": ("#6f7f2a", "h"),
-    "thin": ("#b56eb5", "s"),
-    "split": ("#ca713e", "D"),
-    "mma_split": ("#008488", "P"),
-    "mma_double_bulk": ("#709c41", "*"),
-    "wgmma_bare": ("#7a78c2", "D"),
-    "residues": ("#a85a9c", "o"),
-    "limbs": ("#8a7a30", "h"),
-    "mma_quantized": ("#7d8a1f", "<"),
-    "wgmma_quantized": ("#3f7f8d", ">"),
-    "quantized": ("#4d8f3f", "v"),
-    "dequantized": ("#a0619b", "^"),
+    "sequential": ("#ca6789", "o"), "single_group": ("#2e823f", "s"), "naive": ("#866fc5", "^"),
+    "flat": ("#b38309", "v"), "tiled": ("#007baa", "D"), "strip": ("#c15c65", "P"),
+    "block": ("#1ea476", "X"), "vector": ("#8756a6", "*"), "double_buffer": ("#958000", "<"),
+    "register": ("#3c93d6", ">"), "packed": ("#ad4d3a", "p"), "matvec": ("#009883", "o"),
+    "small": ("#6f7f2a", "h"), "thin": ("#b56eb5", "s"), "split": ("#ca713e", "D"),
+    "mma_split": ("#008488", "P"), "mma_double_bulk": ("#709c41", "*"), "wgmma_bare": ("#7a78c2", "D"),
+    "residues": ("#a85a9c", "o"), "limbs": ("#8a7a30", "h"), "mma_quantized": ("#7d8a1f", "<"),
+    "wgmma_quantized": ("#3f7f8d", ">"), "quantized": ("#4d8f3f", "v"), "dequantized": ("#a0619b", "^"),
     **{unit.name: unit.style for unit in MATRIX_UNITS.values()},
-}
+}  # fmt: skip
 
 
 def figure_of(width: float, height: float) -> Any:
@@ -225,9 +209,8 @@ class RoofPoint:
 
 
 def under_roofs(points: Sequence[RoofPoint], rates: Rates, clock: str, title: str, path: Path) -> None:
-    """Draw kernels under the roofs of *rates*, each from its slowest to its fastest sample.
-
-    Labels stand beside the picture in the order of the rates. *clock*: from where to where time runs.
+    """Draw kernels under the roofs of *rates*, each from its slowest to its fastest sample. Labels stand
+    beside the picture in the order of the rates. *clock*: from where to where time runs.
     """
     flat = {name: height / 1e9 for name, height in (point.roof for point in points)}
     top, xs = max(flat.values()), [point.intensity for point in points]

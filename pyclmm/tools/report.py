@@ -55,9 +55,7 @@ def clock(terms: Terms) -> list[str]:
 
 
 def doubted(said: str, busy: bool, one: Row, other: Row) -> str:
-    """What is *said* of two rows, with the reason why it is not certain: the machine was *busy*, or the
-    slowest sample of each is no faster than the fastest of the other.
-    """
+    """What is *said* of two rows, marked as uncertain if the machine was *busy* or their times overlap."""
     if busy or one.overlaps(other):
         return f"Not certain, as {'the machine was busy' if busy else 'the times overlap'}: {said}"
     return said
@@ -137,10 +135,7 @@ def tuning_notes(tuning: Tuning) -> list[str]:
 
 
 def notes(rungs: Sequence[Rung], asked: Collection[str] = ()) -> list[str]:
-    """What the tables cannot say: times that scatter, who did not run and why, estimated speed-ups.
-
-    Not who is :func:`refused`.
-    """
+    """What the tables cannot say: times that scatter, who did not run and why (not :func:`refused`)."""
     lines = []
     for rung in (rung for rung in rungs if rung.scattered):
         worst = ", ".join(f"{row.kernel} {significant(row.scatter, 2)}" for row in rung.scattered)
@@ -205,63 +200,37 @@ def _cell(row: Row, what: str) -> str:
 
 def tuning_json(tuning: Tuning, budget: float) -> dict[str, Any]:
     """Every candidate of every product, times in seconds, and whether the winners are kept."""
-    return header_json(tuning.device) | {
-        "budget_s": budget,
-        "kept": tuning.stored,
-        "products_asked_for": tuning.total,
-        "products": [_search_json(search) for search in tuning.searches],
-    }
+    about = {"budget_s": budget, "kept": tuning.stored, "products_asked_for": tuning.total}
+    return header_json(tuning.device) | about | {"products": [_search_json(x) for x in tuning.searches]}
 
 
 def _search_json(search: Search) -> dict[str, Any]:
-    problem = search.problem
-    return {
-        "m": problem.m,
-        "n": problem.n,
-        "k": problem.k,
-        "product": str(problem),
-        "candidates": search.total,
-        "outclassed": search.outclassed,
-        "reason": search.reason,
-        "tried": [
-            {"kernel": t.choice.kernel.name, "config": t.choice.config.as_dict(), "device_s": t.seconds}
-            | {"gain": t.gain, "won": t.won, "reason": t.reason}
-            for t in search.tried
-        ],
-    }
+    p = search.problem
+    tried = [
+        {"kernel": t.choice.kernel.name, "config": t.choice.config.as_dict(), "device_s": t.seconds}
+        | {"gain": t.gain, "won": t.won, "reason": t.reason}
+        for t in search.tried
+    ]
+    about = {"m": p.m, "n": p.n, "k": p.k, "product": str(p), "candidates": search.total}
+    return about | {"outclassed": search.outclassed, "reason": search.reason, "tried": tried}
 
 
 def _row_json(row: Row) -> dict[str, Any]:
+    ratio = row.error_ratio if math.isfinite(row.error_ratio or 0) else None  # JSON has no infinity
     return {
-        "kernel": row.kernel,
-        "config": row.config.as_dict() if row.config else None,
-        "chosen": row.chosen,
-        "wall_s": row.seconds,
-        "device_s": row.device,
+        "kernel": row.kernel, "config": row.config.as_dict() if row.config else None, "chosen": row.chosen,
+        "wall_s": row.seconds, "device_s": row.device,
         "device_samples_s": [s.device for s in row.samples],
         "wall_samples_s": [s.wall for s in row.samples],
-        "gflops": row.gflops,
-        "speedup": row.speedup,
-        "speedup_extrapolated": row.extrapolated,
-        "error_ratio": row.error_ratio
-        if math.isfinite(row.error_ratio or 0)
-        else None,  # JSON has no infinity
-        "error_limit": row.error_limit,
-        "correct": row.correct,
-        "reason": row.reason,
-    }
+        "gflops": row.gflops, "speedup": row.speedup, "speedup_extrapolated": row.extrapolated,
+        "error_ratio": ratio, "error_limit": row.error_limit, "correct": row.correct, "reason": row.reason,
+    }  # fmt: skip
 
 
 def _rung_json(rung: Rung) -> dict[str, Any]:
-    return asdict(rung.size) | {
-        "work": rung.size.work,
-        "dtype": rung.dtype,
-        "layout": rung.layout,
-        "precision": rung.terms.precision,
-        "wall": rung.terms.clock,
-        "checked_rows": rung.checked_rows,
-        "rows": [_row_json(row) for row in rung.rows],
-    }
+    terms = {"layout": rung.layout, "precision": rung.terms.precision, "wall": rung.terms.clock}
+    about = asdict(rung.size) | {"work": rung.size.work, "dtype": rung.dtype} | terms
+    return about | {"checked_rows": rung.checked_rows, "rows": [_row_json(row) for row in rung.rows]}
 
 
 def device_json(device: DeviceInfo) -> dict[str, Any]:
@@ -278,34 +247,23 @@ def host_json() -> dict[str, Any]:
     """The versions and the machine that a measurement depends on."""
     config: Any = np.show_config(mode="dicts")
     return {
-        "pyclmm": __version__,
-        "pyopencl": cl.VERSION_TEXT,
-        "numpy": np.__version__,
+        "pyclmm": __version__, "pyopencl": cl.VERSION_TEXT, "numpy": np.__version__,
         "blas": config.get("Build Dependencies", {}).get("blas", {}).get("name"),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "cpus": os.cpu_count(),
-    }
+        "python": platform.python_version(), "machine": platform.machine(),
+        "system": platform.system(), "cpus": os.cpu_count(),
+    }  # fmt: skip
 
 
 def header_json(device: DeviceInfo | None) -> dict[str, Any]:
     """What stands at the head of every file: format, date (UTC), versions, and the device if it is one."""
-    head = {
-        "format": JSON_FORMAT,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "host": host_json(),
-    }
+    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    head = {"format": JSON_FORMAT, "date": date, "host": host_json()}
     return head if device is None else head | {"device": device_json(device)}
 
 
 def bench_json(track: Track, rungs: Sequence[Rung], seed: int = 0) -> dict[str, Any]:
     """Everything that was measured; times in seconds. GFLOP/s and speed-ups follow from median wall times."""
-    return header_json(track.device) | {
-        "rounds": track.terms.rounds,
-        "limit_s": track.terms.limit,
-        "baseline": rungs[0].baseline if rungs else None,
-        "seed": seed,
-        "others_processors": track.others.processors,
-        "products": [_rung_json(rung) for rung in rungs],
-    }
+    terms = {"rounds": track.terms.rounds, "limit_s": track.terms.limit}
+    about = {"baseline": rungs[0].baseline if rungs else None, "seed": seed}
+    found = {"others_processors": track.others.processors, "products": [_rung_json(x) for x in rungs]}
+    return header_json(track.device) | terms | about | found

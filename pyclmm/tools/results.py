@@ -47,9 +47,8 @@ def result_at(place: MatrixPlace, checkpoint: Path | None) -> Result:
 
 
 class Result(ABC):
-    """A result that takes its place when it is complete.
-
-    Call refuse_overlaps and check, then begin or go_on, then finish or give_up.
+    """A result that takes its place when it is complete. Call refuse_overlaps and check, then begin or go_on,
+    then finish or give_up.
     """
 
     def __init__(self, place: MatrixPlace, checkpoint: Path | None) -> None:
@@ -60,9 +59,7 @@ class Result(ABC):
     def refuse_overlaps(
         self, files: Files, operands: Iterable[tuple[MatrixPlace, Any]], others: Mapping[str, Path | None]
     ) -> None:
-        """Raise CommandError if the result, or one of *others* that are written, shares bytes with an operand
-        or with another. *others* has the options' names.
-        """
+        """Raise CommandError if the result, or one of *others* by option, shares bytes with what is read."""
         written = {name: path for name, path in others.items() if path is not None}
         for place, x in operands:
             for path, name in read_of(place, x):
@@ -307,10 +304,7 @@ class _Zarr(_WrittenBeside):
         """No call exchanges two folders: for a moment the old array lies in this run's folder."""
         if self.place.parts:
             self._zarr().open_group(
-                str(self.place.path),
-                mode="a",
-                path="/".join(self.place.parts[:-1]) or None,
-                **self._format(),
+                str(self.place.path), mode="a", path="/".join(self.place.parts[:-1]) or None, **self._format()
             )
         if self._seen is not None:
             os.rename(root, self._old)

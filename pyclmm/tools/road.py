@@ -28,7 +28,7 @@ from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
 from ..problem.literals import Precision
 from ..selection.select import refusal
-from . import output, own_kernel, plots, probes, report, starters
+from . import output, own_kernel, plots, probes, report
 from .bench import INTERRUPTED, Others, Row, Track
 from .terminal import OnStage, Screen, Stage, TextTable, significant
 from .timing import Size, Terms, check_memory
@@ -40,10 +40,8 @@ KERNELS_OF_THE_ROAD = (
 )  # fmt: skip
 # What a kernel multiplies: the first of these that it can. Matrix units need 16 bits, or TF32.
 _TYPES: tuple[tuple[str, Precision], ...] = (
-    ("float32", "highest"),
-    ("float16", "highest"),
-    ("float32", "medium"),
-)
+    ("float32", "highest"), ("float16", "highest"), ("float32", "medium"),
+)  # fmt: skip
 _CALL = 0.25  # seconds: a kernel that takes longer for a call runs at a smaller size
 _TERMS = Terms(arrays=True, rounds=5, limit=0.4)  # a slow kernel has fewer samples
 _LEAST = 16  # the shortest side
@@ -84,10 +82,8 @@ class Point:
 
 @dataclass
 class Road:
-    """What a walk found.
-
-    ``rates``: of the device; None before they are measured. ``absent``: kernel -> why it cannot run here.
-    ``failed``: kernel -> what went wrong as it was built or run.
+    """What a walk found. ``rates``: of the device; None before they are measured. ``absent``: kernel -> why
+    it cannot run here. ``failed``: kernel -> what went wrong as it was built or run.
     """
 
     side: int
@@ -124,7 +120,6 @@ class Road:
 
 def walk(queue: cl.CommandQueue, road: Road, on_stage: OnStage, names: Sequence[str] | None = None) -> None:
     """Measure the device of *queue* and run the kernels *names* on it, or all; add what is found to *road*.
-
     *queue* needs profiling. Ctrl-C raises KeyboardInterrupt; what was measured until then is in *road*.
     """
     road.rates = _measured(queue, on_stage)
@@ -184,7 +179,7 @@ def _measure(track: Track, kernel: Kernel, dtype: str, sizes: list[Size], road: 
 @click.command("road")
 @click.argument("file", required=False, type=output.file_type)
 @click.option(
-    "--start", type=click.IntRange(1, starters.LAST), help="Write a file to change: that step (1 to 10)."
+    "--start", type=click.IntRange(1, own_kernel.LAST), help="Write a file to change: that step (1 to 10)."
 )
 @click.option(
     "--size", "side", type=output.length_type, help=f"M = N = K [{_ON_CPU} on CPUs, else {_ON_OTHERS}]."
@@ -212,7 +207,7 @@ def road_command(
     """
     out = output.Output("road", json_target)
     if start is not None:
-        output.Output("road", None).screen.line(starters.start(start, file or Path(f"step{start}.cl")))
+        output.Output("road", None).screen.line(own_kernel.start(start, file or Path(f"step{start}.cl")))
         return
     output.check_plot(plot_file)
     chosen = find_device(device)
@@ -304,17 +299,10 @@ def _heading(rates: Rates) -> list[str]:
 def _cells(point: Point, gain: float | None, rates: Rates) -> tuple[str, ...]:
     precision, limit = point.problem.precision, point.limit(rates)
     word = "" if precision == "highest" else f' "{precision}"'
-    return (
-        point.kernel.name,
-        str(point.size.n),
-        point.dtype + word,
-        significant(point.traffic.intensity),
-        significant(point.rate / 1e9),
-        "-" if gain is None else f"{significant(gain)}x",
-        significant(limit.rate / 1e9),
-        "passed" if point.rate > limit.rate else _percent(point.rate / limit.rate),
-        limit.by,
-    )
+    share = "passed" if point.rate > limit.rate else _percent(point.rate / limit.rate)
+    about = point.kernel.name, str(point.size.n), point.dtype + word, significant(point.traffic.intensity)
+    step = "-" if gain is None else f"{significant(gain)}x"
+    return *about, significant(point.rate / 1e9), step, significant(limit.rate / 1e9), share, limit.by
 
 
 def _percent(share: float) -> str:
@@ -347,49 +335,35 @@ def _checked(road: Road) -> str:
 def _as_json(road: Road) -> dict[str, Any]:
     rates, gains = road.rates, road.gains()
     points = () if rates is None else zip(road.points, gains, strict=True)
-    return {
-        "side": road.side,
-        "rates": None if rates is None else as_numbers(rates),
-        "points": [_point_json(point, gain, rates) for point, gain in points if rates is not None],
-        "absent": road.absent,
-        "failed": road.failed,
-        "others_processors": road.others.processors,
-    }
+    found = [_point_json(point, gain, rates) for point, gain in points if rates is not None]
+    measured = {"side": road.side, "rates": None if rates is None else as_numbers(rates), "points": found}
+    missing = {"absent": road.absent, "failed": road.failed}
+    return measured | missing | {"others_processors": road.others.processors}
 
 
 def _point_json(point: Point, gain: float | None, rates: Rates) -> dict[str, Any]:
-    limit = point.limit(rates)
+    limit, config = point.limit(rates), point.row.config
     return {
-        "kernel": point.kernel.name,
-        "n": point.size.n,
-        "dtype": point.dtype,
-        "precision": point.problem.precision,
-        "config": None if point.row.config is None else point.row.config.as_dict(),
-        "walls_s": point.row.walls,
-        "median_s": point.row.seconds,
-        "operations": point.traffic.operations,
-        "nbytes": point.traffic.nbytes,
-        "operations_per_s": point.rate,
-        "gain": gain,
-        "limit_per_s": limit.rate,
-        "limited_by": limit.by,
-        "correct": point.row.correct,
-    }
+        "kernel": point.kernel.name, "n": point.size.n, "dtype": point.dtype,
+        "precision": point.problem.precision, "config": None if config is None else config.as_dict(),
+        "walls_s": point.row.walls, "median_s": point.row.seconds,
+        "operations": point.traffic.operations, "nbytes": point.traffic.nbytes,
+        "operations_per_s": point.rate, "gain": gain,
+        "limit_per_s": limit.rate, "limited_by": limit.by, "correct": point.row.correct,
+    }  # fmt: skip
 
 
 def draw(found: Road, rates: Rates, where: str, path: Path) -> None:
     """Draw every kernel under the device's roofs. *where*: device and date, for the title."""
     points = [
         plots.RoofPoint(
-            point.kernel.name,
-            point.traffic.intensity,
-            point.rate,
+            point.kernel.name, point.traffic.intensity, point.rate,
             [point.row.flops / wall for wall in point.row.walls],
             (_units(point), peak(point.kernel, point.problem, rates)),
             f" at N = {point.size.n}" if point.size.n < found.side else "",
         )
         for point in found.points
-    ]
+    ]  # fmt: skip
     plots.under_roofs(points, rates, _TERMS.clock, f"The road, N = {found.side}: {where}", path)
 
 

@@ -3,7 +3,7 @@
 Each kernel runs in a child process with a time limit, so that a driver that crashes or hangs is reported
 and the next kernel goes on. The report is fit for a bug report: no user name, host name or path is in it.
 The test ends after a budget: a kernel gets its share of the time that is left, and what it did not reach is
-told. --full adds products as users call them, by "auto", and drawn products (drawn_products.py).
+told. --full adds products as users call them, by "auto", and drawn products (checks/drawn_products.py).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any
 import pyopencl as cl
 
 from .. import fields
-from ..checks import fixed_products, isolation, worker
+from ..checks import drawn_products, fixed_products, isolation, worker
 from ..errors import BuildError, PyclmmError, UnsupportedError, VerificationError
 from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info
 from ..opencl.program import BUILD_LOG
 from ..opencl.queues import new_queue
-from . import drawn_products, laws, report
+from . import laws, report
 from .terminal import OnStage, Stage, TextTable
 
 BUDGET, QUICK_BUDGET = 13.5 * 60, 5.0 * 60  # seconds of --full and of --quick
@@ -48,16 +48,12 @@ _LOGS = 20  # of a kernel's build logs
 _SHOWN = "float32 normal"  # the fixed product whose digest is printed
 _LONGEST = 2000  # characters of a reason
 _NUMBER = fields.number(0, 1e300)
+_COUNT, _TEXT = fields.integer(0, 10**9), fields.matching("(?s).*", "text")
 _VERDICT = {
-    "law": fields.text(_LONGEST),
-    "verdict": fields.one_of(PASSED, REFUSED, WRONG, FAILED, LEFT_OUT),
-    "cases": fields.integer(0, 10**9),
-    "error_ratio": fields.optional(_NUMBER),
-    "error_limit": _NUMBER,
-    "reason": fields.optional(fields.matching("(?s).*", "text")),
-    "left_out": fields.integer(0, 10**9),
-    "number": fields.optional(fields.integer(0, 10**9)),
-}
+    "law": fields.text(_LONGEST), "verdict": fields.one_of(PASSED, REFUSED, WRONG, FAILED, LEFT_OUT),
+    "cases": _COUNT, "error_ratio": fields.optional(_NUMBER), "error_limit": _NUMBER,
+    "reason": fields.optional(_TEXT), "left_out": _COUNT, "number": fields.optional(_COUNT),
+}  # fmt: skip
 # What is left of one already found, or begins with a drive, a host, ~ or / and not within a word (a/b).
 _PATH = re.compile(
     r"<path>[^\s'\"(),;:]*|(?:(?<![\w.)])|(?<=-[IL]))(?:[A-Za-z]:[\\/]|\\\\|~?/)[^\s'\"(),;:]+"
@@ -96,11 +92,8 @@ class Tested:
     @property
     def verdict(self) -> str:
         """The worst of the laws'; refused where nothing ran."""
-        found = [v.verdict for v in self.laws]
-        worst = [word for word in _BAD if word in found]
-        if worst:
-            return worst[-1]
-        return next((word for word in (PASSED, LEFT_OUT) if word in found), REFUSED)
+        found = {v.verdict for v in self.laws}
+        return next((word for word in (*_BAD[::-1], PASSED, LEFT_OUT) if word in found), REFUSED)
 
     @property
     def is_bad(self) -> bool:
@@ -113,10 +106,8 @@ class Tested:
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
-    """The child: the law that begins as ``{"begins": name}``, then its :class:`LawVerdict`; build logs.
-
-    No case begins after the *seconds*. With *full* a law gets its share of them, and drawn products what is
-    left. *case*: of the drawn products only this number, and no law.
+    """The child: each law as ``{"begins": name}``, then its :class:`LawVerdict`; build logs. No case begins
+    after the *seconds*, of which each law gets a share with *full*. *case*: this drawn product alone.
     """
     queue = new_queue(isolation.device_of(request["device"]))
     kernel = None if request["kernel"] == laws.AUTO else kernel_named(request["kernel"])
@@ -150,7 +141,8 @@ def _drawn(
             left += 1
             continue
         yield {"begins": f"{DRAWN}, {product}"}
-        found = replace(_judged(DRAWN, partial(product.check, queue, kernel)), number=product.number)
+        judged = _judged(DRAWN, lambda one=product: laws.Found(1, wrong=one.check(queue, kernel)))  # type: ignore[misc]
+        found = replace(judged, number=product.number)
         bad += found.is_bad
         yield asdict(found)
     if left:
@@ -199,10 +191,8 @@ def run(
     asked: Sequence[str] = (),
     case: int | None = None,
 ) -> Iterator[Tested]:
-    """Test the kernels that are *asked* for by name, or every one, each in a child of its own.
-
-    *budget*: seconds, shared by the kernels that can run here. Ctrl-C yields what is known of the kernel that
-    runs, before it ends the test.
+    """Test the kernels *asked* for, or all, each in a child of its own, in *budget* seconds that they share.
+    Ctrl-C yields what is known of the kernel that runs, before it ends the test.
     """
     refused = {name: laws.refused(kernel_named(name), device) for name in asked or [k.name for k in KERNELS]}
     names = [name for name, reason in refused.items() if reason is None] + [laws.AUTO] * (full and not asked)
@@ -292,20 +282,16 @@ def table(tested: list[Tested]) -> TextTable:
 
 def digest_line(tested: list[Tested]) -> str:
     """The digest of a fixed product, and the kernels that gave every digest they were asked for."""
-    passed = [
-        one.kernel for one in tested if any(v.law == laws.BITS and v.verdict == PASSED for v in one.laws)
-    ]
-    digest = fixed_products.digests()[_SHOWN]
-    names = ", ".join(passed) or "no kernel"
+    passed = [x.kernel for x in tested if any((v.law, v.verdict) == (laws.BITS, PASSED) for v in x.laws)]
+    digest, names = fixed_products.digests()[_SHOWN], ", ".join(passed) or "no kernel"
     return f"fixed product {_SHOWN!r}: SHA-256 {digest}, as in the package, by {names}"
 
 
 def notes(tested: list[Tested], device: DeviceInfo) -> list[str]:
-    """A line for each law that a kernel broke, with what repeats it, or cannot be asked about; one for what
-    was left out, and one for all kernels that cannot run. Before them a line for each element type whose
-    package is not installed.
+    """Lines for element types without their package, for each law that a kernel broke, with what repeats it,
+    or cannot be asked about, for what was left out, and for all kernels that cannot run.
     """
-    lines = [f"skipped: {reason}" for reason in laws.skipped().values()]
+    lines = [f"skipped: {reason}" for reason in drawn_products.skipped().values()]
     ran = [one for one in tested if one.verdict != REFUSED]
     for one in ran:
         for v in (v for v in one.laws if v.verdict not in (PASSED, LEFT_OUT)):
@@ -339,7 +325,7 @@ def as_json(device: DeviceInfo, budget: float, full: bool, tested: list[Tested])
         for one in tested
     ]
     content = report.header_json(device) | {"full": full, "budget_s": budget}
-    content |= {"seed": drawn_products.SEED, "skipped": laws.skipped(), "kernels": kernels}
+    content |= {"seed": drawn_products.SEED, "skipped": drawn_products.skipped(), "kernels": kernels}
     cleaned: dict[str, Any] = _clean(content)
     return cleaned
 

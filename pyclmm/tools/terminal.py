@@ -36,10 +36,8 @@ _ODD = 100 * 3600.0  # seconds; a longer estimate of the time left tells nothing
 
 @dataclass(frozen=True)
 class Stage:
-    """What a long command tells before each piece of work: what runs next, how many pieces are *done*, and
-    how many there are in *total*, if that is known.
-
-    ``seconds_left``: the time left, where the command knows better than the rate so far can tell.
+    """What a long command tells before each piece of work: what runs next, how many pieces are *done*, of how
+    many in *total*. ``seconds_left``: where the command knows better than the rate so far.
     """
 
     text: str
@@ -78,20 +76,15 @@ def width_of(stream: TextIO | None) -> int:
 
 
 def broken(line: str, width: int = PAGE, indent: int = 4, words: bool = False) -> str:
-    """*line* in lines of *width* columns; those after the first are indented.
-
-    A word that is longer stays whole, but for *words*: a terminal would break it too.
-    """
+    """*line* in lines of *width* columns, later ones indented; long words are broken only for *words*."""
     lead = " " * indent
     return textwrap.fill(line, width, subsequent_indent=lead, break_long_words=words, break_on_hyphens=False)
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table: a head, and rows of as many cells. The columns named in *text* are set left; numbers are set
-    right.
-
-    The first *keys* columns name a row: they stand on every page. Other texts may be broken into lines.
+    """A head, and rows of as many cells. Columns named in *text* are set left, and may be broken into lines;
+    numbers right. The first *keys* columns name a row: they stand on every page.
     """
 
     head: tuple[str, ...]
@@ -182,10 +175,7 @@ def _rate(each: float) -> str:
 
 
 class StagePace:
-    """The seconds that a step takes.
-
-    It begins anew with each series of steps, which has a *total* of its own.
-    """
+    """The seconds that a step takes, anew with each series of steps, which has a *total* of its own."""
 
     def __init__(self) -> None:
         self._first: tuple[float, float] | None = None  # when the series began, and how much was done then
@@ -201,10 +191,7 @@ class StagePace:
 
 
 def progress_line(step: Stage, seconds: float, each: float | None, width: int) -> str:
-    """What runs, the *seconds* so far, how much is done, the rate and the time left, in *width* columns.
-
-    *each*: the seconds that a step takes, if that is known.
-    """
+    """A line of *width* columns: what runs, the *seconds* so far, how much is done, the rate, the rest."""
     tail = [_clock(seconds)]
     left = step.seconds_left
     if step.total:
@@ -237,10 +224,7 @@ class _StageColumn(ProgressColumn):
 
 @contextmanager
 def progress(bar: bool = False) -> Iterator[OnStage]:
-    """What is called with each step. It shows on the error stream, if that is a terminal.
-
-    *bar*: draw how much is done of the total, in place of a spinner, where there is room.
-    """
+    """What is called with each step; it shows on the error stream, a *bar* in place of a spinner."""
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
     if console.is_dumb_terminal:
         yield _dull_progress(console)

@@ -60,8 +60,7 @@ class Size:
         return (self.batch,) if self.batch > 1 else ()
 
     def shrunk(self, work: float) -> Size:
-        """A size of about *work* multiply-adds: a shorter stack, then one product with its long sides cut to
-        one length; short sides stay."""
+        """A size of about *work* multiply-adds: a shorter stack, then long sides cut; short sides stay."""
         one = self.m * self.n * self.k
         if work > one:
             return replace(self, batch=max(1, min(self.batch, round(work / one))))
@@ -109,10 +108,7 @@ class Sample:
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """Wall seconds of one call: the mean of as many as fill a slice, after one that is not timed.
-
-    A long call is timed the first time.
-    """
+    """Wall seconds of a call: a long first one, or the mean of as many as fill a slice after it."""
     once = clock.elapsed(call)
     return once if once > _LONG else clock.elapsed(call, max(1, int(SLICE / once)))
 
@@ -163,10 +159,7 @@ def _is_transposed(x: Array) -> bool:
 
 
 class Expected:
-    """The right result of one product: all rows, or as many as are cheap to compute.
-
-    *operands*: as in :func:`reference.error_ratio`.
-    """
+    """The right result: all rows, or as many as are cheap. *operands*: as for reference.error_ratio."""
 
     def __init__(self, a: Array, b: Array, operands: float = 0.0) -> None:
         fast = a.dtype.kind in "fcV" and a.dtype not in (np.dtype(np.float64), np.dtype(np.complex128))
@@ -187,7 +180,6 @@ class Expected:
 
 class Contestant(ABC):
     """Something that computes the product of *board*, and its samples so far, which took ``spent`` seconds.
-
     ``kernel`` is what does it: "auto" has chosen one. ``failure``: why there are no further samples.
     """
 
@@ -311,10 +303,9 @@ class Board:
 
 
 def check_memory(size: Size, dtype: np.dtype[Any], device: DeviceInfo, terms: Terms) -> None:
-    """Raise DeviceMemoryError if operands and result do not fit the device.
-
-    They are there twice if operands are NumPy arrays: for the calls, and for the device's own time.
-    Call it before random operands are generated, which takes time.
+    """Raise DeviceMemoryError if operands and result do not fit the device: twice if they are NumPy arrays,
+    for the calls and for the device's own time. To be called before random operands are drawn, which takes
+    time.
     """
     out_dtype = dtype_of(problem_of(size.m, size.n, size.k, dtype).out_type)
     shapes = {"a": (size.m, size.k), "b": (size.k, size.n), "out": (size.m, size.n)}

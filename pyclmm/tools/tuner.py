@@ -2,9 +2,9 @@
 
 For each product, the first incumbent is the choice without tuning. Every other candidate of the families
 (their ``configs``, the best estimates first) is a challenger. It is compiled, checked and timed in a child
-process (tuner_child.py), round by round in turn with the incumbent. It wins only if it is faster by more than
-the times of both scatter. If a candidate crashes its process or hangs, a new child continues with the next
-one. The last incumbent goes into the user's table (selection/tables.py).
+process, round by round in turn with the incumbent. It wins only if it is faster by more than the times of
+both scatter. If it crashes or hangs, a new child continues with the next one. The last incumbent goes into
+the user's table (selection/tables.py).
 """
 
 from __future__ import annotations
@@ -13,27 +13,43 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
 
 from .. import fields, repr_tables
-from ..checks import worker
-from ..errors import ArgumentError
-from ..kernels import KERNELS
+from ..checks import child, isolation, worker
+from ..checks.known_answers import operands_error
+from ..checks.small_problems import first_wrong_result
+from ..errors import ArgumentError, BuildError, DeviceLostError, DeviceMemoryError, LaunchError
+from ..kernels import KERNELS, Work, kernel_named
 from ..kernels.device import DeviceInfo
+from ..kernels.launches import complete
+from ..opencl import clock, queues
+from ..opencl.binding import Binding
 from ..opencl.devices import DeviceChoice, device_info, find_device
+from ..opencl.steps import scalars_of
 from ..problem.canonical import problem_of
-from ..problem.gemm import GemmProblem
+from ..problem.dtypes import dtype_of
+from ..problem.gemm import Gemm, GemmProblem
 from ..problem.literals import Precision
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
 from .terminal import OnStage, Stage, duration, significant, unheard
-from .timing import dtype_named
+from .timing import Board, Expected, Size, Terms, dtype_named, random_pair
 
 LIMIT = 30.0  # seconds to compile, check and time one candidate
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
 TUNED = ("product", "tried", "kernel", "tile", "ms", "GFLOP/s", "speed-up")
+_ROUNDS = (5, 25)  # the fewest and the most
+_SECONDS = 0.3  # for the rounds of one candidate, if that is enough for the fewest rounds
+_HOPELESS = 2.0  # times the incumbent's time: no further runs
+_OUTCLASSED = 5.0  # times the incumbent's time: the family's other configurations are skipped too
 _START = 10.0  # seconds for a child to start and to create operands
 _MOST_TIMES = 1000  # of a candidate, in an answer
 _FAMILY = 4  # a family's first configuration is tried after this many of the family before it
@@ -41,10 +57,7 @@ _FAMILY = 4  # a family's first configuration is tried after this many of the fa
 
 @dataclass(frozen=True)
 class Tried:
-    """The result of one candidate: its median time in seconds, or the reason why there is none.
-
-    ``gain``: how many times as fast as the incumbent it was, in the same rounds.
-    """
+    """A candidate's median seconds, or why it has none. ``gain``: times as fast as the incumbent was."""
 
     choice: select.Choice
     seconds: float | None = None
@@ -55,10 +68,8 @@ class Tried:
 
 @dataclass(repr=False)
 class Search:
-    """The search for one product: candidates in the order tried, and the entry for the table.
-
-    ``entry`` is None if no usable candidate was found; ``reason`` says why. ``outclassed``: how many were
-    passed over because a configuration of their family took many times as long as the incumbent.
+    """The search for one product: candidates as they were tried, and the ``entry`` for the table, or the
+    ``reason`` why there is none. ``outclassed``: how many were passed over, as their family is too slow.
     """
 
     problem: GemmProblem
@@ -104,9 +115,8 @@ class Search:
 
 @dataclass(repr=False)
 class Tuning:
-    """The result of a run of the tuner. ``stored``: all entries are in the user's table.
-
-    ``total``: the products asked for, of which the last may have had no search, as time was up.
+    """The result of a run of the tuner. ``stored``: all entries are in the user's table. ``total``: the
+    products asked for, of which the last may have had no search, as time was up.
     """
 
     device: DeviceInfo
@@ -116,18 +126,15 @@ class Tuning:
     total: int = 0
 
     def __repr__(self) -> str:
-        table = repr_tables.text(TUNED, self._rows()).replace("\n", "\n  ")
+        table = repr_tables.text(TUNED, [x.row() for x in self.searches]).replace("\n", "\n  ")
         return f"<{self._title()}>\n  {table}"
 
     def _repr_html_(self) -> str:
-        return repr_tables.html(TUNED, self._rows(), self._title())
+        return repr_tables.html(TUNED, [x.row() for x in self.searches], self._title())
 
     def _title(self) -> str:
         marks = ", interrupted" * self.interrupted + ", not stored" * (not self.stored)
         return f"Tuning {len(self.entries)} of {self.total} products on {self.device.name}{marks}"
-
-    def _rows(self) -> list[tuple[str, ...]]:
-        return [search.row() for search in self.searches]
 
     @property
     def entries(self) -> list[Entry]:
@@ -145,12 +152,9 @@ def tune(
 ) -> Tuning:
     """Measure which kernel is fastest for M x N x K products, and use the result for similar products.
 
-    *budget*: seconds, shared between the products. *device*: as :func:`pyclmm.matmul` takes
-    it. *precisions*: as :func:`pyclmm.matmul` takes them; a call uses what was found
-    for its own. *on_progress* is called after each candidate. Ctrl-C ends the run and keeps what was found.
-    Plans that exist stay as they are.
-
-    Raises ArgumentError for invalid shapes, types, layouts and precisions.
+    *budget*: seconds, shared between the products. *device* and *precisions*: as :func:`pyclmm.matmul` takes
+    them; a call uses what was found for its own. *on_progress* is called after each candidate. Ctrl-C ends
+    the run and keeps what was found. Plans that exist stay as they are. Raises ArgumentError.
     """
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
@@ -209,32 +213,18 @@ def _spread(samples: Sequence[float]) -> float:
 
 def _entry(problem: GemmProblem, best: Tried) -> Entry:
     return Entry(
-        problem.a_type,
-        problem.b_type,
-        problem.out_type,
-        problem.layout,
-        problem.precision,
-        tables.is_aligned(problem),
-        problem.m,
-        problem.n,
-        problem.k,
-        best.choice.kernel.name,
-        best.choice.config,
-        float(best.seconds or 0),
+        problem.a_type, problem.b_type, problem.out_type, problem.layout, problem.precision,
+        tables.is_aligned(problem), problem.m, problem.n, problem.k,
+        best.choice.kernel.name, best.choice.config, float(best.seconds or 0),
         datetime.now(timezone.utc).date().isoformat(),
-    )
+    )  # fmt: skip
 
 
 class _Searching:
     """The running search for one product."""
 
     def __init__(
-        self,
-        problem: GemmProblem,
-        device: DeviceInfo,
-        deadline: float,
-        end: float,
-        on_progress: OnStage,
+        self, problem: GemmProblem, device: DeviceInfo, deadline: float, end: float, on_progress: OnStage
     ) -> None:
         self.choices = choices(problem, device)
         self.search = Search(problem, len(self.choices))
@@ -265,7 +255,7 @@ class _Searching:
             known = [] if self.incumbent is None else [self.incumbent]
             self.trying = None
             request = self.request | {"order": known + self.waiting, "seconds": left}
-            failure = worker.ask("tools.tuner_child", request, left + LIMIT + _START, hear)
+            failure = worker.ask("tools.tuner", request, left + LIMIT + _START, hear)
             if failure is None:
                 return
             if not self._blamed(failure):
@@ -312,3 +302,97 @@ class _Searching:
         best = "" if search.best is None else f", best {duration(search.best.seconds or 0)}"
         left = max(0.0, self.end - time.monotonic())
         self.on_progress(Stage(f"{search.problem}{best}", len(search.tried), search.total, left))
+
+
+# The child process: checks candidates, and times each in turn with the incumbent.
+
+
+def answers(request: Any) -> Iterator[dict[str, Any]]:
+    """Answer a :class:`_Searching`, which asks for the candidates of "order"."""
+    device = isolation.device_of(request["device"])
+    problem = schema.problem_from(request["problem"])
+    choices = [
+        select.Choice(kernel_named(one["kernel"]), schema.config_from(one["config"]))
+        for one in request["choices"]
+    ]
+    queue = queues.new_queue(device, profiling=True)
+    ring = TimedProduct(queue, problem)
+    deadline = time.monotonic() + request["seconds"]
+    for index in request["order"]:
+        if time.monotonic() > deadline:
+            return
+        if choices[index].kernel.name in ring.outclassed:
+            yield {"outclassed": index}
+            continue
+        yield {"trying": index}
+        child.within(request["limit"])
+        try:
+            answer = ring.challenge(choices[index])
+        except DeviceLostError:  # nothing runs in this process any more; the parent starts another
+            raise
+        except (BuildError, LaunchError, DeviceMemoryError, cl.Error) as error:
+            answer = {"reason": str(error).splitlines()[0]}
+        yield {"index": index} | answer
+
+
+class TimedProduct:
+    """One product's operands on the device, and the incumbent that challengers are timed against."""
+
+    def __init__(self, queue: cl.CommandQueue, problem: GemmProblem) -> None:
+        self.queue, self.problem, self.device = queue, problem, device_info(queue.device)
+        size, dtype = Size(problem.m, problem.n, problem.k), dtype_of(problem.a_type)
+        a, b = random_pair(size, dtype, layout=problem.layout)
+        self.board = Board(queue, a, b, dtype_of(problem.out_type), Terms())
+        self.buffers = {name: getattr(self.board, name).base_data for name in ("a", "b", "out")}
+        self.check = Expected(a, b, operands_error(problem))
+        self.incumbent: Binding | None = None
+        self.to_beat = np.inf
+        self.outclassed: set[str] = set()
+
+    def challenge(self, choice: select.Choice) -> dict[str, Any]:
+        """Seconds of the challenger and of the incumbent (none for the first), or a reason for no times."""
+        work = choice.kernel.launches(self.problem, choice.config, self.device)
+        reason = first_wrong_result(self.queue, self.problem, choice.kernel, choice.config, work)
+        if reason is not None:
+            return {"reason": reason}
+        challenger = self._bind(work)
+        self.board.spoil()
+        first = self._run(challenger)
+        if not self.check.ratio(self.board.read()) < self.check.limit:
+            return {"reason": f"wrong result at {self.problem}"}
+        if _HOPELESS * self.to_beat < first < _OUTCLASSED * self.to_beat:
+            first = self._run(challenger)  # the device's clock may have been low in the first run
+        if first > _OUTCLASSED * self.to_beat:
+            self.outclassed.add(choice.kernel.name)
+        if first > _HOPELESS * self.to_beat:
+            return {"seconds": [first], "incumbent": [self.to_beat]}
+        return self._race(challenger, first)
+
+    def _race(self, challenger: Binding, first: float) -> dict[str, Any]:
+        """Run both in turn. The winner becomes the incumbent."""
+        rounds = int(np.clip(_SECONDS / (2 * first), *_ROUNDS))
+        both = [partial(self._run, one) for one in (self.incumbent, challenger) if one is not None]
+        *before, seconds = clock.in_turn(rounds, *both)
+        incumbent = before[0] if before else []
+        if not incumbent or beats(seconds, incumbent):
+            self.incumbent, self.to_beat = challenger, statistics.median(seconds)
+        else:
+            self.to_beat = statistics.median(incumbent)
+        return {"seconds": seconds, "incumbent": incumbent}
+
+    def _bind(self, work: Work) -> Binding:
+        gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.board.out.dtype)
+        return Binding(self.queue, self.device, complete(gemm, work), gemm.unread)
+
+    def _run(self, binding: Binding) -> float:
+        """Seconds from the first launch's start to the last one's end. All wait for a user event, as gaps
+        between them would favour kernels with one launch.
+        """
+        gate = cl.UserEvent(self.queue.context)
+        try:
+            events = binding.enqueue(self.buffers, scalars_of(1.0, 0.0), [gate])
+            self.queue.flush()
+        finally:
+            wall = clock.elapsed(lambda: gate.set_status(cl.command_execution_status.COMPLETE))
+        wall += clock.elapsed(self.queue.finish)
+        return clock.device_seconds(events) or wall

@@ -285,7 +285,7 @@ FAULTS = (
           "cl/nvidia/wgmma_drain.cl", "  meet(FREE);", "",
           ("tests/kernels/nvidia/test_wgmma.py", "-k", "drain")),
     Fault("wgmma_drain_held", "of the results kept in registers the first are stored twice",
-          "cl/nvidia/wgmma_drain.cl", "held + 32 * chunk);", "held + 64);",
+          "cl/nvidia/wgmma_drain.cl", "held + CHUNK_SUMS * chunk,", "held + 64,",
           ("tests/kernels/nvidia/test_wgmma.py", "-k", "drain")),
     Fault("tile_end_unchecked", "the self-check gives each work-group one tile",
           "pyclmm/checks/small_problems.py", "(config, replace(device, compute_units=1))", "(config, device)",

@@ -11,7 +11,7 @@ import pytest
 import pyclmm
 from pyclmm.many import ManyMatmul, host
 from pyclmm.many import lists as call_lists
-from pyclmm.opencl import addresses, array_fields
+from pyclmm.opencl import array_fields
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
 from tests.many.drawn import Drawn, check
@@ -53,7 +53,7 @@ def way(request, monkeypatch):
     if request.param == "packed":
         monkeypatch.setattr(host, "reads_host", lambda _device: False)
         pyclmm.release()
-    elif not addresses.reads_host(default_queue().device):
+    elif not array_fields.reads_host(default_queue().device):
         pytest.skip("this device reads no addresses")
     yield request.param
     pyclmm.release()
@@ -67,7 +67,7 @@ def test_drawn_lists_are_as_a_loop(rng, way, number):
 
 
 def test_plain_arrays_are_not_copied(rng):
-    if not addresses.reads_host(default_queue().device):
+    if not array_fields.reads_host(default_queue().device):
         pytest.skip("this device reads no addresses")
     pairs = [(x, np.asfortranarray(y)) for x, y in pairs_of(rng)]
     pairs[1] = pairs[1][0][::-1], pairs[1][1]
@@ -295,11 +295,11 @@ def asked(monkeypatch):
     device = default_queue().device
 
     def ask(says=False, run=None, **fields):
-        monkeypatch.setattr(addresses, "device_info", lambda _: replace(device_info(device), **fields))
-        monkeypatch.setattr(addresses, "_says_so", lambda _: says)
+        monkeypatch.setattr(array_fields, "device_info", lambda _: replace(device_info(device), **fields))
+        monkeypatch.setattr(array_fields, "_says_so", lambda _: says)
         if run is not None:
-            monkeypatch.setattr(addresses, "_run", run)
-        return addresses.reads_host.__wrapped__(device)
+            monkeypatch.setattr(array_fields, "_run", run)
+        return array_fields.reads_host.__wrapped__(device)
 
     return ask
 
@@ -313,7 +313,7 @@ def test_which_devices_read_addresses(asked):
 
 
 def test_addresses_that_are_not_shown_are_not_used(asked):
-    run, ran = addresses._run, []
+    run, ran = array_fields._run, []
 
     def elsewhere(queue, device, kernel, buffers):
         ran.append(kernel)

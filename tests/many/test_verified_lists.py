@@ -9,7 +9,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm.opencl.addresses import reads_host
+from pyclmm.opencl.array_fields import reads_host
 from pyclmm.problem.dtypes import dtype_of
 from tests.many.drawn import Drawn, check
 from tests.support.cases import numbers

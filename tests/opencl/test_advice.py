@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyclmm.opencl import advice
-from pyclmm.opencl.advice import Machine, install_hint
+from pyclmm.opencl import loader
+from pyclmm.opencl.loader import Machine, install_hint
 
 ROOT = Path(__file__).parent.parent.parent
 PIP = "pip install "
@@ -45,7 +45,7 @@ def test_a_platform_is_told_what_exists_for_it(machine, named, not_named):
 
 def test_each_row_of_the_tables_is_somebodys_advice():
     texts = " ".join(install_hint(machine) for machine, _, _ in TABLE)
-    for *_, text in (*advice._CPU, *advice._GPU):
+    for *_, text in (*loader._CPU, *loader._GPU):
         assert text.partition("{")[0] in texts
 
 
@@ -72,7 +72,7 @@ def test_the_packages_advised_are_those_of_the_extra():
 
 
 def test_this_machine_is_known():
-    here = advice.this_machine()
+    here = loader.this_machine()
     assert here.system == platform.system()
     assert here.processor in platform.machine().lower().replace("amd64", "x86_64")
     assert install_hint() == install_hint(here)
@@ -82,10 +82,10 @@ def test_windows_spelling_of_the_processor(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Windows")
     monkeypatch.setattr(platform, "machine", lambda: "AMD64")
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert advice.this_machine().processor == "x86_64"
+    assert loader.this_machine().processor == "x86_64"
     assert PIP in install_hint()
 
 
 def test_wsl_is_noticed(monkeypatch):
     monkeypatch.setattr(platform, "release", lambda: "5.15.167.4-microsoft-standard-WSL2")
-    assert advice.this_machine().wsl
+    assert loader.this_machine().wsl

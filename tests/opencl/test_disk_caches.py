@@ -8,7 +8,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm.opencl import disk_caches, pocl, program
+from pyclmm.opencl import binaries, pocl, program
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import BUILD_FAILURE, Call, Failing, cl_error, failing
 from tests.support.processes import python
@@ -121,7 +121,7 @@ def test_no_warning_where_the_user_has_turned_them_off(environment, tmp_path):
 @pytest.fixture
 def caches_on(monkeypatch, tmp_path):
     monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
-    monkeypatch.setattr(disk_caches, "_pyopencl_folder", lambda name: tmp_path / name)
+    monkeypatch.setattr(binaries, "_pyopencl_folder", lambda name: tmp_path / name)
     return tmp_path / "pyopencl"
 
 
@@ -129,7 +129,7 @@ def test_an_error_of_the_driver_is_not_the_caches(caches_on):
     error = cl_error(BUILD_FAILURE)
     fault = Failing(int, error)
     with pytest.raises(cl.Error) as caught:
-        disk_caches.with_pyopencl_caches(fault)
+        binaries.with_pyopencl_caches(fault)
     assert caught.value is error
     assert fault.calls == 1
     assert not cl._PYOPENCL_NO_CACHE
@@ -137,7 +137,7 @@ def test_an_error_of_the_driver_is_not_the_caches(caches_on):
 
 def test_an_error_that_the_caches_do_not_cause_is_raised_without_a_warning(caches_on):
     with pytest.raises(TypeError, match="mine"):
-        disk_caches.with_pyopencl_caches(Failing(int, TypeError("mine"), always=True))
+        binaries.with_pyopencl_caches(Failing(int, TypeError("mine"), always=True))
 
 
 # -- PoCL

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyopencl as cl
 import pytest
 
-from pyclmm.opencl.advice import install_hint
+from pyclmm.opencl.loader import install_hint
 from tests.support.driver import without_intels
 from tests.support.processes import python
 

@@ -17,7 +17,7 @@ from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo, Target
 from pyclmm.kernels.interface import Program
-from pyclmm.opencl import compiler, program, target
+from pyclmm.opencl import compiler, processor, program
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
@@ -44,7 +44,7 @@ def llvm(options, source):
 
 
 def kept():
-    [file] = target._file(HERE).path.parent.glob("*.json")
+    [file] = processor._file(HERE).path.parent.glob("*.json")
     return file
 
 
@@ -66,32 +66,32 @@ def test_the_macros_of_each_processor_are_understood(options, bits, features, tm
     source.write_text(compiler.expanded("cpu/target.cl"))
     text = llvm([*options, "-cl-std=CL1.2", "-DASKED=1"], source)
     names = ";".join(re.findall(r"^define [^@]*@(\w+)\(", text, re.M))
-    assert target.answer(names) == Target(bits, features)
+    assert processor.answer(names) == Target(bits, features)
 
 
 def test_this_compiler_is_asked_once_and_its_answer_kept():
     with failing("opencl", "Program", None, times=0) as builds:
-        found = target.target_of(HERE)
-        assert target.target_of(HERE) == found == device_info(HERE).target
+        found = processor.target_of(HERE)
+        assert processor.target_of(HERE) == found == device_info(HERE).target
     assert builds.calls == 1
     assert json.loads(kept().read_text())["vector_bits"] == found.vector_bits
 
 
 def test_another_driver_processor_or_option_is_asked_anew(monkeypatch):
-    before = target._file(HERE).path
+    before = processor._file(HERE).path
     monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-w")
-    assert target._file(HERE).path != before
+    assert processor._file(HERE).path != before
     monkeypatch.delenv("PYOPENCL_BUILD_OPTIONS")
-    assert target._file(HERE).path == before
+    assert processor._file(HERE).path == before
     monkeypatch.setattr("pyclmm.opencl.processor.description", lambda: "another")
-    assert target._file(HERE).path != before
+    assert processor._file(HERE).path != before
 
 
 def test_a_compiler_that_builds_nothing_gives_no_answer_and_nothing_is_kept():
     with failing("opencl", "Program", cl_error(BUILD_FAILURE), always=True):
-        assert target.target_of(HERE) == Target()
-    assert not target._file(HERE).path.exists()
-    assert target.target_of(HERE) == device_info(HERE).target
+        assert processor.target_of(HERE) == Target()
+    assert not processor._file(HERE).path.exists()
+    assert processor.target_of(HERE) == device_info(HERE).target
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_a_compiler_that_builds_nothing_gives_no_answer_and_nothing_is_kept():
     ],
 )
 def test_a_damaged_answer_is_set_aside_and_asked_again(changes, reason):
-    found = target.target_of(HERE)
+    found = processor.target_of(HERE)
     kept().write_text(json.dumps({**json.loads(kept().read_text()), **changes}))
     with pytest.warns(CacheWarning, match=reason):
-        assert target.target_of(HERE) == found
-    assert target.target_of(HERE) == found
+        assert processor.target_of(HERE) == found
+    assert processor.target_of(HERE) == found
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 import pyclmm
 from pyclmm.kernels.interface import Workspace
-from pyclmm.opencl import host_memory, known_events, staging, workspace
+from pyclmm.opencl import host_memory, late_events, staging, workspace
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import (
     ALLOCATION_FAILURE,
@@ -559,7 +559,7 @@ def test_an_event_is_not_held_after_its_array_is_gone(in_order):
 
 
 def test_events_that_arrays_hold_are_remembered(in_order):
-    one = known_events.known_events(in_order)
+    one = late_events.known_events(in_order)
     arrays = []
     for number in range(60):
         event = cl.enqueue_marker(in_order)

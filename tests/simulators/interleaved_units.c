@@ -240,6 +240,7 @@ static uint words[640][6]; /* words that the work-items of a sub-group exchange 
 
 void emu_load_pair(uint *to, uint from) { memcpy(to, local(from), 8); }
 void emu_load_four(uint *words, uint from) { memcpy(words, local(from), 16); }
+void emu_store_word(uint to, uint word) { memcpy(local(to), &word, 4); }
 void emu_store_pair(uint to, uint first, uint second)
 {
   const uint words[2] = {first, second};

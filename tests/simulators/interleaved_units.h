@@ -23,6 +23,7 @@ void emu_held_wait(float *acc, int columns, int type);
 int emu_all(int x);
 void emu_load_pair(uint *words, uint from);
 void emu_load_four(uint *words, uint from);
+void emu_store_word(uint to, uint word);
 void emu_store_pair(uint to, uint first, uint second);
 void emu_bare_stores(void);
 void emu_bare_fence(void);
@@ -118,6 +119,7 @@ BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #define meet(bar) emu_named(bar, 256, 1)
 #define announce(bar) emu_named(bar, 256, 0)
 /* Local memory, registers */
+#define leave_word(to, word) emu_store_word(to, word)
 #define leave_pair(to, words) emu_store_pair(to, (words).s0, (words).s1)
 #define fill_fence() ((void)0)
 #define fewer_registers() ((void)0)

@@ -10,7 +10,7 @@ from pyclmm.kernels.rates import MEANINGS, as_numbers
 from pyclmm.opencl import user_rates
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
-from pyclmm.tools import cli, probes, unit_rates
+from pyclmm.tools import cli, probes
 
 HERE = default_device()
 
@@ -19,7 +19,7 @@ HERE = default_device()
 def own(device_read_anew, own_caches, monkeypatch):
     monkeypatch.setattr(probes, "_TURN", 0.002)
     monkeypatch.setattr(probes, "_REPEATS", 1)
-    monkeypatch.setattr(unit_rates, "_SIDES", (256,))
+    monkeypatch.setattr(probes, "_SIDES", (256,))
     monkeypatch.setattr(probes, "_READ", (1 << 16, 1 << 20))
     return own_caches
 

@@ -20,8 +20,8 @@ from pyclmm.opencl import compiler
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import refusal
-from pyclmm.tools import cli, laws, own_kernel, probes, road, starters
-from pyclmm.tools.starters import STARTS
+from pyclmm.tools import cli, laws, own_kernel, probes, road
+from pyclmm.tools.own_kernel import STARTS
 from tests.support.selection import slow
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def in_a_folder(monkeypatch, tmp_path):
 def started(step, old="", new="", name="mine.cl"):
     """A starter's text with a change, in a file."""
     file = Path(name)
-    starters.start(step, file)
+    own_kernel.start(step, file)
     return changed(file, old, new)
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pyclmm.checks import worker
+from pyclmm.checks import drawn_products, worker
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl import compiler
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from pyclmm.problem.gemm import ACTIVATIONS
-from pyclmm.tools import cli, drawn_products, laws, selftest
+from pyclmm.tools import cli, laws, selftest
 from tests.support import made_up
 from tests.support.contexts import new_queue
 from tests.support.faults import changed_source

@@ -23,7 +23,7 @@ from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection import select, tables
-from pyclmm.tools import cli, plots, report, tuner, tuner_child
+from pyclmm.tools import cli, plots, report, tuner
 from tests.support.made_up import H200
 from tests.support.selection import slow
 
@@ -160,11 +160,11 @@ def test_a_search_that_tried_all_says_nothing(few, children):
 def test_the_child_tells_who_is_outclassed(few, monkeypatch):
     """The second configuration of the family takes ten times as long as the first."""
     monkeypatch.setattr(
-        tuner_child.TimedProduct, "challenge", lambda ring, choice: ring.outclassed.add("naive") or {}
+        tuner.TimedProduct, "challenge", lambda ring, choice: ring.outclassed.add("naive") or {}
     )
     problem = tuner.product(SHAPE, "float32", "NN")
     searching = tuner._Searching(problem, HERE, 1e9, 1e9, lambda _: None)
-    answers = tuner_child.answers(searching.request | {"order": [0, 1, 2], "seconds": 60.0})
+    answers = tuner.answers(searching.request | {"order": [0, 1, 2], "seconds": 60.0})
     assert list(answers) == [{"trying": 0}, {"index": 0}, {"outclassed": 1}, {"outclassed": 2}]
 
 
@@ -265,7 +265,7 @@ def test_each_precision_is_tuned(few, children):
 
 @pytest.fixture
 def ring(few):
-    return tuner_child.TimedProduct(
+    return tuner.TimedProduct(
         new_queue(default_device(), profiling=True), tuner.product(SHAPE, "float32", "TN")
     )
 
@@ -296,8 +296,8 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
 def test_rounds_alternate_with_the_incumbent(ring, monkeypatch):
     alone = ring.challenge(choice(2))
     assert alone["incumbent"] == []
-    monkeypatch.setattr(tuner_child, "_HOPELESS", 1e9)
-    monkeypatch.setattr(tuner_child, "_OUTCLASSED", 1e9)
+    monkeypatch.setattr(tuner, "_HOPELESS", 1e9)
+    monkeypatch.setattr(tuner, "_OUTCLASSED", 1e9)
     order = []
     real = ring._run
     monkeypatch.setattr(ring, "_run", lambda binding: order.append(binding) or real(binding))
@@ -318,9 +318,9 @@ def test_a_hopeless_candidate_runs_once_and_ends_its_family(ring):
 
 def test_a_wrong_result_is_never_timed(ring, monkeypatch):
     """The result may be wrong in the self-check, or only at the product's own size."""
-    monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: "wrong result in the self-check")
+    monkeypatch.setattr(tuner, "first_wrong_result", lambda *_: "wrong result in the self-check")
     assert ring.challenge(choice(2)) == {"reason": "wrong result in the self-check"}
-    monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: None)
+    monkeypatch.setattr(tuner, "first_wrong_result", lambda *_: None)
     monkeypatch.setattr(ring, "_run", lambda _: 1e-9)  # nothing is computed
     assert "wrong result at 24 x 20 x 16" in ring.challenge(choice(2))["reason"]
     assert ring.incumbent is None

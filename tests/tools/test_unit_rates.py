@@ -7,11 +7,11 @@ import pytest
 from pyclmm.errors import LaunchError
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.rates import as_numbers
-from pyclmm.tools import report, unit_rates
+from pyclmm.tools import probes, report
 from tests.support.made_up import ARC, EPYC_POCL, H200, MI250, PASCAL
 
 HOPPER = replace(H200, name="another of that chip")  # has a datasheet's rates
-UNITS = {unit.rate: unit for unit in unit_rates.UNITS}
+UNITS = {unit.rate: unit for unit in probes.UNITS}
 OTHERS = {name: rate for name, rate in as_numbers(H200.rates).items() if name not in UNITS}
 TRUE = {
     "float32": 25e12, "float64": 13e12, "int32": 15e12,
@@ -40,7 +40,7 @@ def at(rates):
         short, long = (p.m * p.n * p.k for p in pair)
         matrix = kernel_named(name).matrix_units
         unit = next(
-            u for u in unit_rates.UNITS
+            u for u in probes.UNITS
             if (u.dtype, u.precision, u.matrix) == (pair[0].a_type, pair[0].precision, matrix)
         )  # fmt: skip
         return (long - short) / rates[unit.rate]
@@ -50,7 +50,7 @@ def at(rates):
 
 def test_the_true_rates_come_back():
     refused = []
-    found = unit_rates.measured(HOPPER, OTHERS, by_estimates(HOPPER), refused.append)
+    found = probes.measured(HOPPER, OTHERS, by_estimates(HOPPER), refused.append)
     assert refused == []
     assert found == pytest.approx(TRUE, rel=0.01)
 
@@ -64,7 +64,7 @@ def test_the_rate_is_that_at_which_the_estimate_takes_the_time():
         return more
 
     times = []
-    found = unit_rates.measured(HOPPER, OTHERS, timer, pytest.fail)
+    found = probes.measured(HOPPER, OTHERS, timer, pytest.fail)
     device = replace(HOPPER, user_rates=HOPPER.rates.with_measured({**OTHERS, **found}, "made up"))
     assert len(times) == len(UNITS)
     for family, config, (short, long), more in times:
@@ -76,7 +76,7 @@ def test_the_rate_is_that_at_which_the_estimate_takes_the_time():
 def test_more_than_the_units_arithmetic_is_refused(name):
     refused, most = [], HOPPER.most(name)
     rates = {**TRUE, name: 1.3 * most}
-    found = unit_rates.measured(HOPPER, OTHERS, at(rates), refused.append)
+    found = probes.measured(HOPPER, OTHERS, at(rates), refused.append)
     assert found[name] == getattr(HOPPER.rates, name), "the rate of before"
     (message,) = refused
     for said in (f"{name}: ", f"do {most:.3g} at most", "clock", "disturbed", f"{found[name]:.3g} stays"):
@@ -86,14 +86,14 @@ def test_more_than_the_units_arithmetic_is_refused(name):
 def test_the_rate_of_before_is_the_users_own():
     own = replace(HOPPER, user_rates=HOPPER.rates.with_measured({"matrix16": 390e12}, "measured here"))
     refused = []
-    found = unit_rates.measured(own, OTHERS, at({**TRUE, "matrix16": 700e12}), refused.append)
+    found = probes.measured(own, OTHERS, at({**TRUE, "matrix16": 700e12}), refused.append)
     assert found["matrix16"] == 390e12
     assert "3.9e+14 stays" in refused[0]
 
 
 def test_times_that_do_not_grow_with_the_work_are_refused():
     refused = []
-    found = unit_rates.measured(HOPPER, OTHERS, lambda *_: -1e-6, refused.append)
+    found = probes.measured(HOPPER, OTHERS, lambda *_: -1e-6, refused.append)
     assert found == {name: getattr(HOPPER.rates, name) for name in UNITS}
     assert [message.partition(":")[0] for message in refused] == list(UNITS)
     assert all("disturbed" in message for message in refused)
@@ -101,7 +101,7 @@ def test_times_that_do_not_grow_with_the_work_are_refused():
 
 def test_where_copies_are_estimated_to_take_longer_the_unit_does_what_it_did():
     """No rate makes such an estimate as short as the time."""
-    rate = unit_rates.solved(lambda rate: max(1e12 / rate, 2.0), 1.8)
+    rate = probes.solved(lambda rate: max(1e12 / rate, 2.0), 1.8)
     assert rate == pytest.approx(1e12 / 1.8)
 
 
@@ -109,7 +109,7 @@ def test_a_time_that_hardly_depends_on_the_rate_is_no_reason_for_a_high_one():
     def change(rate):
         return max(1e12 / rate, 2.0) + 0.05e12 / rate
 
-    assert unit_rates.solved(change, 2.001) == pytest.approx(1.05e12 / 2.001), "not 5e13, which solves it"
+    assert probes.solved(change, 2.001) == pytest.approx(1.05e12 / 2.001), "not 5e13, which solves it"
 
 
 def test_the_limit_is_units_times_clock_times_width():
@@ -133,16 +133,16 @@ def test_a_limit_that_is_not_known_is_said_and_not_made_up(device, why):
     assert why in line
     assert "unchecked" in line
     refused = []
-    unit_rates.measured(device, {}, at(dict.fromkeys(UNITS, 1000000000000000.0)), refused.append)
+    probes.measured(device, {}, at(dict.fromkeys(UNITS, 1000000000000000.0)), refused.append)
     assert refused == []
 
 
 def test_a_unit_that_is_not_there_has_no_rate():
-    found = unit_rates.measured(PASCAL, {}, at(TRUE), pytest.fail)
+    found = probes.measured(PASCAL, {}, at(TRUE), pytest.fail)
     assert [name for name, rate in found.items() if rate == 0] == [
         "matrix16", "matrix32", "matrix64", "matrix8"
     ]  # fmt: skip
-    assert unit_rates.measured(ARC, {}, at(TRUE), pytest.fail)["float64"] == 0, "no cl_khr_fp64"
+    assert probes.measured(ARC, {}, at(TRUE), pytest.fail)["float64"] == 0, "no cl_khr_fp64"
 
 
 @pytest.mark.parametrize("device", [HOPPER, PASCAL, MI250, ARC, EPYC_POCL])
@@ -160,7 +160,7 @@ def test_products_are_short_and_fit_and_differ_in_k_alone(device):
         return 1.0
 
     names = []
-    unit_rates.measured(device, {}, timer, lambda _: None)
+    probes.measured(device, {}, timer, lambda _: None)
     assert len(names) >= 2
 
 
@@ -171,11 +171,11 @@ def test_a_family_that_cannot_be_built_gives_way_to_the_next():
         return by_estimates(HOPPER)(name, config, pair)
 
     broken = {"wgmma"}
-    found = unit_rates.measured(HOPPER, OTHERS, timer, pytest.fail)
+    found = probes.measured(HOPPER, OTHERS, timer, pytest.fail)
     assert found["float32"] == pytest.approx(TRUE["float32"], rel=0.01)
     broken |= {"register", "mma", "mma_double", "mma_double_bulk"}
     refused = []
-    found = unit_rates.measured(HOPPER, OTHERS, timer, refused.append)
+    found = probes.measured(HOPPER, OTHERS, timer, refused.append)
     assert found["matrix16"] == 0, "no unit that this driver runs"
     assert found["float32"] == HOPPER.rates.float32
     assert "register is broken" in refused[0]

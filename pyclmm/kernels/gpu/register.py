@@ -119,10 +119,7 @@ _IN_ORDER = {
         (32, 64, 16, 16, 32, 4, 4, 4, 1, 1): 1.0,
         (32, 32, 32, 16, 32, 4, 4, 4, 1, 1): 1.0,
     },
-    8: {
-        (32, 64, 16, 32, 32, 4, 8, 4, 1, 1): 1.0,
-        (32, 32, 16, 16, 32, 4, 4, 4, 1, 1): 1.0,
-    },
+    8: {(32, 64, 16, 32, 32, 4, 8, 4, 1, 1): 1.0, (32, 32, 16, 16, 32, 4, 4, 4, 1, 1): 1.0},
 }
 _SMALL = 1 << 28  # multiply-adds: 10 us of an H200. Larger products do not get these configurations
 _UNUSED = "batch_offsets"  # any pointer, for partial sums that are not made
@@ -134,9 +131,8 @@ _CROWDED = ((64, 64, 16, 8, 8), (64, 128, 16, 8, 16))
 
 @lru_cache(maxsize=16)
 def _listed(acc_type: str, in_order: bool) -> dict[TileConfig, float]:
-    """Every configuration of the family for accumulators of this type, and its factor.
-
-    *in_order*: for reproducible sums. Those with slices are there too, and are left out later with a reason.
+    """Every configuration of the family for accumulators of this type, and its factor. *in_order*: for
+    reproducible sums. Those with slices are there too, and are left out later with a reason.
     """
     itemsize = ELEMENTS[acc_type].nbytes
     widest = 1 if acc_type in COMPLEX else 16 // itemsize

@@ -198,9 +198,8 @@ def _tiles(problem: GemmProblem, config: TileConfig) -> int:
 
 
 def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """The number of ranges of K, each of four steps or more.
-
-    It is 1 where tiles fill the device, or nearly do, because adding partial sums takes another launch.
+    """The number of ranges of K, each of four steps or more. It is 1 where tiles fill the device, or nearly
+    do, because adding partial sums takes another launch.
     """
     if config.split_k:
         return config.split_k

@@ -52,9 +52,7 @@ def work_items(config: TileConfig) -> int:
 
 
 def local_bytes(config: TileConfig, itemsize: int) -> int:
-    """Bytes of local memory of a work-group: its tiles, both padded, the most that any layout needs.
-
-    The sums of all slices take the place of the tiles."""
+    """Bytes of a work-group's padded tiles, for any layout. The slices' sums take the tiles' place."""
     rows = 2 * config.bk  # of both tiles, padded on whichever side needs more
     if keeps_along(config):
         rows = max(config.bm, config.bk) + max(config.bn, config.bk)
@@ -73,7 +71,6 @@ def stored_as_summed(problem: GemmProblem, stored: str) -> bool:
 @dataclass(frozen=True)
 class Side:
     """One operand's tile: *width* rows of A or columns of B (BM or BN), *vec* elements in an access.
-
     *across*: the operand is stored along K, so that copying transposes the tile, unless *along*.
     """
 
@@ -114,9 +111,8 @@ def _side(
     align: int,
 ) -> Side:
     """An access has ``vec`` elements if every row starts aligned and has whole accesses, and no element is
-    converted.
-
-    An asynchronous copy that transposes moves single elements."""
+    converted. An asynchronous copy that transposes moves single elements.
+    """
     kept = keeps_along(config)
     wide = config.vec > 1 and not conj and contiguous % config.vec == 0 and align % ACCESS == 0
     wide = wide and (kept or not across or is_held(config)) and stored_as_summed(problem, stored)

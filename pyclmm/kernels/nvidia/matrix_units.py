@@ -131,7 +131,6 @@ class Operands:
 
     def gemm_args(self, problem: GemmProblem, a_stride: int = 0, b_stride: int = 0) -> tuple[Arg, ...]:
         """GEMM_ARGS with packed operands instead of A and B, then OPERAND_STRIDES (cl/nvidia/operands.h).
-
         *a_stride*, *b_stride*: from one product of a stack to the next, for operands that are not packed.
         """
         renamed: dict[Arg, Arg] = {}

@@ -57,17 +57,12 @@ class MmaQuantized(QuantizedUnits):
         bm = next((rows for rows in _BM if rows >= problem.m), _BM[-1])
         found = [
             TileConfig(
-                bm=bm,
-                bn=bn,
-                bk=slices * DEPTH,
-                sgn=sgn,
-                stages=stages,
-                split_k=ranges,
+                bm=bm, bn=bn, bk=slices * DEPTH, sgn=sgn, stages=stages, split_k=ranges,
                 options={"ahead": ahead},
             )
             for bn, sgn, slices, stages, ahead in _TILES
             for ranges in self.ranges(problem, bm, bn, slices * DEPTH, device)
-        ]
+        ]  # fmt: skip
         return [c for c in found if not self.violations(problem, c, device)]
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:

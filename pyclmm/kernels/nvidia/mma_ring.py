@@ -87,9 +87,8 @@ def in_ranges(
     args: tuple[Arg, ...],
     more: tuple[Arg, ...] = (),
 ) -> tuple[tuple[Launch, ...], tuple[Workspace, ...]]:
-    """The launch of cl/nvidia/<name>.cl; with split-K also that of the addition, and their workspace.
-
-    *args* stand before the arguments of split-K, *more* behind them.
+    """The launch of cl/nvidia/<name>.cl; with split-K also that of the addition, and their workspace. *args*
+    stand before the arguments of split-K, *more* behind them.
     """
     groups, split_k = tiles_of(problem, config.bm, config.bn), config.split_k
     sums = PartialSums(problem, config.bm, config.bn, TileRange(0, groups, split_k))

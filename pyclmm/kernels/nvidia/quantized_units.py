@@ -36,9 +36,8 @@ _MOST_RANGES = 16
 
 
 class QuantizedUnits(MatrixKernel):
-    """The launch of such a family.
-
-    ``source``, ``function`` and ``target``: the program, its kernel and the target that its PTX is for.
+    """The launch of such a family. ``source``, ``function`` and ``target``: the program, its kernel and the
+    target that its PTX is for.
     """
 
     accepts = Accepts((Types(("float16", "bfloat16"), "float32", weights=True),), EPILOGUE | {"b_format"})

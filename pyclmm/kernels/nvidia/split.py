@@ -53,10 +53,7 @@ _OTHER_LOCAL_BYTES = 256 + 128 + 1536 + 1024  # tensor maps, barriers, exponents
 _SAME_ROWS = 64  # BM at which both quartets compute the same rows, and one passes its sums to the other
 # BM, BN, SGM, SGN of `mma_split`, and the factor by which the tile is slower on an H200 than unit_cost.py
 # says
-_MMA_TILES = {
-    (128, 128, 64, 32): 1.4,
-    (64, 64, 32, 32): 1.5,
-}
+_MMA_TILES = {(128, 128, 64, 32): 1.4, (64, 64, 32, 32): 1.5}
 
 
 def _is_complex(problem: GemmProblem) -> bool:

@@ -19,6 +19,7 @@ from .wgmma_tiles import WorkPieces, seen, work_items
 _LOADS = 8  # that a work-item that adds partial sums has in flight
 _TEAM_ITEMS = 128  # work-items that add the partial sums of a quartet
 _CHUNK = 4  # sums that each of them adds
+_MOST_RAGGED_ROWS = 128
 
 
 class Wgmma(MatrixKernel):
@@ -37,7 +38,14 @@ class Wgmma(MatrixKernel):
     tiles_in_turn = True
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return wgmma_tiles.tile_configs(problem.typical, device)
+        found = wgmma_tiles.tile_configs(problem.typical, device)
+        if problem.ragged is None:
+            return found
+        # What the typical product does not show: each group's rows end within a tile, and where groups have
+        # different K, quartets that alternate wait for each other.
+        if problem.ragged.axis == "m":
+            return [c for c in found if c.bm <= _MOST_RAGGED_ROWS]
+        return [c for c in found if not c.option("alternate")]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         return wgmma_tiles.estimated_seconds(problem, config, device)

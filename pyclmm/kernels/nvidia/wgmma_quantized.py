@@ -63,16 +63,12 @@ class WgmmaQuantized(QuantizedUnits):
         bm = next((rows for rows in _BM if rows >= problem.m), _BM[-1])
         found = [
             TileConfig(
-                bm=bm,
-                bn=bn,
-                bk=slices * DEPTH,
-                stages=stages,
-                split_k=ranges,
+                bm=bm, bn=bn, bk=slices * DEPTH, stages=stages, split_k=ranges,
                 options={"resident": resident, "steps": ceil(_k_range(problem, ranges) / (slices * DEPTH))},
             )
             for bn, slices, stages, resident in _TILES
             for ranges in self.ranges(problem, bm, bn, slices * DEPTH, device)
-        ]
+        ]  # fmt: skip
         return [c for c in found if not self.violations(problem, c, device)]
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:

@@ -22,7 +22,9 @@ _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile number
 # Tiles, and the factor by which copies for each are slower on an H200 than the arithmetic below says.
 _TILES = {
     (128, 256): 0.98,
+    (128, 224): 1.0,
     (128, 192): 1.0,
+    (128, 160): 1.0,
     (256, 128): 1.03,
     (128, 128): 1.0,
     (64, 256): 0.97,
@@ -35,8 +37,11 @@ _SMALL_TILE = 64 * 64
 _LEAST_ROWS = min(bm for bm, _ in _TILES)
 # Tiles whose sums fit the registers of one quartet, and the factor by which each is slower where quartets
 # alternate
-_ALTERNATE_TILES = {(128, 128): 1.02, (64, 256): 0.96, (64, 128): 1.19}
-_ALTERNATE_BYTES, _ALTERNATE_MODULI = 0.91, 1.15  # besides: for elements of one byte; for sums modulo numbers
+_ALTERNATE_TILES = {(128, 128): 1.1, (64, 256): 1.04, (64, 128): 1.28}
+_ALTERNATE_BYTES, _ALTERNATE_MODULI = (
+    0.845,
+    1.07,
+)  # besides: for elements of one byte; for sums modulo numbers
 # The factor by which products with A staged in registers are slower, in tiles narrower than 256 columns. That
 # of 192 was not measured: between 128 and 256
 _LEFT_TILES = {(128, 128): 1.3, (128, 192): 1.1}
@@ -49,6 +54,7 @@ _MULTIPLY = 1.0  # fraction of the matrix units' rate
 _COPY = {16: 0.017, 32: 0.0127, 64: 0.0109, 128: 0.0097}
 _ACROSS = 0.85  # the same for an operand across K, relative to one along K
 _STORE, _STORE_ELEMENT = 2.4, 0.00071  # the end of a tile; each element that a quartet stores
+_FOUR_STORE_16 = 2.8  # as how many quartets four store results of 2 bytes; others as two
 _BLOCK, _LEFT_BLOCK = 1.09, 1.4  # the least time of a block; the same with A staged in registers
 _START = 7.6  # until the first block arrives
 _START_GROUP = 6.9e-09  # seconds for each work-group
@@ -57,11 +63,13 @@ _MOVED = 0.83  # fraction of the rates of cache and memory
 # each is slower; blocks of K: with fewer, the kernel stores from registers
 _DRAIN_BYTES = 2 * 64 * 256
 _DRAIN_TILES = {(128, 256): 1.0, (128, 192): 1.02}
-_DRAIN_BLOCKS = 9
+_DRAIN_16_TILE = (128, 256)  # the one of which results of 2 bytes can
+_DRAIN_BLOCKS = {4: 9, 2: 2}  # by the bytes of a result
 # What remains of the end of a tile; the same with A staged in registers. Besides: for elements of one byte,
 # and of more
 _DRAIN_LEFT, _DRAIN_LEFT_STAGED = 0.35, 0.7
 _DRAIN_ONE_BYTE, _DRAIN_OTHERS = 0.93, 0.98
+_DRAIN_16 = 1.02  # of results of 2 bytes
 
 
 def stage_bytes(config: TileConfig) -> int:
@@ -71,9 +79,8 @@ def stage_bytes(config: TileConfig) -> int:
 
 @dataclass(frozen=True)
 class WorkPieces:
-    """How the tiles of a stack are distributed to work-groups (cl/nvidia/work_pieces.h).
-
-    ``whole`` tiles are computed in one piece; each of the others in ``split_k`` ranges of K.
+    """How the tiles of a stack are distributed to work-groups (cl/nvidia/work_pieces.h). ``whole`` tiles are
+    computed in one piece; each of the others in ``split_k`` ranges of K.
     """
 
     tiles: int
@@ -187,15 +194,13 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     pieces = WorkPieces.of(view, config, device, view.batch)
     blocks = ceil(view.k / block_of(unit))
     block = block_seconds(view, config, device)
-    most = 4 if problem.moduli else 2  # more do not store faster, but reduce sums faster
-    quartets = 1 if config.option("alternate") else min(most, config.bm // 64)
-    stored = _STORE_ELEMENT * config.bm * config.bn / quartets * store_factor(view)
+    stored = _STORE_ELEMENT * config.bm * config.bn / _storing(problem, config) * store_factor(view)
     store = (_STORE + stored) * rates.latency
     main, waves = blocks * block, ceil(pieces.whole / device.units)
     if config.option("alternate"):  # while one quartet stores, the other multiplies
         seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
     elif config.option("drain"):
-        seconds = _drained_seconds(config, waves, main, store, operands_of(view))
+        seconds = _drained_seconds(view, config, waves, main, store)
     else:
         seconds = waves * (main + store)
     if pieces.cut:
@@ -209,12 +214,28 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     return seconds + rates.launch + _START * rates.latency + _START_GROUP * pieces.groups(device)
 
 
-def _drained_seconds(config: TileConfig, waves: int, main: float, store: float, operands: Operands) -> float:
+def _storing(problem: GemmProblem, config: TileConfig) -> float:
+    """How many quartets' worth of a tile is stored at a time."""
+    if config.option("alternate"):
+        return 1.0
+    quartets = config.bm // 64
+    if quartets < 4 or problem.moduli:  # those reduce their sums besides
+        return quartets
+    results_of_16_bits = ELEMENTS[problem.out_type].nbytes == 2 and config.split_k == 1
+    return _FOUR_STORE_16 if results_of_16_bits else 2.0
+
+
+def _drained_seconds(
+    problem: GemmProblem, config: TileConfig, waves: int, main: float, store: float
+) -> float:
     """Seconds of *waves* tiles, which would take *main* and then *store* each, if results are drained."""
-    left = store * (_DRAIN_LEFT_STAGED if operands.a_in_registers else _DRAIN_LEFT)
+    operands = operands_of(problem)
+    left = _DRAIN_LEFT_STAGED if operands.a_in_registers else _DRAIN_LEFT
     factor = _DRAIN_ONE_BYTE if operands.unit.nbytes == 1 else _DRAIN_OTHERS
+    if ELEMENTS[problem.out_type].nbytes == 2:
+        left, factor = _DRAIN_LEFT, _DRAIN_16
     factor *= _DRAIN_TILES[config.bm, config.bn]
-    return factor * (waves * main + max(0, waves - 1) * left + store)
+    return factor * (waves * main + max(0, waves - 1) * left * store + store)
 
 
 def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
@@ -227,12 +248,17 @@ def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
         for bm, bn in _TILES:
             config = TileConfig(bm=bm, bn=bn, bk=bk, options=_options(0, swapped))
             config = replace(config, stages=min(8, room // stage_bytes(config)))
-            if config.stages >= 2:
-                view = seen(problem, config)
+            view = seen(problem, config)
+            if config.stages >= 2 and not _cuts_boxes(view, config):
                 found += _variants(view, config, device)
                 drained = replace(config, stages=min(8, drain_room // stage_bytes(config)))
                 found += _drained(view, drained, device)
     return [c for c in found if not _starved(problem, c)]
+
+
+def _cuts_boxes(view: GemmProblem, config: TileConfig) -> bool:
+    """Whether a tile ends within a box of B, of 64 columns where B is stored across K."""
+    return config.bn > 64 and config.bn % 64 > 0 and operands_of(view).across_b
 
 
 def _starved(problem: GemmProblem, config: TileConfig) -> bool:
@@ -271,18 +297,24 @@ def _drained(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> It
     work-group has a next tile, and there are blocks of K to hide results behind.
     """
     tiles = WorkPieces.of(problem, config, device, stacked(problem)).tiles
-    useful = tiles > device.compute_units and ceil(problem.k / config.bk) >= _DRAIN_BLOCKS
-    if config.stages > 1 and useful and _can_drain(problem, config):
+    if config.stages < 2 or tiles <= device.compute_units or not _can_drain(problem, config):
+        return
+    if ceil(problem.k / config.bk) >= _DRAIN_BLOCKS[ELEMENTS[problem.out_type].nbytes]:
         yield replace(config, options=_options(0, config.option("swapped"), drain=1))
 
 
 def _can_drain(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether the kernel can be built so, for a product as it computes it."""
-    tile = (config.bm, config.bn) in _DRAIN_TILES and not config.option("alternate") and config.split_k == 1
-    words = ELEMENTS[problem.out_type].nbytes == 4 and problem.out_align >= LINE_ALIGN
-    plain = not problem.has_c and problem.bias == "none" and not problem.moduli
-    pairs = not config.option("swapped") or operands_of(problem).a_in_registers
-    return tile and words and plain and pairs
+    tile, nbytes = (config.bm, config.bn), ELEMENTS[problem.out_type].nbytes
+    if tile not in _DRAIN_TILES or config.option("alternate") or config.split_k > 1:
+        return False
+    if problem.has_c or problem.moduli or problem.out_align < LINE_ALIGN:
+        return False
+    staged = operands_of(problem).a_in_registers
+    if nbytes == 2:
+        pairs = ELEMENTS[problem.a_type].nbytes == 2
+        return tile == _DRAIN_16_TILE and pairs and not config.option("swapped") and not staged
+    return nbytes == 4 and problem.bias == "none" and (staged or not config.option("swapped"))
 
 
 def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
@@ -307,6 +339,8 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         reasons.append(f"split_k must be 1 to {_MOST_SPLIT_K}: {config}")
     if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
         reasons.append(f"quartets alternate on tiles of {list(_ALTERNATE_TILES)}, not {config}")
+    if _cuts_boxes(seen(problem, config), config):
+        reasons.append(f"B across K has boxes of 64 columns, which BN has to be a multiple of: {config}")
     if config.option("swapped") not in (0, 1):
         reasons.append(f"swapped must be 0 or 1: {config}")
     elif _starved(problem, config):

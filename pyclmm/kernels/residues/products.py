@@ -46,9 +46,8 @@ def form_of(config: TileConfig) -> Form:
 
 
 def forms_for(family: Kernel, problem: GemmProblem, device: DeviceInfo) -> Iterator[tuple[int, Form]]:
-    """The forms in which *family* can multiply the residues of *problem*, by their places in FORMS.
-
-    Matrix units take bytes. Words are for devices that have an instruction for them.
+    """The forms in which *family* can multiply the residues of *problem*, by their places in FORMS. Matrix
+    units take bytes. Words are for devices that have an instruction for them.
     """
     for number, form in enumerate(FORMS):
         fits = form == BYTES or not family.matrix_units

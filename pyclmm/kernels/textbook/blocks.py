@@ -17,10 +17,7 @@ class BlockKernel(Textbook):
     """A work-group of BN / TN x BM / TM work-items computes a BM x BN tile, in steps of BK."""
 
     pairs_of_tiles = 1  # in local memory
-    tiles = (
-        TileConfig(bm=64, bn=64, bk=16, tm=4, tn=4),
-        TileConfig(bm=4, bn=4, bk=4, tm=2, tn=2),
-    )
+    tiles = (TileConfig(bm=64, bn=64, bk=16, tm=4, tn=4), TileConfig(bm=4, bn=4, bk=4, tm=2, tn=2))
     macros = (("BM", "bm"), ("BN", "bn"), ("BK", "bk"), ("TM", "tm"), ("TN", "tn"))
     fraction, wait = 0.086, 0.12  # those of `tiled`: nothing was measured on a GPU
 
@@ -49,10 +46,7 @@ class Strip(BlockKernel):
 
     name = "strip"
     summary = "tiles in local memory, TM elements of one column for each work-item"
-    tiles = (
-        TileConfig(bm=64, bn=16, bk=16, tm=8),
-        TileConfig(bm=4, bn=4, bk=4, tm=4),
-    )
+    tiles = (TileConfig(bm=64, bn=16, bk=16, tm=8), TileConfig(bm=4, bn=4, bk=4, tm=4))
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         if config.tn != 1:

@@ -15,9 +15,8 @@ _START = 6.2  # reads of global memory: the first loads and the store
 
 
 class Textbook(Kernel):
-    """A kernel of one technique: every work-item runs a loop over K. Most are called by name only.
-
-    Here a work-group has a work-item for each element of a BM x BN tile.
+    """A kernel of one technique: every work-item runs a loop over K. Most are called by name only. Here a
+    work-group has a work-item for each element of a BM x BN tile.
     """
 
     accepts = Accepts(fields=GENERAL | IN_ORDER)
@@ -47,9 +46,8 @@ class Textbook(Kernel):
         row: int = 1,
         more_wait: float = 0.0,
     ) -> float:
-        """Seconds of *groups* work-groups for *items* elements each.
-
-        ``row``: how many work-items side by side have neighbouring columns. *more_wait* is added to ``wait``.
+        """Seconds of *groups* work-groups for *items* elements each. ``row``: how many work-items side by
+        side have neighbouring columns. *more_wait* is added to ``wait``.
         """
         rates = device.rates
         alone = (_START + (more_wait + self.wait) * problem.k) * rates.latency

@@ -34,11 +34,7 @@ _WAIT, _ENDS, _END_SUM, _SUMS = 1.55, 9.3, 0.093, 9.3
 
 # What most of these units multiply.
 _HALVES_AND_BYTES = Accepts(
-    (
-        Types(("float16",), "float32"),
-        Types(("bfloat16",), "float32"),
-        Types(("int8", "uint8"), "uint32"),
-    ),
+    (Types(("float16",), "float32"), Types(("bfloat16",), "float32"), Types(("int8", "uint8"), "uint32")),
     EPILOGUE | {"moduli"},
 )
 # Elements along K that a work-item passes to one instruction of MFMA, by element type.
@@ -197,9 +193,8 @@ def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defi
 
 
 class Mfma(UnitKernel):
-    """See cl/units/mfma.h. float32 is summed by fused multiply-adds in the order of K, as
-    precision="highest" requires (arXiv 2511.10909 measured both devices). With "medium", gfx942 multiplies
-    in TF32.
+    """See cl/units/mfma.h. float32 is summed by fused multiply-adds in the order of K, as precision="highest"
+    requires (arXiv 2511.10909 measured both devices). With "medium", gfx942 multiplies in TF32.
     """
 
     name = unit = "mfma"
@@ -247,12 +242,7 @@ class Wmma(UnitKernel):
     name = unit = "wmma"
     summary = "matrix units of AMD's RDNA 3 and 4, gfx11 and gfx12 (WMMA); never run by us"
     accepts = _HALVES_AND_BYTES
-    tiles = (
-        (128, 128, 64, 32, 16),
-        (128, 64, 32, 32, 16),
-        (64, 64, 32, 16, 16),
-        (32, 32, 16, 16, 16),
-    )
+    tiles = ((128, 128, 64, 32, 16), (128, 64, 32, 32, 16), (64, 64, 32, 16, 16), (32, 32, 16, 16, 16))
 
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
         nbytes = ELEMENTS[problem.a_type].nbytes

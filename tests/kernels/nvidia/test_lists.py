@@ -6,8 +6,7 @@ They are judged as the self-check judges them on a device.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,42 +15,16 @@ from pyclmm.checks.drawn import Drawn
 from pyclmm.checks.known_answers import outcome
 from pyclmm.checks.layouts import Decks, resized
 from pyclmm.kernels import kernel_named
-from pyclmm.opencl.launcher import Launcher, launcher_of
-from pyclmm.opencl.steps import converter_of
-from pyclmm.problem.dtypes import ELEMENTS, dtype_of
+from pyclmm.problem.dtypes import ELEMENTS
 from pyclmm.problem.gemm import GemmProblem, ListedProduct, Ragged
 from tests.simulators import interleaved
+from tests.simulators.simulated import Simulated
 from tests.support.made_up import H200
 from tests.support.selection import few
 
 pytestmark = pytest.mark.skipif(
     interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
 )
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """What stands for a queue: the folder of compiled programs, and the types of arrays and scalars."""
-
-    folder: Any
-    problem: GemmProblem
-
-
-class _Launcher(Launcher):
-    def compute(self, queue, device, work, memory, scalars, make=None):
-        problem, (alpha, beta, offsets) = queue.problem, scalars
-        ragged = {"group_sizes_type": problem.ragged.size_type} if problem.ragged else {}
-        arrays: dict[str, Any] = dict(work.tables)
-        for name, content in memory.items():
-            own = ragged.get(f"{name}_type") or getattr(problem, f"{name}_type")
-            arrays[name] = content[offsets.get(name, 0) * dtype_of(own).itemsize :]
-        convert, scalar = converter_of(problem.acc_type), dtype_of(problem.acc_type).type
-        arrays |= {"alpha": scalar(convert(alpha)), "beta": scalar(convert(beta))}
-        interleaved.run(work, arrays, queue.folder)
-
-
-_LAUNCHER = _Launcher()
-launcher_of.register(Simulated, lambda _: _LAUNCHER)
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +99,18 @@ def test_groups_of_weights_are_right(folder, name):
     work = family.launches(problem, config, device)
     decks = Decks(np.random.default_rng(0))
     assert outcome(Simulated(folder, problem), problem, work, device, decks, Drawn.REALS).reason is None
+
+
+def test_tiles_suit_groups_that_end_within_a_tile_or_differ_in_k():
+    wgmma = kernel_named("wgmma")
+    rows, depth = (
+        wgmma.configs(resized(of("float16", trans, 16, **more), 8192, 4096, 4096, stack=8), H200)
+        for trans, more in (("NN", ROWS), ("TN", DEPTH))
+    )
+    assert max(c.bm for c in rows) == 128
+    assert rows[0].bn >= 128
+    assert depth
+    assert not any(c.option("alternate") for c in depth)
 
 
 def test_what_has_to_be_packed_is_refused():

@@ -449,11 +449,37 @@ def test_results_leave_during_the_next_tile_where_there_is_one(given):
         replace(given, has_c=True),
         replace(given, bias="row"),
         replace(given, out_align=8),
-        replace(given, out_type="float16"),
+        replace(given, out_type="float64"),
         replace(given, k=128),
         replace(given, m=2048, n=2048),
     ):
         assert not any(c.bn == 256 for c in drained(other)), other
+
+
+def test_tiles_of_160_and_224_columns_are_for_operands_along_k():
+    wgmma = kernel_named("wgmma")
+    along, across = (wgmma.configs(problem("float16", trans=trans), H200) for trans in ("NT", "NN"))
+    assert {160, 224} <= {c.bn for c in along}
+    assert not {160, 224} & {c.bn for c in across}
+    odd = next(c for c in along if c.bn == 160)
+    assert "multiple" in wgmma.violations(problem("float16", trans="NN"), odd, H200)[0]
+
+
+DRAINED_16 = [problem("float16"), problem("bfloat16", trans="TN", bias="row", activation="gelu")]
+
+
+@pytest.mark.parametrize("given", DRAINED_16, ids=str)
+def test_results_of_16_bits_leave_during_the_next_tile_too(given):
+    assert {(c.bm, c.bn, c.stages) for c in drained(given)} == {(128, 256, 4)}
+    assert drained(replace(given, k=128)), "two blocks of K"
+    for other in (
+        replace(given, has_c=True),
+        replace(given, out_align=8),
+        replace(given, k=64),
+        replace(given, m=2048, n=2048),
+        replace(given, a_type="int8", b_type="int8", acc_type="int32"),
+    ):
+        assert not drained(other), other
 
 
 FASTEST_DRAINED = [  # on an H200, 2026-11-25; int8 NT 4096 together with 128 x 128 by quartets in turn
@@ -475,7 +501,7 @@ def test_the_model_chooses_results_that_leave_later_where_they_were_fastest(kind
 
 
 @compilers
-@pytest.mark.parametrize("given", [DRAINED[0], *slow(*DRAINED[1:])], ids=str)
+@pytest.mark.parametrize("given", [DRAINED[0], DRAINED_16[1], *slow(*DRAINED[1:], DRAINED_16[0])], ids=str)
 def test_results_that_leave_later_need_more_registers(given, tmp_path):
     """setmaxnreg gives them to the quartets that multiply. Without them 200 bytes and more are spilled."""
     config = drained(given)[0]

@@ -12,10 +12,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pyclmm.checks.drawn import Drawn
+from pyclmm.checks.known_answers import outcome
+from pyclmm.checks.layouts import Decks, resized
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.launches import batch_table
 from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import interleaved
+from tests.simulators.simulated import Simulated
 from tests.support.made_up import H200
 from tests.support.selection import few
 
@@ -58,6 +62,10 @@ CASES = [
     (SINGLE, "TT", (136, 520, 292), tile(128, 256, drain=1, stages=3), 1, (), 4),
     (HALF, "NN", (136, 520, 584), tile(128, 256, drain=1, stages=3), 1, (), 8),
     (HALF, "TN", (136, 136, 72), tile(64, 64), 2, (), 8),
+    (HALF, "NT", (136, 328, 72), tile(128, 160), 2, (), 8),
+    (HALF, "TT", (136, 264, 72), tile(128, 224), 1, (2,), 8),
+    (SINGLE, "NN", (264, 136, 68), tile(128, 160, swapped=1), 2, (), 4),
+    (HALF, "NT", (136, 488, 264), tile(128, 224, split_k=2), 5, (), 8),
     (HALF, "NN", (136, 264, 72), tile(64, 256, alternate=1), 1, (), 8),
 ]
 
@@ -112,6 +120,27 @@ def test_products_are_exact(folder, rng, dtype, trans, shape, wanted, units, sta
     assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
 
 
+DRAINED_16 = [  # layout, (M, N, K), compute units, epilogue
+    ("NT", (256, 776, 128), 2, {"bias": "row", "activation": "relu"}),
+    ("TN", (272, 512, 392), 1, {"bias": "column"}),
+    ("NN", (264, 776, 200), 1, {}),
+]
+
+
+@pytest.mark.parametrize(("trans", "shape", "units", "epilogue"), few(DRAINED_16, 0), ids=str)
+def test_results_of_16_bits_that_leave_later_are_right(folder, trans, shape, units, epilogue):
+    layout = {"trans_a": trans[0] == "T", "trans_b": trans[1] == "T"}
+    small = GemmProblem(1, 1, 1, *("float16",) * 3, "float32", **layout, **epilogue, bias_type="float16")
+    device, problem = replace(H200, compute_units=units), resized(small, *shape)
+    config = next(c for c in WGMMA.configs(problem, device) if c.option("drain"))
+    config = replace(config, stages=3)
+    work = WGMMA.launches(problem, config, device)
+    for how in (Drawn.INTEGERS, Drawn.REALS):
+        decks = Decks(np.random.default_rng(0))
+        found = outcome(Simulated(folder, problem), problem, work, device, decks, how)
+        assert found.reason is None
+
+
 BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute units, products, launches
     ("NT", "int8 uint8", (272, 516, 1168), tile(128, 256, drain=1, stages=3), 1, (2,), 1),
     ("NN", "int8 int8", (144, 80, 272), tile(128, 64, swapped=1), 2, (), 1),
@@ -123,6 +152,7 @@ BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute
     ("NN", "int8 int8", (400, 528, 1168), tile(128, 256, swapped=1, drain=1, stages=3), 2, (), 1),
     ("TT", "int8 int8", (272, 396, 1168), tile(128, 192, drain=1, stages=3), 1, (), 1),
     ("TN", "int8 int8", (144, 48, 144), tile(128, 64), 2, (2,), 2),  # B is packed, A is not
+    ("NT", "int8 int8", (136, 328, 144), tile(128, 160), 2, (), 1),
     ("NN", "int8 int8", (66, 35, 70), tile(64, 32, swapped=1), 1, (), 2),  # not aligned: both are packed
 ]
 

@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..checks.layouts import Decks
-from ..checks.small_problems import first_wrong_result
-from ..errors import PyclmmError
+from ..errors import DTypeError, PyclmmError
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
@@ -26,7 +24,8 @@ from ..opencl.devices import device_info
 from ..problem import dtypes
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.gemm import ACTIVATIONS, GemmProblem, Operand, dense
-from .laws import Found, skipped
+from .layouts import Decks
+from .small_problems import first_wrong_result
 
 SEED = 42
 MOST = 100  # products of a kernel
@@ -52,11 +51,22 @@ class DrawnProduct:
         more = [x for x in more if "none" not in x] + ["C"] * p.has_c + [f"to {p.out_type}"]
         return f"product {self.number}, {p}, {', '.join(more)}, {self.config}"
 
-    def check(self, queue: cl.CommandQueue, kernel: Kernel) -> Found:
-        """What the self-check says of it."""
+    def check(self, queue: cl.CommandQueue, kernel: Kernel) -> str | None:
+        """Why the self-check says that it is wrong; None if it is right."""
         work = kernel.launches(self.problem, self.config, device_info(queue.device))
         reason = first_wrong_result(queue, self.problem, kernel, self.config, work)
-        return Found(1, wrong=None if reason is None else f"{self}: {reason}")
+        return None if reason is None else f"{self}: {reason}"
+
+
+def skipped() -> dict[str, str]:
+    """The element types that are not tested because they need a package that is not installed, with it."""
+    found = {}
+    for name in dtypes.ELEMENT_TYPES:
+        try:
+            dtypes.dtype_of(name)
+        except DTypeError as error:
+            found[name] = str(error)
+    return found
 
 
 def products(kernel: Kernel, device: DeviceInfo) -> Iterator[DrawnProduct]:
