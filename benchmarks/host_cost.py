@@ -75,7 +75,8 @@ class Bare:
         values = {"a": a.base_data, "b": b.base_data, "alpha": 1.0, "beta": 0.0}
         buffers = ("out", "c", "bias", "batch_offsets")
         self.queue, self.launch = queue, launch
-        self.kernel = new_kernel(queue.context, launch.program, launch.kernel, dtypes)
+        self.kernel = new_kernel(queue.context, launch.program, launch.kernel)
+        self.kernel.set_scalar_arg_dtypes(dtypes)
         self.args = [
             values.get(x, out.base_data if x in buffers else 0) if isinstance(x, str) else x.item()
             for x in gemm_args(problem)

@@ -38,11 +38,8 @@ def warm(
     and :class:`Matmul`, for as long as this process keeps the programs: it does while a returned plan lives,
     and it keeps the 64 used last. ::
 
-        pyclmm.warm(
-            (((4096, 512), "float32"), ((512, 1000), "float32")),  # (shape, dtype) of a and of b
-            (x, weights),  # or arrays
-            device="gpu",
-        )
+        # A product by (shape, dtype) of a and of b, and one of arrays
+        pyclmm.warm((((4096, 512), "float32"), ((512, 1000), "float32")), (x, weights), device="gpu")
 
     Parameters
     ----------
@@ -53,20 +50,13 @@ def warm(
     bias, out
         Operands of all these products, as in :func:`gemm`.
     on_device
-        What (shape, dtype) stands for: False, NumPy arrays; True, pyopencl Arrays. The two may need different
-        programs.
+        What (shape, dtype) stands for: False, NumPy arrays; True, pyopencl Arrays, whose programs may differ.
     keywords
-        Those of :class:`Matmul`, *queue* and *device* too. They hold for all products of the call; products
-        with others take a call of their own.
+        Those of :class:`Matmul`, *queue* and *device* too, for all products of the call.
 
-    Returns
-    -------
-    The plan of each product, in order. They can be called, or dropped.
-
-    Raises
-    ------
-    DTypeError for an operand in another form, ArgumentError for a product of another number of operands; and
-    as :class:`Matmul` does.
+    Returns the plan of each product, in order. They can be called, or dropped. Raises DTypeError for an
+    operand in another form, ArgumentError for a product of another number of operands, and as
+    :class:`Matmul` does.
     """
     queue, device = keywords.pop("queue", None), keywords.pop("device", None)
     home = None

@@ -12,11 +12,11 @@ from pyopencl.array import Array
 
 from .calls import PLAIN, called
 from .execution.operands import named, single
+from .execution.options import options_of
+from .execution.weights import format_of
 from .opencl import queues
 from .opencl.devices import DeviceChoice
-from .problem.dtypes import named_dtype
 from .problem.literals import Activation, Casting, Mixed, Precision, Trans, Verify
-from .problem.settings import chosen, is_reproducible, is_verified
 from .quantized import QuantizedArray
 from .raising import OF_CALLER, briefly
 from .selection.select import KernelChoice
@@ -84,13 +84,11 @@ def matmul(
     Parameters
     ----------
     a, b
-        Two NumPy arrays, two pyopencl Arrays in one context, or two arrays of PyTorch's, CuPy's, JAX's or
-        another library's in one place: the host's memory, or a CUDA device (docs/cuda.md). In place of a
-        NumPy array: a list, a number in one, a memoryview, a DataFrame, what has ``__array__``.
-        Shapes as for :func:`numpy.matmul`: 1-D operands are promoted, stacks (more than two dimensions)
-        broadcast. Dtypes: bool, integers, float16, bfloat16, float32, float64, complex64, complex128. A
-        subclass of ndarray is read as its plain array, but a masked array, or a subclass with its own
-        arithmetic (physical units), raises DTypeError.
+        Two NumPy arrays, or what becomes one (docs/semantics.md), two pyopencl Arrays in one context, or two
+        arrays of PyTorch's, CuPy's, JAX's or another library's in one place: the host's memory, or a CUDA
+        device (docs/cuda.md). Shapes as for :func:`numpy.matmul`: 1-D operands are promoted, stacks (more
+        than two dimensions) broadcast. Dtypes: bool, integers, float16, bfloat16, float32, float64,
+        complex64, complex128.
         b may be quantised weights, ``q.T`` of a :class:`pyclmm.QuantizedArray` where a is: the product is
         that with ``q.dequantize(a.dtype).T``, for a of float32, float16 or bfloat16.
     out
@@ -126,9 +124,8 @@ def matmul(
         "unsafe". A cast that drops imaginary parts gives NumPy's ComplexWarning.
     axes
         Where the core axes lie, as for a NumPy ufunc: a list with a tuple for each of a, b and the result,
-        ``[(-2, -1), (-2, -1), (-2, -1)]`` by default. A tuple of one axis, for a 1-D operand, may be an int;
-        that of the result of two 1-D operands is ``()``. Nothing is copied: the operands and *out* are read
-        and written as views, and a new result is a view of a C-contiguous array.
+        ``[(-2, -1), (-2, -1), (-2, -1)]`` by default. Nothing is copied: the operands and *out* are read and
+        written as views, and a new result is a view of a C-contiguous array.
     mixed
         "copy": NumPy arrays beside Arrays are copied to the Arrays' device, and the result is an Array;
         *out* must be one. Default: they raise DTypeError.
@@ -158,11 +155,13 @@ def matmul(
     if isinstance(out, tuple):
         out = single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
-    tiles = (memory_limit, devices, progress, checkpoint)
+    tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
     try:
-        ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-        asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
-        return called(given, asked, tiles, PLAIN, queue, device, mixed, wait_for, axes)
+        options = options_of(
+            kernel=kernel, precision=precision, reproducible=reproducible, casting=casting, verify=verify,
+            dtype=dtype, b_format=format_of(b),
+        )  # fmt: skip
+        return called(given, options, PLAIN, tiles, queue, device, wait_for, mixed, axes)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 
@@ -257,11 +256,13 @@ def gemm(
     Returns and raises as :func:`matmul` does.
     """
     given, factors = named(a, b, c, bias, out), (alpha, beta)
-    tiles = (memory_limit, devices, progress, checkpoint)
+    tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
     try:
-        ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-        asked = (trans_a, trans_b, activation, kernel, *ways, named_dtype(dtype), "")
-        return called(given, asked, tiles, factors, queue, device, mixed, wait_for)
+        options = options_of(
+            trans_a=trans_a, trans_b=trans_b, activation=activation, kernel=kernel, precision=precision,
+            reproducible=reproducible, casting=casting, verify=verify, dtype=dtype, b_format=format_of(b),
+        )  # fmt: skip
+        return called(given, options, factors, tiles, queue, device, wait_for, mixed)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
 

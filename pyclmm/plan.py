@@ -17,13 +17,12 @@ from .execution.device_path import DevicePath
 from .execution.operands import ArrayT, Operands, collect, named, queue_of, used_layouts
 from .execution.options import Options, beta_of, events_of, plain_numbers
 from .execution.prepared import CLOSED, Prepared
-from .execution.weights import as_given, unpacked
+from .execution.weights import as_given, format_of, unpacked
 from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.late_events import as_list
 from .problem.literals import Activation, Casting, Precision, Trans, Verify
-from .quantized import QuantizedArray
 from .raising import OfProcess, guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation
 from .selection.select import KernelChoice
@@ -111,7 +110,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
         workspace_limit: int | str | None = None,
         constant_b: bool = False,
     ) -> None:
-        given, b_format = unpacked(named(a, b, c, bias, out), trans_a, trans_b)
+        given = unpacked(named(a, b, c, bias, out), trans_a, trans_b)
         operands = collect(given)
         options = Options(
             trans_a=trans_a,
@@ -123,7 +122,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
             casting=casting,
             verify=verify,
             dtype=kinds.computed_dtype(given) if dtype is None else dtype,
-            b_format=b_format,
+            b_format=format_of(b),
             workspace_limit=workspace_limit,
             constant_b=constant_b,
         )
@@ -220,14 +219,11 @@ class Matmul(OfProcess, Generic[ArrayT]):
     def _unpacked(self, given: Operands) -> Operands:
         """The operands *given*, quantised weights as bytes. Raises ArgumentError for those of another format
         than the plan's."""
-        planned = self._options.b_format
-        if not planned and type(given["b"]) is not QuantizedArray:
-            return given
-        found, b_format = unpacked(given, self._options.trans_a)
-        if b_format != planned:
-            known = [name or "no quantised weights" for name in (b_format, planned)]
-            raise ArgumentError(f"b is {known[0]}, the plan is for {known[1]}; make a plan for it")
-        return found
+        found, planned = format_of(given["b"]), self._options.b_format
+        if found != planned:
+            its, planned = (name or "no quantised weights" for name in (found, planned))
+            raise ArgumentError(f"b is {its}, the plan is for {planned}; make a plan for it")
+        return unpacked(given, self._options.trans_a) if found else given
 
     def _on_arrays(self, method: str) -> DevicePath:
         path = self._product.path

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from pyclmm.api import release
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.config import TileConfig
+from pyclmm.kernels.config import Ranked
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl import processor
 from pyclmm.opencl.devices import default_device, device_info
@@ -198,8 +198,8 @@ def workspace_rung(monkeypatch: pytest.MonkeyPatch) -> None:
     register = kernel_named("register")
     plain = register.ranked
 
-    def split(problem: GemmProblem, device: DeviceInfo) -> list[tuple[float, TileConfig]]:
-        return [(seconds, replace(config, split_k=7)) for seconds, config in plain(problem, device)]
+    def split(problem: GemmProblem, device: DeviceInfo) -> list[Ranked]:
+        return [Ranked(seconds, replace(config, split_k=7)) for seconds, config in plain(problem, device)]
 
     monkeypatch.setattr(register, "ranked", split)
     _ladder(monkeypatch, "register")

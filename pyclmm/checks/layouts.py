@@ -149,8 +149,8 @@ class Placed:
 
 def is_in_place(p: GemmProblem) -> bool:
     """Whether C has the layout of the result, so that it may be the result's memory."""
-    _, _, c, out = lists.stack_of(p).batch_strides
-    return p.has_c and p.c_type == p.out_type and (p.c_strides, c) == ((p.ldo, 1), out)
+    apart = lists.stack_of(p).batch_strides
+    return p.has_c and p.c_type == p.out_type and (p.c_strides, apart.c) == ((p.ldo, 1), apart.out)
 
 
 def placed(problem: GemmProblem, name: str, lead: int, fill: Any) -> Placed:
@@ -170,7 +170,7 @@ def placed(problem: GemmProblem, name: str, lead: int, fill: Any) -> Placed:
         length, stride, element = vectors[name]
         return Placed.of((length,), (stride,), element, lead, fill)
     element, align, shape, strides = shapes[name]
-    batch, stack = p.batch_shape, p.batch_strides[("a", "b", "c", "out").index(name)]
+    batch, stack = p.batch_shape, getattr(p.batch_strides, name)
     if ragged is not None and name == ("b" if ragged.axis == "m" else "out"):
         batch, stack = (ragged.groups,), (ragged.stride,)
     return Placed.of((*batch, *shape), (*stack, *strides), element, lead * _unit(align, element), fill)

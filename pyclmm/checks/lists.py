@@ -31,6 +31,8 @@ class PartOfList(NamedTuple):
 def in_short(problem: GemmProblem) -> GemmProblem:
     """*problem* with only those products of a list on which its programs depend: by the least and largest
     lengths, and by what divides all of them."""
+    if not problem.products:
+        return problem
     kept: list[ListedProduct] = []
     seen: tuple[Any, ...] = ()
     for one in problem.products:
@@ -56,7 +58,7 @@ def listed(wanted: GemmProblem, stack: GemmProblem) -> GemmProblem:
     the last of several products has K 0."""
     plain = replace(stack, batch_shape=(), batch_strides=((),) * 4)
     if wanted.ragged is not None:
-        apart = stack.batch_strides[1 if wanted.ragged.axis == "m" else 3][0]
+        (apart,) = stack.batch_strides.b if wanted.ragged.axis == "m" else stack.batch_strides.out
         if stack.b_format:  # of which groups, unlike a stack, have their own, with a gap between them
             apart = (stack.n + 1) * stack.ldb
         ragged = replace(wanted.ragged, groups=stack.batch, stride=apart)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -42,11 +42,10 @@ class _Input:
         return x if self.copied_as is None else np.array(x, dtype=self.copied_as, order="C", copy=True)
 
 
-_Layout = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]
-
-
-def _layout(x: Array) -> _Layout:
-    return x.shape, x.strides, x.dtype
+class _PlainLayout(NamedTuple):
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,9 @@ class PlainCalls:
     that another array owns: what ``x.T`` and ``x.reshape`` return.
     """
 
-    a: _Layout
-    b: _Layout
-    out: _Layout
+    a: _PlainLayout
+    b: _PlainLayout
+    out: _PlainLayout
     makes_out: bool
     names: tuple[str, str]  # the problem's names of a and b
 
@@ -74,7 +73,7 @@ class PlainCalls:
         if of_a is None or of_b is None:
             return None
         if self.makes_out:
-            return None if out is not None else np.empty(self.out[0], self.out[2])
+            return None if out is not None else np.empty(self.out.shape, self.out.dtype)
         if out is None or out is of_a or out is of_b or _owner(out, self.out) is not out:
             return None
         return out
@@ -104,7 +103,7 @@ class PlainCalls:
         binding.settle()
 
 
-def _owner(x: Any, layout: _Layout) -> Array | None:
+def _owner(x: Any, layout: _PlainLayout) -> Array | None:
     """The array that owns just the memory of *x*, if *x* has exactly this layout and may be written."""
     if type(x) is not np.ndarray:
         return None
@@ -149,13 +148,9 @@ class HostPath:
             self._out_form = host_memory.form_of(out, self._device, "out")
         else:
             self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, self._device, "out")
-        self._plain = None
-        if (
-            self._device.in_place
-            and not options.verify
-            and not (copied or gemm.copies or gemm.out_copy or options.constant_b)
-        ):
-            self._plain = self._plain_calls(operands, gemm)
+        as_they_lie = not (copied or gemm.copies or gemm.out_copy) and self._device.in_place
+        is_plain = as_they_lie and not (options.verify or options.constant_b)
+        self._plain = self._plain_calls(operands, gemm) if is_plain else None
         on_device = replace(gemm, copies=(), out_copy=None)
         self.queue, self.elsewhere = placed(queue, on_device, options)
         self.executable = Executable(self.queue, on_device, options)
@@ -210,7 +205,8 @@ class HostPath:
             return None
         out = operands.get("out")
         like = np.empty(gemm.shape, gemm.dtype) if out is None else out
-        a, b, result = map(_layout, (operands["a"], operands["b"], like))
+        arrays = operands["a"], operands["b"], like
+        a, b, result = (_PlainLayout(x.shape, x.strides, x.dtype) for x in arrays)
         return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
 
     def again(

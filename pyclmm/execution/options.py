@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, get_args
 
 import numpy as np
 import pyopencl as cl
+from numpy.typing import DTypeLike
 
 from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, unknown_name
@@ -18,7 +18,7 @@ from ..kernels.config import TileConfig
 from ..opencl.steps import Scales
 from ..problem.dtypes import check_casting, named_dtype
 from ..problem.gemm import ACTIVATIONS, Gemm
-from ..problem.literals import Casting, Trans
+from ..problem.literals import Activation, Casting, Precision, Trans, Verify
 from ..problem.settings import chosen, is_reproducible, is_verified
 from ..selection.select import KernelChoice
 
@@ -85,12 +85,34 @@ class Options:
 _kept = lru_cache(maxsize=256, typed=True)(Options)  # typed: equal dtypes need not mean the same
 
 
-def options_of(asked: Mapping[str, Any]) -> Options:
-    """The options *asked* for, by name. Raises as Options does."""
+def options_of(
+    *,
+    trans_a: Trans = "N",
+    trans_b: Trans = "N",
+    activation: Activation | None = None,
+    kernel: KernelChoice = "auto",
+    precision: Precision | None = None,
+    reproducible: bool | None = None,
+    casting: Casting = "same_kind",
+    verify: Verify | None = None,
+    dtype: DTypeLike | None = None,
+    b_format: str = "",
+) -> Options:
+    """The options asked for: of two calls that ask for the same, the same object. Raises as Options does."""
+    asked = (
+        trans_a, trans_b, activation, kernel, chosen(precision), is_reproducible(reproducible), casting,
+        is_verified(verify), named_dtype(dtype), b_format,
+    )  # fmt: skip
     try:
-        return _kept(**asked)
+        return _kept(*asked)
     except TypeError:  # one cannot be hashed, and no value of an option is like that
-        return Options(**asked)
+        return Options(*asked)
+
+
+@lru_cache(maxsize=256)
+def computed_in(options: Options, dtype: np.dtype[Any]) -> Options:
+    """The same *options*, which name no dtype, with this one."""
+    return replace(options, dtype=dtype)
 
 
 def _check_kind(name: str, value: Any, fits: bool, wanted: str) -> None:

@@ -15,16 +15,20 @@ from .kinds import common_kind, kind_of, returned, types_of
 from .operands import ArrayT, Operands
 
 
-def unpacked(given: Operands, trans_a: str = "N", trans_b: str = "N") -> tuple[Operands, str]:
-    """The operands *given* with bytes in place of quantised weights, and the name of their format; "" if
-    there are none.
+def format_of(b: Any) -> str:
+    """The name of the format of *b*, if that is quantised weights; else ""."""
+    return b.format.name if type(b) is QuantizedArray else ""
+
+
+def unpacked(given: Operands, trans_a: str = "N", trans_b: str = "N") -> Operands:
+    """The operands *given* with bytes in place of quantised weights.
 
     Raises ShapeError, ArgumentError, DTypeError or UnsupportedError unless the weights are (K, N), or
     (groups, K, N) where rows are divided among groups, in one place with a.
     """
     b = given["b"]
     if type(b) is not QuantizedArray:
-        return given, ""
+        return given
     if (b.ndim == 3) != (SIZES in given):
         raise UnsupportedError(
             f"b is a QuantizedArray of shape {b.shape}: matmul takes a matrix of weights, q[g].T of a stack "
@@ -42,12 +46,12 @@ def unpacked(given: Operands, trans_a: str = "N", trans_b: str = "N") -> tuple[O
     _check_depth(others["a"], b, trans_a)
     kind, on_host = common_kind(others), isinstance(b.data, np.ndarray)
     if on_host and kind is not None and all(kind.on_host(name, x) for name, x in others.items()):
-        return {**{name: kind.host_array(name, x) for name, x in others.items()}, "b": b.data}, b.format.name
+        return {**{name: kind.host_array(name, x) for name, x in others.items()}, "b": b.data}
     alike = kind is not None or on_host != isinstance(others["a"], Array)
     if kind_of(b.data) is not kind or not alike:
         where = types_of({"a": others["a"], "the data of b": b.data})
         raise DTypeError(f"{where}: bring the weights to a with q.to(a), once, and pass the result")
-    return {**given, "b": b.data}, b.format.name
+    return {**given, "b": b.data}
 
 
 def as_given(arrays: Operands, given: Operands, result: ArrayT) -> ArrayT:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from ..errors import ArgumentError
 from .device import DeviceInfo
@@ -65,6 +66,14 @@ class TileConfig:
         """The options by name."""
         return dict(self.options)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Every call that names a configuration asks for it."""
+        return hash(_values(self))
+
     def unknown_to(self, options: tuple[str, ...]) -> list[str]:
         """What it sets besides sizes and *options*: names of options, and "plain"."""
         return sorted({*self.named, *(["plain"] if self.plain else [])} - {*options})
@@ -109,6 +118,7 @@ class TileConfig:
         return " ".join(f"{k}={v}" for k, v in self.as_dict().items()) or "-"
 
 
+_values = attrgetter(*(field.name for field in fields(TileConfig)))
 _NO_SIZES = ("options", "plain")  # the fields that hold no size
 
 
@@ -121,6 +131,13 @@ class PlainConfig:
 
     def __str__(self) -> str:
         return f"{self.family}({self.config})"
+
+
+class Ranked(NamedTuple):
+    """A configuration and its estimate in seconds."""
+
+    seconds: float
+    config: TileConfig
 
 
 def _invalid(name: str, value: object, least: int) -> ArgumentError:

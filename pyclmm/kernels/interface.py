@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from ..problem.gemm import ACTIVATIONS, BIASES, GemmProblem
 from .accepts import Accepts
-from .config import TileConfig, slices
+from .config import Ranked, TileConfig, slices
 from .device import DeviceInfo
 from .matrix_unit import MATRIX_UNITS
 
@@ -182,19 +182,20 @@ class Kernel(ABC):
         """Whether every call packs an operand anew, within its launch, although it may be constant."""
         return False
 
-    def ranked(self, problem: GemmProblem, device: DeviceInfo) -> list[tuple[float, TileConfig]]:
-        """The configurations that this family offers, each behind its estimate in seconds, best first."""
+    def ranked(self, problem: GemmProblem, device: DeviceInfo) -> list[Ranked]:
+        """The configurations that this family offers, best first."""
         found = self.candidates(problem, device)
         if problem.reproducible:
             found = [config for config in found if self.out_of_order(problem, config) is None]
         if problem.is_listed:
             found = [config for config in found if not self.violations(problem, config, device)]
         seen = problem.typical
-        return sorted([(self.estimate(seen, c, device), c) for c in found], key=itemgetter(0))
+        estimates = [Ranked(self.estimate(seen, config, device), config) for config in found]
+        return sorted(estimates, key=attrgetter("seconds"))
 
     def configs(self, problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
         """Those of :meth:`ranked`. The first is the default."""
-        return [config for _, config in self.ranked(problem, device)]
+        return [one.config for one in self.ranked(problem, device)]
 
     @abstractmethod
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
@@ -254,7 +255,10 @@ class MatrixKernel(Kernel):
 def fitted(problem: GemmProblem, device: DeviceInfo) -> GemmProblem:
     """*problem* with the arithmetic that *device* lacks: FMAs of reproducible products, and float64."""
     soft_float64 = not device.has_fp64 and problem.acc_type in ("float64", "complex128")
-    return replace(problem, soft_float64=soft_float64, soft_fma=problem.reproducible and device.soft_fma)
+    soft_fma = problem.reproducible and device.soft_fma
+    if (soft_float64, soft_fma) == (problem.soft_float64, problem.soft_fma):
+        return problem
+    return replace(problem, soft_float64=soft_float64, soft_fma=soft_fma)
 
 
 def too_long(problem: GemmProblem, limit: int = 2**30) -> str | None:

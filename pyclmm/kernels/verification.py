@@ -101,7 +101,7 @@ def checked_problem(problem: GemmProblem) -> GemmProblem:
     if problem.activation == "none":
         return problem
     steps = dense_strides((*problem.batch_shape, problem.m, problem.n))[:-2]
-    strides = (*problem.batch_strides[:3], steps)
+    strides = problem.batch_strides._replace(out=steps)
     plain = replace(problem, activation="none", out_type=problem.acc_type, ldo=problem.n)
     steps_in_bytes = [problem.sums.nbytes * step for step in (problem.n, *steps)]
     return replace(plain, batch_strides=strides, out_align=alignment(*steps_in_bytes))
@@ -142,7 +142,7 @@ def seconds(problem: GemmProblem, device: DeviceInfo) -> float:
 def _activation(problem: GemmProblem, plain: GemmProblem, space: Workspace) -> Launch:
     """The launch that activates what was checked, and stores it in out."""
     shape = (*problem.batch_shape, problem.m, problem.n)
-    source, target = (*plain.batch_strides[3], plain.ldo, 1), (*problem.batch_strides[3], problem.ldo, 1)
+    source, target = (*plain.batch_strides.out, plain.ldo, 1), (*problem.batch_strides.out, problem.ldo, 1)
     copy = Copy(shape, plain.out_type, source, problem.out_type, target)
     where: tuple[Arg, Arg] = (space.symbol, np.int64(0))
     offsets = "activation_offsets"
@@ -150,7 +150,7 @@ def _activation(problem: GemmProblem, plain: GemmProblem, space: Workspace) -> L
 
 
 def _offsets(problem: GemmProblem, plain: GemmProblem) -> Table:
-    return batch_table(problem.batch_shape, (plain.batch_strides[3], problem.batch_strides[3]))
+    return batch_table(problem.batch_shape, (plain.batch_strides.out, problem.batch_strides.out))
 
 
 _Checks = tuple[list[Launch], list[Launch], list[Workspace], dict[str, Table]]

@@ -20,7 +20,7 @@ def no_weights(problem: GemmProblem) -> str | None:
     """Why *problem* is not a product with quantised weights that these families multiply, or None."""
     if problem.k and problem.b_align < format_of(problem).align:
         return f"rows of weights do not begin on multiples of {format_of(problem).align} bytes"
-    if any(problem.batch_strides[1]):
+    if any(problem.batch_strides.b):
         return "a stack of quantised matrices is not offered: multiply each of them"
     if problem.k % max(RUN, format_of(problem).block):
         return f"K is {problem.k}, no multiple of {max(RUN, format_of(problem).block)}"

@@ -15,7 +15,6 @@ from ..execution.options import options_of
 from ..problem.contraction import Dense, Label, View, joined, stacked
 from ..problem.dtypes import ELEMENTS, dtype_of, type_name
 from ..problem.literals import Casting
-from ..problem.settings import chosen, is_reproducible, is_verified
 from .views import new, one, permuted, viewed
 
 
@@ -110,12 +109,10 @@ def _is_numpys(x: Tensor, ways: Ways) -> bool:
     """Whether NumPy sums *x*: no kernel, bits or check is asked for, and nothing is converted."""
     asked = ways.keywords.get
     options = options_of(
-        {
-            "kernel": asked("kernel", "auto"),
-            "precision": chosen(asked("precision")),
-            "reproducible": is_reproducible(asked("reproducible")),
-            "verify": is_verified(asked("verify")),
-        }
+        kernel=asked("kernel", "auto"),
+        precision=asked("precision"),
+        reproducible=asked("reproducible"),
+        verify=asked("verify"),
     )
     plain = options.kernel == "auto" and not (options.reproducible or options.verify)
     mine = isinstance(x.array, np.ndarray) and x.array.dtype == ways.dtype and not x.conj

@@ -20,7 +20,6 @@ from ..execution.options import Options, events_of, options_of, plain_number
 from ..opencl import queues
 from ..opencl.devices import DeviceChoice
 from ..problem.literals import Activation, Precision, Verify
-from ..problem.settings import chosen, is_reproducible, is_verified
 from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
@@ -235,9 +234,9 @@ def _asked(
     given = given_of(pairs, c, bias, out)
     count = given.lists.length
     scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
-    ways: Any = {"activation": activation, "kernel": kernel, "verify": is_verified(verify)}
-    ways |= {"precision": chosen(precision), "reproducible": is_reproducible(reproducible)}
-    return given, _ListCall(options_of(ways), scalars, _queue_for(given, queue, device))
+    ways: Any = {"precision": precision, "reproducible": reproducible, "verify": verify}
+    options = options_of(activation=activation, kernel=kernel, **ways)
+    return given, _ListCall(options, scalars, _queue_for(given, queue, device))
 
 
 def _planned(given: CallLists, asked: _ListCall) -> ManyMatmul:

@@ -9,17 +9,17 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 from pyopencl.array import Array
 
-from ..calls import AT_ONCE, PLAIN, called
+from ..calls import PLAIN, called
 from ..errors import ArgumentError, DTypeError
 from ..execution import kinds
 from ..execution.array_likes import array_of, has_shape
 from ..execution.operands import queue_of, sent, single
+from ..execution.options import options_of
+from ..execution.weights import format_of
 from ..opencl.devices import DeviceChoice
-from ..problem.dtypes import named_dtype
 from ..problem.gemm import SIZE_TYPES
 from ..problem.literals import Casting, Precision, Verify
 from ..problem.ragged import SIZES
-from ..problem.settings import chosen, is_reproducible, is_verified
 from ..raising import guarded
 from ..selection.select import KernelChoice
 
@@ -71,8 +71,10 @@ def ragged_matmul(
     As :func:`pyclmm.matmul` does. ArgumentError for a negative size, or more rows than there are: of sizes
     on the host in this call. On a device groups are cut to the rows, and the next such call raises it.
     """
-    ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-    asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
+    options = options_of(
+        kernel=kernel, precision=precision, reproducible=reproducible, casting=casting, verify=verify,
+        dtype=dtype, b_format=format_of(b),
+    )  # fmt: skip
     kind = kinds.kind_of(a)
     if kind is None:
         a, b = (x if has_shape(x) else array_of(name, x) for name, x in (("a", a), ("b", b)))
@@ -82,7 +84,7 @@ def ragged_matmul(
     given = {"a": a, "b": b, SIZES: group_sizes}
     if out is not None:
         given["out"] = single(out) if isinstance(out, tuple) else out
-    return called(given, asked, AT_ONCE, PLAIN, queue, device, None, wait_for)
+    return called(given, options, PLAIN, queue=queue, device=device, wait_for=wait_for)
 
 
 def _sizes_beside(a: Any, b: Any, sizes: Any, queue: Any) -> Any:

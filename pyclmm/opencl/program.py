@@ -10,12 +10,11 @@ from __future__ import annotations
 import linecache
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
 import pyopencl as cl
 
 from .. import store
@@ -122,12 +121,9 @@ def _detour(context: cl.Context) -> int:
     return max(crash_marks.detour(device_info(device)) for device in context.devices)
 
 
-def new_kernel(
-    context: cl.Context, program: Program, name: str, scalar_dtypes: Sequence[np.dtype[Any] | None] = ()
-) -> cl.Kernel:
-    """A new kernel object, because threads cannot share PyOpenCL's safely. *scalar_dtypes*: what arguments
-    are converted to, None for not at all. A build that fails is repeated by the next detour, as the driver's
-    cache may be damaged. Raises BuildError.
+def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
+    """A new kernel object, because threads cannot share PyOpenCL's safely. A build that fails is repeated by
+    the next detour, as the driver's cache may be damaged. Raises BuildError.
     """
     detour = _detour(context)
     try:
@@ -140,9 +136,7 @@ def new_kernel(
         for device in map(device_info, context.devices):
             crash_marks.take_detour(device, detour + 1, keep=True)
             crash_marks.warn(device, f"{name} did not build")
-    if scalar_dtypes:
-        with_pyopencl_caches(lambda: kernel.set_scalar_arg_dtypes(scalar_dtypes))
-        _forget_generated_sources()
+    _forget_generated_sources()
     return kernel
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ Scales = tuple[complex, complex]  # alpha and beta
 # the array. An argument of this name and OFFSET is an offset.
 Scalars = tuple[complex, complex, Mapping[str, int]]
 SCALES = ("alpha", "beta")
-OFFSET, _OFFSET_DTYPE = "_offset", np.dtype(np.int64)
+OFFSET = "_offset"
 _NO_OFFSETS: Mapping[str, int] = {}
 
 
@@ -36,17 +36,18 @@ def scalars_of(alpha: complex, beta: complex, offsets: Mapping[str, int] | None 
     return alpha, beta, offsets or _NO_OFFSETS
 
 
-def _library_function() -> Callable[..., int] | None:
-    """clEnqueueNDRangeKernel of the library that PyOpenCL is linked with; None if it is not found."""
+def _library_function(name: str) -> Callable[..., int] | None:
+    """A function of the library that PyOpenCL is linked with; None if it is not found."""
     try:
-        function = ctypes.CDLL(cl._cl.__file__).clEnqueueNDRangeKernel
+        function: Any = getattr(ctypes.CDLL(cl._cl.__file__), name)
     except (AttributeError, OSError):
         return None
     function.restype = ctypes.c_int32  # no argtypes: its arguments are ctypes' own, which need no conversion
-    return function
+    return function  # type: ignore[no-any-return]
 
 
-_enqueue = _library_function()
+_enqueue = _library_function("clEnqueueNDRangeKernel")
+_set_arg = _library_function("clSetKernelArg")
 _NONE = ctypes.c_uint32(0)
 
 
@@ -84,6 +85,17 @@ def enqueue_eventless(launch: Eventless, wait_for: Sequence[cl.Event] | None = N
     return not _enqueue(*launch, ctypes.c_uint32(len(events)), waits, None)
 
 
+def _set_scalar(kernel: cl.Kernel, index: int, content: bytes) -> None:
+    """Set a scalar argument of *kernel*.
+
+    PyOpenCL takes ten times as long, or else generates code for each kernel object, in as much time as all
+    else that a plan needs.
+    """
+    place, size = ctypes.c_uint32(index), ctypes.c_size_t(len(content))
+    if _set_arg is None or _set_arg(ctypes.c_void_p(kernel.int_ptr), place, size, content):
+        kernel.set_arg(index, content)  # which raises PyOpenCL's error
+
+
 class Enqueue(NamedTuple):
     """One enqueue of a launch: a part of its work-items, and whether it needs an event."""
 
@@ -95,20 +107,20 @@ class Enqueue(NamedTuple):
 
 @dataclass
 class Step:
-    """One launch: its kernel object, its arguments (None for those that vary) and its enqueues."""
+    """One launch: its kernel object, its arguments and its enqueues."""
 
     queue: cl.CommandQueue
     new_kernel: Callable[[], cl.Kernel]
     kernel: cl.Kernel
-    args: list[Any]
+    fixed: list[tuple[int, Any]]  # arguments that stay: index, and a buffer or the bytes of a scalar
     buffers: list[tuple[int, str]]  # varying arguments: index and name
     workspace: list[tuple[int, int]]  # borrowed arguments: index, and place among what is borrowed
-    scales: list[tuple[int, str]]  # alpha and beta: index and name
-    offsets: list[tuple[int, str]]  # index, and name of the array
-    convert: Callable[[Any], Any]  # alpha and beta to the accumulator's type
+    # Index, "alpha", "beta" or the array whose offset it is, and what makes the bytes of the argument.
+    scalars: list[tuple[int, str, Callable[[Any], bytes]]]
     enqueues: tuple[Enqueue, ...]
     packs: str
     current: Scalars | None = None  # the scalars that the kernel object holds
+    values: Mapping[str, Any] = field(default_factory=dict)  # the same by name
 
     def __post_init__(self) -> None:
         self.parts = [
@@ -131,62 +143,56 @@ class Step:
         place among what a call borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
         """
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
-        scale_dtype = None if acc_type in COMPLEX else dtype_of(acc_type)
-        args: list[Any] = []
-        dtypes: list[np.dtype[Any] | None] = []  # what PyOpenCL converts to: not buffers, not complex numbers
-        buffers, lent, scales, offsets = [], [], [], []
+        scale = _bytes_of(acc_type)
+        stay: list[tuple[int, Any]] = []
+        buffers, lent, scalars = [], [], []
         for index, arg in enumerate(launch.args):
-            value, dtype = None, None
             if not isinstance(arg, str):
-                value, dtype = arg.item(), arg.dtype
-            elif arg in fixed:
-                value = fixed[arg]
-                if arg in LISTED:  # a call may name another table
-                    buffers.append((index, arg))
+                stay.append((index, arg.tobytes()))
             elif arg in borrowed:
                 lent.append((index, borrowed[arg]))
             elif arg in SCALES:
-                scales.append((index, arg))
-                dtype = scale_dtype
+                scalars.append((index, arg, scale))
             elif arg.endswith(OFFSET):
-                offsets.append((index, arg.removesuffix(OFFSET)))
-                dtype = _OFFSET_DTYPE
+                scalars.append((index, arg.removesuffix(OFFSET), _offset_bytes))
             else:
-                buffers.append((index, arg))
-            args.append(value)
-            dtypes.append(dtype)
-        kernel = partial(make, queue.context, launch.program, launch.kernel, tuple(dtypes))
-        return cls(
-            *(queue, kernel, kernel(), args, buffers, lent, scales, offsets),
-            *(converter_of(acc_type), _enqueues(launch, every_event, ends), launch.packs),
-        )
+                if arg in fixed:
+                    stay.append((index, fixed[arg]))
+                if arg not in fixed or arg in LISTED:  # a call may name another table
+                    buffers.append((index, arg))
+        kernel = partial(make, queue.context, launch.program, launch.kernel)
+        enqueues = _enqueues(launch, every_event, ends)
+        return cls(queue, kernel, kernel(), stay, buffers, lent, scalars, enqueues, launch.packs)
 
     def set_args(self, buffers: Buffers, scalars: Scalars | None, borrowed: Borrowed, moved: bool) -> None:
-        """Set the varying arguments; only buffers, which is much faster, if no scalar has changed, and
-        without *scalars* only these. *borrowed* workspace is set if it has *moved*.
+        """Set *buffers*, those *scalars* that differ from the last call's, and *borrowed* workspace that has
+        *moved*.
         """
-        if scalars is None or scalars == self.current:
-            set_arg = self.kernel.set_arg
-            for index, name in self.buffers:
-                if name in buffers:
-                    set_arg(index, buffers[name])
-            if moved:
-                for index, place in self.workspace:
-                    set_arg(index, borrowed[place])
-            return
-        args = self.args.copy()  # the plan must not keep the caller's buffers alive
+        if scalars is not None and scalars != self.current:
+            self._set_scalars(scalars)
+        set_arg = self.kernel.set_arg
         for index, name in self.buffers:
-            args[index] = buffers[name] if args[index] is None else buffers.get(name, args[index])
-        for index, place in self.workspace:
-            args[index] = borrowed[place]
+            if name in buffers:
+                set_arg(index, buffers[name])
+        if moved:
+            for index, place in self.workspace:
+                set_arg(index, borrowed[place])
+
+    def _set_scalars(self, scalars: Scalars) -> None:
+        """Set the scalars that differ; all, and what stays, in a new kernel object."""
+        is_new, self.current = self.current is None, None  # until all are set
+        for index, value in self.fixed if is_new else ():
+            if isinstance(value, bytes):
+                _set_scalar(self.kernel, index, value)
+            else:
+                self.kernel.set_arg(index, value)
         alpha, beta, offsets = scalars
-        for index, name in self.scales:
-            args[index] = self.convert(alpha if name == "alpha" else beta)
-        for index, name in self.offsets:
-            args[index] = offsets.get(name, 0)
-        self.current = None
-        self.kernel.set_args(*args)
-        self.current = scalars
+        values = {"alpha": alpha, "beta": beta, **offsets}
+        for index, name, to_bytes in self.scalars:
+            value = values.get(name, 0)
+            if is_new or value != self.values.get(name, 0):
+                _set_scalar(self.kernel, index, to_bytes(value))
+        self.current, self.values = scalars, values
 
     def replace_kernel(self, buffers: Buffers, scalars: Scalars, borrowed: Borrowed) -> None:
         """Use a new kernel object with the same arguments."""
@@ -217,13 +223,21 @@ def spans(launch: Launch) -> list[tuple[tuple[int, ...], int]]:
 
 
 def converter_of(acc_type: str) -> Callable[[Any], Any]:
-    """The function that converts alpha and beta to the accumulator's type."""
+    """The function that makes alpha and beta numbers of the accumulator's kind."""
     if acc_type.startswith("uint"):
         bits = 8 * dtype_of(acc_type).itemsize
         return lambda value: int(value) % (1 << bits)  # wraps like NumPy's integers
-    return partial(_to_complex, dtype_of(acc_type)) if acc_type in COMPLEX else float
+    return complex if acc_type in COMPLEX else float
 
 
-def _to_complex(dtype: np.dtype[Any], value: complex) -> Any:
-    with np.errstate(over="ignore"):  # beyond the type's range it is infinity, as a real number is
-        return dtype.type(value)
+def _bytes_of(acc_type: str) -> Callable[[Any], bytes]:
+    """The function that makes an argument of alpha or beta. Beyond the type's range it is infinity."""
+    convert, dtype = converter_of(acc_type), dtype_of(acc_type)
+    ctype: Any = np.ctypeslib.as_ctypes_type(dtype.type(0).real.dtype)
+    if acc_type in COMPLEX:
+        return lambda value: bytes((2 * ctype)(value.real, value.imag))
+    return lambda value: bytes(ctype(convert(value)))
+
+
+def _offset_bytes(offset: int) -> bytes:
+    return bytes(ctypes.c_int64(offset))

@@ -161,13 +161,22 @@ class Ragged:
         return (trans_a, False) if self.axis == "m" else (not trans_a, trans_b)
 
 
+class BatchStrides(NamedTuple):
+    """The strides of A, B, C and out over the axes of a stack, in elements."""
+
+    a: tuple[int, ...] = ()
+    b: tuple[int, ...] = ()
+    c: tuple[int, ...] = ()
+    out: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class GemmProblem:
     """A product as kernels see it. Strides and leading dimensions (``ld*``) are in elements.
 
     Element (i, k) of A is at ``i * lda + k`` if ``trans_a`` is false, else at ``k * lda + i``; element (k, j)
     of B likewise. ``*_align`` is a power of two of bytes, at most 64: the start of every stored row of that
-    operand is a multiple of it. ``batch_strides`` holds the strides of A, B, C and out over ``batch_shape``.
+    operand is a multiple of it. ``batch_strides`` are :class:`BatchStrides` over ``batch_shape``.
 
     With ``products`` it is a list: M, N and K are the largest, alpha and beta those of each product. Neither
     a list nor a ``ragged`` product is a stack.
@@ -194,7 +203,7 @@ class GemmProblem:
     b_align: int = MAX_ALIGN
     out_align: int = MAX_ALIGN
     batch_shape: tuple[int, ...] = ()
-    batch_strides: tuple[tuple[int, ...], ...] = ((), (), (), ())
+    batch_strides: Any = ((), (), (), ())  # becomes BatchStrides
     has_c: bool = False
     c_type: str = "float32"
     c_strides: tuple[int, int] = (0, 0)
@@ -207,13 +216,14 @@ class GemmProblem:
     soft_fma: bool = False  # whether the FMAs of these are computed by integers, for a device that flushes
     soft_float64: bool = False  # whether float64 is computed by integers, for a device without cl_khr_fp64
     moduli: tuple[int, ...] = ()  # out[z] is taken modulo number z % n of these n (cl/include/moduli.h)
-    dot_bytes: bool = (
-        False  # whether elements are words of four signed bytes along K (MAC in cl/include/types.h)
-    )
+    dot_bytes: bool = False  # whether elements are words of four signed bytes along K (cl/include/types.h)
     fallback: bool = False  # whether the device computes this only if it has decided against residues
     b_format: str = ""  # the name of the format of quantised weights, or "": B is an array of numbers
     products: tuple[ListedProduct, ...] = ()
     ragged: Ragged | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batch_strides", BatchStrides(*self.batch_strides))
 
     @cached_property
     def sums(self) -> dtypes.ElementType:
@@ -223,8 +233,8 @@ class GemmProblem:
     @cached_property
     def asked(self) -> frozenset[str]:
         """The names of the fields that have no default, or another value than their default."""
-        known = self.__dataclass_fields__.values()
-        return frozenset([f.name for f in known if getattr(self, f.name) != f.default])
+        mine = vars(self)
+        return frozenset([name for name, f in self.__dataclass_fields__.items() if mine[name] != f.default])
 
     @cached_property
     def is_side_by_side(self) -> bool:
@@ -293,9 +303,8 @@ class GemmProblem:
     @property
     def flops(self) -> int:
         """Operations: 2 M N K for each product, four times that for complex numbers."""
-        steps = self.m * self.n * self.k * self.batch
-        if self.products:
-            steps = sum(one.steps for one in self.products)
+        whole = self.m * self.n * self.k * self.batch
+        steps = sum(one.steps for one in self.products) if self.products else whole
         return 2 * steps * (4 if self.acc_type in dtypes.COMPLEX else 1)
 
     @cached_property
@@ -304,9 +313,8 @@ class GemmProblem:
         if self.is_listed:
             return self.typical.nbytes
         size = {name: dtypes.ELEMENTS[name].nbytes for name in self.types}
-        column = (
-            format_named(self.b_format).row_nbytes(self.k) if self.b_format else self.k * size[self.b_type]
-        )
+        weights = format_named(self.b_format) if self.b_format else None
+        column = weights.row_nbytes(self.k) if weights else self.k * size[self.b_type]
         one = (
             self.m * self.k * size[self.a_type]
             + self.n * column
@@ -317,7 +325,7 @@ class GemmProblem:
     @cached_property
     def transposed(self) -> GemmProblem:
         """The product out^T = B^T A^T, whose A is this B. ``ldo`` stays the leading dimension of out."""
-        a, b, *others = self.batch_strides
+        strides: BatchStrides = self.batch_strides
         return replace(
             self,
             m=self.n, n=self.m,
@@ -326,7 +334,7 @@ class GemmProblem:
             conj_a=self.conj_b, conj_b=self.conj_a,
             lda=self.ldb, ldb=self.lda,
             a_align=self.b_align, b_align=self.a_align,
-            batch_strides=(b, a, *others),
+            batch_strides=strides._replace(a=strides.b, b=strides.a),
             c_strides=self.c_strides[::-1],
             bias={"row": "column", "column": "row"}.get(self.bias, self.bias),
         )  # fmt: skip

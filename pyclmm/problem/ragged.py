@@ -36,7 +36,7 @@ def ragged_gemm(operands: Mapping[str, Operand], out_is_copied: bool, **ways: An
     problem, size_type = gemm.problem, sizes.dtype.name
     m, n = problem.m, problem.n
     if divides_rows:
-        ragged = Ragged("m", groups, problem.batch_strides[1][0], size_type)
+        ragged = Ragged("m", groups, problem.batch_strides.b[0], size_type)
     else:
         apart = m * n if out is None or gemm.out_copy else out.strides[0] // out.dtype.itemsize
         ragged = Ragged("k", groups, apart, size_type)

@@ -255,4 +255,4 @@ def _alternative(
     if isinstance(found, str):
         return Alternative(kernel.name, reason=found, unsuited=kernel.unsuited(device) is not None)
     note = None if kernel.automatic else "on request only"
-    return Alternative(kernel.name, found[1], found[0] + check_seconds, note)
+    return Alternative(kernel.name, found.config, found.seconds + check_seconds, note)

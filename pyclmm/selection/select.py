@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from ..errors import ArgumentError, UnsupportedError
 from ..kernels import KERNELS, Kernel, kernel_named
-from ..kernels.config import TileConfig
+from ..kernels.config import Ranked, TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..problem.gemm import GemmProblem
@@ -39,10 +40,16 @@ class Choice:
     entry: Entry | None = field(default=None, repr=False, compare=False)
 
 
-# Configurations of a family behind their estimates in seconds, best first; or why it has none.
-Offer = list[tuple[float, TileConfig]] | str
-# The next of an offer: its estimate, the family's place in KERNELS, its place in the offer, family and offer.
-_Waiting = tuple[float, int, int, Kernel, list[tuple[float, TileConfig]]]
+Offer = list[Ranked] | str  # the configurations of a family, best first; or why it has none
+
+
+class _Waiting(NamedTuple):
+    """The best of an offer that was not tried; ``place``: the family's in KERNELS. They compare in order."""
+
+    seconds: float
+    place: int
+    family: Kernel
+    offer: list[Ranked]
 
 
 def offer(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant: bool = False) -> Offer:
@@ -55,7 +62,7 @@ def offer(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant
         disorders = (kernel.out_of_order(problem, config) for config in kernel.candidates(problem, device))
         return next(filter(None, disorders), _NONE_FITS)
     if has_constant:
-        found = [one for one in found if not kernel.repacks(one[1])] or found
+        found = [one for one in found if not kernel.repacks(one.config)] or found
     return found or _NONE_FITS
 
 
@@ -65,16 +72,16 @@ def refusal(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str | N
     return found if isinstance(found, str) else None
 
 
-def best(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> tuple[float, TileConfig] | str:
-    """Seconds and the configuration by which "auto" compares *kernel* with others, or why it has none."""
+def best(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> Ranked | str:
+    """The configuration by which "auto" compares *kernel* with others, or why it has none."""
     found = offer(kernel, problem, device)
     if isinstance(found, str):
         return found
     reasons = []
-    for seconds, config in found:
-        reason = no_room(kernel.launches(problem, config, device), device)
+    for one in found:
+        reason = no_room(kernel.launches(problem, one.config, device), device)
         if reason is None:
-            return seconds, config
+            return one
         reasons.append(reason)
     return reasons[0]
 
@@ -123,7 +130,7 @@ def _measured(
     for entry in (table[key] for table in tables if key is not None and key in table):
         family = next((k for k in KERNELS if k.automatic and k.name == entry.kernel), None)
         found = "" if family is None else offer(family, problem, device, has_constant)
-        if family is None or isinstance(found, str) or entry.config not in [config for _, config in found]:
+        if family is None or isinstance(found, str) or entry.config not in [one.config for one in found]:
             continue
         if family.violations(problem, entry.config, device):
             continue
@@ -147,28 +154,27 @@ def _modelled(problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> I
             if isinstance(found, str):
                 reasons[family.name] = found
             else:
-                heappush(waiting, (found[0][0], place, 0, family, found))
+                heappush(waiting, _Waiting(found[0].seconds, place, family, found))
 
     automatic = [(place, family) for place, family in enumerate(KERNELS) if family.automatic]
     last = [one for one in automatic if device.is_cpu and one[1].made_for == "gpu"]
     ask([one for one in automatic if one not in last])
     nothing = True
     while waiting or last:
-        if last and not (nothing and waiting and waiting[0][3].made_for == "cpu"):
+        if last and not (nothing and waiting and waiting[0].family.made_for == "cpu"):
             ask(last)
             last = []
             continue
-        _, place, rank, family, found = heappop(waiting)
-        config = found[rank][1]
-        work = family.launches(problem, config, device)
+        _, place, family, (one, *others) = heappop(waiting)
+        work = family.launches(problem, one.config, device)
         reason = no_room(work, device)
         if reason is None:
             nothing = False
-            yield Choice(family, config, work)
+            yield Choice(family, one.config, work)
             continue
         reasons.setdefault(family.name, reason)
-        if rank + 1 < len(found):
-            heappush(waiting, (found[rank + 1][0], place, rank + 1, family, found))
+        if others:
+            heappush(waiting, _Waiting(others[0].seconds, place, family, others))
     if nothing:
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
@@ -181,7 +187,7 @@ def _requested(problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice, h
     if isinstance(found, str):
         raise UnsupportedError(f"kernel {name!r} cannot compute {problem} on {device.name!r}: {found}")
     if config is None:
-        return Choice(family, found[0][1])
+        return Choice(family, found[0].config)
     unknown = config.unknown_to(family.options)
     if unknown:
         known = f"its options are {', '.join(family.options)}" if family.options else "it has none"

@@ -104,11 +104,11 @@ def tables_for(device: DeviceInfo) -> tuple[MeasuredTable, ...]:
     """The measured tables for *device*, the user's own first; read once for each process."""
     if environment.TUNED.is_off:
         return ()
-    return _tables_for(device, own_path(device))
+    return _tables_for(device, environment.CACHE_DIR.value)
 
 
 @lru_cache(maxsize=64)
-def _tables_for(device: DeviceInfo, _path: Path) -> tuple[MeasuredTable, ...]:
+def _tables_for(device: DeviceInfo, _folder: str) -> tuple[MeasuredTable, ...]:
     return (own_table(device), _by_key(e for table in shipped() for e in _entries(table, device)))
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import ArgumentError
 from ..problem.gemm import MAX_DIMENSION
-from .prediction import ADDING, DELIVERY, STEP, DeviceModel, loads, memory, over, predict
+from .prediction import DELIVERY, STEP, DeviceModel, adding, loads, memory, over, predict
 from .tiles import Blocking, TiledProduct
 
 _EDGES = (512, 1024, 2048, 4096)  # of square tiles whose products are estimated
@@ -40,10 +40,10 @@ def choose(product: TiledProduct, device: DeviceModel) -> Blocking:
         found = _finalists(product, device, fine)
         found += [each.turned for each in _finalists(product.turned, turned, fine)]
         if found:
-            scored = [(predict(product, device, each), each) for each in found]
-            least = min(prediction.seconds for prediction, _ in scored)
-            near = [x for x in scored if x[0].seconds <= least * _NEAR]
-            return min(near, key=lambda x: (x[0].up, memory(product, x[1])))[1]
+            predicted = {each: predict(product, device, each) for each in found}
+            least = min(each.seconds for each in predicted.values())
+            near = [each for each in predicted if predicted[each].seconds <= least * _NEAR]
+            return min(near, key=lambda each: (predicted[each].up, memory(product, each)))
     k = product.k if product.whole_k else 1
     least_bytes = k * product.a_size + k * product.b_size + product.tile_size
     raise ArgumentError(
@@ -100,9 +100,10 @@ class _Candidates:
         whole = [product.k] if product.k <= MAX_DIMENSION else []
         ks = whole if product.whole_k else _sizes(product.k, 64, 1 if fine else _LEAST_CHUNK)
         strips = [1] if fine else sorted({1, 2, 3, 4, 6, 8, *(-(-product.m // m) for m in ms)})
-        every = [each.ravel().astype(np.int64) for each in np.meshgrid(ms, ns, ks, strips, indexing="ij")]
-        possible = every[3] <= -(-product.m // every[0])
-        self.m, self.n, self.k, self.strip = m, n, k, _ = [each[possible] for each in every]
+        grid = [each.ravel().astype(np.int64) for each in np.meshgrid(ms, ns, ks, strips, indexing="ij")]
+        m, n, k, strip = grid
+        possible = strip <= -(-product.m // m)
+        self.m, self.n, self.k, self.strip = m, n, k, _ = [each[possible] for each in grid]
         self.P, self.Q, self.c = -(-product.m // m), -(-product.n // n), -(-product.k // k)
         self.a_bytes, self.b_bytes = m * k * product.a_size, k * n * product.b_size  # of a block
         self.out_bytes = m * n * product.out_size
@@ -173,7 +174,7 @@ class _Candidates:
         product, device = self.product, self.device
         share = device.up / device.devices
         volume = float(product.m) * product.n * product.k * product.matrices
-        arithmetic = self.each * volume * (1 + ADDING / self.k * (self.c > 1)) / device.devices
+        arithmetic = self.each * volume * adding(product, self.k) / device.devices
         first_step = over(self.a_bytes + self.b_bytes, share)
         first_tile = over((self.m * product.a_size + self.n * product.b_size) * float(product.k), share)
         ramp = np.maximum(0.0, first_tile - self.tile_seconds)  # the first tile waits for its chunks
@@ -190,14 +191,17 @@ class _Candidates:
         return np.asarray(seconds * np.where(strips < device.devices, 1.5, 1.0))
 
     def _stalls(self, a_slots: Ints, b_slots: Ints, out_slots: Ints) -> Floats:
-        """Seconds without a product because no slot is free to load the next blocks meanwhile."""
+        """Seconds without a product because no slot is free to load the next blocks meanwhile.
+
+        In use are the blocks of A of a strip, and one of B, or a panel if other tiles of the strip follow.
+        """
         strip, P, Q, c, matrices = self.strip, self.P, self.Q, self.c, self.product.matrices
         up, down = (rate / self.device.devices for rate in (self.device.up, self.device.down))
         tiles, strips = P * Q * matrices, -(-P // strip) * matrices
-        no_b = (b_slots < np.minimum(Q * c, np.where(strip > 1, c + 1, 2))) & (Q * c > 1)
-        no_a = (a_slots < np.minimum(P * c, strip * c + 1)) & (strip < P)
-        for_b = np.where(no_b, over(self.b_bytes, up) * c * tiles, 0.0)
-        for_a = np.where(no_a, over(self.a_bytes, up) * c * strips * strip, 0.0)
+        waits_for_b = (b_slots <= np.where(strip > 1, c, 1)) & (b_slots < Q * c)
+        waits_for_a = (a_slots <= strip * c) & (strip < P)
+        for_b = np.where(waits_for_b, over(self.b_bytes, up) * c * tiles, 0.0)
+        for_a = np.where(waits_for_a, over(self.a_bytes, up) * c * strips * strip, 0.0)
         if not down:
             return np.asarray(for_b + for_a)
         delivery = over(self.out_bytes, down) + DELIVERY

@@ -255,7 +255,7 @@ def _flush_zarr(x: Any, written: list[Index]) -> None:
 
 def span(at: slice | int) -> Span:
     """Start and stop of an index."""
-    return (at.start, at.stop) if isinstance(at, slice) else (at, at + 1)
+    return Span(at.start, at.stop) if isinstance(at, slice) else Span(at, at + 1)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,9 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-_RECORD = re.compile(r"(([0-9]{1,18}) ([0-9]{1,18}) ([0-9a-f]{32}|-)) ([0-9a-f]{8})")
+_RECORD = re.compile(
+    r"(?P<record>(?P<tile>[0-9]{1,18}) (?P<size>[0-9]{1,18}) (?P<digest>[0-9a-f]{32}|-)) (?P<sum>[0-9a-f]{8})"
+)
 ANEW = "delete the folder to start anew"
 
 
@@ -209,11 +211,11 @@ class Journal:
         records = {}
         for number, line in enumerate(lines, 2):
             found = _RECORD.fullmatch(line)
-            if found is None or found[5] != _sum(found[1]):
+            if found is None or found["sum"] != _sum(found["record"]):
                 raise damaged(path, f"line {number} is not the one that was written")
-            if int(found[2]) >= tiles:
-                raise damaged(path, f"line {number} names tile {found[2]} of {tiles}")
-            records[int(found[2])] = int(found[3]), found[4]
+            if (tile := int(found["tile"])) >= tiles:
+                raise damaged(path, f"line {number} names tile {tile} of {tiles}")
+            records[tile] = int(found["size"]), found["digest"]
         return cls(path, records, len(whole))
 
     def add(self, tile: int, size: int, digest: str) -> None:

@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -85,8 +85,11 @@ def release() -> None:
 
 @dataclass
 class LoadedBlock:
-    """A block on its way to a lane, or there: the futures *transfers* give the events that end these."""
+    """A block on its way to a slot of a lane, or there: the futures *transfers* give the events that end
+    these.
+    """
 
+    slot: int
     array: Any
     transfers: list[Future[Any]] = field(default_factory=list)
 
@@ -137,11 +140,9 @@ class Lane(ABC):
         c = None if "c" not in job.operands else self.load("c", slot, job.region("c", tile))
         self._tiles[slot] = acc, out, c
 
-    def multiply(
-        self, tile: Tile, chunk: int, a: LoadedBlock, b: LoadedBlock, slots: tuple[int, int, int]
-    ) -> None:
-        """Multiply two blocks into a tile; *slots*: those of a, b and the tile."""
-        acc, out, c = self._tiles[slots[2]]
+    def multiply(self, tile: Tile, chunk: int, a: LoadedBlock, b: LoadedBlock, slot: int) -> None:
+        """Multiply two blocks into the *tile* in *slot*."""
+        acc, out, c = self._tiles[slot]
         blocks = {"a": a, "b": b} | ({} if c is None else {"c": c})
         wait_for = [event for block in blocks.values() for event in block.events()]
         operands = {name: block.array for name, block in blocks.items()}
@@ -153,11 +154,11 @@ class Lane(ABC):
         except VerificationError as error:
             _name_in_whole(error, tile)
             raise
-        self._enqueued(slots, operands, written)
+        self._enqueued(blocks, slot, written)
 
     @abstractmethod
-    def _enqueued(self, slots: tuple[int, ...], operands: Collection[str], written: Any) -> None:
-        """Note that *operands* in *slots* are multiplied into *written*: on a queue that may go on."""
+    def _enqueued(self, blocks: Mapping[str, LoadedBlock], slot: int, written: Any) -> None:
+        """Note that *blocks* are multiplied into *written*, a tile in *slot*: on a queue that may go on."""
 
     @abstractmethod
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
@@ -173,16 +174,16 @@ class Lane(ABC):
                 host_memory.finish(queue)
 
     def _filled(
-        self, operand: str, array: Any, region: Region, fill: Callable[[Region, int], Any]
+        self, operand: str, slot: int, array: Any, region: Region, fill: Callable[[Region, int], Any]
     ) -> LoadedBlock:
-        """*array*, a slot, as a block of *operand*. *fill* gets its pieces and their first elements."""
+        """*array*, in *slot*, as a block of *operand*. *fill* gets its pieces and their first elements."""
         source = self._job.operands[operand]
         cut = pieces(region, source.turned, source.dtype.itemsize, staging.PIECE, source.row_step())
         futures = [self._threads.readers.submit(fill, piece, start) for piece, start in cut]
         self._remember(futures)
         if source.turned:
             array = array.transpose((*range(array.ndim - 2), array.ndim - 1, array.ndim - 2))
-        return LoadedBlock(array, futures)
+        return LoadedBlock(slot, array, futures)
 
     def _remember(self, futures: list[Future[Any]]) -> None:
         """Remember work in flight, for :meth:`close`."""
@@ -204,7 +205,7 @@ class HostLane(Lane):
         if source.in_memory and source.dtype.isnative:
             block = source.view(region)
             if extent(block) <= self._info.max_mem_alloc_size:
-                return LoadedBlock(block)
+                return LoadedBlock(slot, block)
         memory = self._array(operand, slot, stored_shape(region, source.turned), source.native)
         flat = memory.reshape(-1)
 
@@ -212,7 +213,7 @@ class HostLane(Lane):
             target = flat[start : start + piece.elements]
             source.read(target.reshape(stored_shape(piece, source.turned)), piece)
 
-        return self._filled(operand, memory, region, read)
+        return self._filled(operand, slot, memory, region, read)
 
     def _array(self, name: str, slot: int, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
         if (name, slot) not in self._slots:
@@ -228,7 +229,7 @@ class HostLane(Lane):
                 return out
         return self._array("out", slot, region.shape, self._job.dtype)
 
-    def _enqueued(self, slots: tuple[int, ...], operands: Collection[str], written: Any) -> None:
+    def _enqueued(self, blocks: Mapping[str, LoadedBlock], slot: int, written: Any) -> None:
         """Nothing goes on."""
 
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
@@ -299,17 +300,16 @@ class DeviceLane(Lane):
                 self._up_ring.give_back(memory, event)
             return event
 
-        return self._filled(operand, array, region, send)
+        return self._filled(operand, slot, array, region, send)
 
     def _array(self, name: str, slot: int, shape: Sequence[int], dtype: np.dtype[Any]) -> cla.Array:
         return cla.Array(self._queue, tuple(shape), dtype, data=self._buffers[name, slot])
 
-    def _enqueued(self, slots: tuple[int, ...], operands: Collection[str], written: Any) -> None:
+    def _enqueued(self, blocks: Mapping[str, LoadedBlock], slot: int, written: Any) -> None:
         event: cl.Event = written.events[-1]
         self._queue.flush()
-        used = [used for used in zip("abc", slots, strict=True) if used[0] in operands]
-        self._last_use.update(dict.fromkeys(used, event))
-        self._ended[slots[2]] = [event]
+        self._last_use.update({(name, block.slot): event for name, block in blocks.items()})
+        self._ended[slot] = [event]
 
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
         job, region = self._job, region_of(tile, self._job.product.stack)
@@ -367,9 +367,10 @@ class DeviceLane(Lane):
 
 def _name_in_whole(error: VerificationError, tile: Tile) -> None:
     """*error* is about *tile*: let it name rows, columns and products of the whole result."""
-    for name, (first, _) in (("rows", tile.rows), ("columns", tile.columns), ("stack", tile.z)):
-        setattr(error, name, tuple(first + at for at in getattr(error, name)))
-    error.args = (f"{error} (in a tile that begins at row {tile.rows[0]}, column {tile.columns[0]})",)
+    for name, span in (("rows", tile.rows), ("columns", tile.columns), ("stack", tile.z)):
+        setattr(error, name, tuple(span.start + at for at in getattr(error, name)))
+    row, column = tile.rows.start, tile.columns.start
+    error.args = (f"{error} (in a tile that begins at row {row}, column {column})",)
 
 
 def lane_for(device: cl.Device, job: Job, threads: LaneThreads, queue: cl.CommandQueue | None) -> Lane:

@@ -22,7 +22,7 @@ from .tiles import Blocking, TiledProduct, batches, counts, tiles, traffic, walk
 
 # A chunk that adds to a tile reads and writes all of it. On an H200 float32 products of 4096 to 8192 squared
 # took 1 + 150 / k times as long as uncut ones (2026-11-23).
-ADDING = 150
+_ADDING = 150
 DELIVERY = 4e-3  # seconds until the host notices a finished tile and has its first part
 STEP = 3e-4  # seconds that the host needs for a product, its blocks and its tile
 _STEPS = 256  # products that are simulated one by one; more take too long
@@ -70,10 +70,15 @@ class Prediction:
         return f"the transfers {way}, which arithmetic does not hide"
 
 
+def adding(product: TiledProduct, k: Any) -> Any:
+    """How many times as long chunks of *k* steps take because they add to a tile; *k* may be an array."""
+    return 1 + _ADDING / np.maximum(k, 1) * (k < product.k)
+
+
 def step_seconds(product: TiledProduct, blocking: Blocking, seconds: Seconds) -> float:
     """Predicted seconds of one chunk of a whole tile, on the device of which *seconds* tells."""
-    adding = 1 + ADDING / blocking.k if blocking.k < product.k else 1.0
-    return seconds(blocking.m, blocking.n, blocking.k) * blocking.batch * adding + STEP
+    once = seconds(blocking.m, blocking.n, blocking.k) * blocking.batch
+    return float(once * adding(product, blocking.k) + STEP)
 
 
 def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> Prediction:
@@ -81,12 +86,12 @@ def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> P
     divide tiles evenly.
     """
     count = count_of(product, blocking)
-    moved = traffic(product, blocking) if count <= _STEPS else _estimated(product, blocking)
+    up_bytes, down_bytes = (traffic if count <= _STEPS else _estimated)(product, blocking)
     one = step_seconds(product, blocking, device.seconds)
     volume = product.m * product.n * product.k * product.matrices
     step = blocking.m * blocking.n * blocking.k * blocking.batch
     arithmetic = one * volume / step / device.devices
-    up, down = over(moved[0], device.up), over(moved[1], device.down)
+    up, down = over(up_bytes, device.up), over(down_bytes, device.down)
     fill = over(sum(slot_bytes(product, blocking)[:2]), device.up)
     tile = blocking.batch * blocking.m * blocking.n * product.out_size
     drain = over(tile, device.down)
@@ -94,7 +99,7 @@ def predict(product: TiledProduct, device: DeviceModel, blocking: Blocking) -> P
         total = _simulated(product, device, blocking, one)
     else:
         total = max(arithmetic + fill, up, down) + drain
-    return Prediction(*moved, arithmetic, up, down, fill, total)
+    return Prediction(up_bytes, down_bytes, arithmetic, up, down, fill, total)
 
 
 def count_of(product: TiledProduct, blocking: Blocking) -> int:
@@ -120,7 +125,7 @@ def _simulated(product: TiledProduct, device: DeviceModel, blocking: Blocking, o
     up = product_end = down = 0.0
     step = blocking.m * blocking.n * blocking.k * blocking.batch
     every = tiles(product, blocking)
-    own = [tile for tile in every if (blocking.strip_of(tile) + tile.z[0]) % device.devices == 0]
+    own = [tile for tile in every if (blocking.strip_of(tile) + tile.z.start) % device.devices == 0]
     own = own[: -(-len(every) // device.devices)]
     place = -1
     for tile, (start, stop), blocks in walk(product, blocking, own):

@@ -39,7 +39,7 @@ class TileScheduler:
         devices = len(seconds)
         strips: dict[tuple[int, int], deque[Tile]] = {}
         for tile in todo:
-            strips.setdefault((tile.z[0], blocking.strip_of(tile)), deque()).append(tile)
+            strips.setdefault((tile.z.start, blocking.strip_of(tile)), deque()).append(tile)
         self._fresh = deque(strips.values())
         self._own: list[deque[Tile]] = [deque() for _ in range(devices)]
         self._held: list[set[Tile]] = [set() for _ in range(devices)]
@@ -105,13 +105,16 @@ class TileScheduler:
         if trial is not None and trial.hinders:
             return False
         held, own = len(self._held[device]), self._seconds[device]
-        rate = sum(1 / each for each in others)
+        rate = sum(1 / each for each in others)  # tiles a second
+        until_end = (held + 1) * own  # of one more
         if own <= _SAFETY * min(others):  # one more is not to be more than its share
-            return not held or (held + 1) * own <= self._left / (rate + 1 / own) + own / 2
-        # A slow device must end one more long before the others end the rest.
-        if (held and not self._measured[device]) or (held + 1) * own * _SAFETY > (self._left - held) / rate:
+            together = self._left / (rate + 1 / own)
+            return not held or until_end <= together + own / 2
+        if held and not self._measured[device]:
             return False
-        return trial is None or self._may_help(device, trial)
+        # A slow device must end one more long before the others end the rest.
+        others_end = (self._left - held) / rate
+        return until_end * _SAFETY <= others_end and (trial is None or self._may_help(device, trial))
 
     def _may_help(self, device: int, trial: HostTrial) -> bool:
         """Whether a slow device on the host's cores may have a tile."""

@@ -20,17 +20,27 @@ import math
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import fields
 
-Span = tuple[int, int]  # start and stop
 Index = tuple[int | slice, ...]
 _COUNT = fields.integer(1, 1 << 62)
 _COUNTS = dict.fromkeys(("batch", "m", "n", "strip", "a_slots", "b_slots", "out_slots"), _COUNT)
 _BLOCKING = fields.record(
     {**_COUNTS, "k": fields.integer(0, 1 << 62), "by_columns": fields.one_of(True, False)}
 )
+
+
+class Span(NamedTuple):
+    """A part of an axis."""
+
+    start: int
+    stop: int
+
+    @property
+    def length(self) -> int:
+        return self.stop - self.start
 
 
 @dataclass(frozen=True)
@@ -102,8 +112,8 @@ class Blocking:
 
     def strip_of(self, tile: Tile) -> int:
         """The number of the strip that has *tile*, in its matrix."""
-        (start, _), edge = (tile.columns, self.n) if self.by_columns else (tile.rows, self.m)
-        return start // (edge * self.strip)
+        swept, edge = (tile.columns, self.n) if self.by_columns else (tile.rows, self.m)
+        return swept.start // (edge * self.strip)
 
     @classmethod
     def from_json(cls, content: Any) -> Blocking:
@@ -124,12 +134,12 @@ class Tile:
     @property
     def elements(self) -> int:
         """Elements of the tile."""
-        return math.prod(stop - start for start, stop in (self.z, self.rows, self.columns))
+        return self.z.length * self.rows.length * self.columns.length
 
 
 def spans(length: int, step: int) -> list[Span]:
     """``range(length)`` in steps; the last one may be shorter."""
-    return [(start, min(start + step, length)) for start in range(0, length, step)] if length else []
+    return [Span(start, min(start + step, length)) for start in range(0, length, step)]
 
 
 def tiles(product: TiledProduct, blocking: Blocking) -> list[Tile]:
@@ -141,7 +151,7 @@ def tiles(product: TiledProduct, blocking: Blocking) -> list[Tile]:
         of_matrix = list(_swept(product, blocking))
     last = product.stack[-1] if product.stack else 1
     starts = range(0, product.matrices, max(1, last))  # a tile does not cross a row of the stack's last axis
-    stacked = ((at + first, at + stop) for at in starts for first, stop in spans(last, blocking.batch))
+    stacked = (Span(at + first, at + stop) for at in starts for first, stop in spans(last, blocking.batch))
     every = itertools.product(stacked, of_matrix)
     return [Tile(number, z, *part) for number, (z, part) in enumerate(every)]
 
@@ -174,7 +184,7 @@ def _swept(product: TiledProduct, blocking: Blocking) -> Iterator[tuple[Span, Sp
 
 def chunks(product: TiledProduct, blocking: Blocking) -> list[Span]:
     """The chunks of K; an empty one if K is 0."""
-    return spans(product.k, blocking.k) if product.k else [(0, 0)]
+    return spans(product.k, blocking.k) if product.k else [Span(0, 0)]
 
 
 def counts(product: TiledProduct, blocking: Blocking) -> tuple[int, int, int]:
@@ -185,7 +195,7 @@ def counts(product: TiledProduct, blocking: Blocking) -> tuple[int, int, int]:
 def block_key(product: TiledProduct, operand: str, tile: Tile, chunk: int) -> Hashable:
     """Names the block of *operand* "a" or "b" that a chunk of a tile needs. Equal names: the same block."""
     own, across = (product.a_stack, tile.rows) if operand == "a" else (product.b_stack, tile.columns)
-    return _index(product.stack, own, (tile.z[0], tile.z[0] + 1)), across[0], chunk
+    return _index(product.stack, own, Span(tile.z.start, tile.z.start + 1)), across.start, chunk
 
 
 class Slots:
@@ -234,7 +244,7 @@ def walk(
     for tile in every:
         for number, chunk in enumerate(parts):
             blocks: list[tuple[int, int | None]] = []
-            for name, nbytes in zip("ab", _block_bytes(product, tile, chunk[1] - chunk[0]), strict=True):
+            for name, nbytes in zip("ab", _block_bytes(product, tile, chunk.length), strict=True):
                 key = block_key(product, name, tile, number)
                 slot = held[name].find(key)
                 if slot is None:
@@ -246,8 +256,7 @@ def walk(
 
 def _block_bytes(product: TiledProduct, tile: Tile, length: int) -> tuple[int, int]:
     """Bytes of the blocks of A and of B that a chunk of *length* of *tile* needs."""
-    z = tile.z[1] - tile.z[0]
-    rows, columns = tile.rows[1] - tile.rows[0], tile.columns[1] - tile.columns[0]
+    z, rows, columns = tile.z.length, tile.rows.length, tile.columns.length
     a = (z if product.a_stack and product.a_stack[-1] != 1 else 1) * rows * length * product.a_size
     b = (z if product.b_stack and product.b_stack[-1] != 1 else 1) * length * columns * product.b_size
     return a, b
@@ -318,22 +327,22 @@ def region(stack: tuple[int, ...], own: tuple[int, ...], z: Span, rows: Span, co
     """
     index = _index(stack, own, z)
     count = (index[-1].stop - index[-1].start,) if index and isinstance(index[-1], slice) else ()
-    shape = (*count, rows[1] - rows[0], columns[1] - columns[0])
+    shape = (*count, rows.length, columns.length)
     return Region(index, slice(*rows), slice(*columns), shape)
 
 
 def _index(stack: tuple[int, ...], own: tuple[int, ...], z: Span) -> Index:
     if not own:
         return ()
-    place, at = [], z[0]
+    place, at = [], z.start
     for length in reversed(stack):
         place.append(at % length)
         at //= length
     place.reverse()
     aligned = place[len(stack) - len(own) :]
     index: list[int | slice] = [0 if length == 1 else i for i, length in zip(aligned, own, strict=True)]
-    if own[-1] != 1 and z[1] - z[0] > 1:
-        index[-1] = slice(aligned[-1], aligned[-1] + z[1] - z[0])
+    if own[-1] != 1 and z.length > 1:
+        index[-1] = slice(aligned[-1], aligned[-1] + z.length)
     return tuple(index)
 
 

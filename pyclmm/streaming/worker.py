@@ -123,7 +123,6 @@ class _BlockPair:
     chunk: int
     a: LoadedBlock
     b: LoadedBlock
-    slots: tuple[int, int]
 
 
 class _BlockCache:
@@ -135,10 +134,8 @@ class _BlockCache:
         self._users: dict[int, int] = {}
         self._changed = threading.Condition()
 
-    def get(
-        self, key: Any, load: Callable[[int], LoadedBlock], stopped: Callable[[], bool]
-    ) -> tuple[int, LoadedBlock]:
-        """(slot, block) of *key*, for one step, loaded by *load* if no slot holds it. Waits for a slot."""
+    def get(self, key: Any, load: Callable[[int], LoadedBlock], stopped: Callable[[], bool]) -> LoadedBlock:
+        """The block of *key*, for one step, loaded by *load* if no slot holds it. Waits for a slot."""
         with self._changed:
             slot = self._slots.find(key)
             found = slot is not None
@@ -151,7 +148,7 @@ class _BlockCache:
             self._users[slot] = self._users.get(slot, 0) + 1
         if not found:
             self._blocks[slot] = load(slot)
-        return slot, self._blocks[slot]
+        return self._blocks[slot]
 
     def release(self, slot: int) -> None:
         """A step has used a slot."""
@@ -234,16 +231,15 @@ class Worker:
                 return
             self._taken[tile.number] = time.perf_counter()
             for chunk in range(len(self._job.chunks)):
-                a_slot, a = self._block("a", tile, chunk)
-                b_slot, b = self._block("b", tile, chunk)
-                self._steps.put(_BlockPair(tile, chunk, a, b, (a_slot, b_slot)))
+                a, b = (self._block(name, tile, chunk) for name in "ab")
+                self._steps.put(_BlockPair(tile, chunk, a, b))
 
     def _check(self) -> None:
         """Raise Stopped if this worker is to end."""
         if self._is_stopped():
             raise Stopped
 
-    def _block(self, name: str, tile: Tile, chunk: int) -> tuple[int, LoadedBlock]:
+    def _block(self, name: str, tile: Tile, chunk: int) -> LoadedBlock:
         def load(slot: int) -> LoadedBlock:
             return self._lane.load(name, slot, self._job.region(name, tile, chunk))
 
@@ -257,9 +253,9 @@ class Worker:
             if step.chunk == 0:
                 slot = self._free_tile()
                 self._lane.begin(step.tile, slot)
-            self._lane.multiply(step.tile, step.chunk, step.a, step.b, (*step.slots, slot))
-            self._caches["a"].release(step.slots[0])
-            self._caches["b"].release(step.slots[1])
+            self._lane.multiply(step.tile, step.chunk, step.a, step.b, slot)
+            self._caches["a"].release(step.a.slot)
+            self._caches["b"].release(step.b.slot)
             if step.chunk == last:
                 self._ahead.release()
                 self._multiplied.put((step.tile, slot))

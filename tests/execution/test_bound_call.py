@@ -8,7 +8,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm.opencl import forks
+from pyclmm.opencl import forks, steps
 from tests.support.cases import small_integers
 from tests.support.faults import OUT_OF_RESOURCES, refused_launch
 from tests.support.threads import in_threads
@@ -41,8 +41,8 @@ def test_calls_set_no_argument_and_make_no_event(bound, monkeypatch, rng):
     _, a, b, out, call = bound
     assert call() is out
     with monkeypatch.context() as patch:
-        for name in ("set_arg", "set_args"):
-            patch.setattr(cl.Kernel, name, None)
+        patch.setattr(cl.Kernel, "set_arg", None)
+        patch.setattr(steps, "_set_scalar", None)
         for name in ("enqueue_nd_range_kernel", "enqueue_marker"):
             patch.setattr(cl, name, None)
         for _ in range(3):

@@ -87,3 +87,13 @@ def test_pyopencl_launches_where_the_driver_function_is_missing(product, monkeyp
     monkeypatch.setattr(steps, "_enqueue", function)
     assert len(plan.enqueue(a, b, out=out)) == 1
     assert np.array_equal(out.get(), right(a, b))
+
+
+@pytest.mark.parametrize("function", [None, lambda *_: -51], ids=["not found", "refused"])
+@pytest.mark.parametrize("dtype", ["f4", "i8", "c8", "c16"])
+def test_pyopencl_sets_scalars_where_the_driver_function_is_missing(queue, monkeypatch, dtype, function):
+    monkeypatch.setattr(steps, "_set_arg", function)
+    a = cla.to_device(queue, np.arange(6).reshape(2, 3).astype(dtype))
+    plan = pyclmm.Matmul(a, a.T, kernel="naive")
+    for alpha in (2, 3):
+        assert np.array_equal(plan(a, a.T, alpha=alpha).get(), alpha * (a.get() @ a.get().T))

@@ -17,6 +17,7 @@ from pyclmm.checks import worker
 from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels import KERNELS, kernel_named
+from pyclmm.kernels.config import Ranked
 from pyclmm.kernels.textbook.elements import Naive
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
@@ -47,7 +48,9 @@ class Few(Naive):
     """`naive` with three tiles. A sabotaged driver cannot run the second."""
 
     def ranked(self, problem, device):
-        return [(seconds, TileConfig(bm=side, bn=side)) for seconds, side in ((1.0, 2), (2.0, 4), (3.0, 8))]
+        return [
+            Ranked(seconds, TileConfig(bm=side, bn=side)) for seconds, side in ((1.0, 2), (2.0, 4), (3.0, 8))
+        ]
 
 
 @pytest.fixture

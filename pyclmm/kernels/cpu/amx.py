@@ -181,7 +181,7 @@ class _AmxWork:
     def _pack(self, name: str, length: int, along: bool) -> tuple[Arg, Arg]:
         """Append the launch that packs an operand. Returns the panels and the stack's stride in bytes."""
         p, size = self.problem, ELEMENTS[self.problem.a_type].nbytes
-        entries = p.batch if any(p.batch_strides["ab".index(name)]) else 1
+        entries = p.batch if any(getattr(p.batch_strides, name)) else 1
         steps = -(-p.k // _step(p))
         stack = round_up(length, _BLOCK) * steps * _step(p) * size
         space = Workspace(f"amx_{name}", stack * entries)

@@ -30,7 +30,7 @@ from . import packed_shape as shape
 from . import packing
 from .blocking import PAGE, UNROLL_K
 from .packed_shape import Part
-from .packing import INSIDE
+from .packing import INSIDE, PackedOperands
 from .pieces import FRACTION, CpuKernel, stack_seconds, vector_defines
 
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
@@ -86,14 +86,13 @@ class Packed(CpuKernel):
         if config.named.get("swapped"):
             products += _turned_steps(problem) * problem.m * problem.n * problem.batch
         rate = rates.multiply_adds(problem.acc_type) * FRACTION * min(1.0, groups / device.units)
-        packed = packing.packs_a(problem, config), packing.packs_b(problem, config)
-        inside = packing.packs_inside(problem, config)
-        slower = _step_with_loads(problem, config, packed, inside, device)
+        packed = packing.packed(problem, config)
+        slower = _step_with_loads(problem, config, packed, device)
         seconds = together(products / rate * slower, rates.moved(problem.nbytes))
         sums = 2 * shape.partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
-        launches = (1 + packed[0]) * len(pieces) + (packed[1] and not inside) + (config.split_k > 1)
-        copied = _packing_seconds(problem, config, (packed[0], packed[1] and not inside), device)
-        if inside:
+        launches = (1 + packed.a) * len(pieces) + packed.b + (config.split_k > 1)
+        copied = _packing_seconds(problem, config, packed, device)
+        if packed.inside:
             copied += _inside_seconds(problem, config, device, tiles.rows) / min(1.0, groups / device.units)
         seconds += stack_seconds(tiles.rows * tiles.columns * config.split_k, problem, device)
         return launches * rates.launch + rates.group + seconds + copied + rates.moved(sums)
@@ -155,9 +154,7 @@ class _PackedWork:
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
         self.problem, self.config, self.device = problem, config, device
         self.parts = shape.parts(problem, config, device)
-        self.pack_a = packing.packs_a(problem, config)
-        self.pack_b = packing.packs_b(problem, config)
-        self.inside = packing.packs_inside(problem, config)
+        self.packed = packing.packed(problem, config)
         self.program = gemm_program(problem, "cpu/packed.cl", self._defines(device))
         self.args = gemm_args(problem)
         self.workspace: list[Workspace] = []
@@ -169,13 +166,13 @@ class _PackedWork:
             ("MR", c.tm),
             ("NR", c.tn),
             *vector_defines(c, device),
-            ("PACK_A", int(self.pack_a)),
-            ("PACK_B", self.pack_b + self.inside),
+            ("PACK_A", int(self.packed.a)),
+            ("PACK_B", self.packed.b + 2 * self.packed.inside),
             ("BM", c.bm),
             ("BN", c.bn),
             ("SPLIT", int(c.split_k > 1)),
             ("SWAPPED", c.option("swapped")),
-            *([("BK", c.bk)] if self.inside else []),
+            *([("BK", c.bk)] if self.packed.inside else []),
         ]
 
     def work(self) -> Work:
@@ -188,7 +185,7 @@ class _PackedWork:
             self.workspace.append(sums.workspace)
             partial = sums.workspace.symbol
         for part in self.parts:
-            if self.pack_a:
+            if self.packed.a:
                 self._pack_a(part, a_panels)
             self._multiply(part, (*a_panels, *b_panels, partial))
         if c.split_k > 1:
@@ -219,7 +216,7 @@ class _PackedWork:
 
     def _space_of_a(self) -> tuple[Arg, Arg]:
         """The panels of one part of A, and the stack's stride in them; A itself if it is not packed."""
-        if not self.pack_a:
+        if not self.packed.a:
             return "a", np.int64(0)
         largest, steps = self.parts[0], round_up(self.problem.k, UNROLL_K)
         return self._space("a", round_up(largest.rows, self.config.tm) * steps, largest.entries)
@@ -232,7 +229,7 @@ class _PackedWork:
     def _panels_of_b(self) -> tuple[Arg, Arg]:
         """Append the launch that packs B. Returns the panels and the stack's stride in them."""
         p, c = self.problem, self.config
-        if not self.pack_b or self.inside:
+        if not self.packed.b:
             return "b", np.int64(0)
         panels = self._space("b", round_up(p.n, c.tn) * p.k, p.batch)
         self._pack("b", p.n, c.tn, p.trans_b, Part(0, p.m, 0, p.batch), panels)
@@ -248,7 +245,7 @@ class _PackedWork:
 
     def _varies(self, name: str) -> bool:
         """Whether the products of a stack have operands of their own."""
-        return any(self.problem.batch_strides["ab".index(name)])
+        return any(getattr(self.problem.batch_strides, name))
 
     def _pack(
         self, name: str, length: int, tile: int, along: bool, part: Part, args: tuple[Arg, ...]
@@ -274,17 +271,18 @@ def _part_args(part: Part) -> tuple[Arg, ...]:
 
 
 def _step_with_loads(
-    problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], inside: bool, device: DeviceInfo
+    problem: GemmProblem, config: TileConfig, packed: PackedOperands, device: DeviceInfo
 ) -> float:
     """Time of a step of K in a register tile, relative to that of its multiply-adds: operands in place."""
-    slower, wishes = 1.0, packing.must_pack(problem, config, device)
-    if wishes[0] > packed[0] or wishes[1] > packed[1]:  # wished for and not done
+    slower, (must_pack_a, must_pack_b) = 1.0, packing.must_pack(problem, config, device)
+    reads_b = not (packed.b or packed.inside)
+    if (must_pack_a and not packed.a) or (must_pack_b and reads_b):
         slower = _AWKWARD
-    elif inside and packing.can_read_b(problem, config) and not wishes[1]:
+    elif packed.inside and packing.can_read_b(problem, config) and not must_pack_b:
         slower = _DOUBT
-    elif not packed[1] and packing.crosses_lines(problem, config):
+    elif reads_b and packing.crosses_lines(problem, config):
         slower = _CROSSING.get(config.vec * problem.sums.nbytes_of_real / device.caches.line, 1.0)
-    if problem.trans_a and not packed[0]:
+    if problem.trans_a and not packed.a:
         rate = device.rates.multiply_adds(problem.acc_type) * FRACTION / device.units
         slower += _column_seconds(problem, device) / (config.tm * config.tn / rate)
     return slower
@@ -306,12 +304,12 @@ def _turned_steps(problem: GemmProblem) -> float:
 
 
 def _packing_seconds(
-    problem: GemmProblem, config: TileConfig, packed: tuple[bool, bool], device: DeviceInfo
+    problem: GemmProblem, config: TileConfig, packed: PackedOperands, device: DeviceInfo
 ) -> float:
     """Seconds that the launches which pack A and B take, without what each launch costs."""
     line = problem.k * problem.sums.nbytes * problem.batch  # bytes of a row or column in all
-    a = line * round_up(problem.m, config.tm) * packed[0]
-    b = line * round_up(problem.n, config.tn) * packed[1]
+    a = line * round_up(problem.m, config.tm) * packed.a
+    b = line * round_up(problem.n, config.tn) * packed.b
     outside = max(0.0, 1 - device.rates.cache_size / max(1, a + b))
     seconds = 2 * (a / _PACKED + b / (_TURNING if problem.trans_b else _PACKED)) / device.units
     return seconds * (1 + (_FAR_PACKED - 1) * outside)

@@ -171,20 +171,22 @@ def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo
     size = problem.sums.nbytes
     found = blocks(device.caches, tm, tn, size, sum_size(problem), device.local_mem_size)
     tile = TileConfig(bm=found.mc, bn=found.nc, bk=found.kc, tm=tm, tn=tn, vec=lanes)
-    shared = replace(tile, bm=2 * found.mc)
-    return shared if _long_k(problem) and split_k(problem, shared, device) > 1 else tile
+    if _long_k(problem) and split_k(problem, shared := replace(tile, bm=2 * found.mc), device) > 1:
+        return shared
+    return tile
 
 
 def _packing(config: TileConfig, problem: GemmProblem, device: DeviceInfo, a: bool, b: bool) -> TileConfig:
-    config = replace(config, options=(("pack_a", int(a)), ("pack_b", int(b))))
-    if packs_b(problem, config):
-        return config
-    if _streams(problem, config, device):
+    options = (("pack_a", int(a)), ("pack_b", int(b)))
+    if b or not can_read_b(problem, config):
+        return replace(config, options=options)
+    if _is_stream(problem, config.tm, device):
         bn = max(1, PAGE // problem.sums.nbytes // config.tn) * config.tn
         bm = max(1, config.bm * config.bn // bn // config.tm) * config.tm
         steps = steps_from_memory(device.caches, reused=problem.m > 2 * config.tm)
-        return replace(config, bm=bm, bn=bn, bk=steps)
-    return replace(config, bk=steps_in_place(device.caches, row_bytes(problem), config.bk))
+        return replace(config, bm=bm, bn=bn, bk=steps, options=options)
+    steps = steps_in_place(device.caches, row_bytes(problem), config.bk)
+    return replace(config, bk=steps, options=options)
 
 
 def _packing_inside(config: TileConfig, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
@@ -197,9 +199,9 @@ def _packing_inside(config: TileConfig, problem: GemmProblem, device: DeviceInfo
     return replace(config, bm=found.mc, bn=found.nc, bk=kc, options=options)
 
 
-def _streams(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """Whether reading B from memory limits the speed: B is in place, not in a cache, and used a few times."""
-    few = problem.m <= _STREAM_TILES * config.tm and not packs_b(problem, config)
+def _is_stream(problem: GemmProblem, tm: int, device: DeviceInfo) -> bool:
+    """Whether reading B in place limits the speed: it is in no cache, and few tiles of *tm* rows use it."""
+    few = problem.m <= _STREAM_TILES * tm
     return few and row_bytes(problem) * problem.k > _FAR_CACHES * device.caches.l2
 
 
@@ -255,7 +257,7 @@ def parts(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[
     tile_row = config.tm * round_up(problem.k, UNROLL_K) * problem.sums.nbytes
     most = panels_room(device) // max(1, tile_row)  # rows of tiles
     each = -(-m // config.tm)  # those of one product
-    entries = batch if any(problem.batch_strides[0]) else 1
+    entries = batch if any(problem.batch_strides.a) else 1
     if not packs_a(problem, config) or each * entries <= most:
         return [Part(0, m, 0, batch)]
     if each <= most:
@@ -275,26 +277,25 @@ def _ranges(length: int, most: int) -> list[tuple[int, int]]:
 
 
 def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part | None = None) -> Cut:
-    """Macro-tiles of *part*, or of all rows; smaller than BM x BN where that keeps more compute units busy.
-
-    A width gives the columns of macro-tiles, these the height, and the rows of that height the width again.
-    """
+    """Macro-tiles of *part*, or of all rows. They are smaller than BM x BN if that keeps more units busy."""
     part = part or Part(0, problem.m, 0, problem.batch)
-    groups = _groups_wanted(part.entries, device)
-    splits = _long_k(problem) or (_streams(problem, config, device) and not problem.reproducible)
+    inside, groups = packs_inside(problem, config), _groups_wanted(part.entries, device)
+    is_stream = not packs_b(problem, config) and _is_stream(problem, config.tm, device)
+    splits = _long_k(problem) or (is_stream and not problem.reproducible)
     if splits:
         groups = -(-groups // max(1, problem.k // _SPLIT_K))  # split-K gives the other work-groups
-    inside, tallest = packs_inside(problem, config), config.bm
-    if not inside and stores_most(problem, device):
-        tallest = min(tallest, 2 * config.tm)
-    # Each row of macro-tiles packs B anew inside, so columns come first there.
+    # 1. The widest, and so the fewest columns of macro-tiles. Where each row of them packs B anew, there are
+    # as many columns as work-groups.
     widest = _extent(problem.n, config.bn, config.tn, config.tn, groups) if inside else config.bn
     columns = -(-problem.n // widest)
-    height = part.last_row - part.first_row
-    mc = _extent(height, tallest, 2 * config.tm, config.tm, -(-groups // columns))
+    # 2. The height: as many rows as give each column its work-groups, and compute units that end together.
+    short = stores_most(problem, device) and not inside
+    tallest = min(config.bm, 2 * config.tm) if short else config.bm
+    mc = _extent(part.rows, tallest, 2 * config.tm, config.tm, -(-groups // columns))
     if not splits:
-        mc = _balanced(height, mc, config.tm, columns * part.entries, device.compute_units)
-    rows = -(-height // mc)
+        mc = _balanced(part.rows, mc, config.tm, columns * part.entries, device.compute_units)
+    rows = -(-part.rows // mc)
+    # 3. The width: as many columns as give each row its work-groups.
     nc = _extent(problem.n, widest, config.tn, config.tn, -(-groups // rows))
     kc = equal_steps(range_of_k(problem, config), config.bk)
     return Cut(mc, nc, kc, rows, -(-problem.n // nc))

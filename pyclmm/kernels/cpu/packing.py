@@ -5,6 +5,8 @@ Pure arithmetic, as in packed_shape.py, which has what follows from it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
@@ -23,8 +25,12 @@ _NEAR = 2048  # bytes; rows at most this far apart share pages
 
 
 def must_pack(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[bool, bool]:
-    """Whether A, and whether B, in place would make the product so slow that packing it always pays."""
-    return _must_pack_a(problem, config, device), _must_pack_b(problem, config, device)
+    """Whether A, and whether B, in place would make the product so slow that packing it always pays.
+
+    A is read one number at a time. That is as fast from rows in place, unless they are pages apart.
+    """
+    b, apart = _must_pack_b(problem, config, device), abs(problem.lda) * problem.sums.nbytes
+    return b and apart % PAGE == 0 and apart > PAGE and not problem.trans_a, b
 
 
 def packings(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[tuple[bool, bool]]:
@@ -65,6 +71,20 @@ def can_read_b(problem: GemmProblem, config: TileConfig) -> bool:
     return not (unreadable or problem.conj_b or problem.trans_b or problem.n < config.tn)
 
 
+class PackedOperands(NamedTuple):
+    """Which operands are packed: ``a`` and ``b`` by launches of their own, B ``inside`` by work-groups."""
+
+    a: bool
+    b: bool
+    inside: bool
+
+
+def packed(problem: GemmProblem, config: TileConfig) -> PackedOperands:
+    """What *config* packs of *problem*."""
+    inside = packs_inside(problem, config)
+    return PackedOperands(packs_a(problem, config), not inside and packs_b(problem, config), inside)
+
+
 def packs_inside(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether each work-group packs the columns of B that it uses, in local memory."""
     return config.named.get("pack_b") == INSIDE and packs_b(problem, config)
@@ -85,13 +105,6 @@ def _narrow(name: str, problem: GemmProblem) -> bool:
     return ELEMENTS[name].nbytes < problem.sums.nbytes
 
 
-def _must_pack_a(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """A is read one number at a time. That is as fast from rows in place, unless they are pages apart."""
-    apart = abs(problem.lda) * problem.sums.nbytes
-    far = apart % PAGE == 0 and apart > PAGE and not problem.trans_a
-    return far and _must_pack_b(problem, config, device)
-
-
 def _few_uses(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
     """Whether B is used too few times to pay for packing it. Elements that are widened: each row of tiles
     widens them again.
@@ -110,8 +123,9 @@ def _must_pack_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -
     level that is slower than packing. If B is larger than a cache and its rows are far apart, each row takes
     a page.
     """
-    if _few_uses(problem, config, device) or _narrow(problem.b_type, problem):
-        return not _few_uses(problem, config, device)
+    few = _few_uses(problem, config, device)
+    if few or _narrow(problem.b_type, problem):
+        return not few
     row, vector = row_bytes(problem), config.vec * problem.sums.nbytes_of_real
     large = row * problem.k > device.caches.l2
     half = vector < device.caches.line and row * problem.k > device.caches.l2 // 2

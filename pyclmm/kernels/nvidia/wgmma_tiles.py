@@ -118,13 +118,13 @@ def stacked(problem: GemmProblem) -> int:
     """How many products of a stack one set of work-groups computes. 1: each product has its own."""
     if problem.moduli and problem.batch != len(problem.moduli):  # the products that are needed are no prefix
         return 1
-    even = all(_evenly_apart(problem, problem.batch_strides[which]) for which in (0, 1))
+    even = all(_evenly_apart(problem, strides) for strides in problem.batch_strides[:2])
     return problem.batch if even and problem.m * problem.n * problem.batch < 2**40 else 1
 
 
 def stack_strides(problem: GemmProblem) -> tuple[int, int]:
     """Elements from one A of a stack to the next, and from one B to the next, if both are evenly apart."""
-    a, b = (_axes(problem, problem.batch_strides[which]) for which in (0, 1))
+    a, b = (_axes(problem, strides) for strides in problem.batch_strides[:2])
     return (a[-1][1] if a else 0, b[-1][1] if b else 0)
 
 
