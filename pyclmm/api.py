@@ -15,7 +15,7 @@ from .execution.operands import named, single
 from .opencl import queues
 from .opencl.devices import DeviceChoice
 from .problem.dtypes import named_dtype
-from .problem.literals import Activation, Casting, Mixed, Precision, Trans, Verify
+from .problem.literals import Activation, Casting, Mixed, Precision, Rounded, Trans, Verify
 from .problem.settings import chosen, is_reproducible, is_verified
 from .quantized import QuantizedArray
 from .raising import OF_CALLER, briefly
@@ -71,6 +71,7 @@ def matmul(
     verify: Verify | None = None,
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
+    quantize_a: Rounded | None = None,
     axes: list[Any] | None = None,
     mixed: Mixed = None,
     wait_for: list[cl.Event] | None = None,
@@ -124,6 +125,12 @@ def matmul(
     casting
         NumPy's rule for the casts of the operands and of the result: "no", "equiv", "safe", "same_kind" or
         "unsafe". A cast that drops imaginary parts gives NumPy's ComplexWarning.
+    quantize_a
+        "int8", for quantised weights on CPU devices: the elements of a in each group of the weights, along K,
+        are rounded to multiples of s = (their largest absolute value) / 127, and integers are multiplied. The
+        result is that with :func:`pyclmm.reference.int8_groups`; rounding a changes it by at most the sum
+        over groups of 0.5001 s times the sum of the weights' absolute values. A row with a NaN or an infinity
+        becomes NaN. Default: a is multiplied as it is.
     axes
         Where the core axes lie, as for a NumPy ufunc: a list with a tuple for each of a, b and the result,
         ``[(-2, -1), (-2, -1), (-2, -1)]`` by default. A tuple of one axis, for a 1-D operand, may be an int;
@@ -161,7 +168,7 @@ def matmul(
     tiles = (memory_limit, devices, progress, checkpoint)
     try:
         ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-        asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
+        asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), quantize_a, "")
         return called(given, asked, tiles, PLAIN, queue, device, mixed, wait_for, axes)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__
@@ -226,6 +233,7 @@ def gemm(
     verify: Verify | None = None,
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
+    quantize_a: Rounded | None = None,
     mixed: Mixed = None,
     wait_for: list[cl.Event] | None = None,
     memory_limit: int | str | None = None,
@@ -260,7 +268,7 @@ def gemm(
     tiles = (memory_limit, devices, progress, checkpoint)
     try:
         ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-        asked = (trans_a, trans_b, activation, kernel, *ways, named_dtype(dtype), "")
+        asked = (trans_a, trans_b, activation, kernel, *ways, named_dtype(dtype), quantize_a, "")
         return called(given, asked, tiles, factors, queue, device, mixed, wait_for)
     except OF_CALLER as error:
         raise briefly(error) from error.__cause__

@@ -30,7 +30,7 @@ from .streaming import entry
 # They have this order there; what reads one goes by its name.
 _ASKED = (
     *("trans_a", "trans_b", "activation", "kernel"),
-    *("precision", "reproducible", "casting", "verify", "dtype", "b_format"),
+    *("precision", "reproducible", "casting", "verify", "dtype", "quantize_a", "b_format"),
 )
 _TILES = ("memory_limit", "devices", "progress", "checkpoint")
 AT_ONCE = (None,) * len(_TILES)  # of a call without tiles

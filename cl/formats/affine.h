@@ -33,16 +33,12 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   *high = affine_values(of_high, scale, bias);
 }
 
-#if QUANT_BITS == 4
-#define NIBBLES_GROUP GROUP_SIZE
-#if SCALE_TYPE == 1
-#define NIBBLE_VALUES(codes, scale, bias) (CONVERTED(float16, codes) * (scale) + (bias))
-#else
-#define NIBBLE_VALUES(codes, scale, bias) affine_values(CONVERTED(uint16, codes), scale, bias)
-#endif
-INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *bias)
+#if QUANT_BITS == 4 || QUANT_BITS == 8
+#define CODES_GROUP GROUP_SIZE
+/* Those of `count` groups. */
+INLINE void read_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *bias)
 {
-  bytes_t scales = row + K / 2;
+  bytes_t scales = row + K / 8 * QUANT_BITS;
   const int first = k / GROUP_SIZE, apart = K / GROUP_SIZE;
   int g = 0;
 #if SCALE_TYPE == 1 && defined(__F16C__)
@@ -55,5 +51,40 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
   }
 #endif
   for (; g < count; ++g) scale[g] = SCALE_AT(scales, first + g), bias[g] = SCALE_AT(scales, first + apart + g);
+}
+#endif
+
+#if QUANT_BITS == 4
+#define NIBBLES_GROUP GROUP_SIZE
+#define nibble_scales read_scales
+#if SCALE_TYPE == 1
+#define NIBBLE_VALUES(codes, scale, bias) (CONVERTED(float16, codes) * (scale) + (bias))
+#else
+#define NIBBLE_VALUES(codes, scale, bias) affine_values(CONVERTED(uint16, codes), scale, bias)
+#endif
+#endif
+
+#ifdef CODES_GROUP
+#define WORDS_8(p) as_ushort8(*(__global const uint4 *)(p))
+INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
+{
+  bytes_t q = row + k / 8 * QUANT_BITS;
+#if QUANT_BITS == 4
+#define CODES_SIGNED 0
+#define CODES_EVEN_ODD (GROUP_SIZE == 32 ? 32 : 64)
+  split_nibbles((ushort16)(WORDS_8(q), WORDS_8(q + 16)), GROUP_SIZE == 32, codes);
+#else /* less by 128 */
+#define CODES_SIGNED 1
+#define CODES_EVEN_ODD 0
+  codes[0] = (ushort16)(WORDS_8(q), WORDS_8(q + 16)) ^ (ushort)0x8080;
+  codes[1] = (ushort16)(WORDS_8(q + 32), WORDS_8(q + 48)) ^ (ushort)0x8080;
+#endif
+}
+INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
+{
+  read_scales(row, k, K, count, scale, offset);
+#if QUANT_BITS == 8
+  for (int g = 0; g < count; ++g) offset[g] += 128 * scale[g];
+#endif
 }
 #endif

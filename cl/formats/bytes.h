@@ -11,6 +11,12 @@
  *     them, or with NIBBLES_EVEN_ODD every second one
  *   nibble_scales(row, k, K, count, scale, offset): those of `count` groups from weight k on, a multiple of 256
  *   NIBBLE_VALUES(codes, scale, offset): the weights of 16 codes, each below 16
+ *
+ * A format whose weights are scale * code + offset may define, for CPUs (quantized/int8_rows.cl):
+ *   CODES_GROUP, weights that share both, 32 or a multiple of 64; CODES_SIGNED, 1: a code is a signed byte, 0: below 16
+ *   codes64(row, k, K, codes): bytes, the codes of 64 weights from k on, a multiple of 64; of each CODES_EVEN_ODD weights
+ *     every second one comes first, of 0 none
+ *   code_scales(row, k, K, count, scale, offset), as nibble_scales
  */
 #include "include/attributes.h"
 
@@ -24,6 +30,7 @@ typedef __global const uchar *bytes_t;
 #define HALF_AT(p) vload_half(0, (__global const half *)(p))
 #endif
 #define BYTES_16(p) as_uchar16(LOADED(ushort, 8, p))
+#define BYTES_32(p) ((ushort16)(LOADED(ushort, 8, p), LOADED(ushort, 8, (p) + 16)))
 
 /* n elements that are aligned to one of them. Clang loads them itself where it was told of the processor: the function is
  * a call there, with PoCL 3.0 and AVX2. */
@@ -46,3 +53,11 @@ typedef uchar16 loose_uchar16 ALIGNED(1);
 #else
 #define NUMBERS(q) CONVERTED(float16, q)
 #endif
+
+/* codes = the low halves of 32 bytes, then the high ones; of 16 bytes, then of the others if these are `apart`. */
+INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)
+{
+  const ushort16 low = bytes & (ushort)0x0f0f, high = bytes >> (ushort)4 & (ushort)0x0f0f;
+  codes[0] = apart ? (ushort16)(low.lo, high.lo) : low;
+  codes[1] = apart ? (ushort16)(low.hi, high.hi) : high;
+}

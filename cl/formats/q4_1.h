@@ -25,3 +25,13 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
     scale[g] = HALF_AT(block), offset[g] = HALF_AT(block + 2);
   }
 }
+
+#define CODES_GROUP 32
+#define CODES_SIGNED 0
+#define CODES_EVEN_ODD 0
+#define code_scales nibble_scales
+INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
+{
+  bytes_t q = row + k / 32 * 20 + 4;
+  split_nibbles((ushort16)(LOADED(ushort, 8, q), LOADED(ushort, 8, q + 20)), 1, codes);
+}

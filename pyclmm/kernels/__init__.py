@@ -23,6 +23,7 @@ from .nvidia.wgmma import Wgmma
 from .nvidia.wgmma_bare import WgmmaBare
 from .nvidia.wgmma_quantized import WgmmaQuantized
 from .quantized.dequantized import Dequantized
+from .quantized.int8_rows import Int8Quantized
 from .quantized.rows import Quantized
 from .residues.limbs import Limbs
 from .residues.residues import Residues
@@ -57,6 +58,7 @@ KERNELS = Kernels(
         Amx((Packed(), Naive())),
         Thin(),
         Quantized(),
+        Int8Quantized(),
         MmaQuantized(),
         WgmmaQuantized(),
         Dequantized(_OF_WEIGHTS),

@@ -72,7 +72,7 @@ def ragged_matmul(
     on the host in this call. On a device groups are cut to the rows, and the next such call raises it.
     """
     ways = (chosen(precision), is_reproducible(reproducible), casting, is_verified(verify))
-    asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), "")
+    asked = ("N", "N", None, kernel, *ways, named_dtype(dtype), None, "")
     kind = kinds.kind_of(a)
     if kind is None:
         a, b = (x if hasattr(x, "shape") else array_of(name, x) for name, x in (("a", a), ("b", b)))

@@ -49,6 +49,7 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "limbs": ("#8a7a30", "h"),
     "mma_quantized": ("#7d8a1f", "<"),
     "wgmma_quantized": ("#3f7f8d", ">"),
+    "int8_quantized": ("#b0793a", "X"),
     "quantized": ("#4d8f3f", "v"),
     "dequantized": ("#a0619b", "^"),
     **{unit.name: unit.style for unit in MATRIX_UNITS.values()},
