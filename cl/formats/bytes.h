@@ -9,7 +9,8 @@
  *   NIBBLES_GROUP, weights that share scale and offset, a multiple of 32; NIBBLES_EVEN_ODD, 0, 1
  *   nibbles32(row, k, &first, &second): bytes whose low 4 bits are the codes of 32 weights: the first and the last 16 of
  *     them, or with NIBBLES_EVEN_ODD every second one
- *   nibble_scales(row, k, K, count, scale, offset): those of `count` groups from weight k on, a multiple of 256
+ *   nibble_scales(row, k, K, count, scale, offset): those of `count` groups from weight k on, a multiple of 256;
+ *     of a format without offsets these are left as they are
  *   NIBBLE_VALUES(codes, scale, offset): the weights of 16 codes, each below 16
  *
  * A format whose weights are scale * code + offset may define, for CPUs (quantized/int8_rows.cl):
@@ -30,7 +31,6 @@ typedef __global const uchar *bytes_t;
 #define HALF_AT(p) vload_half(0, (__global const half *)(p))
 #endif
 #define BYTES_16(p) as_uchar16(LOADED(ushort, 8, p))
-#define BYTES_32(p) ((ushort16)(LOADED(ushort, 8, p), LOADED(ushort, 8, (p) + 16)))
 
 /* n elements that are aligned to one of them. Clang loads them itself where it was told of the processor: the function is
  * a call there, with PoCL 3.0 and AVX2. */
@@ -38,6 +38,7 @@ typedef __global const uchar *bytes_t;
 typedef ushort2 loose_ushort2 ALIGNED(2);
 typedef ushort4 loose_ushort4 ALIGNED(2);
 typedef ushort8 loose_ushort8 ALIGNED(2);
+typedef ushort16 loose_ushort16 ALIGNED(2);
 typedef uchar16 loose_uchar16 ALIGNED(1);
 #define LOADED(type, n, p) (*(__global const loose_##type##n *)(p))
 #else
@@ -53,6 +54,28 @@ typedef uchar16 loose_uchar16 ALIGNED(1);
 #else
 #define NUMBERS(q) CONVERTED(float16, q)
 #endif
+
+/* The float16 numbers at p, p + apart and so on, eight at a time where a vector of them is converted by one instruction. */
+#ifdef __F16C__
+#define OF_HALVES_8(h) as_float8(__builtin_ia32_vcvtph2ps256(h))
+#elif defined(cl_khr_fp16)
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#define OF_HALVES_8(h) convert_float8(as_half8(h))
+#endif
+INLINE void halves_at(bytes_t p, const int apart, const int count, float *values)
+{
+  int g = 0;
+#ifdef OF_HALVES_8
+  typedef float8 floats ALIGNED(4);
+#define HALF_BITS(i) *(__global const short *)(p + (g + (i)) * apart)
+  for (; g + 8 <= count; g += 8) {
+    const short8 bits = (short8)(HALF_BITS(0), HALF_BITS(1), HALF_BITS(2), HALF_BITS(3), HALF_BITS(4), HALF_BITS(5),
+                                 HALF_BITS(6), HALF_BITS(7));
+    *(floats *)(values + g) = OF_HALVES_8(bits);
+  }
+#endif
+  for (; g < count; ++g) values[g] = HALF_AT(p + g * apart);
+}
 
 /* codes = the low halves of 32 bytes, then the high ones; of 16 bytes, then of the others if these are `apart`. */
 INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)

@@ -20,7 +20,7 @@ INLINE void nibbles32(bytes_t row, const int k, int16 *low, int16 *high)
 }
 INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {
-  for (int g = 0; g < count; ++g) scale[g] = HALF_AT(row + (k / 32 + g) * 18), offset[g] = 0;
+  halves_at(row + k / 32 * 18, 18, count, scale);
 }
 
 #define CODES_GROUP 32

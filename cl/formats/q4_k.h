@@ -42,5 +42,5 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
 #define code_scales nibble_scales
 INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
 {
-  split_nibbles(BYTES_32(row + k / 256 * 144 + 16 + k / 64 % 4 * 32), 0, codes);
+  split_nibbles(LOADED(ushort, 16, row + k / 256 * 144 + 16 + k / 64 % 4 * 32), 0, codes);
 }

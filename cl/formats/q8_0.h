@@ -15,9 +15,9 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
 {
   bytes_t q = row + k / 32 * 34 + 2;
-  codes[0] = BYTES_32(q), codes[1] = BYTES_32(q + 34);
+  codes[0] = LOADED(ushort, 16, q), codes[1] = LOADED(ushort, 16, q + 34);
 }
 INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {
-  for (int g = 0; g < count; ++g) scale[g] = HALF_AT(row + (k / 32 + g) * 34), offset[g] = 0;
+  halves_at(row + k / 32 * 34, 34, count, scale);
 }

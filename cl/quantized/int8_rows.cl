@@ -85,18 +85,19 @@ INLINE short16 pairs_32(const ushort16 codes, const ushort16 x)
   return OF_PAIRS(w, v);
 #endif
 }
-INLINE VEC dot_32(const ushort16 codes, const ushort16 x, const int zero) { return OF_FOURS(pairs_32(codes, x)); }
+INLINE VEC dot_32(const ushort16 codes, const ushort16 x, const ushort zero) { return OF_FOURS(pairs_32(codes, x)); }
 #else
 /* Products of 16-bit integers in pairs: compilers have an instruction for these, unless they know that the numbers have
- * fewer bits. `zero` is 0, which they do not know. */
+ * fewer bits. `zero` is 0, of which they do not know the highest bit of a byte. */
 typedef char chars __attribute__((ext_vector_type(2 * LANES)));
 typedef short shorts __attribute__((ext_vector_type(2 * LANES)));
 typedef CAT(int, LANES) ints;
-INLINE VEC dot_32(const ushort16 codes, const ushort16 x, const int zero)
+INLINE VEC dot_32(const ushort16 codes, const ushort16 x, const ushort zero)
 {
   ints sum = 0;
+  const ushort16 opaque = codes ^ zero;
   UNROLL for (int p = 0; p < 16 / LANES; ++p) {
-    const shorts w = CONVERTED(shorts, ((const chars *)&codes)[p] ^ (chars)((char)zero));
+    const shorts w = CONVERTED(shorts, ((const chars *)&opaque)[p]);
     const shorts v = CONVERTED(shorts, ((const chars *)&x)[p]) ^ (shorts)((short)zero);
     sum += CONVERTED(ints, w.even) * CONVERTED(ints, v.even) + CONVERTED(ints, w.odd) * CONVERTED(ints, v.odd);
   }
@@ -105,7 +106,7 @@ INLINE VEC dot_32(const ushort16 codes, const ushort16 x, const int zero)
 #endif
 
 /* acc + scales * products of 64 codes, of the groups with these scales. */
-INLINE VEC added_64(const VEC acc, const ushort16 *w, const ushort16 *x, const float *scales, const int zero)
+INLINE VEC added_64(const VEC acc, const ushort16 *w, const ushort16 *x, const float *scales, const ushort zero)
 {
 #if defined(OF_FOURS) && CODES_GROUP >= STEP && !CODES_SIGNED
   return FMA_VEC(OF_FOURS(pairs_32(w[0], x[0]) + pairs_32(w[1], x[1])), (VEC)(scales[0]), acc);
@@ -120,6 +121,7 @@ INLINE void add_rows(
     VEC acc[ROWS][COLUMNS], const line_t x[ROWS], __global const uchar *const rows[COLUMNS], const int K, const long ldb)
 {
   const long of_step = ldb * STEP / K;
+  const ushort zero = K % STEP * 0x0404;
   long ahead = COLUMNS * ldb;
   for (int first = 0; first < K; first += BLOCK) {
     const int end = min(K, first + BLOCK);
@@ -138,11 +140,12 @@ INLINE void add_rows(
       const int g = (k - first) / CODES_GROUP;
       UNROLL for (int n = 0; n < COLUMNS; ++n) {
         PREFETCH(rows[n] + ahead);
+        if (CODES_SIGNED) PREFETCH(rows[n] + ahead + of_step / 2); /* more than a cache line */
         ushort16 w[2];
         codes64(rows[n], k, K, w);
         UNROLL for (int r = 0; r < ROWS; ++r) {
           const ushort16 v[2] = {*(__global const ushort16 *)(x[r] + k), *(__global const ushort16 *)(x[r] + k + 32)};
-          acc[r][n] = added_64(acc[r][n], w, v, (const float *)&scale[r][n] + g, K % STEP);
+          acc[r][n] = added_64(acc[r][n], w, v, (const float *)&scale[r][n] + g, zero);
         }
       }
     }
