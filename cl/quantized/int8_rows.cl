@@ -29,7 +29,7 @@
 #define LEAST 0x1p-120f
 #define FOR_SUMS(r, n) UNROLL for (int r = 0; r < ROWS; ++r) UNROLL for (int n = 0; n < COLUMNS; ++n)
 
-typedef __global const char *line_t;
+typedef __global const char *rounded_t;
 /* Floats behind the bytes of a line: scales up to there, then scaled sums. */
 #define SCALES(K) (((K) + BLOCK - 1) / BLOCK * GROUPS)
 #define LINE(K) ((K) + 8L * SCALES(K))
@@ -118,7 +118,7 @@ INLINE VEC added_64(const VEC acc, const ushort16 *w, const ushort16 *x, const f
 
 /* acc += products of each row of B with each line of A. */
 INLINE void add_rows(
-    VEC acc[ROWS][COLUMNS], const line_t x[ROWS], __global const uchar *const rows[COLUMNS], const int K, const long ldb)
+    VEC acc[ROWS][COLUMNS], const rounded_t x[ROWS], __global const uchar *const rows[COLUMNS], const int K, const long ldb)
 {
   const long of_step = ldb * STEP / K;
   const ushort zero = K % STEP * 0x0404;
@@ -169,7 +169,7 @@ __kernel ONE_WIDE_ITEM void int8_rows(GEMM_ARGS, __global const char *lines, con
     __global const uchar *rows[COLUMNS];
     UNROLL for (int n = 0; n < COLUMNS; ++n) rows[n] = b + min(j + n, N - 1) * ldb;
     for (int m0 = 0; m0 < M; m0 += ROWS) {
-      line_t x[ROWS];
+      rounded_t x[ROWS];
       VEC acc[ROWS][COLUMNS];
       UNROLL for (int r = 0; r < ROWS; ++r) x[r] = lines + (BATCH_ENTRY * M + min(m0 + r, M - 1)) * LINE(K);
       FOR_SUMS(r, n) acc[r][n] = (VEC)(0);

@@ -93,7 +93,9 @@ class Options:
             ("verify", is_verified(self.verify)),
         ):
             if value:
-                raise UnsupportedError(f"{asked} and {name} is {value!r}; one of the two at a time is offered")
+                raise UnsupportedError(
+                    f"{asked} and {name} is {value!r}; one of the two at a time is offered"
+                )
 
     def keywords(self) -> dict[str, Any]:
         """As keywords of gemm."""

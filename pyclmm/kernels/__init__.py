@@ -9,6 +9,7 @@ from __future__ import annotations
 from .. import repr_tables
 from ..errors import unknown_name
 from .cpu.amx import Amx
+from .cpu.int8_rows import Int8Quantized
 from .cpu.matvec import Matvec
 from .cpu.packed import Packed
 from .cpu.small import Small
@@ -23,7 +24,6 @@ from .nvidia.wgmma import Wgmma
 from .nvidia.wgmma_bare import WgmmaBare
 from .nvidia.wgmma_quantized import WgmmaQuantized
 from .quantized.dequantized import Dequantized
-from .quantized.int8_rows import Int8Quantized
 from .quantized.rows import Quantized
 from .residues.limbs import Limbs
 from .residues.residues import Residues

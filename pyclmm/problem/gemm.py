@@ -177,8 +177,8 @@ class GemmProblem:
     a list nor a ``ragged`` product is a stack.
 
     With a ``b_format`` B is a matrix of bytes, N rows of quantised weights ``ldb`` bytes apart, and is read
-    as their values rounded to A's type (:mod:`pyclmm.formats`). With ``quantize_a`` A is rounded, by groups of
-    them, and they are multiplied in float32 (:func:`pyclmm.reference.int8_groups`).
+    as their values rounded to A's type (:mod:`pyclmm.formats`). With ``quantize_a`` A is rounded, by groups
+    of them, and their values are not (:func:`pyclmm.reference.int8_groups`).
     """
 
     m: int

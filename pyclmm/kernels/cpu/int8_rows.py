@@ -14,10 +14,10 @@ from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, Accepts
 from ..config import TileConfig
 from ..cost import together
-from ..cpu.pieces import CpuKernel, vector_defines
 from ..device import DeviceInfo
 from ..interface import Loops, Work, Workspace, gemm_defines, gemm_launch, round_up
 from ..weights import TYPES, format_of, no_weights, program_of
+from .pieces import CpuKernel, vector_defines
 
 STEP, _GROUPS = 64, 16  # weights of a step; groups of which a block is made (cl/quantized/int8_rows.cl)
 _ROWS, _COLUMNS, _GROUPS_A_UNIT = (1, 2, 4), 4, 4
@@ -25,9 +25,8 @@ _ROWS, _COLUMNS, _GROUPS_A_UNIT = (1, 2, 4), 4, 4
 # a row. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
 _TURN, _ROW = 1.0, 1.0
 _ROUND = 4e-9  # seconds in which a compute unit rounds a number of A
-OFFERED = tuple(dict.fromkeys(
-    f"affine of {form.bits} bits" if form.mode == "affine" else form.name for form in FORMATS if form.has_codes
-))  # fmt: skip
+_FORMATS = [form for form in FORMATS if form.has_codes]
+OFFERED = tuple(dict.fromkeys(f"affine{f.bits}" if f.mode == "affine" else f.name for f in _FORMATS))
 
 
 class Int8Quantized(CpuKernel):
@@ -81,9 +80,7 @@ class Int8Quantized(CpuKernel):
         blocks = -(-problem.k // _block(problem))
         line = problem.k + 8 * blocks * _GROUPS
         space = Workspace("rounded", problem.batch * problem.m * line)
-        rounded = gemm_launch(
-            problem, program, "round_a", (problem.m, blocks), (1, 1), (space.symbol,)
-        )
+        rounded = gemm_launch(problem, program, "round_a", (problem.m, blocks), (1, 1), (space.symbol,))
         span = round_up(-(-problem.n // (device.units * _GROUPS_A_UNIT)), config.tn)
         size, extra = (-(-problem.n // span),), (space.symbol, np.int32(span))
         return Work((rounded, gemm_launch(problem, program, "int8_rows", size, (1,), extra)), (space,))
