@@ -70,7 +70,7 @@ def int8_groups(a: Array, weights: Any) -> Array:
     those with a NaN or an infinity are NaN.
     """
     size = weights.group_size
-    groups = np.ascontiguousarray(a).astype(np.float32).reshape(*a.shape[:-1], -1, size)
+    groups = np.ascontiguousarray(a).astype(np.float32).reshape(*a.shape[:-1], a.shape[-1] // size, size)
     most = abs(groups).max(-1, keepdims=True, initial=0)
     counts = (most >= 2.0**-120) & (most < np.inf)
     with np.errstate(all="ignore"):

@@ -173,7 +173,8 @@ def _modelled(problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> I
         if rank + 1 < len(found):
             heappush(waiting, (found[rank + 1][0], place, rank + 1, family, found))
     if nothing:
-        listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        taking = [k.name for _, k in automatic if k.accepts.refusal(k.name, problem) is None] or reasons
+        listed = "; ".join(f"{name}: {reasons[name]}" for name in taking)
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
 
 

@@ -41,9 +41,9 @@ class Int8Quantized(CpuKernel):
         if not problem.quantize_a:
             return 'rounds A to 8 bits, which quantize_a="int8" asks for'
         if not format_of(problem).has_codes:
-            return f"{format_of(problem).name} weights are no multiples of codes; {', '.join(OFFERED)} are"
+            return f"quantize_a is offered with {', '.join(OFFERED)}, not {format_of(problem).name}"
         if problem.k % STEP:
-            return f"K is {problem.k}, no multiple of {STEP}"
+            return f"K is {problem.k}, no multiple of {STEP}; leave quantize_a out"
         return no_weights(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
