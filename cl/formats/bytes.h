@@ -55,32 +55,38 @@ typedef uchar16 loose_uchar16 ALIGNED(1);
 #define NUMBERS(q) CONVERTED(float16, q)
 #endif
 
-/* The float16 numbers at p, p + apart and so on, eight at a time where a vector of them is converted by one instruction. */
+/* The float16 numbers at p, p + apart and so on, eight at a time: there is an instruction for that. */
 #ifdef __F16C__
 #define OF_HALVES_8(h) as_float8(__builtin_ia32_vcvtph2ps256(h))
-#elif defined(cl_khr_fp16)
-#pragma OPENCL EXTENSION cl_khr_fp16 : enable
-#define OF_HALVES_8(h) convert_float8(as_half8(h))
+#else
+#define OF_HALVES_8(h) vload_half8(0, (const half *)&(h))
 #endif
 INLINE void halves_at(bytes_t p, const int apart, const int count, float *values)
 {
-  int g = 0;
-#ifdef OF_HALVES_8
   typedef float8 floats ALIGNED(4);
 #define HALF_BITS(i) *(__global const short *)(p + (g + (i)) * apart)
+  int g = 0;
   for (; g + 8 <= count; g += 8) {
     const short8 bits = (short8)(HALF_BITS(0), HALF_BITS(1), HALF_BITS(2), HALF_BITS(3), HALF_BITS(4), HALF_BITS(5),
                                  HALF_BITS(6), HALF_BITS(7));
     *(floats *)(values + g) = OF_HALVES_8(bits);
   }
-#endif
   for (; g < count; ++g) values[g] = HALF_AT(p + g * apart);
+}
+
+/* 16 bytes of each. Oclgrind makes no vector of vectors. */
+INLINE ushort16 both_16(bytes_t first, bytes_t second)
+{
+  ushort16 both;
+  ((ushort8 *)&both)[0] = LOADED(ushort, 8, first), ((ushort8 *)&both)[1] = LOADED(ushort, 8, second);
+  return both;
 }
 
 /* codes = the low halves of 32 bytes, then the high ones; of 16 bytes, then of the others if these are `apart`. */
 INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)
 {
   const ushort16 low = bytes & (ushort)0x0f0f, high = bytes >> (ushort)4 & (ushort)0x0f0f;
-  codes[0] = apart ? (ushort16)(low.lo, high.lo) : low;
-  codes[1] = apart ? (ushort16)(low.hi, high.hi) : high;
+  ushort8 *half_of = (ushort8 *)codes;
+  half_of[0] = low.lo, half_of[apart ? 2 : 1] = low.hi;
+  half_of[apart ? 1 : 2] = high.lo, half_of[3] = high.hi;
 }

@@ -29,7 +29,7 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
 INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
 {
   bytes_t q = row + k / 32 * 18 + 2;
-  split_nibbles((ushort16)(LOADED(ushort, 8, q), LOADED(ushort, 8, q + 18)), 1, codes);
+  split_nibbles(both_16(q, q + 18), 1, codes);
 }
 INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {

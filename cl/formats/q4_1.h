@@ -31,5 +31,5 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
 INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
 {
   bytes_t q = row + k / 32 * 20 + 4;
-  split_nibbles((ushort16)(LOADED(ushort, 8, q), LOADED(ushort, 8, q + 20)), 1, codes);
+  split_nibbles(both_16(q, q + 20), 1, codes);
 }
