@@ -1,7 +1,8 @@
 """Products with quantised weights: seconds, and the fraction of the rate at which the device reads memory.
 
     python benchmarks/quantized.py [--device NAME] [--n 8192] [--k 8192] [--rows 1,4,16,64] [--dtype float16]
-        [--formats affine4_g128_float16,q8_0,q4_k] [--kernels auto,quantized,dequantized] [--int8] [--json FILE]
+        [--formats affine4_g128_float16,q8_0,q4_k] [--kernels auto,quantized,dequantized] [--int8]
+        [--json FILE]
 
 Weights lie in eight buffers that take turns, so that they come from memory if these exceed the cache. A
 kernel that reads the buffers takes turns with the products: its rate is that of the memory on the spot.
