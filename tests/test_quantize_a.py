@@ -9,6 +9,7 @@ import pyclmm
 from pyclmm.checks.reference import error_ratio, int8_groups, limit
 from pyclmm.errors import ArgumentError, DTypeError, UnsupportedError
 from pyclmm.formats import FORMATS, format_named
+from pyclmm.formats.rows import RowFormat
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.cpu.int8_rows import OFFERED
 from pyclmm.opencl.devices import default_device, device_info
@@ -100,10 +101,10 @@ def test_the_largest_numbers_do_not_overflow(rng, name, code, sign):
     """All weights have the code, all of x is 127 or -127."""
     form = format_named(name)
     rows = form.drawn(rng, 3, 512)
-    if form.mode == "affine":
+    if isinstance(form, RowFormat):
         form.parts(rows, 512).packed[...] = code * (17 if form.bits == 4 else 1)
     else:
-        blocks = rows.reshape(3, -1, form.nbytes)
+        blocks = rows.reshape(3, 512 // form.block, -1)
         blocks[..., 2:] = code * (17 if form.bits == 4 else 1)
     q, x = pyclmm.QuantizedArray.of_rows(rows, form, 512), np.full((2, 512), 127 * sign, np.float32)
     assert right(pyclmm.matmul(x, q.T, **INT8), x, q)

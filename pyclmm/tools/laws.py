@@ -312,7 +312,7 @@ def first_taken(kernel: Kernel, device: DeviceInfo) -> GemmProblem | None:
     rounds = {"quantize_a": "int8"} if "quantize_a" in kernel.accepts.fields else {}
     if kernel.unsuited(device) is None:
         for (name, precision, b_format), shape in product(_TAKEN, _SHAPES):
-            own = {"precision": precision, "b_format": b_format, **(rounds if b_format else {})}
+            own: dict[str, Any] = {**rounds, "precision": precision, "b_format": b_format}
             problem = fitted(_problem(*shape, name, **own), device)
             if kernel.refuses(problem, device) is None and kernel.configs(problem, device):
                 return problem
