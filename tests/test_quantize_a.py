@@ -207,7 +207,7 @@ def test_other_formats_are_refused_with_the_list(form):
 
 def test_half_a_step_of_k_is_refused():
     cpu = device_info(default_device())
-    with pytest.raises(UnsupportedError, match="K is 96, no multiple of 64; leave quantize_a out"):
+    with pytest.raises(UnsupportedError, match="K is 96, no positive multiple of 64; leave quantize_a out"):
         next(candidates(problem("q8_0", 96, **INT8), cpu, "auto"))
     assert kernel_named(NAME).refuses(replace(problem("q8_0", 128, **INT8), b_align=1), cpu) is not None
 

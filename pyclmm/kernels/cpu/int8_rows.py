@@ -42,8 +42,8 @@ class Int8Quantized(CpuKernel):
             return 'rounds A to 8 bits, which quantize_a="int8" asks for'
         if not format_of(problem).has_codes:
             return f"quantize_a is offered with {', '.join(OFFERED)}, not {format_of(problem).name}"
-        if problem.k % STEP:
-            return f"K is {problem.k}, no multiple of {STEP}; leave quantize_a out"
+        if problem.k % STEP or problem.k == 0:
+            return f"K is {problem.k}, no positive multiple of {STEP}; leave quantize_a out"
         return no_weights(problem)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
