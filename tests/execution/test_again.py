@@ -446,10 +446,12 @@ def test_a_plan_that_is_dropped_is_freed_though_it_was_the_last(product):
 
 def test_each_option_of_a_call_arrives_by_its_name(monkeypatch):
     options = {"kernel": "naive", "precision": "high", "reproducible": True, "casting": "unsafe"}
-    options |= {"verify": True, "dtype": np.dtype("f8"), "b_format": ""}
+    options |= {"verify": True, "dtype": np.dtype("f8"), "quantize_a": "int8", "b_format": ""}
     own = options | {"trans_a": "T", "trans_b": "C", "activation": "relu"}
     found = []
-    monkeypatch.setattr(calls, "options_of", lambda asked: found.append(asked) or Options(**asked))
+    without = {"quantize_a": None}  # which arrays of numbers do not take
+    options_of = lambda asked: found.append(asked) or Options(**asked | without)  # noqa: E731
+    monkeypatch.setattr(calls, "options_of", options_of)
     a = np.ones((2, 2), "f4")
     for call, asked in ((pyclmm.matmul, options), (pyclmm.gemm, own)):
         call(a, a, **{name: value for name, value in asked.items() if name != "b_format"})
