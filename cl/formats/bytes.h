@@ -77,8 +77,8 @@ INLINE void halves_at(bytes_t p, const int apart, const int count, float *values
 /* 16 bytes of each. Oclgrind makes no vector of vectors. */
 INLINE ushort16 both_16(bytes_t first, bytes_t second)
 {
-  ushort16 both;
-  ((ushort8 *)&both)[0] = LOADED(ushort, 8, first), ((ushort8 *)&both)[1] = LOADED(ushort, 8, second);
+  ushort16 both = 0;
+  both.lo = LOADED(ushort, 8, first), both.hi = LOADED(ushort, 8, second);
   return both;
 }
 
@@ -86,7 +86,6 @@ INLINE ushort16 both_16(bytes_t first, bytes_t second)
 INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)
 {
   const ushort16 low = bytes & (ushort)0x0f0f, high = bytes >> (ushort)4 & (ushort)0x0f0f;
-  ushort8 *half_of = (ushort8 *)codes;
-  half_of[0] = low.lo, half_of[apart ? 2 : 1] = low.hi;
-  half_of[apart ? 1 : 2] = high.lo, half_of[3] = high.hi;
+  codes[0] = low, codes[1] = high;
+  if (apart) codes[0].hi = high.lo, codes[1].lo = low.hi;
 }
