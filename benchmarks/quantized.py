@@ -1,12 +1,14 @@
 """Products with quantised weights: seconds, and the fraction of the rate at which the device reads memory.
 
     python benchmarks/quantized.py [--device NAME] [--n 8192] [--k 8192] [--rows 1,4,16,64] [--dtype float16]
-        [--formats affine4_g128_float16,q8_0,q4_k] [--kernels auto,quantized,dequantized] [--json FILE]
+        [--formats affine4_g128_float16,q8_0,q4_k] [--kernels auto,quantized,dequantized] [--int8]
+        [--json FILE]
 
 Weights lie in eight buffers that take turns, so that they come from memory if these exceed the cache. A
 kernel that reads the buffers takes turns with the products: its rate is that of the memory on the spot.
 Seconds are from the start of a product's first launch to the end of its last; medians. Each product is
-compared with x @ q.dequantize().T: the error is relative to the products' absolute values.
+compared with x @ q.dequantize().T: the error is relative to the products' absolute values. --int8: with
+quantize_a="int8".
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class Memory:
 
 
 def row(
-    queue: cl.CommandQueue, name: str, shape: tuple[int, int, int], dtype: str, kernel: str
+    queue: cl.CommandQueue, name: str, shape: tuple[int, int, int], dtype: str, kernel: str, **how: Any
 ) -> dict[str, Any]:
     """One product, in turn with reading its weights."""
     m, n, k = shape
@@ -78,7 +80,7 @@ def row(
     given = cla.to_device(queue, x)
     copies: list[Any] = [q.to(queue) for _ in range(ROTATED)]
     out = cla.empty(queue, (m, n), x.dtype)
-    plan = pyclmm.Matmul(given, copies[0].T, out=out, kernel=kernel)
+    plan = pyclmm.Matmul(given, copies[0].T, out=out, kernel=kernel, **how)
     memory, taken, reading = Memory(queue, rows.nbytes), [], []
     for turn in range(TURNS + 2):
         one = copies[turn % ROTATED]
@@ -106,18 +108,20 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--formats", default="affine4_g128_float16,affine4_g64_float16,q4_k,q8_0")
     parser.add_argument("--kernels", default="auto")
+    parser.add_argument("--int8", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     device = find_device(args.device)
     properties = cl.command_queue_properties.PROFILING_ENABLE
     context = cl.Context([device])  # of which Intel's runtime keeps none for its queues
     queue = cl.CommandQueue(context, properties=properties)
-    found = []
+    found: list[dict[str, Any]] = []
+    how = {"quantize_a": "int8"} if args.int8 else {}
     print(device_info(device).name)
     for name in args.formats.split(","):
         for m in map(int, args.rows.split(",")):
             for kernel in args.kernels.split(","):
-                one = row(queue, name, (m, args.n, args.k), args.dtype, kernel)
+                one = row(queue, name, (m, args.n, args.k), args.dtype, kernel, **how)
                 found.append(one)
                 what = f"{name} M={m} {one['kernel']} ({one['config']})"
                 rate = f"{one['of memory']:.2f} of the memory's {one['memory GB/s']:.0f} GB/s"

@@ -16,7 +16,7 @@ from .execution.options import options_of
 from .execution.weights import format_of
 from .opencl import queues
 from .opencl.devices import DeviceChoice
-from .problem.literals import Activation, Casting, Mixed, Precision, Trans, Verify
+from .problem.literals import Activation, Casting, Mixed, Precision, Rounded, Trans, Verify
 from .quantized import QuantizedArray
 from .raising import OF_CALLER, briefly
 from .selection.select import KernelChoice
@@ -71,6 +71,7 @@ def matmul(
     verify: Verify | None = None,
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
+    quantize_a: Rounded | None = None,
     axes: list[Any] | None = None,
     mixed: Mixed = None,
     wait_for: list[cl.Event] | None = None,
@@ -122,6 +123,12 @@ def matmul(
     casting
         NumPy's rule for the casts of the operands and of the result: "no", "equiv", "safe", "same_kind" or
         "unsafe". A cast that drops imaginary parts gives NumPy's ComplexWarning.
+    quantize_a
+        "int8", for quantised weights on CPU devices: the elements of a in each group of the weights, along K,
+        are rounded to multiples of s = (their largest absolute value) / 127, and integers are multiplied. The
+        result is that with :func:`pyclmm.reference.int8_groups`; rounding a changes it by at most the sum
+        over groups of 0.5001 s times the sum of the weights' absolute values. A row with a NaN or an infinity
+        becomes NaN. Default: a is multiplied as it is.
     axes
         Where the core axes lie, as for a NumPy ufunc: a list with a tuple for each of a, b and the result,
         ``[(-2, -1), (-2, -1), (-2, -1)]`` by default. Nothing is copied: the operands and *out* are read and
@@ -159,7 +166,8 @@ def matmul(
     try:
         options = options_of(
             kernel=kernel, precision=precision, reproducible=reproducible, casting=casting, verify=verify,
-            dtype=dtype, b_format=format_of(b),
+            dtype=dtype, quantize_a=quantize_a,
+            b_format=format_of(b),
         )  # fmt: skip
         return called(given, options, PLAIN, tiles, queue, device, wait_for, mixed, axes)
     except OF_CALLER as error:
@@ -225,6 +233,7 @@ def gemm(
     verify: Verify | None = None,
     dtype: DTypeLike | None = None,
     casting: Casting = "same_kind",
+    quantize_a: Rounded | None = None,
     mixed: Mixed = None,
     wait_for: list[cl.Event] | None = None,
     memory_limit: int | str | None = None,
@@ -260,7 +269,8 @@ def gemm(
     try:
         options = options_of(
             trans_a=trans_a, trans_b=trans_b, activation=activation, kernel=kernel, precision=precision,
-            reproducible=reproducible, casting=casting, verify=verify, dtype=dtype, b_format=format_of(b),
+            reproducible=reproducible, casting=casting, verify=verify, dtype=dtype, quantize_a=quantize_a,
+            b_format=format_of(b),
         )  # fmt: skip
         return called(given, options, factors, tiles, queue, device, wait_for, mixed)
     except OF_CALLER as error:

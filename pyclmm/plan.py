@@ -22,7 +22,7 @@ from .kernels.config import TileConfig
 from .kernels.interface import Program
 from .opencl.devices import DeviceChoice
 from .opencl.late_events import as_list
-from .problem.literals import Activation, Casting, Precision, Trans, Verify
+from .problem.literals import Activation, Casting, Precision, Rounded, Trans, Verify
 from .raising import OfProcess, guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation
 from .selection.select import KernelChoice
@@ -107,6 +107,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
         verify: Verify | None = None,
         dtype: DTypeLike | None = None,
         casting: Casting = "same_kind",
+        quantize_a: Rounded | None = None,
         workspace_limit: int | str | None = None,
         constant_b: bool = False,
     ) -> None:
@@ -122,6 +123,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
             casting=casting,
             verify=verify,
             dtype=kinds.computed_dtype(given) if dtype is None else dtype,
+            quantize_a=quantize_a,
             b_format=format_of(b),
             workspace_limit=workspace_limit,
             constant_b=constant_b,

@@ -33,27 +33,52 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   *high = affine_values(of_high, scale, bias);
 }
 
+#if QUANT_BITS == 4 || QUANT_BITS == 8
+#define CODES_GROUP GROUP_SIZE
+/* Those of `count` groups. */
+INLINE void read_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *bias)
+{
+  bytes_t scales = row + K / 8 * QUANT_BITS;
+  const int first = k / GROUP_SIZE, apart = K / GROUP_SIZE;
+#if SCALE_TYPE == 1
+  halves_at(scales + 2 * first, 2, count, scale);
+  halves_at(scales + 2 * (first + apart), 2, count, bias);
+#else
+  for (int g = 0; g < count; ++g) scale[g] = SCALE_AT(scales, first + g), bias[g] = SCALE_AT(scales, first + apart + g);
+#endif
+}
+#endif
+
 #if QUANT_BITS == 4
 #define NIBBLES_GROUP GROUP_SIZE
+#define nibble_scales read_scales
 #if SCALE_TYPE == 1
 #define NIBBLE_VALUES(codes, scale, bias) (CONVERTED(float16, codes) * (scale) + (bias))
 #else
 #define NIBBLE_VALUES(codes, scale, bias) affine_values(CONVERTED(uint16, codes), scale, bias)
 #endif
-INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *bias)
-{
-  bytes_t scales = row + K / 2;
-  const int first = k / GROUP_SIZE, apart = K / GROUP_SIZE;
-  int g = 0;
-#if SCALE_TYPE == 1 && defined(__F16C__)
-  typedef short8 halves ALIGNED(2);
-  typedef float8 floats ALIGNED(4);
-  for (; g + 8 <= count; g += 8) {
-    __global const short *s = (__global const short *)scales + first + g;
-    *(floats *)(scale + g) = as_float8(__builtin_ia32_vcvtph2ps256(*(__global const halves *)s));
-    *(floats *)(bias + g) = as_float8(__builtin_ia32_vcvtph2ps256(*(__global const halves *)(s + apart)));
-  }
 #endif
-  for (; g < count; ++g) scale[g] = SCALE_AT(scales, first + g), bias[g] = SCALE_AT(scales, first + apart + g);
+
+#ifdef CODES_GROUP
+INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
+{
+  bytes_t q = row + k / 8 * QUANT_BITS;
+#if QUANT_BITS == 4
+#define CODES_SIGNED 0
+#define CODES_EVEN_ODD (GROUP_SIZE == 32 ? 32 : 64)
+  split_nibbles(LOADED(ushort, 16, q), GROUP_SIZE == 32, codes);
+#else /* less by 128 */
+#define CODES_SIGNED 1
+#define CODES_EVEN_ODD 0
+  codes[0] = LOADED(ushort, 16, q) ^ (ushort)0x8080;
+  codes[1] = LOADED(ushort, 16, q + 32) ^ (ushort)0x8080;
+#endif
+}
+INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
+{
+  read_scales(row, k, K, count, scale, offset);
+#if QUANT_BITS == 8
+  for (int g = 0; g < count; ++g) offset[g] += 128 * scale[g];
+#endif
 }
 #endif

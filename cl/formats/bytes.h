@@ -9,8 +9,15 @@
  *   NIBBLES_GROUP, weights that share scale and offset, a multiple of 32; NIBBLES_EVEN_ODD, 0, 1
  *   nibbles32(row, k, &first, &second): bytes whose low 4 bits are the codes of 32 weights: the first and the last 16 of
  *     them, or with NIBBLES_EVEN_ODD every second one
- *   nibble_scales(row, k, K, count, scale, offset): those of `count` groups from weight k on, a multiple of 256
+ *   nibble_scales(row, k, K, count, scale, offset): those of `count` groups from weight k on, a multiple of 256;
+ *     of a format without offsets these are left as they are
  *   NIBBLE_VALUES(codes, scale, offset): the weights of 16 codes, each below 16
+ *
+ * A format whose weights are scale * code + offset may define, for CPUs (quantized/int8_rows.cl):
+ *   CODES_GROUP, weights that share both, 32 or a multiple of 64; CODES_SIGNED, 1: a code is a signed byte, 0: below 16
+ *   codes64(row, k, K, codes): bytes, the codes of 64 weights from k on, a multiple of 64; of each CODES_EVEN_ODD weights
+ *     every second one comes first, of 0 none
+ *   code_scales(row, k, K, count, scale, offset), as nibble_scales
  */
 #include "include/attributes.h"
 
@@ -31,6 +38,7 @@ typedef __global const uchar *bytes_t;
 typedef ushort2 loose_ushort2 ALIGNED(2);
 typedef ushort4 loose_ushort4 ALIGNED(2);
 typedef ushort8 loose_ushort8 ALIGNED(2);
+typedef ushort16 loose_ushort16 ALIGNED(2);
 typedef uchar16 loose_uchar16 ALIGNED(1);
 #define LOADED(type, n, p) (*(__global const loose_##type##n *)(p))
 #else
@@ -46,3 +54,38 @@ typedef uchar16 loose_uchar16 ALIGNED(1);
 #else
 #define NUMBERS(q) CONVERTED(float16, q)
 #endif
+
+/* The float16 numbers at p, p + apart and so on, eight at a time: there is an instruction for that. */
+#ifdef __F16C__
+#define OF_HALVES_8(h) as_float8(__builtin_ia32_vcvtph2ps256(h))
+#else
+#define OF_HALVES_8(h) vload_half8(0, (const half *)&(h))
+#endif
+INLINE void halves_at(bytes_t p, const int apart, const int count, float *values)
+{
+  typedef float8 floats ALIGNED(4);
+#define HALF_BITS(i) *(__global const short *)(p + (g + (i)) * apart)
+  int g = 0;
+  for (; g + 8 <= count; g += 8) {
+    const short8 bits = (short8)(HALF_BITS(0), HALF_BITS(1), HALF_BITS(2), HALF_BITS(3), HALF_BITS(4), HALF_BITS(5),
+                                 HALF_BITS(6), HALF_BITS(7));
+    *(floats *)(values + g) = OF_HALVES_8(bits);
+  }
+  for (; g < count; ++g) values[g] = HALF_AT(p + g * apart);
+}
+
+/* 16 bytes of each. Oclgrind makes no vector of vectors. */
+INLINE ushort16 both_16(bytes_t first, bytes_t second)
+{
+  ushort16 both = 0;
+  both.lo = LOADED(ushort, 8, first), both.hi = LOADED(ushort, 8, second);
+  return both;
+}
+
+/* codes = the low halves of 32 bytes, then the high ones; of 16 bytes, then of the others if these are `apart`. */
+INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)
+{
+  const ushort16 low = bytes & (ushort)0x0f0f, high = bytes >> (ushort)4 & (ushort)0x0f0f;
+  codes[0] = low, codes[1] = high;
+  if (apart) codes[0].hi = high.lo, codes[1].lo = low.hi;
+}

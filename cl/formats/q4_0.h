@@ -20,5 +20,19 @@ INLINE void nibbles32(bytes_t row, const int k, int16 *low, int16 *high)
 }
 INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {
-  for (int g = 0; g < count; ++g) scale[g] = HALF_AT(row + (k / 32 + g) * 18), offset[g] = 0;
+  halves_at(row + k / 32 * 18, 18, count, scale);
+}
+
+#define CODES_GROUP 32
+#define CODES_SIGNED 0
+#define CODES_EVEN_ODD 0
+INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
+{
+  bytes_t q = row + k / 32 * 18 + 2;
+  split_nibbles(both_16(q, q + 18), 1, codes);
+}
+INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
+{
+  nibble_scales(row, k, K, count, scale, offset);
+  for (int g = 0; g < count; ++g) offset[g] = -8 * scale[g];
 }

@@ -20,8 +20,16 @@ INLINE void nibbles32(bytes_t row, const int k, int16 *low, int16 *high)
 }
 INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {
-  for (int g = 0; g < count; ++g) {
-    bytes_t block = row + (k / 32 + g) * 20;
-    scale[g] = HALF_AT(block), offset[g] = HALF_AT(block + 2);
-  }
+  halves_at(row + k / 32 * 20, 20, count, scale);
+  halves_at(row + k / 32 * 20 + 2, 20, count, offset);
+}
+
+#define CODES_GROUP 32
+#define CODES_SIGNED 0
+#define CODES_EVEN_ODD 0
+#define code_scales nibble_scales
+INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
+{
+  bytes_t q = row + k / 32 * 20 + 4;
+  split_nibbles(both_16(q, q + 20), 1, codes);
 }

@@ -35,3 +35,12 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
     *(floats *)(offset + g) = -HALF_AT(block + 2) * convert_float8(as_uchar8((uint2)(of_first.y, of_last.y)));
   }
 }
+
+#define CODES_GROUP 32
+#define CODES_SIGNED 0
+#define CODES_EVEN_ODD 0
+#define code_scales nibble_scales
+INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
+{
+  split_nibbles(LOADED(ushort, 16, row + k / 256 * 144 + 16 + k / 64 % 4 * 32), 0, codes);
+}

@@ -8,3 +8,16 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   *low = d * CONVERTED(float16, as_char16(BYTES_16(block + 2)));
   *high = d * CONVERTED(float16, as_char16(BYTES_16(block + 18)));
 }
+
+#define CODES_GROUP 32
+#define CODES_SIGNED 1
+#define CODES_EVEN_ODD 0
+INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
+{
+  bytes_t q = row + k / 32 * 34 + 2;
+  codes[0] = LOADED(ushort, 16, q), codes[1] = LOADED(ushort, 16, q + 34);
+}
+INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
+{
+  halves_at(row + k / 32 * 34, 34, count, scale);
+}

@@ -36,7 +36,6 @@ typedef short16 halves;
 #elif defined(__F16C__)
 typedef short16 halves;
 #define AS_HALVES_8(v) as_short8(__builtin_ia32_vcvtps2ph256(v, 0))
-#define OF_HALVES_8(h) as_float8(__builtin_ia32_vcvtph2ps256(h))
 #define AS_HALVES(v) ((halves)(AS_HALVES_8((v).lo), AS_HALVES_8((v).hi)))
 #define OF_HALVES(h) ((float16)(OF_HALVES_8((h).lo), OF_HALVES_8((h).hi)))
 #elif defined(cl_khr_fp16)

@@ -80,6 +80,8 @@ class _Case:
             x = _weights(p, x)
         trans, conj = (p.trans_a, p.conj_a) if name == "a" else (p.trans_b, p.conj_b)
         x = np.swapaxes(x, -1, -2) if trans else x
+        if name == "a" and p.quantize_a:
+            x = reference.int8_groups(x, format_named(p.b_format))
         return x.conj() if conj else x
 
     @property
@@ -125,9 +127,11 @@ def wrong_bits(queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo,
 
 
 def _weights(p: GemmProblem, rows: Array) -> Array:
-    """The values of quantised weights, (..., N, K), as they are multiplied: rounded to A's type."""
+    """The values of quantised weights, (..., N, K), as they are multiplied: rounded to A's type, but for a
+    rounded A."""
     lines = rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1])
-    values = format_named(p.b_format).dequantize(lines, p.k).astype(dtypes.dtype_of(p.a_type))
+    values = format_named(p.b_format).dequantize(lines, p.k)
+    values = values if p.quantize_a else values.astype(dtypes.dtype_of(p.a_type))
     return values.reshape(*rows.shape[:-1], p.k)
 
 

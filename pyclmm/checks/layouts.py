@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,7 +43,7 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
 
     b_row = k if problem.trans_b else n * near
     if problem.b_format:
-        k = round_up(k, format_named(problem.b_format).block)
+        k = round_up(k, math.lcm(format_named(problem.b_format).block, 64 if problem.quantize_a else 1))
         b_row = format_named(problem.b_format).row_nbytes(k)
     lda = leading(m * near if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
     ldb = leading(b_row, problem.b_align, problem.b_type, problem.ldb)

@@ -17,8 +17,8 @@ from ..problem.dtypes import ELEMENTS
 from .fma_reference import chain
 
 __all__ = [
-    "NETLIB_RATIO", "activate", "chain", "error_ratio", "limit", "magnitude", "matmul", "rounding",
-    "unit_roundoff",
+    "NETLIB_RATIO", "activate", "chain", "error_ratio", "int8_groups", "limit", "magnitude", "matmul",
+    "rounding",     "unit_roundoff",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -49,6 +49,23 @@ def magnitude(a: Array, b: Array) -> Array:
     """``|a| @ |b|`` in float64 or longdouble: the scale of rounding errors."""
     with np.errstate(invalid="ignore"):
         return np.asarray(np.matmul(abs(_wide(a)), abs(_wide(b))))
+
+
+def int8_groups(a: Array, weights: Any) -> Array:
+    """*a* as ``quantize_a="int8"`` multiplies it by *weights*, a :class:`pyclmm.QuantizedArray`, in float64.
+
+    The numbers of a in each group of the weights, along the last axis, are rounded to multiples of their
+    largest absolute value / 127, to the nearest in float32. Groups without a number of 2^-120 or more are 0;
+    those with a NaN or an infinity are NaN.
+    """
+    size = weights.group_size
+    groups = np.ascontiguousarray(a).astype(np.float32).reshape(*a.shape[:-1], a.shape[-1] // size, size)
+    most = abs(groups).max(-1, keepdims=True, initial=0)
+    counts = (most >= 2.0**-120) & (most < np.inf)
+    with np.errstate(all="ignore"):
+        whole = np.rint(groups * np.where(counts, np.float32(127) / most, np.float32(0)))
+        scale = np.where(counts, most * np.float32(1 / 127), np.where(most < np.inf, 0, np.nan))
+        return np.asarray((whole.astype(np.float64) * scale).reshape(a.shape))
 
 
 def unit_roundoff(dtype: Any) -> float:

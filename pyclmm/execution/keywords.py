@@ -10,7 +10,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from ..opencl.devices import DeviceChoice
-from ..problem.literals import Activation, Casting, Precision, Trans, Verify
+from ..problem.literals import Activation, Casting, Precision, Rounded, Trans, Verify
 from ..selection.select import KernelChoice
 
 
@@ -40,6 +40,7 @@ class CallKeywords(ProductKeywords, total=False):
 
     dtype: DTypeLike | None
     casting: Casting
+    quantize_a: Rounded | None
 
 
 class TileKeywords(CallKeywords, total=False):

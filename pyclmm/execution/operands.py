@@ -284,6 +284,7 @@ def checked(
         host_align=host_align,
         in_tiles=in_tiles,
         b_format=options.b_format,
+        quantize_a=options.quantize_a,
     )
 
 

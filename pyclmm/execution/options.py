@@ -12,13 +12,13 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from ..byte_sizes import parse_limit
-from ..errors import ArgumentError, DTypeError, unknown_name
+from ..errors import ArgumentError, DTypeError, UnsupportedError, unknown_name
 from ..kernels import kernel_named
 from ..kernels.config import TileConfig
 from ..opencl.steps import Scales
 from ..problem.dtypes import check_casting, named_dtype
 from ..problem.gemm import ACTIVATIONS, Gemm
-from ..problem.literals import Activation, Casting, Precision, Trans, Verify
+from ..problem.literals import Activation, Casting, Precision, Rounded, Trans, Verify
 from ..problem.settings import chosen, is_reproducible, is_verified
 from ..selection.select import KernelChoice
 
@@ -46,6 +46,7 @@ class Options:
     casting: Casting = "same_kind"
     verify: Any = None  # a bool, or "repair"
     dtype: Any = None  # an np.dtype, or None
+    quantize_a: Any = ""  # "int8", or None, which becomes ""
     b_format: str = ""  # of quantised weights: the name of a format (pyclmm/formats)
     workspace_limit: Any = None  # an int, or None
     constant_b: bool = False
@@ -62,7 +63,10 @@ class Options:
         _check_kind(
             "constant_b", self.constant_b, isinstance(self.constant_b, bool | np.bool_), "True or False"
         )
+        if self.quantize_a not in (None, ""):
+            self._check_rounding()
         checked = {
+            "quantize_a": self.quantize_a or "",
             "workspace_limit": parse_limit("workspace_limit", self.workspace_limit, least=0),
             "precision": chosen(self.precision),
             "reproducible": is_reproducible(self.reproducible),
@@ -76,9 +80,26 @@ class Options:
         values = [getattr(self, option.name) for option in fields(self) if option.init]
         object.__setattr__(self, "key", (*values, letter))
 
+    def _check_rounding(self) -> None:
+        """Raise unless ``quantize_a`` is offered with the other options."""
+        _check_name("quantize_a", self.quantize_a, get_args(Rounded))
+        asked = f"quantize_a is {self.quantize_a!r}"
+        if not self.b_format:
+            raise ArgumentError(
+                f"{asked}, but b is no quantised weights; leave it out, or pass pyclmm.quantize(b.T).T"
+            )
+        for name, value in (
+            ("reproducible", is_reproducible(self.reproducible)),
+            ("verify", is_verified(self.verify)),
+        ):
+            if value:
+                raise UnsupportedError(
+                    f"{asked} and {name} is {value!r}; one of the two at a time is offered"
+                )
+
     def keywords(self) -> dict[str, Any]:
         """As keywords of gemm."""
-        left_out = ("b_format", "workspace_limit", "constant_b", "pairs", "key")
+        left_out = ("quantize_a", "b_format", "workspace_limit", "constant_b", "pairs", "key")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
 
@@ -96,12 +117,13 @@ def options_of(
     casting: Casting = "same_kind",
     verify: Verify | None = None,
     dtype: DTypeLike | None = None,
+    quantize_a: Rounded | None = None,
     b_format: str = "",
 ) -> Options:
     """The options asked for: of two calls that ask for the same, the same object. Raises as Options does."""
     asked = (
         trans_a, trans_b, activation, kernel, chosen(precision), is_reproducible(reproducible), casting,
-        is_verified(verify), named_dtype(dtype), b_format,
+        is_verified(verify), named_dtype(dtype), quantize_a, b_format,
     )  # fmt: skip
     try:
         return _kept(*asked)

@@ -21,6 +21,10 @@ class Affine(RowFormat):
     def scale_nbytes(self) -> int:  # type: ignore[override]
         return SCALES[self.dtype]
 
+    @property
+    def has_codes(self) -> bool:
+        return self.bits in (4, 8)
+
     def dequantize(self, rows: Array, k: int) -> Array:
         parts = self.parts(rows, k)
         scales, biases = (widened(x, self.dtype)[:, :, None] for x in (parts.scales, parts.biases))

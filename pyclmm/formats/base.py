@@ -38,6 +38,11 @@ class Format(ABC):
     align: int = 1
     defines: tuple[tuple[str, int | str], ...] = ()
 
+    @property
+    def has_codes(self) -> bool:
+        """Whether a weight is scale * code + offset of whole numbers that the header gives (codes64)."""
+        return False
+
     def padded(self, k: int) -> int:
         """The least number from *k* on of which there are rows: the smallest is one group."""
         step = math.lcm(self.block, RUN)

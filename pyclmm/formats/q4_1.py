@@ -11,6 +11,7 @@ class Q4_1(BlockFormat):  # noqa: N801 - GGUF's name
     """float16 d | float16 m | 16 bytes: weights 0 to 15 in the low halves, 16 to 31 in the high ones."""
 
     nbytes, halves = 20, (0, 2)
+    has_codes = True
 
     def values(self, blocks: Array) -> Array:
         return half_at(blocks, 0) * nibbles(blocks[:, 4:], 16).astype(np.float32) + half_at(blocks, 2)

@@ -11,6 +11,7 @@ class Q4_K(BlockFormat):  # noqa: N801 - GGUF's name
     """float16 d | float16 dmin | 12 bytes: scales and least values | 128 bytes: pairs of runs of 32."""
 
     nbytes, halves = 144, (0, 2)
+    has_codes = True
 
     def values(self, blocks: Array) -> Array:
         d, least = scales(blocks)

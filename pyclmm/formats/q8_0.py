@@ -11,6 +11,7 @@ class Q8_0(BlockFormat):  # noqa: N801 - GGUF's name
     """float16 d | 32 signed bytes."""
 
     nbytes, halves = 34, (0,)
+    has_codes = True
 
     def values(self, blocks: Array) -> Array:
         return half_at(blocks, 0) * np.ascontiguousarray(blocks[:, 2:]).view(np.int8).astype(np.float32)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from .. import repr_tables
 from ..errors import unknown_name
 from .cpu.amx import Amx
+from .cpu.int8_rows import Int8Quantized
 from .cpu.matvec import Matvec
 from .cpu.packed import Packed
 from .cpu.small import Small
@@ -57,6 +58,7 @@ KERNELS = Kernels(
         Amx((Packed(), Naive())),
         Thin(),
         Quantized(),
+        Int8Quantized(),
         MmaQuantized(),
         WgmmaQuantized(),
         Dequantized(_OF_WEIGHTS),

@@ -43,6 +43,7 @@ _REASONS = {
     "dot_bytes": "does not multiply words of bytes",
     "fallback": "has no launches that may return at once",
     "b_format": "does not read quantised weights",
+    "quantize_a": "does not round A to 8 bits",
     "products": "does not compute lists of products",
     "ragged": "does not divide rows among products",
 }

@@ -85,6 +85,7 @@ def checked_gemm(
     host_align: int | None = None,
     in_tiles: bool = False,
     b_format: str = "",
+    quantize_a: str = "",
 ) -> Gemm:
     """Check a call and bring it into canonical form.
 
@@ -92,6 +93,7 @@ def checked_gemm(
     cannot address it. *host_align*: the alignment in bytes of the copies that the host makes of operands;
     None if the device makes them. *in_tiles*: no kernel gets the whole product, so it may have any sizes.
     *b_format*: *b* holds the bytes of quantised weights, a row for each of the N columns of a product.
+    *quantize_a*: as in :class:`GemmProblem`.
 
     Raises ShapeError (shapes), DTypeError (dtypes and casts), ArgumentError (an activation that cannot be
     *reproducible*) and UnsupportedError (dimensions and stacks over 2^31 - 2^16, strides that are not whole
@@ -115,7 +117,7 @@ def checked_gemm(
     elif out.shape != shape:
         raise unfit_out(out.shape, shape, core_axes)
     ways = (checked(precision), reproducible, out_is_copied, host_align, b_format)
-    builder = _Builder(computed, batch, casting, *ways)
+    builder = _Builder(computed, batch, casting, *ways, quantize_a)
     builder.epilogue(epilogue or Epilogue(), a, b, full_shape, shape)
     return builder.build(ma, mb, matrix_of(expanded(out, a, b), "out"), shape, alpha_is_zero)
 
@@ -132,6 +134,7 @@ class _Builder:
     out_is_copied: bool
     host_align: int | None
     b_format: str
+    quantize_a: str
     copies: list[tuple[str, Copy]] = field(default_factory=list)
     c: MatrixLayout | None = None
     bias: MatrixLayout | None = None
@@ -264,6 +267,7 @@ class _Builder:
             activation=self.activation,
             precision=self.precision,
             reproducible=self.reproducible, b_format=self.b_format,
+            quantize_a="" if alpha_is_zero else self.quantize_a,
         )  # fmt: skip
 
 

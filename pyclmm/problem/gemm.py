@@ -182,7 +182,8 @@ class GemmProblem:
     a list nor a ``ragged`` product is a stack.
 
     With a ``b_format`` B is a matrix of bytes, N rows of quantised weights ``ldb`` bytes apart, and is read
-    as their values rounded to A's type (:mod:`pyclmm.formats`).
+    as their values rounded to A's type (:mod:`pyclmm.formats`). With ``quantize_a`` A is rounded, by groups
+    of them, and their values are not (:func:`pyclmm.reference.int8_groups`).
     """
 
     m: int
@@ -219,6 +220,7 @@ class GemmProblem:
     dot_bytes: bool = False  # whether elements are words of four signed bytes along K (cl/include/types.h)
     fallback: bool = False  # whether the device computes this only if it has decided against residues
     b_format: str = ""  # the name of the format of quantised weights, or "": B is an array of numbers
+    quantize_a: str = ""  # "int8", or "": A is multiplied as it is
     products: tuple[ListedProduct, ...] = ()
     ragged: Ragged | None = None
 
@@ -347,8 +349,9 @@ class GemmProblem:
             stack = f"{self.ragged.groups} groups along {self.ragged.axis.upper()} of "
         precision = "" if self.precision == "highest" else f' "{self.precision}"'
         ordered = " reproducible" if self.reproducible else ""
+        rounded = f" as {self.quantize_a}" if self.quantize_a else ""
         return (
-            f"{stack}{self.m} x {self.n} x {self.k} {self.a_type} @ {self.b_format or self.b_type} "
+            f"{stack}{self.m} x {self.n} x {self.k} {self.a_type}{rounded} @ {self.b_format or self.b_type} "
             f"{self.layout}{precision}{ordered}"
         )
 

@@ -9,4 +9,5 @@ Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 Mixed = Literal["copy"] | None
 Verify = bool | Literal["repair"]
 Trans = Literal["N", "T", "C"]
+Rounded = Literal["int8"]
 Activation = Literal["none", "relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu"]

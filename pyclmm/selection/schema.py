@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from dataclasses import fields as fields_of
-from typing import Any
+from typing import Any, get_args
 
 from ..errors import ArgumentError
 from ..fields import Check, integer, list_of, matching, one_of, optional, record
@@ -28,6 +28,7 @@ from ..problem.gemm import (
     ListedProduct,
     Ragged,
 )
+from ..problem.literals import Rounded
 from ..problem.settings import PRECISIONS
 
 _MAX_AXES = 64  # of a stack; NumPy's own limit
@@ -63,6 +64,7 @@ PROBLEM: Mapping[str, Check] = {
     "moduli": list_of(integer(2, 256), 0, 0),
     "dot_bytes": one_of(False),
     "b_format": one_of("", *FORMAT_NAMES),
+    "quantize_a": one_of("", *get_args(Rounded)),
     "products": list_of(
         list_of(_stride, len(ListedProduct._fields), len(ListedProduct._fields)), 0, _MAX_PRODUCTS
     ),

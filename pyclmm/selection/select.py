@@ -176,7 +176,8 @@ def _modelled(problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> I
         if others:
             heappush(waiting, _Waiting(others[0].seconds, place, family, others))
     if nothing:
-        listed = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        taking = [k.name for _, k in automatic if k.accepts.refusal(k.name, problem) is None] or reasons
+        listed = "; ".join(f"{name}: {reasons[name]}" for name in taking)
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
 
 

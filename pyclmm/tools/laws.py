@@ -96,8 +96,8 @@ class Setting:
         return dtypes.dtype_of(self.taken.a_type).kind in "iu"
 
     def problem(self, m: int, n: int, k: int, name: str = "", **rest: object) -> GemmProblem:
-        """A product of other sizes, perhaps another type, in the first's precision and format of weights."""
-        own = {"precision": self.taken.precision, "b_format": self.taken.b_format}
+        """A product of other sizes, perhaps another type, as the first has its precision, weights and A."""
+        own = {name: getattr(self.taken, name) for name in ("precision", "b_format", "quantize_a")}
         return _problem(m, n, k, name or self.taken.a_type, **{**own, **rest})
 
 
@@ -291,9 +291,11 @@ def check_bits(queue: cl.CommandQueue, kernel: Kernel | None, full: bool, until:
 
 def first_taken(kernel: Kernel, device: DeviceInfo) -> GemmProblem | None:
     """The first product that the kernel takes, of usual ones; None if it takes none."""
+    rounds = {"quantize_a": "int8"} if "quantize_a" in kernel.accepts.fields else {}
     if kernel.unsuited(device) is None:
         for (name, precision, b_format), shape in product(_TAKEN, _SHAPES):
-            problem = fitted(_problem(*shape, name, precision=precision, b_format=b_format), device)
+            own: dict[str, Any] = {**rounds, "precision": precision, "b_format": b_format}
+            problem = fitted(_problem(*shape, name, **own), device)
             if kernel.refuses(problem, device) is None and kernel.configs(problem, device):
                 return problem
     return None

@@ -16,6 +16,8 @@ anything. test_bits compares the bits of reproducible products.
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -88,7 +90,8 @@ EDGES_A_TYPE = 3  # of a kernel for learning one: the cases of all its types are
 
 
 OF_NUMBERS = tuple(kernel for kernel in KERNELS if "b_format" not in kernel.accepts.fields)
-OF_WEIGHTS = tuple(k for k in KERNELS if k not in OF_NUMBERS and k.name not in MATRIX_UNITS)
+OF_ROUNDED = tuple(kernel for kernel in KERNELS if "quantize_a" in kernel.accepts.fields)
+OF_WEIGHTS = tuple(k for k in KERNELS if k not in OF_NUMBERS + OF_ROUNDED and k.name not in MATRIX_UNITS)
 
 
 def takes(kernel: Kernel, m: int, n: int, trans: str = "NN") -> bool:
@@ -288,11 +291,21 @@ def weights_grid() -> Iterator[Any]:
             for dtype in ("float32", *[("float16", "bfloat16")[i // 6 % 2]] * is_narrow):
                 marks = pytest.mark.every_share if dtype == "float32" and i == place else ()
                 yield pytest.param(kernel, dtype, case, marks=marks, id=f"{kernel.name}-{dtype}-{case}")
+    for kernel, (i, form) in itertools.product(OF_ROUNDED, enumerate(KINDS_OF_WEIGHTS)):
+        if form.has_codes:
+            case = WeightsCase(
+                form, (1, 5, 19)[i % 3], (3 + i % 2) * math.lcm(form.block, 64), i % 5 == 2, False
+            )
+            dtype, marks = ("float32", "float16", "bfloat16")[i % 3], pytest.mark.every_share
+            yield pytest.param(kernel, dtype, case, marks=marks, id=f"{kernel.name}-{dtype}-{case}")
 
 
 @pytest.mark.parametrize(("kernel", "dtype", "case"), [*weights_grid()])
 def test_weights(kernel: Kernel, dtype: str, case: WeightsCase) -> None:
-    """x @ q.T is x @ q.dequantize(x.dtype).T, within the bound of float32 sums or in the bits of chains."""
+    """x @ q.T is x @ q.dequantize(x.dtype).T, within the bound of float32 sums or in the bits of chains.
+
+    With quantize_a it is that of the rounded x, and of weights as they are.
+    """
     rng, kind = np.random.default_rng(20), dtype_of(dtype)
     rows = case.form.drawn(rng, case.n + 4, case.k)
     q = QuantizedArray.of_rows(rows, case.form, case.k).to(queue())[2 : 2 + case.n]
@@ -302,6 +315,7 @@ def test_weights(kernel: Kernel, dtype: str, case: WeightsCase) -> None:
     more: dict[str, Any] = {"alpha": 2, "beta": 3, "bias": cla.to_device(queue(), bias), "activation": "relu"}
     out, around = on_device(np.full_like(c, 1), 1)
     options = {"kernel": kernel.name, "reproducible": case.reproducible, **(more if case.epilogue else {})}
+    options |= {"quantize_a": "int8"} if kernel in OF_ROUNDED else {}
     try:
         with simulator.called_a_cpu() if OCLGRIND_LOG else nullcontext():
             pyclmm.gemm(on_device(x, 1)[0], q.T, third, out=out, **options)
@@ -312,7 +326,8 @@ def test_weights(kernel: Kernel, dtype: str, case: WeightsCase) -> None:
     inner = got[window(c.shape, 1)].copy()
     got[window(c.shape, 1)] = 1
     assert (got == 1).all()
-    w = case.form.dequantize(rows[2 : 2 + case.n], case.k).astype(kind).T
+    w = case.form.dequantize(rows[2 : 2 + case.n], case.k).T
+    x, w = (reference.int8_groups(x, case.form), w) if kernel in OF_ROUNDED else (x, w.astype(kind))
     if case.reproducible:
         np.testing.assert_array_equal(inner, reference.chain(x, w, dtype=kind))
     result = reference.matmul(x, w)

@@ -123,7 +123,7 @@ def test_a_share_leaves_each_kernel_what_it_must_pass(monkeypatch, few):
     monkeypatch.setattr(grid, "FEW", few)
     kept = {case.values[0].name for case in (*grid.grid(), *grid.weights_grid()) if case.marks}
     # Matrix units' families for weights run nowhere here: their tests are those of their emulation
-    assert kept == {kernel.name for kernel in (*grid.OF_NUMBERS, *grid.OF_WEIGHTS)}
+    assert kept == {kernel.name for kernel in (*grid.OF_NUMBERS, *grid.OF_WEIGHTS, *grid.OF_ROUNDED)}
     assert {kernel.name for kernel in KERNELS} - kept <= {"mma_quantized", "wgmma_quantized"}
 
 
@@ -131,7 +131,9 @@ def test_a_share_leaves_each_kernel_what_it_must_pass(monkeypatch, few):
 def test_weights_of_every_kind_are_multiplied_by_every_family_for_them(monkeypatch, few):
     monkeypatch.setattr(grid, "FEW", few)
     cases = [case.values for case in grid.weights_grid()]
-    assert {kernel for kernel, *_ in cases} == set(grid.OF_WEIGHTS)
+    assert {kernel for kernel, *_ in cases} == {*grid.OF_WEIGHTS, *grid.OF_ROUNDED}
+    rounded = {case.form for kernel, _, case in cases if kernel in grid.OF_ROUNDED}
+    assert rounded == {form for form in grid.KINDS_OF_WEIGHTS if form.has_codes}
     assert few or {dtype for _, dtype, _ in cases} == {"float32", "float16", "bfloat16"}
     assert any(case.reproducible for *_, case in cases)
     assert any(case.epilogue for *_, case in cases)

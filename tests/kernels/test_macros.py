@@ -38,7 +38,9 @@ def programs(family):
                 for problem in (shape, weights) if dtype.startswith("float") else (shape,):
                     yield from (x.program for x in verified(problem, Work(()), device).launches)
                 continue
-            for problem in (asked, replace(asked, m=1), weights, replace(weights, m=1), replace(affine, m=1)):
+            rounded = replace(weights, quantize_a="int8")
+            few = [replace(x, m=1) for x in (asked, weights, affine)]
+            for problem in (asked, weights, rounded, *few):
                 if family.refuses(problem, device) is None:
                     for config in family.configs(problem, device):
                         yield from (x.program for x in family.launches(problem, config, device).launches)

@@ -1,0 +1,91 @@
+"""`int8_quantized`: rows that are rounded to 8 bits, by quantised weights, on CPU devices. Only if asked for.
+
+Its estimate: weights come at the memory's rate, and while they do, a step multiplies 64 of them by each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...formats import FORMATS
+from ...problem.gemm import GemmProblem
+from ..accepts import GENERAL, Accepts
+from ..config import TileConfig
+from ..cost import together
+from ..device import DeviceInfo
+from ..interface import Loops, Work, Workspace, gemm_defines, gemm_launch, round_up
+from ..weights import TYPES, format_of, no_weights, program_of
+from .pieces import CpuKernel, vector_defines
+
+STEP, _GROUPS = 64, 16  # weights of a step; groups of which a block is made (cl/quantized/int8_rows.cl)
+_ROWS, _COLUMNS, _GROUPS_A_UNIT = (1, 2, 4), 4, 4
+# Multiply-adds of float32 in whose time a weight is read and becomes a code, and in which it is multiplied by
+# a row. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
+_TURN, _ROW = 1.0, 1.0
+_ROUND = 4e-9  # seconds in which a compute unit rounds a number of A
+_FORMATS = [form for form in FORMATS if form.has_codes]
+OFFERED = tuple(dict.fromkeys(f"affine{f.bits}" if f.mode == "affine" else f.name for f in _FORMATS))
+
+
+class Int8Quantized(CpuKernel):
+    """See cl/quantized/int8_rows.cl. ``tm`` rows by ``tn`` columns at a time, sums in vectors of ``vec``."""
+
+    name = "int8_quantized"
+    summary = 'rows rounded to 8 bits by quantised weights, for CPU devices; with quantize_a="int8" alone'
+    accepts = Accepts(TYPES, GENERAL | {"b_format", "quantize_a"})
+    has_barriers = False
+
+    def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
+        if not problem.quantize_a:
+            return 'rounds A to 8 bits, which quantize_a="int8" asks for'
+        if not format_of(problem).has_codes:
+            return f"quantize_a is offered with {', '.join(OFFERED)}, not {format_of(problem).name}"
+        if problem.k % STEP or problem.k == 0:
+            return f"K is {problem.k}, no positive multiple of {STEP}; leave quantize_a out"
+        return no_weights(problem)
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        rows = next((r for r in _ROWS if r >= problem.m), _ROWS[-1])
+        sums = 2 * device.vector_bits // 64  # vectors: half of the registers
+        lanes = 8 if "avx2" in device.target.features else device.vector_bits // 32
+        return [TileConfig(tm=rows, tn=max(1, min(_COLUMNS, sums // rows)), vec=lanes)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        rates, rows = device.rates, problem.m * problem.batch
+        weights = problem.n * problem.k * -(-problem.m // config.tm) * problem.batch
+        multiplying = weights * (_TURN + _ROW * config.tm) / rates.float32
+        rounding = rows * problem.k * _ROUND / device.units
+        started = 2 * rates.launch + rates.group * _GROUPS_A_UNIT
+        return started + rounding + together(rates.moved(problem.nbytes), multiplying)
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        reasons = [] if config.tm in _ROWS else [f"TM must be one of {_ROWS}: {config}"]
+        if config.vec not in (4, 8, 16) or config.vec * 32 > device.vector_bits or config.split_k != 1:
+            reasons.append(f"VEC must be 4, 8 or 16 and fit {device.vector_bits} bits, SPLIT_K 1: {config}")
+        return [*reasons, *config.violations(device, (1,), 0)]
+
+    def arithmetic(self, config: TileConfig) -> str:
+        return "A rounded to whole numbers of 8 bits, and the weights' whole numbers"
+
+    def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
+        return Loops((config.tm,), (config.tn,), (_block(problem),))
+
+    def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        """One rounds A into lines of workspace; in the other a work-item has about as many rows of B as any
+        other."""
+        sizes = (("ROWS", config.tm), ("COLUMNS", config.tn), *vector_defines(config, device))
+        program = program_of(problem, "quantized/int8_rows.cl", (*gemm_defines(problem), *sizes))
+        blocks = -(-problem.k // _block(problem))
+        line = problem.k + 8 * blocks * _GROUPS
+        space = Workspace("rounded", problem.batch * problem.m * line)
+        rounded = gemm_launch(problem, program, "round_a", (problem.m, blocks), (1, 1), (space.symbol,))
+        span = round_up(-(-problem.n // (device.units * _GROUPS_A_UNIT)), config.tn)
+        size, extra = (-(-problem.n // span),), (space.symbol, np.int32(span))
+        return Work((rounded, gemm_launch(problem, program, "int8_rows", size, (1,), extra)), (space,))
+
+
+def _block(problem: GemmProblem) -> int:
+    """Weights along K whose scales become numbers at a time."""
+    return _GROUPS * format_of(problem).group_size
