@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -138,6 +139,14 @@ def two_devices(queue: cl.CommandQueue) -> list[cl.Device]:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers: the same in each run, others in each test."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def contests(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Contests between kernels, whose runs a test may replace (tests/support/contests.py)."""
+    from tests.support.contests import Contests  # noqa: PLC0415 - the tools take long to import
+
+    return Contests(monkeypatch)
 
 
 @pytest.fixture
