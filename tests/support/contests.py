@@ -3,7 +3,8 @@
 The one place where tests replace what `bench`, `compare`, `road` and the demo measure.
 """
 
-from itertools import cycle
+from functools import partial
+from itertools import count, cycle
 
 from pyclmm.tools import bench, timing
 from pyclmm.tools.timing import Sample
@@ -13,7 +14,7 @@ class Contests:
     """What runs in the contests of a test.
 
     ``order``: the contestants, as they ran. ``instead``: name -> what is done in place of a run, a function
-    that returns its Sample. ``result``: a function of a right result, which returns what is found.
+    of that run which gives a Sample. ``result``: a function of a kernel's result, which gives what is found.
     """
 
     def __init__(self, patch):
@@ -22,7 +23,8 @@ class Contests:
 
         def one(contestant):
             self.order.append(contestant.name)
-            return self.instead.get(contestant.name, lambda: run(contestant))()
+            real = partial(run, contestant)
+            return self.instead.get(contestant.name, lambda real: real())(real)
 
         patch.setattr(timing.Contestant, "run", one)
         for kind in (timing.Contestant, timing.OnArrays, timing.OnHost):
@@ -31,24 +33,24 @@ class Contests:
     def _read_by(self, kind, result):
         def read(contestant):
             found = result(contestant)
-            return found if self.result is None else self.result(found)
+            return self.result(found) if self.result and contestant.name != timing.NUMPY else found
 
         self._patch.setattr(kind, "result", read)
 
     def take(self, **seconds):
-        """Each kernel's runs take these seconds, in turn."""
+        """Each kernel's runs are right, and take these seconds, in turn."""
         for name, each in seconds.items():
-            samples = cycle(map(Sample, each if isinstance(each, tuple) else (each,)))
-            self.instead[name] = lambda samples=samples: next(samples)
+            times = cycle(each if isinstance(each, tuple) else (each,))
+            self.instead[name] = lambda real, times=times: real() and Sample(next(times))
 
     def fail(self, name, error, at=1):
-        """The run *at* of that kernel raises *error*; those before are as without."""
-        runs, before = iter(range(1, at)), self.instead.get(name, lambda: Sample(1e-3))
+        """The run *at* of that kernel raises *error*."""
+        runs = count(1)
 
-        def run():
-            if next(runs, None) is None:
+        def run(real):
+            if next(runs) == at:
                 raise error
-            return before()
+            return real()
 
         self.instead[name] = run
 
