@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 import pyclmm
 from pyclmm import TileConfig, store
-from pyclmm.checks import worker
 from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels import KERNELS, kernel_named
@@ -62,22 +61,6 @@ def few(monkeypatch, own_caches):
     tables.forget()
 
 
-@pytest.fixture
-def children(monkeypatch):
-    """(scripts, requests). Each child takes a script: its answers, and its failure or None."""
-    scripts, requests = [], []
-
-    def ask(module, request, limit, on_answer):
-        requests.append(request)
-        answers, failure = scripts.pop(0)
-        for answer in answers:
-            on_answer(answer)
-        return failure
-
-    monkeypatch.setattr(worker, "ask", ask)
-    return scripts, requests
-
-
 def timed(index, seconds, incumbent=()):
     return [{"trying": index}, {"index": index, "seconds": list(seconds), "incumbent": list(incumbent)}]
 
@@ -112,7 +95,7 @@ def test_the_incumbent_is_todays_choice_and_every_configuration_is_tried_once():
 
 
 def test_the_fastest_is_kept(few, children):
-    scripts, _ = children
+    scripts = children.scripts
     answers = timed(0, [1.0]) + timed(1, [3.0], [1.0]) + timed(2, [0.5], [1.0])
     scripts.append((answers, None))
     tuning = tuned()
@@ -139,7 +122,7 @@ def test_the_fastest_is_kept(few, children):
     ],
 )
 def test_candidates_that_were_not_tried_are_told(few, children, extra, said):
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append((timed(0, [1.0]) + extra, None))
     tuning = tuned()
     assert tuning.searches[0].untried == said
@@ -149,7 +132,7 @@ def test_candidates_that_were_not_tried_are_told(few, children, extra, said):
 
 
 def test_a_search_that_tried_all_says_nothing(few, children):
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append((timed(0, [1.0]) + timed(1, [9.0], [1.0]) + timed(2, [9.0], [1.0]), None))
     assert tuned().searches[0].untried is None
 
@@ -173,7 +156,7 @@ def test_the_child_tells_who_is_outclassed(few, monkeypatch):
     ],
 )
 def test_a_lost_child_loses_only_its_candidate(few, children, failure, said):
-    scripts, requests = children
+    scripts, requests = children.scripts, children.requests
     scripts.append(([*timed(0, [1.0]), {"trying": 1}], failure))
     scripts.append((timed(0, [1.0]) + timed(2, [0.5], [1.0]), None))
     search = tuned().searches[0]
@@ -184,7 +167,7 @@ def test_a_lost_child_loses_only_its_candidate(few, children, failure, said):
 
 
 def test_an_incumbent_that_fails_later_is_dropped(few, children):
-    scripts, requests = children
+    scripts, requests = children.scripts, children.requests
     crash = Failure("gone", crashed=True)
     scripts.append(([*timed(0, [1.0]), {"trying": 1}], crash))
     scripts.append(([{"trying": 0}], crash))
@@ -196,7 +179,7 @@ def test_an_incumbent_that_fails_later_is_dropped(few, children):
 
 
 def test_a_child_that_cannot_start_ends_the_search_with_its_reason(few, children):
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append(([], Failure("there is no Python interpreter")))
     search = tuned().searches[0]
     assert (search.entry, search.reason) == (None, "there is no Python interpreter")
@@ -205,7 +188,7 @@ def test_a_child_that_cannot_start_ends_the_search_with_its_reason(few, children
 
 def test_ctrl_c_keeps_what_was_found(few, children):
     """The interrupt comes in the second product, after its first candidate."""
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
     scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
     calls = itertools.count(1)
@@ -223,7 +206,7 @@ def test_ctrl_c_keeps_what_was_found(few, children):
 
 def test_the_budget_is_divided_and_ends(few, children):
     """No search starts after the budget is spent."""
-    scripts, requests = children
+    scripts, requests = children.scripts, children.requests
     scripts.extend([(timed(0, [1.0]), None)] * 2)
     tuning = pyclmm.tune([SHAPE, (50, 50, 50)], layouts=["NN"], budget=60)
     assert len(tuning.searches) == 2
@@ -251,7 +234,7 @@ def test_invalid_arguments_are_refused(wrong):
 
 
 def test_each_precision_is_tuned(few, children):
-    scripts, requests = children
+    scripts, requests = children.scripts, children.requests
     scripts += [(timed(0, [1.0]), None)] * 2
     tuned(precisions=["highest", "medium"])
     assert [r["problem"]["precision"] for r in requests] == ["highest", "medium"]
@@ -354,7 +337,7 @@ def run(*arguments):
 
 
 def test_the_command_shows_exports_and_draws(few, children, tmp_path, monkeypatch):
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append(([*timed(0, [1.0]), {"index": 1, "reason": "no good"}, *timed(2, [0.5], [1.0])], None))
     export, plot = tmp_path / "table.json", tmp_path / "plot.png"
     shown = run(
@@ -436,7 +419,7 @@ def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, op
 
 
 def test_a_table_that_cannot_be_written_is_reported(few, children, monkeypatch):
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append((timed(0, [1.0]), None))
     monkeypatch.setattr(store, "write_json", lambda *_: False)
     shown = run("--shapes", "24x20x16", "--layout", "NN")
