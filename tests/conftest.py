@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import zlib
 from collections.abc import Callable, Generator, Iterator
@@ -139,6 +140,31 @@ def two_devices(queue: cl.CommandQueue) -> list[cl.Device]:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers: the same in each run, others in each test."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+class Compiled(logging.Handler):
+    """What pyclmm compiles, as its log tells: ``found`` has (source, options) of each program."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.found: list[tuple[str, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg.startswith("options for "):
+            source, options = record.args or ()
+            self.found.append((str(source), str(options)))
+
+
+@pytest.fixture
+def builds() -> Iterator[list[tuple[str, str]]]:
+    """The programs that are compiled during the test: their sources and the compiler's options."""
+    handler, log = Compiled(), logging.getLogger("pyclmm")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    yield handler.found
+    log.removeHandler(handler)
+    log.setLevel(level)
 
 
 @pytest.fixture
