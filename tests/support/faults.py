@@ -115,6 +115,20 @@ def failing(where, name, error, library="cl", **how):
         yield fault
 
 
+def noted(patch, owner, name, before=None):
+    """A list of the arguments of each call of *owner*'s function *name* since. *before* is called first."""
+    found, real = [], getattr(owner, name)
+
+    def call(*args, **keywords):
+        found.append(args)
+        if before is not None:
+            before(*args)
+        return real(*args, **keywords)
+
+    patch.setattr(owner, name, call)
+    return found
+
+
 def changed_sources(patch, change):
     """Each source of cl/ that is read since is what *change* makes of its name and text."""
     real = compiler.read_source
