@@ -122,10 +122,10 @@ def begun(out, **keywords):
     """A run that ends after four tiles; the numbers of the finished ones."""
     with pytest.raises(KeyboardInterrupt):
         multiply(out, progress=interrupt, **keywords)
-    return noted(out)
+    return journalled(out)
 
 
-def tiles_noted(out):
+def journalled(out):
     lines = (out.path.with_name("tiles") / "pyclmm-journal").read_text().splitlines()[1:]
     return [int(line.split()[0]) for line in lines]
 
@@ -145,7 +145,7 @@ def changed(out, where, value):
 
 def check_goes_on(out, lost, **keywords):
     """A run computes the tiles *lost* again, with one warning, and keeps the others."""
-    before, seen = set(tiles_noted(out)), []
+    before, seen = set(journalled(out)), []
     got, found = multiply(out, progress=seen.append, **keywords)
     assert np.array_equal(got, WANTED)
     assert len(found) == bool(lost)
@@ -286,9 +286,7 @@ def test_a_second_kill_after_the_warning_loses_nothing(out):
     changed(out, place(lost), -1)
     with pytest.raises(ZeroDivisionError):
         multiply(out, progress=lambda _: 1 / 0)
-    check_goes_on(
-        out, int(tiles_noted(out).count(lost) == 1)
-    )  # a second line is of a tile that was made good
+    check_goes_on(out, int(journalled(out).count(lost) == 1))  # a second line is of a tile that was made good
 
 
 def test_exchanged_tiles_are_noticed(out):
@@ -494,7 +492,7 @@ def test_a_new_hdf5_file_can_be_read_after_a_kill(when, tmp_path):
     np.save(tmp_path / "b.npy", B)
     done = python("-c", KILLED, when, cwd=tmp_path, env=with_this_package(PYCLMM_SELFCHECK="off"), timeout=60)
     assert done.returncode == -signal.SIGKILL
-    assert bool(tiles_noted(out)) == (when != "early")
+    assert bool(journalled(out)) == (when != "early")
     check_goes_on(out, 0)
 
 
