@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyclmm
-from pyclmm import TileConfig, store
+from pyclmm import TileConfig
 from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels import KERNELS, kernel_named
@@ -22,6 +22,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection import select, tables
 from pyclmm.tools import cli, plots, report, tuner, tuner_child
+from tests.support.faults import changed_source
 from tests.support.made_up import H200
 from tests.support.selection import slow
 
@@ -54,8 +55,8 @@ def few(monkeypatch, own_caches):
     """One family with three candidates."""
     monkeypatch.setattr(Naive, "ranked", Few.ranked)
     naive = tuple(k for k in KERNELS if k.name == "naive")
-    monkeypatch.setattr(select, "KERNELS", naive)
-    monkeypatch.setattr(tuner, "KERNELS", naive)
+    for module in (select, tuner):
+        monkeypatch.setattr(module, "KERNELS", naive)
     tables.forget()
     yield own_caches
     tables.forget()
@@ -255,14 +256,13 @@ def choice(tile):
 
 
 def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
-    enqueued = []
-    real = Binding.enqueue
+    enqueued, real = [], Binding.enqueue
 
     def enqueue(binding, buffers, scalars, wait_for):
         events = real(binding, buffers, scalars, wait_for)
         ring.queue.flush()
         time.sleep(0.1)  # it would have ended by now if it had started
-        enqueued.append([e.command_execution_status for e in events])
+        enqueued.extend(event.command_execution_status for event in events)
         return events
 
     monkeypatch.setattr(Binding, "enqueue", enqueue)
@@ -270,7 +270,7 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
     ring._run(ring._bind(naive.kernel.launches(ring.problem, naive.config, ring.device)))
     waiting = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
     assert enqueued
-    assert all(status in waiting for launches in enqueued for status in launches)
+    assert set(enqueued) <= set(waiting)
 
 
 def test_rounds_alternate_with_the_incumbent(ring, monkeypatch):
@@ -296,13 +296,16 @@ def test_a_hopeless_candidate_runs_once_and_ends_its_family(ring):
     assert ring.outclassed == {"naive"}
 
 
-def test_a_wrong_result_is_never_timed(ring, monkeypatch):
-    """The result may be wrong in the self-check, or only at the product's own size."""
-    monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: "wrong result in the self-check")
-    assert ring.challenge(choice(2)) == {"reason": "wrong result in the self-check"}
-    monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: None)
-    monkeypatch.setattr(ring, "_run", lambda _: 1e-9)  # nothing is computed
-    assert "wrong result at 24 x 20 x 16" in ring.challenge(choice(2))["reason"]
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [("k < K - 1; ++k", "in the self-check"), ("k < K - (M == 24); ++k", "at 24 x 20 x 16")],
+    ids=["always", "at its own size"],
+)
+def test_a_wrong_result_is_never_timed(monkeypatch, ring, wrong, said):
+    changed_source(monkeypatch, "textbook/naive.cl", "k < K; ++k", wrong)
+    answer = ring.challenge(choice(2))
+    assert f"wrong result {said}" in answer["reason"]
+    assert "seconds" not in answer
     assert ring.incumbent is None
 
 
@@ -353,8 +356,11 @@ def test_the_command_shows_exports_and_draws(few, children, tmp_path, monkeypatc
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_ctrl_c_on_the_command_line(few, children, tmp_path, monkeypatch):
-    monkeypatch.setattr(tuner._Searching, "run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+def test_ctrl_c_on_the_command_line(few, children, tmp_path):
+    def pressed(request):
+        raise KeyboardInterrupt
+
+    children.answers = pressed
     shown = run("--shapes", "24x20x16", "--export", tmp_path / "table.json")
     assert shown.exit_code == 130
     assert shown.stderr.endswith("Interrupted; nothing was measured yet\n")
@@ -406,8 +412,7 @@ def test_invalid_options_name_valid_ones(arguments, said):
         ("--plot", "plot.png", r'pip install "pyclmm[plot]"'),
     ],
 )
-def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, option, file, said):
-    monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("measuring has begun"))
+def test_files_are_checked_before_anything_is_measured(monkeypatch, children, tmp_path, option, file, said):
     (tmp_path / "locked").mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK or "locked" not in Path(path).name)
     if said.startswith("pip"):
@@ -415,13 +420,16 @@ def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, op
     shown = run("--shapes", "24x20x16", option, tmp_path / file)
     assert shown.exit_code == 2
     assert said in shown.output
+    assert not children.requests
     assert [p.name for p in tmp_path.rglob("*")] == ["locked"]
 
 
-def test_a_table_that_cannot_be_written_is_reported(few, children, monkeypatch):
+def test_a_table_that_cannot_be_written_is_reported(few, children, monkeypatch, tmp_path):
     scripts = children.scripts
     scripts.append((timed(0, [1.0]), None))
-    monkeypatch.setattr(store, "write_json", lambda *_: False)
-    shown = run("--shapes", "24x20x16", "--layout", "NN")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.warns(pyclmm.CacheWarning, match="not all can be kept"):
+        shown = run("--shapes", "24x20x16", "--layout", "NN")
     assert shown.exit_code == 2
     assert "nothing is kept" in shown.output
