@@ -21,9 +21,11 @@ from tests.support.faults import (
     cl_error,
     failing,
     lent_workspace,
+    noted,
     noted_launches,
     refused_launch,
     replace_driver,
+    short_chunks,
 )
 from tests.support.processes import python
 
@@ -130,9 +132,7 @@ def test_120_shapes_keep_the_workspace_of_one(in_order, buffers):
 
 
 def test_products_of_growing_size_allocate_seldom(in_order, monkeypatch):
-    allocated = []
-    real = host_memory.allocate
-    monkeypatch.setattr(host_memory, "allocate", lambda *args: allocated.append(args[1]) or real(*args))
+    allocated = noted(monkeypatch, host_memory, "allocate")
     plans = [Pair(in_order, n).plan() for n in range(8, 128)]
     assert len(allocated) < 40, "two for each step of a half, from 256 bytes to 64 KiB; 240 without"
     assert len(plans) == 120
@@ -501,8 +501,7 @@ def test_release_drops_programs_that_no_plan_needs(in_order):
 
 
 def test_release_drops_the_pinned_buffers_of_all_threads(in_order, monkeypatch):
-    monkeypatch.setattr(staging, "CHUNK", 4096)
-    monkeypatch.setattr(staging, "DIRECT", 64)
+    short_chunks(monkeypatch)
     data = np.random.default_rng(1).integers(0, 256, 2 * 4096, dtype=np.uint8)
     target = cl.Buffer(in_order.context, cl.mem_flags.READ_WRITE, data.nbytes)
     ready, go_on = threading.Barrier(2), threading.Event()

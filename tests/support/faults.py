@@ -13,7 +13,7 @@ import pytest
 import pyclmm
 from pyclmm import store
 from pyclmm.checks import selfcheck
-from pyclmm.opencl import compiler, crash_marks, steps, workspace
+from pyclmm.opencl import compiler, crash_marks, staging, steps, workspace
 from pyclmm.selection import tables
 
 INVALID_KERNEL_ARGS = cl.status_code.INVALID_KERNEL_ARGS
@@ -144,6 +144,12 @@ def changed_source(patch, file, right, wrong):
         return text.replace(right, wrong) if name == file else text
 
     changed_sources(patch, change)
+
+
+def short_chunks(patch, direct=64):
+    """Bytes are staged in chunks of 4096, and those of *direct* or fewer are not."""
+    for name, value in {"CHUNK": 4096, "DIRECT": direct}.items():
+        patch.setattr(staging, name, value)
 
 
 def refused_launch(error, **how):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pyclmm.checks import worker
-from pyclmm.tools import laws, selftest
+from pyclmm.tools import laws, multiply_command, selftest
 
 
 class Children:
@@ -44,3 +44,34 @@ def use_laws(monkeypatch):
             monkeypatch.setattr(laws, name, value)
 
     return use
+
+
+@pytest.fixture
+def at_tile(monkeypatch):
+    """A function: *hook* is called with the progress of `pyclmm multiply` after each tile."""
+    hooks, real = [], multiply_command._listener
+
+    def listener(on_stage, seen):
+        tell = real(on_stage, seen)
+
+        def told(at):
+            tell(at)
+            for hook in hooks[-1:]:
+                hook(at)
+
+        return told
+
+    monkeypatch.setattr(multiply_command, "_listener", listener)
+    return hooks.append
+
+
+@pytest.fixture
+def interrupted(at_tile):
+    """Ctrl-C comes after the second tile. Call it for no more of that."""
+
+    def press(at):
+        if at.tiles - at.resumed == 2:
+            raise KeyboardInterrupt
+
+    at_tile(press)
+    return lambda: at_tile(lambda at: None)
