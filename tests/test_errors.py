@@ -241,7 +241,7 @@ UNSUPPORTED = {
         "500 x 500",
         "250000 work-items",
         "limit is",
-    ),
+    )
 }
 BAD_CALLS = [
     pytest.param(kind, call, texts, id=name)

@@ -7,13 +7,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm import (
-    ArgumentError,
-    DeviceLostError,
-    DeviceMemoryError,
-    DeviceWarning,
-    DTypeError,
-)
+from pyclmm import ArgumentError, DeviceLostError, DeviceMemoryError, DeviceWarning, DTypeError
 from pyclmm.opencl import devices, queues
 from pyclmm.streaming import machines, run, worker
 from tests.support.faults import noted

@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm import (
-    ArgumentError,
-    DTypeError,
-    StreamedMatmul,
-    plan_cache,
-)
+from pyclmm import ArgumentError, DTypeError, StreamedMatmul, plan_cache
 from pyclmm.opencl import devices, host_memory
 from pyclmm.streaming import entry, machines
 from tests.support.faults import noted

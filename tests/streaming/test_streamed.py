@@ -382,10 +382,7 @@ def test_a_plan_refuses_operands_that_it_was_not_made_for(tmp_path):
     plan = StreamedMatmul(a, b, memory_limit=1 << 30)
     stored = np.memmap(tmp_path / "a", a.dtype, "w+", shape=a.shape)
     for operands, words in (
-        (
-            (a[:80], b),
-            r"a is not .*: it has shape \(80, 70\) .* the plan shape \(90, 70\)",
-        ),
+        ((a[:80], b), r"a is not .*: it has shape \(80, 70\) .* the plan shape \(90, 70\)"),
         ((a, b.astype("f8")), "b is not .* dtype float64"),
         ((a, b, np.zeros((90, 50), a.dtype)), "c is not .*, the plan none"),
         ((stored, b), "in files or in memory"),

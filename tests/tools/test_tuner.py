@@ -111,14 +111,8 @@ def test_the_fastest_is_kept(few, children):
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        (
-            [{"outclassed": 1}, {"outclassed": 2}],
-            "1 of 3 tried; the rest were outclassed",
-        ),
-        (
-            [{"outclassed": 2}],
-            "1 of 3 tried; 1 outclassed; 1 not tried: time was up",
-        ),
+        ([{"outclassed": 1}, {"outclassed": 2}], "1 of 3 tried; the rest were outclassed"),
+        ([{"outclassed": 2}], "1 of 3 tried; 1 outclassed; 1 not tried: time was up"),
         ([], "1 of 3 tried; 2 not tried: time was up"),
     ],
 )
