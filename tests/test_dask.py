@@ -498,7 +498,7 @@ class Worker:
 
 
 @pytest.fixture
-def given(tmp_path, monkeypatch):
+def lent(tmp_path, monkeypatch):
     """The devices of the workers in this process, by their names. The host has two devices."""
     found = {}
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -516,22 +516,22 @@ def started(*names):
     return plugins
 
 
-def test_workers_take_one_device_each_and_give_it_back(tmp_path, given, caplog):
+def test_workers_take_one_device_each_and_give_it_back(tmp_path, lent, caplog):
     first, *others = started("tcp://0", "tcp://1")
-    assert given == {"tcp://0": "0:0", "tcp://1": "0:1"}
+    assert lent == {"tcp://0": "0:0", "tcp://1": "0:1"}
     assert len(list((tmp_path / "pyclmm").glob("device-*.lock"))) == 2
     others += started("5")
-    assert given["5"] == "0:1"  # 5 is odd; shared
+    assert lent["5"] == "0:1"  # 5 is odd; shared
     assert "all taken: worker 5 shares 0:1" in caplog.text
     first.teardown(Worker("tcp://0"))
     others += started("late")
-    assert given["late"] == "0:0"
+    assert lent["late"] == "0:0"
     for plugin, name in zip(others, ("tcp://1", "5", "late"), strict=True):
         plugin.teardown(Worker(name))
-    assert not given
+    assert not lent
 
 
-def test_locks_beside_temporary_files_are_of_this_user_only(tmp_path, given, monkeypatch):
+def test_locks_beside_temporary_files_are_of_this_user_only(tmp_path, lent, monkeypatch):
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     [plugin] = started("w")
@@ -544,14 +544,14 @@ def test_locks_beside_temporary_files_are_of_this_user_only(tmp_path, given, mon
     lock.symlink_to(tmp_path / "precious")
     with pytest.warns(pyclmm.CacheWarning, match="is ignored: it is a link"):
         plugin.setup(Worker("w"))
-    assert given == {"w": "0:1"}, "the next lock is good"
+    assert lent == {"w": "0:1"}, "the next lock is good"
     assert not (tmp_path / "precious").exists()
 
 
-def test_without_locks_the_name_counts(given, monkeypatch):
+def test_without_locks_the_name_counts(lent, monkeypatch):
     monkeypatch.setattr(store, "CAN_LOCK", False)
     started("0", "1", "2")
-    assert given == {"0": "0:0", "1": "0:1", "2": "0:0"}
+    assert lent == {"0": "0:0", "1": "0:1", "2": "0:0"}
 
 
 def test_devices_are_named_as_everywhere():

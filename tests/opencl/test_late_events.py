@@ -5,6 +5,7 @@ import copy
 import gc
 import sys
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
@@ -69,7 +70,7 @@ def held(context, rng):
 class Markers(list):
     """The markers that looks have made. ``before``: what another thread does before the next one."""
 
-    before = None
+    before: Callable[[], object] | None = None
 
 
 @pytest.fixture

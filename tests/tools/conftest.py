@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pyclmm.checks import worker
+from pyclmm.checks import fixed_products, worker
 from pyclmm.tools import laws, multiply_command, selftest
 
 
@@ -38,7 +38,7 @@ def children(monkeypatch):
 def use_laws(monkeypatch):
     """A function: these laws are tried in this process, and of the fixed products these."""
 
-    def use(tried, products=laws.PRODUCTS):
+    def use(tried, products=fixed_products.PRODUCTS):
         monkeypatch.setattr(selftest, "_LAWS", len(tried) + 2)
         for name, value in {"LAWS": tuple(tried), "PRODUCTS": tuple(products)}.items():
             monkeypatch.setattr(laws, name, value)
