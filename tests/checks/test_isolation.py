@@ -69,22 +69,32 @@ def sabotage(monkeypatch, tmp_path):
 
 
 class Trials:
-    """The ``requests`` sent to children. The next ones have the ``limits`` of seconds, if there are any."""
+    """The ``requests`` sent to children. The next ones have the ``limits`` of seconds, if there are any.
 
-    def __init__(self):
-        self.requests, self.limits = [], []
+    ``hang``: a file that is there while a request with such a limit is sent.
+    """
+
+    def __init__(self, hang):
+        self.requests, self.limits, self.hang = [], [], hang
 
     def __len__(self):
         return len(self.requests)
 
+    def limit(self, usual):
+        if not self.limits:
+            self.hang.unlink(missing_ok=True)
+            return usual
+        self.hang.touch()
+        return self.limits.pop(0)
+
 
 @pytest.fixture
-def asked(monkeypatch):
-    found, real = Trials(), worker.Child.ask
+def asked(monkeypatch, tmp_path):
+    found, real = Trials(tmp_path / "hang"), worker.Child.ask
 
     def ask(self, module, request, limit, *rest, **options):
         found.requests.append(request)
-        return real(self, module, request, found.limits.pop(0) if found.limits else limit, *rest, **options)
+        return real(self, module, request, found.limit(limit), *rest, **options)
 
     monkeypatch.setattr(worker.Child, "ask", ask)
     return found
@@ -169,22 +179,20 @@ def test_a_kernel_asked_for_by_name_raises(risky, sabotage):
 
 
 @pytest.fixture
-def hangs(sabotage, asked, tmp_path):
-    """A function: in the first *trials* the driver hangs, and their limit is short. Then it does *action*."""
+def hangs(sabotage, asked):
+    """A function: in the first trials, of these *limits*, the driver hangs. Then it does *action*."""
 
-    def install(trials, action="pass"):
-        asked.limits = [2.0] * trials
-        sabotage(HANG.format(file=str(tmp_path / "hung"), trials=trials) + action)
+    def install(limits, action="pass"):
+        asked.limits = list(limits)
+        sabotage(HANG.format(file=str(asked.hang)) + action)
 
     return install
 
 
-# Each child that hangs notes its process.
+# A child that hangs notes its process.
 HANG = """from pathlib import Path
-    file, own = Path({file!r}), str(os.getpid())
-    hung = list(dict.fromkeys([*(file.read_text().split() if file.exists() else ()), own]))
-    if hung.index(own) < {trials}:
-        file.write_text(" ".join(hung))
+    if Path({file!r}).exists():
+        Path({file!r}).write_text(str(os.getpid()))
         time.sleep(600)
     """
 
@@ -203,7 +211,7 @@ def timed_out(folder):
 
 
 def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, hangs, asked):
-    hangs(2)
+    hangs([2.0, 2.0])
     call = Call()
     with pytest.warns(pyclmm.KernelWarning, match="tiled: .*did not end within 2 seconds"):
         call.check_works()
@@ -224,7 +232,7 @@ def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, hangs, asked)
 @pytest.mark.parametrize("seconds", [86_400, -6_400], ids=["a day old", "of the future"])
 def test_a_process_that_lives_on_tries_again_too(monkeypatch, risky, hangs, asked, seconds):
     """As it does where the clock was wrong when the verdict was kept."""
-    hangs(2)
+    hangs([2.0, 2.0])
     call = Call()
     with pytest.warns(pyclmm.KernelWarning, match="did not end"):
         call()
@@ -237,7 +245,7 @@ def test_a_process_that_lives_on_tries_again_too(monkeypatch, risky, hangs, aske
 @pytest.mark.slow
 def test_one_time_out_alone_bans_nothing(risky, hangs, asked, recwarn):
     """The driver's caches are not suspected either: what was waited for may be somebody else's lock."""
-    hangs(1)
+    hangs([2.0])
     Call(kernel="tiled").check_works()
     assert len(asked) == 2
     assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]
@@ -246,7 +254,7 @@ def test_one_time_out_alone_bans_nothing(risky, hangs, asked, recwarn):
 
 
 def test_a_time_out_and_a_crash_ban_for_a_day_only(risky, hangs):
-    hangs(1, "os.abort()")
+    hangs([2.0], "os.abort()")
     with pytest.warns(pyclmm.KernelWarning, match="tiled: .*SIGABRT"):
         Call().check_works()
     assert timed_out(risky) == {"tiled": True, "naive": False}
@@ -321,10 +329,9 @@ def test_nothing_is_imported_from_the_working_directory(monkeypatch, risky, tmp_
     Call(kernel="tiled").check_works()
 
 
-def test_ctrl_c_ends_the_child_and_keeps_no_verdict(risky, hangs, asked, sabotage, tmp_path):
-    hangs(1)
-    asked.limits = []
-    pid = tmp_path / "hung"
+def test_ctrl_c_ends_the_child_and_keeps_no_verdict(risky, hangs, asked, sabotage):
+    hangs([600.0])
+    pid = asked.hang
 
     def press():
         while not (pid.exists() and pid.read_text()):

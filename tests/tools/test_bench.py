@@ -20,6 +20,7 @@ from pyclmm.tools import cli, plots, report, terminal, timing
 from pyclmm.tools.bench import Others, Row, Rung, Track, kernel_names
 from pyclmm.tools.terminal import broken
 from pyclmm.tools.timing import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
+from tests.support import contexts
 from tests.support.faults import changed_source
 from tests.support.selection import slow
 
@@ -246,7 +247,7 @@ def test_a_failing_driver_ends_one_contestant_only(queue, contests):
 
 def test_a_kernel_that_does_not_build_names_the_compilers_error(monkeypatch):
     changed_source(monkeypatch, "textbook/naive.cl", "ACC_T acc = ACC_ZERO;", "no_such_type acc;")
-    own = new_queue(default_device(), profiling=True)
+    own = contexts.new_queue(properties=cl.command_queue_properties.PROFILING_ENABLE)
     rung = Track(own, ["naive"]).race(*random_pair(Size(4, 4, 4), F32))
     assert re.match("does not build: .*naive.cl.*no_such_type", rung.row("naive").reason)
     assert rung.row(NUMPY).correct
