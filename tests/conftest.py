@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -138,6 +140,39 @@ def two_devices(queue: cl.CommandQueue) -> list[cl.Device]:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers: the same in each run, others in each test."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+class Compiled(logging.Handler):
+    """What pyclmm compiles, as its log tells: ``found`` has (source, options) of each program."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.found: list[tuple[str, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg.startswith("options for "):
+            source, options = record.args or ()
+            self.found.append((str(source), str(options)))
+
+
+@pytest.fixture
+def builds() -> Iterator[list[tuple[str, str]]]:
+    """The programs that are compiled during the test: their sources and the compiler's options."""
+    handler, log = Compiled(), logging.getLogger("pyclmm")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    yield handler.found
+    log.removeHandler(handler)
+    log.setLevel(level)
+
+
+@pytest.fixture
+def contests(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Contests between kernels, whose runs a test may replace (tests/support/contests.py)."""
+    from tests.support.contests import Contests  # noqa: PLC0415 - the tools take long to import
+
+    return Contests(monkeypatch)
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """warm: after it the first call compiles nothing, and its errors say what would do."""
 
-import errno
 import json
-import os
 import subprocess
 import sys
 
@@ -13,15 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 import pyclmm
-from pyclmm import store
 from pyclmm.checks import selfcheck, small_problems
 from pyclmm.opencl import program
-from pyclmm.opencl.binding import Binding
-from pyclmm.opencl.single_flight import SingleFlight
 from pyclmm.plan import programs_of
 from pyclmm.tools import cli
 from tests.support.contexts import new_queue
-from tests.support.faults import BUILD_FAILURE, OUT_OF_RESOURCES, cl_error, failing
+from tests.support.faults import BUILD_FAILURE, OUT_OF_RESOURCES, cl_error, failing, noted_launches
+from tests.support.processes import nothing_checked
 
 A, B = ((37, 41), "float32"), ((41, 30), "float32")
 
@@ -32,23 +28,13 @@ def own_queue(queue, own_caches):
 
 
 @pytest.fixture
-def builds(monkeypatch):
-    """The programs that are built."""
-    found = []
-    real = program._build
-    monkeypatch.setattr(program, "_build", lambda *args: found.append(args[1]) or real(*args))
-    return found
-
-
-@pytest.fixture
 def checks(monkeypatch):
     """The kernels whose self-check is run."""
-    found = []
-    real = small_problems.first_wrong_result
+    found, real = [], small_problems.first_wrong_result
     monkeypatch.setattr(
         selfcheck, "first_wrong_result", lambda *args: found.append(args[2].name) or real(*args)
     )
-    monkeypatch.setattr(selfcheck, "_run_here", set())
+    nothing_checked(monkeypatch)
     return found
 
 
@@ -86,8 +72,7 @@ def test_arrays_on_the_device_have_their_copies_compiled_too(own_queue, builds):
     """float32 with float64 needs a copy."""
     b = ((41, 30), "float64")
     pyclmm.warm((A, b), on_device=True, queue=own_queue, out=((37, 30), "float32"))
-    sources = [one.source for one in builds]
-    assert "copy.cl" in sources
+    assert "copy.cl" in [source for source, _ in builds]
     del builds[:]
     out = cla.zeros(own_queue, (37, 30), np.float32)
     pyclmm.matmul(ones(A, own_queue), ones(b, own_queue), out=out)
@@ -97,13 +82,10 @@ def test_arrays_on_the_device_have_their_copies_compiled_too(own_queue, builds):
 
 def test_every_copy_is_run(monkeypatch, own_queue):
     """PoCL compiles a kernel when it is launched."""
-    run = []
-    real = Binding.enqueue
-    monkeypatch.setattr(Binding, "enqueue", lambda self, *args: run.append(self) or real(self, *args))
+    launches = noted_launches(monkeypatch)
     [plan] = pyclmm.warm((A, ((41, 30), "float64")), on_device=True, queue=own_queue)
-    wanted = [one for one in programs_of(plan) if one.source == "copy.cl"]
-    assert wanted
-    assert program.built(own_queue.context, wanted[0]) in [one for binding in run for one in binding._held]
+    [copy] = [program.built(own_queue.context, one) for one in programs_of(plan) if one.source == "copy.cl"]
+    assert copy in [kernel.program for kernel, _, _ in launches]
 
 
 def test_nothing_is_allocated_for_a_shape_on_the_device(monkeypatch, own_queue):
@@ -142,13 +124,13 @@ def test_a_verdict_that_is_kept_is_run_all_the_same_once(monkeypatch, own_queue,
     """Else a driver that compiles at the first launch would do it in the first call."""
     pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
     assert checks == ["naive"]
-    for verdicts in (SingleFlight(), selfcheck._verdicts):  # kept on disk; in this process
-        monkeypatch.setattr(selfcheck, "_run_here", set())
-        monkeypatch.setattr(selfcheck, "_verdicts", verdicts)
-        pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
-        del checks[:]
-        pyclmm.warm((A, B), (A, B), kernel="naive", queue=own_queue)
-        assert checks == ["naive"]
+    del checks[:]
+    pyclmm.warm((A, B), (A, B), kernel="naive", queue=own_queue)
+    assert not checks, "it ran in this process"
+    nothing_checked(monkeypatch)
+    pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
+    assert not checks, "it is kept on disk"
+    pyclmm.warm((A, B), (A, B), kernel="naive", queue=own_queue)
     pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
     assert checks == ["naive"]
 
@@ -163,7 +145,7 @@ def test_without_self_checks_the_programs_run_all_the_same(monkeypatch, own_queu
 
 def test_a_kernel_found_wrong_is_refused_though_its_verdict_was_good(monkeypatch, own_queue, checks):
     pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
-    monkeypatch.setattr(selfcheck, "_run_here", set())
+    nothing_checked(monkeypatch)
     monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong today")
     with pytest.raises(pyclmm.UnsupportedError, match="wrong today"):
         pyclmm.warm((A, B), kernel="naive", queue=own_queue)
@@ -215,17 +197,11 @@ def test_a_keyword_that_a_plan_does_not_take_raises():
         pyclmm.warm((X, X), **keywords)
 
 
-def test_a_device_that_is_lost_is_told(own_queue):
-    with (
-        failing("opencl.launcher", "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
-        pytest.raises(pyclmm.DeviceLostError),
-    ):
-        pyclmm.warm((A, ((41, 30), "float64")), on_device=True, queue=own_queue)
-    with (
-        failing("opencl.launcher", "enqueue_copy", cl_error(OUT_OF_RESOURCES)),
-        pytest.raises(pyclmm.DeviceLostError),
-    ):
-        pyclmm.warm((((3, 4), "int8"), ((4, 5), "int8")), queue=own_queue)
+@pytest.mark.parametrize("on_device", [True, False])
+def test_a_device_that_is_lost_is_told(own_queue, on_device):
+    fault = failing("opencl.launcher", "enqueue_copy", cl_error(OUT_OF_RESOURCES))
+    with fault, pytest.raises(pyclmm.DeviceLostError):
+        pyclmm.warm((A, ((41, 30), "float64")), on_device=on_device, queue=own_queue)
 
 
 def test_the_command_warms_later_processes(own_caches, tmp_path):
@@ -260,20 +236,8 @@ def test_the_command_says_if_nothing_is_kept(own_caches, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.warns(pyclmm.CacheWarning, match="not all can be kept"):
-        shown = CliRunner().invoke(cli.main, ["warm", "3x4x5"])
+        shown = CliRunner().invoke(cli.main, ["warm", "3x4x5", "--dtype", "float32"])
     assert shown.exit_code == 2
     assert "not all is kept" in shown.stderr
     assert f"cannot write {tmp_path}/file/cache/" in shown.stderr
-    assert "kept in" not in shown.stdout
-
-
-def test_the_command_does_not_say_kept_on_a_full_disk(own_caches, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(store, "replacing", full)
-    with pytest.warns(pyclmm.CacheWarning, match="not all can be kept"):
-        shown = CliRunner().invoke(cli.main, ["warm", "3x4x5", "--dtype", "float32"])
-    assert shown.exit_code == 2
-    assert "No space left on device" in shown.stderr
     assert "kept in" not in shown.stdout

@@ -47,15 +47,13 @@ def test_a_text_means_the_same_everywhere(monkeypatch, text, number):
     assert environment.KEEP_WORKSPACE.nbytes == number
 
 
-@pytest.mark.parametrize("text", NO_SIZES)
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(pyclmm.ArgumentError, match=r"limit is .+; set a number of bytes, such as"):
-        byte_sizes.parse_bytes("limit", text)
+OTHER_TYPES = (None, True, 1.5, float("inf"), float("nan"), b"1", [1], 1j)
 
 
-@pytest.mark.parametrize("value", [None, True, 1.5, float("inf"), float("nan"), b"1", [1], 1j])
-def test_another_type_is_refused(value):
-    with pytest.raises(pyclmm.DTypeError, match=r"limit is .+; set a number of bytes, such as"):
+@pytest.mark.parametrize("value", [*NO_SIZES, *OTHER_TYPES])
+def test_what_is_no_size_is_refused(value):
+    error = pyclmm.ArgumentError if isinstance(value, str) else pyclmm.DTypeError
+    with pytest.raises(error, match=r"limit is .+; set a number of bytes, such as"):
         byte_sizes.parse_bytes("limit", value)
 
 

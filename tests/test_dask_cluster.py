@@ -26,10 +26,7 @@ def client(tmp_path_factory):
         "distributed.scheduler.allowed-failures": 5,
         "distributed.admin.large-graph-warning-threshold": "1 GiB",
     }
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        dask.config.set(settings),
-    ):
+    with pytest.MonkeyPatch.context() as patch, dask.config.set(settings):
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("locks")))
         with (
             distributed.LocalCluster(

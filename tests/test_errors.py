@@ -241,7 +241,7 @@ UNSUPPORTED = {
         "500 x 500",
         "250000 work-items",
         "limit is",
-    ),
+    )
 }
 BAD_CALLS = [
     pytest.param(kind, call, texts, id=name)
@@ -363,17 +363,18 @@ def test_arrays_without_a_queue(queue):
         matmul(a, b)
 
 
-def test_an_array_at_half_an_element(queue):
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ({"offset": 2}, r"a begins 2 bytes into its buffer.*copy it first"),
+        ({"strides": (18, 4)}, r"a has strides \(18, 4\).*copy it first"),
+    ],
+    ids=["begins", "strides"],
+)
+def test_an_array_at_half_an_element(queue, place, words):
     memory = cla.zeros(queue, 100, np.float32)
-    a = cla.Array(queue, (3, 4), np.float32, data=memory.base_data, offset=2)
-    with pytest.raises(errors.UnsupportedError, match=r"a begins 2 bytes into its buffer.*copy it first"):
-        matmul(a, cla.to_device(queue, B))
-
-
-def test_an_array_with_strides_of_half_elements(queue):
-    memory = cla.zeros(queue, 100, np.float32)
-    a = cla.Array(queue, (3, 4), np.float32, data=memory.base_data, strides=(18, 4))
-    with pytest.raises(errors.UnsupportedError, match=r"a has strides \(18, 4\).*copy it first"):
+    a = cla.Array(queue, (3, 4), np.float32, data=memory.base_data, **place)
+    with pytest.raises(errors.UnsupportedError, match=words):
         matmul(a, cla.to_device(queue, B))
 
 

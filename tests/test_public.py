@@ -146,9 +146,8 @@ def test_arrays_of_another_device(queue, two_devices):
 
 
 def test_tune_takes_every_name(queue, monkeypatch):
-    monkeypatch.setattr(tuner._Searching, "run", lambda _: None)
     for way in ways_to_name(queue):
-        tuning = pyclmm.tune([(8, 8, 8)], layouts=["NN"], device=way)
+        tuning = pyclmm.tune([(8, 8, 8)], layouts=["NN"], budget=1e-9, device=way)
         assert tuning.device == devices_module.device_info(queue.device)
 
 

@@ -78,10 +78,16 @@ def test_every_page_stands_once_in_the_contents(pages):
     assert "docs/brand_new" in headings["Contribute"]
 
 
-def test_links_to_folders_lead_to_their_pages(pages):
-    assert pages._folders("README", "[a](examples/)") == "[a](/docs/examples.md)"
-    assert pages._folders("docs/mlp", "[a](../examples/mlp/)") == "[a](/examples/mlp/README.md)"
-    assert pages._folders("docs/mlp", "[a](../benchmarks/results/)") == "a"
+@pytest.mark.parametrize(
+    ("page", "link", "shown"),
+    [
+        ("README", "[a](examples/)", "[a](/docs/examples.md)"),
+        ("docs/mlp", "[a](../examples/mlp/)", "[a](/examples/mlp/README.md)"),
+        ("docs/mlp", "[a](../benchmarks/results/)", "a"),
+    ],
+)
+def test_links_to_folders_lead_to_their_pages(pages, page, link, shown):
+    assert pages._folders(page, link) == shown
 
 
 def test_titles_of_docstrings_become_rubrics(pages):

@@ -22,7 +22,7 @@ import pyclmm
 from pyclmm import store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
-from tests.support.faults import Call, Failing, Part, check_caches
+from tests.support.faults import Call, Failing, Part, check_caches, failing
 from tests.support.processes import as_in_a_new_process
 
 WRITER = """
@@ -88,12 +88,13 @@ def test_a_folder_that_is_read_only_in_earnest(monkeypatch, call, tmp_path):
 
 def test_a_file_that_this_user_cannot_read_gives_one_warning(monkeypatch, call, own_caches):
     call()
-    forbidden = Failing(os.open, OSError(errno.EACCES, os.strerror(errno.EACCES)), always=True)
     as_in_a_new_process(monkeypatch)
-    monkeypatch.setattr(store, "os", Part(os, open=forbidden))
-    with pytest.warns(
-        CacheWarning, match=rf"{own_caches}{_NOT_KEPT}.* cannot be read \(Permission denied\)"
-    ) as heard:
+    said = rf"{own_caches}{_NOT_KEPT}.* cannot be read \(Permission denied\)"
+    forbidden = OSError(errno.EACCES, os.strerror(errno.EACCES))
+    with (
+        failing(store, "open", forbidden, library="os", always=True),
+        pytest.warns(CacheWarning, match=said) as heard,
+    ):
         call.check_works()
     assert len(heard) == 1
 
@@ -154,13 +155,18 @@ def _spoil(monkeypatch, call, folder, content):
     return file
 
 
-@pytest.mark.parametrize("share", [0, 0.3, 0.9])
-def test_a_half_written_verdict_is_set_aside(monkeypatch, call, own_caches, share):
+@pytest.mark.parametrize("content", [0.3, 0.9, "", "[]", '{"schema": 1}', "[" * 100_000])
+def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, call, own_caches, content):
+    """Half of it was written, or something else."""
     call()
-    whole = verdicts(own_caches)[0].read_bytes()
-    file = _spoil(monkeypatch, call, own_caches, whole[: int(share * len(whole))])
-    with pytest.warns(CacheWarning, match="set aside"):
+    whole = verdicts(own_caches)[0].read_text()
+    text = content if isinstance(content, str) else whole[: int(content * len(whole))]
+    file = _spoil(monkeypatch, call, own_caches, text)
+    with pytest.warns(CacheWarning, match="set aside") as heard:
         call.check_works()
+    assert len(heard) == 1
+    assert file.with_suffix(".bad").read_text() == text
+    assert json.loads(file.read_text())["reason"] is None, "it was checked again"
     file.with_suffix(".bad").unlink()
     check_caches(own_caches)
 
@@ -179,9 +185,8 @@ def test_a_verdict_of_an_older_version_is_not_looked_at(monkeypatch, call, own_c
 
 def test_a_verdict_that_cannot_be_set_aside_is_not_believed(monkeypatch, call, own_caches):
     _spoil(monkeypatch, call, own_caches, "{")
-    fault = Failing(os.replace, OSError(errno.EROFS, "read-only"), always=True)
-    monkeypatch.setattr(store, "os", Part(os, replace=fault))
-    with pytest.warns(CacheWarning):
+    fault = failing(store, "replace", OSError(errno.EROFS, "read-only"), library="os", always=True)
+    with fault, pytest.warns(CacheWarning):
         call.check_works()
 
 
@@ -347,9 +352,8 @@ def test_bytes_come_back_as_they_were(tmp_path):
     assert store.read_bytes(tmp_path / "absent.bin") is None
 
 
-def test_more_bytes_than_the_most_are_not_written(monkeypatch, tmp_path):
-    monkeypatch.setattr(store, "MAX_CONTENT", 10)
-    assert not store.write_bytes(tmp_path / "file.bin", bytes(11))
+def test_more_bytes_than_the_most_are_not_written(tmp_path):
+    assert not store.write_bytes(tmp_path / "file.bin", bytes(store.MAX_CONTENT + 1))
     assert not list(tmp_path.iterdir())
 
 

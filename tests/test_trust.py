@@ -24,7 +24,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import tables
 from tests.support.contexts import new_queue
 from tests.support.faults import Call, replace_driver
-from tests.support.processes import as_in_a_new_process
+from tests.support.processes import as_in_a_new_process, nothing_checked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners and modes")
 NOBODY = 65534
@@ -70,32 +70,32 @@ doubtful = pytest.mark.parametrize(("spoil", "reason"), DOUBTFUL.values(), ids=D
 
 @dataclass(frozen=True)
 class Kept:
-    """A kind of file: how one is written, and what is read of it."""
+    """A kind of file: how one is written, where it is then, and what is read of it."""
 
     path: Callable[[], Path]
-    write: Callable[[Path], Any]
+    write: Callable[[], Any]
     read: Callable[[Path], Any]
 
 
 KINDS = {
     "json": Kept(
         lambda: store.folder("selfcheck", "0.json"),
-        lambda path: store.write_json(path, 1),
+        lambda: store.write_json(store.folder("selfcheck", "0.json"), 1),
         lambda path: store.read_json(path, lambda *_: None),
     ),
     "program": Kept(
         lambda: store.folder("programs", "0.bin"),
-        lambda path: binaries.keep(path, b"x"),
+        lambda: binaries.keep(store.folder("programs", "0.bin"), b"x"),
         binaries.read,
     ),
     "rates": Kept(
         lambda: user_rates.file_of(HERE.identity).path,
-        lambda _: user_rates.write(HERE.identity, as_numbers(HERE.rates), "2026-11-22"),
+        lambda: user_rates.write(HERE.identity, as_numbers(HERE.rates), "2026-11-22"),
         lambda _: user_rates.read(HERE.identity),
     ),
     "detour": Kept(
-        lambda: crash_marks._detour_file(HERE).path,
-        lambda _: (crash_marks.take_detour(HERE, 3, keep=True), crash_marks._detours.clear()),
+        lambda: next(store.folder("detours").glob("*.json")),
+        lambda: crash_marks.take_detour(HERE, 3, keep=True),
         lambda _: crash_marks.detour(HERE) or None,
     ),
 }
@@ -105,8 +105,9 @@ kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @kinds
 @doubtful
 def test_a_file_that_others_may_have_written_is_ignored_with_one_warning(monkeypatch, kind, spoil, reason):
+    kind.write()
+    nothing_checked(monkeypatch)
     path = kind.path()
-    kind.write(path)
     spoil(path, monkeypatch)
     before = path.read_bytes()
     with pytest.warns(CacheWarning, match=reason) as heard:
@@ -116,8 +117,9 @@ def test_a_file_that_others_may_have_written_is_ignored_with_one_warning(monkeyp
 
 
 @kinds
-def test_a_file_of_this_user_alone_is_read(kind):
-    kind.write(kind.path())
+def test_a_file_of_this_user_alone_is_read(monkeypatch, kind):
+    kind.write()
+    nothing_checked(monkeypatch)
     assert kind.read(kind.path()) is not None
 
 
@@ -181,26 +183,19 @@ def test_a_planted_lock_is_not_followed_and_holds_up_nobody(folder):
 # what a forged file could do
 
 
-@pytest.fixture
-def wrong(monkeypatch):
-    """The kernel `naive` is wrong on this device, and its check has found that."""
-    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "seeded")
-
-
 def forged(file, **changes):
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
-def test_a_forged_verdict_admits_no_kernel(monkeypatch, folder, wrong):
+def test_a_forged_verdict_admits_no_kernel(monkeypatch, folder):
     """It says that a kernel is right which the check would refuse."""
-    with monkeypatch.context() as patch:
-        patch.setattr(selfcheck, "first_wrong_result", lambda *_: None)
-        Call(kernel="naive")()
+    Call(kernel="naive")()
     [file] = folder.glob("selfcheck/*.json")
     assert json.loads(file.read_text())["reason"] is None
     file.chmod(0o666)
     of_another(file, monkeypatch)
     as_in_a_new_process(monkeypatch)
+    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "seeded")
     with pytest.warns(CacheWarning, match="another user owns it"), pytest.raises(pyclmm.UnsupportedError):
         Call(kernel="naive")()
 

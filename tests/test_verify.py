@@ -190,22 +190,13 @@ def test_a_finite_element_where_there_must_be_none_is_noticed(where, spoiler, fo
     assert (caught.value.rows, caught.value.columns) == ((i, i + 1), (j, j + 1))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("has_nan", [False, True])
-def test_nan_or_infinity_where_there_must_be_none_is_noticed(value, has_nan, spoiler, form):
+@pytest.mark.parametrize("beside_nan", [False, True])
+@pytest.mark.parametrize("wrong", [lambda x: np.nan, lambda x: np.inf, lambda x: x + 100])
+def test_what_is_wrong_is_noticed_beside_a_column_of_nan_too(wrong, beside_nan, spoiler, form):
     a, b = operands("float32")
-    if has_nan:
+    if beside_nan:
         b[2, 3] = np.nan
-    spoiler.element(4 * N + 6, "f", lambda x: value)
-    with pytest.raises(pyclmm.VerificationError) as caught:
-        pyclmm.matmul(a, b, verify=True)
-    assert (caught.value.rows, caught.value.columns) == ((4, 5), (6, 7))
-
-
-def test_a_wrong_number_beside_a_column_of_nan_is_noticed(spoiler, form):
-    a, b = operands("float32")
-    b[2, 3] = np.nan
-    spoiler.element(4 * N + 6, "f", lambda x: x + 100)
+    spoiler.element(4 * N + 6, "f", wrong)
     with pytest.raises(pyclmm.VerificationError) as caught:
         pyclmm.matmul(a, b, verify=True)
     assert (caught.value.rows, caught.value.columns) == ((4, 5), (6, 7))
@@ -324,20 +315,16 @@ def test_a_wrong_nan_is_told_from_a_wrong_sum(spoiler):
         assert (caught.value.rows, caught.value.columns) == ((3, 4), (6, 7))
 
 
-@pytest.mark.parametrize("bias", [(1, N), (M, 1)])
-def test_with_a_bias_the_column_is_named(bias, spoiler):
-    a, b = operands("float32")
-    spoiler.element(3 * N + 6, "f", lambda x: x + 90)
-    with pytest.raises(pyclmm.VerificationError) as caught:
-        pyclmm.gemm(a, b, bias=np.full(bias, 5, "f"), verify=True)
-    assert (caught.value.rows, caught.value.columns) == ((3, 4), (6, 7))
-
-
-def test_before_an_activation_too(spoiler):
+@pytest.mark.parametrize(
+    "more",
+    [{"bias": np.full((1, N), 5, "f")}, {"bias": np.full((M, 1), 5, "f")}, {"activation": "relu"}],
+    ids=["row", "column", "relu"],
+)
+def test_before_a_bias_and_an_activation(more, spoiler):
     a, b = operands("float32")
     spoiler.element(3 * N + 6, "f", lambda x: x - 90)  # relu alone would hide it
     with pytest.raises(pyclmm.VerificationError) as caught:
-        pyclmm.gemm(-abs(a), abs(b), activation="relu", verify=True)
+        pyclmm.gemm(-abs(a), abs(b), **more, verify=True)
     assert (caught.value.rows, caught.value.columns) == ((3, 4), (6, 7))
 
 

@@ -108,11 +108,7 @@ def _numbers(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[An
 
 
 # C within a larger array.
-_WHERE = {
-    "columns": np.s_[2:, 5:],
-    "padded": np.s_[..., 2:, 3:-2],
-    "reversed": np.s_[:1:-1, 5:],
-}
+_WHERE = {"columns": np.s_[2:, 5:], "padded": np.s_[..., 2:, 3:-2], "reversed": np.s_[:1:-1, 5:]}
 
 
 _WHOLES: dict[int, tuple[Any, ...]] = {}  # the Array of which another is a view, and where; by the view's id

@@ -57,10 +57,7 @@ class Result:
 def run_pytest(tree: Path, tests: Sequence[str], on: str, which: str) -> subprocess.CompletedProcess[str]:
     """Run the tests of *tree* with the marker *which* on its sources, up to the first failure."""
     seen = [environment(i) for i in IMPLEMENTATIONS if i.name == on]
-    env = (seen[0] if seen else dict(os.environ)) | {
-        "PYTHONPATH": str(tree),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    env = (seen[0] if seen else dict(os.environ)) | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line", "-m", which]
     return subprocess.run(
         [*command, *tests], cwd=tree, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False

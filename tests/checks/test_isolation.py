@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,20 +18,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import TileConfig, plan_cache, store
+from pyclmm import TileConfig, plan_cache
 from pyclmm.checks import isolation, selfcheck, worker
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl import crash_marks
 from pyclmm.opencl.devices import default_device, device_info
-from pyclmm.opencl.program import source_hash
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import schema
 from tests.support.cases import taken_by
-from tests.support.faults import Call, failing
-from tests.support.processes import as_in_a_new_process
-from tests.support.selection import slow
+from tests.support.faults import DEVICE_NOT_AVAILABLE, Call, failing, refused_launch
+from tests.support.processes import as_in_a_new_process, python, with_this_package
 from tests.test_store import json_values
 
 # Python imports this when a child starts. It changes what the child's driver does when it compiles.
@@ -66,18 +68,36 @@ def sabotage(monkeypatch, tmp_path):
     return install
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """The requests sent to children."""
-    requests = []
-    real = worker.Child.ask
+class Trials:
+    """The ``requests`` sent to children. The next ones have the ``limits`` of seconds, if there are any.
 
-    def ask(self, module, request, *rest, **options):
-        requests.append(request)
-        return real(self, module, request, *rest, **options)
+    ``hang``: a file that is there while a request with such a limit is sent.
+    """
+
+    def __init__(self, hang):
+        self.requests, self.limits, self.hang = [], [], hang
+
+    def __len__(self):
+        return len(self.requests)
+
+    def limit(self, usual):
+        if not self.limits:
+            self.hang.unlink(missing_ok=True)
+            return usual
+        self.hang.touch()
+        return self.limits.pop(0)
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    found, real = Trials(tmp_path / "hang"), worker.Child.ask
+
+    def ask(self, module, request, limit, *rest, **options):
+        found.requests.append(request)
+        return real(self, module, request, found.limit(limit), *rest, **options)
 
     monkeypatch.setattr(worker.Child, "ask", ask)
-    return requests
+    return found
 
 
 def kept(folder):
@@ -103,18 +123,24 @@ def test_a_driver_that_dies_of_its_cache_is_led_past_it(monkeypatch, risky, sabo
         call.check_works()
     assert len(asked) == 2
     as_in_a_new_process(monkeypatch)
-    monkeypatch.setattr(crash_marks, "_detours", {})
     call.check_works()
     assert len(asked) == 2
     assert crash_marks.detour(DEVICE) == 1
 
 
-def mark_of_a_dead_process(name):
-    kernel = kernel_named(name)
-    [launch] = kernel.launches(PROBLEM, kernel.configs(PROBLEM, DEVICE)[0], DEVICE).launches
-    dead = store.folder("crash_marks", f"{crash_marks._key(DEVICE, source_hash(launch.program))}.0")
-    dead.parent.mkdir(parents=True, exist_ok=True)
-    dead.touch()
+DYING = """
+import os
+import numpy as np, pyopencl as cl, pyclmm
+cl.Program.build = lambda *_, **__: os.abort()
+pyclmm.matmul(np.ones((33, 41), "f4"), np.ones((41, 29), "f4"), kernel="naive")
+"""
+
+
+def mark_of_a_dead_process(folder):
+    """What a process leaves that ended as it built `naive`."""
+    before = set(folder.glob("crash_marks/*"))
+    assert python("-c", DYING, env=with_this_package(PYCLMM_TRIAL="off")).returncode == -signal.SIGABRT
+    [dead] = set(folder.glob("crash_marks/*")) - before
     return dead
 
 
@@ -127,7 +153,7 @@ def test_a_program_that_a_process_died_with_is_tried_though_its_verdict_is_kept(
     call.check_works()
     assert not asked
     as_in_a_new_process(monkeypatch)
-    dead = mark_of_a_dead_process("naive")
+    dead = mark_of_a_dead_process(risky)
     sabotage("'DETOUR' in str(args) or os.abort()")
     with pytest.warns(pyclmm.CacheWarning, match=r"naive: tried .*SIGABRT.* compiled past the"):
         call.check_works()
@@ -137,7 +163,7 @@ def test_a_program_that_a_process_died_with_is_tried_though_its_verdict_is_kept(
 
 def test_without_trials_a_program_that_a_process_died_with_goes_past_the_cache(monkeypatch, risky, asked):
     monkeypatch.setenv("PYCLMM_TRIAL", "off")
-    dead = mark_of_a_dead_process("naive")
+    dead = mark_of_a_dead_process(risky)
     with pytest.warns(pyclmm.CacheWarning, match="a process ended while it built or first ran naive"):
         Call(kernel="naive").check_works()
     assert crash_marks.detour(DEVICE) == 1
@@ -152,71 +178,66 @@ def test_a_kernel_asked_for_by_name_raises(risky, sabotage):
     Call(kernel="naive").check_works()
 
 
-def test_a_compiler_that_hangs_is_ended(monkeypatch, risky, sabotage):
-    sabotage("time.sleep(600)")
-    monkeypatch.setattr(isolation, "LIMIT", 2.0)
-    call = Call()
-    with pytest.warns(pyclmm.KernelWarning, match="did not end within 2 seconds"):
-        call.check_works()
-
-
 @pytest.fixture
-def clock(monkeypatch):
-    """The time in seconds since 1970, in a list."""
-    now = [1.8e9]
-    monkeypatch.setattr(selfcheck, "_now", lambda: now[0])
-    return now
+def hangs(sabotage, asked):
+    """A function: in the first trials, of these *limits*, the driver hangs. Then it does *action*."""
 
-
-@pytest.fixture
-def hangs(monkeypatch, sabotage):
-    """A function: in the first *trials* the driver hangs, and their limit is short. Then it does *action*."""
-    real, limit = isolation._asked, isolation.LIMIT
-
-    def install(trials, action="pass"):
-        left = [trials]
-
-        def ask(*args):
-            monkeypatch.setattr(isolation, "LIMIT", 2.0 if left[0] else limit)
-            sabotage("time.sleep(600)" if left[0] else action)
-            left[0] = max(0, left[0] - 1)
-            return real(*args)
-
-        monkeypatch.setattr(isolation, "_asked", ask)
+    def install(limits, action="pass"):
+        asked.limits = list(limits)
+        sabotage(HANG.format(file=str(asked.hang)) + action)
 
     return install
 
 
-@pytest.mark.parametrize("process", ["a new one", *slow("the same")])
-def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, hangs, asked, clock, process):
-    def again():
-        plan_cache.release() if process == "the same" else as_in_a_new_process(monkeypatch)
-        call.check_works()
+# A child that hangs notes its process.
+HANG = """from pathlib import Path
+    if Path({file!r}).exists():
+        Path({file!r}).write_text(str(os.getpid()))
+        time.sleep(600)
+    """
 
-    hangs(2)
+
+def pass_time(folder, seconds):
+    """As if kept verdicts were older by that."""
+    for path in folder.glob("selfcheck/*.json"):
+        content = json.loads(path.read_text())
+        if content["timed_out"] is not None:
+            path.write_text(json.dumps(content | {"timed_out": content["timed_out"] - seconds}))
+
+
+def timed_out(folder):
+    """The kernels whose trial has timed out, of those with a verdict."""
+    return {x["kernel"]: x["timed_out"] is not None for x in kept(folder)}
+
+
+def test_a_time_out_is_tried_again_after_a_day(monkeypatch, risky, hangs, asked):
+    hangs([2.0, 2.0])
     call = Call()
     with pytest.warns(pyclmm.KernelWarning, match="tiled: .*did not end within 2 seconds"):
         call.check_works()
-    assert {(x["kernel"], x["timed_out"]) for x in kept(risky)} == {("tiled", 1.8e9), ("naive", None)}
-    clock[0] += 86_399.0
+    assert timed_out(risky) == {"tiled": True, "naive": False}
+    pass_time(risky, 80_000)
+    as_in_a_new_process(monkeypatch)
     with pytest.warns(pyclmm.KernelWarning, match="tiled: .*did not end within 2 seconds"):
-        again()
+        call.check_works()
     assert len(asked) == 2
-    clock[0] += 1.0
-    again()
+    pass_time(risky, 6_400)
+    as_in_a_new_process(monkeypatch)
+    call.check_works()
     assert len(asked) == 3
     assert ("tiled", None, None) in [(x["kernel"], x["reason"], x["timed_out"]) for x in kept(risky)]
 
 
 @pytest.mark.slow
-def test_a_time_out_of_the_future_is_tried_again(monkeypatch, risky, hangs, asked, clock):
-    """The clock was wrong when the verdict was kept."""
-    hangs(2)
+@pytest.mark.parametrize("seconds", [86_400, -6_400], ids=["a day old", "of the future"])
+def test_a_process_that_lives_on_tries_again_too(monkeypatch, risky, hangs, asked, seconds):
+    """As it does where the clock was wrong when the verdict was kept."""
+    hangs([2.0, 2.0])
     call = Call()
     with pytest.warns(pyclmm.KernelWarning, match="did not end"):
         call()
-    clock[0] -= 1.0
-    as_in_a_new_process(monkeypatch)
+    monkeypatch.setattr(selfcheck, "_now", lambda: time.time() + seconds)
+    plan_cache.release()
     call.check_works()
     assert len(asked) == 3
 
@@ -224,7 +245,7 @@ def test_a_time_out_of_the_future_is_tried_again(monkeypatch, risky, hangs, aske
 @pytest.mark.slow
 def test_one_time_out_alone_bans_nothing(risky, hangs, asked, recwarn):
     """The driver's caches are not suspected either: what was waited for may be somebody else's lock."""
-    hangs(1)
+    hangs([2.0])
     Call(kernel="tiled").check_works()
     assert len(asked) == 2
     assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]
@@ -232,11 +253,11 @@ def test_one_time_out_alone_bans_nothing(risky, hangs, asked, recwarn):
     assert not [w for w in recwarn if issubclass(w.category, pyclmm.CacheWarning | pyclmm.KernelWarning)]
 
 
-def test_a_time_out_and_a_crash_ban_for_a_day_only(risky, hangs, clock):
-    hangs(1, "os.abort()")
+def test_a_time_out_and_a_crash_ban_for_a_day_only(risky, hangs):
+    hangs([2.0], "os.abort()")
     with pytest.warns(pyclmm.KernelWarning, match="tiled: .*SIGABRT"):
         Call().check_works()
-    assert {(x["kernel"], x["timed_out"]) for x in kept(risky)} == {("tiled", 1.8e9), ("naive", None)}
+    assert timed_out(risky) == {"tiled": True, "naive": False}
 
 
 def test_a_child_that_somebody_ended_is_no_verdict_for_good(risky, sabotage):
@@ -284,7 +305,7 @@ def test_only_risky_kernels_are_tried(risky, asked):
     Call(kernel="naive")()
     assert not asked
     Call(kernel="tiled")()
-    assert [x["kernel"] for x in asked] == ["tiled"]
+    assert [x["kernel"] for x in asked.requests] == ["tiled"]
 
 
 def test_trials_can_be_turned_off(monkeypatch, risky, sabotage, asked):
@@ -308,22 +329,25 @@ def test_nothing_is_imported_from_the_working_directory(monkeypatch, risky, tmp_
     Call(kernel="tiled").check_works()
 
 
-def test_ctrl_c_ends_the_child_and_keeps_no_verdict(monkeypatch, risky, sabotage):
-    sabotage("time.sleep(600)")
-    started = []
-    real = subprocess.Popen
+def test_ctrl_c_ends_the_child_and_keeps_no_verdict(risky, hangs, asked, sabotage):
+    hangs([600.0])
+    pid = asked.hang
 
-    def popen(*args, **kwargs):
-        started.append(real(*args, **kwargs))
-        return started[-1]
+    def press():
+        while not (pid.exists() and pid.read_text()):
+            time.sleep(0.05)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-    monkeypatch.setattr(subprocess, "Popen", popen)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=press)
+    thread.start()
     call = Call(kernel="tiled")
-    with monkeypatch.context() as patch:
-        patch.setattr(worker.Child, "_lines", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            call()
-    assert started[0].poll() is not None
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    thread.join()
+    signal.signal(signal.SIGINT, handler)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
     assert not kept(risky)
     sabotage("pass")
     call.check_works()
@@ -432,8 +456,8 @@ def test_a_child_must_answer_once_and_in_the_right_form(answers):
         assert not result.lasting or [{"reason": result.reason}] == answers
 
 
-def test_a_child_refuses_a_hostile_request():
-    good = {
+def request_for_tiled():
+    return {
         "device": DEVICE.identity,
         "kernel": "tiled",
         "problem": schema.problem_json(PROBLEM),
@@ -441,6 +465,10 @@ def test_a_child_refuses_a_hostile_request():
         "detour": 0,
         "way": "opencl",
     }
+
+
+def test_a_child_refuses_a_hostile_request():
+    good = request_for_tiled()
     assert list(isolation.answers(good)) == [{"reason": None}]
     [unfit] = isolation.answers(good | {"config": schema.config_json(TileConfig(bm=3))})
     assert "one tile width" in unfit["reason"]
@@ -456,20 +484,12 @@ def test_a_child_refuses_a_hostile_request():
             list(isolation.answers(good | change))
 
 
-def test_a_device_lost_in_the_child_refuses_the_kernel(monkeypatch):
-    def lose(*_):
-        raise pyclmm.DeviceLostError("gone")
-
-    monkeypatch.setattr(isolation, "first_wrong_result", lose)
-    request = {
-        "device": DEVICE.identity,
-        "kernel": "naive",
-        "problem": schema.problem_json(PROBLEM),
-        "config": schema.config_json(kernel_named("naive").configs(PROBLEM, DEVICE)[0]),
-        "detour": 0,
-        "way": "opencl",
-    }
-    assert list(isolation.answers(request)) == [{"reason": "gone"}]
+def test_a_device_lost_in_the_child_refuses_the_kernel():
+    config = kernel_named("naive").configs(PROBLEM, DEVICE)[0]
+    request = {"kernel": "naive", "config": schema.config_json(config)}
+    with refused_launch(DEVICE_NOT_AVAILABLE):
+        [answer] = isolation.answers(request_for_tiled() | request)
+    assert "stopped before" in answer["reason"]
 
 
 def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):

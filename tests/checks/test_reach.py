@@ -27,6 +27,8 @@ from tests.support.contexts import new_queue
 from tests.support.faults import changed_sources
 from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 
+seed_of = small_problems._seed
+
 DEVICE = device_info(default_device())
 
 
@@ -156,11 +158,11 @@ def test_two_devices_check_other_numbers_and_one_the_same():
     programs = {
         x.program for x in kernel.launches(problem, kernel.configs(problem, DEVICE)[0], DEVICE).launches
     }
-    own = small_problems._seed(DEVICE, programs)
-    assert own == small_problems._seed(DEVICE, programs)
-    assert own != small_problems._seed(replace(DEVICE, driver_version="another"), programs)
+    own = seed_of(DEVICE, programs)
+    assert own == seed_of(DEVICE, programs)
+    assert own != seed_of(replace(DEVICE, driver_version="another"), programs)
     programs_of_other = {replace(x, defines=(*x.defines, ("MORE", 1))) for x in programs}
-    assert own != small_problems._seed(DEVICE, programs_of_other)
+    assert own != seed_of(DEVICE, programs_of_other)
 
 
 def test_a_deck_gives_each_card_before_one_comes_again():

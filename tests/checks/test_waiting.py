@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import pyclmm
 from pyclmm.checks import child, isolation, selfcheck, worker
 from tests.checks.test_isolation import asked, risky, sabotage
-from tests.support.faults import Call, failing
+from tests.support.faults import Call, noted
 from tests.support.processes import python
 from tests.support.selection import slow
 
@@ -54,6 +53,19 @@ def runs(pid):
     return status.stdout.strip()[:1] not in (b"", b"Z")
 
 
+def waiting():
+    """The processes that this one has started and that run."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,stat=,comm="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    return [
+        int(pid)
+        for pid, parent, stat, name, *_ in rows
+        if parent == str(os.getpid()) and stat[0] != "Z" and name != "ps"
+    ]
+
+
 def test_one_child_answers_all_requests(pid_of):
     first, failure = pid_of()
     assert failure is None
@@ -65,10 +77,10 @@ def test_one_child_answers_all_requests(pid_of):
 
 def test_a_child_that_was_started_early_is_asked_first(pid_of):
     worker.start_waiting()
-    [waiting] = worker._waiting
+    [pid] = waiting()
     worker.start_waiting()
-    assert worker._waiting == [waiting], "one at most"
-    assert pid_of() == (waiting._process.pid, None)
+    assert waiting() == [pid], "one at most"
+    assert pid_of() == (pid, None)
 
 
 @pytest.mark.parametrize("end", ["os.abort()", *slow("os._exit(3)", "raise ValueError('so')")])
@@ -88,15 +100,15 @@ def test_a_new_child_that_fails_is_an_opinion(pid_of):
     pid_of()
     _, failure = pid_of("import os; os.abort()")
     assert failure.crashed, "also after another child has answered"
-    assert not worker._waiting
+    assert not waiting()
 
 
 def test_a_child_that_was_started_early_is_a_new_one(pid_of):
     worker.start_waiting()
-    waiting = worker._waiting[0]._process.pid
+    [early] = waiting()
     pid, failure = pid_of("import os; os.abort()")
     assert failure.crashed
-    assert pid == waiting, "no other one was asked"
+    assert pid == early, "no other one was asked"
 
 
 def test_a_child_that_hangs_is_ended(pid_of):
@@ -109,7 +121,7 @@ def test_a_child_of_another_environment_is_not_asked(pid_of, monkeypatch, tmp_pa
     pids = [pid_of()[0]]
     monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path))
     pids.append(pid_of()[0])
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.syspath_prepend(str(tmp_path))
     pids.append(pid_of()[0])
     monkeypatch.chdir(tmp_path)
     pids.append(pid_of()[0])
@@ -137,7 +149,7 @@ def test_what_a_child_must_not_say_ends_the_conversation(monkeypatch, said):
     answers, failure = worker.ask_waiting(MODULE, {}, 20.0)
     assert (answers, failure) == ([], None)
     assert isolation.result(answers).reason == "tried in a child process, it gave no answer"
-    assert not worker._waiting
+    assert not waiting()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -166,33 +178,32 @@ def test_the_child_ends_with_its_parent():
     assert not runs(int(done.stdout))
 
 
-def test_programs_of_a_driver_are_tried_in_one_child(risky, asked):
-    started = []
-    with failing(worker, "started", OSError(), library="", at=10**9) as starts:
-        Call(kernel="tiled").check_works()
-        Call(kernel="tiled", dtype="float64").check_works()
-        started.append(starts.calls)
+@pytest.fixture
+def starts(monkeypatch):
+    """The children that are started."""
+    return noted(monkeypatch, worker, "started")
+
+
+def test_programs_of_a_driver_are_tried_in_one_child(risky, asked, starts):
+    Call(kernel="tiled").check_works()
+    Call(kernel="tiled", dtype="float64").check_works()
     assert len(asked) == 2
-    assert started == [1]
+    assert len(starts) == 1
 
 
-def test_a_second_opinion_is_a_new_childs(risky, sabotage, asked):
+def test_a_second_opinion_is_a_new_childs(risky, sabotage, asked, starts):
     sabotage("'DETOUR' in str(args) or os.abort()")
-    with (
-        failing(worker, "started", OSError(), library="", at=10**9) as starts,
-        pytest.warns(pyclmm.CacheWarning),
-    ):
+    with pytest.warns(pyclmm.CacheWarning):
         Call(kernel="tiled").check_works()
-    assert len(asked) == starts.calls == 2
+    assert len(asked) == len(starts) == 2
 
 
-def test_a_second_opinion_on_this_process_is_a_new_childs_too(risky, asked, monkeypatch):
-    with failing(worker, "started", OSError(), library="", at=10**9) as starts:
-        Call(kernel="tiled").check_works()  # whose child waits
-        monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong here")
-        with pytest.raises(pyclmm.UnsupportedError, match="wrong here"):
-            Call(kernel="naive")()  # not risky
-    assert len(asked) == starts.calls == 2
+def test_a_second_opinion_on_this_process_is_a_new_childs_too(risky, asked, starts, monkeypatch):
+    Call(kernel="tiled").check_works()  # whose child waits
+    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong here")
+    with pytest.raises(pyclmm.UnsupportedError, match="wrong here"):
+        Call(kernel="naive")()  # not risky
+    assert len(asked) == len(starts) == 2
 
 
 # started early
@@ -201,7 +212,7 @@ def test_a_second_opinion_on_this_process_is_a_new_childs_too(risky, asked, monk
 @pytest.fixture
 def early(monkeypatch, risky):
     """What is called when the first queue is made; returns whether a child waits then."""
-    return lambda: (selfcheck._prepare(), bool(worker._waiting))[1]
+    return lambda: (selfcheck._prepare(), bool(waiting()))[1]
 
 
 def test_a_child_is_started_early_where_nothing_was_checked_before(early):

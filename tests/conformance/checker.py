@@ -15,7 +15,7 @@ import pytest
 
 import pyclmm
 from pyclmm.kernels.config import TileConfig
-from pyclmm.opencl import compiler
+from tests.support.faults import changed_sources
 
 from .grid import OCLGRIND_LOG
 from .oclgrind_log import Log
@@ -55,13 +55,7 @@ SEEDED = (
 @pytest.mark.skipif(OCLGRIND_LOG is None, reason="needs Oclgrind")
 @pytest.mark.parametrize("seeded", SEEDED, ids=lambda s: s.name)
 def test_seeded_fault_is_reported(seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = compiler.read_source
-
-    def read_source(name: str) -> str:
-        return seeded.apply(real(name)) if name == seeded.file else real(name)
-
-    monkeypatch.setattr(compiler, "read_source", read_source)
-    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
+    changed_sources(monkeypatch, lambda name, text: seeded.apply(text) if name == seeded.file else text)
     # A new context has no cached programs, and it starts Oclgrind's log again.
     context = cl.Context(cl.get_platforms()[0].get_devices())
     queue = cl.CommandQueue(context)

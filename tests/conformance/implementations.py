@@ -121,11 +121,7 @@ IMPLEMENTATIONS = (
         shares=True,
     ),
     Implementation(
-        "intel",
-        "Intel CPU runtime 2026.2 (PyPI)",
-        INTEL,
-        "lib/libintelocl.so",
-        library_path=(INTEL / "lib",),
+        "intel", "Intel CPU runtime 2026.2 (PyPI)", INTEL, "lib/libintelocl.so", library_path=(INTEL / "lib",)
     ),
     Implementation(
         "rusticl",

@@ -40,12 +40,7 @@ def findings(log: str) -> list[Finding]:
         kind = next((name for name, words in _KINDS if words.search(first)), "other")
         kernel, place = _KERNEL.search(report), _PLACE.search(report)
         found.append(
-            Finding(
-                kind,
-                kernel[1] if kernel else "?",
-                f"{place[2]}:{place[1]}" if place else "?",
-                first,
-            )
+            Finding(kind, kernel[1] if kernel else "?", f"{place[2]}:{place[1]}" if place else "?", first)
         )
     return found
 

@@ -10,9 +10,9 @@ from pyclmm.kernels import kernel_named
 from pyclmm.opencl import compiler
 from tests.conformance import compilers, offline
 from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN
+from tests.support.faults import changed_sources
 
 TARGETS = {target.name: target for target in offline.TARGETS}
-shipped = compiler.read_source
 
 
 def linked(name, monkeypatch, change=lambda text: text):
@@ -21,8 +21,7 @@ def linked(name, monkeypatch, change=lambda text: text):
     target = TARGETS[name]
     if not installed[target.device.vendor].exists():
         pytest.skip("the compilers are not here: `make conformance` fetches them")
-    monkeypatch.setattr(compiler, "read_source", lambda file: change(shipped(file)))
-    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
+    changed_sources(monkeypatch, lambda name, text: change(text))
     monkeypatch.setattr(offline, "expanded", compiler.expanded)
     naive, problem = kernel_named("naive"), offline.problems("bfloat16")[0]
     config = naive.configs(problem, target.device)[0]

@@ -16,6 +16,7 @@ from tests.conformance import __main__ as command
 from tests.conformance import grid, newer, own, packages
 from tests.conformance.implementations import NEWER_IMPLEMENTATIONS
 from tests.conformance.offline import TARGETS, problems
+from tests.support.faults import changed_sources
 
 there = newer.NEWER.with_suffix(".stamp").exists() and not (os.geteuid() if hasattr(os, "geteuid") else 1)
 needs_it = pytest.mark.skipif(not there, reason="`make conformance` has not unpacked Debian's newest suite")
@@ -31,10 +32,9 @@ needs_it = pytest.mark.skipif(not there, reason="`make conformance` has not unpa
     ],
 )
 def test_a_machine_that_cannot_have_it_says_why(monkeypatch, patched, reason):
-    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(newer, "_fill", lambda: pytest.fail("it was filled"))
-    monkeypatch.setattr(*patched)
+    able = (platform, "machine", lambda: "x86_64"), (os, "geteuid", lambda: 0)
+    for one in (*able, (newer, "_fill", lambda: pytest.fail("it was filled")), patched):
+        monkeypatch.setattr(*one)
     assert reason in newer.missing.__wrapped__()
 
 
@@ -46,7 +46,7 @@ def test_its_drivers_are_left_out_by_name_where_it_cannot_be_had(monkeypatch, ca
 
 
 def test_without_a_network_it_says_what_failed(monkeypatch, tmp_path):
-    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setenv("PATH", "")
     with pytest.raises(packages.SetupError, match="no apt-get here"):
         packages.unpack(tmp_path / "folder", ("dash",), "advice", "sid")
 
@@ -74,13 +74,9 @@ def test_this_machines_folders_are_there_and_its_system_is_not(tmp_path):
     assert str(newer.NEWER) not in Path("/proc/mounts").read_text()
 
 
-shipped = compiler.read_source
-
-
 def built(target, monkeypatch, change=lambda text: text, dtype="float32"):
     """What a driver's compiler makes of `naive` with a changed source, for a product with an activation."""
-    monkeypatch.setattr(compiler, "read_source", lambda file: change(shipped(file)))
-    monkeypatch.setattr(compiler, "expanded", compiler.expanded.__wrapped__)
+    changed_sources(monkeypatch, lambda name, text: change(text))
     monkeypatch.setattr(own, "expanded", compiler.expanded)
     naive, problem = kernel_named("naive"), problems(dtype)[1]
     config = naive.configs(problem, target.device)[0]

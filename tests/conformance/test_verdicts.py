@@ -118,18 +118,22 @@ def test_every_kernel_has_to_pass_somewhere():
     assert found.trouble == f"never passed: {names[0]}"
 
 
-@pytest.mark.parametrize("few", [False, True])
-def test_a_share_leaves_each_kernel_what_it_must_pass(monkeypatch, few):
-    monkeypatch.setattr(grid, "FEW", few)
+@pytest.fixture(params=[False, True])
+def few(request, monkeypatch):
+    """Whether the grid is of the drivers that share it."""
+    monkeypatch.setattr(grid, "FEW", request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("few")
+def test_a_share_leaves_each_kernel_what_it_must_pass():
     kept = {case.values[0].name for case in (*grid.grid(), *grid.weights_grid()) if case.marks}
     # Matrix units' families for weights run nowhere here: their tests are those of their emulation
     assert kept == {kernel.name for kernel in (*grid.OF_NUMBERS, *grid.OF_WEIGHTS, *grid.OF_ROUNDED)}
     assert {kernel.name for kernel in KERNELS} - kept <= {"mma_quantized", "wgmma_quantized"}
 
 
-@pytest.mark.parametrize("few", [False, True])
-def test_weights_of_every_kind_are_multiplied_by_every_family_for_them(monkeypatch, few):
-    monkeypatch.setattr(grid, "FEW", few)
+def test_weights_of_every_kind_are_multiplied_by_every_family_for_them(few):
     cases = [case.values for case in grid.weights_grid()]
     assert {kernel for kernel, *_ in cases} == {*grid.OF_WEIGHTS, *grid.OF_ROUNDED}
     rounded = {case.form for kernel, _, case in cases if kernel in grid.OF_ROUNDED}
@@ -150,10 +154,14 @@ def test_ci_fails_for_one_bad_run(monkeypatch, tmp_path, capsys, outcome, status
     runs = [run.Run(one, [run.Outcome("naive", "int8", "test", "passed")]) for one in IMPLEMENTATIONS]
     runs[3].outcomes = [run.Outcome("naive", "int8", "test", outcome, "its reason")] if outcome else []
     runs[3].trouble = "" if outcome else "the process died: SIGSEGV"
-    monkeypatch.setattr(command, "prepare", lambda: None)
-    monkeypatch.setattr(command, "newer_ones", lambda _: [])
-    monkeypatch.setattr(command, "run_all", lambda *_: runs)
-    monkeypatch.setattr(command, "HOME", tmp_path)
+    ready = {
+        "prepare": lambda: None,
+        "newer_ones": lambda _: [],
+        "run_all": lambda *_: runs,
+        "HOME": tmp_path,
+    }
+    for name, value in ready.items():
+        monkeypatch.setattr(command, name, value)
     monkeypatch.setattr(sys, "argv", ["conformance", "--no-offline", "--tests", "some"])
     assert command.main() == status
     shown = capsys.readouterr().out

@@ -12,7 +12,7 @@ from examples.demo import __main__ as demo
 from examples.demo import digits, image, tables, tour, workloads
 from pyclmm.kernels import kernel_named
 from pyclmm.opencl.devices import default_device
-from pyclmm.tools import bench, timing
+from pyclmm.tools import bench
 from tests.support.cases import NEVER_SKIPPED, missing
 from tests.support.processes import python
 
@@ -63,9 +63,9 @@ def bars(output):
     return re.findall(r"^  (\w+) +#+ [\d.e-]+(  <- auto)?(?:  \(a step back: .*\))?$", output, re.M)
 
 
-def test_the_tour_shows_six_steps_and_numpy_in_thirty_lines(toured, monkeypatch, tmp_path):
-    monkeypatch.setattr(bench.Others, "warning", lambda self: None)  # of a busy machine: two lines more
-    monkeypatch.setattr(bench.Row, "overlaps", lambda *_: False)  # of one too: half a line
+def test_the_tour_shows_six_steps_and_numpy_in_thirty_lines(toured, contests, monkeypatch, tmp_path):
+    contests.beside(bench.Others(1.0, 0.0))  # a busy machine is two lines more
+    monkeypatch.setattr(bench.Row, "overlaps", lambda *_: False)  # times that overlap half a line
     code, output = toured()
     assert code == 0, output
     assert len(output.splitlines()) <= 31  # a device with a long name takes a line more
@@ -83,9 +83,9 @@ def test_the_tour_shows_six_steps_and_numpy_in_thirty_lines(toured, monkeypatch,
     assert head[16:] == (1280).to_bytes(4, "big") + (480).to_bytes(4, "big")
 
 
-def test_the_tour_is_not_certain_on_a_busy_machine_and_marks_steps_back(toured, monkeypatch):
+def test_the_tour_is_not_certain_on_a_busy_machine_and_marks_steps_back(toured, contests, monkeypatch):
     compared = []
-    monkeypatch.setattr(bench.Others, "warning", lambda self: "WARNING: the machine is busy")
+    contests.beside(bench.Others(1.0, 2.0))
     monkeypatch.setattr(tour, "steps_back", lambda rows: compared.extend(rows) or ["tiled"])
     shown = toured()[1]
     (back,) = re.findall(r"^  (\w+) .*  \(a step back: docs/road/index.md\)$", shown, re.M)
@@ -105,8 +105,8 @@ def test_the_steps_of_a_gpu_run_too_and_auto_is_among_them(toured, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_tour_tells_what_is_wrong(toured, monkeypatch):
-    monkeypatch.setattr(timing.OnHost, "result", lambda self: np.zeros((128, 128), np.float32))
+def test_the_tour_tells_what_is_wrong(toured, contests):
+    contests.result = np.zeros_like
     code, output = toured()
     assert code == 1
     assert re.search(r"WRONG: [\w, ]*(packed|register)", " ".join(output.split()))
@@ -146,8 +146,8 @@ def test_demo_lists_devices_multiplies_and_checks(run):
     assert re.search(r"^\d+ products by [^:]*: \d+ right, 0\s+wrong$", output, re.M)  # a line may break there
 
 
-def test_demo_counts_what_is_wrong(run, monkeypatch):
-    monkeypatch.setattr(timing.OnHost, "result", lambda self: np.zeros((8, 8), np.float32))
+def test_demo_counts_what_is_wrong(run, contests):
+    contests.result = np.zeros_like
     code, output = run(lambda data: small_workloads(data)[:1])
     assert code == 1
     assert re.search(r": 0 right, \d+ wrong$", output, re.M)

@@ -18,6 +18,7 @@ import pytest
 
 import pyclmm
 from pyclmm.problem.canonical import problem_of
+from tests.support.faults import noted
 from tests.support.made_up import H200
 
 OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "nn.functional.linear", "einsum")
@@ -37,11 +38,8 @@ def estimates(door):
 @pytest.fixture
 def ours(override, monkeypatch):
     """The operands of the products that the block gave to pyclmm."""
-    seen = []
-    real = override.product
-    monkeypatch.setattr(override, "product", lambda *x, **ways: seen.append(x) or real(*x, **ways))
     monkeypatch.setattr(override, "_decisions", {})
-    return seen
+    return noted(monkeypatch, override, "product")
 
 
 @pytest.fixture

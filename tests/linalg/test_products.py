@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import pyclmm
 from pyclmm import api, linalg
 from pyclmm.linalg import pairs
+from tests.support.faults import noted
 from tests.support.habits import drawn, fetched, placed, same
 from tests.support.selection import examples
 
@@ -353,18 +354,12 @@ def work(monkeypatch):
         plan = pyclmm.Matmul(a, b, **alone)
         gemm = plan._executable.gemm
         found["copies"] += [name for name, _ in gemm.copies] + ["out"] * (gemm.out_copy is not None)
-        found["copies"] += [
-            x.name for x in getattr(plan._product.path, "_inputs", ()) if x.copied_as is not None
-        ]
+        inputs = getattr(plan._product.path, "_inputs", ())
+        found["copies"] += [x.name for x in inputs if x.copied_as is not None]
         return api.gemm(a, b, **keywords)
 
-    def dense(x, labels, ways):
-        found["copies"].append("dense")
-        return right(x, labels, ways)
-
-    right = pairs._dense
     monkeypatch.setattr(pairs, "gemm", counted)
-    monkeypatch.setattr(pairs, "_dense", dense)
+    noted(monkeypatch, pairs, "_dense", lambda *_: found["copies"].append("dense"))
     return found
 
 

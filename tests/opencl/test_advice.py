@@ -9,6 +9,7 @@ import pytest
 
 from pyclmm.opencl import loader
 from pyclmm.opencl.loader import Machine, install_hint
+from tests.support.faults import Part
 
 ROOT = Path(__file__).parent.parent.parent
 PIP = "pip install "
@@ -79,9 +80,8 @@ def test_this_machine_is_known():
 
 
 def test_windows_spelling_of_the_processor(monkeypatch):
-    monkeypatch.setattr(platform, "system", lambda: "Windows")
-    monkeypatch.setattr(platform, "machine", lambda: "AMD64")
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    windows = {"system": lambda: "Windows", "machine": lambda: "AMD64", "libc_ver": lambda: ("", "")}
+    monkeypatch.setattr(loader, "platform", Part(platform, **windows))
     assert loader.this_machine().processor == "x86_64"
     assert PIP in install_hint()
 

@@ -11,13 +11,7 @@ import pyclmm
 from pyclmm import KERNELS, ArgumentError, NoDeviceError
 from pyclmm.kernels.device import Target
 from pyclmm.opencl import devices, queues
-from pyclmm.opencl.devices import (
-    all_devices,
-    default_device,
-    device_info,
-    find_device,
-    threadless_beside,
-)
+from pyclmm.opencl.devices import all_devices, default_device, device_info, find_device, threadless_beside
 from pyclmm.selection.select import candidates, refusal
 from tests.support.cases import problem_of
 from tests.support.driver import without_intels

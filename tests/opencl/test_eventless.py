@@ -7,6 +7,7 @@ import pytest
 
 import pyclmm
 from pyclmm.opencl import steps
+from tests.support.faults import noted
 
 
 @pytest.fixture
@@ -25,47 +26,33 @@ def right(a, b):
     return whole.get()[:, ::2] @ b.get()
 
 
-def calls_without_events(monkeypatch):
-    """Counts launches by the driver's own function, which makes no events."""
-    made = []
-    own = steps._enqueue
+LAUNCHES = 2  # of that product: a copy, and naive
 
-    def counted(*args):
-        made.append(args)
-        return own(*args)
 
-    monkeypatch.setattr(steps, "_enqueue", counted)
-    return made
+@pytest.fixture
+def eventless(monkeypatch):
+    """Launches by the driver's own function, which makes no events."""
+    return noted(monkeypatch, steps, "_enqueue")
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_at_most_the_last_launch_of_a_product_makes_an_event(product, monkeypatch, waits):
+def test_at_most_the_last_launch_of_a_product_makes_an_event(product, eventless, waits):
     plan, a, b, out = product
-    made = calls_without_events(monkeypatch)
+    eventless.clear()
     events = plan.enqueue(a, b, out=out, wait_for=[cl.enqueue_marker(a.queue)] if waits else None)
-    assert len(made) == len(plan._executable.work.launches) - waits > 0
+    assert len(eventless) == LAUNCHES - waits
     assert len(events) == 1
     assert np.array_equal(out.get(), right(a, b))
 
 
-def test_a_first_run_makes_an_event_so_that_its_end_is_known(queue, rng, monkeypatch):
-    """Until then its program is in doubt (crash_marks.py)."""
-    a = cla.to_device(queue, rng.standard_normal((16, 16), np.float32))
-    plan = pyclmm.Matmul(a, a, kernel="naive")
-    binding = plan._executable.binding(queue)
-    monkeypatch.setattr(binding, "_unsettled", {"a program"})
-    plan(a, a)
-    assert binding._first is not None
-
-
 @pytest.mark.parametrize("kind", ["PROFILING_ENABLE", "OUT_OF_ORDER_EXEC_MODE_ENABLE"])
-def test_profiling_and_order_need_an_event_of_each_launch(product, kind, monkeypatch):
+def test_profiling_and_order_need_an_event_of_each_launch(product, kind, eventless):
     plan, a, b, out = product
     own = cl.CommandQueue(a.context, a.queue.device, getattr(cl.command_queue_properties, kind))
-    made = calls_without_events(monkeypatch)
-    assert len(plan.enqueue(a, b, out=out, queue=own)) == len(plan._executable.work.launches)
+    eventless.clear()
+    assert len(plan.enqueue(a, b, out=out, queue=own)) == LAUNCHES
     own.finish()
-    assert not made
+    assert not eventless
     assert np.array_equal(out.get(), right(a, b))
 
 

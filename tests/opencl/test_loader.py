@@ -98,18 +98,12 @@ def test_what_the_user_chose_is_left_alone(package, tmp_path):
     assert run(LIST, package | {"OCL_ICD_VENDORS": str(chosen)}) == ("1 1", "")
 
 
-def test_drivers_of_the_system_are_still_seen(package, tmp_path):
+@pytest.mark.parametrize("own", [False, True], ids=["another driver", "its own runtime of the same kind"])
+def test_drivers_of_the_system_are_still_seen(package, tmp_path, own):
     vendors = tmp_path / "vendors"
     vendors.mkdir()
-    (vendors / "other.icd").write_text(f"{POCL[0]}\n")
-    assert run(LIST, package) == ("3 3", "")
-
-
-def test_the_systems_own_runtime_of_the_same_kind_is_enough(package, tmp_path):
-    vendors = tmp_path / "vendors"
-    vendors.mkdir()
-    (vendors / "intel-cpu.icd").write_text(f"{tmp_path}/prefix/.libs/libintelocl.so\n")
-    assert run(LIST, package) == ("2 2", "")
+    (vendors / "other.icd").write_text(f"{tmp_path}/prefix/.libs/libintelocl.so\n" if own else f"{POCL[0]}\n")
+    assert run(LIST, package) == ("2 2" if own else "3 3", "")
 
 
 def test_the_wrong_path_in_the_packages_own_file_does_no_harm(package, tmp_path):

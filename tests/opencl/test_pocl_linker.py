@@ -42,11 +42,12 @@ def test_pocl_without_a_linker_is_left_out_and_says_what_would_do(tmp_path):
 @pytest.fixture
 def no_linker(monkeypatch):
     """Neither cached answers nor a linker."""
-    for function in (pocl._fault, pocl.warn_once):
+    kept = (pocl._fault, pocl.warn_once)
+    for function in kept:
         function.cache_clear()
-    monkeypatch.setattr(pocl, "_has_linker", lambda: False)
+    monkeypatch.setenv("PATH", "")
     yield
-    for function in (pocl._fault, pocl.warn_once):
+    for function in kept:
         function.cache_clear()
 
 
@@ -72,10 +73,10 @@ def test_both_the_linker_and_gccs_libraries_are_needed(monkeypatch, tmp_path, la
     gcc.mkdir(parents=True)
     (gcc / "libgcc.a").touch()
     monkeypatch.setattr(pocl, "_GCC", (str(tmp_path / "absent"), str(tmp_path / "gcc")))
-    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/ld")
+    linker = tmp_path / "bin" / "ld"
+    linker.parent.mkdir()
+    linker.touch(0o755)
+    monkeypatch.setenv("PATH", str(linker.parent))
     assert pocl._has_linker()
-    if lacking == "ld":
-        monkeypatch.setattr("shutil.which", lambda _: None)
-    else:
-        (gcc / "libgcc.a").unlink()
+    (linker if lacking == "ld" else gcc / "libgcc.a").unlink()
     assert not pocl._has_linker()

@@ -11,13 +11,13 @@ import pyclmm
 from pyclmm.execution import host_path
 from pyclmm.opencl import devices, staging
 from pyclmm.opencl.queues import default_queue
+from tests.support.faults import short_chunks
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 @pytest.mark.parametrize("chunks", [0, 1, 2, 5])
 def test_bytes_come_back_unchanged(monkeypatch, chunks, extra):
-    monkeypatch.setattr(staging, "CHUNK", 4096)
-    monkeypatch.setattr(staging, "DIRECT", 16)
+    short_chunks(monkeypatch, direct=16)
     monkeypatch.setattr(staging, "_BYTES_PER_THREAD", 512)
     monkeypatch.setattr(staging, "_THREADS", 3)
     queue = cl.CommandQueue(default_queue().context)
@@ -34,8 +34,7 @@ def test_bytes_come_back_unchanged(monkeypatch, chunks, extra):
 
 def test_a_transfer_does_not_wait_for_one_of_another_thread(monkeypatch):
     """That one's queue may be held up by what this thread does later."""
-    monkeypatch.setattr(staging, "CHUNK", 4096)
-    monkeypatch.setattr(staging, "DIRECT", 16)
+    short_chunks(monkeypatch, direct=16)
     context = cl.Context([default_queue().device])
     held, own = cl.CommandQueue(context), cl.CommandQueue(context)
     data = np.arange(3 * 4096, dtype=np.uint8)
@@ -59,8 +58,7 @@ def discrete(monkeypatch):
     """The default device is taken for one that does not share the host's memory."""
     info = replace(devices.device_info(default_queue().device), unified_memory=False)
     monkeypatch.setattr(host_path, "device_info", lambda _: info)
-    monkeypatch.setattr(staging, "CHUNK", 4096)
-    monkeypatch.setattr(staging, "DIRECT", 64)
+    short_chunks(monkeypatch)
     context = cl.Context([default_queue().device])  # Intel's runtime frees a context that only a queue holds
     yield cl.CommandQueue(context)  # noqa: PT022 - so that the frame holds it
 

@@ -13,6 +13,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
+from pyclmm import store
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo, Target
@@ -44,8 +45,8 @@ def llvm(options, source):
 
 
 def kept():
-    [file] = processor._file(HERE).path.parent.glob("*.json")
-    return file
+    """The files of the compiler's answers."""
+    return list(store.folder("targets").glob("*.json"))
 
 
 @pytest.mark.parametrize(
@@ -74,23 +75,26 @@ def test_this_compiler_is_asked_once_and_its_answer_kept():
         found = processor.target_of(HERE)
         assert processor.target_of(HERE) == found == device_info(HERE).target
     assert builds.calls == 1
-    assert json.loads(kept().read_text())["vector_bits"] == found.vector_bits
+    assert json.loads(kept()[0].read_text())["vector_bits"] == found.vector_bits
 
 
 def test_another_driver_processor_or_option_is_asked_anew(monkeypatch):
-    before = processor._file(HERE).path
+    processor.target_of(HERE)
     monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-w")
-    assert processor._file(HERE).path != before
+    processor.target_of(HERE)
+    assert len(kept()) == 2
     monkeypatch.delenv("PYOPENCL_BUILD_OPTIONS")
-    assert processor._file(HERE).path == before
+    processor.target_of(HERE)
+    assert len(kept()) == 2
     monkeypatch.setattr("pyclmm.opencl.processor.description", lambda: "another")
-    assert processor._file(HERE).path != before
+    processor.target_of(HERE)
+    assert len(kept()) == 3
 
 
 def test_a_compiler_that_builds_nothing_gives_no_answer_and_nothing_is_kept():
     with failing("opencl", "Program", cl_error(BUILD_FAILURE), always=True):
         assert processor.target_of(HERE) == Target()
-    assert not processor._file(HERE).path.exists()
+    assert not kept()
     assert processor.target_of(HERE) == device_info(HERE).target
 
 
@@ -110,7 +114,7 @@ def test_a_compiler_that_builds_nothing_gives_no_answer_and_nothing_is_kept():
 )
 def test_a_damaged_answer_is_set_aside_and_asked_again(changes, reason):
     found = processor.target_of(HERE)
-    kept().write_text(json.dumps({**json.loads(kept().read_text()), **changes}))
+    kept()[0].write_text(json.dumps({**json.loads(kept()[0].read_text()), **changes}))
     with pytest.warns(CacheWarning, match=reason):
         assert processor.target_of(HERE) == found
     assert processor.target_of(HERE) == found

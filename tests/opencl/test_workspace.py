@@ -21,9 +21,11 @@ from tests.support.faults import (
     cl_error,
     failing,
     lent_workspace,
+    noted,
     noted_launches,
     refused_launch,
     replace_driver,
+    short_chunks,
 )
 from tests.support.processes import python
 
@@ -130,9 +132,7 @@ def test_120_shapes_keep_the_workspace_of_one(in_order, buffers):
 
 
 def test_products_of_growing_size_allocate_seldom(in_order, monkeypatch):
-    allocated = []
-    real = host_memory.allocate
-    monkeypatch.setattr(host_memory, "allocate", lambda *args: allocated.append(args[1]) or real(*args))
+    allocated = noted(monkeypatch, host_memory, "allocate")
     plans = [Pair(in_order, n).plan() for n in range(8, 128)]
     assert len(allocated) < 40, "two for each step of a half, from 256 bytes to 64 KiB; 240 without"
     assert len(plans) == 120
@@ -501,8 +501,7 @@ def test_release_drops_programs_that_no_plan_needs(in_order):
 
 
 def test_release_drops_the_pinned_buffers_of_all_threads(in_order, monkeypatch):
-    monkeypatch.setattr(staging, "CHUNK", 4096)
-    monkeypatch.setattr(staging, "DIRECT", 64)
+    short_chunks(monkeypatch)
     data = np.random.default_rng(1).integers(0, 256, 2 * 4096, dtype=np.uint8)
     target = cl.Buffer(in_order.context, cl.mem_flags.READ_WRITE, data.nbytes)
     ready, go_on = threading.Barrier(2), threading.Event()
@@ -542,25 +541,29 @@ def test_release_drops_the_pinned_buffers_of_all_threads(in_order, monkeypatch):
 # ---- events that hold operands -----------------------------------------------------------------
 
 
+def known(queue):
+    """The events that are known to have ended, or to be waited for, on *queue*, and how many they are."""
+    one = late_events.known_events(queue)
+    return one, lambda: len(one._events)
+
+
 def test_an_event_is_not_held_after_its_array_is_gone(in_order):
     """A driver keeps the buffers of a command as long as its event."""
     pair = Pair(in_order)
-    plan = pair.plan()
-    bound = plan._executable.binding(in_order)
+    plan, (one, count) = pair.plan(), known(in_order)
     for _ in range(100):
         plan(pair.a, pair.b, wait_for=[cl.enqueue_marker(in_order)])
-        assert len(bound.known._events) <= 24
+        assert count() <= 24
     held = [cla.to_device(in_order, np.zeros(1, np.float32)) for _ in range(50)]
-    bound.known.add([], [x.events[0] for x in held if x.events])
-    assert len(bound.known._events) <= 32 + 8
+    one.add([], [x.events[0] for x in held if x.events])
+    assert count() <= 32 + 8
     pyclmm.release()
-    assert not bound.known._events
+    assert not count()
     pair.check(plan)
 
 
 def test_events_that_arrays_hold_are_remembered(in_order):
-    one = late_events.known_events(in_order)
-    arrays = []
+    (one, count), arrays = known(in_order), []
     for number in range(60):
         event = cl.enqueue_marker(in_order)
         if number % 6 == 0:
@@ -569,16 +572,14 @@ def test_events_that_arrays_hold_are_remembered(in_order):
         one.add([], [event])
     del event
     assert one.missing(arrays) == []
-    assert len(one._events) <= 2 * len(arrays)
+    assert count() <= 2 * len(arrays)
     other = cla.Array(in_order, 1, np.float32)
     other.add_event(cl.enqueue_marker(in_order))
     assert one.missing([other]) == other.events
 
 
 def test_plans_on_one_queue_know_what_others_have_waited_for(in_order):
-    pair = Pair(in_order)
-    first, second = pair.plan(), pair.plan()
-    bound = [plan._executable.binding(in_order) for plan in (first, second)]
-    assert bound[0].known is bound[1].known
-    result = first(pair.a, pair.b)
-    assert bound[1].known.missing([result]) == []
+    pair, (one, _) = Pair(in_order), known(in_order)
+    assert one.missing([pair.a]) == pair.a.events != []
+    result = pair.plan()(pair.a, pair.b)
+    assert one.missing([pair.a, result]) == []

@@ -294,8 +294,9 @@ def test_shipped_tables_are_sound_and_offered():
     """Each file passes the check and is for a known device, which gets each of its entries."""
     assert tables.shipped()
     for table in tables.shipped():
-        device = next(d for d in (H200, EPYC_POCL, EPYC_INTEL) if any(tables._entries(table, d)))
-        for one in tables._entries(table, device):
+        found = ((device, list(tables._entries(table, device))) for device in (H200, EPYC_POCL, EPYC_INTEL))
+        device, entries = next((device, entries) for device, entries in found if entries)
+        for one in entries:
             problem = tuner.product((one.m, one.n, one.k), one.a_type, one.layout)
             assert tables.key_of(problem) == one.key
             assert first(problem, [one], device).config == one.config

@@ -93,12 +93,7 @@ class Emulator:
     processor: str
     folder: Path
 
-    def run(
-        self,
-        work: Work,
-        arrays: Mapping[str, Bytes],
-        offsets: Mapping[str, int],
-    ) -> Bytes:
+    def run(self, work: Work, arrays: Mapping[str, Bytes], offsets: Mapping[str, int]) -> Bytes:
         """Run all launches of *work* and return the bytes of "out".
 
         *arrays* are the bytes of what arguments point to, by name; alpha and beta too. They are aligned to

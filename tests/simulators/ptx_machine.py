@@ -114,10 +114,7 @@ def _wait(op, ops, place):
 
 def _atomic_add(op, ops, place):
     old, at, more = _name(ops[0]), _address(ops[1]), _name(ops[2])
-    return [
-        f"{old}=U32.unpack_from(memory,{at})[0]",
-        f"U32.pack_into(memory,{at},({old}+{more})&0xffffffff)",
-    ]
+    return [f"{old}=U32.unpack_from(memory,{at})[0]", f"U32.pack_into(memory,{at},({old}+{more})&0xffffffff)"]
 
 
 def _argument(op, ops, place):

@@ -14,9 +14,8 @@ M, N, K = 70, 45, 31
 
 
 @pytest.fixture
-def damage(monkeypatch, small_tiles):
+def damage(monkeypatch, small_tiles, on_device):
     """Damages the next transfers back: a list of (byte from the end of a part, bits that are flipped)."""
-    monkeypatch.setattr(lanes, "HostLane", lanes.DeviceLane)
     waiting, lock, real = [], threading.Lock(), lanes.DeviceLane._copied
 
     def copied(self, queue, target, source, **where):

@@ -1,6 +1,5 @@
 """Products in tiles on several devices: who computes what, and devices that are lost."""
 
-import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,67 +7,36 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm import (
-    ArgumentError,
-    DeviceLostError,
-    DeviceMemoryError,
-    DeviceWarning,
-    DTypeError,
-)
+from pyclmm import ArgumentError, DeviceLostError, DeviceMemoryError, DeviceWarning, DTypeError
 from pyclmm.opencl import devices, queues
-from pyclmm.streaming import lanes, machines, run, worker
+from pyclmm.streaming import machines, run, worker
+from tests.support.faults import noted
 from tests.support.streams import integers, normal
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")
-def test_several_devices_share_the_tiles(two_devices, monkeypatch):
-    used = set()
-    real = lanes.lane_for
-
-    def lane_for(device, *others):
-        made = real(device, *others)
-        multiply = made.multiply
-
-        def noted(*arguments):
-            used.add(two_devices.index(device))
-            return multiply(*arguments)
-
-        made.multiply = noted
-        return made
-
-    monkeypatch.setattr("pyclmm.streaming.run.lane_for", lane_for)
+def test_several_devices_share_the_tiles(two_devices, runs):
     a, b = integers(900, 70), integers(70, 500)
     assert np.array_equal(pyclmm.matmul(a, b, devices=two_devices), a @ b)
-    assert used == {0, 1}
+    assert set(runs.products) == set(two_devices)
 
 
-class Breaking:
-    """Makes a lane fail at its n-th product."""
+def break_lanes(runs, numbers=(0,), at=3):
+    """These lanes are lost at their products from *at* on."""
+    counts = dict.fromkeys(numbers, 0)
 
-    def __init__(self, monkeypatch, error, numbers=(0,), at=3):
-        self.error, self.numbers, self.at, self.count = error, numbers, at, 0
-        self.lanes = itertools.count()
-        self.real = lanes.lane_for
-        monkeypatch.setattr("pyclmm.streaming.run.lane_for", self)
+    def before(step, number):
+        if number in counts and step == "multiply":
+            counts[number] += 1
+            if counts[number] >= at:
+                raise DeviceLostError("it stopped")
 
-    def __call__(self, device, *others):
-        made, number = self.real(device, *others), next(self.lanes)
-        if number in self.numbers:
-            multiply = made.multiply
-
-            def broken(*arguments):
-                self.count += 1
-                if self.count >= self.at:
-                    raise self.error
-                return multiply(*arguments)
-
-            made.multiply = broken
-        return made
+    runs.before = before
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")
-def test_the_others_finish_the_tiles_of_a_lost_device(two_devices, monkeypatch):
-    Breaking(monkeypatch, DeviceLostError("it stopped"))
+def test_the_others_finish_the_tiles_of_a_lost_device(two_devices, runs):
+    break_lanes(runs)
     a, b = integers(900, 70), integers(70, 500)
     with pytest.warns(DeviceWarning, match="takes no more part in the product: it stopped"):
         got = pyclmm.matmul(a, b, devices=two_devices)
@@ -76,51 +44,34 @@ def test_the_others_finish_the_tiles_of_a_lost_device(two_devices, monkeypatch):
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")
-def test_a_device_without_room_takes_no_part(two_devices, monkeypatch):
-    real = lanes.lane_for
-
-    def lane_for(device, *others):
-        if device == two_devices[1]:
-            raise DeviceMemoryError("no room")
-        return real(device, *others)
-
-    monkeypatch.setattr("pyclmm.streaming.run.lane_for", lane_for)
+def test_a_device_without_room_takes_no_part(two_devices, runs):
+    runs.refused[two_devices[1]] = DeviceMemoryError("no room")
     a, b = integers(200, 70), integers(70, 100)
     with pytest.warns(DeviceWarning, match="no room"):
         got = pyclmm.matmul(a, b, devices=two_devices)
     assert np.array_equal(got, a @ b)
 
 
-def test_after_a_device_was_lost_a_call_gets_another_context(monkeypatch):
+def test_after_a_device_was_lost_a_call_gets_another_context(runs):
     device = pyclmm.default_queue().device
     before = queues.queue_on(device).context
-    with monkeypatch.context() as patched:
-        Breaking(patched, DeviceLostError("it stopped"), at=1)
-        with pytest.raises(DeviceLostError):
-            pyclmm.matmul(integers(5, 6), integers(6, 7), devices=[device])
+    break_lanes(runs, at=1)
+    with pytest.raises(DeviceLostError):
+        pyclmm.matmul(integers(5, 6), integers(6, 7), devices=[device])
     assert queues.queue_on(device).context != before
     a, b = integers(5, 6), integers(6, 7)
     assert np.array_equal(pyclmm.matmul(a, b, devices=[device]), a @ b)
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")
-def test_the_time_of_a_tile_is_without_the_wait_for_it(monkeypatch):
+def test_the_time_of_a_tile_is_without_the_wait_for_it(monkeypatch, runs):
     """A device that is refused tiles for a while is not slow for that."""
-    now, told, asked, reported = [0.0], [], worker.RunState.next, worker.RunState.done
-
-    def next_tile(self, number):
-        now[0] = 1000.0  # it had to wait for its first tile
-        return asked(self, number)
-
-    def done(self, number, tile, seconds):
-        told.append(seconds)
-        reported(self, number, tile, seconds)
-
-    monkeypatch.setattr(worker.RunState, "next", next_tile)
-    monkeypatch.setattr(worker.RunState, "done", done)
-    monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    now = [0.0]
+    runs.before_tile = lambda state: now.append(1000.0)  # it had to wait for its first tile
+    told = noted(monkeypatch, worker.RunState, "done")
+    monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=lambda: now[-1]))
     pyclmm.matmul(integers(40, 70), integers(70, 32), devices=[pyclmm.default_queue().device])
-    assert told == [0.0]
+    assert [seconds for *_, seconds in told] == [0.0]
 
 
 def test_a_lost_device_whose_context_another_call_forgot_is_told(monkeypatch):
@@ -134,8 +85,8 @@ def test_a_lost_device_whose_context_another_call_forgot_is_told(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::pyclmm.DeviceWarning")
 @pytest.mark.usefixtures("lane", "small_tiles")
-def test_if_every_device_is_lost_the_call_raises(two_devices, monkeypatch):
-    Breaking(monkeypatch, DeviceLostError("it stopped"), numbers=(0, 1), at=1)
+def test_if_every_device_is_lost_the_call_raises(two_devices, runs):
+    break_lanes(runs, numbers=(0, 1), at=1)
     with pytest.raises(DeviceLostError, match="it stopped"):
         pyclmm.matmul(integers(200, 70), integers(70, 100), devices=two_devices)
 

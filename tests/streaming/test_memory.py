@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm import (
-    ArgumentError,
-    DTypeError,
-    StreamedMatmul,
-    plan_cache,
-)
+from pyclmm import ArgumentError, DTypeError, StreamedMatmul, plan_cache
 from pyclmm.opencl import devices, host_memory
-from pyclmm.streaming import entry, lanes, machines
+from pyclmm.streaming import entry, machines
+from tests.support.faults import noted
 from tests.support.streams import integers, normal
 
 
@@ -38,22 +34,15 @@ def test_kernels_of_whole_tiles_and_of_edges_have_their_workspace(tmp_path, dims
     np.testing.assert_allclose(pyclmm.matmul(*stored, memory_limit=limit), a @ b, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.usefixtures("on_device")
 def test_no_more_memory_than_the_limit_is_allocated(tmp_path, monkeypatch):
-    monkeypatch.setattr(lanes, "HostLane", lanes.DeviceLane)
     a, b = normal(600, 500), normal(500, 700)
     np.save(tmp_path / "a", a)  # a CPU would read arrays in memory where they are: no slots were counted
-    limit, got = 1 << 20, []
-    real = host_memory.allocate
-
-    def allocate(context, nbytes, device, argument):
-        got.append(nbytes)
-        return real(context, nbytes, device, argument)
-
-    monkeypatch.setattr(host_memory, "allocate", allocate)
+    limit, allocated = 1 << 20, noted(monkeypatch, host_memory, "allocate")
     assert (a.nbytes, b.nbytes) > (limit, limit)
     result = pyclmm.matmul(np.load(tmp_path / "a.npy", mmap_mode="r"), b, memory_limit=limit)
     assert np.allclose(result, a @ b, atol=1e-3)
-    assert 0 < sum(got) <= limit
+    assert 0 < sum(nbytes for _, nbytes, *_ in allocated) <= limit
 
 
 @pytest.mark.parametrize(

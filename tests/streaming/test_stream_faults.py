@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import sys
 import threading
@@ -24,8 +25,9 @@ from pyclmm import (
     UnsupportedError,
 )
 from pyclmm.opencl import devices
-from pyclmm.streaming import checkpoint, lanes, machines, run, worker
+from pyclmm.streaming import checkpoint, machines
 from pyclmm.streaming.tiles import Blocking
+from tests.support.faults import failing
 from tests.support.processes import python, with_this_package
 
 RNG = np.random.default_rng(23)
@@ -45,13 +47,17 @@ WANTED = A @ B
 
 
 @pytest.fixture
-def no_tile(monkeypatch):
+def no_tile(runs):
     """Fails the test when a run begins."""
+    runs.refused = AnyDevice()
 
-    def begun(*_):
-        raise AssertionError("a run has begun")
 
-    monkeypatch.setattr("pyclmm.streaming.streamed.run", begun)
+class AnyDevice:
+    def __contains__(self, device):
+        return True
+
+    def __getitem__(self, device):
+        return AssertionError("a run has begun")
 
 
 class Alike:
@@ -205,14 +211,9 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path, monkeypatch):
         pyclmm.matmul(A, B, checkpoint=tmp_path / "c")
 
 
-def test_the_tiles_of_a_checkpoint_are_kept_whatever_would_be_best(tmp_path, five_tiles, monkeypatch):
+def test_the_tiles_of_a_checkpoint_are_kept_whatever_would_be_best(tmp_path, five_tiles, blocks):
     started(tmp_path / "c", five_tiles)
-    real = machines.Fit.blocking
-
-    def blocking(self, kept=None):
-        return Blocking(1, 64, 64, 70, 1, 2, 2, 2) if kept is None else real(self, kept)
-
-    monkeypatch.setattr(machines.Fit, "blocking", blocking)
+    blocks(lambda product: Blocking(1, 64, 64, 70, 1, 2, 2, 2))
     assert resumes(tmp_path / "c")
 
 
@@ -226,21 +227,12 @@ def test_a_memory_limit_below_the_tiles_of_the_checkpoint_is_refused(tmp_path, f
     assert resumes(tmp_path / "c")
 
 
-def test_a_full_disk_under_the_checkpoint_keeps_what_is_finished(tmp_path, monkeypatch):
-    real, count, out = vars(checkpoint)["write_whole"], [], fresh_out()
-
-    def full(path, *parts):
-        count.append(path.name)
-        if len(count) > 5:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(path, *parts)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "write_whole", full)
-        with pytest.raises(
-            StorageError, match=r"checkpoint .*: tile \d+ could not be kept: .*No sp"
-        ) as caught:
-            pyclmm.matmul(Alike(A), B, out=out, checkpoint=tmp_path / "c")
+def test_a_full_disk_under_the_checkpoint_keeps_what_is_finished(tmp_path):
+    full, out = OSError(errno.ENOSPC, "No space left on device"), fresh_out()
+    said = r"checkpoint .*: tile \d+ could not be kept: .*No sp"
+    fault = failing(checkpoint, "write_whole", full, library="", at=6, always=True)
+    with fault, pytest.raises(StorageError, match=said) as caught:
+        pyclmm.matmul(Alike(A), B, out=out, checkpoint=tmp_path / "c")
     assert caught.value.errno == errno.ENOSPC
     check_out(out)
     assert len(finished(tmp_path / "c")) == 4
@@ -266,25 +258,24 @@ def test_a_file_shorter_than_its_shape_is_named_before_the_first_tile(name, tmp_
 
 
 @pytest.mark.parametrize("name", ["a", "out"])
-def test_a_dataset_closed_in_mid_run_is_named_and_the_next_run_goes_on(name, tmp_path, monkeypatch):
+def test_a_dataset_closed_in_mid_run_is_named_and_the_next_run_goes_on(name, tmp_path, runs):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"] = A
     with h5py.File(tmp_path / "out.h5", "w") as file:
         file.create_dataset("out", data=fresh_out(), chunks=(16, 16))
     files = {"a": h5py.File(tmp_path / "a.h5", "r"), "out": h5py.File(tmp_path / "out.h5", "r+")}
-    real, begun, closed = worker.RunState.next, [], threading.Event()
+    begun, closed = [], threading.Event()
 
-    def next_tile(self, worker):
-        begun.append(worker)
+    def wait(state):
+        begun.append(state)
         assert len(begun) == 1 or closed.wait(60), "all tiles but the first find the file closed"
-        return real(self, worker)
 
     def close(_):
         files[name].close()
         closed.set()
 
-    monkeypatch.setattr(worker.RunState, "next", next_tile)
+    runs.before_tile = wait
     operand, out = files["a"]["a"], files["out"]["out"]
     with pytest.raises(StorageError, match=rf"^{name}: .*closed"):
         pyclmm.matmul(operand, B, out=out, checkpoint=tmp_path / "c", progress=close)
@@ -386,38 +377,29 @@ def test_a_device_without_the_dtype_is_named_before_the_first_tile(two_devices, 
 
 
 @pytest.mark.usefixtures("narrow")
-def test_all_devices_are_those_that_know_the_dtype(two_devices, monkeypatch):
+def test_all_devices_are_those_that_know_the_dtype(two_devices, runs, monkeypatch):
     records = [SimpleNamespace(kind="gpu", device=device) for device in two_devices]
     monkeypatch.setattr(machines, "all_devices", lambda: records)
-    used, real = [], vars(run)["lane_for"]
-
-    def lane_for(device, *others):
-        used.append(device)
-        return real(device, *others)
-
-    monkeypatch.setattr(run, "lane_for", lane_for)
     assert np.array_equal(pyclmm.matmul(A.astype("f8"), B, devices="all"), WANTED)
-    assert used == [two_devices[1]]
+    assert runs.devices == [two_devices[1]]
 
 
 @pytest.mark.parametrize("kind", ["numpy", "memmap"])
 @pytest.mark.filterwarnings("ignore::pyclmm.DeviceWarning")
-def test_after_all_devices_are_lost_a_second_run_goes_on(kind, two_devices, tmp_path, monkeypatch):
+def test_after_all_devices_are_lost_a_second_run_goes_on(kind, two_devices, runs, tmp_path):
     out = None if kind == "numpy" else np.memmap(tmp_path / "out", "f4", "w+", shape=(M, N))
     if out is not None:
         out[:] = UNTOUCHED
-    real, count = lanes.HostLane.multiply, {}
+    counts = [itertools.count(), itertools.count()]
 
-    def multiply(self, *arguments):
-        count[self] = count.get(self, 0) + 1
-        if count[self] > 3 * 3:  # after three tiles of three chunks
+    def stop(step, number):
+        if step == "multiply" and next(counts[number]) == 3 * 3:  # after three tiles of three chunks
             raise DeviceLostError("it stopped")
-        return real(self, *arguments)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(lanes.HostLane, "multiply", multiply)
-        with pytest.raises(DeviceLostError, match="it stopped"):
-            pyclmm.matmul(A, B, out=out, devices=two_devices, checkpoint=tmp_path / "c")
+    runs.before = stop
+    with pytest.raises(DeviceLostError, match="it stopped"):
+        pyclmm.matmul(A, B, out=out, devices=two_devices, checkpoint=tmp_path / "c")
+    runs.before = lambda step, number: None
     assert 0 < len(finished(tmp_path / "c")) <= 6
     if out is not None:
         check_out(out)
@@ -425,29 +407,24 @@ def test_after_all_devices_are_lost_a_second_run_goes_on(kind, two_devices, tmp_
 
 
 @pytest.mark.parametrize("step", ["begin", "multiply", "deliver"])
-def test_an_error_after_the_last_tile_was_handed_out_ends_the_run(step, monkeypatch):
-    real, begun, asked, woken = worker.RunState.next, [], threading.Event(), []
+def test_an_error_after_the_last_tile_was_handed_out_ends_the_run(step, runs):
+    begun, asked, woken = [], threading.Event(), []
+    watchdog = threading.Timer(20, lambda: (woken.append(1), begun[0].stop()))
+    watchdog.daemon = True
 
-    def next_tile(self, worker):
-        begun.append(worker)
+    def ask(state):
+        begun.append(state)
         if len(begun) == 2:  # there is one tile, and the worker asks for another
-            asked.set()
-            watchdog = threading.Timer(20, lambda: (woken.append(1), self.stop()))
-            watchdog.daemon = True
             watchdog.start()
-            try:
-                return real(self, worker)
-            finally:
-                watchdog.cancel()
-        return real(self, worker)
+            asked.set()
 
-    def failing(*_):
-        assert asked.wait(60)
-        raise DeviceLostError("it stopped")
+    def stop(at, number):
+        if at == step:
+            assert asked.wait(60)
+            raise DeviceLostError("it stopped")
 
-    monkeypatch.setattr(worker.RunState, "next", next_tile)
-    for kind in (lanes.HostLane, lanes.DeviceLane):
-        monkeypatch.setattr(kind, step, failing)
+    runs.before_tile, runs.before = ask, stop
     with pytest.raises(DeviceLostError, match="it stopped"):
         pyclmm.matmul(A[:40], B[:, :32], memory_limit="1 GiB")
+    watchdog.cancel()
     assert not woken, "the run would have waited forever"

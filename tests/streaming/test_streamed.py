@@ -19,8 +19,9 @@ from pyclmm import (
     plan_cache,
 )
 from pyclmm.opencl import queues
-from pyclmm.streaming import choice, lanes, machines
+from pyclmm.streaming import lanes, machines
 from pyclmm.streaming.tiles import Blocking
+from tests.support.faults import noted
 from tests.support.optional import optional
 from tests.support.selection import slow
 from tests.support.streams import integers, normal
@@ -77,11 +78,8 @@ def test_products_of_all_dtypes_are_those_in_core(dtype):
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")
-def test_float16_is_summed_in_float32_over_all_chunks(monkeypatch):
-    def blocking(self, kept=None):
-        return Blocking(1, 16, 16, 50, 1, 2, 2, 1)
-
-    monkeypatch.setattr(machines.Fit, "blocking", blocking)
+def test_float16_is_summed_in_float32_over_all_chunks(blocks):
+    blocks(lambda product: Blocking(1, 16, 16, 50, 1, 2, 2, 1))
     a, b = np.full((16, 4000), 1, np.float16), np.full((4000, 16), 1, np.float16)
     a[:, 1:] = 2.0**-11  # each would be lost beside a sum of 1 or more in float16
     got = pyclmm.matmul(a, b, memory_limit=1 << 30)
@@ -135,8 +133,7 @@ def test_alpha_of_zero_reads_neither_a_nor_b(dims):
 @pytest.mark.parametrize("turned", [False, True])
 def test_stacks_without_k_are_written_in_one_go(stack, products, turned, monkeypatch):
     """A row of the stack at a time, however many matrices it has; C may share its matrices."""
-    counted, plan_for = [], plan_cache.plan_for
-    monkeypatch.setattr(plan_cache, "plan_for", lambda *given: counted.append(1) or plan_for(*given))
+    counted = noted(monkeypatch, plan_cache, "plan_for")
     own = (*stack[:-1], 1) if turned and stack else stack
     c = integers(*own, 2, 3).swapaxes(-1, -2) if turned else integers(*own, 3, 2)
     whole = np.broadcast_to(c, (*stack, 3, 2)) if stack else c
@@ -385,10 +382,7 @@ def test_a_plan_refuses_operands_that_it_was_not_made_for(tmp_path):
     plan = StreamedMatmul(a, b, memory_limit=1 << 30)
     stored = np.memmap(tmp_path / "a", a.dtype, "w+", shape=a.shape)
     for operands, words in (
-        (
-            (a[:80], b),
-            r"a is not .*: it has shape \(80, 70\) .* the plan shape \(90, 70\)",
-        ),
+        ((a[:80], b), r"a is not .*: it has shape \(80, 70\) .* the plan shape \(90, 70\)"),
         ((a, b.astype("f8")), "b is not .* dtype float64"),
         ((a, b, np.zeros((90, 50), a.dtype)), "c is not .*, the plan none"),
         ((stored, b), "in files or in memory"),
@@ -407,8 +401,7 @@ def test_threads_are_kept_and_released(small_tiles):
 
 
 def test_a_choice_of_tiles_is_kept_and_released(monkeypatch):
-    chosen = []
-    monkeypatch.setattr(machines, "choose", lambda *asked: chosen.append(asked) or choice.choose(*asked))
+    chosen = noted(monkeypatch, machines, "choose")
     for count, before in ((1, pyclmm.release), (1, int), (2, pyclmm.release)):
         before()
         pyclmm.matmul(integers(90, 70), integers(70, 50), memory_limit=1 << 30)

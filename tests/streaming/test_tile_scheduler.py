@@ -123,12 +123,15 @@ def test_a_helper_with_little_to_give_is_never_tried():
     assert simulate_helper(1000, 1.0, 20.0, 1.3, 20.0) == (1000, 0)
 
 
-def test_a_helper_is_on_its_own_when_the_others_are_lost():
-    scheduler = TileScheduler(blocking(), every_tile(1, 3), [1.0, 100.0], [False, True])
-    scheduler.next(0)
+@pytest.mark.parametrize("helps", [[False, True], []], ids=["a helper", "a slow device"])
+def test_a_device_that_was_refused_gets_tiles_when_the_fast_one_is_lost(helps):
+    scheduler = TileScheduler(blocking(), every_tile(1, 3), [1.0, 100.0], *filter(None, [helps]))
+    held = scheduler.next(0)
     assert scheduler.next(1) is None
     scheduler.lost(0)
-    assert None not in [scheduler.next(1) for _ in range(3)]
+    taken = [scheduler.next(1) for _ in range(3)]
+    assert held in taken
+    assert None not in taken
 
 
 def test_of_devices_that_all_use_the_hosts_cores_none_is_a_helper():
@@ -162,16 +165,6 @@ def test_the_tiles_of_a_lost_device_are_done_by_the_other(P, Q, when, which):
     todo = every_tile(P, Q)
     _, done = simulate(todo, [1.0, 1.5], lost=(which, when))
     assert sorted(tile.number for each in done for tile in each) == list(range(P * Q))
-
-
-def test_a_slow_device_that_was_refused_gets_tiles_when_the_fast_one_is_lost():
-    scheduler = TileScheduler(blocking(), every_tile(1, 3), [1.0, 100.0])
-    held = scheduler.next(0)
-    assert scheduler.next(1) is None
-    scheduler.lost(0)
-    taken = [scheduler.next(1) for _ in range(3)]
-    assert held in taken
-    assert None not in taken
 
 
 @pytest.mark.parametrize("by_columns", [False, True])

@@ -24,6 +24,7 @@ from pyclmm.streaming.fingerprints import WrittenTile, fingerprint, tile_digest
 from pyclmm.streaming.storage import DatasetStorage, sink, source
 from pyclmm.streaming.tiles import Region
 from pyclmm.tools import cli
+from tests.support.faults import noted
 from tests.support.processes import python, with_this_package
 
 M, K, N, TILES = 200, 70, 90, 15  # tiles of 40 x 32
@@ -121,10 +122,10 @@ def begun(out, **keywords):
     """A run that ends after four tiles; the numbers of the finished ones."""
     with pytest.raises(KeyboardInterrupt):
         multiply(out, progress=interrupt, **keywords)
-    return noted(out)
+    return journalled(out)
 
 
-def noted(out):
+def journalled(out):
     lines = (out.path.with_name("tiles") / "pyclmm-journal").read_text().splitlines()[1:]
     return [int(line.split()[0]) for line in lines]
 
@@ -144,7 +145,7 @@ def changed(out, where, value):
 
 def check_goes_on(out, lost, **keywords):
     """A run computes the tiles *lost* again, with one warning, and keeps the others."""
-    before, seen = set(noted(out)), []
+    before, seen = set(journalled(out)), []
     got, found = multiply(out, progress=seen.append, **keywords)
     assert np.array_equal(got, WANTED)
     assert len(found) == bool(lost)
@@ -167,14 +168,7 @@ def dataset(request, tmp_path):
 
 def test_a_dataset_is_not_read_back_while_it_is_written(dataset, monkeypatch):
     """Only one block of Zarr's, to learn whether it keeps what is written."""
-    reads: list[Region] = []
-    read = DatasetStorage.read
-
-    def counted(self, target, region):
-        reads.append(region)
-        read(self, target, region)
-
-    monkeypatch.setattr(DatasetStorage, "read", counted)
+    reads = noted(monkeypatch, DatasetStorage, "read")
     assert np.array_equal(multiply(dataset)[0], WANTED)
     assert len(reads) == isinstance(dataset, Zarr)
 
@@ -182,15 +176,8 @@ def test_a_dataset_is_not_read_back_while_it_is_written(dataset, monkeypatch):
 def test_two_devices_read_one_block_back_too(tmp_path, two_devices, monkeypatch):
     made = Zarr(tmp_path)
     made.new()
-    reads: list[Region] = []
-    read = DatasetStorage.read
-
-    def slow(self, target, region):
-        reads.append(region)
-        time.sleep(0.2)  # so that the other device's first tile is written meanwhile
-        read(self, target, region)
-
-    monkeypatch.setattr(DatasetStorage, "read", slow)
+    # Slow, so that the other device's first tile is written meanwhile
+    reads = noted(monkeypatch, DatasetStorage, "read", lambda *_: time.sleep(0.2))
     assert np.array_equal(multiply(made, devices=two_devices)[0], WANTED)
     assert len(reads) == 1
 
@@ -299,7 +286,7 @@ def test_a_second_kill_after_the_warning_loses_nothing(out):
     changed(out, place(lost), -1)
     with pytest.raises(ZeroDivisionError):
         multiply(out, progress=lambda _: 1 / 0)
-    check_goes_on(out, int(noted(out).count(lost) == 1))  # a second line is of a tile that was made good
+    check_goes_on(out, int(journalled(out).count(lost) == 1))  # a second line is of a tile that was made good
 
 
 def test_exchanged_tiles_are_noticed(out):
@@ -436,7 +423,7 @@ def test_another_product_into_the_same_file_on_the_command_line(tmp_path, monkey
 def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
     events, kind = [], {Npy: storage.MappedStorage}.get(type(out), storage.DatasetStorage)
     flush, add, new = kind.flush, journal.Journal.add, vars(journal.Journal)["new"].__func__
-    synced, sync = [], os.fsync
+    synced = []
 
     def record(name, real):
         def wrapper(*given):
@@ -446,7 +433,7 @@ def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
 
         return wrapper
 
-    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), sync(handle)))
+    noted(monkeypatch, os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
     monkeypatch.setattr(kind, "set_mark", record("settled", kind.set_mark))
     monkeypatch.setattr(kind, "flush", record("flush", flush))
     monkeypatch.setattr(journal.Journal, "add", record("line", add))
@@ -469,8 +456,8 @@ def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
 def test_the_files_of_zarr_chunks_are_waited_for(keywords, tmp_path, monkeypatch):
     zarr = pytest.importorskip("zarr")
     x = zarr.create_array(tmp_path / "z/x", shape=(100, 60), chunks=(16, 16), dtype="f4", **keywords)
-    to, synced, real = sink(x, x.shape, np.dtype("f4")), [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), real(handle)))
+    to, synced = sink(x, x.shape, np.dtype("f4")), []
+    noted(monkeypatch, os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
     to.write(np.ones((50, 30), "f4"), tiles.Region((), slice(40, 90), slice(20, 50), (50, 30)))
     to.flush()
     files = {path.stat().st_ino for path in (tmp_path / "z").rglob("*") if path.is_file()}
@@ -505,7 +492,7 @@ def test_a_new_hdf5_file_can_be_read_after_a_kill(when, tmp_path):
     np.save(tmp_path / "b.npy", B)
     done = python("-c", KILLED, when, cwd=tmp_path, env=with_this_package(PYCLMM_SELFCHECK="off"), timeout=60)
     assert done.returncode == -signal.SIGKILL
-    assert bool(noted(out)) == (when != "early")
+    assert bool(journalled(out)) == (when != "early")
     check_goes_on(out, 0)
 
 

@@ -13,7 +13,7 @@ import pytest
 import pyclmm
 from pyclmm import store
 from pyclmm.checks import selfcheck
-from pyclmm.opencl import compiler, crash_marks, steps, workspace
+from pyclmm.opencl import compiler, crash_marks, staging, steps, workspace
 from pyclmm.selection import tables
 
 INVALID_KERNEL_ARGS = cl.status_code.INVALID_KERNEL_ARGS
@@ -115,6 +115,20 @@ def failing(where, name, error, library="cl", **how):
         yield fault
 
 
+def noted(patch, owner, name, before=None):
+    """A list of the arguments of each call of *owner*'s function *name* since. *before* is called first."""
+    found, real = [], getattr(owner, name)
+
+    def call(*args, **keywords):
+        found.append(args)
+        if before is not None:
+            before(*args)
+        return real(*args, **keywords)
+
+    patch.setattr(owner, name, call)
+    return found
+
+
 def changed_sources(patch, change):
     """Each source of cl/ that is read since is what *change* makes of its name and text."""
     real = compiler.read_source
@@ -130,6 +144,12 @@ def changed_source(patch, file, right, wrong):
         return text.replace(right, wrong) if name == file else text
 
     changed_sources(patch, change)
+
+
+def short_chunks(patch, direct=64):
+    """Bytes are staged in chunks of 4096, and those of *direct* or fewer are not."""
+    for name, value in {"CHUNK": 4096, "DIRECT": direct}.items():
+        patch.setattr(staging, name, value)
 
 
 def refused_launch(error, **how):

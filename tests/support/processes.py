@@ -26,25 +26,46 @@ def with_this_package(**variables):
     return os.environ | {"PYTHONPATH": path} | variables
 
 
+# What a process remembers: of what was checked, and of what was compiled.
+_CHECKED = {
+    (selfcheck, "_verdicts"): SingleFlight,
+    (selfcheck, "_run_here"): set,
+    (crash_marks, "_detours"): dict,
+    (store, "_refusing"): dict,
+}
+_COMPILED = {
+    (calls, "_last"): queues.PerThread,
+    (program, "_programs"): lambda: SingleFlight(program._PROGRAMS_KEPT),
+    (program, "_held"): WeakValueDictionary,
+    (program, "_marks"): dict,
+    (plan_cache, "_plans"): OrderedDict,
+}
+
+
 def as_in_a_new_process(patch):
     """No plan, program, verdict or detour is known, until the end of the test.
 
     The context is the one of all tests, since drivers of GPUs allow about a hundred on a machine.
     """
-    patch.setattr(selfcheck, "_verdicts", SingleFlight())
-    patch.setattr(selfcheck, "_run_here", set())
-    patch.setattr(crash_marks, "_detours", {})
-    patch.setattr(store, "_refusing", {})
-    for name in ("_contexts", "_queues"):  # a test may lose what they hold
-        patch.setattr(queues, name, dict(getattr(queues, name)))
+    _forget(patch, _CHECKED)
+    patch.setattr(queues, "_contexts", queues._contexts.copy())  # a test may lose what they hold
+    patch.setattr(queues, "_queues", queues._queues.copy())
     nothing_compiled(patch)
 
 
-def nothing_compiled(patch):
-    """There is no plan and no program."""
-    patch.setattr(calls, "_last", queues.PerThread())
-    patch.setattr(program, "_programs", SingleFlight(program._PROGRAMS_KEPT))
-    patch.setattr(program, "_held", WeakValueDictionary())
-    patch.setattr(program, "_marks", {})
-    patch.setattr(plan_cache, "_plans", OrderedDict())
+def nothing_compiled(patch, **kept):
+    """There is no plan and no program. *kept*: how many a module keeps, if not as usual."""
+    for name, most in kept.items():
+        patch.setattr({"program": program, "plan_cache": plan_cache}[name], "_PROGRAMS_KEPT", most)
+    _forget(patch, _COMPILED)
     release()
+
+
+def nothing_checked(patch):
+    """What was checked in this process is on disk only."""
+    _forget(patch, _CHECKED)
+
+
+def _forget(patch, remembered):
+    for (module, name), new in remembered.items():
+        patch.setattr(module, name, new())

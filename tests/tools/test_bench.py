@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pyopencl as cl
 import pytest
 from click.testing import CliRunner
 
-from pyclmm.errors import ArgumentError, BuildError, DeviceMemoryError, UnsupportedError
+from pyclmm.errors import ArgumentError, DeviceMemoryError, UnsupportedError
 from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
@@ -19,6 +20,8 @@ from pyclmm.tools import cli, plots, report, terminal, timing
 from pyclmm.tools.bench import Others, Row, Rung, Track, kernel_names
 from pyclmm.tools.terminal import broken
 from pyclmm.tools.timing import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
+from tests.support import contexts
+from tests.support.faults import changed_source
 from tests.support.selection import slow
 
 F32 = np.dtype(np.float32)
@@ -173,28 +176,15 @@ def test_another_seed_draws_other_numbers():
     assert not np.array_equal(one, other)
 
 
-def test_rounds_are_interleaved(queue, monkeypatch):
-    order = []
-    for kind in (timing.OnArrays, timing.OnNumpy):
-
-        def run(self, original=kind.run):
-            order.append(self.name)
-            return original(self)
-
-        monkeypatch.setattr(kind, "run", run)
+def test_rounds_are_interleaved(queue, contests):
     Track(queue, ["naive", "flat"], Terms(rounds=3)).race(*random_pair(Size(4, 4, 4), F32))
-    assert order == ["naive", "flat", NUMPY] * 4  # the first round is not counted
+    assert contests.order == ["naive", "flat", NUMPY] * 4  # the first round is not counted
 
 
 @pytest.mark.parametrize("arrays", [True, False], ids=["arrays", "numpy"])
-def test_a_kernel_that_writes_nothing_is_found(queue, monkeypatch, arrays):
+def test_a_kernel_that_writes_nothing_is_found(queue, contests, arrays):
     """The buffer may hold the right result of another kernel."""
-    original = timing.OnArrays.run
-
-    def run(self):
-        return Sample(1e-6) if self.name == "flat" else original(self)
-
-    monkeypatch.setattr(timing.OnArrays, "run", run)
+    contests.instead["flat"] = lambda real: Sample(1e-6)
     track = Track(queue, ["naive", "flat"], Terms(arrays=arrays, rounds=1))
     rung = track.race(*random_pair(Size(8, 8, 8), F32))
     assert [r.kernel for r in rung.wrong] == ["flat"]
@@ -202,17 +192,13 @@ def test_a_kernel_that_writes_nothing_is_found(queue, monkeypatch, arrays):
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_one_wrong_element_is_found(queue, monkeypatch, batch):
-    original = timing.OnHost.result
+def test_one_wrong_element_is_found(queue, contests, batch):
+    def result(right):
+        right[..., -1, -1] += 1e-3
+        return right
 
-    def result(self):
-        got = original(self)
-        got[..., -1, -1] += 1e-3
-        return got
-
-    monkeypatch.setattr(timing.OnHost, "result", result)
-    size = Size(30, 20, 10, batch)
-    rung = Track(queue, ["naive"], Terms(rounds=1)).race(*random_pair(size, F32))
+    contests.result = result
+    rung = Track(queue, ["naive"], Terms(rounds=1)).race(*random_pair(Size(30, 20, 10, batch), F32))
     assert [r.kernel for r in rung.wrong] == ["naive"]
 
 
@@ -232,10 +218,10 @@ def test_a_refusal_is_a_row_with_its_reason(queue):
     assert not refused.too_slow
 
 
-def test_a_product_that_would_exceed_the_limit_does_not_run(queue):
+def test_a_product_that_would_exceed_the_limit_does_not_run(queue, contests):
     track = Track(queue, ["naive", "sequential"], Terms(rounds=1, limit=10.0))
+    contests.take(sequential=9.0)
     track.race(*random_pair(Size(10, 10, 10), F32))
-    track._pace["sequential"] = (1000, 9.0)
     rung = track.race(*random_pair(Size(20, 10, 10), F32))
     slow = rung.row("sequential")
     assert slow.too_slow
@@ -245,48 +231,36 @@ def test_a_product_that_would_exceed_the_limit_does_not_run(queue):
     assert fast.speedup == pytest.approx(18.0 / fast.seconds)
 
 
-def test_repetitions_end_at_the_limit(queue, monkeypatch):
-    monkeypatch.setattr(timing.OnArrays, "run", lambda self: Sample(0.4, 0.3))
-    track = Track(queue, ["naive"], Terms(rounds=100, limit=1.0))
-    rung = track.race(*random_pair(Size(2, 2, 2), F32))
-    assert len(rung.row("naive").samples) == 3  # 0.4, 0.8, 1.2
-    monkeypatch.setattr(timing.OnArrays, "run", lambda self: Sample(0.6, 0.3))
+@pytest.mark.parametrize(("seconds", "samples"), [(0.4, 3), (0.6, 2)])  # a long first run counts
+def test_repetitions_end_at_the_limit(queue, contests, seconds, samples):
+    contests.take(naive=seconds)
     rung = Track(queue, ["naive"], Terms(rounds=100, limit=1.0)).race(*random_pair(Size(2, 2, 2), F32))
-    assert len(rung.row("naive").samples) == 2  # the long first run counts
+    assert len(rung.row("naive").samples) == samples
 
 
-def test_a_failing_driver_ends_one_contestant_only(queue, monkeypatch):
-    original = timing.OnArrays.run
-
-    def run(self):
-        if self.name == "flat":
-            raise cl.RuntimeError("lost\nthe device")
-        return original(self)
-
-    monkeypatch.setattr(timing.OnArrays, "run", run)
+def test_a_failing_driver_ends_one_contestant_only(queue, contests):
+    contests.fail("flat", cl.RuntimeError("lost\nthe device"))
     rung = Track(queue, ["naive", "flat"], Terms(rounds=1)).race(*random_pair(Size(4, 4, 4), F32))
     assert rung.row("flat").reason == "lost"
     assert rung.row("naive").correct
 
 
-def test_a_kernel_that_does_not_build_names_the_compilers_error(queue, monkeypatch):
-    def fail(self, name, board):
-        raise BuildError("toy", "-DX", "clBuildProgram failed\n\n  error: naive.cl:3: no such type\n")
-
-    monkeypatch.setattr(timing.OnHost, "__init__", fail)
-    rung = Track(queue, ["naive"]).race(*random_pair(Size(4, 4, 4), F32))
-    assert rung.row("naive").reason == "does not build: error: naive.cl:3: no such type"
+def test_a_kernel_that_does_not_build_names_the_compilers_error(monkeypatch):
+    changed_source(monkeypatch, "textbook/naive.cl", "ACC_T acc = ACC_ZERO;", "no_such_type acc;")
+    own = contexts.new_queue(properties=cl.command_queue_properties.PROFILING_ENABLE)
+    rung = Track(own, ["naive"]).race(*random_pair(Size(4, 4, 4), F32))
+    assert re.match("does not build: .*naive.cl.*no_such_type", rung.row("naive").reason)
     assert rung.row(NUMPY).correct
 
 
-def test_probing_goes_up_in_tenfold_steps_and_stops_short_of_the_size(queue, monkeypatch):
-    seen = []
-    monkeypatch.setattr(Track, "race", lambda self, a, b, rounds=None: seen.append(a.shape[0] * b.size))
-    Track(queue, ["naive"]).probe(Size(1000, 1000, 1000), F32)
-    assert seen == pytest.approx([1e6, 1e7, 1e8], rel=0.05)
-    seen.clear()
-    Track(queue, ["naive"]).probe(Size(100, 100, 100), F32)
-    assert seen == []
+def test_probing_goes_up_in_tenfold_steps_and_stops_short_of_the_size(queue):
+    for side, probed in ((1000, [100, 215, 464]), (100, [])):
+        stages, track = [], Track(queue, ["tiled"])
+        track.on_stage = stages.append
+        track.probe(Size(side, side, side), F32)
+        assert [stage.text for stage in stages if "build" in stage.text] == [
+            f"tiled at {each} x {each} x {each}: build" for each in probed
+        ]
 
 
 def test_memory_is_checked_before_anything_is_drawn(queue):
@@ -450,17 +424,12 @@ def rungs_for_plots():
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_plots_are_drawn(tmp_path, suffix):
-    rungs = rungs_for_plots()
-    for name, draw in (("bench", lambda p: plots.bench(rungs[0], "toy", p)), ("ladder", None)):
-        path = tmp_path / f"{name}.{suffix}"
-        plots.check(path)
-        if draw:
-            draw(path)
-        else:
-            plots.ladder(rungs, "toy", path)
-        assert path.stat().st_size > 5000
-        if suffix == "svg":
-            assert "</svg>" in path.read_text()
+    rungs, files = rungs_for_plots(), [tmp_path / f"{name}.{suffix}" for name in ("bench", "ladder")]
+    plots.bench(rungs[0], "toy", files[0])
+    plots.ladder(rungs, "toy", files[1])
+    for file in files:
+        assert file.stat().st_size > 5000
+        assert suffix != "svg" or "</svg>" in file.read_text()
 
 
 def test_an_unknown_picture_format_is_refused_before_drawing(tmp_path):
@@ -485,10 +454,8 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch, tmp_pa
         (1.0, 1.05, "Use NumPy here: both are as fast ("),
     ],
 )
-def test_compare_says_what_to_use(monkeypatch, ours, numpy, said):
-    times = {"auto": ours, "numpy": numpy}
-    monkeypatch.setattr(timing.Contestant, "once", lambda self: self.samples.append(Sample(times[self.name])))
-    monkeypatch.setattr(timing.Expected, "ratio", lambda *_: 0.0)
+def test_compare_says_what_to_use(contests, ours, numpy, said):
+    contests.take(auto=ours, numpy=numpy)
     shown = CliRunner().invoke(cli.main, ["compare", "9", "8", "7"])
     assert shown.exit_code == 0, shown.output
     assert " ".join(shown.stdout.split()).startswith(said)
@@ -496,29 +463,14 @@ def test_compare_says_what_to_use(monkeypatch, ours, numpy, said):
 
 
 @pytest.mark.parametrize(("busy", "why"), [(1.0, "the machine was busy"), (0.0, "the times overlap")])
-def test_compare_is_not_certain_of_what_it_could_not_measure(monkeypatch, busy, why):
-    times = {"auto": (1.0, 9.0), "numpy": (2.0, 9.5)}
-    monkeypatch.setattr(
-        timing.Contestant, "once", lambda self: self.samples.extend(map(Sample, times[self.name]))
-    )
-    monkeypatch.setattr(timing.Expected, "ratio", lambda *_: 0.0)
-    monkeypatch.setattr(Track, "race", raced(Track.race, Others(1.0, busy)))
+def test_compare_is_not_certain_of_what_it_could_not_measure(contests, busy, why):
+    contests.take(auto=(0.01, 0.01, 0.09), numpy=(0.02, 0.02, 0.05))
+    contests.beside(Others(1.0, busy))
     shown = CliRunner().invoke(cli.main, ["compare", "9x8x7"])
     lines = shown.stdout.split("Not certain, as ")
     assert shown.exit_code == 0, shown.output
     assert " ".join(lines[1].split()).startswith(f"{why}: use pyclmm here: ")
     assert ("the machine is busy" in " ".join(lines[0].split())) == bool(busy)
-
-
-def raced(race, others):
-    """Track.race beside *others*."""
-
-    def run(self, *operands, **how):
-        rung = race(self, *operands, **how)
-        self.others = others
-        return rung
-
-    return run
 
 
 def test_compare_measures(own_caches):

@@ -15,7 +15,7 @@ from pyclmm.opencl.devices import all_devices, default_device, device_info, devi
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from pyclmm.tools import bench, bench_command, cli, output, timing
-from pyclmm.tools.timing import Sample
+from tests.support.faults import noted
 from tests.support.processes import python
 
 MESSAGE = re.compile(r"^Error: .+$", re.M)
@@ -131,10 +131,7 @@ def test_bench_says_where_its_clock_runs_from(tmp_path):
 
 
 def test_bench_takes_layout_precision_batch_and_seed(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(
-        bench_command, "random_pair", lambda *given: drawn.append(given) or timing.random_pair(*given)
-    )
+    drawn = noted(monkeypatch, bench_command, "random_pair")
     shown = run(
         *("bench", 5, 6, 7, "--kernel", "naive", "--rounds", 1, "--json", tmp_path / "b.json"),
         *("--layout", "TN", "--precision", "high", "--batch", 3, "--seed", 9),
@@ -149,16 +146,9 @@ def test_bench_takes_layout_precision_batch_and_seed(tmp_path, monkeypatch):
     assert all(r["correct"] for r in product["rows"])
 
 
-def test_the_ladder_names_kernels_that_are_too_slow(tmp_path, monkeypatch):
+def test_the_ladder_names_kernels_that_are_too_slow(tmp_path, contests):
     """A kernel that takes 1 s for 1,000 multiply-adds is dropped after the first size."""
-    original = timing.OnHost.run
-
-    def run_slow(self):
-        sample = original(self)
-        slow = 1.0 * self.board.host_a.shape[0] ** 3 / 1000
-        return Sample(slow, slow) if self.name == "naive" else sample
-
-    monkeypatch.setattr(timing.OnHost, "run", run_slow)
+    contests.take(naive=1.0)
     files = tmp_path / "l.json", tmp_path / "l.svg"
     shown = run(
         *("bench", "--ladder", "--max-work", "1e5", "--limit", 5, "--rounds", 1),
@@ -172,16 +162,15 @@ def test_the_ladder_names_kernels_that_are_too_slow(tmp_path, monkeypatch):
     assert "</svg>" in files[1].read_text()
 
 
-def test_the_ladder_ends_when_every_kernel_is_too_slow(monkeypatch):
-    monkeypatch.setattr(timing.OnHost, "run", lambda self: Sample(4.9, 4.9))
-    monkeypatch.setattr(timing.Expected, "ratio", lambda self, got: 0.0)
+def test_the_ladder_ends_when_every_kernel_is_too_slow(contests):
+    contests.take(naive=4.9, tiled=4.9)
     shown = run("bench", "--ladder", "--limit", 5, "--rounds", 1, "--kernel", "naive", "--kernel", "tiled")
     assert re.search(r"^ +22 .* too slow +too slow ", shown.output, re.M)
     assert "9.73e+04" not in shown.output
 
 
-def test_a_wrong_result_is_exit_code_1(monkeypatch):
-    monkeypatch.setattr(timing.OnHost, "result", lambda self: np.full((4, 4), 7, np.float32))
+def test_a_wrong_result_is_exit_code_1(contests):
+    contests.result = lambda right: right + 7
     shown = run("bench", 4, 4, 4, "--kernel", "naive", "--rounds", 1)
     assert shown.exit_code == 1
     assert "WRONG" in shown.stdout

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyclmm
-from pyclmm.tools import cli, multiply_command
+from pyclmm.tools import cli
 from tests.support.optional import optional
 
 h5py = optional("h5py")
@@ -117,25 +117,6 @@ def test_a_result_that_is_there_is_kept_unless_asked():
         assert f"{out} is there; name another, or pass --overwrite" in shown.stderr
         assert run("a.npy", "b.npy", out, "--overwrite").exit_code == 0
         np.testing.assert_allclose(kept(out), A @ B, rtol=1e-4, atol=1e-4)
-
-
-@pytest.fixture
-def interrupted(monkeypatch):
-    """Ctrl-C comes after the second tile."""
-    listener = multiply_command._listener
-
-    def with_end(on_stage, seen):
-        tell = listener(on_stage, seen)
-
-        def told(at):
-            tell(at)
-            if at.tiles - at.resumed == 2:
-                raise KeyboardInterrupt
-
-        return told
-
-    monkeypatch.setattr(multiply_command, "_listener", with_end)
-    return lambda: monkeypatch.setattr(multiply_command, "_listener", listener)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from pyclmm.streaming.journal import FolderLock
-from pyclmm.tools import cli, multiply_command, results
+from pyclmm.tools import cli, results
 from pyclmm.tools.matrix_files import MatrixPlace
 from tests.support.selection import slow
 
@@ -381,18 +381,14 @@ def test_a_new_result_may_lie_in_new_groups(out):
 
 
 @pytest.fixture
-def interrupted(monkeypatch):
+def interrupted(at_tile):
     """Ctrl-C comes at the first tile. Call it for no more of that."""
-    listener = multiply_command._listener
 
-    def with_end(on_stage, seen):
-        def told(at):
-            raise KeyboardInterrupt
+    def press(at):
+        raise KeyboardInterrupt
 
-        return told
-
-    monkeypatch.setattr(multiply_command, "_listener", with_end)
-    return lambda: monkeypatch.setattr(multiply_command, "_listener", listener)
+    at_tile(press)
+    return lambda: at_tile(lambda at: None)
 
 
 @pytest.mark.parametrize("out", OUTS)
@@ -455,14 +451,8 @@ def test_another_product_between_does_not_reach_one_that_goes_on(interrupted):
     np.testing.assert_array_equal(np.load("c.npy"), A @ B)
 
 
-def test_a_file_that_somebody_makes_meanwhile_is_kept(monkeypatch):
-    listener = multiply_command._listener
-
-    def with_file(on_stage, seen):
-        np.save("c.npy", OLD)
-        return listener(on_stage, seen)
-
-    monkeypatch.setattr(multiply_command, "_listener", with_file)
+def test_a_file_that_somebody_makes_meanwhile_is_kept(at_tile):
+    at_tile(lambda at: np.save("c.npy", OLD))
     shown = run("a.npy", "b.npy", "c.npy")
     assert shown.exit_code == 2
     staged = re.search(r"the result is complete in (\S+): somebody else has changed OUT", shown.stderr)

@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from pyclmm.errors import CacheWarning
 from pyclmm.kernels.rates import MEANINGS, as_numbers
-from pyclmm.opencl import user_rates
+from pyclmm.opencl import steps, user_rates
 from pyclmm.opencl.devices import default_device, device_info
-from pyclmm.opencl.queues import new_queue
 from pyclmm.tools import cli, probes
+from tests.support.faults import noted
 
 HERE = default_device()
 
 
 @pytest.fixture(autouse=True)
 def own(device_read_anew, own_caches, monkeypatch):
-    monkeypatch.setattr(probes, "_TURN", 0.002)
-    monkeypatch.setattr(probes, "_REPEATS", 1)
-    monkeypatch.setattr(probes, "_SIDES", (256,))
-    monkeypatch.setattr(probes, "_READ", (1 << 16, 1 << 20))
+    short = {"_TURN": 0.002, "_REPEATS": 1, "_READ": (1 << 16, 1 << 20), "_SIDES": (256,)}
+    for name, value in short.items():
+        monkeypatch.setattr(probes, name, value)
     return own_caches
 
 
@@ -51,15 +51,9 @@ def test_every_rate_is_measured_and_kept():
 
 @pytest.mark.skipif(not device_info(HERE).is_cpu, reason="a work-item reads a run of its own on CPUs only")
 def test_no_compiler_makes_one_vector_of_several_runs(monkeypatch):
-    launched, enqueue = [], probes._Probes._enqueue
-
-    def noted(self, kernel, size, local):
-        launched.append((kernel.function_name, size, local))
-        enqueue(self, kernel, size, local)
-
-    monkeypatch.setattr(probes._Probes, "_enqueue", noted)
-    probes._Probes(new_queue(HERE), device_info(HERE), print)._reading()
-    runs = {(size, local) for name, size, local in launched if name == "read_all"}
+    launched = noted(monkeypatch, steps, "eventless")
+    list(probes.measure(HERE, lambda _: None, lambda _: None))
+    runs = {(size, local) for _, kernel, size, local, *_ in launched if kernel.function_name == "read_all"}
     assert runs == {((4 * device_info(HERE).units,), (1,))}
 
 
@@ -82,9 +76,11 @@ def test_the_rates_of_a_named_device():
 
 
 @pytest.mark.usefixtures("found_at_once")
-def test_rates_that_cannot_be_kept_are_a_failure(monkeypatch):
-    monkeypatch.setattr(user_rates, "write", lambda *_: False)
-    result = CliRunner().invoke(cli.main, ["tune", "--rates"])
+def test_rates_that_cannot_be_kept_are_a_failure(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.warns(CacheWarning, match="not all can be kept"):
+        result = CliRunner().invoke(cli.main, ["tune", "--rates"])
     assert result.exit_code == 2
     assert "nothing is kept" in result.output
 

@@ -11,14 +11,14 @@ from click.testing import CliRunner
 from pyclmm.errors import LaunchError
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.rates import RATE_NAMES, Rates
-from pyclmm.kernels.traffic import limit, traffic
+from pyclmm.kernels.traffic import traffic
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import refusal
-from pyclmm.tools import cli, plots, probes, terminal, timing
+from pyclmm.tools import cli, plots, probes, terminal
 from pyclmm.tools import road as module
 from pyclmm.tools.bench import Others, Row
-from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Point, Road, faster
+from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Point, Road
 from pyclmm.tools.timing import Sample, Size
 from tests.support.optional import optional
 
@@ -32,18 +32,42 @@ def run(*arguments):
     return CliRunner().invoke(cli.main, ["road", "--size", str(SIDE), *map(str, arguments)])
 
 
+class Probes:
+    """The probes of rates: each measurement finds the next of ``found``, and then RATES."""
+
+    def __init__(self):
+        self.found, self.calls, self.pressed = [], 0, False
+
+    def measure(self, device, on_stage):
+        self.calls += 1
+        rates = self.found.pop(0) if self.found else RATES
+        for names in (RATE_NAMES[:4], RATE_NAMES[4:]):
+            if self.pressed:
+                raise KeyboardInterrupt
+            yield {name: getattr(rates, name) for name in names}
+
+
 @pytest.fixture(autouse=True)
 def measured(monkeypatch):
-    """How often rates were measured. They are RATES."""
-    calls = []
+    """The probes, which measure nothing."""
+    made = Probes()
+    monkeypatch.setattr(probes, "measure", made.measure)
+    return made
 
-    def measure(device, on_stage):
-        calls.append(device)
-        yield {name: getattr(RATES, name) for name in RATE_NAMES[:4]}
-        yield {name: getattr(RATES, name) for name in RATE_NAMES[4:]}
 
-    monkeypatch.setattr(probes, "measure", measure)
-    return calls
+@pytest.fixture
+def short(monkeypatch):
+    """A function: the road has these kernels only."""
+
+    def cut(*names, _LEAST=16, _CALL=0.25):
+        for name, value in {"KERNELS_OF_THE_ROAD": names, "_LEAST": _LEAST, "_CALL": _CALL}.items():
+            monkeypatch.setattr(module, name, value)
+
+    return cut
+
+
+def points(shown):
+    return json.loads(shown.stdout)["points"]
 
 
 def able():
@@ -77,20 +101,17 @@ def test_every_kernel_that_can_runs_and_is_judged_by_its_own_limit(tmp_path, mea
             assert point["limited_by"] == ("arithmetic" if roof == 2 * RATES.float32 else "cache")
         assert rows[point["kernel"]][1:3] == [str(point["n"]), point["dtype"]]
     assert data["points"][0]["gain"] is None
-    assert len(measured) == 1
+    assert measured.calls == 1
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert f"cannot run here: {', '.join(data['absent'])}" in " ".join(shown.stdout.split())
 
 
 def test_the_table_and_all_lines_fit_a_narrow_terminal(monkeypatch):
     monkeypatch.setattr(terminal, "width_of", lambda stream: 60)
-    shown = run()
-    lines = shown.stdout.splitlines()
+    lines = run().stdout.splitlines()
     assert max(map(len, lines)) <= 60
-    assert [line.split()[0] for line in lines if line.startswith(("naive ", "tiled "))] == [
-        "naive",
-        "tiled",
-    ] * 2
+    names = [line.split()[0] for line in lines if line.startswith(("naive ", "tiled "))]
+    assert names == ["naive", "tiled"] * 2
 
 
 def test_every_kernel_for_learning_is_on_the_road():
@@ -107,90 +128,49 @@ def test_json_stands_alone_on_standard_output():
     assert data["rates"]["memory"] == RATES.memory
 
 
-def test_a_slow_kernel_runs_at_a_smaller_size(monkeypatch):
-    monkeypatch.setattr(module, "_CALL", 0.0)
-    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
-    monkeypatch.setattr(module, "_LEAST", 6)
-    shown = run("--json", "-")
-    assert [point["n"] for point in json.loads(shown.stdout)["points"]] == [6, 6]
+def test_a_slow_kernel_runs_at_a_smaller_size(short):
+    short("naive", "tiled", _LEAST=6, _CALL=0.0)
+    assert [point["n"] for point in points(run("--json", "-"))] == [6, 6]
     words = " ".join(run().stdout.split())
     assert f"too slow at {SIDE}, or made for less, so at a smaller N: naive, tiled" in words
 
 
-def test_a_fast_kernel_climbs_to_the_asked_size(monkeypatch):
-    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive",))
-    monkeypatch.setattr(module, "_LEAST", 6)
-    assert [point["n"] for point in json.loads(run("--json", "-").stdout)["points"]] == [SIDE]
+def test_a_fast_kernel_climbs_to_the_asked_size(short):
+    short("naive", _LEAST=6)
+    assert [point["n"] for point in points(run("--json", "-"))] == [SIDE]
 
 
-def test_a_wrong_result_is_exit_code_1(monkeypatch):
-    monkeypatch.setattr(timing.OnArrays, "result", lambda self: np.full((16, 16), 7, np.float32))
-    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
-    monkeypatch.setattr(module, "_LEAST", 16)
-    shown = CliRunner().invoke(cli.main, ["road", "--size", "32"])
+def test_a_wrong_result_is_exit_code_1(short, contests):
+    short("naive", "tiled")
+    contests.result = lambda right: right + 7
+    shown = run()
     assert shown.exit_code == 1
     assert "WRONG results: naive, tiled" in shown.stdout
     assert "Error: wrong results from naive, tiled" in shown.stderr
 
 
-def test_a_kernel_that_fails_is_named_and_the_others_run(monkeypatch):
-    whole = timing.OnArrays.run
-
-    def run_one(self):
-        if self.name == "naive":
-            raise LaunchError("the driver is tired")
-        return whole(self)
-
-    monkeypatch.setattr(timing.OnArrays, "run", run_one)
-    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
+def test_a_kernel_that_fails_is_named_and_the_others_run(short, contests):
+    short("naive", "tiled")
+    contests.fail("naive", LaunchError("the driver is tired"))
     shown = run("--json", "-")
-    data = json.loads(shown.stdout)
-    assert data["failed"].keys() == {"naive"}
-    assert [point["kernel"] for point in data["points"]] == ["tiled"]
+    assert json.loads(shown.stdout)["failed"].keys() == {"naive"}
+    assert [point["kernel"] for point in points(shown)] == ["tiled"]
     assert "WARNING: naive failed: the driver is tired" in shown.stderr
 
 
-def test_ctrl_c_keeps_the_kernels_that_were_measured(monkeypatch):
-    taken, whole = [], module._take
-
-    def take(queue, kernel, road):
-        if len(taken) == 2:
-            raise KeyboardInterrupt
-        taken.append(kernel.name)
-        whole(queue, kernel, road)
-
-    monkeypatch.setattr(module, "_take", take)
+def test_ctrl_c_keeps_the_samples_that_were_taken(short, contests):
+    short("naive", "tiled", "flat")
+    contests.fail("tiled", KeyboardInterrupt(), at=4)
     shown = run("--json", "-")
     assert shown.exit_code == 130
-    data = json.loads(shown.stdout)
-    assert data["interrupted"] is True
-    assert [point["kernel"] for point in data["points"]] == list(KERNELS_OF_THE_ROAD[:2])
+    assert json.loads(shown.stdout)["interrupted"] is True
+    assert [point["kernel"] for point in points(shown)] == ["naive", "tiled"]
+    assert len(points(shown)[-1]["walls_s"]) == 2, "the first run is checked and not timed"
     assert "Interrupted; what was measured is shown" in shown.stderr
 
 
-def test_ctrl_c_in_a_race_keeps_its_samples(monkeypatch):
-    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "tiled"))
-    kept, whole = [], timing.OnArrays.run
-
-    def once(self):
-        kept.append(self.name)
-        if len(kept) == 4:
-            raise KeyboardInterrupt
-        return whole(self)
-
-    monkeypatch.setattr(timing.OnArrays, "run", once)
-    shown = run("--json", "-")
-    assert shown.exit_code == 130
-    (point,) = json.loads(shown.stdout)["points"]
-    assert point["kernel"] == "naive"
-    assert len(point["walls_s"]) == 2, "the first run is checked and not timed"
-
-
-def test_ctrl_c_before_the_first_kernel_says_so(monkeypatch):
-    def pressed(title):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(probes, "measure", lambda device, on_stage: map(pressed, ["launches"]))
+def test_ctrl_c_before_the_first_kernel_says_so(measured):
+    measured.pressed = True
     shown = run()
     assert shown.exit_code == 130
     assert shown.stderr == "Interrupted; nothing was measured yet\n"
@@ -198,29 +178,23 @@ def test_ctrl_c_before_the_first_kernel_says_so(monkeypatch):
     assert (data["interrupted"], data["rates"], data["points"]) == (True, None, [])
 
 
-def test_a_road_that_no_kernel_can_walk_is_exit_code_2(monkeypatch):
-    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("mfma", "dpas"))
-    if not set(module.KERNELS_OF_THE_ROAD).isdisjoint(able()):
+def test_a_road_that_no_kernel_can_walk_is_exit_code_2(short):
+    if not {"mfma", "dpas"}.isdisjoint(able()):
         pytest.skip("this device runs one of them")
+    short("mfma", "dpas")
     shown = run()
     assert shown.exit_code == 2
     assert "Error: no kernel of the road could run here" in shown.stderr
 
 
-def test_rates_that_a_kernel_exceeds_are_measured_again(monkeypatch):
-    """The first measurement is of a busy machine."""
-    found = iter([replace(RATES, float32=1e3, memory=21e9), RATES])
-
-    def measure(device, on_stage):
-        rates = next(found)
-        yield {name: getattr(rates, name) for name in RATE_NAMES}
-
-    monkeypatch.setattr(probes, "measure", measure)
-    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive",))
-    data = json.loads(run("--json", "-").stdout)
-    assert data["rates"]["float32"] == RATES.float32
-    assert data["rates"]["memory"] == 21e9
-    assert next(found, None) is None
+def test_rates_that_a_kernel_exceeds_are_measured_again(measured, short):
+    """The first measurement is of a busy machine. The higher of two rates counts."""
+    measured.found = [replace(RATES, float32=1e3, memory=21e9, matrix16=4.0), replace(RATES, cache=1.0)]
+    short("naive")
+    rates = json.loads(run("--json", "-").stdout)["rates"]
+    best = replace(RATES, memory=21e9, matrix16=4.0)
+    assert {name: rates[name] for name in RATE_NAMES} == {name: getattr(best, name) for name in RATE_NAMES}
+    assert measured.calls == 2
 
 
 @pytest.mark.parametrize(
@@ -231,10 +205,9 @@ def test_rates_that_a_kernel_exceeds_are_measured_again(monkeypatch):
         ({"memory": 1e-3, "cache_size": 1}, "the memory's, but caches served"),
     ],
 )
-def test_a_limit_that_is_passed_is_no_percentage_and_its_fault_is_told(monkeypatch, wrong, told):
-    rates = replace(RATES, **wrong)
-    monkeypatch.setattr(probes, "measure", lambda *_: [{name: getattr(rates, name) for name in RATE_NAMES}])
-    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive", "sequential"))
+def test_a_limit_that_is_passed_is_no_percentage_and_its_fault_is_told(measured, short, wrong, told):
+    measured.found = [replace(RATES, **wrong)] * 2
+    short("naive", "sequential")
     shown = run().stdout
     row = next(line.split() for line in shown.splitlines() if line.startswith("naive"))
     assert "passed" in row
@@ -242,29 +215,19 @@ def test_a_limit_that_is_passed_is_no_percentage_and_its_fault_is_told(monkeypat
     assert told in " ".join(shown.split("limit passed by naive, sequential: ")[1].split())
 
 
-def test_a_busy_machine_is_told_before_the_table(monkeypatch):
-    monkeypatch.setattr(probes, "measure", lambda *_: [{name: getattr(RATES, name) for name in RATE_NAMES}])
-    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", ("naive",))
-    monkeypatch.setattr(Others, "warning", lambda self: "WARNING: the machine is busy")
+def test_a_busy_machine_is_told_before_the_table(short, contests):
+    short("naive")
+    contests.beside(Others(1.0, 2.0))
     shown = run().stdout
     assert shown.index("WARNING: the machine is busy") < shown.index("kernel ")
 
 
-def test_a_step_that_is_slower_than_the_row_above_is_named_unless_it_may_be_scatter(monkeypatch):
+def test_a_step_that_is_slower_than_the_row_above_is_named_unless_it_may_be_scatter(short, contests):
     """The fastest sample of flat and of block is slower than half of those above; that of strip is not."""
-    seconds = {"naive": 0.1, "flat": 0.12, "tiled": 0.05, "strip": 0.054, "block": 0.2}
-    monkeypatch.setattr(module, "KERNELS_OF_THE_ROAD", tuple(seconds))
-
-    def take(queue, kernel, road):
-        road.points.append(point(kernel.name, SIDE, seconds[kernel.name]))
-
-    monkeypatch.setattr(module, "_take", take)
+    seconds = {"naive": 0.01, "flat": 0.012, "tiled": 0.005, "strip": 0.0054, "block": 0.02}
+    short(*seconds)
+    contests.take(**{name: (each, 1.1 * each, 1.3 * each) for name, each in seconds.items()})
     assert "a step back here (reasons: docs/road/index.md): flat, block\n" in run().stdout
-
-
-def test_the_higher_of_two_rates_counts():
-    one, other = replace(RATES, memory=1e9, matrix16=4.0), replace(RATES, float32=2e12)
-    assert faster(one, other) == replace(RATES, float32=2e12, matrix16=4.0, source=one.source)
 
 
 # The picture
@@ -319,9 +282,3 @@ def test_labels_do_not_collide_and_stand_in_the_picture(monkeypatch, tmp_path):
 )
 def test_labels_are_moved_no_more_than_needed(heights, gap, wanted):
     assert plots.spread(heights, gap) == pytest.approx(wanted)
-
-
-def test_a_points_limit_is_the_kernels():
-    own = point("naive", 64, 0.1)
-    assert own.limit(RATES) == limit(own.kernel, own.problem, own.traffic, RATES)
-    assert own.rate == pytest.approx(own.row.flops / 0.11)

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from pyclmm import kernels
-from pyclmm.checks import worker
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.rates import RATE_NAMES, Rates
 from pyclmm.opencl import compiler
@@ -60,7 +59,7 @@ def run(*arguments):
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(monkeypatch, tmp_path):
+def in_a_folder(monkeypatch, use_laws, tmp_path):
     """An empty working folder, one law in children too, and rates."""
     site = tmp_path / "site"
     site.mkdir()
@@ -68,7 +67,7 @@ def in_a_folder(monkeypatch, tmp_path):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(site), str(ROOT))))
-    monkeypatch.setattr(laws, "LAWS", laws.LAWS[:1])
+    use_laws(LAWS[:1])
     rates = {name: getattr(RATES, name) for name in RATE_NAMES}
     monkeypatch.setattr(probes, "measure", lambda device, on_stage: iter([rates]))
 
@@ -221,12 +220,12 @@ def test_what_the_compiler_refuses_is_shown_with_the_line_of_the_file(monkeypatc
     assert re.search(rf"(?<![\w/])mine\.cl\W+{number}\b", told), told
 
 
-def test_a_kernel_for_one_type_says_so(monkeypatch):
-    monkeypatch.setattr(laws, "LAWS", (*laws.LAWS, laws.Law("types", laws._typed, "")))
+def test_a_kernel_for_one_type_says_so(monkeypatch, use_laws):
+    use_laws([law for law in LAWS if law.name == "element types"])
     wrong = started(3, "ACC_T acc = ACC_ZERO;", "float acc = 0;")
     changed(wrong, "MAC(acc, x, y)", "acc + (float)x * (float)y")
     failure = asked(monkeypatch, wrong)[-1]
-    assert failure["failure"].startswith("types: ")
+    assert failure["failure"].startswith("element types: ")
     assert "say so in a line of a comment: types: float32" in failure["lines"][-1]
     changed(wrong, "| types: float32", " types: float32")
     assert "walls" in asked(monkeypatch, wrong)[-1]
@@ -301,30 +300,30 @@ def test_a_wrong_kernel_is_exit_code_1_and_not_timed():
     assert content["failure"].startswith(laws.LAWS[0].name)
 
 
-def test_ctrl_c_keeps_the_laws_that_were_right(monkeypatch):
-    def pressed(module, request, limit, hear, environment):
-        hear({"law": "a law", "cases": 3})
+def test_ctrl_c_keeps_the_laws_that_were_right(children):
+    def pressed(request):
+        yield {"law": "a law", "cases": 3}
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(worker, "ask", pressed)
+    children.answers = pressed
     done = run(started(3, name="my kernel"), "--json", "road.json")
     assert (done.exit_code, "right: a law (3)" in done.stdout) == (130, True)
     assert "what was measured is shown" in done.stderr
     assert json.loads(Path("road.json").read_text())["laws"] == {"a law": 3}
 
 
-def test_a_child_that_says_nothing_is_no_success(monkeypatch):
-    monkeypatch.setattr(worker, "ask", lambda *request: None)
+def test_a_child_that_says_nothing_is_no_success(children):
+    children.scripts = [((), None)]
     done = run(started(3))
     assert (done.exit_code, "FAILED: its start: the child process gave no answer" in done.stdout) == (2, True)
 
 
-def test_what_other_processes_used_may_be_less_than_nothing(monkeypatch):
+def test_what_other_processes_used_may_be_less_than_nothing(children):
     """The system counts in steps."""
     row = {"kernel": "naive", "side": 8, "walls": [0.1], "others": [1.0, -0.1]}
     judged = {"error_ratio": 0.1, "error_limit": 1.0, "reason": None}
-    says = [row | judged | {"kernel": name} for name in ("single_group", "naive", "flat", "mine.cl")]
-    monkeypatch.setattr(worker, "ask", lambda *asked: [asked[3](said) for said in says] and None)
+    names = ("single_group", "naive", "flat", "mine.cl")
+    children.scripts = [([row | judged | {"kernel": name} for name in names], None)]
     done = run(started(3))
     assert done.exit_code == 0, done.output
     assert "mine.cl: " in done.stdout
@@ -332,6 +331,6 @@ def test_what_other_processes_used_may_be_less_than_nothing(monkeypatch):
 
 @pytest.mark.parametrize("tried", ["first", *slow("every")])
 @pytest.mark.parametrize("file", SOLUTIONS, ids=lambda file: file.stem)
-def test_a_solution_is_right(monkeypatch, file, tried):
-    monkeypatch.setattr(laws, "LAWS", LAWS if tried == "every" else LAWS[:1])
+def test_a_solution_is_right(monkeypatch, use_laws, file, tried):
+    use_laws(LAWS if tried == "every" else LAWS[:1])
     assert "walls" in asked(monkeypatch, file)[-1]

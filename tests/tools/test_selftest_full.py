@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pyclmm.checks import drawn_products, worker
+from pyclmm.checks import drawn_products
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl import compiler
 from pyclmm.opencl.devices import default_device, device_info
@@ -34,9 +34,11 @@ def nothing_compiled(monkeypatch):
     monkeypatch.setattr(selftest, "new_queue", lambda _: new_queue())
 
 
-def asked(kernel="naive", case=None, seconds=600.0, full=True):
+def asked(kernel="naive", case=None, seconds=600.0, full=True, what=None):
+    """The verdicts that a child answers, or *what* else."""
     request = {"device": DEVICE.identity, "kernel": kernel, "full": full, "case": case, "seconds": seconds}
-    return [said for said in selftest.answers(request) if "verdict" in said]
+    said = list(selftest.answers(request))
+    return [one[what] for one in said if what in one] if what else [one for one in said if "verdict" in one]
 
 
 def drawn(wanted):
@@ -81,24 +83,14 @@ def test_every_configuration_fits(kernel):
 
 # -- what it finds: (source, right text, wrong text, what the product must have)
 
+TYPES = "include/types.h"
 FLAWS = {
-    "slope": (
-        *("include/activation.h", "CONSTANT(0.01,", "CONSTANT(0.1,"),
-        lambda p: p.activation == "leaky_relu",
-    ),
-    "int16": (
-        *("include/types.h", "fetch_whole(p, i) ((p)[i])", "fetch_whole(p, i) ((char)(p)[i])"),
-        lambda p: p.a_type == "int16",
-    ),
-    "bits": (
-        *(
-            "include/types.h",
-            "mac_real(acc, x, y) FMA(x, y, acc)",
-            "mac_real(acc, x, y) ((acc) + FMA(x, y, 0))",
-        ),
-        lambda p: p.reproducible and p.a_type == p.out_type == "float32",
-    ),
-}
+    "slope": ("include/activation.h", "CONSTANT(0.01,", "CONSTANT(0.1,",
+              lambda p: p.activation == "leaky_relu"),
+    "int16": (TYPES, "_whole(p, i) ((p)[i])", "_whole(p, i) ((char)(p)[i])", lambda p: p.a_type == "int16"),
+    "bits": (TYPES, "mac_real(acc, x, y) FMA(x, y, acc)", "mac_real(acc, x, y) ((acc) + FMA(x, y, 0))",
+             lambda p: p.reproducible and p.a_type == p.out_type == "float32"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("flaw", FLAWS)
@@ -114,10 +106,10 @@ def test_a_drawn_product_finds_a_fault_and_its_number_repeats_it(monkeypatch, fl
         assert f"product {number}, " in said["reason"]
 
 
-def test_after_a_few_wrong_products_the_others_are_left_out(monkeypatch):
-    monkeypatch.setattr(laws, "checks", lambda *_: iter(()))
+def test_after_a_few_wrong_products_the_others_are_left_out(monkeypatch, use_laws):
+    use_laws((), ())
     changed_source(monkeypatch, "textbook/naive.cl", "k < K; ++k", "k < K - 1; ++k")
-    *bad, rest = asked()
+    *bad, rest = [one for one in asked() if one["law"] == selftest.DRAWN]
     assert [one["verdict"] for one in bad] == ["wrong"] * selftest._ENOUGH
     assert (rest["verdict"], rest["left_out"]) == ("left out", drawn_products.MOST - selftest._ENOUGH)
 
@@ -142,26 +134,25 @@ def test_no_case_begins_after_the_time(full):
     assert by_law.get(selftest.DRAWN, {"left_out": 0})["left_out"] == drawn_products.MOST * full
 
 
-def test_the_time_is_shared_by_the_kernels_that_can_run(monkeypatch):
+def test_the_time_is_shared_by_the_kernels_that_can_run(monkeypatch, children):
     """A kernel that is refused takes none, and what one leaves the next ones get."""
-    shares, now = [], [100.0]  # a slow kernel leaves cases out before it counts as hung
+    now = [100.0]  # a slow kernel leaves cases out before it counts as hung
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
-    def ask(_, request, limit, *rest):
-        shares.append((request["kernel"], request["seconds"], limit))
+    def answers(request):
         now[0] += {"tiled": 100.0, "naive": 700.0, "flat": 500.0}[request["kernel"]]
+        return ()
 
-    monkeypatch.setattr(worker, "ask", ask)
+    children.answers = answers
     names = ("dpas", "tiled", "naive", "flat")
     assert len(list(selftest.run(DEVICE, 900.0, lambda _: None, asked=names))) == 4  # with the refusal
-    grace = selftest._GRACE
-    assert shares == [("tiled", 300.0, 300.0 + grace), ("naive", 400.0, 400.0 + grace),
-                      ("flat", 100.0, 100.0 + grace)]  # fmt: skip
-    assert selftest.BUDGET + grace < 15 * 60
+    shares = [request["seconds"] for request in children.requests]
+    assert shares == [300.0, 400.0, 100.0]
+    [grace] = {limit - share for limit, share in zip(children.limits, shares, strict=True)}
+    assert 0 < grace < 15 * 60 - selftest.BUDGET
 
 
-def test_ctrl_c_keeps_the_laws_of_the_kernel_that_runs(monkeypatch):
-    monkeypatch.setattr(selftest, "KERNELS", (NAIVE,))
+def test_ctrl_c_keeps_the_laws_of_the_kernel_that_runs():
     tested, begun = [], []
 
     def stop(stage):
@@ -170,7 +161,7 @@ def test_ctrl_c_keeps_the_laws_of_the_kernel_that_runs(monkeypatch):
             raise KeyboardInterrupt
 
     def collect():
-        for one in selftest.run(DEVICE, 60.0, stop):
+        for one in selftest.run(DEVICE, 60.0, stop, asked=("naive",)):
             tested.append(one)
 
     with pytest.raises(KeyboardInterrupt):
@@ -182,21 +173,16 @@ def test_ctrl_c_keeps_the_laws_of_the_kernel_that_runs(monkeypatch):
 # -- the report
 
 
-def test_the_report_says_how_to_repeat_what_failed(monkeypatch, tmp_path):
+def test_the_report_says_how_to_repeat_what_failed(monkeypatch, children, use_laws, tmp_path):
     """The child is this process, so that the fault is in it."""
     flaw = FLAWS["slope"]
     number = drawn(flaw[3])
     changed_source(monkeypatch, *flaw[:3])
-    monkeypatch.setattr(laws, "LAWS", ())
-    monkeypatch.setattr(laws, "PRODUCTS", ())
+    use_laws((), ())
     few = [one for one in drawn_products.products(NAIVE, DEVICE) if one.number in (number - 1, number)]
     monkeypatch.setattr(drawn_products, "products", lambda *_: iter(few))
 
-    def ask(_, request, limit, on_answer, environment):
-        for said in selftest.answers(request):
-            on_answer(json.loads(json.dumps(said)))
-
-    monkeypatch.setattr(worker, "ask", ask)
+    children.answers = selftest.answers
     file = tmp_path / "report.json"
     done = CliRunner().invoke(cli.main, ["selftest", "--full", "--kernel", "naive", "--report", str(file)])
     assert done.exit_code == 1, done.output
@@ -213,16 +199,13 @@ def test_the_report_says_how_to_repeat_what_failed(monkeypatch, tmp_path):
 
 def test_what_a_compiler_says_is_in_the_report(monkeypatch):
     monkeypatch.setattr(compiler, "logs", lambda program: ["a register was spilled"])
-    monkeypatch.setattr(laws, "LAWS", ())
-    request = {"device": DEVICE.identity, "kernel": "naive", "full": True, "case": 0, "seconds": 60.0}
-    said = [one["log"] for one in selftest.answers(request) if "log" in one]
+    said = asked(case=0, what="log")
     assert said == ["the compiler says of textbook/naive.cl: a register was spilled"]
 
 
 def test_a_compilers_warning_is_read(monkeypatch):
     changed_source(monkeypatch, "textbook/naive.cl", "__kernel void", "#warning odd\n__kernel void")
-    request = {"device": DEVICE.identity, "kernel": "naive", "full": True, "case": 0, "seconds": 60.0}
-    said = [one["log"] for one in selftest.answers(request) if "log" in one]
+    said = asked(case=0, what="log")
     if not said:
         pytest.skip("the driver keeps its warnings to itself")
     assert re.search("textbook/naive.cl.*odd", said[0])

@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyclmm
-from pyclmm import TileConfig, store
-from pyclmm.checks import worker
+from pyclmm import TileConfig
 from pyclmm.checks.worker import Failure
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels import KERNELS, kernel_named
@@ -24,6 +23,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection import select, tables
 from pyclmm.tools import cli, plots, report, tuner, tuner_child
+from tests.support.faults import changed_source
 from tests.support.made_up import H200
 from tests.support.selection import slow
 
@@ -58,27 +58,11 @@ def few(monkeypatch, own_caches):
     """One family with three candidates."""
     monkeypatch.setattr(Naive, "ranked", Few.ranked)
     naive = tuple(k for k in KERNELS if k.name == "naive")
-    monkeypatch.setattr(select, "KERNELS", naive)
-    monkeypatch.setattr(tuner, "KERNELS", naive)
+    for module in (select, tuner):
+        monkeypatch.setattr(module, "KERNELS", naive)
     tables.forget()
     yield own_caches
     tables.forget()
-
-
-@pytest.fixture
-def children(monkeypatch):
-    """(scripts, requests). Each child takes a script: its answers, and its failure or None."""
-    scripts, requests = [], []
-
-    def ask(module, request, limit, on_answer):
-        requests.append(request)
-        answers, failure = scripts.pop(0)
-        for answer in answers:
-            on_answer(answer)
-        return failure
-
-    monkeypatch.setattr(worker, "ask", ask)
-    return scripts, requests
 
 
 def timed(index, seconds, incumbent=()):
@@ -115,7 +99,7 @@ def test_the_incumbent_is_todays_choice_and_every_configuration_is_tried_once():
 
 
 def test_the_fastest_is_kept(few, children):
-    scripts, _ = children
+    scripts = children.scripts
     answers = timed(0, [1.0]) + timed(1, [3.0], [1.0]) + timed(2, [0.5], [1.0])
     scripts.append((answers, None))
     tuning = tuned()
@@ -130,19 +114,13 @@ def test_the_fastest_is_kept(few, children):
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        (
-            [{"outclassed": 1}, {"outclassed": 2}],
-            "1 of 3 tried; the rest were outclassed",
-        ),
-        (
-            [{"outclassed": 2}],
-            "1 of 3 tried; 1 outclassed; 1 not tried: time was up",
-        ),
+        ([{"outclassed": 1}, {"outclassed": 2}], "1 of 3 tried; the rest were outclassed"),
+        ([{"outclassed": 2}], "1 of 3 tried; 1 outclassed; 1 not tried: time was up"),
         ([], "1 of 3 tried; 2 not tried: time was up"),
     ],
 )
 def test_candidates_that_were_not_tried_are_told(few, children, extra, said):
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append((timed(0, [1.0]) + extra, None))
     tuning = tuned()
     assert tuning.searches[0].untried == said
@@ -152,7 +130,7 @@ def test_candidates_that_were_not_tried_are_told(few, children, extra, said):
 
 
 def test_a_search_that_tried_all_says_nothing(few, children):
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append((timed(0, [1.0]) + timed(1, [9.0], [1.0]) + timed(2, [9.0], [1.0]), None))
     assert tuned().searches[0].untried is None
 
@@ -176,7 +154,7 @@ def test_the_child_tells_who_is_outclassed(few, monkeypatch):
     ],
 )
 def test_a_lost_child_loses_only_its_candidate(few, children, failure, said):
-    scripts, requests = children
+    scripts, requests = children.scripts, children.requests
     scripts.append(([*timed(0, [1.0]), {"trying": 1}], failure))
     scripts.append((timed(0, [1.0]) + timed(2, [0.5], [1.0]), None))
     search = tuned().searches[0]
@@ -187,7 +165,7 @@ def test_a_lost_child_loses_only_its_candidate(few, children, failure, said):
 
 
 def test_an_incumbent_that_fails_later_is_dropped(few, children):
-    scripts, requests = children
+    scripts, requests = children.scripts, children.requests
     crash = Failure("gone", crashed=True)
     scripts.append(([*timed(0, [1.0]), {"trying": 1}], crash))
     scripts.append(([{"trying": 0}], crash))
@@ -199,7 +177,7 @@ def test_an_incumbent_that_fails_later_is_dropped(few, children):
 
 
 def test_a_child_that_cannot_start_ends_the_search_with_its_reason(few, children):
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append(([], Failure("there is no Python interpreter")))
     search = tuned().searches[0]
     assert (search.entry, search.reason) == (None, "there is no Python interpreter")
@@ -208,7 +186,7 @@ def test_a_child_that_cannot_start_ends_the_search_with_its_reason(few, children
 
 def test_ctrl_c_keeps_what_was_found(few, children):
     """The interrupt comes in the second product, after its first candidate."""
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
     scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
     calls = itertools.count(1)
@@ -226,7 +204,7 @@ def test_ctrl_c_keeps_what_was_found(few, children):
 
 def test_the_budget_is_divided_and_ends(few, children):
     """No search starts after the budget is spent."""
-    scripts, requests = children
+    scripts, requests = children.scripts, children.requests
     scripts.extend([(timed(0, [1.0]), None)] * 2)
     tuning = pyclmm.tune([SHAPE, (50, 50, 50)], layouts=["NN"], budget=60)
     assert len(tuning.searches) == 2
@@ -267,7 +245,7 @@ def test_what_is_no_list_number_or_function_is_refused_by_name(wrong):
 
 
 def test_each_precision_is_tuned(few, children):
-    scripts, requests = children
+    scripts, requests = children.scripts, children.requests
     scripts += [(timed(0, [1.0]), None)] * 2
     tuned(precisions=["highest", "medium"])
     assert [r["problem"]["precision"] for r in requests] == ["highest", "medium"]
@@ -288,14 +266,13 @@ def choice(tile):
 
 
 def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
-    enqueued = []
-    real = Binding.enqueue
+    enqueued, real = [], Binding.enqueue
 
     def enqueue(binding, buffers, scalars, wait_for):
         events = real(binding, buffers, scalars, wait_for)
         ring.queue.flush()
         time.sleep(0.1)  # it would have ended by now if it had started
-        enqueued.append([e.command_execution_status for e in events])
+        enqueued.extend(event.command_execution_status for event in events)
         return events
 
     monkeypatch.setattr(Binding, "enqueue", enqueue)
@@ -303,7 +280,7 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
     ring._run(ring._bind(naive.kernel.launches(ring.problem, naive.config, ring.device)))
     waiting = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
     assert enqueued
-    assert all(status in waiting for launches in enqueued for status in launches)
+    assert set(enqueued) <= set(waiting)
 
 
 def test_rounds_alternate_with_the_incumbent(ring, monkeypatch):
@@ -329,13 +306,16 @@ def test_a_hopeless_candidate_runs_once_and_ends_its_family(ring):
     assert ring.outclassed == {"naive"}
 
 
-def test_a_wrong_result_is_never_timed(ring, monkeypatch):
-    """The result may be wrong in the self-check, or only at the product's own size."""
-    monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: "wrong result in the self-check")
-    assert ring.challenge(choice(2)) == {"reason": "wrong result in the self-check"}
-    monkeypatch.setattr(tuner_child, "first_wrong_result", lambda *_: None)
-    monkeypatch.setattr(ring, "_run", lambda _: 1e-9)  # nothing is computed
-    assert "wrong result at 24 x 20 x 16" in ring.challenge(choice(2))["reason"]
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [("k < K - 1; ++k", "in the self-check"), ("k < K - (M == 24); ++k", "at 24 x 20 x 16")],
+    ids=["always", "at its own size"],
+)
+def test_a_wrong_result_is_never_timed(monkeypatch, ring, wrong, said):
+    changed_source(monkeypatch, "textbook/naive.cl", "k < K; ++k", wrong)
+    answer = ring.challenge(choice(2))
+    assert f"wrong result {said}" in answer["reason"]
+    assert "seconds" not in answer
     assert ring.incumbent is None
 
 
@@ -370,7 +350,7 @@ def run(*arguments):
 
 
 def test_the_command_shows_exports_and_draws(few, children, tmp_path, monkeypatch):
-    scripts, _ = children
+    scripts = children.scripts
     scripts.append(([*timed(0, [1.0]), {"index": 1, "reason": "no good"}, *timed(2, [0.5], [1.0])], None))
     export, plot = tmp_path / "table.json", tmp_path / "plot.png"
     shown = run(
@@ -386,8 +366,11 @@ def test_the_command_shows_exports_and_draws(few, children, tmp_path, monkeypatc
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_ctrl_c_on_the_command_line(few, children, tmp_path, monkeypatch):
-    monkeypatch.setattr(tuner._Searching, "run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+def test_ctrl_c_on_the_command_line(few, children, tmp_path):
+    def pressed(request):
+        raise KeyboardInterrupt
+
+    children.answers = pressed
     shown = run("--shapes", "24x20x16", "--export", tmp_path / "table.json")
     assert shown.exit_code == 130
     assert shown.stderr.endswith("Interrupted; nothing was measured yet\n")
@@ -439,8 +422,7 @@ def test_invalid_options_name_valid_ones(arguments, said):
         ("--plot", "plot.png", r'pip install "pyclmm[plot]"'),
     ],
 )
-def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, option, file, said):
-    monkeypatch.setattr(tuner, "tune", lambda *_, **__: pytest.fail("measuring has begun"))
+def test_files_are_checked_before_anything_is_measured(monkeypatch, children, tmp_path, option, file, said):
     (tmp_path / "locked").mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK or "locked" not in Path(path).name)
     if said.startswith("pip"):
@@ -448,13 +430,16 @@ def test_files_are_checked_before_anything_is_measured(monkeypatch, tmp_path, op
     shown = run("--shapes", "24x20x16", option, tmp_path / file)
     assert shown.exit_code == 2
     assert said in shown.output
+    assert not children.requests
     assert [p.name for p in tmp_path.rglob("*")] == ["locked"]
 
 
-def test_a_table_that_cannot_be_written_is_reported(few, children, monkeypatch):
-    scripts, _ = children
+def test_a_table_that_cannot_be_written_is_reported(few, children, monkeypatch, tmp_path):
+    scripts = children.scripts
     scripts.append((timed(0, [1.0]), None))
-    monkeypatch.setattr(store, "write_json", lambda *_: False)
-    shown = run("--shapes", "24x20x16", "--layout", "NN")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.warns(pyclmm.CacheWarning, match="not all can be kept"):
+        shown = run("--shapes", "24x20x16", "--layout", "NN")
     assert shown.exit_code == 2
     assert "nothing is kept" in shown.output
