@@ -62,6 +62,20 @@ def product(name: str, x: np.ndarray[Any, Any], q: pyclmm.QuantizedArray) -> np.
     return result
 
 
+def rounded(x: np.ndarray[Any, Any], q: pyclmm.QuantizedArray) -> None:
+    """x rounded to 8 bits in groups, as llama.cpp does on CPUs: only when asked for."""
+    try:
+        result = pyclmm.matmul(x, q.T, kernel="int8_quantized", quantize_a="int8")
+    except pyclmm.UnsupportedError as error:
+        print(f"A in 8 bits: {error}")
+        return
+    weights = q.dequantize(x.dtype).T
+    own = pyclmm.reference.error_ratio(result, pyclmm.reference.int8_groups(x, q), weights)
+    assert own <= pyclmm.reference.limit(q.shape[1])
+    worst = abs(result - x @ weights).max() / (abs(x) @ abs(weights)).max()
+    print(f"A in 8 bits: at most {worst:.1g} of the largest sum of absolute values from the product of x")
+
+
 with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
     write(Path(folder, "layer.gguf"))
     tensors: Any = pyclmm.from_gguf(Path(folder, "layer.gguf"))
@@ -69,6 +83,7 @@ with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
     print("tensor     format bytes a weight     error of bound  time / float32's")
     x = rng.standard_normal((TOKENS, WIDTH), np.float32) * tensors["blk.0.ffn_norm.weight"]
     gate, up = (product(name, x, tensors[f"blk.0.{name}.weight"]) for name in ("ffn_gate", "ffn_up"))
+    rounded(x, tensors["blk.0.ffn_gate.weight"])
     y = product("ffn_down", gate / (1 + np.exp(-gate)) * up, tensors["blk.0.ffn_down.weight"])
 
     exact = {name: tensors[f"blk.0.{name}.weight"].dequantize().astype(np.float64).T for name in LAYER}

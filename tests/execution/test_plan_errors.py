@@ -94,6 +94,7 @@ WRONG_OPTIONS = {
     "dtype": ("no such", object()),
     "workspace_limit": ("1 GO", 1.5, -1),
     "constant_b": (1, "b"),
+    "quantize_a": (1, "int4"),
 }
 
 

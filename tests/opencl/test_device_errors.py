@@ -123,10 +123,9 @@ def test_float64_on_a_device_without_it(device_changed):
     with pytest.raises(errors.UnsupportedError) as caught:
         gemm(A.astype("f8"), B.astype("f8"), activation="tanh")
     message = str(caught.value)
-    assert all(f"{k.name}: " in message for k in pyclmm.KERNELS if k.automatic), "each kernel's reason"
+    assert "wgmma: " not in message, "only the reasons of those that take such a product"
     why = f"float64 needs cl_khr_fp64, which device {changed.name!r} does not have"
-    for name, reason in (("tiled", why), ("register", why), ("naive", f"activation 'tanh' of {why}")):
-        assert f"{name}: {reason}" in message
+    assert f"naive: activation 'tanh' of {why}" in message
     with pytest.raises(errors.UnsupportedError, match=r"'flat' cannot compute.*complex128 needs cl_khr_fp64"):
         matmul(A.astype("c16"), B.astype("c16"), kernel="flat")
     assert (matmul(A, B) == 4).all()
