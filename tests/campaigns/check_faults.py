@@ -282,7 +282,8 @@ CHECK_FAULTS = (
           activation="silu"),
     # Quantised weights
     fault("scale_of_another_group", "of 64 scales that become numbers at a time the last is the one before",
-          "formats/q4_0.h", "18, count, scale);", "18, count, scale), scale[count - 1] = scale[max(0, count - 2)];",
+          "formats/q4_0.h", "18, count, scale);",
+          "18, count, scale), scale[count - 1] = scale[max(0, count - 2)];",
           "quantized", shape=(3, 37, 2048), weights="q4_0"),
     fault("scale_for_bias", "biases are read from the last but one group on as from that", "formats/affine.h",
           "(K + k) / GROUP_SIZE)", "min(K + k, 2 * (K - GROUP_SIZE)) / GROUP_SIZE)", "dequantized",
