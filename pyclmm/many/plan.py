@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _KEPT = 16  # plans
 _plans: OrderedDict[Any, ManyMatmul] = OrderedDict()
-queues.at_release(_plans.clear)
-queues.at_loss(lambda _context: _plans.clear())
+queues.at_release(lambda: plan_cache.clear(_plans))
+queues.at_loss(lambda _context: plan_cache.clear(_plans))
 # By the type of the arrays that kernels get.
 _KINDS: dict[type, Any] = {np.ndarray: HostMany, Array: DeviceMany, CudaArray: CudaMany}
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
