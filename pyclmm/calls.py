@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from . import plan_cache
 from .errors import DeviceLostError, UnsupportedError
 from .execution import kinds
-from .execution.operands import Operands, collect, queue_of, signature, with_core_axes_last
+from .execution.operands import Operands, check_mixed, collect, queue_of, signature, with_core_axes_last
 from .execution.options import Options, beta_of, computed_in, plain_numbers
 from .execution.prepared import Prepared
 from .execution.weights import as_given, unpacked
@@ -58,13 +59,15 @@ def called(
     if asked.b_format:
         given = unpacked(given, asked.trans_a, asked.trans_b)
         _check_whole(tiles, axes, given)
-    if device is axes is None and tiles == _AT_ONCE and mixed in (None, "copy"):
+    check_mixed(mixed)
+    is_in_tiles = not all(map(is_, tiles.values(), _AT_ONCE.values()))  # == would ask NumPy arrays
+    if device is axes is None and not is_in_tiles:
         again = _followed(given, asked, queue, scales, wait_for)
         if again is not None:
             return as_given(arrays, given, again)
     own_dtype = kinds.computed_dtype(given) if asked.dtype is None else None
     options = asked if own_dtype is None else computed_in(asked, own_dtype)
-    if tiles != _AT_ONCE or entry.is_stored(*given.values()):
+    if is_in_tiles or entry.is_stored(*given.values()):
         (alpha, beta), unfit = scales, {"axes": axes, "mixed": mixed}
         how = {"alpha": alpha, "beta": beta, "queue": queue, "device": device, **tiles}
         result = entry.streamed(given, options, unfit=unfit, wait_for=wait_for, **how)

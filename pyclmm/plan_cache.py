@@ -73,8 +73,13 @@ def _bound_programs() -> None:
 @queues.at_release
 def release() -> None:
     """Drop every plan."""
+    clear(_plans)
+
+
+def clear(plans: OrderedDict[Any, Any]) -> None:
+    """Drop all of *plans*, which :func:`kept` may be looking at in another thread."""
     with _lock:
-        _plans.clear()
+        plans.clear()
 
 
 def forget(context: Any) -> None:

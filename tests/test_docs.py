@@ -128,6 +128,12 @@ def test_what_a_page_names_is_there(page):
     assert not missing, f"{page.name} names what is not there: {sorted(missing)}"
 
 
+def test_what_a_kernels_source_names_is_there():
+    named = {path: [*files_missing(path.read_text(encoding="utf-8"))] for path in (ROOT / "cl").rglob("*.*")}
+    missing = {path.name: names for path, names in named.items() if names}
+    assert not missing, f"what is not there is named: {missing}"
+
+
 def test_the_page_of_quantised_weights_has_each_format_with_its_bits():
     page = (ROOT / "docs/quantised.md").read_text(encoding="utf-8").split("## Formats")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)`(.*)\|$", page, re.M)

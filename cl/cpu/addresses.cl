@@ -1,4 +1,4 @@
-/* addresses: shows whether kernels read the host's memory at the host's addresses (pyclmm/opencl/addresses.py).
+/* addresses: shows whether kernels read the host's memory at the host's addresses (pyclmm/opencl/array_fields.py).
  *
  *   tell      the address that a kernel has of a buffer
  *   follow    adds one to a number that no argument holds: `base` is null, and places[0] says where it is, in longs

@@ -1,6 +1,6 @@
 /* target: tells what the compiler was told about the processor (target.h), by the names of its kernels.
  *
- * pyclmm/opencl/target.py builds it once for each driver and reads the names. Nothing runs.
+ * pyclmm/opencl/processor.py builds it once for each driver and reads the names. Nothing runs.
  *
  * Macros: ASKED, a number that no earlier build had, so that no cache answers.
  */

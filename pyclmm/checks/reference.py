@@ -18,7 +18,7 @@ from .fma_reference import chain
 
 __all__ = [
     "NETLIB_RATIO", "activate", "chain", "error_ratio", "int8_groups", "limit", "magnitude", "matmul",
-    "rounding",     "unit_roundoff",
+    "rounding", "unit_roundoff",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]

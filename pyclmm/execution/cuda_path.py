@@ -68,7 +68,7 @@ class CudaPath(PathOnDevice):
         """
         binding: Any = self.executable.latest_binding()
         call = None if binding is None else binding.last_call
-        if call is None or queue is not None or wait_for or len(given) != call.given:
+        if call is None or queue is not None or wait_for is not None or len(given) != call.given:
             return None
         if binding.is_busy or not binding.context.is_known:
             return None

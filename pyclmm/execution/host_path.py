@@ -222,7 +222,7 @@ class HostPath:
         Returns None where :meth:`run` must be called, and raises as that does.
         """
         binding = self.executable.latest_binding()
-        if self._plain is None or binding is None or wait_for:
+        if self._plain is None or binding is None or wait_for is not None:
             return None
         if binding.queue is not (self.queue if queue is None else queue):
             return None

@@ -25,16 +25,6 @@ class ProductKeywords(TypedDict, total=False):
     verify: Verify | None
 
 
-class ListKeywords(ProductKeywords, total=False):
-    """Keywords of ManyMatmul."""
-
-    c: Sequence[Any] | None
-    alpha: complex | Sequence[complex]
-    beta: complex | Sequence[complex] | None
-    bias: Sequence[Any] | None
-    activation: Activation | None
-
-
 class CallKeywords(ProductKeywords, total=False):
     """Keywords of matmul, gemm and Matmul."""
 

@@ -76,10 +76,7 @@ def collect(given: Operands, mixed: Mixed = None, queue: cl.CommandQueue | None 
 @guarded("arrays")
 def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Operands:
     """:func:`collect` for operands that are not all of exactly one type."""
-    if mixed not in (None, "copy"):
-        raise ArgumentError(
-            f"mixed is {mixed!r}; pass 'copy' to copy NumPy arrays to the device of the Arrays"
-        )
+    check_mixed(mixed)
     if all(isinstance(x, CudaArray) for x in given.values()):
         return given
     kind = common_kind(given)
@@ -96,6 +93,14 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
         )
     queue = arrays.common_queue(on_device, queue)
     return {name: on_device[name] if name in on_device else sent(x, name, queue) for name, x in found.items()}
+
+
+def check_mixed(mixed: Any) -> None:
+    """Raise ArgumentError unless *mixed* is None or "copy"."""
+    if not (mixed is None or (isinstance(mixed, str) and mixed == "copy")):
+        raise ArgumentError(
+            f"mixed is {mixed!r}; pass 'copy' to copy NumPy arrays to the device of the Arrays"
+        )
 
 
 def _of_kind(kind: Kind, given: Operands) -> Operands:
@@ -284,7 +289,7 @@ def checked(
         host_align=host_align,
         in_tiles=in_tiles,
         b_format=options.b_format,
-        quantize_a=options.quantize_a,
+        quantize_a=options.quantize_a or "",
     )
 
 

@@ -46,7 +46,7 @@ class Options:
     casting: Casting = "same_kind"
     verify: Any = None  # a bool, or "repair"
     dtype: Any = None  # an np.dtype, or None
-    quantize_a: Any = ""  # "int8", or None, which becomes ""
+    quantize_a: Rounded | None = None
     b_format: str = ""  # of quantised weights: the name of a format (pyclmm/formats)
     workspace_limit: Any = None  # an int, or None
     constant_b: bool = False
@@ -63,10 +63,9 @@ class Options:
         _check_kind(
             "constant_b", self.constant_b, isinstance(self.constant_b, bool | np.bool_), "True or False"
         )
-        if self.quantize_a not in (None, ""):
+        if self.quantize_a is not None:
             self._check_rounding()
         checked = {
-            "quantize_a": self.quantize_a or "",
             "workspace_limit": parse_limit("workspace_limit", self.workspace_limit, least=0),
             "precision": chosen(self.precision),
             "reproducible": is_reproducible(self.reproducible),

@@ -195,11 +195,12 @@ class XlaPath(CudaPath):
         wait_for: list[cl.Event] | None,
     ) -> tuple[Any, list[cl.Event]] | None:
         last = self._last
-        if last is None or queue is not None or wait_for or not last.fits(given, self.executable.work):
+        if last is None or queue is not None or wait_for is not None:
             return None
         alpha = self._alpha if alpha is None else alpha
         beta = self._beta if beta is None else beta
-        if not (equal(alpha, last.alpha) and equal(beta, last.beta)):
+        as_last = last.fits(given, self.executable.work)
+        if not (as_last and equal(alpha, last.alpha) and equal(beta, last.beta)):
             return None
         forks.check_process()
         try:

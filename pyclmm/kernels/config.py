@@ -74,6 +74,10 @@ class TileConfig:
         """Every call that names a configuration asks for it."""
         return hash(_values(self))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the hash: those of texts are others in another process."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
+
     def unknown_to(self, options: tuple[str, ...]) -> list[str]:
         """What it sets besides sizes and *options*: names of options, and "plain"."""
         return sorted({*self.named, *(["plain"] if self.plain else [])} - {*options})

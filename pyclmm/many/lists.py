@@ -95,16 +95,19 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
             if any(x is not None for x in xs):
                 names, arrays = [*names, name], (*arrays, *xs)
     lists = Lists(tuple(names), arrays)
-    place = *names, len(a), *_shapes(a[:1], b[-1:])
+    place = *names, len(a), _shapes(*a[:1], *b[-1:])
     seen = _seen.mine.held.get(place)
     return (seen and seen.again(lists)) or _looked_at(lists, place)
 
 
-def _shapes(*lists: tuple[Any, ...]) -> list[Any]:
+def _shapes(*xs: Any) -> Any:
+    """The shapes of *xs*, to keep something by; None where one cannot be told, or is no tuple."""
     try:
-        return [getattr(x, "shape", None) for xs in lists for x in xs]
+        shapes = tuple([getattr(x, "shape", None) for x in xs])
+        hash(shapes)
     except Exception:  # a property of somebody else's, as of a dataset whose file is closed
-        return []
+        return None
+    return shapes
 
 
 def check_length(name: str, given: Any, wanted: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -29,15 +29,10 @@ from .device import DeviceMany
 from .host import HostMany
 from .lists import CallLists, given_of
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from ..execution.keywords import ListKeywords
-
 _KEPT = 16  # plans
 _plans: OrderedDict[Any, ManyMatmul] = OrderedDict()
-queues.at_release(_plans.clear)
-queues.at_loss(lambda _context: _plans.clear())
+queues.at_release(lambda: plan_cache.clear(_plans))
+queues.at_loss(lambda _context: plan_cache.clear(_plans))
 # By the type of the arrays that kernels get.
 _KINDS: dict[type, Any] = {np.ndarray: HostMany, Array: DeviceMany, CudaArray: CudaMany}
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -130,9 +125,24 @@ class ManyMatmul(OfProcess):
         self,
         pairs: Sequence[tuple[Any, Any]],
         out: Sequence[Any] | None = None,
-        **keywords: Unpack[ListKeywords],
+        *,
+        c: Sequence[Any] | None = None,
+        alpha: complex | Sequence[complex] = 1.0,
+        beta: complex | Sequence[complex] | None = None,
+        bias: Sequence[Any] | None = None,
+        activation: Activation | None = None,
+        queue: cl.CommandQueue | None = None,
+        device: DeviceChoice | None = None,
+        kernel: KernelChoice = "auto",
+        precision: Precision | None = None,
+        reproducible: bool | None = None,
+        verify: Verify | None = None,
     ) -> None:
-        self._make(*_asked(pairs, out, **keywords))
+        asked = _asked(
+            pairs, out, c=c, bias=bias, alpha=alpha, beta=beta, queue=queue, device=device, kernel=kernel,
+            activation=activation, precision=precision, reproducible=reproducible, verify=verify,
+        )  # fmt: skip
+        self._make(*asked)
 
     def _make(self, given: CallLists, asked: _ListCall) -> ManyMatmul:
         environment.check()
@@ -226,17 +236,13 @@ class _ListCall(NamedTuple):
 
 
 def _asked(
-    pairs: Any, out: Any = None, *, c: Any = None, bias: Any = None, alpha: Any = 1.0, beta: Any = None,
-    queue: Any = None, device: Any = None, activation: Any = None, kernel: Any = "auto",
-    precision: Any = None, reproducible: Any = None, verify: Any = None,
-) -> tuple[CallLists, _ListCall]:  # fmt: skip
-    """The lists of a call, and what is asked of them. Raises as matmul_many does."""
+    pairs: Any, out: Any, *, c: Any, bias: Any, alpha: Any, beta: Any, queue: Any, device: Any, **ways: Any
+) -> tuple[CallLists, _ListCall]:
+    """The lists of a call, and what is asked of them, *ways* by options. Raises as matmul_many does."""
     given = given_of(pairs, c, bias, out)
     count = given.lists.length
     scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
-    ways: Any = {"precision": precision, "reproducible": reproducible, "verify": verify}
-    options = options_of(activation=activation, kernel=kernel, **ways)
-    return given, _ListCall(options, scalars, _queue_for(given, queue, device))
+    return given, _ListCall(options_of(**ways), scalars, _queue_for(given, queue, device))
 
 
 def _planned(given: CallLists, asked: _ListCall) -> ManyMatmul:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -78,10 +78,12 @@ def _named(devices: Any) -> list[cl.Device]:
     advice = f'devices is {devices!r}; pass "all", or a list of devices'
     if isinstance(devices, str):
         raise ArgumentError(advice)
-    if not isinstance(devices, Iterable):
-        raise DTypeError(advice)
+    try:
+        given = [*devices]
+    except TypeError:
+        raise DTypeError(advice) from None
     found = []
-    for place, each in enumerate(devices):
+    for place, each in enumerate(given):
         try:
             found.append(find_device(each))
         except (ArgumentError, DTypeError) as error:
@@ -96,7 +98,7 @@ def able(places: list[DeviceQueue], shapes: Shapes, devices: object) -> list[Dev
     dtypes = tuple(x.name for x in (*shapes.dtypes, shapes.gemm.dtype))
     lacks = {place: device_info(place[0]).missing_type(dtypes) for place in places}
     found = [place for place, why in lacks.items() if why is None]
-    if len(found) < len(places) and (devices != "all" or not found):
+    if len(found) < len(places) and (not isinstance(devices, str) or not found):
         why = next(filter(None, lacks.values()))
         name, advice = ("device", "name another") if devices is None else ("devices", "leave it out")
         raise UnsupportedError(f"{name}: {why}; {advice}, or pass operands of another dtype")

@@ -25,6 +25,7 @@ from tests.support.faults import (
     noted_launches,
     refused_launch,
 )
+from tests.support.habits import same
 from tests.support.threads import in_threads
 
 COMPLETE = cl.command_execution_status.COMPLETE
@@ -649,3 +650,19 @@ def test_of_calls_that_take_turns_each_has_its_options(queue, rng):
         np.testing.assert_array_equal(pyclmm.matmul(a, b, reproducible=True).get(), exact)
         assert pyclmm.matmul(a, b, dtype="f8").dtype == "f8"
         assert pyclmm.matmul(a, b).dtype == "f4"
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(2), 0, "", {}], ids=repr)
+@pytest.mark.parametrize(
+    "name", ["mixed", "wait_for", "memory_limit", "devices", "progress", "checkpoint", "axes", "quantize_a"]
+)
+@pytest.mark.parametrize("on_host", [True, False])
+def test_what_a_call_refuses_one_like_the_last_refuses(queue, rng, name, wrong, on_host):
+    """Also where the truth of a value cannot be told, or is false."""
+    arrays = [rng.random((8, 8), "f4") for _ in "ab"]
+    a, b = arrays if on_host else (cla.to_device(queue, x) for x in arrays)
+    for _ in range(2):
+        right = pyclmm.matmul(a, b)
+        with pytest.raises((pyclmm.DTypeError, pyclmm.ArgumentError), match=name):
+            pyclmm.matmul(a, b, **{name: wrong})
+        same(pyclmm.matmul(a, b), right)

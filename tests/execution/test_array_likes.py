@@ -212,6 +212,21 @@ def test_a_mixture_in_gemm_and_into_an_out(queue):
         same(pyclmm.matmul(Y, Y.T, mixed="copy"), Y @ Y.T)  # nothing is mixed
 
 
+def test_a_shape_may_be_a_list():
+    """As of libraries that write it so."""
+    x = np.ones((2, 2), "f4")
+
+    class Listed(Likeness):
+        @property
+        def shape(self):
+            return list(self.x.shape)
+
+    y = Listed(x)
+    same(pyclmm.matmul(y, y), x @ x)
+    same(pyclmm.matmul_many([(y, y)])[0], x @ x)
+    same(pyclmm.ManyMatmul([(y, y)])([(y, y)])[0], x @ x)
+
+
 def test_a_list_of_arrays_is_refused_before_it_is_fetched(queue, monkeypatch):
     x = cla.to_device(queue, Y)
     monkeypatch.setattr(cla.Array, "get", lambda *_: pytest.fail("fetched"))

@@ -1,6 +1,7 @@
 """TileConfig: the values it accepts, and its reasons against others."""
 
 import json
+import pickle
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
@@ -99,6 +100,14 @@ def test_a_configuration_is_frozen_and_hashable():
     assert hash(TileConfig(bm=4)) == hash(TileConfig(bm=4))
     with pytest.raises(FrozenInstanceError):
         TileConfig().bm = 3
+
+
+def test_a_copy_for_another_process_has_the_hash_of_that():
+    config = TileConfig(bm=4, options={"depth": 2})
+    hash(config)  # of a text, which differs between processes
+    taken = pickle.loads(pickle.dumps(config))
+    assert taken == config
+    assert vars(taken).keys() == vars(TileConfig()).keys()
 
 
 def test_text_shows_only_what_differs_from_the_default():

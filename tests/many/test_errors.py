@@ -1,5 +1,6 @@
 """What a list refuses: the error is that of one product, and names the pair."""
 
+import inspect
 import re
 
 import numpy as np
@@ -140,3 +141,11 @@ def test_a_call_that_fails_leaves_outs_as_they_were():
         with pytest.raises(ANY):
             pyclmm.matmul_many(pairs, outs)
     assert not np.any(outs)
+
+
+def test_a_plan_tells_what_it_takes():
+    """For help(), and where another keyword is refused."""
+    taken, unknown = inspect.signature(pyclmm.matmul_many).parameters, {"dtype": "f8"}
+    assert [*inspect.signature(ManyMatmul).parameters] == [name for name in taken if name != "wait_for"]
+    with pytest.raises(TypeError, match=r"ManyMatmul.*unexpected keyword argument 'dtype'"):
+        ManyMatmul(P, **unknown)

@@ -1,6 +1,7 @@
 """Lists of NumPy arrays: a loop of NumPy's gives the same."""
 
 import threading
+from collections import OrderedDict
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
+from pyclmm import plan_cache
 from pyclmm.kernels.listed import _tiles, size_classes
 from pyclmm.many import plan as plans
 from pyclmm.many.plan import ManyMatmul
@@ -129,6 +131,20 @@ def test_the_oldest_plan_is_dropped(rng, planned):
     for n in range(1, plans._KEPT + 2):
         pyclmm.matmul_many(pairs_of(rng, [(1, n, 2)]))
     assert len(plans._plans) == plans._KEPT
+
+
+@pytest.mark.parametrize("drop", [pyclmm.release, lambda: plan_cache.forget(None)], ids=["release", "loss"])
+def test_plans_are_dropped_between_the_searches_of_other_threads(rng, monkeypatch, drop):
+    class Watched(OrderedDict):
+        def clear(self):
+            assert plan_cache._lock.locked()
+            super().clear()
+
+    monkeypatch.setattr(plans, "_plans", Watched())
+    pyclmm.matmul_many(pairs_of(rng, [(3, 4, 5)]))
+    assert len(plans._plans) == 1
+    drop()
+    assert not plans._plans
 
 
 def test_threads_share_a_plan(rng):

@@ -100,6 +100,8 @@ def test_if_every_device_is_lost_the_call_raises(two_devices, runs):
         (["0:0", "none"], ArgumentError, r"devices\[1\]: .*'none'"),
         ([None, 3.5], DTypeError, r"devices\[1\]: device is a float"),
         ([1.5], DTypeError, "number or a name"),
+        (np.array(0), DTypeError, r"devices is array\(0\); pass"),
+        (3, DTypeError, "devices is 3; pass"),
     ],
 )
 def test_devices_that_cannot_be_used_are_refused(devices, error, words):
