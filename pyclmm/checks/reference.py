@@ -78,7 +78,7 @@ def unit_roundoff(dtype: Any) -> float:
 
 
 def rounding(values: Array, dtype: Any) -> Array:
-    """The largest error of rounding each of *values* to *dtype*: ``u |value|``, or half the least subnormal."""
+    """The largest error of rounding each of *values* to *dtype*: u times it, or half the least subnormal."""
     least = 2.0 ** (ELEMENTS[np.dtype(dtype).name].exponents[0] - 1)
     return np.asarray(np.maximum(unit_roundoff(dtype) * abs(values), least))
 
