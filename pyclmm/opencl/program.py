@@ -11,6 +11,7 @@ import linecache
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -50,10 +51,13 @@ def build_options(program: Program, detour: int = 0) -> tuple[str, ...]:
     return (f"-cl-std={standard}", *macros, *([f"-DDETOUR={detour}"] if detour else []))
 
 
+_digest_of = lru_cache(maxsize=_PROGRAMS_KEPT)(store.digest_of)
+
+
 def source_hash(program: Program) -> str:
     """A digest of everything that the compiled program depends on."""
     target = str(program.ptx_target)
-    return store.digest_of((compiler.expanded(program.source), *build_options(program), target))
+    return _digest_of((compiler.expanded(program.source), *build_options(program), target))
 
 
 def built(context: cl.Context, program: Program) -> cl.Program:

@@ -44,19 +44,33 @@ Offer = list[Ranked] | str  # the configurations of a family, best first; or why
 
 
 class _Waiting(NamedTuple):
-    """The best of an offer that was not tried; ``place``: the family's in KERNELS. They compare in order."""
+    """The best of an offer that was not tried; ``place``: the family's in KERNELS. They compare in order.
+
+    ``offer`` is None before it is made; ``seconds`` is then under any estimate.
+    """
 
     seconds: float
     place: int
     family: Kernel
-    offer: list[Ranked]
+    offer: list[Ranked] | None = None
+
+    @property
+    def may_be_for_cpus(self) -> bool:
+        return self.offer is None or self.family.made_for == "cpu"
 
 
 def offer(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant: bool = False) -> Offer:
     """What *kernel* offers for *problem* on *device*. *has_constant*: as in :func:`candidates`."""
-    reason = kernel.refuses(problem, device) or (problem.reproducible and device.unfused(problem.acc_type))
-    if reason:
-        return reason
+    return _refused(kernel, problem, device) or _offered(kernel, problem, device, has_constant)
+
+
+def _refused(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str | None:
+    own = kernel.refuses(problem, device)
+    return device.unfused(problem.acc_type) if own is None and problem.reproducible else own
+
+
+def _offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> Offer:
+    """The offer of a family that does not refuse."""
     found = kernel.ranked(problem, device)
     if not found and problem.reproducible:
         disorders = (kernel.out_of_order(problem, config) for config in kernel.candidates(problem, device))
@@ -143,42 +157,51 @@ def _modelled(problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> I
     """Each family's best configuration that has room, the one with the least estimate first.
 
     On a CPU the families for GPUs are asked if no family for CPUs has the least estimate, and for fallbacks.
-    What is asked for room is the next one only: that takes its launches.
+    Configurations are made only by a family that may be the next one, and launches by the next one.
     """
     reasons: dict[str, str] = {}
-    waiting: list[_Waiting] = []
-
-    def ask(families: list[tuple[int, Kernel]]) -> None:
-        for place, family in families:
-            found = offer(family, problem, device, has_constant)
-            if isinstance(found, str):
-                reasons[family.name] = found
-            else:
-                heappush(waiting, _Waiting(found[0].seconds, place, family, found))
-
     automatic = [(place, family) for place, family in enumerate(KERNELS) if family.automatic]
     last = [one for one in automatic if device.is_cpu and one[1].made_for == "gpu"]
-    ask([one for one in automatic if one not in last])
+    first = [one for one in automatic if one not in last]
+    waiting = sorted(_accepting(first, problem, device, reasons))
     nothing = True
     while waiting or last:
-        if last and not (nothing and waiting and waiting[0].family.made_for == "cpu"):
-            ask(last)
+        if last and not (nothing and waiting and waiting[0].may_be_for_cpus):
+            waiting = sorted([*waiting, *_accepting(last, problem, device, reasons)])
             last = []
             continue
-        _, place, family, (one, *others) = heappop(waiting)
-        work = family.launches(problem, one.config, device)
-        reason = no_room(work, device)
-        if reason is None:
-            nothing = False
-            yield Choice(family, one.config, work)
-            continue
-        reasons.setdefault(family.name, reason)
-        if others:
+        _, place, family, found = heappop(waiting)
+        others: Offer
+        if found is None:
+            others = _offered(family, problem, device, has_constant)
+        else:
+            one, *others = found
+            work = family.launches(problem, one.config, device)
+            reason = no_room(work, device)
+            if reason is None:
+                nothing = False
+                yield Choice(family, one.config, work)
+                continue
+            reasons.setdefault(family.name, reason)
+        if isinstance(others, str):
+            reasons[family.name] = others
+        elif others:
             heappush(waiting, _Waiting(others[0].seconds, place, family, others))
     if nothing:
         taking = [k.name for _, k in automatic if k.accepts.refusal(k.name, problem) is None] or reasons
         listed = "; ".join(f"{name}: {reasons[name]}" for name in taking)
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
+
+
+def _accepting(
+    families: list[tuple[int, Kernel]], problem: GemmProblem, device: DeviceInfo, reasons: dict[str, str]
+) -> Iterator[_Waiting]:
+    """Those of *families* that do not refuse. Why the others do is put into *reasons*."""
+    for place, family in families:
+        if reason := _refused(family, problem, device):
+            reasons[family.name] = reason
+        else:
+            yield _Waiting(family.least_seconds(problem, device), place, family)
 
 
 def _requested(problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice, has_constant: bool) -> Choice:
