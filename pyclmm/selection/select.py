@@ -54,23 +54,12 @@ class _Waiting(NamedTuple):
     family: Kernel
     offer: list[Ranked] | None = None
 
-    @property
-    def may_be_for_cpus(self) -> bool:
-        return self.offer is None or self.family.made_for == "cpu"
-
 
 def offer(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant: bool = False) -> Offer:
     """What *kernel* offers for *problem* on *device*. *has_constant*: as in :func:`candidates`."""
-    return _refused(kernel, problem, device) or _offered(kernel, problem, device, has_constant)
-
-
-def _refused(kernel: Kernel, problem: GemmProblem, device: DeviceInfo) -> str | None:
-    own = kernel.refuses(problem, device)
-    return device.unfused(problem.acc_type) if own is None and problem.reproducible else own
-
-
-def _offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> Offer:
-    """The offer of a family that does not refuse."""
+    reason = kernel.refuses(problem, device) or (problem.reproducible and device.unfused(problem.acc_type))
+    if reason:
+        return reason
     found = kernel.ranked(problem, device)
     if not found and problem.reproducible:
         disorders = (kernel.out_of_order(problem, config) for config in kernel.candidates(problem, device))
@@ -159,49 +148,40 @@ def _modelled(problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> I
     On a CPU the families for GPUs are asked if no family for CPUs has the least estimate, and for fallbacks.
     Configurations are made only by a family that may be the next one, and launches by the next one.
     """
-    reasons: dict[str, str] = {}
-    automatic = [(place, family) for place, family in enumerate(KERNELS) if family.automatic]
-    last = [one for one in automatic if device.is_cpu and one[1].made_for == "gpu"]
-    first = [one for one in automatic if one not in last]
-    waiting = sorted(_accepting(first, problem, device, reasons))
-    nothing = True
-    while waiting or last:
-        if last and not (nothing and waiting and waiting[0].may_be_for_cpus):
-            waiting = sorted([*waiting, *_accepting(last, problem, device, reasons)])
-            last = []
+
+    def taking(made_last: bool) -> list[_Waiting]:
+        return [
+            _Waiting(family.least_seconds(problem, device), place, family)
+            for place, family in enumerate(KERNELS)
+            if family.automatic
+            and (device.is_cpu and family.made_for == "gpu") == made_last
+            and family.refuses(problem, device) is None
+        ]
+
+    waiting, all_asked, nothing = sorted(taking(made_last=False)), not device.is_cpu, True
+    while waiting or not all_asked:
+        first = waiting[0] if waiting and nothing else None
+        if not all_asked and (first is None or (first.offer and first.family.made_for != "cpu")):
+            waiting, all_asked = sorted([*waiting, *taking(made_last=True)]), True
             continue
         _, place, family, found = heappop(waiting)
         others: Offer
         if found is None:
-            others = _offered(family, problem, device, has_constant)
+            others = offer(family, problem, device, has_constant)
         else:
             one, *others = found
             work = family.launches(problem, one.config, device)
-            reason = no_room(work, device)
-            if reason is None:
+            if no_room(work, device) is None:
                 nothing = False
                 yield Choice(family, one.config, work)
                 continue
-            reasons.setdefault(family.name, reason)
-        if isinstance(others, str):
-            reasons[family.name] = others
-        elif others:
+        if others and not isinstance(others, str):
             heappush(waiting, _Waiting(others[0].seconds, place, family, others))
     if nothing:
-        taking = [k.name for _, k in automatic if k.accepts.refusal(k.name, problem) is None] or reasons
-        listed = "; ".join(f"{name}: {reasons[name]}" for name in taking)
+        every = [k for k in KERNELS if k.automatic]
+        asked = [k for k in every if k.accepts.refusal(k.name, problem) is None] or every
+        listed = "; ".join(f"{k.name}: {best(k, problem, device)}" for k in asked)
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
-
-
-def _accepting(
-    families: list[tuple[int, Kernel]], problem: GemmProblem, device: DeviceInfo, reasons: dict[str, str]
-) -> Iterator[_Waiting]:
-    """Those of *families* that do not refuse. Why the others do is put into *reasons*."""
-    for place, family in families:
-        if reason := _refused(family, problem, device):
-            reasons[family.name] = reason
-        else:
-            yield _Waiting(family.least_seconds(problem, device), place, family)
 
 
 def _requested(problem: GemmProblem, device: DeviceInfo, kernel: KernelChoice, has_constant: bool) -> Choice:

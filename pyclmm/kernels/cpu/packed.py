@@ -142,8 +142,8 @@ class Packed(CpuKernel):
 
 def _local_bytes(problem: GemmProblem, config: TileConfig) -> int:
     """Bytes of local memory of a work-group: its sums, and its panel of B."""
-    sums = config.bm * config.bn * shape.sum_size(problem) if config.split_k == 1 else 0
-    return sums + (packing.panel_bytes(problem, config) if packing.packs_inside(config) else 0)
+    sums = config.bm * config.bn * shape.sum_size(problem) * (config.split_k == 1)
+    return sums + config.bk * config.tn * problem.sums.nbytes * packing.packs_inside(config)
 
 
 def _of_transposed(launch: Launch) -> Launch:
@@ -210,13 +210,12 @@ class _PackedWork:
     def _multiply(self, part: Part, buffers: tuple[Arg, ...]) -> None:
         p, c, tiles = self.problem, self.config, shape.cut(self.problem, self.config, self.device, part)
         steps = shape.range_of_k(p, c)
-        kc = equal_steps(steps, c.bk)
         rows_first = tiles.rows_first and not shape.stores_most(p, self.device)
-        sizes = map(np.int32, (tiles.mc, tiles.nc, kc, tiles.rows, rows_first, c.split_k, steps))
+        sizes = (tiles.mc, tiles.nc, equal_steps(steps, c.bk), tiles.rows, rows_first, c.split_k, steps)
         groups = (tiles.columns, tiles.rows * c.split_k)
         if rows_first:
             groups = groups[::-1]
-        self._launch("packed_multiply", groups, part, (*sizes, *_part_args(part), *buffers))
+        self._launch("packed_multiply", groups, part, (*map(np.int32, sizes), *_part_args(part), *buffers))
 
     def _space_of_a(self) -> tuple[Arg, Arg]:
         """The panels of one part of A, and the stack's stride in them; A itself if it is not packed."""

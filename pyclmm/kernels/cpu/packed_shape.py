@@ -92,14 +92,12 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     tiles = [
         _tile(rows // reals, vectors * lanes // reals, lanes, problem, device) for rows, vectors in found
     ]
-    ways = [(t, a, b) for t in tiles for a, b in packings(problem, t, device)]
-    if (tiles[0], True, True) not in ways:
-        ways.append((tiles[0], True, True))
-    chosen = [_packing(t, problem, device, a, b) for t, a, b in ways]
+    chosen = [_packing(t, problem, device, a, b) for t in tiles for a, b in packings(problem, t, device)]
+    both = _packing(tiles[0], problem, device, True, True)
+    chosen += [] if both in chosen else [both]
     packed = {(c.tm, c.tn, c.named["pack_a"]): c for c in chosen if packs_b(problem, c)}
     chosen += [_packing_inside(c, problem, device) for c in packed.values()]
-    splits = [(c, split_k(problem, c, device)) for c in chosen]
-    return [c if ranges == 1 else replace(c, split_k=ranges) for c, ranges in splits]
+    return [c if (n := split_k(problem, c, device)) == 1 else replace(c, split_k=n) for c in chosen]
 
 
 def _register_tiles(problem: GemmProblem, device: DeviceInfo) -> tuple[tuple[int, int], ...]:

@@ -91,11 +91,6 @@ def packs_inside(config: TileConfig) -> bool:
     return config.named.get("pack_b") == INSIDE
 
 
-def panel_bytes(problem: GemmProblem, config: TileConfig) -> int:
-    """Bytes of local memory that they take: one panel."""
-    return config.bk * config.tn * problem.sums.nbytes
-
-
 def moves_whole(name: str, problem: GemmProblem) -> bool:
     """Whether vectors of such elements are moved as they are: real ones of the accumulator's type."""
     return name == problem.acc_type and problem.sums.planes == 1

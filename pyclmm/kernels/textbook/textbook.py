@@ -24,7 +24,7 @@ class Textbook(Kernel):
     risky = False
     tiles: Sequence[TileConfig] = (TileConfig(),)  # its configurations, best first
     macros: tuple[tuple[str, str], ...] = ()  # of its program, with the fields that give their values
-    fraction: float  # of the rate of multiply-adds, when the device is full
+    fraction = 0.0  # of the rate of multiply-adds, when the device is full
     wait: float  # reads of global memory that one element of K waits for, when it is not
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
