@@ -135,8 +135,6 @@ def _measured(
         found = "" if family is None else offer(family, problem, device, has_constant)
         if family is None or isinstance(found, str) or entry.config not in [one.config for one in found]:
             continue
-        if family.violations(problem, entry.config, device):
-            continue
         if no_room(family.launches(problem, entry.config, device), device) is None:
             return Choice(family, entry.config, entry=entry)
     return None

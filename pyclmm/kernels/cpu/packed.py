@@ -143,7 +143,7 @@ class Packed(CpuKernel):
 def _local_bytes(problem: GemmProblem, config: TileConfig) -> int:
     """Bytes of local memory of a work-group: its sums, and its panel of B."""
     sums = config.bm * config.bn * shape.sum_size(problem) * (config.split_k == 1)
-    return sums + config.bk * config.tn * problem.sums.nbytes * packing.packs_inside(config)
+    return sums + config.bk * config.tn * problem.sums.nbytes * (config.named.get("pack_b") == INSIDE)
 
 
 def _of_transposed(launch: Launch) -> Launch:
@@ -166,17 +166,11 @@ class _PackedWork:
     def _defines(self, device: DeviceInfo) -> list[tuple[str, int]]:
         c = self.config
         return [
-            ("MR", c.tm),
-            ("NR", c.tn),
-            *vector_defines(c, device),
-            ("PACK_A", int(self.packed.a)),
-            ("PACK_B", self.packed.b + 2 * self.packed.inside),
-            ("BM", c.bm),
-            ("BN", c.bn),
-            ("SPLIT", int(c.split_k > 1)),
-            ("SWAPPED", c.option("swapped")),
+            ("MR", c.tm), ("NR", c.tn), *vector_defines(c, device),
+            ("PACK_A", int(self.packed.a)), ("PACK_B", self.packed.b + 2 * self.packed.inside),
+            ("BM", c.bm), ("BN", c.bn), ("SPLIT", int(c.split_k > 1)), ("SWAPPED", c.option("swapped")),
             *([("BK", c.bk)] if self.packed.inside else []),
-        ]
+        ]  # fmt: skip
 
     def work(self) -> Work:
         p, c = self.problem, self.config

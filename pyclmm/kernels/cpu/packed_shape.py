@@ -17,17 +17,7 @@ from ..device import DeviceInfo
 from ..interface import round_up
 from ..listed import misfits
 from .blocking import PAGE, UNROLL_K, blocks, steps_from_memory, steps_in_place
-from .packing import (
-    FEW_TILES,
-    INSIDE,
-    SHORT_K,
-    can_read_b,
-    packings,
-    packs_a,
-    packs_b,
-    packs_inside,
-    row_bytes,
-)
+from .packing import FEW_TILES, INSIDE, SHORT_K, can_read_b, packings, packs_a, packs_b, row_bytes
 from .pieces import PieceSums
 
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
@@ -140,7 +130,7 @@ def misfits_of_list(problem: GemmProblem, config: TileConfig) -> list[str]:
     smallest, reasons = least(problem), misfits(problem, config)
     if packs_a(smallest, config) or config.named.get("swapped"):
         reasons.append(f"in a list A is read as it lies, in tiles that the smallest product has: {config}")
-    if packs_b(smallest, config) and not packs_inside(config):
+    if packs_b(smallest, config) and config.named.get("pack_b") != INSIDE:
         reasons.append(f"in a list B is read as it lies, or packed by each work-group: {config}")
     return reasons
 
@@ -179,15 +169,14 @@ def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo
 
 
 def _packing(config: TileConfig, problem: GemmProblem, device: DeviceInfo, a: bool, b: bool) -> TileConfig:
-    if b or not can_read_b(problem, config):
-        return _packed(config, config.bm, config.bn, config.bk, a, b)
-    if _is_stream(problem, config.tm, device):
-        bn = max(1, PAGE // problem.sums.nbytes // config.tn) * config.tn
-        bm = max(1, config.bm * config.bn // bn // config.tm) * config.tm
-        steps = steps_from_memory(device.caches, reused=problem.m > 2 * config.tm)
-        return _packed(config, bm, bn, steps, a, b)
-    steps = steps_in_place(device.caches, row_bytes(problem), config.bk)
-    return _packed(config, config.bm, config.bn, steps, a, b)
+    bm, bn, bk = config.bm, config.bn, config.bk
+    if not b and can_read_b(problem, config):
+        bk = steps_in_place(device.caches, row_bytes(problem), bk)
+        if _is_stream(problem, config.tm, device):
+            bn = max(1, PAGE // problem.sums.nbytes // config.tn) * config.tn
+            bm = max(1, bm * config.bn // bn // config.tm) * config.tm
+            bk = steps_from_memory(device.caches, reused=problem.m > 2 * config.tm)
+    return _packed(config, bm, bn, bk, a, b)
 
 
 def _packing_inside(config: TileConfig, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
@@ -283,8 +272,8 @@ def _ranges(length: int, most: int) -> list[tuple[int, int]]:
 def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part | None = None) -> Cut:
     """Macro-tiles of *part*, or of all rows. They are smaller than BM x BN if that keeps more units busy."""
     part = part or Part(0, problem.m, 0, problem.batch)
-    length = part.rows
-    inside, groups = packs_inside(config), _groups_wanted(part.entries, device)
+    inside, length = config.named.get("pack_b") == INSIDE, part.rows
+    groups = _groups_wanted(part.entries, device)
     is_stream = not packs_b(problem, config) and _is_stream(problem, config.tm, device)
     splits = _long_k(problem) or (is_stream and not problem.reproducible)
     if splits:

@@ -82,13 +82,8 @@ class PackedOperands(NamedTuple):
 
 def packed(problem: GemmProblem, config: TileConfig) -> PackedOperands:
     """What *config* packs of *problem*."""
-    inside = packs_inside(config)
+    inside = config.named.get("pack_b") == INSIDE
     return PackedOperands(packs_a(problem, config), not inside and packs_b(problem, config), inside)
-
-
-def packs_inside(config: TileConfig) -> bool:
-    """Whether each work-group packs the columns of B that it uses, in local memory."""
-    return config.named.get("pack_b") == INSIDE
 
 
 def moves_whole(name: str, problem: GemmProblem) -> bool:
