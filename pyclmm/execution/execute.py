@@ -61,7 +61,8 @@ def _on(device: DeviceInfo, gemm: Gemm) -> Gemm:
             if why:
                 types = f"from {copy.source_type} to {copy.target_type}"
                 raise UnsupportedError(f"{name} must be converted {types}, but {why}; convert it on the host")
-    return replace(gemm, problem=fitted(gemm.problem, device))
+    problem = fitted(gemm.problem, device)
+    return gemm if problem is gemm.problem else replace(gemm, problem=problem)
 
 
 class Executable:
@@ -112,7 +113,7 @@ class Executable:
                 reason = (
                     self._over_limit(work)
                     or selfcheck.verdict(queue, self.problem, choice.kernel, choice.config, product)
-                    or selfcheck.copies_verdict(queue, copies)
+                    or (selfcheck.copies_verdict(queue, copies) if copies else None)
                 )
                 if reason is None:
                     self._bound.get(

@@ -148,10 +148,11 @@ class HostPath:
             self._out_form = host_memory.form_of(out, self._device, "out")
         else:
             self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, self._device, "out")
-        as_they_lie = not (copied or gemm.copies or gemm.out_copy) and self._device.in_place
+        all_read = not (gemm.copies or gemm.out_copy)
+        as_they_lie = all_read and not copied and self._device.in_place
         is_plain = as_they_lie and not (options.verify or options.constant_b)
         self._plain = self._plain_calls(operands, gemm) if is_plain else None
-        on_device = replace(gemm, copies=(), out_copy=None)
+        on_device = gemm if all_read else replace(gemm, copies=(), out_copy=None)
         self.queue, self.elsewhere = placed(queue, on_device, options)
         self.executable = Executable(self.queue, on_device, options)
 
@@ -166,7 +167,7 @@ class HostPath:
             # The rule "no" does not let a byte order change. That of ml_dtypes' types has no name of its own.
             own = x.dtype.newbyteorder("=") if x.dtype.kind == "V" else x.dtype
             layouts[name] = host_memory.dense_layout(x.shape, own, device)
-        out_is_copied = bool(signature(operands).overlapping) or "out" in copied
+        out_is_copied = "out" in copied or ("out" in operands and bool(signature(operands).overlapping))
         align = host_memory.new_align(device)
         gemm = checked(layouts, options, (self._alpha, self._beta), out_is_copied, align)
         check_scalars(gemm, (self._alpha, self._beta))

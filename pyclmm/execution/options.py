@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -76,8 +76,7 @@ class Options:
             object.__setattr__(self, name, value)
         # The letter tells longlong from int64, which are equal dtypes.
         letter = None if self.dtype is None else self.dtype.char
-        values = [getattr(self, option.name) for option in fields(self) if option.init]
-        object.__setattr__(self, "key", (*values, letter))
+        object.__setattr__(self, "key", (*vars(self).values(), letter))
 
     def _check_rounding(self) -> None:
         """Raise unless ``quantize_a`` is offered with the other options."""

@@ -92,6 +92,10 @@ class Accepts:
     def _named(self) -> frozenset[str]:
         return self.fields | LAYOUT | _TYPES
 
+    @cached_property
+    def _listed(self) -> str:
+        return ", ".join(str(types) for types in self.types if not types.soft)
+
     def with_fields(self, fields: frozenset[str]) -> Accepts:
         """The same and *fields*."""
         return Accepts(self.types, self.fields | fields)
@@ -100,9 +104,8 @@ class Accepts:
         """Why the family called *name* cannot compute *problem*, or None if it accepts it."""
         fitting = [types for types in self.types if types.have(problem)]
         if self.types and not fitting:
-            listed = ", ".join(str(types) for types in self.types if not types.soft)
             what = f"{problem.a_type} by {problem.b_format or problem.b_type} summed in {problem.acc_type}"
-            return f"{name} multiplies {listed}, not {what}"
+            return f"{name} multiplies {self._listed}, not {what}"
         if unnamed := problem.asked - self._named:
             field = min(unnamed)
             return f"{name} {_REASONS.get(field, f'does not take {field}={getattr(problem, field)!r}')}"

@@ -50,8 +50,8 @@ class TileConfig:
         for name, value in named.items():
             if value.__class__ is not int or value < 0:
                 raise _invalid(f"TileConfig.options[{name!r}]", value, 0)
-        object.__setattr__(self, "options", tuple(sorted(named.items())))
-        vars(self)["named"] = named  # kernels ask for options hundreds of times in a choice
+        # Kernels ask for options hundreds of times in a choice
+        vars(self).update(options=tuple(sorted(named.items())), named=named)
 
     @classmethod
     def square(cls, tw: int) -> TileConfig:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from .compute_unit import ComputeUnit, unit_of
-from .matrix_unit import figures_of
+from .matrix_unit import MATRIX_UNITS, figures_of
 from .rates import MATRIX_RATES, Rates, measured_by_us
 
 _LLVMPIPE_STEPS = 20_000
@@ -124,6 +124,11 @@ class DeviceInfo:
         capability = "sm_{}{}".format(*self.compute_capability or (0, 0))
         types = [name for name in ("int8", "bfloat16") if name in self.amx.types]
         return (capability, self.gfx, " ".join(("amx", *types)), *self.extensions)
+
+    @cached_property
+    def matrix_units(self) -> frozenset[str]:
+        """The names of the matrix units that it has."""
+        return frozenset(unit.name for unit in MATRIX_UNITS.values() if unit.figures(self.vendor, self.marks))
 
     @cached_property
     def is_cpu(self) -> bool:

@@ -156,6 +156,10 @@ class Kernel(ABC):
         """Whether matrix units multiply operands that are split into parts, for float32's accuracy."""
         return False
 
+    def least_seconds(self, problem: GemmProblem, device: DeviceInfo) -> float:
+        """Fewer seconds than any estimate, so that a family which cannot be chosen need not estimate."""
+        return 0.0
+
     @abstractmethod
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """Seconds on the device, with all launches, from ``device.rates``. Selection takes the least."""
@@ -243,7 +247,7 @@ class MatrixKernel(Kernel):
     unit: str  # the name of its record in MATRIX_UNITS: it runs where that unit is
 
     def unsuited(self, device: DeviceInfo) -> str | None:
-        return MATRIX_UNITS[self.unit].lacking(self.name, device.vendor, device.marks)
+        return None if self.unit in device.matrix_units else MATRIX_UNITS[self.unit].lacking(self.name)
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return too_long(problem)

@@ -53,7 +53,7 @@ def batch_table(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> T
         for length, step in zip(shape, steps, strict=True):
             offsets = np.add.outer(offsets, np.arange(length, dtype=np.int64) * step).reshape(-1)
         columns.append(offsets)
-    return np.stack(columns, axis=-1)
+    return np.array(columns).T.copy()
 
 
 def copy_launch(

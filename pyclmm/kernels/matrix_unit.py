@@ -37,9 +37,9 @@ class MatrixUnit:
                 return figures
         return {}
 
-    def lacking(self, family: str, vendor: str, marks: Iterable[str]) -> str | None:
-        """Why *family*, which is on this unit, cannot run on a device of these marks, or None."""
-        return None if self.figures(vendor, marks) else f"{family} needs {self.needs}"
+    def lacking(self, family: str) -> str:
+        """Why *family*, which is on this unit, cannot run on a device without it."""
+        return f"{family} needs {self.needs}"
 
 
 DPAS_EXTENSION = "cl_intel_subgroup_matrix_multiply_accumulate"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -230,6 +230,7 @@ def converter_of(acc_type: str) -> Callable[[Any], Any]:
     return complex if acc_type in COMPLEX else float
 
 
+@cache
 def _bytes_of(acc_type: str) -> Callable[[Any], bytes]:
     """The function that makes an argument of alpha or beta. Beyond the type's range it is infinity."""
     convert, dtype = converter_of(acc_type), dtype_of(acc_type)

@@ -44,12 +44,15 @@ Offer = list[Ranked] | str  # the configurations of a family, best first; or why
 
 
 class _Waiting(NamedTuple):
-    """The best of an offer that was not tried; ``place``: the family's in KERNELS. They compare in order."""
+    """The best of an offer that was not tried; ``place``: the family's in KERNELS. They compare in order.
+
+    ``offer`` is None before it is made; ``seconds`` is then under any estimate.
+    """
 
     seconds: float
     place: int
     family: Kernel
-    offer: list[Ranked]
+    offer: list[Ranked] | None = None
 
 
 def offer(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant: bool = False) -> Offer:
@@ -132,8 +135,6 @@ def _measured(
         found = "" if family is None else offer(family, problem, device, has_constant)
         if family is None or isinstance(found, str) or entry.config not in [one.config for one in found]:
             continue
-        if family.violations(problem, entry.config, device):
-            continue
         if no_room(family.launches(problem, entry.config, device), device) is None:
             return Choice(family, entry.config, entry=entry)
     return None
@@ -143,41 +144,41 @@ def _modelled(problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> I
     """Each family's best configuration that has room, the one with the least estimate first.
 
     On a CPU the families for GPUs are asked if no family for CPUs has the least estimate, and for fallbacks.
-    What is asked for room is the next one only: that takes its launches.
+    Configurations are made only by a family that may be the next one, and launches by the next one.
     """
-    reasons: dict[str, str] = {}
-    waiting: list[_Waiting] = []
 
-    def ask(families: list[tuple[int, Kernel]]) -> None:
-        for place, family in families:
-            found = offer(family, problem, device, has_constant)
-            if isinstance(found, str):
-                reasons[family.name] = found
-            else:
-                heappush(waiting, _Waiting(found[0].seconds, place, family, found))
+    def taking(made_last: bool) -> list[_Waiting]:
+        return [
+            _Waiting(family.least_seconds(problem, device), place, family)
+            for place, family in enumerate(KERNELS)
+            if family.automatic
+            and (device.is_cpu and family.made_for == "gpu") == made_last
+            and family.refuses(problem, device) is None
+        ]
 
-    automatic = [(place, family) for place, family in enumerate(KERNELS) if family.automatic]
-    last = [one for one in automatic if device.is_cpu and one[1].made_for == "gpu"]
-    ask([one for one in automatic if one not in last])
-    nothing = True
-    while waiting or last:
-        if last and not (nothing and waiting and waiting[0].family.made_for == "cpu"):
-            ask(last)
-            last = []
+    waiting, all_asked, nothing = sorted(taking(made_last=False)), not device.is_cpu, True
+    while waiting or not all_asked:
+        first = waiting[0] if waiting and nothing else None
+        if not all_asked and (first is None or (first.offer and first.family.made_for != "cpu")):
+            waiting, all_asked = sorted([*waiting, *taking(made_last=True)]), True
             continue
-        _, place, family, (one, *others) = heappop(waiting)
-        work = family.launches(problem, one.config, device)
-        reason = no_room(work, device)
-        if reason is None:
-            nothing = False
-            yield Choice(family, one.config, work)
-            continue
-        reasons.setdefault(family.name, reason)
-        if others:
+        _, place, family, found = heappop(waiting)
+        others: Offer
+        if found is None:
+            others = offer(family, problem, device, has_constant)
+        else:
+            one, *others = found
+            work = family.launches(problem, one.config, device)
+            if no_room(work, device) is None:
+                nothing = False
+                yield Choice(family, one.config, work)
+                continue
+        if others and not isinstance(others, str):
             heappush(waiting, _Waiting(others[0].seconds, place, family, others))
     if nothing:
-        taking = [k.name for _, k in automatic if k.accepts.refusal(k.name, problem) is None] or reasons
-        listed = "; ".join(f"{name}: {reasons[name]}" for name in taking)
+        every = [k for k in KERNELS if k.automatic]
+        asked = [k for k in every if k.accepts.refusal(k.name, problem) is None] or every
+        listed = "; ".join(f"{k.name}: {best(k, problem, device)}" for k in asked)
         raise UnsupportedError(f"no kernel can compute {problem} on {device.name!r}: {listed}")
 
 

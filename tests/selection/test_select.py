@@ -12,7 +12,7 @@ from pyclmm.kernels.rates import MEANINGS, RATE_NAMES, as_numbers
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import best, candidates, offer
 from pyclmm.selection.tables import Entry
-from tests.support.made_up import DEVICES, EPYC_POCL, H200, MALI, MI250, PASCAL
+from tests.support.made_up import DEVICES, EPYC_INTEL, EPYC_POCL, H200, MALI, MI250, PASCAL
 
 SMALL_GROUPS = replace(MALI, has_fp64=True)  # 64 work-items
 SHAPES = (
@@ -58,7 +58,7 @@ def test_the_least_estimate_of_all_families_is_chosen(device, shape, precision):
     )
 
 
-@pytest.mark.parametrize("device", [*DEVICES, EPYC_POCL], ids=lambda d: d.name)
+@pytest.mark.parametrize("device", [*DEVICES, EPYC_POCL, EPYC_INTEL], ids=lambda d: d.name)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "int64", "complex64"])
 def test_every_estimate_is_a_time(device, dtype):
     if dtype == "bfloat16":
@@ -72,6 +72,7 @@ def test_every_estimate_is_a_time(device, dtype):
                 assert isinstance(found, float)
                 assert math.isfinite(found)
                 assert found >= device.rates.launch
+                assert found >= kernel.least_seconds(problem, device)
 
 
 @pytest.mark.parametrize("seed", range(40))

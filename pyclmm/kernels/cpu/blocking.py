@@ -12,7 +12,7 @@ one of kc = 1024 (docs/kernels/packed.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..device import Caches
 from ..interface import round_up
@@ -24,8 +24,7 @@ _WIDEST_NC = 256  # columns of a macro-tile; wider ones leave some compute units
 _MOST_FEW = 16  # FEW_STEPS of packed.cl
 
 
-@dataclass(frozen=True)
-class BlockSizes:
+class BlockSizes(NamedTuple):
     """The largest blocks: kc steps of K, macro-tiles of mc x nc elements."""
 
     kc: int

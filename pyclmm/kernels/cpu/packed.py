@@ -28,7 +28,7 @@ from ..interface import (
 )
 from . import packed_shape as shape
 from . import packing
-from .blocking import PAGE, UNROLL_K
+from .blocking import PAGE, UNROLL_K, equal_steps
 from .packed_shape import Part
 from .packing import INSIDE, PackedOperands
 from .pieces import FRACTION, CpuKernel, stack_seconds, vector_defines
@@ -74,7 +74,7 @@ class Packed(CpuKernel):
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         shapes = shape.shapes_of_list if problem.is_listed else shape.all_shapes
-        return [c for c in shapes(problem, device) if not self.violations(problem, c, device)]
+        return [c for c in shapes(problem, device) if _local_bytes(problem, c) <= device.local_mem_size]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """Multiply-adds, those past the result's edge too, bytes moved, and packing."""
@@ -120,10 +120,7 @@ class Packed(CpuKernel):
             reasons.append("with swapped, a complex product is not summed in order")
         if config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits:
             reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
-        local_bytes = config.bm * config.bn * shape.sum_size(problem) if config.split_k == 1 else 0
-        if packing.packs_inside(shape.seen(problem, config), config):
-            local_bytes += packing.panel_bytes(problem, config)
-        return reasons + config.violations(device, (1,), local_bytes)
+        return reasons + config.violations(device, (1,), _local_bytes(problem, config))
 
     def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
         """With little memory A is packed in parts."""
@@ -141,6 +138,12 @@ class Packed(CpuKernel):
         if not config.named.get("swapped"):
             return work
         return replace(work, launches=tuple(_of_transposed(launch) for launch in work.launches))
+
+
+def _local_bytes(problem: GemmProblem, config: TileConfig) -> int:
+    """Bytes of local memory of a work-group: its sums, and its panel of B."""
+    sums = config.bm * config.bn * shape.sum_size(problem) * (config.split_k == 1)
+    return sums + config.bk * config.tn * problem.sums.nbytes * (config.named.get("pack_b") == INSIDE)
 
 
 def _of_transposed(launch: Launch) -> Launch:
@@ -163,17 +166,11 @@ class _PackedWork:
     def _defines(self, device: DeviceInfo) -> list[tuple[str, int]]:
         c = self.config
         return [
-            ("MR", c.tm),
-            ("NR", c.tn),
-            *vector_defines(c, device),
-            ("PACK_A", int(self.packed.a)),
-            ("PACK_B", self.packed.b + 2 * self.packed.inside),
-            ("BM", c.bm),
-            ("BN", c.bn),
-            ("SPLIT", int(c.split_k > 1)),
-            ("SWAPPED", c.option("swapped")),
+            ("MR", c.tm), ("NR", c.tn), *vector_defines(c, device),
+            ("PACK_A", int(self.packed.a)), ("PACK_B", self.packed.b + 2 * self.packed.inside),
+            ("BM", c.bm), ("BN", c.bn), ("SPLIT", int(c.split_k > 1)), ("SWAPPED", c.option("swapped")),
             *([("BK", c.bk)] if self.packed.inside else []),
-        ]
+        ]  # fmt: skip
 
     def work(self) -> Work:
         p, c = self.problem, self.config
@@ -208,11 +205,11 @@ class _PackedWork:
         p, c, tiles = self.problem, self.config, shape.cut(self.problem, self.config, self.device, part)
         steps = shape.range_of_k(p, c)
         rows_first = tiles.rows_first and not shape.stores_most(p, self.device)
-        sizes = map(np.int32, (tiles.mc, tiles.nc, tiles.kc, tiles.rows, rows_first, c.split_k, steps))
+        sizes = (tiles.mc, tiles.nc, equal_steps(steps, c.bk), tiles.rows, rows_first, c.split_k, steps)
         groups = (tiles.columns, tiles.rows * c.split_k)
         if rows_first:
             groups = groups[::-1]
-        self._launch("packed_multiply", groups, part, (*sizes, *_part_args(part), *buffers))
+        self._launch("packed_multiply", groups, part, (*map(np.int32, sizes), *_part_args(part), *buffers))
 
     def _space_of_a(self) -> tuple[Arg, Arg]:
         """The panels of one part of A, and the stack's stride in them; A itself if it is not packed."""
@@ -252,7 +249,7 @@ class _PackedWork:
     ) -> None:
         chunk, span = _ALONG if along else _ACROSS
         groups = (-(-length // (tile * span)), max(1, -(-self.problem.k // chunk)))
-        one = part if self._varies(name) else replace(part, entries=1)
+        one = part if self._varies(name) else part._replace(entries=1)
         kept = name if name == "b" or len(self.parts) == 1 else ""
         self._launch(f"pack_{name}", groups, one, (np.int32(chunk), np.int32(span), *args), kept)
 
@@ -274,11 +271,11 @@ def _step_with_loads(
     problem: GemmProblem, config: TileConfig, packed: PackedOperands, device: DeviceInfo
 ) -> float:
     """Time of a step of K in a register tile, relative to that of its multiply-adds: operands in place."""
-    slower, (must_pack_a, must_pack_b) = 1.0, packing.must_pack(problem, config, device)
+    slower, asked = 1.0, (problem, config, device)
     reads_b = not (packed.b or packed.inside)
-    if (must_pack_a and not packed.a) or (must_pack_b and reads_b):
+    if (reads_b and packing.must_pack_b(*asked)) or (not packed.a and packing.must_pack_a(*asked)):
         slower = _AWKWARD
-    elif packed.inside and packing.can_read_b(problem, config) and not must_pack_b:
+    elif packed.inside and packing.can_read_b(problem, config) and not packing.must_pack_b(*asked):
         slower = _DOUBT
     elif reads_b and packing.crosses_lines(problem, config):
         slower = _CROSSING.get(config.vec * problem.sums.nbytes_of_real / device.caches.line, 1.0)

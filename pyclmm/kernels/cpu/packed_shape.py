@@ -7,7 +7,8 @@ devices.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from ...problem.dtypes import COMPLEX
 from ...problem.gemm import GemmProblem
@@ -15,18 +16,8 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import round_up
 from ..listed import misfits
-from .blocking import PAGE, UNROLL_K, blocks, equal_steps, steps_from_memory, steps_in_place
-from .packing import (
-    FEW_TILES,
-    INSIDE,
-    SHORT_K,
-    can_read_b,
-    packings,
-    packs_a,
-    packs_b,
-    packs_inside,
-    row_bytes,
-)
+from .blocking import PAGE, UNROLL_K, blocks, steps_from_memory, steps_in_place
+from .packing import FEW_TILES, INSIDE, SHORT_K, can_read_b, packings, packs_a, packs_b, row_bytes
 from .pieces import PieceSums
 
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
@@ -92,10 +83,11 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
         _tile(rows // reals, vectors * lanes // reals, lanes, problem, device) for rows, vectors in found
     ]
     chosen = [_packing(t, problem, device, a, b) for t in tiles for a, b in packings(problem, t, device)]
-    chosen.append(_packing(tiles[0], problem, device, True, True))
-    chosen += [_packing_inside(c, problem, device) for c in chosen if packs_b(problem, c)]
-    splits = [(c, split_k(problem, c, device)) for c in dict.fromkeys(chosen)]
-    return [c if ranges == 1 else replace(c, split_k=ranges) for c, ranges in splits]
+    both = _packing(tiles[0], problem, device, True, True)
+    chosen += [] if both in chosen else [both]
+    packed = {(c.tm, c.tn, c.named["pack_a"]): c for c in chosen if packs_b(problem, c)}
+    chosen += [_packing_inside(c, problem, device) for c in packed.values()]
+    return [c if (n := split_k(problem, c, device)) == 1 else replace(c, split_k=n) for c in chosen]
 
 
 def _register_tiles(problem: GemmProblem, device: DeviceInfo) -> tuple[tuple[int, int], ...]:
@@ -125,7 +117,7 @@ def shapes_of_list(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]
     most = min(best[0] // reals, max(1, smallest.m))
     height = next(rows for rows in (best[0] // reals, 4, 2, 1) if rows <= most)
     tile = _tile(height, vectors * lanes // reals, lanes, typical, device)
-    plain = replace(tile, options=(("pack_a", 0), ("pack_b", 0)))
+    plain = _packed(tile, tile.bm, tile.bn, tile.bk, False, False)
     if can_read_b(smallest, plain):
         return [replace(plain, bk=steps_in_place(device.caches, row_bytes(problem), plain.bk))]
     return [_packing_inside(plain, problem, device)]
@@ -138,7 +130,7 @@ def misfits_of_list(problem: GemmProblem, config: TileConfig) -> list[str]:
     smallest, reasons = least(problem), misfits(problem, config)
     if packs_a(smallest, config) or config.named.get("swapped"):
         reasons.append(f"in a list A is read as it lies, in tiles that the smallest product has: {config}")
-    if packs_b(smallest, config) and not packs_inside(smallest, config):
+    if packs_b(smallest, config) and config.named.get("pack_b") != INSIDE:
         reasons.append(f"in a list B is read as it lies, or packed by each work-group: {config}")
     return reasons
 
@@ -177,26 +169,28 @@ def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo
 
 
 def _packing(config: TileConfig, problem: GemmProblem, device: DeviceInfo, a: bool, b: bool) -> TileConfig:
-    options = (("pack_a", int(a)), ("pack_b", int(b)))
-    if b or not can_read_b(problem, config):
-        return replace(config, options=options)
-    if _is_stream(problem, config.tm, device):
-        bn = max(1, PAGE // problem.sums.nbytes // config.tn) * config.tn
-        bm = max(1, config.bm * config.bn // bn // config.tm) * config.tm
-        steps = steps_from_memory(device.caches, reused=problem.m > 2 * config.tm)
-        return replace(config, bm=bm, bn=bn, bk=steps, options=options)
-    steps = steps_in_place(device.caches, row_bytes(problem), config.bk)
-    return replace(config, bk=steps, options=options)
+    bm, bn, bk = config.bm, config.bn, config.bk
+    if not b and can_read_b(problem, config):
+        bk = steps_in_place(device.caches, row_bytes(problem), bk)
+        if _is_stream(problem, config.tm, device):
+            bn = max(1, PAGE // problem.sums.nbytes // config.tn) * config.tn
+            bm = max(1, bm * config.bn // bn // config.tm) * config.tm
+            bk = steps_from_memory(device.caches, reused=problem.m > 2 * config.tm)
+    return _packed(config, bm, bn, bk, a, b)
 
 
 def _packing_inside(config: TileConfig, problem: GemmProblem, device: DeviceInfo) -> TileConfig:
     """The same with B packed by each work-group: a panel in the first level, used by higher macro-tiles."""
-    options = (("pack_a", config.named["pack_a"]), ("pack_b", INSIDE))
     size = problem.sums.nbytes
     kc = steps_in_place(device.caches, 1, config.bk)
     room = device.local_mem_size - kc * config.tn * size
     found = blocks(device.caches, config.tm, config.tn, size, sum_size(problem), room, kc)
-    return replace(config, bm=found.mc, bn=found.nc, bk=kc, options=options)
+    return _packed(config, found.mc, found.nc, kc, config.named["pack_a"], INSIDE)
+
+
+def _packed(tile: TileConfig, bm: int, bn: int, bk: int, pack_a: int, pack_b: int) -> TileConfig:
+    options = (("pack_a", int(pack_a)), ("pack_b", int(pack_b)))
+    return TileConfig(bm, bn, bk, tm=tile.tm, tn=tile.tn, vec=tile.vec, options=options)
 
 
 def _is_stream(problem: GemmProblem, tm: int, device: DeviceInfo) -> bool:
@@ -211,13 +205,11 @@ def partial_sums(problem: GemmProblem, config: TileConfig) -> PieceSums:
     return PieceSums(problem, config.split_k, tiles, config.tm * config.tn * sum_size(problem))
 
 
-@dataclass(frozen=True)
-class Cut:
-    """The macro-tiles of one product: mc x nc elements each, computed in steps of kc."""
+class Cut(NamedTuple):
+    """The macro-tiles of one product: mc x nc elements each."""
 
     mc: int
     nc: int
-    kc: int
     rows: int
     columns: int
 
@@ -229,8 +221,7 @@ class Cut:
         return self.nc > self.mc and self.rows > 1
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Rows of the result whose A is in panels at the same time, of products next to each other in a stack."""
 
     first_row: int
@@ -254,11 +245,13 @@ def parts(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[
     Only a part of a single row of register tiles may take more.
     """
     m, batch = problem.m, problem.batch
+    if not packs_a(problem, config):
+        return [Part(0, m, 0, batch)]
     tile_row = config.tm * round_up(problem.k, UNROLL_K) * problem.sums.nbytes
     most = panels_room(device) // max(1, tile_row)  # rows of tiles
     each = -(-m // config.tm)  # those of one product
     entries = batch if any(problem.batch_strides.a) else 1
-    if not packs_a(problem, config) or each * entries <= most:
+    if each * entries <= most:
         return [Part(0, m, 0, batch)]
     if each <= most:
         return [Part(0, m, at, length) for at, length in _ranges(entries, most // each)]
@@ -279,7 +272,8 @@ def _ranges(length: int, most: int) -> list[tuple[int, int]]:
 def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part | None = None) -> Cut:
     """Macro-tiles of *part*, or of all rows. They are smaller than BM x BN if that keeps more units busy."""
     part = part or Part(0, problem.m, 0, problem.batch)
-    inside, groups = packs_inside(problem, config), _groups_wanted(part.entries, device)
+    inside, length = config.named.get("pack_b") == INSIDE, part.rows
+    groups = _groups_wanted(part.entries, device)
     is_stream = not packs_b(problem, config) and _is_stream(problem, config.tm, device)
     splits = _long_k(problem) or (is_stream and not problem.reproducible)
     if splits:
@@ -291,14 +285,13 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part
     # 2. The height: as many rows as give each column its work-groups, and compute units that end together.
     short = stores_most(problem, device) and not inside
     tallest = min(config.bm, 2 * config.tm) if short else config.bm
-    mc = _extent(part.rows, tallest, 2 * config.tm, config.tm, -(-groups // columns))
+    mc = _extent(length, tallest, 2 * config.tm, config.tm, -(-groups // columns))
     if not splits:
-        mc = _balanced(part.rows, mc, config.tm, columns * part.entries, device.compute_units)
-    rows = -(-part.rows // mc)
+        mc = _balanced(length, mc, config.tm, columns * part.entries, device.compute_units)
+    rows = -(-length // mc)
     # 3. The width: as many columns as give each row its work-groups.
     nc = _extent(problem.n, widest, config.tn, config.tn, -(-groups // rows))
-    kc = equal_steps(range_of_k(problem, config), config.bk)
-    return Cut(mc, nc, kc, rows, -(-problem.n // nc))
+    return Cut(mc, nc, rows, -(-problem.n // nc))
 
 
 def range_of_k(problem: GemmProblem, config: TileConfig) -> int:

@@ -24,13 +24,14 @@ INSIDE = 2  # the option pack_b: each work-group packs the columns of B that it 
 _NEAR = 2048  # bytes; rows at most this far apart share pages
 
 
-def must_pack(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> tuple[bool, bool]:
-    """Whether A, and whether B, in place would make the product so slow that packing it always pays.
+def must_pack_a(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
+    """Whether A in place would make the product so slow that packing it always pays.
 
-    A is read one number at a time. That is as fast from rows in place, unless they are pages apart.
+    It is read one number at a time. That is as fast from rows in place, unless they are pages apart.
     """
-    b, apart = _must_pack_b(problem, config, device), abs(problem.lda) * problem.sums.nbytes
-    return b and apart % PAGE == 0 and apart > PAGE and not problem.trans_a, b
+    apart = abs(problem.lda) * problem.sums.nbytes
+    displaced = apart % PAGE == 0 and apart > PAGE and not problem.trans_a
+    return displaced and must_pack_b(problem, config, device)
 
 
 def packings(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[tuple[bool, bool]]:
@@ -39,7 +40,7 @@ def packings(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> li
     A transposed A in place, and a B whose vectors cross cache lines, make each step slower. To pack them
     costs a launch and a copy.
     """
-    a, b = must_pack(problem, config, device)
+    a, b = must_pack_a(problem, config, device), must_pack_b(problem, config, device)
     pays = crosses_lines(problem, config) and not (problem.trans_b or _few_uses(problem, config, device))
     return [(x, y) for x in ({a, True} if problem.trans_a else {a}) for y in ({b, True} if pays else {b})]
 
@@ -81,18 +82,8 @@ class PackedOperands(NamedTuple):
 
 def packed(problem: GemmProblem, config: TileConfig) -> PackedOperands:
     """What *config* packs of *problem*."""
-    inside = packs_inside(problem, config)
+    inside = config.named.get("pack_b") == INSIDE
     return PackedOperands(packs_a(problem, config), not inside and packs_b(problem, config), inside)
-
-
-def packs_inside(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether each work-group packs the columns of B that it uses, in local memory."""
-    return config.named.get("pack_b") == INSIDE and packs_b(problem, config)
-
-
-def panel_bytes(problem: GemmProblem, config: TileConfig) -> int:
-    """Bytes of local memory that they take: one panel."""
-    return config.bk * config.tn * problem.sums.nbytes
 
 
 def moves_whole(name: str, problem: GemmProblem) -> bool:
@@ -117,11 +108,11 @@ def _few_uses(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> b
     return few or (problem.k <= SHORT_K and not narrow)
 
 
-def _must_pack_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """Three things make B in place slow. Rows a page apart displace each other in the cache. A vector that
-    crosses a cache line takes two loads, whether rows or only B's address are not aligned; beyond the second
-    level that is slower than packing. If B is larger than a cache and its rows are far apart, each row takes
-    a page.
+def must_pack_b(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
+    """The same of B. Three things make it slow. Rows a page apart displace each other in the cache. A vector
+    that crosses a cache line takes two loads, whether rows or only B's address are not aligned; beyond the
+    second level that is slower than packing. If B is larger than a cache and its rows are far apart, each
+    row takes a page.
     """
     few = _few_uses(problem, config, device)
     if few or _narrow(problem.b_type, problem):

@@ -24,7 +24,7 @@ class Textbook(Kernel):
     risky = False
     tiles: Sequence[TileConfig] = (TileConfig(),)  # its configurations, best first
     macros: tuple[tuple[str, str], ...] = ()  # of its program, with the fields that give their values
-    fraction: float  # of the rate of multiply-adds, when the device is full
+    fraction = 0.0  # of the rate of multiply-adds, when the device is full
     wait: float  # reads of global memory that one element of K waits for, when it is not
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -32,6 +32,12 @@ class Textbook(Kernel):
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         return [c for c in self.tiles if not self.violations(problem, c, device)]
+
+    def least_seconds(self, problem: GemmProblem, device: DeviceInfo) -> float:
+        """Its multiply-adds alone; 0 if they are not those of :meth:`loop_seconds`."""
+        rate = 0.0 if problem.soft_float64 else device.rates.multiply_adds(problem.acc_type) * self.fraction
+        vectors = (SIDE_BY_SIDE if device.vector_items else ON_CPU) if device.is_cpu else 1.0
+        return problem.m * problem.n * problem.k * problem.batch / rate * vectors if rate else 0.0
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         groups = tiles_of(problem, config.bm, config.bn) * problem.batch

@@ -271,7 +271,7 @@ class Dpas(UnitKernel):
 
     def unsuited(self, device: DeviceInfo) -> str | None:
         known = device.sub_group_size in (8, 16)
-        return MATRIX_UNITS[self.unit].lacking(self.name, device.vendor, device.marks if known else ())
+        return super().unsuited(device) if known else MATRIX_UNITS[self.unit].lacking(self.name)
 
     def instruction(self, problem: GemmProblem, device: DeviceInfo, rows: int) -> Instruction:
         lanes, nbytes = device.sub_group_size, ELEMENTS[problem.a_type].nbytes

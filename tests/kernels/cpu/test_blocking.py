@@ -10,6 +10,7 @@ from pyclmm.kernels.cpu.blocking import PAGE, UNROLL_K, blocks, equal_steps, ste
 from pyclmm.kernels.cpu.packed_shape import cut, range_of_k, sum_size
 from pyclmm.kernels.cpu.packing import packs_b
 from pyclmm.kernels.device import Caches, Target
+from pyclmm.kernels.interface import gemm_args
 from pyclmm.problem.dtypes import dtype_of
 from tests.support.made_up import DEVICE
 from tests.support.made_up import dense_problem as problem
@@ -90,8 +91,10 @@ def test_each_range_of_k_is_divided_by_itself():
     p = problem(256, 256, 9000)
     config = kernel_named("packed").configs(p, device)[0]
     assert config.split_k > 1
-    t = cut(p, config, device)
-    assert t.kc == equal_steps(range_of_k(p, config), config.bk) <= config.bk
+    work = kernel_named("packed").launches(p, config, device)
+    (args,) = (launch.args for launch in work.launches if launch.kernel == "packed_multiply")
+    kc = args[len(gemm_args(p)) + 2]  # after MC and NC
+    assert kc == equal_steps(range_of_k(p, config), config.bk) <= config.bk
     assert range_of_k(p, config) * (config.split_k - 1) < p.k <= range_of_k(p, config) * config.split_k
 
 
