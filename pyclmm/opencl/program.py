@@ -7,11 +7,11 @@ that do not keep them (see binaries.py).
 
 from __future__ import annotations
 
-import importlib
+import linecache
 import logging
 import time
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -35,6 +35,7 @@ BUILD_LOG = "the compiler says of %s: %s"  # logged where it says anything of a 
 _OLD_POCL = "unknown target CPU"  # the error of PyPI's PoCL 3.0 on processors newer than its compiler
 
 _PROGRAMS_KEPT = 64  # each takes 0.5 to 4 MB (PoCL 3.0 and 3.1, Intel's CPU runtime)
+_GENERATED = "<generated: 'pyopencl invoker "  # how PyOpenCL names generated Python code
 # The programs used last, and all that somebody holds: bindings hold those of their kernel objects.
 _programs: SingleFlight[_Key, cl.Program] = SingleFlight(_PROGRAMS_KEPT)
 _held: WeakValueDictionary[_Key, cl.Program] = WeakValueDictionary()
@@ -139,39 +140,25 @@ def new_kernel(context: cl.Context, program: Program, name: str) -> cl.Kernel:
         for device in map(device_info, context.devices):
             crash_marks.take_detour(device, detour + 1, keep=True)
             crash_marks.warn(device, f"{name} did not build")
+    _forget_generated_sources()
     return kernel
 
 
 def _kernel(context: cl.Context, program: Program, name: str, detour: int) -> cl.Kernel:
     compiled = _built(context, program, detour)
-
-    def make() -> cl.Kernel:
-        _remember_generated_code()
-        return cl.Kernel(compiled, name)
-
     try:
-        return with_pyopencl_caches(make)
+        return with_pyopencl_caches(lambda: cl.Kernel(compiled, name))
     except cl.Error as error:
         raise _build_error(context, program, f"{name}: {error}") from error
 
 
-@cache
-def _remember_generated_code() -> None:
-    """Have PyOpenCL keep the Python code that it generates for kernels of one name. Else it reads it from
-    SQLite for each kernel object, in a tenth of the time of a plan. Without its cache (PYOPENCL_NO_CACHE) it
-    would generate it for each, and keep 6 KB of source for ever.
+def _forget_generated_sources() -> None:
+    """Drop the Python source of the code that PyOpenCL generates for a kernel object. Without its cache of
+    such code (PYOPENCL_NO_CACHE) it leaves 6 KB for each object, for ever. Only tracebacks read them.
     """
-    invoker: Any = importlib.import_module("pyopencl.invoker")
-    generate, made = invoker.generate_enqueue_and_set_args, {}
-
-    def remembered(name: str, passed: int, count: int, types: Any, **ways: Any) -> Any:
-        if types is not None:  # a user's, by Kernel.set_arg_types
-            return generate(name, passed, count, types, **ways)
-        if (name, count) not in made:
-            made[name, count] = generate(name, passed, count, types, **ways)
-        return made[name, count]
-
-    invoker.generate_enqueue_and_set_args = remembered
+    for name in list(linecache.cache):
+        if name.startswith(_GENERATED):
+            linecache.cache.pop(name, None)
 
 
 def _built(context: cl.Context, program: Program, detour: int) -> cl.Program:
