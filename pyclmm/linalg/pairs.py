@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..api import gemm
 from ..execution.options import options_of
 from ..problem.contraction import Dense, Label, View, joined, stacked
 from ..problem.dtypes import ELEMENTS, dtype_of, type_name
 from ..problem.literals import Casting
+from .repeated import GemmCall, multiplied
 from .views import new, one, permuted, viewed
 
 
@@ -129,8 +129,9 @@ def _summed_by_numpy(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any)
     with np.errstate(all="ignore"):
         every, kept = list(number.values()), [number[label] for label in labels]
         seen = viewed(x.array, view)
-        found = np.einsum(seen, every, kept, dtype=sums, casting="unsafe", order="C")
-        made = np.asarray(found).astype(ways.dtype, copy=False)
+        made = np.empty(ways.shape(labels), sums)  # with order="C" NumPy would read columns slowly
+        np.einsum(seen, every, kept, out=made, dtype=sums, casting="unsafe")
+        made = made.astype(ways.dtype, copy=False)
         if out is None:
             return made
         np.copyto(out, made, casting=ways.casting)
@@ -173,10 +174,8 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
         return _product(copy["a"], copy["b"], labels, ways, out)
     x, trans_a = _conjugated(viewed(a.array, found.a), a.conj)
     y, trans_b = _conjugated(viewed(b.array, found.b), b.conj)
-    gemm(
-        x, y, out=viewed(out, found.out), trans_a=trans_a, trans_b=trans_b,
-        dtype=ways.dtype, casting=ways.casting, queue=ways.queue, **ways.keywords,
-    )  # fmt: skip
+    keywords = {"trans_a": trans_a, "trans_b": trans_b, "dtype": ways.dtype, "casting": ways.casting}
+    multiplied(GemmCall(x, y, viewed(out, found.out), keywords), {"queue": ways.queue, **ways.keywords})
     return out
 
 

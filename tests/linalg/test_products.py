@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import api, linalg
-from pyclmm.linalg import pairs
+from pyclmm.linalg import pairs, repeated
 from tests.support.faults import noted
 from tests.support.habits import drawn, fetched, placed, same
 from tests.support.selection import examples
@@ -358,7 +358,7 @@ def work(monkeypatch):
         found["copies"] += [x.name for x in inputs if x.copied_as is not None]
         return api.gemm(a, b, **keywords)
 
-    monkeypatch.setattr(pairs, "gemm", counted)
+    monkeypatch.setattr(repeated, "gemm", counted)
     noted(monkeypatch, pairs, "_dense", lambda *_: found["copies"].append("dense"))
     return found
 
