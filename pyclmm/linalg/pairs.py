@@ -17,6 +17,8 @@ from ..problem.literals import Casting
 from .repeated import GemmCall, multiplied
 from .views import new, one, permuted, viewed
 
+_FEWER = 4  # times as many elements as the smaller operand has than partial sums that NumPy adds
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -167,6 +169,11 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
     itemsizes = (a.array.dtype.itemsize, b.array.dtype.itemsize, out.dtype.itemsize)
     found = stacked(ways.lengths, mine, other, target, itemsizes)
     if isinstance(found, Dense):
+        apart = _summed_apart(a, b, labels, ways)
+        if apart:
+            wider = (*labels, *apart)
+            partial = _product(a, b, wider, ways, new(ways.shape(wider), ways.dtype, a.array, ways.queue))
+            return total(Tensor(partial, wider), labels, ways, out)
         copy = {
             name: _dense(x, found.labels, ways) if found.name == name else x
             for name, x in (("a", a), ("b", b))
@@ -177,6 +184,19 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
     keywords = {"trans_a": trans_a, "trans_b": trans_b, "dtype": ways.dtype, "casting": ways.casting}
     multiplied(GemmCall(x, y, viewed(out, found.out), keywords), {"queue": ways.queue, **ways.keywords})
     return out
+
+
+def _summed_apart(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways) -> tuple[Label, ...]:
+    """The labels that NumPy sums over after the product, so that the others are one axis and no operand is
+    copied. None if what it sums is no smaller than the operands, or would be rounded to a narrower type.
+    """
+    strides = [x.strides(ways.lengths) for x in (a, b)]
+    gone = [label for label in a.labels if label in b.labels and label not in labels]
+    axes = sorted(joined(gone, ways.lengths, strides), key=lambda axis: -math.prod(ways.shape(axis)))
+    apart = tuple(label for axis in axes[1:] for label in axis)
+    few = _FEWER * math.prod(ways.shape((*labels, *apart))) <= min(a.array.size, b.array.size)
+    wide = dtype_of(ELEMENTS[type_name(ways.dtype, "a")].accumulator).itemsize == ways.dtype.itemsize
+    return apart if few and wide and _is_numpys(replace(a, conj=False), ways) else ()
 
 
 def _conjugated(x: Any, conj: bool) -> tuple[Any, Any]:
