@@ -73,7 +73,7 @@ __kernel ONE_ITEM void matmul_small(SMALL_ARGS)
     const int end = ACROSS > 1 ? row + part_at(part % parts + 1, inner, parts) : min(last, part + CHAINS);
     for (int z = row + part_at(part % parts, inner, parts); z < end; z += TOGETHER) {
       if (ACROSS > 1) z = min(z, end - ACROSS);
-      const int count = ACROSS > 1 ? ACROSS : min(CHAINS, end - z);
+      const int count = CHAINS == 1 ? ACROSS : min(CHAINS, end - z);
       __global const A_T *as[PLACES];
       __global const B_T *bs[PLACES];
       UNROLL for (int v = 0; v < PLACES; ++v) { /* past the last one: that again, and not stored */
