@@ -15,7 +15,7 @@
  *
  * Of several vectors, matvec_rows multiplies VECTORS at a time with the same ROWS rows of W, which caches keep.
  *
- * Work-group (nc of J, range of K, z). With SPLIT 1 partial sums go to `partial`, and add_partial_sums adds them.
+ * Work-group (nc of J, range of K, `span` products of the stack in matvec_rows, one in matvec_columns). With SPLIT 1 partial sums go to `partial`, and add_partial_sums adds them.
  *
  * Complex numbers: PLANES = 2 reals side by side. Real and imaginary parts of w and x have four products. Vectors of
  * reals sum each of the four, and `element` combines the sums and conjugates.
@@ -60,11 +60,14 @@ INLINE void put_sum(
 #endif
 }
 
-#define MATVEC_ARGS GEMM_ARGS, const int nc, const int split_k, const int k_range, __global ACC_T *partial
+#define MATVEC_ARGS \
+  GEMM_ARGS, const int nc, const int split_k, const int k_range, const int stack, const int span, __global ACC_T *partial
 
-__kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
+/* This work-group's part of one product. */
+INLINE void multiply_rows(
+    __global const A_T *a, const long lda, __global const B_T *b, const long ldb, const int K, const int nc,
+    const int split_k, const int k_range, __global ACC_T *partial, RESULT_ARGS)
 {
-  GEMM_BEGIN;
   __global const W_REAL *w = (__global const W_REAL *)MATRIX;
   __global const X_REAL *x = (__global const X_REAL *)VECTOR;
   const long ld = OF_W(lda, ldb), next_x = OF_X(lda, ldb);
@@ -83,6 +86,17 @@ __kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
         for (int r = 0; r < min(ROWS, j1 - j); ++r) put_sum(v0 + v, j + r, sums[v][r], partial, split_k, RESULT);
     }
   }
+}
+
+__kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
+{
+  if (GATE_SHUT) return;
+  const int z0 = BATCH_ENTRY * span;
+  for (int z = z0; z < z0 + min(span, stack - z0); ++z)
+    multiply_rows(
+        a + a_offset + BATCH_OFFSET_OF(batch_offsets, z, 0), lda, b + b_offset + BATCH_OFFSET_OF(batch_offsets, z, 1), ldb,
+        K, nc, split_k, k_range, partial, M, N, out + out_offset + BATCH_OFFSET_OF(batch_offsets, z, 3), ldo,
+        c + c_offset + BATCH_OFFSET_OF(batch_offsets, z, 2), c_rs, c_cs, bias + bias_offset, bias_stride, alpha, beta);
 }
 
 /* sums[p] += x[p][0] * row 0 + x[p][1] * row 1 + ..., over `count` reals of each row. */

@@ -54,8 +54,8 @@ class PlainCalls:
 
     What the general way finds out about each array takes longer than a product of 64 cubed. Two arrays that
     own their memory share none, and own memory lies at HOST_ALIGN. So the shape, strides and dtype of each,
-    compared with those of the planned call, say everything. An operand may also be a view of all the memory
-    that another array owns: what ``x.T`` and ``x.reshape`` return.
+    compared with those of the planned call, say everything. Each may also be a view of all the memory
+    that another array owns: what ``x.T``, ``x.transpose`` and ``x.reshape`` return.
     """
 
     a: _PlainLayout
@@ -74,9 +74,8 @@ class PlainCalls:
             return None
         if self.makes_out:
             return None if out is not None else np.empty(self.out.shape, self.out.dtype)
-        if out is None or out is of_a or out is of_b or _owner(out, self.out) is not out:
-            return None
-        return out
+        of_out = None if out is None else _owner(out, self.out)
+        return None if of_out is None or of_out is of_a or of_out is of_b else out
 
     def run(self, binding: Binding, given: Mapping[str, Array], out: Array, scalars: Scalars) -> None:
         """Compute *out*, the array that :meth:`result` gave. It is complete, unless this raises.
@@ -85,13 +84,14 @@ class PlainCalls:
         """
         a, b = given["a"], given["b"]
         first, second = self.names
-        values = {first: host_memory.used_in_place(binding.queue, binding.device, a, "a")}
+        of_a, of_b, of_out = (x if x.base is None else x.base for x in (a, b, out))
+        values = {first: host_memory.used_in_place(binding.queue, binding.device, of_a, "a")}
         values[second] = (
             values[first]
-            if _share_memory(a, b)
-            else host_memory.used_in_place(binding.queue, binding.device, b, "b")
+            if of_a is of_b
+            else host_memory.used_in_place(binding.queue, binding.device, of_b, "b")
         )
-        values["out"] = host_memory.used_in_place(binding.queue, binding.device, out, "out")
+        values["out"] = host_memory.used_in_place(binding.queue, binding.device, of_out, "out")
         try:
             if binding.run_here(values, scalars):
                 return
@@ -110,19 +110,13 @@ def _owner(x: Any, layout: _PlainLayout) -> Array | None:
     shape, strides, dtype = layout
     if x.dtype is not dtype or x.shape != shape or x.strides != strides:
         return None
-    flags = x.flags
-    if not flags.writeable:
+    if not x.flags.writeable:
         return None
-    if flags.owndata:
-        return x
-    memory = x.base
-    whole = type(memory) is np.ndarray and memory.flags.owndata and memory.nbytes == x.nbytes
-    return memory if whole else None
-
-
-def _share_memory(x: Array, y: Array) -> bool:
-    """Whether two arrays that have an owner have the same."""
-    return x is y or (x if x.base is None else x.base) is (y if y.base is None else y.base)
+    memory = x if x.base is None else x.base
+    if type(memory) is not np.ndarray or memory.nbytes != x.nbytes:
+        return None
+    flags = memory.flags
+    return memory if flags.owndata and flags.writeable and flags.forc else None
 
 
 class HostPath:
@@ -199,14 +193,15 @@ class HostPath:
     def _plain_calls(self, operands: Operands, gemm: Gemm) -> PlainCalls | None:
         """What calls with few checks look like, or None if this plan has none. Nothing is copied."""
         names = {one.name: one.problem_name for one in self._inputs}
-        forms = [one.form for one in self._inputs] + [self._out_form]
         if operands.keys() - {"out"} != names.keys() or names.keys() != {"a", "b"}:
             return None
-        if not gemm.shape or 0 in gemm.shape or not all(form.plain and form.start == 0 for form in forms):
+        if not gemm.shape or 0 in gemm.shape:
             return None
         out = operands.get("out")
         like = np.empty(gemm.shape, gemm.dtype) if out is None else out
         arrays = operands["a"], operands["b"], like
+        if not all(host_memory.is_dense(x, self._device) for x in arrays):
+            return None
         a, b, result = (_PlainLayout(x.shape, x.strides, x.dtype) for x in arrays)
         return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
 

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..api import gemm
 from ..execution.options import options_of
 from ..problem.contraction import Dense, Label, View, joined, stacked
 from ..problem.dtypes import ELEMENTS, dtype_of, type_name
 from ..problem.literals import Casting
+from .repeated import GemmCall, multiplied
 from .views import new, one, permuted, viewed
+
+_FEWER = 4  # times as many elements as the smaller operand has than partial sums that NumPy adds
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,9 @@ def _summed_by_numpy(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any)
     with np.errstate(all="ignore"):
         every, kept = list(number.values()), [number[label] for label in labels]
         seen = viewed(x.array, view)
-        found = np.einsum(seen, every, kept, dtype=sums, casting="unsafe", order="C")
-        made = np.asarray(found).astype(ways.dtype, copy=False)
+        made = np.empty(ways.shape(labels), sums)  # with order="C" NumPy would read columns slowly
+        np.einsum(seen, every, kept, out=made, dtype=sums, casting="unsafe")
+        made = made.astype(ways.dtype, copy=False)
         if out is None:
             return made
         np.copyto(out, made, casting=ways.casting)
@@ -166,6 +169,11 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
     itemsizes = (a.array.dtype.itemsize, b.array.dtype.itemsize, out.dtype.itemsize)
     found = stacked(ways.lengths, mine, other, target, itemsizes)
     if isinstance(found, Dense):
+        apart = _summed_apart(a, b, labels, ways)
+        if apart:
+            wider = (*labels, *apart)
+            partial = _product(a, b, wider, ways, new(ways.shape(wider), ways.dtype, a.array, ways.queue))
+            return total(Tensor(partial, wider), labels, ways, out)
         copy = {
             name: _dense(x, found.labels, ways) if found.name == name else x
             for name, x in (("a", a), ("b", b))
@@ -173,11 +181,22 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
         return _product(copy["a"], copy["b"], labels, ways, out)
     x, trans_a = _conjugated(viewed(a.array, found.a), a.conj)
     y, trans_b = _conjugated(viewed(b.array, found.b), b.conj)
-    gemm(
-        x, y, out=viewed(out, found.out), trans_a=trans_a, trans_b=trans_b,
-        dtype=ways.dtype, casting=ways.casting, queue=ways.queue, **ways.keywords,
-    )  # fmt: skip
+    keywords = {"trans_a": trans_a, "trans_b": trans_b, "dtype": ways.dtype, "casting": ways.casting}
+    multiplied(GemmCall(x, y, viewed(out, found.out), keywords), {"queue": ways.queue, **ways.keywords})
     return out
+
+
+def _summed_apart(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways) -> tuple[Label, ...]:
+    """The labels that NumPy sums over after the product, so that the others are one axis and no operand is
+    copied. None if what it sums is no smaller than the operands, or would be rounded to a narrower type.
+    """
+    strides = [x.strides(ways.lengths) for x in (a, b)]
+    gone = [label for label in a.labels if label in b.labels and label not in labels]
+    axes = sorted(joined(gone, ways.lengths, strides), key=lambda axis: -math.prod(ways.shape(axis)))
+    apart = tuple(label for axis in axes[1:] for label in axis)
+    few = _FEWER * math.prod(ways.shape((*labels, *apart))) <= min(a.array.size, b.array.size)
+    wide = dtype_of(ELEMENTS[type_name(ways.dtype, "a")].accumulator).itemsize == ways.dtype.itemsize
+    return apart if few and wide and _is_numpys(replace(a, conj=False), ways) else ()
 
 
 def _conjugated(x: Any, conj: bool) -> tuple[Any, Any]:

@@ -20,6 +20,7 @@ from ..execution import kinds
 from ..execution.keywords import ProductKeywords
 from ..problem.literals import Casting
 from ..raising import Parameters, Returned, guarded
+from .repeated import result_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -197,7 +198,7 @@ def _handing_back(
             raise DTypeError(
                 f"unexpected keyword argument {name!r}; linalg.{function.__name__} takes {', '.join(offered)}"
             )
-        result = function(*args, **keywords)
+        result = result_of(function, args, keywords)
         given = [x for name, x in keywords.items() if name != "out"]
         first = next((x for x in _flat([*args, *given]) if kinds.kind_of(x) is not None), None)
         if first is None:

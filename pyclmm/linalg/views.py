@@ -23,6 +23,9 @@ from ..problem.gemm import dense_strides
 def viewed(x: Any, view: View) -> Any:
     """*x* with another shape and strides, from its first element. A view of an Array shares its events."""
     if isinstance(x, np.ndarray):
+        # Five times faster than as_strided, and matmul sees whose memory it is.
+        if x.flags.owndata and x.flags.c_contiguous and x.size and x.dtype.isbuiltin == 1:
+            return np.ndarray(view.shape, x.dtype, x, 0, view.strides)
         return as_strided(x, view.shape, view.strides)
     if isinstance(x, CudaArray):
         return x.viewed(view.shape, view.strides)

@@ -174,6 +174,15 @@ def form_of(x: Array, device: DeviceInfo, argument: str) -> HostForm:
     return HostForm(plain, span.start)
 
 
+def is_dense(x: Array, device: DeviceInfo) -> bool:
+    """Whether OpenCL takes the memory of every array with the layout of *x* as it is, and the elements fill
+    it from the first on, in any order of the axes."""
+    if not (device.unified_memory and _is_in_buffer_protocol(x.dtype)):
+        return False
+    span = HostSpan.around(x)
+    return span.start == 0 and span.memory.nbytes == x.nbytes
+
+
 def _is_in_buffer_protocol(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin != 2  # 2: a type that a package has registered, such as bfloat16
 

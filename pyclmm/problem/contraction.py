@@ -5,7 +5,7 @@ only the operands have it, and it is a row or a column of the result if one oper
 Labels whose strides follow from one another in every array that has them become one axis. One axis of the
 rows, one of the columns and one of the sums become M, N and K, and the others join the stack, where the
 operand that lacks them has the stride 0. Only sums that do not become one axis need a dense copy of an
-operand.
+operand, or are added up in two steps.
 """
 
 from __future__ import annotations

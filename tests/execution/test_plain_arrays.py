@@ -110,11 +110,39 @@ def test_out_that_owns_the_memory_of_an_operand(quick, rng, which):
     np.testing.assert_allclose((a, b)[which], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_an_out_that_is_a_view_takes_every_check(quick, ab):
+def test_an_out_that_is_a_view_of_a_whole_array_takes_few_checks(quick, ab):
     out = np.empty((N, M), np.float32)
     for _ in range(2):
+        out[:] = np.nan
         pyclmm.matmul(*ab, out=out.T)
         close(out.T, *ab)
+    assert len(quick) == 1
+
+
+def test_an_out_that_is_a_view_of_a_part_takes_every_check(quick, ab):
+    out = np.empty((M + 1, N), np.float32)
+    for _ in range(2):
+        pyclmm.matmul(*ab, out=out[:M])
+        close(out[:M], *ab)
+    assert not quick
+
+
+def test_stacks_with_their_axes_in_another_order_take_few_checks(quick, rng):
+    """Of (row, product, column), and of (column, product, row) once more transposed."""
+    for turn in range(3):
+        a, b = (rng.standard_normal(shape, np.float32) for shape in ((M, 2, K), (N, 2, K)))
+        got = pyclmm.matmul(a.transpose(1, 0, 2), b.transpose(1, 2, 0))
+        np.testing.assert_allclose(got, np.einsum("mzk,nzk->zmn", a, b), rtol=1e-4, atol=1e-4)
+        assert len(quick) == turn
+
+
+def test_memory_that_is_out_of_order_itself_takes_every_check(quick, ab):
+    """A copy keeps the order of the axes, and OpenCL is given no such array."""
+    a = np.empty((2, M, K), np.float32).transpose(1, 0, 2).copy(order="K")
+    a[:] = ab[0][:, None]
+    assert a.flags.owndata
+    for _ in range(2):
+        close(pyclmm.matmul(a, ab[1])[:, 0], *ab)
     assert not quick
 
 

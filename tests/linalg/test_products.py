@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import api, linalg
-from pyclmm.linalg import pairs
+from pyclmm.linalg import pairs, repeated
 from tests.support.faults import noted
 from tests.support.habits import drawn, fetched, placed, same
 from tests.support.selection import examples
@@ -358,7 +358,7 @@ def work(monkeypatch):
         found["copies"] += [x.name for x in inputs if x.copied_as is not None]
         return api.gemm(a, b, **keywords)
 
-    monkeypatch.setattr(pairs, "gemm", counted)
+    monkeypatch.setattr(repeated, "gemm", counted)
     noted(monkeypatch, pairs, "_dense", lambda *_: found["copies"].append("dense"))
     return found
 
@@ -440,10 +440,50 @@ def test_steps_of_einsum_and_no_copy(case, place, queue, work, rng):
 
 def test_axes_that_do_not_join_take_one_copy(queue, work):
     a, b = np.arange(24, dtype="f4").reshape(2, 3, 4), np.arange(24, dtype="f4").reshape(4, 3, 2)
-    same(linalg.einsum("ijk,kji->", a, b), np.einsum("ijk,kji->", a, b))
-    assert work == {"products": 1, "copies": ["dense"]}
+    same(linalg.einsum("ijk,kji->jk", a, b), np.einsum("ijk,kji->jk", a, b))
+    assert work == {"products": 1, "copies": []}
+    same(linalg.einsum("ijm,kjm->ik", a, a), np.einsum("ijm,kjm->ik", a, a))
+    assert work == {"products": 2, "copies": []}
+    same(linalg.einsum("ijm,kmj->ik", a, a.swapaxes(1, 2).copy()), np.einsum("ijm,kjm->ik", a, a))
+    assert work == {"products": 3, "copies": ["dense"]}  # sums of many products of matrices
     same(linalg.einsum("ijk,kji->", *(cla.to_device(queue, x) for x in (a, b))), np.einsum("ijk,kji->", a, b))
-    assert work == {"products": 3, "copies": ["dense", "dense"]}  # the copy is a product with 1
+    assert work == {"products": 5, "copies": ["dense"] * 2}  # the copy is a product with 1
+
+
+APART = [
+    ("ijk,kji->", (2, 3, 8), (8, 3, 2)),
+    ("ijk,ijk->j", (8, 3, 2), (8, 3, 2)),
+    ("ij,ji->", (9, 2), (2, 9)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8", "f8", "i8"])
+@pytest.mark.parametrize(("subscripts", "of_a", "of_b"), APART)
+def test_numpy_adds_few_sums_in_place_of_a_copy(subscripts, of_a, of_b, dtype, work, rng):
+    a, b = (
+        rng.integers(-3, 4, shape).astype(dtype) * (2 if dtype != "c8" else 2 + 1j) for shape in (of_a, of_b)
+    )
+    want, out = np.einsum(subscripts, a, b), np.empty(of_a[1] if subscripts.endswith("j") else (), dtype)
+    same(linalg.einsum(subscripts, a, b), want)
+    linalg.einsum(subscripts, a, b, out=out)
+    same(out[()], want)
+    assert work == {"products": 2, "copies": []}
+
+
+@pytest.mark.parametrize(
+    "asked", [{"reproducible": True}, {"verify": True}, {"kernel": "naive"}, {"dtype": "f8"}]
+)
+def test_what_is_asked_of_a_product_is_asked_of_all_its_sums(asked, work, rng):
+    a, b = (rng.integers(-3, 4, shape).astype("f4") for shape in ((9, 2), (2, 9)))
+    assert linalg.einsum("ij,ji->", a, b, **asked) == np.einsum("ij,ji->", a, b)
+    assert "dense" in work["copies"]
+
+
+def test_sums_of_narrow_floats_are_not_rounded_before_they_are_added(work):
+    a = np.full((9, 2), 20, np.float16)
+    a[0, 0] = 2049 / 20
+    assert linalg.einsum("ij,ji->", a, np.ascontiguousarray(a.T)) == np.float16((a.astype("f8") ** 2).sum())
+    assert work["copies"] == ["dense"]
 
 
 def test_a_conjugate_takes_no_copy(work):

@@ -20,6 +20,10 @@ from .pieces import FRACTION, CpuKernel, PieceSums, stack_seconds, vector_define
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
 _GROUPS_A_UNIT = 2  # work-groups for each compute unit
+_STACK_GROUPS_A_UNIT = 16  # at least, where a work-group computes several products of a long stack
+_PRODUCT = (
+    8e-9  # seconds of a compute unit for a further product of a work-group. Zen 5, PoCL 3.0, 2026-11-29
+)
 _LEAST_K = 64  # fewest elements of K in a range
 _LEAST_J = 8  # fewest rows or columns of the matrix in a work-group
 # Fewest bytes of a row's piece, from the second-level caches (Zen 4) and from memory: a page, within which
@@ -65,14 +69,17 @@ class Matvec(CpuKernel):
             rate *= _FEW_FRACTION * min(1.0, groups * problem.batch / device.units)
         steps = problem.k + (config.vec**2 if few > 1 else 0)
         products = round_up(few, config.tn) * length * steps * problem.batch / rate
-        if length < config.vec and not _by_rows(problem):  # single numbers, added to sums in memory
+        single = length if not _by_rows(problem) else problem.k * problem.sums.planes
+        if single < config.vec:  # single numbers, added one after the other
             products *= _SINGLE * config.vec
         again = config.tm * problem.k * _matrix_size(problem) > device.caches.l2 // 2
         passes = -(-few // config.tn) if again else 1
         nbytes = problem.nbytes + (passes - 1) * length * problem.k * _matrix_size(problem) * problem.batch
         launches = 1 if config.split_k == 1 else 2
         seconds = launches * rates.launch + rates.group * max(1.0, config.split_k / device.units)
-        seconds += stack_seconds(groups, problem, device)
+        span = _span(problem, config, device)
+        seconds += stack_seconds(groups, problem, device) / span
+        products += _PRODUCT * (problem.batch - problem.batch // span) / device.units
         return seconds + together(products, rates.moved(nbytes)) + rates.moved(2 * sums)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
@@ -133,9 +140,11 @@ class Matvec(CpuKernel):
         groups = -(-length // nc)
         sums = _partial_sums(problem, config)
         partial: Arg = sums.workspace.symbol if split_k > 1 else "out"  # any pointer: never used
-        sizes = map(np.int32, (nc, split_k, -(-problem.k // split_k)))
+        span = _span(problem, config, device)
+        sizes = map(np.int32, (nc, split_k, -(-problem.k // split_k), problem.batch, span))
         kernel = "matvec_rows" if _by_rows(problem) else "matvec_columns"
-        product = gemm_launch(problem, program, kernel, (groups, split_k), (1, 1), (*sizes, partial))
+        size = (groups, split_k, -(-problem.batch // span))
+        product = gemm_launch(problem, program, kernel, size, (1, 1, 1), (*sizes, partial), together=True)
         if split_k == 1:
             return Work((product,))
         return Work((product, sums.added(program, -(-sums.pieces // groups))), (sums.workspace,))
@@ -192,6 +201,13 @@ def _piece(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
         return min(config.bn, length)
     count = max(1, min(_wanted(problem, device), length // _LEAST_J))
     return round_up(-(-length // count), config.tm)
+
+
+def _span(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+    """Products of a stack that a work-group computes one after the other, along K."""
+    if config.split_k > 1 or not _by_rows(problem):
+        return 1
+    return max(1, problem.batch // (_STACK_GROUPS_A_UNIT * device.compute_units))
 
 
 def _columns_of_a_group(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:

@@ -20,6 +20,8 @@ _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most resu
 # Multiply-adds of single numbers in the time of one step of a chain of sums; and the steps of K that
 # a product takes besides its own. Assumed, not fitted
 _CHAIN, _MORE_STEPS = 8, 16
+_OF_MEMORY = 0.6  # of the memory's rate, where numbers are loaded one by one. Zen 5, PoCL 3.0, 2026-11-29
+_CHAINS = 4  # products of one sum each that are computed together, as in small.cl
 _VECTORS = (8, 4, 2, 1)  # of sums, where products are computed together: the most that a row of the stack has
 
 
@@ -50,10 +52,13 @@ class Small(CpuKernel):
         steps = problem.k + _MORE_STEPS * config.split_k
         rate = rates.multiply_adds(problem.acc_type) / lanes
         rate *= min(1.0, groups * config.split_k / device.units)
-        step = config.tm * config.tn / lanes if across > 1 else max(_CHAIN, config.tm * config.tn)
+        sums = config.tm * config.tn
+        chain = _CHAIN / min(_CHAINS, problem.batch) if sums == 1 else _CHAIN
+        step = sums / lanes if across > 1 else max(chain, sums)
         products = tiles * steps * step / rate
+        moved = rates.moved(problem.nbytes) / (_OF_MEMORY if sums == across == 1 else 1)
         launches = 1 + (config.split_k > 1)
-        return launches * rates.launch + rates.group + together(products, rates.moved(problem.nbytes))
+        return launches * rates.launch + rates.group + together(products, moved)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = []

@@ -149,6 +149,24 @@ def test_a_dot_product_of_two_vectors_is_read_along_k(cpu):
     assert entry(reproducible=True)[0] == "matvec_columns"  # in order
 
 
+def test_a_work_group_computes_several_products_of_a_long_stack(cpu):
+    """With four compute units. Not across K, and not with ranges of K."""
+    matvec = kernel_named("matvec")
+
+    def groups(stack, layout="NT", m=1, config=None):
+        p = problem_of(m, 1, 300, np.dtype("f4"), layout, stack=(stack,))
+        launch = matvec.launches(p, config or matvec.configs(p, cpu)[0], cpu).launches[0]
+        return launch.global_size
+
+    assert [groups(stack) for stack in (64, 127)] == [(1, 1, 64), (1, 1, 127)]
+    assert groups(128) == (1, 1, 64)
+    assert groups(100_000) == (1, 1, 65)
+    assert groups(100_000, m=7) == (1, 1, 65)
+    assert groups(100_000, "TN", m=7) == (1, 1, 100_000)
+    divided = dataclasses.replace(matvec.configs(problem(1, 1, 300), cpu)[0], split_k=3)
+    assert groups(100_000, config=divided) == (1, 3, 100_000)
+
+
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", ["f4", "c8", "i2", "f2", *slow("f8", "c16", "u1")])
 @pytest.mark.parametrize("stack", [(), (3,), (500,)])

@@ -75,7 +75,8 @@ def test_auto_takes_it_for_what_is_small_and_many_or_long(cpu, units):
         found = candidates(problem_of(m, n, k, np.dtype("f4"), stack=stack), machine, "auto")
         return next(found).kernel.name
 
-    assert chosen(1, 1, 8, 100_000) == chosen(1, 1, 16, 100_000) == "small"
+    assert chosen(1, 1, 3, 100_000) == "small"
+    assert chosen(1, 1, 16, 100_000) == chosen(1, 1, 60, 100_000) == "matvec"
     assert chosen(3, 3, 3, 20_000) == chosen(4, 4, 4, 20_000) == "small"
     assert chosen(3, 3, 10**6) == "small"
     assert chosen(1, 1, 10**7) == chosen(1, 1, 1000, 1000) == "matvec"
@@ -88,6 +89,16 @@ def test_a_stack_of_dot_products_across_rows_takes_it(cpu):
     stack = dataclasses.replace(across, batch_shape=(20_000,), batch_strides=((1,), (1,), (0,), (1,)))
     machine = dataclasses.replace(cpu, target=Target(512), compute_units=2, max_clock_mhz=2500)
     assert next(candidates(stack, machine, "auto")).kernel.name == "small"
+
+
+def test_one_sum_waits_for_each_addition_and_four_do_so_together(cpu):
+    machine = dataclasses.replace(cpu, compute_units=1)
+
+    def seconds(products):
+        stack = problem_of(1, 1, 100_000, np.dtype("i8"), "TN", stack=(products,))
+        return SMALL.estimate(stack, SMALL.configs(stack, machine)[0], machine)
+
+    assert seconds(4) < 1.5 * seconds(1)
 
 
 def side_by_side(i, j, k, dtype, rng):

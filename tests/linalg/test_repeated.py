@@ -1,0 +1,123 @@
+"""Calls of pyclmm.linalg that repeat an earlier one on other arrays of the same layouts."""
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm import linalg
+from pyclmm.linalg import products, repeated
+from tests.support.faults import noted
+
+CASES = {
+    "vecdot": (linalg.vecdot, np.vecdot, (7, 5), (7, 5), {}),
+    "vecdot with keepdims": (linalg.vecdot, np.vecdot, (7, 5), (5,), {"keepdims": True}),
+    "vecdot along an axis": (linalg.vecdot, np.vecdot, (5, 7), (5, 7), {"axis": 0}),
+    "dot": (linalg.dot, np.dot, (9,), (9,), {}),
+    "inner": (linalg.inner, np.inner, (3, 4), (5, 4), {}),
+    "outer": (linalg.outer, np.outer, (3, 4), (5,), {}),
+    "tensordot": (linalg.tensordot, np.tensordot, (3, 4, 5), (4, 5, 2), {}),
+    "tensordot of all": (linalg.tensordot, np.tensordot, (4, 5), (4, 5), {"axes": 2}),
+    "matvec": (linalg.matvec, np.matvec, (2, 3, 4), (4,), {}),
+    "vdot": (linalg.vdot, np.vdot, (3, 4), (3, 4), {}),
+}
+TYPES = ["f4", "c8"]
+
+
+@pytest.fixture
+def contracted(monkeypatch):
+    """The calls that went the whole way. There is no earlier one."""
+    monkeypatch.setattr(repeated, "_known", {})
+    return noted(monkeypatch, products, "contract")
+
+
+def operand(rng, shape, dtype):
+    return (rng.integers(-3, 4, shape) * (1 - 2j if dtype == "c8" else 1)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("case", CASES)
+def test_a_call_like_an_earlier_one_goes_straight_to_its_product(case, dtype, contracted, rng):
+    mine, numpys, of_a, of_b, keywords = CASES[case]
+    for turn in range(3):
+        a, b = operand(rng, of_a, dtype), operand(rng, of_b, dtype)
+        got, want = mine(a, b, **keywords), numpys(a, b, **keywords)
+        assert type(got) is type(want)
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        np.testing.assert_array_equal(got, want)
+        assert turn == 0 or len(contracted) == 1
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 1)])
+def test_out_is_written_and_returned(shape, contracted, rng):
+    keywords = {"keepdims": True} if len(shape) == 2 else {}
+    for _ in range(3):
+        a, b, out = operand(rng, (7, 5), "f4"), operand(rng, (7, 5), "f4"), np.full(shape, np.nan, "f4")
+        assert linalg.vecdot(a, b, out=out, **keywords) is out
+        np.testing.assert_array_equal(out, np.vecdot(a, b, **keywords))
+    assert len(contracted) == 1
+
+
+def test_out_that_is_an_operand_of_a_repeated_call(contracted, rng):
+    a, b, out = (operand(rng, (4, 4), "f4") for _ in range(3))
+    for _ in range(2):
+        linalg.dot(a, b, out)
+    want = a @ b
+    linalg.dot(a, b, a)
+    np.testing.assert_array_equal(a, want)
+    assert len(contracted) == 1
+
+
+def test_one_array_twice_and_then_two(contracted, rng):
+    a, b = operand(rng, (6, 5), "f4"), operand(rng, (6, 5), "f4")
+    for x, y in ((a, a), (a, b), (b, a)):
+        assert linalg.einsum("ij,ij->", x, y) == (x * y).sum()
+    assert len(contracted) == 1
+
+
+def test_calls_that_differ_in_an_argument_or_a_layout_are_others(contracted, rng):
+    x = operand(rng, (6, 6), "f4")
+    for subscripts in ("ij,jk->ik", "ij,kj->ik", "ij,jk->ki", "ij,ij->i"):
+        np.testing.assert_array_equal(linalg.einsum(subscripts, x, x), np.einsum(subscripts, x, x))
+    for axes in (True, 1, 2):  # True is 1, and no number of axes
+        got = linalg.tensordot(x, x, axes)
+        np.testing.assert_array_equal(got, np.tensordot(x, x, axes))
+    for y in (x.T, x[::-1], x.astype(">f4"), x.astype("f8"), x[:, ::-1]):
+        np.testing.assert_array_equal(linalg.dot(x, y), np.dot(x, y))
+    assert len(contracted) == 12
+
+
+def test_a_product_of_copies_is_not_repeated_without_them(contracted, rng):
+    for _ in range(2):
+        x, y = operand(rng, (5, 2, 4), "f4"), operand(rng, (4, 3, 5), "f4")
+        np.testing.assert_array_equal(linalg.einsum("imk,kni->mn", x, y), np.einsum("imk,kni->mn", x, y))
+        np.testing.assert_array_equal(linalg.einsum("imk,knj->mn", x, y), np.einsum("imk,knj->mn", x, y))
+        np.testing.assert_array_equal(linalg.vecdot(x[:, 0], [1, 2, 3, 4]), x[:, 0] @ [1, 2, 3, 4])
+    assert len(contracted) == 6
+
+
+def test_what_a_call_asks_for_is_asked_again(contracted, rng):
+    x = operand(rng, (6, 6), "f4")
+    linalg.dot(x, x)
+    with pytest.raises(pyclmm.ArgumentError):
+        linalg.dot(x, x, kernel="none of ours")
+    linalg.dot(x, x, kernel="naive")
+    assert len(contracted) == 3
+
+
+def test_an_error_is_raised_again(contracted):
+    for _ in range(2):
+        with pytest.raises(pyclmm.ShapeError):
+            linalg.vecdot(np.ones((2, 3)), np.ones((2, 4)))
+    read_only = np.empty(2)
+    linalg.vecdot(np.ones((2, 3)), np.ones((2, 3)), out=read_only)
+    read_only.flags.writeable = False
+    with pytest.raises(pyclmm.ArgumentError, match="read-only"):
+        linalg.vecdot(np.ones((2, 3)), np.ones((2, 3)), out=read_only)
+
+
+def test_only_so_many_calls_are_kept(contracted, monkeypatch):
+    monkeypatch.setattr(repeated, "_MOST", 3)
+    for n in (*range(1, 9), 8):
+        assert linalg.dot(np.ones(n), np.ones(n)) == n
+    assert len(repeated._known) <= 3
+    assert len(contracted) == 8
