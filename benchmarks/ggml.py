@@ -2,10 +2,10 @@
 
     pip install llama-cpp-python        # builds ggml for this processor; needs a C++ compiler
     python benchmarks/ggml.py [--device NAME] [--n 11008] [--k 4096] [--rows 1,64] [--formats q8_0,q4_k,q4_0]
-        [--json FILE]
+        [--int8] [--json FILE]
 
-Both read the same bytes, in buffers that take turns, so that they come from memory. ggml multiplies by
-integers: it rounds x to 8 bits, 32 or 256 numbers with one scale, which pyclmm does not. So each error
+--int8: also with quantize_a="int8". All read the same bytes, in buffers that take turns, so that they come from memory. ggml multiplies by
+integers: it rounds x to 8 bits, 32 or 256 numbers with one scale, which pyclmm does if asked. So each error
 against x @ q.dequantize().T is shown. ggml has as many threads as there are processors; they wait for work
 without sleeping. Medians of rounds.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -124,7 +125,7 @@ class Ggml:
         return np.frombuffer(self._out[copy], np.float32).reshape(self.shape)
 
 
-def row(device: Any, name: str, m: int, n: int, k: int) -> dict[str, Any]:
+def row(device: Any, name: str, m: int, n: int, k: int, ways: dict[str, Any]) -> dict[str, Any]:
     form, rng = format_named(name), np.random.default_rng(0)
     rows = form.drawn(rng, n, k)
     x = rng.standard_normal((m, k)).astype(np.float32)
@@ -133,10 +134,10 @@ def row(device: Any, name: str, m: int, n: int, k: int) -> dict[str, Any]:
     copies = [rows.copy() for _ in range(COPIES)]
     ours = [pyclmm.QuantizedArray.of_rows(one, form, k) for one in copies]
     peer, out = Ggml(name, x, copies), np.empty((m, n), np.float32)
-    sides: dict[str, Callable[[int], Any]] = {
-        "pyclmm": lambda copy: pyclmm.matmul(x, ours[copy].T, out=out, device=device),
-        "ggml": peer,
-    }
+    product = functools.partial(pyclmm.matmul, x, out=out, device=device)
+    sides: dict[str, Callable[[int], Any]] = {"ggml": peer}
+    for side, how in ways.items():
+        sides[side] = lambda copy, how=how: product(ours[copy].T, **how)  # type: ignore[misc]
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     errors = {side: float((abs(call(0) - want) / scale).max()) for side, call in sides.items()}
     for _ in range(ROUNDS):
@@ -160,13 +161,15 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=4096)
     parser.add_argument("--rows", default="1,64")
     parser.add_argument("--formats", default="q8_0,q4_k,q4_0")
+    parser.add_argument("--int8", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     device, found = find_device(args.device), []
+    ways = {"pyclmm": {}, **({"pyclmm int8": {"quantize_a": "int8"}} if args.int8 else {})}
     print(device_info(device).name, "llama-cpp-python", importlib.metadata.version("llama-cpp-python"))
     for name in args.formats.split(","):
         for m in map(int, args.rows.split(",")):
-            one = row(device, name, m, args.n, args.k)
+            one = row(device, name, m, args.n, args.k, ways)
             found.append(one)
             for side in one["seconds"]:
                 took, error = one["seconds"][side], one["errors"][side]

@@ -1,0 +1,135 @@
+/* int8_tile: rows of A, rounded to 8 bits, by quantised weights, for CPU devices, where there are many rows.
+ *
+ *   round_a        of int8_lines.h makes lines of the rows of A
+ *   int8_tile      takes COLUMNS rows of B at a time, of these PART weights, and makes a panel of their codes:
+ *
+ *                     | word of column 0 | column 1 | ... |      a word of 32 bits is TOGETHER codes along K
+ *                     | the next TOGETHER of column 0 | ...
+ *
+ *                  It multiplies all rows of A by the panel, ROWS at a time: a lane of a vector is a column, a word of x
+ *                  is in all lanes. So a code is unpacked once for CHUNK rows, and lanes are never summed.
+ *                  A work-item takes `span` rows of B.
+ *
+ * Sums of UNIT products are whole numbers of 32 bits, or with AVX2 of 16 bits where codes are below 16:
+ * 32 * 15 * 127 / 2 is below 2^15.
+ */
+#include "cpu/target.h"
+#if defined(__AVX2__) && !CODES_SIGNED
+#define TOGETHER 4
+#define X_T char
+#else
+#define TOGETHER 2
+#define X_T short
+#endif
+#include "quantized/int8_lines.h"
+
+#define PART 512
+#define UNIT 32
+#define CHUNK 64
+#define VECS (COLUMNS / LANES)
+#define FOR_TILE(r, n) UNROLL for (int r = 0; r < ROWS; ++r) UNROLL for (int n = 0; n < VECS; ++n)
+
+typedef CAT(int, LANES) INTS;
+#if TOGETHER == 4
+typedef char bytes_32 __attribute__((vector_size(32)));
+typedef short16 SUMS;
+#define WITH_PRODUCTS(sums, w, x) ((sums) + as_short16(__builtin_ia32_pmaddubsw256((bytes_32)(w), (bytes_32)(x))))
+#define OF_SUMS(sums) CONVERTED(VEC, as_int8(__builtin_ia32_pmaddwd256(sums, (short16)(1))))
+#else
+typedef INTS SUMS;
+typedef short shorts __attribute__((ext_vector_type(2 * LANES)));
+#if defined(__AVX2__) && LANES == 8
+#define WITH_PRODUCTS(sums, w, x) ((sums) + as_int8(__builtin_ia32_pmaddwd256(as_short16(w), as_short16(x))))
+#else
+INLINE INTS of_pairs(const INTS w, const INTS x)
+{
+  const shorts a = *(const shorts *)&w, b = *(const shorts *)&x;
+  return CONVERTED(INTS, a.even) * CONVERTED(INTS, b.even) + CONVERTED(INTS, a.odd) * CONVERTED(INTS, b.odd);
+}
+#define WITH_PRODUCTS(sums, w, x) ((sums) + of_pairs(w, x))
+#endif
+#define OF_SUMS(sums) CONVERTED(VEC, sums)
+#endif
+
+/* What a work-item makes of PART weights of COLUMNS rows of B. */
+typedef struct {
+  int codes[PART / TOGETHER][COLUMNS] ALIGNED(64);
+  float scales[PART / CODES_GROUP][COLUMNS] ALIGNED(64), offsets[PART / CODES_GROUP][COLUMNS] ALIGNED(64);
+} panel_t;
+
+INLINE void unpack(panel_t *panel, __global const uchar *const row, const int n, const int first, const int end, const int K)
+{
+  float scales[GROUPS], offsets[GROUPS];
+  for (int g = 0; g < GROUPS; ++g) offsets[g] = 0;
+  const int groups = (end - first) / CODES_GROUP;
+  code_scales(row, first, K, groups, scales, offsets);
+  for (int g = 0; g < groups; ++g) panel->scales[g][n] = scales[g], panel->offsets[g][n] = offsets[g];
+  for (int k = first; k < end; k += STEP) {
+    ushort16 w[2];
+    codes64(row, k, K, w);
+#if TOGETHER == 4
+    UNROLL for (int p = 0; p < STEP / 4; ++p) panel->codes[(k - first) / 4 + p][n] = ((const int *)w)[p];
+#else
+    short wide[STEP];
+    UNROLL for (int p = 0; p < STEP; ++p) wide[p] = ((const char *)w)[p];
+    UNROLL for (int p = 0; p < STEP / 2; ++p) panel->codes[(k - first) / 2 + p][n] = ((const int *)wide)[p];
+#endif
+  }
+}
+
+typedef __global const X_T *x_t;
+
+/* sums += products of weights from `first` up to `end` with each line. */
+INLINE void add_panel(VEC sums[ROWS][VECS], const panel_t *panel, const x_t x[ROWS], const int first, const int end, const int K)
+{
+  for (int k = first; k < end; k += UNIT) {
+    SUMS part[ROWS][VECS];
+    FOR_TILE(r, n) part[r][n] = 0;
+    for (int q = 0; q < UNIT / TOGETHER; ++q) {
+      const INTS *words = (const INTS *)panel->codes[(k - first) / TOGETHER + q];
+      INTS w[VECS];
+      UNROLL for (int n = 0; n < VECS; ++n) w[n] = words[n];
+      UNROLL for (int r = 0; r < ROWS; ++r) {
+        const INTS of_x = ((__global const int *)(x[r] + k))[q];
+        UNROLL for (int n = 0; n < VECS; ++n) part[r][n] = WITH_PRODUCTS(part[r][n], w[n], of_x);
+      }
+    }
+    const int g = k / CODES_GROUP, own = (k - first) / CODES_GROUP;
+    UNROLL for (int r = 0; r < ROWS; ++r) {
+      __global const float *of_x = (__global const float *)(x[r] + K) + g;
+      UNROLL for (int n = 0; n < VECS; ++n)
+        sums[r][n] = FMA_VEC(OF_SUMS(part[r][n]) * ((const VEC *)panel->scales[own])[n], (VEC)(of_x[0]), sums[r][n]);
+      if (k % CODES_GROUP == 0)
+        UNROLL for (int n = 0; n < VECS; ++n)
+          sums[r][n] = FMA_VEC(((const VEC *)panel->offsets[own])[n], (VEC)(of_x[SCALES(K)]), sums[r][n]);
+    }
+  }
+}
+
+__kernel ONE_WIDE_ITEM void int8_tile(GEMM_ARGS, __global const char *lines, const int span)
+{
+  GEMM_BEGIN;
+  const int j0 = get_group_id(0) * span, j1 = min(N, j0 + span);
+  panel_t panel;
+  VEC sums[CHUNK][VECS];
+  for (int chunk = 0; chunk < M; chunk += CHUNK) {
+    const int rows = min(CHUNK, M - chunk);
+    for (int j = j0; j < j1; j += COLUMNS) {
+      for (int i = 0; i < CHUNK; ++i)
+        UNROLL for (int n = 0; n < VECS; ++n) sums[i][n] = (VEC)(0);
+      for (int first = 0; first < K; first += PART) {
+        const int end = min(K, first + PART);
+        for (int n = 0; n < COLUMNS; ++n) unpack(&panel, b + min(j + n, N - 1) * ldb, n, first, end, K);
+        for (int i = 0; i < rows; i += ROWS) {
+          x_t x[ROWS];
+          UNROLL for (int r = 0; r < ROWS; ++r)
+            x[r] = (x_t)(lines + (BATCH_ENTRY * M + chunk + min(i + r, rows - 1)) * LINE(K));
+          add_panel(&sums[i], &panel, x, first, end, K);
+        }
+      }
+      for (int i = 0; i < rows; ++i)
+        for (int n = 0; n < min(COLUMNS, j1 - j); ++n)
+          STORE_RESULT(chunk + i, j + n, ((const float *)sums[i])[n], RESULT);
+    }
+  }
+}
