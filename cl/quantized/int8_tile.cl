@@ -57,22 +57,43 @@ typedef struct {
   float scales[PART / CODES_GROUP][COLUMNS] ALIGNED(64), offsets[PART / CODES_GROUP][COLUMNS] ALIGNED(64);
 } panel_t;
 
-INLINE void unpack(panel_t *panel, __global const uchar *const row, const int n, const int first, const int end, const int K)
+/* to[i][0 to 3] = word i of the four. */
+INLINE void put_words(int (*to)[COLUMNS], const int count, const int *a, const int *b, const int *c, const int *d)
 {
-  float scales[GROUPS], offsets[GROUPS];
-  for (int g = 0; g < GROUPS; ++g) offsets[g] = 0;
-  const int groups = (end - first) / CODES_GROUP;
-  code_scales(row, first, K, groups, scales, offsets);
-  for (int g = 0; g < groups; ++g) panel->scales[g][n] = scales[g], panel->offsets[g][n] = offsets[g];
+  for (int i = 0; i < count; i += 4) {
+    const int4 p = *(const int4 *)(a + i), q = *(const int4 *)(b + i), r = *(const int4 *)(c + i), s = *(const int4 *)(d + i);
+    const int4 pq = (int4)(p.x, q.x, p.y, q.y), rs = (int4)(r.x, s.x, r.y, s.y);
+    const int4 last_pq = (int4)(p.z, q.z, p.w, q.w), last_rs = (int4)(r.z, s.z, r.w, s.w);
+    *(int4 *)to[i] = (int4)(pq.x, pq.y, rs.x, rs.y), *(int4 *)to[i + 1] = (int4)(pq.z, pq.w, rs.z, rs.w);
+    *(int4 *)to[i + 2] = (int4)(last_pq.x, last_pq.y, last_rs.x, last_rs.y);
+    *(int4 *)to[i + 3] = (int4)(last_pq.z, last_pq.w, last_rs.z, last_rs.w);
+  }
+}
+
+/* Columns n to n + 3 of the panel. */
+INLINE void unpack(
+    panel_t *panel, __global const uchar *const rows[4], const int n, const int first, const int end, const int K)
+{
+  float scales[4][GROUPS] ALIGNED(64), offsets[4][GROUPS] ALIGNED(64);
+  UNROLL for (int r = 0; r < 4; ++r) {
+    UNROLL for (int g = 0; g < GROUPS; ++g) scales[r][g] = 0, offsets[r][g] = 0;
+    code_scales(rows[r], first, K, (end - first) / CODES_GROUP, scales[r], offsets[r]);
+  }
+#define PUT(to, count, of)                                                                                    \
+  put_words((int (*)[COLUMNS]) & (to)[n], count, (const int *)(of)[0], (const int *)(of)[1], (const int *)(of)[2], \
+            (const int *)(of)[3])
+  PUT(panel->scales[0], PART / CODES_GROUP, scales);
+  PUT(panel->offsets[0], PART / CODES_GROUP, offsets);
   for (int k = first; k < end; k += STEP) {
-    ushort16 w[2];
-    codes64(row, k, K, w);
+    ushort16 w[4][2];
+    UNROLL for (int r = 0; r < 4; ++r) codes64(rows[r], k, K, w[r]);
 #if TOGETHER == 4
-    UNROLL for (int p = 0; p < STEP / 4; ++p) panel->codes[(k - first) / 4 + p][n] = ((const int *)w)[p];
+    PUT(panel->codes[(k - first) / 4], STEP / 4, w);
 #else
-    short wide[STEP];
-    UNROLL for (int p = 0; p < STEP; ++p) wide[p] = ((const char *)w)[p];
-    UNROLL for (int p = 0; p < STEP / 2; ++p) panel->codes[(k - first) / 2 + p][n] = ((const int *)wide)[p];
+    short wide[4][STEP] ALIGNED(64);
+    for (int r = 0; r < 4; ++r)
+      for (int p = 0; p < STEP; ++p) wide[r][p] = ((const char *)w[r])[p];
+    PUT(panel->codes[(k - first) / 2], STEP / 2, wide);
 #endif
   }
 }
@@ -85,7 +106,7 @@ INLINE void add_panel(VEC sums[ROWS][VECS], const panel_t *panel, const x_t x[RO
   for (int k = first; k < end; k += UNIT) {
     SUMS part[ROWS][VECS];
     FOR_TILE(r, n) part[r][n] = 0;
-    for (int q = 0; q < UNIT / TOGETHER; ++q) {
+    UNROLL for (int q = 0; q < UNIT / TOGETHER; ++q) {
       const INTS *words = (const INTS *)panel->codes[(k - first) / TOGETHER + q];
       INTS w[VECS];
       UNROLL for (int n = 0; n < VECS; ++n) w[n] = words[n];
@@ -119,7 +140,11 @@ __kernel ONE_WIDE_ITEM void int8_tile(GEMM_ARGS, __global const char *lines, con
         UNROLL for (int n = 0; n < VECS; ++n) sums[i][n] = (VEC)(0);
       for (int first = 0; first < K; first += PART) {
         const int end = min(K, first + PART);
-        for (int n = 0; n < COLUMNS; ++n) unpack(&panel, b + min(j + n, N - 1) * ldb, n, first, end, K);
+        for (int n = 0; n < COLUMNS; n += 4) {
+          __global const uchar *rows_of_b[4];
+          UNROLL for (int r = 0; r < 4; ++r) rows_of_b[r] = b + min(j + n + r, N - 1) * ldb;
+          unpack(&panel, rows_of_b, n, first, end, K);
+        }
         for (int i = 0; i < rows; i += ROWS) {
           x_t x[ROWS];
           UNROLL for (int r = 0; r < ROWS; ++r)
