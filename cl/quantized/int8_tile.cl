@@ -100,26 +100,90 @@ INLINE void unpack(
 
 typedef __global const X_T *x_t;
 
-/* sums += products of weights from `first` up to `end` with each line. */
-INLINE void add_panel(VEC sums[ROWS][VECS], const panel_t *panel, const x_t x[ROWS], const int first, const int end, const int K)
+/* AVX-VNNI adds four products of bytes to each integer in one instruction. The processor may have it though the compiler
+ * does not know, so it is asked, and the instruction stands here as bytes, with fixed registers. The sums are the same.
+ *
+ *   ymm8, ymm9    UNIT / 8 words of 16 columns, one after the other      ymm10  a word of x
+ *   ymm0 to ymm7  sums: of row 0 columns 0 to 7, 8 to 15; of row 1 ..
+ */
+#if TOGETHER == 4 && defined(__x86_64__) && ROWS == 4 && VECS == 2
+#define MAY_HAVE_VNNI 1
+INLINE bool has_vnni(void)
 {
-  for (int k = first; k < end; k += UNIT) {
-    SUMS part[ROWS][VECS];
-    FOR_TILE(r, n) part[r][n] = 0;
-    UNROLL for (int q = 0; q < UNIT / TOGETHER; ++q) {
-      const INTS *words = (const INTS *)panel->codes[(k - first) / TOGETHER + q];
-      INTS w[VECS];
-      UNROLL for (int n = 0; n < VECS; ++n) w[n] = words[n];
-      UNROLL for (int r = 0; r < ROWS; ++r) {
-        const INTS of_x = ((__global const int *)(x[r] + k))[q];
-        UNROLL for (int n = 0; n < VECS; ++n) part[r][n] = WITH_PRODUCTS(part[r][n], w[n], of_x);
-      }
+  uint a = 7, b, c = 0, d;
+  __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  if (a < 1) return false;
+  a = 7, c = 1;
+  __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  return a >> 4 & 1;
+}
+
+#define VPDPBUSD(of_codes, sums) ".byte 0xc4, 0xc2, " of_codes ", 0x50, " sums "\n\t" /* ymm10 is the last operand */
+#define ADD_ROW(x, at, low, high) \
+  "vpbroadcastd " at "(" x "), %%ymm10\n\t" VPDPBUSD("0x3d", low) VPDPBUSD("0x35", high)
+#define ADD_WORDS(at, low, high)                                                     \
+  "vmovdqa " low "(%[w]), %%ymm8\n\tvmovdqa " high "(%[w]), %%ymm9\n\t"             \
+  ADD_ROW("%[x0]", at, "0xc2", "0xca") ADD_ROW("%[x1]", at, "0xd2", "0xda")          \
+  ADD_ROW("%[x2]", at, "0xe2", "0xea") ADD_ROW("%[x3]", at, "0xf2", "0xfa")
+#define CLEAR(n) "vpxor %%ymm" n ", %%ymm" n ", %%ymm" n "\n\t"
+#define PUT_SUMS(n, at) "vmovdqa %%ymm" n ", " at "(%[out])\n\t"
+INLINE void unit_by_vnni(INTS out[ROWS][VECS], const int *words, const x_t x[ROWS], const int k)
+{
+  __asm__ volatile(
+      CLEAR("0") CLEAR("1") CLEAR("2") CLEAR("3") CLEAR("4") CLEAR("5") CLEAR("6") CLEAR("7")
+      ADD_WORDS("0", "0", "32") ADD_WORDS("4", "64", "96") ADD_WORDS("8", "128", "160") ADD_WORDS("12", "192", "224")
+      ADD_WORDS("16", "256", "288") ADD_WORDS("20", "320", "352") ADD_WORDS("24", "384", "416")
+      ADD_WORDS("28", "448", "480")
+      PUT_SUMS("0", "0") PUT_SUMS("1", "32") PUT_SUMS("2", "64") PUT_SUMS("3", "96")
+      PUT_SUMS("4", "128") PUT_SUMS("5", "160") PUT_SUMS("6", "192") PUT_SUMS("7", "224")
+      :
+      : [w] "r"(words), [out] "r"(out), [x0] "r"(x[0] + k), [x1] "r"(x[1] + k), [x2] "r"(x[2] + k), [x3] "r"(x[3] + k)
+      : "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10", "memory");
+}
+#else
+#define MAY_HAVE_VNNI 0
+#define has_vnni() false
+#endif
+
+/* Sums of the products of UNIT weights from k on. */
+INLINE void multiply_unit(VEC out[ROWS][VECS], const int *panel_words, const x_t x[ROWS], const int k, const bool vnni, const INTS zero)
+{
+#if MAY_HAVE_VNNI
+  if (vnni) {
+    INTS sums[ROWS][VECS];
+    unit_by_vnni(sums, panel_words, x, k);
+    FOR_TILE(r, n) out[r][n] = CONVERTED(VEC, sums[r][n]);
+    return;
+  }
+#endif
+  SUMS part[ROWS][VECS];
+  FOR_TILE(r, n) part[r][n] = 0;
+  UNROLL for (int q = 0; q < UNIT / TOGETHER; ++q) {
+    const INTS *words = (const INTS *)(panel_words + q * COLUMNS);
+    INTS w[VECS];
+    UNROLL for (int n = 0; n < VECS; ++n) w[n] = words[n];
+    UNROLL for (int r = 0; r < ROWS; ++r) {
+      const INTS of_x = (INTS)(((__global const int *)(x[r] + k))[q]) ^ zero;
+      UNROLL for (int n = 0; n < VECS; ++n) part[r][n] = WITH_PRODUCTS(part[r][n], w[n], of_x);
     }
-    const int g = k / CODES_GROUP, own = (k - first) / CODES_GROUP;
+  }
+  FOR_TILE(r, n) out[r][n] = OF_SUMS(part[r][n]);
+}
+
+/* sums += products of weights from `first` up to `end` with each line. */
+INLINE void add_panel(
+    VEC sums[ROWS][VECS], const panel_t *panel, const x_t x[ROWS], const int first, const int end, const int K, const bool vnni)
+{
+  INTS zero;
+  UNROLL for (int l = 0; l < LANES; ++l) ((int *)&zero)[l] = K % STEP * (l + 1);
+  for (int k = first; k < end; k += UNIT) {
+    VEC part[ROWS][VECS];
+    multiply_unit(part, panel->codes[(uint)(k - first) / TOGETHER], x, k, vnni, zero);
+    const uint g = (uint)k / CODES_GROUP, own = (uint)(k - first) / CODES_GROUP;
     UNROLL for (int r = 0; r < ROWS; ++r) {
       __global const float *of_x = (__global const float *)(x[r] + K) + g;
       UNROLL for (int n = 0; n < VECS; ++n)
-        sums[r][n] = FMA_VEC(OF_SUMS(part[r][n]) * ((const VEC *)panel->scales[own])[n], (VEC)(of_x[0]), sums[r][n]);
+        sums[r][n] = FMA_VEC(part[r][n] * ((const VEC *)panel->scales[own])[n], (VEC)(of_x[0]), sums[r][n]);
       if (k % CODES_GROUP == 0)
         UNROLL for (int n = 0; n < VECS; ++n)
           sums[r][n] = FMA_VEC(((const VEC *)panel->offsets[own])[n], (VEC)(of_x[SCALES(K)]), sums[r][n]);
@@ -131,6 +195,7 @@ __kernel ONE_WIDE_ITEM void int8_tile(GEMM_ARGS, __global const char *lines, con
 {
   GEMM_BEGIN;
   const int j0 = get_group_id(0) * span, j1 = min(N, j0 + span);
+  const bool vnni = has_vnni();
   panel_t panel;
   VEC sums[CHUNK][VECS];
   for (int chunk = 0; chunk < M; chunk += CHUNK) {
@@ -149,7 +214,7 @@ __kernel ONE_WIDE_ITEM void int8_tile(GEMM_ARGS, __global const char *lines, con
           x_t x[ROWS];
           UNROLL for (int r = 0; r < ROWS; ++r)
             x[r] = (x_t)(lines + (BATCH_ENTRY * M + chunk + min(i + r, rows - 1)) * LINE(K));
-          add_panel(&sums[i], &panel, x, first, end, K);
+          add_panel(&sums[i], &panel, x, first, end, K, vnni);
         }
       }
       for (int i = 0; i < rows; ++i)
