@@ -25,7 +25,8 @@ _BYTES_OF_X, _CHUNK = 2, 64  # at most; rows for which a weight is unpacked once
 # Multiply-adds of float32 in whose time a weight is read and becomes a code, and in which it is multiplied by
 # a row. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
 _TURN, _ROW = 1.0, 1.0
-_UNPACK, _OF_TILE = 2.0, 0.3  # the same of a tile
+# The same of a tile: in which a weight is unpacked, and multiplied by a row; by bytes, and by pairs of 16 bits
+_BYTES, _PAIRS = (9.0, 0.5), (12.0, 0.9)
 _ROUND = 4e-9  # seconds in which a compute unit rounds a number of A
 _FORMATS = [form for form in FORMATS if form.has_codes]
 OFFERED = tuple(dict.fromkeys(f"affine{f.bits}" if f.mode == "affine" else f.name for f in _FORMATS))
@@ -107,12 +108,14 @@ class Int8Tile(_RowsOf8Bits):
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         lanes = _lanes(device)
-        return [TileConfig(tm=4 if lanes == 8 else 8, tn=2 * lanes, vec=lanes)]
+        if lanes == 16:
+            return [TileConfig(tm=8, tn=16, vec=16)]
+        return [TileConfig(tm=4 if _by_bytes(problem, device) else 2, tn=2 * lanes, vec=lanes)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        weights, rows = problem.n * problem.k, round_up(problem.m, config.tm)
-        unpacked = _UNPACK * -(-problem.m // _CHUNK)
-        return self._seconds(problem, device, weights * (unpacked + _OF_TILE * rows))
+        unpack, row = _BYTES if _by_bytes(problem, device) else _PAIRS
+        per_weight = unpack * -(-problem.m // _CHUNK) + row * round_up(problem.m, config.tm)
+        return self._seconds(problem, device, problem.n * problem.k * per_weight)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         whole = config.tn % config.vec == 0
@@ -124,6 +127,11 @@ class Int8Tile(_RowsOf8Bits):
 
 def _lanes(device: DeviceInfo) -> int:
     return 8 if "avx2" in device.target.features else device.vector_bits // 32
+
+
+def _by_bytes(problem: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether there is an instruction for products of bytes, and codes are small enough for it."""
+    return "avx2" in device.target.features and format_of(problem).bits == 4
 
 
 def _block(problem: GemmProblem) -> int:
