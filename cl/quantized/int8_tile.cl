@@ -14,7 +14,7 @@
  * 32 * 15 * 127 / 2 is below 2^15.
  */
 #include "cpu/target.h"
-#if defined(__AVX2__) && !CODES_SIGNED
+#if defined(__AVX2__) && LANES == 8 && !CODES_SIGNED
 #define TOGETHER 4
 #define X_T char
 #else
@@ -53,8 +53,12 @@ INLINE INTS of_pairs(const INTS w, const INTS x)
   return CONVERTED(INTS, a.even) * CONVERTED(INTS, b.even) + CONVERTED(INTS, a.odd) * CONVERTED(INTS, b.odd);
 }
 #define WITH_PRODUCTS(sums, w, x) ((sums) + of_pairs(w, x))
+#define HIDDEN(x, zero) ((INTS)(x) ^ (zero))
 #endif
 #define OF_SUMS(sums) CONVERTED(VEC, sums)
+#endif
+#ifndef HIDDEN
+#define HIDDEN(x, zero) (x)
 #endif
 
 /* What a work-item makes of PART weights of COLUMNS rows of B. */
@@ -171,7 +175,7 @@ INLINE void multiply_unit(
     INTS w[VECS];
     UNROLL for (int n = 0; n < VECS; ++n) w[n] = words[n];
     UNROLL for (int r = 0; r < ROWS; ++r) {
-      const INTS of_x = (INTS)(((__global const int *)(x[r] + k))[q]) ^ zero;
+      const INTS of_x = HIDDEN(((__global const int *)(x[r] + k))[q], zero);
       UNROLL for (int n = 0; n < VECS; ++n) part[r][n] = WITH_PRODUCTS(part[r][n], w[n], of_x);
     }
   }

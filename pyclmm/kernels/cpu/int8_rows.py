@@ -1,6 +1,8 @@
-"""`int8_quantized`: rows that are rounded to 8 bits, by quantised weights, on CPU devices. Only if asked for.
+"""`int8_quantized`, few rows, and `int8_tile`, many, that are rounded to 8 bits, by quantised weights, on CPU
+devices. Only if asked for.
 
-Its estimate: weights come at the memory's rate, and while they do, a step multiplies 64 of them by each row.
+Their estimates: weights come at the memory's rate, and while they do, each becomes a code, and is multiplied
+by each row. The first unpacks a weight for every ``tm`` rows, the second once for 64.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ _BYTES_OF_X, _CHUNK = 2, 64  # at most; rows for which a weight is unpacked once
 # Multiply-adds of float32 in whose time a weight is read and becomes a code, and in which it is multiplied by
 # a row. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
 _TURN, _ROW = 1.0, 1.0
-# The same of a tile: in which a weight is unpacked, and multiplied by a row; by bytes, and by pairs of 16 bits
-_BYTES, _PAIRS = (9.0, 0.5), (12.0, 0.9)
+# The same of a tile: a weight is unpacked, and multiplied by a row. By bytes, and by 16 bits
+_BYTES, _PAIRS = (9.0, 0.5), (11.0, 0.85)
 _ROUND = 4e-9  # seconds in which a compute unit rounds a number of A
 _FORMATS = [form for form in FORMATS if form.has_codes]
 OFFERED = tuple(dict.fromkeys(f"affine{f.bits}" if f.mode == "affine" else f.name for f in _FORMATS))
@@ -118,11 +120,9 @@ class Int8Tile(_RowsOf8Bits):
         return self._seconds(problem, device, problem.n * problem.k * per_weight)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        whole = config.tn % config.vec == 0
-        return [
-            *([] if whole else [f"TN must be a multiple of VEC: {config}"]),
-            *super().violations(problem, config, device),
-        ]
+        fits = config.tn in (config.vec, 2 * config.vec)
+        reasons = [] if fits else [f"TN must be VEC or twice as many: {config}"]
+        return [*reasons, *super().violations(problem, config, device)]
 
 
 def _lanes(device: DeviceInfo) -> int:
