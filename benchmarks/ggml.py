@@ -2,18 +2,20 @@
 
     pip install llama-cpp-python        # builds ggml for this processor; needs a C++ compiler
     python benchmarks/ggml.py [--device NAME] [--n 11008] [--k 4096] [--rows 1,64] [--formats q8_0,q4_k,q4_0]
-        [--json FILE]
+        [--int8] [--cpu-time] [--json FILE]
 
-Both read the same bytes, in buffers that take turns, so that they come from memory. ggml multiplies by
-integers: it rounds x to 8 bits, 32 or 256 numbers with one scale, which pyclmm does not. So each error
-against x @ q.dequantize().T is shown. ggml has as many threads as there are processors; they wait for work
-without sleeping. Medians of rounds.
+--int8: also with quantize_a="int8". All read the same bytes, in buffers that take turns, so that they come
+from memory. ggml multiplies by integers: it rounds x to 8 bits, 32 or 256 numbers with one scale, which
+pyclmm does if asked. So each error against x @ q.dequantize().T is shown. ggml has as many threads as there
+are processors; they wait for work without sleeping. Medians of calls, and the least. --cpu-time, for machines
+with other work: the process's CPU seconds over the number of processors, with one thread of ggml's.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -87,7 +89,9 @@ def declared(found: ctypes.CDLL, name: str, result: Any, *args: Any) -> Callable
 class Ggml:
     """Products of *x*, (M, K), by each of the *copies* of rows of weights."""
 
-    def __init__(self, form: str, x: np.ndarray[Any, Any], copies: list[np.ndarray[Any, Any]]) -> None:
+    def __init__(
+        self, form: str, x: np.ndarray[Any, Any], copies: list[np.ndarray[Any, Any]], threads: int
+    ) -> None:
         base, cpu = library("ggml-base"), library("ggml-cpu")
         new = declared(base, "ggml_new_tensor_2d", POINTER, POINTER, ctypes.c_int, *[ctypes.c_int64] * 2)
         data = declared(base, "ggml_get_data", POINTER, POINTER)
@@ -96,7 +100,7 @@ class Ggml:
         expand = declared(base, "ggml_build_forward_expand", None, POINTER, POINTER)
         plan_of = declared(cpu, "ggml_graph_plan", Plan, POINTER, ctypes.c_int, POINTER)
         self._compute = declared(cpu, "ggml_graph_compute", ctypes.c_int, POINTER, ctypes.POINTER(Plan))
-        pool = declared(base, "ggml_threadpool_params_default", PoolParams, ctypes.c_int)(os.cpu_count())
+        pool = declared(base, "ggml_threadpool_params_default", PoolParams, ctypes.c_int)(threads)
         self._pool = declared(cpu, "ggml_threadpool_new", POINTER, ctypes.POINTER(PoolParams))(pool)
         declared(cpu, "ggml_cpu_init", None)()
         size = sum(rows.nbytes for rows in copies) + 64 * x.nbytes + (64 << 20)
@@ -110,7 +114,7 @@ class Ggml:
             ctypes.memmove(data(weights), rows.ctypes.data, rows.nbytes)
             out, graph = multiply(context, weights, given), graph_of(context)
             expand(graph, out)
-            plan = plan_of(graph, os.cpu_count(), self._pool)
+            plan = plan_of(graph, threads, self._pool)
             self._work.append(np.empty(max(1, plan.work_size), np.uint8))
             plan.work_data = self._work[-1].ctypes.data
             self._graphs.append((graph, plan))
@@ -124,7 +128,9 @@ class Ggml:
         return np.frombuffer(self._out[copy], np.float32).reshape(self.shape)
 
 
-def row(device: Any, name: str, m: int, n: int, k: int) -> dict[str, Any]:
+def row(device: Any, name: str, m: int, n: int, k: int, ways: dict[str, Any], by_cpu: bool) -> dict[str, Any]:
+    cpus = os.cpu_count() or 1
+    clock, units = (time.process_time, cpus) if by_cpu else (time.perf_counter, 1)
     form, rng = format_named(name), np.random.default_rng(0)
     rows = form.drawn(rng, n, k)
     x = rng.standard_normal((m, k)).astype(np.float32)
@@ -132,23 +138,24 @@ def row(device: Any, name: str, m: int, n: int, k: int) -> dict[str, Any]:
     want, scale = x @ weights.T, abs(x) @ abs(weights.T)
     copies = [rows.copy() for _ in range(COPIES)]
     ours = [pyclmm.QuantizedArray.of_rows(one, form, k) for one in copies]
-    peer, out = Ggml(name, x, copies), np.empty((m, n), np.float32)
-    sides: dict[str, Callable[[int], Any]] = {
-        "pyclmm": lambda copy: pyclmm.matmul(x, ours[copy].T, out=out, device=device),
-        "ggml": peer,
-    }
+    peer, out = Ggml(name, x, copies, 1 if by_cpu else cpus), np.empty((m, n), np.float32)
+    product = functools.partial(pyclmm.matmul, x, out=out, device=device)
+    sides: dict[str, Callable[[int], Any]] = {"ggml": peer}
+    for side, how in ways.items():
+        sides[side] = lambda copy, how=how: product(ours[copy].T, **how)  # type: ignore[misc]
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     errors = {side: float((abs(call(0) - want) / scale).max()) for side, call in sides.items()}
     for _ in range(ROUNDS):
         for side, call in sides.items():
             call(0)
             time.sleep(PAUSE)
-            start = time.perf_counter()
             for copy in range(CALLS):
+                start = clock()
                 call(copy % COPIES)
-            seconds[side].append((time.perf_counter() - start) / CALLS)
+                seconds[side].append((clock() - start) / units)
     medians = {side: statistics.median(found) for side, found in seconds.items()}
-    return {"format": name, "m": m, "n": n, "k": k, "seconds": medians, "errors": errors}
+    least = {side: min(found) for side, found in seconds.items()}
+    return {"format": name, "m": m, "n": n, "k": k, "seconds": medians, "least": least, "errors": errors}
 
 
 def main() -> None:
@@ -160,17 +167,21 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=4096)
     parser.add_argument("--rows", default="1,64")
     parser.add_argument("--formats", default="q8_0,q4_k,q4_0")
+    parser.add_argument("--int8", action="store_true")
+    parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     device, found = find_device(args.device), []
+    ways = {"pyclmm": {}, **({"pyclmm int8": {"quantize_a": "int8"}} if args.int8 else {})}
     print(device_info(device).name, "llama-cpp-python", importlib.metadata.version("llama-cpp-python"))
     for name in args.formats.split(","):
         for m in map(int, args.rows.split(",")):
-            one = row(device, name, m, args.n, args.k)
+            one = row(device, name, m, args.n, args.k, ways, args.cpu_time)
             found.append(one)
             for side in one["seconds"]:
-                took, error = one["seconds"][side], one["errors"][side]
-                print(f"{name} M={m} {side}: {took * 1e3:.2f} ms, error {error:.1e}", flush=True)
+                took, least = (1e3 * one[what][side] for what in ("seconds", "least"))
+                error = one["errors"][side]
+                print(f"{name} M={m} {side}: {took:.2f} ms, least {least:.2f}, error {error:.1e}", flush=True)
     if args.json:
         about = {"device": device_info(device).identity, "date": datetime.now(timezone.utc).isoformat()}
         args.json.write_text(json.dumps({**about, "rows": found}, indent=1) + "\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from pyclmm.selection.select import candidates
 from tests.conformance.offline import TARGETS
 
 INT8 = {"quantize_a": "int8"}
-NAME = "int8_quantized"
+NAME, TILE = KERNELS_OF_8_BITS = ("int8_quantized", "int8_tile")
 OF_CODES = [form for form in FORMATS if form.has_codes]
 
 pytestmark = pytest.mark.skipif(
@@ -47,12 +47,13 @@ def x(rng):
     return rng.standard_normal((5, 256), np.float32)
 
 
+@pytest.mark.parametrize("kernel", KERNELS_OF_8_BITS)
 @pytest.mark.parametrize("form", OF_CODES, ids=lambda form: form.name)
-def test_the_product_is_that_of_the_rounded_numbers(rng, form):
+def test_the_product_is_that_of_the_rounded_numbers(rng, form, kernel):
     """Of several blocks of scales, the last one in part."""
     for m, n, k in ((1, 13, 2304), (3, 1, 256), (7, 21, 768)):
         q, x = weights(rng, form, n, k), rng.standard_normal((m, k), np.float32)
-        assert right(pyclmm.matmul(x, q.T, **INT8), x, q)
+        assert right(pyclmm.matmul(x, q.T, kernel=kernel, **INT8), x, q)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -63,11 +64,28 @@ def test_numbers_of_16_bits_are_rounded_as_float32(rng, q, x, dtype):
     assert right(got, narrow, q)
 
 
+@pytest.mark.parametrize("kernel", KERNELS_OF_8_BITS)
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 70])
 @pytest.mark.parametrize("n", [1, 2, 9, 100])
-def test_sizes(rng, m, n):
-    q, x = weights(rng, format_named("q8_0"), n, 192), rng.standard_normal((m, 192), np.float32)
-    assert right(pyclmm.matmul(x, q.T, **INT8), x, q)
+def test_sizes(rng, m, n, kernel):
+    for name in ("q8_0", "q4_0"):
+        q, x = weights(rng, format_named(name), n, 192), rng.standard_normal((m, 192), np.float32)
+        assert right(pyclmm.matmul(x, q.T, kernel=kernel, **INT8), x, q)
+
+
+@pytest.mark.parametrize("name", ["q4_k", "affine4_g128_float16"])
+def test_a_tile_of_any_number_of_rows_has_the_same_bits(rng, name):
+    """Of four rows it is multiplied by an instruction that the processor may lack."""
+    (first,) = kernel_named(TILE).candidates(problem(name), device_info(default_device()))
+    q, x = weights(rng, format_named(name), 40, 768), rng.standard_normal((9, 768), np.float32)
+    found = [pyclmm.matmul(x, q.T, kernel=(TILE, replace(first, tm=tm)), **INT8) for tm in (1, 2, 4, 8)]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+def test_many_rows_take_a_tile(rng, q):
+    for m, name in ((1, NAME), (256, TILE)):
+        assert pyclmm.Matmul(rng.standard_normal((m, 256), np.float32), q.T, **INT8).kernel == name
 
 
 def test_the_reference_rounds_to_the_nearest_of_255_numbers(rng, x, q):
@@ -97,7 +115,8 @@ def test_the_bound_that_is_promised(rng, form):
                                             ("affine8_g64_float32", 0), ("affine4_g128_float32", 15),
                                             ("q4_0", 15)])  # fmt: skip
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_largest_numbers_do_not_overflow(rng, name, code, sign):
+@pytest.mark.parametrize("kernel", [NAME, (TILE, 2), (TILE, 4)])
+def test_the_largest_numbers_do_not_overflow(rng, name, code, sign, kernel):
     """All weights have the code, all of x is 127 or -127."""
     form = format_named(name)
     rows = form.drawn(rng, 3, 512)
@@ -107,7 +126,10 @@ def test_the_largest_numbers_do_not_overflow(rng, name, code, sign):
         blocks = rows.reshape(3, 512 // form.block, -1)
         blocks[..., 2:] = code * (17 if form.bits == 4 else 1)
     q, x = pyclmm.QuantizedArray.of_rows(rows, form, 512), np.full((2, 512), 127 * sign, np.float32)
-    assert right(pyclmm.matmul(x, q.T, **INT8), x, q)
+    if isinstance(kernel, tuple):
+        (config,) = kernel_named(TILE).candidates(problem(name), device_info(default_device()))
+        kernel = (TILE, replace(config, tm=kernel[1]))
+    assert right(pyclmm.matmul(x, q.T, kernel=kernel, **INT8), x, q)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -179,14 +201,14 @@ def test_without_the_option_it_is_never_chosen():
     for form in FORMATS:
         found = {choice.kernel.name for choice in candidates(problem(form.name), cpu, "auto", ())}
         assert found
-        assert NAME not in found
+        assert not found & {NAME, TILE}
     with pytest.raises(UnsupportedError, match="rounds A to 8 bits, which quantize_a"):
         next(candidates(problem(), cpu, NAME))
 
 
 def test_with_the_option_nothing_else_is_chosen():
     found = [one.kernel.name for one in candidates(problem(**INT8), device_info(default_device()), "auto")]
-    assert found == [NAME]
+    assert {*found} == {NAME, TILE}
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -237,3 +259,17 @@ def test_the_settings_of_a_block_are_refused_too(q, x):
         pyclmm.matmul(x, q.T, **INT8)
     with pyclmm.default_reproducible(), pytest.raises(UnsupportedError, match="reproducible is True"):
         pyclmm.matmul(x, q.T, **INT8)
+
+
+def test_warm_takes_it(x, q):
+    """And finds a wrong kernel before the first call does."""
+    (plan,) = pyclmm.warm((x, q.T), **INT8)
+    assert plan.kernel == NAME
+    assert right(plan(x, q.T), x, q)
+
+
+def test_einsum_takes_it(x, q):
+    got = pyclmm.linalg.einsum("mk,nk->mn", x, q, **INT8)
+    np.testing.assert_array_equal(got, pyclmm.matmul(x, q.T, **INT8))
+    with pytest.raises(ArgumentError, match="no operand is quantised weights; leave it out"):
+        pyclmm.linalg.einsum("mk,nk->mn", x, x, **INT8)

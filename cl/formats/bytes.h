@@ -13,7 +13,7 @@
  *     of a format without offsets these are left as they are
  *   NIBBLE_VALUES(codes, scale, offset): the weights of 16 codes, each below 16
  *
- * A format whose weights are scale * code + offset may define, for CPUs (quantized/int8_rows.cl):
+ * A format whose weights are scale * code + offset may define, for CPUs (quantized/int8_rows.cl, int8_tile.cl):
  *   CODES_GROUP, weights that share both, 32 or a multiple of 64; CODES_SIGNED, 1: a code is a signed byte, 0: below 16
  *   codes64(row, k, K, codes): bytes, the codes of 64 weights from k on, a multiple of 64; of each CODES_EVEN_ODD weights
  *     every second one comes first, of 0 none

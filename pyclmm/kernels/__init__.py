@@ -9,7 +9,7 @@ from __future__ import annotations
 from .. import repr_tables
 from ..errors import unknown_name
 from .cpu.amx import Amx
-from .cpu.int8_rows import Int8Quantized
+from .cpu.int8_rows import Int8Quantized, Int8Tile
 from .cpu.matvec import Matvec
 from .cpu.packed import Packed
 from .cpu.small import Small
@@ -59,6 +59,7 @@ KERNELS = Kernels(
         Thin(),
         Quantized(),
         Int8Quantized(),
+        Int8Tile(),
         MmaQuantized(),
         WgmmaQuantized(),
         Dequantized(_OF_WEIGHTS),

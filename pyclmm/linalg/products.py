@@ -162,6 +162,8 @@ def einsum(
     given, which = split(operands)
     if has_weights(given):
         return contract_weights(given, which, out, casting=casting, **keywords)
+    if (rounded := keywords.pop("quantize_a", None)) is not None:
+        raise ArgumentError(f"quantize_a is {rounded!r}, but no operand is quantised weights; leave it out")
     keywords |= {"out": out, "optimize": optimize, "casting": casting}
     return contract(given, lambda xs: parsed(which, [x.shape for x in xs]), **keywords)
 

@@ -18,7 +18,7 @@ from ..cuda.arrays import CudaArray
 from ..errors import DTypeError
 from ..execution import kinds
 from ..execution.keywords import ProductKeywords
-from ..problem.literals import Casting
+from ..problem.literals import Casting, Rounded
 from ..raising import Parameters, Returned, guarded
 from .repeated import result_of
 
@@ -65,6 +65,7 @@ class EinsumKeywords(VectorKeywords, total=False):
     """Keywords of einsum."""
 
     optimize: Any
+    quantize_a: Rounded | None
 
 
 class Two(Protocol):

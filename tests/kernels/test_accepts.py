@@ -19,7 +19,7 @@ OF_BYTES = {"wgmma", "mma", "mfma", "wmma", "dpas", "amx"}
 OF_FLOAT64 = {"mma_double", "mma_double_bulk", "mfma"}
 OF_PARTS = {"split", "mma_split"}
 OF_WHOLE_NUMBERS = {"residues", "limbs"}
-OF_WEIGHTS = {"quantized", "int8_quantized", "dequantized", "mma_quantized", "wgmma_quantized"}
+OF_WEIGHTS = {"quantized", "int8_quantized", "int8_tile", "dequantized", "mma_quantized", "wgmma_quantized"}
 ANY_TYPE = NAMES - OF_HALVES - OF_BYTES - OF_FLOAT64 - OF_PARTS - OF_WHOLE_NUMBERS - OF_WEIGHTS
 
 HALF = replace(problem_of(64, 64, 64, np.dtype("f2")), precision="medium")
@@ -41,7 +41,7 @@ TABLE = [
     *((WEIGHTS, name, value, OF_WEIGHTS)
       for name, value in [("has_c", True), ("bias", "row"), ("activation", "tanh"), ("precision", "high")]),
     *((WEIGHTS, name, True, {"dequantized"}) for name in ("reproducible", "soft_fma")),
-    (WEIGHTS, "quantize_a", "int8", {"int8_quantized"}),
+    (WEIGHTS, "quantize_a", "int8", {"int8_quantized", "int8_tile"}),
     (HALF, "reproducible", True, IN_ORDER),
     (HALF, "soft_fma", True, IN_ORDER),
     (DOUBLE, "reproducible", True, IN_ORDER | {"mma_double", "mma_double_bulk"}),

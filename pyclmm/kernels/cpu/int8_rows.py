@@ -1,6 +1,8 @@
-"""`int8_quantized`: rows that are rounded to 8 bits, by quantised weights, on CPU devices. Only if asked for.
+"""`int8_quantized`, few rows, and `int8_tile`, many, that are rounded to 8 bits, by quantised weights, on CPU
+devices. Only if asked for.
 
-Its estimate: weights come at the memory's rate, and while they do, a step multiplies 64 of them by each row.
+Their estimates: weights come at the memory's rate, and while they do, each becomes a code, and is multiplied
+by each row. The first unpacks a weight for every ``tm`` rows, the second once for 64.
 """
 
 from __future__ import annotations
@@ -20,22 +22,25 @@ from ..weights import TYPES, format_of, no_weights, program_of
 from .pieces import CpuKernel, vector_defines
 
 STEP, _GROUPS = 64, 16  # weights of a step; groups of which a block is made (cl/quantized/int8_rows.cl)
-_ROWS, _COLUMNS, _GROUPS_A_UNIT = (1, 2, 4), 4, 4
+_COLUMNS, _GROUPS_A_UNIT = 4, 4
+_BYTES_OF_X, _CHUNK = 2, 64  # at most; rows for which a weight is unpacked once (cl/quantized/int8_tile.cl)
 # Multiply-adds of float32 in whose time a weight is read and becomes a code, and in which it is multiplied by
 # a row. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
 _TURN, _ROW = 1.0, 1.0
+# The same of a tile: a weight is unpacked, and multiplied by a row. By bytes, and by 16 bits
+_BYTES, _PAIRS = (9.0, 0.5), (11.0, 0.85)
 _ROUND = 4e-9  # seconds in which a compute unit rounds a number of A
 _FORMATS = [form for form in FORMATS if form.has_codes]
 OFFERED = tuple(dict.fromkeys(f"affine{f.bits}" if f.mode == "affine" else f.name for f in _FORMATS))
 
 
-class Int8Quantized(CpuKernel):
-    """See cl/quantized/int8_rows.cl. ``tm`` rows by ``tn`` columns at a time, sums in vectors of ``vec``."""
+class _RowsOf8Bits(CpuKernel):
+    """See cl/quantized/int8_lines.h. ``tm`` rows by ``tn`` columns at a time, sums in vectors of ``vec``."""
 
-    name = "int8_quantized"
-    summary = 'rows rounded to 8 bits by quantised weights, for CPU devices; with quantize_a="int8" alone'
     accepts = Accepts(TYPES, GENERAL | {"b_format", "quantize_a"})
     has_barriers = False
+    rows: tuple[int, ...]  # that tm may be
+    entry: str
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not problem.quantize_a:
@@ -46,22 +51,8 @@ class Int8Quantized(CpuKernel):
             return f"K is {problem.k}, no positive multiple of {STEP}; leave quantize_a out"
         return no_weights(problem)
 
-    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        rows = next((r for r in _ROWS if r >= problem.m), _ROWS[-1])
-        sums = 2 * device.vector_bits // 64  # vectors: half of the registers
-        lanes = 8 if "avx2" in device.target.features else device.vector_bits // 32
-        return [TileConfig(tm=rows, tn=max(1, min(_COLUMNS, sums // rows)), vec=lanes)]
-
-    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        rates, rows = device.rates, problem.m * problem.batch
-        weights = problem.n * problem.k * -(-problem.m // config.tm) * problem.batch
-        multiplying = weights * (_TURN + _ROW * config.tm) / rates.float32
-        rounding = rows * problem.k * _ROUND / device.units
-        started = 2 * rates.launch + rates.group * _GROUPS_A_UNIT
-        return started + rounding + together(rates.moved(problem.nbytes), multiplying)
-
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        reasons = [] if config.tm in _ROWS else [f"TM must be one of {_ROWS}: {config}"]
+        reasons = [] if config.tm in self.rows else [f"TM must be one of {self.rows}: {config}"]
         if config.vec not in (4, 8, 16) or config.vec * 32 > device.vector_bits or config.split_k != 1:
             reasons.append(f"VEC must be 4, 8 or 16 and fit {device.vector_bits} bits, SPLIT_K 1: {config}")
         return [*reasons, *config.violations(device, (1,), 0)]
@@ -76,14 +67,71 @@ class Int8Quantized(CpuKernel):
         """One rounds A into lines of workspace; in the other a work-item has about as many rows of B as any
         other."""
         sizes = (("ROWS", config.tm), ("COLUMNS", config.tn), *vector_defines(config, device))
-        program = program_of(problem, "quantized/int8_rows.cl", (*gemm_defines(problem), *sizes))
+        program = program_of(problem, f"quantized/{self.entry}.cl", (*gemm_defines(problem), *sizes))
         blocks = -(-problem.k // _block(problem))
-        line = problem.k + 8 * blocks * _GROUPS
+        line = _BYTES_OF_X * problem.k + 8 * blocks * _GROUPS
         space = Workspace("rounded", problem.batch * problem.m * line)
         rounded = gemm_launch(problem, program, "round_a", (problem.m, blocks), (1, 1), (space.symbol,))
         span = round_up(-(-problem.n // (device.units * _GROUPS_A_UNIT)), config.tn)
         size, extra = (-(-problem.n // span),), (space.symbol, np.int32(span))
-        return Work((rounded, gemm_launch(problem, program, "int8_rows", size, (1,), extra)), (space,))
+        return Work((rounded, gemm_launch(problem, program, self.entry, size, (1,), extra)), (space,))
+
+    def _seconds(self, problem: GemmProblem, device: DeviceInfo, multiply_adds: float) -> float:
+        rates, rows = device.rates, problem.m * problem.batch
+        started = 2 * rates.launch + rates.group * _GROUPS_A_UNIT
+        rounding = rows * problem.k * _ROUND / device.units
+        multiplying = multiply_adds * problem.batch / rates.float32
+        return started + rounding + together(rates.moved(problem.nbytes), multiplying)
+
+
+class Int8Quantized(_RowsOf8Bits):
+    """See cl/quantized/int8_rows.cl."""
+
+    name = "int8_quantized"
+    summary = 'rows rounded to 8 bits by quantised weights, for CPU devices; with quantize_a="int8" alone'
+    rows, entry = (1, 2, 4), "int8_rows"
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        rows = next((r for r in self.rows if r >= problem.m), self.rows[-1])
+        sums = 2 * device.vector_bits // 64  # vectors: half of the registers
+        return [TileConfig(tm=rows, tn=max(1, min(_COLUMNS, sums // rows)), vec=_lanes(device))]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        weights = problem.n * problem.k * -(-problem.m // config.tm)
+        return self._seconds(problem, device, weights * (_TURN + _ROW * config.tm))
+
+
+class Int8Tile(_RowsOf8Bits):
+    """See cl/quantized/int8_tile.cl."""
+
+    name = "int8_tile"
+    summary = "the same for many rows: weights are unpacked once for 64 of them"
+    rows, entry = (1, 2, 4, 8), "int8_tile"
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        lanes = _lanes(device)
+        if lanes == 16:
+            return [TileConfig(tm=8, tn=16, vec=16)]
+        return [TileConfig(tm=4 if _by_bytes(problem, device) else 2, tn=2 * lanes, vec=lanes)]
+
+    def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+        unpack, row = _BYTES if _by_bytes(problem, device) else _PAIRS
+        per_weight = unpack * -(-problem.m // _CHUNK) + row * round_up(problem.m, config.tm)
+        return self._seconds(problem, device, problem.n * problem.k * per_weight)
+
+    def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+        fits = config.tn in (config.vec, 2 * config.vec)
+        reasons = [] if fits else [f"TN must be VEC or twice as many: {config}"]
+        return [*reasons, *super().violations(problem, config, device)]
+
+
+def _lanes(device: DeviceInfo) -> int:
+    return 8 if "avx2" in device.target.features else device.vector_bits // 32
+
+
+def _by_bytes(problem: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether there is an instruction for products of bytes, and codes are small enough for it."""
+    return "avx2" in device.target.features and format_of(problem).bits == 4
 
 
 def _block(problem: GemmProblem) -> int:
