@@ -20,10 +20,8 @@ from .pieces import FRACTION, CpuKernel, PieceSums, stack_seconds, vector_define
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
 _GROUPS_A_UNIT = 2  # work-groups for each compute unit
-_STACK_GROUPS_A_UNIT = 16  # at least, where a work-group computes several products of a long stack
-_PRODUCT = (
-    8e-9  # seconds of a compute unit for a further product of a work-group. Zen 5, PoCL 3.0, 2026-11-29
-)
+_STACK_GROUPS_A_UNIT = 6  # at least, for a long stack. The self-check has 20 products for one unit
+_PRODUCT = 8e-9  # seconds of a unit for a further product of a work-group. Zen 5, PoCL 3.0, 2026-11-29
 _LEAST_K = 64  # fewest elements of K in a range
 _LEAST_J = 8  # fewest rows or columns of the matrix in a work-group
 # Fewest bytes of a row's piece, from the second-level caches (Zen 4) and from memory: a page, within which
