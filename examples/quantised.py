@@ -64,14 +64,15 @@ def product(name: str, x: np.ndarray[Any, Any], q: pyclmm.QuantizedArray) -> np.
 
 def rounded(x: np.ndarray[Any, Any], q: pyclmm.QuantizedArray) -> None:
     """x rounded to 8 bits in groups, as llama.cpp does on CPUs: only when asked for."""
-    try:
-        result = pyclmm.matmul(x, q.T, kernel="int8_quantized", quantize_a="int8")
-    except pyclmm.UnsupportedError as error:
-        print(f"A in 8 bits: {error}")
-        return
     weights = q.dequantize(x.dtype).T
-    own = pyclmm.reference.error_ratio(result, pyclmm.reference.int8_groups(x, q), weights)
-    assert own <= pyclmm.reference.limit(q.shape[1])
+    for kernel in ("int8_quantized", "int8_tile"):  # for few rows, for many
+        try:
+            result = pyclmm.matmul(x, q.T, kernel=kernel, quantize_a="int8")
+        except pyclmm.UnsupportedError as error:
+            print(f"A in 8 bits: {error}")
+            return
+        own = pyclmm.reference.error_ratio(result, pyclmm.reference.int8_groups(x, q), weights)
+        assert own <= pyclmm.reference.limit(q.shape[1])
     worst = abs(result - x @ weights).max() / (abs(x) @ abs(weights)).max()
     print(f"A in 8 bits: at most {worst:.1g} of the largest sum of absolute values from the product of x")
 

@@ -134,7 +134,7 @@ def test_float64_on_a_device_without_it(device_changed):
 
 def test_a_device_too_small_for_any_kernel(device):
     problem = GemmProblem(4, 4, 4, "float32", "float32", "float32", "float32", lda=4, ldb=4, ldo=4)
-    nothing = replace(device, max_work_group_size=0)
+    nothing = replace(device, max_work_group_size=0, local_mem_size=0)
     with pytest.raises(errors.UnsupportedError, match="no configuration fits the device's limits"):
         next(select.candidates(problem, nothing, "auto"))
 
