@@ -59,7 +59,8 @@ def called(
     if asked.b_format:
         given = unpacked(given, asked.trans_a, asked.trans_b)
         _check_whole(tiles, axes, given)
-    check_mixed(mixed)
+    if mixed is not None:
+        check_mixed(mixed)
     is_in_tiles = not all(map(is_, tiles.values(), _AT_ONCE.values()))  # == would ask NumPy arrays
     if device is axes is None and not is_in_tiles:
         again = _followed(given, asked, queue, scales, wait_for)

@@ -15,7 +15,8 @@
  *
  * Of several vectors, matvec_rows multiplies VECTORS at a time with the same ROWS rows of W, which caches keep.
  *
- * Work-group (nc of J, range of K, `span` products of the stack in matvec_rows, one in matvec_columns). With SPLIT 1 partial sums go to `partial`, and add_partial_sums adds them.
+ * Work-group (nc of J, range of K, `span` products of the stack in matvec_rows, one in matvec_columns). With SPLIT 1
+ * partial sums go to `partial`, and add_partial_sums adds them.
  *
  * Complex numbers: PLANES = 2 reals side by side. Real and imaginary parts of w and x have four products. Vectors of
  * reals sum each of the four, and `element` combines the sums and conjugates.

@@ -84,7 +84,9 @@ class PlainCalls:
         """
         a, b = given["a"], given["b"]
         first, second = self.names
-        of_a, of_b, of_out = (x if x.base is None else x.base for x in (a, b, out))
+        of_a = a if a.base is None else a.base
+        of_b = b if b.base is None else b.base
+        of_out = out if out.base is None else out.base
         values = {first: host_memory.used_in_place(binding.queue, binding.device, of_a, "a")}
         values[second] = (
             values[first]
