@@ -37,9 +37,6 @@ from .timing import (
     Board,
     Contestant,
     Expected,
-    OnArrays,
-    OnHost,
-    OnNumpy,
     Sample,
     Size,
     Terms,
@@ -286,7 +283,7 @@ class Track:
             check = Expected(a, b, operands_error(problem))
             checked = len(check.rows)
             board = Board(self.queue, a, b, dtype_of(problem.out_type), terms)
-            for entry in self._run(board, check, rows, rounds or self.terms.rounds):
+            for entry in self._run([x for x in names if x not in rows], board, check, rows, rounds):
                 rows[entry.name] = self._row(entry, problem, check, size)
         shown = [rows.get(name) or Row(name, reason=INTERRUPTED) for name in names]
         measured = tuple(self._with_speedups(shown, size))
@@ -303,20 +300,20 @@ class Track:
             return Row(name, reason=reason, too_slow=True)
         return None
 
-    def _run(self, board: Board, check: Expected, rows: dict[str, Row], rounds: int) -> list[Contestant]:
+    def _run(
+        self, names: list[str], board: Board, check: Expected, rows: dict[str, Row], rounds: int | None
+    ) -> list[Contestant]:
         """The contestants with their samples. Kernels that cannot be built get their rows."""
         entries: list[Contestant] = []
         try:
-            for name in self.kernels:
-                if name not in rows:
+            for name in names:
+                if name != NUMPY:
                     self.on_stage(Stage(f"{name} at {check.size}: build"))
-                    try:
-                        entries.append((OnArrays if self.terms.arrays else OnHost)(name, board))
-                    except (cl.Error, PyclmmError) as error:
-                        rows[name] = Row(name, reason=in_short(error))
-            if not self.terms.arrays and NUMPY not in rows:
-                entries.append(OnNumpy(board))
-            self._rounds(entries, check, rounds)
+                try:
+                    entries.append(Contestant(name, board))
+                except (cl.Error, PyclmmError) as error:
+                    rows[name] = Row(name, reason=in_short(error))
+            self._rounds(entries, check, rounds or self.terms.rounds)
         except KeyboardInterrupt:
             self.interrupted = True
         return entries

@@ -8,7 +8,6 @@ time, of a kernel's launches alone, stands beside it.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -178,19 +177,26 @@ class Expected:
         )
 
 
-class Contestant(ABC):
-    """Something that computes the product of *board*, and its samples so far, which took ``spent`` seconds.
-    ``kernel`` is what does it: "auto" has chosen one. ``failure``: why there are no further samples.
+class Contestant:
+    """The kernel called *name*, or NumPy, on the operands of *board*, and its samples so far, which took
+    ``spent`` seconds. ``kernel`` is what does it: "auto" has chosen one. ``failure``: why there are no
+    further samples.
     """
-
-    kernel: str | None = None
-    config: TileConfig | None = None
 
     def __init__(self, name: str, board: Board) -> None:
         self.name, self.board = name, board
         self.samples: list[Sample] = []
         self.spent = self.error_ratio = 0.0
         self.failure: str | None = None
+        self.kernel: str | None = None
+        self.config: TileConfig | None = None
+        if name != NUMPY:
+            own: Any = {"kernel": name, **board.how}
+            self._on_arrays = Matmul(board.a, board.b, out=board.out, **own)  # for the device's time too
+            if not board.arrays:
+                self._on_host = Matmul(board.host_a, board.host_b, out=board.host_out, **own)
+            used = self._on_arrays if board.arrays else self._on_host
+            self.kernel, self.config = used.kernel, used.config
 
     def once(self) -> None:
         """Take one more sample. A failure of the driver stops this contestant, not the others."""
@@ -202,74 +208,33 @@ class Contestant(ABC):
             self.spent += self.samples[-1].wall
 
     def run(self) -> Sample:
-        device = self._device_seconds()
+        device = None if self.name == NUMPY else clock.device_seconds(self._on_device()) or None
         return Sample(seconds_of(self._call), device)
 
-    @abstractmethod
-    def _call(self) -> None: ...
-
-    def _device_seconds(self) -> float | None:
-        return None
-
-    def result(self) -> Array:
-        return self.board.host_out
-
-
-class OnNumpy(Contestant):
-    """numpy.matmul on the host."""
-
-    def __init__(self, board: Board) -> None:
-        super().__init__(NUMPY, board)
-
     def _call(self) -> None:
-        np.matmul(self.board.host_a, self.board.host_b, out=self.board.host_out)
+        board = self.board
+        if self.name == NUMPY:
+            np.matmul(board.host_a, board.host_b, out=board.host_out)
+        elif board.arrays:
+            self._on_device()
+        else:
+            self._on_host(board.host_a, board.host_b, out=board.host_out)
 
-
-class OnArrays(Contestant):
-    """A kernel on pyopencl Arrays: wall time from device to device."""
-
-    def __init__(self, name: str, board: Board) -> None:
-        super().__init__(name, board)
-        self.plan = Matmul(board.a, board.b, out=board.out, kernel=name, **board.how)
-        self.kernel, self.config = self.plan.kernel, self.plan.config
-
-    def _call(self) -> None:
-        self._enqueue()
+    def _on_device(self) -> list[cl.Event]:
+        """Multiply the Arrays; the events of the launches, which have ended."""
+        events = self._on_arrays.enqueue(self.board.a, self.board.b, out=self.board.out)
         self.board.queue.finish()
-
-    def _enqueue(self) -> list[cl.Event]:
-        return self.plan.enqueue(self.board.a, self.board.b, out=self.board.out)
-
-    def _device_seconds(self) -> float | None:
-        """From the start of the first launch to the end of the last, if the driver reports it."""
-        events = self._enqueue()
-        self.board.queue.finish()
-        return clock.device_seconds(events) or None
+        return events
 
     def result(self) -> Array:
-        return self.board.read()
-
-
-class OnHost(OnArrays):
-    """A kernel on NumPy arrays: wall time from host to host. The device's time is that of Arrays."""
-
-    def __init__(self, name: str, board: Board) -> None:
-        super().__init__(name, board)
-        self.host_plan = Matmul(board.host_a, board.host_b, out=board.host_out, kernel=name, **board.how)
-        self.kernel, self.config = self.host_plan.kernel, self.host_plan.config
-
-    def _call(self) -> None:
-        self.host_plan(self.board.host_a, self.board.host_b, out=self.board.host_out)
-
-    def result(self) -> Array:
-        return self.board.host_out
+        return self.board.read() if self.board.arrays else self.board.host_out
 
 
 class Board:
     """The operands on the host and on the device, and in both places one result for every kernel in turn."""
 
     def __init__(self, queue: cl.CommandQueue, a: Array, b: Array, out_dtype: np.dtype[Any], terms: Terms):
-        self.queue = queue
+        self.queue, self.arrays = queue, terms.arrays
         self.how: Any = {"precision": terms.precision, "queue": queue}  # for every plan
         self.host_a, self.host_b = a, b
         self.host_out: Array = np.empty((*a.shape[:-1], b.shape[-1]), out_dtype)
