@@ -21,8 +21,10 @@ import pyopencl as cl
 
 from ..checks.known_answers import operands_error
 from ..errors import PyclmmError, in_short
-from ..kernels import KERNELS, kernel_named
+from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.config import TileConfig
+from ..kernels.rates import Rates
+from ..kernels.traffic import Limit, Traffic, limit
 from ..opencl.devices import device_info
 from ..problem.canonical import problem_of
 from ..problem.dtypes import dtype_of
@@ -113,6 +115,25 @@ class Row:
         if self.error_ratio is None or self.error_limit is None:
             return None
         return self.error_ratio < self.error_limit
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kernel under its limit: its times and its verdict, and what it loads and computes."""
+
+    kernel: Kernel
+    problem: GemmProblem
+    row: Row
+    traffic: Traffic
+
+    @property
+    def rate(self) -> float:
+        """Operations a second, from the median wall time. A point has samples."""
+        return self.row.flops / statistics.median(self.row.walls)
+
+    def limit(self, rates: Rates) -> Limit:
+        """The most that *rates* allow for what it loads and computes."""
+        return limit(self.kernel, self.problem, self.traffic, rates)
 
 
 @dataclass(frozen=True)

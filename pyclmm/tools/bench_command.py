@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -14,7 +14,6 @@ from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info, find_device
 from ..opencl.queues import new_queue
 from ..problem.canonical import LAYOUTS
-from ..problem.literals import Precision
 from ..problem.settings import PRECISIONS
 from . import output, plots, report
 from .bench import Rung, Track, kernel_names
@@ -22,29 +21,7 @@ from .terminal import OnStage, Screen, Stage, duration, significant
 from .timing import NUMPY, Size, Terms, check_memory, dtype_named, ladder, random_pair
 
 
-@dataclass(frozen=True)
-class _BenchArguments:
-    """The arguments of the command, as its options below say."""
-
-    product: tuple[int, int, int] | None
-    climb: bool
-    max_work: float
-    kernels: tuple[str, ...]
-    dtype: str
-    layout: str
-    precision: Precision
-    batch: int
-    arrays: bool
-    seed: int
-    device: str | None
-    rounds: int
-    limit: float
-    reasons: bool
-    json_target: str | None
-    plot_file: Path | None
-
-
-def _sizes(asked: _BenchArguments) -> list[Size]:
+def _sizes(asked: SimpleNamespace) -> list[Size]:
     """The size, or those of the ladder. Raises click.UsageError where both or none are asked for."""
     if asked.climb and asked.product is not None:
         raise click.UsageError("--ladder has its own sizes and goes without M N K")
@@ -95,7 +72,7 @@ def bench_command(**options: Any) -> None:
 
     Ctrl-C ends it and shows what was measured.
     """
-    asked = _BenchArguments(**options)
+    asked = SimpleNamespace(**options)
     terms = Terms(asked.precision, asked.arrays, asked.rounds, asked.limit)
     sizes, dtype, names = _sizes(asked), dtype_named(asked.dtype), kernel_names(asked.kernels)
     output.check_plot(asked.plot_file)
@@ -119,7 +96,7 @@ def bench_command(**options: Any) -> None:
     out.finish(_none_ran(rungs, asked.kernels), output.FAILED, rungs)
 
 
-def _climb(track: Track, sizes: Sequence[Size], asked: _BenchArguments, on_stage: OnStage) -> Iterator[Rung]:
+def _climb(track: Track, sizes: Sequence[Size], asked: SimpleNamespace, on_stage: OnStage) -> Iterator[Rung]:
     """Run each size in turn, until every kernel is too slow or Ctrl-C was pressed."""
     dtype = dtype_named(asked.dtype)
     for number, size in enumerate(sizes):
@@ -149,7 +126,7 @@ class _Ahead:
         self._on_step(step if self._left is None else replace(step, seconds_left=self._left * (1 - part)))
 
 
-def _tell(out: output.Output, device: DeviceInfo, rungs: Sequence[Rung], asked: _BenchArguments) -> None:
+def _tell(out: output.Output, device: DeviceInfo, rungs: Sequence[Rung], asked: SimpleNamespace) -> None:
     """The picture, if one is asked for, the tables, and what they cannot say."""
     draw: Any = plots.ladder if len(rungs) > 1 else lambda rungs, *rest: plots.bench(rungs[0], *rest)
     out.draw(asked.plot_file, lambda path: draw(rungs, device.name, path))

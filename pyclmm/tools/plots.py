@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.matrix_unit import MATRIX_UNITS
 from ..kernels.rates import Rates
 from ..kernels.traffic import peak
-from .bench import Row, Rung
+from .bench import Point, Row, Rung
 from .timing import NUMPY
 from .tuner import Search
 
@@ -195,26 +194,12 @@ def _line(axes: Any, rungs: Sequence[Rung], name: str, value: str, style: dict[s
     )
 
 
-@dataclass(frozen=True)
-class RoofPoint:
-    """A kernel under the device's roofs: operations a byte, operations a second in the median and of each
-    sample, the flat roof over it by name and height, and what follows its name.
-    """
-
-    kernel: str
-    intensity: float
-    rate: float
-    samples: list[float]
-    roof: tuple[str, float]
-    note: str = ""
-
-
-def under_roofs(points: Sequence[RoofPoint], rates: Rates, clock: str, title: str, path: Path) -> None:
+def under_roofs(points: Sequence[Point], rates: Rates, side: int, title: str, path: Path) -> None:
     """Draw kernels under the roofs of *rates*, each from its slowest to its fastest sample. Labels stand
-    beside the picture in the order of the rates. *clock*: from where to where time runs.
+    beside the picture in the order of the rates; those of kernels that ran at less than *side* say so.
     """
-    flat = {name: height / 1e9 for name, height in (point.roof for point in points)}
-    top, xs = max(flat.values()), [point.intensity for point in points]
+    flat = {_units(point): peak(point.kernel, point.problem, rates) / 1e9 for point in points}
+    top, xs = max(flat.values()), [point.traffic.intensity for point in points]
     ends = min(xs) / 3, 3 * max(*xs, 1e9 * top / rates.memory)
     figure = figure_of(10, 6.5)
     axes = figure.add_subplot()
@@ -227,9 +212,9 @@ def under_roofs(points: Sequence[RoofPoint], rates: Rates, clock: str, title: st
         axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
     low = min([point.rate / 1e9 for point in points] + [rates.memory * ends[0] / 1e9]) / 2
     high = 2 * max([top] + [point.rate / 1e9 for point in points])
-    words = "operations for each byte that the work-items load or store", f"GFLOP/s, {clock}"
+    words = "operations for each byte that the work-items load or store", "GFLOP/s, device to device"
     _set(axes, xscale="log", yscale="log", xlim=ends, ylim=(low, high), xlabel=words[0], ylabel=words[1])
-    _beside(axes, points, math.log(low), math.log(high))
+    _beside(axes, points, side, math.log(low), math.log(high))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:,.10g}")
     figure.legend(fontsize="small", loc="outside lower center", ncols=3)
@@ -237,21 +222,29 @@ def under_roofs(points: Sequence[RoofPoint], rates: Rates, clock: str, title: st
     save(figure, path)
 
 
+def _units(point: Point) -> str:
+    """What multiplies, for the legend."""
+    kind = "TF32" if point.problem.precision == "medium" else point.problem.a_type
+    return f"matrix units, {kind}" if point.kernel.matrix_units else f"{kind} multiply-adds"
+
+
 def _plain(value: float) -> str:
     """Three significant digits without an exponent: 344,000."""
     return f"{float(f'{value:.3g}'):,.10g}"
 
 
-def _beside(axes: Any, points: Sequence[RoofPoint], low: float, high: float) -> None:
+def _beside(axes: Any, points: Sequence[Point], side: int, low: float, high: float) -> None:
     """Draw the points, each with a line to its label right of the axes. Labels keep their distance."""
     points = sorted(points, key=lambda point: point.rate)
     heights = spread([(math.log(p.rate / 1e9) - low) / (high - low) for p in points], _LABEL)
     for point, height in zip(points, heights, strict=True):
-        style, x, y = style_of(0, point.kernel), point.intensity, point.rate / 1e9
-        below, above = y - min(point.samples) / 1e9, max(point.samples) / 1e9 - y
+        name, x, y = point.kernel.name, point.traffic.intensity, point.rate / 1e9
+        rates = [point.row.flops / wall / 1e9 for wall in point.row.walls]
+        style, where = style_of(0, name), f" at N = {point.problem.n}" if point.problem.n < side else ""
+        below, above = y - min(rates), max(rates) - y
         axes.errorbar(x, y, [[below], [above]], **style, linestyle="none", markersize=8, capsize=3)
         axes.annotate(
-            f"{point.kernel} {_plain(y)}{point.note}", (x, y), (1.03, height),
+            f"{name} {_plain(y)}{where}", (x, y), (1.03, height),
             textcoords="axes fraction", va="center", fontsize="small",
             arrowprops={"arrowstyle": "-", "color": style["color"], "linewidth": 0.6, "alpha": 0.6},
         )  # fmt: skip

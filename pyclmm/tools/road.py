@@ -6,7 +6,6 @@ it is. Its limit is the roofline (kernels/traffic.py) from rates that were measu
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -21,7 +20,7 @@ from ..kernels import Kernel, kernel_named
 from ..kernels.device import DeviceInfo
 from ..kernels.matrix_unit import MATRIX_UNITS
 from ..kernels.rates import Rates, as_numbers
-from ..kernels.traffic import Limit, Traffic, limit, peak, traffic
+from ..kernels.traffic import traffic
 from ..opencl.devices import device_info, find_device
 from ..opencl.queues import new_queue
 from ..problem.canonical import problem_of
@@ -29,7 +28,7 @@ from ..problem.gemm import GemmProblem
 from ..problem.literals import Precision
 from ..selection.select import refusal
 from . import output, own_kernel, plots, probes, report
-from .bench import INTERRUPTED, Others, Row, Track
+from .bench import INTERRUPTED, Others, Point, Row, Track
 from .terminal import OnStage, Screen, Stage, TextTable, significant
 from .timing import Size, Terms, check_memory
 
@@ -56,30 +55,6 @@ _PASSED = {
 }
 
 
-@dataclass(frozen=True)
-class Point:
-    """One kernel on the road: where it ran, its times and its verdict, and what it loads and computes."""
-
-    kernel: Kernel
-    size: Size
-    problem: GemmProblem
-    row: Row
-    traffic: Traffic
-
-    @property
-    def dtype(self) -> str:
-        return self.problem.a_type
-
-    @property
-    def rate(self) -> float:
-        """Operations a second, from the median wall time. A point has samples."""
-        return self.row.flops / statistics.median(self.row.walls)
-
-    def limit(self, rates: Rates) -> Limit:
-        """The most that *rates* allow for what it loads and computes."""
-        return limit(self.kernel, self.problem, self.traffic, rates)
-
-
 @dataclass
 class Road:
     """What a walk found. ``rates``: of the device; None before they are measured. ``absent``: kernel -> why
@@ -97,8 +72,7 @@ class Road:
         """Add what *row* says of *kernel*: its times, or why there are none."""
         if row.samples and row.config is not None:
             loads = traffic(kernel, problem, row.config, device)
-            size = Size(problem.m, problem.n, problem.k)
-            self.points.append(Point(kernel, size, problem, row, loads))
+            self.points.append(Point(kernel, problem, row, loads))
         elif row.reason != INTERRUPTED:
             self.failed[kernel.name] = row.reason or "it gave no result"
 
@@ -225,7 +199,8 @@ def road_command(
         out.warn(busy)
     if rates is not None and road.points:
         device_line = report.device_line(own)
-        out.draw(plot_file, lambda path: draw(road, rates, f"{device_line}, {header['date'][:10]}", path))
+        title = f"The road, N = {road.side}: {device_line}, {header['date'][:10]}"
+        out.draw(plot_file, lambda path: plots.under_roofs(road.points, rates, road.side, title, path))
         _show(out.screen, road, rates, device_line)
         for line in [] if beside is None else beside.verdict(road, rates):
             out.screen.line(line)
@@ -297,10 +272,11 @@ def _heading(rates: Rates) -> list[str]:
 
 
 def _cells(point: Point, gain: float | None, rates: Rates) -> tuple[str, ...]:
-    precision, limit = point.problem.precision, point.limit(rates)
-    word = "" if precision == "highest" else f' "{precision}"'
+    problem, limit = point.problem, point.limit(rates)
+    word = "" if problem.precision == "highest" else f' "{problem.precision}"'
     share = "passed" if point.rate > limit.rate else _percent(point.rate / limit.rate)
-    about = point.kernel.name, str(point.size.n), point.dtype + word, significant(point.traffic.intensity)
+    intensity = significant(point.traffic.intensity)
+    about = point.kernel.name, str(problem.n), problem.a_type + word, intensity
     step = "-" if gain is None else f"{significant(gain)}x"
     return *about, significant(point.rate / 1e9), step, significant(limit.rate / 1e9), share, limit.by
 
@@ -313,7 +289,7 @@ def _notes(road: Road) -> list[str]:
     """What the table cannot say: wrong limits, steps back, who ran smaller or seldom or cannot run."""
     points, passing = road.points, {wrong: road.passing(by) for by, wrong in _PASSED.items()}
     notes = [f"limit passed by {', '.join(names)}: {wrong}" for wrong, names in passing.items() if names]
-    smaller = [point.kernel.name for point in points if point.size.n < road.side]
+    smaller = [point.kernel.name for point in points if point.problem.n < road.side]
     lists = {
         f"a step back here (reasons: {report.REASONS})": report.steps_back([point.row for point in points]),
         f"too slow at {road.side}, or made for less, so at a smaller N": smaller,
@@ -344,30 +320,10 @@ def _as_json(road: Road) -> dict[str, Any]:
 def _point_json(point: Point, gain: float | None, rates: Rates) -> dict[str, Any]:
     limit, config = point.limit(rates), point.row.config
     return {
-        "kernel": point.kernel.name, "n": point.size.n, "dtype": point.dtype,
+        "kernel": point.kernel.name, "n": point.problem.n, "dtype": point.problem.a_type,
         "precision": point.problem.precision, "config": None if config is None else config.as_dict(),
         "walls_s": point.row.walls, "median_s": point.row.seconds,
         "operations": point.traffic.operations, "nbytes": point.traffic.nbytes,
         "operations_per_s": point.rate, "gain": gain,
         "limit_per_s": limit.rate, "limited_by": limit.by, "correct": point.row.correct,
     }  # fmt: skip
-
-
-def draw(found: Road, rates: Rates, where: str, path: Path) -> None:
-    """Draw every kernel under the device's roofs. *where*: device and date, for the title."""
-    points = [
-        plots.RoofPoint(
-            point.kernel.name, point.traffic.intensity, point.rate,
-            [point.row.flops / wall for wall in point.row.walls],
-            (_units(point), peak(point.kernel, point.problem, rates)),
-            f" at N = {point.size.n}" if point.size.n < found.side else "",
-        )
-        for point in found.points
-    ]  # fmt: skip
-    plots.under_roofs(points, rates, _TERMS.clock, f"The road, N = {found.side}: {where}", path)
-
-
-def _units(point: Point) -> str:
-    """What multiplies, for the legend."""
-    kind = "TF32" if point.problem.precision == "medium" else point.dtype
-    return f"matrix units, {kind}" if point.kernel.matrix_units else f"{kind} multiply-adds"

@@ -17,9 +17,9 @@ from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import refusal
 from pyclmm.tools import cli, plots, probes, terminal
 from pyclmm.tools import road as module
-from pyclmm.tools.bench import Others, Row
-from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Point, Road
-from pyclmm.tools.timing import Sample, Size
+from pyclmm.tools.bench import Others, Point, Row
+from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Road
+from pyclmm.tools.timing import Sample
 from tests.support.optional import optional
 
 agg, mpl_text = optional("matplotlib.backends.backend_agg"), optional("matplotlib.text")
@@ -240,7 +240,7 @@ def point(name, side, seconds):
     config = kernel.configs(problem, device)[0]
     samples = tuple(Sample(seconds * slower) for slower in (1.0, 1.1, 1.3))
     row = Row(name, config, samples, problem.flops, 0.1, 1.0)
-    return Point(kernel, Size(side, side, side), problem, row, traffic(kernel, problem, config, device))
+    return Point(kernel, problem, row, traffic(kernel, problem, config, device))
 
 
 CROWD = ("naive", "flat", "tiled", "strip", "block", "double_buffer")
@@ -253,7 +253,7 @@ def test_labels_do_not_collide_and_stand_in_the_picture(monkeypatch, tmp_path):
     monkeypatch.setattr(plots, "figure_of", lambda *size: drawn.append(made(*size)) or drawn[-1])
     walked = Road(512, RATES, [point(name, 512, 0.1 + 0.001 * i) for i, name in enumerate(CROWD)])
     walked.points += [point("sequential", 256, 0.1), point("register", 512, 1e-4)]
-    module.draw(walked, RATES, "a device", tmp_path / "road.png")
+    plots.under_roofs(walked.points, RATES, 512, "a device", tmp_path / "road.png")
     figure = drawn[-1]
     (axes,) = figure.axes
     canvas = agg.FigureCanvasAgg(figure)
