@@ -82,7 +82,7 @@ def _fill(
     only: bool,
 ) -> None:
     up, queue = _queues()
-    c = arrays.empty(queue, result.shape, result.dtype)
+    c: Any = arrays.empty(queue, result.shape, result.dtype)
     if earlier is not None:
         _write(up, c, np.ascontiguousarray(earlier))
     ways: dict[str, Any] = {
@@ -112,7 +112,7 @@ def _fill(
                 gemm(x, y, part, beta=1.0, out=part, **ways)
         running.append(cl.enqueue_marker(queue))
         queue.flush()
-    staging.download(queue, result.reshape(-1).view(np.uint8), _memory(c), running)
+    staging.download(queue, result.reshape(-1).view(np.uint8), c.base_data, running)
 
 
 def _queues() -> tuple[cl.CommandQueue, cl.CommandQueue]:
@@ -159,23 +159,14 @@ def _edges(parts: list[cla.Array], axis: int) -> Iterator[tuple[int, int]]:
 
 def _on_device(queue: cl.CommandQueue, x: Host) -> cla.Array:
     """A copy of *x*. Matrices that are transposed in memory stay so: kernels read them as they are."""
-    if not x.flags.c_contiguous and x.ndim == 2 and x.flags.f_contiguous:
-        turned: cla.Array = _filled(queue, x.T).T
-        return turned
-    return _filled(queue, np.ascontiguousarray(x))
+    turned = not x.flags.c_contiguous and x.ndim == 2 and x.flags.f_contiguous
+    dense = x.T if turned else np.ascontiguousarray(x)
+    made: cla.Array = arrays.empty(queue, dense.shape, dense.dtype)
+    _write(queue, made, dense)
+    return made.T if turned else made
 
 
-def _filled(queue: cl.CommandQueue, x: Host) -> cla.Array:
-    made = arrays.empty(queue, x.shape, x.dtype)
-    _write(queue, made, x)
-    return made
-
-
-def _write(queue: cl.CommandQueue, target: cla.Array, x: Host) -> None:
+def _write(queue: cl.CommandQueue, target: Any, x: Host) -> None:
     if x.size:
-        for event in staging.upload(queue, _memory(target), x.reshape(-1).view(np.uint8)):
+        for event in staging.upload(queue, target.base_data, x.reshape(-1).view(np.uint8)):
             target.add_event(event)
-
-
-def _memory(x: cla.Array) -> Any:
-    return x.base_data
