@@ -52,10 +52,12 @@ class Job:
         return replace(last, activation=None), last
 
     def region(self, name: str, tile: Tile, chunk: int = 0) -> Region:
-        """The block of A, B or C that a step reads."""
+        """The block of A, B or C that a step reads, of matrices as they are stored."""
+        operand = self.operands[name]
         rows = tile.rows if name != "b" else self.chunks[chunk]
         columns = tile.columns if name != "a" else self.chunks[chunk]
-        return self.operands[name].region(self.product.stack, tile.z, rows, columns)
+        stored = (rows, columns) if operand.trans == "N" else (columns, rows)
+        return tiles.region(self.product.stack, operand.shape[:-2], tile.z, *stored)
 
     def largest(self, name: str) -> int:
         """Elements of the largest block of A or B, or of the largest tile."""

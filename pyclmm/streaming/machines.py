@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
 
+from .. import plan_cache
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, UnsupportedError
 from ..execution.operands import checked
@@ -24,7 +26,7 @@ from ..opencl.devices import DeviceChoice, device_info, find_device
 from ..opencl.devices import devices as all_devices
 from ..opencl.queues import at_release, check_queue, default_queue, queue_on
 from ..problem.dtypes import ELEMENTS
-from ..problem.gemm import MAX_DIMENSION, Gemm, GemmProblem
+from ..problem.gemm import MAX_DIMENSION, GemmProblem
 from ..selection import select
 from ..selection.explanation import Explanation, explain
 from .choice import choose
@@ -43,8 +45,8 @@ _UP_SHARE, _DOWN_SHARE = 0.6, 0.5
 _TRIES = 6  # choices of tiles until there is room for workspace
 _CHOICES_KEPT = 256
 _MOST_TILES = 1 << 24  # with a record of each in a list
-_chosen: dict[Any, Blocking] = {}  # a choice takes up to 0.1 s
-at_release(_chosen.clear)
+_chosen: OrderedDict[Any, Blocking] = OrderedDict()  # a choice takes up to 0.1 s
+at_release(partial(plan_cache.clear, _chosen))
 
 
 def places(
@@ -178,11 +180,7 @@ class Fit:
             return self._kept(kept)
         product = self.product(None)
         key = (product, self._shapes.dtypes, self._options, self.limit, *self._infos, self._up, self._down)
-        if key not in _chosen:
-            if len(_chosen) >= _CHOICES_KEPT:
-                _chosen.clear()
-            _chosen[key] = self._best()
-        found = _chosen[key]
+        found = plan_cache.kept(_chosen, key, self._best, _CHOICES_KEPT)
         count = count_of(product, replace(found, k=product.k))
         if count > _MOST_TILES:
             raise ArgumentError(
@@ -256,12 +254,11 @@ class Fit:
         if 0 in sizes:
             return None
         info = self._infos[self._fastest]
-        gemm, choice = _best_kernel(info, self._shapes.dtypes, self._options, *sizes)
-        work = _work(gemm, choice, self._options, info)
+        found = _chunk(info, self._shapes.dtypes, self._options, *sizes)
         return explain(
-            gemm.problem, info, choice, requested=self._options.kernel,
-            launches=[launch.kernel for launch in work.launches], workspace_nbytes=work.workspace_nbytes,
-            check_seconds=_check_seconds(gemm, self._options, info),
+            found.problem, info, found.choice, requested=self._options.kernel,
+            launches=[launch.kernel for launch in found.work.launches],
+            workspace_nbytes=found.work.workspace_nbytes, check_seconds=found.check_seconds,
         )  # fmt: skip
 
 
@@ -291,44 +288,42 @@ def _link(place: DeviceQueue, info: DeviceInfo, shapes: Shapes) -> tuple[float, 
     return (up if shapes.in_memory else min(up, _FILES)), down
 
 
-def _best_kernel(
-    info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, k: int
-) -> tuple[Gemm, select.Choice]:
-    """One chunk of a tile, as the lane of this device computes it, and the choice for it."""
-    a = (m, k) if options.trans_a == "N" else (k, m)
-    b = (k, n) if options.trans_b == "N" else (n, k)
-    layouts = {
-        "a": host_memory.dense_layout(a, dtypes[0], info),
-        "b": host_memory.dense_layout(b, dtypes[1], info),
-    }
-    plain, align = replace(options, activation=None), host_memory.new_align(info)
-    gemm = checked(layouts, plain, (1.0, 0.0), out_is_copied=False, host_align=align)
-    return gemm, next(select.candidates(gemm.problem, info, options.kernel))
+class _Chunk(NamedTuple):
+    """One chunk of a tile on a device: its kernel, the launches with those that check it, the estimated
+    seconds of all and of the check, and bytes of workspace.
+    """
+
+    problem: GemmProblem
+    choice: select.Choice
+    work: Work
+    seconds: float
+    check_seconds: float
+    workspace_nbytes: int
 
 
 @lru_cache(maxsize=1024)
+def _chunk(info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, k: int) -> _Chunk:
+    """A chunk as the lane of this device computes it; the last one is checked, and activated."""
+    a = (m, k) if options.trans_a == "N" else (k, m)
+    b = (k, n) if options.trans_b == "N" else (n, k)
+    shaped = {"a": (a, dtypes[0]), "b": (b, dtypes[1])}
+    layouts = {name: host_memory.dense_layout(*own, info) for name, own in shaped.items()}
+    plain, align = replace(options, activation=None), host_memory.new_align(info)
+    gemm = checked(layouts, plain, (1.0, 0.0), out_is_copied=False, host_align=align)
+    choice = next(select.candidates(gemm.problem, info, options.kernel))
+    work, check = choice.kernel.launches(gemm.problem, choice.config, info), 0.0
+    if options.verify:
+        ending = replace(gemm.problem, activation=options.activation or "none")
+        work, check = verification.verified(ending, work, info), verification.seconds(ending, info)
+    seconds = float(choice.kernel.estimate(gemm.problem, choice.config, info)) + check
+    return _Chunk(gemm.problem, choice, work, seconds, check, complete(gemm, work).workspace_nbytes)
+
+
 def _estimate(
     info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, k: int
 ) -> tuple[float, int]:
     """(seconds, bytes of workspace) of a product on a device by the estimate of its best kernel."""
     if 0 in (m, n, k):
         return 0.0, 0
-    gemm, choice = _best_kernel(info, dtypes, options, m, n, k)
-    work = complete(gemm, _work(gemm, choice, options, info))
-    estimate = float(choice.kernel.estimate(gemm.problem, choice.config, info))
-    return estimate + _check_seconds(gemm, options, info), work.workspace_nbytes
-
-
-def _work(gemm: Gemm, choice: select.Choice, options: Options, info: DeviceInfo) -> Work:
-    """The launches of the last chunk, with those that check it."""
-    product = choice.kernel.launches(gemm.problem, choice.config, info)
-    return verification.verified(_ending(gemm, options), product, info) if options.verify else product
-
-
-def _check_seconds(gemm: Gemm, options: Options, info: DeviceInfo) -> float:
-    return verification.seconds(_ending(gemm, options), info) if options.verify else 0.0
-
-
-def _ending(gemm: Gemm, options: Options) -> GemmProblem:
-    """The product of the last chunk of a tile, which is activated."""
-    return replace(gemm.problem, activation=options.activation or "none")
+    found = _chunk(info, dtypes, options, m, n, k)
+    return found.seconds, found.workspace_nbytes

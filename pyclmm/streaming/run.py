@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -118,14 +118,14 @@ def _reporter(
     begun, resumed = time.perf_counter(), all_tiles - len(todo)
     flops_each = (8.0 if job.dtype.kind == "c" else 2.0) * max(1, job.product.k)  # of an element
     total = flops_each * sum(tile.elements for tile in todo)
-    count, flops = 0, 0.0
+    at = StreamProgress(resumed, all_tiles, resumed, 0.0, total, 0.0)
 
     def tell(tile: Tile) -> None:
-        nonlocal count, flops
-        count, flops = count + 1, flops + flops_each * tile.elements
+        nonlocal at
+        flops, elapsed = at.flops + flops_each * tile.elements, time.perf_counter() - begun
+        at = replace(at, tiles=at.tiles + 1, flops=flops, seconds=elapsed)
         if report is not None:
-            elapsed = time.perf_counter() - begun
-            report(StreamProgress(resumed + count, all_tiles, resumed, flops, total, elapsed))
+            report(at)
 
     return tell
 

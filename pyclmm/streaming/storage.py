@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError, DTypeError, ShapeError, StorageError
 from ..opencl import mappings
 from ..problem import dtypes
-from . import datasets, tiles
+from . import datasets
 from .datasets import MappedFile
-from .tiles import Index, Region, Span
+from .tiles import Index, Region
 
 # Bytes; a shorter piece is copied from the map, where a system call would take longer.
 _WORTH_A_READ = 1 << 16
@@ -54,12 +54,6 @@ class Storage:
     def native(self) -> np.dtype[Any]:
         """The dtype of what :meth:`read` fills."""
         return self.dtype.newbyteorder("=")
-
-    def region(self, stack: tuple[int, ...], z: Span, rows: Span, columns: Span) -> Region:
-        """The block of these rows and columns of op(X), for the matrices *z* of the product's *stack*."""
-        if self.trans != "N":
-            rows, columns = columns, rows
-        return tiles.region(stack, self.shape[:-2], z, rows, columns)
 
     def view(self, region: Region) -> NDArray[Any]:
         """The block, without a copy. Only where ``in_memory``."""

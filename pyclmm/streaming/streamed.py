@@ -123,7 +123,8 @@ class StreamedMatmul(OfProcess):
         self._checkpoint = None if checkpoint is None else _path(checkpoint)
         self._check_overlaps(given)
         self._fit = machines.Fit(self._shapes, options, self._places, limit)
-        self._blocking = self._fit.blocking(_kept_blocking(self._checkpoint))
+        begun = None if self._checkpoint is None else Checkpoint.peek(self._checkpoint)
+        self._blocking = self._fit.blocking(None if begun is None else begun.get("blocking"))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -257,12 +258,6 @@ class StreamedMatmul(OfProcess):
             "alpha": str(self._alpha), "beta": str(self._beta),
             "operands": given.fingerprints(), "blocking": asdict(self._blocking),
         }  # fmt: skip
-
-
-def _kept_blocking(checkpoint: str | None) -> Any:
-    """The tiles of an earlier run that *checkpoint* is of, if any."""
-    kept = None if checkpoint is None else Checkpoint.peek(checkpoint)
-    return None if kept is None else kept.get("blocking")
 
 
 def _path(checkpoint: Any) -> str:
