@@ -76,7 +76,7 @@ def measure(
     probes = _Probes(queue, info, on_refusal)
     groups: dict[str, Callable[[], dict[str, float]]] = {
         "launches": probes.launches,
-        "global memory": probes.memory,
+        "global memory": lambda: probes.latency() | probes.reading(),
         "local memory": probes.inside,
         "multiply-adds": lambda: measured(info, found, partial(_seconds_more, queue), on_refusal),
     }
@@ -113,13 +113,7 @@ class _Probes:
         group = (self._seconds("nothing", many * self._items) - self._launch) / many
         return {"launch": self._launch, "group": max(0.0, group)}
 
-    def memory(self) -> dict[str, float]:
-        return {"latency": self._latency()} | self._reading()
-
-    def inside(self) -> dict[str, float]:
-        return {"local": self._local(), "dot8": self._dots() if self.info.dots_bytes else 0.0}
-
-    def _latency(self) -> float:
+    def latency(self) -> dict[str, float]:
         """Seconds of a read that the next one waits for, in random order."""
         count, steps = _CHASED // 4, 4096
         order = np.random.default_rng(0).permutation(count).astype(np.uint32)
@@ -127,9 +121,9 @@ class _Probes:
         following[order] = np.roll(order, -1)
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
         chased = cl.Buffer(self.queue.context, flags, hostbuf=following)
-        return self._seconds("follow", 1, chased, np.uint32(steps), items=1) / steps
+        return {"latency": self._seconds("follow", 1, chased, np.uint32(steps), items=1) / steps}
 
-    def _reading(self) -> dict[str, float]:
+    def reading(self) -> dict[str, float]:
         """Bytes per second from memory and from the cache, and the cache's bytes."""
         most = min(self.info.max_mem_alloc_size // 4, self.info.global_mem_size // 16)
         sizes = [size for size in _READ if size <= most] or [1 << 16]
@@ -148,10 +142,11 @@ class _Probes:
         cache = statistics.median([rate for rate, _ in inside] or [memory])
         return {"memory": memory, "cache": cache, "cache_size": float(inside[-1][1] if inside else 0)}
 
-    def _local(self) -> float:
+    def inside(self) -> dict[str, float]:
         groups = self._full // self._items
         seconds = self._seconds("read_local", groups * self._items, np.uint32(_STEPS))
-        return groups * self._items * _STEPS * 4 * 16 / seconds
+        local = groups * self._items * _STEPS * 4 * 16 / seconds
+        return {"local": local, "dot8": self._dots() if self.info.dots_bytes else 0.0}
 
     def _dots(self) -> float:
         """Multiply-adds of dot products of four bytes a second, by more and fewer steps of one launch."""
@@ -332,7 +327,8 @@ def _of(unit: Unit, device: DeviceInfo, timer: Timer, on_refusal: Callable[[str]
         except (PyclmmError, cl.Error) as error:
             failures.append(f"{family.name}: {in_short(error)}")
             continue
-        rate = solved(_change(unit, device, family, config, pair), seconds) if seconds > 0 else 0.0
+        change = partial(_change, unit, device, family, config, pair)
+        rate = solved(change, seconds) if seconds > 0 else 0.0
         return checked(unit.rate, rate, device, on_refusal)
     if unit.matrix or not failures:
         return 0.0
@@ -342,16 +338,12 @@ def _of(unit: Unit, device: DeviceInfo, timer: Timer, on_refusal: Callable[[str]
 
 
 def _change(
-    unit: Unit, device: DeviceInfo, family: Kernel, config: TileConfig, pair: Pair
-) -> Callable[[float], float]:
-    """By the unit's rate, the seconds that the second product of *pair* is estimated to take more."""
-
-    def change(rate: float) -> float:
-        own = replace(device, user_rates=device.rates.with_measured({unit.rate: rate}, ""))
-        short, long = (family.estimate(one, config, own) for one in pair)
-        return long - short
-
-    return change
+    unit: Unit, device: DeviceInfo, family: Kernel, config: TileConfig, pair: Pair, rate: float
+) -> float:
+    """The seconds that the second product of *pair* is estimated to take more at that *rate* of the unit."""
+    own = replace(device, user_rates=device.rates.with_measured({unit.rate: rate}, ""))
+    short, long = (family.estimate(one, config, own) for one in pair)
+    return long - short
 
 
 def _ways(unit: Unit, device: DeviceInfo) -> Iterator[tuple[Kernel, TileConfig, Pair]]:
