@@ -8,8 +8,10 @@ time, of a kernel's launches alone, stands beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,22 +19,34 @@ import pyopencl as cl
 import pyopencl.array as cla
 
 from ..checks import reference
+from ..checks.known_answers import operands_error
+from ..checks.small_problems import first_wrong_result
 from ..errors import DeviceMemoryError, PyclmmError, in_short, unknown_name
+from ..kernels import Work
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
+from ..kernels.launches import complete
 from ..opencl import clock
+from ..opencl.binding import Binding
 from ..opencl.devices import device_info
 from ..opencl.host_memory import allocate, check_size
+from ..opencl.steps import scalars_of
 from ..plan import Matmul
 from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
+from ..problem.gemm import Gemm, GemmProblem
 from ..problem.literals import Precision
+from ..selection.select import Choice
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 NUMPY = "numpy"
 # The most multiply-adds of a check: NumPy has a fast product for some types only.
 _CHECK_FAST, _CHECK_SLOW = 2 * 10**10, 10**8
+# Of two candidates of the tuner: the fewest and the most rounds, and seconds for them if that is enough.
+_ROUNDS, _SECONDS = (5, 25), 0.3
+_HOPELESS = 2.0  # times the incumbent's time: no further runs
+_OUTCLASSED = 5.0  # times the incumbent's time: the family's other configurations are skipped too
 SLICE = 0.01  # seconds: a sample of a short call is the mean of as many calls as fill this
 _LONG = 0.2  # seconds: a longer call is a sample by itself, the first one too
 PAUSE = 0.11  # seconds: NumPy's threads spin for up to 0.1 s after a product, and would occupy a core
@@ -283,3 +297,78 @@ def check_memory(size: Size, dtype: np.dtype[Any], device: DeviceInfo, terms: Te
         raise DeviceMemoryError(
             f"a, b and out need {total} bytes; device {device.name!r} has {device.global_mem_size}"
         )
+
+
+def beats(challenger: Sequence[float], incumbent: Sequence[float]) -> bool:
+    """Whether the challenger's median is lower by more than the spread of either."""
+    gap = statistics.median(incumbent) - statistics.median(challenger)
+    return gap > max(_spread(challenger), _spread(incumbent))
+
+
+def _spread(samples: Sequence[float]) -> float:
+    """The median distance from the median."""
+    middle = statistics.median(samples)
+    return statistics.median([abs(sample - middle) for sample in samples])
+
+
+class TimedProduct:
+    """One product's operands on the device, and the incumbent that challengers are timed against."""
+
+    def __init__(self, queue: cl.CommandQueue, problem: GemmProblem) -> None:
+        self.queue, self.problem, self.device = queue, problem, device_info(queue.device)
+        size, dtype = Size(problem.m, problem.n, problem.k), dtype_of(problem.a_type)
+        a, b = random_pair(size, dtype, layout=problem.layout)
+        self.board = Board(queue, a, b, dtype_of(problem.out_type), Terms())
+        self.buffers = {name: getattr(self.board, name).base_data for name in ("a", "b", "out")}
+        self.check = Expected(a, b, operands_error(problem))
+        self.incumbent: Binding | None = None
+        self.to_beat = np.inf
+        self.outclassed: set[str] = set()
+
+    def challenge(self, choice: Choice) -> dict[str, Any]:
+        """Seconds of the challenger and of the incumbent (none for the first), or a reason for no times."""
+        work = choice.kernel.launches(self.problem, choice.config, self.device)
+        reason = first_wrong_result(self.queue, self.problem, choice.kernel, choice.config, work)
+        if reason is not None:
+            return {"reason": reason}
+        challenger = self._bind(work)
+        self.board.spoil()
+        first = self._run(challenger)
+        if not self.check.ratio(self.board.read()) < self.check.limit:
+            return {"reason": f"wrong result at {self.problem}"}
+        if _HOPELESS * self.to_beat < first < _OUTCLASSED * self.to_beat:
+            first = self._run(challenger)  # the device's clock may have been low in the first run
+        if first > _OUTCLASSED * self.to_beat:
+            self.outclassed.add(choice.kernel.name)
+        if first > _HOPELESS * self.to_beat:
+            return {"seconds": [first], "incumbent": [self.to_beat]}
+        return self._race(challenger, first)
+
+    def _race(self, challenger: Binding, first: float) -> dict[str, Any]:
+        """Run both in turn. The winner becomes the incumbent."""
+        rounds = int(np.clip(_SECONDS / (2 * first), *_ROUNDS))
+        both = [partial(self._run, one) for one in (self.incumbent, challenger) if one is not None]
+        *before, seconds = clock.in_turn(rounds, *both)
+        incumbent = before[0] if before else []
+        if not incumbent or beats(seconds, incumbent):
+            self.incumbent, self.to_beat = challenger, statistics.median(seconds)
+        else:
+            self.to_beat = statistics.median(incumbent)
+        return {"seconds": seconds, "incumbent": incumbent}
+
+    def _bind(self, work: Work) -> Binding:
+        gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.board.out.dtype)
+        return Binding(self.queue, self.device, complete(gemm, work), gemm.unread)
+
+    def _run(self, binding: Binding) -> float:
+        """Seconds from the first launch's start to the last one's end. All wait for a user event, as gaps
+        between them would favour kernels with one launch.
+        """
+        gate = cl.UserEvent(self.queue.context)
+        try:
+            events = binding.enqueue(self.buffers, scalars_of(1.0, 0.0), [gate])
+            self.queue.flush()
+        finally:
+            wall = clock.elapsed(lambda: gate.set_status(cl.command_execution_status.COMPLETE))
+        wall += clock.elapsed(self.queue.finish)
+        return clock.device_seconds(events) or wall

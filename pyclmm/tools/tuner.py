@@ -13,26 +13,29 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from numbers import Real
+from typing import Any
 
 import numpy as np
+import pyopencl as cl
 
 from .. import fields, repr_tables
-from ..checks import worker
-from ..errors import ArgumentError, DTypeError
-from ..kernels import KERNELS
+from ..checks import child, isolation, worker
+from ..errors import ArgumentError, DeviceLostError, DTypeError, PyclmmError
+from ..kernels import KERNELS, kernel_named
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import DeviceChoice, device_info, find_device
+from ..opencl.queues import new_queue
 from ..problem.canonical import problem_of
 from ..problem.gemm import GemmProblem
 from ..problem.literals import Precision
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
 from .terminal import OnStage, Stage, duration, significant, unheard
-from .timing import dtype_named
+from .timing import TimedProduct, beats, dtype_named
 
 LIMIT = 30.0  # seconds to compile, check and time one candidate
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
@@ -203,18 +206,6 @@ def choices(problem: GemmProblem, device: DeviceInfo) -> list[select.Choice]:
     return [incumbent, *(choice for _, _, choice in ranked if choice != incumbent)]
 
 
-def beats(challenger: Sequence[float], incumbent: Sequence[float]) -> bool:
-    """Whether the challenger's median is lower by more than the spread of either."""
-    gap = statistics.median(incumbent) - statistics.median(challenger)
-    return gap > max(_spread(challenger), _spread(incumbent))
-
-
-def _spread(samples: Sequence[float]) -> float:
-    """The median distance from the median."""
-    middle = statistics.median(samples)
-    return statistics.median([abs(sample - middle) for sample in samples])
-
-
 def _entry(problem: GemmProblem, best: Tried) -> Entry:
     return Entry(
         problem.a_type, problem.b_type, problem.out_type, problem.layout, problem.precision,
@@ -259,7 +250,7 @@ class _Searching:
             known = [] if self.incumbent is None else [self.incumbent]
             self.trying = None
             request = self.request | {"order": known + self.waiting, "seconds": left}
-            failure = worker.ask("tools.tuner_child", request, left + LIMIT + _START, hear)
+            failure = worker.ask("tools.tuner", request, left + LIMIT + _START, hear)
             if failure is None:
                 return
             if not self._blamed(failure):
@@ -306,3 +297,34 @@ class _Searching:
         best = "" if search.best is None else f", best {duration(search.best.seconds or 0)}"
         left = max(0.0, self.end - time.monotonic())
         self.on_progress(Stage(f"{search.problem}{best}", len(search.tried), search.total, left))
+
+
+# The child
+
+
+def answers(request: Any) -> Iterator[dict[str, Any]]:
+    """The child: checks the candidates of "order" and times each in turn with the incumbent."""
+    device = isolation.device_of(request["device"])
+    problem = schema.problem_from(request["problem"])
+    choices = [
+        select.Choice(kernel_named(one["kernel"]), schema.config_from(one["config"]))
+        for one in request["choices"]
+    ]
+    queue = new_queue(device, profiling=True)
+    ring = TimedProduct(queue, problem)
+    deadline = time.monotonic() + request["seconds"]
+    for index in request["order"]:
+        if time.monotonic() > deadline:
+            return
+        if choices[index].kernel.name in ring.outclassed:
+            yield {"outclassed": index}
+            continue
+        yield {"trying": index}
+        child.within(request["limit"])
+        try:
+            answer = ring.challenge(choices[index])
+        except DeviceLostError:  # nothing runs in this process any more; the parent starts another
+            raise
+        except (PyclmmError, cl.Error) as error:
+            answer = {"reason": str(error).splitlines()[0]}
+        yield {"index": index} | answer

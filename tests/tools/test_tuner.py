@@ -22,7 +22,7 @@ from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection import select, tables
-from pyclmm.tools import cli, plots, report, tuner, tuner_child
+from pyclmm.tools import cli, plots, report, timing, tuner
 from tests.support.faults import changed_source
 from tests.support.made_up import H200
 from tests.support.selection import slow
@@ -82,10 +82,10 @@ def kept():
 
 def test_a_challenger_wins_only_by_more_than_the_spread():
     incumbent = [1.00, 1.02, 0.98, 1.01, 0.99]
-    assert tuner.beats([0.9, 0.91, 0.89], incumbent)
-    assert not tuner.beats([0.995] * 3, incumbent)
-    assert not tuner.beats([0.5, 0.9, 1.4], incumbent)
-    assert not tuner.beats(incumbent, incumbent)
+    assert timing.beats([0.9, 0.91, 0.89], incumbent)
+    assert not timing.beats([0.995] * 3, incumbent)
+    assert not timing.beats([0.5, 0.9, 1.4], incumbent)
+    assert not timing.beats(incumbent, incumbent)
 
 
 def test_the_incumbent_is_todays_choice_and_every_configuration_is_tried_once():
@@ -138,11 +138,11 @@ def test_a_search_that_tried_all_says_nothing(few, children):
 def test_the_child_tells_who_is_outclassed(few, monkeypatch):
     """The second configuration of the family takes ten times as long as the first."""
     monkeypatch.setattr(
-        tuner_child.TimedProduct, "challenge", lambda ring, choice: ring.outclassed.add("naive") or {}
+        timing.TimedProduct, "challenge", lambda ring, choice: ring.outclassed.add("naive") or {}
     )
     problem = tuner.product(SHAPE, "float32", "NN")
     searching = tuner._Searching(problem, HERE, 1e9, 1e9, lambda _: None)
-    answers = tuner_child.answers(searching.request | {"order": [0, 1, 2], "seconds": 60.0})
+    answers = tuner.answers(searching.request | {"order": [0, 1, 2], "seconds": 60.0})
     assert list(answers) == [{"trying": 0}, {"index": 0}, {"outclassed": 1}, {"outclassed": 2}]
 
 
@@ -256,7 +256,7 @@ def test_each_precision_is_tuned(few, children):
 
 @pytest.fixture
 def ring(few):
-    return tuner_child.TimedProduct(
+    return timing.TimedProduct(
         new_queue(default_device(), profiling=True), tuner.product(SHAPE, "float32", "TN")
     )
 
@@ -286,8 +286,8 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
 def test_rounds_alternate_with_the_incumbent(ring, monkeypatch):
     alone = ring.challenge(choice(2))
     assert alone["incumbent"] == []
-    monkeypatch.setattr(tuner_child, "_HOPELESS", 1e9)
-    monkeypatch.setattr(tuner_child, "_OUTCLASSED", 1e9)
+    monkeypatch.setattr(timing, "_HOPELESS", 1e9)
+    monkeypatch.setattr(timing, "_OUTCLASSED", 1e9)
     order = []
     real = ring._run
     monkeypatch.setattr(ring, "_run", lambda binding: order.append(binding) or real(binding))
