@@ -174,22 +174,6 @@ def _rate(each: float) -> str:
     return f"{1 / each:.3g}/s" if each < 1 else f"{each:.3g} s each"
 
 
-class StagePace:
-    """The seconds that a step takes, anew with each series of steps, which has a *total* of its own."""
-
-    def __init__(self) -> None:
-        self._first: tuple[float, float] | None = None  # when the series began, and how much was done then
-        self._last = Stage("")
-
-    def each(self, step: Stage, now: float) -> float | None:
-        """Seconds of a step, as of the time *now*; None where nothing has been done yet."""
-        if self._first is None or step.total != self._last.total or step.done < self._last.done:
-            self._first = now, step.done
-        self._last = step
-        since, done = self._first
-        return (now - since) / (step.done - done) if step.done > done else None
-
-
 def progress_line(step: Stage, seconds: float, each: float | None, width: int) -> str:
     """A line of *width* columns: what runs, the *seconds* so far, how much is done, the rate, the rest."""
     tail = [_clock(seconds)]
@@ -209,47 +193,45 @@ def progress_line(step: Stage, seconds: float, each: float | None, width: int) -
 
 
 class _StageColumn(ProgressColumn):
-    """The step, the rate and the time left, in one line of the terminal."""
+    """The step, the time since *begun*, the rate and the time left, in one line of *width* columns."""
 
-    def __init__(self, console: Console, taken: int) -> None:
+    def __init__(self, width: int, begun: float) -> None:
         super().__init__()
-        self._console, self._taken = console, taken
-        self._pace = StagePace()
+        self._width, self._begun = width, begun
+
+    def line(self, task: Task) -> str:
+        each = 1 / task.speed if task.speed else None
+        return progress_line(task.fields["step"], time.monotonic() - self._begun, each, self._width)
 
     def render(self, task: Task) -> Text:
-        step, seconds = task.fields["step"], task.elapsed or 0.0
-        line = progress_line(step, seconds, self._pace.each(step, seconds), self._console.width - self._taken)
-        return Text(line, no_wrap=True, overflow="crop")
+        return Text(self.line(task), no_wrap=True, overflow="crop")
 
 
 @contextmanager
 def progress(bar: bool = False) -> Iterator[OnStage]:
-    """What is called with each step; it shows on the error stream, a *bar* in place of a spinner."""
+    """What is called with each step; it shows on the error stream, a *bar* in place of a spinner. A terminal
+    that cannot go back to the line before gets a line now and then.
+    """
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
-    if console.is_dumb_terminal:
-        yield _dull_progress(console)
-        return
+    is_dull, told = console.is_dumb_terminal, time.monotonic()
     has_bar = bar and console.width >= PAGE
-    first = BarColumn(_BAR) if has_bar else SpinnerColumn()
-    columns = first, _StageColumn(console, _BESIDE + (_BAR if has_bar else 0))
+    taken = 1 if is_dull else _BESIDE + _BAR * has_bar
+    column = _StageColumn(console.width - taken, told)
     with Progress(
-        *columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal
-    ) as shown:
-        task = shown.add_task("", total=None, step=Stage("starting"))
-        yield lambda step: shown.update(task, total=step.total, completed=step.done, step=step)
+        *(BarColumn(_BAR) if has_bar else SpinnerColumn(), column), console=console, transient=True,
+        redirect_stdout=False, disable=is_dull or not console.is_terminal, speed_estimate_period=math.inf,
+    ) as shown:  # fmt: skip
+        shown.add_task("", total=None, step=Stage("starting"))
+        [task] = shown.tasks
 
+        def on_stage(step: Stage) -> None:
+            nonlocal told
+            last = task.fields["step"]
+            if step.total != last.total or step.done < last.done:  # another series, with a pace of its own
+                shown.reset(task.id, total=step.total)
+            shown.update(task.id, completed=step.done, step=step)
+            if is_dull and time.monotonic() - told >= _DULL:
+                told = time.monotonic()
+                console.print(column.line(task))
 
-def _dull_progress(console: Console) -> OnStage:
-    """A line now and then, for a terminal that cannot go back to the line before."""
-    start = last = time.monotonic()
-    pace = StagePace()
-
-    def on_stage(step: Stage) -> None:
-        nonlocal last
-        now = time.monotonic()
-        each = pace.each(step, now)
-        if now - last >= _DULL:
-            last = now
-            console.print(progress_line(step, now - start, each, console.width - 1))
-
-    return on_stage
+        yield on_stage

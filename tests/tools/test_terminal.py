@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import default_device, device_info
-from pyclmm.tools import laws, report, tuner
+from pyclmm.tools import laws, report, terminal, tuner
 from pyclmm.tools.bench import Row, Rung
-from pyclmm.tools.terminal import Stage, StagePace, TextTable, broken, progress_line
+from pyclmm.tools.terminal import Stage, TextTable, broken, progress, progress_line
 from pyclmm.tools.timing import Sample, Size
 from tests.support.selection import slow_rows
 
@@ -138,16 +141,28 @@ def test_progress_is_one_line(width):
     assert width < 60 or line.endswith("12 s, 17 of 57, 1.38/s, 1:00:00 left")
 
 
-def test_the_pace_is_that_of_the_present_series():
-    """100 seconds have passed before the second series, which has another total."""
-    pace = StagePace()
-    assert [pace.each(Stage("a", done, 8), now) for now, done in ((0.0, 0), (2.0, 1), (3.0, 2))] == [
-        None,
-        2.0,
-        1.5,
+def test_the_pace_is_that_of_the_present_series(monkeypatch, capsys):
+    """Lines of a dumb terminal. 100 seconds pass before the second series, which has another total."""
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(terminal, "time", clock)
+    console = partial(Console, get_time=clock.monotonic, force_terminal=True, width=80)
+    monkeypatch.setattr(terminal, "Console", console)
+    steps = {
+        10: Stage("a", 0, 8), 12: Stage("a", 1, 8), 20: Stage("a", 5, 8),
+        120: Stage("b", 2, 9), 130: Stage("b", 4, 9), 134: Stage("b", 6, 9), 140: Stage("c", 0, 9),
+    }  # fmt: skip
+    with progress() as on_stage:
+        for now[0], step in steps.items():
+            on_stage(step)
+    assert capsys.readouterr().err.splitlines() == [
+        "a  10 s, 0 of 8",
+        "a  20 s, 5 of 8, 2 s each, 6 s left",
+        "b  2:00, 2 of 9",
+        "b  2:10, 4 of 9, 5 s each, 25 s left",
+        "c  2:20, 0 of 9",
     ]
-    assert [pace.each(Stage("b", done, 9), now) for now, done in ((103.0, 2), (107.0, 4))] == [None, 2.0]
-    assert [pace.each(Stage("c", done, 9), now) for now, done in ((108.0, 0), (113.0, 1))] == [None, 5.0]
 
 
 def test_a_dumb_terminal_gets_no_control_sequences():
