@@ -105,7 +105,7 @@ def _climb(track: Track, sizes: Sequence[Size], asked: SimpleNamespace, on_stage
             track.probe(size, dtype, asked.layout)
         if track.interrupted:
             return
-        track.on_stage = _Ahead(track, sizes[number:], on_stage)
+        track.on_stage = _with_time_left(track, sizes[number:], on_stage)
         on_stage(Stage(f"{size} {asked.dtype}: random numbers"))
         yield track.race(*random_pair(size, dtype, asked.seed, asked.layout))
         expected = [track.expected(name, size.work) for name in track.kernels]
@@ -113,17 +113,15 @@ def _climb(track: Track, sizes: Sequence[Size], asked: SimpleNamespace, on_stage
             return
 
 
-class _Ahead:
-    """Adds the time left to each step: that of the sizes ahead, less what has passed at the present one."""
-
-    def __init__(self, track: Track, sizes: Sequence[Size], on_stage: OnStage) -> None:
-        self._on_step = on_stage
-        times = [track.forecast(size) for size in sizes]
-        self._left = None if None in times else sum(time or 0.0 for time in times)
-
-    def __call__(self, step: Stage) -> None:
-        part = step.done / step.total if step.total else 0.0
-        self._on_step(step if self._left is None else replace(step, seconds_left=self._left * (1 - part)))
+def _with_time_left(track: Track, sizes: Sequence[Size], on_stage: OnStage) -> OnStage:
+    """Adds the time left to each step: that of *sizes*, less what has passed at the first of them."""
+    times = [track.forecast(size) for size in sizes]
+    if None in times:
+        return on_stage
+    total = sum(time or 0.0 for time in times)
+    return lambda step: on_stage(
+        replace(step, seconds_left=total * (1 - (step.done / step.total if step.total else 0.0)))
+    )
 
 
 def _tell(out: output.Output, device: DeviceInfo, rungs: Sequence[Rung], asked: SimpleNamespace) -> None:

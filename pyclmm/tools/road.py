@@ -132,7 +132,10 @@ def _take(queue: cl.CommandQueue, kernel: Kernel, road: Road) -> None:
         if able:
             track = Track(queue, [kernel.name], replace(_TERMS, precision=precision))
             track.others = road.others
-            _measure(track, kernel, dtype, able, road)
+            rung = track.climb(able, np.dtype(dtype), _CALL)  # at the largest size where a call is short
+            road.add(kernel, _problem(rung.size, dtype, precision), rung.rows[0], device)
+            if track.interrupted:
+                raise KeyboardInterrupt
             return
         reasons += filter(None, answers)
     road.absent[kernel.name] = reasons[0]
@@ -140,14 +143,6 @@ def _take(queue: cl.CommandQueue, kernel: Kernel, road: Road) -> None:
 
 def _problem(size: Size, dtype: str, precision: Precision) -> GemmProblem:
     return problem_of(size.m, size.n, size.k, np.dtype(dtype), "NN", precision)
-
-
-def _measure(track: Track, kernel: Kernel, dtype: str, sizes: list[Size], road: Road) -> None:
-    """Measure *kernel* at the largest of *sizes*, given largest first, where a call is short."""
-    rung = track.climb(sizes, np.dtype(dtype), _CALL)
-    road.add(kernel, _problem(rung.size, dtype, rung.terms.precision), rung.rows[0], track.device)
-    if track.interrupted:
-        raise KeyboardInterrupt
 
 
 @click.command("road")
