@@ -13,7 +13,7 @@ import shlex
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from ..opencl.program import new_kernel
 from ..opencl.queues import new_queue
 from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENTS
+from ..problem.gemm import GemmProblem
 from ..selection.select import refusal
 from . import laws
 from .bench import Others, Row, Track
@@ -264,22 +265,20 @@ def _picture(where: Any, part: Any, i: int, j: int) -> list[str]:
 # The parent
 
 
-@dataclass
 class OwnAttempt:
-    """What became of a kernel: the laws that it keeps, with how many cases of each; or why it fails, and
-    *lines* that show it; ``wrong``: by a result. ``rows``: its times and its neighbours' at ``side``.
+    """A reader's kernel in *file*, and what becomes of it: the ``laws`` that it keeps, with how many cases of
+    each; or why it fails, and ``lines`` that show it; ``wrong``: by a result. Raises ArgumentError.
     """
 
-    laws: dict[str, int] = field(default_factory=dict)
-    failure: str | None = None
-    wrong: bool = False
-    lines: list[str] = field(default_factory=list)
-    side: int = 0
-    rows: dict[str, Row] = field(default_factory=dict)
-    others: Others = field(default_factory=Others)
+    def __init__(self, file: Path, device: DeviceInfo) -> None:
+        self.file, self.device, self.others = file, device, Others()
+        self.own, self.step = own_kernel(file, device)
+        self.laws: dict[str, int] = {}
+        self.failure: str | None = None
+        self.wrong, self.lines = False, list[str]()
 
-    def as_json(self, step: Kernel) -> dict[str, Any]:
-        return {"step": step.name, "laws": self.laws, "failure": self.failure, "lines": self.lines}
+    def as_json(self) -> dict[str, Any]:
+        return {"step": self.step.name, "laws": self.laws, "failure": self.failure, "lines": self.lines}
 
     def show(self, screen: Screen) -> None:
         """The laws that it keeps, and what shows that it fails."""
@@ -290,48 +289,49 @@ class OwnAttempt:
         for line in (*self.lines, *[""] * bool(self.laws)):
             screen.line(line, indent=12)
 
+    def check(
+        self, beside: Sequence[str], side: int, on_stage: OnStage
+    ) -> dict[str, tuple[Kernel, GemmProblem, Row]]:
+        """Try the kernel, and time it with those *beside*, at *side* or less: by name the product and the
+        times. After Ctrl-C this object has what was found until then.
+        """
+        begun, found = ["its start"], dict[str, tuple[Kernel, GemmProblem, Row]]()
 
-def check(
-    path: Path, beside: Sequence[str], side: int, device: DeviceInfo, on_stage: OnStage, found: OwnAttempt
-) -> None:
-    """Try the kernel in the file *path*, and time it with those *beside*; *found* gets what is found. Raises
-    ArgumentError. After Ctrl-C *found* has what was found until then.
-    """
-    own, _ = own_kernel(path, device)
-    begun = ["its start"]
+        def begins(begins: str) -> None:
+            begun.append(begins)
+            on_stage(Stage(f"{self.own.name}: {begins}", len(begun) - 2, len(laws.LAWS) + 4))
 
-    def begins(begins: str) -> None:
-        begun.append(begins)
-        on_stage(Stage(f"{own.name}: {begins}", len(begun) - 2, len(laws.LAWS) + 4))
+        def timed(kernel: str, walls: list[float], side: int, others: list[float], **judged: Any) -> None:
+            problem, self.others = problem_of(side, side, side, _FLOAT32), Others(*others)
+            family = self.own if kernel == self.own.name else kernel_named(kernel)
+            config = next(iter(family.configs(problem, self.device)), None)
+            row = Row(kernel, config, tuple(map(Sample, walls)), problem.flops, **judged)
+            found[kernel] = family, problem, row
 
-    def timed(kernel: str, walls: list[float], side: int, others: list[float], **judged: Any) -> None:
-        problem = problem_of(side, side, side, _FLOAT32)
-        family = own if kernel == own.name else kernel_named(kernel)
-        config = next(iter(family.configs(problem, device)), None)
-        samples = tuple(map(Sample, walls))
-        found.rows[kernel] = Row(kernel, config, samples, problem.flops, **judged)
-        found.side, found.others = side, Others(*others)
+        hear = fields.hearing(
+            ({"begins": _LINE}, begins),
+            (_KEPT, lambda law, cases: self.laws.update({law: cases})),
+            (_FAILS, vars(self).update),
+            (_TIMED, timed),
+        )
+        request = {"device": self.device.identity, "path": str(self.file.resolve()), "limit": LIMIT}
+        request |= {"beside": list(beside), "side": side}
+        with tempfile.TemporaryDirectory(prefix="pyclmm-own-") as folder:
+            environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off", "PYCLMM_SELFCHECK": "off"}
+            ended = worker.ask("tools.own_kernel", request, 20 * LIMIT, hear, environment)
+        if ended is not None:
+            self.failure = f"{begun[-1]}: {_told(ended)}"
+        elif self.failure is None and found.keys() != {self.own.name, *beside}:
+            self.failure = f"{begun[-1]}: the child process gave no answer"
+        return found
 
-    hear = fields.hearing(
-        ({"begins": _LINE}, begins),
-        (_KEPT, lambda law, cases: found.laws.update({law: cases})),
-        (_FAILS, vars(found).update),
-        (_TIMED, timed),
-    )
-    request = {"device": device.identity, "path": str(path.resolve()), "limit": LIMIT}
-    request |= {"beside": list(beside), "side": side}
-    with tempfile.TemporaryDirectory(prefix="pyclmm-own-") as folder:
-        environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off", "PYCLMM_SELFCHECK": "off"}
-        ended = worker.ask("tools.own_kernel", request, 20 * LIMIT, hear, environment)
-    if ended is not None:
-        reason, hint = ended.reason.replace("it ended with SIGALRM", f"it did not end in {LIMIT:g} s"), ""
-        if ended.hung:
-            hint = "; is it slow, a loop without an end, or a barrier that some work-items never reach?"
-        elif ended.crashed:
-            hint = "; does it read or write outside of its arrays?"
-        found.failure = f"{begun[-1]}: {reason}{hint}"
-    elif found.failure is None and found.rows.keys() != {own.name, *beside}:
-        found.failure = f"{begun[-1]}: the child process gave no answer"
+
+def _told(ended: worker.Failure) -> str:
+    """Why a child gave no answer, and what the reader may look at."""
+    reason = ended.reason.replace("it ended with SIGALRM", f"it did not end in {LIMIT:g} s")
+    if ended.hung:
+        return f"{reason}; is it slow, a loop without an end, or a barrier that some work-items never reach?"
+    return f"{reason}; does it read or write outside of its arrays?" if ended.crashed else reason
 
 
 _FOURTHS = "Sum the products of every fourth k apart, and add the four sums at the end."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from ..problem.literals import Precision
 from ..selection.select import refusal
 from . import output, own_kernel, plots, probes, report
 from .bench import INTERRUPTED, Others, Point, Row, Track
+from .own_kernel import OwnAttempt
 from .terminal import OnStage, Screen, Stage, TextTable, significant
 from .timing import Size, Terms, check_memory
 
@@ -183,13 +185,13 @@ def road_command(
     own = device_info(chosen)
     road = Road(side or (_ON_CPU if own.is_cpu else _ON_OTHERS))
     check_memory(Size(*(road.side,) * 3), np.dtype(np.float32), own, _TERMS)
-    beside = None if file is None else Beside(file, own)
+    mine = None if file is None else OwnAttempt(file, own)
     with out.measuring() as on_stage:
-        (walk if beside is None else beside.walk)(new_queue(chosen, profiling=True), road, on_stage)
+        (walk if mine is None else partial(walk_own, mine))(new_queue(chosen, profiling=True), road, on_stage)
     header, rates = report.header_json(own), road.rates
-    out.save(header | _as_json(road) | ({} if beside is None else beside.tried.as_json(beside.step)))
-    if beside is not None:
-        beside.tried.show(out.screen)
+    out.save(header | _as_json(road) | ({} if mine is None else mine.as_json()))
+    if mine is not None:
+        mine.show(out.screen)
     if (busy := road.others.warning()) is not None:
         out.warn(busy)
     if rates is not None and road.points:
@@ -197,15 +199,15 @@ def road_command(
         title = f"The road, N = {road.side}: {device_line}, {header['date'][:10]}"
         out.draw(plot_file, lambda path: plots.under_roofs(road.points, rates, road.side, title, path))
         _show(out.screen, road, rates, device_line)
-        for line in [] if beside is None else beside.verdict(road, rates):
+        for line in [] if mine is None else _verdict(mine, road, rates):
             out.screen.line(line)
     for name, reason in road.failed.items():
-        out.warn(f"WARNING: {name} {'failed' if beside is None else 'is not timed'}: {reason}")
-    if beside and beside.tried.failure is not None:
-        out.finish(f"{file} did not pass", output.WRONG_RESULT if beside.tried.wrong else output.FAILED)
+        out.warn(f"WARNING: {name} {'failed' if mine is None else 'is not timed'}: {reason}")
+    if mine is not None and mine.failure is not None:
+        out.finish(f"{file} did not pass", output.WRONG_RESULT if mine.wrong else output.FAILED)
     if road.wrong:
         out.finish(f"wrong results from {', '.join(road.wrong)}", output.WRONG_RESULT)
-    found = road.points or (beside and beside.tried.laws)
+    found = road.points or (mine and mine.laws)
     out.finish(None if road.points else "no kernel of the road could run here", output.FAILED, found)
 
 
@@ -218,40 +220,33 @@ def _show(screen: Screen, road: Road, rates: Rates, device_line: str) -> None:
         screen.line(line)
 
 
-class Beside:
-    """A reader's kernel in *file*, and its neighbours of the road. Raises ArgumentError."""
+def walk_own(mine: OwnAttempt, queue: cl.CommandQueue, road: Road, on_stage: OnStage) -> None:
+    """Check a reader's kernel, time it and its neighbours only, and measure the device as :func:`walk`."""
+    place = KERNELS_OF_THE_ROAD.index(mine.step.name)
+    before, after = KERNELS_OF_THE_ROAD[max(0, place - 1) : place + 1], KERNELS_OF_THE_ROAD[place + 1 :][:1]
+    found = mine.check((*before, *after), road.side, on_stage)
+    if mine.failure is not None:
+        return
+    road.others = mine.others
+    for name in (*before, mine.own.name, *after):
+        kernel, problem, row = found[name]
+        road.side = problem.n
+        road.add(kernel, problem, row, mine.device)
+    walk(queue, road, on_stage, names=())
 
-    def __init__(self, file: Path, device: DeviceInfo) -> None:
-        self.file, self.tried = file, own_kernel.OwnAttempt()
-        self.own, self.step = own_kernel.own_kernel(file, device)
-        place = KERNELS_OF_THE_ROAD.index(self.step.name)
-        self.names = KERNELS_OF_THE_ROAD[max(0, place - 1) : place + 2]
 
-    def walk(self, queue: cl.CommandQueue, road: Road, on_stage: OnStage) -> None:
-        """Check the kernel and time these only, and measure the device as :func:`walk`."""
-        device = device_info(queue.device)
-        own_kernel.check(self.file, self.names, road.side, device, on_stage, tried := self.tried)
-        if tried.failure is not None:
-            return
-        road.side, road.others = tried.side, tried.others
-        for name in self.names:
-            for kernel in (kernel_named(name), *([self.own] if name == self.step.name else [])):
-                size = Size(*(tried.side,) * 3)
-                road.add(kernel, _problem(size, *_TYPES[0]), tried.rows[kernel.name], device)
-        walk(queue, road, on_stage, names=())
-
-    def verdict(self, road: Road, rates: Rates) -> list[str]:
-        """How fast it is beside its step, and how near to its limit."""
-        points = {point.kernel.name: point for point in road.points}
-        if self.own.name not in points:
-            return []
-        own, step = points[self.own.name], points.get(self.step.name)
-        words, limit = f"{self.own.name}: {significant(own.rate / 1e9)} GFLOP/s", own.limit(rates)
-        if step is not None:
-            same = ", which is within their scatter" if own.row.overlaps(step.row) else ""
-            words += f", {significant(own.rate / step.rate)} times {step.kernel.name}{same}"
-        share = "faster than" if own.rate > limit.rate else f"{_percent(own.rate / limit.rate)} of"
-        return [f"{words}; {share} its limit, set by {limit.by}, if it loads as much as {self.step.name}"]
+def _verdict(mine: OwnAttempt, road: Road, rates: Rates) -> list[str]:
+    """How fast a reader's kernel is beside its step, and how near to its limit."""
+    points = {point.kernel.name: point for point in road.points}
+    if mine.own.name not in points:
+        return []
+    own, step = points[mine.own.name], points.get(mine.step.name)
+    words, limit = f"{mine.own.name}: {significant(own.rate / 1e9)} GFLOP/s", own.limit(rates)
+    if step is not None:
+        same = ", which is within their scatter" if own.row.overlaps(step.row) else ""
+        words += f", {significant(own.rate / step.rate)} times {step.kernel.name}{same}"
+    share = "faster than" if own.rate > limit.rate else f"{_percent(own.rate / limit.rate)} of"
+    return [f"{words}; {share} its limit, set by {limit.by}, if it loads as much as {mine.step.name}"]
 
 
 def _heading(rates: Rates) -> list[str]:
