@@ -70,7 +70,7 @@ def matmul(
     """
     x, y = _arrays(x, y)
     product = _product(x, y, roles.of_matmul(x.shape, y.shape), kernel, precision, reproducible)
-    return _contract(x, y, product, _limits(memory_limit, host_limit), merge_chunks)
+    return _contract(x, y, product, memory_limit, host_limit, merge_chunks)
 
 
 def tensordot(
@@ -92,7 +92,7 @@ def tensordot(
     """
     x, y = _arrays(x, y)
     product = _product(x, y, roles.of_tensordot(x.shape, y.shape, axes), kernel, precision, reproducible)
-    return _contract(x, y, product, _limits(memory_limit, host_limit), merge_chunks)
+    return _contract(x, y, product, memory_limit, host_limit, merge_chunks)
 
 
 def _arrays(x: Any, y: Any) -> tuple[da.Array, da.Array]:
@@ -136,12 +136,11 @@ def _product(x: da.Array, y: da.Array, axes: Axes, kernel: Any, precision: Any, 
     return Product(axes, *dtypes, kernel, chosen(precision), is_reproducible(reproducible))
 
 
-def _limits(memory_limit: int | str | None, host_limit: int | str | None) -> Limits:
+def _contract(
+    x: da.Array, y: da.Array, product: Product, memory_limit: Any, host_limit: Any, merge_chunks: bool
+) -> da.Array:
     given = {"memory_limit": memory_limit, "host_limit": host_limit}
-    return limits(*(parse_limit(name, value) for name, value in given.items()))
-
-
-def _contract(x: da.Array, y: da.Array, product: Product, allowed: Limits, merge_chunks: bool) -> da.Array:
+    allowed = limits(*(parse_limit(name, value) for name, value in given.items()))
     if not isinstance(merge_chunks, bool | np.bool_):
         raise DTypeError(f"merge_chunks is {merge_chunks!r}; pass True or False")
     axes = product.axes

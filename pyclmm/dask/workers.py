@@ -55,7 +55,8 @@ class DevicePlugin(distributed.WorkerPlugin):
         numbers = self._numbers()
         place = self._free_place(numbers)
         if place is None:
-            place = _order(worker) % len(numbers)
+            name = str(worker.name)  # a number, as LocalCluster gives it
+            place = (int(name) if name.isdecimal() else os.getpid()) % len(numbers)
             if store.CAN_LOCK:
                 _log.warning(
                     "%d devices, all taken: worker %s shares %s", len(numbers), worker.name, numbers[place]
@@ -90,12 +91,6 @@ class DevicePlugin(distributed.WorkerPlugin):
             if self._lock is not None:
                 return place
         return None
-
-
-def _order(worker: Any) -> int:
-    """The worker's name if it is a number, else the number of its process."""
-    name = str(worker.name)
-    return int(name) if name.isdecimal() else os.getpid()
 
 
 def device_here() -> DeviceChoice | None:

@@ -134,14 +134,15 @@ class _BlockCache:
         self._users: dict[int, int] = {}
         self._changed = threading.Condition()
 
-    def get(self, key: Any, load: Callable[[int], LoadedBlock], stopped: Callable[[], bool]) -> LoadedBlock:
-        """The block of *key*, for one step, loaded by *load* if no slot holds it. Waits for a slot."""
+    def get(self, key: Any, load: Callable[[int], LoadedBlock], check: Callable[[], None]) -> LoadedBlock:
+        """The block of *key*, for one step, loaded by *load* if no slot holds it. Waits for a slot, until
+        *check* raises.
+        """
         with self._changed:
             slot = self._slots.find(key)
             found = slot is not None
             while slot is None:
-                if stopped():
-                    raise Stopped
+                check()
                 slot = self._slots.place(key, self._users.keys())
                 if slot is None:
                     self._changed.wait(_PATIENCE)
@@ -218,9 +219,6 @@ class Worker:
         self._broken.set()
         self._state.leave(self._number)
 
-    def _is_stopped(self) -> bool:
-        return self._broken.is_set() or self._state.stopped.is_set()
-
     def _load(self) -> None:
         """Take tiles, and have their blocks brought to the device, as far ahead as there are slots."""
         while True:
@@ -236,7 +234,7 @@ class Worker:
 
     def _check(self) -> None:
         """Raise Stopped if this worker is to end."""
-        if self._is_stopped():
+        if self._broken.is_set() or self._state.stopped.is_set():
             raise Stopped
 
     def _block(self, name: str, tile: Tile, chunk: int) -> LoadedBlock:
@@ -244,7 +242,7 @@ class Worker:
             return self._lane.load(name, slot, self._job.region(name, tile, chunk))
 
         key = block_key(self._job.product, name, tile, chunk)
-        return self._caches[name].get(key, load, self._is_stopped)
+        return self._caches[name].get(key, load, self._check)
 
     def _multiply(self) -> None:
         last, slot = len(self._job.chunks) - 1, -1

@@ -169,11 +169,6 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
-def _rate(each: float) -> str:
-    """The rate at which steps are done, *each* in that many seconds."""
-    return f"{1 / each:.3g}/s" if each < 1 else f"{each:.3g} s each"
-
-
 def progress_line(step: Stage, seconds: float, each: float | None, width: int) -> str:
     """A line of *width* columns: what runs, the *seconds* so far, how much is done, the rate, the rest."""
     tail = [_clock(seconds)]
@@ -183,7 +178,7 @@ def progress_line(step: Stage, seconds: float, each: float | None, width: int) -
         if left is None and each is not None:
             left = each * max(0.0, step.total - step.done)
     if each:
-        tail.append(_rate(each))
+        tail.append(f"{1 / each:.3g}/s" if each < 1 else f"{each:.3g} s each")
     if left is not None and left < _ODD:
         tail.append(f"{_clock(left)} left")
     end = ", ".join(tail)
