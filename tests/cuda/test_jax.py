@@ -34,11 +34,11 @@ def cuda(request, monkeypatch):
     cuda, _ = request.getfixturevalue("cuda_and_lib")
     launched = xla_path._launched
 
-    def known(call):
+    def known(number, stream, operands, results):
         """XLA's memory is the host's, in buffers that the made-up driver must know."""
-        for address in {*call.operands, *call.results} - cuda.memory.keys():
+        for address in {*operands, *results} - cuda.memory.keys():
             cuda.memory[address] = (None, 1 << 20)
-        launched(call)
+        launched(number, stream, operands, results)
 
     monkeypatch.setattr(xla_path, "_PLATFORM", "cpu")
     monkeypatch.setattr(xla_path, "_launched", known)
@@ -160,7 +160,7 @@ def test_lists_refuse(cuda):
     plan([(x, x.T)] * 2)
     (launch,) = plan._many._launches.values()
     with pytest.raises(UnsupportedError, match="JAX moved an array"):
-        launch.enqueue(None, [2] * 4, [0] * 3)
+        launch.enqueue(0, [2] * 4, [0] * 2)
     if cuda:
         cuda.fail["cuLaunchKernelEx"] = 700
         with pytest.raises(DeviceLostError):
@@ -201,13 +201,13 @@ def test_an_error_of_a_launch_is_pyclmms(cuda):
 def test_an_address_that_the_plan_is_not_for(cuda, monkeypatch):
     if cuda is None:
         pytest.skip("JAX's arrays on a GPU begin at multiples of 256")
-    x, moved = array(A), iter([4, 0])
+    x, moved = array(A), iter([4, 0, 0, 0])  # of operands and results, in each call
     y = pyclmm.matmul(x, x.T)
     addresses = xla._addresses
 
-    def shifted(buffers):
+    def shifted(table, number):
         by = next(moved, 4)
-        return [address + by for address in addresses(buffers)]
+        return [address + by for address in addresses(table, number)]
 
     monkeypatch.setattr(xla, "_addresses", shifted)
     assert np.array_equal(pyclmm.matmul(x, x.T), y)  # looked at anew
