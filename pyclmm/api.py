@@ -162,7 +162,11 @@ def matmul(
     if isinstance(out, tuple):
         out = single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
-    tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
+    tiles = None
+    if not (memory_limit is devices is progress is checkpoint is None):
+        tiles = {
+            "memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint
+        }  # fmt: skip
     try:
         options = options_of(
             kernel=kernel, precision=precision, reproducible=reproducible, casting=casting, verify=verify,
@@ -265,7 +269,11 @@ def gemm(
     Returns and raises as :func:`matmul` does.
     """
     given, factors = named(a, b, c, bias, out), (alpha, beta)
-    tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
+    tiles = None
+    if not (memory_limit is devices is progress is checkpoint is None):
+        tiles = {
+            "memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint
+        }  # fmt: skip
     try:
         options = options_of(
             trans_a=trans_a, trans_b=trans_b, activation=activation, kernel=kernel, precision=precision,

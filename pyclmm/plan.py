@@ -156,9 +156,11 @@ class Matmul(OfProcess, Generic[ArrayT]):
         arrays = named(a, b, c, bias, out)
         given = self._unpacked(arrays)
         try:
-            again: ArrayT | None = self._product.again(given, queue, alpha, beta, wait_for)
+            again: ArrayT | None = self._product.again(
+                given, queue, self._product.scales_of(alpha, beta), wait_for
+            )
             if again is not None:
-                return as_given(arrays, given, again)
+                return again if given is arrays else as_given(arrays, again)
             operands = collect(given)
             own, scales = self._product.checked(operands, queue, alpha, beta)
             returned: ArrayT = kinds.returned(arrays, self._product.run(operands, own, scales, wait_for))
@@ -189,7 +191,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
         """
         path, given = self._on_arrays("enqueue"), self._unpacked(named(a, b, c, bias, out))
         if self._product.signature is not None and out is not None:
-            again = path.again(given, queue, alpha, beta, wait_for)
+            again = path.again(given, queue, self._product.scales_of(alpha, beta), wait_for)
             if again is not None:
                 return as_list(again[1])
         operands = collect(given)

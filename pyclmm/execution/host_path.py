@@ -13,7 +13,7 @@ from ..opencl import forks, host_memory
 from ..opencl.binding import Binding, Constant
 from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
-from ..opencl.last_call import equal
+from ..opencl.last_call import same
 from ..opencl.steps import Scalars, Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
@@ -87,13 +87,12 @@ class PlainCalls:
         of_a = a if a.base is None else a.base
         of_b = b if b.base is None else b.base
         of_out = out if out.base is None else out.base
-        values = {first: host_memory.used_in_place(binding.queue, binding.device, of_a, "a")}
+        context, device = binding.context, binding.device
+        values = {first: host_memory.used_in_place(context, device, of_a, "a")}
         values[second] = (
-            values[first]
-            if of_a is of_b
-            else host_memory.used_in_place(binding.queue, binding.device, of_b, "b")
+            values[first] if of_a is of_b else host_memory.used_in_place(context, device, of_b, "b")
         )
-        values["out"] = host_memory.used_in_place(binding.queue, binding.device, of_out, "out")
+        values["out"] = host_memory.used_in_place(context, device, of_out, "out")
         try:
             if binding.run_here(values, scalars):
                 return
@@ -132,8 +131,7 @@ class HostPath:
             if x.dtype.hasobject or x.itemsize == 0:  # before their bytes are looked at
                 type_name(x.dtype, name)
         self._device = device_info(queue.device)
-        self._alpha, self._beta = scales
-        self._scalars = scalars_of(*scales)  # of plain calls
+        self._scales, self._scalars = scales, scalars_of(*scales)  # the latter of plain calls
         self._casting = options.casting
         copied = {name for name, x in operands.items() if self._is_copied(name, x)}
         gemm = self._checked(operands, copied, options)
@@ -165,8 +163,8 @@ class HostPath:
             layouts[name] = host_memory.dense_layout(x.shape, own, device)
         out_is_copied = "out" in copied or ("out" in operands and bool(signature(operands).overlapping))
         align = host_memory.new_align(device)
-        gemm = checked(layouts, options, (self._alpha, self._beta), out_is_copied, align)
-        check_scalars(gemm, (self._alpha, self._beta))
+        gemm = checked(layouts, options, self._scales, out_is_copied, align)
+        check_scalars(gemm, self._scales)
         return gemm
 
     def _inputs_of(self, operands: Operands, copied: Collection[str], gemm: Gemm) -> Iterator[_Input]:
@@ -211,8 +209,7 @@ class HostPath:
         self,
         given: Operands,
         queue: cl.CommandQueue | None,
-        alpha: complex | None,
-        beta: complex | None,
+        scales: Scales,
         wait_for: list[cl.Event] | None,
     ) -> tuple[Array, list[cl.Event]] | None:
         """The product, complete, if the call is on plain arrays like those of the plan: (result, no events).
@@ -224,7 +221,7 @@ class HostPath:
             return None
         if binding.queue is not (self.queue if queue is None else queue):
             return None
-        if not (alpha is None or equal(alpha, self._alpha)) or not (beta is None or equal(beta, self._beta)):
+        if not same(scales, self._scales):
             return None
         out = self._plain.result(given)
         if out is None:

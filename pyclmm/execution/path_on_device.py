@@ -28,7 +28,6 @@ class PathOnDevice:
         check_scalars(gemm, scales)
         self.executable = Executable(queue, gemm, options)
         self._is_empty, self._warns = gemm.is_empty, gemm.warns
-        self._alpha, self._beta = scales
         # (the user's name, the problem's) of the arrays that kernels read or write, and of all
         self._arrays = [*read_operands(gemm, operands), ("out", "out")]
         self._names = {name: problem_name(gemm, name) for name in operands}

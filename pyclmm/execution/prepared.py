@@ -54,30 +54,38 @@ class Prepared:
         if self.signature is None or not fits(self.signature, given):
             raise ArgumentError(CLOSED if self.signature is None else mismatch(self.signature, given))
         own = queue_of(operands, queue or self._queue)
-        if alpha is None and beta is None:
-            return own, self._scales
-        its_alpha, its_beta = self._scales
-        scales = plain_numbers(its_alpha if alpha is None else alpha, its_beta if beta is None else beta)
+        scales = self.scales_of(alpha, beta)
+        if scales is self._scales:
+            return own, scales
+        scales = plain_numbers(*scales)
         check_scalars(self.executable.gemm, scales)
         if zeros_of(scales) != self._zeros:
             raise ArgumentError("the plan fixes whether alpha and beta are zero; make another plan for these")
         return own, scales
 
+    def scales_of(self, alpha: complex | None, beta: complex | None) -> Scales:
+        """alpha and beta, not checked; None for the plan's own."""
+        if alpha is beta is None:
+            return self._scales
+        its_alpha, its_beta = self._scales
+        return its_alpha if alpha is None else alpha, its_beta if beta is None else beta
+
     def again(
         self,
         given: Operands,
         queue: cl.CommandQueue | None,
-        alpha: complex | None,
-        beta: complex | None,
+        scales: Scales,
         wait_for: list[cl.Event] | None,
     ) -> Any:
         """The product if the call is so much like the thread's last one that few checks do; else None."""
         path = self._open_path
         if path is None:
             return None
-        choice, queue = self.executable.choice, self._own(queue)
+        choice = self.executable.choice
+        if self._placed is not None:
+            queue = self._own(queue)
         try:
-            done = path.again(given, queue, alpha, beta, wait_for)
+            done = path.again(given, queue, scales, wait_for)
         except REFUSED as error:
             own = queue or self._own(self._queue) or queue_of(collect(given), None)
             self.executable.fall_back(choice, own, error)

@@ -21,7 +21,7 @@ from ..cuda.arrays import CudaArray
 from ..cuda.streams import Context, Stream, forget
 from ..errors import DeviceLostError, DTypeError, UnsupportedError, WorkspaceError
 from ..opencl import forks
-from ..opencl.last_call import equal
+from ..opencl.last_call import same
 from ..opencl.steps import Scales, scalars_of
 from ..problem.gemm import alignment
 from .cuda_path import CudaPath
@@ -190,17 +190,13 @@ class XlaPath(CudaPath):
         self,
         given: Operands,
         queue: cl.CommandQueue | None,
-        alpha: complex | None,
-        beta: complex | None,
+        scales: Scales,
         wait_for: list[cl.Event] | None,
     ) -> tuple[Any, list[cl.Event]] | None:
         last = self._last
         if last is None or queue is not None or wait_for is not None:
             return None
-        alpha = self._alpha if alpha is None else alpha
-        beta = self._beta if beta is None else beta
-        as_last = last.fits(given, self.executable.work)
-        if not (as_last and equal(alpha, last.alpha) and equal(beta, last.beta)):
+        if not (same(scales, last.scales) and last.fits(given, self.executable.work)):
             return None
         forks.check_process()
         try:
@@ -245,13 +241,13 @@ class XlaPath(CudaPath):
 class _Last:
     """The arrays and scalars of a call, to compare the next with."""
 
-    __slots__ = ("_context", "_layouts", "_work", "alpha", "beta", "names", "product")
+    __slots__ = ("_context", "_layouts", "_work", "names", "product", "scales")
 
     def __init__(
         self, product: _XlaProduct, operands: Operands, work: Any, context: Context, scales: Scales
     ) -> None:
         self.product, self._work, self._context = product, work, context
-        (self.alpha, self.beta), self.names = scales, tuple(operands)
+        self.scales, self.names = scales, tuple(operands)
         self._layouts = {name: _layout(_array(x)) for name, x in operands.items()}
 
     def fits(self, given: Operands, work: Any) -> bool:
