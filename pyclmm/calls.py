@@ -65,7 +65,7 @@ def called(
             return again if given is arrays else as_given(arrays, again)
     own_dtype = kinds.computed_dtype(given) if asked.dtype is None else None
     options = asked if own_dtype is None else computed_in(asked, own_dtype)
-    if tiles or entry.is_stored(*given.values()):
+    if tiles or (not kinds.are_known(given) and entry.is_stored(*given.values())):
         (alpha, beta), unfit = scales, {"axes": axes, "mixed": mixed}
         how = {"alpha": alpha, "beta": beta, "queue": queue, "device": device, **(tiles or {})}
         result = entry.streamed(given, options, unfit=unfit, wait_for=wait_for, **how)

@@ -147,6 +147,11 @@ _LIBRARIES = (
 )
 
 
+def are_known(given: Mapping[str, Any]) -> bool:
+    """Whether each array that is *given* is NumPy's, PyOpenCL's or that of a library with an adapter."""
+    return _kinds.keys() >= set(map(type, given.values()))
+
+
 def common_kind(given: Mapping[str, Any]) -> Kind | None:
     """The kind of all arrays that are *given*, or None. Raises DTypeError for arrays of several kinds."""
     kinds = {name: kind_of(x) for name, x in given.items()}
