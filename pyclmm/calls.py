@@ -40,6 +40,13 @@ class _Latest(NamedTuple):
 _last: queues.PerThread[Any] = queues.PerThread(most=64)
 
 
+def tiles_of(memory_limit: Any, devices: Any, progress: Any, checkpoint: Any) -> dict[str, Any] | None:
+    """What a product in tiles is asked with; None if nothing asks for one."""
+    if memory_limit is devices is progress is checkpoint is None:
+        return None
+    return {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
+
+
 def called(
     given: Operands,
     asked: Options,
@@ -52,7 +59,7 @@ def called(
     axes: Any = None,
 ) -> Any:
     """:func:`matmul`, :func:`gemm` and :func:`pyclmm.ragged_matmul`. *asked*: made by :func:`options_of`.
-    *tiles*: what a product in tiles is asked with; None for one at once."""
+    *tiles*: those of :func:`tiles_of`."""
     arrays = given
     if asked.b_format:
         given = unpacked(given, asked.trans_a, asked.trans_b)

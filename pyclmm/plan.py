@@ -14,8 +14,8 @@ from .errors import ArgumentError, DTypeError
 from .execution import kinds
 from .execution.bound_call import BoundCall
 from .execution.device_path import DevicePath
-from .execution.operands import ArrayT, Operands, collect, named, queue_of, used_layouts
-from .execution.options import Options, beta_of, events_of, plain_numbers
+from .execution.operands import ArrayT, Operands, collect, named, queue_of, signature, used_layouts
+from .execution.options import beta_of, events_of, options_of, plain_numbers
 from .execution.prepared import CLOSED, Prepared
 from .execution.weights import as_given, format_of, unpacked
 from .kernels.config import TileConfig
@@ -113,7 +113,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
     ) -> None:
         given = unpacked(named(a, b, c, bias, out), trans_a, trans_b)
         operands = collect(given)
-        options = Options(
+        options = options_of(
             trans_a=trans_a,
             trans_b=trans_b,
             activation=activation,
@@ -129,7 +129,9 @@ class Matmul(OfProcess, Generic[ArrayT]):
             constant_b=constant_b,
         )
         own = queue_of(operands, queue, device)
-        self._product = Prepared(operands, options, own, plain_numbers(alpha, beta_of(beta, c)))
+        self._product = Prepared(
+            operands, signature(operands), options, own, plain_numbers(alpha, beta_of(beta, c))
+        )
         self._executable, self._options = self._product.executable, options
 
     def __call__(

@@ -48,9 +48,11 @@ def refuse_captured_repair(stream: Stream) -> None:
 class CudaPath(PathOnDevice):
     """Launches one planned product of arrays on a CUDA device."""
 
-    def __init__(self, operands: Operands, options: Options, stream: Stream, scales: Scales) -> None:
+    def __init__(
+        self, operands: Operands, overlaps: bool, options: Options, queue: Stream, scales: Scales
+    ) -> None:
         layouts = {name: arrays.operand(x, name) for name, x in operands.items()}
-        super().__init__(layouts, operands, options, stream, scales)
+        super().__init__(layouts, overlaps, options, queue, scales)
         self._shape, self._dtype = self.executable.gemm.shape, self.executable.gemm.dtype
         self._repeats = self._repeats and not (self._is_empty or self._overlaps)
 

@@ -30,9 +30,11 @@ class OperandMemory(NamedTuple):
 class DevicePath(PathOnDevice):
     """Enqueues one planned product of Arrays."""
 
-    def __init__(self, operands: Operands, options: Options, queue: cl.CommandQueue, scales: Scales) -> None:
+    def __init__(
+        self, operands: Operands, overlaps: bool, options: Options, queue: cl.CommandQueue, scales: Scales
+    ) -> None:
         layouts = {name: arrays.operand(x, name) for name, x in operands.items()}
-        super().__init__(layouts, operands, options, queue, scales)
+        super().__init__(layouts, overlaps, options, queue, scales)
         gemm = self.executable.gemm
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
         self._constant = problem_name(gemm, "b") if options.constant_b else None

@@ -19,7 +19,7 @@ from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
 from ..problem.ragged import SIZES
 from .execute import Executable
-from .operands import Operands, check_writeable, checked, problem_name, read_operands, signature
+from .operands import Operands, check_writeable, checked, problem_name, read_operands
 from .options import Options, check_scalars
 from .placement import placed
 from .repair import moved
@@ -123,7 +123,9 @@ def _owner(x: Any, layout: _PlainLayout) -> Array | None:
 class HostPath:
     """Runs one planned product on NumPy arrays."""
 
-    def __init__(self, operands: Operands, options: Options, queue: cl.CommandQueue, scales: Scales) -> None:
+    def __init__(
+        self, operands: Operands, overlaps: bool, options: Options, queue: cl.CommandQueue, scales: Scales
+    ) -> None:
         out = operands.get("out")
         if out is not None:
             check_writeable(out)
@@ -134,7 +136,7 @@ class HostPath:
         self._scales, self._scalars = scales, scalars_of(*scales)  # the latter of plain calls
         self._casting = options.casting
         copied = {name for name, x in operands.items() if self._is_copied(name, x)}
-        gemm = self._checked(operands, copied, options)
+        gemm = self._checked(operands, copied, overlaps, options)
         self._constant = problem_name(gemm, "b") if options.constant_b else None
         self._in_place = out is not None and gemm.out_copy is None
         self._inputs = list(self._inputs_of(operands, copied, gemm))
@@ -150,7 +152,7 @@ class HostPath:
         self.queue, self.elsewhere = placed(queue, on_device, options)
         self.executable = Executable(self.queue, on_device, options)
 
-    def _checked(self, operands: Operands, copied: Collection[str], options: Options) -> Gemm:
+    def _checked(self, operands: Operands, copied: Collection[str], overlaps: bool, options: Options) -> Gemm:
         """The checked product, whose operands *copied* are dense copies that the host makes."""
         device = self._device
         layouts = {}
@@ -161,9 +163,8 @@ class HostPath:
             # The rule "no" does not let a byte order change. That of ml_dtypes' types has no name of its own.
             own = x.dtype.newbyteorder("=") if x.dtype.kind == "V" else x.dtype
             layouts[name] = host_memory.dense_layout(x.shape, own, device)
-        out_is_copied = "out" in copied or ("out" in operands and bool(signature(operands).overlapping))
         align = host_memory.new_align(device)
-        gemm = checked(layouts, options, self._scales, out_is_copied, align)
+        gemm = checked(layouts, options, self._scales, "out" in copied or overlaps, align)
         check_scalars(gemm, self._scales)
         return gemm
 

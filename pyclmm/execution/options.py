@@ -126,12 +126,14 @@ def options_of(
     dtype: DTypeLike | None = None,
     quantize_a: Rounded | None = None,
     b_format: str = "",
+    workspace_limit: int | str | None = None,
+    constant_b: bool = False,
 ) -> Options:
     """The options asked for: of two calls that ask for the same, the same object. Raises as Options does."""
-    asked = (
+    asked: tuple[Any, ...] = (
         trans_a, trans_b, activation, kernel, PRECISION.get() if precision is None else precision,
         REPRODUCIBLE.get() if reproducible is None else reproducible, casting,
-        VERIFY.get() if verify is None else verify, dtype, quantize_a, b_format,
+        VERIFY.get() if verify is None else verify, dtype, quantize_a, b_format, workspace_limit, constant_b,
     )  # fmt: skip
     try:
         return _read(*asked)

@@ -12,7 +12,7 @@ from ..opencl.steps import Scales
 from .cuda_path import CudaPath
 from .device_path import DevicePath
 from .host_path import HostPath
-from .operands import Operands
+from .operands import Operands, Signature
 from .options import Options
 
 Path = DevicePath | HostPath | CudaPath
@@ -20,7 +20,8 @@ Path = DevicePath | HostPath | CudaPath
 PATHS: dict[type, Any] = {np.ndarray: HostPath, Array: DevicePath, CudaArray: CudaPath}
 
 
-def path_of(operands: Operands, options: Options, queue: Any, scales: Scales) -> Path:
+def path_of(operands: Operands, layouts: Signature, options: Options, queue: Any, scales: Scales) -> Path:
     """What runs the planned product of these operands on *queue*. Raises as a plan does."""
-    path: Path = PATHS.get(type(operands["a"]), DevicePath)(operands, options, queue, scales)
+    overlaps = bool(layouts.overlapping)
+    path: Path = PATHS.get(type(operands["a"]), DevicePath)(operands, overlaps, options, queue, scales)
     return path

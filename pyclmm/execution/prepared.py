@@ -21,16 +21,19 @@ CLOSED = "the plan is closed: its `with` block has ended, or close() was called;
 
 
 class Prepared:
-    """A product of *operands* that :func:`collect` has checked, ready to run. Raises as a plan does."""
+    """A product of *operands* of these *layouts*, ready to run: :func:`collect` has checked them. Raises as a
+    plan does."""
 
-    def __init__(self, operands: Operands, options: Options, queue: Any, scales: Scales) -> None:
+    def __init__(
+        self, operands: Operands, layouts: Signature, options: Options, queue: Any, scales: Scales
+    ) -> None:
         environment.check()
-        self.signature: Signature | None = signature(operands)  # None: it is closed, and fits no operands
+        self.signature: Signature | None = layouts  # None: it is closed, and fits no operands
         self._scales, self._zeros = scales, zeros_of(scales)
         # Each call on arrays of a device uses the queue, or the stream, of its arrays.
         self._queue: cl.CommandQueue | None = queue if on_host(operands) else None
         self.context = queue.context
-        self.path = path_of(operands, options, queue, scales)
+        self.path = path_of(operands, layouts, options, queue, scales)
         self._open_path: Path | None = self.path  # None: it is closed
         # Where a product whose caller has chosen no device is computed.
         is_free = isinstance(queue, FreeQueue)

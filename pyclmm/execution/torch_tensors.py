@@ -61,8 +61,8 @@ class _Torch(KindWithAddresses):
             return found.view(dtype_of("bfloat16")) if is_bfloat16 else found
         except (RuntimeError, TypeError) as error:
             if name != "out":
-                found = array_of(name, own)
-                return found
+                read: NDArray[Any] = array_of(name, own)
+                return read
             raise DTypeError(
                 f"out cannot be written as it lies ({error}); pass none, or a plain tensor"
             ) from error

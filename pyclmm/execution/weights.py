@@ -56,7 +56,8 @@ def unpacked(given: Operands, trans_a: str = "N", trans_b: str = "N") -> Operand
 
 def as_given(arrays: Operands, result: ArrayT) -> ArrayT:
     """*result* of a call on what :func:`unpacked` made of the caller's *arrays*, as their kind."""
-    return returned(arrays, result) if isinstance(result, np.ndarray) else result
+    own: ArrayT = returned(arrays, result) if isinstance(result, np.ndarray) else result
+    return own
 
 
 def _check_depth(a: Any, weights: QuantizedArray, trans_a: str) -> None:
