@@ -15,7 +15,7 @@ from .execution import kinds
 from .execution.bound_call import BoundCall
 from .execution.device_path import DevicePath
 from .execution.operands import ArrayT, Operands, collect, named, queue_of, signature, used_layouts
-from .execution.options import beta_of, events_of, options_of, plain_numbers
+from .execution.options import Options, beta_of, events_of, plain_numbers
 from .execution.prepared import CLOSED, Prepared
 from .execution.weights import as_given, format_of, unpacked
 from .kernels.config import TileConfig
@@ -113,7 +113,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
     ) -> None:
         given = unpacked(named(a, b, c, bias, out), trans_a, trans_b)
         operands = collect(given)
-        options = options_of(
+        options = Options(
             trans_a=trans_a,
             trans_b=trans_b,
             activation=activation,

@@ -57,11 +57,7 @@ class CudaPath(PathOnDevice):
         self._repeats = self._repeats and not (self._is_empty or self._overlaps)
 
     def again(
-        self,
-        given: Operands,
-        queue: cl.CommandQueue | None,
-        scales: Scales,
-        wait_for: list[cl.Event] | None,
+        self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
     ) -> tuple[Any, list[cl.Event]] | None:
         """The product, if the call follows this thread's last one in all but addresses: (result, no events).
 

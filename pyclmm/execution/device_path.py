@@ -40,11 +40,7 @@ class DevicePath(PathOnDevice):
         self._constant = problem_name(gemm, "b") if options.constant_b else None
 
     def again(
-        self,
-        given: Operands,
-        queue: cl.CommandQueue | None,
-        scales: Scales,
-        wait_for: list[cl.Event] | None,
+        self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
     ) -> tuple[arrays.Array, late_events.Found] | None:
         """The product, if the call follows this thread's last one in all but buffers: (result, its end).
 

@@ -207,11 +207,7 @@ class HostPath:
         return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
 
     def again(
-        self,
-        given: Operands,
-        queue: cl.CommandQueue | None,
-        scales: Scales,
-        wait_for: list[cl.Event] | None,
+        self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
     ) -> tuple[Array, list[cl.Event]] | None:
         """The product, complete, if the call is on plain arrays like those of the plan: (result, no events).
 

@@ -19,7 +19,7 @@ from ..opencl.steps import Scales
 from ..problem.dtypes import check_casting, named_dtype
 from ..problem.gemm import ACTIVATIONS, Gemm
 from ..problem.literals import Activation, Casting, Precision, Rounded, Trans, Verify
-from ..problem.settings import PRECISION, REPRODUCIBLE, VERIFY, chosen, is_reproducible, is_verified
+from ..problem.settings import chosen, is_reproducible, is_verified
 from ..selection.select import KernelChoice
 
 _NUMBERS: tuple[tuple[Any, Any], ...] = (
@@ -101,16 +101,7 @@ class Options:
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
 
-@lru_cache(maxsize=256, typed=True)  # typed: equal dtypes need not mean the same
-def _read(*asked: Any) -> Options:
-    made = Options(*asked)
-    return _same(made, made.key)
-
-
-@lru_cache(maxsize=256)
-def _same(made: Options, key: tuple[Any, ...]) -> Options:
-    """The first Options *made* with that *key*: a value may be asked for by several names."""
-    return made
+_kept = lru_cache(maxsize=256, typed=True)(Options)  # typed: equal dtypes need not mean the same
 
 
 def options_of(
@@ -126,17 +117,14 @@ def options_of(
     dtype: DTypeLike | None = None,
     quantize_a: Rounded | None = None,
     b_format: str = "",
-    workspace_limit: int | str | None = None,
-    constant_b: bool = False,
 ) -> Options:
     """The options asked for: of two calls that ask for the same, the same object. Raises as Options does."""
-    asked: tuple[Any, ...] = (
-        trans_a, trans_b, activation, kernel, PRECISION.get() if precision is None else precision,
-        REPRODUCIBLE.get() if reproducible is None else reproducible, casting,
-        VERIFY.get() if verify is None else verify, dtype, quantize_a, b_format, workspace_limit, constant_b,
+    asked = (
+        trans_a, trans_b, activation, kernel, chosen(precision), is_reproducible(reproducible), casting,
+        is_verified(verify), named_dtype(dtype), quantize_a, b_format,
     )  # fmt: skip
     try:
-        return _read(*asked)
+        return _kept(*asked)
     except TypeError:  # one cannot be hashed, and no value of an option is like that
         return Options(*asked)
 

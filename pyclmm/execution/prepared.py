@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyopencl as cl
+from pyopencl.array import Array
 
 from .. import environment
+from ..cuda.arrays import CudaArray
 from ..errors import REFUSED, ArgumentError
 from ..kernels.interface import Program
 from ..opencl import host_memory
 from ..opencl.queues import FreeQueue
 from ..opencl.steps import Scales
+from .cuda_path import CudaPath
+from .device_path import DevicePath
 from .host_path import HostPath
 from .operands import Operands, Signature, collect, fits, mismatch, on_host, queue_of, signature
 from .options import Options, check_scalars, events_of, plain_numbers, zeros_of
-from .paths import Path, path_of
 
+Path = DevicePath | HostPath | CudaPath
+# What runs a product, by the type of its operands; an adapter may add its own.
+PATHS: dict[type, Callable[..., Path]] = {np.ndarray: HostPath, Array: DevicePath, CudaArray: CudaPath}
 CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another pyclmm.Matmul"
 
 
@@ -33,7 +41,8 @@ class Prepared:
         # Each call on arrays of a device uses the queue, or the stream, of its arrays.
         self._queue: cl.CommandQueue | None = queue if on_host(operands) else None
         self.context = queue.context
-        self.path = path_of(operands, layouts, options, queue, scales)
+        make = PATHS[layouts.kind]
+        self.path: Path = make(operands, bool(layouts.overlapping), options, queue, scales)
         self._open_path: Path | None = self.path  # None: it is closed
         # Where a product whose caller has chosen no device is computed.
         is_free = isinstance(queue, FreeQueue)
@@ -73,13 +82,7 @@ class Prepared:
         its_alpha, its_beta = self._scales
         return its_alpha if alpha is None else alpha, its_beta if beta is None else beta
 
-    def again(
-        self,
-        given: Operands,
-        queue: cl.CommandQueue | None,
-        scales: Scales,
-        wait_for: list[cl.Event] | None,
-    ) -> Any:
+    def again(self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None) -> Any:
         """The product if the call is so much like the thread's last one that few checks do; else None."""
         path = self._open_path
         if path is None:

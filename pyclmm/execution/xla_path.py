@@ -187,11 +187,7 @@ class XlaPath(CudaPath):
         self._last: _Last | None = None
 
     def again(
-        self,
-        given: Operands,
-        queue: cl.CommandQueue | None,
-        scales: Scales,
-        wait_for: list[cl.Event] | None,
+        self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
     ) -> tuple[Any, list[cl.Event]] | None:
         last = self._last
         if last is None or queue is not None or wait_for is not None:
@@ -248,7 +244,8 @@ class _Last:
     ) -> None:
         self.product, self._work, self._context = product, work, context
         self.scales, self.names = scales, tuple(operands)
-        self._layouts = {name: _layout(_array(x)) for name, x in operands.items()}
+        arrays = {name: _array(x) for name, x in operands.items()}
+        self._layouts = {name: (type(x), x.aval, x.sharding) for name, x in arrays.items()}
 
     def fits(self, given: Operands, work: Any) -> bool:
         """Whether *given* has such arrays on the same device, and *work* is still the plan's."""
@@ -257,13 +254,9 @@ class _Last:
         for name, layout in self._layouts.items():
             x: Any = given.get(name)
             # Tuples compare what is not the same object alone; JAX compares in Python.
-            if type(x) is not layout[0] or _layout(x) != layout or x.is_deleted():
+            if type(x) is not layout[0] or (type(x), x.aval, x.sharding) != layout or x.is_deleted():
                 return False
         return True
-
-
-def _layout(x: Any) -> tuple[Any, ...]:
-    return type(x), x.aval, x.sharding
 
 
 def _array(x: CudaArray) -> Any:

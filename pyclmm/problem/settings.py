@@ -31,10 +31,10 @@ PRECISIONS = get_args(Precision)
 # Activations of comparisons and multiplications alone. The others use builtins (exp, erf, tanh), whose last
 # bits differ between drivers.
 EXACT_ACTIVATIONS = ("none", "relu", "leaky_relu")
-PRECISION: ContextVar[str] = ContextVar("pyclmm.default_precision", default="highest")
+_precision: ContextVar[str] = ContextVar("pyclmm.default_precision", default="highest")
 REPAIR = "repair"
-VERIFY: ContextVar[bool | str] = ContextVar("pyclmm.verified", default=False)
-REPRODUCIBLE: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
+_verify: ContextVar[bool | str] = ContextVar("pyclmm.verified", default=False)
+_reproducible: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
 
 
 def default_precision(precision: Precision) -> AbstractContextManager[None]:
@@ -56,7 +56,7 @@ def default_precision(precision: Precision) -> AbstractContextManager[None]:
 
     Raises ArgumentError for an unknown value and DTypeError if *precision* is not a string.
     """
-    return having(PRECISION, checked(precision))
+    return having(_precision, checked(precision))
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def checked(precision: str) -> str:
 
 def chosen(precision: str | None) -> str:
     """The precision that a call was given, or the default of its context. Raises as :func:`checked` does."""
-    return PRECISION.get() if precision is None else checked(precision)
+    return _precision.get() if precision is None else checked(precision)
 
 
 def default_reproducible(enabled: bool = True) -> AbstractContextManager[None]:
@@ -96,7 +96,7 @@ def default_reproducible(enabled: bool = True) -> AbstractContextManager[None]:
 
     Raises DTypeError if *enabled* is not True or False.
     """
-    return having(REPRODUCIBLE, _switch(enabled))
+    return having(_reproducible, _switch(enabled))
 
 
 def _switch(enabled: object) -> bool:
@@ -107,7 +107,7 @@ def _switch(enabled: object) -> bool:
 
 def is_reproducible(enabled: bool | None) -> bool:
     """The setting that a call was given, or the default of its context. Raises DTypeError for others."""
-    return REPRODUCIBLE.get() if enabled is None else _switch(enabled)
+    return _reproducible.get() if enabled is None else _switch(enabled)
 
 
 def verified(how: Verify = True) -> AbstractContextManager[None]:
@@ -119,7 +119,7 @@ def verified(how: Verify = True) -> AbstractContextManager[None]:
 
     Raises ArgumentError for another text, and DTypeError if *how* is neither a bool nor a text.
     """
-    return having(VERIFY, _way(how))
+    return having(_verify, _way(how))
 
 
 def _way(verify: object) -> bool | str:
@@ -133,7 +133,7 @@ def _way(verify: object) -> bool | str:
 
 def is_verified(verify: Verify | None) -> bool | str:
     """The setting that a call was given, or the default of its context. Raises as :func:`verified` does."""
-    return VERIFY.get() if verify is None else _way(verify)
+    return _verify.get() if verify is None else _way(verify)
 
 
 def check_activation(activation: str) -> None:
