@@ -57,8 +57,9 @@ _Frame = _structure(
 _GetStream = _structure("_GetStream", ("context", _Address), ("stream", _Address))
 _CreateError = _structure("_CreateError", ("message", ctypes.c_char_p), ("code", ctypes.c_int))
 _Word = ctypes.c_uint64
-_Function = ctypes.CFUNCTYPE(_Address, _Address)  # each takes a structure; NULL, or an error of XLA's
-_function = cache(_Function)  # XLA's own stay where they are
+# Each takes a structure; NULL, or an error of XLA's. Other threads wait for XLA's own, which return at once.
+_handler = ctypes.CFUNCTYPE(_Address, _Address)
+_function = ctypes.PYFUNCTYPE(_Address, _Address)
 # What runs a call: its only attribute, the handle of the stream, the addresses of operands and results.
 Run = Callable[[int, int, list[int], list[int]], None]
 
@@ -81,7 +82,7 @@ def handler(run: Run) -> Any:
             return _error(frame, f"{type(error).__name__}: {error}")
         return None
 
-    return _Function(handle)
+    return _handler(handle)
 
 
 def _describe(metadata: Any, frame: Any) -> None:
@@ -108,9 +109,15 @@ def _addresses(table: int, number: int) -> list[int]:
 def stream_of(frame: Any) -> int:
     """The handle of the stream in which XLA calls. Raises UnsupportedError."""
     asked = _GetStream(ctypes.sizeof(_GetStream), None, frame.context, None)
-    if _function(_Api.from_address(frame.api).get_stream)(ctypes.addressof(asked)):
+    if _get_stream(frame.api)(ctypes.addressof(asked)):
         raise UnsupportedError("XLA gives no stream of this device")
     return asked.stream or 0
+
+
+@cache
+def _get_stream(api: int) -> Any:
+    """XLA's function that gives a stream; the table of its functions stays where it is."""
+    return _function(_Api.from_address(api).get_stream)
 
 
 def _error(frame: Any, message: str) -> int | None:

@@ -68,6 +68,22 @@ def test_products_are_launched_in_xlas_stream_and_memory(cuda):
         assert {launch[3] for launch in cuda.launches[count:]} == {STREAM}
 
 
+def test_xla_lends_workspace_where_a_product_needs_it(cuda, monkeypatch):
+    if cuda is None:
+        pytest.skip("the made-up driver shows what XLA gives")
+    from pyclmm.execution import xla_path  # noqa: PLC0415 - it needs JAX
+
+    given, launched = [], xla_path._launched
+    monkeypatch.setattr(xla_path, "_launched", lambda *call: given.append(len(call[-1])) or launched(*call))
+    xla_path._register.cache_clear()
+    wide = np.tile(A, 64)
+    x = array(wide)
+    config = replace(pyclmm.Matmul(x, x.T, kernel="register").config, split_k=2)
+    for kernel in ("naive", ("register", config)):
+        assert np.array_equal(pyclmm.matmul(x, x.T, kernel=kernel), wide @ wide.T)
+    assert given == [1, 2]
+
+
 def test_again(cuda):
     for factor in range(1, 5):
         x = array(factor * A)
