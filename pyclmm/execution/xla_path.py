@@ -57,7 +57,7 @@ MOVED = "JAX moved an array as it called; pass jax.numpy.copy of each"
 
 
 class MovedError(UnsupportedError):
-    """An array lies at an address that the plan is not for."""
+    """An array lies at an address, or a kernel needs workspace, that the product was not compiled for."""
 
 
 _numbers = itertools.count()
@@ -83,6 +83,7 @@ class XlaLaunch(ABC):
         if workspace_nbytes:
             of_all.append(jax.ShapeDtypeStruct((workspace_nbytes,), np.uint8))
         foreign = jax.ffi.ffi_call(_TARGET, of_all, input_output_aliases=aliases)
+        self.workspace_nbytes = workspace_nbytes
         number, dtypes = np.int64(self._number), [x.dtype for x in results]
 
         def launched(*arrays: Any) -> Any:
@@ -151,6 +152,8 @@ class _XlaProduct(XlaLaunch):
         binding = self._executable.latest_binding()
         if binding is None or binding.is_busy or binding.context is not self.context:
             binding = self._executable.idle_binding(Stream(self.context, stream))
+        if binding.workspace_nbytes > self.workspace_nbytes:  # of the next kernel, in another thread's call
+            raise MovedError("another thread's call has changed the kernel meanwhile; call again")
         binding.enqueue(stream, addresses, self._scalars, *workspace)
 
 

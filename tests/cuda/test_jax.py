@@ -4,6 +4,7 @@ import gc
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -78,7 +79,9 @@ def test_xla_lends_workspace_where_a_product_needs_it(cuda, monkeypatch):
     xla_path._register.cache_clear()
     wide = np.tile(A, 64)
     x = array(wide)
-    config = replace(pyclmm.Matmul(x, x.T, kernel="register").config, split_k=2)
+    config = pyclmm.Matmul(x, x.T, kernel="register").config
+    assert config is not None
+    config = replace(config, split_k=2)
     for kernel in ("naive", ("register", config)):
         assert np.array_equal(pyclmm.matmul(x, x.T, kernel=kernel), wide @ wide.T)
     assert given == [1, 2]
@@ -229,6 +232,17 @@ def test_an_address_that_the_plan_is_not_for(cuda, monkeypatch):
     assert np.array_equal(pyclmm.matmul(x, x.T), y)  # looked at anew
     with pytest.raises(UnsupportedError, match=r"JAX moved an array"):
         pyclmm.matmul(x, x.T)
+
+
+def test_another_kernel_needs_more_workspace_than_xla_lends(cuda, monkeypatch):
+    x = array(A)
+    plan = pyclmm.Matmul(x, x.T, kernel="naive")
+    plan(x, x.T)
+    product = plan._product.path._last.product
+    other = SimpleNamespace(is_busy=False, context=product.context, workspace_nbytes=1)
+    monkeypatch.setattr(plan._executable, "latest_binding", lambda: other)
+    with pytest.raises(UnsupportedError, match="changed the kernel meanwhile"):
+        plan(x, x.T)
 
 
 def test_a_call_within_a_call(cuda):
