@@ -10,7 +10,7 @@ import pyopencl as cl
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pyopencl.array import Array
 
-from .calls import PLAIN, called
+from .calls import PLAIN, called, tiles_of
 from .execution.operands import named, single
 from .execution.options import options_of
 from .execution.weights import format_of
@@ -162,7 +162,7 @@ def matmul(
     if isinstance(out, tuple):
         out = single(out)
     given = {"a": a, "b": b} if out is None else {"a": a, "b": b, "out": out}
-    tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
+    tiles = tiles_of(memory_limit, devices, progress, checkpoint)
     try:
         options = options_of(
             kernel=kernel, precision=precision, reproducible=reproducible, casting=casting, verify=verify,
@@ -265,7 +265,7 @@ def gemm(
     Returns and raises as :func:`matmul` does.
     """
     given, factors = named(a, b, c, bias, out), (alpha, beta)
-    tiles = {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
+    tiles = tiles_of(memory_limit, devices, progress, checkpoint)
     try:
         options = options_of(
             trans_a=trans_a, trans_b=trans_b, activation=activation, kernel=kernel, precision=precision,

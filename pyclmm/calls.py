@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +25,6 @@ from .problem.ragged import SIZES
 from .streaming import entry
 
 PLAIN: Scales = (1.0, 0.0)  # alpha and beta of matmul
-# What else a call may ask for is a product in tiles.
-_AT_ONCE: Mapping[str, Any] = dict.fromkeys(("memory_limit", "devices", "progress", "checkpoint"))
 
 
 class _Latest(NamedTuple):
@@ -43,34 +40,41 @@ class _Latest(NamedTuple):
 _last: queues.PerThread[Any] = queues.PerThread(most=64)
 
 
+def tiles_of(memory_limit: Any, devices: Any, progress: Any, checkpoint: Any) -> dict[str, Any] | None:
+    """What a product in tiles is asked with; None if nothing asks for one."""
+    if memory_limit is devices is progress is checkpoint is None:
+        return None
+    return {"memory_limit": memory_limit, "devices": devices, "progress": progress, "checkpoint": checkpoint}
+
+
 def called(
     given: Operands,
     asked: Options,
     scales: tuple[Any, Any],
-    tiles: Mapping[str, Any] = _AT_ONCE,
+    tiles: Mapping[str, Any] | None = None,
     queue: Any = None,
     device: Any = None,
     wait_for: Any = None,
     mixed: Any = None,
     axes: Any = None,
 ) -> Any:
-    """:func:`matmul`, :func:`gemm` and :func:`pyclmm.ragged_matmul`. *asked*: made by :func:`options_of`."""
+    """:func:`matmul`, :func:`gemm` and :func:`pyclmm.ragged_matmul`. *asked*: made by :func:`options_of`.
+    *tiles*: those of :func:`tiles_of`."""
     arrays = given
     if asked.b_format:
         given = unpacked(given, asked.trans_a, asked.trans_b)
-        _check_whole(tiles, axes, given)
+        _check_whole(tiles or {}, axes, given)
     if mixed is not None:
         check_mixed(mixed)
-    is_in_tiles = not all(map(is_, tiles.values(), _AT_ONCE.values()))  # == would ask NumPy arrays
-    if device is axes is None and not is_in_tiles:
+    if device is axes is tiles is None:
         again = _followed(given, asked, queue, scales, wait_for)
         if again is not None:
-            return as_given(arrays, given, again)
+            return again if given is arrays else as_given(arrays, again)
     own_dtype = kinds.computed_dtype(given) if asked.dtype is None else None
     options = asked if own_dtype is None else computed_in(asked, own_dtype)
-    if is_in_tiles or entry.is_stored(*given.values()):
+    if tiles or (not kinds.are_known(given) and entry.is_stored(*given.values())):
         (alpha, beta), unfit = scales, {"axes": axes, "mixed": mixed}
-        how = {"alpha": alpha, "beta": beta, "queue": queue, "device": device, **tiles}
+        how = {"alpha": alpha, "beta": beta, "queue": queue, "device": device, **(tiles or {})}
         result = entry.streamed(given, options, unfit=unfit, wait_for=wait_for, **how)
         return result if "out" in given else kinds.back(given, result)
     operands, core = collect(given, mixed, queue), None
@@ -129,9 +133,13 @@ def _shapes(given: Operands) -> Any:
 
 def _again(latest: _Latest, given: Operands, queue: Any, scales: tuple[Any, Any], wait_for: Any) -> Any:
     """The result if the call is so much like the *latest*, in options too, that few checks do; else None."""
-    product, (alpha, beta) = latest.product(), scales
-    if product is None or (beta is None and "c" in given):  # c without beta is refused
+    product = latest.product()
+    if product is None:
         return None
+    if scales[1] is None:
+        if "c" in given:  # without beta it is refused
+            return None
+        scales = scales[0], 0.0
     if type(given["a"]) is np.ndarray:
         # The last arrays may have been a library's own, which NumPy's view of them does not tell.
         if latest.options is not latest.asked:
@@ -139,7 +147,7 @@ def _again(latest: _Latest, given: Operands, queue: Any, scales: tuple[Any, Any]
         if queue is None:
             queue = queues.free_queue()
     try:
-        return product.again(given, queue, alpha, beta, wait_for)
+        return product.again(given, queue, scales, wait_for)
     except (DeviceLostError, MemoryError) as error:
         plan_cache.failed(error, product.context, *given.values())
         raise

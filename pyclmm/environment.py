@@ -126,11 +126,20 @@ def hidden_extensions() -> tuple[str, ...]:
     return (value,) if value else ()
 
 
+_OWN = (SELFCHECK, TRIAL, TUNED, SHORT_TRACEBACKS, THREADLESS, KEEP_WORKSPACE, WITHOUT, CACHE_DIR)
+
+
 def check() -> None:
     """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand. The first
     time in a process it warns of names like those of pyclmm's own that it does not know.
     """
     _warn_of_unknown_names()
+    _check(*[os.environ.get(variable.name) for variable in _OWN])
+
+
+@functools.lru_cache(maxsize=1)
+def _check(*_values: str | None) -> None:
+    """:func:`check` for variables with these values."""
     _ = SELFCHECK.is_off, TRIAL.is_off, TUNED.is_off, SHORT_TRACEBACKS.is_off, THREADLESS.is_off
     _ = KEEP_WORKSPACE.nbytes, hidden_extensions()
     if CACHE_DIR.value.startswith("~"):

@@ -14,7 +14,7 @@ from .errors import ArgumentError, DTypeError
 from .execution import kinds
 from .execution.bound_call import BoundCall
 from .execution.device_path import DevicePath
-from .execution.operands import ArrayT, Operands, collect, named, queue_of, used_layouts
+from .execution.operands import ArrayT, Operands, collect, named, queue_of, signature, used_layouts
 from .execution.options import Options, beta_of, events_of, plain_numbers
 from .execution.prepared import CLOSED, Prepared
 from .execution.weights import as_given, format_of, unpacked
@@ -129,7 +129,9 @@ class Matmul(OfProcess, Generic[ArrayT]):
             constant_b=constant_b,
         )
         own = queue_of(operands, queue, device)
-        self._product = Prepared(operands, options, own, plain_numbers(alpha, beta_of(beta, c)))
+        self._product = Prepared(
+            operands, signature(operands), options, own, plain_numbers(alpha, beta_of(beta, c))
+        )
         self._executable, self._options = self._product.executable, options
 
     def __call__(
@@ -156,9 +158,11 @@ class Matmul(OfProcess, Generic[ArrayT]):
         arrays = named(a, b, c, bias, out)
         given = self._unpacked(arrays)
         try:
-            again: ArrayT | None = self._product.again(given, queue, alpha, beta, wait_for)
+            again: ArrayT | None = self._product.again(
+                given, queue, self._product.scales_of(alpha, beta), wait_for
+            )
             if again is not None:
-                return as_given(arrays, given, again)
+                return again if given is arrays else as_given(arrays, again)
             operands = collect(given)
             own, scales = self._product.checked(operands, queue, alpha, beta)
             returned: ArrayT = kinds.returned(arrays, self._product.run(operands, own, scales, wait_for))
@@ -189,7 +193,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
         """
         path, given = self._on_arrays("enqueue"), self._unpacked(named(a, b, c, bias, out))
         if self._product.signature is not None and out is not None:
-            again = path.again(given, queue, alpha, beta, wait_for)
+            again = path.again(given, queue, self._product.scales_of(alpha, beta), wait_for)
             if again is not None:
                 return as_list(again[1])
         operands = collect(given)

@@ -32,7 +32,7 @@ def plan_for(
     Raises as :class:`pyclmm.Matmul` does.
     """
     key = (queue.context, queue.device, type(queue), options.key, zeros_of(scales), layouts)
-    make = partial(Prepared, operands, options, queue, scales)
+    make = partial(Prepared, operands, layouts, options, queue, scales)
     return kept(_plans, key, make, _PLANS_KEPT, _bound_programs)
 
 

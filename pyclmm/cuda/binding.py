@@ -224,7 +224,8 @@ class CudaBinding:
     def _set_arguments(self, addresses: Addresses, scalars: Scalars | None, block: int) -> None:
         self._addresses = None  # until all are set, as Ctrl-C may come
         for name, address in addresses.items():
-            self._set(name, address)
+            for word in self._words.get(name, ()):
+                word.value = address
         if block != self._block:
             self._block = -1
             for symbol, place in self._places.items():

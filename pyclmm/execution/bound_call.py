@@ -40,20 +40,16 @@ class BoundCall(OfProcess):
         forks.check_process()
         binding, out = self._binding, self._out
         if binding is None or binding.repeat(self._arrays, out) is None:
-            self._in_full()
+            self._path.executable.launched(self._queue, self._in_full)
         return out
 
     def _in_full(self) -> None:
-        executable = self._path.executable
-        while True:
-            choice = executable.choice
-            try:
-                own = self._memory, self._own
-                self._path.enqueue(self._operands, self._out, self._queue, self._scales, [], *own)
-                return
-            except REFUSED as error:
-                self._binding = None
-                executable.fall_back(choice, self._queue, error)
+        try:
+            own = self._memory, self._own
+            self._path.enqueue(self._operands, self._out, self._queue, self._scales, [], *own)
+        except REFUSED:
+            self._binding = None
+            raise
 
     def _own(self, queue: cl.CommandQueue) -> Any:
         if self._binding is None:

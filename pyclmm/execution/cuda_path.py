@@ -12,7 +12,7 @@ from ..cuda.arrays import CudaArray
 from ..cuda.streams import Stream, forget
 from ..errors import DeviceLostError, DeviceMemoryError, UnsupportedError, WorkspaceError
 from ..opencl import forks
-from ..opencl.last_call import equal
+from ..opencl.last_call import same
 from ..opencl.mappings import reach
 from ..opencl.steps import Scales, scalars_of
 from .kinds import KindWithAddresses
@@ -48,19 +48,16 @@ def refuse_captured_repair(stream: Stream) -> None:
 class CudaPath(PathOnDevice):
     """Launches one planned product of arrays on a CUDA device."""
 
-    def __init__(self, operands: Operands, options: Options, stream: Stream, scales: Scales) -> None:
+    def __init__(
+        self, operands: Operands, overlaps: bool, options: Options, queue: Stream, scales: Scales
+    ) -> None:
         layouts = {name: arrays.operand(x, name) for name, x in operands.items()}
-        super().__init__(layouts, operands, options, stream, scales)
+        super().__init__(layouts, overlaps, options, queue, scales)
         self._shape, self._dtype = self.executable.gemm.shape, self.executable.gemm.dtype
         self._repeats = self._repeats and not (self._is_empty or self._overlaps)
 
     def again(
-        self,
-        given: Operands,
-        queue: cl.CommandQueue | None,
-        alpha: complex | None,
-        beta: complex | None,
-        wait_for: list[cl.Event] | None,
+        self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
     ) -> tuple[Any, list[cl.Event]] | None:
         """The product, if the call follows this thread's last one in all but addresses: (result, no events).
 
@@ -72,9 +69,7 @@ class CudaPath(PathOnDevice):
             return None
         if binding.is_busy or not binding.context.is_known:
             return None
-        alpha = self._alpha if alpha is None else alpha
-        beta = self._beta if beta is None else beta
-        if not (equal(alpha, call.alpha) and equal(beta, call.beta)):
+        if not same(scales, call.scales):
             return None
         kind: KindWithAddresses = call.kind
         addresses: dict[str, int] = {}
@@ -148,12 +143,12 @@ class CudaPath(PathOnDevice):
 class _CudaCall:
     """The operands and scalars of a call, to compare the next with. *names*: the problem's, by argument."""
 
-    __slots__ = ("_reaches", "addresses", "alpha", "beta", "given", "kind", "seen")
+    __slots__ = ("_reaches", "addresses", "given", "kind", "scales", "seen")
 
     def __init__(
         self, kind: KindWithAddresses, operands: Operands, scales: Scales, names: dict[str, str]
     ) -> None:
-        self.kind, (self.alpha, self.beta), self.given = kind, scales, len(operands)
+        self.kind, self.scales, self.given = kind, scales, len(operands)
         self.seen = {name: kind.seen(x) for name, x in operands.items()}
         self.addresses = {names[name]: x.address for name, x in operands.items()}
         self._reaches = {names[name]: reach(x, 0) for name, x in operands.items()}

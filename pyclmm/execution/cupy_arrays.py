@@ -12,14 +12,14 @@ from ..cuda import driver
 from ..cuda.arrays import CudaArray
 from ..errors import DeviceMemoryError, DTypeError
 from ..problem.gemm import MAX_ALIGN
-from .kinds import KindOfDevices, Part, SeenLayout
+from .kinds import KindWithAddresses, Part, SeenLayout
 
 # What captured graphs use. CuPy's pool knows of no capture: it would give the memory to others, though a
 # graph writes to it later.
 _in_graphs: list[Any] = []
 
 
-class _Cupy(KindOfDevices):
+class _Cupy(KindWithAddresses):
     advice_for_mixed = "cupy.asarray(x) brings an array to the device, x.get() to the host"
 
     def on_host(self, name: str, x: Any) -> bool:

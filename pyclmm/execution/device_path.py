@@ -10,7 +10,7 @@ import pyopencl as cl
 from ..errors import ArgumentError
 from ..opencl import arrays, forks, late_events
 from ..opencl.binding import Constant
-from ..opencl.last_call import LastCall
+from ..opencl.last_call import LastCall, same
 from ..opencl.steps import Scales
 from .operands import Operands, problem_name
 from .options import Options, events_of, warn_of_dropped
@@ -30,20 +30,17 @@ class OperandMemory(NamedTuple):
 class DevicePath(PathOnDevice):
     """Enqueues one planned product of Arrays."""
 
-    def __init__(self, operands: Operands, options: Options, queue: cl.CommandQueue, scales: Scales) -> None:
+    def __init__(
+        self, operands: Operands, overlaps: bool, options: Options, queue: cl.CommandQueue, scales: Scales
+    ) -> None:
         layouts = {name: arrays.operand(x, name) for name, x in operands.items()}
-        super().__init__(layouts, operands, options, queue, scales)
+        super().__init__(layouts, overlaps, options, queue, scales)
         gemm = self.executable.gemm
         self._results = arrays.Results(gemm.shape, gemm.dtype, self.executable.device)
         self._constant = problem_name(gemm, "b") if options.constant_b else None
 
     def again(
-        self,
-        given: Operands,
-        queue: cl.CommandQueue | None,
-        alpha: complex | None,
-        beta: complex | None,
-        wait_for: list[cl.Event] | None,
+        self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
     ) -> tuple[arrays.Array, late_events.Found] | None:
         """The product, if the call follows this thread's last one in all but buffers: (result, its end).
 
@@ -53,9 +50,7 @@ class DevicePath(PathOnDevice):
         call = None if binding is None else binding.last_call
         if binding is None or call is None or not (queue is None or queue is binding.queue):
             return None
-        alpha = self._alpha if alpha is None else alpha
-        beta = self._beta if beta is None else beta
-        if (alpha is not call.alpha or beta is not call.beta) and not call.has_scalars(alpha, beta):
+        if not same(scales, call.scales):
             return None
         followed = call.followed_by(given)
         if followed is None:

@@ -13,13 +13,13 @@ from ..opencl import forks, host_memory
 from ..opencl.binding import Binding, Constant
 from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
-from ..opencl.last_call import equal
+from ..opencl.last_call import same
 from ..opencl.steps import Scalars, Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
 from ..problem.ragged import SIZES
 from .execute import Executable
-from .operands import Operands, check_writeable, checked, problem_name, read_operands, signature
+from .operands import Operands, check_writeable, checked, problem_name, read_operands
 from .options import Options, check_scalars
 from .placement import placed
 from .repair import moved
@@ -87,13 +87,12 @@ class PlainCalls:
         of_a = a if a.base is None else a.base
         of_b = b if b.base is None else b.base
         of_out = out if out.base is None else out.base
-        values = {first: host_memory.used_in_place(binding.queue, binding.device, of_a, "a")}
+        context, device = binding.context, binding.device
+        values = {first: host_memory.used_in_place(context, device, of_a, "a")}
         values[second] = (
-            values[first]
-            if of_a is of_b
-            else host_memory.used_in_place(binding.queue, binding.device, of_b, "b")
+            values[first] if of_a is of_b else host_memory.used_in_place(context, device, of_b, "b")
         )
-        values["out"] = host_memory.used_in_place(binding.queue, binding.device, of_out, "out")
+        values["out"] = host_memory.used_in_place(context, device, of_out, "out")
         try:
             if binding.run_here(values, scalars):
                 return
@@ -124,7 +123,9 @@ def _owner(x: Any, layout: _PlainLayout) -> Array | None:
 class HostPath:
     """Runs one planned product on NumPy arrays."""
 
-    def __init__(self, operands: Operands, options: Options, queue: cl.CommandQueue, scales: Scales) -> None:
+    def __init__(
+        self, operands: Operands, overlaps: bool, options: Options, queue: cl.CommandQueue, scales: Scales
+    ) -> None:
         out = operands.get("out")
         if out is not None:
             check_writeable(out)
@@ -132,11 +133,10 @@ class HostPath:
             if x.dtype.hasobject or x.itemsize == 0:  # before their bytes are looked at
                 type_name(x.dtype, name)
         self._device = device_info(queue.device)
-        self._alpha, self._beta = scales
-        self._scalars = scalars_of(*scales)  # of plain calls
+        self._scales, self._scalars = scales, scalars_of(*scales)  # the latter of plain calls
         self._casting = options.casting
         copied = {name for name, x in operands.items() if self._is_copied(name, x)}
-        gemm = self._checked(operands, copied, options)
+        gemm = self._checked(operands, copied, overlaps, options)
         self._constant = problem_name(gemm, "b") if options.constant_b else None
         self._in_place = out is not None and gemm.out_copy is None
         self._inputs = list(self._inputs_of(operands, copied, gemm))
@@ -152,7 +152,7 @@ class HostPath:
         self.queue, self.elsewhere = placed(queue, on_device, options)
         self.executable = Executable(self.queue, on_device, options)
 
-    def _checked(self, operands: Operands, copied: Collection[str], options: Options) -> Gemm:
+    def _checked(self, operands: Operands, copied: Collection[str], overlaps: bool, options: Options) -> Gemm:
         """The checked product, whose operands *copied* are dense copies that the host makes."""
         device = self._device
         layouts = {}
@@ -163,10 +163,9 @@ class HostPath:
             # The rule "no" does not let a byte order change. That of ml_dtypes' types has no name of its own.
             own = x.dtype.newbyteorder("=") if x.dtype.kind == "V" else x.dtype
             layouts[name] = host_memory.dense_layout(x.shape, own, device)
-        out_is_copied = "out" in copied or ("out" in operands and bool(signature(operands).overlapping))
         align = host_memory.new_align(device)
-        gemm = checked(layouts, options, (self._alpha, self._beta), out_is_copied, align)
-        check_scalars(gemm, (self._alpha, self._beta))
+        gemm = checked(layouts, options, self._scales, "out" in copied or overlaps, align)
+        check_scalars(gemm, self._scales)
         return gemm
 
     def _inputs_of(self, operands: Operands, copied: Collection[str], gemm: Gemm) -> Iterator[_Input]:
@@ -208,12 +207,7 @@ class HostPath:
         return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
 
     def again(
-        self,
-        given: Operands,
-        queue: cl.CommandQueue | None,
-        alpha: complex | None,
-        beta: complex | None,
-        wait_for: list[cl.Event] | None,
+        self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
     ) -> tuple[Array, list[cl.Event]] | None:
         """The product, complete, if the call is on plain arrays like those of the plan: (result, no events).
 
@@ -224,7 +218,7 @@ class HostPath:
             return None
         if binding.queue is not (self.queue if queue is None else queue):
             return None
-        if not (alpha is None or equal(alpha, self._alpha)) or not (beta is None or equal(beta, self._beta)):
+        if not same(scales, self._scales):
             return None
         out = self._plain.result(given)
         if out is None:

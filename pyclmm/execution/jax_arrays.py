@@ -14,7 +14,7 @@ from ..cuda.streams import context_of, own_stream
 from ..errors import DTypeError
 from ..problem.gemm import dense
 from .kinds import Kind
-from .paths import PATHS
+from .prepared import PATHS
 from .xla_path import Made, XlaPath
 
 

@@ -46,17 +46,17 @@ class Kind(ABC):
     has_views = True  # whether :meth:`back` takes a view of the caller's own array
     array_type: Any = None  # of its CudaArrays if it is not CudaArray itself
 
-    @abstractmethod
     def on_host(self, name: str, x: Any) -> bool:
-        """Whether *x*, the argument *name*, is in the host's memory. Raises DTypeError."""
+        """Whether *x*, the argument *name*, is in the host's memory: none is. Raises DTypeError."""
+        return False
 
-    @abstractmethod
     def host_array(self, name: str, x: Any) -> NDArray[Any]:
         """*x*, on the host, as a NumPy array; out shares its memory. Raises DTypeError."""
+        raise DTypeError(f"{name} is a {type(x).__name__}, which is never in the host's memory")
 
-    @abstractmethod
     def of_host(self, array: NDArray[Any]) -> Any:
         """An array of this kind that shares the memory of *array*."""
+        return array  # nobody gave one
 
     @abstractmethod
     def cuda_array(self, name: str, x: Any) -> CudaArray:
@@ -92,26 +92,13 @@ class KindWithAddresses(Kind):
     def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
         """After work on *operands* was put into *stream*: their memory must stay until it has ended."""
 
-    @abstractmethod
-    def seen(self, x: CudaArray) -> SeenLayout:
-        """What :meth:`address_of` compares other arrays with."""
+    def seen(self, x: CudaArray) -> SeenLayout | None:
+        """What :meth:`address_of` compares other arrays with; None if each is looked at in full."""
+        return None
 
-    @abstractmethod
-    def address_of(self, x: Any, seen: SeenLayout) -> int | None:
+    def address_of(self, x: Any, seen: Any) -> int | None:
         """The address of *x* if it has the layout of *seen*, and need not be looked at closer; else None."""
-
-
-class KindOfDevices(KindWithAddresses):
-    """A kind whose arrays are never in the host's memory."""
-
-    def on_host(self, name: str, x: Any) -> bool:
-        return False
-
-    def host_array(self, name: str, x: Any) -> NDArray[Any]:
-        raise DTypeError(f"{name} is a {type(x).__name__}, which is never in the host's memory")
-
-    def of_host(self, array: NDArray[Any]) -> Any:
-        return array  # nobody gave one
+        return None
 
 
 _kinds: dict[type, Kind | None] = {np.ndarray: None, Array: None}  # those of CudaArrays are in them
@@ -145,6 +132,11 @@ _LIBRARIES = (
     ("cupy", "ndarray", "cupy_arrays", "CUPY"),
     ("jax", "Array", "jax_arrays", "JAX"),
 )
+
+
+def are_known(given: Mapping[str, Any]) -> bool:
+    """Whether each array that is *given* is NumPy's, PyOpenCL's or that of a library with an adapter."""
+    return _kinds.keys() >= set(map(type, given.values()))
 
 
 def common_kind(given: Mapping[str, Any]) -> Kind | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -299,7 +299,7 @@ def problem_name(gemm: Gemm, name: str) -> str:
     return {"a": "b", "b": "a"}.get(name, name) if gemm.swapped else name
 
 
-def read_operands(gemm: Gemm, operands: Operands) -> list[tuple[str, str]]:
+def read_operands(gemm: Gemm, operands: Iterable[str]) -> list[tuple[str, str]]:
     """(the user's name, the problem's name) of the arrays that a kernel reads."""
     pairs = [(name, problem_name(gemm, name)) for name in operands if name != "out"]
     return [(name, problem_name) for name, problem_name in pairs if problem_name not in gemm.unread]

@@ -19,12 +19,12 @@ from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError
 from ..opencl import queues
 from ..problem.gemm import dense_strides
-from .kinds import KindOfDevices, Part, SeenLayout
+from .kinds import KindWithAddresses, Part
 
 LEGACY = 1  # the handle of CUDA's legacy default stream, which waits for all others that are not set apart
 
 
-class _Protocols(KindOfDevices):
+class _Protocols(KindWithAddresses):
     """Any array with one of the two protocols, looked at in full; a result is a DeviceArray."""
 
     advice_for_mixed = "numba.cuda.to_device(x) or your library's function brings an array there"
@@ -67,12 +67,6 @@ class _Protocols(KindOfDevices):
         """Let go of the operands of work that has ended."""
         with self._lock:
             self._let_go()
-
-    def seen(self, x: CudaArray) -> SeenLayout:
-        return SeenLayout(None, x.ordinal, 0)
-
-    def address_of(self, x: Any, seen: SeenLayout) -> int | None:
-        return None
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
         if not hasattr(x, "__cuda_array_interface__"):

@@ -8,30 +8,30 @@ from typing import Any
 from ..opencl.steps import Scales
 from ..problem.gemm import Operand
 from .execute import Executable
-from .operands import Operands, checked, problem_name, read_operands, signature
+from .operands import checked, problem_name, read_operands
 from .options import Options, check_scalars
 
 
 class PathOnDevice:
-    """One planned product of *operands* with these *layouts*, which are read and written where they lie."""
+    """One planned product of operands with these *layouts*, which are read and written where they lie.
+    *overlaps*: whether ``out`` overlaps an operand that writing it would change."""
 
     def __init__(
         self,
         layouts: Mapping[str, Operand],
-        operands: Operands,
+        overlaps: bool,
         options: Options,
         queue: Any,
         scales: Scales,
     ) -> None:
-        self._overlaps = bool(signature(operands).overlapping)
-        gemm = checked(layouts, options, scales, out_is_copied=self._overlaps)
+        self._overlaps = overlaps
+        gemm = checked(layouts, options, scales, out_is_copied=overlaps)
         check_scalars(gemm, scales)
         self.executable = Executable(queue, gemm, options)
         self._is_empty, self._warns = gemm.is_empty, gemm.warns
-        self._alpha, self._beta = scales
         # (the user's name, the problem's) of the arrays that kernels read or write, and of all
-        self._arrays = [*read_operands(gemm, operands), ("out", "out")]
-        self._names = {name: problem_name(gemm, name) for name in operands}
+        self._arrays = [*read_operands(gemm, layouts), ("out", "out")]
+        self._names = {name: problem_name(gemm, name) for name in layouts}
         # A call that warns, or has operands that no kernel reads, is always made in full.
         is_plain = not (gemm.warns or self.executable.repairs)
-        self._repeats = is_plain and len(self._arrays) == len({*operands, "out"})
+        self._repeats = is_plain and len(self._arrays) == len({*layouts, "out"})

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyopencl as cl
+from pyopencl.array import Array
 
 from .. import environment
+from ..cuda.arrays import CudaArray
 from ..errors import REFUSED, ArgumentError
 from ..kernels.interface import Program
 from ..opencl import host_memory
 from ..opencl.queues import FreeQueue
 from ..opencl.steps import Scales
+from .cuda_path import CudaPath
+from .device_path import DevicePath
 from .host_path import HostPath
 from .operands import Operands, Signature, collect, fits, mismatch, on_host, queue_of, signature
 from .options import Options, check_scalars, events_of, plain_numbers, zeros_of
-from .paths import Path, path_of
 
+Path = DevicePath | HostPath | CudaPath
+# What runs a product, by the type of its operands; an adapter may add its own.
+PATHS: dict[type, Callable[..., Path]] = {np.ndarray: HostPath, Array: DevicePath, CudaArray: CudaPath}
 CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another pyclmm.Matmul"
 
 
 class Prepared:
-    """A product of *operands* that :func:`collect` has checked, ready to run. Raises as a plan does."""
+    """A product of *operands* of these *layouts*, ready to run: :func:`collect` has checked them. Raises as a
+    plan does."""
 
-    def __init__(self, operands: Operands, options: Options, queue: Any, scales: Scales) -> None:
+    def __init__(
+        self, operands: Operands, layouts: Signature, options: Options, queue: Any, scales: Scales
+    ) -> None:
         environment.check()
-        self.signature: Signature | None = signature(operands)  # None: it is closed, and fits no operands
+        self.signature: Signature | None = layouts  # None: it is closed, and fits no operands
         self._scales, self._zeros = scales, zeros_of(scales)
         # Each call on arrays of a device uses the queue, or the stream, of its arrays.
         self._queue: cl.CommandQueue | None = queue if on_host(operands) else None
         self.context = queue.context
-        self.path = path_of(operands, options, queue, scales)
+        make = PATHS[layouts.kind]
+        self.path: Path = make(operands, bool(layouts.overlapping), options, queue, scales)
         self._open_path: Path | None = self.path  # None: it is closed
         # Where a product whose caller has chosen no device is computed.
         is_free = isinstance(queue, FreeQueue)
@@ -54,30 +66,32 @@ class Prepared:
         if self.signature is None or not fits(self.signature, given):
             raise ArgumentError(CLOSED if self.signature is None else mismatch(self.signature, given))
         own = queue_of(operands, queue or self._queue)
-        if alpha is None and beta is None:
-            return own, self._scales
-        its_alpha, its_beta = self._scales
-        scales = plain_numbers(its_alpha if alpha is None else alpha, its_beta if beta is None else beta)
+        scales = self.scales_of(alpha, beta)
+        if scales is self._scales:
+            return own, scales
+        scales = plain_numbers(*scales)
         check_scalars(self.executable.gemm, scales)
         if zeros_of(scales) != self._zeros:
             raise ArgumentError("the plan fixes whether alpha and beta are zero; make another plan for these")
         return own, scales
 
-    def again(
-        self,
-        given: Operands,
-        queue: cl.CommandQueue | None,
-        alpha: complex | None,
-        beta: complex | None,
-        wait_for: list[cl.Event] | None,
-    ) -> Any:
+    def scales_of(self, alpha: complex | None, beta: complex | None) -> Scales:
+        """alpha and beta, not checked; None for the plan's own."""
+        if alpha is beta is None:
+            return self._scales
+        its_alpha, its_beta = self._scales
+        return its_alpha if alpha is None else alpha, its_beta if beta is None else beta
+
+    def again(self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None) -> Any:
         """The product if the call is so much like the thread's last one that few checks do; else None."""
         path = self._open_path
         if path is None:
             return None
-        choice, queue = self.executable.choice, self._own(queue)
+        choice = self.executable.choice
+        if self._placed is not None:
+            queue = self._own(queue)
         try:
-            done = path.again(given, queue, alpha, beta, wait_for)
+            done = path.again(given, queue, scales, wait_for)
         except REFUSED as error:
             own = queue or self._own(self._queue) or queue_of(collect(given), None)
             self.executable.fall_back(choice, own, error)

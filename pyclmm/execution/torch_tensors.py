@@ -53,14 +53,16 @@ class _Torch(KindWithAddresses):
         return False
 
     def host_array(self, name: str, x: Any) -> NDArray[Any]:
-        if name != "out":
-            read: NDArray[Any] = array_of(name, x if torch.is_grad_enabled() else x.detach())
-            return read
+        own = x if name == "out" or torch.is_grad_enabled() else x.detach()
         try:
-            is_bfloat16 = x.dtype is torch.bfloat16  # NumPy's view knows none
-            found: NDArray[Any] = (x.view(torch.int16) if is_bfloat16 else x).numpy()
+            is_read = name == "out" or not own.requires_grad
+            is_bfloat16 = is_read and own.dtype is torch.bfloat16  # NumPy's view knows none
+            found: NDArray[Any] = (own.view(torch.int16) if is_bfloat16 else own).numpy()
             return found.view(dtype_of("bfloat16")) if is_bfloat16 else found
         except (RuntimeError, TypeError) as error:
+            if name != "out":
+                read: NDArray[Any] = array_of(name, own)
+                return read
             raise DTypeError(
                 f"out cannot be written as it lies ({error}); pass none, or a plain tensor"
             ) from error

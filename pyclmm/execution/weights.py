@@ -54,10 +54,10 @@ def unpacked(given: Operands, trans_a: str = "N", trans_b: str = "N") -> Operand
     return {**given, "b": b.data}
 
 
-def as_given(arrays: Operands, given: Operands, result: ArrayT) -> ArrayT:
-    """*result* of a call on *given*, which :func:`unpacked` made of the caller's *arrays*, as their kind."""
-    is_other = given is not arrays and isinstance(result, np.ndarray)
-    return returned(arrays, result) if is_other else result
+def as_given(arrays: Operands, result: ArrayT) -> ArrayT:
+    """*result* of a call on what :func:`unpacked` made of the caller's *arrays*, as their kind."""
+    own: ArrayT = returned(arrays, result) if isinstance(result, np.ndarray) else result
+    return own
 
 
 def _check_depth(a: Any, weights: QuantizedArray, trans_a: str) -> None:

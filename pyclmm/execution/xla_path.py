@@ -21,7 +21,7 @@ from ..cuda.arrays import CudaArray
 from ..cuda.streams import Context, Stream, forget
 from ..errors import DeviceLostError, DTypeError, UnsupportedError, WorkspaceError
 from ..opencl import forks
-from ..opencl.last_call import equal
+from ..opencl.last_call import same
 from ..opencl.steps import Scales, scalars_of
 from ..problem.gemm import alignment
 from .cuda_path import CudaPath
@@ -57,7 +57,7 @@ MOVED = "JAX moved an array as it called; pass jax.numpy.copy of each"
 
 
 class MovedError(UnsupportedError):
-    """An array lies at an address that the plan is not for."""
+    """An array lies at an address, or a kernel needs workspace, that the product was not compiled for."""
 
 
 _numbers = itertools.count()
@@ -68,8 +68,8 @@ class XlaLaunch(ABC):
     """Launches in a device's *context* that XLA calls."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self._error: BaseException | None = None
+        self.context = context
+        self.error: BaseException | None = None  # of the launch: XLA tells only the text
         self._number = next(_numbers)
         _launches[self._number] = self
 
@@ -80,12 +80,14 @@ class XlaLaunch(ABC):
         the numbers of arrays with whose content results begin. Raises UnsupportedError."""
         _register()
         of_all = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results]
-        of_all.append(jax.ShapeDtypeStruct((max(1, workspace_nbytes),), np.uint8))
+        if workspace_nbytes:
+            of_all.append(jax.ShapeDtypeStruct((workspace_nbytes,), np.uint8))
         foreign = jax.ffi.ffi_call(_TARGET, of_all, input_output_aliases=aliases)
+        self.workspace_nbytes = workspace_nbytes
         number, dtypes = np.int64(self._number), [x.dtype for x in results]
 
         def launched(*arrays: Any) -> Any:
-            *made, _ = foreign(*arrays, number=number)
+            made = foreign(*arrays, number=number)[: len(dtypes)]
             for x, dtype in zip(made, dtypes, strict=True):
                 if x.dtype != dtype:
                     raise DTypeError(
@@ -100,13 +102,13 @@ class XlaLaunch(ABC):
         """The results. Raises what the launch raised, or WorkspaceError."""
         try:
             if not arrays:  # which say where
-                device = _device(self._context.ordinal)
+                device = _device(self.context.ordinal)
                 with jax.default_device(device):
                     found: list[Any] = jax.device_put(self._compiled(), device)
                 return found
             made: list[Any] = self._compiled(*arrays)
         except Exception as error:  # JAX raises JaxRuntimeError, or ValueError where it need not trace
-            cause, self._error = self._error, None
+            cause, self.error = self.error, None
             if cause is not None:
                 raise cause from None
             if "RESOURCE_EXHAUSTED" in str(error):
@@ -114,19 +116,10 @@ class XlaLaunch(ABC):
             raise
         return made
 
-    def launch(self, call: xla.Call) -> None:
-        """Launch in XLA's stream. XLA tells only the text of what is raised, so it is kept."""
-        try:
-            self.enqueue(Stream(self._context, call.stream), call.operands, call.results)
-        except BaseException as error:
-            if isinstance(error, DeviceLostError):
-                forget(self._context)
-            self._error = error
-            raise
-
     @abstractmethod
-    def enqueue(self, stream: Stream, operands: list[int], results: list[int]) -> None:
-        """Launch on arrays at these addresses; the last of *results* is that of workspace."""
+    def enqueue(self, stream: int, operands: list[int], results: list[int]) -> None:
+        """Launch in the *stream* of this handle on arrays at these addresses; behind those of the results is
+        that of workspace, if it was asked for."""
 
 
 class _XlaProduct(XlaLaunch):
@@ -146,25 +139,35 @@ class _XlaProduct(XlaLaunch):
     ) -> None:
         super().__init__(context)
         self._executable = executable
-        self._aligned, self._fixed = aligned, fixed
+        self._aligned, self._fixed = tuple(aligned.items()), fixed
         self._scalars = scalars_of(*scales)
 
-    def enqueue(self, stream: Stream, operands: list[int], results: list[int]) -> None:
+    def enqueue(self, stream: int, operands: list[int], results: list[int]) -> None:
         addresses = dict(self._fixed)
-        for (name, aligned), address in zip(self._aligned.items(), operands, strict=False):
+        for (name, aligned), address in zip(self._aligned, operands, strict=False):
             if address % aligned:
                 raise MovedError(MOVED)
             addresses[name] = address
-        addresses["out"], workspace = results
-        binding = self._executable.idle_binding(stream)
-        binding.enqueue(stream.handle, addresses, self._scalars, workspace)
+        addresses["out"], *workspace = results
+        binding = self._executable.latest_binding()
+        if binding is None or binding.is_busy or binding.context is not self.context:
+            binding = self._executable.idle_binding(Stream(self.context, stream))
+        if binding.workspace_nbytes > self.workspace_nbytes:  # of the next kernel, in another thread's call
+            raise MovedError("another thread's call has changed the kernel meanwhile; call again")
+        binding.enqueue(stream, addresses, self._scalars, *workspace)
 
 
-def _launched(call: xla.Call) -> None:
-    product = _launches.get(call.number)
-    if product is None:
+def _launched(number: int, stream: int, operands: list[int], results: list[int]) -> None:
+    launch = _launches.get(number)
+    if launch is None:
         raise UnsupportedError("the plan of this product was dropped before XLA launched it; call it again")
-    product.launch(call)
+    try:
+        launch.enqueue(stream, operands, results)
+    except BaseException as error:
+        if isinstance(error, DeviceLostError):
+            forget(launch.context)
+        launch.error = error
+        raise
 
 
 @cache
@@ -187,20 +190,12 @@ class XlaPath(CudaPath):
         self._last: _Last | None = None
 
     def again(
-        self,
-        given: Operands,
-        queue: cl.CommandQueue | None,
-        alpha: complex | None,
-        beta: complex | None,
-        wait_for: list[cl.Event] | None,
+        self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
     ) -> tuple[Any, list[cl.Event]] | None:
         last = self._last
         if last is None or queue is not None or wait_for is not None:
             return None
-        alpha = self._alpha if alpha is None else alpha
-        beta = self._beta if beta is None else beta
-        as_last = last.fits(given, self.executable.work)
-        if not (as_last and equal(alpha, last.alpha) and equal(beta, last.beta)):
+        if not (same(scales, last.scales) and last.fits(given, self.executable.work)):
             return None
         forks.check_process()
         try:
@@ -245,13 +240,13 @@ class XlaPath(CudaPath):
 class _Last:
     """The arrays and scalars of a call, to compare the next with."""
 
-    __slots__ = ("_context", "_layouts", "_work", "alpha", "beta", "names", "product")
+    __slots__ = ("_context", "_layouts", "_work", "names", "product", "scales")
 
     def __init__(
         self, product: _XlaProduct, operands: Operands, work: Any, context: Context, scales: Scales
     ) -> None:
         self.product, self._work, self._context = product, work, context
-        (self.alpha, self.beta), self.names = scales, tuple(operands)
+        self.scales, self.names = scales, tuple(operands)
         arrays = {name: _array(x) for name, x in operands.items()}
         self._layouts = {name: (type(x), x.aval, x.sharding) for name, x in arrays.items()}
 
@@ -259,9 +254,10 @@ class _Last:
         """Whether *given* has such arrays on the same device, and *work* is still the plan's."""
         if work is not self._work or not self._context.is_known or len(given) != len(self.names):
             return False
-        for name, (kind, aval, sharding) in self._layouts.items():
+        for name, layout in self._layouts.items():
             x: Any = given.get(name)
-            if type(x) is not kind or x.aval != aval or x.sharding != sharding or x.is_deleted():
+            # Tuples compare what is not the same object alone; JAX compares in Python.
+            if type(x) is not layout[0] or (type(x), x.aval, x.sharding) != layout or x.is_deleted():
                 return False
         return True
 

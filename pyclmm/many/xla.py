@@ -51,9 +51,9 @@ class _XlaList(XlaLaunch):
         self._made = [lists.number("out", pair) for pair in many.made]
         self.compile([*many.made.values()])
 
-    def enqueue(self, stream: Stream, operands: list[int], results: list[int]) -> None:
+    def enqueue(self, stream: int, operands: list[int], results: list[int]) -> None:
         if np.any(np.array(operands) % self._aligned):
             raise MovedError(MOVED)
         addresses = np.zeros(self._made[-1] + 1, np.int64)
-        addresses[self._many.read], addresses[self._made] = operands, results[:-1]
-        self._many.launch(addresses, stream, {}, None)
+        addresses[self._many.read], addresses[self._made] = operands, results
+        self._many.launch(addresses, Stream(self.context, stream), {}, None)

@@ -53,7 +53,7 @@ class Binding:
         lend: Callable[[cl.CommandQueue, DeviceInfo], workspace.Lender] = workspace.shared,
         make: Callable[..., cl.Kernel] = new_kernel,
     ) -> None:
-        context = queue.context
+        context = self.context = queue.context
         self.queue = queue
         self.device = device
         kinds = cl.command_queue_properties
@@ -95,7 +95,7 @@ class Binding:
         found: dict[str, cl.Buffer] = {}
         for space in work.workspace:
             if space.zeroed:
-                buffer = workspace.allocated(self.queue.context, self.device, space)
+                buffer = workspace.allocated(self.context, self.device, space)
                 cl.enqueue_fill_buffer(self.queue, buffer, np.zeros(1, np.uint8), 0, buffer.size).wait()
                 found[space.symbol] = buffer
         return found
@@ -103,7 +103,7 @@ class Binding:
     def settle(self) -> None:
         """Record that a run has ended, so that the programs are no longer in doubt (see crash_marks.py)."""
         if self._unsettled:
-            settle(self.queue.context, self._unsettled)
+            settle(self.context, self._unsettled)
             self._unsettled, self._first = set(), None
 
     def _settle_if_ended(self, first: cl.Event) -> None:

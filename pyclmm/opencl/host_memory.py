@@ -193,10 +193,10 @@ def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo,
     return HostForm(device.unified_memory and _is_in_buffer_protocol(dtype), 0)
 
 
-def used_in_place(queue: cl.CommandQueue, device: DeviceInfo, x: Array, argument: str) -> cl.Buffer:
+def used_in_place(context: cl.Context, device: DeviceInfo, x: Array, argument: str) -> cl.Buffer:
     """A buffer over the memory of *x*, a writable array without gaps. Raises as :func:`allocate` does."""
     try:
-        return cl.Buffer(queue.context, _READ_WRITE_HERE, 0, x)
+        return cl.Buffer(context, _READ_WRITE_HERE, 0, x)
     except cl.Error as error:
         raise out_of_memory(x.nbytes, device, argument, error) from error
 

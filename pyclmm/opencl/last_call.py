@@ -98,12 +98,12 @@ class LastCall:
     argument name. *overlaps*: whether ``out`` overlaps an operand that it would change.
     """
 
-    __slots__ = ("_names", "_overlaps", "_seen", "alpha", "beta")
+    __slots__ = ("_names", "_overlaps", "_seen", "scales")
 
     def __init__(
-        self, seen: dict[str, Seen], alpha: complex, beta: complex, names: Mapping[str, str], overlaps: bool
+        self, seen: dict[str, Seen], scales: Scales, names: Mapping[str, str], overlaps: bool
     ) -> None:
-        self._seen, self.alpha, self.beta = seen, alpha, beta
+        self._seen, self.scales = seen, scales
         self._names, self._overlaps = names, overlaps
 
     @classmethod
@@ -121,11 +121,7 @@ class LastCall:
             if not _can_be_seen(x, queue):
                 return None
             seen[name] = _seen(x)
-        return cls(seen, *scales, names, overlaps)
-
-    def has_scalars(self, alpha: complex, beta: complex) -> bool:
-        """Whether these are the call's alpha and beta."""
-        return equal(alpha, self.alpha) and equal(beta, self.beta)
+        return cls(seen, scales, names, overlaps)
 
     def followed_by(self, given: Mapping[str, Any]) -> tuple[LastCall, Buffers] | None:
         """The call with these operands, and the buffers that it changes, by the problem's names. None if more
@@ -162,9 +158,12 @@ class LastCall:
                 buffers[self._names[name]] = new.memory
         if "out" in seen and not seen["out"].is_apart_from(seen.values()):
             return None
-        return LastCall(seen, self.alpha, self.beta, self._names, self._overlaps), buffers
+        return LastCall(seen, self.scales, self._names, self._overlaps), buffers
 
 
-def equal(number: Any, kept: Any) -> bool:
-    """Whether a plain number is *kept*. NumPy's numbers equal others that only round to them."""
-    return number is kept or (type(number) in _PLAIN and bool(number == kept))
+def same(scales: Scales, kept: Scales) -> bool:
+    """Whether plain numbers are those *kept*. NumPy's numbers equal others that only round to them."""
+    return scales is kept or all(
+        number is its or (type(number) in _PLAIN and number == its)
+        for number, its in zip(scales, kept, strict=True)
+    )

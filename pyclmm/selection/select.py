@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -57,9 +58,14 @@ class _Waiting(NamedTuple):
 
 def offer(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant: bool = False) -> Offer:
     """What *kernel* offers for *problem* on *device*. *has_constant*: as in :func:`candidates`."""
-    reason = kernel.refuses(problem, device) or (problem.reproducible and device.unfused(problem.acc_type))
-    if reason:
-        return reason
+    return kernel.refuses(problem, device) or _offered(kernel, problem, device, has_constant)
+
+
+def _offered(kernel: Kernel, problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> Offer:
+    """:func:`offer` of a family that does not refuse."""
+    unfused = problem.reproducible and device.unfused(problem.acc_type)
+    if unfused:
+        return unfused
     found = kernel.ranked(problem, device)
     if not found and problem.reproducible:
         disorders = (kernel.out_of_order(problem, config) for config in kernel.candidates(problem, device))
@@ -140,6 +146,13 @@ def _measured(
     return None
 
 
+@lru_cache(maxsize=64)
+def _suited(families: tuple[Kernel, ...], device: DeviceInfo) -> list[tuple[int, Kernel]]:
+    """Those of *families* that "auto" may choose on *device*, each with its place."""
+    every = enumerate(families)
+    return [(place, family) for place, family in every if family.automatic and not family.unsuited(device)]
+
+
 def _modelled(problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> Iterator[Choice]:
     """Each family's best configuration that has room, the one with the least estimate first.
 
@@ -150,9 +163,8 @@ def _modelled(problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> I
     def taking(made_last: bool) -> list[_Waiting]:
         return [
             _Waiting(family.least_seconds(problem, device), place, family)
-            for place, family in enumerate(KERNELS)
-            if family.automatic
-            and (device.is_cpu and family.made_for == "gpu") == made_last
+            for place, family in _suited(tuple(KERNELS), device)
+            if (device.is_cpu and family.made_for == "gpu") == made_last
             and family.refuses(problem, device) is None
         ]
 
@@ -165,7 +177,7 @@ def _modelled(problem: GemmProblem, device: DeviceInfo, has_constant: bool) -> I
         _, place, family, found = heappop(waiting)
         others: Offer
         if found is None:
-            others = offer(family, problem, device, has_constant)
+            others = _offered(family, problem, device, has_constant)
         else:
             one, *others = found
             work = family.launches(problem, one.config, device)

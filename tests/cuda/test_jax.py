@@ -4,6 +4,7 @@ import gc
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,11 +35,11 @@ def cuda(request, monkeypatch):
     cuda, _ = request.getfixturevalue("cuda_and_lib")
     launched = xla_path._launched
 
-    def known(call):
+    def known(number, stream, operands, results):
         """XLA's memory is the host's, in buffers that the made-up driver must know."""
-        for address in {*call.operands, *call.results} - cuda.memory.keys():
+        for address in {*operands, *results} - cuda.memory.keys():
             cuda.memory[address] = (None, 1 << 20)
-        launched(call)
+        launched(number, stream, operands, results)
 
     monkeypatch.setattr(xla_path, "_PLATFORM", "cpu")
     monkeypatch.setattr(xla_path, "_launched", known)
@@ -66,6 +67,24 @@ def test_products_are_launched_in_xlas_stream_and_memory(cuda):
         count = len(cuda.launches)
         assert np.array_equal(pyclmm.matmul(x, x.T), A @ A.T)
         assert {launch[3] for launch in cuda.launches[count:]} == {STREAM}
+
+
+def test_xla_lends_workspace_where_a_product_needs_it(cuda, monkeypatch):
+    if cuda is None:
+        pytest.skip("the made-up driver shows what XLA gives")
+    from pyclmm.execution import xla_path  # noqa: PLC0415 - it needs JAX
+
+    given, launched = [], xla_path._launched
+    monkeypatch.setattr(xla_path, "_launched", lambda *call: given.append(len(call[-1])) or launched(*call))
+    xla_path._register.cache_clear()
+    wide = np.tile(A, 64)
+    x = array(wide)
+    config = pyclmm.Matmul(x, x.T, kernel="register").config
+    assert config is not None
+    config = replace(config, split_k=2)
+    for kernel in ("naive", ("register", config)):
+        assert np.array_equal(pyclmm.matmul(x, x.T, kernel=kernel), wide @ wide.T)
+    assert given == [1, 2]
 
 
 def test_again(cuda):
@@ -160,7 +179,7 @@ def test_lists_refuse(cuda):
     plan([(x, x.T)] * 2)
     (launch,) = plan._many._launches.values()
     with pytest.raises(UnsupportedError, match="JAX moved an array"):
-        launch.enqueue(None, [2] * 4, [0] * 3)
+        launch.enqueue(0, [2] * 4, [0] * 2)
     if cuda:
         cuda.fail["cuLaunchKernelEx"] = 700
         with pytest.raises(DeviceLostError):
@@ -201,18 +220,29 @@ def test_an_error_of_a_launch_is_pyclmms(cuda):
 def test_an_address_that_the_plan_is_not_for(cuda, monkeypatch):
     if cuda is None:
         pytest.skip("JAX's arrays on a GPU begin at multiples of 256")
-    x, moved = array(A), iter([4, 0])
+    x, moved = array(A), iter([4, 0, 0, 0])  # of operands and results, in each call
     y = pyclmm.matmul(x, x.T)
     addresses = xla._addresses
 
-    def shifted(buffers):
+    def shifted(table, number):
         by = next(moved, 4)
-        return [address + by for address in addresses(buffers)]
+        return [address + by for address in addresses(table, number)]
 
     monkeypatch.setattr(xla, "_addresses", shifted)
     assert np.array_equal(pyclmm.matmul(x, x.T), y)  # looked at anew
     with pytest.raises(UnsupportedError, match=r"JAX moved an array"):
         pyclmm.matmul(x, x.T)
+
+
+def test_another_kernel_needs_more_workspace_than_xla_lends(cuda, monkeypatch):
+    x = array(A)
+    plan = pyclmm.Matmul(x, x.T, kernel="naive")
+    plan(x, x.T)
+    product = plan._product.path._last.product
+    other = SimpleNamespace(is_busy=False, context=product.context, workspace_nbytes=1)
+    monkeypatch.setattr(plan._executable, "latest_binding", lambda: other)
+    with pytest.raises(UnsupportedError, match="changed the kernel meanwhile"):
+        plan(x, x.T)
 
 
 def test_a_call_within_a_call(cuda):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pyclmm
+from pyclmm.execution.prepared import PATHS
 from pyclmm.opencl import staging
 from pyclmm.streaming import lanes
 from tests.support import selection
@@ -48,7 +49,7 @@ def test_memory_that_a_plan_does_not_get_is_said_too(monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("pyclmm.execution.prepared.path_of", full)
+        patch.setitem(PATHS, np.ndarray, full)
         with pytest.raises(
             pyclmm.DeviceMemoryError, match=r"Matmul of ndarray \(2, 2\) float32.*\(MemoryError\)"
         ):

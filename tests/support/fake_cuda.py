@@ -343,7 +343,7 @@ class LibArray:
         return LibArray(self.lib, self.address, self.shape[::-1], self.dtype, self.strides[::-1], self.memory)
 
 
-class Lib(kinds.KindOfDevices):
+class Lib(kinds.KindWithAddresses):
     """The library: its arrays, its current stream, its allocator."""
 
     advice_for_mixed = "lib.array(x) brings an array there"
