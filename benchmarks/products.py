@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pyclmm.problem.canonical import problem_of
-from pyclmm.problem.gemm import GemmProblem
+from pyclmm.problem.canonical import checked_gemm
+from pyclmm.problem.gemm import GemmProblem, dense
 from pyclmm.problem.literals import Precision
 
 KINDS = ("float16", "bfloat16", "highest", "medium", "high", "float64")
@@ -69,9 +69,12 @@ class Product:
 
     @property
     def problem(self) -> GemmProblem:
-        """The product of dense matrices as kernels see it."""
-        *stack, m, n, k = self.shape
-        return problem_of(m, n, k, self.dtype, self.layout, self.precision, tuple(stack))
+        """The product of dense matrices as kernels see it, with a result of the operands' type."""
+        *stack, m, n, _ = self.shape
+        a, b, out = (dense(shape, self.dtype) for shape in (*self.stored, (*stack, m, n)))
+        trans_a, trans_b = self.layout
+        asked = checked_gemm(a, b, out=out, trans_a=trans_a, trans_b=trans_b, precision=self.precision)
+        return asked.problem
 
     @property
     def flops(self) -> float:
