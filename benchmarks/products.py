@@ -24,6 +24,7 @@ _SHORTEST = 32
 _STEPS = (1, 2, 4, 8, 16, 64)  # lengths are multiples of one of these
 _LAYOUTS = ("NN", "NT", "TN", "TT")
 _MOST_PRODUCTS = 256  # of a stack
+NUMBERS = 2**24 - 3  # that are drawn for operands
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Random:
     """Random numbers of one element type. Large operands repeat them, which changes no time."""
 
     def __init__(self) -> None:
-        self._numbers = np.random.default_rng(0).standard_normal(2**24 - 3, dtype=np.float32)
+        self._numbers = np.random.default_rng(0).standard_normal(NUMBERS, dtype=np.float32)
         self._of: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
 
     def operand(self, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> np.ndarray[Any, Any]:
