@@ -72,9 +72,9 @@ class OnDevice:
         numbers, tensor = self._of[dtype]
         made, whole, each = cla.empty(self._queue, shape, dtype), math.prod(shape), NUMBERS - start
         for at in range(0, whole, each):
-            size = min(each, whole - at) * dtype.itemsize
-            places = {"src_offset": start * dtype.itemsize, "dst_offset": at * dtype.itemsize}
-            cl.enqueue_copy(self._queue, made.data, numbers.data, byte_count=size, **places)
+            size, unit = min(each, whole - at) * dtype.itemsize, dtype.itemsize
+            cl.enqueue_copy(self._queue, made.data, numbers.data,
+                            byte_count=size, src_offset=start * unit, dst_offset=at * unit)  # fmt: skip
         repeated = tensor[start:].repeat(math.ceil(whole / each))
         return made, repeated[:whole].reshape(shape)
 
