@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pyclmm.problem.canonical import problem_of
-from pyclmm.problem.gemm import GemmProblem
+from pyclmm.problem.canonical import checked_gemm
+from pyclmm.problem.gemm import GemmProblem, dense
 from pyclmm.problem.literals import Precision
 
 KINDS = ("float16", "bfloat16", "highest", "medium", "high", "float64")
@@ -24,6 +24,7 @@ _SHORTEST = 32
 _STEPS = (1, 2, 4, 8, 16, 64)  # lengths are multiples of one of these
 _LAYOUTS = ("NN", "NT", "TN", "TT")
 _MOST_PRODUCTS = 256  # of a stack
+NUMBERS = 2**24 - 3  # that are drawn for operands
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,12 @@ class Product:
 
     @property
     def problem(self) -> GemmProblem:
-        """The product of dense matrices as kernels see it."""
-        *stack, m, n, k = self.shape
-        return problem_of(m, n, k, self.dtype, self.layout, self.precision, tuple(stack))
+        """The product of dense matrices as kernels see it, with a result of the operands' type."""
+        *stack, m, n, _ = self.shape
+        a, b, out = (dense(shape, self.dtype) for shape in (*self.stored, (*stack, m, n)))
+        trans_a, trans_b = self.layout
+        asked = checked_gemm(a, b, out=out, trans_a=trans_a, trans_b=trans_b, precision=self.precision)
+        return asked.problem
 
     @property
     def flops(self) -> float:
@@ -92,7 +96,7 @@ class Random:
     """Random numbers of one element type. Large operands repeat them, which changes no time."""
 
     def __init__(self) -> None:
-        self._numbers = np.random.default_rng(0).standard_normal(2**24 - 3, dtype=np.float32)
+        self._numbers = np.random.default_rng(0).standard_normal(NUMBERS, dtype=np.float32)
         self._of: dict[np.dtype[Any], np.ndarray[Any, Any]] = {}
 
     def operand(self, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> np.ndarray[Any, Any]:

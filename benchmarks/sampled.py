@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -24,11 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 import pyopencl.array as cla
 import torch
 from burst import Burst
 from cuda_graph import Graph
-from products import KINDS, Product, Random, drawn
+from products import KINDS, NUMBERS, Product, Random, drawn
 from ratios import by_kind
 
 import pyclmm
@@ -55,18 +57,40 @@ def to_torch(x: np.ndarray[Any, Any]) -> torch.Tensor:
     return torch.from_numpy(x).cuda()
 
 
+class OnDevice:
+    """Operands of the same random numbers in OpenCL's and in PyTorch's memory, copied on the device."""
+
+    def __init__(self, queue: cl.CommandQueue) -> None:
+        self._queue, self._random = queue, Random()
+        self._of: dict[np.dtype[Any], tuple[Any, torch.Tensor]] = {}
+
+    def operand(self, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> tuple[Any, torch.Tensor]:
+        """Numbers from number *start* on, again and again."""
+        if dtype not in self._of:
+            host = self._random.operand((NUMBERS,), dtype, 0)
+            self._of[dtype] = cla.to_device(self._queue, host), to_torch(host)
+        numbers, tensor = self._of[dtype]
+        made, whole, each = cla.empty(self._queue, shape, dtype), math.prod(shape), NUMBERS - start
+        for at in range(0, whole, each):
+            size, unit = min(each, whole - at) * dtype.itemsize, dtype.itemsize
+            cl.enqueue_copy(self._queue, made.data, numbers.data,
+                            byte_count=size, src_offset=start * unit, dst_offset=at * unit)  # fmt: skip
+        repeated = tensor[start:].repeat(math.ceil(whole / each))
+        return made, repeated[:whole].reshape(shape)
+
+
 class Contest:
     """One product on the device, in pyclmm and in PyTorch, with the same numbers."""
 
-    def __init__(self, burst: Burst, product: Product, random: Random) -> None:
+    def __init__(self, burst: Burst, product: Product, random: OnDevice) -> None:
         self.burst, self.product = burst, product
-        host = [random.operand(s, product.dtype, 777 * i) for i, s in enumerate(product.stored)]
-        self.operands = [cla.to_device(burst.queue, x) for x in host]
+        both = [random.operand(s, product.dtype, 777 * i) for i, s in enumerate(product.stored)]
+        self.operands = [array for array, _ in both]
         *stack, m, n, _ = product.shape
         self.out = cla.zeros(burst.queue, (*stack, m, n), product.dtype)
         self.a, self.b = (
             x.transpose(-1, -2) if trans == "T" else x
-            for x, trans in zip(map(to_torch, host), product.layout, strict=True)
+            for (_, x), trans in zip(both, product.layout, strict=True)
         )
         self.calls = max(2, int(BURST / max(product.flops / 700e12, product.nbytes / 4e12, 2e-6)))
         torch.backends.cuda.matmul.allow_tf32 = product.kind == "medium"
@@ -163,7 +187,7 @@ def main() -> None:
              "torch": torch.__version__, "seed": options.seed,
              "date": datetime.date.today().isoformat()}  # fmt: skip
     print(about, flush=True)
-    burst, random, started = Burst(queue), Random(), time.perf_counter()
+    burst, random, started = Burst(queue), OnDevice(queue), time.perf_counter()
     rows: list[dict[str, Any]] = []
     failed: list[str] = []
     for product in drawn(options.seed, options.products, options.kinds):

@@ -180,9 +180,9 @@ def main() -> None:
     print(f"loaded: {time.perf_counter() - started:.0f} s", flush=True)
 
     from burst import Burst  # noqa: PLC0415  the processes that compile need no PyTorch
-    from sampled import Contest, Random  # noqa: PLC0415
+    from sampled import Contest, OnDevice  # noqa: PLC0415
 
-    burst, random, started = Burst(queue), Random(), time.perf_counter()
+    burst, random, started = Burst(queue), OnDevice(queue), time.perf_counter()
     about = {"device": device_json(device), "seed": options.seed, "date": datetime.date.today().isoformat()}
     rows = []
     for product in products:

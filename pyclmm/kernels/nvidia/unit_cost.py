@@ -23,7 +23,8 @@ from .mma_ring import work_items
 _PRODUCTS = {"bytes": 0.66, "halves": 0.72, "singles": 0.5, "doubles": 1.0}
 _SMALL = 0.06  # time that small sub-groups add: this times 32 / SGM and 32 / SGN
 _LOCAL = 0.7  # of the rate of local memory: fragments
-_FETCH = 0.76  # of the cache's rate
+# Of the cache's rate. Work-groups that read a line at the same time share it, with doubles most of all.
+_FETCH = {"bytes": 0.76, "halves": 0.76, "singles": 0.76, "doubles": 1.2}
 # Seconds of a compute unit's time for a copy of each work-item of a sub-group, of 4 bytes and of more
 _COPY_4, _COPY = 5.0e-9, 2.4e-10
 # In a block of K: for its copies; barriers and fragments.
@@ -35,7 +36,7 @@ _START_COPY = 0.22
 _END = 0.55
 _END_SUM = 0.068
 _GROUP = 1.9e-07  # seconds of a compute unit's time: the start and end of a work-group
-_STORE = 0.68  # of the cache's rate
+_STORE = {"bytes": 0.68, "halves": 0.68, "singles": 0.68, "doubles": 2.0}  # of the cache's rate
 # Storing fragments in pairs of elements, singly, and through local memory (cl/nvidia/staged_lines.h): time
 # relative to 16 bytes at a time. The same for writing memory: 1 + _NARROW_STORE times the factor less 1.
 _PAIRS = 4.0
@@ -45,8 +46,7 @@ _STAGED = 2.7
 _NARROW_STORE = 0.05
 # The launches that pack operands and that split them into parts: of the rate of memory, written and read;
 # besides an empty launch.
-_PACK = 0.34
-_PACK_BYTES = 0.55  # the same for elements of one byte
+_PACK = {1: 0.55, 2: 0.34, 4: 0.34, 8: 0.8}  # by the bytes of an element
 _PACK_START = 20.0
 _SPLIT = 0.49
 _SPLIT_START = 36.0
@@ -61,7 +61,7 @@ def pack_seconds(elements: int, nbytes: int, device: DeviceInfo) -> float:
     rates = device.rates
     if not elements:
         return 0.0
-    moved = rates.moved(2 * elements * nbytes) / (_PACK_BYTES if nbytes == 1 else _PACK)
+    moved = rates.moved(2 * elements * nbytes) / _PACK[nbytes]
     return rates.launch + _PACK_START * rates.latency + moved
 
 
@@ -140,7 +140,7 @@ class Ring:
         copying = sum(
             n / 32 * (_COPY_4 if chunk == 4 else _COPY) for n, chunk in zip(copied, self.chunks, strict=True)
         )
-        fetched = sum(stage) * units / (rates.cache * _FETCH)
+        fetched = sum(stage) * units / (rates.cache * _FETCH[self.element.unit])
         read = (c.bm * (c.bn // c.sgn) + c.bn * (c.bm // c.sgm)) * c.bk * self.element.nbytes
         busy = max(products, fetched, read * units / (rates.local * _LOCAL), copying)
         issued = products * max(1.0, 128 / items)
@@ -148,7 +148,14 @@ class Ring:
         sums = c.bm * c.bn / items
         ends = _START + _START_COPY * copies * min(steps, c.stages - 1) + _END + _END_SUM * sums
         narrow = _STAGED if self.staged else store_factor(problem)
-        store = c.bm * c.bn * max(2, self.element.nbytes) * units / (rates.cache * _STORE) * narrow
+        store = (
+            c.bm
+            * c.bn
+            * max(2, self.element.nbytes)
+            * units
+            / (rates.cache * _STORE[self.element.unit])
+            * narrow
+        )
         seconds = launched(
             self.device, tiles * c.split_k * problem.batch, items, self._resident(items),
             steps * alone + ends * rates.latency, steps * busy + store + _GROUP,
