@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pyopencl as cl
 import pyopencl.array as cla
 import pytest
 
@@ -59,6 +60,7 @@ def test_lists_beside_pairs_are_shapes(rng, planned):
 
 
 def test_it_takes_arrays_of_other_strides_and_places(rng, queue, planned):
+    queue = cl.CommandQueue(cl.Context([queue.device]))
     plan, pairs = ManyMatmul(SHAPES, dtype=np.float32), drawn(rng)
     want = [a @ b for a, b in pairs]
     check(plan([(np.asfortranarray(a), b) for a, b in pairs]), want)
@@ -89,6 +91,7 @@ def _on_device(queue, x):
         ([X, ((3, 4), (3, 3))], {}, pyclmm.ShapeError, "pairs[1]: b has a mismatch in its core dimension"),
         ([X, ((), (3, 3))], {}, pyclmm.ShapeError, "pairs[1]: a is 0-dimensional"),
         ([X, ((2**40, 2**40), X[0])], {}, pyclmm.ShapeError, "pairs[1]: a has shape (1099511627776, 10995"),
+        ([((2**30, 2**29), (2**29, 1))] * 5, {}, pyclmm.ShapeError, ": the arrays of the list have more"),
         ([X, ((1,) * 70, X[0])], {}, pyclmm.ShapeError, "pairs[1]: a has shape (1, 1, 1, 1, 1"),
         ([X, ((2**33, 3), X[0])], {}, pyclmm.UnsupportedError, "pairs[1]: a has shape (8589934592, 3)"),
         ([X], {"out": [(3, 4)]}, pyclmm.ShapeError, "pairs[0]: non-broadcastable output operand"),
