@@ -73,7 +73,7 @@ class Spans:
             name, pair = names[at // length], at % length
             meet = (lows < high) & (highs > low) & (self._at % length != pair) & self._are_outs
             for out in self._at[meet]:
-                if _share(*(at_address(addresses[one], arrays[one]) for one in (out, at))):
+                if _share(*(_at(addresses[one], arrays[one]) for one in (out, at))):
                     whose = f"out[{pair}]" if name == "out" else f"{name} of pairs[{pair}]"
                     raise ArgumentError(
                         f"out[{out % length}] overlaps {whose}; pass outs that share no element with another "
@@ -88,8 +88,7 @@ def _share(x: Any, y: Any) -> bool:
         return True
 
 
-def at_address(address: int, x: Any) -> Any:
-    """A NumPy array of the layout of *x*, its elements raw bytes, at an address that nobody reads: a device's
-    arrays have some too."""
+def _at(address: int, x: Any) -> Any:
+    """A NumPy array of the layout of *x* at an address that nobody reads: a device's arrays have some too."""
     layout = {"shape": x.shape, "strides": x.strides, "typestr": f"|V{x.dtype.itemsize}", "version": 3}
-    return np.asarray(SimpleNamespace(__array_interface__={**layout, "data": (int(address), False)}))
+    return np.asarray(SimpleNamespace(__array_interface__={**layout, "data": (int(address), True)}))

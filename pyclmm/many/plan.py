@@ -29,7 +29,7 @@ from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
 from .lists import CallLists, given_of, lists_of
-from .shapes import without_memory
+from .shapes import unwritten
 
 _KEPT = 16  # plans
 _plans: OrderedDict[Any, ManyMatmul] = OrderedDict()
@@ -258,7 +258,7 @@ def _asked(
     """The lists of a call, and what is asked of them, *ways* by options. *of_shapes*: the dtype of arrays
     of which only shapes are given. Raises as matmul_many does."""
     own = lists_of(pairs, c, bias, out)
-    given = given_of(own if of_shapes is None else without_memory(own, of_shapes))
+    given = given_of(own if of_shapes is None else unwritten(own, of_shapes))
     count = given.lists.length
     scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
     return given, _ListCall(options_of(**ways), scalars, _queue_for(given, queue, device))

@@ -1,4 +1,4 @@
-"""Lists of shapes: arrays without memory, to plan for."""
+"""Lists of shapes: arrays that nobody reads, to plan for."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from numpy.typing import DTypeLike
 
 from ..errors import DTypeError, ShapeError, in_short
 from ..problem.dtypes import named_dtype, type_name
-from ..problem.gemm import MAX_ALIGN, dense
-from .apart import Lists, at_address
+from .apart import Lists
 from .lists import naming
 
-_MOST = 2**62  # bytes of all arrays, each at an address of its own
 
+def unwritten(shapes: Lists, dtype: DTypeLike) -> Lists:
+    """C-contiguous arrays of these *shapes* whose elements nobody has written. All but outs share memory.
 
-def without_memory(shapes: Lists, dtype: DTypeLike) -> Lists:
-    """C-contiguous arrays of these *shapes*, one behind the other at addresses that nobody reads.
-
-    Raises DTypeError and ShapeError, naming the pair.
+    Raises DTypeError and ShapeError, naming the pair, and MemoryError.
     """
     its_type: Any = named_dtype(dtype)
     type_name(its_type, "each array")
-    made, address = list[Any](), MAX_ALIGN
+    found: list[tuple[int, ...] | None] = []
     for at, shape in enumerate(shapes.arrays):
         name, pair = shapes.names[at // shapes.length], at % shapes.length
-        if shape is None and name not in ("a", "b"):
-            made.append(None)
-            continue
         with naming(pair):
-            made.append(_array_of(name, shape, its_type, address))
-        nbytes = made[-1].nbytes
-        address += nbytes + -nbytes % MAX_ALIGN
+            is_none = shape is None and name not in ("a", "b")
+            found.append(None if is_none else _checked(name, shape, its_type))
+    largest = max((math.prod(sizes) for sizes in found if sizes is not None), default=0)
+    memory, first_out = np.empty(largest, its_type), shapes.number("out")
+    made: list[Any] = []
+    for at, sizes in enumerate(found):
+        # Without elements NumPy gives an array other strides if its memory is given.
+        its = None if sizes is None or 0 in sizes or at >= first_out else memory
+        made.append(None if sizes is None else np.ndarray(sizes, its_type, its))
     return Lists(shapes.names, tuple(made))
 
 
-def _array_of(name: str, shape: Any, dtype: np.dtype[Any], address: int) -> Any:
-    """One of them, at that *address*."""
+def _checked(name: str, shape: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """*shape* as plain numbers. Raises DTypeError for what is no shape, ShapeError for one of no array."""
     if not isinstance(shape, tuple | list):
         raise DTypeError(
             f"{name} is a {type(shape).__name__}; with dtype= pass its shape, such as (3, 4), or leave dtype "
@@ -52,10 +52,7 @@ def _array_of(name: str, shape: Any, dtype: np.dtype[Any], address: int) -> Any:
     if any(size < 0 for size in sizes):
         raise ShapeError(f"{name} has shape {sizes}; pass lengths of at least 0")
     try:
-        if address + math.prod(sizes) * dtype.itemsize > _MOST:
-            raise ValueError("the arrays of the list have more bytes than there are addresses")
-        if 0 in sizes:
-            return np.empty(sizes, dtype)  # the strides of such an array are NumPy's own
-        return at_address(address, dense(sizes, dtype)).view(dtype)
-    except ValueError as error:  # NumPy's, for too many axes
-        raise ShapeError(f"{name} has shape {sizes}: {in_short(error)}; pass a smaller one") from None
+        np.broadcast_to(np.empty((), dtype), sizes)
+    except ValueError as error:  # too many axes, or bytes
+        raise ShapeError(f"{name} has shape {sizes}: {in_short(error)}") from None
+    return sizes
