@@ -9,7 +9,9 @@ import pytest
 
 import pyclmm
 from pyclmm.many import ManyMatmul
+from pyclmm.many.lists import lists_of
 from pyclmm.many.plan import _planned
+from pyclmm.many.shapes import unwritten
 from tests.many.drawn import check
 from tests.support.cases import small_integers
 
@@ -93,7 +95,7 @@ def _on_device(queue, x):
         ([X, ((2**40, 2**40), X[0])], {}, pyclmm.ShapeError, "pairs[1]: a has shape (1099511627776, 10995"),
         ([X, ((2**30, 2**31), X[0])], {}, pyclmm.ShapeError, "pairs[1]: a has shape (1073741824, 214748364"),
         ([X, ((1,) * 70, X[0])], {}, pyclmm.ShapeError, "pairs[1]: a has shape (1, 1, 1, 1, 1"),
-        ([X, ((2**33, 3), X[0])], {}, pyclmm.UnsupportedError, "pairs[1]: a has shape (8589934592, 3)"),
+        ([X, ((2**33, 0), (0, 3))], {}, pyclmm.UnsupportedError, "pairs[1]: a has shape (8589934592, 0)"),
         ([X], {"out": [(3, 4)]}, pyclmm.ShapeError, "pairs[0]: non-broadcastable output operand"),
         ([X], {"c": [(3, -3)], "beta": 1.0}, pyclmm.ShapeError, "pairs[0]: c has shape (3, -3)"),
         ([X], {"bias": [(3,)] * 2}, pyclmm.ArgumentError, "bias has 2 entries, pairs has 1"),
@@ -108,10 +110,12 @@ def test_what_is_no_shape_is_refused(pairs, keywords, error, text):
 
 
 def test_operands_of_a_plan_share_memory():
-    """As many as there are would not fit."""
-    experts = [((32768, 1 << 15), (1 << 15, 4))] * 64
-    plan = ManyMatmul(experts, out=[(32768, 4)] * 64, dtype=np.float32)
-    assert plan.kernels
+    """Those of many experts would not fit."""
+    lists = unwritten(lists_of([((300, 200), (200, 40))] * 3, None, None, [(300, 40)] * 3), np.float32)
+    first, outs = lists.arrays[0], lists.named("out")
+    assert all(np.shares_memory(first, x) for x in (*lists.named("a"), *lists.named("b")))
+    assert not any(np.shares_memory(first, x) for x in outs)
+    assert not np.shares_memory(*outs[:2])
 
 
 def test_a_call_with_other_arrays_is_refused(rng, queue):
