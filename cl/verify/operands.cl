@@ -22,7 +22,6 @@
 
 /* WALK: TERMS(HOW, FETCH_LINES, at) for each element `at` of this work-item's slice and part, of VEC lines from line0 on.
  * FETCH_LINES is ENTIRE, or CLAMPED where there are fewer lines. With care, which is rare: CLAMPED. */
-#define ACROSS (ITEMS / SLICES)
 #define WALK(HOW, lines, length, TERMS)                                                                                  \
   for (int at_ = (int)get_group_id(1) * SLICES + (int)get_local_id(0) / ACROSS; at_ < (length); at_ += PARTS * SLICES) { \
     if (!HOW && line0 + VEC <= (lines)) TERMS(HOW, ENTIRE, at_);                                                         \
@@ -41,6 +40,7 @@
       target[(long)get_group_id(1) * (apart) + line0 + r] = s.sum[r];               \
       target_size[(long)get_group_id(1) * (apart) + line0 + r] = s.size[r];         \
     }
+
 /* ---- B r */
 
 #define SIZE_B(v) size_of(v, LEAST_B, whole)

@@ -30,7 +30,7 @@
       ACC_T v[COUNT];                                                                       \
       FETCH(COUNT, fetch_a, LOAD_A, a + LINE(r, M) * lda + (at), v);                        \
       EACH for (int e = 0; e < COUNT; ++e)                                                  \
-        TAKE_A(HOW, r, LANE(COUNT, r, at, e), v[e], x_k[e], size_k[e]);                     \
+        TAKE_A(HOW, r, ITS_LANE(COUNT, r, at, e), v[e], x_k[e], size_k[e]);                     \
     }                                                                                       \
   } while (0)
 
@@ -68,10 +68,9 @@ INLINE void include(__global int *range, const int first, const int last)
 
 /* Which columns of row i are wrong: noted in `verdict`. C is as the product has read it. */
 INLINE void note_columns(
-    const int i, const int flagged, const int mark, __global int *verdict, __global const int *columns, const int N,
-    const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb, __global const OUT_T *out,
-    const long ldo, __global const C_T *c, const long c_rs, const long c_cs, __global const BIAS_T *bias, const long bias_stride,
-    const ACC_T alpha, const ACC_T beta, const SIZE_T whole, const SIZE_T factor, const SIZE_T rest)
+    RESULT_ARGS, const int i, const int flagged, const int mark, __global int *verdict, __global const int *columns,
+    const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb, const SIZE_T whole,
+    const SIZE_T factor, const SIZE_T rest)
 {
   for (int j = get_local_id(0); j < N; j += ITEMS) {
     SIZE_T own, of_extras;
@@ -224,8 +223,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     if ((HAS_C && (ulong)c == (ulong)out) || tickets[r] >= 64) {
       include(verdict + WRONG_COLUMNS, 0, N - 1);
     } else {
-      note_columns(line0 + r, FLAGGED_ROW(r), mark, verdict, columns, N, K, a, lda, b, ldb, out, ldo, c, c_rs, c_cs, bias,
-                   bias_stride, alpha, beta, whole, factor, rest);
+      note_columns(RESULT, line0 + r, FLAGGED_ROW(r), mark, verdict, columns, K, a, lda, b, ldb, whole, factor, rest);
     }
   }
   if (get_group_id(0) == 0 && BATCH_ENTRY == 0 && item == 0) verdict[CALLS] = mark;

@@ -2,9 +2,9 @@
  *
  * Sums run along contiguous elements (DOT: a work-group sums ROWS lines, a work-item VEC neighbours at a time), or across
  * them (WALK: a work-item sums VEC lines over one of SLICES slices; PARTS work-groups leave partial sums). Sums that are not
- * finite are added anew (CAREFUL): then NaN and infinity count as 0, and their lines are told.
+ * finite (FAST) are added anew (CAREFUL): then NaN and infinity count as 0, and their lines are told.
  *
- * Macros: those of gemm.h; ITEMS a power of two; ROWS; VEC; LANES, sums of a line in a work-item, divides VEC; SLICES divides
+ * Macros: those of gemm.h; SIZE_TYPE, float32 or float64: of the sums of sizes; ITEMS a power of two; ROWS; VEC; LANES, sums of a line in a work-item, divides VEC; SLICES divides
  * ITEMS; PARTS; WIDE_A WIDE_B WIDE_OUT, WIDE_SUMS for x, 1: lines begin at multiples of 16 bytes, and VEC elements are
  * multiples of that; WITH_BOUND 0 for integers; WEIGHTS 1: B is
  * quantised weights, of a format whose header comes before; DIVIDED 1: rows of out are divided among the products of a list; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so
@@ -12,10 +12,10 @@
  */
 #include "include/gemm.h"
 
-#if !defined(ITEMS) || !defined(ROWS) || !defined(VEC) || !defined(LANES) || !defined(SLICES) || !defined(PARTS) || \
-    !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || \
+#if !defined(SIZE_TYPE) || !defined(ITEMS) || !defined(ROWS) || !defined(VEC) || !defined(LANES) || !defined(SLICES) || \
+    !defined(PARTS) || !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || \
     !defined(WEIGHTS) || !defined(DIVIDED) || !defined(LEAST_A) || !defined(LEAST_B)
-#error "verify/sums.h needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND WEIGHTS DIVIDED LEAST_A LEAST_B"
+#error "verify/sums.h needs SIZE_TYPE ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND WEIGHTS DIVIDED LEAST_A LEAST_B"
 #endif
 /* A GPU keeps arrays in registers only where loops are unrolled; for a CPU that is 30 times as much to compile. */
 #if ITEMS > 1
@@ -24,20 +24,14 @@
 #define EACH
 #endif
 
-#define size_uint32 float
-#define size_uint64 float
-#define size_float32 float
-#define size_float64 double
-#define size_complex64 float
-#define size_complex128 double
-typedef CAT(size_, ACC_TYPE) SIZE_T;
+typedef CAT(elem_, SIZE_TYPE) SIZE_T;
 /* On CPUs fabs may be a call, for each element (PoCL 3.0 with AVX2). */
-#define positive_float(v) as_float(as_uint(v) & 0x7fffffffu)
-#define positive_double(v) as_double(as_ulong(v) & 0x7ffffffffffffffful)
+#define positive_float32(v) as_float(as_uint(v) & 0x7fffffffu)
+#define positive_float64(v) as_double(as_ulong(v) & 0x7ffffffffffffffful)
 #if ITEMS > 1
 #define POSITIVE(v) fabs(v)
 #else
-#define POSITIVE(v) CAT(positive_, CAT(size_, ACC_TYPE))(v)
+#define POSITIVE(v) CAT(positive_, SIZE_TYPE)(v)
 #endif
 /* FIRST_ROW(z, parts): where the sums of the rows of product z begin, each `parts` times. */
 #if DIVIDED
@@ -170,6 +164,7 @@ INLINE void clear(line_sums_t *s)
 /* Which lines: how many a work-item has, sums of each, and how many work-items have lines of their own. */
 #define OF_DOT ROWS, LANES, 1
 #define OF_WALK VEC, 1, ACROSS
+#define ACROSS (ITEMS / SLICES)
 #define SCRATCH __local ACC_T sums[FOLDED * ITEMS]; __local SIZE_T sizes[FOLDED * ITEMS]
 #define FOLD(s, which) fold(s, which, sums, sizes)
 INLINE void fold(
@@ -255,7 +250,7 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
 #define TAKE_SIGNED(HOW, r, i, v, signs, e, SIZE_OF) \
   TAKE(HOW, r, i, FLIPPED(ADMIT(HOW, v), signs, e), SIZE_OF(ADMIT(HOW, v)), v)
 /* Which sum of line r has element e of COUNT from `at` on. */
-#define LANE(COUNT, r, at, e) ((r) * LANES + ((COUNT) == VEC ? (e) : (at)) % LANES)
+#define ITS_LANE(COUNT, r, at, e) ((r) * LANES + ((COUNT) == VEC ? (e) : (at)) % LANES)
 /* Adds COUNT neighbours from `at` on of ROWS lines, with signs; LINE_INTO loads those of line r into v. */
 #define SIGNED_LINES(HOW, COUNT, LINE_INTO, at, SIZE_OF) do {                                           \
     const uint signs = signs_from(at, seed);                                                            \
@@ -263,7 +258,7 @@ INLINE uint any_item(const uint bits, __local volatile uint *found)
       ACC_T v[COUNT];                                                                                   \
       LINE_INTO;                                                                                        \
       EACH for (int e = 0; e < COUNT; ++e)                                                              \
-        TAKE_SIGNED(HOW, r, LANE(COUNT, r, at, e), v[e], signs, e, SIZE_OF);                            \
+        TAKE_SIGNED(HOW, r, ITS_LANE(COUNT, r, at, e), v[e], signs, e, SIZE_OF);                            \
     }                                                                                                   \
   } while (0)
 
