@@ -27,8 +27,8 @@
     if (!HOW && line0 + VEC <= (lines)) TERMS(HOW, ENTIRE, at_);                                                         \
     else TERMS(HOW, CLAMPED, at_);                                                                                       \
   }
-#define ENTIRE(fetch, LOAD_ONE, p, lines, v) fetch((p) + line0, v)
-#define CLAMPED(fetch, LOAD_ONE, p, lines, v) EACH for (int e = 0; e < VEC; ++e) v[e] = LOAD_ONE(p, LINE(e, lines))
+#define ENTIRE(FETCH_VEC, LOAD_ONE, p, lines, v) FETCH_VEC((p) + line0, v)
+#define CLAMPED(FETCH_VEC, LOAD_ONE, p, lines, v) EACH for (int e = 0; e < VEC; ++e) v[e] = LOAD_ONE(p, LINE(e, lines))
 #define FIRST_OF_GROUP ((int)get_group_id(0) * ACROSS * VEC)
 #define FIRST_OF_WALK (((int)get_group_id(0) * ACROSS + (int)get_local_id(0) % ACROSS) * VEC)
 #define COUNT_OF(which) COUNT_OF_(which)

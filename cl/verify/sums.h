@@ -110,9 +110,9 @@ DEFINE_FETCH(fetch_out, ACC_T, OUT_T, LOAD_OUT, WIDE_OUT)
 DEFINE_FETCH(fetch_x, ACC_T, ACC_T, LOAD_SUM, WIDE_SUMS)
 DEFINE_FETCH(fetch_size, SIZE_T, SIZE_T, LOAD_SUM, WIDE_SUMS)
 /* The same, or a single element: COUNT is VEC or 1. */
-#define FETCH(COUNT, fetch, LOAD_ONE, p, v) do { \
-    if ((COUNT) == VEC) fetch(p, v);             \
-    else (v)[0] = LOAD_ONE(p, 0);                \
+#define FETCH(COUNT, FETCH_VEC, LOAD_ONE, p, v) do { \
+    if ((COUNT) == VEC) FETCH_VEC(p, v);              \
+    else (v)[0] = LOAD_ONE(p, 0);                     \
   } while (0)
 
 /* RUN_B elements of column j of B, from k on: weights come in runs, and are what the product multiplies, rounded to A's type. */
