@@ -109,7 +109,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   rows += FIRST_ROW(z, 1);
   columns += z * OF_ALL(N);
   uint odd = 0, odd_a = 0; /* lines of out and of A with a NaN or an infinity */
-  line_sums_t s;                /* y - alpha t, and the size of alpha t */
+  line_sums_t s;                /* y - alpha t - u, and the size of alpha t + u */
 #if TRANS_A
   t += FIRST_ROW(z, PARTS);
   size_t_ += FIRST_ROW(z, PARTS);
@@ -149,16 +149,12 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     odd_a = ANY_ITEM(odd_a);
     odd = ANY_ITEM(odd);
   }
-  ACC_T difference[ROWS];
-  SIZE_T size[ROWS];
-  EACH for (int r = 0; r < ROWS; ++r) {
-    difference[r] = s.sum[r];
-    size[r] = s.size[r];
 #if HAS_C || BIAS
-    difference[r] = difference[r] - u[FIRST_ROW(z, 1) + LINE(r, M)];
-    size[r] += size_u[FIRST_ROW(z, 1) + LINE(r, M)];
-#endif
+  EACH for (int r = 0; r < ROWS; ++r) {
+    s.sum[r] = s.sum[r] - u[FIRST_ROW(z, 1) + LINE(r, M)];
+    s.size[r] += size_u[FIRST_ROW(z, 1) + LINE(r, M)];
   }
+#endif
   /* Of lines with a NaN or an infinity: the sums of the columns that are left out, and how many elements are not as they
    * should be. */
   line_sums_t others;
@@ -175,12 +171,12 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
           SIZE_T its_size = 0;
           ACC_T dot = ACC_ZERO;
           if (is_flagged ? FLAGGED_ROW(r) == 1 : !IS_FINITE(is)) dot = dot_product(line0 + r, j, K, a, lda, b, ldb, whole, &its_size);
-          const int lane = r * LANES + j % LANES;
+          const int lane = ITS_LANE(1, r, j, 0);
           if (is_flagged) {
             others.sum[lane] = others.sum[lane] + SIGNED(dot, j, seed);
             others.size[lane] += IS_FINITE(is);
           } else if (!IS_FINITE(is)) { /* infinity is right where the element may be too large for out */
-            const int may_overflow = (HAS_C || BIAS ? size[r] : SIZE(alpha) * its_size) >= largest;
+            const int may_overflow = (HAS_C || BIAS ? s.size[r] : SIZE(alpha) * its_size) >= largest;
             others.size[lane] += !may_overflow || IS_NAN(is);
             overflows |= 1u << r;
           }
@@ -191,8 +187,8 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
 #endif
   uint wrong = 0;
   EACH for (int r = 0; r < ROWS; ++r) {
-    const SIZE_T limit = factor * size[r] + rest;
-    const ACC_T off = difference[r] + SCALE(alpha, others.sum[r]);
+    const SIZE_T limit = factor * s.size[r] + rest;
+    const ACC_T off = s.sum[r] + SCALE(alpha, others.sum[r]);
     /* Where sums may overflow, nothing can be said. */
     const int is_known = (!WITH_BOUND || isfinite(limit)) && line0 + r < M;
     const int is_odd = WITH_BOUND && (FLAGGED_ROW(r) || (odd >> r & 1));
