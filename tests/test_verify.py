@@ -371,3 +371,24 @@ def test_the_limit_counts_every_addition_of_c():
     form = verification._FormOfSums.of(plan._executable.problem, plan._executable.device)
     factor = verification._bound(plan._executable.problem, form)[0]
     assert factor >= 2.0**-24 * (n // form.items)
+
+
+def test_sums_with_care_round_as_often_as_others(form):
+    """A row beside a NaN, whose terms all round the same way: one by one they would be off by more than the
+    limit. The product and its own row sum are exact."""
+    n = 32768
+    b = np.full((2, n), [[1.5 * 2.0**-24], [0]], np.float32)
+    b[:, 0] = 1, -1
+    b *= signs_of_the_first_call(n)
+    b[:, -1] = np.nan
+    a = np.ones((1, 2), np.float32)
+    with pyclmm.Matmul(a, b, verify=True) as plan:
+        assert np.array_equal(plan(a, b), a @ b, equal_nan=True)
+
+
+def signs_of_the_first_call(n):
+    """As cl/verify/sums.h draws them."""
+    j = np.arange(n, dtype=np.uint32)
+    h = (j >> 5) * np.uint32(0x9E3779B1)
+    h = (h ^ (h >> 15)) * np.uint32(0x85EBCA6B)
+    return 1 - 2 * ((h ^ (h >> 13)) >> (j & 31) & 1).astype(np.float32)

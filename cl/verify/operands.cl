@@ -20,35 +20,53 @@
 #define ENTRY_BEGIN GEMM_BEGIN
 #endif
 
+/* WALK: TERMS(HOW, FETCH_LINES, at) for each element `at` of this work-item's slice and part, of VEC lines from line0 on.
+ * FETCH_LINES is ENTIRE, or CLAMPED where there are fewer lines. With care, which is rare: CLAMPED. */
+#define WALK(HOW, lines, length, TERMS)                                                                                  \
+  for (int at_ = (int)get_group_id(1) * SLICES + (int)get_local_id(0) / ACROSS; at_ < (length); at_ += PARTS * SLICES) { \
+    if (!HOW && line0 + VEC <= (lines)) TERMS(HOW, ENTIRE, at_);                                                         \
+    else TERMS(HOW, CLAMPED, at_);                                                                                       \
+  }
+#define ENTIRE(FETCH_VEC, LOAD_ONE, p, lines, v) FETCH_VEC((p) + line0, v)
+#define CLAMPED(FETCH_VEC, LOAD_ONE, p, lines, v) EACH for (int e = 0; e < VEC; ++e) v[e] = LOAD_ONE(p, LINE(e, lines))
+#define FIRST_OF_GROUP ((int)get_group_id(0) * ACROSS * VEC)
+#define FIRST_OF_WALK (((int)get_group_id(0) * ACROSS + (int)get_local_id(0) % ACROSS) * VEC)
+#define COUNT_OF(which) COUNT_OF_(which)
+#define COUNT_OF_(count, lanes, owners) count
+#define STORE(which, lines, apart, target, target_size) STORE_(which, lines, apart, target, target_size)
+#define STORE_(count, lanes, owners, lines, apart, target, target_size)              \
+  EACH for (int r = 0; r < count; ++r)                                              \
+    if (get_local_id(0) < owners && line0 + r < (lines)) {                          \
+      target[(long)get_group_id(1) * (apart) + line0 + r] = s.sum[r];               \
+      target_size[(long)get_group_id(1) * (apart) + line0 + r] = s.size[r];         \
+    }
+
 /* ---- B r */
 
 #define SIZE_B(v) size_of(v, LEAST_B, whole)
 #if TRANS_B
-#define WALK_B_OF(HOW, FETCH, at) do {                                   \
-    const uint signs = signs_from(at, seed);                             \
-    ACC_T v[VEC];                                                        \
-    FETCH;                                                               \
+#if WEIGHTS /* VEC is a run, of which K has whole ones */
+#define LINES_OF_B(FETCH_LINES, at) run_of_b(b, ldb, min(line0, K - VEC), at, K, v)
+#else
+#define LINES_OF_B(FETCH_LINES, at) FETCH_LINES(fetch_b, LOAD_B, b + (long)(at) * ldb, K, v)
+#endif
+#define WALK_B(HOW, FETCH_LINES, at) do {                                              \
+    const uint signs = signs_from(at, seed);                                           \
+    ACC_T v[VEC];                                                                      \
+    LINES_OF_B(FETCH_LINES, at);                                                       \
     EACH for (int e = 0; e < VEC; ++e) TAKE_SIGNED(HOW, e, e, v[e], signs, 0, SIZE_B); \
   } while (0)
-#if WEIGHTS /* VEC is a run, of which K has whole ones */
-#define WALK_B(at) WALK_B_OF(FAST, run_of_b(b, ldb, line0, at, K, v), at)
-#define REST_WALK_B(HOW, at) WALK_B_OF(HOW, run_of_b(b, ldb, min(line0, K - VEC), at, K, v), at)
-#else
-#define WALK_B(at) WALK_B_OF(FAST, fetch_b(b + (long)(at) * ldb + line0, v), at)
-#define REST_WALK_B(HOW, at) \
-  WALK_B_OF(HOW, EACH for (int e = 0; e < VEC; ++e) v[e] = LOAD_B(b, (long)(at) * ldb + LINE(e, K)), at)
-#endif
 #define FIRST_LINE_B FIRST_OF_WALK
 #define FIRST_OF_GROUP_B FIRST_OF_GROUP
 #define LINES_B OF_WALK
-#define SUM_B(HOW) WALK_##HOW(K, length, WALK_B, REST_WALK_B)
+#define SUM_B(HOW) WALK(HOW, K, length, WALK_B)
 #else
-#define DOT_B(at) SIGNED_LINES(FAST, VEC, fetch_b(b + LINE(r, K) * ldb + (at), v), at, SIZE_B)
-#define REST_B(HOW, at) SIGNED_LINES(HOW, 1, v[0] = LOAD_B(b, LINE(r, K) * ldb + (at)), at, SIZE_B)
+#define DOT_B(HOW, COUNT, at) \
+  SIGNED_LINES(HOW, COUNT, FETCH(COUNT, fetch_b, LOAD_B, b + LINE(r, K) * ldb + (at), v), at, SIZE_B)
 #define FIRST_LINE_B ((int)get_group_id(0) * ROWS)
 #define FIRST_OF_GROUP_B line0
 #define LINES_B OF_DOT
-#define SUM_B(HOW) DOT_##HOW(length, DOT_B, REST_B)
+#define SUM_B(HOW) DOT(HOW, length, DOT_B)
 #endif
 #define SUMS_B(HOW, NOTE) do {                  \
     clear(&s);                                  \
@@ -73,7 +91,6 @@
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_b(GEMM_ARGS, CHECK_ARGS, __global ACC_T *x, __global SIZE_T *size_x)
 {
   SCRATCH;
-  FOUND;
   ENTRY_BEGIN;
   const int call = verdict[CALLS];
   const uint seed = SEED(call);
@@ -108,20 +125,17 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_fold(GEMM_ARGS, CHECK_ARGS, __globa
 
 /* ---- A x, of an A stored along i */
 
-#define WALK_A_OF(HOW, FETCH, at) do {                                                       \
-    ACC_T v[VEC];                                                                            \
-    FETCH;                                                                                   \
-    const ACC_T x_k = x[at];                                                                 \
-    const SIZE_T size_k = size_x[at];                                                        \
-    EACH for (int e = 0; e < VEC; ++e) TAKE_A(HOW, e, e, v[e], x_k, size_k);                 \
-  } while (0)
-#define WALK_A(at) WALK_A_OF(FAST, fetch_a(a + (long)(at) * lda + line0, v), at)
-#define REST_WALK_A(HOW, at) \
-  WALK_A_OF(HOW, EACH for (int e = 0; e < VEC; ++e) v[e] = LOAD_A(a, (long)(at) * lda + LINE(e, M)), at)
 #if TRANS_A
+#define WALK_A(HOW, FETCH_LINES, at) do {                                    \
+    ACC_T v[VEC];                                                            \
+    FETCH_LINES(fetch_a, LOAD_A, a + (long)(at) * lda, M, v);                \
+    const ACC_T x_k = x[at];                                                 \
+    const SIZE_T size_k = size_x[at];                                        \
+    EACH for (int e = 0; e < VEC; ++e) TAKE_A(HOW, e, e, v[e], x_k, size_k); \
+  } while (0)
 #define SUMS_A(HOW) do {                        \
     clear(&s);                                  \
-    WALK_##HOW(M, length, WALK_A, REST_WALK_A)        \
+    WALK(HOW, M, length, WALK_A)                \
     odd = s.odd;                                \
     FOLD(&s, OF_WALK);                          \
   } while (0)
@@ -130,7 +144,6 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
     GEMM_ARGS, CHECK_ARGS, __global const ACC_T *x, __global const SIZE_T *size_x, __global ACC_T *t, __global SIZE_T *size_t_)
 {
   SCRATCH;
-  FOUND;
   ENTRY_BEGIN;
   const int call = verdict[NEXT] - 1, line0 = FIRST_OF_WALK, length = FIRST_OF_GROUP < M ? K : 0;
   x += BATCH_ENTRY * PARTS_X * OF_ALL(K);
@@ -152,23 +165,6 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_a(
 
 /* ---- beta C + bias */
 
-#define REST_C(at)                                                                            \
-  EACH for (int r = 0; r < ROWS; ++r) {                                                     \
-    const long i = LINE(r, M);                                                                \
-    ACC_T v = ACC_ZERO;                                                                       \
-    SIZE_T own = 0;                                                                           \
-    if (HAS_C) {                                                                              \
-      v = SCALE(beta, LOAD_C(c, i * c_rs + (long)(at) * c_cs));                               \
-      own += SIZE(v);                                                                         \
-    }                                                                                         \
-    if (BIAS) {                                                                               \
-      const ACC_T shift = LOAD_BIAS(bias, (BIAS == 1 ? (long)(at) : i) * bias_stride);        \
-      v = ADD(v, shift);                                                                      \
-      own += SIZE(shift);                                                                     \
-    }                                                                                         \
-    TAKE(FAST, r, r * LANES, SIGNED(v, at, seed), own, v);                                    \
-  }
-
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_c(GEMM_ARGS, CHECK_ARGS, __global ACC_T *u, __global SIZE_T *size_u)
 {
   SCRATCH;
@@ -179,7 +175,12 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_c(GEMM_ARGS, CHECK_ARGS, __global A
   size_u += BATCH_ENTRY * OF_ALL(M);
   line_sums_t s;
   clear(&s);
-  for (int at = get_local_id(0); at < length; at += ITEMS) REST_C(at)
+  for (int j = get_local_id(0); j < length; j += ITEMS)
+    EACH for (int r = 0; r < ROWS; ++r) {
+      SIZE_T own;
+      const ACC_T v = extras_of(LINE(r, M), j, c, c_rs, c_cs, bias, bias_stride, beta, &own);
+      TAKE(FAST, r, r * LANES, SIGNED(v, j, seed), own, v);
+    }
   FOLD(&s, OF_DOT);
   STORE(OF_DOT, M, 0, u, size_u);
 }

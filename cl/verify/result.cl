@@ -21,27 +21,24 @@
 
 /* ---- A x, of an A stored along k */
 
-#define LINES_A(HOW, COUNT, FETCH_X, FETCH) do {                                             \
+#define DOT_A(HOW, COUNT, at) do {                                                          \
     ACC_T x_k[COUNT];                                                                       \
     SIZE_T size_k[COUNT];                                                                   \
-    FETCH_X;                                                                                \
+    FETCH(COUNT, fetch_x, LOAD_SUM, x + (at), x_k);                                         \
+    FETCH(COUNT, fetch_size, LOAD_SUM, size_x + (at), size_k);                              \
     EACH for (int r = 0; r < ROWS; ++r) {                                                   \
       ACC_T v[COUNT];                                                                       \
-      FETCH;                                                                                \
+      FETCH(COUNT, fetch_a, LOAD_A, a + LINE(r, M) * lda + (at), v);                        \
       EACH for (int e = 0; e < COUNT; ++e)                                                  \
-        TAKE_A(HOW, r, r * LANES + e % LANES, v[e], x_k[e], size_k[e]);                     \
+        TAKE_A(HOW, r, ITS_LANE(COUNT, r, at, e), v[e], x_k[e], size_k[e]);                     \
     }                                                                                       \
   } while (0)
-#define X_AT(at) fetch_x(x + (at), x_k), fetch_size(size_x + (at), size_k)
-#define DOT_A(at) LINES_A(FAST, VEC, X_AT(at), fetch_a(a + LINE(r, M) * lda + (at), v))
-#define REST_A(HOW, at) \
-  LINES_A(HOW, 1, (x_k[0] = x[at], size_k[0] = size_x[at]), v[0] = LOAD_A(a, LINE(r, M) * lda + (at)))
 
 /* ---- out r, and what is said of it */
 
 #define NO_SIZE(v) 0
-#define DOT_OUT(at) SIGNED_LINES(FAST, VEC, fetch_out(out + LINE(r, M) * ldo + (at), v), at, NO_SIZE)
-#define REST_OUT(HOW, at) SIGNED_LINES(HOW, 1, v[0] = LOAD_OUT(out, LINE(r, M) * ldo + (at)), at, NO_SIZE)
+#define DOT_OUT(HOW, COUNT, at) \
+  SIGNED_LINES(HOW, COUNT, FETCH(COUNT, fetch_out, LOAD_OUT, out + LINE(r, M) * ldo + (at), v), at, NO_SIZE)
 /* A(i, :) B(:, j), and its size. */
 INLINE ACC_T dot_product(
     const int i, const int j, const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb,
@@ -62,46 +59,39 @@ INLINE ACC_T dot_product(
   return sum;
 }
 
-INLINE void raise_to(__global int *word, const int value) { atomic_max((volatile __global int *)word, value); }
+/* Widens a range, two words of `verdict`, so that it has what is from first to last. */
+INLINE void include(__global int *range, const int first, const int last)
+{
+  atomic_max((volatile __global int *)range, INT_MAX - first);
+  atomic_max((volatile __global int *)range + 1, last + 1);
+}
 
 /* Which columns of row i are wrong: noted in `verdict`. C is as the product has read it. */
 INLINE void note_columns(
-    const int i, const int flagged, const int mark, __global int *verdict, __global const int *columns, const int N,
-    const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb, __global const OUT_T *out,
-    const long ldo, __global const C_T *c, const long c_rs, const long c_cs, __global const BIAS_T *bias, const long bias_stride,
-    const ACC_T alpha, const ACC_T beta, const SIZE_T whole, const SIZE_T factor, const SIZE_T rest)
+    RESULT_ARGS, const int i, const int flagged, const int mark, __global int *verdict, __global const int *columns,
+    const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb, const SIZE_T whole,
+    const SIZE_T factor, const SIZE_T rest)
 {
   for (int j = get_local_id(0); j < N; j += ITEMS) {
-    SIZE_T own;
-    ACC_T value = SCALE(alpha, dot_product(i, j, K, a, lda, b, ldb, whole, &own));
-    own *= SIZE(alpha);
-#if HAS_C
-    const ACC_T its_c = SCALE(beta, LOAD_C(c, i * c_rs + j * c_cs));
-    value = ADD(value, its_c);
-    own += SIZE(its_c);
-#endif
-#if BIAS
-    const ACC_T shift = LOAD_BIAS(bias, (long)(BIAS == 1 ? j : i) * bias_stride);
-    value = ADD(value, shift);
-    own += SIZE(shift);
-#endif
+    SIZE_T own, of_extras;
+    const ACC_T product = SCALE(alpha, dot_product(i, j, K, a, lda, b, ldb, whole, &own));
+    const ACC_T value = ADD(product, extras_of(i, j, c, c_rs, c_cs, bias, bias_stride, beta, &of_extras));
+    own = own * SIZE(alpha) + of_extras;
     const ACC_T is = LOAD_OUT(out, (long)i * ldo + j);
     const int is_flagged = !IS_FINITE(value) || flagged == 2 || (flagged == 1 && columns[j] == mark);
     if (IS_FINITE(is) == is_flagged || (!is_flagged && DIFFERS(is, value, factor * own + rest))) {
-      raise_to(verdict + LOW_COLUMN, INT_MAX - j);
-      raise_to(verdict + HIGH_COLUMN, j + 1);
+      include(verdict + WRONG_COLUMNS, j, j);
     }
   }
 }
 
-/* `largest` is the greatest number of out's type. Sums that are added with care have fewer lanes, so more roundings. */
+/* `largest` is the greatest number of out's type. */
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     GEMM_ARGS, CHECK_ARGS, __global const ACC_T *x, __global const SIZE_T *size_x, __global const ACC_T *t,
     __global const SIZE_T *size_t_, __global const ACC_T *u, __global const SIZE_T *size_u, const SIZE_T factor,
-    const SIZE_T factor_with_care, const SIZE_T rest, const SIZE_T largest)
+    const SIZE_T rest, const SIZE_T largest)
 {
   SCRATCH;
-  FOUND;
   __local int tickets[ROWS];
   GEMM_BEGIN;
   const int mark = verdict[NEXT], item = get_local_id(0);
@@ -119,7 +109,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
   rows += FIRST_ROW(z, 1);
   columns += z * OF_ALL(N);
   uint odd = 0, odd_a = 0; /* lines of out and of A with a NaN or an infinity */
-  line_sums_t s;                /* y - alpha t, and the size of alpha t */
+  line_sums_t s;                /* y - alpha t - u, and the size of alpha t + u */
 #if TRANS_A
   t += FIRST_ROW(z, PARTS);
   size_t_ += FIRST_ROW(z, PARTS);
@@ -136,7 +126,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
       s.sum[i] = -SCALE(alpha, s.sum[i]);                                             \
       s.size[i] *= SIZE(alpha);                                                       \
     }                                                                                 \
-    DOT_##HOW(N, DOT_OUT, REST_OUT)                                                   \
+    DOT(HOW, N, DOT_OUT)                                                              \
     odd = s.odd;                                                                      \
     FOLD(&s, OF_DOT);                                                                 \
   } while (0)
@@ -151,31 +141,25 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     odd_a |= (uint)(WITH_BOUND && rows[LINE(r, M)] == mark) << r;                     \
   }
 #else
-#define PART_OF_A(HOW) DOT_##HOW(K, DOT_A, REST_A)
+#define PART_OF_A(HOW) DOT(HOW, K, DOT_A)
 #endif
   DIFFERENCES(FAST);
-  const int with_care = not_finite(&s, ROWS) != 0; /* the same for all of the group */
-  if (with_care) {
+  if (not_finite(&s, ROWS)) { /* the same for all of the group */
     DIFFERENCES(CAREFUL);
     odd_a = ANY_ITEM(odd_a);
     odd = ANY_ITEM(odd);
   }
-  ACC_T difference[ROWS];
-  SIZE_T size[ROWS];
-  EACH for (int r = 0; r < ROWS; ++r) {
-    difference[r] = s.sum[r];
-    size[r] = s.size[r];
 #if HAS_C || BIAS
-    difference[r] = difference[r] - u[FIRST_ROW(z, 1) + LINE(r, M)];
-    size[r] += size_u[FIRST_ROW(z, 1) + LINE(r, M)];
-#endif
+  EACH for (int r = 0; r < ROWS; ++r) {
+    s.sum[r] = s.sum[r] - u[FIRST_ROW(z, 1) + LINE(r, M)];
+    s.size[r] += size_u[FIRST_ROW(z, 1) + LINE(r, M)];
   }
+#endif
   /* Of lines with a NaN or an infinity: the sums of the columns that are left out, and how many elements are not as they
    * should be. */
   line_sums_t others;
   clear(&others);
   uint overflows = 0; /* lines with an infinity that is right */
-#define SUMMED ROWS, 1, 1
 #define FLAGGED_ROW(r) (odd_a >> (r) & 1 ? 2 : b_is_flagged)
 #if WITH_BOUND
   if (b_is_flagged || odd || odd_a) {
@@ -187,23 +171,24 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
           SIZE_T its_size = 0;
           ACC_T dot = ACC_ZERO;
           if (is_flagged ? FLAGGED_ROW(r) == 1 : !IS_FINITE(is)) dot = dot_product(line0 + r, j, K, a, lda, b, ldb, whole, &its_size);
+          const int lane = ITS_LANE(1, r, j, 0);
           if (is_flagged) {
-            others.sum[r] = others.sum[r] + SIGNED(dot, j, seed);
-            others.size[r] += IS_FINITE(is);
+            others.sum[lane] = others.sum[lane] + SIGNED(dot, j, seed);
+            others.size[lane] += IS_FINITE(is);
           } else if (!IS_FINITE(is)) { /* infinity is right where the element may be too large for out */
-            const int may_overflow = (HAS_C || BIAS ? size[r] : SIZE(alpha) * its_size) >= largest;
-            others.size[r] += !may_overflow || IS_NAN(is);
+            const int may_overflow = (HAS_C || BIAS ? s.size[r] : SIZE(alpha) * its_size) >= largest;
+            others.size[lane] += !may_overflow || IS_NAN(is);
             overflows |= 1u << r;
           }
         }
-    FOLD(&others, SUMMED);
+    FOLD(&others, OF_DOT);
     overflows = ANY_ITEM(overflows);
   }
 #endif
   uint wrong = 0;
   EACH for (int r = 0; r < ROWS; ++r) {
-    const SIZE_T limit = (b_is_flagged || odd_a || with_care ? factor_with_care : factor) * size[r] + rest;
-    const ACC_T off = difference[r] + SCALE(alpha, others.sum[r]);
+    const SIZE_T limit = factor * s.size[r] + rest;
+    const ACC_T off = s.sum[r] + SCALE(alpha, others.sum[r]);
     /* Where sums may overflow, nothing can be said. */
     const int is_known = (!WITH_BOUND || isfinite(limit)) && line0 + r < M;
     const int is_odd = WITH_BOUND && (FLAGGED_ROW(r) || (odd >> r & 1));
@@ -214,16 +199,13 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
       if (item == 0) {
         tickets[r] = atomic_inc((volatile __global int *)verdict + WRONG);
         if (tickets[r] == 0) {
-          verdict[FIRST_Z] = (int)z;
           verdict[FIRST_LINE] = row0 + r;
           verdict[FIRST_CALL] = mark - 1;
           *(__global SIZE_T *)(verdict + ERROR) = is_other ? (SIZE_T)INFINITY : (SIZE_T)SIZE(off);
           *(__global SIZE_T *)(verdict + LIMIT) = limit;
         }
-        raise_to(verdict + LOW_ROW, INT_MAX - row0 - r);
-        raise_to(verdict + HIGH_ROW, row0 + r + 1);
-        raise_to(verdict + LOW_Z, INT_MAX - (int)z);
-        raise_to(verdict + HIGH_Z, (int)z + 1);
+        include(verdict + WRONG_ROWS, row0 + r, row0 + r);
+        include(verdict + WRONG_PRODUCTS, (int)z, (int)z);
         *alarm = 1;
       }
     }
@@ -235,11 +217,9 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     if (!(wrong >> r & 1)) continue;
     /* Not computed again, all columns: rows after so many, and where out is C. */
     if ((HAS_C && (ulong)c == (ulong)out) || tickets[r] >= 64) {
-      raise_to(verdict + LOW_COLUMN, INT_MAX);
-      raise_to(verdict + HIGH_COLUMN, N);
+      include(verdict + WRONG_COLUMNS, 0, N - 1);
     } else {
-      note_columns(line0 + r, FLAGGED_ROW(r), mark, verdict, columns, N, K, a, lda, b, ldb, out, ldo, c, c_rs, c_cs, bias,
-                   bias_stride, alpha, beta, whole, factor, rest);
+      note_columns(RESULT, line0 + r, FLAGGED_ROW(r), mark, verdict, columns, K, a, lda, b, ldb, whole, factor, rest);
     }
   }
   if (get_group_id(0) == 0 && BATCH_ENTRY == 0 && item == 0) verdict[CALLS] = mark;

@@ -2,9 +2,9 @@
  *
  * Sums run along contiguous elements (DOT: a work-group sums ROWS lines, a work-item VEC neighbours at a time), or across
  * them (WALK: a work-item sums VEC lines over one of SLICES slices; PARTS work-groups leave partial sums). Sums that are not
- * finite are added anew (CAREFUL): then NaN and infinity count as 0, and their lines are told.
+ * finite (FAST) are added anew (CAREFUL): then NaN and infinity count as 0, and their lines are told.
  *
- * Macros: those of gemm.h; ITEMS a power of two; ROWS; VEC; LANES, sums of a line in a work-item, divides VEC; SLICES divides
+ * Macros: those of gemm.h; SIZE_TYPE, float32 or float64: of the sums of sizes; ITEMS a power of two; ROWS; VEC; LANES, sums of a line in a work-item, divides VEC; SLICES divides
  * ITEMS; PARTS; WIDE_A WIDE_B WIDE_OUT, WIDE_SUMS for x, 1: lines begin at multiples of 16 bytes, and VEC elements are
  * multiples of that; WITH_BOUND 0 for integers; WEIGHTS 1: B is
  * quantised weights, of a format whose header comes before; DIVIDED 1: rows of out are divided among the products of a list; LEAST_A LEAST_B, 0 or a number: a device may take smaller elements for 0, so
@@ -12,10 +12,10 @@
  */
 #include "include/gemm.h"
 
-#if !defined(ITEMS) || !defined(ROWS) || !defined(VEC) || !defined(LANES) || !defined(SLICES) || !defined(PARTS) || \
-    !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || \
+#if !defined(SIZE_TYPE) || !defined(ITEMS) || !defined(ROWS) || !defined(VEC) || !defined(LANES) || !defined(SLICES) || \
+    !defined(PARTS) || !defined(WIDE_A) || !defined(WIDE_B) || !defined(WIDE_OUT) || !defined(WIDE_SUMS) || !defined(WITH_BOUND) || \
     !defined(WEIGHTS) || !defined(DIVIDED) || !defined(LEAST_A) || !defined(LEAST_B)
-#error "verify/sums.h needs ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND WEIGHTS DIVIDED LEAST_A LEAST_B"
+#error "verify/sums.h needs SIZE_TYPE ITEMS ROWS VEC LANES SLICES PARTS WIDE_A WIDE_B WIDE_OUT WIDE_SUMS WITH_BOUND WEIGHTS DIVIDED LEAST_A LEAST_B"
 #endif
 /* A GPU keeps arrays in registers only where loops are unrolled; for a CPU that is 30 times as much to compile. */
 #if ITEMS > 1
@@ -24,20 +24,14 @@
 #define EACH
 #endif
 
-#define size_uint32 float
-#define size_uint64 float
-#define size_float32 float
-#define size_float64 double
-#define size_complex64 float
-#define size_complex128 double
-typedef CAT(size_, ACC_TYPE) SIZE_T;
+typedef CAT(elem_, SIZE_TYPE) SIZE_T;
 /* On CPUs fabs may be a call, for each element (PoCL 3.0 with AVX2). */
-#define positive_float(v) as_float(as_uint(v) & 0x7fffffffu)
-#define positive_double(v) as_double(as_ulong(v) & 0x7ffffffffffffffful)
+#define positive_float32(v) as_float(as_uint(v) & 0x7fffffffu)
+#define positive_float64(v) as_double(as_ulong(v) & 0x7ffffffffffffffful)
 #if ITEMS > 1
 #define POSITIVE(v) fabs(v)
 #else
-#define POSITIVE(v) CAT(positive_, CAT(size_, ACC_TYPE))(v)
+#define POSITIVE(v) CAT(positive_, SIZE_TYPE)(v)
 #endif
 /* FIRST_ROW(z, parts): where the sums of the rows of product z begin, each `parts` times. */
 #if DIVIDED
@@ -64,11 +58,11 @@ typedef CAT(size_, ACC_TYPE) SIZE_T;
 #endif
 #define ADMITTED(v) (IS_FINITE(v) ? (v) : ACC_ZERO)
 
-/* Words of `verdict`: the number of calls; of the call that runs, + 1; of wrong rows. Of the first one its product, row of
- * out, call, and the bits of its error and limit. Of all, as numbers that only grow, INT_MAX - the first and 1 + the last column, row, product.
+/* Words of `verdict`: the number of calls; of the call that runs, + 1; of wrong rows. Of the first one its row of out,
+ * call, and the bits of its error and limit. Of all, as numbers that only grow, INT_MAX - the first and 1 + the last column, row, product.
  * The last call + 1 in which B had a NaN or an infinity. */
-enum { CALLS, NEXT, WRONG, FIRST_Z, FIRST_LINE, FIRST_CALL, ERROR, LIMIT = 8, LOW_COLUMN = 10, HIGH_COLUMN, LOW_ROW, HIGH_ROW,
-       LOW_Z, HIGH_Z, FLAGGED };
+enum { CALLS, NEXT, WRONG, FIRST_LINE = 4, FIRST_CALL, ERROR, LIMIT = 8, WRONG_COLUMNS = 10, WRONG_ROWS = 12,
+       WRONG_PRODUCTS = 14, FLAGGED = 16 };
 #define CHECK_ARGS __global int *verdict, __global int *alarm, __global int *rows, __global int *columns, const SIZE_T whole
 
 /* The signs of j on: bit e is for j + e. A multiplicative hash of the number of the call and of j / 32. */
@@ -97,8 +91,7 @@ INLINE SIZE_T size_of(const ACC_T v, const SIZE_T least, const SIZE_T whole)
 }
 
 /* VEC elements from p on, as accumulators. */
-#define DEFINE_FETCH(name, T, LOAD_ONE, WIDE) DEFINE_FETCH_AS(ACC_T, name, T, LOAD_ONE, WIDE)
-#define DEFINE_FETCH_AS(RESULT, name, T, LOAD_ONE, WIDE)                                                         \
+#define DEFINE_FETCH(name, RESULT, T, LOAD_ONE, WIDE)                                                 \
   INLINE void name(__global const T *p, RESULT *v)                                                    \
   {                                                                                                   \
     if (WIDE) {                                                                                       \
@@ -110,12 +103,17 @@ INLINE SIZE_T size_of(const ACC_T v, const SIZE_T least, const SIZE_T whole)
     }                                                                                                 \
   }
 #define LOAD_OUT(p, i) LOAD(OUT_TYPE, p, i)
-DEFINE_FETCH(fetch_a, A_T, LOAD_A, WIDE_A)
-DEFINE_FETCH(fetch_b, B_T, LOAD_B, WIDE_B)
-DEFINE_FETCH(fetch_out, OUT_T, LOAD_OUT, WIDE_OUT)
-#define AS_IT_IS(p, i) (p)[i]
-DEFINE_FETCH(fetch_x, ACC_T, AS_IT_IS, WIDE_SUMS)
-DEFINE_FETCH_AS(SIZE_T, fetch_size, SIZE_T, AS_IT_IS, WIDE_SUMS)
+#define LOAD_SUM(p, i) (p)[i]
+DEFINE_FETCH(fetch_a, ACC_T, A_T, LOAD_A, WIDE_A)
+DEFINE_FETCH(fetch_b, ACC_T, B_T, LOAD_B, WIDE_B)
+DEFINE_FETCH(fetch_out, ACC_T, OUT_T, LOAD_OUT, WIDE_OUT)
+DEFINE_FETCH(fetch_x, ACC_T, ACC_T, LOAD_SUM, WIDE_SUMS)
+DEFINE_FETCH(fetch_size, SIZE_T, SIZE_T, LOAD_SUM, WIDE_SUMS)
+/* The same, or a single element: COUNT is VEC or 1. */
+#define FETCH(COUNT, FETCH_VEC, LOAD_ONE, p, v) do { \
+    if ((COUNT) == VEC) FETCH_VEC(p, v);              \
+    else (v)[0] = LOAD_ONE(p, 0);                     \
+  } while (0)
 
 /* RUN_B elements of column j of B, from k on: weights come in runs, and are what the product multiplies, rounded to A's type. */
 #if WEIGHTS
@@ -151,15 +149,14 @@ INLINE void clear(line_sums_t *s)
     s->size[i] = 0;
   }
 }
-#define ADMIT_FAST(v) (v)
-#define ADMIT_CAREFUL(v) ADMITTED(v)
-#define ODD_FAST(v) 0
-#define ODD_CAREFUL(v) ((uint)!IS_FINITE(v))
+#define FAST 0
+#define CAREFUL 1
+#define ADMIT(HOW, v) (HOW ? ADMITTED(v) : (v))
 /* Adds a term of line r, made of v, to sum i. */
 #define TAKE(HOW, r, i, term, its_size, v) do {                 \
     s.sum[i] = s.sum[i] + (term);                               \
     s.size[i] += (its_size);                                    \
-    s.odd |= ODD_##HOW(v) << (r);                               \
+    s.odd |= (uint)(HOW && !IS_FINITE(v)) << (r);               \
   } while (0)
 
 /* Adds the lanes of each line; then those of the work-items whose numbers are equal modulo `stride`, which all get the sums. */
@@ -167,16 +164,11 @@ INLINE void clear(line_sums_t *s)
 /* Which lines: how many a work-item has, sums of each, and how many work-items have lines of their own. */
 #define OF_DOT ROWS, LANES, 1
 #define OF_WALK VEC, 1, ACROSS
-#if ITEMS > 1
+#define ACROSS (ITEMS / SLICES)
 #define SCRATCH __local ACC_T sums[FOLDED * ITEMS]; __local SIZE_T sizes[FOLDED * ITEMS]
 #define FOLD(s, which) fold(s, which, sums, sizes)
-#define FOLD_ARGS , __local ACC_T *sums, __local SIZE_T *sizes
-#else
-#define SCRATCH
-#define FOLD(s, which) fold(s, which)
-#define FOLD_ARGS
-#endif
-INLINE void fold(line_sums_t *s, const int lines, const int lanes, const int stride FOLD_ARGS)
+INLINE void fold(
+    line_sums_t *s, const int lines, const int lanes, const int stride, __local ACC_T *sums, __local SIZE_T *sizes)
 {
   for (int r = 0; lanes > 1 && r < lines; ++r) {
     ACC_T sum = s->sum[r * lanes];
@@ -226,68 +218,65 @@ INLINE uint not_finite(const line_sums_t *s, const int lines)
 }
 
 /* The bits that any work-item of the group has. */
-#if ITEMS > 1 && WITH_BOUND
+#define ANY_ITEM(bits) any_item(bits, (__local volatile uint *)sums)
 INLINE uint any_item(const uint bits, __local volatile uint *found)
 {
+#if ITEMS > 1 && WITH_BOUND
   barrier(CLK_LOCAL_MEM_FENCE);
   if (get_local_id(0) == 0) *found = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
   if (bits) atomic_or(found, bits);
   barrier(CLK_LOCAL_MEM_FENCE);
   return *found;
-}
-#define ANY_ITEM(bits) any_item(bits, &found)
-#define FOUND __local volatile uint found
 #else
-#define FOUND
-#define ANY_ITEM(bits) (bits)
+  return bits;
 #endif
+}
 
-/* DOT: ENTIRE for VEC neighbours from `at` on of ROWS lines, or REST for single ones. With care, which is rare: REST. */
-#define DOT_FAST(length, ENTIRE, REST)                                                                     \
-  for (int at_ = (int)get_local_id(0) * VEC; at_ < (length); at_ += ITEMS * VEC) {                         \
-    if (at_ + VEC <= (length)) ENTIRE(at_);                                                                \
-    else                                                                                                   \
-      for (int one_ = at_; one_ < (length); ++one_) REST(FAST, one_);                                      \
+/* DOT: TERMS(HOW, COUNT, at) for COUNT neighbours from `at` on of ROWS lines, VEC or single ones. With care, which is rare:
+ * single ones. */
+#define DOT(HOW, length, TERMS)                                                                     \
+  for (int at_ = (int)get_local_id(0) * (HOW ? 1 : VEC); at_ < (length); at_ += ITEMS * (HOW ? 1 : VEC)) { \
+    if (HOW) TERMS(HOW, 1, at_);                                                                    \
+    else if (at_ + VEC <= (length)) TERMS(HOW, VEC, at_);                                           \
+    else                                                                                            \
+      for (int one_ = at_; one_ < (length); ++one_) TERMS(HOW, 1, one_);                            \
   }
-#define DOT_CAREFUL(length, ENTIRE, REST) \
-  for (int one_ = get_local_id(0); one_ < (length); one_ += ITEMS) REST(CAREFUL, one_);
 #define LINE(r, lines) ((long)min(line0 + (r), (LISTED ? max(lines, 1) : (lines)) - 1))
 
-/* WALK: ENTIRE for each element of this work-item's slice and part of VEC lines from line0 on; REST where these are fewer. */
-#define ACROSS (ITEMS / SLICES)
-#define SLICE(length) \
-  for (int at_ = (int)get_group_id(1) * SLICES + (int)get_local_id(0) / ACROSS; at_ < (length); at_ += PARTS * SLICES)
-#define WALK_FAST(lines, length, ENTIRE, REST)  \
-  SLICE(length) {                               \
-    if (line0 + VEC <= (lines)) ENTIRE(at_);    \
-    else REST(FAST, at_);                       \
-  }
-#define WALK_CAREFUL(lines, length, ENTIRE, REST) SLICE(length) REST(CAREFUL, at_);
-#define FIRST_OF_GROUP ((int)get_group_id(0) * ACROSS * VEC)
-#define FIRST_OF_WALK (((int)get_group_id(0) * ACROSS + (int)get_local_id(0) % ACROSS) * VEC)
-
-#define COUNT_OF(which) COUNT_OF_(which)
-#define COUNT_OF_(count, lanes, owners) count
-#define STORE(which, lines, apart, target, target_size) STORE_(which, lines, apart, target, target_size)
-#define STORE_(count, lanes, owners, lines, apart, target, target_size)              \
-  EACH for (int r = 0; r < count; ++r)                                              \
-    if (get_local_id(0) < owners && line0 + r < (lines)) {                          \
-      target[(long)get_group_id(1) * (apart) + line0 + r] = s.sum[r];               \
-      target_size[(long)get_group_id(1) * (apart) + line0 + r] = s.size[r];         \
-    }
 #define PARTS_X (TRANS_B ? PARTS : 1) /* how far the sums of the products of a stack are apart, in K */
 #define TAKE_A(HOW, r, i, v, x_k, size_k)                                                                \
-  TAKE(HOW, r, i, MUL(ADMIT_##HOW(v), x_k), size_of(ADMIT_##HOW(v), LEAST_A, whole) * (size_k), v)
+  TAKE(HOW, r, i, MUL(ADMIT(HOW, v), x_k), size_of(ADMIT(HOW, v), LEAST_A, whole) * (size_k), v)
 #define TAKE_SIGNED(HOW, r, i, v, signs, e, SIZE_OF) \
-  TAKE(HOW, r, i, FLIPPED(ADMIT_##HOW(v), signs, e), SIZE_OF(ADMIT_##HOW(v)), v)
-/* Adds COUNT neighbours from `at` on of ROWS lines, with signs; FETCH loads those of line r. */
-#define SIGNED_LINES(HOW, COUNT, FETCH, at, SIZE_OF) do {                                               \
+  TAKE(HOW, r, i, FLIPPED(ADMIT(HOW, v), signs, e), SIZE_OF(ADMIT(HOW, v)), v)
+/* Which sum of line r has element e of COUNT from `at` on. */
+#define ITS_LANE(COUNT, r, at, e) ((r) * LANES + ((COUNT) == VEC ? (e) : (at)) % LANES)
+/* Adds COUNT neighbours from `at` on of ROWS lines, with signs; LINE_INTO loads those of line r into v. */
+#define SIGNED_LINES(HOW, COUNT, LINE_INTO, at, SIZE_OF) do {                                           \
     const uint signs = signs_from(at, seed);                                                            \
     EACH for (int r = 0; r < ROWS; ++r) {                                                               \
       ACC_T v[COUNT];                                                                                   \
-      FETCH;                                                                                            \
+      LINE_INTO;                                                                                        \
       EACH for (int e = 0; e < COUNT; ++e)                                                              \
-        TAKE_SIGNED(HOW, r, r * LANES + e % LANES, v[e], signs, e, SIZE_OF);                            \
+        TAKE_SIGNED(HOW, r, ITS_LANE(COUNT, r, at, e), v[e], signs, e, SIZE_OF);                            \
     }                                                                                                   \
   } while (0)
+
+/* beta C(i, j) + bias, and its size. */
+INLINE ACC_T extras_of(
+    const long i, const int j, __global const C_T *c, const long c_rs, const long c_cs, __global const BIAS_T *bias,
+    const long bias_stride, const ACC_T beta, SIZE_T *size)
+{
+  ACC_T sum = ACC_ZERO;
+  *size = 0;
+#if HAS_C
+  sum = SCALE(beta, LOAD_C(c, i * c_rs + j * c_cs));
+  *size += SIZE(sum);
+#endif
+#if BIAS
+  const ACC_T shift = LOAD_BIAS(bias, (BIAS == 1 ? j : i) * bias_stride);
+  sum = ADD(sum, shift);
+  *size += SIZE(shift);
+#endif
+  return sum;
+}

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import ArgumentError, VerificationError, VerificationWarning, warn_caller
 from ..kernels.device import DeviceInfo
+from ..kernels.verification import size_dtype
 from ..problem.gemm import Gemm, GemmProblem, Ragged
 
 # Words of cl/verify/sums.h.
@@ -53,8 +54,7 @@ def _error(
     gemm: Gemm, device: DeviceInfo, kernel: str, words: Any, pairs: Sequence[int]
 ) -> VerificationError:
     problem = gemm.problem
-    size = np.float64 if problem.acc_type in ("float64", "complex128") else np.float32
-    error, limit = (float(words[at : at + 2].view(size)[0]) for at in (_ERROR, _LIMIT))
+    error, limit = (float(words[at : at + 2].view(size_dtype(problem))[0]) for at in (_ERROR, _LIMIT))
     low_high = words[_RANGES : _RANGES + 6].reshape(3, 2).tolist()
     columns, rows, stack = ((_MOST - low, high) for low, high in low_high)
     if columns[1] == 0:  # errors below the limit of an element, which is less than that of the row

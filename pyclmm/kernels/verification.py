@@ -7,6 +7,7 @@ Row sums: K.-H. Huang, J. A. Abraham, "Algorithm-based fault tolerance for matri
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -159,7 +160,7 @@ _Checks = tuple[list[Launch], list[Launch], list[Workspace], dict[str, Table]]
 def _checks(problem: GemmProblem, device: DeviceInfo) -> _Checks:
     """The launches before the product, those after it, their workspace and their tables."""
     form, plain = _FormOfSums.of(problem, device), _plain(problem)
-    size = dtype_of(_size_type(problem))
+    size = size_dtype(problem)
     bound = tuple(size.type(x) for x in _bound(problem, form))
     of_b = _form_of_b(problem, form)
     operands = _program(plain, "operands", _defines(problem, of_b, device))
@@ -249,22 +250,23 @@ def _plain(problem: GemmProblem) -> GemmProblem:
     return replace(problem, reproducible=False, soft_fma=False, moduli=(), dot_bytes=False, fallback=False)
 
 
-def _size_type(problem: GemmProblem) -> str:
-    return "float64" if problem.acc_type in ("float64", "complex128") else "float32"
+def size_dtype(problem: GemmProblem) -> np.dtype[Any]:
+    """Of sums of sizes, and of what the verdict says of them."""
+    return dtype_of("float64" if problem.acc_type in ("float64", "complex128") else "float32")
 
 
 def _defines(problem: GemmProblem, form: _FormOfSums, device: DeviceInfo) -> Defines:
     # AMX's and gfx90a's matrix units take subnormal operands for 0.
     flushes = device.flushes or device.amx.types or device.gfx == "gfx90a"
-    sums, of_b = dtype_of(_size_type(problem)).itemsize, _type_of_b(problem)
+    sizes, of_b = size_dtype(problem), _type_of_b(problem)
     least = {name: 2.0 ** (ELEMENTS[name].exponents[0] + ELEMENTS[name].significand - 1) for name in _FLOATS}
     return (
-        ("ITEMS", form.items), ("ROWS", form.rows), ("VEC", form.vec), ("LANES", form.lanes),
-        ("SLICES", form.slices), ("PARTS", form.parts),
+        ("SIZE_TYPE", sizes.name), ("ITEMS", form.items), ("ROWS", form.rows), ("VEC", form.vec),
+        ("LANES", form.lanes), ("SLICES", form.slices), ("PARTS", form.parts),
         ("WIDE_A", int(form.is_wide(problem.a_align, ELEMENTS[problem.a_type].nbytes))),
         ("WIDE_B", int(form.is_wide(problem.b_align, ELEMENTS[problem.b_type].nbytes))),
         ("WIDE_OUT", int(form.is_wide(problem.out_align, ELEMENTS[problem.out_type].nbytes))),
-        ("WIDE_SUMS", int(form.is_wide(_align_of_sums(problem, form), sums))),
+        ("WIDE_SUMS", int(form.is_wide(_align_of_sums(problem, form), sizes.itemsize))),
         ("WITH_BOUND", int(problem.sums.significand > 0)),
         ("LEAST_A", f"{least[problem.a_type]!r}f" if flushes and problem.a_type in least else "0"),
         ("LEAST_B", f"{least[of_b]!r}f" if flushes and of_b in least else "0"),
@@ -276,20 +278,18 @@ def _align_of_sums(problem: GemmProblem, form: _FormOfSums) -> int:
     """What the sums of B begin at multiples of, in bytes, in each product of a stack."""
     if _products(problem) <= 1:
         return ACCESS
-    return problem.k * (form.parts if problem.trans_b else 1) * dtype_of(_size_type(problem)).itemsize
+    return problem.k * (form.parts if problem.trans_b else 1) * size_dtype(problem).itemsize
 
 
-def _bound(problem: GemmProblem, form: _FormOfSums) -> tuple[float, float, float, float]:
-    """The bound of a row's sum relative to sum |a| |b|, the same where NaN and infinity are left out of the
-    sums, what is added to it, and the largest number of out."""
+def _bound(problem: GemmProblem, form: _FormOfSums) -> tuple[float, float, float]:
+    """The bound of a row's sum relative to sum |a| |b|, what is added, and the largest number of out."""
     if not problem.sums.significand:
-        return 0.0, 0.0, 0.0, 0.0
+        return 0.0, 0.0, 0.0
     u = 2.0**-problem.sums.significand
     least, end = ELEMENTS[problem.out_type].exponents
     lowest = 2.0**-1074 if u < 2.0**-24 else 2.0**-126  # that a sum of a device keeps
     rest = problem.n * (2.0**least + (problem.k + 4) * lowest)
-    with_care = replace(form, lanes=1)
-    return _factor(problem, form), _factor(problem, with_care), rest, 2.0 ** (end - 1)
+    return _factor(problem, form), rest, 2.0 ** (end - 1)
 
 
 def _factor(problem: GemmProblem, form: _FormOfSums) -> float:

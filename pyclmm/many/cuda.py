@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,10 @@ from ..cuda.streams import Stream, forget
 from ..errors import DeviceLostError
 from ..execution.cuda_path import launch_with_block, refuse_captured_repair
 from ..execution.options import refuse_events
-from ..problem.gemm import Operand, dense_strides
-from .apart import Addresses, Lists
+from ..problem.gemm import Operand
+from .apart import Addresses
 from .lists import CallLists
-from .planned import SCALARS, Key, ListEntry, ManyByAddress
+from .planned import SCALARS, Key, ManyByAddress
 
 
 class CudaMany(ManyByAddress):
@@ -28,13 +28,6 @@ class CudaMany(ManyByAddress):
 
     def memory_of(self, x: arrays.CudaArray, at: int) -> int:
         return at + 1 if x.address % x.dtype.itemsize else 0  # the table counts elements
-
-    def place(self, entries: Sequence[ListEntry], lists: Lists, queue: Any) -> None:
-        super().place(entries, lists, queue)
-        self._parts = {
-            key: [*zip(row.shapes, map(dense_strides, row.shapes), row.starts.values(), strict=True)]
-            for key, row in self.rows.items()
-        }
 
     def multiply(self, given: CallLists, stream: Stream, wait_for: list[cl.Event]) -> list[tuple[int, Any]]:
         refuse_events(wait_for)
@@ -55,7 +48,7 @@ class CudaMany(ManyByAddress):
         results: list[tuple[int, Any]] = []
         for key, row in self.rows.items():
             whole, new[key] = kind.new((row.size,), row.dtype, stream.context.ordinal)
-            results += zip(row.pairs, kind.parts(whole, self._parts[key]), strict=True)
+            results += zip(row.pairs, kind.parts(whole, row.parts), strict=True)
         try:
             self.launch(given.addresses, stream, new, kind)
         finally:  # Ctrl-C too: a part may have been launched

@@ -77,12 +77,8 @@ class CallLists(NamedTuple):
     like: CudaArray | None = None  # one of them without memory, if they are on a CUDA device
 
 
-def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
-    """The lists of a call, of the same length; what is like an array becomes one.
-
-    Raises ArgumentError, also for an out that is read-only, or shares elements with another out or another
-    pair's operands, and DTypeError and ShapeError as matmul does, naming the pair.
-    """
+def lists_of(pairs: Any, c: Any, bias: Any, out: Any) -> Lists:
+    """The lists of a call. Raises DTypeError and ArgumentError for what are no lists of the same length."""
     try:
         pairs = tuple(pairs)
         a, b = zip(*pairs, strict=True) if pairs else ((), ())
@@ -94,8 +90,17 @@ def given_of(pairs: Any, c: Any, bias: Any, out: Any) -> CallLists:
             check_length(name, xs, len(a))
             if any(x is not None for x in xs):
                 names, arrays = [*names, name], (*arrays, *xs)
-    lists = Lists(tuple(names), arrays)
-    place = *names, len(a), _shapes(*a[:1], *b[-1:])
+    return Lists(tuple(names), arrays)
+
+
+def given_of(lists: Lists) -> CallLists:
+    """What is to be known of *lists*; what is like an array becomes one.
+
+    Raises ArgumentError for an out that is read-only, or shares elements with another out or another pair's
+    operands, and DTypeError and ShapeError as matmul does, naming the pair.
+    """
+    count = lists.length
+    place = *lists.names, count, _shapes(*lists.arrays[:1], *lists.arrays[2 * count - 1 : 2 * count])
     seen = _seen.mine.held.get(place)
     return (seen and seen.again(lists)) or _looked_at(lists, place)
 
@@ -325,13 +330,13 @@ def fits(planned: Layouts, given: Layouts) -> bool:
     return given == planned or reached(given) == reached(planned)
 
 
-def mismatch(planned: Layouts, given: Layouts) -> str:
+def mismatch(planned: Layouts, given: Layouts, takes_any: bool) -> str:
     """How the operands of a call differ from those that a plan was made for; "" for NumPy arrays of the same
-    shapes and dtypes."""
+    shapes and dtypes, and for other arrays if the plan *takes_any*."""
     planned_count, count = (len(each.arrays) // len(each.names) for each in (planned, given))
     if count != planned_count:
         return f"pairs has {count} entries, the plan is for {planned_count}; make a plan for them"
-    if planned.kind is not given.kind:
+    if planned.kind is not given.kind and not takes_any:
         return "the plan is for arrays of another library, or in other memory; make a plan for these"
     last = {np.ndarray: "", Array: "offset"}.get(planned.kind, "alignment")
     for pair, name in product(range(count), sorted({*planned.names, *given.names})):

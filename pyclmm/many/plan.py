@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
+from numpy.typing import DTypeLike
 from pyopencl.array import Array
 
 from .. import environment, plan_cache
@@ -27,7 +28,8 @@ from . import lists
 from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
-from .lists import CallLists, given_of
+from .lists import CallLists, given_of, lists_of
+from .shapes import unwritten
 
 _KEPT = 16  # plans
 _plans: OrderedDict[Any, ManyMatmul] = OrderedDict()
@@ -110,15 +112,24 @@ class ManyMatmul(OfProcess):
 
     ``plan = ManyMatmul(pairs)`` checks each pair, groups the products into launches and builds their kernels.
     ``plan(pairs)`` then only enqueues. The arguments are those of :func:`pyclmm.matmul_many`,
-    without ``wait_for``. Arrays must have the planned strides and offsets, and lie together in buffers as the
-    planned ones do; those on a CUDA device the planned strides and alignment. For NumPy arrays of other
-    strides the plan that :func:`pyclmm.matmul_many` keeps for them is used.
+    without ``wait_for``, and one more:
+
+    dtype
+        With it pairs, out, c and bias hold shapes in place of arrays, as in
+        ``ManyMatmul([((m, k), (k, n)), ...], dtype=np.float32)``. All arrays of a call have this dtype.
+
+    Arrays must have the planned strides and offsets, and lie together in buffers as the planned ones do;
+    those on a CUDA device the planned strides and alignment. For NumPy arrays of other strides the plan that
+    :func:`pyclmm.matmul_many` keeps for them is used. A plan of shapes is made for C-contiguous NumPy arrays,
+    and takes any arrays of these shapes: of others the first call makes a plan, which is kept likewise.
 
     The plan keeps tables and kernel objects for each thread. :meth:`release` frees them, and
     :meth:`close`, or the end of a ``with`` block, ends the plan. Several threads may call a plan at once.
 
     Raises as :func:`pyclmm.matmul_many` does.
     """
+
+    _takes_any = False  # arrays of any library, strides and place
 
     @guarded("ManyMatmul")
     def __init__(
@@ -137,12 +148,15 @@ class ManyMatmul(OfProcess):
         precision: Precision | None = None,
         reproducible: bool | None = None,
         verify: Verify | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         asked = _asked(
             pairs, out, c=c, bias=bias, alpha=alpha, beta=beta, queue=queue, device=device, kernel=kernel,
             activation=activation, precision=precision, reproducible=reproducible, verify=verify,
+            of_shapes=dtype,
         )  # fmt: skip
         self._make(*asked)
+        self._takes_any = dtype is not None
 
     def _make(self, given: CallLists, asked: _ListCall) -> ManyMatmul:
         environment.check()
@@ -171,14 +185,16 @@ class ManyMatmul(OfProcess):
         """
         if self._is_closed:
             raise ArgumentError(_CLOSED)
-        given, planned, plan = given_of(pairs, c, bias, out), self._layouts, self
-        if not lists.fits(planned, given.layouts):
-            if why := lists.mismatch(planned, given.layouts):
-                raise ArgumentError(why)
-            plan = _planned(given, self._asked)
-        if queue is None and planned.kind is np.ndarray:
+        given, planned, plan = given_of(lists_of(pairs, c, bias, out)), self._layouts, self
+        its_fits = lists.fits(planned, given.layouts)
+        if not its_fits and (why := lists.mismatch(planned, given.layouts, self._takes_any)):
+            raise ArgumentError(why)
+        if queue is None and given.layouts.kind is np.ndarray:
             queue = self._asked.queue
-        return plan._run(given, _queue_for(given, queue, None), wait_for)
+        queue = _queue_for(given, queue, None)
+        if not its_fits:
+            plan = _planned(given, self._asked._replace(queue=queue))
+        return plan._run(given, queue, wait_for)
 
     def _run(self, given: CallLists, queue: Any, wait_for: list[cl.Event] | None) -> list[Any]:
         """The results of lists that are known to fit."""
@@ -236,10 +252,13 @@ class _ListCall(NamedTuple):
 
 
 def _asked(
-    pairs: Any, out: Any, *, c: Any, bias: Any, alpha: Any, beta: Any, queue: Any, device: Any, **ways: Any
-) -> tuple[CallLists, _ListCall]:
-    """The lists of a call, and what is asked of them, *ways* by options. Raises as matmul_many does."""
-    given = given_of(pairs, c, bias, out)
+    pairs: Any, out: Any, *, c: Any, bias: Any, alpha: Any, beta: Any, queue: Any, device: Any,
+    of_shapes: DTypeLike | None = None, **ways: Any,
+) -> tuple[CallLists, _ListCall]:  # fmt: skip
+    """The lists of a call, and what is asked of them, *ways* by options. *of_shapes*: the dtype of arrays
+    of which only shapes are given. Raises as matmul_many does."""
+    own = lists_of(pairs, c, bias, out)
+    given = given_of(own if of_shapes is None else unwritten(own, of_shapes))
     count = given.lists.length
     scalars = _numbers("alpha", alpha, count), _numbers("beta", beta, count)
     return given, _ListCall(options_of(**ways), scalars, _queue_for(given, queue, device))

@@ -26,7 +26,7 @@ from ..opencl.queues import PerThread
 from ..opencl.steps import Scales, scalars_of
 from ..plan_cache import plan_for
 from ..problem.dtypes import dtype_of
-from ..problem.gemm import Gemm, ListedProduct, Operand
+from ..problem.gemm import Gemm, ListedProduct, Operand, dense_strides
 from .apart import Addresses, Lists
 from .lists import CallLists, naming
 
@@ -88,6 +88,7 @@ class PackedRow:
         self.size: int = ends[-1]
         self.starts = dict(zip(self.pairs, [0, *ends[:-1]], strict=True))
         self.offsets = [start * self.dtype.itemsize for start in self.starts.values()]
+        self.parts = [*zip(self.shapes, map(dense_strides, self.shapes), self.starts.values(), strict=True)]
 
 
 class LaunchGroup:

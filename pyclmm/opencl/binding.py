@@ -13,13 +13,13 @@ from pyopencl.array import Array
 
 from ..errors import REFUSED, DeviceMemoryError, LaunchError, WorkspaceError
 from ..kernels.device import DeviceInfo
-from ..kernels.interface import Work
+from ..kernels.interface import ALARM, VERDICT, Work
 from . import host_memory, pocl, status, workspace
 from .last_call import LastCall
 from .late_events import Late, LateEvents, known_events
 from .program import built, in_doubt, new_kernel, settle
 from .steps import Borrowed, Buffers, Enqueue, Eventless, Scalars, Step, enqueue_eventless
-from .watch import watch_of
+from .watch import QueueWatch
 
 _NOTHING: list[cl.Buffer] = []
 
@@ -76,7 +76,9 @@ class Binding:
         if absent:  # any buffer will do, because it is not read
             fixed |= dict.fromkeys(absent, fixed["batch_offsets"])
         self._fixed = fixed  # a kernel does not keep its arguments alive
-        self.watch = watch_of(queue, fixed)
+        self.watch: QueueWatch | None = None
+        if ALARM in work.workspace:
+            self.watch = QueueWatch(queue, fixed[ALARM.symbol], fixed[VERDICT.symbol])
         last = work.launches[-1] if work.launches else None
         places = {space.symbol: place for place, space in enumerate(self._needs)}
         self._steps = [

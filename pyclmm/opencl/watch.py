@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..kernels.interface import ALARM, VERDICT
+from ..kernels.interface import VERDICT
 from .status import has_ended
 
 Words = np.ndarray[Any, np.dtype[np.int32]]
@@ -31,13 +31,8 @@ class Watch(ABC):
         """Call *on_alarm* if a product that has ended was wrong."""
 
     @abstractmethod
-    def _wait(self) -> None:
-        """Wait for all products so far."""
-
     def finish(self) -> None:
         """Wait for all products so far; then as :meth:`look`."""
-        self._wait()
-        self.look()
 
     @abstractmethod
     def taken(self) -> Words:
@@ -76,10 +71,11 @@ class QueueWatch(Watch):
         if self._seen[0]:
             self.on_alarm()
 
-    def _wait(self) -> None:
+    def finish(self) -> None:
         for read in self._reads:
             read.wait()
         self._reads.clear()
+        self.look()
 
     def taken(self) -> Words:
         words = np.empty(VERDICT.nbytes // 4, np.int32)
@@ -89,9 +85,3 @@ class QueueWatch(Watch):
         self._reads.clear()
         self._seen[0] = 0
         return words
-
-
-def watch_of(queue: cl.CommandQueue, buffers: dict[str, Any]) -> QueueWatch | None:
-    """The watch of a binding that keeps these *buffers*, by symbol, if its products are checked."""
-    alarm = buffers.get(ALARM.symbol)
-    return None if alarm is None else QueueWatch(queue, alarm, buffers[VERDICT.symbol])

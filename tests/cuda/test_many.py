@@ -67,6 +67,13 @@ def tables(cuda):
     return [arguments[0] for name, arguments in cuda.calls if name == "cuMemcpyHtoDAsync_v2"]
 
 
+def test_a_plan_of_shapes_takes_them(lib, rng):
+    plan = ManyMatmul([((m, k), (k, n)) for m, n, k in SIZES], dtype=np.float32)
+    for _ in range(2):
+        pairs, want = operands(lib, rng)
+        check(got(plan(pairs)), want)
+
+
 @pytest.mark.parametrize("number", range(4))
 def test_drawn_lists_are_as_a_loop(lib, rng, number):
     drawn = Drawn(rng, 4 + 2 * number)

@@ -1,6 +1,7 @@
 """verify=: when each kind of call tells of a wrong result, what is repaired, and what is refused."""
 
 import gc
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -78,6 +79,28 @@ def test_arrays_in_finish(queue, spoiler):
     pyclmm.matmul(a, b, verify=True)
     alarm(pyclmm.finish)
     pyclmm.finish()
+
+
+def test_arrays_in_a_callback_of_their_event(queue, spoiler):
+    """PyOpenCL calls it in a thread of its own, where it may wait."""
+    a, b = arrays(queue)
+    pyclmm.finish()
+    add(spoiler)
+    event = pyclmm.matmul(a, b, verify=True).events[-1]
+    heard, has_ended = [], threading.Event()
+
+    def ended(_status):
+        try:
+            pyclmm.finish()
+        except pyclmm.VerificationError as error:
+            heard.append((error.rows, error.columns))
+        finally:
+            has_ended.set()
+
+    event.set_callback(cl.command_execution_status.COMPLETE, ended)
+    assert has_ended.wait(60)
+    assert heard == [((3, 4), (6, 7))]
+    pyclmm.finish()  # nobody is told twice
 
 
 def test_arrays_of_a_plan_that_has_ended(queue, spoiler):

@@ -105,7 +105,7 @@ def test_what_several_pairs_have_is_copied_once(rng, way):
     pairs = [(x, w), (2 * x, w), (3 * x, y)]
     plan = ManyMatmul(pairs)
     check(plan(pairs), loop(pairs))
-    given = call_lists.given_of(pairs, None, None, None)
+    given = call_lists.given_of(call_lists.lists_of(pairs, None, None, None))
     places, packed, made = plan._many._placed(given)
     assert places[3] == places[4] != places[5]
     assert len(made) == (1 if way == "in place" else 5)
