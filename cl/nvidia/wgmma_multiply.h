@@ -1,4 +1,4 @@
-/* wgmma_multiply: a quartet of wgmma.cl and its forms multiplies a stage of wgmma_stages.h. An A of 4 or 1 bytes that is
+/* wgmma_multiply: a quartet of wgmma.cl and wgmma_drain.cl multiplies a stage of wgmma_stages.h. An A of 4 or 1 bytes that is
  * stored across K goes through registers to wgmma (ptx_wgmma.h), in the order of rows of fragment_rows.h.
  *
  * Bytes lie in local memory as rows of k, with 64 or 128 rows of A beside each other, in boxes of ptx_map.h. ldmatrix.trans
@@ -65,8 +65,8 @@ INLINE void load_fragment(uint *words, const uint place, const int f, const int 
   uint x[4];
   load_matrices_transposed(x, (place ^ f * 64) + step * STEP_LEFT);
   UNROLL for (int q = 0; q < 2; ++q) {
-    words[2 * q] = permuted_bytes(x[2 * q], x[2 * q + 1], even);
-    words[2 * q + 1] = permuted_bytes(x[2 * q], x[2 * q + 1], odd);
+    words[2 * q] = chosen_bytes(x[2 * q], x[2 * q + 1], even);
+    words[2 * q + 1] = chosen_bytes(x[2 * q], x[2 * q + 1], odd);
   }
 }
 #endif
