@@ -12,13 +12,8 @@
  * Work-groups divide the pieces: tiles, or ranges of a tile's K (work_pieces.h). split_k.cl adds the partial sums of
  * ranges. The next piece's copies run while this one is stored.
  *
- * GATE 2: products by modulus (cl/residues/residues.h). Fewer products of the stack may be needed than were expected:
- * gate[0], which an earlier launch wrote.
- * LISTED: pieces are those of a table (listed.h), of which there may be fewer than work-groups.
- *     1: rows of A and of out are divided; product p multiplies layer p of B, and its rows end where the next ones begin
- *     2: K is divided. The last stage of a product also has k of the next one: zeros replace them
- *
- * wgmma_drain.cl has another loop: its results leave through local memory.
+ * Forms with loops of their own: wgmma_residues.cl, products by modulus; wgmma_ragged.cl, rows or K divided among products;
+ * wgmma_drain.cl, whose results leave through local memory.
  *
  * SWAPPED 1: computes out^T = B^T A^T, and `a` is the caller's b. Matrix units read TF32 and bytes from local memory
  * only along K. They also take A from registers, and then A may be stored across K (LEFT_REGISTERS,
@@ -26,8 +21,7 @@
  *
  * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; BLOCKS 1 (wgmma_stages.h); ALTERNATE SWAPPED SPLIT_K
  * 0, 1; GROUP (tile_order.h); OUT_VECTOR (fragment.h); ELEMENT, which is A_TYPE (elements.h); ACROSS_A ACROSS_B 1:
- * the operand is stored across K, 0: along K, after packing; GATE 0, 2 (gemm.h), with 2 MODULI MODULI_LIST (moduli.h);
- * LISTED, with it GATE SPLIT_K SWAPPED 0, and with 2 ACROSS_A ACROSS_B 1 and BN 64 or more.
+ * the operand is stored across K, 0: along K, after packing.
  * Preconditions: operands and their rows begin on multiples of 16 bytes. With TF32 and bytes B lies along K.
  * Technique: wgmma and tensor maps as in NVIDIA's PTX manual; ALTERNATE 1 is CUTLASS's "ping-pong" schedule.
  */
@@ -36,39 +30,8 @@
 #include "nvidia/wgmma_multiply.h"
 #include "nvidia/wgmma_store.h"
 
-#if GATE == 1 || (LISTED && (GATE || SPLIT_K || SWAPPED))
-#error "wgmma.cl: see its macros"
-#endif
-
-#if GATE
-#define NEEDED(stack) (stack > 1 ? min(stack, gate[0]) : stack)
-#else
-#define NEEDED(stack) stack
-#endif
-#if LISTED
-#define WORK_OF(work) listed_work(work, STAGE_K, tiles_listed, products)
-#else
-#define WORK_OF(work) work
-#endif
-
-#if LISTED == 2
-#if !ACROSS_A || !ACROSS_B || BN < 64 || BLOCKS != 1
-#error "wgmma.cl divides K of operands that are stored across K, in boxes of 128 bytes"
-#endif
-#define BOXES ((BM + BN) / 64) /* of a stage; a box has a line of 128 bytes for each k */
-
-/* Makes zeros of all but `depth` elements of K of the stage at `ring`. Each quartet that reads it does. */
-INLINE void clear_rest(const int quartet, const stages_t stages, const ring_t ring, const int depth)
-{
-  if (depth >= STAGE_K) return;
-  wait_until_full(stages, ring);
-  const int rest = (STAGE_K - depth) * 128; /* bytes of each box */
-  for (int box = 0; box < BOXES; ++box)
-    for (int at = get_local_id(0) % 128 * 8; at < rest; at += 128 * 8)
-      leave_pair(stages.tiles + ring.stage * STAGE_BYTES + box * ROWS_64 + depth * 128 + at, (uint2)(0));
-  stores_fence();
-  meet(8 + quartet, QUARTET);
-}
+#if GATE || LISTED
+#error "wgmma.cl: see its forms"
 #endif
 
 /* A quartet's part of all pieces of this work-group. */
@@ -97,9 +60,6 @@ INLINE void multiply(
     /* --- Main loop: stage after stage. Each is released when the one behind it has been issued. --- */
     int last = -1;
     for (int step = piece.first; step < piece.end; ++step) {
-#if LISTED == 2
-      if (step + 1 == piece.end) clear_rest(quartet, stages, ring, piece.depth - step * STAGE_K);
-#endif
       multiply_stage(acc, left, rows, lane, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
@@ -108,13 +68,9 @@ INLINE void multiply(
     UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
     if (last >= 0) release(stages, last);
 
-    /* --- Epilogue: from registers to the piece's product, or to partial sums --- */
-    if (SPLIT_K && piece.range >= 0) {
-      store_partial(acc, piece, part, work, partial);
-    } else {
-      reduce_sums(acc, ACCS, BATCH_ENTRY + piece.layer);
-      store_product(acc, piece, part, batch_offsets, RESULT_OF(piece));
-    }
+    /* --- Epilogue: from registers to the piece's product of the stack, or to partial sums --- */
+    if (SPLIT_K && piece.range >= 0) store_partial(acc, piece, part, work, partial);
+    else store_product(acc, piece, part, batch_offsets, RESULT);
   }
 }
 
@@ -127,14 +83,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
   /* --- Operands: each feeder's tensor map of A (M x K) or of B (K x N), and its first piece --- */
-#if LISTED
-  LISTED_OF_ALL;
-#endif
-  if (GATE_SHUT) return;
   const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
-  const work_t work = WORK_OF(work_of(M, N, K, STAGE_K, NEEDED(stack), whole, split_k));
-  if ((LISTED || GATE) && (int)get_group_id(0) >= pieces_of(work)) return;
+  const work_t work = work_of(M, N, K, STAGE_K, stack, whole, split_k);
   const stages_t stages = stages_in(tiles, bars);
   const int sub_group = first_ones(get_local_id(0) / 32);
   const feeder_t feeder =

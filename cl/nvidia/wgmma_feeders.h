@@ -1,4 +1,4 @@
-/* wgmma_feeders: what the feeders of wgmma_stages.h copy for wgmma.cl and wgmma_drain.cl: all pieces of their work-group.
+/* wgmma_feeders: what the feeders of wgmma_stages.h copy for wgmma.cl and its forms: all pieces of their work-group.
  *
  * Each feeder of A and of B keeps its tensor map in a slot of `maps`. The products of a stack are layers of the maps. If
  * they do not lie at equal distances, `stack` is 1 and each product has its own work-groups, in dimension 2.

@@ -1,4 +1,4 @@
-/* wgmma_multiply: a quartet of wgmma.cl and wgmma_drain.cl multiplies a stage of wgmma_stages.h. An A of 4 or 1 bytes that is
+/* wgmma_multiply: a quartet of wgmma.cl and its forms multiplies a stage of wgmma_stages.h. An A of 4 or 1 bytes that is
  * stored across K goes through registers to wgmma (ptx_wgmma.h), in the order of rows of fragment_rows.h.
  *
  * Bytes lie in local memory as rows of k, with 64 or 128 rows of A beside each other, in boxes of ptx_map.h. ldmatrix.trans

@@ -1,4 +1,4 @@
-/* wgmma_store: the epilogue of wgmma.cl and wgmma_drain.cl, from the registers of a quartet to global memory.
+/* wgmma_store: the epilogue of wgmma.cl and its forms, from the registers of a quartet to global memory.
  *
  * SWAPPED 1: stores fragments of out^T in out. A fragment's columns are rows of out, and its rows are contiguous
  * there.
@@ -44,14 +44,6 @@ INLINE void store_fragment_columns(const int i, const int j, const sum_t *acc, c
     UNROLL for (int e = 0; e < 2; ++e)
       store_column(i, j + 8 * b + (int)get_local_id(0) % 4 * 2 + e, acc + 4 * b + e, RESULT);
 }
-#endif
-
-/* RESULT of a piece: of a table (work_pieces.h) the rows of its product, or its result. */
-#if LISTED
-#define RESULT_OF(piece) \
-  piece.rows, N, out + piece.out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta
-#else
-#define RESULT_OF(piece) RESULT
 #endif
 
 /* Stores a quartet's sums of a product of the stack, with the epilogue. `part`: which quartet of the tile. */

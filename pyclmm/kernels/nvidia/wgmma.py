@@ -126,11 +126,18 @@ def _product(
         *out_defines(problem),
     )
     items = work_items(config)
-    source = "nvidia/wgmma_drain.cl" if config.option("drain") else "nvidia/wgmma.cl"
-    program = gemm_program(operands.as_packed(problem), source, defines, ptx_target="sm_90a")
+    packed, source = operands.as_packed(problem), _source(problem, config)
+    program = gemm_program(packed, source, defines, ptx_target="sm_90a")
     args = exchanged(args) if config.option("swapped") else args
     size = (groups * items,)
     return gemm_launch(problem, program, "matmul_wgmma", size, (items,), args=args, together=together)
+
+
+def _source(problem: GemmProblem, config: TileConfig) -> str:
+    """wgmma.cl, or the form of it that has another loop."""
+    ragged, by_modulus = problem.ragged is not None, bool(problem.moduli)
+    form = "_drain" if config.option("drain") else "_ragged" if ragged else "_residues" if by_modulus else ""
+    return f"nvidia/wgmma{form}.cl"
 
 
 def _tile_defines(problem: GemmProblem, config: TileConfig) -> Defines:
