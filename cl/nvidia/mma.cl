@@ -3,19 +3,43 @@
  * (tile_order.h).
  *
  * Macros: BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); ELEMENT, which is A_TYPE, and of float64 BK MMA_K
- * (mma_fragments.h); TRANS_A TRANS_B: how operands are stored, after packing; OUT_VECTOR (fragment.h); SPLIT_K (mma_partial.h).
+ * (mma_fragments.h); TRANS_A TRANS_B: how operands are stored, after packing; OUT_VECTOR (fragment.h).
+ * SPLIT_K 1: work-groups of dimension 1 of the NDRange divide K: each multiplies k_range of it, a multiple of BK, and stores
+ * partial sums of its tile, row by row, which split_k.cl adds. 0: a work-group multiplies all of K.
  * Packed operands come as operands.h says. `staged` 1: results in rows that are not aligned go through local memory (staged_lines.h).
  * Preconditions: operands of 8 bits are stored along K, on multiples of 4 bytes.
  * Technique: ldmatrix, mma.sync and cp.async as in NVIDIA's PTX manual.
  */
 #include "include/gemm.h"
+#include "include/partial_sums.h"
 #include "nvidia/operands.h"
 #include "nvidia/mma_ring.h"
-#include "nvidia/mma_partial.h"
 #include "nvidia/fragment.h"
 #include "nvidia/staged_lines.h"
 
-__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, OPERAND_STRIDES, PARTIAL_ARGS, const int staged)
+#ifndef SPLIT_K
+#error "mma.cl needs SPLIT_K"
+#endif
+#if SPLIT_K
+typedef struct { acc_t first, second; } ALIGNED(2 * sizeof(acc_t)) sums_t;
+
+/* Stores the sums of the sub-group at `row` and `column` of the tile. */
+INLINE void store_partial_sums(
+    __global uchar *partial, const int row, const int column, acc_t sum[MT][4 * NT])
+{
+  const int lane = get_local_id(0) % 32;
+  __global acc_t *to = (__global acc_t *)partial + partial_of_work_group(BM * BN);
+  to += (row + lane / 4) * BN + column + lane % 4 * 2;
+  UNROLL for (int i = 0; i < MT; ++i)
+    UNROLL for (int h = 0; h < 2; ++h)
+      UNROLL for (int j = 0; j < NT; ++j)
+        *(__global sums_t *)(to + (16 * i + 8 * h) * BN + 8 * j) =
+            (sums_t){sum[i][4 * j + 2 * h], sum[i][4 * j + 2 * h + 1]};
+}
+#endif
+
+__kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(
+    GEMM_ARGS, OPERAND_STRIDES, __global uchar *partial, const int k_range, const int staged)
 {
   __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024);
 #if !LISTED
@@ -35,7 +59,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma(GEMM_ARGS, OPERAND_STRIDES
   const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN;
   const int2 origin = tile_at(get_group_id(0), tiles_m, tiles_n) * (int2)(BM, BN);
 #endif
-  const int first_k = FIRST_K(k_range), last_k = LAST_K(K, k_range);
+  const int first_k = SPLIT_K ? get_group_id(1) * k_range : 0, last_k = SPLIT_K ? min(K, first_k + k_range) : K;
   const Operand rows = operand_of(all_rows, lda * ELEMENT_BYTES, BM, LIE_A, CHUNK_A, origin.s0, M, first_k, last_k, 0);
   const Operand columns =
       operand_of(all_columns, ldb * ELEMENT_BYTES, BN, LIE_B, CHUNK_B, origin.s1, N, first_k, last_k, TILE_A);

@@ -31,6 +31,10 @@ INLINE void copies_commit(void) { asm volatile("cp.async.commit_group;" ::: "mem
 /* Waits until all groups but the last `pending` (a constant) have landed. */
 #define copies_wait(pending) asm volatile("cp.async.wait_group %0;" :: "n"(pending) : "memory")
 
+/* Copy engine and matrix units access local memory by another way (PTX: a proxy) than work-items and cp.async. After this
+ * fence they see what this work-item has stored there, or what its copies, which it has waited for, have written (sm_90). */
+INLINE void stores_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 /* Stores a word in local memory; stores two; loads two; loads four. */
 INLINE void leave_word(const uint to, const uint word)
 {

@@ -2,13 +2,8 @@
  * (sm_80).
  *
  *   fused_float16(a, b, c)    a b + c of both halves of a word, rounded once; fused_bfloat16 the same
- *   chosen_bytes(a, b, which) byte e of the result is byte c % 8 of a (0 to 3) and b (4 to 7), where c is (which >> 4 e) % 16;
- *                             for c >= 8 eight times its sign
  *   read_once(words, from)    four words of global memory that nobody reads again
  *   prefetch_line(from)       loads that memory into the cache of all compute units
- *   all_items(x)              whether x holds for all work-items of the sub-group
- *   first_item(x)             x of the sub-group's first work-item, which the compiler then knows to be the same for all
- *   sub_group_meet()          a barrier of the sub-group
  *   all_of_group(x)           a barrier of the work-group for local memory; whether x holds for all of its work-items
  *   device_fence()            orders this work-item's accesses to global memory for all work-groups
  */
@@ -26,32 +21,12 @@
 FUSED_PAIR(float16)
 FUSED_PAIR(bfloat16)
 
-INLINE uint chosen_bytes(const uint a, const uint b, const uint which)
-{
-  uint word;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(which));
-  return word;
-}
 INLINE void read_once(uint *words, __global const uchar *from)
 {
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3]) : "l"(from));
 }
 INLINE void prefetch_line(__global const uchar *from) { asm volatile("prefetch.global.L2 [%0];" :: "l"(from)); }
-INLINE bool all_items(const bool x)
-{
-  uint all;
-  asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.all.pred q, p, 0xffffffff;"
-               " selp.u32 %0, 1, 0, q; }" : "=r"(all) : "r"((uint)x));
-  return all;
-}
-INLINE uint first_item(const uint x)
-{
-  uint first;
-  asm("shfl.sync.idx.b32 %0, %1, 0, 31, 0xffffffff;" : "=r"(first) : "r"(x));
-  return first;
-}
-INLINE void sub_group_meet(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 INLINE bool all_of_group(const bool x)
 {
   uint all;

@@ -19,6 +19,7 @@
  */
 #include "nvidia/elements.h"
 #include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_group.h"
 
 /* A barrier. Its phase completes after `arrivals` arrivals and all the bytes that they announced. */
 INLINE void mbarrier_init(const uint bar, const uint arrivals)
@@ -31,9 +32,6 @@ INLINE void mbarrier_fence(void)
 {
   asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 }
-
-/* Orders this work-item's accesses to local memory before copies by the copy engine that are started later. */
-INLINE void fill_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /* Arrives. */
 INLINE void mbarrier_arrive(const uint bar)
@@ -70,15 +68,6 @@ INLINE void copy_box(
                :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(layer), "r"(bar) : "memory");
 }
 
-/* Whether `agrees` holds in all 32 work-items of a sub-group. */
-INLINE bool all_agree(const bool agrees)
-{
-  uint all;
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\tvote.sync.all.pred p, p, 0xffffffff;\n\t"
-               "selp.u32 %0, 1, 0, p;\n\t}" : "=r"(all) : "r"((uint)agrees));
-  return all;
-}
-
 #define MAP_REPLACE "//@sm_90a tensormap.replace.tile."
 #define MAP_CONSTANT(map, field, value) \
   asm volatile(MAP_REPLACE field ".shared::cta.b1024.b32 [%0], " value ";" :: "r"(map) : "memory")
@@ -113,7 +102,7 @@ INLINE void write_map(__global ulong *map, __local uint *scratch, const map_t of
 {
   const uint draft = local_address(scratch);
   scratch[get_local_id(0) % 32] = 0;
-  asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+  sub_group_barrier();
   if (get_local_id(0) % 32 == 0) {
     MAP_64(draft, "global_address.shared::cta.b1024.b64 [%0]", of.from);
     MAP_CONSTANT(draft, "rank", "2"); /* three dimensions */
@@ -182,7 +171,7 @@ INLINE void keep_map(
       (ulong)of.layers << 32 | ((uint)MAP_TYPE << 28 | of.box_layers << 20 | of.box_rows << 10 | of.box_columns)};
   ulong mine = 0;
   UNROLL for (int i = 0; i < ABOUT; ++i) mine = lane == i ? wanted[i] : mine;
-  if (all_agree(about == mine)) return;
+  if (all_items(about == mine)) return;
   write_map(slot + 16 * n, scratch, of, box_bytes);
   map_acquire(slot + 16 * n);
   if (lane < ABOUT) slot[32 + 8 * n + lane] = mine;

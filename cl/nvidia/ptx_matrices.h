@@ -20,8 +20,9 @@ INLINE void load_matrices_transposed(uint *w, const uint address)
                : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address) : "memory");
 }
 
-/* Four of the eight bytes of x (0 to 3) and y (4 to 7): hexadecimal digit i of `which` chooses byte i of the result. */
-INLINE uint permuted_bytes(const uint x, const uint y, const uint which)
+/* Four of the eight bytes of x (0 to 3) and y (4 to 7): hexadecimal digit i of `which` chooses byte i of the result. From 8
+ * on it is eight times the sign of byte digit - 8. */
+INLINE uint chosen_bytes(const uint x, const uint y, const uint which)
 {
   uint word;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(x), "r"(y), "r"(which));

@@ -20,6 +20,7 @@
  */
 #include "nvidia/elements.h"
 #include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_wgmma_lists.h"
 
 #if !defined(BN) || !defined(ACROSS_A) || !defined(ACROSS_B)
 #error "ptx_wgmma.h needs BN ACROSS_A ACROSS_B"
@@ -45,25 +46,7 @@ INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 #define WGMMA_STEP_B (ACROSS_B ? 16 * 128 / 16 : 32 / 16)
 #endif
 
-/* "%t0, %t1, .. %t9," and the names of the first 16, 32, 64, 80, 96, 112 and 128 operands. */
-#define TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
-#define NAMES_30 TEN() TEN(1) TEN(2)
-#define NAMES_60 NAMES_30 TEN(3) TEN(4) TEN(5)
-#define NAMES_16 TEN() "%10,%11,%12,%13,%14,%15"
-#define NAMES_32 NAMES_30 "%30,%31"
-#define NAMES_64 NAMES_60 "%60,%61,%62,%63"
-#define NAMES_80 NAMES_60 TEN(6) "%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
-#define NAMES_96 NAMES_60 TEN(6) TEN(7) TEN(8) "%90,%91,%92,%93,%94,%95"
-#define NAMES_112 NAMES_60 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) "%110,%111"
-#define NAMES_128 NAMES_60 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11) \
-  "%120,%121,%122,%123,%124,%125,%126,%127"
-
 #define WGMMA_ACC (WGMMA_N / 2) /* accumulators of a work-item */
-
-/* Accumulators as operands of an asm statement that reads and writes them. */
-#define ACC_4(v, i) WGMMA_REG(v[i]), WGMMA_REG(v[i + 1]), WGMMA_REG(v[i + 2]), WGMMA_REG(v[i + 3])
-#define ACC_16(v, i) ACC_4(v, i), ACC_4(v, i + 4), ACC_4(v, i + 8), ACC_4(v, i + 12)
-#define ACC_64(v, i) ACC_16(v, i), ACC_16(v, i + 16), ACC_16(v, i + 32), ACC_16(v, i + 48)
 
 /* Names of the operands of wgmma: accumulators, two tiles and `keep`. WGMMA_LEFT_NAMES: those of wgmma_left. */
 #if WGMMA_N == 32
@@ -147,15 +130,6 @@ INLINE void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
                : WGMMA_OPERANDS(acc) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b) : "memory");
 }
 #endif
-
-/* Needed before a wgmma that uses registers which other instructions have written. */
-INLINE void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }
-
-/* Closes a group of the instructions issued. */
-INLINE void wgmma_commit(void)
-{
-  asm volatile("//@sm_90a wgmma.commit_group.sync.aligned;" ::: "memory");
-}
 
 /* Waits for all groups but the last. */
 INLINE void wgmma_wait_previous(void)

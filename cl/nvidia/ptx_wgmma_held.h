@@ -11,6 +11,7 @@
  */
 #include "nvidia/elements.h"
 #include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_wgmma_lists.h"
 
 /* A matrix descriptor, which counts in 16 bytes. Bits 0 to 13: the address; 16 to 29: to the next eight k; 32 to 45: to the
  * next eight columns. No swizzle. */
@@ -19,30 +20,22 @@ INLINE ulong held_tile(const uint address, const uint apart)
   return (ulong)((address & 0x3ffff) >> 4) | (ulong)(apart >> 4) << 16 | (128UL >> 4) << 32;
 }
 
-#define HELD_4(v, i) "+f"(v[i]), "+f"(v[i + 1]), "+f"(v[i + 2]), "+f"(v[i + 3])
-#define HELD_8(v, i) HELD_4(v, i), HELD_4(v, i + 4)
-#define HELD_16(v, i) HELD_8(v, i), HELD_8(v, i + 8)
+#define WGMMA_REG(x) "+f"(x)
 #if BM == 8
-#define HELD_SUMS(v) HELD_4(v, 0)
-#define HELD_NAMES "{%0,%1,%2,%3}, {%4,%5,%6,%7}, %8"
+#define HELD_SUMS(v) ACC_4(v, 0)
+#define HELD_NAMES "{" NAMES_4 "}, {%4,%5,%6,%7}, %8"
 #elif BM == 16
-#define HELD_SUMS(v) HELD_8(v, 0)
-#define HELD_NAMES "{%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9,%10,%11}, %12"
+#define HELD_SUMS(v) ACC_8(v, 0)
+#define HELD_NAMES "{" NAMES_8 "}, {%8,%9,%10,%11}, %12"
 #elif BM == 32
-#define HELD_SUMS(v) HELD_16(v, 0)
-#define HELD_NAMES "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, {%16,%17,%18,%19}, %20"
+#define HELD_SUMS(v) ACC_16(v, 0)
+#define HELD_NAMES "{" NAMES_16 "}, {%16,%17,%18,%19}, %20"
 #elif BM == 64
-#define HELD_SUMS(v) HELD_16(v, 0), HELD_16(v, 16)
-#define HELD_NAMES                                                                         \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"    \
-  "%23,%24,%25,%26,%27,%28,%29,%30,%31}, {%32,%33,%34,%35}, %36"
+#define HELD_SUMS(v) ACC_16(v, 0), ACC_16(v, 16)
+#define HELD_NAMES "{" NAMES_32 "}, {%32,%33,%34,%35}, %36"
 #elif BM == 128
-#define HELD_SUMS(v) HELD_16(v, 0), HELD_16(v, 16), HELD_16(v, 32), HELD_16(v, 48)
-#define HELD_NAMES                                                                         \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"    \
-  "%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,"   \
-  "%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "     \
-  "{%64,%65,%66,%67}, %68"
+#define HELD_SUMS(v) ACC_64(v, 0)
+#define HELD_NAMES "{" NAMES_64 "}, {%64,%65,%66,%67}, %68"
 #else
 #error "BM must be 8, 16, 32, 64 or 128"
 #endif
@@ -58,12 +51,5 @@ INLINE void wgmma_held(float *d, const uint *a, const ulong b)
                : HELD_SUMS(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b) : "memory");
 }
 
-/* Needed before wgmma where other instructions have written its registers. */
-INLINE void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }
-/* Closes a group: the multiplications started since the last one. */
-INLINE void wgmma_commit(void) { asm volatile("//@sm_90a wgmma.commit_group.sync.aligned;" ::: "memory"); }
 /* Waits until all groups are done. The sums are operands, so the compiler moves no use of them above it. */
 #define wgmma_wait_held(d) asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 0;" : HELD_SUMS(d) : : "memory")
-/* Matrix units read local memory by another way (PTX: a proxy) than work-items and cp.async write it. After this fence they
- * see what this work-item's copies, which it has waited for, have written. */
-INLINE void stores_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -20,7 +20,9 @@
  * Macros: BITS, of a weight: 2, 3, 4, 6, 8; GROUP_SIZE, weights that share a scale; SCALE_ELEMENT, its type; FUSED; ELEMENT.
  */
 #include "nvidia/elements.h"
+#include "nvidia/ptx_group.h"
 #include "nvidia/ptx_halves.h"
+#include "nvidia/ptx_matrices.h"
 #include "nvidia/ptx_round.h"
 
 #if !defined(BITS) || !defined(GROUP_SIZE) || !defined(SCALE_ELEMENT) || !defined(FUSED)

@@ -108,11 +108,11 @@ INLINE void leave_results(
     const stages_t stages, const int stage, const int part, const piece_t piece, const sum_t *acc, sum_t *held, RESULT_ARGS)
 {
   const int i = piece.origin.s0 + 64 * part, j = piece.origin.s1;
-  meet_of(ROOM(part), MEMBERS);
+  meet(ROOM(part), MEMBERS);
   leave_chunk(place_of(stages, stage, part, 0), acc, i, j, RESULT);
-  meet(FREE);
+  meet(FREE, TWO_QUARTETS);
   leave_chunk(place_of(stages, stage, part, 1), acc + CHUNK_SUMS, i, j + CHUNK_COLUMNS, RESULT);
-  announce_of(LEFT(part), MEMBERS);
+  announce(LEFT(part), MEMBERS);
   UNROLL for (int n = 2 * CHUNK_SUMS; n < BN / 2; ++n) held[n] = acc[n];
 }
 
@@ -121,9 +121,9 @@ INLINE void leave_held(const stages_t stages, const int part, const sum_t *held,
 {
   UNROLL for (int chunk = 2; chunk < CHUNKS; ++chunk)
     if (step == CHUNK_STEP(chunk)) {
-      meet_of(ROOM(part), MEMBERS);
+      meet(ROOM(part), MEMBERS);
       leave_chunk(place_of(stages, 0, part, chunk), held + CHUNK_SUMS * chunk, 0, 0, RESULT);
-      announce_of(LEFT(part), MEMBERS);
+      announce(LEFT(part), MEMBERS);
     }
 }
 
@@ -173,14 +173,14 @@ INLINE void drain(
     for (int n = 0; n < CHUNKS; ++n) {
       const int chunk = n < 2 ? 1 - n : n, column = piece.origin.s1 + CHUNK_COLUMNS * chunk;
       if (n != 1) {
-        announce_of(ROOM(part), MEMBERS);
-        meet_of(LEFT(part), MEMBERS);
+        announce(ROOM(part), MEMBERS);
+        meet(LEFT(part), MEMBERS);
       }
       const uint from = place_of(stages, stage, part, chunk);
       if (SWAPPED) drain_chunk(from, column, row, RESULT);
       else drain_chunk(from, row, column, RESULT);
       if (chunk != 1) continue;
-      fill_fence();
+      stores_fence();
       sub_group_barrier();
       if (get_local_id(0) % 32 < 4) mbarrier_arrive(stages.empty + 8 * stage); /* for the quartet's sub-groups */
     }

@@ -65,8 +65,8 @@ INLINE void load_fragment(uint *words, const uint place, const int f, const int 
   uint x[4];
   load_matrices_transposed(x, (place ^ f * 64) + step * STEP_LEFT);
   UNROLL for (int q = 0; q < 2; ++q) {
-    words[2 * q] = permuted_bytes(x[2 * q], x[2 * q + 1], even);
-    words[2 * q + 1] = permuted_bytes(x[2 * q], x[2 * q + 1], odd);
+    words[2 * q] = chosen_bytes(x[2 * q], x[2 * q + 1], even);
+    words[2 * q + 1] = chosen_bytes(x[2 * q], x[2 * q + 1], odd);
   }
 }
 #endif

@@ -25,6 +25,7 @@
  */
 #include "include/gemm.h"
 #include "nvidia/ptx_copy.h"
+#include "nvidia/ptx_group.h"
 #include "nvidia/weights_halves.h"
 #include "nvidia/ptx_wgmma_held.h"
 
@@ -226,7 +227,7 @@ INLINE void multiply_range(
     const int k = own_k + step * STEP, next = slot == RING - 1 ? 0 : slot + 1, last = slot == 0 ? RING - 1 : slot - 1;
     copies_wait(RING - 2);
 #if RESIDENT
-    sub_group_meet(); /* all have copied this step, and read the one before */
+    sub_group_barrier(); /* all have copied this step, and read the one before */
 #else
     stores_fence();
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -238,7 +239,7 @@ INLINE void multiply_range(
       run_t runs[2];
       take_runs(runs, memory, slot * RUNS_BYTES, step * (STEP / GROUP_SIZE));
       const uint slice = slots + A_AT + (RESIDENT ? step : slot) * A_BYTES + SLICE * SLICE_BYTES;
-      multiply_runs(sum, runs, held_tile(first_item(slice), APART), top);
+      multiply_runs(sum, runs, held_tile((uint)first_ones(slice), APART), top);
     }
     slot = next;
   }

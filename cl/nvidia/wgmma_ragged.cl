@@ -30,8 +30,8 @@ INLINE void clear_rest(const int quartet, const stages_t stages, const ring_t ri
   for (int box = 0; box < BOXES; ++box)
     for (int at = get_local_id(0) % 128 * 8; at < rest; at += 128 * 8)
       leave_pair(stages.tiles + ring.stage * STAGE_BYTES + box * ROWS_64 + depth * 128 + at, (uint2)(0));
-  fill_fence();
-  quartet_barrier(8 + quartet);
+  stores_fence();
+  meet(8 + quartet, QUARTET);
 }
 #else
 #define clear_rest(quartet, stages, ring, depth) ((void)0)
@@ -57,7 +57,7 @@ INLINE void multiply(
     }
     wgmma_acc acc[ACCS];
     UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
-    if (ALTERNATE && number != (int)get_group_id(0)) meet(TURN_OF(quartet));
+    if (ALTERNATE && number != (int)get_group_id(0)) meet(TURN_OF(quartet), TWO_QUARTETS);
 
     /* --- Main loop --- */
     int last = -1;
@@ -67,7 +67,7 @@ INLINE void multiply(
       last = ring.stage;
       ring = advanced(ring, 1);
     }
-    if (ALTERNATE && number + groups < pieces) announce(TURN_OF(3 - quartet));
+    if (ALTERNATE && number + groups < pieces) announce(TURN_OF(3 - quartet), TWO_QUARTETS);
     UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
     if (last >= 0) release(stages, last);
 

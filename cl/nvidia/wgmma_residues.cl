@@ -36,7 +36,7 @@ INLINE void multiply(
     }
     wgmma_acc acc[ACCS];
     UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
-    if (ALTERNATE && number != (int)get_group_id(0)) meet(TURN_OF(quartet));
+    if (ALTERNATE && number != (int)get_group_id(0)) meet(TURN_OF(quartet), TWO_QUARTETS);
 
     /* --- Main loop --- */
     int last = -1;
@@ -45,7 +45,7 @@ INLINE void multiply(
       last = ring.stage;
       ring = advanced(ring, 1);
     }
-    if (ALTERNATE && number + groups < pieces) announce(TURN_OF(3 - quartet));
+    if (ALTERNATE && number + groups < pieces) announce(TURN_OF(3 - quartet), TWO_QUARTETS);
     UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
     if (last >= 0) release(stages, last);
 

@@ -73,10 +73,10 @@ INLINE void sum_rounds(float *sum, const stages_t stages, const ring_t ring, con
   for (int turn = 0; turn < turns; ++turn) {
     const int first = (SAME_ROWS ? 2 * turn + quartet - 1 : turn) * ROUND;
     const int end = min(first + ROUND, steps);
-    meet(quartet);
+    meet(quartet, TWO_QUARTETS);
     for (int step = first; step < end; ++step)
       multiply_stage(acc, stages, advanced(ring, step), SAME_ROWS ? 0 : quartet - 1, step > first);
-    announce(3 - quartet);
+    announce(3 - quartet, TWO_QUARTETS);
     wgmma_wait(acc);
     if (first >= steps) continue;
     for (int step = first; step < end; ++step) release(stages, advanced(ring, step).stage);
@@ -90,12 +90,12 @@ INLINE void add_up(float *sum, __local float *handed, const int quartet)
 {
   __local float *mine = handed + get_local_id(0) % 128;
   const bool right = quartet == 2;
-  meet(3); /* the sums of the tile before have been read */
+  meet(3, TWO_QUARTETS); /* the sums of the tile before have been read */
   UNROLL for (int i = 0; i < HALF; ++i) {
     mine[128 * (right * HALF + i)] = right ? sum[i] : sum[HALF + i];
     sum[i] = right ? sum[HALF + i] : sum[i];
   }
-  meet(3);
+  meet(3, TWO_QUARTETS);
   UNROLL for (int i = 0; i < HALF; ++i) sum[i] += mine[128 * (!right * HALF + i)];
 }
 
@@ -115,7 +115,7 @@ INLINE void keep_exponents(__local int *near, const int2 loaded, const int quart
   const int w = get_local_id(0) % 128;
   if (w < 64) near[w] = loaded.s0;
   if (w < BN) near[64 + w] = loaded.s1;
-  quartet_barrier(4 + quartet);
+  meet(4 + quartet, QUARTET);
 }
 #define LINE_EXPONENTS exponents
 #else
@@ -144,7 +144,7 @@ INLINE void multiply(
     __local int *near, __global const int *exponents, RESULT_ARGS)
 {
   ring_t ring = {0, 0};
-  if (quartet == 2) announce(1);
+  if (quartet == 2) announce(1, TWO_QUARTETS);
   for (int tile = get_group_id(0); tile < work.tiles; tile += get_num_groups(0)) {
     const int2 origin = piece_at(tile, work).origin;
     const int row0 = origin.s0 + (SAME_ROWS ? 0 : quartet - 1) * 64;
@@ -160,7 +160,7 @@ INLINE void multiply(
 #endif
     store_rows(sum, near, row0, origin.s1, quartet, RESULT);
   }
-  if (quartet == 1) meet(1);
+  if (quartet == 1) meet(1, TWO_QUARTETS);
 }
 
 /* --- Entry ------------------------------------------------------------------------------------------------------- */

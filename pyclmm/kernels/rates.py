@@ -8,7 +8,7 @@ and addition, and rates are those of the whole device.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 # Field -> unit and meaning. The command line prints them, and the user's file has these names.
 MEANINGS: Mapping[str, tuple[str, str]] = {
@@ -83,12 +83,9 @@ class Rates:
         return replace(self, **measured, source=source)
 
 
-RATE_NAMES = tuple(field.name for field in fields(Rates) if field.name != "source")
-
-
 def as_numbers(rates: Rates) -> dict[str, float]:
     """The rates by name, without their source."""
-    return {name: value for name, value in asdict(rates).items() if name != "source"}
+    return {name: getattr(rates, name) for name in MEANINGS}
 
 
 # Measured by us: device name -> rates, driver 580.159.04, 2026-11-22 (NVIDIA H200) and 2026-11-27 (H100): by

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..problem.gemm import GemmProblem
+from .config import TileConfig
 from .device import DeviceInfo
-from .interface import Launch, Workspace, gemm_launch, gemm_program
+from .interface import Launch, Workspace, gemm_launch, gemm_program, tiles_of
 
 GROUP = 8  # rows of tiles that are computed together
 _TEAM_ITEMS = 64  # most work-items in a team
+
+
+def with_ranges(
+    found: Iterable[TileConfig], problem: GemmProblem, groups: Callable[[TileConfig], int], most: int
+) -> list[TileConfig]:
+    """*found*, and behind each that has fewer tiles than *groups* the same with K in ranges of four blocks or
+    more, *most* at the most.
+    """
+    every = []
+    for one in found:
+        tiles = tiles_of(problem, one.bm, one.bn) * problem.batch
+        ranges = min(groups(one) // tiles, problem.k // (4 * one.bk), most)
+        every += [one, replace(one, split_k=ranges)] if ranges > 1 else [one]
+    return every
 
 
 @dataclass(frozen=True)

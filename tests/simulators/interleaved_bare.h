@@ -1,5 +1,6 @@
 /* Replaces cl/nvidia/ptx_wgmma_bare.h where interleaved.py runs a kernel: the same functions call those of
  * interleaved_units.c. */
+#undef stores_fence
 #undef wgmma
 #undef wgmma_fence
 #undef wgmma_commit

@@ -1,7 +1,4 @@
 /* Replaces cl/nvidia/ptx_halves.h where interleaved.py runs a kernel. */
-#define all_items(x) (x) /* a sub-group of one */
-#define first_item(x) (x)
-#define sub_group_meet() emu_converge()
 #define all_of_group(x) emu_all(x)
 #define device_fence() ((void)0)
 #define prefetch_line(from) ((void)0)
@@ -37,16 +34,6 @@ static uint fused_bfloat16(uint a, uint b, uint c)
 {
   return packed_bfloat16(odd_sum(half_at(a, 0, 1), half_at(b, 0, 1), half_at(c, 0, 1)),
                          odd_sum(half_at(a, 1, 1), half_at(b, 1, 1), half_at(c, 1, 1)));
-}
-static uint chosen_bytes(uint a, uint b, uint which)
-{
-  const ulong bytes = a | (ulong)b << 32;
-  uint word = 0;
-  for (int e = 0; e < 4; ++e) {
-    const uint byte = bytes >> (which >> 4 * e & 7) * 8 & 255;
-    word |= (which >> 4 * e & 8 ? byte >> 7 ? 255 : 0 : byte) << 8 * e;
-  }
-  return word;
 }
 static void read_once(uint *words, __global const uchar *from)
 {

@@ -8,7 +8,6 @@
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)
 #define wgmma_wait_held(d) emu_held_wait(d, BM, CAT(held_, ELEMENT))
-#define stores_fence() ((void)0)
 #undef copy_async
 #undef copies_commit
 #undef copies_wait

@@ -1,10 +1,13 @@
 /* Replaces cl/nvidia/ptx_matrices.h where interleaved.py runs a kernel. */
 #define load_matrices(w, address) emu_load_matrices(w, address)
 #define load_matrices_transposed(w, address) emu_load_matrices_transposed(w, address)
-static uint permuted_bytes(uint x, uint y, uint which)
+static uint chosen_bytes(uint a, uint b, uint which)
 {
-  const ulong both = x | (ulong)y << 32;
+  const ulong bytes = a | (ulong)b << 32;
   uint word = 0;
-  for (int i = 0; i < 4; ++i) word |= (uint)(both >> 8 * (which >> 4 * i & 7) & 0xff) << 8 * i;
+  for (int e = 0; e < 4; ++e) {
+    const uint byte = bytes >> (which >> 4 * e & 7) * 8 & 255;
+    word |= (which >> 4 * e & 8 ? byte >> 7 ? 255 : 0 : byte) << 8 * e;
+  }
   return word;
 }

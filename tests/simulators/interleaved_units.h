@@ -112,16 +112,16 @@ BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #define least(x) (x)
 #define total(x) (x)
 #define first_ones(x) (x)
-#define quartet_barrier(bar) emu_named(bar, 128, 1)
+#define all_items(x) (x)
 #define sub_group_barrier() emu_converge()
-#define meet_of(bar, items) emu_named(bar, items, 1)
-#define announce_of(bar, items) emu_named(bar, items, 0)
-#define meet(bar) emu_named(bar, 256, 1)
-#define announce(bar) emu_named(bar, 256, 0)
+#define meet(bar, items) emu_named(bar, items, 1)
+#define announce(bar, items) emu_named(bar, items, 0)
+#define QUARTET 128
+#define TWO_QUARTETS 256
 /* Local memory, registers */
 #define leave_word(to, word) emu_store_word(to, word)
 #define leave_pair(to, words) emu_store_pair(to, (words).s0, (words).s1)
-#define fill_fence() ((void)0)
+#define stores_fence() ((void)0)
 #define fewer_registers() ((void)0)
 #define more_registers() ((void)0)
 static uint4 load_four(uint from)

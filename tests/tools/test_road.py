@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from pyclmm.errors import LaunchError
 from pyclmm.kernels import KERNELS, kernel_named
-from pyclmm.kernels.rates import RATE_NAMES, Rates
+from pyclmm.kernels.rates import MEANINGS, Rates
 from pyclmm.kernels.traffic import traffic
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import problem_of
@@ -41,7 +41,7 @@ class Probes:
     def measure(self, device, on_stage):
         self.calls += 1
         rates = self.found.pop(0) if self.found else RATES
-        for names in (RATE_NAMES[:4], RATE_NAMES[4:]):
+        for names in ([*MEANINGS][:4], [*MEANINGS][4:]):
             if self.pressed:
                 raise KeyboardInterrupt
             yield {name: getattr(rates, name) for name in names}
@@ -193,7 +193,7 @@ def test_rates_that_a_kernel_exceeds_are_measured_again(measured, short):
     short("naive")
     rates = json.loads(run("--json", "-").stdout)["rates"]
     best = replace(RATES, memory=21e9, matrix16=4.0)
-    assert {name: rates[name] for name in RATE_NAMES} == {name: getattr(best, name) for name in RATE_NAMES}
+    assert {name: rates[name] for name in MEANINGS} == {name: getattr(best, name) for name in MEANINGS}
     assert measured.calls == 2
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from pyclmm import kernels
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.rates import RATE_NAMES, Rates
+from pyclmm.kernels.rates import MEANINGS, Rates
 from pyclmm.opencl import compiler
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import problem_of
@@ -68,7 +68,7 @@ def in_a_folder(monkeypatch, use_laws, tmp_path):
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(site), str(ROOT))))
     use_laws(LAWS[:1])
-    rates = {name: getattr(RATES, name) for name in RATE_NAMES}
+    rates = {name: getattr(RATES, name) for name in MEANINGS}
     monkeypatch.setattr(probes, "measure", lambda device, on_stage: iter([rates]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ..interface import (
     too_long,
 )
 from ..plain import Plain
+from .packed_shape import Cut
 from .pieces import vector_defines
 
 _BLOCK = 32  # BLOCK of cl/cpu/amx_tiles.h
@@ -39,16 +40,6 @@ _LANES = 16
 # docs/kernels/amx.md
 _FRACTION, _STORED, _COPIED = 0.3, 3.5e9, 9e9
 _CHECKED = GATE
-
-
-@dataclass(frozen=True)
-class _MacroTiles:
-    """Macro-tiles of mc x nc elements: so many down and across the result."""
-
-    mc: int
-    nc: int
-    rows: int
-    columns: int
 
 
 class Amx(MatrixKernel):
@@ -222,7 +213,7 @@ def _side(nbytes: int) -> int:
     return max(_BLOCK, int((nbytes / _SUM_BYTES) ** 0.5) // _BLOCK * _BLOCK)
 
 
-def _cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> _MacroTiles:
+def _cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Cut:
     """Macro-tiles of equal size, for all compute units: those whose slowest unit has the least to do."""
     units = -(-device.units // problem.batch)
     least_rows, least_columns = -(-problem.m // config.bm), -(-problem.n // config.bn)
@@ -232,5 +223,5 @@ def _cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> _Macro
             mc, nc = (round_up(-(-x // y), _BLOCK) for x, y in ((problem.m, rows), (problem.n, columns)))
             down, across = -(-problem.m // mc), -(-problem.n // nc)
             rounds = -(-down * across * problem.batch // device.units)
-            found.append((rounds * mc * nc, rounds * (mc + nc), _MacroTiles(mc, nc, down, across)))
+            found.append((rounds * mc * nc, rounds * (mc + nc), Cut(mc, nc, down, across)))
     return min(found, key=lambda x: x[:2])[2]

@@ -17,6 +17,7 @@ from ..accepts import LISTS
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Defines, Launch, MatrixKernel, Work
+from ..split_k import with_ranges
 from .matrix_units import (
     DOUBLE,
     ONE_PASS,
@@ -26,9 +27,11 @@ from .matrix_units import (
     in_staged_lines,
     pack_launches,
 )
-from .mma_ring import chunk, in_ranges, product, too_many_stages, unfit, with_split_k, work_items
-from .unit_cost import Ring, pack_seconds
+from .mma_ring import chunk, in_ranges, product, too_many_stages, unfit, work_items
+from .unit_cost import pack_seconds, ring_seconds
 
+_GROUPS = 2  # work-groups for each compute unit that split-K aims at
+_MOST_RANGES = 16
 # BM, BN, SGM, SGN, STAGES, and the factor by which the tile is slower on an H200 than unit_cost.py says
 _TILES: Mapping[tuple[int, ...], float] = {
     (128, 256, 64, 32, 4): 1.05,
@@ -100,7 +103,8 @@ class Mma(MatrixKernel):
         problem, further = problem.typical, self.further(problem, device)
         named: Iterator[dict[str, Any]] = (dict(zip(self.sizes, tile, strict=True)) for tile in self.tiles)
         found = [TileConfig(**sizes, **further) for sizes in named]
-        return [c for c in with_split_k(found, problem, device) if not self.violations(problem, c, device)]
+        every = with_ranges(found, problem, lambda _: _GROUPS * device.compute_units, _MOST_RANGES)
+        return [c for c in every if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         unit = ELEMENTS[problem.a_type]
@@ -108,9 +112,9 @@ class Mma(MatrixKernel):
         read = operands.as_packed(problem)
         packed = pack_seconds(operands.packed_elements(problem), unit.nbytes, device)
         slower = self.tiles.get(tuple(getattr(config, name) for name in self.sizes), 1.0)
-        ring = Ring(read, config, device, unit, chunks=_chunks(read, unit), slower=slower,
-                    staged=in_staged_lines(read))  # fmt: skip
-        return ring.seconds() + packed
+        chunks, staged = _chunks(read, unit), in_staged_lines(read)
+        ring = ring_seconds(read, config, device, unit, chunks=chunks, slower=slower, staged=staged)
+        return ring + packed
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         unit = ELEMENTS[problem.a_type]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from math import ceil
 
 import numpy as np
@@ -14,7 +13,7 @@ from ..config import TileConfig, slices
 from ..cost import together
 from ..device import DeviceInfo
 from ..interface import MatrixKernel, Work, Workspace, gemm_launch, gemm_program, tiles_of
-from ..split_k import GROUP, PartialSums, TileRange
+from ..split_k import GROUP, PartialSums, TileRange, with_ranges
 from .matrix_units import DOUBLE, FLOAT64, LINE_ALIGN, MAP_BYTES, Operands, local_bytes, pack_launches
 from .mma_ring import work_items
 from .unit_cost import pack_seconds, sums_seconds
@@ -77,7 +76,12 @@ class MmaDoubleBulk(MatrixKernel):
     tiles_in_turn = True
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        return [c for c in _candidates(problem, device) if not self.violations(problem, c, device)]
+        found = (
+            TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=(("slices", k_slices),))
+            for bm, bn, bk, sgm, sgn, stages, k_slices in _CONFIGS
+        )
+        every = with_ranges(found, problem, lambda c: device.compute_units * _resident(c, device), 64)
+        return [c for c in every if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """Seconds of a compute unit's tiles one after another, or of moving the operands: the longer one."""
@@ -131,13 +135,3 @@ class MmaDoubleBulk(MatrixKernel):
         if not split:
             return Work((*packing, product), workspace)
         return Work((*packing, product, sums.added(device)), (*workspace, sums.workspace))
-
-
-def _candidates(problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
-    for bm, bn, bk, sgm, sgn, stages, k_slices in _CONFIGS:
-        config = TileConfig(bm, bn, bk, sgm, sgn, stages=stages, options=(("slices", k_slices),))
-        yield config
-        slots = device.compute_units * _resident(config, device)
-        split_k = min(slots // (_ranges(problem, config) * problem.batch), problem.k // (4 * bk), 64)
-        if split_k > 1:
-            yield replace(config, split_k=split_k)

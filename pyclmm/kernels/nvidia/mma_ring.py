@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -17,8 +15,6 @@ from .matrix_units import LINE_ALIGN, local_bytes, out_defines
 
 _LOADS = 8  # that a work-item has in flight: there are few tiles
 _TEAM_ITEMS = 64  # work-items that add a part of a tile
-_GROUPS = 2  # work-groups for each compute unit that split-K aims at
-_MOST_RANGES = 16
 
 
 def work_items(config: TileConfig) -> int:
@@ -40,16 +36,6 @@ def too_many_stages(config: TileConfig, needed: int, device: DeviceInfo) -> list
     if needed > local_bytes(device):
         return [f"{config.stages} stages take {needed} bytes of local memory"]
     return []
-
-
-def with_split_k(found: Sequence[TileConfig], problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
-    """*found*, and behind them those with few tiles again, with K in ranges of four blocks or more."""
-    groups, most = _GROUPS * device.compute_units, _MOST_RANGES
-    ranges = {
-        c: min(groups // (problem.batch * tiles_of(problem, c.bm, c.bn)), problem.k // (4 * c.bk), most)
-        for c in found
-    }
-    return [*found, *(replace(c, split_k=n) for c, n in ranges.items() if n > 1)]
 
 
 def chunk(align: int) -> int:

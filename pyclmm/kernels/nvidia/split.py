@@ -35,7 +35,7 @@ from ..interface import (
 )
 from . import mma_ring
 from .matrix_units import FLOAT16, LINE_ALIGN, MAP_BYTES, TF32, local_bytes, out_defines
-from .unit_cost import Ring, splitting_seconds
+from .unit_cost import ring_seconds, splitting_seconds
 
 _BLOCK_BYTES = 128  # of a packed line: 64 of hi, 64 of lo
 _ITEMS_OF_LINE = 64  # work-items of cl/nvidia/split.cl for each of LINES
@@ -56,14 +56,9 @@ _SAME_ROWS = 64  # BM at which both quartets compute the same rows, and one pass
 _MMA_TILES = {(128, 128, 64, 32): 1.4, (64, 64, 32, 32): 1.5}
 
 
-def _is_complex(problem: GemmProblem) -> bool:
-    """Whether *problem* is a product of complex numbers."""
-    return problem.acc_type == "complex64"
-
-
 def as_real(problem: GemmProblem) -> GemmProblem:
     """The real product that is computed: M x 2N x 2K for complex operands (cl/nvidia/split.cl)."""
-    return replace(problem, n=2 * problem.n, k=2 * problem.k) if _is_complex(problem) else problem
+    return replace(problem, n=2 * problem.n, k=2 * problem.k) if problem.sums.planes == 2 else problem
 
 
 def pitch(problem: GemmProblem, unit: ElementType, parts: int) -> int:
@@ -203,7 +198,7 @@ class Split(_PartsKernel):
     tiles = _TILES
 
     def in_parts(self, problem: GemmProblem) -> bool:
-        return problem.precision == "high" or not _is_complex(problem)
+        return problem.precision == "high" or problem.sums.planes == 1
 
     def work_items(self, config: TileConfig) -> int:
         return _WORK_ITEMS
@@ -217,7 +212,7 @@ class Split(_PartsKernel):
         """Seconds of the three launches: the waves of work-groups at the rate of the tile, and splitting."""
         real, rates = as_real(problem), device.rates
         waves = ceil(tiles_of(real, config.bm, config.bn) * problem.batch / device.units)
-        if _is_complex(problem) and problem.precision == "medium":
+        if problem.sums.planes == 2 and problem.precision == "medium":
             rate = rates.matrix(TF32.unit) * _ONE_PART
         else:
             rate = rates.matrix(FLOAT16.unit) * _THREE_PARTS
@@ -245,7 +240,7 @@ class Split(_PartsKernel):
             size, local = (groups * _WORK_ITEMS,), (_WORK_ITEMS,)
             return gemm_launch(problem, program, "matmul_wgmma_split", size, local, args)
 
-        if _is_complex(problem) and problem.precision == "medium":
+        if problem.sums.planes == 2 and problem.precision == "medium":
             return _one_pass(problem, product(0, ()), (maps,))
         return _in_parts(problem, product, (maps,))
 
@@ -275,8 +270,8 @@ class MmaSplit(_PartsKernel):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         real = as_real(problem)
         slower = _MMA_TILES.get((config.bm, config.bn, config.sgm, config.sgn), 1.0)
-        ring = Ring(real, config, device, FLOAT16, parts=3, slower=slower)
-        return ring.seconds() + splitting_seconds(real, device)
+        ring = ring_seconds(real, config, device, FLOAT16, parts=3, slower=slower)
+        return ring + splitting_seconds(real, device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         def launch(split: int, extra: tuple[Arg, ...]) -> Launch:

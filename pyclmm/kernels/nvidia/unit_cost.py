@@ -7,7 +7,6 @@ They were fitted to products drawn at random on an H200 (docs/estimates.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
 from ...problem.dtypes import ELEMENTS, ElementType
@@ -99,68 +98,57 @@ def sums_seconds(elements: float, split_k: int, nbytes: int, device: DeviceInfo)
     return rates.launch + _SUMS * rates.latency + 2 * elements * split_k * nbytes / (rates.cache * _SUMS_RATE)
 
 
-@dataclass(frozen=True)
-class Ring:
-    """A kernel of cl/nvidia/mma_ring.h: a work-group for each tile and range of K.
+def _resident(config: TileConfig, device: DeviceInfo, element: ElementType, parts: int, items: int) -> int:
+    """Work-groups of *items* work-items that a compute unit holds."""
+    c, words = config, max(1, element.nbytes // 4)
+    registers = min(255, 64 + c.sgm * c.sgn // 32 * words + (c.sgm + c.sgn) * words // 4)
+    stage = (c.bm + c.bn) * c.bk * element.nbytes * (2 if parts > 1 else 1)
+    by_local_memory = local_bytes(device) // (c.stages * stage)
+    return max(1, min(65536 // (registers * items), 2048 // items, by_local_memory))
 
-    ``element`` is the type that is multiplied; ``parts`` how many products a multiply-add takes; ``chunks``
-    bytes of a copy of A and of B; ``slower`` the tile's factor, measured; ``staged``: results go through
-    local memory.
+
+def ring_seconds(
+    problem: GemmProblem,
+    config: TileConfig,
+    device: DeviceInfo,
+    element: ElementType,
+    parts: int = 1,
+    chunks: tuple[int, int] = (16, 16),
+    slower: float = 1.0,
+    staged: bool = False,
+) -> float:
+    """Seconds of a kernel of cl/nvidia/mma_ring.h, with a work-group for each tile and range of K, and of
+    adding partial sums; without packing.
+
+    *element*: the type that is multiplied; *parts*: how many products a multiply-add takes; *chunks*: bytes
+    of a copy of A and of B; *slower*: the tile's factor, measured; *staged*: results go through local memory.
     """
-
-    problem: GemmProblem
-    config: TileConfig
-    device: DeviceInfo
-    element: ElementType
-    parts: int = 1
-    chunks: tuple[int, int] = (16, 16)
-    slower: float = 1.0
-    staged: bool = False
-
-    def _resident(self, items: int) -> int:
-        """Work-groups of *items* work-items that a compute unit holds."""
-        c = self.config
-        sums = c.sgm * c.sgn // 32 * max(1, self.element.nbytes // 4)
-        registers = min(255, 64 + sums + (c.sgm + c.sgn) * max(1, self.element.nbytes // 4) // 4)
-        stage = (c.bm + c.bn) * c.bk * self.element.nbytes * (2 if self.parts > 1 else 1)
-        by_local_memory = local_bytes(self.device) // (c.stages * stage)
-        return max(1, min(65536 // (registers * items), 2048 // items, by_local_memory))
-
-    def seconds(self) -> float:
-        """Seconds of the launch, and of adding partial sums, without packing."""
-        c, rates, units = self.config, self.device.rates, self.device.units
-        problem, items = self.problem, work_items(c)
-        tiles = tiles_of(problem, c.bm, c.bn)
-        steps = ceil(ceil(problem.k / c.bk) / c.split_k)
-        rate = rates.matrix(self.element.unit) * _PRODUCTS[self.element.unit] / units
-        products = c.bm * c.bn * c.bk * self.parts / rate * (1 + _SMALL * (32 / c.sgm + 32 / c.sgn))
-        stage = tuple(side * c.bk * self.element.nbytes for side in (c.bm, c.bn))
-        copied = tuple(bytes_ / chunk for bytes_, chunk in zip(stage, self.chunks, strict=True))
-        copies = sum(copied) / items
-        copying = sum(
-            n / 32 * (_COPY_4 if chunk == 4 else _COPY) for n, chunk in zip(copied, self.chunks, strict=True)
-        )
-        fetched = sum(stage) * units / (rates.cache * _FETCH[self.element.unit])
-        read = (c.bm * (c.bn // c.sgn) + c.bn * (c.bm // c.sgm)) * c.bk * self.element.nbytes
-        busy = max(products, fetched, read * units / (rates.local * _LOCAL), copying)
-        issued = products * max(1.0, 128 / items)
-        alone = max(issued, _WAIT * rates.latency / (c.stages - 1)) + _STEP * rates.latency
-        sums = c.bm * c.bn / items
-        ends = _START + _START_COPY * copies * min(steps, c.stages - 1) + _END + _END_SUM * sums
-        narrow = _STAGED if self.staged else store_factor(problem)
-        store = (
-            c.bm
-            * c.bn
-            * max(2, self.element.nbytes)
-            * units
-            / (rates.cache * _STORE[self.element.unit])
-            * narrow
-        )
-        seconds = launched(
-            self.device, tiles * c.split_k * problem.batch, items, self._resident(items),
-            steps * alone + ends * rates.latency, steps * busy + store + _GROUP,
-            moved_bytes(problem, narrow),
-        )  # fmt: skip
-        padded = tiles * c.bm * c.bn * problem.batch
-        seconds = rates.launch + self.slower * (seconds - rates.launch)
-        return seconds + sums_seconds(padded, c.split_k, max(4, self.element.nbytes), self.device)
+    c, rates, units, items = config, device.rates, device.units, work_items(config)
+    tiles = tiles_of(problem, c.bm, c.bn)
+    steps = ceil(ceil(problem.k / c.bk) / c.split_k)
+    rate = rates.matrix(element.unit) * _PRODUCTS[element.unit] / units
+    products = c.bm * c.bn * c.bk * parts / rate * (1 + _SMALL * (32 / c.sgm + 32 / c.sgn))
+    stage = tuple(side * c.bk * element.nbytes for side in (c.bm, c.bn))
+    copied = tuple(bytes_ / chunk for bytes_, chunk in zip(stage, chunks, strict=True))
+    copies = sum(copied) / items
+    copying = sum(
+        n / 32 * (_COPY_4 if chunk == 4 else _COPY) for n, chunk in zip(copied, chunks, strict=True)
+    )
+    fetched = sum(stage) * units / (rates.cache * _FETCH[element.unit])
+    read = (c.bm * (c.bn // c.sgn) + c.bn * (c.bm // c.sgm)) * c.bk * element.nbytes
+    busy = max(products, fetched, read * units / (rates.local * _LOCAL), copying)
+    issued = products * max(1.0, 128 / items)
+    alone = max(issued, _WAIT * rates.latency / (c.stages - 1)) + _STEP * rates.latency
+    sums = c.bm * c.bn / items
+    ends = _START + _START_COPY * copies * min(steps, c.stages - 1) + _END + _END_SUM * sums
+    narrow = _STAGED if staged else store_factor(problem)
+    stored = c.bm * c.bn * max(2, element.nbytes) * units
+    store = stored / (rates.cache * _STORE[element.unit]) * narrow
+    seconds = launched(
+        device, tiles * c.split_k * problem.batch, items, _resident(c, device, element, parts, items),
+        steps * alone + ends * rates.latency, steps * busy + store + _GROUP,
+        moved_bytes(problem, narrow),
+    )  # fmt: skip
+    padded = tiles * c.bm * c.bn * problem.batch
+    seconds = rates.launch + slower * (seconds - rates.launch)
+    return seconds + sums_seconds(padded, c.split_k, max(4, element.nbytes), device)

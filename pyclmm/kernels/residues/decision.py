@@ -28,11 +28,6 @@ _LONGEST = 1 << 20  # real numbers of a line: SLACK of cl/residues/choose.cl
 _LOST_BITS = (7.8, 7.3)
 
 
-def planes_of(problem: GemmProblem) -> int:
-    """Real numbers in an element."""
-    return 2 if problem.acc_type == "complex128" else 1
-
-
 WHOLE_NUMBERS = Accepts(
     tuple(
         Types((name,), name, *given)
@@ -45,9 +40,9 @@ WHOLE_NUMBERS = Accepts(
 
 def too_deep(problem: GemmProblem, device: DeviceInfo) -> str | None:
     """Why K is not one of products by whole numbers on *device*, or None if it may be."""
-    if not 0 < problem.k <= _LONGEST // planes_of(problem):
-        return f"K must be 1 to {_LONGEST // planes_of(problem)} for products by residues"
-    return device.too_many_steps(2 * planes_of(problem) * ceil(problem.k * _LINES / _items(device)))
+    if not 0 < problem.k <= _LONGEST // problem.sums.planes:
+        return f"K must be 1 to {_LONGEST // problem.sums.planes} for products by residues"
+    return device.too_many_steps(2 * problem.sums.planes * ceil(problem.k * _LINES / _items(device)))
 
 
 def lost_bits(depth: int, planes: int) -> float:
@@ -104,6 +99,6 @@ def choose(
         ("MODULI", len(half_bits)), ("BITS_LIST", listed), ("PER_MODULUS", products),
         ("MOST_BITS", most_bits), ("ITEMS", items),
     )  # fmt: skip
-    sizes = (*_groups(problem), problem.k * planes_of(problem), problem.batch)
+    sizes = (*_groups(problem), problem.k * problem.sums.planes, problem.batch)
     args: tuple[Arg, ...] = ("workspace:worst", GATE, *(np.int32(size) for size in sizes))
     return Launch(Program("residues/choose.cl", defines), "residues_choose", (items,), (items,), args)

@@ -11,7 +11,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Work, Workspace, round_up
 from ..plain import Plain
-from .decision import WHOLE_NUMBERS, choose, launch, lost_bits, measure, planes_of, spaces, too_deep
+from .decision import WHOLE_NUMBERS, choose, launch, lost_bits, measure, spaces, too_deep
 
 _MOST_BITS = 58  # of an element: two limbs (cl/residues/limbs.h)
 _HALF_BITS = 126.0  # whole numbers stay below 2^126
@@ -42,7 +42,7 @@ class Limbs(Kernel):
         self._plain = Plain(plain)
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        depth, lines = problem.k * planes_of(problem), max(problem.m, problem.n)
+        depth, lines = problem.k * problem.sums.planes, max(problem.m, problem.n)
         if problem.batch * lines * depth >= _MOST_PLACES:
             return f"operands of {_MOST_PLACES} numbers and more are not multiplied by residues of limbs"
         return (
@@ -62,7 +62,7 @@ class Limbs(Kernel):
         return f"whole numbers of 58 bits by products of 32-bit integers; {self._plain.where_needed(config)}"
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        planes, rates = planes_of(problem), device.rates
+        planes, rates = problem.sums.planes, device.rates
         each = _ON_CPU.get(device.vendor, _ON_CPU_OF_OTHERS) if device.is_cpu else _ON_GPU
         operands, results = (problem.m + problem.n) * problem.k, problem.m * problem.n
         moved = 8 * planes * problem.batch * (4 * operands + 5 * results)
@@ -79,7 +79,7 @@ class Limbs(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         plain = self._plain.launches(problem, config, device)
-        depth, (x, y) = problem.k * planes_of(problem), _items(config)
+        depth, (x, y) = problem.k * problem.sums.planes, _items(config)
         decided = ("workspace:scales", GATE)
         convert_a, convert_b = (
             launch(
@@ -99,7 +99,7 @@ class Limbs(Kernel):
             *spaces(problem),
             Workspace("limbs_a", 8 * problem.batch * problem.m * depth),
             Workspace("limbs_b", 8 * problem.batch * problem.n * depth),
-            Workspace("wholes", 16 * problem.batch * problem.m * problem.n * planes_of(problem)),
+            Workspace("wholes", 16 * problem.batch * problem.m * problem.n * problem.sums.planes),
             *plain.workspace,
         )
         return Work((*first, *plain.launches, convert_a, convert_b, multiply, rounded), needed)
@@ -107,7 +107,7 @@ class Limbs(Kernel):
 
 def serves(problem: GemmProblem) -> bool:
     """Whether normally distributed data are multiplied by limbs; else the plain product is computed."""
-    planes = planes_of(problem)
+    planes = problem.sums.planes
     return lost_bits(problem.k * planes, planes) <= _MOST_BITS
 
 

@@ -12,7 +12,6 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import GATE, Arg, Kernel, Launch, round_up
-from .decision import planes_of
 from .moduli import COMPLEX, MOST, REAL, Moduli
 
 PITCH = 128  # elements; lines of residues are multiples
@@ -79,7 +78,7 @@ def inner(problem: GemmProblem, form: Form) -> GemmProblem:
     """The products of residues: for each product of the stack, block of K and modulus."""
     m, n, parts, own = problem.m, problem.n, blocks(problem, form), moduli_of(problem)
     pitch, ldo = parts.step * len(parts) // form.residues, round_up(n, 64)
-    k, count = problem.k if len(parts) == 1 else parts.step, MOST * planes_of(problem)
+    k, count = problem.k if len(parts) == 1 else parts.step, MOST * problem.sums.planes
     k = ceil(k / form.residues)
     return GemmProblem(
         m=m, n=n, k=k, a_type=form.element, b_type=form.element, out_type="uint8", acc_type=form.sums,

@@ -79,7 +79,7 @@ class Residues(Kernel):
         return f"residues of 8 bits by {family.name}, summed as {sums}; {self._plain.where_needed(config)}"
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        form, planes, rates = form_of(config), moduli_of(problem).planes, device.rates
+        form, planes, rates = form_of(config), problem.sums.planes, device.rates
         expected = expected_count(problem)
         count = (expected or MOST) * planes
         product = self._products[config.option("product")]

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..cost import launched
 from ..device import DeviceInfo
 from ..interface import Defines, MatrixKernel, Work, gemm_launch, gemm_program, round_up, tiles_of
 from ..matrix_unit import DPAS_EXTENSION, MATRIX_UNITS
-from ..split_k import GROUP, PartialSums, TileRange
+from ..split_k import GROUP, PartialSums, TileRange, with_ranges
 
 _MOST_SPLIT_K = 16
 # Slowdown where a compute unit holds one work-group: nothing else runs while it waits at a barrier
@@ -100,8 +100,9 @@ class UnitKernel(MatrixKernel):
         return max(one.k, 64 // one.nbytes)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        found = dict.fromkeys(self._tilings(problem, device))
-        return [c for c in found if not self.violations(problem, c, device)]
+        found = dict.fromkeys(self._config(problem, device, *tile) for tile in self.tiles)
+        every = with_ranges(found, problem, lambda _: device.compute_units, _MOST_SPLIT_K)
+        return [c for c in every if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         one = self.instruction(problem, device, config.option("unit"))
@@ -137,16 +138,11 @@ class UnitKernel(MatrixKernel):
         product = gemm_launch(problem, program, "matmul_unit", size, (items, 1), extra)
         return Work((product, sums.added(device)), (sums.workspace,)) if split else Work((product,))
 
-    def _tilings(self, problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
-        for bm, bn, sgm, sgn, rows in self.tiles:
-            one = self.instruction(problem, device, rows)
-            bk = self.depth(one)
-            whole = TileConfig(bm=bm, bn=bn, bk=bk, sgm=sgm, sgn=sgn, options=(("unit", one.m),))
-            tiles = tiles_of(problem, bm, bn) * problem.batch
-            split_k = min(device.compute_units // tiles, problem.k // (4 * bk), _MOST_SPLIT_K)
-            yield whole
-            if split_k > 1:
-                yield replace(whole, split_k=split_k)
+    def _config(
+        self, problem: GemmProblem, device: DeviceInfo, bm: int, bn: int, sgm: int, sgn: int, rows: int
+    ) -> TileConfig:
+        one = self.instruction(problem, device, rows)
+        return TileConfig(bm, bn, self.depth(one), sgm, sgn, options=(("unit", one.m),))
 
 
 def work_items(config: TileConfig, one: Instruction) -> int:

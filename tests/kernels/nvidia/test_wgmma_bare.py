@@ -162,7 +162,7 @@ def test_programs_assemble_without_spills(given, tmp_path):
 
 
 def test_its_instructions_are_hidden_from_the_compiler():
-    text = read_source("nvidia/ptx_wgmma_bare.h")
+    text = "".join(map(read_source, ("nvidia/ptx_wgmma_bare.h", "nvidia/ptx_wgmma_lists.h")))
     hidden = [
         line for line in text.splitlines() if ("wgmma." in line and "asm volatile" in line) or '"//' in line
     ]
