@@ -8,6 +8,7 @@ from pyclmm.kernels import verification
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from tests.support import spoiled
 from tests.support.cases import numbers
+from tests.support.plans import executable
 
 TYPES = [name for name in ELEMENT_TYPES if name != "bool"]
 INTEGERS = [name for name in TYPES if "int" in name]
@@ -368,6 +369,6 @@ def test_the_limit_counts_every_addition_of_c():
     n = 4096
     shape = np.zeros((1, 1), "f"), np.zeros((1, n), "f"), np.zeros((1, n), "f")
     plan = pyclmm.Matmul(*shape, beta=1.0, verify=True)
-    form = verification._FormOfSums.of(plan._executable.problem, plan._executable.device)
-    factor = verification._bound(plan._executable.problem, form)[0]
+    form = verification._FormOfSums.of(executable(plan).problem, executable(plan).device)
+    factor = verification._bound(executable(plan).problem, form)[0]
     assert factor >= 2.0**-24 * (n // form.items)

@@ -15,7 +15,7 @@ import pyclmm
 from pyclmm import TileConfig, api, calls, plan_cache
 from pyclmm.execution.options import Options, options_of
 from pyclmm.execution.prepared import Prepared
-from pyclmm.opencl import forks, steps
+from pyclmm.opencl import steps
 from tests.support.cases import small_integers
 from tests.support.contexts import new_queue
 from tests.support.faults import (
@@ -26,6 +26,7 @@ from tests.support.faults import (
     refused_launch,
 )
 from tests.support.habits import same
+from tests.support.plans import as_after_a_fork, executable
 from tests.support.threads import in_threads
 
 COMPLETE = cl.command_execution_status.COMPLETE
@@ -404,9 +405,9 @@ def test_a_closed_plan_is_refused_though_its_last_call_was_the_same(product):
 def test_a_closed_plan_is_refused_though_a_call_had_begun_before(product):
     """A call in another thread can take up its kernel objects after close() has dropped them."""
     product.check("plan")
-    kept = product.plan._executable._bound.mine
+    kept = executable(product.plan)._bound.mine
     product.plan.close()
-    product.plan._executable._bound.mine = kept
+    executable(product.plan)._bound.mine = kept
     for way in ("plan", "enqueue"):
         with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
             product.call(way)
@@ -415,7 +416,7 @@ def test_a_closed_plan_is_refused_though_a_call_had_begun_before(product):
 def test_a_forked_process_gets_an_error_for_an_equal_call_too(product, monkeypatch):
     for _ in range(2):
         product.check("plan")
-    monkeypatch.setattr(forks, "_broken", True)
+    as_after_a_fork(monkeypatch)
     for way in WAYS:
         with pytest.raises(pyclmm.ForkError):
             product.call(way)
@@ -522,15 +523,6 @@ def test_new_events_are_waited_for(context, held, rng, properties, of):
     assert np.array_equal(result.get(), product.a.get() @ product.b.get())
 
 
-def test_each_call_has_its_own_event(product):
-    found = []
-    for _ in range(4):
-        product.call("plan")
-        assert len(product.out.events) == 1
-        found += product.out.events
-    assert len(set(found)) == 4
-
-
 def test_equal_calls_on_an_out_of_order_queue_follow_one_another(context, rng, monkeypatch):
     product = Product(cl.CommandQueue(context, properties=OUT_OF_ORDER), rng)
     product.call("plan")
@@ -595,20 +587,6 @@ def test_kernel_objects_that_take_no_arguments_any_more_are_replaced(product, wa
     with refused_launch(INVALID_KERNEL_ARGS, times=2) as fault:
         product.check(way)
     assert fault.calls == 3, "again, in full, and with a new kernel object"
-
-
-def test_a_repeated_call_that_is_refused_goes_on_with_another_kernel(queue, rng):
-    a, b = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(2))
-    out = cla.zeros(queue, (N, N), np.float32)
-    plan = pyclmm.Matmul(a, b, out=out)
-    before = plan.kernel
-    plan(a, b, out=out)
-    with refused_launch(OUT_OF_RESOURCES), pytest.warns(pyclmm.KernelWarning):
-        plan(a, b, out=out)
-    assert plan.kernel != before
-    for _ in range(2):
-        out.fill(0)
-        assert np.array_equal(plan(a, b, out=out).get(), a.get() @ b.get())
 
 
 # ---- constant operands -------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from pyclmm.opencl.host_memory import HOST_ALIGN
 from pyclmm.opencl.queues import default_queue
 from tests.many.drawn import Drawn, check, check_aligned
 from tests.support.cases import small_integers
+from tests.support.plans import of_list
 from tests.support.threads import in_threads
 
 
@@ -178,7 +179,7 @@ def test_nothing_to_multiply(rng):
 
 def test_odd_products_leave_the_rows_of_others_aligned(rng):
     pairs = pairs_of(rng, [(1, 1, 1), (192, 192, 192), (3, 5, 7), (192, 192, 192)])
-    large = ManyMatmul(pairs)._many.groups[0].executable.problem
+    large = of_list(ManyMatmul(pairs)).groups[0].executable.problem
     assert min(large.a_align, large.b_align, large.out_align) >= HOST_ALIGN
 
 

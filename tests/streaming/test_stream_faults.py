@@ -29,17 +29,12 @@ from pyclmm.streaming import checkpoint, machines
 from pyclmm.streaming.tiles import Blocking
 from tests.support.faults import failing
 from tests.support.processes import python, with_this_package
+from tests.support.streams import integers
 
-RNG = np.random.default_rng(23)
 M, K, N, TILES = 200, 70, 90, 15
 UNTOUCHED = 0.5  # no element of the product
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
-
-
-def integers(*shape, dtype="f4"):
-    """Small ones, whose products are exact."""
-    return RNG.integers(-4, 5, shape).astype(dtype)
 
 
 A, B = integers(M, K), integers(K, N)
@@ -164,11 +159,15 @@ def test_a_damaged_or_half_written_file_is_refused_before_the_first_tile(name, t
     request.getfixturevalue("no_tile")
     path, out = tmp_path / "c" / name, fresh_out()
     content = path.read_bytes()
-    damaged = [content[:30] + b"\n", content[:30] + b"???" + content[33:]]
+    damaged = [b"", content[:30] + b"\n", content[:30] + b"???" + content[33:]]
+    damaged.append(content[:-5] + (b"1" if content[-5:-4] == b"0" else b"0") + content[-4:])
     for each in damaged:
         path.write_bytes(each)
         with pytest.raises(CheckpointError, match=rf"checkpoint: .*{name} is damaged: .*delete the folder"):
             pyclmm.matmul(A, B, out=out, checkpoint=tmp_path / "c")
+    path.unlink()
+    with pytest.raises(CheckpointError, match=rf"checkpoint: .*{name} is damaged: .*delete the folder"):
+        pyclmm.matmul(A, B, out=out, checkpoint=tmp_path / "c")
     check_out(out)
 
 

@@ -17,6 +17,7 @@ from pyclmm.kernels.device import Target
 from pyclmm.problem.canonical import problem_of
 from tests.support.cases import small_integers
 from tests.support.made_up import dense_problem
+from tests.support.plans import launched
 from tests.support.selection import slow
 
 # (MR, NR, LANES) by the type of the sums: tiles that turn whole lanes of 128 bits, and vectors of one lane
@@ -26,10 +27,6 @@ TILES = {"f4": ((6, 16, 8), (5, 8, 4)), "f8": ((6, 8, 4), (4, 4, 2))}
 def inside(**sizes) -> TileConfig:
     options = (("pack_a", 0), ("pack_b", INSIDE))
     return dataclasses.replace(TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4, options=options), **sizes)
-
-
-def launched(plan) -> list[str]:
-    return [launch.kernel for launch in plan._executable.work.launches]
 
 
 def stored_along_k(x):
