@@ -7,7 +7,7 @@ import pyclmm
 from pyclmm.kernels import verification
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from tests.support import spoiled
-from tests.support.cases import numbers
+from tests.support.cases import laid_out, numbers
 from tests.support.plans import executable
 
 TYPES = [name for name in ELEMENT_TYPES if name != "bool"]
@@ -15,10 +15,6 @@ INTEGERS = [name for name in TYPES if "int" in name]
 FLOATS = [name for name in TYPES if name not in INTEGERS]
 LAYOUTS = ("NN", "NT", "TN", "TT")
 M, N, K = 19, 37, 53
-
-
-def laid_out(x, letter):
-    return x if letter == "N" else np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
 
 
 def operands(dtype, layout="NN", m=M, n=N, k=K, seed=0):

@@ -2,7 +2,6 @@
 
 import gc
 import sys
-import threading
 import time
 import weakref
 
@@ -22,12 +21,10 @@ from tests.support.faults import (
     INVALID_KERNEL_ARGS,
     OUT_OF_RESOURCES,
     failing,
-    noted_launches,
     refused_launch,
 )
 from tests.support.habits import same
 from tests.support.plans import as_after_a_fork, executable
-from tests.support.threads import in_threads
 
 COMPLETE = cl.command_execution_status.COMPLETE
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
@@ -292,22 +289,6 @@ def test_out_put_into_the_memory_of_an_operand(product, way, name):
         product.call(way)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_operand_given_as_out(product, way):
-    """Another Array than last time, of the same layout, but it is an operand too."""
-    for _ in range(2):
-        product.check(way)
-    a, b = product.a.get(), product.b.get()
-    if way == "matmul":
-        for _ in range(2):
-            assert np.array_equal(product.call(way, out=product.a).get(), a @ b)
-            a = a @ b
-            product.a.set(a := a % 3)
-        return
-    with pytest.raises(pyclmm.ArgumentError, match="out overlaps other operands"):
-        product.call(way, out=product.a)
-
-
 def test_a_plan_for_overlapping_operands_takes_no_others(queue, rng):
     a, b = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(2))
     plan = pyclmm.Matmul(a, b, out=a)
@@ -521,32 +502,6 @@ def test_new_events_are_waited_for(context, held, rng, properties, of):
     assert result.events[-1].command_execution_status != COMPLETE
     held.set_status(COMPLETE)
     assert np.array_equal(result.get(), product.a.get() @ product.b.get())
-
-
-def test_equal_calls_on_an_out_of_order_queue_follow_one_another(context, rng, monkeypatch):
-    product = Product(cl.CommandQueue(context, properties=OUT_OF_ORDER), rng)
-    product.call("plan")
-    launches = noted_launches(monkeypatch)
-    for number in range(3):
-        [before] = product.out.events
-        product.out.events.clear()  # the call follows for its workspace too
-        product.call("plan")
-        assert before in launches[number][1]
-
-
-def test_threads_call_a_plan_with_operands_of_their_own(product):
-    """Each thread repeats its own calls: the kernel objects of another thread hold other arguments."""
-    lock = threading.Lock()  # PyOpenCL's reads of one queue
-
-    def work(number):
-        with lock:
-            mine = [(product.new(), product.new(), product.new()) for _ in range(2)]
-        for step in range(30):
-            a, b, out = mine[step // 10 % 2]
-            result = product.plan(a, b, out=out) if number % 2 else pyclmm.matmul(a, b, out=out)
-            assert np.array_equal(result.get(), a.get() @ b.get())
-
-    in_threads(6, work)
 
 
 # ---- failures ----------------------------------------------------------------------------------

@@ -26,6 +26,10 @@ def laid_out(rng, x):
     return x[::-1].copy()[::-1] if how == "reversed" else x
 
 
+def loop(pairs):
+    return [a @ b for a, b in pairs]
+
+
 def shapes(rng):
     """Of a and b: matrices, vectors, stacks that broadcast; some without elements."""
     m, n, k = (int(rng.choice([0, 1, 2, 3, 5, 8, 17, 33], p=[0.04, *[0.16] * 6, 0.0])) for _ in "mnk")

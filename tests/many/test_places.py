@@ -16,7 +16,7 @@ from pyclmm.many import lists as call_lists
 from pyclmm.opencl import array_fields
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
-from tests.many.drawn import Drawn, check
+from tests.many.drawn import Drawn, check, loop
 from tests.support.cases import small_integers
 from tests.support.plans import of_list
 
@@ -25,10 +25,6 @@ SIZES = [(3, 4, 5), (6, 7, 2), (17, 18, 3)]
 
 def pairs_of(rng, sizes=SIZES, dtype="f4"):
     return [(small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)) for m, n, k in sizes]
-
-
-def loop(pairs):
-    return [a @ b for a, b in pairs]
 
 
 def odd(x):

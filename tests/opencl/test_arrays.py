@@ -47,14 +47,6 @@ def test_a_chain_of_products_keeps_its_order(properties, context, rng):
     assert np.array_equal(state.get(), np.linalg.matrix_power(turn, 40) @ x)
 
 
-def test_one_plan_on_two_queues(context, pair):
-    first, second = (cl.CommandQueue(context, properties=OUT_OF_ORDER) for _ in range(2))
-    a, b = to_device(first, *pair)
-    plan = pyclmm.Matmul(a, b)
-    results = [plan(a, b, queue=queue) for queue in (first, second) * 5]
-    assert all(np.array_equal(c.get(), pair[0] @ pair[1]) for c in results)
-
-
 def test_more_queues_than_a_plan_keeps_workspace_for(context, pair):
     a, b = to_device(cl.CommandQueue(context), *pair)
     plan, queues = pyclmm.Matmul(a, b), [cl.CommandQueue(context) for _ in range(12)]
@@ -64,14 +56,6 @@ def test_more_queues_than_a_plan_keeps_workspace_for(context, pair):
     del queue
     gc.collect()
     assert sum(now > then for now, then in zip(map(sys.getrefcount, queues), before, strict=True)) <= 8
-
-
-def test_results_come_from_the_operands_allocator(queue, pair):
-    pool = cl.tools.MemoryPool(cl.tools.ImmediateAllocator(queue))
-    a, b = (cla.to_device(queue, x, allocator=pool) for x in pair)
-    c = pyclmm.matmul(a, b)
-    assert c.allocator is pool
-    assert np.array_equal(c.get(), pair[0] @ pair[1])
 
 
 def test_arrays_in_shared_virtual_memory(queue, pair):

@@ -24,7 +24,7 @@ from pyclmm.streaming.tiles import Blocking
 from tests.support.faults import noted
 from tests.support.optional import optional
 from tests.support.selection import slow
-from tests.support.streams import integers, normal
+from tests.support.streams import Stored, integers, normal
 
 h5py = optional("h5py")
 ml_dtypes = optional("ml_dtypes")
@@ -224,27 +224,12 @@ def test_an_error_of_the_callers_function_ends_the_run(error):
     assert np.array_equal(pyclmm.matmul(a, b, out=out, memory_limit=1 << 30), right)
 
 
-class Failing:
-    """An array in storage whose n-th slice cannot be read."""
-
-    chunks = None
-
-    def __init__(self, array, at):
-        self._array, self.shape, self.dtype, self._left = array, array.shape, array.dtype, at
-
-    def __getitem__(self, where):
-        self._left -= 1
-        if self._left < 0:
-            raise OSError("the disk is gone")
-        return self._array[where]
-
-
 @pytest.mark.usefixtures("lane", "small_tiles")
 def test_an_operand_that_cannot_be_read_is_named_and_out_keeps_what_is_finished():
     a, b = integers(90, 70), integers(70, 50)
     out = np.full((90, 50), 7, np.float32)
     with pytest.raises(StorageError, match=r"a: rows .* the disk is gone"):
-        pyclmm.matmul(Failing(a, 5), b, out=out)
+        pyclmm.matmul(Stored(a, 5), b, out=out)
     assert ((out == a @ b) | (out == 7)).all()
 
 
@@ -295,9 +280,9 @@ def test_other_arguments_are_checked(keywords, error, words):
 
 def test_shapes_are_checked_before_anything_is_read():
     with pytest.raises(ShapeError, match="mismatch"):
-        pyclmm.matmul(Failing(normal(5, 6), 0), normal(5, 5))
+        pyclmm.matmul(Stored(normal(5, 6), 0), normal(5, 5))
     with pytest.raises(ShapeError, match="out"):
-        pyclmm.matmul(Failing(normal(5, 6), 0), normal(6, 5), out=np.zeros((5, 6), np.float32))
+        pyclmm.matmul(Stored(normal(5, 6), 0), normal(6, 5), out=np.zeros((5, 6), np.float32))
     out = np.zeros((5, 5), np.float32)
     out.flags.writeable = False
     with pytest.raises(ArgumentError, match="read-only"):
