@@ -10,10 +10,10 @@ import sys
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import pyclmm
-from pyclmm.tools import cli
+from tests.support.matrix_files import kept
+from tests.support.matrix_files import multiply as run
 from tests.support.optional import optional
 
 h5py = optional("h5py")
@@ -24,10 +24,6 @@ A = RNG.standard_normal((60, 50)).astype(np.float32)
 B = RNG.standard_normal((50, 40)).astype(np.float32)
 TILES = ("--memory-limit", "8 KiB")
 KINDS = ("{}.npy", "{}.h5:{}", "all.h5:group/{}", "{}.zarr", "all.zarr:{}")
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli.main, ["multiply", *map(str, arguments)])
 
 
 @pytest.fixture(autouse=True)
@@ -51,16 +47,6 @@ def keep(place, x):
         zarr.open_group(path, mode="a").create_array(name, data=x, chunks=(16, 16))
     else:
         zarr.save_array(path, x)
-
-
-def kept(place):
-    path, _, name = place.partition(":")
-    if path.endswith(".npy"):
-        return np.load(path)
-    if path.endswith(".h5"):
-        with h5py.File(path, "r") as file:
-            return file[name][()]
-    return (zarr.open(path, mode="r")[name] if name else zarr.open(path, mode="r"))[()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
