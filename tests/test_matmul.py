@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 import pyclmm
-from pyclmm import plan_cache
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.calls import draw_axes, draw_matmul, judge, matmul_kind
 from tests.support.cases import numbers, small_integers
+from tests.support.plans import kept_plans
 from tests.support.selection import examples
 
 randoms = st.randoms(use_true_random=False)
@@ -303,7 +303,7 @@ def test_axes_copy_nothing(queue, rng, own_caches):
         assert isinstance(out, np.ndarray) or out.events, "the event of the view is that of out"
         assert np.array_equal(on_host(out), want)
     table = 7 * 4 * 8  # bytes: a row of four offsets for each product
-    assert [plan.executable.work.workspace_nbytes for plan in plan_cache._plans.values()] == [table] * 2
+    assert [plan.executable.work.workspace_nbytes for plan in kept_plans().values()] == [table] * 2
 
 
 def test_the_result_has_the_order_that_axes_gives_it(queue):

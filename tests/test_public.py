@@ -18,7 +18,7 @@ from pyclmm.problem import literals
 from pyclmm.problem.dtypes import CASTINGS
 from pyclmm.problem.settings import PRECISIONS
 from pyclmm.tools import tuner
-from tests.support.processes import python
+from tests.support.processes import python, without_queues
 
 X = np.ones((3, 3), np.float32)
 
@@ -112,8 +112,7 @@ def test_a_device_by_every_name(queue, monkeypatch):
 
 
 def test_the_queue_on_a_device_is_kept(queue, monkeypatch):
-    monkeypatch.setattr(queues, "_contexts", {})
-    monkeypatch.setattr(queues, "_queues", {})
+    without_queues(monkeypatch)
     number = pyclmm.devices()[0].number
     kept = queues.queue_on(number)
     monkeypatch.setattr(queues, "find_device", None)  # is not asked again

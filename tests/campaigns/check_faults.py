@@ -37,7 +37,6 @@ C_INDEX = "(long)(i) * (c_rs) + (long)(j) * (c_cs), bias"
 BIAS_INDEX = "(long)(BIAS == 1 ? (j) : (i)) * (bias_stride)"
 CARRY = "if (k0 > k_begin) ADD_TILE(acc, sum);"
 STORE = "if ((i) < (M) && (j) < (N)) {"
-COLUMN_SUMS = "const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);\n  const int count"
 VECTOR = (1, 4096, 4096)
 
 CHECK_FAULTS = (

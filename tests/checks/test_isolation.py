@@ -28,7 +28,7 @@ from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import schema
 from tests.support.cases import taken_by
-from tests.support.faults import DEVICE_NOT_AVAILABLE, Call, failing, refused_launch
+from tests.support.faults import DEVICE_NOT_AVAILABLE, Call, refused_launch
 from tests.support.processes import as_in_a_new_process, python, with_this_package
 from tests.test_store import json_values
 
@@ -511,10 +511,3 @@ def test_children_end_with_all_that_they_started(monkeypatch, tmp_path):
     assert np.array_equal(pyclmm.matmul(np.eye(2), np.eye(2), queue=default_queue()), np.eye(2))
     status = subprocess.run(["ps", "-o", "stat=", "-p", pids.read_text()], capture_output=True, check=False)
     assert status.stdout.strip()[:1] in (b"", b"Z"), "the grandchild still runs"
-
-
-def test_a_refused_process_is_an_answer(monkeypatch):
-    with failing(worker, "Popen", OSError(11, "Resource temporarily unavailable"), library="subprocess"):
-        failure = worker.ask("checks.isolation", {}, 5.0, lambda _: None)
-    assert "could not be started: Resource" in failure.reason
-    assert not failure.crashed

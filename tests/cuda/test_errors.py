@@ -10,8 +10,8 @@ import pytest
 
 import pyclmm
 from pyclmm.cuda import driver, streams
-from pyclmm.opencl import forks
 from tests.support import fake_cuda
+from tests.support.plans import as_after_a_fork
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -133,7 +133,7 @@ def test_a_device_without_memory_for_a_table(cuda, lib):
 def test_a_forked_process(monkeypatch, lib):
     x = lib.array(A)
     pyclmm.gemm(x, x, trans_b="T")
-    monkeypatch.setattr(forks, "_broken", True)
+    as_after_a_fork(monkeypatch)
     with pytest.raises(pyclmm.ForkError, match="spawn"):
         pyclmm.gemm(x, x, trans_b="T")
 

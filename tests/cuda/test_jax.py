@@ -18,6 +18,7 @@ from tests.support import fake_cuda
 from tests.support.habits import drawn
 from tests.support.linalg_calls import CALLS, NEED_NEW_NUMPY
 from tests.support.optional import optional
+from tests.support.plans import executable, of_list, path
 
 jax = optional("jax")
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -177,7 +178,7 @@ def test_lists_refuse(cuda):
         pyclmm.matmul_many([(x, x.T)] * 2, verify=True)
     plan = pyclmm.ManyMatmul([(x, x.T)] * 2)
     plan([(x, x.T)] * 2)
-    (launch,) = plan._many._launches.values()
+    (launch,) = of_list(plan)._launches.values()
     with pytest.raises(UnsupportedError, match="JAX moved an array"):
         launch.enqueue(0, [2] * 4, [0] * 2)
     if cuda:
@@ -286,7 +287,7 @@ def test_the_last_call_is_compared_with(cuda):
     x, y = array(A), array(A.T.copy())
     plan = pyclmm.Matmul(x, y)
     plan(x, y)
-    last, work = plan._product.path._last, plan._executable.work
+    last, work = path(plan)._last, executable(plan).work
     assert last.fits({"a": x, "b": y}, work)
     assert not last.fits({"a": x, "b": y}, replace(work))  # after a fallback
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("rows",))
@@ -326,7 +327,7 @@ class DroppedBeside(dict):
 def test_plans_of_many_scalars_and_other_threads(cuda):
     x = array(A)
     plan = pyclmm.Matmul(x, x.T)
-    plan._product.path._products = kept = DroppedBeside()
+    path(plan)._products = kept = DroppedBeside()
     for alpha in range(1, 40):
         assert np.array_equal(plan(x, x.T, alpha=alpha), alpha * A @ A.T)
         assert len(kept) <= 16

@@ -11,6 +11,7 @@ from pyclmm.cuda.binding import CudaBinding
 from pyclmm.kernels.interface import Workspace
 from pyclmm.opencl.steps import scalars_of
 from tests.support.fake_cuda import LibArray
+from tests.support.plans import executable
 
 RNG = np.random.default_rng(7)
 
@@ -298,7 +299,7 @@ def test_what_stays_between_calls_is_zeroed_and_of_one_capture_alone(cuda, lib):
     """A kernel may leave words there for its next call. A graph may run beside other calls of the plan."""
     x, y = lib.array(numbers(4, 4)), lib.array(numbers(4, 4))
     plan = pyclmm.Matmul(x, y, kernel="naive")
-    work = plan._executable.work
+    work = executable(plan).work
     (launch,) = work.launches
     kept = Workspace("words", 12_345, zeroed=True)
     launch = replace(launch, args=tuple(kept.symbol if arg == "c" else arg for arg in launch.args))

@@ -2,7 +2,6 @@
 
 import gc
 import sys
-import threading
 import time
 import weakref
 
@@ -15,18 +14,17 @@ import pyclmm
 from pyclmm import TileConfig, api, calls, plan_cache
 from pyclmm.execution.options import Options, options_of
 from pyclmm.execution.prepared import Prepared
-from pyclmm.opencl import forks, steps
+from pyclmm.opencl import steps
 from tests.support.cases import small_integers
 from tests.support.contexts import new_queue
 from tests.support.faults import (
     INVALID_KERNEL_ARGS,
     OUT_OF_RESOURCES,
     failing,
-    noted_launches,
     refused_launch,
 )
 from tests.support.habits import same
-from tests.support.threads import in_threads
+from tests.support.plans import as_after_a_fork, executable
 
 COMPLETE = cl.command_execution_status.COMPLETE
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
@@ -291,22 +289,6 @@ def test_out_put_into_the_memory_of_an_operand(product, way, name):
         product.call(way)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_operand_given_as_out(product, way):
-    """Another Array than last time, of the same layout, but it is an operand too."""
-    for _ in range(2):
-        product.check(way)
-    a, b = product.a.get(), product.b.get()
-    if way == "matmul":
-        for _ in range(2):
-            assert np.array_equal(product.call(way, out=product.a).get(), a @ b)
-            a = a @ b
-            product.a.set(a := a % 3)
-        return
-    with pytest.raises(pyclmm.ArgumentError, match="out overlaps other operands"):
-        product.call(way, out=product.a)
-
-
 def test_a_plan_for_overlapping_operands_takes_no_others(queue, rng):
     a, b = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(2))
     plan = pyclmm.Matmul(a, b, out=a)
@@ -404,9 +386,9 @@ def test_a_closed_plan_is_refused_though_its_last_call_was_the_same(product):
 def test_a_closed_plan_is_refused_though_a_call_had_begun_before(product):
     """A call in another thread can take up its kernel objects after close() has dropped them."""
     product.check("plan")
-    kept = product.plan._executable._bound.mine
+    kept = executable(product.plan)._bound.mine
     product.plan.close()
-    product.plan._executable._bound.mine = kept
+    executable(product.plan)._bound.mine = kept
     for way in ("plan", "enqueue"):
         with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
             product.call(way)
@@ -415,7 +397,7 @@ def test_a_closed_plan_is_refused_though_a_call_had_begun_before(product):
 def test_a_forked_process_gets_an_error_for_an_equal_call_too(product, monkeypatch):
     for _ in range(2):
         product.check("plan")
-    monkeypatch.setattr(forks, "_broken", True)
+    as_after_a_fork(monkeypatch)
     for way in WAYS:
         with pytest.raises(pyclmm.ForkError):
             product.call(way)
@@ -522,41 +504,6 @@ def test_new_events_are_waited_for(context, held, rng, properties, of):
     assert np.array_equal(result.get(), product.a.get() @ product.b.get())
 
 
-def test_each_call_has_its_own_event(product):
-    found = []
-    for _ in range(4):
-        product.call("plan")
-        assert len(product.out.events) == 1
-        found += product.out.events
-    assert len(set(found)) == 4
-
-
-def test_equal_calls_on_an_out_of_order_queue_follow_one_another(context, rng, monkeypatch):
-    product = Product(cl.CommandQueue(context, properties=OUT_OF_ORDER), rng)
-    product.call("plan")
-    launches = noted_launches(monkeypatch)
-    for number in range(3):
-        [before] = product.out.events
-        product.out.events.clear()  # the call follows for its workspace too
-        product.call("plan")
-        assert before in launches[number][1]
-
-
-def test_threads_call_a_plan_with_operands_of_their_own(product):
-    """Each thread repeats its own calls: the kernel objects of another thread hold other arguments."""
-    lock = threading.Lock()  # PyOpenCL's reads of one queue
-
-    def work(number):
-        with lock:
-            mine = [(product.new(), product.new(), product.new()) for _ in range(2)]
-        for step in range(30):
-            a, b, out = mine[step // 10 % 2]
-            result = product.plan(a, b, out=out) if number % 2 else pyclmm.matmul(a, b, out=out)
-            assert np.array_equal(result.get(), a.get() @ b.get())
-
-    in_threads(6, work)
-
-
 # ---- failures ----------------------------------------------------------------------------------
 
 
@@ -595,20 +542,6 @@ def test_kernel_objects_that_take_no_arguments_any_more_are_replaced(product, wa
     with refused_launch(INVALID_KERNEL_ARGS, times=2) as fault:
         product.check(way)
     assert fault.calls == 3, "again, in full, and with a new kernel object"
-
-
-def test_a_repeated_call_that_is_refused_goes_on_with_another_kernel(queue, rng):
-    a, b = (cla.to_device(queue, small_integers(rng, (N, N), "f4")) for _ in range(2))
-    out = cla.zeros(queue, (N, N), np.float32)
-    plan = pyclmm.Matmul(a, b, out=out)
-    before = plan.kernel
-    plan(a, b, out=out)
-    with refused_launch(OUT_OF_RESOURCES), pytest.warns(pyclmm.KernelWarning):
-        plan(a, b, out=out)
-    assert plan.kernel != before
-    for _ in range(2):
-        out.fill(0)
-        assert np.array_equal(plan(a, b, out=out).get(), a.get() @ b.get())
 
 
 # ---- constant operands -------------------------------------------------------------------------

@@ -8,9 +8,10 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm.opencl import forks, steps
+from pyclmm.opencl import steps
 from tests.support.cases import small_integers
 from tests.support.faults import OUT_OF_RESOURCES, refused_launch
+from tests.support.plans import as_after_a_fork
 from tests.support.threads import in_threads
 
 N = 16
@@ -197,7 +198,7 @@ def test_an_array_that_gets_other_memory_is_bound_to_that_of_then(queue, bound, 
 
 
 def test_a_forked_process_is_told(bound, monkeypatch):
-    monkeypatch.setattr(forks, "_broken", True)
+    as_after_a_fork(monkeypatch)
     with pytest.raises(pyclmm.ForkError):
         bound[-1]()
 

@@ -14,6 +14,7 @@ from pyclmm.selection.explanation import _least_seconds, explain
 from pyclmm.selection.select import Choice
 from tests.support.cases import problem_of
 from tests.support.made_up import DEVICE, EPYC_POCL, H200
+from tests.support.plans import executable
 
 X = np.ones((60, 60), np.float32)
 
@@ -178,7 +179,7 @@ def test_because_says_that_the_kernel_was_named():
 
 def test_because_names_the_measured_table(own_caches, device):
     planned = pyclmm.Matmul(X, X)
-    problem = planned._executable.problem
+    problem = executable(planned).problem
     choice = Choice(kernel_named("naive"), kernel_named("naive").configs(problem, device)[0])
     entry = tables.Entry(
         "float32", "float32", "float32", "NN", "highest", tables.is_aligned(problem), 60, 60, 60,

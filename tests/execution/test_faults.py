@@ -10,7 +10,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import plan_cache, store
+from pyclmm import store
 from pyclmm.errors import WorkspaceError
 from pyclmm.execution import execute, host_path
 from pyclmm.kernels import Work, Workspace
@@ -18,7 +18,6 @@ from pyclmm.opencl import compiler, host_memory, program, queues, staging, steps
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.cases import problem_of, refused
-from tests.support.contexts import new_queue
 from tests.support.faults import (
     ALLOCATION_FAILURE,
     BUILD_FAILURE,
@@ -33,11 +32,11 @@ from tests.support.faults import (
     cl_error,
     failing,
     lent_workspace,
-    noted_launches,
     refused_launch,
     refusing_buffers,
     replace_driver,
 )
+from tests.support.plans import executable, kept_plans
 
 REFUSALS = [OUT_OF_RESOURCES, INVALID_WORK_GROUP_SIZE]
 LOSSES = [DEVICE_NOT_AVAILABLE, INVALID_COMMAND_QUEUE]
@@ -78,20 +77,6 @@ def in_place(monkeypatch, device):
 
 
 # -- a build fails
-
-
-def test_a_build_failure_raises_for_a_kernel_asked_for(caches):
-    call = Call(kernel="tiled")
-    fault = cl_error(BUILD_FAILURE, text="tiled.cl:7: error: injected")
-    with (
-        failing("opencl", "Program", fault, always=True),
-        pytest.raises(pyclmm.BuildError, match=r"tiled\.cl:7") as caught,
-    ):
-        call()
-    assert "-DTW=" in caught.value.options
-    assert caught.value.device
-    call.check_untouched()
-    call.check_works()
 
 
 def test_a_build_failure_steps_down_the_ladder_with_one_warning(two_rungs):
@@ -244,7 +229,7 @@ WORKSPACE_SHAPE = (3, 5, 20_000)  # register's partial sums are workspace
 
 
 def _workspace_of(plan):
-    [space] = plan._executable.work.workspace
+    [space] = executable(plan).work.workspace
     return space.nbytes
 
 
@@ -431,7 +416,7 @@ def test_a_device_lost_in_mid_run(request, code, memory):
 
 def _check_new_context(call, before):
     """Nothing of the lost context is kept, and the next call works in a new one."""
-    assert not [key for key in plan_cache._plans if key[0] == before.context]
+    assert not [key for key in kept_plans() if key[0] == before.context]
     assert not [key for key in program._programs._values if key[0] == before.context]
     call.check_works()
     assert queues.default_queue().context != before.context
@@ -509,19 +494,6 @@ def test_a_call_that_fails_waits_for_what_it_has_enqueued(monkeypatch):
     assert event.command_execution_status == cl.command_execution_status.COMPLETE
 
 
-def test_workspace_is_not_used_again_before_a_failed_call_has_ended(monkeypatch):
-    """On an out-of-order queue only events order the calls."""
-    mode = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
-    queue = new_queue(properties=mode)
-    a = cla.to_device(queue, np.ones((64, 64), np.float32))
-    product = pyclmm.Matmul(a[::2, ::2], a[::2, ::2], kernel="naive")
-    with refused_launch(KeyboardInterrupt(), at=2, after=True), pytest.raises(KeyboardInterrupt):
-        product(a[::2, ::2], a[::2, ::2])
-    launches = noted_launches(monkeypatch)
-    assert (product(a[::2, ::2], a[::2, ::2]).get() == 32).all()
-    assert cl.command_type.MARKER in [event.command_type for event in launches[0][1]]
-
-
 # -- workspace
 
 # Some rows and columns; thin shapes for kernels that take only those.
@@ -579,7 +551,7 @@ def test_zeroed_workspace_is_zero_when_new_and_stays_with_its_plan(monkeypatch):
     monkeypatch.setattr(host_memory, "allocate", lambda *args: allocated.append(real(*args)) or allocated[-1])
     queue = queues.default_queue()
     a = cla.to_device(queue, np.ones((8, 8), np.float32))
-    product = pyclmm.Matmul(a, a, kernel="naive")._executable
+    product = executable(pyclmm.Matmul(a, a, kernel="naive"))
     zeroed = Workspace("kept", 64, zeroed=True)
     allocated.clear()
     bound = Binding(queue, product.device, replace(product.work, workspace=(zeroed,)))
@@ -593,29 +565,6 @@ def test_zeroed_workspace_is_zero_when_new_and_stays_with_its_plan(monkeypatch):
 
 
 # -- kernel objects
-
-
-@pytest.mark.parametrize("silently", [False, True], ids=["with an event", "without"])
-def test_a_kernel_object_that_takes_no_buffers_any_more_is_replaced(monkeypatch, queue, silently):
-    """As NVIDIA's driver rejects a buffer where the kernel object has had shared virtual memory."""
-    a = cla.to_device(queue, np.arange(64, dtype=np.float32).reshape(8, 8))
-    out = cla.zeros(queue, (8, 8), np.float32)
-    plan = pyclmm.Matmul(a, a, out=out, kernel="naive")
-    used, spoiled = [], []
-
-    def enqueue(queue, kernel, *rest):
-        if kernel in spoiled:
-            raise cl_error(INVALID_KERNEL_ARGS)
-        used.append(kernel)
-        return cl.enqueue_nd_range_kernel(queue, kernel, *rest)
-
-    replace_driver(monkeypatch, "opencl", enqueue_nd_range_kernel=enqueue)
-    plan(a, a, out=out)
-    spoiled += used
-    out.fill(0)
-    plan(a, a, out=out, wait_for=None if silently else [cl.enqueue_marker(queue)])
-    assert np.array_equal(out.get(), a.get() @ a.get())
-    assert len(used) == 2 * len(spoiled), "each launch was made by a new kernel object"
 
 
 def test_arguments_that_a_new_kernel_object_rejects_too_are_an_error(queue):

@@ -11,7 +11,6 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm import calls
 from pyclmm.execution import placement
 from pyclmm.execution.options import Options
 from pyclmm.execution.placement import placed
@@ -23,6 +22,7 @@ from pyclmm.selection import select
 from tests.support.cases import DEVICE, problem_of
 from tests.support.faults import DEVICE_NOT_AVAILABLE, OUT_OF_RESOURCES, Failing, cl_error, refused_launch
 from tests.support.made_up import EPYC_POCL
+from tests.support.plans import executable, last_product
 from tests.support.processes import as_in_a_new_process, python
 
 THREADLESS = replace(EPYC_POCL, name="basic-made-up", compute_units=1)
@@ -56,7 +56,7 @@ def operands(shape, rng):
 
 def queue_used():
     """The queue of this thread's last product, whose plan was made for it."""
-    path = calls._last.mine.latest.product().path
+    path = last_product().path
     assert path.queue is path.executable.latest_binding().queue
     return path.queue
 
@@ -118,7 +118,7 @@ def test_a_plan_says_where_it_was_made_and_stays_there(free, rng, monkeypatch):
     monkeypatch.setenv("PYCLMM_THREADLESS", "off")
     for _ in range(3):
         np.testing.assert_allclose(plan(a, b), a @ b, rtol=1e-4, atol=1e-4)
-        assert plan._executable.latest_binding().queue is free.threadless
+        assert executable(plan).latest_binding().queue is free.threadless
     found = plan.explain()
     assert found.elsewhere.device == EPYC_POCL.name
     assert f"{EPYC_POCL.name}: {found.elsewhere.seconds * 1e6:.4g} us" in str(found)
@@ -128,10 +128,10 @@ def test_a_plan_says_where_it_was_made_and_stays_there(free, rng, monkeypatch):
 def test_after_a_refused_launch_the_next_kernel_runs_there_too(free, rng):
     a, b = operands(SMALL, rng)
     pyclmm.matmul(a, b)
-    first = calls._last.mine.latest.product().executable.choice
+    first = last_product().executable.choice
     with refused_launch(OUT_OF_RESOURCES), pytest.warns(pyclmm.KernelWarning, match="is used instead"):
         np.testing.assert_allclose(pyclmm.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
-    assert calls._last.mine.latest.product().executable.choice != first
+    assert last_product().executable.choice != first
     assert queue_used() is free.threadless
 
 
@@ -164,7 +164,7 @@ def test_a_device_that_is_lost_on_the_callers_thread(free, rng):
     a, b = operands(SMALL, rng)
     for _ in range(3):
         pyclmm.matmul(a, b)
-    binding = calls._last.mine.latest.product().executable.latest_binding()
+    binding = last_product().executable.latest_binding()
     names = {name for step in binding._steps for _, name in step.buffers}
     buffers = {name: cl.Buffer(binding.queue.context, cl.mem_flags.READ_WRITE, 1024) for name in names}
     scalars = binding._steps[0].current

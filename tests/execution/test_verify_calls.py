@@ -16,6 +16,7 @@ from pyclmm.problem.gemm import Gemm, ListedProduct
 from tests.support import spoiled
 from tests.support.cases import problem_of
 from tests.support.made_up import DEVICE
+from tests.support.spoiled import alarm, wrong_at
 
 M, N, K = 19, 37, 53
 RNG = np.random.default_rng(5)
@@ -34,13 +35,6 @@ def counts():
 
 def since(before):
     return {name: counts()[name] - before[name] for name in before}
-
-
-def alarm(call, *args, **kwargs):
-    with pytest.raises(pyclmm.VerificationError) as caught:
-        call(*args, **kwargs)
-    assert caught.value.rows == (3, 4)
-    assert caught.value.columns == (6, 7)
 
 
 def arrays(queue):
@@ -154,9 +148,8 @@ def test_two_wrong_elements_are_one_alarm_with_their_range(spoiler):
         words.view("f")[[PLACE, 5 * N + 1]] += 90
 
     spoiler.waiting.append(change)
-    with pytest.raises(pyclmm.VerificationError) as caught:
+    with wrong_at((3, 6), (1, 7)):
         pyclmm.matmul(A, B, verify=True)
-    assert (caught.value.rows, caught.value.columns) == ((3, 6), (1, 7))
 
 
 def test_columns_that_differ_too_little_are_all_those_of_the_product():

@@ -15,6 +15,7 @@ from pyclmm import api, linalg
 from pyclmm.linalg import pairs, repeated
 from tests.support.faults import noted
 from tests.support.habits import drawn, fetched, placed, same
+from tests.support.plans import executable, path
 from tests.support.selection import examples
 
 randoms = st.randoms(use_true_random=False)
@@ -352,9 +353,9 @@ def work(monkeypatch):
         found["products"] += 1
         alone = {name: keywords[name] for name in ("out", "trans_a", "trans_b", "dtype", "casting", "queue")}
         plan = pyclmm.Matmul(a, b, **alone)
-        gemm = plan._executable.gemm
+        gemm = executable(plan).gemm
         found["copies"] += [name for name, _ in gemm.copies] + ["out"] * (gemm.out_copy is not None)
-        inputs = getattr(plan._product.path, "_inputs", ())
+        inputs = getattr(path(plan), "_inputs", ())
         found["copies"] += [x.name for x in inputs if x.copied_as is not None]
         return api.gemm(a, b, **keywords)
 

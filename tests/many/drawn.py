@@ -9,6 +9,7 @@ import pyopencl.array as cla
 from pyclmm.opencl.mappings import bounds
 from pyclmm.problem.dtypes import dtype_of
 from tests.support.cases import small_integers
+from tests.support.plans import of_list
 
 TYPES = ("float32", "float64", "int32", "float16", "complex64", "int8")
 
@@ -23,6 +24,10 @@ def laid_out(rng, x):
         big[tuple(slice(None, None, 2) for _ in x.shape)] = x
         return big[tuple(slice(None, None, 2) for _ in x.shape)]
     return x[::-1].copy()[::-1] if how == "reversed" else x
+
+
+def loop(pairs):
+    return [a @ b for a, b in pairs]
 
 
 def shapes(rng):
@@ -115,7 +120,7 @@ def check(got, want):
 
 def check_aligned(plan):
     """Rows begin where the kernels are told that they do."""
-    for group in plan._many.groups:
+    for group in of_list(plan).groups:
         p = group.executable.problem
         for name in ("a", "b", "out"):
             size = dtype_of(getattr(p, f"{name}_type")).itemsize

@@ -11,6 +11,7 @@ import pyclmm
 from pyclmm.many import ManyMatmul
 from tests.many.drawn import Drawn, check, check_aligned, on_device, read
 from tests.support.cases import small_integers
+from tests.support.plans import of_list
 from tests.support.threads import in_threads
 
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
@@ -204,7 +205,7 @@ def test_gaps_of_outs_in_many_buffers_stay(queue, rng):
 
 def test_copies_stay_aligned(queue, rng):
     a, b, _ = operands(rng, [(3, 5, 7), *[(96, 96, 96)] * 10])
-    large = ManyMatmul(pairs_on(queue, a, b, False))._many.groups[0].executable.problem
+    large = of_list(ManyMatmul(pairs_on(queue, a, b, False))).groups[0].executable.problem
     assert large.m == 96
     assert large.a_align == large.b_align == large.out_align == 64
 
@@ -227,7 +228,7 @@ def test_conversions_have_launches_of_their_own(queue, rng):
     pairs = pairs_on(queue, [a[0], bytes_, a[2], gaps], [*b, b[0]], True)
     plan = ManyMatmul(pairs)
     check([read(queue, x) for x in plan(pairs)], [*want, want[0]])
-    assert len(plan._many._alone) == 2
+    assert len(of_list(plan)._alone) == 2
 
 
 def test_an_out_over_its_own_operand(queue, rng):

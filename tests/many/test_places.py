@@ -16,18 +16,15 @@ from pyclmm.many import lists as call_lists
 from pyclmm.opencl import array_fields
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
-from tests.many.drawn import Drawn, check
+from tests.many.drawn import Drawn, check, loop
 from tests.support.cases import small_integers
+from tests.support.plans import of_list
 
 SIZES = [(3, 4, 5), (6, 7, 2), (17, 18, 3)]
 
 
 def pairs_of(rng, sizes=SIZES, dtype="f4"):
     return [(small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)) for m, n, k in sizes]
-
-
-def loop(pairs):
-    return [a @ b for a, b in pairs]
 
 
 def odd(x):
@@ -76,8 +73,8 @@ def test_plain_arrays_are_not_copied(rng):
     outs = [np.zeros(x.shape, "f4") for x in loop(pairs)]
     plan = ManyMatmul(pairs, outs)
     assert plan(pairs, outs)[0] is outs[0]
-    assert not plan._many._copied
-    assert not plan._many.rows
+    assert not of_list(plan)._copied
+    assert not of_list(plan).rows
     check(outs, loop(pairs))
 
 
@@ -90,7 +87,7 @@ def test_what_cannot_be_read_is_copied(rng, way):
     if way == "in place":
         count = len(kinds)
         wanted = [*range(1, 1 + count), *range(2 + 3 * count, 2 + 4 * count)]
-        assert sorted(plan._many._copied) == wanted
+        assert sorted(of_list(plan)._copied) == wanted
 
 
 def test_long_lists(rng, way):
@@ -106,7 +103,7 @@ def test_what_several_pairs_have_is_copied_once(rng, way):
     plan = ManyMatmul(pairs)
     check(plan(pairs), loop(pairs))
     given = call_lists.given_of(call_lists.lists_of(pairs, None, None, None))
-    places, packed, made = plan._many._placed(given)
+    places, packed, made = of_list(plan)._placed(given)
     assert places[3] == places[4] != places[5]
     assert len(made) == (1 if way == "in place" else 5)
     assert way == "in place" or packed.nbytes == 3 * 64 + 2 * 128
@@ -135,7 +132,7 @@ def test_an_out_over_its_own_operand_and_one_that_lies_over_itself(rng, way):
     row = np.zeros(5, "f4")
     over = np.lib.stride_tricks.as_strided(row, (5, 5), (0, 4))
     plan = ManyMatmul([(x, y)], [over])
-    assert plan._many.rows  # not written where it lies: the order would be that of the work-groups
+    assert of_list(plan).rows  # not written where it lies: the order would be that of the work-groups
     plan([(x, y)], [over])
     assert np.array_equal(row, want[-1])
 
@@ -295,7 +292,7 @@ def test_fields_are_those_of_the_arrays(rng):
 
 def test_a_queue_on_a_device_that_reads_no_addresses(rng, monkeypatch):
     plan = ManyMatmul(pairs := pairs_of(rng))
-    if not plan._many._in_place:
+    if not of_list(plan)._in_place:
         pytest.skip("this device reads no addresses")
     monkeypatch.setattr(host, "reads_host", lambda _device: False)
     with pytest.raises(pyclmm.ArgumentError, match=re.escape("make a plan with this queue")):

@@ -12,14 +12,10 @@ import pyclmm
 from pyclmm.opencl.array_fields import reads_host
 from pyclmm.problem.dtypes import dtype_of
 from tests.many.drawn import Drawn, check
-from tests.support.cases import numbers
+from tests.support.cases import laid_out, numbers
 
 SIZES = [(19, 37, 53), (17, 33, 20), (30, 18, 9), (18, 40, 70)]  # of one launch
 PAIR, ROW, COLUMN = 2, 21, 6
-
-
-def laid_out(x, letter):
-    return x if letter == "N" else np.asfortranarray(x)
 
 
 def pairs_of(rng, layout="NN", dtype="float32"):

@@ -8,16 +8,12 @@ import pytest
 
 import pyclmm
 from pyclmm.problem.dtypes import dtype_of
-from tests.support.cases import numbers
+from tests.support.cases import laid_out, numbers
 from tests.support.contexts import new_queue
 
 ROWS, K, N = 50, 33, 21
 SIZES = {"all": [10, 0, 25, 15], "some": [10, 0, 25, 7], "none": [0, 0, 0, 0]}
 LAYOUTS = ("NN", "NT", "TN", "TT")
-
-
-def laid_out(x, letter):
-    return x if letter == "N" else np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
 
 
 def operands(rng, divides, layout="NN", dtype="float32"):

@@ -21,6 +21,7 @@ from pyclmm.opencl.devices import device_info
 from tests.support.contexts import new_queue
 from tests.support.faults import BUILD_FAILURE, INVALID_COMMAND_QUEUE, cl_error, failing
 from tests.support.made_up import EPYC_POCL, H200
+from tests.support.plans import executable
 from tests.support.processes import nothing_checked
 
 ROOT = Path(__file__).parents[2]
@@ -184,7 +185,7 @@ class Lost:
 def test_an_event_that_cannot_be_asked_is_no_error_of_the_call(unproven, own_queue, folder):
     a = cla.to_device(own_queue, np.ones((37, 41), np.float32))
     plan = pyclmm.Matmul(a, a.T, kernel="naive")
-    binding = plan._executable.binding(own_queue)
+    binding = executable(plan).binding(own_queue)
     binding._first = Lost()
     assert (plan(a, a.T).get() == 41).all()
     assert len(marks(folder)) == 1

@@ -9,8 +9,8 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import Matmul, errors, gemm, matmul, plan_cache
-from pyclmm.opencl import compiler, devices, program
+from pyclmm import errors, gemm, matmul, plan_cache
+from pyclmm.opencl import compiler, devices
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import select
 from tests.support.contexts import new_queue
@@ -194,17 +194,8 @@ def test_a_program_that_does_not_build(broken, monkeypatch, device):
     assert not [text for text in added if text in str(error)]
     assert len(caught.traceback) > 5, "whole: no argument is to blame"
     assert (out == 7).all()
-    assert not program._programs._making, "nobody waits for that program any more"
     monkeypatch.undo()
     assert (matmul(a, b, kernel="naive", queue=queue) == 4).all(), "not kept as a failure"
-
-
-def test_auto_takes_the_next_kernel_with_a_warning(broken, two_rungs):
-    queue = broken("textbook/tiled.cl", "acc = multiply_tiles", "acc == multiply_tails")
-    with pytest.warns(pyclmm.KernelWarning, match=r"tiled: .*'naive' is used instead"):
-        planned = Matmul(A, B, queue=queue)
-    assert planned.kernel == "naive"
-    assert (planned(A, B) == 4).all()
 
 
 def test_no_kernel_builds(broken, two_rungs):

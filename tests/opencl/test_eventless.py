@@ -56,18 +56,6 @@ def test_profiling_and_order_need_an_event_of_each_launch(product, kind, eventle
     assert np.array_equal(out.get(), right(a, b))
 
 
-def test_a_launch_waits_for_the_events_it_is_given(product, queue):
-    plan, a, b, out = product
-    gate = cl.UserEvent(queue.context)
-    a.add_event(gate)
-    plan.enqueue(a, b, out=out)
-    other = cl.CommandQueue(queue.context, queue.device)
-    new = np.full((17, 46), 2, np.float32)
-    cl.enqueue_copy(other, a.base_data, new).wait()
-    gate.set_status(cl.command_execution_status.COMPLETE)
-    assert np.array_equal(out.get(), new[:, ::2] @ b.get())
-
-
 @pytest.mark.parametrize("function", [None, lambda *_: -5], ids=["not found", "refused"])
 def test_pyopencl_launches_where_the_driver_function_is_missing(product, monkeypatch, function):
     plan, a, b, out = product

@@ -427,9 +427,9 @@ def test_a_constant_b_stays_packed_beside_other_plans(in_order, monkeypatch):
 def test_a_plan_borrows_again_after_release(queue):
     pair, out = Pair(queue), cla.zeros(queue, (N, N), np.float32)
     plan = pair.plan(out=out)
-    for _ in range(3):
+    for release in (pyclmm.release, plan.release) * 2:
         plan(pair.a, pair.b, out=out)
-        pyclmm.release()
+        release()
         assert kept(queue) == 0
         out.fill(0)
         plan(pair.a, pair.b, out=out)  # the operands of the last call

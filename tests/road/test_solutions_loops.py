@@ -14,17 +14,12 @@ from benchmarks import roofline
 from examples.road import local_tiles, neighbours, one_dimension, one_group, triple_loop
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
+from tests.road.test_solutions_blocks import SHAPES, whole
 from tests.support.cases import problem_of
 from tests.support.made_up import DEVICE
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/road").glob("0[1-9]_*.md"))
-SHAPES = [(1, 1, 1), (8, 8, 8), (13, 7, 5), (33, 18, 40)]
-
-
-def whole(rng, rows, columns):
-    """Small whole numbers: their products are exact in float32, whatever the order of the sums."""
-    return rng.integers(-4, 5, (rows, columns)).astype(np.float32)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

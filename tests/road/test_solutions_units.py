@@ -12,14 +12,9 @@ from examples.road import fragments, packed_panels, pipelining, register_tile, s
 from pyclmm.kernels.cpu import blocking
 from pyclmm.kernels.device import Caches
 from pyclmm.opencl.compiler import expanded, quiet
+from tests.road.test_solutions_blocks import SHAPES, whole
 
 ROAD = Path(__file__).parents[2] / "docs/road"
-SHAPES = [(1, 1, 1), (8, 8, 8), (13, 7, 5), (33, 18, 40)]
-
-
-def whole(rng, rows, columns):
-    """Small whole numbers: their products are exact in float32, whatever the order of the sums."""
-    return rng.integers(-4, 5, (rows, columns)).astype(np.float32)
 
 
 def defines(**values):

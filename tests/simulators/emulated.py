@@ -9,18 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
+
+import pytest
 
 from pyclmm.kernels.interface import Launch, Work
-from pyclmm.opencl import compiler
+from tests.support.faults import changed_sources
 
 BUILTINS = (Path(__file__).parent / "emulated_units.h").read_text(encoding="utf-8")
 _AFTER_INCLUDES = "#ifndef SPLIT\n"
-_shipped = compiler.read_source
 
 
-def _read(name: str) -> str:
-    text = _shipped(name)
+def _with_builtins(name: str, text: str) -> str:
     if name != "units/unit.cl":
         return text
     assert text.count("GEMM_BEGIN;") == text.count(_AFTER_INCLUDES) == 1
@@ -44,8 +43,6 @@ def emulated(work: Work) -> Work:
 @contextmanager
 def emulation() -> Iterator[None]:
     """Inside the block programs can include the emulation."""
-    with (
-        mock.patch.object(compiler, "read_source", _read),
-        mock.patch.object(compiler, "expanded", compiler.expanded.__wrapped__),
-    ):
+    with pytest.MonkeyPatch.context() as patch:
+        changed_sources(patch, _with_builtins)
         yield

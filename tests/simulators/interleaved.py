@@ -4,6 +4,7 @@ The OpenCL C is compiled for the host, and its work-items take turns (interleave
 
 import ctypes
 import hashlib
+import platform
 import re
 import shutil
 import subprocess
@@ -12,12 +13,16 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from pyclmm.opencl import compiler, program
 from tests.simulators import entry
 
 HERE = Path(__file__).parent
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
+needs_clang = pytest.mark.skipif(
+    CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
+)
 _MMA = (HERE / "interleaved_mma.h").read_text()
 REPLACED = {  # headers, and what replaces them in addition to interleaved_units.h
     "nvidia/ptx_copy.h": "",

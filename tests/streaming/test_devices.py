@@ -11,6 +11,7 @@ from pyclmm import ArgumentError, DeviceLostError, DeviceMemoryError, DeviceWarn
 from pyclmm.opencl import devices, queues
 from pyclmm.streaming import machines, run, worker
 from tests.support.faults import noted
+from tests.support.processes import without_queues
 from tests.support.streams import integers, normal
 
 
@@ -76,8 +77,7 @@ def test_the_time_of_a_tile_is_without_the_wait_for_it(monkeypatch, runs):
 
 def test_a_lost_device_whose_context_another_call_forgot_is_told(monkeypatch):
     device = pyclmm.default_queue().device
-    monkeypatch.setattr(queues, "_contexts", {})
-    monkeypatch.setattr(queues, "_queues", {})
+    without_queues(monkeypatch)
     monkeypatch.setattr(cl, "Context", None)  # a lost device may give none
     with pytest.raises(DeviceLostError, match="it stopped"):
         run._give_up((device, None), DeviceLostError("it stopped"), others=False)

@@ -53,6 +53,7 @@ def test_no_more_memory_than_the_limit_is_allocated(tmp_path, monkeypatch):
         (0, ArgumentError, "of 1 or more"),
         (-5, ArgumentError, "of 1 or more"),
         (1.5, DTypeError, "number of bytes"),
+        (True, DTypeError, "number of bytes"),
         (7, ArgumentError, "even tiles of one element need"),
     ],
 )

@@ -10,6 +10,7 @@ import pyclmm
 from pyclmm.streaming import lanes
 from tests.support.processes import python, with_this_package
 from tests.support.selection import slow_rows
+from tests.support.streams import Stored
 
 RUNS = Path(__file__).parent / "killed_runs.py"
 M, K, N, TILES = 160, 24, 80, 200  # as in killed_runs.py
@@ -72,23 +73,10 @@ def check_log(events, kills, kind):
     assert ways == {"progress", "write", "begin", "line", "safe"}
 
 
-class Counted:
-    """An operand in storage that counts its reads."""
-
-    chunks = None
-
-    def __init__(self, array):
-        self._array, self.shape, self.dtype, self.reads = array, array.shape, array.dtype, 0
-
-    def __getitem__(self, where):
-        self.reads += 1
-        return self._array[where]
-
-
 @pytest.mark.parametrize("kind", ["memmap", "numpy"])
 @pytest.mark.usefixtures("small_tiles")
 def test_ctrl_c_in_progress_ends_the_run_and_the_next_goes_on(kind, five_tiles, tmp_path):
-    a = Counted(RNG.standard_normal((200, 70)).astype("f4"))
+    a = Stored(RNG.standard_normal((200, 70)).astype("f4"))
     b = RNG.standard_normal((70, 90)).astype("f4")
     folder, seen = tmp_path / "checkpoint", []
     mapped = np.memmap(tmp_path / "out", "f4", "w+", shape=(200, 90)) if kind == "memmap" else None

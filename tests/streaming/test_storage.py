@@ -20,6 +20,7 @@ from pyclmm.streaming.tiles import Region
 from tests.support.faults import noted
 from tests.support.optional import optional
 from tests.support.processes import python
+from tests.support.streams import Stored
 
 h5py, ml_dtypes, pd, zarr = map(optional, ("h5py", "ml_dtypes", "pandas", "zarr"))
 
@@ -33,19 +34,6 @@ def mapped(path, shape, dtype="f4", order="C", offset=0, mode="r+"):
     x[...] = numbers(shape, dtype)
     x.flush()
     return np.memmap(path, dtype, mode, offset, shape, order)
-
-
-class Alike:
-    """A user's own class."""
-
-    def __init__(self, x):
-        self.x, self.shape, self.dtype = x, x.shape, x.dtype
-
-    def __getitem__(self, where):
-        return self.x[where]
-
-    def __setitem__(self, where, value):
-        self.x[where] = value
 
 
 def write(to, block, rows, columns):
@@ -73,7 +61,7 @@ def test_every_dtype_is_read_and_written(kind, dtype, tmp_path):
             "x", x.shape, x.dtype, chunks=(4, 4)
         ),
         "zarr": lambda: zarr.create_array(tmp_path / "z", shape=x.shape, dtype=x.dtype, chunks=(4, 4)),
-        "alike": lambda: Alike(np.zeros_like(x)),
+        "alike": lambda: Stored(np.zeros_like(x)),
     }[kind]()
     to = sink(stored, x.shape, x.dtype)
     for r in (0, 4, 8):
@@ -208,12 +196,12 @@ def test_other_products_refuse_what_is_in_a_closed_file(tmp_path):
 
 
 def test_a_bias_that_cannot_be_read_is_named():
-    class Broken(Alike):
+    class Broken(Stored):
         def __getitem__(self, _):
             raise ValueError("no such disk")
 
     a, b, bias = numbers((4, 5)), numbers((5, 4)), numbers((4,))
-    np.testing.assert_allclose(pyclmm.gemm(a, b, bias=Alike(bias)), a @ b + bias, rtol=1e-5)
+    np.testing.assert_allclose(pyclmm.gemm(a, b, bias=Stored(bias)), a @ b + bias, rtol=1e-5)
     with pytest.raises(StorageError, match=r"bias: its values could not be read: .*no such disk"):
         pyclmm.gemm(a, b, bias=Broken(bias))
 
@@ -280,14 +268,14 @@ def test_tiles_that_share_zarr_chunks_lose_nothing(tmp_path):
 
 
 def test_a_slice_of_another_shape_dtype_or_an_error_is_named():
-    x = Alike(numbers((6, 5)))
+    x = Stored(numbers((6, 5)))
     of = source("b", x)
     wrong = {r"shape \(1, 5\)": np.zeros((1, 5), "f4"), "dtype float64": np.zeros((2, 5))}
     for text, made in wrong.items():
-        x.x = type("Wrong", (), {"__getitem__": lambda _, where, made=made: made})()
+        x.array = type("Wrong", (), {"__getitem__": lambda _, where, made=made: made})()
         with pytest.raises(StorageError, match=rf"b: rows 0:2, columns 0:5 came as .*{text}"):
             read(of, (), slice(0, 2), slice(0, 5))
-    x.x = {}
+    x.array = {}
     with pytest.raises(StorageError, match="b: rows 0:2"):
         read(of, (), slice(0, 2), slice(0, 5))
 
@@ -296,7 +284,7 @@ def test_a_slice_of_another_shape_dtype_or_an_error_is_named():
 def test_one_axis(as_row, tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["x"] = numbers(7)
-        for x in (file["x"], numbers(7), Alike(numbers(7))):
+        for x in (file["x"], numbers(7), Stored(numbers(7))):
             of = source("a", x, as_row=as_row)
             assert of.shape == ((1, 7) if as_row else (7, 1))
             got = read(of, (), *((slice(0, 1), slice(2, 5)) if as_row else (slice(2, 5), slice(0, 1))))
@@ -307,7 +295,7 @@ def test_what_is_stored(queue, tmp_path):
     no = [np.zeros(3), pd.Series([1.0]), pd.DataFrame([[1.0]]), memoryview(b"a"), [1], "a", 1, np.float32(1)]
     no += [mapped(tmp_path / "x", (2, 2)), cla.zeros(queue, 3, "f4"), pd.Index([1]), ml_dtypes.bfloat16(1)]
     assert not any(map(is_stored, no))
-    assert is_stored(Alike(np.zeros(3)))
+    assert is_stored(Stored(np.zeros(3)))
 
 
 def test_overlaps(tmp_path):

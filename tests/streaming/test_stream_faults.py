@@ -29,17 +29,12 @@ from pyclmm.streaming import checkpoint, machines
 from pyclmm.streaming.tiles import Blocking
 from tests.support.faults import failing
 from tests.support.processes import python, with_this_package
+from tests.support.streams import Stored, integers
 
-RNG = np.random.default_rng(23)
 M, K, N, TILES = 200, 70, 90, 15
 UNTOUCHED = 0.5  # no element of the product
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
-
-
-def integers(*shape, dtype="f4"):
-    """Small ones, whose products are exact."""
-    return RNG.integers(-4, 5, shape).astype(dtype)
 
 
 A, B = integers(M, K), integers(K, N)
@@ -58,24 +53,6 @@ class AnyDevice:
 
     def __getitem__(self, device):
         return AssertionError("a run has begun")
-
-
-class Alike:
-    """An array in storage whose n-th write finds the disk full."""
-
-    chunks = None
-
-    def __init__(self, array, at=10**9):
-        self.array, self.shape, self.dtype, self.left = array, array.shape, array.dtype, at
-
-    def __getitem__(self, where):
-        return self.array[where]
-
-    def __setitem__(self, where, value):
-        self.left -= 1
-        if self.left < 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self.array[where] = value
 
 
 def fresh_out():
@@ -164,11 +141,15 @@ def test_a_damaged_or_half_written_file_is_refused_before_the_first_tile(name, t
     request.getfixturevalue("no_tile")
     path, out = tmp_path / "c" / name, fresh_out()
     content = path.read_bytes()
-    damaged = [content[:30] + b"\n", content[:30] + b"???" + content[33:]]
+    damaged = [b"", content[:30] + b"\n", content[:30] + b"???" + content[33:]]
+    damaged.append(content[:-5] + (b"1" if content[-5:-4] == b"0" else b"0") + content[-4:])
     for each in damaged:
         path.write_bytes(each)
         with pytest.raises(CheckpointError, match=rf"checkpoint: .*{name} is damaged: .*delete the folder"):
             pyclmm.matmul(A, B, out=out, checkpoint=tmp_path / "c")
+    path.unlink()
+    with pytest.raises(CheckpointError, match=rf"checkpoint: .*{name} is damaged: .*delete the folder"):
+        pyclmm.matmul(A, B, out=out, checkpoint=tmp_path / "c")
     check_out(out)
 
 
@@ -232,11 +213,11 @@ def test_a_full_disk_under_the_checkpoint_keeps_what_is_finished(tmp_path):
     said = r"checkpoint .*: tile \d+ could not be kept: .*No sp"
     fault = failing(checkpoint, "write_whole", full, library="", at=6, always=True)
     with fault, pytest.raises(StorageError, match=said) as caught:
-        pyclmm.matmul(Alike(A), B, out=out, checkpoint=tmp_path / "c")
+        pyclmm.matmul(Stored(A), B, out=out, checkpoint=tmp_path / "c")
     assert caught.value.errno == errno.ENOSPC
     check_out(out)
     assert len(finished(tmp_path / "c")) == 4
-    got = pyclmm.matmul(Alike(A), B, checkpoint=tmp_path / "c")
+    got = pyclmm.matmul(Stored(A), B, checkpoint=tmp_path / "c")
     assert np.array_equal(got, WANTED)
 
 
@@ -288,7 +269,7 @@ def test_a_dataset_closed_in_mid_run_is_named_and_the_next_run_goes_on(name, tmp
 
 
 def test_a_full_disk_under_out_is_named_and_what_is_finished_stays():
-    out = Alike(fresh_out(), at=4)
+    out = Stored(fresh_out(), writes=4)
     with pytest.raises(StorageError, match=r"^out: rows \d+:\d+, columns .* written: .*No space") as caught:
         pyclmm.matmul(A, B, out=out)
     assert caught.value.errno == errno.ENOSPC
@@ -297,7 +278,7 @@ def test_a_full_disk_under_out_is_named_and_what_is_finished_stays():
         (out.array[r : r + 40, c : c + 32] == UNTOUCHED).all() for r in range(0, M, 40) for c in (0, 32, 64)
     ]
     assert written.count(False) == 4
-    out.left = 10**9
+    out = Stored(out.array)
     assert np.array_equal(pyclmm.matmul(A, B, out=out).array, WANTED)
 
 
@@ -332,9 +313,9 @@ def test_a_limit_on_the_length_of_files_is_an_error_of_the_checkpoint(tmp_path):
         ),
         (lambda path: np.memmap(path, "f4", "r+", shape=(N, M)), ShapeError, r"out has shape \(90, 200\)"),
         (lambda path: np.memmap(path, "i4", "r+", shape=(M, N)), DTypeError, "same_kind"),
-        (lambda path: Alike(np.zeros((M, N + 1), "f4")), ShapeError, r"out has shape \(200, 91\)"),
-        (lambda path: Alike(np.zeros((M, N), "i4")), DTypeError, "same_kind"),
-        (lambda path: Alike(np.zeros((M, N), "U3")), DTypeError, "out has dtype"),
+        (lambda path: Stored(np.zeros((M, N + 1), "f4")), ShapeError, r"out has shape \(200, 91\)"),
+        (lambda path: Stored(np.zeros((M, N), "i4")), DTypeError, "same_kind"),
+        (lambda path: Stored(np.zeros((M, N), "U3")), DTypeError, "out has dtype"),
     ],
     ids=["read-only", "shape", "dtype", "dataset's shape", "dataset's dtype", "text"],
 )

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import pyclmm
 from pyclmm import ArgumentError, CheckpointError, CheckpointWarning, DTypeError
@@ -23,7 +22,6 @@ from pyclmm.streaming import fingerprints, journal, storage, tiles
 from pyclmm.streaming.fingerprints import WrittenTile, fingerprint, tile_digest
 from pyclmm.streaming.storage import DatasetStorage, sink, source
 from pyclmm.streaming.tiles import Region
-from pyclmm.tools import cli
 from tests.support.faults import noted
 from tests.support.processes import python, with_this_package
 
@@ -390,31 +388,6 @@ def test_a_product_of_no_elements_leaves_no_folder(shape, npy, tmp_path):
     got = pyclmm.matmul(np.ones(shape, "f4"), np.ones((shape[1], 90), "f4"), checkpoint=tmp_path / "tiles")
     assert not got.any()
     assert not (tmp_path / "tiles").exists()
-
-
-def test_another_product_into_the_same_file_on_the_command_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, x in {"a": A, "b": B, "c": A + 1, "d": B + 2}.items():
-        np.save(f"{name}.npy", x)
-
-    def run(*words):
-        return CliRunner().invoke(cli.main, ["multiply", *words])
-
-    np.save("out.npy", np.zeros((M, N), "f4"))
-    target = np.load("out.npy", mmap_mode="r+")
-    operands = (np.load(f"{name}.npy", mmap_mode="r") for name in "ab")
-    with pytest.raises(KeyboardInterrupt):
-        pyclmm.matmul(*operands, out=target, checkpoint="tiles", progress=interrupt)
-    del target
-    assert run("c.npy", "d.npy", "out.npy", "--overwrite").exit_code == 0
-    refused = run("a.npy", "b.npy", "out.npy", "--checkpoint", "tiles")
-    assert refused.exit_code == 2
-    assert "out.npy is there" in refused.output
-    assert np.array_equal(np.load("out.npy"), (A + 1) @ (B + 2))
-    again = run("a.npy", "b.npy", "out.npy", "--checkpoint", "tiles", "--overwrite")
-    assert again.exit_code == 2
-    assert "finished tiles of another OUT" in again.output
-    assert np.array_equal(np.load("out.npy"), (A + 1) @ (B + 2))
 
 
 # ---- nothing is noted before it is safe

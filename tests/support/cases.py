@@ -236,8 +236,6 @@ def rotated(names, cases, by=3):
 
 
 defaults = _parameters([Subject(k) for k in OF_NUMBERS])
-# The families without a Subject around them.
-DEFAULTS = [pytest.param(k, id=k.name, marks=_parameter(Subject(k)).marks) for k in OF_NUMBERS]
 
 
 def numbers(rng, shape, dtype):
@@ -256,6 +254,11 @@ def numbers(rng, shape, dtype):
 def small_integers(rng, shape, dtype):
     """Elements whose products and sums are exact in every float type."""
     return rng.integers(-3, 4, shape).astype(dtype)
+
+
+def laid_out(x, letter):
+    """*x*, its matrices by columns where *letter*, of a layout such as "NT", is T."""
+    return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if letter == "T" else x
 
 
 def zero_products(m, n, k, dtype="f4"):

@@ -7,19 +7,18 @@ operand that it reads, through whatever pointer.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pyopencl as cl
+import pytest
 
 from pyclmm.errors import ArgumentError
 from pyclmm.kernels.launches import complete
-from pyclmm.opencl import compiler
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.gemm import Gemm
+from tests.support.faults import changed_sources
 
 _APART = 1 << 22  # bytes; operands of tests are smaller
 _FRONT = 64  # bytes before the operand, for the counter
@@ -43,24 +42,13 @@ _REPLACED = {
         (_PACKED_B, f"COUNTED(b, LANES, {_PACKED_B})"),
     ),
 }  # fmt: skip
-_shipped = compiler.read_source
 
 
-def _read(name: str) -> str:
-    text = _shipped(name)
+def _with_counters(name: str, text: str) -> str:
     for old, new in _REPLACED.get(name, ()):
         assert text.count(old) == 1, f"{name} has other loads now: {old}"
         text = text.replace(old, new)
     return _COUNT + text if name == "include/types.h" else text
-
-
-@contextmanager
-def _counting():
-    with (
-        mock.patch.object(compiler, "read_source", _read),
-        mock.patch.object(compiler, "expanded", compiler.expanded.__wrapped__),
-    ):
-        yield
 
 
 class _Operand:
@@ -91,7 +79,8 @@ def counted(queue, device, problem, work):
     ]
     a, b, out = (_Operand(queue.context, count) for count in (p.m * p.k, p.k * p.n, p.m * p.n))
     buffers = {"a": a.buffer, "b": b.buffer, "out": out.buffer, "c": out.buffer, "bias": out.buffer}
-    with _counting():
+    with pytest.MonkeyPatch.context() as patch:
+        changed_sources(patch, _with_counters)
         whole = complete(Gemm(p, (p.m, p.n), np.dtype(np.float32)), replace(work, launches=tuple(own)))
         binding = Binding(queue, device, whole)
         binding.enqueue(buffers, scalars_of(1.0, 0.0), [])

@@ -53,6 +53,12 @@ def as_in_a_new_process(patch):
     nothing_compiled(patch)
 
 
+def without_queues(patch):
+    """No context and no queue is known, until the end of the test."""
+    patch.setattr(queues, "_contexts", {})
+    patch.setattr(queues, "_queues", {})
+
+
 def nothing_compiled(patch, **kept):
     """There is no plan and no program. *kept*: how many a module keeps, if not as usual."""
     for name, most in kept.items():

@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pyopencl as cl
+import pytest
 
 import pyclmm
 from pyclmm.kernels.verification import _FormOfSums
@@ -13,6 +14,21 @@ from pyclmm.opencl import compiler
 from pyclmm.opencl.binding import Binding
 
 _SUMS = "workspace:verify_sums"  # where there is an activation, this is checked in place of out
+
+
+@contextmanager
+def wrong_at(rows, columns):
+    """A VerificationError names these rows and columns: each is a number, or a first one and an end."""
+    with pytest.raises(pyclmm.VerificationError) as caught:
+        yield caught
+    named = [found if isinstance(found, tuple) else (found, found + 1) for found in (rows, columns)]
+    assert [caught.value.rows, caught.value.columns] == named
+
+
+def alarm(call, *args, **kwargs):
+    """The call says that element (3, 6) is wrong."""
+    with wrong_at(3, 6):
+        call(*args, **kwargs)
 
 
 class Spoiler:

@@ -11,14 +11,13 @@ import pyopencl as cl
 import pytest
 from click.testing import CliRunner
 
-from pyclmm.errors import ArgumentError, DeviceMemoryError, UnsupportedError
+from pyclmm.errors import DeviceMemoryError, UnsupportedError
 from pyclmm.kernels import KERNELS
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.plan import Matmul
 from pyclmm.tools import cli, plots, report, terminal, timing
 from pyclmm.tools.bench import Others, Row, Rung, Track, kernel_names
-from pyclmm.tools.terminal import broken
 from pyclmm.tools.timing import NUMPY, Sample, Size, Terms, check_memory, ladder, random_pair
 from tests.support import contexts
 from tests.support.faults import changed_source
@@ -73,18 +72,6 @@ def test_shrinking_never_grows():
 
 
 # names
-
-
-def test_every_kernel_runs_or_those_named_and_the_baseline():
-    assert kernel_names([]) == [k.name for k in KERNELS]
-    assert kernel_names(["naive", "auto", "naive"]) == ["naive", "auto"]
-    with pytest.raises(ArgumentError, match="did you mean 'tiled'"):
-        kernel_names(["tield"])
-
-
-def test_an_unknown_dtype_gets_the_nearest():
-    with pytest.raises(ArgumentError, match="did you mean 'float32'"):
-        timing.dtype_named("flaot32")
 
 
 # races
@@ -317,28 +304,6 @@ def test_the_printed_speed_times_the_printed_time_is_the_work(queue):
         assert float(least) <= float(median) <= float(most)
 
 
-def test_tables_fit_eighty_columns():
-    """The widest numbers: a microsecond, and a speed-up over minutes."""
-    name = max((k.name for k in KERNELS), key=len)
-    widest = replace(row(name, 1.234e-6, 1), speedup=123456.7, extrapolated=True)
-    rung = Rung(Size(10, 10, 10), "float32", (widest, row("sequential", 123.4, 1)), 10)
-    assert max(map(len, printed(report.bench_table(rung)).splitlines())) <= 80
-    rows = tuple(replace(row(k.name, 1.234e-3), speedup=1.0) for k in KERNELS)
-    rungs = [Rung(size, "float32", rows, size.m) for size in ladder(1e18)]
-    for what in ("time", "speed-up"):
-        grid = report.ladder_table(rungs, what)
-        assert max(map(len, printed(grid).splitlines())) <= 80
-        heads, *rest = zip(*(page.splitlines() for page in grid.pages(80)), strict=True)
-        assert [name for head in heads for name in head.split()[8:]] == [k.name for k in KERNELS]
-        assert len(rest) == 1 + len(rungs)
-
-
-def test_notes_are_broken_at_eighty_columns():
-    line = "kernel: not run: " + "a reason of many words " * 9
-    assert max(map(len, broken(line).splitlines())) <= 80
-    assert broken(line).split() == line.split()
-
-
 def test_times_that_scatter_give_a_warning():
     def spread(kernel, *walls):
         return replace(row(kernel, 1.0), samples=tuple(Sample(wall) for wall in walls))
@@ -430,17 +395,6 @@ def test_plots_are_drawn(tmp_path, suffix):
     for file in files:
         assert file.stat().st_size > 5000
         assert suffix != "svg" or "</svg>" in file.read_text()
-
-
-def test_an_unknown_picture_format_is_refused_before_drawing(tmp_path):
-    with pytest.raises(ArgumentError, match=r"unknown picture format '.pgn': did you mean '.png'"):
-        plots.check(tmp_path / "x.pgn")
-
-
-def test_without_matplotlib_the_message_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(ArgumentError, match=r'pip install "pyclmm\[plot\]"'):
-        plots.check(tmp_path / "x.png")
 
 
 # compare

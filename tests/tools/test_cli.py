@@ -108,7 +108,15 @@ def test_bench_writes_table_json_and_plot(tmp_path):
 
 def test_bench_runs_only_the_kernels_asked_for():
     shown = run(
-        "bench", 5, 5, 5, "--kernel", "naive", "--kernel", "auto", "--dtype", "float64", "--rounds", 1
+        "bench",
+        5,
+        5,
+        5,
+        *("--kernel", "naive", "--kernel", "auto", "--kernel", "naive"),
+        "--dtype",
+        "float64",
+        "--rounds",
+        1,
     )
     first_words = [line.split()[0] for line in shown.output.splitlines() if line.strip()]
     assert [w for w in first_words if w in {"naive", "auto", "sequential", "numpy", "tiled", "flat"}] == [
@@ -227,7 +235,10 @@ def test_kernels_asked_for_that_cannot_run_are_exit_code_2():
         (["bench", "3", "3", "3", "--batch", "0"], "0 is not in the range x>=1"),
         (["bench", "3", "3", "3", "--kernel", "tyled"], "unknown kernel 'tyled': did you mean 'tiled'?"),
         (["bench", "3", "3", "3", "--dtype", "flot32"], "unknown dtype 'flot32': did you mean 'float32'"),
-        (["bench", "3", "3", "3", "--device", "abacus"], "unknown device 'abacus': valid are '0:0'"),
+        (
+            ["bench", "3", "3", "3", "--json", "-", "--device", "abacus"],
+            "unknown device 'abacus': valid are '0:0'",
+        ),
         (["bench", "3", "3", "3", "--limit", "0"], "0.0 is not in the range x>0"),
         (["bench", "3", "3", "3", "--plot", "x.pgn"], "unknown picture format '.pgn'"),
         (["bench", "3", "3", "3", "--plot", "no/such/x.png"], "there is no folder"),
@@ -238,6 +249,7 @@ def test_kernels_asked_for_that_cannot_run_are_exit_code_2():
         (["bench", "1e3", "1", "1"], "'1e3 1 1' is no product"),
         (["bench", "3", "3", "3", "--json", ""], "the name of a file is empty"),
         (["bench", "3", "3", "3", "--plot", "/"], "'/' is a directory"),
+        (["selftest", "--report", "no/such/r.json"], "there is no folder"),
         (["tune", "--shapes", ","], "',' names nothing"),
         (["becnh"], "unknown command 'becnh': did you mean 'bench'?"),
         (["info", "--jsn"], "--jsn"),

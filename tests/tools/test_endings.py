@@ -70,22 +70,11 @@ def test_selftest_has_the_same_option(tmp_path, option):
     assert json.loads(alone.stdout).keys() == data.keys()
 
 
-def test_a_file_beside_the_text_holds_the_same(tmp_path):
-    shown = CliRunner().invoke(cli.main, ["info", "--json", str(tmp_path / "i.json")])
-    assert "compute units" in shown.stdout
-    assert json.loads((tmp_path / "i.json").read_text())["command"] == "info"
-
-
 @pytest.mark.parametrize("product", [("8", "8", "8"), ("8x8x8",)])
 def test_a_number_is_no_file(product):
     shown = CliRunner().invoke(cli.main, ["bench", "--json", *product])
     assert shown.exit_code == 2
     assert f"'{product[0]}' is taken for its file; write `--json -`" in shown.stderr
-
-
-def test_an_error_leaves_standard_output_empty():
-    shown = CliRunner().invoke(cli.main, ["bench", "3", "3", "3", "--json", "-", "--device", "abacus"])
-    assert (shown.exit_code, shown.stdout) == (2, "")
 
 
 # streams that cannot be written

@@ -8,9 +8,8 @@ import shutil
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from pyclmm.tools import cli
+from tests.support.matrix_files import multiply
 
 h5py = pytest.importorskip("h5py", reason="needs h5py")
 zarr = pytest.importorskip("zarr", reason="needs zarr")
@@ -34,7 +33,7 @@ def here(monkeypatch, tmp_path):
 def refused(*arguments):
     """What the command says, which must be one line."""
     before = {path for path in os.listdir() if path != "kept"}
-    shown = CliRunner().invoke(cli.main, ["multiply", *arguments])
+    shown = multiply(*arguments)
     assert isinstance(shown.exception, SystemExit), repr(shown.exception)
     assert shown.exit_code == 2, shown.output
     assert re.fullmatch(r"Error: [^\n]+\n", shown.stderr), shown.stderr
@@ -242,8 +241,6 @@ def test_bytes_changed_at_random(name):
             changed[draw.randrange(6 if name == "a.npy" else 0, min(len(right), 128))] = draw.randrange(256)
         with open(name, "wb") as file:
             file.write(changed)
-        shown = CliRunner().invoke(
-            cli.main, ["multiply", name.split("/")[0], "g.zarr:A", "c.npy", "--explain"]
-        )
+        shown = multiply(name.split("/")[0], "g.zarr:A", "c.npy", "--explain")
         assert shown.exit_code in (0, 2), repr(shown.exception)
         assert shown.exit_code == 0 or re.fullmatch(r"Error: [^\n]+\n", shown.stderr), shown.stderr

@@ -10,10 +10,10 @@ import sys
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import pyclmm
-from pyclmm.tools import cli
+from tests.support.matrix_files import kept
+from tests.support.matrix_files import multiply as run
 from tests.support.optional import optional
 
 h5py = optional("h5py")
@@ -24,10 +24,6 @@ A = RNG.standard_normal((60, 50)).astype(np.float32)
 B = RNG.standard_normal((50, 40)).astype(np.float32)
 TILES = ("--memory-limit", "8 KiB")
 KINDS = ("{}.npy", "{}.h5:{}", "all.h5:group/{}", "{}.zarr", "all.zarr:{}")
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli.main, ["multiply", *map(str, arguments)])
 
 
 @pytest.fixture(autouse=True)
@@ -51,16 +47,6 @@ def keep(place, x):
         zarr.open_group(path, mode="a").create_array(name, data=x, chunks=(16, 16))
     else:
         zarr.save_array(path, x)
-
-
-def kept(place):
-    path, _, name = place.partition(":")
-    if path.endswith(".npy"):
-        return np.load(path)
-    if path.endswith(".h5"):
-        with h5py.File(path, "r") as file:
-            return file[name][()]
-    return (zarr.open(path, mode="r")[name] if name else zarr.open(path, mode="r"))[()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,13 +156,11 @@ def test_finished_tiles_of_a_result_that_is_gone_are_no_result(interrupted, here
         (("a.npy", "b.npy", "a.npy"), "a.npy: OUT is an operand too"),
         (("a.npy", "b.npy", "./b.npy", "--overwrite"), "./b.npy: OUT is an operand too"),
         (("a.npy", "b.npy", "no/c.npy"), "no/c.npy: there is no folder"),
-        (("short.npy", "b.npy", "c.npy"), "short.npy: it is no array that NumPy can map"),
         (("objects.npy", "b.npy", "c.npy"), "objects.npy: it is no array that NumPy can map"),
         (("m.h5", "b.npy", "c.npy"), "m.h5: name a dataset of the file too, such as m.h5:A"),
         (("m.h5:z", "b.npy", "c.npy"), "m.h5:z: the file has no dataset 'z'; it has x"),
         (("m.h5:x", "b.npy", "c.npy"), "m.h5:x: it holds several matrices; name one"),
         (("m.zarr", "b.npy", "c.npy"), "m.zarr: it holds several matrices; name one"),
-        (("short.h5:x", "b.npy", "c.npy"), "short.h5: it cannot be opened"),
         (("a.npy", "a.npy", "c.npy"), "K is 50 in a and 60 in b"),
         (("a.npy", "b.npy", "c.npy", "--memory-limit", "3"), "memory_limit"),
         (("a.npy", "b.npy", "c.npy", "--dtype", "bfloat16"), "c.npy: files have no name for bfloat16"),
@@ -187,8 +171,6 @@ def test_finished_tiles_of_a_result_that_is_gone_are_no_result(interrupted, here
     ids=lambda x: "-".join(x) if isinstance(x, tuple) else "",
 )
 def test_what_cannot_be_done_is_one_line_and_leaves_nothing(here, arguments, words):
-    for name in ("short.npy", "short.h5"):
-        (here / name).write_bytes((here / "a.npy").read_bytes()[:300])
     np.save("objects.npy", np.array([1, None], object), allow_pickle=True)
     with h5py.File("m.h5", "w") as file:
         file["x/y"] = A

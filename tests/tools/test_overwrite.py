@@ -19,6 +19,8 @@ from click.testing import CliRunner
 from pyclmm.streaming.journal import FolderLock
 from pyclmm.tools import cli, results
 from pyclmm.tools.matrix_files import MatrixPlace
+from tests.support.matrix_files import kept
+from tests.support.matrix_files import multiply as run
 from tests.support.selection import slow
 
 h5py = pytest.importorskip("h5py", reason="needs h5py")
@@ -26,10 +28,6 @@ zarr = pytest.importorskip("zarr", reason="needs zarr")
 
 A, B, D = (np.arange(i, i + 64, dtype=np.float32).reshape(8, 8) for i in range(3))
 OLD = np.full((2, 2), 7, np.float32)
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli.main, ["multiply", *map(str, arguments)])
 
 
 @pytest.fixture(autouse=True)
@@ -303,25 +301,15 @@ def test_only_a_matrix_of_the_same_kind_is_replaced(here, case):
 OUTS = ("d.npy", "d.zarr", "x.zarr:D", "x.zarr:g/E", "f.h5:D")
 
 
-def matrix(place):
-    path, _, name = place.partition(":")
-    if path.endswith(".npy"):
-        return np.load(path)
-    if path.endswith(".h5"):
-        with h5py.File(path, "r") as file:
-            return file[name][()]
-    return zarr.open(path, mode="r", path=name)[()]
-
-
 @pytest.mark.parametrize("out", OUTS)
 def test_what_is_replaced_leaves_its_neighbours(out):
     os.link("d.npy", "linked.npy")
     shown = run("a.npy", "b.npy", out, "--overwrite")
     assert shown.exit_code == 0, shown.output
-    np.testing.assert_array_equal(matrix(out), A @ B)
+    np.testing.assert_array_equal(kept(out), A @ B)
     neighbours = {"a.npy": A, "linked.npy": D, "a.zarr": A, "x.zarr:A": A, "f.h5:g/A": A, "f.h5:B": B}
     for place, x in (neighbours | {place: D for place in OUTS if place != out}).items():
-        np.testing.assert_array_equal(matrix(place), x)
+        np.testing.assert_array_equal(kept(place), x)
     assert set(zarr.open_group("x.zarr", mode="r")) == {"A", "B", "D", "g"}
     assert not [name for name in os.listdir() if "unfinished" in name]
 
@@ -371,13 +359,13 @@ def test_an_operand_may_lie_at_the_end_of_an_external_link(out):
     external("o", "/")
     shown = run("f.h5:o/A", "b.npy", out)
     assert shown.exit_code == 0, shown.output
-    np.testing.assert_array_equal(matrix(out), A @ B)
+    np.testing.assert_array_equal(kept(out), A @ B)
 
 
 @pytest.mark.parametrize("out", ["n.npy", "n.zarr", "n.zarr:C", "x.zarr:h/i/C", "n.h5:C", "f.h5:h/i/C"])
 def test_a_new_result_may_lie_in_new_groups(out):
     assert run("a.npy", "b.npy", out).exit_code == 0
-    np.testing.assert_array_equal(matrix(out), A @ B)
+    np.testing.assert_array_equal(kept(out), A @ B)
 
 
 @pytest.fixture
@@ -397,10 +385,10 @@ def test_the_old_result_is_there_until_the_new_one_is_whole(interrupted, out, ch
     command = ("a.npy", "b.npy", out, "--overwrite", "--memory-limit", "1 KiB", *checkpoint)
     shown = run(*command)
     assert shown.exit_code == 130, shown.output
-    np.testing.assert_array_equal(matrix(out), D)
+    np.testing.assert_array_equal(kept(out), D)
     interrupted()
     assert run(*command).exit_code == 0
-    np.testing.assert_array_equal(matrix(out), A @ B)
+    np.testing.assert_array_equal(kept(out), A @ B)
     assert not [name for name in os.listdir() if "unfinished" in name]
     with h5py.File("f.h5", "r") as file:
         assert set(file) == {"g", "B", "D"}
@@ -415,7 +403,7 @@ def test_a_leftover_of_a_killed_run_is_replaced(monkeypatch, interrupted, out):
         assert run("a.npy", "b.npy", out, "--overwrite").exit_code == 130
     interrupted()
     assert run("a.npy", "b.npy", out, "--overwrite").exit_code == 0
-    np.testing.assert_array_equal(matrix(out), A @ B)
+    np.testing.assert_array_equal(kept(out), A @ B)
     assert not [name for name in os.listdir() if "unfinished" in name]
     with h5py.File("f.h5", "r") as file:
         assert set(file) == {"g", "B", "D"}

@@ -120,14 +120,6 @@ def test_every_kernel_for_learning_is_on_the_road():
     assert {kernel.name for kernel in KERNELS if not kernel.automatic} <= set(KERNELS_OF_THE_ROAD)
 
 
-def test_json_stands_alone_on_standard_output():
-    shown = run("--json", "-")
-    assert shown.exit_code == 0
-    data = json.loads(shown.stdout)
-    assert (data["command"], data["interrupted"], data["side"]) == ("road", False, SIDE)
-    assert data["rates"]["memory"] == RATES.memory
-
-
 def test_a_slow_kernel_runs_at_a_smaller_size(short):
     short("naive", "tiled", _LEAST=6, _CALL=0.0)
     assert [point["n"] for point in points(run("--json", "-"))] == [6, 6]
@@ -191,7 +183,9 @@ def test_rates_that_a_kernel_exceeds_are_measured_again(measured, short):
     """The first measurement is of a busy machine. The higher of two rates counts."""
     measured.found = [replace(RATES, float32=1e3, memory=21e9, matrix16=4.0), replace(RATES, cache=1.0)]
     short("naive")
-    rates = json.loads(run("--json", "-").stdout)["rates"]
+    data = json.loads(run("--json", "-").stdout)
+    assert (data["command"], data["interrupted"], data["side"]) == ("road", False, SIDE)
+    rates = data["rates"]
     best = replace(RATES, memory=21e9, matrix16=4.0)
     assert {name: rates[name] for name in MEANINGS} == {name: getattr(best, name) for name in MEANINGS}
     assert measured.calls == 2

@@ -171,12 +171,6 @@ def test_only_the_kernels_that_were_named_are_tested(tmp_path):
     assert "unknown kernel 'dpsa': did you mean 'dpas'" in unknown.output
 
 
-def test_a_report_that_cannot_be_written_is_refused_first(tmp_path):
-    done = command("--report", tmp_path / "no" / "r.json")
-    assert done.exit_code == 2
-    assert "there is no folder" in done.output
-
-
 def test_a_refusal_is_no_failure():
     refused = selftest.Tested("k", 1.0, (selftest.LawVerdict("l", "refused", reason="no float64"),))
     assert (refused.verdict, refused.is_bad) == ("refused", False)

@@ -90,8 +90,15 @@ def bench_grid():
     return report.bench_table(Rung(Size(9, 9, 9), "float32", (row, Row("sequential", reason="slow")), 9))
 
 
+def ladder_grid():
+    measured = {"samples": (Sample(1.234e-3, 1e-3),), "flops": 10**12, "error_ratio": 1.0, "error_limit": 16}
+    rows = tuple(Row(kernel.name, **measured, speedup=123456.7, extrapolated=True) for kernel in KERNELS)
+    return report.ladder_table([Rung(Size(2154, 2154, 2154), "float32", rows, 9)], "speed-up")
+
+
 TABLES = {
     "tuning": tuning_grid,
+    "ladder": ladder_grid,
     "bench": bench_grid,
     "rates": lambda: report.rates_table({"launch": 1e-6, "cache_size": 0.0}),
     "many columns": lambda: TextTable(

@@ -402,7 +402,6 @@ def test_the_plot_names_kernels_and_has_the_device_s_roof(monkeypatch, tmp_path)
         (("--dtype", "float23"), "float32"),
         (("--layout", "XX"), "layout"),
         (("--device", "no such"), "no such"),
-        (("--export", "/no/such/folder/x.json"), "no folder"),
         (("--plot", "x.doc"), "picture"),
     ],
 )

@@ -15,8 +15,9 @@ from pyclmm.kernels.cpu.packed_shape import cut
 from pyclmm.kernels.cpu.packing import INSIDE
 from pyclmm.kernels.device import Target
 from pyclmm.problem.canonical import problem_of
-from tests.support.cases import small_integers
+from tests.support.cases import laid_out, small_integers
 from tests.support.made_up import dense_problem
+from tests.support.plans import launched
 from tests.support.selection import slow
 
 # (MR, NR, LANES) by the type of the sums: tiles that turn whole lanes of 128 bits, and vectors of one lane
@@ -26,15 +27,6 @@ TILES = {"f4": ((6, 16, 8), (5, 8, 4)), "f8": ((6, 8, 4), (4, 4, 2))}
 def inside(**sizes) -> TileConfig:
     options = (("pack_a", 0), ("pack_b", INSIDE))
     return dataclasses.replace(TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4, options=options), **sizes)
-
-
-def launched(plan) -> list[str]:
-    return [launch.kernel for launch in plan._executable.work.launches]
-
-
-def stored_along_k(x):
-    """*x* with its columns in memory one after the other."""
-    return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -50,7 +42,7 @@ def test_columns_turned_in_registers_are_exact(dtype, swapped, pack_b, rng, devi
         config = TileConfig(bm=2 * tm, bn=2 * tn, bk=20, tm=tm, tn=tn, vec=vec, options=options)
         for m, n, k in [(tm, tn, 16), (41, 35, 45), (3 * tm, 3 * tn, 19), (17, tn + 1, 3)]:
             a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)
-            for x, y in ((a, stored_along_k(b)), (stored_along_k(a), stored_along_k(b))):
+            for x, y in ((a, laid_out(b, "T")), (laid_out(a, "T"), laid_out(b, "T"))):
                 got = pyclmm.matmul(x, y, kernel=("packed", config))
                 assert np.array_equal(got, a @ b), (config, m, n, k)
 
@@ -63,7 +55,7 @@ def test_every_type_is_packed_inside(dtype, rng):
         a, b = small_integers(rng, (*stack, 7, 30), dtype), small_integers(rng, (30, 9), dtype)
         if dtype.startswith("c"):
             a, b = (a * (1 + 2j)).astype(dtype), (b * (2 - 1j)).astype(dtype)
-        for y in (b, stored_along_k(b)):
+        for y in (b, laid_out(b, "T")):
             assert np.array_equal(pyclmm.matmul(a, y, kernel=("packed", config)), a @ b), stack
     if dtype.startswith("c"):
         got = pyclmm.gemm(a[0], b.T, trans_b="C", kernel=("packed", config))
@@ -74,7 +66,7 @@ def test_every_type_is_packed_inside(dtype, rng):
 def test_reproducible_products_have_the_same_bits_packed_inside(rng):
     a, b = (rng.standard_normal(shape).astype("f4") for shape in ((33, 300), (300, 41)))
     right = pyclmm.matmul(a, b, reproducible=True, kernel="naive")
-    for y in (b, stored_along_k(b)):
+    for y in (b, laid_out(b, "T")):
         got = pyclmm.matmul(a, y, reproducible=True, kernel=("packed", inside()))
         assert np.array_equal(got, right)
 
@@ -82,10 +74,10 @@ def test_reproducible_products_have_the_same_bits_packed_inside(rng):
 @pytest.mark.usefixtures("on_cpu")
 def test_a_small_transposed_b_takes_one_launch(rng):
     a, b = small_integers(rng, (64, 64), "f4"), small_integers(rng, (64, 256), "f4")
-    plan = pyclmm.Matmul(a, stored_along_k(b), kernel="packed")
+    plan = pyclmm.Matmul(a, laid_out(b, "T"), kernel="packed")
     assert plan.config.option("pack_b") == INSIDE
     assert launched(plan) == ["packed_multiply"]
-    assert np.array_equal(plan(a, stored_along_k(b)), a @ b)
+    assert np.array_equal(plan(a, laid_out(b, "T")), a @ b)
 
 
 @pytest.mark.usefixtures("on_cpu")

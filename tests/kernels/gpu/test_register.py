@@ -9,6 +9,7 @@ import pyclmm
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
 from pyclmm.problem.canonical import problem_of
+from tests.support.cases import laid_out
 from tests.support.made_up import H200, LLVMPIPE
 
 EDGES = ((1, 31, 1), (15, 33, 7), (16, 32, 8), (40, 36, 20))
@@ -32,10 +33,7 @@ every_tile = pytest.mark.parametrize("config", TILES.values(), ids=TILES)
 def operands(rng, m, n, k, trans, dtype="f4", stack=()):
     a = rng.integers(-4, 5, (*stack, m, k)).astype(dtype)
     b = rng.integers(-4, 5, (*stack, k, n)).astype(dtype)
-    return [
-        np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if t == "T" else x
-        for x, t in zip((a, b), trans, strict=True)
-    ]
+    return [laid_out(x, letter) for x, letter in zip((a, b), trans, strict=True)]
 
 
 @pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])

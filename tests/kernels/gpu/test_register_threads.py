@@ -3,8 +3,6 @@
 A copy lands when its work-item waits for it, not before, so a missing wait is noticed.
 """
 
-import platform
-
 import numpy as np
 import pytest
 
@@ -16,9 +14,7 @@ from tests.simulators import interleaved
 from tests.support.made_up import H200
 from tests.support.selection import few
 
-pytestmark = pytest.mark.skipif(
-    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
-)
+pytestmark = interleaved.needs_clang
 REGISTER = kernel_named("register")
 # bm, bn, bk, sgm, sgn, tm, tn, stages, slices
 TILES = {
@@ -55,11 +51,6 @@ def config(kind, tile, rows, along):
     *sizes, stages, slices = tile
     options = {"fetch_b": 1, "held": 0, "slices": slices, "rows": rows, "along": along}
     return TileConfig(*sizes, 16 // np.dtype(kind).itemsize, stages, 1, options)  # type: ignore[call-arg]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("interleaved")
 
 
 @pytest.mark.parametrize(("kind", "trans", "tile", "rows", "along"), few(CASES, 0, 1, 2, 3), ids=str)

@@ -127,12 +127,6 @@ def test_split_k_is_taken_as_given():
         assert part.split_k == given
 
 
-def test_the_choice_is_a_pure_function():
-    p = problem(1000, 1000, 1000)
-    assert REGISTER.configs(p, H200) == REGISTER.configs(p, H200)
-    assert REGISTER.launches(p, BIG, H200) == REGISTER.launches(p, BIG, H200)
-
-
 def test_a_new_shape_needs_no_new_program():
     whole = replace(BIG, split_k=1)
     programs = {

@@ -5,7 +5,6 @@ They are judged as the self-check judges them on a device.
 
 from __future__ import annotations
 
-import platform
 from dataclasses import replace
 
 import numpy as np
@@ -22,14 +21,7 @@ from tests.simulators.simulated import Simulated
 from tests.support.made_up import H200
 from tests.support.selection import few
 
-pytestmark = pytest.mark.skipif(
-    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
-)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("interleaved")
+pytestmark = interleaved.needs_clang
 
 
 def of(kind, trans, align=16, **more):

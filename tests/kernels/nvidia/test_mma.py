@@ -5,7 +5,6 @@ This tests every copy and index. Copies complete at once there, so a missing wai
 
 from __future__ import annotations
 
-import platform
 from dataclasses import replace
 
 import numpy as np
@@ -20,16 +19,9 @@ from tests.simulators import interleaved
 from tests.support.made_up import H200
 from tests.support.selection import few
 
-pytestmark = pytest.mark.skipif(
-    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
-)
+pytestmark = interleaved.needs_clang
 RESULT = {"float64": "float64", "int8": "int32", "uint8": "int32"}
 STORED = {"bfloat16": np.uint16}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("interleaved")
 
 
 def small_integers(rng, shape, kind):

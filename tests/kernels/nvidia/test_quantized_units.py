@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import replace
 
 import ml_dtypes
@@ -19,16 +18,9 @@ from pyclmm.problem.gemm import GemmProblem
 from tests.simulators import interleaved
 from tests.support.made_up import H200
 
-pytestmark = pytest.mark.skipif(
-    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
-)
+pytestmark = interleaved.needs_clang
 MMA, WGMMA = kernel_named("mma_quantized"), kernel_named("wgmma_quantized")
 TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("interleaved")
 
 
 def of(kind, shape, name, stack=(), **more):

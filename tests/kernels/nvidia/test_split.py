@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +25,7 @@ ROOM, GUESSED = (
 NEVER = -(1 << 30)  # of cl/nvidia/split.h
 CHUNK = 64  # bytes of hi, then of lo
 SPLIT, MMA_SPLIT = kernel_named("split"), kernel_named("mma_split")
-runs_kernels = pytest.mark.skipif(
-    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
-)
+runs_kernels = interleaved.needs_clang
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -86,19 +83,6 @@ def scores(lines, together=4):
     return np.where(x.max(1) > 0, points, lines.shape[1]), lossy.any()
 
 
-def serves(a, b):
-    """half_parts_serve of split_guard.h, for rows along K."""
-    (mine, lossy), (theirs, lossy_too) = scores(a), scores(b)
-    return not (lossy or lossy_too) or mine.min() + theirs.min() >= a.shape[1]
-
-
-def product_of_parts(a, b, parts):
-    """hi lo + lo hi + hi hi, added in float64: its error is that of the split alone."""
-    (ah, al), (bh, bl) = ([p.astype(np.float64) for p in parts(x)] for x in (a, b))
-    c = ah @ bl.T + al @ bh.T + ah @ bh.T
-    return c * np.exp2(1.0 * exponents(a)[:, None] + exponents(b)) if parts is half_parts else c
-
-
 def classes(m=40, n=50, k=300):
     rng = np.random.default_rng(7)
     a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
@@ -132,49 +116,7 @@ def worst(got, a, b):
     return np.max(abs(got - exact)[scale > 0] / scale[scale > 0])
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_tf32_parts_bound_each_element_on_every_class(name):
-    a, b = CLASSES[name]
-    assert worst(product_of_parts(a, b.T, tf32_parts), a, b) < BOUND
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_half_parts_are_accurate_where_they_are_used(name):
-    a, b = CLASSES[name]
-    assert serves(a, b.T) == (name not in REFUSED)
-    if name not in REFUSED:
-        assert worst(product_of_parts(a, b.T, half_parts), a, b) < BOUND
-
-
-@pytest.mark.parametrize("name", ["along K", "one row", "triangle"])  # "each" is refused needlessly
-def test_half_parts_are_inaccurate_where_they_are_refused(name):
-    a, b = CLASSES[name]
-    assert worst(product_of_parts(a, b.T, half_parts), a, b) > 4 * BOUND
-
-
-@pytest.mark.parametrize("power", [-126, -60, -1, 0, 1, 60, 127])
-def test_exponents_bring_a_row_to_the_top_of_float16(power):
-    row = np.array([[0.75, -1.99, 0.001]], np.float32) * np.float32(2.0) ** power
-    assert np.isfinite(half_parts(row)[0]).all()
-    assert power < -110 or 2.0**14 <= np.abs(scaled(row)).max() < 2.0**15
-
-
-@pytest.mark.parametrize("e", [-253, -127, -1, 0, 1, 127, 226])
-def test_scaling_in_two_steps_is_exact(e):
-    """scaled of fragment.h divides e by two as C does, towards zero."""
-    x = np.float32(1.5) * np.float32(2.0) ** 20
-    half = int(e / 2)
-    with np.errstate(over="ignore", under="ignore"):
-        got = x * np.float32(2.0) ** half * np.float32(2.0) ** (e - half)
-        assert got == np.float32(np.float64(x) * 2.0**e)
-
-
 # --- kernels --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("interleaved")
 
 
 def padded(x, pad):
@@ -332,7 +274,9 @@ def test_both_quartets_wait_equally_often_before_they_meet(folder, rng, tile):
 
 
 @runs_kernels
-@pytest.mark.parametrize("name", ["normal", REFUSED[0], *slow(*REFUSED[1:])])
+@pytest.mark.parametrize(
+    "name", ["normal", "each", *slow(*(x for x in CLASSES if x not in ("normal", "each")))]
+)
 def test_each_element_is_within_the_bound(folder, name):
     a, b = CLASSES[name]
     got, spaces = Call(a, b).run(folder)

@@ -6,7 +6,6 @@ is not noticed.
 
 from __future__ import annotations
 
-import platform
 from dataclasses import replace
 
 import numpy as np
@@ -23,16 +22,9 @@ from tests.simulators.simulated import Simulated
 from tests.support.made_up import H200
 from tests.support.selection import few
 
-pytestmark = pytest.mark.skipif(
-    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
-)
+pytestmark = interleaved.needs_clang
 WGMMA = kernel_named("wgmma")
 HALF, SINGLE = np.float16, np.float32
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("interleaved")
 
 
 def tile(bm, bn, **options):

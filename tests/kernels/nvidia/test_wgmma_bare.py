@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -30,18 +29,11 @@ from .test_matrix_units import A100, assembled, compilers, problem
 
 ml_dtypes = optional("ml_dtypes")
 
-with_clang = pytest.mark.skipif(
-    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
-)
+with_clang = interleaved.needs_clang
 FAMILY = kernel_named("wgmma_bare")
 TILE = TileConfig(bm=64, bn=64, bk=64)
 HALF, BFLOAT16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
 FULL = {"has_c": True, "bias": "row", "activation": "gelu", "a_align": 2, "out_align": 2}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("interleaved")
 
 
 # element type, layout, (M, N, K), products, elements behind each row of an operand

@@ -3,7 +3,6 @@
 `residues` enqueues a product for each modulus, and a number that the device wrote says how many are needed.
 """
 
-import platform
 from dataclasses import replace
 from math import prod
 
@@ -35,18 +34,11 @@ from tests.support.made_up import H200, MI250
 from tests.support.selection import few
 
 emulates = pytest.mark.skipif(not DEVICE.is_cpu, reason="the emulation is for compilers of CPU devices")
-threads = pytest.mark.skipif(
-    interleaved.CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
-)
+threads = interleaved.needs_clang
 NAIVE = kernel_named("naive")
 FLOAT64, COMPLEX128 = np.dtype(np.float64), np.dtype(np.complex128)
 ALL = 30  # products of complex numbers
 BEHIND = 1 << 17  # more bytes than a tile of the result has
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("interleaved")
 
 
 def short(value):
