@@ -55,10 +55,10 @@ _HELD = 1.1  # time of a step where work-items load, convert and store each elem
 _BY_ROWS = 0.8  # time of a step with option rows
 # Copies of B late in a step suit a B that is transposed while it is copied, but hurt where bad alignment
 # forces many small copies.
-_UNSUITED = 1.08
+_UNSUITED = 1.02
 # The store, as a fraction of the cache's rate: by columns in chunks, and by rows.
-_STORE = 0.37
-_STORE_LINES = 1.21
+_STORE = 0.48
+_STORE_LINES = 1.0
 _SIDE_BY_SIDE = 1.4  # in place of ON_CPU where vectors are of neighbouring columns: Intel's runtime, Zen 4
 _GROUP = 4.7e-07  # seconds of a compute unit's time: the start and end of a work-group
 # Parts of ``alone``, in reads of global memory (Rates.latency).
