@@ -47,6 +47,63 @@ def test_a_call_like_an_earlier_one_goes_straight_to_its_product(case, dtype, co
         assert turn == 0 or len(contracted) == 1
 
 
+SUMS = ("ijk->", "ijk->j", "ijk->ki", "iji->j", "ijk,ijk->ijk", "ijk,j->kij")
+
+
+@pytest.mark.parametrize("dtype", ["i1", "f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("subscripts", SUMS)
+def test_what_numpy_computes_is_repeated_too(subscripts, dtype, contracted, rng):
+    """Of an array, then of views: with gaps, backwards, and read-only."""
+    whole = rng.integers(-3, 4, (10, 9, 10)).astype(dtype)
+    parts = (np.s_[:5, :4, :5], np.s_[::-2, 1:5, 1::2], np.s_[:5, :4, :5])
+    views = [*(whole[part] for part in parts), whole[parts[0]].copy()]
+    views[2].flags.writeable = False
+    before = None
+    number, wide = subscripts.count(",") + 1, "16" if dtype in ("c8", "c16") else "8"
+    for turn in range(3):
+        for x in views:
+            given = [x, rng.integers(-3, 4, 4).astype(dtype) if ",j->" in subscripts else x][:number]
+            want = np.einsum(subscripts, *[y.astype(x.dtype.kind + wide) for y in given])
+            got = linalg.einsum(subscripts, *given)
+            assert (got.shape, got.dtype) == (want.shape, np.dtype(dtype))
+            np.testing.assert_array_equal(got, want.astype(dtype))
+            out = np.full((*want.shape, 2), 7, dtype)[..., 0]
+            assert linalg.einsum(subscripts, *given, out=out) is out
+            np.testing.assert_array_equal(out, want.astype(dtype))
+        before = len(contracted) if turn == 0 else before
+        assert len(contracted) == before
+
+
+def test_a_repeated_sum_whose_out_is_its_operand(contracted, rng):
+    for _ in range(3):
+        x = operand(rng, (4, 5), "f4")
+        want = x.sum(axis=1)
+        linalg.einsum("ij->i", x, out=x[:, 0])
+        np.testing.assert_array_equal(x[:, 0], want)
+
+
+def test_a_sum_of_which_a_block_asks_something_is_a_product(contracted):
+    """Of the setting that the context has now: a product, whose kernel adds one after the other."""
+    x = np.ones((3, 5), np.float32)
+    for block in (pyclmm.default_reproducible(), pyclmm.verified(), pyclmm.default_reproducible(False)):
+        linalg.einsum("ij->i", x)
+        before = len(contracted)
+        with block:
+            linalg.einsum("ij->i", x)
+        is_asked = before < len(contracted)
+    assert not is_asked
+    assert len(contracted) == 3
+
+
+def test_a_read_only_out_of_a_sum_is_refused_again(contracted):
+    out = np.empty(3, np.float32)
+    linalg.einsum("ij->i", np.ones((3, 2), np.float32), out=out)
+    out.flags.writeable = False
+    for _ in range(2):
+        with pytest.raises(ValueError, match="read-only"):
+            linalg.einsum("ij->i", np.ones((3, 2), np.float32), out=out)
+
+
 @pytest.mark.parametrize("shape", [(7,), (7, 1)])
 def test_out_is_written_and_returned(shape, contracted, rng):
     keywords = {"keepdims": True} if len(shape) == 2 else {}
