@@ -203,11 +203,18 @@ def _summed_apart(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways) -
     """
     strides = [x.strides(ways.lengths) for x in (a, b)]
     gone = [label for label in a.labels if label in b.labels and label not in labels]
-    axes = sorted(joined(gone, ways.lengths, strides), key=lambda axis: -math.prod(ways.shape(axis)))
-    apart = tuple(label for axis in axes[1:] for label in axis)
-    few = _FEWER * math.prod(ways.shape((*labels, *apart))) <= min(a.array.size, b.array.size)
+    axes = joined(gone, ways.lengths, strides)
     wide = dtype_of(ELEMENTS[type_name(ways.dtype, "a")].accumulator).itemsize == ways.dtype.itemsize
-    return apart if few and wide and _is_numpys(replace(a, conj=False), ways) else ()
+    if not (axes and wide and _is_numpys(replace(a, conj=False), ways)):
+        return ()
+    nearest = min(axes, key=lambda axis: max(abs(its[axis[-1]]) for its in strides))
+    longest = max(axes, key=lambda axis: math.prod(ways.shape(axis)))
+    most = min(a.array.size, b.array.size) // _FEWER
+    for kept in (nearest, longest):  # memory is read in its order, if that leaves few
+        apart = tuple(label for axis in axes if axis is not kept for label in axis)
+        if math.prod(ways.shape((*labels, *apart))) <= most:
+            return apart
+    return ()
 
 
 def _conjugated(x: Any, conj: bool) -> tuple[Any, Any]:

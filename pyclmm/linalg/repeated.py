@@ -33,24 +33,31 @@ class Step(NamedTuple):
     keywords: Mapping[str, Any]
 
 
-class _Repeat(NamedTuple):
-    """One step on views of the caller's arrays, from their first elements."""
+class _Place(NamedTuple):
+    """A view of one of the arrays of a call, from its first element: the caller's, the result, and what its
+    steps made before, in this order."""
 
-    function: Callable[..., object]
-    operands: tuple[View, ...]
-    out: View
-    keywords: Mapping[str, Any]
-    shape: tuple[int, ...]  # of a new result
-    dtype: np.dtype[Any]
+    number: int
+    view: View
+
+
+class _Repeat(NamedTuple):
+    """The steps of a call, each with the places of its operands and of its ``out``, and what they make."""
+
+    steps: tuple[tuple[Callable[..., object], tuple[_Place, ...], _Place, Mapping[str, Any]], ...]
+    made: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]  # shapes and dtypes; a new result comes first
+    has_out: bool
     is_scalar: bool
 
-    def result(self, arrays: Sequence[Any]) -> Any:
+    def result(self, arrays: list[Any]) -> Any:
         """The result of a call on *arrays*: the operands, and perhaps ``out``."""
-        views = self.operands
-        out = arrays[len(views)] if len(arrays) > len(views) else np.empty(self.shape, self.dtype)
-        operands = [viewed(x, view) for x, view in zip(arrays, views, strict=False)]
-        self.function(*operands, out=viewed(out, self.out), **self.keywords)
-        return plain(out) if self.is_scalar else out
+        place = len(arrays) - self.has_out
+        arrays += [np.empty(*like) for like in self.made]
+        for function, operands, out, keywords in self.steps:
+            views = [viewed(arrays[at], view) for at, view in operands]
+            function(*views, out=viewed(arrays[out.number], out.view), **keywords)
+        result = arrays[place]
+        return plain(result) if self.is_scalar else result
 
 
 class _StepsOfCall(threading.local):
@@ -97,9 +104,12 @@ def key_of(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[
     if not keywords.keys() <= _KEYWORDS:
         return None
     key: list[Any] = [function, is_reproducible(None), is_verified(None), *keywords]
+    seen: list[Any] = []
     for x in (*args, *keywords.values()):
         if type(x) is np.ndarray:
-            key.append((x.shape, x.strides, x.dtype, x.dtype.char))
+            same = [x is other for other in seen]
+            key.append((x.shape, x.strides, x.dtype, x.dtype.char, *same))
+            seen.append(x)
         elif type(x) in _SAYING:
             key.append((type(x), x))
         else:
@@ -109,19 +119,41 @@ def key_of(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[
 
 def _repeat(steps: Sequence[Step], arrays: Sequence[Any], result: Any) -> _Repeat | None:
     """How a call on *arrays* like the one that made *steps* and *result* is repeated, if that can be."""
-    if len(steps) != 1:
+    if not steps or not arrays:
         return None
-    (step,) = steps
-    target, operands = step.out, arrays[: len(step.operands)]
-    given = arrays[len(operands) :]
-    if len(operands) < len(step.operands) or len(given) > 1:
+    has_out, last = result is arrays[-1], steps[-1].out
+    target = len(arrays) - has_out
+    whole = result if has_out or result.ndim else last  # one number comes in new memory
+    known = [*arrays, *(() if has_out else (whole,))]
+    if last.size != result.size or not (has_out or whole.flags.c_contiguous) or _share(known):
         return None
-    whole = result if given or result.ndim else target  # one number comes in new memory
-    is_own = result is given[0] if given else target.size == result.size and whole.flags.c_contiguous
-    # What lies elsewhere is a copy, and without elements the address says nothing.
-    pairs = (*zip(step.operands, operands, strict=True), (target, whole))
-    if not is_own or not all(its.size and location(its) == location(other) for its, other in pairs):
+    found = []
+    for step in steps:
+        memory = step.out if step.out.base is None else step.out.base
+        if _place(step.out, known) is None and memory.flags.c_contiguous:
+            known.append(memory)
+        asked = [_place(x, known) for x in (*step.operands, step.out)]
+        places = tuple(place for place in asked if place is not None)
+        if len(places) < len(asked) or places[-1].number < target:
+            return None
+        found.append((step.function, places[:-1], places[-1], step.keywords))
+    if found[-1][2].number != target:
         return None
-    views = tuple(View(x.shape, x.strides) for x in step.operands)
-    of_out, is_scalar = View(target.shape, target.strides), isinstance(result, np.generic)
-    return _Repeat(step.function, views, of_out, step.keywords, result.shape, result.dtype, is_scalar)
+    likes = [(x.shape, x.dtype) for x in known[len(arrays) :]]
+    if not has_out:
+        likes[0] = result.shape, result.dtype
+    return _Repeat(tuple(found), tuple(likes), has_out, isinstance(result, np.generic))
+
+
+def _share(arrays: Sequence[Any]) -> bool:
+    """Whether two arrays begin at the same place, so that it does not tell which of them is meant."""
+    each = {id(x): x for x in arrays}.values()
+    return len({location(x) for x in each}) < len(each)
+
+
+def _place(x: Any, known: Sequence[Any]) -> _Place | None:
+    """The place of *x*, if it begins where one of the arrays *known* does. What lies elsewhere is a copy, and
+    without elements the address says nothing."""
+    at = (i for i, its in enumerate(known) if its.size and location(its) == location(x))
+    number = next(at, None) if x.size else None
+    return None if number is None else _Place(number, View(x.shape, x.strides))
