@@ -64,7 +64,7 @@ __kernel ONE_ITEM void matmul_small(SMALL_ARGS)
           tile(sums, as, lda, bs, ldb, i0, from, M, N, k0, k1);
           for (int i = i0; i < min(M, i0 + TM); ++i)
             for (int j = j0; j < min(N, j0 + TN); ++j)
-              for (int v = 0; v < count; ++v) {
+              BY_NUMBERS for (int v = 0; v < count; ++v) {
 #if SPLIT
                 partial[(((long)range * stack + z + v) * M + i) * N + j] = sums[i - i0][j - from][v];
 #else

@@ -59,7 +59,7 @@ INLINE void tile(
 #define STEP (CHAINS / PLACES) /* of k: 1, or with SPLIT 1 CHAINS */
 #define K_OF(v) (k + (v) / PLACES)
   int k = k0;
-  for (; k <= k1 - STEP; k += STEP) {
+  BY_NUMBERS for (; k <= k1 - STEP; k += STEP) {
     ACC_T y[TN][CHAINS];
     UNROLL for (int j = 0; j < TN; ++j)
       FOR_CHAINS(v) y[j][v] = LOAD_B(columns[j][v % PLACES], B_INDEX(K_OF(v), 0, ldb));
@@ -72,7 +72,7 @@ INLINE void tile(
   FOR_TILE(i, j) UNROLL for (int v = 0; v < PLACES; ++v) {
     ACC_T sum = acc[i][j][v];
     UNROLL for (int w = v + PLACES; w < CHAINS; w += PLACES) sum = ADD(sum, acc[i][j][w]);
-    for (int rest = k; STEP > 1 && rest < k1; ++rest)
+    BY_NUMBERS for (int rest = k; STEP > 1 && rest < k1; ++rest)
       sum = MAC(sum, LOAD_A(rows[i][v], A_INDEX(0, rest, lda)), LOAD_B(columns[j][v], B_INDEX(rest, 0, ldb)));
     sums[i][j][v] = sum;
   }
