@@ -4,9 +4,9 @@
  *   VEC_N 1            TM rows of A with LANES columns of B, whose rows are vectors
  *   TM x TN, more      TM rows of A with TN columns of B, numbers one by one
  *   TM x TN = 1        CHAINS sums: a sum alone would wait for each addition to end. They are those of CHAINS products;
- *                      with SPLIT 1 of every CHAINS-th k of one product, which are then added
+ *                      with IN_K 1 of every CHAINS-th k of one product, which are then added
  *
- * Macros: TM, TN, ACROSS, LANES, SPLIT of small.cl; those of gemm.h, and with LANES > 1 of vectors.h.
+ * Macros: TM, TN, ACROSS, LANES, IN_K of small.cl; those of gemm.h, and with LANES > 1 of vectors.h.
  * Defines TOGETHER, the products whose sums tile() computes, and PLACES, of how many it takes the pointers.
  */
 #include "include/gemm.h"
@@ -20,7 +20,7 @@
 
 #define VEC_N (LANES > 1 && ACROSS == 1)
 #define CHAINS (LANES == 1 && TM * TN == 1 ? 4 : 1) /* Zen 5: as fast as 8 */
-#define PLACES (SPLIT ? 1 : CHAINS)
+#define PLACES (IN_K ? 1 : CHAINS)
 #define TOGETHER (ACROSS * PLACES)
 #define FOR_TILE(i, j) UNROLL for (int i = 0; i < TM; ++i) UNROLL for (int j = 0; j < TN; ++j)
 #define FOR_CHAINS(v) UNROLL for (int v = 0; v < CHAINS; ++v)
@@ -56,7 +56,7 @@ INLINE void tile(
     UNROLL for (int i = 0; i < TM; ++i) rows[i][v] = a[v] + A_INDEX(min(i0 + i, M - 1), 0, lda);
     UNROLL for (int j = 0; j < TN; ++j) columns[j][v] = b[v] + B_INDEX(0, min(j0 + j, N - 1), ldb);
   }
-#define STEP (CHAINS / PLACES) /* of k: 1, or with SPLIT 1 CHAINS */
+#define STEP (CHAINS / PLACES) /* of k: 1, or with IN_K 1 CHAINS */
 #define K_OF(v) (k + (v) / PLACES)
   int k = k0;
   BY_NUMBERS for (; k <= k1 - STEP; k += STEP) {

@@ -22,7 +22,8 @@ _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most resu
 # a product takes besides its own. Assumed, not fitted
 _CHAIN, _MORE_STEPS = 8, 16
 _OF_MEMORY = 0.6  # of the memory's rate, where numbers are loaded one by one. Zen 5, PoCL 3.0, 2026-11-29
-_CHAINS = 4  # products of one sum each that are computed together, as in small.cl
+_CHAINS = 4  # sums that are computed together, as in small_tile.h
+_LEAST_CHAINED_K = 32  # for which they are of one product, whose memory is read in order. Zen 5, 2026-11-29
 _COLUMNS = (16, 8, 4)  # of B, the numbers of a vector
 _VECTORS = (8, 4, 2, 1)  # of sums, where products are computed together: the most that a row of the stack has
 
@@ -59,7 +60,7 @@ class Small(CpuKernel):
         rate = rates.multiply_adds(problem.acc_type) / lanes
         rate *= min(1.0, groups * config.split_k / device.units)
         sums = config.tm * config.tn
-        chains = _CHAINS if config.split_k > 1 else min(_CHAINS, problem.batch)
+        chains = _CHAINS if _in_k(problem, config) else min(_CHAINS, problem.batch)
         chain = _CHAIN / chains if sums == 1 else _CHAIN
         step = sums / lanes if across > 1 else max(chain, sums)
         products = tiles * steps * step / rate
@@ -87,6 +88,7 @@ class Small(CpuKernel):
             ("TN", config.tn),
             ("SPLIT", int(split_k > 1)),
             ("ACROSS", across),
+            ("IN_K", int(_in_k(problem, config))),
         ]
         program = gemm_program(problem, "cpu/small.cl", defines)
         results = problem.m * problem.n * problem.batch
@@ -130,6 +132,17 @@ def _unfit_vectors(problem: GemmProblem, config: TileConfig, device: DeviceInfo)
     elif problem.trans_b or problem.sums.planes > 1 or not config.vec == config.tn <= problem.n:
         reasons.append("VEC needs real numbers and B stored by rows; it is TN, and at most N, or 1")
     return reasons
+
+
+def _in_k(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether a lone sum is several, of every so many steps of K, and not those of neighbours in the stack:
+    where K is long, and its elements are nearer to each other than neighbours are."""
+    if config.tm * config.tn * config.vec > 1 or problem.reproducible:
+        return False
+    steps = problem.lda if problem.trans_a else 1, 1 if problem.trans_b else problem.ldb
+    nearest = (strides[-1:] for strides in problem.batch_strides[:2])
+    apart = all(abs(step) < abs(at) for step, near in zip(steps, nearest, strict=True) for at in near if at)
+    return config.split_k > 1 or (apart and problem.k >= _LEAST_CHAINED_K)
 
 
 def _across(problem: GemmProblem, config: TileConfig) -> int:
