@@ -55,19 +55,19 @@ class _PlainLayout(NamedTuple):
         return cls(x.shape, x.strides, x.dtype, phase, host_memory.is_dense(x))
 
 
-class _Place(NamedTuple):
+class _InOwner(NamedTuple):
     """Where an array lies: the memory that another array owns, or it itself, and an index there."""
 
     memory: Array
     start: int
 
 
-class _Places(NamedTuple):
+class _CallArrays(NamedTuple):
     """Where the arrays of a call lie."""
 
-    a: _Place
-    b: _Place
-    out: _Place
+    a: _InOwner
+    b: _InOwner
+    out: _InOwner
     result: Array
 
 
@@ -88,7 +88,7 @@ class PlainCalls:
     names: tuple[str, str]  # the problem's names of a and b
     most: int
 
-    def places(self, given: Mapping[str, Array]) -> _Places | None:
+    def places(self, given: Mapping[str, Array]) -> _CallArrays | None:
         """Where the arrays lie, with a new one for the result, if *given* is such a call, else None."""
         out = given.get("out")
         if len(given) != (2 if out is None else 3) or self.makes_out != (out is None):
@@ -98,13 +98,13 @@ class PlainCalls:
             return None
         if out is None:
             made = np.empty(self.out.shape, self.out.dtype)
-            return _Places(of_a, of_b, _Place(made, 0), made)
+            return _CallArrays(of_a, of_b, _InOwner(made, 0), made)
         of_out = self._place(out, self.out)
         if of_out is None or of_out.memory is of_a.memory or of_out.memory is of_b.memory:
             return None
-        return _Places(of_a, of_b, of_out, out)
+        return _CallArrays(of_a, of_b, of_out, out)
 
-    def _place(self, x: Any, layout: _PlainLayout) -> _Place | None:
+    def _place(self, x: Any, layout: _PlainLayout) -> _InOwner | None:
         """Where *x* lies, if it has exactly this layout and may be written."""
         shape, strides, dtype, phase, is_dense = layout
         if type(x) is not np.ndarray or x.dtype is not dtype or x.shape != shape or x.strides != strides:
@@ -116,14 +116,14 @@ class PlainCalls:
         if not (flags.owndata and flags.writeable and flags.forc and x.flags.writeable):
             return None
         if is_dense and memory.nbytes == x.nbytes:
-            return _Place(memory, 0)
+            return _InOwner(memory, 0)
         address = host_memory.location(x)
         start, rest = divmod(address - host_memory.location(memory), x.itemsize)
         if rest or address % host_memory.HOST_ALIGN != phase or memory.nbytes > self.most:
             return None
-        return _Place(memory, start)
+        return _InOwner(memory, start)
 
-    def run(self, binding: Binding, places: _Places, scales: Scales, scalars: Scalars) -> None:
+    def run(self, binding: Binding, places: _CallArrays, scales: Scales, scalars: Scalars) -> None:
         """Compute the result that :meth:`places` gave. It is complete, unless this raises. *scalars* are
         *scales* of arrays at the start of their memory.
 

@@ -15,7 +15,7 @@ from ..execution.options import options_of
 from ..problem.contraction import Dense, Label, View, joined, stacked
 from ..problem.dtypes import ELEMENTS, dtype_of, type_name
 from ..problem.literals import Casting
-from .repeated import Step, computed
+from .repeated import Computation, computed
 from .views import new, one, permuted, viewed
 
 _FEWER = 4  # times as many elements as the smaller operand has than partial sums that NumPy adds
@@ -135,7 +135,7 @@ def _summed_by_numpy(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any)
         "axes": list(number.values()), "kept": [number[label] for label in labels],
         "sums": sums, "dtype": ways.dtype, "casting": ways.casting,
     }  # fmt: skip
-    computed(Step(_sum_by_numpy, (viewed(x.array, view),), out, how))
+    computed(Computation(_sum_by_numpy, (viewed(x.array, view),), out, how))
     return out
 
 
@@ -193,7 +193,9 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
     x, trans_a = _conjugated(viewed(a.array, found.a), a.conj)
     y, trans_b = _conjugated(viewed(b.array, found.b), b.conj)
     keywords = {"trans_a": trans_a, "trans_b": trans_b, "dtype": ways.dtype, "casting": ways.casting}
-    computed(Step(gemm, (x, y), viewed(out, found.out), keywords), {"queue": ways.queue, **ways.keywords})
+    computed(
+        Computation(gemm, (x, y), viewed(out, found.out), keywords), {"queue": ways.queue, **ways.keywords}
+    )
     return out
 
 
@@ -232,7 +234,7 @@ def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out
         view = View(ways.shape(labels), tuple(strides.get(label, 0) for label in labels))
         factors.append(np.conj(viewed(x.array, view)) if x.conj else viewed(x.array, view))
     how = {"dtype": ways.dtype, "casting": ways.casting}
-    computed(Step(_multiply_by_numpy, tuple(factors), out, how))
+    computed(Computation(_multiply_by_numpy, tuple(factors), out, how))
     return out
 
 

@@ -24,7 +24,7 @@ _SAYING = frozenset((str, int, bool, type(None)))  # types of arguments that are
 _MOST = 512  # calls that are kept
 
 
-class Step(NamedTuple):
+class Computation(NamedTuple):
     """What computes ``out``: a function of the operands, with ``out`` and other keywords."""
 
     function: Callable[..., object]
@@ -33,7 +33,7 @@ class Step(NamedTuple):
     keywords: Mapping[str, Any]
 
 
-class _Place(NamedTuple):
+class _ViewOf(NamedTuple):
     """A view of one of the arrays of a call, from its first element: the caller's, the result, and what its
     steps made before, in this order."""
 
@@ -44,7 +44,7 @@ class _Place(NamedTuple):
 class _Repeat(NamedTuple):
     """The steps of a call, each with the places of its operands and of its ``out``, and what they make."""
 
-    steps: tuple[tuple[Callable[..., object], tuple[_Place, ...], _Place, Mapping[str, Any]], ...]
+    steps: tuple[tuple[Callable[..., object], tuple[_ViewOf, ...], _ViewOf, Mapping[str, Any]], ...]
     made: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]  # shapes and dtypes; a new result comes first
     has_out: bool
     is_scalar: bool
@@ -63,14 +63,14 @@ class _Repeat(NamedTuple):
 class _StepsOfCall(threading.local):
     """The steps of the call that the thread is in."""
 
-    steps: list[Step] | None = None
+    steps: list[Computation] | None = None
 
 
 _made = _StepsOfCall()
 _known: dict[Any, _Repeat] = {}
 
 
-def computed(step: Step, ways: Mapping[str, Any] | None = None) -> None:
+def computed(step: Computation, ways: Mapping[str, Any] | None = None) -> None:
     """Compute *step*, by *ways*: further keywords, for what a call that is known does not ask for."""
     step.function(*step.operands, out=step.out, **step.keywords, **(ways or {}))
     if _made.steps is not None:
@@ -80,7 +80,7 @@ def computed(step: Step, ways: Mapping[str, Any] | None = None) -> None:
 def result_of(
     key: Any, function: Callable[..., Returned], args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Returned:
-    """What *function* returns, by the step of an earlier call like this one, if there was one. *key*: of
+    """What *function* returns, by the steps of an earlier call like this one, if there was one. *key*: of
     :func:`key_of`, not None."""
     arrays = [x for x in (*args, *keywords.values()) if type(x) is np.ndarray]
     known = _known.get(key)
@@ -117,7 +117,7 @@ def key_of(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[
     return tuple(key)
 
 
-def _repeat(steps: Sequence[Step], arrays: Sequence[Any], result: Any) -> _Repeat | None:
+def _repeat(steps: Sequence[Computation], arrays: Sequence[Any], result: Any) -> _Repeat | None:
     """How a call on *arrays* like the one that made *steps* and *result* is repeated, if that can be."""
     if not steps or not arrays:
         return None
@@ -130,7 +130,7 @@ def _repeat(steps: Sequence[Step], arrays: Sequence[Any], result: Any) -> _Repea
     found = []
     for step in steps:
         memory = step.out if step.out.base is None else step.out.base
-        if _place(step.out, known) is None and memory.flags.c_contiguous:
+        if _place(step.out, known) is None and isinstance(memory, np.ndarray) and memory.flags.c_contiguous:
             known.append(memory)
         asked = [_place(x, known) for x in (*step.operands, step.out)]
         places = tuple(place for place in asked if place is not None)
@@ -151,9 +151,9 @@ def _share(arrays: Sequence[Any]) -> bool:
     return len({location(x) for x in each}) < len(each)
 
 
-def _place(x: Any, known: Sequence[Any]) -> _Place | None:
+def _place(x: Any, known: Sequence[Any]) -> _ViewOf | None:
     """The place of *x*, if it begins where one of the arrays *known* does. What lies elsewhere is a copy, and
     without elements the address says nothing."""
     at = (i for i, its in enumerate(known) if its.size and location(its) == location(x))
     number = next(at, None) if x.size else None
-    return None if number is None else _Place(number, View(x.shape, x.strides))
+    return None if number is None else _ViewOf(number, View(x.shape, x.strides))

@@ -182,6 +182,14 @@ def test_several_steps_are_repeated(case, with_out, contracted, rng):
     assert len(contracted) < 4 * 2
 
 
+def test_steps_of_a_type_that_is_not_numpys(contracted, rng):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    for _ in range(3):
+        x, y, z = (rng.integers(-1, 2, (3, 3)).astype(bfloat16) for _ in range(3))
+        got = linalg.einsum("ij,jk,kl->il", x, y, z)
+        np.testing.assert_array_equal(got.astype("f4"), x.astype("f4") @ y.astype("f4") @ z.astype("f4"))
+
+
 def test_an_operand_that_begins_where_another_does(contracted, rng):
     """It is not known which of the two a later step reads."""
     for _ in range(2):
