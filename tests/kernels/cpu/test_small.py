@@ -153,7 +153,7 @@ def test_rows_of_b_are_vectors(dtype, stack, rng):
         assert np.array_equal(pyclmm.matmul(a, b, kernel="small"), product.astype(dtype)), (m, n, k)
         if wide == "?":
             continue
-        expected = (product + c).astype(dtype)
+        expected = product.astype(dtype) + c
         pyclmm.gemm(a, b, c, beta=1, out=c, kernel="small")
         assert np.array_equal(c, expected), (m, n, k)
 
