@@ -4,7 +4,7 @@
  *   w0  |====|====|====|==|    each step loads LANES numbers of every row and every vector, and adds
  *   w1  |====|====|====|==|    ROWS x VECTORS vectors of products. At the end the lanes of a vector of sums
  *   x0  |====|====|====|==|    are added by halves. The last step overlaps the one before, where K
- *   x1  |====|====|====|==|    is no multiple of LANES.
+ *   x1  |====|====|====|==|    is no multiple of LANES. A single dot product is CHAINS sums, of every CHAINS-th step.
  *
  * Complex numbers: the second plane of sums is of x with real and imaginary parts exchanged.
  * Macros: ROWS, VECTORS; X_IS_A, 1: M <= N, A is the vector, or the vectors; 0: B is.
@@ -49,6 +49,9 @@ INLINE void store_sum(const int v, const int j, const ACC_T sum, RESULT_ARGS)
   STORE_RESULT(X_IS_A ? v : j, X_IS_A ? j : v, sum, RESULT);
 }
 
+/* Chains of sums for each dot product: a lone one would wait for each addition to end. */
+#define CHAINS (ROWS * VECTORS == 1 ? 4 : 1)
+#define FOR_CHAINS(c) UNROLL for (int c = 0; c < CHAINS; ++c)
 #define FOR_DOTS(v, r) \
   UNROLL for (int v = 0; v < VECTORS; ++v) UNROLL for (int r = 0; r < ROWS; ++r)
 
@@ -110,9 +113,13 @@ INLINE void dot_rows(
     ACC_T sums[VECTORS][ROWS], __global const W_REAL *const rows[ROWS],
     __global const X_REAL *const xs[VECTORS], const int count)
 {
-  VEC acc[VECTORS][PLANES][ROWS];
-  FOR_DOTS(v, r) FOR_PLANES(p) acc[v][p][r] = (VEC)(0);
+  VEC chains[CHAINS][VECTORS][PLANES][ROWS];
+  FOR_CHAINS(c) FOR_DOTS(v, r) FOR_PLANES(p) chains[c][v][p][r] = (VEC)(0);
   int k = 0;
+  for (; CHAINS > 1 && k <= count - CHAINS * LANES; k += CHAINS * LANES)
+    FOR_CHAINS(c) add_dots(chains[c], rows, xs, k + c * LANES, 0);
+  VEC(*const acc)[PLANES][ROWS] = chains[0];
+  UNROLL for (int c = 1; c < CHAINS; ++c) FOR_DOTS(v, r) FOR_PLANES(p) acc[v][p][r] += chains[c][v][p][r];
   for (; k <= count - LANES; k += LANES) add_dots(acc, rows, xs, k, 0);
   if (k > 0 && k < count) {
     add_dots(acc, rows, xs, count - LANES, k + LANES - count);

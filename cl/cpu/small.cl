@@ -5,33 +5,29 @@
  *   computes `span` parts of the      | #  | #  | #  |  ...  | #  |    # TM x TN sums in registers at a time
  *   stack, one after the other
  *
- * ACROSS 1: a part is one product. Each element is loaded by itself, so any layout is read in place. Of products with one sum
- * each, CHAINS are computed together: a sum alone would wait for each addition to end.
- * ACROSS > 1: elements of neighbours in the stack are neighbours in memory (sums along the middle of an array). Then so many
- * products are computed together, by vectors. The stack is rows of `inner` products, a row is `parts` parts. The last
- * products of a part overlap those before: they are computed twice.
+ * ACROSS 1: a part is one product, and any layout is read in place. ACROSS > 1: elements of neighbours in the stack are
+ * neighbours in memory (sums along the middle of an array). Then so many products are computed together, by vectors. The
+ * stack is rows of `inner` products, a row is `parts` parts. The last products of a part overlap those before: they are
+ * computed twice. small_tile.h has the sums of a tile.
  *
  * With SPLIT 1 the sums of each range of K go to `partial`, and add_small adds them in the order of K.
  *
  *   sum (i, j) of product z and range r  at  partial[((r * stack + z) * M + i) * N + j]
  *
- * Macros: TM, TN, the tile; SPLIT 0, 1; ACROSS; those of gemm.h. Rows and columns past the last one repeat it, and are not
- * stored. Preconditions with ACROSS > 1: SPLIT 0, no C (it would be added twice), a part has ACROSS products.
+ * Macros: TM, TN, the tile; SPLIT 0, 1; ACROSS; LANES, numbers in a vector, 1: none; those of gemm.h, and with LANES > 1 of
+ * vectors.h; IN_K 0, 1: a lone sum is several of every so many k. Rows and columns past the last one repeat it, and are not
+ * stored.
+ * Preconditions: with IN_K 1 TM, TN and LANES 1, REPRODUCIBLE 0; with ACROSS > 1 SPLIT 0, no C (it would be added twice), a part has ACROSS products; with ACROSS 1 and
+ * LANES > 1 B is not transposed, TN = LANES <= N, and numbers are real.
  */
-#include "include/gemm.h"
-
-#if !defined(TM) || !defined(TN) || !defined(SPLIT) || !defined(ACROSS)
-#error "small.cl needs TM TN SPLIT ACROSS"
+#if !defined(TM) || !defined(TN) || !defined(SPLIT) || !defined(ACROSS) || !defined(LANES) || !defined(IN_K)
+#error "small.cl needs TM TN SPLIT ACROSS LANES IN_K"
 #endif
+#include "cpu/small_tile.h"
+
 #define SMALL_ARGS                                                                                             \
   GEMM_ARGS, const int stack, const int inner, const int parts, const int span, const int k_range, const int split_k, \
     __global ACC_T *partial
-#define CHAINS (ACROSS == 1 && TM * TN == 1 ? 4 : 1) /* Zen 5: as fast as 8 */
-#define TOGETHER (ACROSS * CHAINS)
-#define FOR_TOGETHER(v) UNROLL for (int v = 0; v < TOGETHER; ++v)
-/* Product v of those together: the places of their first elements are a list, or that of the first alone. */
-#define PLACES CHAINS
-#define PLACE(p, v) (ACROSS > 1 ? (p)[0] + (v) : (p)[v])
 /* RESULT of the product that is v behind z in its row of the stack. */
 #define STEP_OUT(z) (BATCH_OFFSET_OF(batch_offsets, (z) + 1, 3) - BATCH_OFFSET_OF(batch_offsets, z, 3))
 #define OUT_AT(z, v)                                                                        \
@@ -42,24 +38,6 @@
 
 INLINE void store_sum(const int i, const int j, const ACC_T sum, RESULT_ARGS) { STORE_RESULT(i, j, sum, RESULT); }
 
-/* sums = rows i0.. of A times columns j0.. of B, over k0 <= k < k1, for products together */
-INLINE void tile(
-    ACC_T sums[TM][TN][TOGETHER], __global const A_T *const a[PLACES], const long lda,
-    __global const B_T *const b[PLACES], const long ldb, const int i0, const int j0, const int M, const int N,
-    const int k0, const int k1)
-{
-  UNROLL for (int i = 0; i < TM; ++i) UNROLL for (int j = 0; j < TN; ++j) FOR_TOGETHER(v) sums[i][j][v] = ACC_ZERO;
-  for (int k = k0; k < k1; ++k) {
-    ACC_T y[TN][TOGETHER];
-    UNROLL for (int j = 0; j < TN; ++j) FOR_TOGETHER(v) y[j][v] = LOAD_B(PLACE(b, v), B_INDEX(k, min(j0 + j, N - 1), ldb));
-    UNROLL for (int i = 0; i < TM; ++i) {
-      ACC_T x[TOGETHER];
-      FOR_TOGETHER(v) x[v] = LOAD_A(PLACE(a, v), A_INDEX(min(i0 + i, M - 1), k, lda));
-      UNROLL for (int j = 0; j < TN; ++j) FOR_TOGETHER(v) sums[i][j][v] = MAC(sums[i][j][v], x[v], y[j][v]);
-    }
-  }
-}
-
 /* Where part p of a row of the stack begins. */
 INLINE int part_at(const int p, const int inner, const int parts) { return (int)((long)p * inner / parts); }
 
@@ -68,12 +46,12 @@ __kernel ONE_ITEM void matmul_small(SMALL_ARGS)
   if (GATE_SHUT) return;
   const int first = get_group_id(0) * span, last = first + min(span, stack / inner * parts - first);
   const int range = get_group_id(1), k0 = range * k_range, k1 = k0 + min(k_range, K - k0);
-  for (int part = first; part < last; part += CHAINS) {
+  for (int part = first; part < last; part += PLACES) {
     const int row = part / parts * inner;
-    const int end = ACROSS > 1 ? row + part_at(part % parts + 1, inner, parts) : min(last, part + CHAINS);
+    const int end = ACROSS > 1 ? row + part_at(part % parts + 1, inner, parts) : min(last, part + PLACES);
     for (int z = row + part_at(part % parts, inner, parts); z < end; z += TOGETHER) {
       if (ACROSS > 1) z = min(z, end - ACROSS);
-      const int count = CHAINS == 1 ? ACROSS : min(CHAINS, end - z);
+      const int count = PLACES == 1 ? ACROSS : min(PLACES, end - z);
       __global const A_T *as[PLACES];
       __global const B_T *bs[PLACES];
       UNROLL for (int v = 0; v < PLACES; ++v) { /* past the last one: that again, and not stored */
@@ -83,14 +61,15 @@ __kernel ONE_ITEM void matmul_small(SMALL_ARGS)
       for (int i0 = 0; i0 < M; i0 += TM)
         for (int j0 = 0; j0 < N; j0 += TN) {
           ACC_T sums[TM][TN][TOGETHER];
-          tile(sums, as, lda, bs, ldb, i0, j0, M, N, k0, k1);
+          const int from = VEC_N ? min(j0, N - TN) : j0; /* the last columns overlap those before */
+          tile(sums, as, lda, bs, ldb, i0, from, M, N, k0, k1);
           for (int i = i0; i < min(M, i0 + TM); ++i)
             for (int j = j0; j < min(N, j0 + TN); ++j)
-              for (int v = 0; v < count; ++v) {
+              BY_NUMBERS for (int v = 0; v < count; ++v) {
 #if SPLIT
-                partial[(((long)range * stack + z + v) * M + i) * N + j] = sums[i - i0][j - j0][v];
+                partial[(((long)range * stack + z + v) * M + i) * N + j] = sums[i - i0][j - from][v];
 #else
-                store_sum(i, j, sums[i - i0][j - j0][v], RESULT_OF(z, v));
+                store_sum(i, j, sums[i - i0][j - from][v], RESULT_OF(z, v));
 #endif
               }
         }

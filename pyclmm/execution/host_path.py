@@ -46,6 +46,29 @@ class _PlainLayout(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: np.dtype[Any]
+    phase: int  # of its first element between aligned addresses
+    is_dense: bool  # its elements fill memory from the first on
+
+    @classmethod
+    def of(cls, x: Array) -> _PlainLayout:
+        phase = host_memory.location(x) % host_memory.HOST_ALIGN
+        return cls(x.shape, x.strides, x.dtype, phase, host_memory.is_dense(x))
+
+
+class _InOwner(NamedTuple):
+    """Where an array lies: the memory that another array owns, or it itself, and an index there."""
+
+    memory: Array
+    start: int
+
+
+class _CallArrays(NamedTuple):
+    """Where the arrays of a call lie."""
+
+    a: _InOwner
+    b: _InOwner
+    out: _InOwner
+    result: Array
 
 
 @dataclass(frozen=True)
@@ -54,8 +77,8 @@ class PlainCalls:
 
     What the general way finds out about each array takes longer than a product of 64 cubed. Two arrays that
     own their memory share none, and own memory lies at HOST_ALIGN. So the shape, strides and dtype of each,
-    compared with those of the planned call, say everything. Each may also be a view of all the memory
-    that another array owns: what ``x.T``, ``x.transpose`` and ``x.reshape`` return.
+    compared with those of the planned call, say everything. Each may also be a view of memory that another
+    array owns: then its address says the rest. *most*: bytes of memory that a buffer may have.
     """
 
     a: _PlainLayout
@@ -63,36 +86,61 @@ class PlainCalls:
     out: _PlainLayout
     makes_out: bool
     names: tuple[str, str]  # the problem's names of a and b
+    most: int
 
-    def result(self, given: Mapping[str, Array]) -> Array | None:
-        """The array for the result if *given* is such a call, else None."""
+    def places(self, given: Mapping[str, Array]) -> _CallArrays | None:
+        """Where the arrays lie, with a new one for the result, if *given* is such a call, else None."""
         out = given.get("out")
-        if len(given) != (2 if out is None else 3):
+        if len(given) != (2 if out is None else 3) or self.makes_out != (out is None):
             return None
-        of_a, of_b = _owner(given["a"], self.a), _owner(given["b"], self.b)
+        of_a, of_b = self._place(given["a"], self.a), self._place(given["b"], self.b)
         if of_a is None or of_b is None:
             return None
-        if self.makes_out:
-            return None if out is not None else np.empty(self.out.shape, self.out.dtype)
-        of_out = None if out is None else _owner(out, self.out)
-        return None if of_out is None or of_out is of_a or of_out is of_b else out
+        if out is None:
+            made = np.empty(self.out.shape, self.out.dtype)
+            return _CallArrays(of_a, of_b, _InOwner(made, 0), made)
+        of_out = self._place(out, self.out)
+        if of_out is None or of_out.memory is of_a.memory or of_out.memory is of_b.memory:
+            return None
+        return _CallArrays(of_a, of_b, of_out, out)
 
-    def run(self, binding: Binding, given: Mapping[str, Array], out: Array, scalars: Scalars) -> None:
-        """Compute *out*, the array that :meth:`result` gave. It is complete, unless this raises.
+    def _place(self, x: Any, layout: _PlainLayout) -> _InOwner | None:
+        """Where *x* lies, if it has exactly this layout and may be written."""
+        shape, strides, dtype, phase, is_dense = layout
+        if type(x) is not np.ndarray or x.dtype is not dtype or x.shape != shape or x.strides != strides:
+            return None
+        memory = x if x.base is None else x.base
+        if type(memory) is not np.ndarray or not host_memory.is_number(memory.dtype):
+            return None
+        flags = memory.flags
+        if not (flags.owndata and flags.writeable and flags.forc and x.flags.writeable):
+            return None
+        if is_dense and memory.nbytes == x.nbytes:
+            return _InOwner(memory, 0)
+        address = host_memory.location(x)
+        start, rest = divmod(address - host_memory.location(memory), x.itemsize)
+        if rest or address % host_memory.HOST_ALIGN != phase or memory.nbytes > self.most:
+            return None
+        return _InOwner(memory, start)
+
+    def run(self, binding: Binding, places: _CallArrays, scales: Scales, scalars: Scalars) -> None:
+        """Compute the result that :meth:`places` gave. It is complete, unless this raises. *scalars* are
+        *scales* of arrays at the start of their memory.
 
         Raises LaunchError, DeviceMemoryError or DeviceLostError.
         """
-        a, b = given["a"], given["b"]
+        a, b, out, _ = places
         first, second = self.names
-        of_a = a if a.base is None else a.base
-        of_b = b if b.base is None else b.base
-        of_out = out if out.base is None else out.base
         context, device = binding.context, binding.device
-        values = {first: host_memory.used_in_place(context, device, of_a, "a")}
+        values = {first: host_memory.used_in_place(context, device, a.memory, "a")}
         values[second] = (
-            values[first] if of_a is of_b else host_memory.used_in_place(context, device, of_b, "b")
+            values[first]
+            if a.memory is b.memory
+            else host_memory.used_in_place(context, device, b.memory, "b")
         )
-        values["out"] = host_memory.used_in_place(context, device, of_out, "out")
+        values["out"] = host_memory.used_in_place(context, device, out.memory, "out")
+        if a.start or b.start or out.start:
+            scalars = scalars_of(*scales, {first: a.start, second: b.start, "out": out.start})
         try:
             if binding.run_here(values, scalars):
                 return
@@ -104,20 +152,11 @@ class PlainCalls:
         binding.settle()
 
 
-def _owner(x: Any, layout: _PlainLayout) -> Array | None:
-    """The array that owns just the memory of *x*, if *x* has exactly this layout and may be written."""
-    if type(x) is not np.ndarray:
-        return None
-    shape, strides, dtype = layout
-    if x.dtype is not dtype or x.shape != shape or x.strides != strides:
-        return None
-    if not x.flags.writeable:
-        return None
-    memory = x if x.base is None else x.base
-    if type(memory) is not np.ndarray or memory.nbytes != x.nbytes:
-        return None
-    flags = memory.flags
-    return memory if flags.owndata and flags.writeable and flags.forc else None
+def _returned(result: Array, out: Array | None) -> Any:
+    """What a call returns for *result*: 1-D @ 1-D gives a scalar, as in NumPy."""
+    if out is not None:
+        return out
+    return result if result.ndim else result[()]
 
 
 class HostPath:
@@ -196,15 +235,16 @@ class HostPath:
         names = {one.name: one.problem_name for one in self._inputs}
         if operands.keys() - {"out"} != names.keys() or names.keys() != {"a", "b"}:
             return None
-        if not gemm.shape or 0 in gemm.shape:
+        if 0 in gemm.shape:
             return None
         out = operands.get("out")
         like = np.empty(gemm.shape, gemm.dtype) if out is None else out
         arrays = operands["a"], operands["b"], like
-        if not all(host_memory.is_dense(x, self._device) for x in arrays):
+        if not all(host_memory.is_used_whole(x, self._device) for x in arrays):
             return None
-        a, b, result = (_PlainLayout(x.shape, x.strides, x.dtype) for x in arrays)
-        return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
+        a, b, result = map(_PlainLayout.of, arrays)
+        most = self._device.max_mem_alloc_size
+        return PlainCalls(a, b, result, out is None, (names["a"], names["b"]), most)
 
     def again(
         self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
@@ -220,12 +260,12 @@ class HostPath:
             return None
         if not same(scales, self._scales):
             return None
-        out = self._plain.result(given)
-        if out is None:
+        places = self._plain.places(given)
+        if places is None:
             return None
         forks.check_process()
-        self._plain.run(binding, given, out, self._scalars)
-        return out, []
+        self._plain.run(binding, places, self._scales, self._scalars)
+        return _returned(places.result, given.get("out")), []
 
     def run(
         self, operands: Operands, queue: cl.CommandQueue, scales: Scales, wait_for: list[cl.Event]
@@ -243,11 +283,9 @@ class HostPath:
             except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
                 host_memory.finish(queue)
                 raise
-        if out is None:
-            return target if target.ndim else target[()]  # 1-D @ 1-D gives a scalar, as in NumPy
-        if target is not out:
+        if out is not None and target is not out:
             np.copyto(out, target, casting=self._casting)
-        return out
+        return _returned(target, out)
 
     def _multiply(
         self,

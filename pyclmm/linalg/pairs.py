@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from ..api import gemm
 from ..execution.options import options_of
 from ..problem.contraction import Dense, Label, View, joined, stacked
 from ..problem.dtypes import ELEMENTS, dtype_of, type_name
 from ..problem.literals import Casting
-from .repeated import GemmCall, multiplied
+from .repeated import Computation, computed
 from .views import new, one, permuted, viewed
 
 _FEWER = 4  # times as many elements as the smaller operand has than partial sums that NumPy adds
@@ -128,16 +129,26 @@ def _summed_by_numpy(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any)
     number = {label: i for i, label in enumerate(x.labels)}
     integers = ways.dtype.kind in "biu"
     sums = ways.dtype if integers else dtype_of(ELEMENTS[type_name(ways.dtype, "x")].accumulator)
-    with np.errstate(all="ignore"):
-        every, kept = list(number.values()), [number[label] for label in labels]
-        seen = viewed(x.array, view)
-        made = np.empty(ways.shape(labels), sums)  # with order="C" NumPy would read columns slowly
-        np.einsum(seen, every, kept, out=made, dtype=sums, casting="unsafe")
-        made = made.astype(ways.dtype, copy=False)
-        if out is None:
-            return made
-        np.copyto(out, made, casting=ways.casting)
+    if out is None:
+        out = np.empty(ways.shape(labels), ways.dtype)
+    how = {
+        "axes": list(number.values()), "kept": [number[label] for label in labels],
+        "sums": sums, "dtype": ways.dtype, "casting": ways.casting,
+    }  # fmt: skip
+    computed(Computation(_sum_by_numpy, (viewed(x.array, view),), out, how))
     return out
+
+
+def _sum_by_numpy(
+    x: Any, out: Any, axes: list[int], kept: list[int], sums: Any, dtype: Any, casting: Casting
+) -> None:
+    """*out* = the sums of *x* over those of *axes* that are not *kept*, in the type *sums*, then *dtype*."""
+    with np.errstate(all="ignore"):
+        direct = out.dtype == sums == dtype and not np.may_share_memory(x, out)
+        made = out if direct else np.empty(out.shape, sums)  # order="C" would read columns slowly
+        np.einsum(x, axes, kept, out=made, dtype=sums, casting="unsafe")
+        if made is not out:
+            np.copyto(out, made.astype(dtype, copy=False), casting=casting)
 
 
 def _without(x: Tensor, labels: Collection[Label]) -> Tensor:
@@ -182,7 +193,9 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
     x, trans_a = _conjugated(viewed(a.array, found.a), a.conj)
     y, trans_b = _conjugated(viewed(b.array, found.b), b.conj)
     keywords = {"trans_a": trans_a, "trans_b": trans_b, "dtype": ways.dtype, "casting": ways.casting}
-    multiplied(GemmCall(x, y, viewed(out, found.out), keywords), {"queue": ways.queue, **ways.keywords})
+    computed(
+        Computation(gemm, (x, y), viewed(out, found.out), keywords), {"queue": ways.queue, **ways.keywords}
+    )
     return out
 
 
@@ -192,11 +205,18 @@ def _summed_apart(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways) -
     """
     strides = [x.strides(ways.lengths) for x in (a, b)]
     gone = [label for label in a.labels if label in b.labels and label not in labels]
-    axes = sorted(joined(gone, ways.lengths, strides), key=lambda axis: -math.prod(ways.shape(axis)))
-    apart = tuple(label for axis in axes[1:] for label in axis)
-    few = _FEWER * math.prod(ways.shape((*labels, *apart))) <= min(a.array.size, b.array.size)
+    axes = joined(gone, ways.lengths, strides)
     wide = dtype_of(ELEMENTS[type_name(ways.dtype, "a")].accumulator).itemsize == ways.dtype.itemsize
-    return apart if few and wide and _is_numpys(replace(a, conj=False), ways) else ()
+    if not (axes and wide and _is_numpys(replace(a, conj=False), ways)):
+        return ()
+    nearest = min(axes, key=lambda axis: max(abs(its[axis[-1]]) for its in strides))
+    longest = max(axes, key=lambda axis: math.prod(ways.shape(axis)))
+    most = min(a.array.size, b.array.size) // _FEWER
+    for kept in (nearest, longest):  # memory is read in its order, if that leaves few
+        apart = tuple(label for axis in axes if axis is not kept for label in axis)
+        if math.prod(ways.shape((*labels, *apart))) <= most:
+            return apart
+    return ()
 
 
 def _conjugated(x: Any, conj: bool) -> tuple[Any, Any]:
@@ -213,5 +233,11 @@ def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out
         strides = x.strides(ways.lengths)
         view = View(ways.shape(labels), tuple(strides.get(label, 0) for label in labels))
         factors.append(np.conj(viewed(x.array, view)) if x.conj else viewed(x.array, view))
+    how = {"dtype": ways.dtype, "casting": ways.casting}
+    computed(Computation(_multiply_by_numpy, tuple(factors), out, how))
+    return out
+
+
+def _multiply_by_numpy(x: Any, y: Any, out: Any, dtype: Any, casting: Casting) -> None:
     with np.errstate(all="ignore"):
-        return np.multiply(factors[0], factors[1], out=out, dtype=ways.dtype, casting=ways.casting)
+        np.multiply(x, y, out=out, dtype=dtype, casting=casting)

@@ -1,20 +1,21 @@
 """Calls of linalg that are like an earlier one: what led to its product is not found out again.
 
 A call on NumPy arrays is known by its function, its other arguments and the layouts of the arrays. Where such
-a call came to one product of views of its operands, a later one makes these views and multiplies at once.
+a call came to one product, or one sum, of views of its operands, a later one makes these views and computes
+that at once.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..api import gemm
 from ..opencl.host_memory import location
 from ..problem.contraction import View
+from ..problem.settings import is_reproducible, is_verified
 from ..raising import Returned
 from .views import plain, viewed
 
@@ -23,68 +24,74 @@ _SAYING = frozenset((str, int, bool, type(None)))  # types of arguments that are
 _MOST = 512  # calls that are kept
 
 
-class GemmCall(NamedTuple):
-    """A call of gemm for a whole call: its arrays, and its keywords besides them."""
+class Computation(NamedTuple):
+    """What computes ``out``: a function of the operands, with ``out`` and other keywords."""
 
-    a: Any
-    b: Any
+    function: Callable[..., object]
+    operands: tuple[Any, ...]
     out: Any
     keywords: Mapping[str, Any]
 
 
-class _Repeat(NamedTuple):
-    """One product of views of the caller's arrays, from their first elements."""
+class _ViewOf(NamedTuple):
+    """A view of one of the arrays of a call, from its first element: the caller's, the result, and what its
+    steps made before, in this order."""
 
-    a: View
-    b: View
-    out: View
-    keywords: Mapping[str, Any]
-    shape: tuple[int, ...]  # of a new result
-    dtype: np.dtype[Any]
+    number: int
+    view: View
+
+
+class _Repeat(NamedTuple):
+    """The steps of a call, each with the places of its operands and of its ``out``, and what they make."""
+
+    steps: tuple[tuple[Callable[..., object], tuple[_ViewOf, ...], _ViewOf, Mapping[str, Any]], ...]
+    made: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]  # shapes and dtypes; a new result comes first
+    has_out: bool
     is_scalar: bool
 
-    def result(self, arrays: Sequence[Any]) -> Any:
-        """The result of a call on *arrays*: two operands, and perhaps ``out``."""
-        a, b, *given = arrays
-        out = given[0] if given else np.empty(self.shape, self.dtype)
-        gemm(viewed(a, self.a), viewed(b, self.b), out=viewed(out, self.out), **self.keywords)
-        return plain(out) if self.is_scalar else out
+    def result(self, arrays: list[Any]) -> Any:
+        """The result of a call on *arrays*: the operands, and perhaps ``out``."""
+        place = len(arrays) - self.has_out
+        arrays += [np.empty(*like) for like in self.made]
+        for function, operands, out, keywords in self.steps:
+            views = [viewed(arrays[at], view) for at, view in operands]
+            function(*views, out=viewed(arrays[out.number], out.view), **keywords)
+        result = arrays[place]
+        return plain(result) if self.is_scalar else result
 
 
-class _ProductsOfCall(threading.local):
-    """The products of the call that the thread is in."""
+class _StepsOfCall(threading.local):
+    """The steps of the call that the thread is in."""
 
-    products: list[GemmCall] | None = None
+    steps: list[Computation] | None = None
 
 
-_made = _ProductsOfCall()
+_made = _StepsOfCall()
 _known: dict[Any, _Repeat] = {}
 
 
-def multiplied(product: GemmCall, ways: Mapping[str, Any]) -> None:
-    """Compute *product* by *ways*: gemm's keywords for what a call that is known does not ask for."""
-    gemm(product.a, product.b, out=product.out, **product.keywords, **ways)
-    if _made.products is not None:
-        _made.products.append(product)
+def computed(step: Computation, ways: Mapping[str, Any] | None = None) -> None:
+    """Compute *step*, by *ways*: further keywords, for what a call that is known does not ask for."""
+    step.function(*step.operands, out=step.out, **step.keywords, **(ways or {}))
+    if _made.steps is not None:
+        _made.steps.append(step)
 
 
 def result_of(
-    function: Callable[..., Returned], args: Sequence[Any], keywords: Mapping[str, Any]
+    key: Any, function: Callable[..., Returned], args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Returned:
-    """What *function* returns, by the product of an earlier call like this one, if there was one."""
-    key = _key(function, args, keywords)
-    if key is None:
-        return function(*args, **keywords)
-    arrays = _arrays((*args, *keywords.values()))
+    """What *function* returns, by the steps of an earlier call like this one, if there was one. *key*: of
+    :func:`key_of`, not None."""
+    arrays = [x for x in (*args, *keywords.values()) if type(x) is np.ndarray]
     known = _known.get(key)
     if known is not None:
         return cast("Returned", known.result(arrays))
-    before, _made.products = _made.products, []
+    before, _made.steps = _made.steps, []
     try:
         result = function(*args, **keywords)
-        found = _repeat(_made.products, arrays, result)
+        found = _repeat(_made.steps, arrays, result)
     finally:
-        _made.products = before
+        _made.steps = before
     if found is not None:
         if len(_known) >= _MOST:
             _known.clear()
@@ -92,14 +99,17 @@ def result_of(
     return result
 
 
-def _key(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-    """By what a call is known; None for one that is not."""
+def key_of(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """By what a call is known; None for one that is not: of arrays that are not NumPy's, for example."""
     if not keywords.keys() <= _KEYWORDS:
         return None
-    key: list[Any] = [function, *keywords]
+    key: list[Any] = [function, is_reproducible(None), is_verified(None), *keywords]
+    seen: list[Any] = []
     for x in (*args, *keywords.values()):
         if type(x) is np.ndarray:
-            key.append((x.shape, x.strides, x.dtype, x.dtype.char))
+            same = [x is other for other in seen]
+            key.append((x.shape, x.strides, x.dtype, x.dtype.char, *same))
+            seen.append(x)
         elif type(x) in _SAYING:
             key.append((type(x), x))
         else:
@@ -107,21 +117,43 @@ def _key(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[st
     return tuple(key)
 
 
-def _arrays(arguments: Collection[Any]) -> list[Any]:
-    return [x for x in arguments if type(x) is np.ndarray]
+def _repeat(steps: Sequence[Computation], arrays: Sequence[Any], result: Any) -> _Repeat | None:
+    """How a call on *arrays* like the one that made *steps* and *result* is repeated, if that can be."""
+    if not steps or not arrays:
+        return None
+    has_out, last = result is arrays[-1], steps[-1].out
+    target = len(arrays) - has_out
+    whole = result if has_out or result.ndim else last  # one number comes in new memory
+    known = [*arrays, *(() if has_out else (whole,))]
+    if last.size != result.size or not (has_out or whole.flags.c_contiguous) or _share(known):
+        return None
+    found = []
+    for step in steps:
+        memory = step.out if step.out.base is None else step.out.base
+        if _place(step.out, known) is None and isinstance(memory, np.ndarray) and memory.flags.c_contiguous:
+            known.append(memory)
+        asked = [_place(x, known) for x in (*step.operands, step.out)]
+        places = tuple(place for place in asked if place is not None)
+        if len(places) < len(asked) or places[-1].number < target:
+            return None
+        found.append((step.function, places[:-1], places[-1], step.keywords))
+    if found[-1][2].number != target:
+        return None
+    likes = [(x.shape, x.dtype) for x in known[len(arrays) :]]
+    if not has_out:
+        likes[0] = result.shape, result.dtype
+    return _Repeat(tuple(found), tuple(likes), has_out, isinstance(result, np.generic))
 
 
-def _repeat(products: Sequence[GemmCall], arrays: Sequence[Any], result: Any) -> _Repeat | None:
-    """How a call on *arrays* like the one that made *products* and *result* is repeated, if that can be."""
-    if len(products) != 1 or len(arrays) not in (2, 3):
-        return None
-    ((x, y, target, keywords),) = products
-    a, b, *given = arrays
-    whole = result if given or result.ndim else target  # one number comes in new memory
-    is_own = result is given[0] if given else target.size == result.size and whole.flags.c_contiguous
-    # What lies elsewhere is a copy, and without elements the address says nothing.
-    pairs = ((x, a), (y, b), (target, whole))
-    if not is_own or not all(its.size and location(its) == location(other) for its, other in pairs):
-        return None
-    of_a, of_b, of_out = (View(its.shape, its.strides) for its in (x, y, target))
-    return _Repeat(of_a, of_b, of_out, keywords, result.shape, result.dtype, isinstance(result, np.generic))
+def _share(arrays: Sequence[Any]) -> bool:
+    """Whether two arrays begin at the same place, so that it does not tell which of them is meant."""
+    each = {id(x): x for x in arrays}.values()
+    return len({location(x) for x in each}) < len(each)
+
+
+def _place(x: Any, known: Sequence[Any]) -> _ViewOf | None:
+    """The place of *x*, if it begins where one of the arrays *known* does. What lies elsewhere is a copy, and
+    without elements the address says nothing."""
+    at = (i for i, its in enumerate(known) if its.size and location(its) == location(x))
+    number = next(at, None) if x.size else None
+    return None if number is None else _ViewOf(number, View(x.shape, x.strides))

@@ -20,7 +20,7 @@ from ..execution import kinds
 from ..execution.keywords import ProductKeywords
 from ..problem.literals import Casting, Rounded
 from ..raising import Parameters, Returned, guarded
-from .repeated import result_of
+from .repeated import key_of, result_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -199,7 +199,10 @@ def _handing_back(
             raise DTypeError(
                 f"unexpected keyword argument {name!r}; linalg.{function.__name__} takes {', '.join(offered)}"
             )
-        result = result_of(function, args, keywords)
+        key = key_of(function, args, keywords)
+        if key is not None:
+            return result_of(key, function, args, keywords)
+        result = function(*args, **keywords)
         given = [x for name, x in keywords.items() if name != "out"]
         first = next((x for x in _flat([*args, *given]) if kinds.kind_of(x) is not None), None)
         if first is None:

@@ -174,17 +174,26 @@ def form_of(x: Array, device: DeviceInfo, argument: str) -> HostForm:
     return HostForm(plain, span.start)
 
 
-def is_dense(x: Array, device: DeviceInfo) -> bool:
-    """Whether OpenCL takes the memory of every array with the layout of *x* as it is, and the elements fill
-    it from the first on, in any order of the axes."""
-    if not (device.unified_memory and _is_in_buffer_protocol(x.dtype)):
-        return False
+def is_used_whole(x: Array, device: DeviceInfo) -> bool:
+    """Whether OpenCL takes the memory of every array with the layout of *x* as it is, all that its owner has.
+    Not where elements share memory: to ask a result of np.broadcast_arrays whether it is writeable warns."""
+    shared = any(step == 0 and length > 1 for step, length in zip(x.strides, x.shape, strict=True))
+    return device.unified_memory and _is_in_buffer_protocol(x.dtype) and not shared
+
+
+def is_dense(x: Array) -> bool:
+    """Whether the elements of *x* fill memory from the first on, in any order of the axes."""
     span = HostSpan.around(x)
     return span.start == 0 and span.memory.nbytes == x.nbytes
 
 
 def _is_in_buffer_protocol(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin != 2  # 2: a type that a package has registered, such as bfloat16
+
+
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """Whether it is one of NumPy's own numbers, whose arrays OpenCL takes: not a date, for example."""
+    return dtype.kind in "biufc" and dtype.isbuiltin == 1
 
 
 def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo, argument: str) -> HostForm:

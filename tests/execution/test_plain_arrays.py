@@ -22,9 +22,9 @@ def quick(monkeypatch):
     made = []
     run = PlainCalls.run
 
-    def counted(self, binding, given, out, scalars):
-        run(self, binding, given, out, scalars)
-        made.append(out)
+    def counted(self, binding, places, *scalars):
+        run(self, binding, places, *scalars)
+        made.append(places.result)
 
     monkeypatch.setattr(PlainCalls, "run", counted)
     return made
@@ -115,12 +115,88 @@ def test_an_out_that_is_a_view_of_a_whole_array_takes_few_checks(quick, ab):
     assert len(quick) == 1
 
 
-def test_an_out_that_is_a_view_of_a_part_takes_every_check(quick, ab):
-    out = np.empty((M + 1, N), np.float32)
-    for _ in range(2):
-        pyclmm.matmul(*ab, out=out[:M])
-        close(out[:M], *ab)
+# Of an array, a view of a part of another one, whose memory may begin anywhere.
+PARTS = {
+    "the first rows": lambda a: np.concatenate([a, a])[: len(a)],
+    "rows from an aligned address": lambda a: np.concatenate([a[:4], a])[4:],
+    "rows from another address": lambda a: np.concatenate([a[:1], a])[1:],
+    "columns": lambda a: np.hstack([a[:, :3], a, a])[:, 3 : 3 + a.shape[1]],
+    "every third row": lambda a: np.repeat(a, 3, axis=0)[2::3],
+    "rows backwards": lambda a: a[::-1].copy()[::-1],
+    "a transposed part": lambda a: np.hstack([a, a]).T.copy()[a.shape[1] :].T,
+    "of another dtype": lambda a: np.hstack([a, a]).view(np.uint8)[:, : a.shape[1] * 4].view(np.float32),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_view_of_a_part_takes_few_checks(quick, ab, part):
+    a, b = (PARTS[part](x) for x in ab)
+    for turn in range(3):
+        close(pyclmm.matmul(a, b), a, b)
+        assert len(quick) == turn
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_an_out_that_is_a_view_of_a_part_takes_few_checks(quick, ab, part):
+    """What lies between its elements stays."""
+    out = PARTS[part](np.zeros((M, N), np.float32))
+    whole = out.base
+    for _ in range(3):
+        whole[...] = 3
+        out[:] = 0
+        wanted = whole.copy()
+        assert pyclmm.matmul(*ab, out=out) is out
+        close(out, *ab)
+        out[:] = 0
+        assert np.array_equal(whole, wanted)
+    assert len(quick) == 2
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "c16", "i4"])
+def test_views_of_one_memory_that_begin_elsewhere(quick, rng, dtype):
+    """One after another by the same plan, where the address allows it."""
+    memory = rng.integers(-4, 5, 4000).astype(dtype)
+    for start in (0, 16, 17, 48, 1, 32):
+        a = memory[start : start + 2 * M * K].reshape(M, 2 * K)[:, :K]
+        b = memory[start + 7 :][: K * N].reshape(K, N)
+        for _ in range(2):
+            assert np.array_equal(pyclmm.matmul(a, b), a @ b)
+    assert len(quick) >= 6
+
+
+@pytest.mark.parametrize("step", [1, 3, -1, -3])
+def test_vectors_with_gaps_take_few_checks(quick, rng, step):
+    x, y = (rng.standard_normal(300, np.float32)[::step][10:90] for _ in range(2))
+    for turn in range(3):
+        got = pyclmm.matmul(x, y)
+        assert isinstance(got, np.float32)
+        np.testing.assert_allclose(got, x @ y, rtol=1e-4, atol=1e-4)
+        assert len(quick) == turn
+
+
+def test_an_out_beside_an_operand_in_one_memory_takes_every_check(quick, rng):
+    memory = rng.standard_normal((M, 2 * M), np.float32)
+    b = rng.standard_normal((M, M), np.float32)
+    a, out = memory[:, :M], memory[:, M:]
+    for _ in range(3):
+        pyclmm.matmul(a, b, out=out)
+        close(out, a, b)
     assert not quick
+    expected = a.astype(np.float64) @ b
+    shifted = memory[:, 1 : M + 1]
+    pyclmm.matmul(a, b, out=shifted)  # overlaps a
+    np.testing.assert_allclose(shifted, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_memory_of_a_view_may_have_a_type_that_opencl_does_not_take(quick, ab):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for _ in range(2):
+        pyclmm.matmul(ab[0].astype(np.float16), ab[1].astype(np.float16))
+    for dtype in (ml_dtypes.bfloat16, "M8[s]"):
+        of = np.float16 if dtype != "M8[s]" else np.int64
+        a = np.zeros((M, K), of).view(dtype).copy().view(of)
+        assert (pyclmm.matmul(a, a.T) == 0).all()
+        assert (pyclmm.matmul(a, a.T) == 0).all()
 
 
 def test_stacks_with_their_axes_in_another_order_take_few_checks(quick, rng):
@@ -146,7 +222,6 @@ OTHERS = {
     "half of an array": lambda a: np.concatenate([a, a])[len(a) :],
     "a view of a read-only array": lambda a: _read_only(a.copy())[:],
     "read-only": lambda a: _read_only(a.copy()),
-    "a view": lambda a: np.concatenate([a, a])[: len(a)],
     "with gaps": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
     "by columns": np.asfortranarray,
     "a broadcast": lambda a: np.broadcast_to(a[:1], a.shape),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import linalg
-from pyclmm.linalg import repeated
+from pyclmm.linalg import pairs
 from pyclmm.linalg.einsum import path_of
 from tests.support.einsums import LETTERS, draw_subscripts
 from tests.support.habits import drawn, fetched, placed, same
@@ -232,7 +232,7 @@ def test_numpy_sums_one_array_of_the_host_as_a_product_would(dtype, rng, monkeyp
     for subscripts in ("ijk->", "ijk->j", "ijk->ki", "ijk->k"):
         want = linalg.einsum(subscripts, x, kernel="naive")
         with monkeypatch.context() as patch:
-            patch.setattr(repeated, "gemm", None)  # no product
+            patch.setattr(pairs, "gemm", None)  # no product
             got, out = linalg.einsum(subscripts, x), np.empty(np.shape(want), dtype)
             linalg.einsum(subscripts, x, out=out)
         same(got, want)
@@ -253,7 +253,7 @@ def test_numpy_sums_narrow_floats_in_float32_from_positive_zero(recwarn):
 @pytest.mark.parametrize("asked", [{"kernel": "naive"}, {"reproducible": True}, {"verify": True}])
 def test_a_sum_of_which_something_is_asked_is_a_product(asked, monkeypatch):
     calls = []
-    monkeypatch.setattr(repeated, "gemm", lambda *args, **keywords: calls.append(keywords))
+    monkeypatch.setattr(pairs, "gemm", lambda *args, **keywords: calls.append(keywords))
     linalg.einsum("ij->i", np.ones((2, 3)), **asked)
     assert len(calls) == 1
     with pytest.raises(pyclmm.ArgumentError):

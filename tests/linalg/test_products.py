@@ -359,7 +359,8 @@ def work(monkeypatch):
         found["copies"] += [x.name for x in inputs if x.copied_as is not None]
         return api.gemm(a, b, **keywords)
 
-    monkeypatch.setattr(repeated, "gemm", counted)
+    monkeypatch.setattr(pairs, "gemm", counted)
+    monkeypatch.setattr(repeated, "_known", {})  # which hold gemm itself
     noted(monkeypatch, pairs, "_dense", lambda *_: found["copies"].append("dense"))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,22 +13,25 @@ from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
 from ..interface import Arg, Loops, Work, Workspace, gemm_launch, gemm_program
-from .pieces import CpuKernel
+from .pieces import CpuKernel, vector_defines
 
-_SIDE, _LARGEST = 4, 8  # of the tile: where there is more than one row, or column, and at most
+_SIDE, _LARGEST = 4, 16  # of the tile: where there is more than one row, or column, and at most
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
 _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most results of which K is divided
 # Multiply-adds of single numbers in the time of one step of a chain of sums; and the steps of K that
 # a product takes besides its own. Assumed, not fitted
 _CHAIN, _MORE_STEPS = 8, 16
 _OF_MEMORY = 0.6  # of the memory's rate, where numbers are loaded one by one. Zen 5, PoCL 3.0, 2026-11-29
-_CHAINS = 4  # products of one sum each that are computed together, as in small.cl
+_CHAINS = 4  # sums that are computed together, as in small_tile.h
+_LEAST_CHAINED_K = 32  # for which they are of one product, whose memory is read in order. Zen 5, 2026-11-29
+_COLUMNS = (16, 8, 4)  # of B, the numbers of a vector
 _VECTORS = (8, 4, 2, 1)  # of sums, where products are computed together: the most that a row of the stack has
 
 
 class Small(CpuKernel):
     """See cl/cpu/small.cl. TM x TN is the tile that is summed in registers, SPLIT_K the number of ranges
-    of K. Neighbours in the stack that are neighbours in memory are computed together.
+    of K, VEC the numbers in a vector: of TN columns of B, or of neighbours in the stack that are neighbours
+    in memory.
     """
 
     name = "small"
@@ -36,16 +40,19 @@ class Small(CpuKernel):
     has_barriers = False
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        tm, tn = (_SIDE if length > 1 else 1 for length in (problem.m, problem.n))
+        tm, tn = (_side(length) for length in (problem.m, problem.n))
+        vec = _lanes(problem, device)
+        tn = vec if vec > 1 and not problem.is_side_by_side else tn
         wanted = _GROUPS_A_UNIT * device.compute_units // max(1, problem.batch)
-        whole = problem.reproducible or problem.m * problem.n > _MOST_SUMS or _across(problem, 1, device) > 1
+        config = TileConfig(tm=tm, tn=tn, vec=vec)
+        whole = problem.reproducible or problem.m * problem.n > _MOST_SUMS or _across(problem, config) > 1
         ranges = 1 if whole else max(1, min(wanted, problem.k // _LEAST_K))
-        found = [TileConfig(tm=tm, tn=tn, split_k=ranges)]
+        found = [replace(config, split_k=ranges)]
         return [c for c in found if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         """The multiply-adds of single numbers, or the time of chains of sums."""
-        across = _across(problem, config.split_k, device)
+        across = _across(problem, config)
         rates, (groups, *_) = device.rates, _chunks(problem, across, device)
         tiles = -(-problem.m // config.tm) * -(-problem.n // config.tn) * problem.batch
         lanes = max(1, device.vector_bits // 8 // problem.sums.nbytes_of_real)
@@ -53,7 +60,8 @@ class Small(CpuKernel):
         rate = rates.multiply_adds(problem.acc_type) / lanes
         rate *= min(1.0, groups * config.split_k / device.units)
         sums = config.tm * config.tn
-        chain = _CHAIN / min(_CHAINS, problem.batch) if sums == 1 else _CHAIN
+        chains = _CHAINS if _in_k(problem, config) else min(_CHAINS, problem.batch)
+        chain = _CHAIN / chains if sums == 1 else _CHAIN
         step = sums / lanes if across > 1 else max(chain, sums)
         products = tiles * steps * step / rate
         moved = rates.moved(problem.nbytes) / (_OF_MEMORY if sums == across == 1 else 1)
@@ -64,15 +72,24 @@ class Small(CpuKernel):
         reasons = []
         if not (1 <= config.tm <= _LARGEST and 1 <= config.tn <= _LARGEST and config.split_k >= 1):
             reasons.append(f"TM and TN must be 1 to {_LARGEST}, SPLIT_K at least 1: {config}")
+        if config.vec > 1:
+            reasons += _unfit_vectors(problem, config, device)
         return reasons + config.violations(device, (1,), 0)
 
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
         return Loops((config.tm,), (config.tn,), (1,))
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        split_k, across = config.split_k, _across(problem, config.split_k, device)
+        split_k, across = config.split_k, _across(problem, config)
         groups, span, inner, parts = _chunks(problem, across, device)
-        defines = [("TM", config.tm), ("TN", config.tn), ("SPLIT", int(split_k > 1)), ("ACROSS", across)]
+        defines = [
+            *vector_defines(config, device),
+            ("TM", config.tm),
+            ("TN", config.tn),
+            ("SPLIT", int(split_k > 1)),
+            ("ACROSS", across),
+            ("IN_K", int(_in_k(problem, config))),
+        ]
         program = gemm_program(problem, "cpu/small.cl", defines)
         results = problem.m * problem.n * problem.batch
         sums = Workspace("partial", max(1, split_k * results * problem.sums.nbytes))
@@ -86,11 +103,53 @@ class Small(CpuKernel):
         return Work((product,)) if split_k == 1 else Work((product, added), (sums,))
 
 
-def _across(problem: GemmProblem, split_k: int, device: DeviceInfo) -> int:
-    """How many products are computed together: 1 where those side by side in the stack are not in memory."""
-    if not problem.is_side_by_side or problem.has_c or split_k > 1:
+def _side(length: int) -> int:
+    """Rows, or columns, of a tile: the fewest tiles that are as large as they may be, none with much over."""
+    return -(-length // -(-length // _SIDE)) if length else 1
+
+
+def _lanes(problem: GemmProblem, device: DeviceInfo) -> int:
+    """The numbers in a vector of elements that are side by side in memory; 1 if there are too few."""
+    lanes = device.vector_bits // 8 // problem.sums.nbytes_of_real
+    if problem.is_side_by_side:
+        few = problem.has_c or problem.batch_shape[-1] * problem.sums.planes < lanes
+        return 1 if few or problem.soft_fma else lanes
+    if problem.trans_b or problem.sums.planes > 1 or problem.soft_fma:
         return 1
-    lanes = max(1, device.vector_bits // 8 // problem.sums.nbytes)
+    return next((n for n in _COLUMNS if n <= min(problem.n, lanes)), 1)
+
+
+def _unfit_vectors(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+    """Why vectors of *config* do not fit. Empty if they do."""
+    reasons = []
+    if config.vec not in (2, 4, 8, 16) or config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits:
+        reasons.append(f"VEC must be 1, 2, 4, 8 or 16 and fit {device.vector_bits} bits: {config}")
+    if problem.soft_fma:
+        reasons.append("there are no vectors of fused multiply-adds made of integers: VEC must be 1")
+    if problem.is_side_by_side:
+        if problem.has_c or config.split_k > 1 or _across(problem, config) == 1:
+            reasons.append("products side by side need VEC 1 with C, with SPLIT_K, or if they are few")
+    elif problem.trans_b or problem.sums.planes > 1 or not config.vec == config.tn <= problem.n:
+        reasons.append("VEC needs real numbers and B stored by rows; it is TN, and at most N, or 1")
+    return reasons
+
+
+def _in_k(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether a lone sum is several, of every so many steps of K, and not those of neighbours in the stack:
+    where K is long, and its elements are nearer to each other than neighbours are."""
+    if config.tm * config.tn * config.vec > 1 or problem.reproducible:
+        return False
+    steps = problem.lda if problem.trans_a else 1, 1 if problem.trans_b else problem.ldb
+    nearest = (strides[-1:] for strides in problem.batch_strides[:2])
+    apart = all(abs(step) < abs(at) for step, near in zip(steps, nearest, strict=True) for at in near if at)
+    return config.split_k > 1 or (apart and problem.k >= _LEAST_CHAINED_K)
+
+
+def _across(problem: GemmProblem, config: TileConfig) -> int:
+    """How many products are computed together: 1 where those side by side in the stack are not in memory."""
+    if not problem.is_side_by_side or config.vec == 1:
+        return 1
+    lanes = config.vec // problem.sums.planes
     return next((n * lanes for n in _VECTORS if n * lanes <= problem.batch_shape[-1]), 1)
 
 

@@ -128,7 +128,7 @@ def of_array_api(config: pytest.Config) -> None:
         (array_api, "_matmul"),
         (array_api.array, "matmul"),
         (linalg.products, "matmul"),
-        (linalg.repeated, "gemm"),
+        (linalg.pairs, "gemm"),
     )
     products.count_those_of(*modules)
 

@@ -180,6 +180,17 @@ def test_dot_products_are_exact_alone_and_in_stacks(dtype, stack, rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_a_dot_product_of_any_length_is_exact(dtype, rng):
+    """A lone one is four chains of vectors; vectors that are no whole four, and numbers, are left over."""
+    x, y = (small_integers(rng, (400,), dtype) for _ in range(2))
+    sums = np.cumsum(x * y)
+    for length in range(1, 400):
+        got = pyclmm.matmul(x[:length], y[:length], kernel="matvec")
+        assert got == sums[length - 1], length
+
+
+@pytest.mark.usefixtures("on_cpu")
 def test_matvec_refuses_what_it_cannot_read(device):
     matvec = kernel_named("matvec")
     assert "not both operands are stored along K" in matvec.refuses(problem(2, 3, 4), device)

@@ -95,10 +95,80 @@ def test_one_sum_waits_for_each_addition_and_four_do_so_together(cpu):
     machine = dataclasses.replace(cpu, compute_units=1)
 
     def seconds(products):
-        stack = problem_of(1, 1, 100_000, np.dtype("i8"), "TN", stack=(products,))
+        stack = problem_of(1, 1, 100_000, np.dtype("f4"), "TN", stack=(products,))
+        stack = dataclasses.replace(stack, reproducible=True)
         return SMALL.estimate(stack, SMALL.configs(stack, machine)[0], machine)
 
-    assert seconds(4) < 1.5 * seconds(1)
+    assert seconds(4) < 2 * seconds(1)
+
+
+def test_a_sum_out_of_order_is_several_chains(cpu):
+    machine = dataclasses.replace(cpu, compute_units=1)
+    dot = problem_of(1, 1, 10**6, np.dtype("f2"), "TN")
+    in_order = dataclasses.replace(dot, reproducible=True)
+    several, one = (SMALL.estimate(found, pyclmm.TileConfig(), machine) for found in (dot, in_order))
+    assert several < one / 2
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "c8", "i1", *slow("f2", "f8", "u8", "?", "c16")])
+def test_one_long_sum_with_gaps_is_exact(dtype, rng):
+    """Of four chains in each range: any number of steps is left over."""
+    wide = {"c": "c16", "b": "?"}.get(np.dtype(dtype).kind, "i8")
+    for k in (31, 32, 33, 34, 35, 36, 8191, 8192, 8193, 20_001, 50_002, 50_007):
+        x, y = (small_integers(rng, (k,), dtype) for _ in range(2))
+        x, y = np.repeat(x, 2)[::2], np.repeat(y, 3)[::-3]
+        got = pyclmm.matmul(x, y, kernel="small")
+        assert got == (x.astype(wide) @ y.astype(wide)).astype(dtype), k
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+def test_sums_of_rows_with_gaps_are_chains_along_k_and_others_along_the_stack(dtype, rng):
+    """Each has a program of its own. An operand that is shared says nothing."""
+
+    def chained(x, y):
+        assert np.array_equal(
+            pyclmm.matmul(x[:, None], y[..., None], kernel="small")[:, 0, 0], (x * y).sum(-1)
+        )
+        whole = np.broadcast_to(y, x.shape)
+        return program_of(x[:, None], whole[..., None]).define("IN_K")
+
+    for k in (32, 35):
+        rows, others = (small_integers(rng, (9, 2 * k), dtype)[:, ::2] for _ in range(2))
+        columns = small_integers(rng, (2 * k, 9), dtype)[::2].T
+        assert chained(rows, others) == chained(rows, others[:1]) == chained(rows[::-1], others) == 1
+        assert chained(rows, columns) == chained(rows[:, 1:31], others[:, 1:31]) == 0
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "i1", "c8", *slow("f2", "f8", "u8", "?", "i4")])
+@pytest.mark.parametrize("stack", [(), (7,)])
+def test_rows_of_b_are_vectors(dtype, stack, rng):
+    """The last columns overlap those before. C, which is the result's memory, is added once."""
+    wide = {"c": "c16", "b": "?"}.get(np.dtype(dtype).kind, "i8")
+    for m, n, k in ((1, 4, 9), (3, 5, 3), (7, 8, 1), (5, 9, 4), (2, 17, 6), (9, 35, 2)):
+        a, b, c = (small_integers(rng, (*stack, *shape), dtype) for shape in ((m, k), (k, n), (m, n)))
+        product = a.astype(wide) @ b.astype(wide)
+        assert np.array_equal(pyclmm.matmul(a, b, kernel="small"), product.astype(dtype)), (m, n, k)
+        if wide == "?":
+            continue
+        expected = product.astype(dtype) + c
+        pyclmm.gemm(a, b, c, beta=1, out=c, kernel="small")
+        assert np.array_equal(c, expected), (m, n, k)
+
+
+def test_vectors_are_as_long_as_rows_allow(cpu):
+    def lanes(n, **given):
+        (config,) = SMALL.configs(problem(3, n, 5, **given), cpu)
+        assert config.vec in (1, config.tn)
+        return config.vec
+
+    assert [lanes(n) for n in (1, 3, 4, 7, 8, 100)] == [1, 1, 4, 4, 8, 8]
+    assert lanes(8, trans_b=True) == 1
+    assert lanes(8, soft_fma=True, reproducible=True) == 1
+    assert SMALL.violations(problem(3, 8, 5), pyclmm.TileConfig(tm=3, tn=4, vec=8), cpu)
+    assert SMALL.violations(problem(3, 3, 5), pyclmm.TileConfig(tm=3, tn=4, vec=4), cpu)
 
 
 def side_by_side(i, j, k, dtype, rng):
@@ -131,6 +201,21 @@ def test_dot_products_side_by_side_are_exact(dtype, rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["c8", *slow("c16")])
+def test_dot_products_side_by_side_of_conjugates(dtype, rng):
+    a, b = side_by_side(2, 7, 83, dtype, rng)
+    for trans_a, trans_b in (("C", "N"), ("N", "C"), ("C", "C")):
+        x = a if trans_a == "N" else a.swapaxes(-1, -2)
+        y = b if trans_b == "N" else b.swapaxes(-1, -2)
+        expected = (a.conj() if trans_a == "C" else a) @ (b.conj() if trans_b == "C" else b)
+        for reproducible in (False, True):
+            got = pyclmm.gemm(
+                x, y, trans_a=trans_a, trans_b=trans_b, kernel="small", reproducible=reproducible
+            )
+            assert np.array_equal(got, expected), (trans_a, trans_b, reproducible)
+
+
+@pytest.mark.usefixtures("on_cpu")
 def test_dot_products_side_by_side_with_the_epilogue(rng):
     """C may be the result's memory: nothing is added twice."""
     a, b = side_by_side(3, 5, 150, "f4", rng)
@@ -160,7 +245,7 @@ def test_the_self_check_runs_dot_products_side_by_side(rng, own_caches):
     assert program_of(a, b).define("ACROSS") > 1
 
 
-def test_the_tile_is_a_row_a_column_or_a_square(cpu):
+def test_the_tile_is_as_small_as_the_product(cpu):
     (config,) = SMALL.configs(problem(3, 1, 5), cpu)
-    assert (config.tm, config.tn) == (4, 1)
-    assert SMALL.violations(problem(3, 1, 5), dataclasses.replace(config, tm=9), cpu)
+    assert (config.tm, config.tn) == (3, 1)
+    assert SMALL.violations(problem(3, 1, 5), dataclasses.replace(config, tm=17), cpu)
