@@ -17,9 +17,9 @@ from ..accepts import GENERAL, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Loops, Work, Workspace, gemm_defines, gemm_launch, round_up
+from ..interface import Loops, Work, Workspace, gemm_defines, gemm_launch, round_up, vector_defines
 from ..weights import TYPES, format_of, no_weights, program_of
-from .pieces import CpuKernel, vector_defines
+from .pieces import CpuKernel
 
 STEP, _GROUPS = 64, 16  # weights of a step; groups of which a block is made (cl/quantized/int8_rows.cl)
 _COLUMNS, _GROUPS_A_UNIT = 4, 4
