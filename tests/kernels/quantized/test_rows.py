@@ -96,9 +96,20 @@ def test_many_rows_are_multiplied_at_once_where_numbers_have_no_room(weights):
 def test_products_are_right(queue, weights, name, a_type, config, m):
     more = {"has_c": True, "c_type": a_type, "c_strides": (37, 1), "bias": "column", "bias_stride": 1}
     problem = weights(m, 37, 768, name, a_type, **more)
-    config = config or FAMILY.configs(problem, DEVICE)[0]
-    work = FAMILY.launches(problem, config, DEVICE)
-    assert first_wrong_result(queue, problem, FAMILY, config, work) is None
+    offered = FAMILY.configs(problem, DEVICE)
+    by_vectors = [one for one in offered if not one.option("lanes")]  # of the widths that a CPU has
+    for each in [config] if config else by_vectors or offered[:1]:
+        work = FAMILY.launches(problem, each, DEVICE)
+        assert first_wrong_result(queue, problem, FAMILY, each, work) is None
+
+
+@pytest.mark.parametrize("name", ["q4_0", "q4_1", "affine4_g32_float16", "affine4_g32_float32", "mxfp4"])
+@pytest.mark.parametrize("k", [32, 96, 544])
+def test_the_end_of_k_is_half_a_step_or_the_start_of_a_block_of_scales(queue, weights, name, k):
+    problem = weights(2, 21, k, name)
+    for config in [one for one in FAMILY.configs(problem, DEVICE) if not one.option("lanes")]:
+        work = FAMILY.launches(problem, config, DEVICE)
+        assert first_wrong_result(queue, problem, FAMILY, config, work) is None
 
 
 @pytest.mark.parametrize("name", ["quantized", "dequantized"])
