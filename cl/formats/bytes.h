@@ -7,8 +7,10 @@
  *
  * A format of 4 bits may define, for CPUs (quantized/rows_cpu.cl), with the same bits again:
  *   NIBBLES_GROUP, weights that share scale and offset, a multiple of 32; NIBBLES_EVEN_ODD, 0, 1
- *   nibbles32(row, k, &first, &second): bytes whose low 4 bits are the codes of 32 weights: the first and the last 16 of
- *     them, or with NIBBLES_EVEN_ODD every second one
+ *   nibbles_at(k): where in a row the codes of 64 weights from k on begin, k a multiple of 64
+ *   nibbles32(p, run, four, keep, &first, &second): those of the first (run 0) or the last 32 of these, row + nibbles_at(k)
+ *     is p: the first and the last 16 of them, or with NIBBLES_EVEN_ODD every second one. `four` is 4; `keep` 15, or -1:
+ *     only the low 4 bits count. Compilers do not know that, so they widen bytes once and shift after it
  *   nibble_scales(row, k, K, count, scale, offset): those of `count` groups from weight k on, a multiple of 256;
  *     of a format without offsets these are left as they are
  *   NIBBLE_VALUES(codes, scale, offset): the weights of 16 codes, each below 16

@@ -14,12 +14,7 @@
  * 32 * 15 * 127 / 2 is below 2^15.
  */
 #include "cpu/target.h"
-#if AVX512 || defined(__AVX512VNNI__) && LANES == 16
-#define HAS_VNNI_512 1
-#else
-#define HAS_VNNI_512 0
-#endif
-#if (defined(__AVX2__) && LANES == 8 || HAS_VNNI_512) && !CODES_SIGNED
+#if (defined(__AVX2__) && LANES == 8 || AVX512) && !CODES_SIGNED
 #define TOGETHER 4
 #define X_T char
 #else
@@ -34,14 +29,14 @@
 #define VECS (COLUMNS / LANES)
 #define FOR_TILE(r, n) UNROLL for (int r = 0; r < ROWS; ++r) UNROLL for (int n = 0; n < VECS; ++n)
 
-#if LANES == 16 && !HAS_VNNI_512 /* Intel's runtime: 23 ms unrolled, 21 not; PoCL with AVX2 and 8 bits: 19, 24 */
+#if LANES == 16 && !AVX512 /* Intel's runtime: 23 ms unrolled, 21 not; PoCL with AVX2 and 8 bits: 19, 24 */
 #define UNROLL_WORDS
 #else
 #define UNROLL_WORDS UNROLL
 #endif
 
 typedef CAT(int, LANES) INTS;
-#if HAS_VNNI_512
+#if AVX512 /* four products of bytes, or two of 16 bits, and their sum in one instruction */
 typedef INTS SUMS;
 #if TOGETHER == 4
 #define WITH_PRODUCTS(sums, w, x) as_int16(__builtin_ia32_vpdpbusd512(sums, w, x))

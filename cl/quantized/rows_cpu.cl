@@ -46,7 +46,7 @@ INLINE void prefetch_next(__global const uchar *const rows[COLUMNS], const long 
 #endif
 typedef float scales_t[COLUMNS][GROUPS];
 
-/* acc += products of `runs` runs from weight k on, a multiple of STEP. */
+/* acc += products of `runs` runs from weight k on, a multiple of STEP. `zero` is 0, which compilers do not know. */
 INLINE void add_step(
     VEC acc[ROWS][COLUMNS], __global const A_T *const x[ROWS], __global const uchar *const rows[COLUMNS],
     const scales_t scale, const scales_t offset, const int first, const int k, const int runs, const int zero)

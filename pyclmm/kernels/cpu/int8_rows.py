@@ -27,7 +27,7 @@ _COLUMNS, _GROUPS_A_UNIT = 4, 4
 _BYTES_OF_X, _CHUNK = 2, 64  # at most; rows for which a weight is unpacked once (cl/quantized/int8_tile.cl)
 # Multiply-adds of float32 in whose time a weight is read and becomes a code, and in which it is multiplied by
 # a row; with AVX-512 of which the compiler was not told. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
-_TURN, _ROW, _ROW_BEYOND = 1.0, 1.0, 0.65
+_ROWS, _ROWS_BEYOND = (1.0, 1.0), (1.5, 0.53)
 # The same of a tile: a weight is unpacked, and multiplied by a row. By bytes, and by 16 bits
 _BYTES, _PAIRS = (9.0, 0.5), (11.0, 0.85)
 _BYTES_BEYOND, _PAIRS_BEYOND = (7.5, 0.27), (11.0, 0.45)
@@ -102,8 +102,8 @@ class Int8Quantized(_RowsOf8Bits):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         weights = problem.n * problem.k * -(-problem.m // config.tm)
-        row = _ROW_BEYOND if _beyond(config, device) else _ROW
-        return self._seconds(problem, device, weights * (_TURN + row * config.tm))
+        turn, row = _ROWS_BEYOND if _beyond(config, device) else _ROWS
+        return self._seconds(problem, device, weights * (turn + row * config.tm))
 
 
 class Int8Tile(_RowsOf8Bits):
