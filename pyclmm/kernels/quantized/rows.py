@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from ..weights import RUN, TYPES, format_of, no_weights, program_of
 _HELD = (1, 2, 4, 8, 16)  # rows of A that a program may multiply at a time
 # (lanes, teams, columns of a team) on GPUs
 _SHAPES = ((64, 4, 4), (32, 8, 4), (32, 4, 4), (16, 8, 4), (32, 8, 2), (16, 4, 2), (4, 4, 2), (1, 1, 1))
-_CPU_ROWS, _CPU_COLUMNS, _GROUPS_A_UNIT = 4, 4, 4
+_IN_ORDER = ("q4_0", "q4_1", "q4_k")  # formats of 4 bits whose codes are in the order of x when unpacked
+_CPU_ROWS, _COLUMNS, _COLUMNS_WIDE, _GROUPS_A_UNIT = 4, 4, 8, 4
 # Multiply-adds in whose time a weight becomes a number, and is rounded to 16 bits
 _TURN, _ROUND = 4.0, 2.0
 _TURN_NIBBLE, _BUSY_NIBBLE = 1.0, 0.75  # the same on CPUs where codes of 4 bits are read as bytes. Zen 5
@@ -57,8 +59,10 @@ class Quantized(Kernel):
         held = min(rows, _CPU_ROWS)
         found = []
         for bits in dict.fromkeys((device.widest_bits, device.vector_bits)):
-            columns = max(1, min(_CPU_COLUMNS, bits // 32 // held))  # sums in half of the registers
-            found.append(TileConfig(tm=held, tn=columns, vec=bits // 32))
+            config = TileConfig(tm=held, vec=bits // 32)
+            few = bits < 512 or format_of(problem).mode in _IN_ORDER
+            most = _COLUMNS if few else _COLUMNS_WIDE
+            found.append(replace(config, tn=max(1, min(most, bits // 32 // held))))  # half of the registers
         for lanes, teams, tn in _SHAPES:
             found.append(TileConfig(tm=rows, tn=tn, split_k=0, options={"lanes": lanes, "teams": teams}))
         return [c for c in found if not self.violations(problem, c, device)]
@@ -108,7 +112,7 @@ class Quantized(Kernel):
 def _by_nibbles(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether rows_cpu.cl reads codes of 4 bits by themselves: the format's header has NIBBLES_GROUP."""
     form = format_of(problem)
-    wide = config.vec == 16 or (config.vec == 8 and form.mode in ("q4_0", "q4_1", "q4_k"))
+    wide = config.vec == 16 or (config.vec == 8 and form.mode in _IN_ORDER)
     return wide and form.bits == 4 and form.name not in ("nvfp4", "mxfp4_gguf")
 
 
