@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -59,10 +58,9 @@ class Quantized(Kernel):
         held = min(rows, _CPU_ROWS)
         found = []
         for bits in dict.fromkeys((device.widest_bits, device.vector_bits)):
-            config = TileConfig(tm=held, vec=bits // 32)
             few = bits < 512 or format_of(problem).mode in _IN_ORDER
-            most = _COLUMNS if few else _COLUMNS_WIDE
-            found.append(replace(config, tn=max(1, min(most, bits // 32 // held))))  # half of the registers
+            columns = min(_COLUMNS if few else _COLUMNS_WIDE, bits // 32 // held)  # half of the registers
+            found.append(TileConfig(tm=held, tn=max(1, columns), vec=bits // 32))
         for lanes, teams, tn in _SHAPES:
             found.append(TileConfig(tm=rows, tn=tn, split_k=0, options={"lanes": lanes, "teams": teams}))
         return [c for c in found if not self.violations(problem, c, device)]
