@@ -76,11 +76,23 @@ def test_sizes(rng, m, n, kernel):
 @pytest.mark.parametrize("name", ["q4_k", "affine4_g128_float16"])
 def test_a_tile_of_any_number_of_rows_has_the_same_bits(rng, name):
     """Of four rows it is multiplied by an instruction that the processor may lack."""
-    (first,) = kernel_named(TILE).candidates(problem(name), device_info(default_device()))
+    configs = kernel_named(TILE).candidates(problem(name), device_info(default_device()))
     q, x = weights(rng, format_named(name), 40, 768), rng.standard_normal((9, 768), np.float32)
-    found = [pyclmm.matmul(x, q.T, kernel=(TILE, replace(first, tm=tm)), **INT8) for tm in (1, 2, 4, 8)]
+    tried = [replace(config, tm=tm) for config in configs for tm in (1, 2, 4, 8)]
+    found = [pyclmm.matmul(x, q.T, kernel=(TILE, config), **INT8) for config in tried]
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
+
+
+@pytest.mark.parametrize("name", ["q4_k", "q4_0", "affine4_g32_float16", "affine4_g128_float16", "q8_0"])
+def test_vectors_of_every_width_that_are_offered(rng, name):
+    """Those of the processor and those of which the compiler was told."""
+    q = weights(rng, format_named(name), 21, 1792 if name == "affine4_g128_float16" else 2304)
+    for kernel in KERNELS_OF_8_BITS:
+        for m in (1, 3):
+            x = rng.standard_normal((m, q.shape[1]), np.float32)
+            for config in kernel_named(kernel).candidates(problem(name), device_info(default_device())):
+                assert right(pyclmm.matmul(x, q.T, kernel=(kernel, config), **INT8), x, q)
 
 
 def test_many_rows_take_a_tile(rng, q):
@@ -126,10 +138,9 @@ def test_the_largest_numbers_do_not_overflow(rng, name, code, sign, kernel):
         blocks = rows.reshape(3, 512 // form.block, -1)
         blocks[..., 2:] = code * (17 if form.bits == 4 else 1)
     q, x = pyclmm.QuantizedArray.of_rows(rows, form, 512), np.full((2, 512), 127 * sign, np.float32)
-    if isinstance(kernel, tuple):
-        (config,) = kernel_named(TILE).candidates(problem(name), device_info(default_device()))
-        kernel = (TILE, replace(config, tm=kernel[1]))
-    assert right(pyclmm.matmul(x, q.T, kernel=kernel, **INT8), x, q)
+    name_of, tm = kernel if isinstance(kernel, tuple) else (kernel, 1)
+    for config in kernel_named(name_of).candidates(problem(name), device_info(default_device())):
+        assert right(pyclmm.matmul(x, q.T, kernel=(name_of, replace(config, tm=tm)), **INT8), x, q)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -5,7 +5,7 @@
  *
  * Registers of SVE have 128 bits or more. Clang uses them for OpenCL's vectors only if it knows how many, else Neon's.
  */
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || AVX512
 #define TARGET_BITS 512
 #elif defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS >= 512
 #define TARGET_BITS 512

@@ -19,6 +19,8 @@ typedef LANES_OF(ushort) LOOSE_USHORTS ALIGNED(2);
 
 #if defined(__F16C__) && LANES == 8 /* one instruction where there would be 13 */
 #define widened_vec(x) __builtin_ia32_vcvtph2ps256(as_short8(x))
+#elif HAS_AVX512 && LANES == 16
+#define widened_vec(x) as_float16(__builtin_ia32_vcvtph2ps512_mask(as_short16(x), (float16)(0), (ushort)~0, 4))
 #else
 DEFINE_WIDENED(widened_vec, LANES_OF(float), LANES_OF(uint), LANES_OF(ushort))
 #endif
@@ -31,7 +33,7 @@ DEFINE_WIDENED(widened_vec, LANES_OF(float), LANES_OF(uint), LANES_OF(ushort))
 #define vec_int16(p) AS_UINTS(LOOSE(SHORTS, p))
 #define vec_uint16(p) AS_UINTS(LOOSE(USHORTS, p))
 #define vec_float16(p) widened_vec(LOOSE(USHORTS, p))
-#define vec_bfloat16(p) LANES_OF(as_float)(LANES_OF(convert_uint)(LOOSE(USHORTS, p)) << 16)
+#define vec_bfloat16(p) LANES_OF(as_float)(CONVERTED(LANES_OF(uint), LOOSE(USHORTS, p)) << 16)
 #define vec_int32(p) LOOSE(VEC, p)
 #define vec_uint32(p) LOOSE(VEC, p)
 #define vec_int64(p) LOOSE(VEC, p)

@@ -12,14 +12,14 @@
 #define SCALE_AT(p, i) as_float((uint)((__global const ushort *)(p))[i] << 16)
 #endif
 
-INLINE float16 affine_values(const uint16 q, const float scale, const float bias)
+INLINE float16 affine_values(const float16 q, const float scale, const float bias)
 {
 #if SCALE_TYPE != 1 /* the product may be inexact, or infinite, and is rounded by itself */
 #pragma OPENCL FP_CONTRACT OFF
-  const float16 scaled = NUMBERS(q) * scale;
+  const float16 scaled = q * scale;
   return scaled + bias;
 #else
-  return NUMBERS(q) * scale + bias;
+  return q * scale + bias;
 #endif
 }
 
@@ -29,8 +29,8 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   const float scale = SCALE_AT(scales, k / GROUP_SIZE), bias = SCALE_AT(scales, (K + k) / GROUP_SIZE);
   uint16 of_low, of_high;
   codes32(row, k, &of_low, &of_high);
-  *low = affine_values(of_low, scale, bias);
-  *high = affine_values(of_high, scale, bias);
+  *low = affine_values(NUMBERS(of_low), scale, bias);
+  *high = affine_values(NUMBERS(of_high), scale, bias);
 }
 
 #if QUANT_BITS == 4 || QUANT_BITS == 8
@@ -52,11 +52,7 @@ INLINE void read_scales(bytes_t row, const int k, const int K, const int count, 
 #if QUANT_BITS == 4
 #define NIBBLES_GROUP GROUP_SIZE
 #define nibble_scales read_scales
-#if SCALE_TYPE == 1
-#define NIBBLE_VALUES(codes, scale, bias) (CONVERTED(float16, codes) * (scale) + (bias))
-#else
-#define NIBBLE_VALUES(codes, scale, bias) affine_values(CONVERTED(uint16, codes), scale, bias)
-#endif
+#define NIBBLE_VALUES(codes, scale, bias) affine_values(CONVERTED(float16, codes), scale, bias)
 #endif
 
 #ifdef CODES_GROUP

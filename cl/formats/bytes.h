@@ -7,8 +7,10 @@
  *
  * A format of 4 bits may define, for CPUs (quantized/rows_cpu.cl), with the same bits again:
  *   NIBBLES_GROUP, weights that share scale and offset, a multiple of 32; NIBBLES_EVEN_ODD, 0, 1
- *   nibbles32(row, k, &first, &second): bytes whose low 4 bits are the codes of 32 weights: the first and the last 16 of
- *     them, or with NIBBLES_EVEN_ODD every second one
+ *   nibbles_at(k): where in a row the codes of 64 weights from k on begin, k a multiple of 64
+ *   nibbles32(p, run, four, keep, &first, &second): those of the first (run 0) or the last 32 of these, row + nibbles_at(k)
+ *     is p: the first and the last 16 of them, or with NIBBLES_EVEN_ODD every second one. `four` is 4; `keep` 15, or -1:
+ *     only the low 4 bits count. Compilers do not know that, so they widen bytes once and shift after it
  *   nibble_scales(row, k, K, count, scale, offset): those of `count` groups from weight k on, a multiple of 256;
  *     of a format without offsets these are left as they are
  *   NIBBLE_VALUES(codes, scale, offset): the weights of 16 codes, each below 16
@@ -83,9 +85,20 @@ INLINE ushort16 both_16(bytes_t first, bytes_t second)
 }
 
 /* codes = the low halves of 32 bytes, then the high ones; of 16 bytes, then of the others if these are `apart`. */
+#if AVX512 /* has a shift of 16 bits by another number for each */
+typedef ushort ushorts_32 __attribute__((ext_vector_type(32)));
+INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)
+{
+  const ushort8 none = 0, four = 4;
+  const ushorts_32 twice = apart ? (ushorts_32)(bytes.lo, bytes.lo, bytes.hi, bytes.hi) : (ushorts_32)(bytes, bytes);
+  const ushorts_32 by = apart ? (ushorts_32)(none, four, none, four) : (ushorts_32)(none, none, four, four);
+  *(ushorts_32 *)codes = twice >> by & (ushort)0x0f0f;
+}
+#else
 INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)
 {
   const ushort16 low = bytes & (ushort)0x0f0f, high = bytes >> (ushort)4 & (ushort)0x0f0f;
   codes[0] = low, codes[1] = high;
   if (apart) codes[0].hi = high.lo, codes[1].lo = low.hi;
 }
+#endif

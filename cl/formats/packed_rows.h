@@ -48,9 +48,10 @@ INLINE void codes32(bytes_t row, const int k, uint16 *low, uint16 *high)
 
 #if QUANT_BITS == 4
 #define NIBBLES_EVEN_ODD 1
-INLINE void nibbles32(bytes_t row, const int k, int16 *even, int16 *odd)
+INLINE int nibbles_at(const int k) { return (uint)k / 2; }
+INLINE void nibbles32(bytes_t p, const int run, const int four, const int keep, int16 *even, int16 *odd)
 {
-  const int16 bytes = CONVERTED(int16, as_uchar16(*(__global const uint4 *)(row + k / 2)));
-  *even = bytes, *odd = bytes >> 4;
+  const int16 bytes = CONVERTED(int16, as_uchar16(((__global const uint4 *)p)[run]));
+  *even = bytes & keep, *odd = bytes >> four;
 }
 #endif

@@ -13,10 +13,11 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 #define NIBBLES_GROUP 32
 #define NIBBLES_EVEN_ODD 0
 #define NIBBLE_VALUES(codes, scale, offset) ((scale) * CONVERTED(float16, codes) + (offset))
-INLINE void nibbles32(bytes_t row, const int k, int16 *low, int16 *high)
+INLINE int nibbles_at(const int k) { return (uint)k / 32 * 20; }
+INLINE void nibbles32(bytes_t p, const int run, const int four, const int keep, int16 *low, int16 *high)
 {
-  const int16 bytes = CONVERTED(int16, BYTES_16(row + k / 32 * 20 + 4));
-  *low = bytes, *high = bytes >> 4;
+  const int16 bytes = CONVERTED(int16, BYTES_16(p + run * 20 + 4));
+  *low = bytes & keep, *high = bytes >> four;
 }
 INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {

@@ -17,22 +17,23 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 #define NIBBLES_GROUP 32
 #define NIBBLES_EVEN_ODD 0
 #define NIBBLE_VALUES(codes, scale, offset) ((scale) * CONVERTED(float16, codes) + (offset))
-INLINE void nibbles32(bytes_t row, const int k, int16 *low, int16 *high)
+INLINE int nibbles_at(const int k) { return (uint)k / 256 * 144 + (uint)k / 64 % 4 * 32; }
+INLINE void nibbles32(bytes_t p, const int run, const int four, const int keep, int16 *low, int16 *high)
 {
-  bytes_t q = row + k / 256 * 144 + 16 + k / 64 % 4 * 32;
-  const int shift = k / 32 % 2 * 4;
-  *low = CONVERTED(int16, BYTES_16(q)) >> shift, *high = CONVERTED(int16, BYTES_16(q + 16)) >> shift;
+  const int16 of_low = CONVERTED(int16, BYTES_16(p + 16)), of_high = CONVERTED(int16, BYTES_16(p + 32));
+  *low = run ? of_low >> four : of_low & keep, *high = run ? of_high >> four : of_high & keep;
 }
 INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {
   typedef float8 floats ALIGNED(4);
-  for (int g = 0; g < count; g += 8) {
-    bytes_t block = row + (k / 32 + g) / 8 * 144;
-    const uint2 w = as_uint2(LOADED(ushort, 4, block + 4));
-    const uint last = as_uint(LOADED(ushort, 2, block + 12));
-    const uint2 of_first = w & 0x3f3f3f3fu, of_last = ((uint2)(last, last >> 4) & 0x0f0f0f0fu) | (w >> 2 & 0x30303030u);
-    *(floats *)(scale + g) = HALF_AT(block) * convert_float8(as_uchar8((uint2)(of_first.x, of_last.x)));
-    *(floats *)(offset + g) = -HALF_AT(block + 2) * convert_float8(as_uchar8((uint2)(of_first.y, of_last.y)));
+  bytes_t block = row + (uint)k / 256 * 144;
+  for (int g = 0; g < count; g += 8, block += 144) {
+    const uint4 w = as_uint4(LOADED(ushort, 8, block));
+    const uint2 of_last = (uint2)(w.w, w.w >> 4) & 0x0f0f0f0fu | w.yz >> 2 & 0x30303030u;
+    const uint2 of_first = w.yz & 0x3f3f3f3fu;
+    const float16 numbers =
+      CONVERTED(float16, as_uchar16((uint4)(of_first.x, of_last.x, of_first.y, of_last.y)));
+    *(floats *)(scale + g) = HALF_AT(block) * numbers.lo, *(floats *)(offset + g) = -HALF_AT(block + 2) * numbers.hi;
   }
 }
 

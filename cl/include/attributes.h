@@ -3,7 +3,22 @@
  * `static inline`, never `inline` alone: in C99 a bare `inline` function has no external definition, so some
  * compilers fail to link it.
  */
-#define INLINE static inline __attribute__((always_inline))
+/* AVX512 is 1 where functions are compiled for a processor with AVX-512, of which clang was not told. They pass vectors of
+ * 512 bits to each other and to no function of the library. PoCL 3.0 puts what asks for its work-group into functions of its
+ * own, which are compiled without: so an entry asks, and passes the answer to a function that is not inlined. */
+#if AVX512
+#define FOR_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
+#define WORK_OF_ENTRY static __attribute__((noinline, min_vector_width(512))) FOR_TARGET
+#else
+#define FOR_TARGET
+#define WORK_OF_ENTRY INLINE
+#endif
+#if defined(__AVX512F__) || AVX512
+#define HAS_AVX512 1
+#else
+#define HAS_AVX512 0
+#endif
+#define INLINE static inline __attribute__((always_inline)) FOR_TARGET
 #define UNROLL _Pragma("unroll")
 #define ONCE _Pragma("unroll 1") /* a loop that is not unrolled */
 /* A loop that stays one of numbers. Intel's compiler gathers elements with gaps to vectors, which takes Zen 5 three times as

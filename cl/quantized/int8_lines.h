@@ -42,13 +42,12 @@ INLINE int place_of(const int i)
 /* The nearest whole number, the even one of two; v is under 2^22. */
 INLINE int nearest(const float v) { return as_int(v + 0x1.8p23f) - as_int(0x1.8p23f); }
 
-/* Group number get_global_id(1) * GROUPS + g of row get_global_id(0). */
-__kernel ONE_ITEM void round_a(GEMM_ARGS, __global char *lines)
+/* GROUPS groups of row i, from number `first` on. */
+WORK_OF_ENTRY void round_groups(
+    __global const A_T *a, const long lda, const int i, const int first, const int K, __global char *line)
 {
 #pragma OPENCL FP_CONTRACT OFF
-  GEMM_BEGIN;
-  const int i = get_global_id(0), first = get_global_id(1) * GROUPS;
-  __global X_T *x = (__global X_T *)(lines + (BATCH_ENTRY * M + i) * LINE(K));
+  __global X_T *x = (__global X_T *)line;
   __global float *scales = (__global float *)(x + K), *sums = scales + SCALES(K);
   for (int g = first; g < first + GROUPS; ++g) {
     const int k = g * CODES_GROUP;
@@ -67,4 +66,11 @@ __kernel ONE_ITEM void round_a(GEMM_ARGS, __global char *lines)
     }
     scales[g] = scale, sums[g] = scale * sum;
   }
+}
+
+__kernel ONE_ITEM void round_a(GEMM_ARGS, __global char *lines)
+{
+  GEMM_BEGIN;
+  const int i = get_global_id(0);
+  round_groups(a, lda, i, get_global_id(1) * GROUPS, K, lines + (BATCH_ENTRY * M + i) * LINE(K));
 }

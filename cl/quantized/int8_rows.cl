@@ -7,6 +7,16 @@
 #define X_T char
 #include "quantized/int8_lines.h"
 
+#if AVX512
+/* acc + scales * products of 64 codes, of the groups with these scales: four products an integer in one instruction. */
+INLINE VEC added_64(const VEC acc, const ushort16 *w, const ushort16 *x, const float *scales, const ushort zero)
+{
+  const int16 sums = as_int16(__builtin_ia32_vpdpbusd512((int16)(0), *(const int16 *)w, *(const int16 *)x));
+  VEC scale = scales[0];
+  if (CODES_GROUP < STEP) scale.hi = scales[1];
+  return FMA_VEC(CONVERTED(VEC, sums), scale, acc);
+}
+#else
 /* dot_32: sums of the products of 32 codes and 32 of x, in each lane of neighbours. */
 #if defined(__AVX2__) && LANES == 8
 typedef char bytes_32 __attribute__((vector_size(32)));
@@ -52,6 +62,8 @@ INLINE VEC added_64(const VEC acc, const ushort16 *w, const ushort16 *x, const f
 #endif
 }
 
+#endif
+
 /* acc += products of each row of B with each line of A. */
 INLINE void add_rows(
     VEC acc[ROWS][COLUMNS], const rounded_t x[ROWS], __global const uchar *const rows[COLUMNS], const int K, const long ldb)
@@ -64,7 +76,8 @@ INLINE void add_rows(
     float16 scale[ROWS][COLUMNS];
     UNROLL for (int n = 0; n < COLUMNS; ++n) {
       float16 of_codes = 0, offset = 0;
-      code_scales(rows[n], first, K, (end - first) / CODES_GROUP, (float *)&of_codes, (float *)&offset);
+      if (end - first == BLOCK) code_scales(rows[n], first, K, GROUPS, (float *)&of_codes, (float *)&offset);
+      else code_scales(rows[n], first, K, (end - first) / CODES_GROUP, (float *)&of_codes, (float *)&offset);
       UNROLL for (int r = 0; r < ROWS; ++r) {
         __global const float16 *of_x = (__global const float16 *)(x[r] + K) + first / BLOCK;
         scale[r][n] = of_codes * of_x[0];
@@ -97,21 +110,27 @@ INLINE float sum_of_lanes(const VEC acc)
   return lane[0];
 }
 
-__kernel ONE_WIDE_ITEM void int8_rows(GEMM_ARGS, __global const char *lines, const int span)
+WORK_OF_ENTRY void multiply_rows(
+    __global const char *lines, __global const uchar *b, const long ldb, const int K, const int j0, const int j1, RESULT_ARGS)
 {
-  GEMM_BEGIN;
-  const int j0 = get_group_id(0) * span, j1 = min(N, j0 + span);
   for (int j = j0; j < j1; j += COLUMNS) {
     __global const uchar *rows[COLUMNS];
     UNROLL for (int n = 0; n < COLUMNS; ++n) rows[n] = b + min(j + n, N - 1) * ldb;
     for (int m0 = 0; m0 < M; m0 += ROWS) {
       rounded_t x[ROWS];
       VEC acc[ROWS][COLUMNS];
-      UNROLL for (int r = 0; r < ROWS; ++r) x[r] = lines + (BATCH_ENTRY * M + min(m0 + r, M - 1)) * LINE(K);
+      UNROLL for (int r = 0; r < ROWS; ++r) x[r] = lines + min(m0 + r, M - 1) * LINE(K);
       FOR_SUMS(r, n) acc[r][n] = (VEC)(0);
       add_rows(acc, x, rows, K, ldb);
       FOR_SUMS(r, n) if (m0 + r < M && j + n < j1)
         STORE_RESULT(m0 + r, j + n, sum_of_lanes(acc[r][n]), RESULT);
     }
   }
+}
+
+__kernel ONE_WIDE_ITEM void int8_rows(GEMM_ARGS, __global const char *lines, const int span)
+{
+  GEMM_BEGIN;
+  const int j0 = get_group_id(0) * span;
+  multiply_rows(lines + BATCH_ENTRY * M * LINE(K), b, ldb, K, j0, min(N, j0 + span), RESULT);
 }

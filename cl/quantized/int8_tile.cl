@@ -14,7 +14,7 @@
  * 32 * 15 * 127 / 2 is below 2^15.
  */
 #include "cpu/target.h"
-#if defined(__AVX2__) && LANES == 8 && !CODES_SIGNED
+#if (defined(__AVX2__) && LANES == 8 || AVX512) && !CODES_SIGNED
 #define TOGETHER 4
 #define X_T char
 #else
@@ -29,14 +29,22 @@
 #define VECS (COLUMNS / LANES)
 #define FOR_TILE(r, n) UNROLL for (int r = 0; r < ROWS; ++r) UNROLL for (int n = 0; n < VECS; ++n)
 
-#if LANES == 16 /* Intel's runtime: 23 ms unrolled, 21 not; PoCL with AVX2 and 8 bits: 19, 24 */
+#if LANES == 16 && !AVX512 /* Intel's runtime: 23 ms unrolled, 21 not; PoCL with AVX2 and 8 bits: 19, 24 */
 #define UNROLL_WORDS
 #else
 #define UNROLL_WORDS UNROLL
 #endif
 
 typedef CAT(int, LANES) INTS;
+#if AVX512 /* four products of bytes, or two of 16 bits, and their sum in one instruction */
+typedef INTS SUMS;
 #if TOGETHER == 4
+#define WITH_PRODUCTS(sums, w, x) as_int16(__builtin_ia32_vpdpbusd512(sums, w, x))
+#else
+#define WITH_PRODUCTS(sums, w, x) as_int16(__builtin_ia32_vpdpwssd512(sums, w, x))
+#endif
+#define OF_SUMS(sums) CONVERTED(VEC, sums)
+#elif TOGETHER == 4
 typedef char bytes_32 __attribute__((vector_size(32)));
 typedef short16 SUMS;
 #define WITH_PRODUCTS(sums, w, x) ((sums) + as_short16(__builtin_ia32_pmaddubsw256((bytes_32)(w), (bytes_32)(x))))
@@ -116,7 +124,7 @@ typedef __global const X_T *x_t;
  *   ymm8, ymm9    UNIT / 8 words of 16 columns, one after the other      ymm10  a word of x
  *   ymm0 to ymm7  sums: of row 0 columns 0 to 7, 8 to 15; of row 1 ..
  */
-#if TOGETHER == 4 && defined(__x86_64__) && ROWS == 4 && VECS == 2
+#if TOGETHER == 4 && LANES == 8 && defined(__x86_64__) && ROWS == 4 && VECS == 2
 #define MAY_HAVE_VNNI 1
 INLINE bool has_vnni(void)
 {
@@ -203,10 +211,9 @@ INLINE void add_panel(
   }
 }
 
-__kernel ONE_WIDE_ITEM void int8_tile(GEMM_ARGS, __global const char *lines, const int span)
+WORK_OF_ENTRY void multiply_rows(
+    __global const char *lines, __global const uchar *b, const long ldb, const int K, const int j0, const int j1, RESULT_ARGS)
 {
-  GEMM_BEGIN;
-  const int j0 = get_group_id(0) * span, j1 = min(N, j0 + span);
   const bool vnni = has_vnni();
   panel_t panel;
   VEC sums[CHUNK][VECS];
@@ -225,7 +232,7 @@ __kernel ONE_WIDE_ITEM void int8_tile(GEMM_ARGS, __global const char *lines, con
         for (int i = 0; i < rows; i += ROWS) {
           x_t x[ROWS];
           UNROLL for (int r = 0; r < ROWS; ++r)
-            x[r] = (x_t)(lines + (BATCH_ENTRY * M + chunk + min(i + r, rows - 1)) * LINE(K));
+            x[r] = (x_t)(lines + (chunk + min(i + r, rows - 1)) * LINE(K));
           add_panel(&sums[i], &panel, x, first, end, K, vnni);
         }
       }
@@ -234,4 +241,11 @@ __kernel ONE_WIDE_ITEM void int8_tile(GEMM_ARGS, __global const char *lines, con
           STORE_RESULT(chunk + i, j + n, ((const float *)sums[i])[n], RESULT);
     }
   }
+}
+
+__kernel ONE_WIDE_ITEM void int8_tile(GEMM_ARGS, __global const char *lines, const int span)
+{
+  GEMM_BEGIN;
+  const int j0 = get_group_id(0) * span;
+  multiply_rows(lines + BATCH_ENTRY * M * LINE(K), b, ldb, K, j0, min(N, j0 + span), RESULT);
 }

@@ -29,7 +29,7 @@ INLINE uint bits_bfloat16(const float x) { return bits_of_bfloat16((float16)(x))
 #define keep_float32(p, v) (*(__global float16 *)(p) = (v))
 #define keep_bfloat16(p, v) (*(__global ushort16 *)(p) = CONVERTED(ushort16, bits_of_bfloat16(v)))
 
-#if defined(__AVX512F__)
+#if HAS_AVX512
 typedef short16 halves;
 #define AS_HALVES(v) as_short16(__builtin_ia32_vcvtps2ph512_mask(v, 0, (halves)(0), (ushort)~0))
 #define OF_HALVES(h) as_float16(__builtin_ia32_vcvtph2ps512_mask(h, (float16)(0), (ushort)~0, 4))

@@ -28,38 +28,51 @@ INLINE void prefetch_next(__global const uchar *const rows[COLUMNS], const long 
   UNROLL for (int n = 0; n < COLUMNS; ++n) PREFETCH(rows[n] + ahead);
 }
 
-#if defined(NIBBLES_GROUP) && LANES == 16
-/* Scales become numbers before, for a block of weights at a time. A code of 4 bits stands for one of 16 numbers: where
+#if defined(NIBBLES_GROUP) && (LANES == 16 || LANES == 8 && !NIBBLES_EVEN_ODD)
+/* Scales become numbers before, GROUPS of them at a time. A code of 4 bits stands for one of 16 numbers: where
  * one instruction looks up 16 of them, groups share a table of these, else their scale and offset. */
-#define BLOCK 512
+#define STEP 64
+#define GROUPS 16
+#define BLOCK (GROUPS * NIBBLES_GROUP)
 #define OF_CODES(codes, n, g) ROUNDED(NIBBLE_VALUES(codes, scale[n][g], offset[n][g]))
-#if defined(__AVX512F__)
+#if HAS_AVX512
 #define SHARED(n, g) OF_CODES((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), n, g)
-#define WEIGHTS(codes, n, g) as_float16(__builtin_ia32_permvarsf512(shared[n], codes))
+#define WEIGHTS(codes, n, g) as_float16(__builtin_ia32_permvarsf512(shared, codes))
+#define KEEP_4(zero) -1
 #else
 #define SHARED(n, g) 0
-#define WEIGHTS(codes, n, g) OF_CODES(codes & 15, n, g)
+#define KEEP_4(zero) 15 + (zero)
+#define WEIGHTS(codes, n, g) OF_CODES(codes, n, g)
 #endif
-typedef float scales_t[COLUMNS][BLOCK / NIBBLES_GROUP];
+typedef float scales_t[COLUMNS][GROUPS];
 
-INLINE void add_run(
+/* acc += products of `runs` runs from weight k on, a multiple of STEP. `zero` is 0, which compilers do not know. */
+INLINE void add_step(
     VEC acc[ROWS][COLUMNS], __global const A_T *const x[ROWS], __global const uchar *const rows[COLUMNS],
-    const VEC shared[COLUMNS], const scales_t scale, const scales_t offset, const int g, const int k, const int K)
+    const scales_t scale, const scales_t offset, const int first, const int k, const int runs, const int zero)
 {
-  VEC number[ROWS][2];
-  UNROLL for (int r = 0; r < ROWS; ++r) {
-    const VEC low = VEC_A(x[r] + k), high = VEC_A(x[r] + k + 16);
-    number[r][0] = NIBBLES_EVEN_ODD ? (VEC)(low.even, high.even) : low;
-    number[r][1] = NIBBLES_EVEN_ODD ? (VEC)(low.odd, high.odd) : high;
-  }
-  UNROLL for (int n = 0; n < COLUMNS; ++n) {
-    int16 codes[2];
-    nibbles32(rows[n], k, codes, codes + 1);
-    UNROLL for (int p = 0; p < 2; ++p) {
-      const VEC w = WEIGHTS(codes[p], n, g);
-      UNROLL for (int r = 0; r < ROWS; ++r) acc[r][n] = FMA_VEC(w, number[r][p], acc[r][n]);
+  float16 number[ROWS][2][2];
+  UNROLL for (int r = 0; r < ROWS; ++r)
+    UNROLL for (int run = 0; run < runs; ++run) {
+      float16 of_x[2];
+      UNROLL for (int p = 0; p < PARTS; ++p) ((VEC *)of_x)[p] = VEC_A(x[r] + k + run * RUN + p * LANES);
+      number[r][run][0] = NIBBLES_EVEN_ODD ? (float16)(of_x[0].even, of_x[1].even) : of_x[0];
+      number[r][run][1] = NIBBLES_EVEN_ODD ? (float16)(of_x[0].odd, of_x[1].odd) : of_x[1];
     }
-  }
+  const int at = nibbles_at(k);
+  UNROLL for (int n = 0; n < COLUMNS; ++n)
+    UNROLL for (int run = 0; run < runs; ++run) {
+      const int g = (uint)(k - first) / NIBBLES_GROUP + run * RUN / NIBBLES_GROUP;
+      const float16 shared = SHARED(n, g);
+      int16 codes[2];
+      nibbles32(rows[n] + at, run, 4 + zero, KEEP_4(zero), codes, codes + 1);
+      UNROLL for (int p = 0; p < 2; ++p) {
+        const float16 w = WEIGHTS(codes[p], n, g);
+        UNROLL for (int part = 0; part < PARTS / 2; ++part)
+          UNROLL for (int r = 0; r < ROWS; ++r)
+            acc[r][n] = FMA_VEC(((const VEC *)&w)[part], ((const VEC *)&number[r][run][p])[part], acc[r][n]);
+      }
+    }
 }
 
 /* acc += products of each row of B with each row of A. */
@@ -68,19 +81,18 @@ INLINE void add_rows(
     const long ldb)
 {
   scales_t scale, offset;
-  const long of_run = ldb * RUN / K;
+  const long of_step = ldb * STEP / K;
   long ahead = COLUMNS * ldb;
   for (int first = 0; first < K; first += BLOCK) {
-    const int groups = min(BLOCK, K - first) / NIBBLES_GROUP;
-    UNROLL for (int n = 0; n < COLUMNS; ++n) nibble_scales(rows[n], first, K, groups, scale[n], offset[n]);
-    for (int g = 0; g < groups; ++g) {
-      VEC shared[COLUMNS];
-      UNROLL for (int n = 0; n < COLUMNS; ++n) shared[n] = SHARED(n, g);
-      UNROLL for (int r = 0; r < NIBBLES_GROUP; r += RUN, ahead += of_run) {
-        prefetch_next(rows, ahead);
-        add_run(acc, x, rows, shared, scale, offset, g, first + g * NIBBLES_GROUP + r, K);
-      }
+    const int end = min(K, first + BLOCK);
+    UNROLL for (int n = 0; n < COLUMNS; ++n)
+      nibble_scales(rows[n], first, K, (end - first) / NIBBLES_GROUP, scale[n], offset[n]);
+    int k = first;
+    for (; k + STEP <= end; k += STEP, ahead += of_step) {
+      prefetch_next(rows, ahead);
+      add_step(acc, x, rows, scale, offset, first, k, 2, K % RUN);
     }
+    if (k < end) add_step(acc, x, rows, scale, offset, first, k, 1, K % RUN);
   }
 }
 #else
@@ -107,10 +119,10 @@ INLINE void add_rows(
 }
 #endif
 
-__kernel ONE_WIDE_ITEM void quantized_rows(GEMM_ARGS, const int span)
+WORK_OF_ENTRY void multiply_rows(
+    __global const A_T *a, const long lda, __global const uchar *b, const long ldb, const int K, const int j0, const int j1,
+    RESULT_ARGS)
 {
-  GEMM_BEGIN;
-  const int j0 = get_group_id(0) * span, j1 = min(N, j0 + span);
   for (int j = j0; j < j1; j += COLUMNS) {
     __global const uchar *rows[COLUMNS];
     UNROLL for (int n = 0; n < COLUMNS; ++n) rows[n] = b + min(j + n, N - 1) * ldb;
@@ -128,4 +140,11 @@ __kernel ONE_WIDE_ITEM void quantized_rows(GEMM_ARGS, const int span)
       }
     }
   }
+}
+
+__kernel ONE_WIDE_ITEM void quantized_rows(GEMM_ARGS, const int span)
+{
+  GEMM_BEGIN;
+  const int j0 = get_group_id(0) * span;
+  multiply_rows(a, lda, b, ldb, K, j0, min(N, j0 + span), RESULT);
 }

@@ -33,11 +33,13 @@ FEATURES = ("avx2", "avx512f", "fma", "neon", "sve")
 @dataclass(frozen=True)
 class Target:
     """The processor that a CPU device's compiler compiles for, as its predefined macros tell. ``vector_bits``
-    is 0 if they do not. ``features``: those of ``FEATURES``.
+    is 0 if they do not. ``features``: those of ``FEATURES``. ``beyond``: the width of vectors that the
+    processor has though the compiler was not told: functions may be compiled for it (attributes.h).
     """
 
     vector_bits: int = 0
     features: tuple[str, ...] = ()
+    beyond: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,11 @@ class DeviceInfo:
         best. If it does not say, as Intel's, the driver's native width decides.
         """
         return self.target.vector_bits or max(128, min(512, 32 * self.float_vector_width))
+
+    @cached_property
+    def widest_bits(self) -> int:
+        """The same for functions that are compiled for the processor itself."""
+        return max(self.vector_bits, self.target.beyond)
 
     @cached_property
     def vector_items(self) -> int:

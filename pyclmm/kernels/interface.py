@@ -284,6 +284,12 @@ def tiles_of(problem: GemmProblem, bm: int, bn: int) -> int:
     return -(-problem.m // bm) * -(-problem.n // bn)
 
 
+def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:
+    """The macros that vectors.h needs, and AVX512 where functions are compiled for the processor itself."""
+    vectors = (("LANES", config.vec), ("PREFETCHES", int(device.prefetches)))
+    return (*vectors, ("AVX512", 1)) if config.vec * 32 > device.vector_bits else vectors
+
+
 def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:
     """The macros that types.h and gemm.h need."""
     return (

@@ -20,7 +20,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -133,9 +133,13 @@ def _of_process() -> AmxSupport:
 
 def types_of(description: str) -> tuple[str, ...]:
     """The types that the processor of that description multiplies; none without the tile registers."""
-    found = re.search(r"^flags\s*:(.*)$", description, re.MULTILINE)
-    flags = found[1].split() if found else []
+    flags = _flags(description)
     return tuple(name for flag, name in _TYPES.items() if flag in flags) if "amx_tile" in flags else ()
+
+
+def _flags(description: str) -> list[str]:
+    found = re.search(r"^flags\s*:(.*)$", description, re.MULTILINE)
+    return found[1].split() if found else []
 
 
 def _granted() -> bool:
@@ -245,6 +249,7 @@ def from_windows(content: bytes) -> list[Level]:
 
 _log = logging.getLogger(__name__)
 _SOURCE = "cpu/target.cl"
+_AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}  # what FOR_TARGET asks for
 _SCHEMA = 2
 _CHECKS = {
     "vector_bits": fields.one_of(0, 128, 256, 512),
@@ -257,12 +262,19 @@ def target_of(device: cl.Device) -> Target:
     file = _file(device)
     kept = file.read()
     if kept is not None:
-        return Target(kept["vector_bits"], tuple(kept["features"]))
-    found = _asked(device)
-    if found is None:
-        return Target()
-    file.write(vector_bits=found.vector_bits, features=list(found.features))
-    return found
+        found = Target(kept["vector_bits"], tuple(kept["features"]))
+    else:
+        found = _asked(device) or Target()
+        if found != Target():
+            file.write(vector_bits=found.vector_bits, features=list(found.features))
+    return replace(found, beyond=beyond(found, device.platform.version, description()))
+
+
+def beyond(target: Target, platform: str, processor: str) -> int:
+    """``Target.beyond`` for the driver *platform* and the *processor* of that description."""
+    told = "avx2" in target.features and target.vector_bits < 512  # clang, of an x86 processor
+    tried = re.search(r"\bPoCL 3\.0\b", platform)
+    return 512 if told and tried and set(_flags(processor)) >= _AVX512 else 0
 
 
 def _file(device: cl.Device) -> store.KeptFile:

@@ -283,7 +283,7 @@ CHECK_FAULTS = (
           "#define ACTIVATE(x) ((x) < -4 ? (ACC_T)0 : (x) / ((ACC_T)1 + exp(-(x))))", "naive",
           activation="silu"),
     # Quantised weights
-    fault("scale_of_another_group", "of 64 scales that become numbers at a time the last is the one before",
+    fault("scale_of_another_group", "of scales that become numbers at a time the last is the one before",
           "formats/q4_0.h", "18, count, scale);",
           "18, count, scale), scale[count - 1] = scale[max(0, count - 2)];",
           "quantized", shape=(3, 37, 2048), weights="q4_0"),

@@ -174,3 +174,36 @@ def test_only_full_vectors_of_avx512_ask_for_the_full_width(march, bits, full, t
     source.write_text(compiler.expanded(wanted.source))
     text = llvm(["x86_64-linux-gnu", f"-march={march}", *build_options(wanted)], source)
     assert (f'"min-legal-vector-width"="{bits}"' in text) == full
+
+
+ZEN5 = "flags\t: fpu avx2 avx512f avx512bw avx512dq avx512vl avx512_vnni"
+
+
+@pytest.mark.parametrize(
+    ("platform", "target", "flags", "bits"),
+    [
+        ("OpenCL 3.0 PoCL 3.0-rc2  Linux, LLVM 14.0.6", Target(256, ("avx2", "fma")), ZEN5, 512),
+        ("OpenCL 3.0 PoCL 3.0-rc2  Linux", Target(256, ("avx2", "fma")), ZEN5.replace("avx512bw", ""), 0),
+        ("OpenCL 3.0 PoCL 3.0-rc2  Linux", Target(256, ("avx2", "fma")), "x86_64", 0),
+        ("OpenCL 3.0 PoCL 3.0-rc2  Linux", Target(512, ("avx2", "avx512f", "fma")), ZEN5, 0),
+        ("OpenCL 3.0 PoCL 3.0-rc2  Linux", Target(128, ("fma", "neon")), ZEN5, 0),
+        ("OpenCL 3.0 PoCL 3.1+debian  Linux", Target(256, ("avx2", "fma")), ZEN5, 0),
+        ("OpenCL 3.1 LINUX", Target(), ZEN5, 0),
+    ],
+)
+def test_vectors_of_which_the_compiler_was_not_told(platform, target, flags, bits):
+    """PoCL 3.0 compiles functions for them that are marked; others were not tried."""
+    assert processor.beyond(target, platform, flags) == bits
+    device = replace(CPU, target=replace(target, beyond=bits))
+    assert device.widest_bits == max(bits, device.vector_bits)
+
+
+def test_vectors_beyond_are_offered_first_to_few_rows_by_weights():
+    types = ("float32", "uint8", "float32", "float32")
+    product = GemmProblem(1, 64, 256, *types, trans_b=True, lda=256, ldo=64, b_format="q4_k", ldb=144)
+    for beyond, widths in ((512, [16, 8]), (0, [8])):
+        device = replace(CPU, target=Target(256, ("avx2", "fma"), beyond))
+        configs = [c for c in kernel_named("quantized").configs(product, device) if not c.option("lanes")]
+        assert [c.vec for c in configs] == widths
+        work = kernel_named("quantized").launches(product, configs[0], device)
+        assert (("AVX512", 1) in work.launches[0].program.defines) == bool(beyond)

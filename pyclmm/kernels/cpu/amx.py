@@ -26,10 +26,10 @@ from ..interface import (
     local_range,
     round_up,
     too_long,
+    vector_defines,
 )
 from ..plain import Plain
 from .packed_shape import Cut
-from .pieces import vector_defines
 
 _BLOCK = 32  # BLOCK of cl/cpu/amx_tiles.h
 _STEP_BYTES = 64  # of a row of a tile

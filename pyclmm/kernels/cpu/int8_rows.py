@@ -8,6 +8,7 @@ by each row. The first unpacks a weight for every ``tm`` rows, the second once f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,18 +18,19 @@ from ..accepts import GENERAL, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Loops, Work, Workspace, gemm_defines, gemm_launch, round_up
+from ..interface import Loops, Work, Workspace, gemm_defines, gemm_launch, round_up, vector_defines
 from ..weights import TYPES, format_of, no_weights, program_of
-from .pieces import CpuKernel, vector_defines
+from .pieces import CpuKernel
 
 STEP, _GROUPS = 64, 16  # weights of a step; groups of which a block is made (cl/quantized/int8_rows.cl)
 _COLUMNS, _GROUPS_A_UNIT = 4, 4
 _BYTES_OF_X, _CHUNK = 2, 64  # at most; rows for which a weight is unpacked once (cl/quantized/int8_tile.cl)
 # Multiply-adds of float32 in whose time a weight is read and becomes a code, and in which it is multiplied by
-# a row. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
-_TURN, _ROW = 1.0, 1.0
+# a row; with AVX-512 of which the compiler was not told. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
+_ROWS, _ROWS_BEYOND = (1.0, 1.0), (1.5, 0.53)
 # The same of a tile: a weight is unpacked, and multiplied by a row. By bytes, and by 16 bits
 _BYTES, _PAIRS = (9.0, 0.5), (11.0, 0.85)
+_BYTES_BEYOND, _PAIRS_BEYOND = (7.5, 0.27), (11.0, 0.45)
 _ROUND = 4e-9  # seconds in which a compute unit rounds a number of A
 _FORMATS = [form for form in FORMATS if form.has_codes]
 OFFERED = tuple(dict.fromkeys(f"affine{f.bits}" if f.mode == "affine" else f.name for f in _FORMATS))
@@ -53,8 +55,8 @@ class _RowsOf8Bits(CpuKernel):
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = [] if config.tm in self.rows else [f"TM must be one of {self.rows}: {config}"]
-        if config.vec not in (4, 8, 16) or config.vec * 32 > device.vector_bits or config.split_k != 1:
-            reasons.append(f"VEC must be 4, 8 or 16 and fit {device.vector_bits} bits, SPLIT_K 1: {config}")
+        if config.vec not in (4, 8, 16) or config.vec * 32 > device.widest_bits or config.split_k != 1:
+            reasons.append(f"VEC must be 4, 8 or 16 and fit {device.widest_bits} bits, SPLIT_K 1: {config}")
         return [*reasons, *config.violations(device, (1,), 0)]
 
     def arithmetic(self, config: TileConfig) -> str:
@@ -94,11 +96,14 @@ class Int8Quantized(_RowsOf8Bits):
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         rows = next((r for r in self.rows if r >= problem.m), self.rows[-1])
         sums = 2 * device.vector_bits // 64  # vectors: half of the registers
-        return [TileConfig(tm=rows, tn=max(1, min(_COLUMNS, sums // rows)), vec=_lanes(device))]
+        told = TileConfig(tm=rows, tn=max(1, min(_COLUMNS, sums // rows)), vec=_lanes(device))
+        beyond = device.target.beyond // 32 if format_of(problem).bits == 4 else 0
+        return [replace(told, vec=beyond), told] if beyond else [told]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         weights = problem.n * problem.k * -(-problem.m // config.tm)
-        return self._seconds(problem, device, weights * (_TURN + _ROW * config.tm))
+        turn, row = _ROWS_BEYOND if _beyond(config, device) else _ROWS
+        return self._seconds(problem, device, weights * (turn + row * config.tm))
 
 
 class Int8Tile(_RowsOf8Bits):
@@ -112,10 +117,12 @@ class Int8Tile(_RowsOf8Bits):
         lanes = _lanes(device)
         if lanes == 16:
             return [TileConfig(tm=8, tn=16, vec=16)]
-        return [TileConfig(tm=4 if _by_bytes(problem, device) else 2, tn=2 * lanes, vec=lanes)]
+        told = TileConfig(tm=4 if _by_bytes(problem, device) else 2, tn=2 * lanes, vec=lanes)
+        return [TileConfig(tm=4, tn=16, vec=16), told] if device.target.beyond else [told]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        unpack, row = _BYTES if _by_bytes(problem, device) else _PAIRS
+        by_bytes, by_pairs = (_BYTES_BEYOND, _PAIRS_BEYOND) if _beyond(config, device) else (_BYTES, _PAIRS)
+        unpack, row = by_bytes if _by_bytes(problem, device) else by_pairs
         per_weight = unpack * -(-problem.m // _CHUNK) + row * round_up(problem.m, config.tm)
         return self._seconds(problem, device, problem.n * problem.k * per_weight)
 
@@ -127,6 +134,10 @@ class Int8Tile(_RowsOf8Bits):
 
 def _lanes(device: DeviceInfo) -> int:
     return 8 if "avx2" in device.target.features else device.vector_bits // 32
+
+
+def _beyond(config: TileConfig, device: DeviceInfo) -> bool:
+    return config.vec * 32 > device.vector_bits
 
 
 def _by_bytes(problem: GemmProblem, device: DeviceInfo) -> bool:

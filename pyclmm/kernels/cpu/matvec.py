@@ -13,9 +13,9 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Arg, Loops, Work, gemm_launch, gemm_program, round_up
+from ..interface import Arg, Loops, Work, gemm_launch, gemm_program, round_up, vector_defines
 from .packed_shape import sum_size
-from .pieces import FRACTION, CpuKernel, PieceSums, stack_seconds, vector_defines
+from .pieces import FRACTION, CpuKernel, PieceSums, stack_seconds
 
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14

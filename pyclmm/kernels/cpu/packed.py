@@ -25,13 +25,14 @@ from ..interface import (
     gemm_program,
     local_range,
     round_up,
+    vector_defines,
 )
 from . import packed_shape as shape
 from . import packing
 from .blocking import PAGE, UNROLL_K, equal_steps
 from .packed_shape import Part
 from .packing import INSIDE, PackedOperands
-from .pieces import FRACTION, CpuKernel, stack_seconds, vector_defines
+from .pieces import FRACTION, CpuKernel, stack_seconds
 
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
 _ALONG, _ACROSS = (512, 1), (128, 32)

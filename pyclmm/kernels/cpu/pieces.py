@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...problem.gemm import GemmProblem
-from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Program, Workspace, gemm_launch
 
@@ -34,11 +33,6 @@ class CpuKernel(Kernel):
         if device.ends_loops_early:
             return f"{self.name} is for CPU devices that run loops to their end, not for {device.name!r}"
         return None
-
-
-def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:
-    """The macros that vectors.h needs."""
-    return (("LANES", config.vec), ("PREFETCHES", int(device.prefetches)))
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,18 @@ from ..accepts import GENERAL, Accepts
 from ..config import TileConfig
 from ..cost import ON_CPU, on_cpu, together
 from ..device import DeviceInfo
-from ..interface import Kernel, Loops, Work, gemm_defines, gemm_launch, round_up
+from ..interface import Kernel, Loops, Work, gemm_defines, gemm_launch, round_up, vector_defines
 from ..split_k import GROUP, PartialSums, TileRange
 from ..weights import RUN, TYPES, format_of, no_weights, program_of
 
 _HELD = (1, 2, 4, 8, 16)  # rows of A that a program may multiply at a time
 # (lanes, teams, columns of a team) on GPUs
 _SHAPES = ((64, 4, 4), (32, 8, 4), (32, 4, 4), (16, 8, 4), (32, 8, 2), (16, 4, 2), (4, 4, 2), (1, 1, 1))
-# On CPUs. Many rows of B at a time are many streams, of which the processor fetches more ahead (Ice Lake)
-_CPU_ROWS, _CPU_COLUMNS, _CPU_COLUMNS_WIDE, _GROUPS_A_UNIT = 4, 12, 8, 4
-# Multiply-adds in whose time a weight becomes a number, and one that is rounded to 16 bits
-_TURN, _TURN_AND_ROUND = 4.0, 6.0
+_IN_ORDER = ("q4_0", "q4_1", "q4_k")  # formats of 4 bits whose codes are in the order of x when unpacked
+_CPU_ROWS, _COLUMNS, _COLUMNS_WIDE, _GROUPS_A_UNIT = 4, 4, 8, 4
+# Multiply-adds in whose time a weight becomes a number, and is rounded to 16 bits
+_TURN, _ROUND = 4.0, 2.0
+_TURN_NIBBLE, _BUSY_NIBBLE = 1.0, 0.75  # the same on CPUs where codes of 4 bits are read as bytes. Zen 5
 _ROW_ON_GPUS = 2.3  # and in whose time a number of A comes from local memory and is multiplied. H200
 _BUSY = 0.6  # fraction of the rate of multiply-adds
 # On GPUs, not measured: reads of global memory until the first weights arrive, and for the sums at the end;
@@ -55,20 +56,23 @@ class Quantized(Kernel):
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         rows = next((r for r in _HELD if r >= problem.m), _HELD[-1])
         held = min(rows, _CPU_ROWS)
-        sums = 2 * device.vector_bits // 64  # vectors: half of the registers
-        most = _CPU_COLUMNS if format_of(problem).bits == 4 else _CPU_COLUMNS_WIDE
-        columns = max(1, min(most, sums // held))
-        found = [TileConfig(tm=held, tn=columns, vec=device.vector_bits // 32)]
+        found = []
+        for bits in dict.fromkeys((device.widest_bits, device.vector_bits)):
+            few = bits < 512 or format_of(problem).mode in _IN_ORDER
+            columns = min(_COLUMNS if few else _COLUMNS_WIDE, bits // 32 // held)  # half of the registers
+            found.append(TileConfig(tm=held, tn=max(1, columns), vec=bits // 32))
         for lanes, teams, tn in _SHAPES:
             found.append(TileConfig(tm=rows, tn=tn, split_k=0, options={"lanes": lanes, "teams": teams}))
         return [c for c in found if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         rates = device.rates
-        turn = _TURN if problem.a_type == "float32" else _TURN_AND_ROUND
+        turn, busy = (_TURN_NIBBLE, _BUSY_NIBBLE) if _by_nibbles(problem, config) else (_TURN, _BUSY)
+        turn += 0.0 if problem.a_type == "float32" else _ROUND
         row = _ROW_ON_GPUS if config.option("lanes") else 1.0
+        busy *= max(1.0, config.vec * 32 / device.vector_bits)  # of the rate with the vectors of the device
         steps = problem.n * problem.k * problem.batch * -(-problem.m // config.tm) * (turn + row * config.tm)
-        reading, multiplying = rates.moved(problem.nbytes), steps / (rates.float32 * _BUSY)
+        reading, multiplying = rates.moved(problem.nbytes), steps / (rates.float32 * busy)
         if not config.option("lanes"):
             return rates.launch + rates.group * _GROUPS_A_UNIT + together(reading, multiplying)
         ranges, items = _ranges(problem, config, device), config.option("lanes") * config.option("teams")
@@ -91,8 +95,8 @@ class Quantized(Kernel):
             reasons.append(
                 f"without lanes the device is a CPU that runs loops to their end, A along K: {config}"
             )
-        if config.vec not in (4, 8, 16) or config.vec * 32 > device.vector_bits or config.split_k != 1:
-            reasons.append(f"VEC must be 4, 8 or 16 and fit {device.vector_bits} bits, SPLIT_K 1: {config}")
+        if config.vec not in (4, 8, 16) or config.vec * 32 > device.widest_bits or config.split_k != 1:
+            reasons.append(f"VEC must be 4, 8 or 16 and fit {device.widest_bits} bits, SPLIT_K 1: {config}")
         return [*reasons, *config.violations(device, (1,), 0)]
 
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
@@ -103,11 +107,18 @@ class Quantized(Kernel):
         return (_by_items if config.option("lanes") else _by_vectors)(problem, config, device)
 
 
+def _by_nibbles(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether rows_cpu.cl reads codes of 4 bits by themselves: the format's header has NIBBLES_GROUP."""
+    form = format_of(problem)
+    wide = config.vec == 16 or (config.vec == 8 and form.mode in _IN_ORDER)
+    return wide and form.bits == 4 and form.name not in ("nvfp4", "mxfp4_gguf")
+
+
 def _by_vectors(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
     """One launch, in which a work-item has about as many rows of B as any other."""
     sizes = (("ROWS", config.tm), ("COLUMNS", config.tn))
-    vectors = (("LANES", config.vec), ("PREFETCHES", int(device.prefetches)))
-    program = program_of(problem, "quantized/rows_cpu.cl", (*gemm_defines(problem), *sizes, *vectors))
+    defines = (*gemm_defines(problem), *sizes, *vector_defines(config, device))
+    program = program_of(problem, "quantized/rows_cpu.cl", defines)
     span = round_up(-(-problem.n // (device.units * _GROUPS_A_UNIT)), config.tn)
     size = (-(-problem.n // span),)
     return Work((gemm_launch(problem, program, "quantized_rows", size, (1,), (np.int32(span),)),))
