@@ -12,8 +12,8 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Arg, Loops, Work, Workspace, gemm_launch, gemm_program
-from .pieces import CpuKernel, vector_defines
+from ..interface import Arg, Loops, Work, Workspace, gemm_launch, gemm_program, vector_defines
+from .pieces import CpuKernel
 
 _SIDE, _LARGEST = 4, 16  # of the tile: where there is more than one row, or column, and at most
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
