@@ -22,26 +22,26 @@ _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, tile number
 _REGISTERS = 65536  # of a compute unit
 _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; at most 128 for others
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the fraction of the full rate on a compute unit that holds as many
-# work-groups as fit, and on one that holds one work-group. Fitted to an H200; those with slices are a guess.
+# work-groups as fit, and on one that holds one work-group. Fitted to an H200, again on 2026-11-29 (docs/estimates.md).
 _CONFIGS = {
-    (128, 128, 32, 32, 64, 3, 1): (0.96, 0.35),
+    (128, 128, 32, 32, 64, 3, 1): (0.94, 0.35),
     (64, 128, 16, 32, 64, 4, 1): (0.83, 0.64),
     (64, 128, 32, 32, 32, 4, 1): (0.83, 0.76),
     (64, 64, 32, 32, 32, 3, 1): (0.78, 0.59),
     (64, 64, 16, 32, 32, 4, 1): (0.78, 0.73),
-    (64, 32, 32, 32, 16, 4, 1): (0.65, 0.56),
-    (64, 32, 32, 32, 16, 6, 2): (0.6, 0.84),
+    (64, 32, 32, 32, 16, 4, 1): (0.66, 0.56),
+    (64, 32, 32, 32, 16, 6, 2): (0.57, 0.84),
     (32, 16, 128, 32, 16, 4, 8): (0.28, 0.18),
     (16, 32, 128, 16, 32, 4, 8): (0.32, 0.23),
     (128, 16, 16, 32, 16, 4, 1): (0.52, 0.51),
-    (16, 128, 16, 16, 32, 4, 1): (0.66, 0.39),
+    (16, 128, 16, 16, 32, 4, 1): (0.56, 0.39),
 }
 _OTHER = (0.4, 0.3)
 # In reads of global memory (Rates.latency):
 _BLOCK = 0.99  # the least time of a block of K
-_TILE = 7.1  # the end of a tile and the start of the next
+_TILE = 8.0  # the end of a tile and the start of the next
 _TILE_ALONE = 9.1  # the same for a work-group that has the compute unit for itself
-_START = 16.0  # the copies of the first blocks
+_START = 18.0  # the copies of the first blocks
 
 
 def _local_bytes_of(config: TileConfig) -> int:

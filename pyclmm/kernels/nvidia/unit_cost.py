@@ -23,7 +23,7 @@ _PRODUCTS = {"bytes": 0.66, "halves": 0.72, "singles": 0.5, "doubles": 1.0}
 _SMALL = 0.06  # time that small sub-groups add: this times 32 / SGM and 32 / SGN
 _LOCAL = 0.7  # of the rate of local memory: fragments
 # Of the cache's rate. Work-groups that read a line at the same time share it, with doubles most of all.
-_FETCH = {"bytes": 0.76, "halves": 0.76, "singles": 0.76, "doubles": 1.2}
+_FETCH = {"bytes": 0.76, "halves": 0.76, "singles": 0.76, "doubles": 1.1}
 # Seconds of a compute unit's time for a copy of each work-item of a sub-group, of 4 bytes and of more
 _COPY_4, _COPY = 5.0e-9, 2.4e-10
 # In a block of K: for its copies; barriers and fragments.
@@ -35,7 +35,7 @@ _START_COPY = 0.22
 _END = 0.55
 _END_SUM = 0.068
 _GROUP = 1.9e-07  # seconds of a compute unit's time: the start and end of a work-group
-_STORE = {"bytes": 0.68, "halves": 0.68, "singles": 0.68, "doubles": 2.0}  # of the cache's rate
+_STORE = {"bytes": 0.68, "halves": 0.68, "singles": 0.68, "doubles": 2.1}  # of the cache's rate
 # Storing fragments in pairs of elements, singly, and through local memory (cl/nvidia/staged_lines.h): time
 # relative to 16 bytes at a time. The same for writing memory: 1 + _NARROW_STORE times the factor less 1.
 _PAIRS = 4.0
