@@ -22,7 +22,7 @@ _OTHER_LOCAL_BYTES = 256 + 128 + 64 + 1024  # tensor maps, barriers, tile number
 _REGISTERS = 65536  # of a compute unit
 _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; at most 128 for others
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the fraction of the full rate on a compute unit that holds as many
-# work-groups as fit, and on one that holds one work-group. Fitted to an H200, again on 2026-11-29 (docs/estimates.md).
+# work-groups as fit, and on one that holds one work-group. Fitted to an H200, 2026-11-29 (docs/estimates.md).
 _CONFIGS = {
     (128, 128, 32, 32, 64, 3, 1): (0.94, 0.35),
     (64, 128, 16, 32, 64, 4, 1): (0.83, 0.64),
