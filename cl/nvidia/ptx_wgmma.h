@@ -50,37 +50,37 @@ INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 
 /* Names of the operands of wgmma: accumulators, two tiles and `keep`. WGMMA_LEFT_NAMES: those of wgmma_left. */
 #if WGMMA_N == 32
-#define WGMMA_OPERANDS(v) ACC_16(v, 0)
+#define WGMMA_OPERANDS(v) ACC_16(WGMMA_REG, v, 0)
 #define WGMMA_NAMES "{" NAMES_16 "}, %16, %17, p"
 #define WGMMA_KEEP "%18"
 #define WGMMA_LEFT_NAMES "{" NAMES_16 "}, {%16,%17,%18,%19}, %20, p"
 #elif WGMMA_N == 64
-#define WGMMA_OPERANDS(v) ACC_16(v, 0), ACC_16(v, 16)
+#define WGMMA_OPERANDS(v) ACC_16(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 16)
 #define WGMMA_NAMES "{" NAMES_32 "}, %32, %33, p"
 #define WGMMA_KEEP "%34"
 #define WGMMA_LEFT_NAMES "{" NAMES_32 "}, {%32,%33,%34,%35}, %36, p"
 #elif WGMMA_N == 128
-#define WGMMA_OPERANDS(v) ACC_64(v, 0)
+#define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0)
 #define WGMMA_NAMES "{" NAMES_64 "}, %64, %65, p"
 #define WGMMA_KEEP "%66"
 #define WGMMA_LEFT_NAMES "{" NAMES_64 "}, {%64,%65,%66,%67}, %68, p"
 #elif WGMMA_N == 160 && !ACROSS_B
-#define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_16(v, 64)
+#define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 64)
 #define WGMMA_NAMES "{" NAMES_80 "}, %80, %81, p"
 #define WGMMA_KEEP "%82"
 #define WGMMA_LEFT_NAMES "{" NAMES_80 "}, {%80,%81,%82,%83}, %84, p"
 #elif WGMMA_N == 192
-#define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_16(v, 64), ACC_16(v, 80)
+#define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 64), ACC_16(WGMMA_REG, v, 80)
 #define WGMMA_NAMES "{" NAMES_96 "}, %96, %97, p"
 #define WGMMA_KEEP "%98"
 #define WGMMA_LEFT_NAMES "{" NAMES_96 "}, {%96,%97,%98,%99}, %100, p"
 #elif WGMMA_N == 224 && !ACROSS_B
-#define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_16(v, 64), ACC_16(v, 80), ACC_16(v, 96)
+#define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 64), ACC_16(WGMMA_REG, v, 80), ACC_16(WGMMA_REG, v, 96)
 #define WGMMA_NAMES "{" NAMES_112 "}, %112, %113, p"
 #define WGMMA_KEEP "%114"
 #define WGMMA_LEFT_NAMES "{" NAMES_112 "}, {%112,%113,%114,%115}, %116, p"
 #elif WGMMA_N == 256
-#define WGMMA_OPERANDS(v) ACC_64(v, 0), ACC_64(v, 64)
+#define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_64(WGMMA_REG, v, 64)
 #define WGMMA_NAMES "{" NAMES_128 "}, %128, %129, p"
 #define WGMMA_KEEP "%130"
 #define WGMMA_LEFT_NAMES "{" NAMES_128 "}, {%128,%129,%130,%131}, %132, p"
@@ -95,13 +95,13 @@ INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 #if ELEMENT_BYTES == 1
 typedef int wgmma_acc;
 typedef int4 wgmma_acc4;
-#define WGMMA_REG(x) "+r"(x)
+#define WGMMA_REG "+r"
 #define WGMMA_KIND "k32.s32." TEXT(PTX_BYTES(A_TYPE)) "." TEXT(PTX_BYTES(B_TYPE)) " "
 #define WGMMA_TAIL ""
 #else
 typedef float wgmma_acc;
 typedef float4 wgmma_acc4;
-#define WGMMA_REG(x) "+f"(x)
+#define WGMMA_REG "+f"
 #define WGMMA_KIND CAT(wgmma_, ELEMENT)
 #if ELEMENT_BYTES == 2
 #define WGMMA_TAIL WGMMA_ACROSS

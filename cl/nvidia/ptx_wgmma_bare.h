@@ -15,8 +15,8 @@
 #define PTX_TYPE CAT(ptx_, A_TYPE)
 
 /* The 32 sums of a work-item, as operands of an asm statement that reads and writes them. */
-#define WGMMA_REG(x) "+f"(x)
-#define SUMS(d) ACC_16(d, 0), ACC_16(d, 16)
+#define WGMMA_REG "+f"
+#define SUMS(d) ACC_16(WGMMA_REG, d, 0), ACC_16(WGMMA_REG, d, 16)
 
 /* Starts D (64 x 64) += A (64 x 16) B (16 x 64). a and b are descriptors. Predicate p is true: add to D. The numbers at
  * the end: 1, 1: A and B are not negated; 0, 0: both lie along K. */

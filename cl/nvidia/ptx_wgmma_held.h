@@ -20,21 +20,21 @@ INLINE ulong held_tile(const uint address, const uint apart)
   return (ulong)((address & 0x3ffff) >> 4) | (ulong)(apart >> 4) << 16 | (128UL >> 4) << 32;
 }
 
-#define WGMMA_REG(x) "+f"(x)
+#define WGMMA_REG "+f"
 #if BM == 8
-#define HELD_SUMS(v) ACC_4(v, 0)
+#define HELD_SUMS(v) ACC_4(WGMMA_REG, v, 0)
 #define HELD_NAMES "{" NAMES_4 "}, {%4,%5,%6,%7}, %8"
 #elif BM == 16
-#define HELD_SUMS(v) ACC_8(v, 0)
+#define HELD_SUMS(v) ACC_8(WGMMA_REG, v, 0)
 #define HELD_NAMES "{" NAMES_8 "}, {%8,%9,%10,%11}, %12"
 #elif BM == 32
-#define HELD_SUMS(v) ACC_16(v, 0)
+#define HELD_SUMS(v) ACC_16(WGMMA_REG, v, 0)
 #define HELD_NAMES "{" NAMES_16 "}, {%16,%17,%18,%19}, %20"
 #elif BM == 64
-#define HELD_SUMS(v) ACC_16(v, 0), ACC_16(v, 16)
+#define HELD_SUMS(v) ACC_16(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 16)
 #define HELD_NAMES "{" NAMES_32 "}, {%32,%33,%34,%35}, %36"
 #elif BM == 128
-#define HELD_SUMS(v) ACC_64(v, 0)
+#define HELD_SUMS(v) ACC_64(WGMMA_REG, v, 0)
 #define HELD_NAMES "{" NAMES_64 "}, {%64,%65,%66,%67}, %68"
 #else
 #error "BM must be 8, 16, 32, 64 or 128"

@@ -1,7 +1,4 @@
-/* ptx_wgmma_lists: what all forms of wgmma (sm_90a) share: the names of their operands in PTX, and their groups.
- *
- * Macros: WGMMA_REG(x), x as an operand that is read and written; the header that includes this one defines it.
- */
+/* ptx_wgmma_lists: what all forms of wgmma (sm_90a) share: the names of their operands in PTX, and their groups. */
 #include "include/attributes.h"
 
 /* "%t0, %t1, .. %t9," and the names of the first 4, 8, 16, 32, 64, 80, 96, 112 and 128 operands. */
@@ -19,11 +16,11 @@
 #define NAMES_128 NAMES_60 TEN(6) TEN(7) TEN(8) TEN(9) TEN(10) TEN(11) \
   "%120,%121,%122,%123,%124,%125,%126,%127"
 
-/* Accumulators as operands of an asm statement that reads and writes them. */
-#define ACC_4(v, i) WGMMA_REG(v[i]), WGMMA_REG(v[i + 1]), WGMMA_REG(v[i + 2]), WGMMA_REG(v[i + 3])
-#define ACC_8(v, i) ACC_4(v, i), ACC_4(v, i + 4)
-#define ACC_16(v, i) ACC_8(v, i), ACC_8(v, i + 8)
-#define ACC_64(v, i) ACC_16(v, i), ACC_16(v, i + 16), ACC_16(v, i + 32), ACC_16(v, i + 48)
+/* Accumulators as operands of an asm statement that reads and writes them: `how` is "+f" or "+r". */
+#define ACC_4(how, v, i) how(v[i]), how(v[i + 1]), how(v[i + 2]), how(v[i + 3])
+#define ACC_8(how, v, i) ACC_4(how, v, i), ACC_4(how, v, i + 4)
+#define ACC_16(how, v, i) ACC_8(how, v, i), ACC_8(how, v, i + 8)
+#define ACC_64(how, v, i) ACC_16(how, v, i), ACC_16(how, v, i + 16), ACC_16(how, v, i + 32), ACC_16(how, v, i + 48)
 
 /* Needed before wgmma where other instructions have written its registers. */
 INLINE void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned;" ::: "memory"); }

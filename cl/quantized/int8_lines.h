@@ -11,15 +11,20 @@
  * A group of A with a NaN or an infinity has the scale NaN, and so its row is NaN. One without a number of LEAST or more
  * counts as zeros, as 127 / max |a| would be infinite.
  *
- * Macros: X_T, the type of x; ROWS, COLUMNS; LANES and the others of vectors.h, 8 where the processor has AVX2; those of
+ * Macros: X_BYTES 1, 2: of a number of x; ROWS, COLUMNS; LANES and the others of vectors.h, 8 where the processor has AVX2; those of
  * gemm.h and of the format, whose header comes before and gives what formats/bytes.h says of codes.
  * Preconditions: K is a multiple of 64.
  */
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 
-#if !defined(ROWS) || !defined(COLUMNS) || !defined(CODES_GROUP)
-#error "rows of 8 bits need ROWS COLUMNS, and a format with CODES_GROUP"
+#if !defined(ROWS) || !defined(COLUMNS) || !defined(X_BYTES) || !defined(CODES_GROUP)
+#error "rows of 8 bits need ROWS COLUMNS X_BYTES, and a format with CODES_GROUP"
+#endif
+#if X_BYTES == 1
+typedef char x_number;
+#else
+typedef short x_number;
 #endif
 #define STEP 64
 #define GROUPS 16 /* whose scales become numbers at a time */
@@ -30,7 +35,7 @@
 typedef __global const char *rounded_t;
 /* Floats behind the bytes of a line: scales up to there, then scaled sums. */
 #define SCALES(K) (((K) + BLOCK - 1) / BLOCK * GROUPS)
-#define LINE(K) ((K) * (long)sizeof(X_T) + 8L * SCALES(K))
+#define LINE(K) ((K) * (long)sizeof(x_number) + 8L * SCALES(K))
 
 /* Where code number i of a row is, of those which codes64 gives. */
 INLINE int place_of(const int i)
@@ -47,7 +52,7 @@ WORK_OF_ENTRY void round_groups(
     __global const A_T *a, const long lda, const int i, const int first, const int K, __global char *line)
 {
 #pragma OPENCL FP_CONTRACT OFF
-  __global X_T *x = (__global X_T *)line;
+  __global x_number *x = (__global x_number *)line;
   __global float *scales = (__global float *)(x + K), *sums = scales + SCALES(K);
   for (int g = first; g < first + GROUPS; ++g) {
     const int k = g * CODES_GROUP;

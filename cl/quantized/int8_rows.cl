@@ -4,7 +4,6 @@
  * int8_rows      multiplies COLUMNS rows of B by ROWS lines at a time, 64 codes each in a step. A work-item takes `span`
  *                rows of B in the order in which they lie in memory.
  */
-#define X_T char
 #include "quantized/int8_lines.h"
 
 #if AVX512

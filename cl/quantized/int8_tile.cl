@@ -13,16 +13,9 @@
  * Sums of UNIT products are whole numbers of 32 bits, or with AVX2 of 16 bits where codes are below 16:
  * 32 * 15 * 127 / 2 is below 2^15.
  */
-#include "cpu/target.h"
-#if (defined(__AVX2__) && LANES == 8 || AVX512) && !CODES_SIGNED
-#define TOGETHER 4
-#define X_T char
-#else
-#define TOGETHER 2
-#define X_T short
-#endif
 #include "quantized/int8_lines.h"
 
+#define TOGETHER (4 / X_BYTES)
 #define PART 512
 #define UNIT 32
 #define CHUNK 64
@@ -116,7 +109,7 @@ INLINE void unpack(
   }
 }
 
-typedef __global const X_T *x_t;
+typedef __global const x_number *x_t;
 
 /* AVX-VNNI adds four products of bytes to each integer in one instruction. The processor may have it though the compiler
  * does not know, so it is asked, and the instruction stands here as bytes, with fixed registers. The sums are the same.

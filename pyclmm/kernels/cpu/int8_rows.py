@@ -24,7 +24,7 @@ from .pieces import CpuKernel
 
 STEP, _GROUPS = 64, 16  # weights of a step; groups of which a block is made (cl/quantized/int8_rows.cl)
 _COLUMNS, _GROUPS_A_UNIT = 4, 4
-_BYTES_OF_X, _CHUNK = 2, 64  # at most; rows for which a weight is unpacked once (cl/quantized/int8_tile.cl)
+_CHUNK = 64  # rows for which a weight is unpacked once (cl/quantized/int8_tile.cl)
 # Multiply-adds of float32 in whose time a weight is read and becomes a code, and in which it is multiplied by
 # a row; with AVX-512 of which the compiler was not told. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
 _ROWS, _ROWS_BEYOND = (1.0, 1.0), (1.5, 0.53)
@@ -68,15 +68,25 @@ class _RowsOf8Bits(CpuKernel):
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         """One rounds A into lines of workspace; in the other a work-item has about as many rows of B as any
         other."""
-        sizes = (("ROWS", config.tm), ("COLUMNS", config.tn), *vector_defines(config, device))
+        of_x = self.x_nbytes(problem, config, device)
+        sizes = (
+            ("ROWS", config.tm),
+            ("COLUMNS", config.tn),
+            *vector_defines(config, device),
+            ("X_BYTES", of_x),
+        )
         program = program_of(problem, f"quantized/{self.entry}.cl", (*gemm_defines(problem), *sizes))
         blocks = -(-problem.k // _block(problem))
-        line = _BYTES_OF_X * problem.k + 8 * blocks * _GROUPS
+        line = of_x * problem.k + 8 * blocks * _GROUPS
         space = Workspace("rounded", problem.batch * problem.m * line)
         rounded = gemm_launch(problem, program, "round_a", (problem.m, blocks), (1, 1), (space.symbol,))
         span = round_up(-(-problem.n // (device.units * _GROUPS_A_UNIT)), config.tn)
         size, extra = (-(-problem.n // span),), (space.symbol, np.int32(span))
         return Work((rounded, gemm_launch(problem, program, self.entry, size, (1,), extra)), (space,))
+
+    def x_nbytes(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+        """Bytes in which a rounded number of A is kept."""
+        return 1
 
     def _seconds(self, problem: GemmProblem, device: DeviceInfo, multiply_adds: float) -> float:
         rates, rows = device.rates, problem.m * problem.batch
@@ -125,6 +135,10 @@ class Int8Tile(_RowsOf8Bits):
         unpack, row = by_bytes if _by_bytes(problem, device) else by_pairs
         per_weight = unpack * -(-problem.m // _CHUNK) + row * round_up(problem.m, config.tm)
         return self._seconds(problem, device, problem.n * problem.k * per_weight)
+
+    def x_nbytes(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+        by_bytes = _by_bytes(problem, device) and (config.vec == 8 or _beyond(config, device))
+        return 1 if by_bytes else 2
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         fits = config.tn in (config.vec, 2 * config.vec)
