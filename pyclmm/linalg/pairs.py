@@ -11,7 +11,10 @@ import numpy as np
 import pyopencl as cl
 
 from ..api import gemm
+from ..execution.operands import check_writeable
 from ..execution.options import options_of
+from ..opencl.host_memory import may_share
+from ..opencl.mappings import shares_file
 from ..problem.contraction import Dense, Label, View, joined, stacked
 from ..problem.dtypes import ELEMENTS, dtype_of, type_name
 from ..problem.literals import Casting
@@ -143,8 +146,9 @@ def _sum_by_numpy(
     x: Any, out: Any, axes: list[int], kept: list[int], sums: Any, dtype: Any, casting: Casting
 ) -> None:
     """*out* = the sums of *x* over those of *axes* that are not *kept*, in the type *sums*, then *dtype*."""
+    check_writeable(out)
     with np.errstate(all="ignore"):
-        direct = out.dtype == sums == dtype and not np.may_share_memory(x, out)
+        direct = out.dtype == sums == dtype and not may_share(x, out)
         made = out if direct else np.empty(out.shape, sums)  # order="C" would read columns slowly
         np.einsum(x, axes, kept, out=made, dtype=sums, casting="unsafe")
         if made is not out:
@@ -239,5 +243,7 @@ def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out
 
 
 def _multiply_by_numpy(x: Any, y: Any, out: Any, dtype: Any, casting: Casting) -> None:
+    check_writeable(out)
+    x, y = (each.copy() if shares_file(each, out) else each for each in (x, y))  # NumPy sees shared memory
     with np.errstate(all="ignore"):
         np.multiply(x, y, out=out, dtype=dtype, casting=casting)
