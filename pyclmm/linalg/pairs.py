@@ -148,7 +148,8 @@ def _sum_by_numpy(
     """*out* = the sums of *x* over those of *axes* that are not *kept*, in the type *sums*, then *dtype*."""
     check_writeable(out)
     with np.errstate(all="ignore"):
-        direct = out.dtype == sums == dtype and not may_share(x, out)
+        apart = out.flags.forc and not may_share(x, out)  # with gaps elements may share memory
+        direct = apart and out.dtype == sums == dtype
         made = out if direct else np.empty(out.shape, sums)  # order="C" would read columns slowly
         np.einsum(x, axes, kept, out=made, dtype=sums, casting="unsafe")
         if made is not out:

@@ -1,4 +1,4 @@
-"""What pyclmm.linalg writes: results that share a file with an operand, and read-only ones."""
+"""What pyclmm.linalg writes: a result that shares a file with an operand, or memory with itself; refusals."""
 
 import numpy as np
 import pytest
@@ -24,6 +24,11 @@ SUBSCRIPTS = (
 N = 9
 
 
+def _terms(subscripts):
+    """Those of the operands."""
+    return subscripts.partition("->")[0].split(",")
+
+
 @pytest.fixture
 def maps(tmp_path):
     """Makes two maps of one file: of the shapes that are given, the second that many elements further on."""
@@ -40,8 +45,7 @@ def maps(tmp_path):
 @pytest.mark.parametrize("subscripts", SUBSCRIPTS)
 def test_a_result_in_another_map_of_an_operands_file_is_right(subscripts, maps, rng):
     """Apart, then overlapping: the later calls repeat the first."""
-    terms = subscripts.partition("->")[0].split(",")
-    others = [rng.integers(-3, 4, (N,) * len(term)).astype("f4") for term in terms[1:]]
+    others = [rng.integers(-3, 4, (N,) * len(term)).astype("f4") for term in _terms(subscripts)[1:]]
     shape = np.einsum(subscripts, np.zeros((N, N), "f4"), *others).shape
     for ahead in (N * N, 0, 3, N):
         a, out = maps((N, N), shape, ahead)
@@ -60,10 +64,22 @@ def test_a_strided_view_of_a_map_as_matmuls_result_is_right(maps, rng):
     np.testing.assert_array_equal(out, want)
 
 
+@pytest.mark.parametrize("subscripts", ["ij->i", "ijk->ik", "ij,ij->ij", "ij,ij->i"])
+@pytest.mark.parametrize("step", [0, 8])
+def test_results_whose_elements_share_memory_keep_the_last_in_c_order(subscripts, step, rng):
+    operands = [rng.integers(-9, 9, (4, 5, 6)[: len(x)]).astype("f8") for x in _terms(subscripts)]
+    want = np.einsum(subscripts, *operands)
+    for _ in range(2):
+        memory, expected = np.zeros((2, 20))
+        as_strided(expected, want.shape, (step,) * want.ndim)[...] = want
+        linalg.einsum(subscripts, *operands, out=as_strided(memory, want.shape, (step,) * want.ndim))
+        np.testing.assert_array_equal(memory, expected)
+
+
 @pytest.mark.parametrize("subscripts", SUBSCRIPTS)
 def test_a_read_only_result_is_refused_by_name(subscripts):
     """In a first call, and in one that repeats it."""
-    operands = [np.ones((N,) * len(term), "f4") for term in subscripts.partition("->")[0].split(",")]
+    operands = [np.ones((N,) * len(term), "f4") for term in _terms(subscripts)]
     out = np.zeros(np.einsum(subscripts, *operands).shape, "f4")
     out.flags.writeable = False
     for _ in range(2):
