@@ -6,7 +6,7 @@ from numpy.lib.stride_tricks import as_strided
 
 import pyclmm
 from pyclmm import linalg
-from pyclmm.errors import ArgumentError
+from pyclmm.errors import ArgumentError, DTypeError
 from pyclmm.opencl.mappings import MAPS
 
 # Sums and products that NumPy computes, products of a kernel, and several steps
@@ -87,3 +87,17 @@ def test_a_read_only_result_is_refused_by_name(subscripts):
             linalg.einsum(subscripts, *operands, out=out)
         linalg.einsum(subscripts, *operands, out=np.ones_like(out))
     assert not out.any()
+
+
+@pytest.mark.parametrize("subscripts", SUBSCRIPTS)
+def test_a_result_of_a_type_to_which_nothing_is_cast_is_refused_by_name(subscripts):
+    operands = [np.ones((N,) * len(term), "f4") for term in _terms(subscripts)]
+    out = np.zeros(np.einsum(subscripts, *operands).shape, "i4")
+    with pytest.raises(DTypeError, match="out"):
+        linalg.einsum(subscripts, *operands, out=out)
+    assert not out.any()
+
+
+def test_of_several_unknown_keywords_the_first_is_named():
+    with pytest.raises(DTypeError, match="argument 'one'"):
+        linalg.inner([1], [1], one=1, two=2, three=3, four=4, five=5)
