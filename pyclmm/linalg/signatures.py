@@ -195,10 +195,12 @@ def _handing_back(
 
     @wraps(function)
     def call(*args: Parameters.args, **keywords: Parameters.kwargs) -> Returned:
-        for name in keywords.keys() - taken:  # a TypeError, as Python's own
-            raise DTypeError(
-                f"unexpected keyword argument {name!r}; linalg.{function.__name__} takes {', '.join(offered)}"
-            )
+        for name in keywords:
+            if name not in taken:  # a TypeError, as Python's own
+                raise DTypeError(
+                    f"unexpected keyword argument {name!r}; linalg.{function.__name__} takes "
+                    f"{', '.join(offered)}"
+                )
         key = key_of(function, args, keywords)
         if key is not None:
             return result_of(key, function, args, keywords)

@@ -83,11 +83,12 @@ def signature(operands: Mapping[str, Array]) -> tuple[Layouts, tuple[str, ...]]:
     for name, x in operands.items():
         phase = 0 if x.flags.owndata else location(x) % HOST_ALIGN
         layouts.append(Layout(name, x.shape, x.strides, x.dtype, x.dtype.char, phase))
-    return tuple(layouts), overlapping(operands, _may_share, _same_view)
+    return tuple(layouts), overlapping(operands, may_share, _same_view)
 
 
-def _may_share(x: Array, out: Array) -> bool:
-    return np.may_share_memory(x, out) or (not out.flags.owndata and mappings.shares_file(x, out))
+def may_share(x: Array, out: Array) -> bool:
+    """Whether writing *out* may change *x*: by its memory, or by a file that both map."""
+    return np.may_share_memory(x, out) or mappings.shares_file(x, out)
 
 
 def _same_view(x: Array, y: Array) -> bool:

@@ -89,7 +89,7 @@ def place_at(address: int) -> Place | None:
 
 def shares_file(x: Array, out: Array) -> bool:
     """Whether writing *out* may change *x* because both show the same bytes of a file."""
-    theirs = _place(out) if out.size and x.size else None
+    theirs = _place(out) if out.size and x.size and not out.flags.owndata else None
     mine = None if theirs is None or theirs.private else place_of(x)
     if theirs is None or mine is None or mine.file != theirs.file:
         return False  # a private map shows what is written to the file until its own pages are written
@@ -140,8 +140,8 @@ def _place(x: Array) -> Place | None:
 def _root(x: Array) -> Any:
     """What owns the memory that *x* shows; None if an array does."""
     root: Any = x
-    while isinstance(root, np.ndarray):
-        root = root.base
+    while isinstance(root, np.ndarray) or isinstance(getattr(root, "base", None), np.ndarray):
+        root = root.base  # the base of what as_strided returns is no array, and has one
     return root.obj if isinstance(root, memoryview) else root
 
 
