@@ -54,5 +54,6 @@ def _checked(name: str, shape: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:
     try:
         np.broadcast_to(np.empty((), dtype), sizes)
     except ValueError as error:  # too many axes, or bytes
-        raise ShapeError(f"{name} has shape {sizes}: {in_short(error)}") from None
+        why = f"NumPy has no array of it: {in_short(error)}"
+        raise ShapeError(f"{name} has shape {sizes}; {why}; pass shapes of arrays") from None
     return sizes

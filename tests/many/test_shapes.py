@@ -24,6 +24,7 @@ SHAPES = [
     ((0, 3), (3, 2)),
 ]
 X = ((3, 3), (3, 3))
+HUGE = "pairs[1]: a has shape (1099511627776, 1099511627776)"
 
 
 def drawn(rng, shapes=SHAPES, dtype="f4"):
@@ -92,7 +93,7 @@ def _on_device(queue, x):
         ([X, X[:1]], {}, pyclmm.ArgumentError, "pairs[1] is a tuple that has not two entries"),
         ([X, ((3, 4), (3, 3))], {}, pyclmm.ShapeError, "pairs[1]: b has a mismatch in its core dimension"),
         ([X, ((), (3, 3))], {}, pyclmm.ShapeError, "pairs[1]: a is 0-dimensional"),
-        ([X, ((2**40, 2**40), X[0])], {}, pyclmm.ShapeError, "pairs[1]: a has shape (1099511627776, 10995"),
+        ([X, ((2**40, 2**40), X[0])], {}, pyclmm.ShapeError, f"{HUGE}; NumPy has no array of it: "),
         ([X, ((2**30, 2**31), X[0])], {}, pyclmm.ShapeError, "pairs[1]: a has shape (1073741824, 214748364"),
         ([X, ((1,) * 70, X[0])], {}, pyclmm.ShapeError, "pairs[1]: a has shape (1, 1, 1, 1, 1"),
         ([X, ((2**33, 0), (0, 3))], {}, pyclmm.UnsupportedError, "pairs[1]: a has shape (8589934592, 0)"),
