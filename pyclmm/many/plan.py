@@ -29,7 +29,7 @@ from .cuda import CudaMany
 from .device import DeviceMany
 from .host import HostMany
 from .lists import CallLists, given_of, lists_of
-from .shapes import unwritten
+from .shapes import refuse_shapes, unwritten
 
 _KEPT = 16  # plans
 _plans: OrderedDict[Any, ManyMatmul] = OrderedDict()
@@ -150,6 +150,8 @@ class ManyMatmul(OfProcess):
         verify: Verify | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
+        if dtype is None:
+            refuse_shapes(pairs)
         asked = _asked(
             pairs, out, c=c, bias=bias, alpha=alpha, beta=beta, queue=queue, device=device, kernel=kernel,
             activation=activation, precision=precision, reproducible=reproducible, verify=verify,

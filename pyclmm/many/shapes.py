@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..errors import DTypeError, ShapeError, in_short
+from ..errors import ArgumentError, DTypeError, ShapeError, in_short
 from ..problem.dtypes import named_dtype, type_name
 from .apart import Lists
 from .lists import naming
@@ -36,6 +36,22 @@ def unwritten(shapes: Lists, dtype: DTypeLike) -> Lists:
         its = None if sizes is None or 0 in sizes or at >= first_out else memory
         made.append(None if sizes is None else np.ndarray(sizes, its_type, its))
     return Lists(shapes.names, tuple(made))
+
+
+def refuse_shapes(pairs: Any) -> None:
+    """Raises ArgumentError for pairs of tuples of whole numbers: shapes without a dtype, which would be
+    multiplied as vectors.
+    """
+    for number, pair in enumerate(pairs if isinstance(pairs, list | tuple) else ()):
+        if isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_shape, pair)):
+            raise ArgumentError(
+                f"pairs[{number}] is {pair}: with shapes pass dtype= too; to multiply these numbers "
+                "pass arrays"
+            )
+
+
+def _is_shape(x: Any) -> bool:
+    return isinstance(x, tuple) and x != () and all(isinstance(size, int) for size in x)
 
 
 def _checked(name: str, shape: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:

@@ -144,3 +144,12 @@ def test_a_closed_plan_takes_none(rng):
         pass
     with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
         plan(drawn(rng))
+
+
+@pytest.mark.parametrize(
+    "pairs", [[((3, 4), (4, 5))], [((3,), (3,))], [(np.ones(2), np.ones(2)), [(2, 2), (2, 2)]]]
+)
+def test_shapes_without_a_dtype_are_not_multiplied_as_vectors(pairs):
+    number = len(pairs) - 1
+    with pytest.raises(pyclmm.ArgumentError, match=rf"^pairs\[{number}\] is .*pass dtype= too"):
+        ManyMatmul(pairs)
