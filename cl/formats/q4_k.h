@@ -29,11 +29,12 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
   bytes_t block = row + (uint)k / 256 * 144;
   for (int g = 0; g < count; g += 8, block += 144) {
     const uint4 w = as_uint4(LOADED(ushort, 8, block));
-    const uint2 of_last = (uint2)(w.w, w.w >> 4) & 0x0f0f0f0fu | w.yz >> 2 & 0x30303030u;
+    const uint2 of_last = ((uint2)(w.w, w.w >> 4) & 0x0f0f0f0fu) | (w.yz >> 2 & 0x30303030u);
     const uint2 of_first = w.yz & 0x3f3f3f3fu;
-    const float16 numbers =
-      CONVERTED(float16, as_uchar16((uint4)(of_first.x, of_last.x, of_first.y, of_last.y)));
-    *(floats *)(scale + g) = HALF_AT(block) * numbers.lo, *(floats *)(offset + g) = -HALF_AT(block + 2) * numbers.hi;
+    /* by eights: Oclgrind takes halves of a float16 that was converted from bytes for uninitialized */
+    const float8 scales = CONVERTED(float8, as_uchar8((uint2)(of_first.x, of_last.x)));
+    const float8 least = CONVERTED(float8, as_uchar8((uint2)(of_first.y, of_last.y)));
+    *(floats *)(scale + g) = HALF_AT(block) * scales, *(floats *)(offset + g) = -HALF_AT(block + 2) * least;
   }
 }
 
