@@ -54,6 +54,13 @@ class Waves:
         if register in (EXEC, EXEC + 1):
             self._exec_changed()
 
+    def set_vector(self, register: int, value: Array) -> None:
+        """Writes a register in the active lanes. The translated instructions call this."""
+        if self.whole:
+            self.vector[register] = value
+        else:
+            np.copyto(self.vector[register], value, where=self.active)
+
     def jump(self, addresses: Array) -> str | None:
         """Go on there, if all go to the same instruction; else it says that they part."""
         self.targets = np.ravel(addresses)
