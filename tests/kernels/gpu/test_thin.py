@@ -70,7 +70,7 @@ def test_few_columns_and_a_long_k_split_k():
         (H200, problem("float16", 3, 8192, 8192), ("wgmma", "mma")),
         (H200, problem("float16", 8, 8191, 8191, a_align=2, b_align=2), ("mma",)),
         (H200, problem("float64", 1, 8192, 8192), ("thin",)),
-        (H200, problem("float64", 8, 8192, 8192), ("mma_double_bulk", "mma_double")),
+        (H200, problem("float64", 8, 8192, 8192), ("mma_double_bulk",)),
         (H200, problem("float32", 1, 8192, 8192), ("thin",)),
         (H200, problem("float32", 8, 8192, 8192), ("register", "thin")),
         (replace(H200, compute_capability=(8, 0)), problem("float16", 8, 8192, 8192), ("mma",)),
