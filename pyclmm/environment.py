@@ -126,7 +126,7 @@ def hidden_extensions() -> tuple[str, ...]:
     return (value,) if value else ()
 
 
-_OWN = (SELFCHECK, TRIAL, TUNED, SHORT_TRACEBACKS, THREADLESS, KEEP_WORKSPACE, WITHOUT, CACHE_DIR)
+_OWN = tuple(variable for variable in VARIABLES if variable.name.startswith("PYCLMM_"))
 
 
 def check() -> None:
