@@ -98,7 +98,7 @@ def run_source(source, options, call, words, sizes, folder):
 def run(work, arrays, folder):
     """Run all launches of *work*. *arrays* are by argument name, also "alpha" and "beta".
 
-    Missing workspace is made, filled with NaN. Returns the workspace by name."""
+    Missing workspace is made, filled with NaN, or zeros as on a device. Returns the workspace by name."""
     return _run(work, arrays, folder)[0]
 
 
@@ -116,7 +116,10 @@ def unlike_meetings(work, arrays, folder):
 
 def _run(work, arrays, folder, stops=False):
     counters, counted = ("emu_copied", "emu_read", "emu_unlike"), (0, 0, 0)
-    spaces = {w.symbol: np.full(-(-w.nbytes // 4) + 32, np.nan, np.float32) for w in work.workspace}
+    spaces = {
+        w.symbol: np.full(-(-w.nbytes // 4) + 32, 0 if w.zeroed else np.nan, np.float32)
+        for w in work.workspace
+    }
     arrays = {name: np.asarray(x) for name, x in arrays.items()}
     for launch in work.launches:
         words = np.zeros(len(launch.args), np.uint64)
@@ -134,4 +137,5 @@ def _run(work, arrays, folder, stops=False):
         library.run(ctypes.c_void_p(words.ctypes.data), launch.global_size[0] // size, rows, layers, size)
         seen = [ctypes.c_ulong.in_dll(library, name).value for name in counters]
         counted = tuple(map(sum, zip(counted, seen, strict=True)))
+    assert not np.any(spaces.get("workspace:arrived", 0)), "the next call counts from zero"
     return spaces, counted

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from pyclmm.checks.drawn import Drawn
+from pyclmm.checks.known_answers import outcome
+from pyclmm.checks.layouts import Decks
 from pyclmm.opencl.launcher import Launcher, launcher_of
 from pyclmm.opencl.steps import converter_of
 from pyclmm.problem.dtypes import dtype_of
@@ -35,3 +40,13 @@ class _Launcher(Launcher):
 
 _LAUNCHER = _Launcher()
 launcher_of.register(Simulated, lambda _: _LAUNCHER)
+
+
+def check(folder, family, problem, config, device, how=Drawn.INTEGERS, seed=0):
+    """The self-check's judge finds nothing wrong with the product by *config*. Returns the launches."""
+    assert family.refuses(problem, device) is None
+    assert not family.violations(problem, config, device)
+    work = family.launches(problem, config, device)
+    decks = Decks(np.random.default_rng(seed))
+    assert outcome(Simulated(folder, problem), problem, work, device, decks, how).reason is None
+    return work.launches

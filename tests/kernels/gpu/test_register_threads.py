@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from pyclmm import TileConfig
+from pyclmm.checks.layouts import resized
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.launches import batch_table
-from pyclmm.problem.gemm import GemmProblem, alignment
+from tests.kernels.nvidia.test_matrix_units import problem
 from tests.simulators import interleaved
+from tests.simulators.simulated import check
 from tests.support.made_up import H200
 from tests.support.selection import few
 
@@ -54,35 +55,10 @@ def config(kind, tile, rows, along):
 
 
 @pytest.mark.parametrize(("kind", "trans", "tile", "rows", "along"), few(CASES, 0, 1, 2, 3), ids=str)
-def test_products_are_exact(folder, rng, kind, trans, tile, rows, along):
+def test_products_are_exact(folder, kind, trans, tile, rows, along):
     """Stacks have a full epilogue, single products none."""
-    (m, n, k), stack = SHAPES[trans]
-    a, b, c = (rng.integers(-3, 4, (*stack, *s)).astype(kind) for s in ((m, k), (k, n), (m, n)))
-    bias = rng.integers(-3, 4, m).astype(kind)
-    stored = [
-        np.ascontiguousarray(np.swapaxes(x, -1, -2) if t == "T" else x)
-        for x, t in zip((a, b), trans, strict=True)
-    ]
-    strides = tuple((x.shape[-1] * x.shape[-2],) * len(stack) for x in (*stored, c, c))
-    more = {"has_c": True, "c_strides": (n, 1), "bias": "column", "bias_stride": 1} if stack else {}
-    lds = [x.shape[-1] for x in stored]
-    problem = GemmProblem(
-        *(m, n, k, kind, kind, kind, kind, trans[0] == "T", trans[1] == "T", False, False, *lds, n),
-        *(alignment(ld * c.itemsize) for ld in (*lds, n)),
-        c_type=kind,
-        bias_type=kind,
-        batch_shape=stack,
-        batch_strides=strides,
-        **more,
-    )
-    chosen = config(kind, tile, rows, along)
-    assert not REGISTER.violations(problem, chosen, H200)
-    memory = np.full(c.size + 64 * n, 99, kind)
-    out = memory[: c.size].reshape(c.shape)
-    arrays = {"a": stored[0], "b": stored[1], "out": out, "c": c, "bias": bias}
-    arrays |= {"alpha": np.dtype(kind).type(2), "beta": np.dtype(kind).type(3)}
-    arrays["batch_offsets"] = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
-    interleaved.run(REGISTER.launches(problem, chosen, H200), arrays, folder)
-    value = 2 * (a @ b)
-    assert (memory[c.size :] == 99).all()
-    assert np.array_equal(out, value + 3 * c + bias[:, None] if stack else value)
+    shape, stack = SHAPES[trans]
+    more = {"has_c": True, "bias": "column"} if stack else {}
+    aligned = np.dtype(kind).itemsize if trans == "TT" else 16
+    given = problem(kind, trans=trans, a_align=aligned, b_align=aligned, batch_shape=stack, **more)
+    check(folder, REGISTER, resized(given, *shape, *stack), config(kind, tile, rows, along), H200)

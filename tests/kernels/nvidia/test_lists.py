@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from pyclmm.checks.drawn import Drawn
-from pyclmm.checks.known_answers import outcome
-from pyclmm.checks.layouts import Decks, resized
+from pyclmm.checks.layouts import resized
 from pyclmm.kernels import kernel_named
 from pyclmm.problem.dtypes import ELEMENTS
 from pyclmm.problem.gemm import GemmProblem, ListedProduct, Ragged
 from tests.simulators import interleaved
-from tests.simulators.simulated import Simulated
+from tests.simulators.simulated import check
 from tests.support.made_up import H200
 from tests.support.selection import few
 
@@ -73,13 +71,8 @@ def configured(family, tile, problem, device):
 def test_lists_and_ragged_products_are_right(folder, name, tile, kind, trans, align, shape, more):
     family, device = kernel_named(name), replace(H200, compute_units=3)
     problem = resized(of(kind, trans, align, **more), *shape, stack=4)
-    assert family.refuses(problem, device) is None
-    config = configured(family, tile, problem, device)
-    work = family.launches(problem, config, device)
     for seed in range(2):
-        decks = Decks(np.random.default_rng(seed))
-        found = outcome(Simulated(folder, problem), problem, work, device, decks, Drawn.INTEGERS)
-        assert found.reason is None
+        check(folder, family, problem, configured(family, tile, problem, device), device, seed=seed)
 
 
 @pytest.mark.parametrize("name", ["mma", "wgmma"])
@@ -88,9 +81,7 @@ def test_groups_of_weights_are_right(folder, name):
     bytes_of_b = {"b_type": "uint8", "b_format": "q8_0", "b_align": 2, "out_type": "float16"}
     problem = resized(replace(of("float16", "NT", **ROWS), **bytes_of_b), 200, 136, 256, stack=4)
     config = next(c for c in family.configs(problem, device) if name in family.arithmetic(c).split())
-    work = family.launches(problem, config, device)
-    decks = Decks(np.random.default_rng(0))
-    assert outcome(Simulated(folder, problem), problem, work, device, decks, Drawn.REALS).reason is None
+    check(folder, family, problem, config, device, Drawn.REALS)
 
 
 def test_tiles_suit_groups_that_end_within_a_tile_or_differ_in_k():

@@ -10,60 +10,38 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pyclmm.checks.layouts import resized
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.launches import batch_table
 from pyclmm.kernels.nvidia import matrix_units, mma
-from pyclmm.problem.dtypes import ELEMENTS
-from pyclmm.problem.gemm import GemmProblem, alignment
+from pyclmm.problem.gemm import alignment
 from tests.simulators import interleaved
+from tests.simulators.simulated import check
 from tests.support.made_up import H200
 from tests.support.selection import few
 
+from .test_matrix_units import problem
+
 pytestmark = interleaved.needs_clang
 RESULT = {"float64": "float64", "int8": "int32", "uint8": "int32"}
-STORED = {"bfloat16": np.uint16}
+EPILOGUE = {"has_c": True, "bias": "column"}
 
 
-def small_integers(rng, shape, kind):
-    """Integers that are exact in every type here."""
-    return rng.integers(0 if kind == "uint8" else -3, 4, shape).astype(np.float32)
-
-
-def held(x, kind, transposed, padded_to):
-    """*x* as stored on the device. Rows are padded to a multiple with values that must not be read."""
-    x = np.swapaxes(x, -1, -2) if transposed else x
-    bits = (x.view(np.uint32) >> 16) if kind == "bfloat16" else x
-    stored = np.full((*x.shape[:-1], -(-x.shape[-1] // padded_to) * padded_to), 99, STORED.get(kind, kind))
-    stored[..., : x.shape[-1]] = bits
-    return stored
-
-
-def of(kind, shape, trans="NN", a_align=16, b_align=16, ld=(0, 0), **more):
-    """The product of *shape* (M, N, K), with leading dimensions *ld*."""
+def of(kind, shape, trans="NN", a_align=16, b_align=16, **more):
+    """The product of *shape* (M, N, K)."""
     m, n, k = shape
-    out = RESULT.get(kind, "float32")
-    return GemmProblem(
-        *(m, n, k, kind, kind, out, ELEMENTS[kind].accumulator, trans[0] == "T", trans[1] == "T"),
-        *(False, False, ld[0] or k, ld[1] or n, n, a_align, b_align, alignment(np.dtype(out).itemsize * n)),
-        c_type=out,
-        bias_type=out,
-        precision="medium",
-        **more,
+    out = {"out_type": RESULT.get(kind, "float32"), "precision": "medium"} | more
+    size = np.dtype("f2" if out["out_type"] == "bfloat16" else out["out_type"]).itemsize
+    aligned = {"a_align": a_align, "b_align": b_align, "out_align": alignment(size * n)}
+    return problem(kind, m, n, k, trans, **aligned | out)
+
+
+def on_device(kind, sizes, given, stages=None):
+    """The family for *kind*, and its configuration for *given* whose tile has these *sizes*."""
+    family = kernel_named("mma_double" if kind == "float64" else "mma")
+    found = (
+        x for x in family.candidates(given, H200) if (x.bm, x.bn) == sizes and stages in (None, x.stages)
     )
-
-
-def arrays_for(problem, a, b, out, c, bias, table):
-    alpha, beta = (np.dtype(ELEMENTS[problem.a_type].accumulator).type(x) for x in (2, 3))
-    return {
-        "a": a,
-        "b": b,
-        "out": out,
-        "c": c,
-        "bias": bias,
-        "batch_offsets": table,
-        "alpha": alpha,
-        "beta": beta,
-    }
+    return family, next(x for x in found if x.split_k == 1)
 
 
 # element type, layout, (M, N, K), (BM, BN, stages, ranges of K), products, multiple to which rows are padded
@@ -112,46 +90,23 @@ CASES = [
 @pytest.mark.parametrize(
     ("kind", "trans", "shape", "tile", "stack", "padded_to"), few(CASES, 0, 1, 5), ids=str
 )
-def test_products_are_exact(folder, rng, kind, trans, shape, tile, stack, padded_to):
+def test_products_are_exact(folder, kind, trans, shape, tile, stack, padded_to):
     """Stacks have a full epilogue, single products none."""
-    m, n, k = shape
-    epilogue = bool(stack)
-    a, b = (small_integers(rng, (*stack, *s), kind) for s in ((m, k), (k, n)))
-    mine = [held(x, kind, t == "T", padded_to) for x, t in ((a, trans[0]), (b, trans[1]))]
-    rows = [x.shape[-1] for x in mine]
-    aligned = [alignment(x.shape[-1] * x.itemsize) for x in mine]
-    out = np.full((*stack, m, n), 99, RESULT.get(kind, "float32"))
-    c, bias = (small_integers(rng, s, kind).astype(out.dtype) for s in ((*stack, m, n), (m,)))
-    strides = tuple((int(np.prod(x.shape[-2:])),) * len(stack) for x in (*mine, c, out))
-    more = {"has_c": True, "c_strides": (n, 1), "bias": "column", "bias_stride": 1} if epilogue else {}
-    problem = of(
-        kind, shape, trans, aligned[0], aligned[1], rows, batch_shape=stack, batch_strides=strides, **more
-    )
-    family = kernel_named("mma_double" if kind == "float64" else "mma")
-    config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile[:3])
-    config = replace(config, split_k=tile[3])
-    assert not family.violations(problem, config, H200)
-    table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
-    given = arrays_for(problem, mine[0], mine[1], out, c, bias, table)
-    interleaved.run(family.launches(problem, config, H200), given, folder)
-    value = 2 * (a.astype("f8") @ b.astype("f8"))
-    assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
+    aligned = padded_to * np.dtype("f2" if kind == "bfloat16" else kind).itemsize
+    given = of(kind, shape, trans, aligned, aligned, batch_shape=stack, **(EPILOGUE if stack else {}))
+    given = resized(given, *shape, *stack)
+    bm, bn, stages, ranges = tile
+    family, config = on_device(kind, (bm, bn), given, stages)
+    check(folder, family, given, replace(config, split_k=ranges), H200)
 
 
-def test_two_sub_groups_turn_a_tile_in_strips_and_store_a_padded_result(folder, rng):
+def test_two_sub_groups_turn_a_tile_in_strips_and_store_a_padded_result(folder):
     """A tile of 64 rows has four strips. Rows of out have an odd length and begin on pairs."""
-    m, n, k = 65, 37, 70
-    a, b = (small_integers(rng, s, "float32") for s in ((m, k), (k, n)))
-    problem = replace(of("float32", (m, n, k), "TN", 4, 4, (m, n)), ldo=n + 1, out_align=8)
-    family = kernel_named("mma")
-    config = next(x for x in family.configs(problem, H200) if x.bm == x.bn == 64)
-    config = replace(config, sgm=64, sgn=32)
-    assert not family.violations(problem, config, H200)
-    out = np.full((m, n + 1), 99, "float32")
-    given = arrays_for(problem, np.ascontiguousarray(a.T), b, out, out, out, np.zeros((1, 4), np.int64))
-    interleaved.run(family.launches(problem, config, H200), given, folder)
-    assert np.array_equal(out[:, :n], 2 * (a @ b))
-    assert (out[:, n] == 99).all()
+    shape = 65, 37, 70
+    given = resized(of("float32", shape, "TN", 4, 4, out_align=8), *shape)
+    assert (given.ldo, given.out_align) == (38, 8)
+    family, config = on_device("float32", (64, 64), given)
+    check(folder, family, given, replace(config, sgm=64, sgn=32), H200)
 
 
 @pytest.mark.parametrize(("epilogue", "staged"), [(False, False), (False, True), (True, True)])
@@ -171,44 +126,16 @@ def test_two_sub_groups_turn_a_tile_in_strips_and_store_a_padded_result(folder, 
     ids=str,
 )
 def test_16_bit_results_in_rows_that_are_not_aligned(
-    folder, rng, monkeypatch, kind, shape, tile, ldo, first, epilogue, staged
+    folder, monkeypatch, kind, shape, tile, ldo, first, epilogue, staged
 ):
     """What lies before, between and behind the rows of out stays."""
-    m, n, k = shape
-    a, b, c = (small_integers(rng, s, kind) for s in ((m, k), (k, n), (m, ldo)))
-    bits = STORED.get(kind, kind)
-    out = np.full(first + m * ldo + 8, 99, bits)
-    rows = out[first : first + m * ldo].reshape(m, ldo)
-    bias = small_integers(rng, (n,), kind)
-    more = {"has_c": True, "c_strides": (ldo, 1), "bias": "row", "bias_stride": 1} if epilogue else {}
-    problem = replace(
-        of(kind, shape, "NT", 16, 16, (72, 72), **more),
-        **dict.fromkeys(("out_type", "c_type", "bias_type"), kind),
-        ldo=ldo,
-        out_align=alignment(2 * (first or ldo)),
-    )
-    family = kernel_named("mma")
-    config = next(x for x in family.configs(problem, H200) if (x.bm, x.bn, x.stages) == tile)
+    more = {"has_c": True, "bias": "row"} if epilogue else {}
+    given = resized(of(kind, shape, "NT", out_type=kind, **more), *shape)
+    given = replace(given, ldo=ldo, out_align=alignment(2 * (first or ldo)))
+    bm, bn, stages = tile
+    family, config = on_device(kind, (bm, bn), given, stages)
     monkeypatch.setattr(mma, "in_staged_lines", lambda problem: staged)
-    held_c, held_bias = (held(x, kind, False, 1) for x in (c, bias))
-    given = arrays_for(
-        problem,
-        held(a, kind, False, 72),
-        held(b, kind, True, 72),
-        rows,
-        held_c,
-        held_bias,
-        np.zeros((1, 4), np.int64),
-    )
-    interleaved.run(family.launches(problem, config, H200), given, folder)
-    value = 2 * (a @ b) + (3 * c[:, :n] + bias if epilogue else 0)
-    if kind == "bfloat16":  # rounded to nearest even
-        bits = np.float32(value).view(np.uint32)
-        value = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    assert np.array_equal(rows[:, :n], value)
-    assert (rows[:, n:] == 99).all(), "between rows"
-    assert (out[:first] == 99).all()
-    assert (out[first + m * ldo :] == 99).all()
+    check(folder, family, given, config, H200)
 
 
 def test_large_results_in_rows_that_are_not_aligned_are_staged():
@@ -221,20 +148,25 @@ def test_large_results_in_rows_that_are_not_aligned_are_staged():
 
 
 def _halves(m, n):
-    return replace(of("float16", (m, n, 64)), out_type="float16", out_align=alignment(2 * n))
+    return of("float16", (m, n, 64), out_type="float16")
 
 
 @pytest.mark.parametrize("mma_k", [4, 8, 16])
-def test_every_float64_instruction_is_exact(folder, rng, mma_k):
-    a, b = (rng.integers(-3, 4, s).astype("f8") for s in ((64, 48), (48, 64)))
-    problem, family = of("float64", (64, 64, 48), ld=(48, 64)), kernel_named("mma_double")
-    config = next(x for x in family.candidates(problem, H200) if (x.bm, x.bn, x.split_k) == (64, 64, 1))
-    config = replace(config, options=(("group", 8), ("mma_k", mma_k)))
-    assert not family.violations(problem, config, H200)
-    out = np.zeros((64, 64))
-    given = arrays_for(problem, a, b, out, out, out, np.zeros((1, 4), np.int64))
-    interleaved.run(family.launches(problem, config, H200), given, folder)
-    assert np.array_equal(out, 2 * (a @ b))
+def test_every_float64_instruction_is_exact(folder, mma_k):
+    given = resized(of("float64", (64, 64, 48)), 64, 64, 48)
+    family, config = on_device("float64", (64, 64), given)
+    check(folder, family, given, replace(config, options=(("group", 8), ("mma_k", mma_k))), H200)
+
+
+def copied(folder, kind, given, config, elements, **how):
+    """What :func:`.interleaved.copied` counts where A and B are these *elements*, and the result."""
+    family = kernel_named("mma_double" if kind == "float64" else "mma")
+    out = np.zeros((1, 1), RESULT.get(kind, "float32"))
+    arrays = dict.fromkeys("ab", elements) | dict.fromkeys(("out", "c", "bias"), out)
+    scalars = {x: np.dtype(given.acc_type).type(value) for x, value in (("alpha", 2), ("beta", 3))}
+    arrays |= {"batch_offsets": np.zeros((1, 4), np.int64), **scalars}
+    work = family.launches(given, config, H200)
+    return interleaved.copied(work, arrays, folder, **how), out[0, 0]
 
 
 @pytest.mark.parametrize(
@@ -242,15 +174,11 @@ def test_every_float64_instruction_is_exact(folder, rng, mma_k):
 )
 def test_the_first_blocks_of_a_long_k_are_copied(folder, kind, k):
     """Only the parts of the long row and column that are read exist."""
-    problem = of(kind, (1, 1, k), "NT", ld=(k, k))
-    family = kernel_named("mma_double" if kind == "float64" else "mma")
-    config = next(x for x in family.candidates(problem, H200) if (x.bm, x.bn, x.split_k) == (64, 64, 1))
+    given = of(kind, (1, 1, k), "NT")
+    _, config = on_device(kind, (64, 64), given)
     read = np.zeros(config.bk * config.stages, kind)
-    out = np.zeros((1, 1), RESULT.get(kind, "float32"))
-    given = arrays_for(problem, read, read, out, out, out, np.zeros((1, 4), np.int64))
-    work = family.launches(problem, config, H200)
     expected = 2 * config.bk * read.itemsize * (config.stages - 1)
-    assert interleaved.copied(work, given, folder) == (expected, expected)
+    assert copied(folder, kind, given, config, read)[0] == (expected, expected)
 
 
 SHORT = [("float16", 64, 1), ("float16", 70, 2), ("float64", 40, 3)]
@@ -259,25 +187,21 @@ SHORT = [("float16", 64, 1), ("float16", 70, 2), ("float64", 40, 3)]
 @pytest.mark.parametrize(("kind", "k", "blocks"), SHORT)
 def test_only_what_is_inside_the_operands_is_copied(folder, kind, k, blocks):
     """One row and one column of the tile are inside, and fewer blocks of K than stages."""
-    problem = of(kind, (1, 1, k), "NT", ld=(128, 128))
-    family = kernel_named("mma_double" if kind == "float64" else "mma")
-    found = family.candidates(problem, H200)
-    config = next(x for x in found if (x.bm, x.bn, x.stages, x.split_k) == (64, 64, 4, 1))
-    a, out = np.ones((1, 128), kind), np.zeros((1, 1), RESULT.get(kind, "float32"))
-    given = arrays_for(problem, a, a, out, out, out, np.zeros((1, 4), np.int64))
-    work = family.launches(problem, config, H200)
-    written, read = interleaved.copied(work, given, folder, stops=False)
-    assert (written, read) == (2 * blocks * config.bk * a.itemsize, 2 * k * a.itemsize)
-    assert out[0, 0] == 2 * k
+    given = replace(of(kind, (1, 1, k), "NT"), lda=128, ldb=128)
+    _, config = on_device(kind, (64, 64), given, stages=4)
+    a = np.ones((1, 128), kind)
+    counted, result = copied(folder, kind, given, config, a, stops=False)
+    assert counted == (2 * blocks * config.bk * a.itemsize, 2 * k * a.itemsize)
+    assert result == 2 * k
 
 
 def test_a_product_is_one_launch_whatever_its_alignment():
     family = kernel_named("mma")
     for kind, align in (("float16", 2), ("bfloat16", 4), ("float32", 4), ("int8", 4)):
         for trans in ("NT",) if kind == "int8" else ("NN", "NT", "TN", "TT"):
-            problem = of(kind, (35, 37, 39), trans, align, align)
-            for config in family.configs(problem, H200):
-                assert len(family.launches(problem, config, H200).launches) == 1, (kind, trans)
+            given = of(kind, (35, 37, 39), trans, align, align)
+            for config in family.configs(given, H200):
+                assert len(family.launches(given, config, H200).launches) == 1, (kind, trans)
 
 
 def test_split_k_is_offered_for_few_tiles_and_a_long_k():

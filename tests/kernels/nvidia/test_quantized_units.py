@@ -1,4 +1,4 @@
-"""mma_quantized.cl and wgmma_quantized.cl run without a GPU (interleaved.py), against x @ dequantize."""
+"""mma_quantized.cl and wgmma_quantized.cl run without a GPU (interleaved.py), judged as on a device."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from pyclmm.checks.drawn import Drawn, drawn_weights
+from pyclmm.checks.layouts import resized
 from pyclmm.formats import format_named
 from pyclmm.formats.rows import RowFormat
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.launches import batch_table
-from pyclmm.problem.gemm import GemmProblem
 from tests.simulators import interleaved
+from tests.simulators.simulated import check
 from tests.support.made_up import H200
+
+from .test_matrix_units import problem
 
 pytestmark = interleaved.needs_clang
 MMA, WGMMA = kernel_named("mma_quantized"), kernel_named("wgmma_quantized")
@@ -24,39 +27,9 @@ TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat1
 
 
 def of(kind, shape, name, stack=(), **more):
-    m, n, k = shape
-    ldb, lda = format_named(name).row_nbytes(k), k + 8
-    return GemmProblem(
-        *(m, n, k, kind, "uint8", "float32", "float32"), trans_b=True, b_format=name, batch_shape=stack,
-        batch_strides=((m * lda,), (0,), (0,), (m * n,)) if stack else ((), (), (), ()),
-        lda=lda, ldb=ldb, ldo=n, a_align=16, b_align=16, **more,
-    )  # fmt: skip
-
-
-def product(kernel, problem, config, folder, rows=None, seed=0):
-    """The kernel's result and x @ weights.T, of random numbers."""
-    rng, p, form = np.random.default_rng(seed), problem, format_named(problem.b_format)
-    rows = form.drawn(rng, p.n, p.k) if rows is None else rows
-    weights = form.dequantize(rows, p.k).astype(TYPES[p.a_type]).astype(np.float32)
-    stack = p.batch_shape or (1,)
-    stored = np.full((*stack, p.m, p.lda), np.nan, np.float32)
-    stored[..., : p.k] = rng.standard_normal((*stack, p.m, p.k))
-    stored = stored.astype(TYPES[p.a_type])
-    out = np.full((*stack, p.m, p.n), np.nan, np.float32)
-    c = rng.standard_normal((p.m, p.n), np.float32)
-    bias = rng.standard_normal(p.n, np.float32)
-    work = kernel.launches(p, config, H200)
-    arrays = {
-        "a": stored, "b": rows, "out": out, "c": c, "bias": bias,
-        "batch_offsets": batch_table(p.batch_shape, p.batch_strides),
-        "alpha": np.float32(2), "beta": np.float32(3),
-        **{w.symbol: np.zeros(w.nbytes, np.uint8) for w in work.workspace if w.zeroed},
-    }  # fmt: skip
-    interleaved.run(work, arrays, folder)
-    assert not any(arrays[w.symbol].any() for w in work.workspace if w.zeroed)  # for the next call
-    want = 2 * stored[..., : p.k].astype(np.float64) @ weights.T.astype(np.float64)
-    want = want + (3 * c if p.has_c else 0) + (bias if p.bias == "row" else 0)
-    return out, np.maximum(want, 0) if p.activation == "relu" else want
+    weights = {"b_type": "uint8", "b_format": name, "acc_type": "float32"}
+    given = replace(problem(kind, trans="NT", out_type="float32", batch_shape=stack, **more), **weights)
+    return resized(given, *shape, *stack)
 
 
 # type, (M, N, K), format, (BM, BN, SGN, BK, STAGES, ranges, ahead), stack
@@ -101,12 +74,8 @@ def wgmma_config(sizes, k):
 )
 def test_products(kernel, case, folder):
     kind, shape, name, sizes, stack = case
-    problem = of(kind, shape, name, stack)
     config = config_of(sizes) if kernel is MMA else wgmma_config(sizes, shape[2])
-    assert not kernel.refuses(problem, H200)
-    assert not kernel.violations(problem, config, H200)
-    got, want = product(kernel, problem, config, folder)
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * abs(want).max())
+    check(folder, kernel, of(kind, shape, name, stack), config, H200, Drawn.REALS)
 
 
 # scale, bias: 16-bit arithmetic rounds some weight field * scale + bias unlike float32 that is rounded again
@@ -158,11 +127,11 @@ def test_all_bits_of_other_weights(case, folder):
 )
 def test_the_self_check_reaches_the_quickest_way_and_the_others(name, kind):
     """A work-group takes it if the exponents of all its scales and biases are within its limits."""
-    problem, form = of(kind, (8, 256, 2048), name), format_named(name)
+    given, form = of(kind, (8, 256, 2048), name), format_named(name)
     mantissa, largest, apart = (10, 9, 11) if kind == "float16" else (7, 124, 14)
 
     def takes(drawn):
-        rows = drawn_weights(problem, (256,), np.random.default_rng(3), drawn)
+        rows = drawn_weights(given, (256,), np.random.default_rng(3), drawn)
         assert isinstance(form, RowFormat)
         parts = form.parts(rows, 2048)
         scale, bias = (
@@ -178,7 +147,7 @@ def test_the_self_check_reaches_the_quickest_way_and_the_others(name, kind):
 
 def check_weights(kernel, kind, name, rows, k, folder):
     """The weights, one by one, as sums of one product: sums of -0 are 0."""
-    problem = replace(of(kind, (64, len(rows), k), name), out_type=kind)
+    given = replace(of(kind, (64, len(rows), k), name), out_type=kind, ldb=rows.shape[-1], ldo=len(rows))
     want = format_named(name).dequantize(rows, k).astype(TYPES[kind]).T + TYPES[kind].type(0)
     for first in range(0, k, 64):
         config = (
@@ -186,7 +155,7 @@ def check_weights(kernel, kind, name, rows, k, folder):
             if kernel is MMA
             else wgmma_config((64, 64, 128, 2, 1, 1), k)
         )
-        got = one_hot_product(kernel, problem, config, rows, first, folder)
+        got = one_hot_product(kernel, given, config, rows, first, folder)
         np.testing.assert_array_equal(got.view(np.uint16), want[first : first + 64].view(np.uint16))
 
 
@@ -205,32 +174,31 @@ def one_hot_product(kernel, problem, config, rows, first, folder):
 
 
 def test_epilogue(folder):
-    problem = of("float16", (10, 40, 256), "affine4_g64_float16", has_c=True, c_strides=(40, 1), bias="row",
-                 bias_stride=1, activation="relu")  # fmt: skip
+    more = {"has_c": True, "bias": "row", "activation": "relu"}
+    given = of("float16", (10, 40, 256), "affine4_g64_float16", **more)
     for kernel, config in (
         *((MMA, config_of((16, 32, 16, 128, 2, ranges, 1))) for ranges in (1, 2)),
         *((WGMMA, wgmma_config((16, 64, 128, 2, ranges, 1), 256)) for ranges in (1, 2)),
     ):
-        got, want = product(kernel, problem, config, folder)
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+        check(folder, kernel, given, config, H200, Drawn.REALS)
 
 
 def test_refusals():
-    problem = of("float16", (16, 64, 512), "affine4_g128_float16")
-    assert "affine" in WGMMA.refuses(replace(problem, b_format="q8_0"), H200)
-    assert "multiple of 256" in WGMMA.refuses(replace(problem, k=384), H200)
-    assert WGMMA.refuses(replace(problem, k=384, b_format="affine4_g64_float16"), H200) is None
+    given = of("float16", (16, 64, 512), "affine4_g128_float16")
+    assert "affine" in WGMMA.refuses(replace(given, b_format="q8_0"), H200)
+    assert "multiple of 256" in WGMMA.refuses(replace(given, k=384), H200)
+    assert WGMMA.refuses(replace(given, k=384, b_format="affine4_g64_float16"), H200) is None
     too_few = wgmma_config((16, 64, 128, 2, 1, 0), 512)  # A of the step before would be overwritten
-    assert "stages 3 or more" in WGMMA.violations(problem, too_few, H200)[0]
+    assert "stages 3 or more" in WGMMA.violations(given, too_few, H200)[0]
     for kernel in (MMA, WGMMA):
-        check_refusals(kernel, problem)
+        check_refusals(kernel, given)
 
 
-def check_refusals(kernel, problem):
-    assert kernel.refuses(problem, H200) is None
-    assert "quantised weights, not" in kernel.refuses(replace(problem, b_format=""), H200)
-    assert "rows" in kernel.refuses(replace(problem, m=129), H200)
-    assert "16 bytes" in kernel.refuses(replace(problem, a_align=8), H200)
-    assert "16 bytes" in kernel.refuses(replace(problem, b_align=8), H200)
-    assert "stack" in kernel.refuses(replace(problem, batch_shape=(2,), batch_strides=((1,),) * 4), H200)
-    assert "float32" in kernel.refuses(replace(problem, a_type="float32"), H200)
+def check_refusals(kernel, given):
+    assert kernel.refuses(given, H200) is None
+    assert "quantised weights, not" in kernel.refuses(replace(given, b_format=""), H200)
+    assert "rows" in kernel.refuses(replace(given, m=129), H200)
+    assert "16 bytes" in kernel.refuses(replace(given, a_align=8), H200)
+    assert "16 bytes" in kernel.refuses(replace(given, b_align=8), H200)
+    assert "stack" in kernel.refuses(replace(given, batch_shape=(2,), batch_strides=((1,),) * 4), H200)
+    assert "float32" in kernel.refuses(replace(given, a_type="float32"), H200)

@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 from pyclmm.checks.drawn import Drawn
-from pyclmm.checks.known_answers import outcome
-from pyclmm.checks.layouts import Decks, resized
+from pyclmm.checks.layouts import resized
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.launches import batch_table
-from pyclmm.problem.gemm import GemmProblem, alignment
 from tests.simulators import interleaved
-from tests.simulators.simulated import Simulated
+from tests.simulators.simulated import check
 from tests.support.made_up import H200
 from tests.support.selection import few
+
+from .test_matrix_units import problem
 
 pytestmark = interleaved.needs_clang
 WGMMA = kernel_named("wgmma")
@@ -62,18 +61,15 @@ CASES = [
 ]
 
 
-def stored(x, transposed, padded_to):
-    """*x* as stored. Rows are padded with NaN to a multiple."""
-    x = np.swapaxes(x, -1, -2) if transposed else x
-    held = np.full((*x.shape[:-1], -(-x.shape[-1] // padded_to) * padded_to), np.nan, x.dtype)
-    held[..., : x.shape[-1]] = x
-    return held
+def of(kind, trans, shape, stack=(), **more):
+    """The product of *shape* (M, N, K)."""
+    return resized(problem(kind, trans=trans, batch_shape=stack, **more), *shape, *stack)
 
 
-def tiled(problem, device, bm, bn, split_k, stages, options):
+def tiled(given, device, bm, bn, split_k, stages, options):
     """The family's configuration with that tile, *stages* and *split_k*."""
     wanted = {"alternate": 0, "group": 8} | options
-    config = next(c for c in WGMMA.configs(problem, device) if c.split_k == 1)
+    config = next(c for c in WGMMA.configs(given, device) if c.split_k == 1)
     named = tuple(sorted(wanted.items()))
     return replace(config, bm=bm, bn=bn, stages=stages, split_k=split_k, options=named)
 
@@ -82,34 +78,23 @@ def tiled(problem, device, bm, bn, split_k, stages, options):
     ("dtype", "trans", "shape", "wanted", "units", "stack", "padded_to"), few(CASES, 0, 1), ids=str
 )
 @pytest.mark.parametrize("epilogue", [False, True], ids=["plain", "epilogue"])
-def test_products_are_exact(folder, rng, dtype, trans, shape, wanted, units, stack, padded_to, epilogue):
-    (m, n, k), kind = shape, np.dtype(dtype).name
-    a, b = (rng.integers(-3, 4, (*stack, *s)).astype(dtype) for s in ((m, k), (k, n)))
-    c, bias = rng.integers(-3, 4, (*stack, m, n)).astype("f4"), rng.integers(-3, 4, m).astype("f4")
-    held = [stored(x, t == "T", padded_to) for x, t in ((a, trans[0]), (b, trans[1]))]
-    strides = tuple((int(np.prod(x.shape[-2:])),) * len(stack) for x in (*held, c, c))
-    problem = GemmProblem(  # type: ignore[call-arg]
-        *(m, n, k, kind, kind, "float32", "float32", trans[0] == "T", trans[1] == "T"),
-        *(False, False, *(x.shape[-1] for x in held), n),
-        *(*(alignment(x.shape[-1] * x.itemsize) for x in held), alignment(4 * n)),
-        *(stack, strides),
+def test_products_are_exact(folder, dtype, trans, shape, wanted, units, stack, padded_to, epilogue):
+    aligned = padded_to * np.dtype(dtype).itemsize
+    more = {"has_c": True, "bias": "column"} if epilogue else {}
+    given = of(
+        *(np.dtype(dtype).name, trans, shape, stack),
+        a_align=aligned,
+        b_align=aligned,
+        out_type="float32",
         precision="medium" if dtype is SINGLE else "highest",
-        **({"has_c": True, "c_strides": (n, 1), "bias": "column", "bias_stride": 1} if epilogue else {}),
+        **more,
     )
     device = replace(H200, compute_units=units)
-    config = tiled(problem, device, *wanted)
+    config = tiled(given, device, *wanted)
     if epilogue and config.option("drain"):
-        assert "cannot leave" in WGMMA.violations(problem, config, device)[0]
-        return
-    assert not WGMMA.violations(problem, config, device)
-    out = np.full((*stack, m, n), np.nan, "f4")
-    table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
-    arrays = {"a": held[0], "b": held[1], "out": out, "c": c, "bias": bias, "batch_offsets": table}
-    scalars = {"alpha": np.float32(2), "beta": np.float32(3)}
-    work = WGMMA.launches(problem, config, device)
-    interleaved.run(work, arrays | scalars, folder)
-    value = 2 * (a.astype("f8") @ b.astype("f8"))
-    assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
+        assert "cannot leave" in WGMMA.violations(given, config, device)[0]
+    else:
+        check(folder, WGMMA, given, config, device)
 
 
 DRAINED_16 = [  # layout, (M, N, K), compute units, epilogue
@@ -121,16 +106,10 @@ DRAINED_16 = [  # layout, (M, N, K), compute units, epilogue
 
 @pytest.mark.parametrize(("trans", "shape", "units", "epilogue"), few(DRAINED_16, 0), ids=str)
 def test_results_of_16_bits_that_leave_later_are_right(folder, trans, shape, units, epilogue):
-    layout = {"trans_a": trans[0] == "T", "trans_b": trans[1] == "T"}
-    small = GemmProblem(1, 1, 1, *("float16",) * 3, "float32", **layout, **epilogue, bias_type="float16")
-    device, problem = replace(H200, compute_units=units), resized(small, *shape)
-    config = next(c for c in WGMMA.configs(problem, device) if c.option("drain"))
-    config = replace(config, stages=3)
-    work = WGMMA.launches(problem, config, device)
+    device, given = replace(H200, compute_units=units), of("float16", trans, shape, **epilogue)
+    config = next(c for c in WGMMA.configs(given, device) if c.option("drain"))
     for how in (Drawn.INTEGERS, Drawn.REALS):
-        decks = Decks(np.random.default_rng(0))
-        found = outcome(Simulated(folder, problem), problem, work, device, decks, how)
-        assert found.reason is None
+        check(folder, WGMMA, given, replace(config, stages=3), device, how)
 
 
 BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute units, products, launches
@@ -152,33 +131,12 @@ BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute
 @pytest.mark.parametrize(
     ("trans", "kinds", "shape", "wanted", "units", "stack", "launches"), few(BYTES, 1), ids=str
 )
-def test_bytes_across_k_go_through_registers(
-    folder, rng, trans, kinds, shape, wanted, units, stack, launches
-):
+def test_bytes_across_k_go_through_registers(folder, trans, kinds, shape, wanted, units, stack, launches):
     """All values of a byte: bytes that change places or lose their sign are noticed."""
-    (m, n, k), kinds = shape, kinds.split()
-    a, b = (
-        rng.integers(*(np.iinfo(kind).min, np.iinfo(kind).max + 1), (*stack, *s)).astype(kind)
-        for kind, s in zip(kinds, ((m, k), (k, n)), strict=True)
-    )
-    held = [
-        np.ascontiguousarray(np.swapaxes(x, -1, -2) if t == "T" else x)
-        for x, t in zip((a, b), trans, strict=True)
-    ]
-    strides = tuple((int(np.prod(x.shape[-2:])),) * len(stack) for x in held)
-    strides += ((m * n,) * len(stack),) * 2
-    problem = GemmProblem(  # type: ignore[call-arg]
-        *(m, n, k, *kinds, "int32", "uint32", trans[0] == "T", trans[1] == "T", False, False),
-        *(*(x.shape[-1] for x in held), n, *(alignment(x.shape[-1]) for x in held), alignment(4 * n)),
-        *(stack, strides),
-    )
+    a_type, b_type = kinds.split()
+    aligned = 16 if shape[2] % 16 == 0 else 1
+    given = of("int8", trans, shape, stack, a_align=aligned, b_align=aligned)
+    given = replace(given, a_type=a_type, b_type=b_type)
     device = replace(H200, compute_units=units)
-    config = tiled(problem, device, *wanted)
-    assert not WGMMA.violations(problem, config, device)
-    work = WGMMA.launches(problem, config, device)
-    assert len(work.launches) == launches
-    out = np.full((*stack, m, n), 99, np.int32)
-    table = batch_table(stack, strides) if stack else np.zeros((1, 4), np.int64)
-    arrays = {"a": held[0], "b": held[1], "out": out, "c": out, "bias": out, "batch_offsets": table}
-    interleaved.run(work, arrays | {"alpha": np.uint32(1), "beta": np.uint32(0)}, folder)
-    assert np.array_equal(out, a.astype(np.int64) @ b)
+    config = tiled(given, device, *wanted)
+    assert len(check(folder, WGMMA, given, config, device, Drawn.REALS)) == launches
