@@ -18,7 +18,10 @@ import numpy as np
 
 from pyclmm.kernels.interface import Launch, Program, Work
 from pyclmm.opencl.compiler import expanded
+from pyclmm.opencl.launcher import Launcher, Memory, launcher_of
 from pyclmm.opencl.program import build_options
+from pyclmm.opencl.steps import SCALES, Scalars, converter_of
+from pyclmm.problem.dtypes import dtype_of
 from tests.conformance import compilers
 from tests.conformance.implementations import ARM_LIBC, DEBIAN, DEBIAN_LIB, DEBIAN_PACKAGES
 from tests.simulators import entry
@@ -87,22 +90,33 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Emulator:
-    """Compiles for *processor*, one of PROCESSORS, and keeps the results in *folder*."""
+class Emulator(Launcher):
+    """Compiles for *processor*, one of PROCESSORS, and keeps the results in *folder*.
+
+    Arrays begin at multiples of *align* bytes and end less than that before what must not be touched.
+    """
 
     processor: str
     folder: Path
+    align: int = _LINE
+    way = "emulated"
 
-    def run(self, work: Work, arrays: Mapping[str, Bytes], offsets: Mapping[str, int]) -> Bytes:
-        """Run all launches of *work* and return the bytes of "out".
+    def compute(
+        self, queue: Any, _: Any, work: Work, memory: Mapping[str, Memory], scalars: Scalars, *__: Any
+    ) -> None:
+        """Run all launches of *work*, as :meth:`Launcher.compute` says.
 
-        *arrays* are the bytes of what arguments point to, by name; alpha and beta too. They are aligned to
-        their elements only. *offsets* are the other arguments. Raises AssertionError if the program fails, as
-        it does where it touches what is beyond an array, or if a byte has changed that belongs neither to
-        "out" nor to workspace.
+        Raises AssertionError if the program fails, as it does where it touches what is beyond an array, or if
+        a byte has changed that belongs neither to "out" nor to workspace.
         """
+        *scales, offsets = scalars
+        acc_type = next(filter(None, (x.program.define("ACC_TYPE") for x in work.launches)), "float32")
         image = Image()
-        places = {name: image.add(x.tobytes()) for name, x in (arrays | dict(work.tables)).items()}
+        own = {id(x): image.add(x.tobytes(), self.align) for x in memory.values()}
+        places = {name: own[id(x)] for name, x in memory.items()}
+        for name, x in zip(SCALES, scales, strict=True):
+            places[name] = image.add(np.array(converter_of(acc_type)(x), dtype_of(acc_type)).tobytes())
+        places |= {name: image.add(x.tobytes()) for name, x in work.tables.items()}
         for space in work.workspace:
             fill = b"\0" if space.zeroed else b"\xff"
             places[space.symbol] = image.add(fill * space.nbytes, align=_LINE)
@@ -110,11 +124,12 @@ class Emulator:
         path = self.folder / "image"
         path.write_bytes(before.tobytes())
         lines = [f"guard {start}\n" for start in image.guards]
+        offsets = {f"{name}_offset": int(x) for name, x in offsets.items()}
         lines += [self._line(work, launch, places, offsets) for launch in work.launches]
         self._play(path, "".join(lines))
         after = np.fromfile(path, np.uint8)
         self._check_rest(before, after, [places["out"], *(places[space.symbol] for space in work.workspace)])
-        return after[places["out"].start :][: places["out"].nbytes]
+        memory["out"][...] = after[places["out"].start :][: places["out"].nbytes]
 
     def _check_rest(self, before: Bytes, after: Bytes, written: list[Place]) -> None:
         same = before == after
@@ -162,6 +177,9 @@ class Emulator:
         return library
 
 
+launcher_of.register(Emulator, lambda emulator: emulator)
+
+
 @cache
 def _player(folder: Path) -> Path:
     """arm_player.c, compiled. The plain processor's runs on all."""
@@ -175,6 +193,6 @@ def _word(arg: np.generic | str, places: Mapping[str, Place], offsets: Mapping[s
     if isinstance(arg, np.generic):
         return f"v{int(arg) % 2**64}"
     if arg.endswith("_offset"):
-        return f"v{offsets[arg] % 2**64}"
+        return f"v{offsets.get(arg, 0) % 2**64}"
     place = places["out"] if arg in _UNREAD and arg not in places else places[arg]
     return f"p{place.start}"
