@@ -94,14 +94,18 @@ def test_every_kernel_that_offers_it_gives_the_digest(kernel, name, device):
 
 @pytest.mark.usefixtures("on_cpu")
 def test_packed_carries_its_sums_from_one_block_of_k_to_the_next():
+    """Also where work-groups pack a transposed B, and where the transposed product reads it in place."""
     a, b = numbers("a", (9, 700), "float32"), numbers("b", (700, 33), "float32")
     want = pyclmm.reference.chain(a, b)
     for config in (
         TileConfig(bm=12, bn=32, bk=64, tm=6, tn=16, vec=8, options={"pack_a": 1, "pack_b": 1}),
         TileConfig(bm=8, bn=16, bk=300, tm=4, tn=8, vec=4, options={"pack_a": 0, "pack_b": 0}),
+        TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4, options={"pack_a": 0, "pack_b": 2}),
+        TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4, options={"swapped": 1}),
     ):
-        got = pyclmm.matmul(a, b, kernel=("packed", config), reproducible=True)
-        np.testing.assert_array_equal(got, want)
+        for y in (b, np.asfortranarray(b)):
+            got = pyclmm.matmul(a, y, kernel=("packed", config), reproducible=True)
+            np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.hypothesis

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pyopencl as cl
@@ -29,34 +28,6 @@ from tests.support.selection import slow, slow_rows
 
 # (tm, tn, vec) that no device would be tuned to
 ODD = TileConfig(bm=6, bn=8, bk=8, tm=3, tn=4, vec=4)
-PACKING = [(("pack_a", a), ("pack_b", b)) for a, b in itertools.product((0, 1), (0, 1, 2))]
-
-
-@pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("split_k", [1, 3])
-@pytest.mark.parametrize("packing", PACKING)
-@pytest.mark.parametrize("trans", ["NN", "TN", "NT"])
-def test_every_packing_and_split_is_exact(packing, split_k, trans, rng):
-    config = dataclasses.replace(ODD, options=packing, split_k=split_k)
-    for m, n, k in [(3, 4, 4), (2, 3, 5), (7, 9, 21), (20, 17, 30), (5, 140, 150), (20, 30, 70)]:
-        a, b = small_integers(rng, (m, k), "f4"), small_integers(rng, (k, n), "f4")
-        c, bias = small_integers(rng, (m, n), "f4"), small_integers(rng, (n,), "f4")
-        x = np.ascontiguousarray(a.T).T if trans[0] == "T" else a
-        y = np.ascontiguousarray(b.T).T if trans[1] == "T" else b
-        got = pyclmm.gemm(x, y, c, beta=2.0, bias=bias, kernel=("packed", config))
-        assert np.array_equal(got, a @ b + 2 * c + bias), (m, n, k)
-        assert np.array_equal(pyclmm.matmul(x, y, kernel=("packed", config)), a @ b), (m, n, k)
-
-
-@pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("packing", PACKING)
-def test_packed_complex_products_are_exact(packing, rng):
-    config = dataclasses.replace(ODD, options=packing)
-    a, b = small_integers(rng, (7, 9), "c8"), small_integers(rng, (9, 10), "c8")
-    a, b = a + 1j * small_integers(rng, a.shape, "c8"), b + 1j * small_integers(rng, b.shape, "c8")
-    assert np.array_equal(pyclmm.matmul(a, b, kernel=("packed", config)), a @ b)
-    got = pyclmm.gemm(a, b.T, trans_b="C", kernel=("packed", config))
-    assert np.array_equal(got, a @ b.conj())
 
 
 @pytest.mark.usefixtures("on_cpu")

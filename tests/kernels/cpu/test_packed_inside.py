@@ -18,7 +18,6 @@ from pyclmm.problem.canonical import problem_of
 from tests.support.cases import laid_out, small_integers
 from tests.support.made_up import dense_problem
 from tests.support.plans import launched
-from tests.support.selection import slow
 
 # (MR, NR, LANES) by the type of the sums: tiles that turn whole lanes of 128 bits, and vectors of one lane
 TILES = {"f4": ((6, 16, 8), (5, 8, 4)), "f8": ((6, 8, 4), (4, 4, 2))}
@@ -45,30 +44,6 @@ def test_columns_turned_in_registers_are_exact(dtype, swapped, pack_b, rng, devi
             for x, y in ((a, laid_out(b, "T")), (laid_out(a, "T"), laid_out(b, "T"))):
                 got = pyclmm.matmul(x, y, kernel=("packed", config))
                 assert np.array_equal(got, a @ b), (config, m, n, k)
-
-
-@pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("dtype", ["f2", "u8", *slow("i1", "i4", "c8", "c16")])
-def test_every_type_is_packed_inside(dtype, rng):
-    config = inside(vec=2) if dtype in ("c16", "u8") else inside()
-    for stack in ((), (3,)):
-        a, b = small_integers(rng, (*stack, 7, 30), dtype), small_integers(rng, (30, 9), dtype)
-        if dtype.startswith("c"):
-            a, b = (a * (1 + 2j)).astype(dtype), (b * (2 - 1j)).astype(dtype)
-        for y in (b, laid_out(b, "T")):
-            assert np.array_equal(pyclmm.matmul(a, y, kernel=("packed", config)), a @ b), stack
-    if dtype.startswith("c"):
-        got = pyclmm.gemm(a[0], b.T, trans_b="C", kernel=("packed", config))
-        assert np.array_equal(got, a[0] @ b.conj())
-
-
-@pytest.mark.usefixtures("on_cpu")
-def test_reproducible_products_have_the_same_bits_packed_inside(rng):
-    a, b = (rng.standard_normal(shape).astype("f4") for shape in ((33, 300), (300, 41)))
-    right = pyclmm.matmul(a, b, reproducible=True, kernel="naive")
-    for y in (b, laid_out(b, "T")):
-        got = pyclmm.matmul(a, y, reproducible=True, kernel=("packed", inside()))
-        assert np.array_equal(got, right)
 
 
 @pytest.mark.usefixtures("on_cpu")
