@@ -15,6 +15,7 @@ from pyclmm.formats import format_named
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.interface import Launch, Program, Work, Workspace
 from pyclmm.opencl import compiler
+from tests.kernels.units.test_units import unit_case
 from tests.simulators.amd import follow
 from tests.simulators.amd.arithmetic import arithmetic
 from tests.simulators.amd.emulator import Emulator, Fault
@@ -22,7 +23,7 @@ from tests.simulators.amd.matrix import MATRIX, multiply
 from tests.simulators.amd.program import Line
 from tests.simulators.amd.waves import SCALARS, Waves
 
-from .amd_products import AMDS, DEVICES, SEED, by_weights, run, unit_case
+from .amd_products import AMDS, DEVICES, SEED, by_weights, run
 
 every_processor = pytest.mark.parametrize("name", DEVICES)
 

@@ -22,12 +22,10 @@ from pyclmm.checks.known_answers import outcome
 from pyclmm.checks.layouts import Decks, resized
 from pyclmm.kernels import KERNELS
 from pyclmm.kernels.accepts import LISTS
-from pyclmm.kernels.config import TileConfig
-from pyclmm.kernels.units.unit import UnitKernel
 from pyclmm.problem.dtypes import ELEMENT_TYPES, ELEMENTS
 from pyclmm.tools.laws import LAWS, Setting, first_taken
 from tests.kernels.nvidia.test_matrix_units import problem
-from tests.kernels.units.test_units import RUNS
+from tests.kernels.units.test_units import RUNS, unit_case, unit_family
 from tests.simulators.amd.emulator import Emulator, demand_tools
 
 from .grid import KINDS_OF_WEIGHTS, OF_WEIGHTS
@@ -199,24 +197,6 @@ def by_weights(emulator, kernel, name, form, dtype, k):
 
 
 AMDS = [case for case in RUNS if case[0].vendor == "amd"]
-
-
-def unit_family(device):
-    """The family of AMD's matrix unit that *device* has."""
-    (kernel,) = (k for k in KERNELS if isinstance(k, UnitKernel) and k.unsuited(device) is None)
-    return kernel
-
-
-def unit_case(device, kinds, tile, trans, shape, more):
-    """(kernel, problem, configuration) of a row of RUNS."""
-    kinds, more = (kinds, kinds) if isinstance(kinds, str) else kinds, dict(more)
-    split_k = more.pop("split_k", 1)
-    given = resized(replace(problem(kinds[0], trans=trans, **more), b_type=kinds[1]), *shape)
-    kernel = unit_family(device)
-    bm, bn, nbytes, sgm, sgn, rows = tile
-    one = kernel.instruction(given, device, rows)
-    sizes = {"bm": bm, "bn": bn, "bk": max(one.k, nbytes // one.nbytes), "sgm": sgm, "sgn": sgn}
-    return kernel, given, TileConfig(**sizes, split_k=split_k, options=(("unit", one.m),))
 
 
 @pytest.mark.parametrize(

@@ -6,24 +6,17 @@ The largest sums are exact, edges lie within a word, and the estimate chooses wh
 from dataclasses import replace
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import PlainConfig, TileConfig
-from pyclmm.kernels.interface import GATE
-from pyclmm.kernels.launches import complete
 from pyclmm.kernels.residues import products, residues
 from pyclmm.kernels.residues.products import BYTES, FLOATS, FORM, WORDS
-from pyclmm.opencl import host_memory, workspace
-from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.program import build_options
-from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.canonical import problem_of
-from pyclmm.problem.gemm import Gemm
 from pyclmm.selection.select import candidates
 from tests.kernels.residues.conftest import FORMS
-from tests.kernels.residues.test_products import Memory, plan_of
+from tests.kernels.residues.test_products import Memory
 from tests.kernels.residues.test_residues import K, as_real, data, within_bound
 from tests.support.cases import DEVICE
 from tests.support.made_up import ARC, EPYC_POCL, H200, LLVMPIPE, MALI, PASCAL
@@ -54,19 +47,7 @@ def multiplied(queue, inner, kernel, memory, needed):
     """`memory.out` after the first *needed* products of each block, by *kernel* on this device."""
     device = WITH_DOTS if inner.dot_bytes else DEVICE
     work = kernel.launches(inner, kernel.configs(inner, device)[0], device)
-    work = replace(work, tables={GATE: plan_of(needed).view(np.int64)})
-    arrays = {"a": memory.a, "b": memory.b, "out": memory.out, "c": memory.out, "bias": memory.out}
-    buffers = {
-        x: host_memory.filled(queue.context, held.reshape(-1).view(np.uint8), DEVICE, x)
-        for x, held in arrays.items()
-    }
-    gemm = Gemm(inner, (inner.m, inner.n), np.dtype(np.uint8))
-    Binding(queue, DEVICE, complete(gemm, work), lend=workspace.poisoned).enqueue(
-        buffers, scalars_of(1, 0), []
-    )
-    got = np.empty_like(memory.out)
-    cl.enqueue_copy(queue, got, buffers["out"])
-    return got
+    return memory.multiplied(queue, inner, work, needed)
 
 
 def memory_of(rng, problem, form):

@@ -7,7 +7,6 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
 from pyclmm.checks.reference import error_ratio
@@ -19,8 +18,7 @@ from pyclmm.kernels.nvidia.wgmma_tiles import stacked
 from pyclmm.kernels.residues import products as forms
 from pyclmm.kernels.residues import residues
 from pyclmm.kernels.residues.moduli import COMPLEX, REAL
-from pyclmm.opencl import host_memory, workspace
-from pyclmm.opencl.binding import Binding
+from pyclmm.opencl.launcher import launcher_of
 from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import Gemm
@@ -61,6 +59,15 @@ class Memory:
         self.b = rng.integers(-128, 128, (count, inner.n, inner.ldb), np.int8)
         self.shape = (blocks, count, inner.m, inner.ldo)
         self.out = rng.integers(0, 256, prod(self.shape) + BEHIND, np.uint8)
+
+    def multiplied(self, queue, inner, work, needed):
+        """`out` after the first *needed* products of each block by *work*, in memory of the device."""
+        work = replace(work, tables={GATE: plan_of(needed).view(np.int64)})
+        own = {name: x.reshape(-1).view(np.uint8) for name, x in (("a", self.a), ("b", self.b))}
+        own["out"] = own["c"] = own["bias"] = self.out.copy()
+        gemm = Gemm(inner, (inner.m, inner.n), np.dtype(np.uint8))
+        launcher_of(queue).compute(queue, DEVICE, complete(gemm, work), own, scalars_of(1, 0))
+        return own["out"]
 
     def after(self, needed):
         """`out` with the first *needed* products of each block of K."""
@@ -105,19 +112,8 @@ def test_units_multiply_residues(queue, rng, monkeypatch, name, device, tile, sh
     assert kernel.refuses(inner, device) is None
     assert kernel.violations(inner, config, device) == []
     work, memory = emulated(kernel.launches(inner, config, device)), Memory(rng, inner)
-    work = replace(work, tables={GATE: plan_of(needed).view(np.int64)})
-    arrays = {"a": memory.a, "b": memory.b, "out": memory.out, "c": memory.out, "bias": memory.out}
-    buffers = {
-        x: host_memory.filled(queue.context, held.reshape(-1).view(np.uint8), DEVICE, x)
-        for x, held in arrays.items()
-    }
     with emulation():
-        gemm = Gemm(inner, (inner.m, inner.n), np.dtype(np.uint8))
-        binding = Binding(queue, DEVICE, complete(gemm, work), lend=workspace.poisoned)
-        binding.enqueue(buffers, scalars_of(1, 0), [])
-    got = np.empty_like(memory.out)
-    cl.enqueue_copy(queue, got, buffers["out"])
-    assert np.array_equal(got, memory.after(needed))
+        assert np.array_equal(memory.multiplied(queue, inner, work, needed), memory.after(needed))
 
 
 def unit_config(tile):

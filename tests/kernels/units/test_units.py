@@ -201,6 +201,24 @@ RUNS = [
 ]
 
 
+def unit_case(device, kinds, tile, trans, shape, more):
+    """(kernel, problem, configuration) of a row of RUNS."""
+    kinds, more = (kinds, kinds) if isinstance(kinds, str) else kinds, dict(more)
+    split_k = more.pop("split_k", 1)
+    given = resized(replace(problem(kinds[0], trans=trans, **more), b_type=kinds[1]), *shape)
+    kernel = unit_family(device)
+    bm, bn, nbytes, sgm, sgn, rows = tile
+    one = kernel.instruction(given, device, rows)
+    sizes = {"bm": bm, "bn": bn, "bk": max(one.k, nbytes // one.nbytes), "sgm": sgm, "sgn": sgn}
+    return kernel, given, TileConfig(**sizes, split_k=split_k, options=(("unit", one.m),))
+
+
+def unit_family(device):
+    """The family of the matrix unit that *device* has."""
+    (kernel,) = (k for k in FAMILIES if k.unsuited(device) is None)
+    return kernel
+
+
 def _run_id(value):
     return value.name[:6] if hasattr(value, "name") else str(value).replace(" ", "")
 
@@ -210,18 +228,8 @@ def _run_id(value):
     ("device", "kind", "tile", "trans", "shape", "more"), few(RUNS, 0, 1, 5), ids=_run_id
 )
 def test_an_emulated_product_is_right(queue, rng, device, kind, tile, trans, shape, more):
-    kinds = (kind, kind) if isinstance(kind, str) else kind
-    kernel = next(k for k, d in OWN if d is device)
-    more = dict(more)
-    split_k = more.pop("split_k", 1)
-    given = replace(problem(kinds[0], trans=trans, **more), b_type=kinds[1])
-    given = resized(given, *shape)
+    kernel, given, config = unit_case(device, kind, tile, trans, shape, more)
     assert kernel.refuses(given, device) is None
-    bm, bn, nbytes, sgm, sgn, rows = tile
-    one = kernel.instruction(given, device, rows)  # type: ignore[attr-defined]
-    bk = max(one.k, nbytes // one.nbytes)
-    sizes = {"bm": bm, "bn": bn, "bk": bk, "sgm": sgm, "sgn": sgn, "split_k": split_k}
-    config = TileConfig(**sizes, options=(("unit", one.m),))
     assert kernel.violations(given, config, device) == []
     work = emulated(kernel.launches(given, config, device))
     with emulation():
