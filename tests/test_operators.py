@@ -1,7 +1,6 @@
 """install(): operators and ufuncs of PyOpenCL's Arrays; all else, and what uninstall leaves, is as it was."""
 
 import operator
-import threading
 import warnings
 
 import numpy as np
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 import pyclmm
 from tests.support.habits import drawn, fetched, placed, same
 from tests.support.selection import examples
+from tests.support.threads import in_threads
 
 NAMES = ("__matmul__", "__rmatmul__", "__imatmul__", "__array_ufunc__")
 randoms = st.randoms(use_true_random=False)
@@ -257,24 +257,13 @@ def test_methods_of_others_are_kept(monkeypatch, x):
 
 def test_blocks_of_several_threads(x, y):
     """While any block lasts, every thread has the operators; after the last, none."""
-    wrong, start = [], threading.Barrier(6)
 
-    def work():
-        start.wait()
+    def work(_):
         for _ in range(30):
             with pyclmm.installed():
-                try:
-                    if not np.array_equal((x @ x).get(), y @ y):
-                        wrong.append("value")
-                except TypeError as error:
-                    wrong.append(str(error))
+                assert np.array_equal((x @ x).get(), y @ y)
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_threads(6, work)
     assert not any(state().values())
 
 

@@ -1,7 +1,6 @@
 """What is said of arrays on CUDA devices that cannot be multiplied, and of a driver that fails."""
 
 import ctypes
-import threading
 
 import numpy as np
 import pyopencl as cl
@@ -12,6 +11,7 @@ import pyclmm
 from pyclmm.cuda import driver, streams
 from tests.support import fake_cuda
 from tests.support.plans import as_after_a_fork
+from tests.support.threads import in_threads
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -139,21 +139,13 @@ def test_a_forked_process(monkeypatch, lib):
 
 
 def test_threads_have_launches_of_their_own(lib):
-    wrong = []
-
     def work(number):
         a = np.full((16, 16), number, np.float32)
         x = lib.array(a)
         for _ in range(20):
-            if not np.array_equal(pyclmm.matmul(x, x).get(), a @ a):
-                wrong.append(number)
+            assert np.array_equal(pyclmm.matmul(x, x).get(), a @ a)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_threads(4, work)
 
 
 def test_the_self_check_runs_on_this_way_with_verdicts_of_its_own(monkeypatch, cuda, lib, own_caches):

@@ -6,9 +6,7 @@ import gc
 import linecache
 import random
 import re
-import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from tests.support.contexts import new_queue
 from tests.support.faults import changed_source
 from tests.support.made_up import DEVICE as MADE_UP
 from tests.support.processes import nothing_compiled
+from tests.support.threads import in_threads
 
 CL = Path(__file__).parents[2] / "cl"
 NVIDIA = replace(MADE_UP, vendor="nvidia", compute_capability=(9, 0), compute_units=132)
@@ -134,15 +133,8 @@ def test_a_new_shape_never_recompiles(own_queue, builds, rng):
 
 
 def test_one_build_for_all_threads(own_queue, builds):
-    together = threading.Barrier(8)
-
-    def build(_):
-        together.wait(60)
-        return program.built(own_queue.context, NAIVE)
-
-    with ThreadPoolExecutor(8) as pool:
-        results = set(map(id, pool.map(build, range(8))))
-    assert len(results) == len(builds) == 1
+    results = in_threads(8, lambda _: program.built(own_queue.context, NAIVE))
+    assert len(set(map(id, results))) == len(builds) == 1
 
 
 def test_the_program_cache_is_bounded(own_queue, builds, monkeypatch):

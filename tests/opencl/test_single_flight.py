@@ -1,26 +1,19 @@
 """SingleFlight: threads that need the same value make it once, and failures are not kept."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from pyclmm.opencl.single_flight import SingleFlight
+from tests.support.threads import in_threads
 
 
 def test_many_threads_make_a_value_once():
-    cache, made, together = SingleFlight(), [], threading.Barrier(8)
+    cache, made = SingleFlight(), []
 
     def make():
         made.append(1)
         return object()
 
-    def ask(_):
-        together.wait(60)
-        return cache.get("key", make)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(map(id, pool.map(ask, range(8))))) == len(made) == 1
+    assert len(set(map(id, in_threads(8, lambda _: cache.get("key", make))))) == len(made) == 1
 
 
 def test_another_key_does_not_wait():

@@ -28,6 +28,7 @@ from tests.support.faults import (
     short_chunks,
 )
 from tests.support.processes import python
+from tests.support.threads import in_threads
 
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
 COMPLETE = cl.command_execution_status.COMPLETE
@@ -207,6 +208,7 @@ pyclmm.keep_workspace(0)
 never = cl.UserEvent(queue.context)
 pending = plan(x, x, wait_for=[never])
 import atexit
+from tests.support.threads import in_threads
 atexit.register(never.set_status, cl.command_execution_status.COMPLETE)
 """
 
@@ -336,16 +338,15 @@ def test_threads_do_not_share(queue):
     plan = common.plan()
     queue.finish()
 
-    def work(pair):
+    def work(number):
+        pair = pairs[number]
         own = pair.plan()
         for _ in range(20):
             results = [own(pair.a, pair.b), plan(common.a, common.b), own(pair.a, pair.b)]
             for result, want in zip(results, (pair.want, common.want, pair.want), strict=True):
                 assert np.array_equal(result.get(), want)
 
-    with ThreadPoolExecutor(6) as pool:
-        for done in [pool.submit(work, pair) for pair in pairs]:
-            done.result()
+    in_threads(6, work)
 
 
 def test_threads_that_end_keep_nothing(queue, buffers):
@@ -466,10 +467,10 @@ def test_release_while_threads_multiply(queue, rounds):
     queue.finish()
     done = threading.Event()
 
-    def work(pair):
-        plan = pair.plan()
+    def work(number):
+        plan = pairs[number].plan()
         for _ in range(rounds(100)):
-            pair.check(plan)
+            pairs[number].check(plan)
 
     def release():
         while not done.is_set():
@@ -478,9 +479,7 @@ def test_release_while_threads_multiply(queue, rounds):
     releasing = threading.Thread(target=release)
     releasing.start()
     try:
-        with ThreadPoolExecutor(4) as pool:
-            for one in [pool.submit(work, pair) for pair in pairs]:
-                one.result()
+        in_threads(4, work)
     finally:
         done.set()
         releasing.join()

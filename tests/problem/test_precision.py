@@ -11,6 +11,7 @@ import pyclmm
 from pyclmm import ArgumentError, default_precision
 from pyclmm.problem.settings import PRECISIONS, chosen
 from tests.support.calls import problems_of_calls
+from tests.support.threads import in_threads
 
 A = np.ones((2, 3), np.float32)
 B = np.ones((3, 4), np.float32)
@@ -68,22 +69,19 @@ def test_default_precision_decorates_functions():
 
 
 def test_other_threads_do_not_see_the_default():
-    inside, seen = threading.Barrier(2), []
+    inside = threading.Barrier(2)
 
-    def work(word):
-        with default_precision(word):
+    def work(number):
+        if number == 2:
+            return chosen(None)
+        with default_precision(("high", "medium")[number]):
             inside.wait()  # both threads are in their blocks
-            seen.append((word, chosen(None)))
+            seen = chosen(None)
             inside.wait()
+        return seen
 
     with default_precision("high"):
-        bare = threading.Thread(target=lambda: seen.append(("bare", chosen(None))))
-        threads = [bare, *(threading.Thread(target=work, args=(word,)) for word in ("high", "medium"))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(seen) == [("bare", "highest"), ("high", "high"), ("medium", "medium")]
+        assert in_threads(3, work) == ["high", "medium", "highest"]
 
 
 def test_each_task_has_its_own_default():

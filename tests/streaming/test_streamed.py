@@ -18,13 +18,13 @@ from pyclmm import (
     StreamedMatmul,
     plan_cache,
 )
-from pyclmm.opencl import queues
 from pyclmm.streaming import lanes, machines
 from pyclmm.streaming.tiles import Blocking
 from tests.support.faults import noted
 from tests.support.optional import optional
 from tests.support.selection import slow
 from tests.support.streams import Stored, integers, normal
+from tests.support.threads import in_threads
 
 h5py = optional("h5py")
 ml_dtypes = optional("ml_dtypes")
@@ -382,20 +382,13 @@ def test_a_choice_of_tiles_is_kept_and_released(monkeypatch):
 @pytest.mark.usefixtures("lane", "small_tiles")
 def test_four_threads_stream_at_once():
     a, b = integers(90, 70), integers(70, 50)
-    expected, wrong = a @ b, []
+    expected = a @ b
 
-    def work():
+    def work(_):
         for _ in range(3):
-            if not np.array_equal(pyclmm.matmul(a, b, memory_limit=1 << 30), expected):
-                wrong.append(1)
+            assert np.array_equal(pyclmm.matmul(a, b, memory_limit=1 << 30), expected)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not wrong
-    assert queues.default_queue() is not None
+    in_threads(4, work)
 
 
 @pytest.fixture(params=["hdf5", "zarr"])
