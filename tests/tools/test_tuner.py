@@ -99,9 +99,8 @@ def test_the_incumbent_is_todays_choice_and_every_configuration_is_tried_once():
 
 
 def test_the_fastest_is_kept(few, children):
-    scripts = children.scripts
     answers = timed(0, [1.0]) + timed(1, [3.0], [1.0]) + timed(2, [0.5], [1.0])
-    scripts.append((answers, None))
+    children.scripts.append((answers, None))
     tuning = tuned()
     assert [(t.seconds, t.won) for t in tuning.searches[0].tried] == [(1.0, True), (3.0, False), (0.5, True)]
     assert tuning.searches[0].gain == 2.0
@@ -120,8 +119,7 @@ def test_the_fastest_is_kept(few, children):
     ],
 )
 def test_candidates_that_were_not_tried_are_told(few, children, extra, said):
-    scripts = children.scripts
-    scripts.append((timed(0, [1.0]) + extra, None))
+    children.scripts.append((timed(0, [1.0]) + extra, None))
     tuning = tuned()
     assert tuning.searches[0].untried == said
     assert report.tuning_notes(tuning) == [f"{tuning.searches[0].problem}: {said}"]
@@ -130,8 +128,7 @@ def test_candidates_that_were_not_tried_are_told(few, children, extra, said):
 
 
 def test_a_search_that_tried_all_says_nothing(few, children):
-    scripts = children.scripts
-    scripts.append((timed(0, [1.0]) + timed(1, [9.0], [1.0]) + timed(2, [9.0], [1.0]), None))
+    children.scripts.append((timed(0, [1.0]) + timed(1, [9.0], [1.0]) + timed(2, [9.0], [1.0]), None))
     assert tuned().searches[0].untried is None
 
 
@@ -154,31 +151,28 @@ def test_the_child_tells_who_is_outclassed(few, monkeypatch):
     ],
 )
 def test_a_lost_child_loses_only_its_candidate(few, children, failure, said):
-    scripts, requests = children.scripts, children.requests
-    scripts.append(([*timed(0, [1.0]), {"trying": 1}], failure))
-    scripts.append((timed(0, [1.0]) + timed(2, [0.5], [1.0]), None))
+    children.scripts.append(([*timed(0, [1.0]), {"trying": 1}], failure))
+    children.scripts.append((timed(0, [1.0]) + timed(2, [0.5], [1.0]), None))
     search = tuned().searches[0]
     assert [t.choice.config.bm for t in search.tried] == [2, 4, 8]
     assert said in search.tried[1].reason
-    assert [r["order"] for r in requests] == [[0, 1, 2], [0, 2]]
+    assert [r["order"] for r in children.requests] == [[0, 1, 2], [0, 2]]
     assert search.entry.config.bm == 8
 
 
 def test_an_incumbent_that_fails_later_is_dropped(few, children):
-    scripts, requests = children.scripts, children.requests
     crash = Failure("gone", crashed=True)
-    scripts.append(([*timed(0, [1.0]), {"trying": 1}], crash))
-    scripts.append(([{"trying": 0}], crash))
-    scripts.append((timed(2, [2.0]), None))
+    children.scripts.append(([*timed(0, [1.0]), {"trying": 1}], crash))
+    children.scripts.append(([{"trying": 0}], crash))
+    children.scripts.append((timed(2, [2.0]), None))
     search = tuned().searches[0]
     assert search.entry.config.bm == 8
-    assert [r["order"] for r in requests] == [[0, 1, 2], [0, 2], [2]]
+    assert [r["order"] for r in children.requests] == [[0, 1, 2], [0, 2], [2]]
     assert [(t.choice.config.bm, t.reason) for t in search.tried] == [(4, "gone"), (2, "gone"), (8, None)]
 
 
 def test_a_child_that_cannot_start_ends_the_search_with_its_reason(few, children):
-    scripts = children.scripts
-    scripts.append(([], Failure("there is no Python interpreter")))
+    children.scripts.append(([], Failure("there is no Python interpreter")))
     search = tuned().searches[0]
     assert (search.entry, search.reason) == (None, "there is no Python interpreter")
     assert kept() == []
@@ -186,9 +180,8 @@ def test_a_child_that_cannot_start_ends_the_search_with_its_reason(few, children
 
 def test_ctrl_c_keeps_what_was_found(few, children):
     """The interrupt comes in the second product, after its first candidate."""
-    scripts = children.scripts
-    scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
-    scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
+    children.scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
+    children.scripts.append((timed(0, [1.0]) + timed(1, [0.5], [1.0]), None))
     calls = itertools.count(1)
 
     def press(progress):
@@ -204,11 +197,10 @@ def test_ctrl_c_keeps_what_was_found(few, children):
 
 def test_the_budget_is_divided_and_ends(few, children):
     """No search starts after the budget is spent."""
-    scripts, requests = children.scripts, children.requests
-    scripts.extend([(timed(0, [1.0]), None)] * 2)
+    children.scripts.extend([(timed(0, [1.0]), None)] * 2)
     tuning = pyclmm.tune([SHAPE, (50, 50, 50)], layouts=["NN"], budget=60)
     assert len(tuning.searches) == 2
-    shares = [r["seconds"] for r in requests]
+    shares = [r["seconds"] for r in children.requests]
     assert 29 < shares[0] <= 30
     assert 59 < shares[1] <= 60
     assert pyclmm.tune([SHAPE], layouts=["NN"], budget=1e-9).searches == []
@@ -245,10 +237,9 @@ def test_what_is_no_list_number_or_function_is_refused_by_name(wrong):
 
 
 def test_each_precision_is_tuned(few, children):
-    scripts, requests = children.scripts, children.requests
-    scripts += [(timed(0, [1.0]), None)] * 2
+    children.scripts += [(timed(0, [1.0]), None)] * 2
     tuned(precisions=["highest", "medium"])
-    assert [r["problem"]["precision"] for r in requests] == ["highest", "medium"]
+    assert [r["problem"]["precision"] for r in children.requests] == ["highest", "medium"]
 
 
 # the child's side, in this process
@@ -350,8 +341,9 @@ def run(*arguments):
 
 
 def test_the_command_shows_exports_and_draws(few, children, tmp_path, monkeypatch):
-    scripts = children.scripts
-    scripts.append(([*timed(0, [1.0]), {"index": 1, "reason": "no good"}, *timed(2, [0.5], [1.0])], None))
+    children.scripts.append(
+        ([*timed(0, [1.0]), {"index": 1, "reason": "no good"}, *timed(2, [0.5], [1.0])], None)
+    )
     export, plot = tmp_path / "table.json", tmp_path / "plot.png"
     shown = run(
         "--shapes", "24x20x16", "--layout", "NN", "--budget", "1m", "--export", export, "--plot", plot
@@ -434,8 +426,7 @@ def test_files_are_checked_before_anything_is_measured(monkeypatch, children, tm
 
 
 def test_a_table_that_cannot_be_written_is_reported(few, children, monkeypatch, tmp_path):
-    scripts = children.scripts
-    scripts.append((timed(0, [1.0]), None))
+    children.scripts.append((timed(0, [1.0]), None))
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file"))
     with pytest.warns(pyclmm.CacheWarning, match="not all can be kept"):
