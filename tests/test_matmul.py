@@ -102,7 +102,8 @@ def offsets(memory, shapes, starts, steps):
 
 @pytest.mark.parametrize("overlap", ["a", "b", "both"])
 def test_out_is_an_operand(overlap, rng):
-    a, b = small_integers(rng, (7, 7), "f4"), small_integers(rng, (7, 7), "f4")
+    """Of several work-groups: one alone may have read all before it writes."""
+    a, b = small_integers(rng, (200, 200), "f4"), small_integers(rng, (200, 200), "f4")
     want = a @ (a if overlap == "both" else b)
     target = b if overlap == "b" else a
     assert pyclmm.matmul(a, a if overlap == "both" else b, out=target) is target
@@ -120,12 +121,6 @@ def test_out_of_vectors_is_0d(rng):
     v, out = small_integers(rng, 9, "f4"), np.zeros((), "f4")
     assert pyclmm.matmul(v, v, out=out) is out
     assert out == v @ v
-
-
-def test_operands_may_share_memory(rng):
-    a = numbers(rng, (8, 8), "f8")
-    assert np.allclose(pyclmm.matmul(a, a.T), a @ a.T)
-    assert np.allclose(pyclmm.matmul(a[1:, 2:], a[2:, 1:]), a[1:, 2:] @ a[2:, 1:])
 
 
 def test_complex_views_aligned_to_half_an_element(rng):

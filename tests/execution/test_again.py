@@ -37,15 +37,6 @@ def product(queue, rng):
     return Product(queue, rng)
 
 
-@pytest.fixture
-def held(context):
-    """A user event that is not complete. It is completed after the test, so that nothing waits forever."""
-    event = cl.UserEvent(context)
-    yield event
-    if event.command_execution_status != COMPLETE:
-        event.set_status(COMPLETE)
-
-
 class Product:
     """Operands of a product with their values, and ways to call it."""
 
@@ -373,14 +364,6 @@ def test_default_precision_changes_between_calls(product, arguments):
     arguments.clear()
     product.call("matmul")
     assert "scalar" not in arguments
-
-
-def test_a_closed_plan_is_refused_though_its_last_call_was_the_same(product):
-    product.check("plan")
-    product.plan.close()
-    for way in ("plan", "enqueue"):
-        with pytest.raises(pyclmm.ArgumentError, match="the plan is closed"):
-            product.call(way)
 
 
 def test_a_closed_plan_is_refused_though_a_call_had_begun_before(product):

@@ -150,11 +150,6 @@ def test_what_is_refused(case):
             assert raised.match(each)
 
 
-def test_rows_of_different_lengths():
-    with pytest.raises(pyclmm.ShapeError, match=r"b is a list: .*pass rows of one length"):
-        pyclmm.matmul(Y, [[1.0], [2.0, 3.0]])
-
-
 def test_an_array_that_refuses_says_so_itself():
     with pytest.raises(NotImplementedError, match="not here"):
         pyclmm.matmul(Likeness(NotImplementedError("not here")), Y)

@@ -100,10 +100,15 @@ if __name__ == "__main__":
         print(pool.map(work, range(4)))
 """
 
+# Plans are alive, of threads that have ended too.
 IN_FLIGHT = """
+import threading
 import numpy as np, pyclmm, pyopencl as cl, pyopencl.array as cla
 from pyclmm.opencl.queues import default_queue
-queue = default_queue()
+queue, x = default_queue(), np.ones((40, 40), np.float32)
+threads = [threading.Thread(target=pyclmm.matmul, args=(x, x)) for _ in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
 for size in (400, 1600, 6400):  # a GPU is soon done with the first
     a = cla.to_device(queue, np.ones((size, size), np.float32))
     plan = pyclmm.Matmul(a, a, kernel="naive")

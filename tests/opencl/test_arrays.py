@@ -12,7 +12,6 @@ import pyclmm
 from pyclmm import plan_cache
 from tests.support.cases import defaults, numbers, small_integers
 from tests.support.plans import kept_plans
-from tests.support.processes import python
 
 OUT_OF_ORDER = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
 
@@ -101,19 +100,6 @@ def test_views_are_consumed_without_a_copy(queue, rng):
         assert np.allclose(plan(view, view.T).get(), host @ host.T, atol=1e-4)
 
 
-# ---- contexts --------------------------------------------------------------------------------
-
-
-def test_two_contexts_at_once(queue, pair):
-    contexts = [cl.Context([queue.device]) for _ in range(2)]
-    queues = [cl.CommandQueue(context) for context in contexts]
-    operands = [to_device(q, *pair) for q in queues]
-    results = [pyclmm.matmul(*operands[i % 2]) for i in range(10)]
-    for i, c in enumerate(results):
-        assert c.context == contexts[i % 2]
-        assert np.array_equal(c.get(), pair[0] @ pair[1])
-
-
 # ---- memory and exit -------------------------------------------------------------------------
 
 
@@ -135,28 +121,6 @@ def test_a_plan_does_not_keep_the_callers_arrays(queue, pair):
     gc.collect()
     assert sys.getrefcount(buffer_) < count
     assert sys.getrefcount(buffer_) <= 2, "only this test has it now"
-
-
-EXIT = """
-import threading
-import numpy as np, pyopencl.array as cla, pyclmm
-from pyclmm.opencl.queues import default_queue
-x = np.ones((40, 40), np.float32)
-assert (pyclmm.matmul(x, x) == 40).all()
-d = cla.to_device(default_queue(), x)
-plan = pyclmm.Matmul(d, d)
-kept = [plan(d, d) for _ in range(10)]
-threads = [threading.Thread(target=pyclmm.matmul, args=(x, x)) for _ in range(4)]
-[t.start() for t in threads]
-[t.join() for t in threads]
-pending = pyclmm.matmul(d, d)
-"""
-
-
-def test_the_interpreter_exits_cleanly():
-    """Plans are still alive and a product is still running."""
-    done = python("-W", "error", "-c", EXIT)
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
 
 
 # ---- plans and reproducibility ---------------------------------------------------------------
