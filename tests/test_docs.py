@@ -104,7 +104,8 @@ def files_missing(span):
         if written_out(name) and name not in WRITTEN and not known:
             yield name
     for name in re.findall(rf"(?<![\w./-])(?:{'|'.join(SOURCES)})/[\w./<>*-]*", span):
-        if written_out(name) and name not in WRITTEN and not (ROOT / name).exists():
+        stands_for_some = "*" in name and written_out(name.replace("*", ""))
+        if (stands_for_some or written_out(name)) and name not in WRITTEN and not any(ROOT.glob(name)):
             yield name
 
 

@@ -1,4 +1,4 @@
-"""The pages are right: commands and examples work, and links, files and tests they name exist."""
+"""The pages are right: commands and the README's example work, and links lead to what is there."""
 
 import configparser
 import re
@@ -133,27 +133,9 @@ def test_the_readmes_python_prints_true():
     assert run([sys.executable, "-W", "error", "-c", example]) == "True\n"
 
 
-def test_python_of_the_first_products_runs_as_it_stands():
-    examples = blocks(USE, "python")
-    assert examples
-    names = {}
-    for number, example in enumerate(examples):
-        exec(compile(example, f"{USE}, example {number}", "exec"), names)
-    assert names["c"].shape == (300, 100)
-
-
 TEXTS = sorted(
     p.relative_to(ROOT).as_posix() for folder in ("*.md", "docs/**/*.md") for p in ROOT.glob(folder)
 )
-# Pages that a script writes have the paths of the day it ran, and the changelog names deleted files.
-WRITTEN = {
-    "CHANGELOG.md",
-    "docs/check_faults.md",
-    "docs/conformance.md",
-    "docs/kernels/emulated.md",
-    "docs/kernels/offline.md",
-    "docs/seeded_faults.md",
-}
 
 
 def headings(page):
@@ -169,20 +151,3 @@ def test_links_point_to_pages_and_headings_that_exist(page):
             target = (ROOT / page).parent / link if link else ROOT / page
             assert target.exists(), link
             assert not anchor or anchor in headings(target), f"{link}#{anchor}"
-
-
-@pytest.mark.parametrize("page", sorted(set(TEXTS) - WRITTEN))
-def test_files_that_pages_name_exist(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for path in re.findall(r"`((?:pyclmm|cl|tests|benchmarks|examples)/[\w./*-]+)`", text):
-        if Path(path).stem not in ("column", "tq2_0"):  # what docs/adding_a_kernel.md writes as its examples
-            assert any(ROOT.glob(path.rstrip("/"))), path
-
-
-def test_tests_that_pages_name_exist():
-    """docs/faults.md names a test for each fault, docs/design.md one for each promise."""
-    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("docs/faults.md", "docs/design.md"))
-    named = set(re.findall(r"\b(test_\w+)[`\[]", text))
-    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    assert named
-    assert not named - set(re.findall(r"^def (test_\w+)", code, re.MULTILINE))
