@@ -83,7 +83,7 @@ WRONG = {
     "PYCLMM_THREADLESS": ("0", "cpu"),
     "PYCLMM_SHORT_TRACEBACKS": ("0", "full"),
     "PYCLMM_WITHOUT": ("fp64", "cl_khr_fp64,cl_khr_fp16"),
-    "PYCLMM_KEEP_WORKSPACE": ("-1", "64 MO", "1e999", "9" * 5000),
+    "PYCLMM_KEEP_WORKSPACE": ("-1", "1e", "many", "iB", "64 MO", "1e999", "9" * 5000),
     "PYCLMM_CACHE_DIR": ("~/cache",),
 }
 

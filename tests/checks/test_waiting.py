@@ -8,24 +8,15 @@ import pytest
 
 import pyclmm
 from pyclmm.checks import child, isolation, selfcheck, worker
+from tests.checks.test_children import site
 from tests.checks.test_isolation import asked, risky, sabotage
 from tests.support.faults import Call, noted
 from tests.support.processes import python
 from tests.support.selection import slow
 
-__all__ = ["asked", "risky", "sabotage"]  # fixtures
+__all__ = ["asked", "risky", "sabotage", "site"]  # fixtures
 
 MODULE = "checks.isolation"
-# Answers a request {"do": code} in a child, in place of isolation's answers.
-SITE = """
-import sys, types
-fake = types.ModuleType("pyclmm.checks.isolation")
-def answers(request):
-    yield {"pid": __import__("os").getpid()}
-    exec(request["do"])
-fake.answers = answers
-sys.modules["pyclmm.checks.isolation"] = fake
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +27,9 @@ def _no_child_before_or_after():
 
 
 @pytest.fixture
-def pid_of(monkeypatch, tmp_path):
+def pid_of(site):
     """A function: has *code* done in a child; returns the child's process id and its failure."""
-    (tmp_path / "sitecustomize.py").write_text(SITE)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    site()
 
     def ask(code="pass", limit=200.0):
         answers, failure = worker.ask_waiting(MODULE, {"do": code}, limit)

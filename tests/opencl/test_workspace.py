@@ -266,13 +266,6 @@ def test_the_variable_and_the_default(monkeypatch, value, limit):
     assert workspace.limit_of(device) == limit
 
 
-@pytest.mark.parametrize("value", ["-1", "1e", "64 MO", "many", "iB"])
-def test_another_value_is_refused(monkeypatch, in_order, value):
-    monkeypatch.setenv("PYCLMM_KEEP_WORKSPACE", value)
-    with pytest.raises(pyclmm.ArgumentError, match=rf"PYCLMM_KEEP_WORKSPACE is '{value}'; set a number of"):
-        Pair(in_order).plan()
-
-
 def test_wrong_arguments():
     with pytest.raises(pyclmm.DTypeError, match=r"nbytes is 1\.5; set a number of bytes"):
         pyclmm.keep_workspace(1.5)
