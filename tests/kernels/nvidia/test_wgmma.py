@@ -59,6 +59,11 @@ CASES = [
     (SINGLE, "NN", (264, 136, 68), tile(128, 160, swapped=1), 2, (), 4),
     (HALF, "NT", (136, 488, 264), tile(128, 224, split_k=2), 5, (), 8),
     (HALF, "NN", (136, 264, 72), tile(64, 256, alternate=1), 1, (), 8),
+    (HALF, "NT", (136, 72, 264), tile(64, 64, cluster=2, stages=3), 2, (), 8),
+    (HALF, "TN", (264, 200, 136), tile(64, 128, cluster=2), 4, (2,), 8),
+    (HALF, "NN", (200, 24, 200), tile(64, 32, cluster=2), 2, (), 8),
+    (HALF, "NT", (520, 40, 72), tile(128, 160, cluster=2), 4, (), 8),
+    (HALF, "NN", (520, 264, 584), tile(128, 256, drain=1, cluster=2, stages=3), 2, (), 8),
 ]
 
 
@@ -96,7 +101,7 @@ def test_products_are_exact(folder, rng, dtype, trans, shape, wanted, units, sta
         precision="medium" if dtype is SINGLE else "highest",
         **({"has_c": True, "c_strides": (n, 1), "bias": "column", "bias_stride": 1} if epilogue else {}),
     )
-    device = replace(H200, compute_units=units)
+    device = replace(H200, compute_units=units, clusters=True)
     config = tiled(problem, device, *wanted)
     if epilogue and config.option("drain"):
         assert "cannot leave" in WGMMA.violations(problem, config, device)[0]
@@ -112,19 +117,21 @@ def test_products_are_exact(folder, rng, dtype, trans, shape, wanted, units, sta
     assert np.array_equal(out, value + 3 * c + bias[:, None] if epilogue else value)
 
 
-DRAINED_16 = [  # layout, (M, N, K), compute units, epilogue
-    ("NT", (256, 776, 128), 2, {"bias": "row", "activation": "relu"}),
-    ("TN", (272, 512, 392), 1, {"bias": "column"}),
-    ("NN", (264, 776, 200), 1, {}),
+DRAINED_16 = [  # layout, (M, N, K), compute units, work-groups of a cluster, epilogue
+    ("NT", (528, 776, 136), 2, 2, {}),
+    ("NT", (256, 776, 128), 2, 1, {"bias": "row", "activation": "relu"}),
+    ("TN", (272, 512, 392), 1, 1, {"bias": "column"}),
+    ("NN", (264, 776, 200), 1, 1, {}),
 ]
 
 
-@pytest.mark.parametrize(("trans", "shape", "units", "epilogue"), few(DRAINED_16, 0), ids=str)
-def test_results_of_16_bits_that_leave_later_are_right(folder, trans, shape, units, epilogue):
+@pytest.mark.parametrize(("trans", "shape", "units", "members", "epilogue"), few(DRAINED_16, 0, 1), ids=str)
+def test_results_of_16_bits_that_leave_later_are_right(folder, trans, shape, units, members, epilogue):
     layout = {"trans_a": trans[0] == "T", "trans_b": trans[1] == "T"}
     small = GemmProblem(1, 1, 1, *("float16",) * 3, "float32", **layout, **epilogue, bias_type="float16")
-    device, problem = replace(H200, compute_units=units), resized(small, *shape)
-    config = next(c for c in WGMMA.configs(problem, device) if c.option("drain"))
+    device, problem = replace(H200, compute_units=units, clusters=True), resized(small, *shape)
+    configs = WGMMA.configs(problem, device)
+    config = next(c for c in configs if c.option("drain") and c.option("cluster", 1) == members)
     config = replace(config, stages=3)
     work = WGMMA.launches(problem, config, device)
     for how in (Drawn.INTEGERS, Drawn.REALS):
