@@ -1,11 +1,12 @@
 """Products of PyTorch's, CuPy's and JAX's own arrays on an NVIDIA GPU, beside the library's own.
 
-    python benchmarks/frameworks.py SEED [--products 150] [--limit 300] [--json FILE]
+    python benchmarks/frameworks.py SEED [--kinds highest] [--products 150] [--limit 300] [--json FILE]
 
 Three tables, each of interleaved rounds with a pause before each side. Large products: device time of eager
 calls between two events. Host time: of a call on the arrays of last time, which the device does not hold up.
-Drawn products (products.py, float32 "highest"): both sides in a CUDA graph of PyTorch's. Each drawn result is
-compared with a float64 product. JAX's own time is of its jnp.matmul in float32.
+Drawn products (products.py, float32 "highest" or other kinds in turn): both sides in a CUDA graph of
+PyTorch's, beside "medium" in TF32. Each drawn result is compared with a float64 product. JAX's own time is
+of its jnp.matmul in float32.
 """
 
 from __future__ import annotations
@@ -22,15 +23,14 @@ from typing import Any
 
 import torch
 from cuda_graph import Graph
-from products import Product, drawn
-from ratios import spread
-from sampled import Random, to_torch
+from products import KINDS, Product, drawn
+from ratios import by_kind
+from sampled import TOLERANCE, Random, to_torch
 
 import pyclmm
 
 _PAUSE = 0.02  # seconds before each side
 _ROUNDS = 7
-_TOLERANCE = 4e-6  # by norm, as in sampled.py
 _BURST = 0.25e-3  # seconds of calls in a graph
 _CALLS = 400  # of which the host's time is taken
 
@@ -138,10 +138,10 @@ def of_jax() -> Iterator[dict[str, Any]]:
     yield {"library": "JAX", "seconds": medians(sides)}
 
 
-def in_graphs(seed: int, count: int, limit: float) -> Iterator[dict[str, Any]]:
-    """Drawn products of float32 "highest", each side in a CUDA graph."""
+def in_graphs(seed: int, count: int, kinds: list[str], limit: float) -> Iterator[dict[str, Any]]:
+    """Drawn products, each side in a CUDA graph."""
     random, started = Random(), time.perf_counter()
-    for product in drawn(seed, count, ("highest",)):
+    for product in drawn(seed, count, kinds):
         if time.perf_counter() - started > limit:
             print("out of time before", product)
             return
@@ -156,21 +156,25 @@ def _in_graphs(product: Product, random: Random) -> dict[str, Any]:
     )
     calls = max(2, int(_BURST / max(product.flops / 700e12, product.nbytes / 4e12, 2e-6)))
     want = torch.matmul(a.double(), b.double())
-    error = float((pyclmm.matmul(a, b).double() - want).norm() / want.norm())
-    if not error <= _TOLERANCE:
+    torch.backends.cuda.matmul.allow_tf32 = product.kind == "medium"
+    precision = product.precision
+    error = float((pyclmm.matmul(a, b, precision=precision).double() - want).norm() / want.norm())
+    if not error <= TOLERANCE[product.kind]:
         raise ArithmeticError(f"{product}: error {error}")
     del want
     sides: Sides = {
         "torch.matmul": Graph(lambda: torch.matmul(a, b), calls).seconds,
-        "pyclmm.matmul": Graph(lambda: pyclmm.matmul(a, b), calls).seconds,
+        "pyclmm.matmul": Graph(lambda: pyclmm.matmul(a, b, precision=precision), calls).seconds,
     }
-    row = {"shape": product.shape, "layout": product.layout, "error": error}
-    return row | {"seconds": medians(sides, 5), "kernel": pyclmm.Matmul(a, b).kernel}
+    row = {"kind": product.kind, "shape": product.shape, "layout": product.layout, "error": error}
+    kernel = pyclmm.Matmul(a, b, precision=precision).kernel
+    return row | {"seconds": medians(sides, 5), "kernel": kernel}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("seed", type=int)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["highest"])
     parser.add_argument("--products", type=int, default=150)
     parser.add_argument("--limit", type=float, default=300, help="seconds for the drawn products")
     parser.add_argument("--json", type=Path)
@@ -182,7 +186,10 @@ def main() -> None:
     }  # fmt: skip
     print(found)
     tables = {"host": host, "large": large}
-    tables |= {"graphs": lambda: in_graphs(options.seed, options.products, options.limit), "jax": of_jax}
+    tables |= {
+        "graphs": lambda: in_graphs(options.seed, options.products, options.kinds, options.limit),
+        "jax": of_jax,
+    }
     for name, rows in tables.items():
         found[name] = []
         for row in rows():
@@ -190,10 +197,9 @@ def main() -> None:
             print(name, row, flush=True)
             if options.json:
                 options.json.write_text(json.dumps(found, indent=1) + "\n")
-    ratios = [row["seconds"]["torch.matmul"] / row["seconds"]["pyclmm.matmul"] for row in found["graphs"]]
-    if ratios:
-        mean, tenth, least = spread(ratios)
-        print(f"{len(ratios)} drawn: PyTorch over pyclmm {mean:.2f}, tenth {tenth:.2f}, least {least:.2f}")
+    times = [(row["kind"], row["seconds"]) for row in found["graphs"]]
+    print("PyTorch over pyclmm:")
+    print(by_kind((kind, its["torch.matmul"] / its["pyclmm.matmul"]) for kind, its in times))
 
 
 if __name__ == "__main__":

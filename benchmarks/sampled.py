@@ -40,7 +40,7 @@ from pyclmm.selection.select import KernelChoice
 
 BURST = 0.25e-3  # seconds of calls in a burst
 _LAUNCHES = 40  # most in a burst
-_TOLERANCE = {
+TOLERANCE = {
     "float16": 1e-3,
     "bfloat16": 5e-3,
     "highest": 4e-6,
@@ -142,7 +142,7 @@ def measured(contest: Contest, rounds: int) -> dict[str, Any]:
         rounds,
     )
     error = contest.error()
-    if not error <= _TOLERANCE[product.kind]:
+    if not error <= TOLERANCE[product.kind]:
         raise ArithmeticError(f"error {error}")
     return {
         "kind": product.kind, "shape": product.shape, "layout": product.layout, "kernel": plan.kernel,

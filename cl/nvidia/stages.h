@@ -9,6 +9,7 @@
  * Macros: STAGES, 2 or more.
  * Technique: the mbarriers of NVIDIA's PTX manual; CUTLASS's pipelines for sm_90 have the same two barriers a stage.
  */
+#include "nvidia/ptx_cluster.h"
 #include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_map.h"
 
@@ -50,7 +51,7 @@ INLINE void begin_stages(const stages_t stages, const int announcers, const int 
 {
   for (int s = 0; s < STAGES; ++s) {
     mbarrier_init(stages.full + 8 * s, announcers);
-    mbarrier_init(stages.empty + 8 * s, readers);
+    mbarrier_init(stages.empty + 8 * s, CLUSTER * readers);
   }
   mbarrier_fence();
 }
@@ -72,5 +73,5 @@ INLINE uint begin_filling(const stages_t stages, const ring_t ring, const uint b
 /* Releases a stage. All work-items of a sub-group that has read it call this. */
 INLINE void release(const stages_t stages, const int stage)
 {
-  if (get_local_id(0) % 32 == 0) mbarrier_arrive(stages.empty + 8 * stage);
+  arrive_at_members(stages.empty + 8 * stage);
 }

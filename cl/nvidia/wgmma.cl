@@ -41,12 +41,12 @@ INLINE void multiply(
 {
   /* --- Prologue --- */
   const int part = ALTERNATE ? 0 : quartet - 1; /* of a tile: 64 rows, or all */
-  const int pieces = pieces_of(work), groups = get_num_groups(0), lane = get_local_id(0) % 32;
+  const int pieces = pieces_of(work), groups = piece_step();
   const uint rows = place_of_rows(part);
   ring_t ring = {0, 0};
   bool mine = !ALTERNATE || quartet == 2;
   uint left[4][4 * FRAGMENTS]; /* used only with LEFT_REGISTERS */
-  for (int number = get_group_id(0); number < pieces; number += groups) {
+  for (int number = first_piece(); number < pieces; number += groups) {
     const piece_t piece = piece_at(number, work);
     if (ALTERNATE) mine = !mine;
     if (!mine) { /* the other quartet's */
@@ -55,12 +55,12 @@ INLINE void multiply(
     }
     wgmma_acc acc[ACCS]; /* BM x BN of out in the registers of the quartets (ptx_wgmma.h) */
     UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
-    if (ALTERNATE && number != (int)get_group_id(0)) meet(TURN_OF(quartet), TWO_QUARTETS);
+    if (ALTERNATE && number != first_piece()) meet(TURN_OF(quartet), TWO_QUARTETS);
 
     /* --- Main loop: stage after stage. Each is released when the one behind it has been issued. --- */
     int last = -1;
     for (int step = piece.first; step < piece.end; ++step) {
-      multiply_stage(acc, left, rows, lane, stages, ring, last);
+      multiply_stage(acc, left, rows, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
     }
@@ -94,12 +94,14 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   /* --- Barriers: of each stage, full and empty (stages.h) --- */
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
   barrier(CLK_LOCAL_MEM_FENCE);
+  meet_members();
   c += c_offset, out += out_offset, bias += bias_offset;
 
   /* --- Copies by quartet 0, products by the others --- */
   if (quartet == 0) {
     feed(feeder, work, stages);
-    return;
+  } else {
+    multiply(quartet, work, stages, partial, batch_offsets, RESULT);
   }
-  multiply(quartet, work, stages, partial, batch_offsets, RESULT);
+  meet_members(); /* nobody ends whose barriers others still arrive at */
 }

@@ -52,7 +52,7 @@ typedef float2 sum_pair;
 /* Whether the results of piece `number` leave this way. */
 INLINE bool drains(const piece_t piece, const int number, const work_t work, const int M, const int N)
 {
-  const bool last = number + (int)get_num_groups(0) >= pieces_of(work);
+  const bool last = number + piece_step() >= pieces_of(work);
   const bool whole = piece.origin.s0 + BM <= M && piece.origin.s1 + BN <= N;
   return !last && whole && work.steps > CHUNK_STEP(CHUNKS - 1);
 }
@@ -161,10 +161,10 @@ INLINE void drain_chunk(const uint chunk, const int i, const int j, RESULT_ARGS)
 INLINE void drain(
     const int part, const work_t work, const stages_t stages, __global const long *batch_offsets, RESULT_ARGS)
 {
-  const int pieces = pieces_of(work), groups = get_num_groups(0);
+  const int pieces = pieces_of(work), groups = piece_step();
   __global OUT_T *all = out;
   ring_t ring = {0, 0};
-  for (int number = get_group_id(0); number < pieces; number += groups) {
+  for (int number = first_piece(); number < pieces; number += groups) {
     const piece_t piece = piece_at(number, work);
     ring = advanced(ring, piece.end - piece.first);
     if (!drains(piece, number, work, M, N)) continue;
@@ -182,7 +182,7 @@ INLINE void drain(
       if (chunk != 1) continue;
       stores_fence();
       sub_group_barrier();
-      if (get_local_id(0) % 32 < 4) mbarrier_arrive(stages.empty + 8 * stage); /* for the quartet's sub-groups */
+      UNROLL for (int n = 0; n < 4; ++n) release(stages, stage); /* for the quartet's sub-groups */
     }
   }
 }
@@ -192,15 +192,15 @@ INLINE void multiply(
     const int quartet, const work_t work, const stages_t stages, __global const long *batch_offsets, RESULT_ARGS)
 {
   /* --- Prologue. `held`: sums of the tile before that are still in registers. --- */
-  const int part = quartet - 1, lane = get_local_id(0) % 32;
-  const int pieces = pieces_of(work), groups = get_num_groups(0);
+  const int part = quartet - 1;
+  const int pieces = pieces_of(work), groups = piece_step();
   const uint rows = place_of_rows(part);
   ring_t ring = {0, 0};
   uint left[4][4 * FRAGMENTS]; /* used only with LEFT_REGISTERS */
   wgmma_acc held[ACCS];
   bool holds = false;
   more_registers();
-  for (int number = get_group_id(0); number < pieces; number += groups) {
+  for (int number = first_piece(); number < pieces; number += groups) {
     const piece_t piece = piece_at(number, work);
     wgmma_acc acc[ACCS];
     UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
@@ -208,7 +208,7 @@ INLINE void multiply(
     /* --- Main loop: at some steps a part of the held sums leaves --- */
     int last = -1;
     for (int step = piece.first; step < piece.end; ++step) {
-      multiply_stage(acc, left, rows, lane, stages, ring, last);
+      multiply_stage(acc, left, rows, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
       leave_held(stages, part, held, holds ? step - piece.first : -1, RESULT);
@@ -246,6 +246,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   /* --- Barriers --- */
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
   barrier(CLK_LOCAL_MEM_FENCE);
+  meet_members();
   c += c_offset, out += out_offset, bias += bias_offset;
 
   /* --- Copies by sub-groups 0 and 1 of quartet 0. Its others store what quartets leave. --- */
@@ -253,7 +254,8 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     fewer_registers();
     if (sub_group >= 2) drain(sub_group - 2, work, stages, batch_offsets, RESULT);
     feed(feeder, work, stages);
-    return;
+  } else {
+    multiply(quartet, work, stages, batch_offsets, RESULT);
   }
-  multiply(quartet, work, stages, batch_offsets, RESULT);
+  meet_members(); /* nobody ends whose barriers others still arrive at */
 }

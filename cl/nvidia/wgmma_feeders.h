@@ -40,7 +40,7 @@ INLINE feeder_t feeder_of(
   const long stride = which ? b_stride : a_stride, offset = which ? b_offset : a_offset;
   const long listed = which ? BATCH_OFFSET(batch_offsets, !SWAPPED) : BATCH_OFFSET(batch_offsets, SWAPPED);
   __global const void *all = which ? (__global const void *)b : (__global const void *)a;
-  own.first = piece_at(get_group_id(0), work);
+  own.first = piece_at(first_piece(), work);
   own.operand = fed_operand(
       which, slot, scratch + 32 * sub_group, operand_in_stack(all, offset, z, stride, listed, ELEMENT_BYTES),
       which ? N : M, K, (which ? ldb : lda) * ELEMENT_BYTES, stack, stack > 1 ? stride * ELEMENT_BYTES : 0, about);
@@ -54,13 +54,13 @@ INLINE feeder_t feeder_of(
  * of a product must stay the last. */
 INLINE void feed_operand(const int which, const feeder_t own, const work_t work, const stages_t stages)
 {
-  const int pieces = pieces_of(work), groups = get_num_groups(0);
+  const int pieces = pieces_of(work), groups = piece_step();
   ring_t ring = {own.number, 0};
   piece_t piece = own.first;
   int n = own.number; /* this feeder's next step of the piece */
-  for (int number = get_group_id(0);; piece = piece_at(number, work)) {
+  for (int number = first_piece();; piece = piece_at(number, work)) {
     const int steps = piece.end - piece.first;
-    const int place = piece.origin.s0 / BM + piece.origin.s1 / BN; /* of the tile in the only row or column */
+    const int place = piece.origin.s0 / (CLUSTER * BM) + piece.origin.s1 / BN; /* of the tile in the only row or column */
     const bool turned = LISTED != 2 && min(work.tiles_m, work.tiles_n) == 1 && steps;
     n = feed_piece(which, own.operand, piece, n, steps, turned ? place % steps : 0, &ring, stages) - steps;
     number += groups;

@@ -4,14 +4,14 @@
  * LISTED 1: rows of A and of out are divided; product p multiplies layer p of B, and its rows end where the next ones begin.
  * LISTED 2: K is divided. The last stage of a product also has k of the next one: zeros replace them.
  *
- * Macros: LISTED 1, 2; SPLIT_K 0; SWAPPED 0; with LISTED 2 ACROSS_A ACROSS_B 1 and BN 64 or more; those of wgmma.cl.
+ * Macros: LISTED 1, 2; SPLIT_K 0; SWAPPED 0; CLUSTER 1; with LISTED 2 ACROSS_A ACROSS_B 1 and BN 64 or more; those of wgmma.cl.
  */
 #include "include/gemm.h"
 #include "nvidia/wgmma_feeders.h"
 #include "nvidia/wgmma_multiply.h"
 #include "nvidia/wgmma_store.h"
 
-#if !LISTED || SPLIT_K || SWAPPED
+#if !LISTED || SPLIT_K || SWAPPED || CLUSTER > 1
 #error "wgmma_ragged.cl: see its macros"
 #endif
 
@@ -42,7 +42,7 @@ INLINE void multiply(
     const int quartet, const work_t work, const stages_t stages, RESULT_ARGS)
 {
   /* --- Prologue --- */
-  const int part = ALTERNATE ? 0 : quartet - 1, lane = get_local_id(0) % 32;
+  const int part = ALTERNATE ? 0 : quartet - 1;
   const int pieces = pieces_of(work), groups = get_num_groups(0);
   const uint rows = place_of_rows(part);
   ring_t ring = {0, 0};
@@ -63,7 +63,7 @@ INLINE void multiply(
     int last = -1;
     for (int step = piece.first; step < piece.end; ++step) {
       if (step + 1 == piece.end) clear_rest(quartet, stages, ring, piece.depth - step * STAGE_K);
-      multiply_stage(acc, left, rows, lane, stages, ring, last);
+      multiply_stage(acc, left, rows, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
     }

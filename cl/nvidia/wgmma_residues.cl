@@ -21,7 +21,7 @@ INLINE void multiply(
     __global const long *batch_offsets, RESULT_ARGS)
 {
   /* --- Prologue --- */
-  const int part = ALTERNATE ? 0 : quartet - 1, lane = get_local_id(0) % 32;
+  const int part = ALTERNATE ? 0 : quartet - 1;
   const int pieces = pieces_of(work), groups = get_num_groups(0);
   const uint rows = place_of_rows(part);
   ring_t ring = {0, 0};
@@ -41,7 +41,7 @@ INLINE void multiply(
     /* --- Main loop --- */
     int last = -1;
     for (int step = piece.first; step < piece.end; ++step) {
-      multiply_stage(acc, left, rows, lane, stages, ring, last);
+      multiply_stage(acc, left, rows, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
     }

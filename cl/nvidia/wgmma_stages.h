@@ -32,7 +32,7 @@
 #define FEEDERS (BM * BN <= 64 * 64 ? 2 : 1)
 
 /* An operand as its feeders see it, A or B (which: 0, 1, a constant in each function). `lines`: rows of A (columns of B)
- * that are copied for a tile. `layered`: each product of the stack has its own. */
+ * that are copied for a tile; of B along K those that this member copies. `layered`: each product of the stack has its own. */
 typedef struct { __global ulong *map; int lines; bool layered; } fed_t;
 
 #define MOST(which) ((which) ? BN : BM) /* lines of a tile */
@@ -48,28 +48,32 @@ INLINE fed_t fed_operand(
 {
   const int across = ACROSS(which), box = BOX(which);
   const int lines = min(MOST(which), (length + 7) / 8 * 8); /* results beyond `length` are not stored */
+  const int own = which ? (lines / 8 + CLUSTER - 1) / CLUSTER * 8 : lines; /* of this member (ptx_cluster.h) */
   const map_t wanted = {
       from, across ? length : depth, across ? depth : length, layer_bytes ? stack : 1,
-      line_bytes, layer_bytes ? layer_bytes : line_bytes, across ? box : BLOCK_K, across ? BLOCK_K : lines, 1};
+      line_bytes, layer_bytes ? layer_bytes : line_bytes, across ? box : BLOCK_K, across ? BLOCK_K : own, 1};
   keep_map(slot, which, scratch, wanted, across ? box * ELEMENT_BYTES : 128, about);
-  return (fed_t){slot + 16 * which, lines, layer_bytes != 0};
+  return (fed_t){slot + 16 * which, across ? lines : own, layer_bytes != 0};
 }
 
-/* Starts the copies of STAGE_K elements of K from `k` on into the stage at `ring`, once that is empty. */
+/* Starts the copies of STAGE_K elements of K from `k` on into the stage at `ring`, once that is empty. Of B: this member's
+ * part of them, into every member's stage. */
 INLINE void fill_stage(
     const int which, const fed_t operand, const piece_t piece, const int k, const ring_t ring, const stages_t stages)
 {
+  const int parts = which ? CLUSTER : 1, part = which ? member() : 0;
   const int row = which ? piece.origin.s1 : piece.origin.s0, box = BOX(which);
   const int layer = operand.layered ? piece.layer : 0;
   const int boxes = (operand.lines + box - 1) / box;
-  const uint bytes = (ACROSS(which) ? boxes * box : operand.lines) * 128;
+  const uint bytes = (ACROSS(which) ? boxes * box : parts * operand.lines) * 128;
   const uint bar = begin_filling(stages, ring, BLOCKS * bytes);
   UNROLL for (int block = 0; block < BLOCKS; ++block) {
     const uint to = stages.tiles + ring.stage * STAGE_BYTES + block * BLOCK_BYTES + which * TILE_A;
-    const int at = k + block * BLOCK_K;
-    if (!ACROSS(which)) copy_box(to, operand.map, at, row, layer, bar);
+    const int at = k + block * BLOCK_K, line = part * operand.lines;
+    if (!ACROSS(which)) copy_box_to(parts, to + line * 128, operand.map, at, row + line, layer, bar);
     UNROLL for (int i = 0; i < (ACROSS(which) ? (MOST(which) + box - 1) / box : 0); ++i)
-      if (i == 0 || i < boxes) copy_box(to + i * box * 128, operand.map, row + box * i, at, layer, bar);
+      if ((i == 0 || i < boxes) && i % parts == part)
+        copy_box_to(parts, to + i * box * 128, operand.map, row + box * i, at, layer, bar);
   }
 }
 

@@ -15,6 +15,7 @@
  */
 #include "include/gemm.h"
 #include "include/tile_order.h"
+#include "nvidia/ptx_cluster.h"
 
 #ifndef SPLIT_K
 #error "work_pieces.h needs SPLIT_K"
@@ -46,7 +47,7 @@ typedef struct {
 INLINE work_t work_of(
     const int M, const int N, const int K, const int step, const int stack, const int whole, const int split_k)
 {
-  const int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN;
+  const int tiles_m = (M + CLUSTER * BM - 1) / (CLUSTER * BM), tiles_n = (N + BN - 1) / BN;
   return (work_t){tiles_m, tiles_n, tiles_m * tiles_n * stack, (K + step - 1) / step, whole, split_k};
 }
 
@@ -95,7 +96,8 @@ INLINE piece_t piece_at(const int number, const work_t work)
 #endif
   const int per_layer = work.tiles_m * work.tiles_n;
   piece.layer = per_layer == work.tiles ? 0 : piece.tile / per_layer; /* the first copy waits for this division */
-  piece.origin = tile_at(piece.tile - piece.layer * per_layer, work.tiles_m, work.tiles_n) * (int2)(BM, BN);
+  piece.origin = tile_at(piece.tile - piece.layer * per_layer, work.tiles_m, work.tiles_n) * (int2)(CLUSTER * BM, BN);
+  piece.origin.s0 += member() * BM;
   return piece;
 }
 #endif

@@ -20,7 +20,7 @@ from ..kernels import Kernel
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import fitted
-from ..opencl.devices import device_info
+from ..opencl.launcher import info_of
 from ..problem import dtypes
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.gemm import ACTIVATIONS, GemmProblem, Operand, dense
@@ -53,7 +53,7 @@ class DrawnProduct:
 
     def check(self, queue: cl.CommandQueue, kernel: Kernel) -> str | None:
         """Why the self-check says that it is wrong; None if it is right."""
-        work = kernel.launches(self.problem, self.config, device_info(queue.device))
+        work = kernel.launches(self.problem, self.config, info_of(queue))
         reason = first_wrong_result(queue, self.problem, kernel, self.config, work)
         return None if reason is None else f"{self}: {reason}"
 

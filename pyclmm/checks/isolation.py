@@ -134,7 +134,8 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
     """
     device = device_of(request["device"])
     problem, config = schema.problem_from(request["problem"]), schema.config_from(request["config"])
-    kernel, info = kernel_named(request["kernel"]), device_info(device)
+    kernel, launcher = kernel_named(request["kernel"]), launcher_named(request["way"])
+    info = launcher.info(device)
     crash_marks.DETOUR("detour", request["detour"])
     _WAY("way", request["way"])
     crash_marks.take_detour(info, request["detour"])
@@ -146,7 +147,7 @@ def answers(request: Any) -> Iterator[dict[str, str | None]]:
         return
     try:
         work = kernel.launches(problem, config, info)
-        queue = launcher_named(request["way"]).queue_on(device)
+        queue = launcher.queue_on(device)
         yield {"reason": first_wrong_result(queue, problem, kernel, config, work)}
     except DeviceLostError as error:
         yield {"reason": str(error)}

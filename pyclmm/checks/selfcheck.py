@@ -23,8 +23,7 @@ from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Kernel, Program, Work
 from ..opencl import crash_marks, queues
-from ..opencl.devices import device_info
-from ..opencl.launcher import launcher_of
+from ..opencl.launcher import info_of, launcher_of
 from ..opencl.pocl import pocl_fault
 from ..opencl.program import source_hash
 from ..opencl.single_flight import SingleFlight
@@ -110,7 +109,7 @@ def copies_verdict(queue: Any, programs: Iterable[Program]) -> str | None:
     """
     if environment.SELFCHECK.is_off:
         return None
-    device = device_info(queue.device)
+    device = info_of(queue)
     avoid_the_deadly(device, programs)
     for program in programs:
         digest = store.digest_of((str(device.identity), launcher_of(queue).way, source_hash(program)))
@@ -143,7 +142,7 @@ class _SelfCheck:
     def __init__(
         self, queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, work: Work
     ) -> None:
-        self.queue, self.device = queue, device_info(queue.device)
+        self.queue, self.device = queue, info_of(queue)
         self.problem, self.kernel, self.config, self.work = in_short(problem), kernel, config, work
         self.way = launcher_of(queue).way
         self.digest = _digest(self.device, work, self.way)

@@ -21,7 +21,7 @@ from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import round_up
 from ..kernels.launches import batch_table, copy_launch
-from ..opencl.devices import device_info
+from ..opencl.launcher import info_of
 from ..opencl.program import source_hash
 from ..problem.gemm import Copy, GemmProblem
 from .drawn import Drawn, over_the_range
@@ -74,7 +74,7 @@ def first_wrong_result(
     queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
 ) -> str | None:
     """Run small problems with the programs of *wanted*. Returns what is wrong with the first one, or None."""
-    device, missing = device_info(queue.device), _programs(wanted)
+    device, missing = info_of(queue), _programs(wanted)
     decks = Decks(np.random.default_rng(_seed(device, missing)))
     for case in cases(problem, kernel, config, device, wanted, decks):
         for drawn in case.drawn:
@@ -96,7 +96,7 @@ def _first_wrong_bits(
     queue: Any, problem: GemmProblem, kernel: Kernel, config: TileConfig, wanted: Work
 ) -> str | None:
     """What is wrong with the bits of the first small problem that has not the host's, or None."""
-    device, programs = device_info(queue.device), _programs(wanted)
+    device, programs = info_of(queue), _programs(wanted)
     missing = set(programs)
     for small in _chained_problems(problem, config):
         if kernel.refuses(small, device) is not None or kernel.violations(small, config, device):
@@ -304,7 +304,7 @@ def _copies_right(queue: Any, program: Program) -> bool:
     launch = copy_launch(copy, ("a", "a_offset"), ("out", "out_offset"), "batch_offsets", soft)
     tables = {"batch_offsets": batch_table(_COPIED[:1], (source_strides[:1], target_strides[:1]))}
     work = Work((launch,), tables=tables)
-    got, clean = computed(queue, device_info(queue.device), work, {"a": source, "out": target})
+    got, clean = computed(queue, info_of(queue), work, {"a": source, "out": target})
     return clean and _same(got, _converted(source.view, got.dtype))
 
 

@@ -49,8 +49,11 @@ class _CudaStep:
     def __init__(self, context: Context, launch: Launch, fixed: Addresses, part: _GridPart) -> None:
         function, dynamic, waits = context.function(launch.program, launch.kernel)
         self.config = LaunchConfig(*part.groups, *part.local, dynamic)
-        if waits and driver.overlaps():
-            self.config.attributes, self.config.number = ctypes.addressof(driver.OVERLAP), 1
+        attributes = [driver.OVERLAP] if waits and driver.overlaps() else []
+        if launch.cluster > 1:
+            attributes.append(driver.clustered(launch.cluster))
+        self.attributes = (driver.LaunchAttribute * len(attributes))(*attributes)
+        self.config.attributes, self.config.number = ctypes.addressof(self.attributes), len(attributes)
         arguments = [*launch.args, *map(np.uint32, part.parameters)]
         self.memory = np.zeros(_SLOT * len(arguments), np.uint8)
         start = self.memory.ctypes.data

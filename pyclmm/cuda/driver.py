@@ -43,16 +43,21 @@ class LaunchConfig(ctypes.Structure):
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute with a value that is a number."""
+    """CUlaunchAttribute with a value of up to three numbers."""
 
     _fields_ = (
-        *((name, ctypes.c_uint) for name in ("name", "padding", "value")),
-        ("rest", ctypes.c_char * 60),
+        *((name, ctypes.c_uint) for name in ("name", "padding", "x", "y", "z")),
+        ("rest", ctypes.c_char * 52),
     )
 
 
 # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: launch while the work before may still run.
 OVERLAP = LaunchAttribute(6, 0, 1)
+
+
+def clustered(groups: int) -> LaunchAttribute:
+    """CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: so many work-groups along dimension 0 are a cluster."""
+    return LaunchAttribute(4, 0, groups, 1, 1)
 
 
 @cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import pyopencl as cl
@@ -10,6 +12,7 @@ import pyopencl as cl
 from ..errors import DeviceLostError, NoDeviceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
+from ..opencl.devices import device_info
 from ..opencl.launcher import Launcher, Memory, launcher_of
 from ..opencl.steps import Scalars
 from . import driver
@@ -27,6 +30,9 @@ class CudaLauncher(Launcher):
         self, queue: Stream, device: DeviceInfo, work: Work, absent: Collection[str], keeps: bool
     ) -> Any:
         return CudaBinding(queue.context, work, absent)
+
+    def info(self, device: cl.Device) -> DeviceInfo:
+        return _with_clusters(device_info(device))
 
     def home(self, queue: Stream) -> Any:
         return queue.context
@@ -68,6 +74,12 @@ class CudaLauncher(Launcher):
         except DeviceLostError:
             forget(context)
             raise
+
+
+@lru_cache(maxsize=8)
+def _with_clusters(device: DeviceInfo) -> DeviceInfo:
+    """*device*, whose launches have clusters from compute capability 9.0 on."""
+    return replace(device, clusters=(device.compute_capability or (0, 0)) >= (9, 0))
 
 
 _CUDA = CudaLauncher()

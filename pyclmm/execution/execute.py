@@ -32,8 +32,7 @@ from ..kernels.interface import Work, fitted
 from ..kernels.launches import complete
 from ..kernels.verification import checked_problem, seconds, verified
 from ..opencl import status
-from ..opencl.devices import device_info
-from ..opencl.launcher import launcher_of
+from ..opencl.launcher import info_of, launcher_of
 from ..opencl.queues import PerThread
 from ..problem.gemm import Gemm, GemmProblem
 from ..problem.settings import REPAIR
@@ -69,7 +68,7 @@ class Executable:
     """A checked product with its kernel built for one device and context."""
 
     def __init__(self, queue: Any, gemm: Gemm, options: Options) -> None:
-        self.device = device_info(queue.device)
+        self.device = info_of(queue)
         self._asked = _on(self.device, gemm)
         self.verify: bool | str = options.verify
         self.gemm = self._asked

@@ -102,6 +102,7 @@ class DeviceInfo:
     caches: Caches = Caches()  # of a CPU
     amx: AmxSupport = AmxSupport()  # of a CPU
     flushes: bool = False  # whether the driver does not promise subnormal float32 numbers
+    clusters: bool = False  # whether launches can have clusters, as CUDA's can and OpenCL's cannot
     user_rates: Rates | None = None  # what `pyclmm tune --device` measured
 
     @property

@@ -48,7 +48,8 @@ class Launch:
 
     ``packs`` names the operand ("a" or "b") that this launch packs into workspace. The launch reads nothing
     else, so the packed copy stays valid while the operand does not change. ``first`` is the first product of
-    the stack that it computes.
+    the stack that it computes. ``cluster``: so many work-groups along dimension 0 reach each other's local
+    memory (DeviceInfo.clusters).
     """
 
     program: Program
@@ -58,6 +59,7 @@ class Launch:
     args: tuple[Arg, ...]
     packs: str = ""
     first: int = 0
+    cluster: int = 1
 
     def renamed(self, names: Mapping[Arg, Arg]) -> Launch:
         """This launch with other arguments in place of the *names*."""

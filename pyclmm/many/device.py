@@ -14,8 +14,8 @@ import pyopencl as cl
 
 from ..opencl import arrays, late_events, status
 from ..opencl.arrays import Array, Results
-from ..opencl.devices import device_info
 from ..opencl.late_events import known_events
+from ..opencl.launcher import info_of
 from ..problem.gemm import Operand
 from .apart import Lists, Spans
 from .lists import CallLists, each, places
@@ -31,7 +31,7 @@ class DeviceMany(PlannedList):
     packed = NEW, _COPIED
 
     def __init__(self, given: CallLists, options: Any, queue: Any, scalars: tuple[Any, Any]) -> None:
-        self._device, lists = device_info(queue.device), given.lists
+        self._device, lists = info_of(queue), given.lists
         if "out" in lists.names:
             # Addresses of which no allocation's are beside another's.
             far = iter(

@@ -17,6 +17,7 @@ from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from . import host_memory, queues, status, workspace
 from .binding import Binding
+from .devices import device_info
 from .program import new_kernel
 from .steps import Scalars
 
@@ -36,6 +37,10 @@ class Launcher:
         the workspace stays between calls.
         """
         return Binding(queue, device, work, absent, workspace.own if keeps else workspace.shared)
+
+    def info(self, device: cl.Device) -> DeviceInfo:
+        """What kernels know of *device*, as this way launches on it."""
+        return device_info(device)
 
     def home(self, queue: Any) -> Any:
         """What a thread keeps a binding for: the queue, or what its streams share."""
@@ -81,3 +86,8 @@ _OPENCL = Launcher()
 def launcher_of(_queue: Any) -> Launcher:
     """The launcher of a queue."""
     return _OPENCL
+
+
+def info_of(queue: Any) -> DeviceInfo:
+    """What kernels know of the device of *queue*, as launches in it are."""
+    return launcher_of(queue).info(queue.device)

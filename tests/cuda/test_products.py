@@ -197,6 +197,20 @@ def test_launches_overlap_where_captures_can_have_them(cuda, lib, version, overl
     assert cuda.launches
 
 
+def test_a_launch_says_how_many_work_groups_are_a_cluster(cuda, lib):
+    x, y = lib.array(numbers(32, 4)), lib.array(numbers(4, 4))
+    work = executable(pyclmm.Matmul(x, y, kernel="naive")).work
+    cuda.clusters.clear()
+    for cluster in (1, 2):
+        clustered = replace(work, launches=tuple(replace(each, cluster=cluster) for each in work.launches))
+        binding = CudaBinding(streams.context_of(0), clustered)
+        binding.enqueue(
+            lib.current, dict.fromkeys(("a", "b", "c", "out", "bias"), x.address), scalars_of(1.0, 0.0)
+        )
+    assert cuda.clusters == [None, (2, 1, 1)]
+    assert cuda.overlapping[-2:] == [True, True]
+
+
 def test_no_call_waits_for_the_device_after_the_first(cuda, lib):
     x = lib.array(numbers(40, 40))
     pyclmm.matmul(x, x)

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import pyclmm
+from pyclmm import TileConfig
 from tests.support.processes import python
 
 # PyTorch's first product by cuBLAS in a thread of its own for backward says so on CUDA.
@@ -42,6 +43,23 @@ def drawn(torch, device, *shape, dtype="float64", grad=True):
 @pytest.fixture(autouse=True)
 def seeded(torch):
     torch.manual_seed(7)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("tile", [(128, 256, 1), (128, 128, 0), (64, 32, 0), (128, 192, 0)])
+def test_work_groups_of_a_cluster_share_their_copies(torch, device, layout, tile):
+    if device == "cpu" or torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("clusters are in launches by CUDA, from compute capability 9.0 on")
+    bm, bn, drain = tile
+    config = TileConfig(
+        bm=bm, bn=bn, bk=64, stages=3, options={"alternate": 0, "cluster": 2, "drain": drain, "group": 8}
+    )
+    for m, n, k in ((bm + 8, bn + 8, 200), (5000, 2056, 136), (bm, 8, 1000), (777, 4000, 64)):
+        a, b = (torch.randint(-3, 4, shape, device=device).half() for shape in ((m, k), (k, n)))
+        a = a.T.contiguous().T if layout[0] == "T" and m % 8 == 0 else a
+        b = b.T.contiguous().T if layout[1] == "T" else b
+        out = pyclmm.matmul(a, b, dtype=None if drain else "float32", kernel=("wgmma", config))
+        assert torch.equal(out.float(), (a.double() @ b.double()).to(out.dtype).float()), (m, n, k)
 
 
 def checked(torch, function, *tensors):

@@ -27,6 +27,8 @@ _MMA = (HERE / "interleaved_mma.h").read_text()
 REPLACED = {  # headers, and what replaces them in addition to interleaved_units.h
     "nvidia/ptx_copy.h": "",
     "nvidia/ptx_map.h": "",
+    "nvidia/ptx_cluster.h": '#include "include/attributes.h"\n'
+    + (HERE / "interleaved_cluster.h").read_text(),
     "nvidia/ptx_wgmma.h": (HERE / "interleaved_wgmma.h").read_text(),
     "nvidia/ptx_wgmma_held.h": (HERE / "interleaved_held.h").read_text(),
     "nvidia/ptx_wgmma_bare.h": (HERE / "interleaved_bare.h").read_text(),
@@ -41,6 +43,12 @@ REPLACED = {  # headers, and what replaces them in addition to interleaved_units
 # The assembly of fragment.h that exchanges words, with its names: result, value, distance.
 _EXCHANGE = re.compile(
     r'asm volatile\("shfl\.sync\.bfly.*?"=r"\((\w+)\).*?"r"\((\w+)\), "r"\((\w+)\)\);', re.DOTALL
+)
+# A kernel's array in local memory, of which each member of a cluster has its own.
+_LOCAL = re.compile(r"^  __local (\w+) (\w+)\[(.*)\]( ALIGNED\(\d+\))?;", re.MULTILINE)
+_PARTS = (
+    r"  __local \1 \2_of[CLUSTER][\3]\4; __local \1 *const \2 = \2_of[member()];"
+    r" emu_part((uint)(ulong)\2_of, sizeof \2_of[0]);"
 )
 _shipped = compiler.read_source
 _FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
@@ -61,7 +69,10 @@ def _source(name):
 def _library(wanted, call, folder):
     """The compiled program *wanted*, with a function `entry` that makes *call*."""
     options = [o for o in program.build_options(wanted) if o.startswith("-D")]
-    return _compiled(_source(wanted.source), options, call, folder)
+    source = _source(wanted.source)
+    if int(wanted.define("CLUSTER") or 1) > 1:
+        source = _LOCAL.sub(_PARTS, source)
+    return _compiled(source, options, call, folder)
 
 
 def _compiled(source, options, call, folder):
@@ -83,7 +94,7 @@ def _compiled(source, options, call, folder):
 def run_one(wanted, call, words, folder):
     """One work-item makes *call* in the program *wanted*. *call* is OpenCL C and finds *words* in `args`."""
     args = np.array(words, np.uint64)
-    _library(wanted, call, folder).run(ctypes.c_void_p(args.ctypes.data), 1, 1, 1, 1)
+    _library(wanted, call, folder).run(ctypes.c_void_p(args.ctypes.data), 1, 1, 1, 1, 1)
 
 
 def run_source(source, options, call, words, sizes, folder):
@@ -92,7 +103,7 @@ def run_source(source, options, call, words, sizes, folder):
     """
     args, (groups, rows, items) = np.array(words, np.uint64), sizes
     library = _compiled(source, options, call, folder)
-    library.run(ctypes.c_void_p(args.ctypes.data), groups, rows, 1, items)
+    library.run(ctypes.c_void_p(args.ctypes.data), groups, rows, 1, items, 1)
 
 
 def run(work, arrays, folder):
@@ -134,7 +145,8 @@ def _run(work, arrays, folder, stops=False):
         ctypes.c_int.in_dll(library, "emu_stops").value = int(stops)
         for name in counters:
             ctypes.c_ulong.in_dll(library, name).value = 0
-        library.run(ctypes.c_void_p(words.ctypes.data), launch.global_size[0] // size, rows, layers, size)
+        groups = launch.global_size[0] // size
+        library.run(ctypes.c_void_p(words.ctypes.data), groups, rows, layers, size, launch.cluster)
         seen = [ctypes.c_ulong.in_dll(library, name).value for name in counters]
         counted = tuple(map(sum, zip(counted, seen, strict=True)))
     assert not np.any(spaces.get("workspace:arrived", 0)), "the next call counts from zero"

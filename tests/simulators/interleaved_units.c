@@ -1,6 +1,6 @@
 /* The instructions of interleaved_units.h. The work-items of a work-group take turns in one thread: each runs until it
- * must wait for others, as it would on the device. Work-groups run one after the other. In every second one the last
- * work-items run ahead in place of the first, so that what an order hides shows in the other. It is linked into one library with a kernel. */
+ * must wait for others, as it would on the device. Work-groups run one after the other, those of a cluster (interleaved_cluster.h)
+ * together. In every second one the last work-items run ahead in place of the first, so that what an order hides shows in the other. It is linked into one library with a kernel. */
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>
@@ -28,13 +28,14 @@ static struct item {
   uint started, landed, open_group;
   struct copy flying[1024]; /* copies from `landed` to `started` */
 } *all, *me;
-enum { MOST = 640, STACK = 1 << 18 };
+enum { MOST = 1280, STACK = 1 << 18 };
 static char *stacks;    /* not a static array, nor is `all`: descriptors reach what lies near `bars` only */
 static void *scheduler; /* its stack, while a work-item runs */
 
-static uint items, group, groups, row, rows, layer;
+static uint items, members = 1, group, groups, row, rows, layer; /* group: the first of the `members` that run together */
 static ulong *arguments;
-#define item ((uint)(me - all))
+#define item ((uint)(me - all)) /* of all members */
+#define member (item / items)
 
 /* Keep the registers that a call keeps, and the stack at *from; go on with the stack `to`. */
 void emu_switch(void **from, void *to);
@@ -64,22 +65,23 @@ static void run_item(void)
   end();
 }
 
-/* Run the work-items of a group until all have ended: always the first that need not wait, so that it gets as far ahead
+/* Run the work-items of the members until all have ended: always the first that need not wait, so that it gets as far ahead
  * of the others as the kernel's barriers allow. `backwards`: the last. */
 static void run_group(int backwards)
 {
-  for (uint i = 0; i < items; ++i) {
+  const uint count = items * members;
+  for (uint i = 0; i < count; ++i) {
     memset(all + i, 0, sizeof *all - sizeof all->flying);
     void **top = (void **)(stacks + (i + 1) * STACK) - 2; /* a call leaves the stack 8 bytes off 16 */
     *top = (void *)run_item;
     all[i].stack = top - 6;
   }
-  for (uint left = items, i = 0; left; ++i) {
-    if (i == items) {
+  for (uint left = count, i = 0; left; ++i) {
+    if (i == count) {
       fprintf(stderr, "the work-items wait for each other for ever\n");
       abort();
     }
-    me = all + (backwards ? items - 1 - i : i);
+    me = all + (backwards ? count - 1 - i : i);
     if (me->ended || (me->watched && *me->watched == me->seen)) continue;
     me->watched = 0;
     emu_switch(&scheduler, me->stack);
@@ -88,26 +90,26 @@ static void run_group(int backwards)
   }
 }
 
-uint emu_item(void) { return item; }
+uint emu_item(void) { return item % items; }
 uint emu_items(void) { return items; }
-uint emu_group(void) { return group; }
+uint emu_group(void) { return group + member; }
 uint emu_groups(void) { return groups; }
 uint emu_row(void) { return row; } /* dimension 1 */
 uint emu_rows(void) { return rows; }
 uint emu_layer(void) { return layer; }
 
 struct named { uint come, round, waits, waited, unlike; };
-static struct named named[16 + 20 + 5]; /* 20 more, one for each sub-group, and one for each quartet */
+enum { OF_SUB_GROUPS = 32, OF_QUARTETS = OF_SUB_GROUPS + MOST / 32, OF_CLUSTER = OF_QUARTETS + MOST / 128 };
+static struct named named[OF_CLUSTER + 1]; /* 16 of each member, then one for each sub-group, for each quartet, for all */
 
 /* Meetings at which all waited, but had not waited equally often before: compute-sanitizer's racecheck takes them for
  * unordered (docs/upstream/racecheck.md). */
 ulong emu_unlike;
 
-/* `count` work-items meet at barrier `n`; those that only arrive do not wait. */
-void emu_named(uint n, uint count, int wait)
+static void come(uint n, uint count, int wait)
 {
   const uint round = named[n].round;
-  if (wait && n < 16) {
+  if (wait && n < OF_SUB_GROUPS) {
     if (named[n].waits++ == 0) named[n].waited = me->waited;
     named[n].unlike |= named[n].waited != me->waited;
     ++me->waited;
@@ -121,8 +123,35 @@ void emu_named(uint n, uint count, int wait)
   }
 }
 
-/* For sync.aligned instructions: the work-items of a sub-group wait for each other. */
-void emu_converge(void) { emu_named(16 + item / 32, 32, 1); }
+/* `count` work-items of a work-group meet at its barrier `n`, below 16; those that only arrive do not wait. */
+void emu_named(uint n, uint count, int wait) { come(n + 16 * member, count, wait); }
+
+/* For sync.aligned instructions: the work-items of a sub-group, or of a quartet, wait for each other. */
+void emu_converge(void) { come(OF_SUB_GROUPS + item / 32, 32, 1); }
+static void converge_quartet(void) { come(OF_QUARTETS + item / 128, 128, 1); }
+
+/* interleaved_cluster.h: all work-items of the members wait for each other. */
+void emu_meet_members(void) { come(OF_CLUSTER, items * members, 1); }
+
+/* Local arrays of which each member has a part of so many bytes, and the same place as `address` in another's. */
+static struct { uint base, nbytes; } parts[8];
+static uint known_parts;
+
+void emu_part(uint base, uint nbytes)
+{
+  for (uint i = 0; i < known_parts; ++i)
+    if (parts[i].base == base) return;
+  parts[known_parts].base = base;
+  parts[known_parts++].nbytes = nbytes;
+}
+
+uint emu_of_member(uint address, uint which)
+{
+  for (uint i = 0; i < known_parts; ++i)
+    if (address - parts[i].base < members * parts[i].nbytes)
+      return parts[i].base + which * parts[i].nbytes + (address - parts[i].base) % parts[i].nbytes;
+  return address;
+}
 
 struct mbarrier { uint address; int wanted, pending, bytes; uint phase; };
 static struct mbarrier bars[64];
@@ -236,7 +265,7 @@ void emu_wgmma_bytes(int *acc, uint a, uint b, int keep, int columns, int signed
   }
 }
 
-static uint words[640][6]; /* words that the work-items of a sub-group exchange */
+static uint words[MOST][6]; /* words that the work-items of a sub-group exchange */
 
 void emu_load_pair(uint *to, uint from) { memcpy(to, local(from), 8); }
 void emu_load_four(uint *words, uint from) { memcpy(words, local(from), 16); }
@@ -357,7 +386,7 @@ void emu_held(const uint *a, ulong b)
 {
   if (!held) held = calloc(MOST, sizeof *held);
   struct held *h = held + item;
-  emu_named(36 + item / 128, 128, 1);
+  converge_quartet();
   if (h->issued == MOST_HELD) {
     fprintf(stderr, "more multiplications than the emulator keeps\n");
     abort();
@@ -369,7 +398,7 @@ void emu_held(const uint *a, ulong b)
 void emu_held_wait(float *acc, int columns, int type)
 {
   const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
-  emu_named(36 + item / 128, 128, 1);
+  converge_quartet();
   for (uint n = 0; held && n < held[item].issued; ++n) {
     const uint near = (uint)held[item].b[n] << 4, apart = held[item].b[n] >> 32;
     for (int i = 0; i < columns / 2; ++i)
@@ -380,7 +409,7 @@ void emu_held_wait(float *acc, int columns, int type)
         acc[i] += in_word(left, k % 2, type) * in_word(*(const unsigned short *)at, 0, type);
       }
   }
-  emu_named(36 + item / 128, 128, 1);
+  converge_quartet();
   if (held) held[item].issued = 0;
 }
 
@@ -527,21 +556,23 @@ float emu_float_of_half(unsigned short x) { return _cvtsh_ss(x); }
 unsigned short emu_half_of_float(float x) { return _cvtss_sh(x, 0); }
 
 /* All work-groups of a launch: `all_groups` in dimension 0, `all_rows` in 1, `layers` in 2. */
-void run(ulong *args, uint all_groups, uint all_rows, uint layers, uint group_size)
+/* `cluster`: so many work-groups run together. */
+void run(ulong *args, uint all_groups, uint all_rows, uint layers, uint group_size, uint cluster)
 {
   if (!all) all = calloc(MOST, sizeof *all), stacks = aligned_alloc(64, (ulong)MOST * STACK);
   arguments = args;
   items = group_size;
+  members = cluster;
   groups = all_groups;
   rows = all_rows;
-  for (uint n = 0; n < layers * rows * groups; ++n) {
+  for (uint n = 0; n < layers * rows * groups; n += members) {
     layer = n / (rows * groups);
     row = n / groups % rows;
     group = n % groups;
     memset(named, 0, sizeof named);
     memset(bars, 0, sizeof bars);
     memset(stored, 0, sizeof stored);
-    known = 0;
-    run_group(n % 2);
+    known = known_parts = 0;
+    run_group(n / members % 2);
   }
 }

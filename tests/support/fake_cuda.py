@@ -52,6 +52,7 @@ class FakeCuda:
     def __init__(self, device):
         self.calls, self.launches = [], []  # (function, arguments); (kernel, groups, group, stream)
         self.version, self.overlapping = 13000, []  # for each launch, whether it may overlap the one before
+        self.clusters = []  # of each launch, the work-groups of a cluster along each dimension
         self.fail = {}  # function -> the code that it returns
         self.after_launch = lambda: None
         self.before_launch = lambda name: None  # of a kernel that runs now, in a replay too
@@ -268,7 +269,8 @@ class FakeCuda:
         self.launches.append((kernel.function_name, groups, local, stream))
         at = [sizes.attributes + i * ctypes.sizeof(driver.LaunchAttribute) for i in range(sizes.number)]
         given = [driver.LaunchAttribute.from_address(each) for each in at]
-        self.overlapping.append([(each.name, each.value) for each in given] == [(6, 1)])
+        self.overlapping.append((6, 1) in [(each.name, each.x) for each in given])
+        self.clusters += [next(((each.x, each.y, each.z) for each in given if each.name == 4), None)]
         if stream in self.capturing:
             self.graphs.setdefault(self.capturing[stream], []).append(done)
             return 0

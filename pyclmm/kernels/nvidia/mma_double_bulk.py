@@ -122,7 +122,7 @@ class MmaDoubleBulk(MatrixKernel):
         pairs = problem.out_align >= LINE_ALIGN and ELEMENTS[problem.out_type].nbytes in (4, 8)
         defines = (
             *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "stages")),
-            *(("SLICES", slices(config)), ("GROUP", GROUP), ("SPLIT_K", int(split))),
+            *(("SLICES", slices(config)), ("GROUP", GROUP), ("CLUSTER", 1), ("SPLIT_K", int(split))),
             *(("OUT_VECTOR", int(pairs)), ("ELEMENT", FLOAT64.name)),
         )
         source, packed = "nvidia/mma_double_bulk.cl", operands.as_packed(problem)

@@ -231,7 +231,7 @@ class Split(_PartsKernel):
             defines: Defines = (
                 *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages), ("BLOCKS", _BLOCKS)),
                 *(("ELEMENT", _unit_of(split).name), ("ACROSS_A", 0), ("ACROSS_B", 0), ("SPLIT_K", 0)),
-                ("GROUP", config.option("group", 8)),
+                *(("GROUP", config.option("group", 8)), ("CLUSTER", 1)),
                 *_split_defines(problem, split),
                 *out_defines(problem),
             )

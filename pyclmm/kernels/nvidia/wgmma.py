@@ -27,14 +27,15 @@ class Wgmma(MatrixKernel):
     for the tiles of the last wave.
 
     Options: ``group``: rows of tiles that are computed together. ``alternate``: each quartet has tiles of its
-    own. ``drain``: results leave through local memory while the next tile is multiplied (wgmma_drain.cl).
+    own. ``cluster``: so many work-groups copy a tile of B together (ptx_cluster.h). ``drain``: results leave
+    through local memory while the next tile is multiplied (wgmma_drain.cl).
     ``swapped``: the kernel computes out^T = B^T A^T, so BM x BN is a tile of out^T.
     """
 
     name = unit = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles copied to local memory by the copy engine"
     accepts = ONE_PASS.with_fields(frozenset({"ragged"}))
-    options = ("alternate", "drain", "group", "swapped")
+    options = ("alternate", "cluster", "drain", "group", "swapped")
     tiles_in_turn = True
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
@@ -61,7 +62,8 @@ class Wgmma(MatrixKernel):
         return super().obstacle(problem, device)
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
-        return (config.bn, config.bm) if config.option("swapped") else (config.bm, config.bn)
+        rows = wgmma_tiles.members(config) * config.bm
+        return (config.bn, rows) if config.option("swapped") else (rows, config.bn)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         return wgmma_tiles.tile_violations(problem, config, device)
@@ -121,6 +123,7 @@ def _product(
     defines: Defines = (
         *_tile_defines(problem, config),
         *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages), ("BLOCKS", 1)),
+        ("CLUSTER", wgmma_tiles.members(config)),
         *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
         *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
         *out_defines(problem),
@@ -130,7 +133,8 @@ def _product(
     program = gemm_program(packed, source, defines, ptx_target="sm_90a")
     args = exchanged(args) if config.option("swapped") else args
     size = (groups * items,)
-    return gemm_launch(problem, program, "matmul_wgmma", size, (items,), args=args, together=together)
+    made = gemm_launch(problem, program, "matmul_wgmma", size, (items,), args=args, together=together)
+    return replace(made, cluster=wgmma_tiles.members(config))
 
 
 def _source(problem: GemmProblem, config: TileConfig) -> str:

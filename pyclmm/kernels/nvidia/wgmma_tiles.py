@@ -59,6 +59,10 @@ _BLOCK, _LEFT_BLOCK = 1.09, 1.4  # the least time of a block; the same with A st
 _START = 7.6  # until the first block arrives
 _START_GROUP = 6.9e-09  # seconds for each work-group
 _MOVED = 0.83  # fraction of the rates of cache and memory
+# Option ``cluster``: work-groups that share a tile of B (cl/nvidia/ptx_cluster.h); what copying a line of it
+# costs each of them then, of a line for one alone
+CLUSTER = 2
+_SHARED = 0.75
 # Option ``drain`` (cl/nvidia/wgmma_drain.cl): local memory behind the stages; tiles, with the factor by which
 # each is slower; blocks of K: with fewer, the kernel stores from registers
 _DRAIN_BYTES = 2 * 64 * 256
@@ -80,13 +84,15 @@ def stage_bytes(config: TileConfig) -> int:
 @dataclass(frozen=True)
 class WorkPieces:
     """How the tiles of a stack are distributed to work-groups (cl/nvidia/work_pieces.h). ``whole`` tiles are
-    computed in one piece; each of the others in ``split_k`` ranges of K.
+    computed in one piece; each of the others in ``split_k`` ranges of K. A tile of a ``cluster`` of
+    work-groups is one for each of them.
     """
 
     tiles: int
     whole: int
     split_k: int
     stack: int
+    cluster: int = 1
 
     @property
     def cut(self) -> int:
@@ -104,14 +110,17 @@ class WorkPieces:
 
     def groups(self, device: DeviceInfo) -> int:
         """The number of work-groups. Each computes pieces of work until none are left."""
-        return min(self.whole + self.cut * self.split_k, device.compute_units)
+        return self.cluster * min(
+            self.whole + self.cut * self.split_k, max(1, device.compute_units // self.cluster)
+        )
 
     @classmethod
     def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> WorkPieces:
         """With SPLIT_K over 1, the tiles of full waves are whole, and those of the last wave are cut."""
-        tiles = tiles_of(problem, config.bm, config.bn) * stack
+        cluster = members(config)
+        tiles = tiles_of(problem, cluster * config.bm, config.bn) * stack
         whole = tiles // device.compute_units * device.compute_units if config.split_k > 1 else tiles
-        return cls(tiles, whole, config.split_k, stack)
+        return cls(tiles, whole, config.split_k, stack, cluster)
 
 
 def stacked(problem: GemmProblem) -> int:
@@ -171,9 +180,10 @@ def block_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) 
     operands, latency, unit = operands_of(problem), device.rates.latency, ELEMENTS[problem.a_type]
     lines_a = _copied_lines(config.bm, problem.m, operands.across_a, unit)
     lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
+    shared = _SHARED if members(config) > 1 else 1.0
     across_a, across_b = (_ACROSS if x else 1.0 for x in (operands.across_a, operands.across_b))
     read = operands.as_packed(problem)
-    copies = lines_a * _copy(read.lda, unit) * across_a + lines_b * _copy(read.ldb, unit) * across_b
+    copies = lines_a * _copy(read.lda, unit) * across_a + lines_b * _copy(read.ldb, unit) * across_b * shared
     rate = device.rates.matrix(unit.unit) * _MULTIPLY / device.units
     products = config.bm * config.bn * block_of(unit) / rate
     least = (_LEFT_BLOCK if operands.a_in_registers else _BLOCK) * latency
@@ -196,7 +206,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     block = block_seconds(view, config, device)
     stored = _STORE_ELEMENT * config.bm * config.bn / _storing(problem, config) * store_factor(view)
     store = (_STORE + stored) * rates.latency
-    main, waves = blocks * block, ceil(pieces.whole / device.units)
+    main, waves = blocks * block, ceil(pieces.whole * pieces.cluster / device.units)
     if config.option("alternate"):  # while one quartet stores, the other multiplies
         seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
     elif config.option("drain"):
@@ -253,7 +263,33 @@ def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
                 found += _variants(view, config, device)
                 drained = replace(config, stages=min(8, drain_room // stage_bytes(config)))
                 found += _drained(view, drained, device)
-    return [c for c in found if not _starved(problem, c)]
+    found = [c for c in found if not _starved(problem, c)]
+    clustered = (_in_clusters(c) for c in found if problem.m > c.bm)
+    return found + [c for c in clustered if not _cluster_obstacle(problem, c, device)]
+
+
+def members(config: TileConfig) -> int:
+    """How many work-groups share a tile of B."""
+    return config.option("cluster", 1)
+
+
+def _in_clusters(config: TileConfig) -> TileConfig:
+    return replace(config, options=(*config.options, ("cluster", CLUSTER)))
+
+
+def _cluster_obstacle(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> str | None:
+    """Why work-groups of *config* cannot share a tile of B, or None."""
+    if members(config) not in (1, CLUSTER):
+        return f"cluster must be 1 or {CLUSTER}"
+    if members(config) == 1:
+        return None
+    if not device.clusters:
+        return "clusters are only in launches by CUDA, on devices of compute capability 9.0"
+    if config.split_k > 1 or config.option("alternate") or config.option("swapped"):
+        return "clusters are without split_k, alternate and swapped"
+    if ELEMENTS[problem.a_type].nbytes != 2 or problem.ragged:
+        return "clusters are for elements of 2 bytes, and not where rows or K are divided"
+    return None
 
 
 def _cuts_boxes(view: GemmProblem, config: TileConfig) -> bool:
@@ -337,6 +373,8 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         reasons.append(f"split_k must be 1 to {_MOST_SPLIT_K}: {config}")
     if config.option("alternate") and (config.bm, config.bn) not in _ALTERNATE_TILES:
         reasons.append(f"quartets alternate on tiles of {list(_ALTERNATE_TILES)}, not {config}")
+    if why := _cluster_obstacle(problem, config, device):
+        reasons.append(f"{why}: {config}")
     if config.option("swapped") not in (0, 1):
         reasons.append(f"swapped must be 0 or 1: {config}")
     else:

@@ -58,6 +58,11 @@ CASES = [
     (SINGLE, "NN", (264, 136, 68), tile(128, 160, swapped=1), 2, (), 4),
     (HALF, "NT", (136, 488, 264), tile(128, 224, split_k=2), 5, (), 8),
     (HALF, "NN", (136, 264, 72), tile(64, 256, alternate=1), 1, (), 8),
+    (HALF, "NT", (136, 72, 264), tile(64, 64, cluster=2, stages=3), 2, (), 8),
+    (HALF, "TN", (264, 200, 136), tile(64, 128, cluster=2), 4, (2,), 8),
+    (HALF, "NN", (200, 24, 200), tile(64, 32, cluster=2), 2, (), 8),
+    (HALF, "NT", (520, 40, 72), tile(128, 160, cluster=2), 4, (), 8),
+    (HALF, "NN", (520, 264, 584), tile(128, 256, drain=1, cluster=2, stages=3), 2, (), 8),
 ]
 
 
@@ -89,7 +94,7 @@ def test_products_are_exact(folder, dtype, trans, shape, wanted, units, stack, p
         precision="medium" if dtype is SINGLE else "highest",
         **more,
     )
-    device = replace(H200, compute_units=units)
+    device = replace(H200, compute_units=units, clusters=True)
     config = tiled(given, device, *wanted)
     if epilogue and config.option("drain"):
         assert "cannot leave" in WGMMA.violations(given, config, device)[0]
@@ -97,17 +102,20 @@ def test_products_are_exact(folder, dtype, trans, shape, wanted, units, stack, p
         check(folder, WGMMA, given, config, device)
 
 
-DRAINED_16 = [  # layout, (M, N, K), compute units, epilogue
-    ("NT", (256, 776, 128), 2, {"bias": "row", "activation": "relu"}),
-    ("TN", (272, 512, 392), 1, {"bias": "column"}),
-    ("NN", (264, 776, 200), 1, {}),
+DRAINED_16 = [  # layout, (M, N, K), compute units, work-groups of a cluster, epilogue
+    ("NT", (528, 776, 136), 2, 2, {}),
+    ("NT", (256, 776, 128), 2, 1, {"bias": "row", "activation": "relu"}),
+    ("TN", (272, 512, 392), 1, 1, {"bias": "column"}),
+    ("NN", (264, 776, 200), 1, 1, {}),
 ]
 
 
-@pytest.mark.parametrize(("trans", "shape", "units", "epilogue"), few(DRAINED_16, 0), ids=str)
-def test_results_of_16_bits_that_leave_later_are_right(folder, trans, shape, units, epilogue):
-    device, given = replace(H200, compute_units=units), of("float16", trans, shape, **epilogue)
-    config = next(c for c in WGMMA.configs(given, device) if c.option("drain"))
+@pytest.mark.parametrize(("trans", "shape", "units", "members", "epilogue"), few(DRAINED_16, 0, 1), ids=str)
+def test_results_of_16_bits_that_leave_later_are_right(folder, trans, shape, units, members, epilogue):
+    device = replace(H200, compute_units=units, clusters=True)
+    given = of("float16", trans, shape, **epilogue)
+    configs = WGMMA.configs(given, device)
+    config = next(c for c in configs if c.option("drain") and c.option("cluster", 1) == members)
     for how in (Drawn.INTEGERS, Drawn.REALS):
         check(folder, WGMMA, given, replace(config, stages=3), device, how)
 
