@@ -186,7 +186,8 @@ def insert(path, before, text):
 
 
 def make_changes(folder, heading):
-    """Make the changes to *folder* that the page shows under *heading*. What they replace is there once."""
+    """Make the changes to *folder* that the page shows under *heading*. What they replace is there once.
+    Returns the names of the files."""
     section = ADDING.read_text(encoding="utf-8").split(heading)[1].split("\n## ")[0]
     files = re.findall(r"^\+\+\+ (\S+)\n(.*?)(?=^\+\+\+ |^```)", section, re.M | re.S)
     for name, hunks in files:
@@ -197,6 +198,7 @@ def make_changes(folder, heading):
             content = path.read_text(encoding="utf-8")
             assert content.count(old) == 1, f"{name}: {old}"
             path.write_text(content.replace(old, new), encoding="utf-8")
+    return [name for name, _ in files]
 
 
 def test_the_page_about_adding_a_kernel_adds_one(copied):
@@ -225,7 +227,7 @@ for dtype in ("float32", "complex64", "int16"):
 def test_the_page_about_adding_a_kernel_adds_an_element_type(copied, device):
     """In the three files that it names: every number is loaded and stored right, in vectors or not."""
     pytest.importorskip("ml_dtypes")
-    make_changes(copied, "## An element type")
+    assert len(make_changes(copied, "## An element type")) == 3
     program = """
 import ml_dtypes, numpy as np, pyclmm
 dtype, rng = ml_dtypes.float8_e5m2, np.random.default_rng(0)
@@ -281,8 +283,10 @@ for q in (made, pyclmm.from_gguf("x.gguf")["w"]):
 
 @pytest.mark.slow
 def test_the_page_about_adding_a_kernel_adds_an_operand(copied):
-    """One family takes it, the others and products in tiles refuse it."""
-    make_changes(copied, "## An operand")
+    """In three files and a keyword. One family takes it, the others and products in tiles refuse it."""
+    files = make_changes(copied, "## An operand")
+    assert len(files) == 4
+    assert files[-1] == "pyclmm/api.py"
     program = """
 import numpy as np, pyclmm
 rng = np.random.default_rng(0)

@@ -88,7 +88,7 @@ def test_products_are_exact(folder, rng, dtype, trans, shape, wanted, units, sta
     c, bias = rng.integers(-3, 4, (*stack, m, n)).astype("f4"), rng.integers(-3, 4, m).astype("f4")
     held = [stored(x, t == "T", padded_to) for x, t in ((a, trans[0]), (b, trans[1]))]
     strides = tuple((int(np.prod(x.shape[-2:])),) * len(stack) for x in (*held, c, c))
-    problem = GemmProblem(  # type: ignore[call-arg]
+    problem = GemmProblem(
         *(m, n, k, kind, kind, "float32", "float32", trans[0] == "T", trans[1] == "T"),
         *(False, False, *(x.shape[-1] for x in held), n),
         *(*(alignment(x.shape[-1] * x.itemsize) for x in held), alignment(4 * n)),
@@ -167,7 +167,7 @@ def test_bytes_across_k_go_through_registers(
     ]
     strides = tuple((int(np.prod(x.shape[-2:])),) * len(stack) for x in held)
     strides += ((m * n,) * len(stack),) * 2
-    problem = GemmProblem(  # type: ignore[call-arg]
+    problem = GemmProblem(
         *(m, n, k, *kinds, "int32", "uint32", trans[0] == "T", trans[1] == "T", False, False),
         *(*(x.shape[-1] for x in held), n, *(alignment(x.shape[-1]) for x in held), alignment(4 * n)),
         *(stack, strides),
