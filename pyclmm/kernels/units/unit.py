@@ -1,4 +1,4 @@
-"""The families for AMD's and Intel's matrix units: cl/units/unit.cl behind the header of one instruction each.
+"""The families for AMD's and Intel's matrix units: cl/units/unit.cl behind the header of an instruction.
 
 ``UNIT_KERNELS`` lists them. A new one is a class here, a file of cl/units/ and a record in matrix_unit.py.
 """
@@ -83,8 +83,9 @@ def _fills(width: int, words: int, cell: int, items: int) -> bool:
 
 
 class UnitKernel(MatrixKernel):
-    """See cl/units/unit.cl and the header of the family's name. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. SPLIT_K is the
-    number of ranges of K; cl/split_k.cl adds their partial sums. Option ``unit``: rows of an instruction.
+    """See cl/units/unit.cl, and the header that has the family's name. BM x BN x BK is a work-group's tile,
+    SGM x SGN a sub-group's. SPLIT_K is the number of ranges of K; cl/split_k.cl adds their partial sums.
+    Option ``unit``: rows of an instruction.
     """
 
     options = ("unit",)
