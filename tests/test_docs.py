@@ -26,6 +26,7 @@ FILES = {path.relative_to(ROOT).as_posix() for name in SOURCES for path in (ROOT
 # What the reader is to write: the example of docs/adding_a_kernel.md, and what `pyclmm road --start` begins.
 WRITTEN = {"cl/textbook/column.cl", "pyclmm/kernels/textbook/column.py", "textbook/column.cl", "column.py"}
 WRITTEN |= {f"step{step}.cl" for step in STARTS} | {"cl/formats/tq2_0.h", "pyclmm/formats/tq2_0.py"}
+WRITTEN |= {"cl/units/dots.h"}
 OTHER_DOTS = {"py", "cl", "h", "md", "json", "sync"}  # endings of files; mma.sync, an instruction
 
 
@@ -247,6 +248,33 @@ pyclmm.matmul(a, b, kernel="naive", reproducible=True)  # its fixed products are
 """
     kernels = ("naive", "packed") if device.is_cpu else ("naive",)
     run_in(copied, program.replace("KERNELS", repr(kernels)))
+
+
+@pytest.mark.slow
+def test_the_page_about_adding_a_kernel_adds_a_matrix_unit(copied, device):
+    """In three files. Its kernel multiplies what it accepts."""
+    if device.vendor != "pocl":
+        pytest.skip("the unit of the example is PoCL's")
+    heading = "## A matrix unit"
+    section = ADDING.read_text(encoding="utf-8").split(heading)[1]
+    ((name, text),) = re.findall(r"^### .*?`(cl/units/\w+\.h)`\n\n```c\n(.*?)^```", section, re.M | re.S)
+    (copied / name).write_text(text)
+    assert len(make_changes(copied, heading)) == 2
+    program = """
+import numpy as np, pyclmm
+rng = np.random.default_rng(0)
+for m, n, k in ((70, 51, 37), (16, 64, 8), (1, 1, 5)):
+    a, b, c = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((2, m, k), (2, k, n), (2, m, n)))
+    for x in (a, np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2)):
+        for y in (b, np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)):
+            assert np.array_equal(pyclmm.gemm(x, y, c, beta=2, kernel="dots"), a @ b + 2 * c)
+try:
+    pyclmm.matmul(np.ones((8, 8)), np.ones((8, 8)), kernel="dots")
+    raise SystemExit("float64 is no type of its")
+except pyclmm.UnsupportedError as error:
+    assert "dots multiplies float32" in str(error), error
+"""
+    run_in(copied, program)
 
 
 def test_the_page_about_adding_a_kernel_adds_a_format(copied):

@@ -39,16 +39,15 @@ _SIGNATURES: dict[type, Any] = {
 }
 
 
-def named(a: Any, b: Any, c: Any, bias: Any, out: Any, **others: Any) -> dict[str, Any]:
-    """The operands that were given, by name. *others*: any more of EXTRAS."""
+def named(a: Any, b: Any, c: Any, bias: Any, out: Any, others: Operands | None = None) -> dict[str, Any]:
+    """The operands that were given, by name. *others*: further ones of EXTRAS, which may be None."""
     found = {"a": a, "b": b}
     if c is not None:
         found["c"] = c
     if bias is not None:
         found["bias"] = bias
-    for name, x in others.items():
-        if x is not None:
-            found[name] = x
+    if others is not None:
+        found.update((name, x) for name, x in others.items() if x is not None)
     if out is not None:
         found["out"] = out
     return found
