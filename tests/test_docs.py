@@ -135,6 +135,15 @@ def test_what_a_kernels_source_names_is_there():
     assert not missing, f"what is not there is named: {missing}"
 
 
+def test_the_glossary_has_each_word_once():
+    page = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    rows = [row for row in re.findall(r"^\| ([^|]+) \|", page, re.M) if row != "word"]
+    words = [word.strip() for row in rows for word in re.split(r"[,()]", row) if word.strip()]
+    assert len(words) > 100
+    twice = {word for word in words if words.count(word) > 1}
+    assert not twice, f"of several meanings: {sorted(twice)}"
+
+
 def test_the_page_of_quantised_weights_has_each_format_with_its_bits():
     page = (ROOT / "docs/quantised.md").read_text(encoding="utf-8").split("## Formats")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)`(.*)\|$", page, re.M)
