@@ -105,7 +105,8 @@ def files_missing(span):
         if written_out(name) and name not in WRITTEN and not known:
             yield name
     for name in re.findall(rf"(?<![\w./-])(?:{'|'.join(SOURCES)})/[\w./<>*-]*", span):
-        if written_out(name) and name not in WRITTEN and not (ROOT / name).exists():
+        known = name in WRITTEN or any(ROOT.glob(name.rstrip("/")))
+        if written_out(name.replace("*", "")) and not known:
             yield name
 
 
