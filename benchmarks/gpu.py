@@ -87,7 +87,7 @@ def compile_all(
     return len(programs)
 
 
-class Contest:
+class GpuProduct:
     """One product with the same numbers for every contestant; a method for each returns seconds."""
 
     def __init__(
@@ -173,45 +173,45 @@ class Contest:
         return (time.perf_counter() - start) / self.burst
 
 
-def contestants(contest: Contest, kernel: str, tuned: int) -> dict[str, float]:
+def contestants(timed: GpuProduct, kernel: str, tuned: int) -> dict[str, float]:
     """Plan auto and the family's first configurations, and return the error of each."""
-    errors = {"auto": contest.plan("auto", kernel)}
-    plan = contest.plans["auto"]
+    errors = {"auto": timed.plan("auto", kernel)}
+    plan = timed.plans["auto"]
     family = kernel_named(str(plan.kernel))
-    info = device_info(contest.queue.device)
-    problem = product(contest.shape, contest.layout, contest.dtype)
+    info = device_info(timed.queue.device)
+    problem = product(timed.shape, timed.layout, timed.dtype)
     for config in family.configs(problem, info)[1 : 1 + tuned]:
-        errors[str(config)] = contest.plan(str(config), (family.name, config))
+        errors[str(config)] = timed.plan(str(config), (family.name, config))
     wrong = {name: e for name, e in errors.items() if not e < TOLERANCE}
     if wrong:
-        raise SystemExit(f"wrong result, {contest.shape} {contest.layout}: {wrong}")
+        raise SystemExit(f"wrong result, {timed.shape} {timed.layout}: {wrong}")
     return errors
 
 
 def measure(
-    contest: Contest, kernel: str, tuned: int, rounds: int, library: ctypes.CDLL | None
+    timed: GpuProduct, kernel: str, tuned: int, rounds: int, library: ctypes.CDLL | None
 ) -> dict[str, Any]:
     """Median seconds of every contestant."""
-    contestants(contest, kernel, tuned)
-    runs: dict[str, Any] = {name: (lambda name=name: contest.pyclmm(name)) for name in contest.plans}
-    runs["cublas"] = contest.cublas
+    contestants(timed, kernel, tuned)
+    runs: dict[str, Any] = {name: (lambda name=name: timed.pyclmm(name)) for name in timed.plans}
+    runs["cublas"] = timed.cublas
     if library is not None:
-        runs["clblast"] = lambda: contest.clblast(library)
+        runs["clblast"] = lambda: timed.clblast(library)
     samples: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds + 1):
         for name, run in runs.items():
             samples[name] += [
-                run() for _ in range(1 if name in ("cublas", "clblast") else min(4, contest.burst))
+                run() for _ in range(1 if name in ("cublas", "clblast") else min(4, timed.burst))
             ]
             torch.cuda.synchronize()
     seconds = {
         name: statistics.median(times[len(times) // (rounds + 1) :]) for name, times in samples.items()
     }
-    auto = contest.plans["auto"]
+    auto = timed.plans["auto"]
     return {
-        "shape": list(contest.shape),
-        "layout": contest.layout,
-        "flops": contest.flops,
+        "shape": list(timed.shape),
+        "layout": timed.layout,
+        "flops": timed.flops,
         "kernel": auto.kernel,
         "config": str(auto.config),
         "seconds": seconds,
@@ -267,7 +267,7 @@ def main() -> None:
             break
         rounds = max(3, min(options.rounds, int(0.2 / (2 * math.prod(shape) / 40e12))))
         rows.append(
-            measure(Contest(queue, numbers, shape, layout), options.kernel, options.tuned, rounds, library)
+            measure(GpuProduct(queue, numbers, shape, layout), options.kernel, options.tuned, rounds, library)
         )
         print(line(rows[-1]), flush=True)
         if options.json:

@@ -63,25 +63,25 @@ PEERS = {"cuBLAS float32": "float32", "cuBLAS TF32": "tf32", "cuBLAS float16": "
 class Rung:
     """A step that is planned and checked, ready to be timed."""
 
-    def __init__(self, step: Step, contest: gpu.Contest):
-        self.contest = contest
-        error = contest.plan(step.label, step.kernel, step.precision)
+    def __init__(self, step: Step, timed: gpu.GpuProduct):
+        self.timed = timed
+        error = timed.plan(step.label, step.kernel, step.precision)
         if not error < step.tolerance:
             raise SystemExit(f"{step.label}: error {error}")
-        plan = contest.plans[step.label]
+        plan = timed.plans[step.label]
         self.about = {"label": step.label, "kernel": plan.kernel, "config": str(plan.config),
                       "dtype": step.dtype, "precision": step.precision, "error": error}  # fmt: skip
 
     def seconds(self) -> float:
-        return float(self.contest.pyclmm(str(self.about["label"])))
+        return float(self.timed.pyclmm(str(self.about["label"])))
 
 
-def peer(contest: gpu.Contest, kind: str) -> Callable[[], float]:
-    """cuBLAS on the contest's operands, with or without TF32."""
+def peer(timed: gpu.GpuProduct, kind: str) -> Callable[[], float]:
+    """cuBLAS on the operands of *timed*, with or without TF32."""
 
     def seconds() -> float:
         torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
-        return float(contest.cublas())
+        return float(timed.cublas())
 
     return seconds
 
@@ -94,15 +94,15 @@ def main() -> None:
     options = parser.parse_args()
     queue = new_queue(find_device("nvidia"), profiling=True)
     numbers = np.random.default_rng(0).standard_normal(options.n**2 + 4096, dtype=np.float32)
-    contests = {
-        dtype: gpu.Contest(queue, numbers.astype(dtype), (1, options.n, options.n, options.n), "NN")
+    compared = {
+        dtype: gpu.GpuProduct(queue, numbers.astype(dtype), (1, options.n, options.n, options.n), "NN")
         for dtype in ("float32", "float16")
     }
-    for contest in contests.values():
-        contest.burst = 8  # a peer's calls between two events; with fewer the launch would count
-    rungs = [Rung(step, contests[step.dtype]) for step in STEPS]
+    for timed in compared.values():
+        timed.burst = 8  # a peer's calls between two events; with fewer the launch would count
+    rungs = [Rung(step, compared[step.dtype]) for step in STEPS]
     runs = {str(rung.about["label"]): rung.seconds for rung in rungs}
-    runs |= {name: peer(contests["float16" if kind == "float16" else "float32"], kind)
+    runs |= {name: peer(compared["float16" if kind == "float16" else "float32"], kind)
              for name, kind in PEERS.items()}  # fmt: skip
     samples: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(options.rounds + 1):

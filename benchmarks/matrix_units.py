@@ -162,7 +162,7 @@ class Product:
     def call(self) -> object:
         return self.plan(*self.operands, out=self.out)
 
-    def silent_call(self) -> None:
+    def eventless_call(self) -> None:
         self.plan.enqueue(*self.operands, out=self.out)
 
     def error(self) -> float:
@@ -174,15 +174,15 @@ class Product:
         calls = max(1, min(self.calls, MOST_LAUNCHES // self.launches))
         return self.burst.seconds(self.call, calls, self.launches)
 
-    def silent(self) -> float:
+    def eventless(self) -> float:
         calls = max(1, min(self.calls, 40 // self.launches))
-        return self.burst.seconds(self.silent_call, calls, self.launches)
+        return self.burst.seconds(self.eventless_call, calls, self.launches)
 
 
 def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
     """A row of the table: medians of interleaved rounds without the first."""
-    times = [(product.pyclmm(), product.silent(), product.cublas()) for _ in range(rounds + 1)][1:]
-    mine, unheard, theirs = (statistics.median(column) for column in zip(*times, strict=True))
+    times = [(product.pyclmm(), product.eventless(), product.cublas()) for _ in range(rounds + 1)][1:]
+    mine, without_events, theirs = (statistics.median(column) for column in zip(*times, strict=True))
     error = product.error() if product.flops <= 2.0 * 4100**3 else None
     case = product.case
     allowed = TOLERANCE.get(case.precision if case.dtype in ("float32", "complex64") else case.dtype, 0)
@@ -190,7 +190,7 @@ def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
         raise SystemExit(f"{case.title} {shape}: error {error}")
     print(
         f"{case.title:20} {'x'.join(map(str, shape)):>16} {mine * 1e6:9.1f} us"
-        f" {product.flops / mine * 1e-12:7.1f} TFLOP/s  (silent {unheard * 1e6:9.1f} us,"
+        f" {product.flops / mine * 1e-12:7.1f} TFLOP/s  (eventless {without_events * 1e6:9.1f} us,"
         f" cuBLAS {case.peer} {theirs * 1e6:9.1f} us)  {product.plan.kernel} {product.plan.config}",
         flush=True,
     )
@@ -201,7 +201,13 @@ def measured(product: Product, shape: Shape, rounds: int) -> dict[str, Any]:
         "shape": shape,
         "config": str(product.plan.config),
     }
-    return {**about, "seconds": mine, "silent_seconds": unheard, "cublas_seconds": theirs, "error": error}
+    return {
+        **about,
+        "seconds": mine,
+        "silent_seconds": without_events,
+        "cublas_seconds": theirs,
+        "error": error,
+    }
 
 
 def compared(about: dict[str, Any], rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], float, float]]:
@@ -217,9 +223,9 @@ def compared(about: dict[str, Any], rows: list[dict[str, Any]]) -> list[tuple[di
 def summary(found: list[tuple[dict[str, Any], float, float]]) -> str:
     """A line for each row; then geometric mean and least over the shapes in MANY, for each element type."""
     lines = [
-        f"{row['kernel']:16} {row['layout']}  {peers.of_units_row(row)!s:40} {loud:6.3f}"
-        f" ({silent:.3f} silent) of cuBLAS"
-        for row, loud, silent in found
+        f"{row['kernel']:16} {row['layout']}  {peers.of_units_row(row)!s:40} {with_events:6.3f}"
+        f" ({eventless:.3f} eventless) of cuBLAS"
+        for row, with_events, eventless in found
     ]
     for peer in ("float16", "bfloat16", "float64", "tf32"):
         own = [
@@ -227,7 +233,7 @@ def summary(found: list[tuple[dict[str, Any], float, float]]) -> str:
             for row, *ratios in found
             if row["peer"] == peer and row["asked_for"] == "auto" and row["precision"] != "high"
         ]
-        for name, ratios in zip(("as called", "silent"), zip(*own, strict=True), strict=False):
+        for name, ratios in zip(("as called", "eventless"), zip(*own, strict=True), strict=False):
             mean = statistics.geometric_mean(ratios)
             lines.append(f"{peer} {name}: mean {mean:.3f}, least {min(ratios):.3f}, of {len(ratios)}")
     return "\n".join(lines)

@@ -79,7 +79,7 @@ class OnDevice:
         return made, repeated[:whole].reshape(shape)
 
 
-class Contest:
+class SampledProduct:
     """One product on the device, in pyclmm and in PyTorch, with the same numbers."""
 
     def __init__(self, burst: Burst, product: Product, random: OnDevice) -> None:
@@ -104,7 +104,7 @@ class Contest:
         plan.enqueue(*self.operands, out=self.out)
         return plan
 
-    def silent(self, plan: Any, launches: int) -> float:
+    def eventless(self, plan: Any, launches: int) -> float:
         """Seconds of a product with launches that have no events."""
         calls = max(1, min(self.calls, _LAUNCHES // launches))
         return self.burst.seconds(plan.bind(*self.operands, out=self.out), calls, launches)
@@ -129,24 +129,24 @@ def medians(sides: Sequence[Callable[[], float]], rounds: int) -> list[float]:
     return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
-def measured(contest: Contest, rounds: int) -> dict[str, Any]:
+def measured(timed: SampledProduct, rounds: int) -> dict[str, Any]:
     """A row of the table."""
-    product = contest.product
+    product = timed.product
     started = time.perf_counter()
-    plan = contest.plan()
-    contest.burst.queue.finish()
+    plan = timed.plan()
+    timed.burst.queue.finish()
     first = time.perf_counter() - started
-    launches = len(plan.enqueue(*contest.operands, out=contest.out))
-    silent, called, peer = medians(
-        (lambda: contest.silent(plan, launches), lambda: contest.called(plan, launches), contest.cublas),
+    launches = len(plan.enqueue(*timed.operands, out=timed.out))
+    eventless, called, peer = medians(
+        (lambda: timed.eventless(plan, launches), lambda: timed.called(plan, launches), timed.cublas),
         rounds,
     )
-    error = contest.error()
+    error = timed.error()
     if not error <= TOLERANCE[product.kind]:
         raise ArithmeticError(f"error {error}")
     return {
         "kind": product.kind, "shape": product.shape, "layout": product.layout, "kernel": plan.kernel,
-        "config": str(plan.config), "estimate": plan.explain().seconds, "seconds": silent,
+        "config": str(plan.config), "estimate": plan.explain().seconds, "seconds": eventless,
         "called_seconds": called, "cublas_seconds": peer, "first_call_seconds": first, "error": error,
     }  # fmt: skip
 
@@ -195,7 +195,7 @@ def main() -> None:
             print("out of time before", product)
             break
         try:
-            rows.append(measured(Contest(burst, product, random), options.rounds))
+            rows.append(measured(SampledProduct(burst, product, random), options.rounds))
         except (ArithmeticError, RuntimeError) as error:  # RuntimeError: the host was too slow
             failed.append(f"{product}: {error}")
             print(failed[-1], flush=True)
@@ -203,8 +203,8 @@ def main() -> None:
         print(line(rows[-1]), flush=True)
         if options.json:
             options.json.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
-    silent, called = summary(rows), summary(rows, "called_seconds")
-    print("without events", silent, "as called", called, "worst:", worst(rows), sep="\n")
+    eventless, called = summary(rows), summary(rows, "called_seconds")
+    print("without events", eventless, "as called", called, "worst:", worst(rows), sep="\n")
     if failed:
         raise SystemExit("\n".join(["not in the table:", *failed]))
 

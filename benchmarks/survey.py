@@ -123,15 +123,15 @@ def build_side_by_side(arguments: Sequence[str], jobs: int, limit: float, script
             child.kill()
 
 
-def surveyed(contest: Any, device: DeviceInfo, each: int, rounds: int) -> dict[str, Any]:
+def surveyed(timed: Any, device: DeviceInfo, each: int, rounds: int) -> dict[str, Any]:
     """The times of all candidates and of cuBLAS."""
-    product, found = contest.product, []
+    product, found = timed.product, []
     for name, config in candidates(product, device, each):
         try:
-            plan = contest.plan((name, config))
-            contest.burst.queue.finish()
-            launches = len(plan.enqueue(*contest.operands, out=contest.out))
-            found.append((name, config, plan, launches, contest.silent(plan, launches)))
+            plan = timed.plan((name, config))
+            timed.burst.queue.finish()
+            launches = len(plan.enqueue(*timed.operands, out=timed.out))
+            found.append((name, config, plan, launches, timed.eventless(plan, launches)))
         except (PyclmmError, cl.Error, RuntimeError) as error:
             print(f"{product} {name} {config}: {str(error)[:150]}", flush=True)
     least = min(row[4] for row in found)
@@ -140,8 +140,8 @@ def surveyed(contest: Any, device: DeviceInfo, each: int, rounds: int) -> dict[s
     peer = []
     for _ in range(rounds):
         for row in close:
-            times[id(row)].append(contest.silent(row[2], row[3]))
-        peer.append(contest.cublas())
+            times[id(row)].append(timed.eventless(row[2], row[3]))
+        peer.append(timed.cublas())
     rows = [
         {"kernel": row[0], "config": asdict(row[1]), "launches": row[3],
          "seconds": statistics.median(times[id(row)][1:] or times[id(row)])}
@@ -180,7 +180,7 @@ def main() -> None:
     print(f"loaded: {time.perf_counter() - started:.0f} s", flush=True)
 
     from burst import Burst  # noqa: PLC0415  the processes that compile need no PyTorch
-    from sampled import Contest, OnDevice  # noqa: PLC0415
+    from sampled import OnDevice, SampledProduct  # noqa: PLC0415
 
     burst, random, started = Burst(queue), OnDevice(queue), time.perf_counter()
     about = {"device": device_json(device), "seed": options.seed, "date": datetime.date.today().isoformat()}
@@ -189,7 +189,7 @@ def main() -> None:
         if time.perf_counter() - started > options.limit:
             print("out of time before", product)
             break
-        rows.append(surveyed(Contest(burst, product, random), device, options.each, options.rounds))
+        rows.append(surveyed(SampledProduct(burst, product, random), device, options.each, options.rounds))
         best = min(rows[-1]["candidates"], key=lambda row: row["seconds"])
         ratio = rows[-1]["cublas_seconds"] / best["seconds"]
         print(f"{product}: {ratio:.2f} {best['kernel']} {best['seconds'] * 1e6:.1f} us", flush=True)

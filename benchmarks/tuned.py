@@ -99,7 +99,7 @@ def programs(products: Sequence[Product], sets: Sets, each: int) -> Iterator[Pro
             yield from (launch.program for launch in work.launches)
 
 
-class Contest:
+class TunedProduct:
     """One product on the device, and its time by candidates."""
 
     def __init__(self, queue: cl.CommandQueue, burst: Burst | None, product: Product, random: Random) -> None:
@@ -134,15 +134,15 @@ class Contest:
         return lambda: clock.elapsed(run) / calls
 
 
-def timed(contest: Contest, those: Sequence[Candidate], device: DeviceInfo) -> list[dict[str, Any]]:
+def timed(made: TunedProduct, those: Sequence[Candidate], device: DeviceInfo) -> list[dict[str, Any]]:
     """The time of each candidate: the median of rounds, of one round where it is far from the least."""
     runs: list[tuple[Candidate, Callable[[], float], list[float]]] = []
     for one in those:
         try:
-            run = contest.timer(one, device)
+            run = made.timer(one, device)
             runs.append((one, run, [run()]))
         except (PyclmmError, cl.Error, RuntimeError) as error:
-            print(f"{contest.product} {one[0]} {one[1]}: {str(error)[:150]}", flush=True)
+            print(f"{made.product} {one[0]} {one[1]}: {str(error)[:150]}", flush=True)
     least = min(times[0] for _, _, times in runs)
     close = [run for run in runs if run[2][0] <= _CLOSE * least]
     for _ in range(_ROUNDS):
@@ -164,8 +164,8 @@ def survey(
         if time.monotonic() > end:
             print("out of time before", product)
             return
-        contest = Contest(queue, burst, product, random)
-        row = asdict(product) | {"candidates": timed(contest, wanted(product, sets, each), device)}
+        made = TunedProduct(queue, burst, product, random)
+        row = asdict(product) | {"candidates": timed(made, wanted(product, sets, each), device)}
         best = min(row["candidates"], key=lambda one: float(one["seconds"]))
         print(f"{product}: {best['kernel']} {best['seconds'] * 1e6:.1f} us", flush=True)
         yield row

@@ -11,7 +11,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from . import linalg
 from .ahead import warm
 from .api import gemm, matmul, release
 from .checks import reference
@@ -45,7 +44,6 @@ from .many import ManyMatmul, matmul_many, ragged_matmul
 from .opencl.devices import DeviceRecord, devices
 from .opencl.queues import default_queue
 from .opencl.workspace import keep_workspace
-from .operators import install, installed, uninstall
 from .plan import Matmul
 from .problem.settings import default_precision, default_reproducible, verified
 from .quantized import QuantizedArray, from_gguf, quantize
@@ -54,6 +52,8 @@ from .streaming.streamed import StreamedMatmul, StreamExplanation, StreamProgres
 from .version import __version__
 
 if TYPE_CHECKING:
+    from . import linalg
+    from .operators import install, installed, uninstall
     from .tools.tuner import Tuning, tune
 
 __all__ = [
@@ -69,12 +69,15 @@ __all__ = [
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # with __getattr__, a type checker would accept every name
-    _TUNER = ("Tuning", "tune")  # imported at first use
+    # Imported at first use: nothing below needs a door, which may be deleted.
+    _LATER = {"Tuning": ".tools.tuner", "tune": ".tools.tuner", "linalg": ".linalg"}
+    _LATER |= dict.fromkeys(("install", "installed", "uninstall"), ".operators")
 
     def __getattr__(name):
-        if name not in _TUNER:
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(".tools.tuner", __name__), name)
+        module = import_module(_LATER[name], __name__)
+        return module if name == "linalg" else getattr(module, name)
 
     def __dir__():
         return sorted({*globals(), *__all__})

@@ -22,6 +22,7 @@ import json
 import os
 import re
 import stat
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,11 +35,11 @@ from . import environment
 from .errors import ArgumentError, CacheWarning, warn_caller
 from .fields import Check, one_of, record
 
-try:
+if sys.platform == "win32":
+    import msvcrt
+else:
     import fcntl
-except ImportError:  # Windows: if two processes write at once, the entries of one may be lost
-    fcntl = None  # type: ignore[assignment]
-CAN_LOCK = fcntl is not None
+CAN_LOCK = sys.platform != "win32"  # there, if two processes write at once, the entries of one may be lost
 
 MAX_BYTES = 1 << 22  # pyclmm writes no larger JSON file
 MAX_CONTENT = 1 << 24  # and no more bytes into another file
@@ -206,7 +207,7 @@ def _lock(path: Path, waits: bool) -> int | None:
         if CAN_LOCK and _made(path.parent):
             handle = _opened(path, os.O_RDWR | os.O_CREAT)
         if handle is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+            lock_open(handle, waits)
     except OSError as error:
         if handle is None:
             _refused(path, error, "written")
@@ -214,6 +215,14 @@ def _lock(path: Path, waits: bool) -> int | None:
             os.close(handle)
         return None
     return handle
+
+
+def lock_open(handle: int, waits: bool = False) -> None:
+    """Lock an open file until it is closed. Raises OSError if it is locked already, unless this *waits*."""
+    if sys.platform == "win32":
+        msvcrt.locking(handle, msvcrt.LK_LOCK if waits else msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
 
 
 class LockedFile:
@@ -253,7 +262,7 @@ def is_locked(path: Path) -> bool:
     if handle is None:
         return True
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_open(handle)
         return os.fstat(handle).st_nlink == 0  # removed since it was opened
     except OSError:
         return True

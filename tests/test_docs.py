@@ -26,6 +26,7 @@ FILES = {path.relative_to(ROOT).as_posix() for name in SOURCES for path in (ROOT
 # What the reader is to write: the example of docs/adding_a_kernel.md, and what `pyclmm road --start` begins.
 WRITTEN = {"cl/textbook/column.cl", "pyclmm/kernels/textbook/column.py", "textbook/column.cl", "column.py"}
 WRITTEN |= {f"step{step}.cl" for step in STARTS} | {"cl/formats/tq2_0.h", "pyclmm/formats/tq2_0.py"}
+WRITTEN |= {"cl/units/dots.h"}
 OTHER_DOTS = {"py", "cl", "h", "md", "json", "sync"}  # endings of files; mma.sync, an instruction
 
 
@@ -135,6 +136,15 @@ def test_what_a_kernels_source_names_is_there():
     assert not missing, f"what is not there is named: {missing}"
 
 
+def test_the_glossary_has_each_word_once():
+    page = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    rows = [row for row in re.findall(r"^\| ([^|]+) \|", page, re.M) if row != "word"]
+    words = [word.strip() for row in rows for word in re.split(r"[,()]", row) if word.strip()]
+    assert len(words) > 100
+    twice = {word for word in words if words.count(word) > 1}
+    assert not twice, f"of several meanings: {sorted(twice)}"
+
+
 def test_the_page_of_quantised_weights_has_each_format_with_its_bits():
     page = (ROOT / "docs/quantised.md").read_text(encoding="utf-8").split("## Formats")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)`(.*)\|$", page, re.M)
@@ -187,7 +197,8 @@ def insert(path, before, text):
 
 
 def make_changes(folder, heading):
-    """Make the changes to *folder* that the page shows under *heading*. What they replace is there once."""
+    """Make the changes to *folder* that the page shows under *heading*. What they replace is there once.
+    Returns the names of the files."""
     section = ADDING.read_text(encoding="utf-8").split(heading)[1].split("\n## ")[0]
     files = re.findall(r"^\+\+\+ (\S+)\n(.*?)(?=^\+\+\+ |^```)", section, re.M | re.S)
     for name, hunks in files:
@@ -198,6 +209,7 @@ def make_changes(folder, heading):
             content = path.read_text(encoding="utf-8")
             assert content.count(old) == 1, f"{name}: {old}"
             path.write_text(content.replace(old, new), encoding="utf-8")
+    return [name for name, _ in files]
 
 
 def test_the_page_about_adding_a_kernel_adds_one(copied):
@@ -226,7 +238,7 @@ for dtype in ("float32", "complex64", "int16"):
 def test_the_page_about_adding_a_kernel_adds_an_element_type(copied, device):
     """In the three files that it names: every number is loaded and stored right, in vectors or not."""
     pytest.importorskip("ml_dtypes")
-    make_changes(copied, "## An element type")
+    assert len(make_changes(copied, "## An element type")) == 3
     program = """
 import ml_dtypes, numpy as np, pyclmm
 dtype, rng = ml_dtypes.float8_e5m2, np.random.default_rng(0)
@@ -246,6 +258,33 @@ pyclmm.matmul(a, b, kernel="naive", reproducible=True)  # its fixed products are
 """
     kernels = ("naive", "packed") if device.is_cpu else ("naive",)
     run_in(copied, program.replace("KERNELS", repr(kernels)))
+
+
+@pytest.mark.slow
+def test_the_page_about_adding_a_kernel_adds_a_matrix_unit(copied, device):
+    """In three files. Its kernel multiplies what it accepts."""
+    if device.vendor != "pocl":
+        pytest.skip("the unit of the example is PoCL's")
+    heading = "## A matrix unit"
+    section = ADDING.read_text(encoding="utf-8").split(heading)[1]
+    ((name, text),) = re.findall(r"^### .*?`(cl/units/\w+\.h)`\n\n```c\n(.*?)^```", section, re.M | re.S)
+    (copied / name).write_text(text)
+    assert len(make_changes(copied, heading)) == 2
+    program = """
+import numpy as np, pyclmm
+rng = np.random.default_rng(0)
+for m, n, k in ((70, 51, 37), (16, 64, 8), (1, 1, 5)):
+    a, b, c = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((2, m, k), (2, k, n), (2, m, n)))
+    for x in (a, np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2)):
+        for y in (b, np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)):
+            assert np.array_equal(pyclmm.gemm(x, y, c, beta=2, kernel="dots"), a @ b + 2 * c)
+try:
+    pyclmm.matmul(np.ones((8, 8)), np.ones((8, 8)), kernel="dots")
+    raise SystemExit("float64 is no type of its")
+except pyclmm.UnsupportedError as error:
+    assert "dots multiplies float32" in str(error), error
+"""
+    run_in(copied, program)
 
 
 def test_the_page_about_adding_a_kernel_adds_a_format(copied):
@@ -282,8 +321,10 @@ for q in (made, pyclmm.from_gguf("x.gguf")["w"]):
 
 @pytest.mark.slow
 def test_the_page_about_adding_a_kernel_adds_an_operand(copied):
-    """One family takes it, the others and products in tiles refuse it."""
-    make_changes(copied, "## An operand")
+    """In three files and a keyword. One family takes it, the others and products in tiles refuse it."""
+    files = make_changes(copied, "## An operand")
+    assert len(files) == 4
+    assert files[-1] == "pyclmm/api.py"
     program = """
 import numpy as np, pyclmm
 rng = np.random.default_rng(0)

@@ -4,6 +4,7 @@ The contracts stand in setup.cfg and `make lint` checks them. Here a broken cont
 """
 
 import ast
+import os
 import re
 import shutil
 from pathlib import Path
@@ -52,6 +53,24 @@ def copied(tmp_path_factory):
     shutil.copytree(PACKAGE, root / "pyclmm")
     shutil.copy(ROOT / "setup.cfg", root)
     return root, linted(root)
+
+
+def test_the_doors_may_be_deleted(tmp_path):
+    """Without their folders the rest is imported and multiplies."""
+    shutil.copytree(PACKAGE, tmp_path / "pyclmm")
+    shutil.copytree(ROOT / "cl", tmp_path / "cl")
+    for door in ("array_api", "dask", "linalg", "torch"):
+        shutil.rmtree(tmp_path / "pyclmm" / door)
+    program = """
+import numpy as np, pyclmm, pyclmm.tools.cli
+a = np.ones((3, 4), np.float32)
+assert (pyclmm.matmul(a, a.T) == 4).all()
+assert (pyclmm.matmul_many([(a, a.T)])[0] == 4).all()
+print(pyclmm.__file__)
+"""
+    done = python("-c", program, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path), "the copy"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@
  *
  * One barrier in each step is enough: the half that is overwritten was last read before the previous barrier.
  *
- * The header of the instruction (mfma.h, wmma.h, dpas.h) has
+ * A program has the header of its instruction (mfma.h, wmma.h, dpas.h) before this file, which has
  *   UNIT_M UNIT_N UNIT_WORDS    rows, columns and words along K of an instruction
  *   a_frag b_frag d_frag        a work-item's part of the operands and of the result
  *   READ_A(to, tile, width, word, x, lane), READ_B   reads its part of the operand from (word, x) of a tile on
@@ -21,7 +21,7 @@
  *   UNIT_ATTRIBUTES             attributes of the kernel
  * where `lane` is a work-item's place in its sub-group.
  *
- * Macros: UNIT_MFMA, UNIT_WMMA or UNIT_DPAS, which chooses that header; those of it, of unit_tile.h and tile_order.h; and
+ * Macros: those of that header, of unit_tile.h and tile_order.h; and
  *   SPLIT    0: the kernel stores out. 1: split-K in ranges of k_range, one for each work-group in dimension 1 of
  *            the NDRange. Partial sums go to `partial`, range after range of a tile, and split_k.cl adds them
  * Dimension 0 of the NDRange has WORK_ITEMS for each tile. k_range is a multiple of BK.
@@ -30,16 +30,6 @@
 #include "include/partial_sums.h"
 #include "include/tile_order.h"
 #include "units/unit_tile.h"
-
-#if defined(UNIT_MFMA)
-#include "units/mfma.h"
-#elif defined(UNIT_WMMA)
-#include "units/wmma.h"
-#elif defined(UNIT_DPAS)
-#include "units/dpas.h"
-#else
-#error "unit.cl needs UNIT_MFMA, UNIT_WMMA or UNIT_DPAS"
-#endif
 
 #ifndef SPLIT
 #error "unit.cl needs SPLIT"

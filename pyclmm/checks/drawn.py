@@ -78,7 +78,7 @@ def sums_are_exact(problem: GemmProblem, drawn: Drawn) -> bool:
 def draw(
     problem: GemmProblem, operands: dict[str, Array], rng: np.random.Generator, drawn: Drawn
 ) -> Factors | None:
-    """Fill the arrays of *operands*: "a" and "b" as they are stored, "c" and "bias". Returns the factors of
+    """Fill the arrays of *operands*: "a" and "b" as they are stored, and extras. Returns the factors of
     op(B) without its conjugation, where small integers of a large product have any.
     """
     p, factors = problem, None
@@ -172,10 +172,10 @@ def _spread_along_k(
 
 
 def _make_special(p: GemmProblem, operands: dict[str, Array], rng: np.random.Generator) -> None:
-    """Put NaN and infinities into a few rows of A and columns of B, and NaN into C and bias."""
-    for name in ("c", "bias"):
-        x = operands.get(name)
-        if x is not None and x.dtype.kind not in "biu" and x.size > 1:
+    """Put NaN and infinities into a few rows of A and columns of B, and NaN into the extras."""
+    for name in p.extras:
+        x = operands[name]
+        if x.dtype.kind not in "biu" and x.size > 1:
             x[tuple(int(rng.integers(length)) for length in x.shape)] = np.nan
     # Of these the activation of an infinity is the same by every formula.
     infinities = (np.inf, -np.inf) if p.activation in ("none", "relu", "leaky_relu") else ()

@@ -117,7 +117,9 @@ def _drawn(decks: Decks, types: list[str], device: DeviceInfo) -> GemmProblem | 
             out=_operand(decks, (*stack, m, n), out),
             trans_a=trans[0],
             trans_b=trans[1],
-            epilogue=Epilogue(c, None if bias is None else dense(bias, dtypes.dtype_of(out)), activation),
+            epilogue=Epilogue(
+                {"c": c, "bias": None if bias is None else dense(bias, dtypes.dtype_of(out))}, activation
+            ),
             reproducible=decks.next(f"bits of {computed}", (True, False, False)),
             **options,
         ).problem

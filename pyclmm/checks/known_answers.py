@@ -23,6 +23,7 @@ from ..opencl.launcher import launcher_of
 from ..opencl.program import new_kernel
 from ..opencl.steps import scalars_of
 from ..problem import dtypes
+from ..problem.extras import EXTRAS
 from ..problem.gemm import ACTIVATIONS, Gemm, GemmProblem
 from . import fixed_products, lists, reference
 from .drawn import Drawn, Factors, draw, drawn_weights, scalars, sums_are_exact
@@ -84,10 +85,9 @@ class _Case:
             x = reference.int8_groups(x, format_named(p.b_format))
         return x.conj() if conj else x
 
-    @property
-    def bias(self) -> Array:
-        bias = self.view("bias")
-        return bias if self.problem.bias == "row" else bias[:, None]
+    def extra(self, name: str) -> Array:
+        """An extra, so that it broadcasts to the result."""
+        return EXTRAS[name].spread(self.problem, self.view(name))
 
 
 def outcome(
@@ -170,7 +170,7 @@ def _chained(case: _Case) -> Array:
         return found
     return reference.chain(
         case.matrix("a"), case.matrix("b"), case.view("c") if p.has_c else None, alpha=case.alpha,
-        beta=case.beta, bias=None if p.bias == "none" else case.bias, activation=p.activation,
+        beta=case.beta, bias=None if p.bias == "none" else case.extra("bias"), activation=p.activation,
         dtype=dtypes.dtype_of(p.out_type),
     )  # fmt: skip
 
@@ -188,12 +188,11 @@ def _expected(case: _Case) -> tuple[Array, Array | float]:
     scale: Array | float = 0.0
     if not exact:
         scale = abs(case.alpha) * _product(*(abs(case.matrix(name).astype(wide)) for name in ("a", "b")))
-    if p.has_c:
-        term = _scaled(wide(case.beta), case.view("c").astype(wide))
-        value, scale = value + term, scale if exact else scale + abs(term)
-    if p.bias != "none":
-        bias = case.bias.astype(wide)
-        value, scale = value + bias, scale if exact else scale + abs(bias)
+    for name, extra in EXTRAS.items():
+        if name in p.extras:
+            term = case.extra(name).astype(wide)
+            term = _scaled(wide(case.beta), term) if extra.is_times_beta else term
+            value, scale = extra.combine(value, term), scale if exact else extra.combine(scale, abs(term))
     return reference.activate(value, ACTIVATIONS.index(p.activation)), scale
 
 

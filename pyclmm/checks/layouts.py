@@ -15,6 +15,7 @@ from ..formats import format_named
 from ..kernels.interface import round_up
 from ..opencl.program import new_kernel
 from ..problem import dtypes
+from ..problem.extras import EXTRAS
 from ..problem.gemm import GemmProblem, alignment
 from . import lists
 
@@ -158,20 +159,18 @@ def placed(problem: GemmProblem, name: str, lead: int, fill: Any) -> Placed:
     """Memory for the operand or result *name* of *problem*, *lead* times its alignment before it."""
     p, ragged = lists.stack_of(problem), problem.ragged
     k_of_b = format_named(p.b_format).row_nbytes(p.k) if p.b_format else p.k
-    shapes = {
+    shapes: dict[str, tuple[str, int, tuple[int, ...], tuple[int, ...]]] = {
         "a": (p.a_type, p.a_align, (p.k, p.m) if p.trans_a else (p.m, p.k), (p.lda, 1)),
         "b": (p.b_type, p.b_align, (p.n, k_of_b) if p.trans_b else (p.k, p.n), (p.ldb, 1)),
-        "c": (p.c_type, 1, (p.m, p.n), p.c_strides),
         "out": (p.out_type, p.out_align, (p.m, p.n), (p.ldo, 1)),
     }
-    vectors = {"bias": (p.n if p.bias == "row" else p.m, p.bias_stride, p.bias_type)}
     if ragged is not None:
-        vectors["group_sizes"] = (ragged.groups, 1, ragged.size_type)
-    if name in vectors:
-        length, stride, element = vectors[name]
-        return Placed.of((length,), (stride,), element, lead, fill)
+        shapes["group_sizes"] = (ragged.size_type, 1, (ragged.groups,), (1,))
+    if name in EXTRAS:
+        shapes[name] = (getattr(p, f"{name}_type"), 1, *EXTRAS[name].stored(p, p.m, p.n))
     element, align, shape, strides = shapes[name]
-    batch, stack = p.batch_shape, getattr(p.batch_strides, name)
+    is_stack = name in p.batch_strides._fields
+    batch, stack = (p.batch_shape, getattr(p.batch_strides, name)) if is_stack else ((), ())
     if ragged is not None and name == ("b" if ragged.axis == "m" else "out"):
         batch, stack = (ragged.groups,), (ragged.stride,)
     return Placed.of((*batch, *shape), (*stack, *strides), element, lead * _unit(align, element), fill)

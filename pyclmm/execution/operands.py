@@ -39,13 +39,15 @@ _SIGNATURES: dict[type, Any] = {
 }
 
 
-def named(a: Any, b: Any, c: Any, bias: Any, out: Any) -> dict[str, Any]:
-    """The operands that were given, by name."""
+def named(a: Any, b: Any, c: Any, bias: Any, out: Any, others: Operands | None = None) -> dict[str, Any]:
+    """The operands that were given, by name. *others*: further ones of EXTRAS, which may be None."""
     found = {"a": a, "b": b}
     if c is not None:
         found["c"] = c
     if bias is not None:
         found["bias"] = bias
+    if others is not None:
+        found.update((name, x) for name, x in others.items() if x is not None)
     if out is not None:
         found["out"] = out
     return found
@@ -281,7 +283,7 @@ def checked(
         casting=options.casting,
         trans_a=options.trans_a,
         trans_b=options.trans_b,
-        epilogue=Epilogue(layouts.get("c"), layouts.get("bias"), options.activation, reads_c=beta != 0),
+        epilogue=Epilogue(layouts, options.activation, reads_c=beta != 0),
         alpha_is_zero=alpha == 0,
         out_is_copied=out_is_copied,
         precision=options.precision,

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..problem.gemm import ACTIVATIONS, BIASES, GemmProblem
+from ..problem.extras import BIASES
+from ..problem.gemm import ACTIVATIONS, GemmProblem
 from .accepts import Accepts
 from .config import Ranked, TileConfig, slices
 from .device import DeviceInfo

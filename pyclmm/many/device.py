@@ -101,7 +101,7 @@ class DeviceMany(PlannedList):
             for group in self.groups:
                 wanted = with_events and (group is self.groups[-1] or not in_order)
                 buffers = {name: memory[key] for name, key in group.keys.items()}
-                launch = methodcaller("enqueue", buffers, SCALARS, after, None, wanted)
+                launch = methodcaller("enqueue", buffers, SCALARS, after, with_events=wanted)
                 ends += group.launched(queue, launch, False, buffers.get("c") is buffers["out"])
             ends += self._copy(lists, memory, queue, ends, back=True)
             ends = ends[-1:] if in_order else [cl.enqueue_marker(queue, ends)]

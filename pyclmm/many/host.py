@@ -117,7 +117,7 @@ class HostMany(ManyByAddress):
                 its = rows[at : (at := at + len(group.pairs))].view(np.uint8)
                 own = {name: memory.get(key, base) for name, key in group.keys.items()}
                 own["products"], _ = buffers.read(its, self._plain, "a table of products")
-                launch = methodcaller("enqueue", own, SCALARS, buffers.uploads, None, True, None, True)
+                launch = methodcaller("enqueue", own, SCALARS, buffers.uploads, is_waited_for=True)
                 ends += group.launched(queue, launch, True, updates_c)[-1:]
             parts = []  # meanwhile
             for key, whole in new.items():

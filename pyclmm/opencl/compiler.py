@@ -10,7 +10,7 @@ import contextlib
 import re
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -84,29 +84,33 @@ def expanded(name: str) -> str:
     and ``#line`` directives; one after a header's ``#endif`` too, as compilers read none in a branch not
     taken.
     """
+    lines: list[str] = []
     seen: set[str] = set()
-    return "\n".join(line for one in name.split() for line in _lines(one, seen))
+    for one in name.split():
+        _expand(one, seen, lines)
+    return "\n".join(lines)
 
 
-def _lines(name: str, seen: set[str]) -> Iterator[str]:
+def _expand(name: str, seen: set[str], lines: list[str]) -> None:
+    """Add the lines of *name* to *lines*, without the headers that were *seen*."""
     seen.add(name)
     branches: list[bool] = []  # whether a header was read in each conditional that is open
-    yield f'#line 1 "{name}"'
+    lines.append(f'#line 1 "{name}"')
     for number, line in enumerate(read_source(name).splitlines(), 1):
-        include = _INCLUDE.fullmatch(line)
+        include = _INCLUDE.fullmatch(line) if line.startswith("#") else None
         if include is None:
-            yield line
+            lines.append(line)
             if line.startswith("#if"):
                 branches.append(False)
             elif line.startswith("#endif") and branches and branches.pop():
                 branches[-1:] = [True] * bool(branches)
-                yield f'#line {number + 1} "{name}"'
+                lines.append(f'#line {number + 1} "{name}"')
         elif include[1] in seen:
-            yield ""
+            lines.append("")
         else:
             branches[-1:] = [True] * bool(branches)
-            yield from _lines(include[1], seen)
-            yield f'#line {number + 1} "{name}"'
+            _expand(include[1], seen, lines)
+            lines.append(f'#line {number + 1} "{name}"')
 
 
 def compiled(context: cl.Context, source: str, options: Sequence[str]) -> cl.Program:

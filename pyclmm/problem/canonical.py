@@ -8,7 +8,9 @@ are. A column-major ``out`` gives the transposed product. Any other operand that
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,15 +19,15 @@ from numpy.typing import DTypeLike
 from ..errors import DTypeError, ShapeError, unknown_name
 from ..formats import format_named
 from . import dtypes
+from .extras import EXTRAS, Axes, ResultShape
 from .gemm import MAX_ALIGN, Copy, Gemm, GemmProblem, Operand, dense, dense_strides
 from .literals import Casting
 from .matrices import (
     MatrixLayout,
     check_sizes,
-    expanded,
     matrix_of,
     promoted,
-    squeezed,
+    result_shape,
     stack_of_out,
     stack_of_result,
     transposed,
@@ -39,10 +41,11 @@ WITH_WEIGHTS = ("float32", "float16", "bfloat16")  # the types in which quantise
 
 @dataclass(frozen=True)
 class Epilogue:
-    """C, bias and activation as passed. ``reads_c`` is false if beta is 0: C is checked, but not read."""
+    """The extras among *operands*, by name, and the activation. ``reads_c`` is false if beta is 0: C is
+    checked, but not read.
+    """
 
-    c: Operand | None = None
-    bias: Operand | None = None
+    operands: Mapping[str, Operand | None] = field(default_factory=dict)
     activation: str | None = None
     reads_c: bool = True
 
@@ -111,20 +114,23 @@ def checked_gemm(
     core_axes = min(1, len(a.shape) - 1) + min(1, len(b.shape) - 1)  # of the result
     if out is not None:
         batch = stack_of_out(out, batch, core_axes)
-    shape = squeezed(full_shape := (*batch, ma.rows, mb.cols), a, b)
+    result = result_shape((*batch, ma.rows, mb.cols), a, b)
+    shape = result.shape
     if out is None:
         out = replace(dense(shape, computed), align=MAX_ALIGN if host_align is None else host_align)
     elif out.shape != shape:
         raise unfit_out(out.shape, shape, core_axes)
     ways = (checked(precision), reproducible, out_is_copied, host_align, b_format)
     builder = _Builder(computed, batch, casting, *ways, quantize_a)
-    builder.epilogue(epilogue or Epilogue(), a, b, full_shape, shape)
-    return builder.build(ma, mb, matrix_of(expanded(out, a, b), "out"), shape, alpha_is_zero)
+    builder.epilogue(epilogue or Epilogue(), result)
+    return builder.build(
+        ma, mb, _matrix(out, result.expanded(out.shape, out.strides), "out"), shape, alpha_is_zero
+    )
 
 
 @dataclass
 class _Builder:
-    """Builds a :class:`Gemm`: collects C, bias, and the copies of operands that kernels cannot read."""
+    """Builds a :class:`Gemm`: collects the extras, and the copies of operands that kernels cannot read."""
 
     dtype: np.dtype[Any]
     batch: tuple[int, ...]
@@ -136,51 +142,32 @@ class _Builder:
     b_format: str
     quantize_a: str
     copies: list[tuple[str, Copy]] = field(default_factory=list)
-    c: MatrixLayout | None = None
-    bias: MatrixLayout | None = None
+    extras: dict[str, MatrixLayout] = field(default_factory=dict)  # those that kernels read
     activation: str = "none"
 
     def __post_init__(self) -> None:
         self.computed = dtypes.type_name(self.dtype, "result")
         self.reproducible &= self.dtype.kind not in "biu"  # integers have the same bits anyway
 
-    def epilogue(
-        self, given: Epilogue, a: Operand, b: Operand, full_shape: tuple[int, ...], shape: tuple[int, ...]
-    ) -> None:
+    def epilogue(self, given: Epilogue, result: ResultShape) -> None:
         activation = given.activation or "none"
         if activation != "none" and self.dtype.kind in "biuc":
             raise DTypeError(f"activation {activation!r} needs a real float result, not {self.dtype}")
         if self.reproducible:
             check_activation(activation)
         self.activation = activation
-        if given.c is not None:
-            self._check_cast(given.c, "c")
-            if given.c.shape != shape:
-                raise ShapeError(f"c has shape {given.c.shape}, but the result has shape {shape}")
-            c = matrix_of(expanded(given.c, a, b), "c")
-            self.c = self._readable("c", c, unit_stride=False) if given.reads_c else None
-        if given.bias is not None:
-            self._check_cast(given.bias, "bias")
-            self.bias = self._readable("bias", self._bias(given.bias, a, b, full_shape), unit_stride=False)
+        for name, extra in EXTRAS.items():
+            x = given.operands.get(name)
+            if x is None:
+                continue
+            self._check_cast(x, name)
+            matrices = _matrix(x, extra.fitted(x.shape, x.strides, result), name)
+            if given.reads_c or not extra.is_times_beta:
+                self.extras[name] = self._readable(name, matrices, unit_stride=False)
 
     def _check_cast(self, x: Operand, argument: str) -> None:
         dtypes.type_name(x.dtype, argument)
         dtypes.check_cast(x.dtype, self.dtype, argument, self.casting)
-
-    def _bias(self, bias: Operand, a: Operand, b: Operand, full: tuple[int, ...]) -> MatrixLayout:
-        m, n = full[-2:]
-        x = bias
-        if len(x.shape) < 2:
-            missing_column = len(b.shape) == 1 and len(x.shape) == 1
-            shape = (*x.shape, 1) if missing_column else (1,) * (2 - len(x.shape)) + x.shape
-            strides = (*x.strides, 0) if missing_column else (0,) * (2 - len(x.strides)) + x.strides
-            x = replace(x, shape=shape, strides=strides)
-        if x.shape not in ((1, n), (m, 1), (1, 1)):
-            raise ShapeError(
-                f"bias has shape {bias.shape}; for a result of {m} x {n} it must be ({n},) or "
-                f"(1, {n}), a value for each column, or ({m}, 1), a value for each row"
-            )
-        return matrix_of(x, "bias")
 
     def _readable(self, name: str, x: MatrixLayout, unit_stride: bool = True) -> MatrixLayout:
         """*x* if kernels can read it, else a dense copy. *unit_stride*: *x* must have a unit stride."""
@@ -209,8 +196,7 @@ class _Builder:
         swapped = not out.row_contiguous
         if swapped:  # the transposed product, out^T = B^T A^T, has a row-major out
             a, b, out = b.T, a.T, out.T
-            self.c = self.c.T if self.c else None
-            self.bias = self.bias.T if self.bias else None
+            self.extras = {name: x.T for name, x in self.extras.items()}
         a, b = self._readable("a", a), self._readable("b", b)
         problem = self._problem(a, b, out, alpha_is_zero)
         return Gemm(problem, shape, self.dtype, swapped, tuple(self.copies), out_copy)
@@ -219,7 +205,8 @@ class _Builder:
         """What the kernel writes: the user's out, or a dense temporary with the copy from it to out."""
         direct = target.has_unit_stride and dtypes.is_direct(target.type, self.computed)
         # In B^T A^T complex FMAs have another order, and the weights would be A.
-        if (self.reproducible and self.computed in dtypes.COMPLEX) or self.b_format:
+        by_columns = any(EXTRAS[name].of_columns for name in self.extras)
+        if (self.reproducible and self.computed in dtypes.COMPLEX) or self.b_format or by_columns:
             direct = direct and target.row_contiguous
         if direct and not self.out_is_copied:
             return target, None
@@ -249,8 +236,9 @@ class _Builder:
         # Rows of weights lie along K, also a single one.
         trans_b, ldb = (True, b.T.leading()[1]) if self.b_format else b.leading()
         ldo = out.rs if out.rows > 1 else out.cols
-        c, bias = self.c, self.bias
+        c = self.extras.get("c")
         c_batch = c.over(self.batch) if c else (0,) * len(self.batch)
+        extras = [extra.fields(self.extras.get(name), out.type).items() for name, extra in EXTRAS.items()]
         return GemmProblem(
             m=a.rows, n=b.cols, k=0 if alpha_is_zero else a.cols,
             a_type=a.type, b_type=b.type, out_type=out.type,
@@ -260,15 +248,18 @@ class _Builder:
             a_align=a.row_align(lda), b_align=b.row_align(ldb), out_align=out.row_align(ldo),
             batch_shape=self.batch,
             batch_strides=(a.over(self.batch), b.over(self.batch), c_batch, out.over(self.batch)),
-            has_c=c is not None, c_type=c.type if c else out.type,
-            c_strides=(c.rs, c.cs) if c else (0, 0),
-            bias=_bias_kind(bias), bias_type=bias.type if bias else out.type,
-            bias_stride=_bias_stride(bias),
+            **dict(chain(*extras)),
             activation=self.activation,
             precision=self.precision,
             reproducible=self.reproducible, b_format=self.b_format,
             quantize_a="" if alpha_is_zero else self.quantize_a,
         )  # fmt: skip
+
+
+def _matrix(x: Operand, axes: Axes, argument: str) -> MatrixLayout:
+    """*x* with these *axes*."""
+    shape, strides = axes
+    return matrix_of(replace(x, shape=shape, strides=strides), argument)
 
 
 def _computed_dtype(
@@ -299,15 +290,3 @@ def _weights(a: Operand, b: Operand, trans_a: str, computed: np.dtype[Any], b_fo
         raise ShapeError(f"a of shape {a.shape} has K = {k}, but a row of b has {nbytes} bytes, not {wanted}")
     *apart, rows, columns = b.strides
     return Operand((*stack, k, n), (*apart, columns, rows), b.dtype, b.align)
-
-
-def _bias_kind(bias: MatrixLayout | None) -> str:
-    if bias is None:
-        return "none"
-    return "row" if bias.rows == 1 else "column"
-
-
-def _bias_stride(bias: MatrixLayout | None) -> int:
-    if bias is None or bias.rows == bias.cols == 1:
-        return 0
-    return bias.cs if bias.rows == 1 else bias.rs

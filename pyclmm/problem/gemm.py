@@ -14,17 +14,18 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
 from ..formats import format_named
 from . import dtypes
+from .extras import EXTRAS, ExtraFields
 from .literals import Activation
 
 T = TypeVar("T")
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
-BIASES = ("none", "row", "column")  # "row": a value for each column; "column": a value for each row
 MAX_DIMENSION = 2**31 - 2**16  # kernels hold M, N and K in 32 bits, and their loops count one tile further
 MAX_GROUPS = 2047  # among which rows are divided: cl/ragged.cl keeps a number for each in local memory
 SIZE_TYPES = ("int32", "int64")  # of the groups' sizes
@@ -171,7 +172,7 @@ class BatchStrides(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GemmProblem:
+class GemmProblem(ExtraFields):
     """A product as kernels see it. Strides and leading dimensions (``ld*``) are in elements.
 
     Element (i, k) of A is at ``i * lda + k`` if ``trans_a`` is false, else at ``k * lda + i``; element (k, j)
@@ -205,12 +206,6 @@ class GemmProblem:
     out_align: int = MAX_ALIGN
     batch_shape: tuple[int, ...] = ()
     batch_strides: Any = ((), (), (), ())  # becomes BatchStrides
-    has_c: bool = False
-    c_type: str = "float32"
-    c_strides: tuple[int, int] = (0, 0)
-    bias: str = "none"
-    bias_type: str = "float32"
-    bias_stride: int = 0
     activation: str = "none"
     precision: str = "highest"
     reproducible: bool = False  # whether sums must be chains of FMAs over K in order; never for integers
@@ -299,8 +294,7 @@ class GemmProblem:
     @property
     def extras(self) -> dict[str, str]:
         """The arrays that kernels read besides A and B, with their element types."""
-        asked = {"c": self.has_c, "bias": self.bias != "none"}
-        return {name: getattr(self, f"{name}_type") for name, is_read in asked.items() if is_read}
+        return {name: getattr(self, f"{name}_type") for name, extra in EXTRAS.items() if extra.is_read(self)}
 
     @property
     def flops(self) -> int:
@@ -328,6 +322,7 @@ class GemmProblem:
     def transposed(self) -> GemmProblem:
         """The product out^T = B^T A^T, whose A is this B. ``ldo`` stays the leading dimension of out."""
         strides: BatchStrides = self.batch_strides
+        extras = [extra.transposed(self).items() for extra in EXTRAS.values()]
         return replace(
             self,
             m=self.n, n=self.m,
@@ -337,8 +332,7 @@ class GemmProblem:
             lda=self.ldb, ldb=self.lda,
             a_align=self.b_align, b_align=self.a_align,
             batch_strides=strides._replace(a=strides.b, b=strides.a),
-            c_strides=self.c_strides[::-1],
-            bias={"row": "column", "column": "row"}.get(self.bias, self.bias),
+            **dict(chain(*extras)),
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -387,6 +381,6 @@ class Gemm:
     def unread(self) -> tuple[str, ...]:
         """The problem's arrays that no kernel reads, so that they need no buffer."""
         p = self.problem
-        read = {"a": p.k > 0, "b": p.k > 0, "c": p.has_c, "bias": p.bias != "none"}
+        read = {"a": p.k > 0, "b": p.k > 0} | {name: extra.is_read(p) for name, extra in EXTRAS.items()}
         read["group_sizes"] = p.ragged is not None
         return tuple([name for name, is_read in read.items() if not is_read])

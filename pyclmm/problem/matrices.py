@@ -8,18 +8,14 @@ from dataclasses import dataclass, replace
 
 from ..errors import ShapeError, UnsupportedError
 from . import dtypes
+from .extras import ResultShape, StridedMatrix
 from .gemm import MAX_DIMENSION, Operand, alignment
 
 
 @dataclass(frozen=True)
-class MatrixLayout:
-    """A stack of matrices: element type, rows x cols, strides in elements, whether it is to be conjugated."""
+class MatrixLayout(StridedMatrix):
+    """A stack of matrices: each of them, strides of the stack in elements, whether it is to be conjugated."""
 
-    type: str
-    rows: int
-    cols: int
-    rs: int
-    cs: int
     batch_shape: tuple[int, ...]
     batch_strides: tuple[int, ...]
     align: int
@@ -96,22 +92,9 @@ def transposed(x: MatrixLayout, trans: str, vector: bool) -> MatrixLayout:
     return replace(x if vector else x.T, conj=conj)
 
 
-def squeezed(shape: tuple[int, ...], a: Operand, b: Operand) -> tuple[int, ...]:
-    """The shape of the user's result, without the axes that 1-D operands lack."""
-    *batch, m, n = shape
-    return (*batch, *([m] if len(a.shape) > 1 else []), *([n] if len(b.shape) > 1 else []))
-
-
-def expanded(x: Operand, a: Operand, b: Operand) -> Operand:
-    """An operand of the result's shape, with the axes that 1-D operands lack put back."""
-    shape, strides = list(x.shape), list(x.strides)
-    if len(b.shape) == 1:
-        shape.append(1)
-        strides.append(0)
-    if len(a.shape) == 1:
-        shape.insert(-1, 1)
-        strides.insert(-1, 0)
-    return replace(x, shape=tuple(shape), strides=tuple(strides))
+def result_shape(full: tuple[int, ...], a: Operand, b: Operand) -> ResultShape:
+    """The shape of the product of operands as they were given."""
+    return ResultShape(full, len(a.shape) == 1, len(b.shape) == 1)
 
 
 def stack_of_result(
@@ -126,7 +109,7 @@ def stack_of_result(
     try:
         batch = _broadcast(ma.batch_shape, mb.batch_shape)
     except ValueError as error:
-        wrong = _wrong_core(out.shape, squeezed((ma.rows, mb.cols), a, b)) if out else ""
+        wrong = _wrong_core(out.shape, result_shape((ma.rows, mb.cols), a, b).shape) if out else ""
         raise ShapeError(
             f"operands could not be broadcast together: the stacks of a {ma.batch_shape} and b "
             f"{mb.batch_shape} do not broadcast: a of shape {a.shape}, b of shape {b.shape}"

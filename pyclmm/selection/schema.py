@@ -17,9 +17,9 @@ from ..fields import Check, integer, list_of, matching, one_of, optional, record
 from ..formats import FORMAT_NAMES
 from ..kernels.config import PlainConfig, TileConfig
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS
+from ..problem.extras import BIASES
 from ..problem.gemm import (
     ACTIVATIONS,
-    BIASES,
     MAX_ALIGN,
     MAX_DIMENSION,
     MAX_GROUPS,

@@ -22,12 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, StorageError
-from ..store import fault_of, replacing
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
+from ..store import fault_of, lock_open, replacing
 
 _RECORD = re.compile(
     r"(?P<record>(?P<tile>[0-9]{1,18}) (?P<size>[0-9]{1,18}) (?P<digest>[0-9a-f]{32}|-)) (?P<sum>[0-9a-f]{8})"
@@ -119,7 +114,7 @@ class FolderLock:
         for _ in range(100):  # again if the holder has removed the file in between
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                _take(self._handle)
+                lock_open(self._handle)
             except OSError as error:
                 os.close(self._handle)
                 raise CheckpointError(
@@ -138,13 +133,6 @@ class FolderLock:
         if remove:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
-
-
-def _take(handle: int) -> None:
-    if sys.platform == "win32":
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-    else:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _sum(text: str) -> str:

@@ -63,7 +63,8 @@ def decide(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, asked: A
         return Decision(False, unfit)
     device = device_of(a.device)
     demand = _demand(a, asked)
-    epilogue = Epilogue(_layout(c) if c is not None else None, _layout(bias) if bias is not None else None)
+    extras = {"c": c, "bias": bias}
+    epilogue = Epilogue({name: _layout(x) for name, x in extras.items() if x is not None})
     ways: dict[str, Any] = {"precision": asked.precision, "reproducible": asked.reproducible}
     try:
         problem = checked_gemm(_layout(a), _layout(b), epilogue=epilogue, **ways).problem

@@ -61,8 +61,8 @@ class Subject:
     def __call__(
         self, a, b, c=None, *, alpha=1, beta=0, bias=None, activation=None, out=None, config=None, **how
     ):
-        c_given, bias_given = (None if x is None else operand(x) for x in (c, bias))
-        epilogue = Epilogue(c_given, bias_given, activation, reads_c=beta != 0)
+        extras = {name: operand(x) for name, x in (("c", c), ("bias", bias)) if x is not None}
+        epilogue = Epilogue(extras, activation, reads_c=beta != 0)
         given_out = None if out is None else operand(out)
         call = checked_gemm(
             operand(a), operand(b), out=given_out, epilogue=epilogue, alpha_is_zero=alpha == 0, **how

@@ -60,7 +60,7 @@ def test_a_column_major_out_is_the_transposed_product():
     out = np.zeros((3, 5), F4).T
     c, bias = np.zeros((5, 3), F4), np.zeros((3,), F4)
     gemm = checked_gemm(
-        operand(A), operand(B), out=operand(out), epilogue=Epilogue(operand(c), operand(bias), None)
+        operand(A), operand(B), out=operand(out), epilogue=Epilogue({"c": operand(c), "bias": operand(bias)})
     )
     p = gemm.problem
     assert gemm.swapped
@@ -98,7 +98,10 @@ def test_a_dtype_that_must_be_rounded_first_means_a_copy():
 def test_each_type_that_kernels_do_not_take_means_a_copy():
     c, bias = np.zeros((5, 3), "i2"), np.zeros(3, F2)
     gemm = checked_gemm(
-        operand(A.astype("i1")), operand(B), epilogue=Epilogue(operand(c), operand(bias)), dtype=F4
+        operand(A.astype("i1")),
+        operand(B),
+        epilogue=Epilogue({"c": operand(c), "bias": operand(bias)}),
+        dtype=F4,
     )
     assert [(n, c.source_type, c.target_type) for n, c in gemm.copies] == [
         ("c", "int16", "float32"),
@@ -196,7 +199,7 @@ def test_sizes_too_large_for_32_bit_indices_are_refused():
 
 def test_the_shape_of_bias_gives_its_kind_and_stride():
     def bias_of(shape):
-        p = checked_gemm(operand(A), operand(B), epilogue=Epilogue(bias=dense(shape, F4))).problem
+        p = checked_gemm(operand(A), operand(B), epilogue=Epilogue({"bias": dense(shape, F4)})).problem
         return p.bias, p.bias_stride
 
     assert bias_of((3,)) == ("row", 1)

@@ -1,4 +1,4 @@
-"""The families for AMD's and Intel's matrix units: cl/units/unit.cl with one instruction each.
+"""The families for AMD's and Intel's matrix units: cl/units/unit.cl behind the header of an instruction.
 
 ``UNIT_KERNELS`` lists them. A new one is a class here, a file of cl/units/ and a record in matrix_unit.py.
 """
@@ -83,8 +83,9 @@ def _fills(width: int, words: int, cell: int, items: int) -> bool:
 
 
 class UnitKernel(MatrixKernel):
-    """See cl/units/unit.cl. BM x BN x BK is a work-group's tile, SGM x SGN a sub-group's. SPLIT_K is the
-    number of ranges of K; cl/split_k.cl adds their partial sums. Option ``unit``: rows of an instruction.
+    """See cl/units/unit.cl, and the header that has the family's name. BM x BN x BK is a work-group's tile,
+    SGM x SGN a sub-group's. SPLIT_K is the number of ranges of K; cl/split_k.cl adds their partial sums.
+    Option ``unit``: rows of an instruction.
     """
 
     options = ("unit",)
@@ -131,8 +132,8 @@ class UnitKernel(MatrixKernel):
         tile_range = TileRange(0, tiles, ceil(problem.k / k_range))
         items, split = work_items(config, one), config.split_k > 1
         sums = PartialSums(problem, config.bm, config.bn, tile_range)
-        defines = ((f"UNIT_{self.name.upper()}", 1), *_defines(problem, config, one))
-        program = gemm_program(problem, "units/unit.cl", defines)
+        source = f"units/{self.name}.h units/unit.cl"
+        program = gemm_program(problem, source, _defines(problem, config, one))
         extra = (np.int32(k_range), sums.workspace.symbol if split else "batch_offsets")
         size = (tiles * items, tile_range.split_k)
         product = gemm_launch(problem, program, "matmul_unit", size, (items, 1), extra)

@@ -135,7 +135,7 @@ class Call:
             padded(np.swapaxes(x, -1, -2) if t == "T" else x, pad) for x, t in ((a, trans[0]), (b, trans[1]))
         ]
         row = [x.shape[-1] * x.itemsize for x in stored]
-        self.problem = GemmProblem(  # type: ignore[call-arg]
+        self.problem = GemmProblem(
             m, n, k, kind, kind, kind, kind, trans[0] == "T", trans[1] == "T", *conj,
             *(x.shape[-1] for x in stored), n, *map(alignment, row), 4,
             precision=precision, c_type=kind, bias_type=kind, **more,
