@@ -19,7 +19,6 @@ from .tile import (
     by_rows,
     in_vectors,
     is_held,
-    keeps_along,
     local_bytes,
     misfits,
     side_by_side,
@@ -144,7 +143,7 @@ def _listed(acc_type: str, in_order: bool) -> dict[TileConfig, float]:
         vec = 1 if fetch_b < 0 else widest
         found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec, stages, split_k, options)] = slower
     for (bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices), slower in _ROWS.get(itemsize, {}).items():
-        options = {"along": 1, "fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
+        options = {"fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
         found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, widest, stages, 1, options)] = slower
     for (bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec), slower in _HELD[itemsize].items():
         options = {"fetch_b": 0, "held": 1, "slices": k_slices}
@@ -170,7 +169,7 @@ class Register(Kernel):
     summary = "tiles in local memory, sub-groups and registers; split-K where there are few tiles"
     made_for = "gpu"
     accepts = Accepts(fields=GENERAL | IN_ORDER | LISTS | {"moduli", "dot_bytes", "fallback"})
-    options = ("along", "fetch_b", "held", "rows", "slices", "vectors")
+    options = ("fetch_b", "held", "rows", "slices", "vectors")
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         problem, itemsize = problem.typical, problem.sums.nbytes
@@ -249,8 +248,7 @@ def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]
 def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
     items = work_items(config)
     size = (-(-problem.n // config.bn) * items, -(-problem.m // config.bm))
-    defines = (*_defines(problem, config), ("ALONG", int(keeps_along(config))))
-    program = gemm_program(problem, "gpu/register_rows.cl", defines)
+    program = gemm_program(problem, "gpu/register_rows.cl", _defines(problem, config))
     return gemm_launch(problem, program, "matmul_register_rows", size, (items, 1))
 
 
