@@ -31,11 +31,8 @@ void emu_bare_wgmma(float *d, ulong a, ulong b);
 void emu_bare_commit(void);
 void emu_bare_wait(float *d, int bfloat16);
 void emu_copy(uint to, __global const void *from, int bytes, int size);
-void emu_copies_wait(void);
-void emu_copy_late(uint to, __global const void *from, int bytes, int size);
 void emu_commit(void);
 void emu_land(uint pending);
-void emu_land_all(void);
 uint emu_exchanged(uint value, int distance);
 void emu_load_matrices(uint *w, uint address);
 void emu_load_matrices_transposed(uint *w, uint address);
@@ -104,8 +101,9 @@ BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #define TEXT(x) TEXT_(x)
 #define local_address(p) ((uint)(ulong)(p))
 #define copy_async(to, from, size, bytes, wanted) ((wanted) ? emu_copy(to, from, bytes, size) : (void)0)
-#define copies_commit() ((void)0)
-#define copies_wait(pending) emu_copies_wait()
+#define fill_async(to, from, size, bytes) emu_copy(to, from, bytes, size)
+#define copies_commit() emu_commit()
+#define copies_wait(pending) emu_land(pending)
 /* ptx_group.h: a sub-group of one */
 #define SUB_GROUP 1
 #define most(x) (x)

@@ -180,7 +180,7 @@ class MmaDouble(Mma):
         mma_k = config.option("mma_k", 4)
         if reasons := [*unfit(config, 8), *listed.misfits(problem, config)]:
             return reasons
-        allowed = (4,) if compute_capability(device) < (9, 0) else (4, 8, 16)
+        allowed = (4,) if compute_capability(device) < (9, 0) else (4, 8)
         if mma_k not in allowed or config.bk % mma_k:
             return [f"mma_k is one of {allowed} and divides bk: {config}"]
         items = work_items(config)
