@@ -93,7 +93,7 @@ class MmaDoubleBulk(MatrixKernel):
         each = blocks * max(c.bm * c.bn * c.bk / rate, _BLOCK * rates.latency) + _TILE * rates.latency
         least = ceil(tiles / min(tiles, held)) * _TILE_ALONE * rates.latency
         seconds = together(tiles * each, least, rates.moved(problem.nbytes))
-        packed = Operands.of(problem, FLOAT64).packed_elements(problem)
+        packed = Operands.of(problem).packed_elements(problem)
         seconds += rates.launch + _START * rates.latency + pack_seconds(packed, 8, device)
         padded = c.bm * c.bn * _ranges(problem, c) / c.split_k * problem.batch
         return seconds + sums_seconds(padded, c.split_k, 8, device)
@@ -112,7 +112,7 @@ class MmaDoubleBulk(MatrixKernel):
         return c.violations(device, (work_items(c),), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        operands, items = Operands.of(problem, FLOAT64), work_items(config)
+        operands, items = Operands.of(problem), work_items(config)
         # Each computes tiles until none are left
         groups = min(_ranges(problem, config), device.compute_units * _resident(config, device))
         maps = Workspace("maps", groups * problem.batch * MAP_BYTES, zeroed=True)

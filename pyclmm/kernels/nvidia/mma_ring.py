@@ -13,7 +13,6 @@ from ..interface import Arg, Defines, Launch, Workspace, gemm_launch, gemm_progr
 from ..split_k import PartialSums, TileRange
 from .matrix_units import LINE_ALIGN, local_bytes, out_defines
 
-_LOADS = 8  # that a work-item has in flight: there are few tiles
 _TEAM_ITEMS = 64  # work-items that add a part of a tile
 
 
@@ -87,6 +86,5 @@ def in_ranges(
     )
     if split_k == 1:
         return (launch,), ()
-    teams = 1 << (ceil(split_k / _LOADS) - 1).bit_length()
     order = (("GROUP", config.option("group", 8)), ("FRAGMENTS", 0))
-    return (launch, sums.launch(_TEAM_ITEMS, teams, 1, _LOADS, order)), (sums.workspace,)
+    return (launch, sums.in_teams(_TEAM_ITEMS, 1, order)), (sums.workspace,)
