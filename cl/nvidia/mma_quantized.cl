@@ -26,19 +26,12 @@
     !defined(SPLIT)
 #error "mma_quantized.cl needs BM TEAMS SGN SLICES STAGES AHEAD SPLIT"
 #endif
-#define DEPTH 128
-#define STEP (SLICES * DEPTH)
-#define MT (BM / 8)
 #define NT (SGN / 16)
 #define BN (TEAMS * SGN)
-#define ITEMS (32 * TEAMS * SLICES)
+#include "nvidia/weights_sums.h"
 #define SLICE_BYTES (BM * DEPTH * 2)
 #define STAGE_BYTES (SLICES * SLICE_BYTES)
-#include "nvidia/weights_sums.h"
 #define LOCAL_BYTES (STAGES * STAGE_BYTES > SUMS_BYTES ? STAGES * STAGE_BYTES : SUMS_BYTES)
-#define OWN_LANE ((int)get_local_id(0) % 32)
-#define TEAM ((int)get_local_id(0) / 32 % TEAMS)
-#define SLICE ((int)get_local_id(0) / 32 / TEAMS)
 
 /* What a work-item copies of A: pieces of 16 bytes of every 2 TEAMS-th row. Neighbouring work-items have a row's pieces, those
  * of two rows at once. Rows and columns of mma outside of A and out are whatever lies there. */
@@ -130,7 +123,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_mma_quantized(
   copies_wait(0);
   __local float *sums = (__local float *)memory;
   const int count = min(M - m0, BM);
-  add_slices(sums, sum[0][0], NT, SLICE, TEAM * SGN);
+  add_slices(sums, sum[0][0], NT, TEAM * SGN);
 #if SPLIT
   if (!add_ranges(sums, count, (__local int *)(memory + LOCAL_BYTES), partial, arrived)) return;
 #endif

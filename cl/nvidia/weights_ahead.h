@@ -20,7 +20,6 @@
 #endif
 #include "nvidia/elements.h"
 #include "nvidia/ptx_halves.h"
-#include "nvidia/ptx_round.h"
 #if BITS == 0
 #ifndef BYTES_OF_256
 #error "weights_ahead.h needs BYTES_OF_256"

@@ -1,4 +1,4 @@
-/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_round.h and ptx_group.h where interleaved.py runs a kernel: the
+/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h and ptx_group.h where interleaved.py runs a kernel: the
  * same functions call those of interleaved_units.c. It also has the builtins that clang lacks. */
 #define inline static
 uint emu_item(void);
@@ -128,7 +128,7 @@ static uint4 load_four(uint from)
   emu_load_four(w, from);
   return (uint4)(w[0], w[1], w[2], w[3]);
 }
-/* ptx_round.h */
+/* ptx_halves.h */
 static uint packed_float16(float low, float high) { return emu_half_of_float(low) | (uint)emu_half_of_float(high) << 16; }
 static uint rounded_bits(float x) { return (as_uint(x) + 0x7fff + (as_uint(x) >> 16 & 1)) >> 16; }
 static uint packed_bfloat16(float low, float high) { return rounded_bits(low) | rounded_bits(high) << 16; }

@@ -34,7 +34,6 @@ _GROUPS = 2  # work-groups for each compute unit that split-K aims at
 _MOST_RANGES = 16
 # BM, BN, SGM, SGN, STAGES, and the factor by which the tile is slower on an H200 than unit_cost.py says
 _TILES: Mapping[tuple[int, ...], float] = {
-    (128, 256, 64, 32, 4): 1.05,
     (128, 256, 64, 32, 3): 1.04,
     (128, 128, 64, 32, 3): 0.91,
     (128, 128, 64, 32, 2): 0.99,
@@ -54,7 +53,6 @@ _TILES: Mapping[tuple[int, ...], float] = {
 _DOUBLE_TILES: Mapping[tuple[int, ...], float] = {
     (128, 128, 32, 32, 64, 3): 0.82,
     (128, 128, 16, 64, 32, 3): 0.99,
-    (64, 128, 16, 32, 32, 4): 0.95,
     (64, 64, 16, 32, 32, 4): 0.95,
     (64, 32, 16, 32, 16, 4): 0.84,
     (32, 64, 16, 16, 32, 4): 0.88,
