@@ -84,10 +84,9 @@ INLINE ACC_T finished_at(const int i, const int j, const ACC_T sum, RESULT_ARGS)
 }
 
 #if PLANES == 1
-/* Stores the sum of row i and column j as element `at` of out. */
-INLINE void store_single(const long at, const int i, const int j, const sum_t sum, RESULT_ARGS)
+INLINE void store_single(const int i, const int j, const sum_t sum, RESULT_ARGS)
 {
-  if (i < M && j < N) STORE_OUT(out, at, finished_at(i, j, (ACC_T)sum, RESULT));
+  if (i < M && j < N) STORE_OUT(out, (long)i * ldo + j, finished_at(i, j, (ACC_T)sum, RESULT));
 }
 #endif
 
@@ -180,17 +179,15 @@ INLINE void store_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
 #if PLANES == 2
   if (i < M && j / 2 < N)
     STORE_OUT(out, (long)i * ldo + j / 2, finished_at(i, j / 2, (ACC_T)(v[0], v[1]), RESULT));
-#else
-  const long at = (long)i * ldo + j;
-#if PAIRS
+#elif PAIRS
   if (i < M && j + 1 < N)
-    store_two(out + at, finished_at(i, j, (ACC_T)v[0], RESULT), finished_at(i, j + 1, (ACC_T)v[1], RESULT));
+    store_two(
+        out + (long)i * ldo + j, finished_at(i, j, (ACC_T)v[0], RESULT), finished_at(i, j + 1, (ACC_T)v[1], RESULT));
   else
-    store_single(at, i, j, v[0], RESULT);
+    store_single(i, j, v[0], RESULT);
 #else
-  store_single(at, i, j, v[0], RESULT);
-  store_single(at + 1, i, j + 1, v[1], RESULT);
-#endif
+  store_single(i, j, v[0], RESULT);
+  store_single(i, j + 1, v[1], RESULT);
 #endif
 }
 

@@ -200,15 +200,20 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_split(
   const int columns = N * PLANES, depth = K * PLANES; /* of the real product */
   const long room = z * ROOM_OF_LINE(depth, line_bytes);
   const int groups_a = line_groups(M), group = get_group_id(0);
-  const Source of_a = source_a(a, lda, M, depth), of_b = source_b(b, ldb, columns, depth);
-  packed_a += M * room, packed_b += columns * room;
 #if SPLIT == 1
   exponents += z * (M + columns);
   quality += z * get_num_groups(0) + group;
-  if (group < groups_a) split_lines(of_a, packed_a, pitch, group * LINES, exponents, quality, &found);
-  else split_lines(of_b, packed_b, pitch, (group - groups_a) * LINES, exponents + M, quality, &found);
+  if (group < groups_a)
+    split_lines(source_a(a, lda, M, depth), packed_a + M * room, pitch, group * LINES, exponents, quality, &found);
+  else
+    split_lines(
+        source_b(b, ldb, columns, depth), packed_b + columns * room, pitch, (group - groups_a) * LINES, exponents + M, quality,
+        &found);
 #else
-  if (group < groups_a) pack_lines(of_a, packed_a, line_bytes, group * LINES, WORK_ITEMS, 1);
-  else pack_lines(of_b, packed_b, line_bytes, (group - groups_a) * LINES, WORK_ITEMS, 1);
+  if (group < groups_a)
+    pack_lines(source_a(a, lda, M, depth), packed_a + M * room, line_bytes, group * LINES, WORK_ITEMS, 1);
+  else
+    pack_lines(
+        source_b(b, ldb, columns, depth), packed_b + columns * room, line_bytes, (group - groups_a) * LINES, WORK_ITEMS, 1);
 #endif
 }

@@ -41,7 +41,7 @@ INLINE void multiply(
 {
   /* --- Prologue --- */
   const int part = ALTERNATE ? 0 : quartet - 1; /* of a tile: 64 rows, or all */
-  const int pieces = pieces_of(work), groups = get_num_groups(0);
+  const int pieces = pieces_of(work), groups = get_num_groups(0), lane = get_local_id(0) % 32;
   const uint rows = place_of_rows(part);
   ring_t ring = {0, 0};
   bool mine = !ALTERNATE || quartet == 2;
@@ -60,7 +60,7 @@ INLINE void multiply(
     /* --- Main loop: stage after stage. Each is released when the one behind it has been issued. --- */
     int last = -1;
     for (int step = piece.first; step < piece.end; ++step) {
-      multiply_stage(acc, left, rows, stages, ring, last);
+      multiply_stage(acc, left, rows, lane, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
     }
@@ -83,10 +83,13 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
   /* --- Operands: each feeder's tensor map of A (M x K) or of B (K x N), and its first piece --- */
+  const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
   const work_t work = work_of(M, N, K, STAGE_K, stack, whole, split_k);
   const stages_t stages = stages_in(tiles, bars);
-  const feeder_t feeder = feeder_of(maps, work, scratch, stack, OPERANDS);
+  const int sub_group = first_ones(get_local_id(0) / 32);
+  const feeder_t feeder =
+      feeder_of(sub_group, slot_of(maps, sub_group / 2), work, scratch, z, stack, OPERANDS);
 
   /* --- Barriers: of each stage, full and empty (stages.h) --- */
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);

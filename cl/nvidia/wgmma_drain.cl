@@ -192,7 +192,7 @@ INLINE void multiply(
     const int quartet, const work_t work, const stages_t stages, __global const long *batch_offsets, RESULT_ARGS)
 {
   /* --- Prologue. `held`: sums of the tile before that are still in registers. --- */
-  const int part = quartet - 1;
+  const int part = quartet - 1, lane = get_local_id(0) % 32;
   const int pieces = pieces_of(work), groups = get_num_groups(0);
   const uint rows = place_of_rows(part);
   ring_t ring = {0, 0};
@@ -208,7 +208,7 @@ INLINE void multiply(
     /* --- Main loop: at some steps a part of the held sums leaves --- */
     int last = -1;
     for (int step = piece.first; step < piece.end; ++step) {
-      multiply_stage(acc, left, rows, stages, ring, last);
+      multiply_stage(acc, left, rows, lane, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
       leave_held(stages, part, held, holds ? step - piece.first : -1, RESULT);
@@ -235,10 +235,13 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
   /* --- Operands --- */
+  const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
   const work_t work = work_of(M, N, K, STAGE_K, stack, whole, split_k);
   const stages_t stages = stages_in(tiles, bars);
-  const feeder_t feeder = feeder_of(maps, work, scratch, stack, OPERANDS);
+  const int sub_group = first_ones(get_local_id(0) / 32);
+  const feeder_t feeder =
+      feeder_of(sub_group, slot_of(maps, sub_group / 2), work, scratch, z, stack, OPERANDS);
 
   /* --- Barriers --- */
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
@@ -248,7 +251,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   /* --- Copies by sub-groups 0 and 1 of quartet 0. Its others store what quartets leave. --- */
   if (quartet == 0) {
     fewer_registers();
-    if (feeder.number) drain(feeder.which, work, stages, batch_offsets, RESULT);
+    if (sub_group >= 2) drain(sub_group - 2, work, stages, batch_offsets, RESULT);
     feed(feeder, work, stages);
     return;
   }

@@ -18,17 +18,23 @@
  * first piece. */
 typedef struct { bool feeds; int number, which; fed_t operand; piece_t first; } feeder_t;
 
-/* This sub-group, with its operand described in its tensor map: that of `stack` products from this work-group's on.
- * `scratch`: 64 FEEDERS words. */
+/* The slot of feeder `number` of this work-group. */
+INLINE __global ulong *slot_of(__global ulong *maps, const int number)
+{
+  return maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + number);
+}
+
+/* Sub-group `sub_group`, with its operand described in its tensor map in `slot`: that of `stack` products from product z
+ * on. `scratch`: 64 FEEDERS words. */
 INLINE feeder_t feeder_of(
-    __global ulong *maps, const work_t work, __local uint *scratch, const int stack, OPERANDS_ARGS)
+    const int sub_group, __global ulong *slot, const work_t work, __local uint *scratch, const long z, const int stack,
+    OPERANDS_ARGS)
 {
   feeder_t own;
-  const int sub_group = first_ones(get_local_id(0) / 32), which = sub_group % 2;
+  const int which = sub_group % 2;
   own.number = sub_group / 2, own.which = which;
   own.feeds = own.number < FEEDERS;
   if (!own.feeds) return own;
-  __global ulong *slot = maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + own.number);
   const ulong about = word_about(slot, which);
   fetch_map(slot + 16 * which);
   const long stride = which ? b_stride : a_stride, offset = which ? b_offset : a_offset;
@@ -36,7 +42,7 @@ INLINE feeder_t feeder_of(
   __global const void *all = which ? (__global const void *)b : (__global const void *)a;
   own.first = piece_at(get_group_id(0), work);
   own.operand = fed_operand(
-      which, slot, scratch + 32 * sub_group, operand_in_stack(all, offset, BATCH_ENTRY, stride, listed, ELEMENT_BYTES),
+      which, slot, scratch + 32 * sub_group, operand_in_stack(all, offset, z, stride, listed, ELEMENT_BYTES),
       which ? N : M, K, (which ? ldb : lda) * ELEMENT_BYTES, stack, stack > 1 ? stride * ELEMENT_BYTES : 0, about);
   return own;
 }

@@ -89,8 +89,8 @@ INLINE void load_left(uint *words, const uint place, const int step)
 
 /* Multiplies a stage once it is full. Releases stage `before`, which was multiplied before it; -1: there is none. */
 INLINE void multiply_stage(
-    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint rows, const stages_t stages, const ring_t ring,
-    const int before)
+    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint rows, const int lane, const stages_t stages,
+    const ring_t ring, const int before)
 {
   const uint at = stages.tiles + ring.stage * STAGE_BYTES;
   const uint place = at + rows;
@@ -103,7 +103,7 @@ INLINE void multiply_stage(
   UNROLL for (int step = 0; step < 4; ++step) {
     const uint *words = left[step % LEFT_SETS];
     wgmma_wait_all_but(LEFT_SETS - 1 - AHEAD); /* until the registers that are loaded next are free */
-    if (step == LEFT_SETS - 1 - AHEAD && before >= 0) release(stages, before);
+    if (step == LEFT_SETS - 1 - AHEAD && before >= 0 && lane == 0) mbarrier_arrive(stages.empty + 8 * before);
     if (step + AHEAD < 4) load_left(left[(step + AHEAD) % LEFT_SETS], place, step + AHEAD);
     wgmma_fence();
     UNROLL for (int f = 0; f < FRAGMENTS; ++f)
@@ -115,8 +115,8 @@ INLINE void multiply_stage(
 INLINE uint place_of_rows(const int part) { return part * ROWS_64; }
 
 INLINE void multiply_stage(
-    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint rows, const stages_t stages, const ring_t ring,
-    const int before)
+    wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint rows, const int lane, const stages_t stages,
+    const ring_t ring, const int before)
 {
   const uint at = stages.tiles + ring.stage * STAGE_BYTES;
   const ulong a = wgmma_tile(at + rows, ROWS_64);
@@ -129,6 +129,6 @@ INLINE void multiply_stage(
   }
   wgmma_commit();
   wgmma_wait_previous();
-  if (before >= 0) release(stages, before);
+  if (before >= 0 && lane == 0) mbarrier_arrive(stages.empty + 8 * before);
 }
 #endif

@@ -42,7 +42,7 @@ INLINE void multiply(
     const int quartet, const work_t work, const stages_t stages, RESULT_ARGS)
 {
   /* --- Prologue --- */
-  const int part = ALTERNATE ? 0 : quartet - 1;
+  const int part = ALTERNATE ? 0 : quartet - 1, lane = get_local_id(0) % 32;
   const int pieces = pieces_of(work), groups = get_num_groups(0);
   const uint rows = place_of_rows(part);
   ring_t ring = {0, 0};
@@ -63,7 +63,7 @@ INLINE void multiply(
     int last = -1;
     for (int step = piece.first; step < piece.end; ++step) {
       if (step + 1 == piece.end) clear_rest(quartet, stages, ring, piece.depth - step * STAGE_K);
-      multiply_stage(acc, left, rows, stages, ring, last);
+      multiply_stage(acc, left, rows, lane, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
     }
@@ -87,11 +87,14 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
 
   /* --- Operands --- */
   LISTED_OF_ALL;
+  const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
   const work_t work = listed_work(work_of(M, N, K, STAGE_K, 1, whole, split_k), STAGE_K, tiles_listed, products);
   if ((int)get_group_id(0) >= pieces_of(work)) return;
   const stages_t stages = stages_in(tiles, bars);
-  const feeder_t feeder = feeder_of(maps, work, scratch, stack, OPERANDS);
+  const int sub_group = first_ones(get_local_id(0) / 32);
+  const feeder_t feeder =
+      feeder_of(sub_group, slot_of(maps, sub_group / 2), work, scratch, z, stack, OPERANDS);
 
   /* --- Barriers --- */
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);

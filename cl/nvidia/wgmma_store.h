@@ -18,6 +18,11 @@
 #include "nvidia/work_pieces.h"
 
 #if SWAPPED
+INLINE void store_in_column(const int i, const int j, const sum_t sum, RESULT_ARGS)
+{
+  if (i < M && j < N) STORE_OUT(out, OUT_AT(i, j, ldo), finished_at(i, j, (ACC_T)sum, RESULT));
+}
+
 /* Stores v[0] and v[2], column j of rows i and i + ROW_STEP. */
 INLINE void store_column(const int i, const int j, const sum_t *v, RESULT_ARGS)
 {
@@ -25,10 +30,10 @@ INLINE void store_column(const int i, const int j, const sum_t *v, RESULT_ARGS)
   if (i + 1 < M && j < N)
     store_two(out + OUT_AT(i, j, ldo), finished_at(i, j, (ACC_T)v[0], RESULT), finished_at(i + 1, j, (ACC_T)v[2], RESULT));
   else
-    store_single(OUT_AT(i, j, ldo), i, j, v[0], RESULT);
+    store_in_column(i, j, v[0], RESULT);
 #else
-  store_single(OUT_AT(i, j, ldo), i, j, v[0], RESULT);
-  store_single(OUT_AT(i + ROW_STEP, j, ldo), i + ROW_STEP, j, v[2], RESULT);
+  store_in_column(i, j, v[0], RESULT);
+  store_in_column(i + ROW_STEP, j, v[2], RESULT);
 #endif
 }
 

@@ -85,8 +85,8 @@ _HELD = {
     },
 }
 
-# For CPUs those of tiles up to 32 x 32: a barrier's cost grows with the work-items. And where the compiler makes
-# vectors of work-items, one with 16 side by side, with neighbouring columns: (bm, bn, bk, sgm, sgn, tm, tn, vec).
+# For CPUs those of tiles up to 32 x 32: a barrier's cost grows with the work-items. And where the compiler
+# makes vectors of work-items, one with 16 side by side, which have neighbouring columns.
 _LARGEST_ON_CPU = 32
 _IN_VECTORS = (64, 64, 16, 4, 64, 4, 4, 1)
 
