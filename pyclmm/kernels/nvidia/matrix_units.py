@@ -170,7 +170,7 @@ _STAGED_ODD, _STAGED_EVEN = 1 << 20, 8 << 20
 
 
 def in_staged_lines(problem: GemmProblem) -> bool:
-    """Whether `mma` stores through local memory (cl/nvidia/staged_lines.h)."""
+    """Whether `mma` stores through local memory (cl/nvidia/mma.cl)."""
     itemsize = ELEMENTS[problem.out_type].nbytes
     if itemsize != 2 or problem.out_align >= LINE_ALIGN:
         return False
