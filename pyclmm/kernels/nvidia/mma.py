@@ -20,6 +20,7 @@ from ..interface import Defines, Launch, MatrixKernel, Work
 from ..split_k import with_ranges
 from .matrix_units import (
     DOUBLE,
+    LINE_ALIGN,
     ONE_PASS,
     Operands,
     block_of,
@@ -27,7 +28,7 @@ from .matrix_units import (
     in_staged_lines,
     pack_launches,
 )
-from .mma_ring import chunk, in_ranges, product, too_many_stages, unfit, work_items
+from .mma_ring import in_ranges, product, too_many_stages, unfit, work_items
 from .unit_cost import pack_seconds, ring_seconds
 
 _GROUPS = 2  # work-groups for each compute unit that split-K aims at
@@ -72,7 +73,7 @@ def _operands(problem: GemmProblem, unit: ElementType) -> Operands:
 def _chunks(problem: GemmProblem, unit: ElementType) -> tuple[int, int]:
     """CHUNK_A and CHUNK_B. TF32 across K is transposed by copies of single elements."""
     turned = (unit.nbytes == 4 and problem.trans_a, unit.nbytes == 4 and not problem.trans_b)
-    aligned = (chunk(problem.a_align), chunk(problem.b_align))
+    aligned = (min(LINE_ALIGN, problem.a_align), min(LINE_ALIGN, problem.b_align))
     return (4 if turned[0] else aligned[0], 4 if turned[1] else aligned[1])
 
 
