@@ -27,7 +27,7 @@ from pyclmm.opencl.devices import device_info, find_device
 from pyclmm.problem.canonical import problem_of
 
 SHAPE = (70, 66, 333)
-MMA_K = (4, 8, 16)
+MMA_K = (4, 8)
 
 
 def configs(name: str, device: DeviceInfo) -> Iterator[TileConfig]:

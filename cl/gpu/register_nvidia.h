@@ -11,8 +11,8 @@
  * the last k; those of register_tile.h.
  */
 #include "include/chunk.h"
-#include "gpu/async_copy.h"
 #include "gpu/register_tile.h"
+#include "nvidia/ptx_copy.h"
 
 #if !defined(STAGES) || !defined(FETCH_B)
 #error "register_nvidia.h needs STAGES FETCH_B"
@@ -23,7 +23,7 @@
 #define LEAD (STAGES - 1)
 #define FETCH_STEP_A 1
 #define FETCH_STEP_B SMALLER(FETCH_B, SLICE_K - 1)
-#define DRAIN copies_wait_all()
+#define DRAIN copies_wait(0)
 
 typedef struct {
   Walk a, b;
@@ -36,7 +36,8 @@ INLINE void fetch_operand(
   UNROLL for (int k = 0; k < BK; k += pass_k) {
     UNROLL for (int x = 0; x < width; x += pass_x) {
       __local ACC_T *to = along ? tile + w->to + x * line + k : tile + w->to + k * line + x;
-      copy_async(to, (__global const ACC_T *)w->at, vec * (int)sizeof(ACC_T), inside(w, x, k, width, pass_x));
+      const int bytes = vec * (int)sizeof(ACC_T);
+      fill_async(local_address(to), w->at, bytes, inside(w, x, k, width, pass_x) ? bytes : 0);
       w->at += x + pass_x < width ? w->step_x : w->step_k;
     }
   }

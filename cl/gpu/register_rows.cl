@@ -7,10 +7,10 @@
  * the end. So K is cut into many slices, and all work-items, not only those of slice 0, store elements of out. There is
  * one launch and no split-K. The slices are added in order, so the bits are the same every time.
  *
- * Macros: those of register_loop.h, and
- *   ALONG    0: the loop of register_loop.h. 1: accumulate_chunks. An operand that is stored along K and aligned then
- *            stays along K in local memory: it is copied and read 16 bytes at a time, not transposed element by element
- * KS divides TM TN, BN divides WORK_ITEMS; if ALONG is 1, CHUNK divides BK / KS.
+ * An operand that is stored along K and aligned stays along K in local memory (ALONG_A, ALONG_B): it is copied and read
+ * 16 bytes at a time, not transposed element by element.
+ *
+ * Macros: those of register_loop.h. KS divides TM TN, BN divides WORK_ITEMS, CHUNK divides BK / KS.
  * Dimension 0 of the NDRange has WORK_ITEMS for each column of tiles, dimension 1 a work-group for each row of tiles.
  * To find a tile by its number takes two divisions, which delay the first copy.
  */
@@ -18,15 +18,10 @@
 #include "include/chunk.h"
 #include "gpu/register_loop.h"
 
-#ifndef ALONG
-#error "register_rows.cl needs ALONG"
-#endif
-
 #define SUM_LINE (BN + CHUNK) /* padded: work-items that write different rows use different banks */
 #define SLICE_SUMS (BM * SUM_LINE)
 #define LOCAL_ELEMENTS LARGER(STAGES * STAGE, KS * SLICE_SUMS)
 
-#if ALONG
 /* f[e * count + n] = element (x, k + e) of a tile, for all e < CHUNK, where x is the work-item's row or column n. `at`
  * points to its first one at k = 0; neighbouring work-items are `side` of them. */
 INLINE void read_chunks(
@@ -70,7 +65,6 @@ INLINE void accumulate_chunks(
     filled = next_stage(filled);
   }
 }
-#endif
 
 /* Writes this work-item's sums where their slice has them in local memory. */
 INLINE void write_sums(__local ACC_T *sums, ACC_T (*acc)[TN], const Place p)
@@ -117,11 +111,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_register_rows(GEMM_ARGS)
              LINE_B, VEC_B, TRANS_B, ALONG_B, lid);
   ACC_T acc[TM][TN];
   UNROLL for (int r = 0; r < TM; ++r) UNROLL for (int t = 0; t < TN; ++t) acc[r][t] = ACC_ZERO;
-#if ALONG
   accumulate_chunks(acc, &stream, tiles, p, K);
-#else
-  accumulate(acc, &stream, tiles, p, K);
-#endif
 
   DRAIN;
   barrier(CLK_LOCAL_MEM_FENCE); /* nobody reads the tiles any more */

@@ -17,7 +17,7 @@
  * Fragments: ptx_mma.h, ptx_mma_double.h, ptx_wgmma.h.
  */
 #include "include/gemm.h"
-#include "nvidia/ptx_round.h"
+#include "nvidia/ptx_halves.h"
 
 #ifndef OUT_VECTOR
 #error "fragment.h needs OUT_VECTOR"

@@ -6,7 +6,8 @@
  * (mma_fragments.h); TRANS_A TRANS_B: how operands are stored, after packing; OUT_VECTOR (fragment.h).
  * SPLIT_K 1: work-groups of dimension 1 of the NDRange divide K: each multiplies k_range of it, a multiple of BK, and stores
  * partial sums of its tile, row by row, which split_k.cl adds. 0: a work-group multiplies all of K.
- * Packed operands come as operands.h says. `staged` 1: results in rows that are not aligned go through local memory (staged_lines.h).
+ * Packed operands come as operands.h says. `staged` 1: 16-bit results in rows that do not begin on multiples of 16 bytes go through
+ * local memory.
  * Preconditions: operands of 8 bits are stored along K, on multiples of 4 bytes.
  * Technique: ldmatrix, mma.sync and cp.async as in NVIDIA's PTX manual.
  */
@@ -15,7 +16,6 @@
 #include "nvidia/operands.h"
 #include "nvidia/mma_ring.h"
 #include "nvidia/fragment.h"
-#include "nvidia/staged_lines.h"
 
 #ifndef SPLIT_K
 #error "mma.cl needs SPLIT_K"
@@ -35,6 +35,54 @@ INLINE void store_partial_sums(
       UNROLL for (int j = 0; j < NT; ++j)
         *(__global sums_t *)(to + (16 * i + 8 * h) * BN + 8 * j) =
             (sums_t){sum[i][4 * j + 2 * h], sum[i][4 * j + 2 * h + 1]};
+}
+#endif
+
+/* --- Results through local memory, so that work-items store whole lines of 128 bytes of a row. Without that, an access of a
+ * sub-group (fragment.h) would meet eight rows with 16 bytes or less in each.
+ *
+ *     fragments --> | row 0: BN elements | 16 bytes | row 1 ..        local memory
+ *                    \__ LANES work-items, two elements each: words of 4 bytes of out, but for an odd first or last one
+ *
+ * The 16 bytes between rows let eight rows of four pairs meet 32 memory banks. */
+#define STAGED_LINES (OUT_16 && OUT_VECTOR != 2)
+#if STAGED_LINES
+#define STAGED_LINE (BN + 8) /* elements */
+#define LANES (BN < 64 ? BN / 2 : 32)
+#if BM * STAGED_LINE * 2 > STAGES * STAGE_BYTES
+#error "mma.cl: lines need the local memory of the stages"
+#endif
+
+/* Leaves a sub-group's fragments in local memory. `row`, `column`: their place in the tile; i, j: in out. */
+INLINE void stage_fragments(
+    __local uint *staged, const int row, const int column, const int i, const int j, const sum_t *acc, RESULT_ARGS)
+{
+  const int paired = (int)get_local_id(0) % 4 * 2, line = (int)get_local_id(0) % 32 / 4;
+  UNROLL for (int h = 0; h < 2; ++h)
+    UNROLL for (int b = 0; b < NT; ++b) {
+      const int at = (row + line + 8 * h) * STAGED_LINE + column + 8 * b + paired;
+      staged[at / 2] = packed_pair(i + line + 8 * h, j + 8 * b + paired, acc + 4 * b + 2 * h, RESULT);
+    }
+}
+
+/* Stores the tile at `origin` of out. All work-items of the work-group call this after a barrier. */
+INLINE void store_lines(
+    __local const ushort *staged, const int2 origin, const int M, const int N, __global OUT_T *out, const long ldo)
+{
+  const int lane = (int)get_local_id(0) % LANES, count = min(BN, N - origin.s1);
+  UNROLL for (int pass = 0; pass < BM; pass += WORK_ITEMS / LANES) {
+    const int row = pass + (int)get_local_id(0) / LANES;
+    __local const ushort *from = staged + row * STAGED_LINE;
+    __global ushort *to = (__global ushort *)out + (origin.s0 + row) * ldo + origin.s1;
+    const int odd = (int)((ulong)to / 2 % 2); /* the first word of 4 bytes begins at this element */
+    const int length = origin.s0 + row < M ? count : 0;
+    if (odd && lane == 0 && length) to[0] = from[0];
+    UNROLL for (int first = 0; first < BN; first += 2 * LANES) {
+      const int e = first + 2 * lane + odd;
+      if (e + 1 < length) *(__global uint *)(to + e) = from[e] | (uint)from[e + 1] << 16;
+      else if (e < length) to[e] = from[e];
+    }
+  }
 }
 #endif
 

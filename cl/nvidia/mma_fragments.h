@@ -13,7 +13,7 @@
  *   PARTS                           1: a block holds 64 bytes of hi and 64 bytes of lo of the same k (split.h)
  *
  * Macros: ELEMENT (elements.h); BM BN; TRANS_A TRANS_B (gemm.h); SPLIT, if defined: operands are parts (split.h), stored
- * along K; of float64 BK, a multiple of MMA_K, and MMA_K 4, 8, 16 (ptx_mma_double.h).
+ * along K; of float64 BK, a multiple of MMA_K, and MMA_K 4, 8 (ptx_mma_double.h).
  */
 #include "include/gemm.h"
 #include "nvidia/elements.h"

@@ -15,33 +15,93 @@
  * weights_sums.h adds up slices and ranges.
  *
  * Macros: BM 8, 16, 32, 64; TEAMS; SGN 16, 32; SLICES; STAGES 2 or more; AHEAD, steps that weights are loaded ahead; SPLIT;
- * those of weights_ahead.h and gemm.h. Work-group (tile, range): K from range * k_range, a multiple of DEPTH.
+ * BITS, of an affine weight, else 0; if 0, BYTES_OF_256, what 256 weights take of a row; those of weights_halves.h and gemm.h;
+ * those of the format, whose header comes before. Work-group (tile, range): K from range * k_range, a multiple of DEPTH.
  * Preconditions: A is stored along K in rows on multiples of 16 bytes; K is a multiple of 32.
  */
 #include "include/gemm.h"
+#include "nvidia/elements.h"
+#include "nvidia/ptx_halves.h"
 #include "nvidia/ptx_mma.h"
-#include "nvidia/weights_ahead.h"
 
 #if !defined(BM) || !defined(TEAMS) || !defined(SGN) || !defined(SLICES) || !defined(STAGES) || !defined(AHEAD) || \
-    !defined(SPLIT)
-#error "mma_quantized.cl needs BM TEAMS SGN SLICES STAGES AHEAD SPLIT"
+    !defined(SPLIT) || !defined(BITS) || (BITS == 0 && !defined(BYTES_OF_256))
+#error "mma_quantized.cl needs BM TEAMS SGN SLICES STAGES AHEAD SPLIT BITS BYTES_OF_256"
 #endif
-#define DEPTH 128
-#define STEP (SLICES * DEPTH)
-#define MT (BM / 8)
 #define NT (SGN / 16)
 #define BN (TEAMS * SGN)
-#define ITEMS (32 * TEAMS * SLICES)
+#include "nvidia/weights_sums.h"
 #define SLICE_BYTES (BM * DEPTH * 2)
 #define STAGE_BYTES (SLICES * SLICE_BYTES)
-#include "nvidia/weights_sums.h"
 #define LOCAL_BYTES (STAGES * STAGE_BYTES > SUMS_BYTES ? STAGES * STAGE_BYTES : SUMS_BYTES)
-#define OWN_LANE ((int)get_local_id(0) % 32)
-#define TEAM ((int)get_local_id(0) / 32 % TEAMS)
-#define SLICE ((int)get_local_id(0) / 32 / TEAMS)
 
-/* What a work-item copies of A: pieces of 16 bytes of every 2 TEAMS-th row. Neighbouring work-items have a row's pieces, those
- * of two rows at once. Rows and columns of mma outside of A and out are whatever lies there. */
+/* --- Weights as pairs of A's type in registers. A work-item takes a run of 32 weights of a row, eight at a time.
+ *
+ *   run_t                               what is read ahead of a run
+ *   read_run(run, row, k, K, end)       starts the loads of the run at k
+ *   take_run(run, row, k, K, end)       before the run is used: zeros if k >= end
+ *   mode_of, ready_run, eight           weights_halves.h
+ *
+ * KEPT runs of a row are in registers at the same time. Of other weights than affine ones read_run only fetches the bytes, or
+ * those near them, into the cache. Affine ones lie as a stream of fields of BITS bits, then scales, then biases. */
+#if BITS == 0
+#define RUN 32
+#define PACKED CAT(packed_, ELEMENT)
+#define TOP_MODE 0
+#define KEPT 1
+typedef struct { uint words[RUN / 2]; } run_t;
+
+INLINE void read_run(run_t *run, __global const uchar *row, const int k, const int K, const int end)
+{
+  prefetch_line(row + min(k, end - RUN) / RUN * BYTES_OF_256 / (256 / RUN));
+}
+
+INLINE void take_run(run_t *run, __global const uchar *row, const int k, const int K, const int end)
+{
+  float16 low = (float16)(0), high = (float16)(0);
+  if (k < end) weights32(row, k, K, &low, &high);
+  const float16 halves[2] = {low, high};
+  UNROLL for (int h = 0; h < 2; ++h) {
+    const float *v = (const float *)&halves[h];
+    UNROLL for (int i = 0; i < 8; ++i) run->words[8 * h + i] = PACKED(v[2 * i], v[2 * i + 1]);
+  }
+}
+
+#define mode_of(runs, count) 0
+#define ready_run(run, mode) ((void)0)
+INLINE void eight(uint *words, const run_t *run, const int s, const int mode)
+{
+  UNROLL for (int i = 0; i < 4; ++i) words[i] = run->words[4 * s + i];
+}
+#else
+#include "nvidia/weights_halves.h"
+#define KEPT AHEAD
+
+/* Runs begin on multiples of 4 BITS bytes. */
+INLINE void read_run(run_t *run, __global const uchar *row, const int k, const int K, const int end)
+{
+  const int at = min(k, end - RUN);
+  __global const uchar *from = row + (long)at / 8 * BITS;
+#if BITS % 4 == 0
+  UNROLL for (int w = 0; w < BITS; w += 4) read_once(run->words + w, from + 4 * w);
+#else
+  UNROLL for (int w = 0; w < BITS; ++w) run->words[w] = ((__global const uint *)from)[w];
+#endif
+  __global const scale_bits *scales = (__global const scale_bits *)(row + (long)K / 8 * BITS);
+  run->scale = scales[at / GROUP_SIZE];
+  run->bias = scales[(K + at) / GROUP_SIZE];
+}
+
+/* A condition on what read_run loads would wait for it there. */
+INLINE void take_run(run_t *run, __global const uchar *row, const int k, const int K, const int end)
+{
+  run->scale = k < end ? run->scale : 0;
+  run->bias = k < end ? run->bias : 0;
+}
+#endif
+
+/* --- A: a work-item copies pieces of 16 bytes of every 2 TEAMS-th row. Neighbouring work-items have a row's pieces, those of two
+ * rows at once. Rows and columns of mma outside of A and out are whatever lies there. */
 typedef struct {
   __global const A_T *next;
   long pitch; /* to its next row */
@@ -130,7 +190,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_mma_quantized(
   copies_wait(0);
   __local float *sums = (__local float *)memory;
   const int count = min(M - m0, BM);
-  add_slices(sums, sum[0][0], NT, SLICE, TEAM * SGN);
+  add_slices(sums, sum[0][0], NT, TEAM * SGN);
 #if SPLIT
   if (!add_ranges(sums, count, (__local int *)(memory + LOCAL_BYTES), partial, arrived)) return;
 #endif

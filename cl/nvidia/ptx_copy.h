@@ -25,6 +25,17 @@ INLINE void copy_async(
   else COPY_ASYNC("ca", "4");
 }
 
+/* The same without a condition, and without loading a whole line into the cache. */
+#define FILL_ASYNC(cache, size)                                                       \
+  asm volatile("cp.async." cache ".shared.global [%0], [%1], " size ", %2;"           \
+               :: "r"(to), "l"(from), "r"(bytes) : "memory")
+INLINE void fill_async(const uint to, __global const void *from, const int size, const int bytes)
+{
+  if (size == 16) FILL_ASYNC("cg", "16");
+  else if (size == 8) FILL_ASYNC("ca", "8");
+  else FILL_ASYNC("ca", "4");
+}
+
 /* Closes a group: the copies that this work-item has started since the last one. */
 INLINE void copies_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

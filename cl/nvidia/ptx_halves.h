@@ -1,6 +1,7 @@
 /* ptx_halves: arithmetic on pairs of 16-bit floats, and what work-groups need to add up sums in one launch, as inline PTX
  * (sm_80).
  *
+ *   packed_float16(low, high) two floats as the halves of a word, rounded to nearest even; packed_bfloat16 the same
  *   fused_float16(a, b, c)    a b + c of both halves of a word, rounded once; fused_bfloat16 the same
  *   read_once(words, from)    four words of global memory that nobody reads again
  *   prefetch_line(from)       loads that memory into the cache of all compute units
@@ -9,17 +10,21 @@
  */
 #include "include/attributes.h"
 
-#define FUSED_PAIR(kind)                                                              \
+#define OF_PAIRS(kind, name)                                                          \
+  INLINE uint packed_##kind(const float low, const float high)                        \
+  {                                                                                   \
+    uint word;                                                                        \
+    asm("cvt.rn." name ".f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));        \
+    return word;                                                                      \
+  }                                                                                   \
   INLINE uint fused_##kind(const uint a, const uint b, const uint c)                  \
   {                                                                                   \
     uint word;                                                                        \
-    asm(PTX_FMA_##kind " %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(c));     \
+    asm("fma.rn." name " %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(c));     \
     return word;                                                                      \
   }
-#define PTX_FMA_float16 "fma.rn.f16x2"
-#define PTX_FMA_bfloat16 "fma.rn.bf16x2"
-FUSED_PAIR(float16)
-FUSED_PAIR(bfloat16)
+OF_PAIRS(float16, "f16x2")
+OF_PAIRS(bfloat16, "bf16x2")
 
 INLINE void read_once(uint *words, __global const uchar *from)
 {

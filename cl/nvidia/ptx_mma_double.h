@@ -4,7 +4,8 @@
  *   a[h + 2 q]  A: row g + 8 h, k = t + 4 q       b[q]  B: k = t + 4 q, column g
  *   d[2 h + c]  D: row g + 8 h, column 2 t + c
  *
- * Macros: MMA_K 4, 8, 16; without it there is mma_double alone. 8 and 16 need sm_90; 4 is two instructions of 8 x 8 x 4, the only ones of sm_80.
+ * Macros: MMA_K 4, 8; without it there is mma_double alone. 8 needs sm_90; 4 is two instructions of 8 x 8 x 4, the only ones of
+ * sm_80.
  * Technique: the fragment layouts of NVIDIA's PTX manual.
  */
 #include "include/attributes.h"
@@ -22,13 +23,7 @@ INLINE void mma_double(double *d, const double *a, const double b0, const double
 /* D += A B of MMA_K. */
 INLINE void mma(double *d, const double *a, const double *b)
 {
-#if MMA_K == 16
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3},"
-               " {%4,%5,%6,%7,%8,%9,%10,%11}, {%12,%13,%14,%15}, {%0,%1,%2,%3};"
-               : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
-               : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
-                 "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
-#elif MMA_K == 8
+#if MMA_K == 8
   mma_double(d, a, b[0], b[1]);
 #else
   for (int h = 0; h < 2; ++h)

@@ -179,30 +179,14 @@ INLINE void split_lines(
     *quality = worst;
   }
 }
-#else
-/* Packs LINES lines as they are. */
-INLINE void split_lines(const Source s, __global uchar *to, const long pitch, const int line)
-{
-  const int end = (s.depth + 15) / 16 * 4; /* in runs: whole 64 bytes */
-  const int mine = line + get_local_id(0) / STEP * HELD;
-  for (int block = get_local_id(0) % STEP; block < end; block += STEP) {
-    float x[HELD][RUN];
-    load_block(x, s, mine, RUN * block);
-    UNROLL for (int l = 0; l < HELD; ++l)
-      if (mine + l < s.lines)
-        *(__global float4 *)(to + (mine + l) * pitch * 4 + block * 16) = (float4)(x[l][0], x[l][1], x[l][2], x[l][3]);
-  }
-}
 #endif
 
 #if SPLIT == 1
 #define PART_BYTES 2
 #define MORE_ARGS , __global int *exponents, __global int2 *quality
-#define MORE(exponents, quality, found) , exponents, quality, found
 #else
 #define PART_BYTES 4
 #define MORE_ARGS
-#define MORE(exponents, quality, found)
 #endif
 
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_split(
@@ -219,11 +203,17 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_split(
 #if SPLIT == 1
   exponents += z * (M + columns);
   quality += z * get_num_groups(0) + group;
-#endif
   if (group < groups_a)
-    split_lines(source_a(a, lda, M, depth), packed_a + M * room, pitch,
-                group * LINES MORE(exponents, quality, &found));
+    split_lines(source_a(a, lda, M, depth), packed_a + M * room, pitch, group * LINES, exponents, quality, &found);
   else
-    split_lines(source_b(b, ldb, columns, depth), packed_b + columns * room, pitch,
-                (group - groups_a) * LINES MORE(exponents + M, quality, &found));
+    split_lines(
+        source_b(b, ldb, columns, depth), packed_b + columns * room, pitch, (group - groups_a) * LINES, exponents + M, quality,
+        &found);
+#else
+  if (group < groups_a)
+    pack_lines(source_a(a, lda, M, depth), packed_a + M * room, line_bytes, group * LINES, WORK_ITEMS, 1);
+  else
+    pack_lines(
+        source_b(b, ldb, columns, depth), packed_b + columns * room, line_bytes, (group - groups_a) * LINES, WORK_ITEMS, 1);
+#endif
 }

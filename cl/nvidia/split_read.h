@@ -1,5 +1,5 @@
 /* split_read: loads HELD x RUN elements of an operand into registers, however it is stored, complex numbers as real
- * ones, for split.cl, which draws the lines.
+ * ones, for split.cl, which draws the lines; and packs lines as float32 or as two TF32.
  *
  * A run is what is contiguous in memory: RUN elements along K, or HELD across K. load_block reads a run in accesses of
  * 16 bytes if it is whole and aligned, else element by element, with zeros outside of the operand.
@@ -97,4 +97,30 @@ INLINE void load_block(float x[HELD][RUN], const Source s, const int line, const
 {
   if (s.wide && line + HELD <= s.lines && k + RUN <= s.depth) load_runs(x, s, line, k, true);
   else load_runs(x, s, line, k, false);
+}
+
+/* Rounds x to ten bits of fraction, ties away from zero. */
+INLINE float tf32(const float x) { return as_float(as_uint(x) + 0x1000 & 0xffffe000); }
+
+/* Packs LINES lines as they are or, with `parts` 2, as the sum of two TF32, x = hi + lo, unscaled. `work_items`: the size of
+ * a work-group. */
+INLINE void pack_lines(
+    const Source s, __global uchar *to, const long pitch_bytes, const int line, const int work_items, const int parts)
+{
+  const int end = (s.depth + 15) / 16 * 4; /* in runs: whole 64 bytes */
+  const int step = work_items / TEAMS;
+  const int mine = line + get_local_id(0) / step * HELD;
+  for (int block = get_local_id(0) % step; block < end; block += step) {
+    float x[HELD][RUN];
+    load_block(x, s, mine, RUN * block);
+    UNROLL for (int l = 0; l < HELD; ++l) {
+      const float4 v = (float4)(x[l][0], x[l][1], x[l][2], x[l][3]);
+      const float4 hi = parts == 2 ? (float4)(tf32(v.x), tf32(v.y), tf32(v.z), tf32(v.w)) : v;
+      const float4 lo = v - hi;
+      __global float4 *at = (__global float4 *)(to + (mine + l) * pitch_bytes + block / 4 * (parts * 64L) + block % 4 * 16);
+      if (mine + l >= s.lines) continue;
+      at[0] = hi;
+      if (parts == 2) at[4] = (float4)(tf32(lo.x), tf32(lo.y), tf32(lo.z), tf32(lo.w));
+    }
+  }
 }

@@ -23,7 +23,6 @@
 #include "nvidia/ptx_group.h"
 #include "nvidia/ptx_halves.h"
 #include "nvidia/ptx_matrices.h"
-#include "nvidia/ptx_round.h"
 
 #if !defined(BITS) || !defined(GROUP_SIZE) || !defined(SCALE_ELEMENT) || !defined(FUSED)
 #error "weights_halves.h needs BITS GROUP_SIZE SCALE_ELEMENT FUSED"

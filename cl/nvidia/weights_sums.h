@@ -1,32 +1,38 @@
-/* weights_sums: how mma_quantized.cl and wgmma_quantized.cl end. A work-group has SLICES sub-groups for the same BM rows of
+/* weights_sums: how mma_quantized.cl and wgmma_quantized.cl divide a work-group, and how they end. It has SLICES sub-groups for the same BM rows of
  * out, each with the products of another part of K, in fragments of mma: work-item 4 g + t has
  *   sum[(n BM / 8 + j) 4 + 2 h + c] = out(8 j + 2 t + c, 16 n + 8 h + g)
  *
  * With SPLIT a work-group stores the sums of its range of K, and the last work-group of a tile adds those of all ranges, in
  * their order; `arrived` has a counter for each tile, zero before and after.
  *
- * Macros: BM x BN, its tile; SLICES; SPLIT; those of gemm.h.
+ * Macros: BM x BN, its tile; TEAMS of sub-groups that divide BN; SLICES; SPLIT; those of gemm.h.
  */
 #include "include/gemm.h"
 #include "include/partial_sums.h"
 #include "nvidia/ptx_halves.h"
 
+#define DEPTH 128 /* of K, that a sub-group takes at a time */
+#define STEP (SLICES * DEPTH)
+#define MT (BM / 8)
+#define ITEMS (32 * TEAMS * SLICES)
+#define OWN_LANE ((int)get_local_id(0) % 32)
+#define TEAM ((int)get_local_id(0) / 32 % TEAMS)
+#define SLICE ((int)get_local_id(0) / 32 / TEAMS)
 #define LINE (BN + 4) /* of sums: work-items that store at the same time meet different banks */
 #define SUMS_BYTES (BM * LINE * 4)
 
 /* Adds up the sums of all slices in local memory: row i of the tile at LINE i. A sub-group has
  * `fragments` of 16 columns, from column `first` on. */
 INLINE void add_slices(
-    __local float *sums, const float *sum, const int fragments, const int own_slice, const int first)
+    __local float *sums, const float *sum, const int fragments, const int first)
 {
-  const int lane = get_local_id(0) % 32;
   for (int slice = 0; slice < SLICES; ++slice) {
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (slice != own_slice) continue;
+    if (slice != SLICE) continue;
     UNROLL for (int n = 0; n < fragments; ++n)
       UNROLL for (int j = 0; j < BM / 8; ++j)
         UNROLL for (int e = 0; e < 4; ++e) {
-          const int row = 8 * j + lane % 4 * 2 + e % 2, column = first + 16 * n + e / 2 * 8 + lane / 4;
+          const int row = 8 * j + OWN_LANE % 4 * 2 + e % 2, column = first + 16 * n + e / 2 * 8 + OWN_LANE / 4;
           sums[row * LINE + column] = sum[(n * (BM / 8) + j) * 4 + e] + (slice ? sums[row * LINE + column] : 0);
         }
   }

@@ -33,11 +33,7 @@
     !defined(SPLIT)
 #error "wgmma_quantized.cl needs BM TEAMS SLICES RING RESIDENT STEPS SPLIT"
 #endif
-#define DEPTH 128
-#define STEP (SLICES * DEPTH)
-#define MT (BM / 8)
 #define BN (TEAMS * 16)
-#define ITEMS (32 * TEAMS * SLICES)
 #include "nvidia/weights_sums.h"
 
 /* A of a slice: 16 pieces, with gaps, so that a sub-group stores pairs of two rows to different banks. */
@@ -68,9 +64,6 @@ typedef uint part_t;
 #define SCALES_AT (A_AT + (RESIDENT ? STEPS : RING) * A_BYTES)
 #define ALL_BYTES (SCALES_AT + SCALES_BYTES)
 #define LOCAL_BYTES (ALL_BYTES > SUMS_BYTES ? ALL_BYTES : SUMS_BYTES)
-#define OWN_LANE ((int)get_local_id(0) % 32)
-#define TEAM ((int)get_local_id(0) / 32 % TEAMS)
-#define SLICE ((int)get_local_id(0) / 32 / TEAMS)
 
 /* What a work-item moves of A: chunk `OWN_LANE % 16` of every 2 TEAMS-th row of its slice. */
 typedef struct {
@@ -278,7 +271,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_wgmma_quantized(
     multiply_range(sum[0], memory, &weights, &chunks, steps, own_k, k_end, false);
   copies_wait(0);
   __local float *sums = (__local float *)memory;
-  add_slices(sums, sum[0], 1, SLICE, TEAM * 16);
+  add_slices(sums, sum[0], 1, TEAM * 16);
 #if SPLIT
   if (!add_ranges(sums, rows, (__local int *)(memory + LOCAL_BYTES), partial, arrived)) return;
 #endif

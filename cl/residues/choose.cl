@@ -1,7 +1,7 @@
 /* choose: N, t_A and t_B from the lines of all products of a stack (residues.h). One work-group.
  *
  * Macros: MODULI, how many moduli there are; BITS_LIST: log2(P / 2) of the first 1, 2, .. of them; PER_MODULUS: products modulo each;
- * MOST_BITS of an element; ITEMS. For `limbs` (limbs.h) there is one number in place of moduli: sums stay below 2^(its bits).
+ * MOST_BITS of an element; ITEMS. For `limbs` (limbs.cl) there is one number in place of moduli: sums stay below 2^(its bits).
  * Technique: see residues.h.
  */
 #include "residues/residues.h"

@@ -1,4 +1,4 @@
-/* result: a sum of 128 bits as an element of the result (residues.h, limbs.h).
+/* result: a sum of 128 bits as an element of the result (residues.h, limbs.cl).
  *
  * RESULT_OF(v): the bits of a double, or of two for a complex number, as an ACC_T.
  */

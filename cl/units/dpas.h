@@ -18,7 +18,6 @@
  */
 #include "units/unit_tile.h"
 
-#define DPAS_TYPE TYPE_CODE
 #define UNIT_M 8
 #define UNIT_N LANES
 #define UNIT_WORDS 8
@@ -47,13 +46,13 @@ typedef int8 b_frag;
       (to)[e_] = as_int((tile)[PLACE(width, (word) + e_, (x) + (lane))]);                       \
   } while (0)
 
-#if DPAS_TYPE == 1
+#if TYPE_CODE == 1
 #define MULTIPLY(d, a, b) ((d) = intel_sub_group_f16_f16_matrix_mad_k16(a, b, d))
 typedef float8 d_frag;
-#elif DPAS_TYPE == 2
+#elif TYPE_CODE == 2
 #define MULTIPLY(d, a, b) ((d) = intel_sub_group_bf16_bf16_matrix_mad_k16(a, b, d))
 typedef float8 d_frag;
-#elif DPAS_TYPE != 5
+#elif TYPE_CODE != 5
 #error "dpas.h: A_TYPE must be float16, bfloat16, int8 or uint8"
 #else
 typedef int8 d_frag;

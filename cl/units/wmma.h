@@ -36,7 +36,6 @@
 #ifndef RDNA
 #error "wmma.h needs RDNA"
 #endif
-#define WMMA_TYPE TYPE_CODE
 #define UNIT_M 16
 #define UNIT_N 16
 #define UNIT_WORDS (16 / WORD_K)
@@ -51,7 +50,7 @@ typedef word_t a_frag;
 #define FRAGMENT_8 int2 /* a_frag of 8-bit integers */
 #define WMMA(name) CAT(name, _gfx12)
 #else
-#if WMMA_TYPE == 5
+#if TYPE_CODE == 5
 typedef word_t a_frag;
 #define READ_A(to, tile, width, word, x, lane) ((to) = (tile)[PLACE(width, word, (x) + (lane) % 16)])
 #else
@@ -68,19 +67,19 @@ typedef uint8 a_frag;
 typedef a_frag b_frag;
 #define READ_B READ_A
 
-#if WMMA_TYPE == 5
+#if TYPE_CODE == 5
 #define MULTIPLY(d, a, b)                                                                                    \
   ((d) = WMMA(__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32)(SIGNED_A, CAT(as_, FRAGMENT_8)(a), SIGNED_B, \
                                                           CAT(as_, FRAGMENT_8)(b), d, 0))
 typedef int8 d_frag;
 #else
-#if WMMA_TYPE == 1
+#if TYPE_CODE == 1
 #ifdef cl_khr_fp16
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #endif
 #define MULTIPLY(d, a, b) \
   ((d) = WMMA(__builtin_amdgcn_wmma_f32_16x16x16_f16_w32)(CAT(as_half, FRAGMENT_16)(a), CAT(as_half, FRAGMENT_16)(b), d))
-#elif WMMA_TYPE == 2
+#elif TYPE_CODE == 2
 #define MULTIPLY(d, a, b) \
   ((d) = WMMA(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32)(CAT(as_short, FRAGMENT_16)(a), CAT(as_short, FRAGMENT_16)(b), d))
 #else

@@ -15,6 +15,7 @@ from .interface import Launch, Workspace, gemm_launch, gemm_program, tiles_of
 
 GROUP = 8  # rows of tiles that are computed together
 _TEAM_ITEMS = 64  # most work-items in a team
+_LOADS = 8  # that a work-item of a team has in flight
 
 
 def with_ranges(
@@ -62,9 +63,14 @@ class PartialSums:
         """The launch that adds partial sums stored row by row, with a work-item for each element."""
         most = min(_TEAM_ITEMS, device.max_work_group_size)
         items = math.gcd(self.bm * self.bn, 1 << (most.bit_length() - 1))
-        return self.launch(items, 1, 1, 1, (("GROUP", GROUP), ("FRAGMENTS", 0)))
+        return self._launch(items, 1, 1, 1, (("GROUP", GROUP), ("FRAGMENTS", 0)))
 
-    def launch(
+    def in_teams(self, items: int, chunk: int, defines: tuple[tuple[str, int | str], ...]) -> Launch:
+        """The same by as many teams as keep all ranges of few tiles in flight: 1, 2, 4 or 8."""
+        teams = 1 << (math.ceil(self.tile_range.split_k / _LOADS) - 1).bit_length()
+        return self._launch(items, teams, chunk, _LOADS, defines)
+
+    def _launch(
         self, items: int, teams: int, chunk: int, each: int, defines: tuple[tuple[str, int | str], ...]
     ) -> Launch:
         """*teams* teams of *items* work-items add *chunk* elements each, with *each* loads in flight."""

@@ -36,9 +36,7 @@ REPLACED = {  # headers, and what replaces them in addition to interleaved_units
     "nvidia/ptx_mma.h": _MMA,
     "nvidia/ptx_mma_double.h": _MMA,
     "nvidia/ptx_group.h": "",
-    "nvidia/ptx_round.h": "",
     "nvidia/ptx_halves.h": (HERE / "interleaved_halves.h").read_text(),
-    "gpu/async_copy.h": '#include "include/types.h"\n' + (HERE / "interleaved_async.h").read_text(),
 }
 # The assembly of fragment.h that exchanges words, with its names: result, value, distance.
 _EXCHANGE = re.compile(

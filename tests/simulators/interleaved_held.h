@@ -1,6 +1,5 @@
 /* Replaces cl/nvidia/ptx_wgmma_held.h where interleaved.py runs a kernel: the same functions call those of
- * interleaved_units.c. A tile is its address, in units of 16 bytes, and `apart` 32 bits up. Copies land when they are waited
- * for. */
+ * interleaved_units.c. A tile is its address, in units of 16 bytes, and `apart` 32 bits up. */
 #define held_float16 1
 #define held_bfloat16 2
 #define held_tile(address, apart) ((ulong)(address) / 16 | (ulong)(apart) << 32)
@@ -8,9 +7,3 @@
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)
 #define wgmma_wait_held(d) emu_held_wait(d, BM, CAT(held_, ELEMENT))
-#undef copy_async
-#undef copies_commit
-#undef copies_wait
-#define copy_async(to, from, size, bytes, wanted) ((wanted) ? emu_copy_late(to, from, bytes, size) : (void)0)
-#define copies_commit() emu_commit()
-#define copies_wait(pending) emu_land(pending)

@@ -358,21 +358,28 @@ void emu_bare_wait(float *d, int bfloat16)
   me->issued = me->closed = me->registers_ready = 0;
 }
 
-/* ptx_copy.h: copies complete at once. */
+/* ptx_copy.h: a copy lands when its work-item waits for it, not before. So a missing wait is noticed. */
 ulong emu_copied, emu_read; /* bytes written, zeros too; bytes read */
 int emu_stops;    /* 1: work-items end when they first wait for copies */
 
 void emu_copy(uint to, const void *from, int bytes, int size)
 {
-  memset(local(to), 0, size);
-  memcpy(local(to), from, bytes);
+  me->flying[me->started++ % 1024] = (struct copy){to, from, bytes, size, me->open_group};
   emu_copied += size;
   emu_read += bytes;
 }
 
-void emu_copies_wait(void)
+void emu_commit(void) { ++me->open_group; }
+
+/* Copies land that were started before the last `pending` closed groups. */
+void emu_land(uint pending)
 {
   if (emu_stops) end();
+  for (; me->landed < me->started && me->flying[me->landed % 1024].group + pending < me->open_group; ++me->landed) {
+    const struct copy *c = me->flying + me->landed % 1024;
+    memset(local(c->to), 0, c->size);
+    memcpy(local(c->to), c->from, c->bytes);
+  }
 }
 
 static float in_word(uint word, int e, int type);
@@ -425,29 +432,6 @@ int emu_all(int x)
   if (item == 0) refusals[now] = 0, ++round;
   emu_named(0, items, 1);
   return all_agree;
-}
-
-/* gpu/async_copy.h: a copy lands when its work-item waits for it, not before. So a missing wait is noticed. */
-void emu_copy_late(uint to, const void *from, int bytes, int size)
-{
-  me->flying[me->started++ % 1024] = (struct copy){to, from, bytes, size, me->open_group};
-}
-
-void emu_commit(void) { ++me->open_group; }
-
-/* Copies land that were started before the last `pending` closed groups. */
-void emu_land(uint pending)
-{
-  for (; me->landed < me->started && me->flying[me->landed % 1024].group + pending < me->open_group; ++me->landed) {
-    const struct copy *c = me->flying + me->landed % 1024;
-    emu_copy(c->to, c->from, c->bytes, c->size);
-  }
-}
-
-void emu_land_all(void)
-{
-  ++me->open_group;
-  emu_land(0);
 }
 
 /* fragment.h */

@@ -1,4 +1,4 @@
-/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h, ptx_round.h and ptx_group.h where interleaved.py runs a kernel: the
+/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h and ptx_group.h where interleaved.py runs a kernel: the
  * same functions call those of interleaved_units.c. It also has the builtins that clang lacks. */
 #define inline static
 uint emu_item(void);
@@ -34,11 +34,8 @@ void emu_bare_wgmma(float *d, ulong a, ulong b);
 void emu_bare_commit(void);
 void emu_bare_wait(float *d, int bfloat16);
 void emu_copy(uint to, __global const void *from, int bytes, int size);
-void emu_copies_wait(void);
-void emu_copy_late(uint to, __global const void *from, int bytes, int size);
 void emu_commit(void);
 void emu_land(uint pending);
-void emu_land_all(void);
 uint emu_exchanged(uint value, int distance);
 void emu_load_matrices(uint *w, uint address);
 void emu_load_matrices_transposed(uint *w, uint address);
@@ -107,8 +104,9 @@ BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #define TEXT(x) TEXT_(x)
 #define local_address(p) ((uint)(ulong)(p))
 #define copy_async(to, from, size, bytes, wanted) ((wanted) ? emu_copy(to, from, bytes, size) : (void)0)
-#define copies_commit() ((void)0)
-#define copies_wait(pending) emu_copies_wait()
+#define fill_async(to, from, size, bytes) emu_copy(to, from, bytes, size)
+#define copies_commit() emu_commit()
+#define copies_wait(pending) emu_land(pending)
 /* ptx_group.h: a sub-group of one */
 #define SUB_GROUP 1
 #define most(x) (x)
@@ -133,7 +131,7 @@ static uint4 load_four(uint from)
   emu_load_four(w, from);
   return (uint4)(w[0], w[1], w[2], w[3]);
 }
-/* ptx_round.h */
+/* ptx_halves.h */
 static uint packed_float16(float low, float high) { return emu_half_of_float(low) | (uint)emu_half_of_float(high) << 16; }
 static uint rounded_bits(float x) { return (as_uint(x) + 0x7fff + (as_uint(x) >> 16 & 1)) >> 16; }
 static uint packed_bfloat16(float low, float high) { return rounded_bits(low) | rounded_bits(high) << 16; }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +20,6 @@ from .tile import (
     by_rows,
     in_vectors,
     is_held,
-    keeps_along,
     local_bytes,
     misfits,
     side_by_side,
@@ -85,14 +85,9 @@ _HELD = {
     },
 }
 
-# For CPUs: (bm, bn, bk, sgm, sgn, tm, tn, vec or 0 for the widest). A barrier's cost grows with the
-# work-items, so the tiles are small.
-_CPU = {
-    4: ((32, 32, 16, 16, 32, 4, 4, 0), (16, 16, 8, 16, 16, 4, 4, 0), (4, 4, 4, 4, 4, 4, 4, 0)),
-    8: ((32, 32, 16, 16, 32, 4, 4, 0), (16, 16, 8, 16, 16, 4, 4, 0), (4, 4, 4, 4, 4, 4, 4, 0)),
-    16: ((32, 32, 8, 16, 32, 4, 4, 1), (16, 16, 8, 16, 16, 4, 4, 1), (2, 2, 2, 2, 2, 2, 2, 1)),
-}
-# The same where the compiler makes vectors of work-items: 16 are side by side, with neighbouring columns.
+# For CPUs those of tiles up to 32 x 32: a barrier's cost grows with the work-items. And where the compiler
+# makes vectors of work-items, one with 16 side by side, which have neighbouring columns.
+_LARGEST_ON_CPU = 32
 _IN_VECTORS = (64, 64, 16, 4, 64, 4, 4, 1)
 
 # Small products with asynchronous copies (register_rows.cl):
@@ -144,15 +139,15 @@ def _listed(acc_type: str, in_order: bool) -> dict[TileConfig, float]:
         vec = 1 if fetch_b < 0 else widest
         found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec, stages, split_k, options)] = slower
     for (bm, bn, bk, sgm, sgn, tm, tn, stages, k_slices), slower in _ROWS.get(itemsize, {}).items():
-        options = {"along": 1, "fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
+        options = {"fetch_b": 1, "held": 0, "rows": 1, "slices": k_slices}
         found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, widest, stages, 1, options)] = slower
     for (bm, bn, bk, sgm, sgn, tm, tn, k_slices, vec), slower in _HELD[itemsize].items():
         options = {"fetch_b": 0, "held": 1, "slices": k_slices}
         found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, split_k, options)] = slower
-    for bm, bn, bk, sgm, sgn, tm, tn, vec in (*_CPU[itemsize], _IN_VECTORS):
-        options = {"fetch_b": 0, "held": 1, "slices": 1, "vectors": 1}
-        found[TileConfig(bm, bn, bk, sgm, sgn, tm, tn, vec or widest, 2, split_k, options)] = 1.0
-    return found
+    on_cpu = {"fetch_b": 0, "held": 1, "slices": 1, "vectors": 1}
+    small = [c for c in found if is_held(c) and max(c.bm, c.bn) <= _LARGEST_ON_CPU]
+    cpu = [*(replace(c, options=on_cpu) for c in small), TileConfig(*_IN_VECTORS, 2, split_k, on_cpu)]
+    return found | dict.fromkeys(cpu, 1.0)
 
 
 def _candidates(problem: GemmProblem, device: DeviceInfo) -> Iterator[TileConfig]:
@@ -170,7 +165,7 @@ class Register(Kernel):
     summary = "tiles in local memory, sub-groups and registers; split-K where there are few tiles"
     made_for = "gpu"
     accepts = Accepts(fields=GENERAL | IN_ORDER | LISTS | {"moduli", "dot_bytes", "fallback"})
-    options = ("along", "fetch_b", "held", "rows", "slices", "vectors")
+    options = ("fetch_b", "held", "rows", "slices", "vectors")
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         problem, itemsize = problem.typical, problem.sums.nbytes
@@ -249,8 +244,7 @@ def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]
 def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
     items = work_items(config)
     size = (-(-problem.n // config.bn) * items, -(-problem.m // config.bm))
-    defines = (*_defines(problem, config), ("ALONG", int(keeps_along(config))))
-    program = gemm_program(problem, "gpu/register_rows.cl", defines)
+    program = gemm_program(problem, "gpu/register_rows.cl", _defines(problem, config))
     return gemm_launch(problem, program, "matmul_register_rows", size, (items, 1))
 
 

@@ -4,9 +4,9 @@ Options of a configuration, besides the fields of TileConfig (``vec`` is CHUNK):
     held     1: tiles are staged in registers, in plain OpenCL C; 0: NVIDIA's asynchronous copies
     slices   into how many slices a step's K is cut within the work-group
     fetch_b  the k of a step at which the copies of B are issued (asynchronous copies only)
-    along    1: an operand stored along K stays so in local memory, if it is aligned (rows only)
     vectors  1: for a CPU's compiler, which makes vectors of work-items (held, one slice, no rows)
-    rows     1: the sums of all slices meet in local memory, and all work-items store rows (register_rows.cl)
+    rows     1: the sums of all slices meet in local memory, and all work-items store rows (register_rows.cl).
+             An aligned operand that is stored along K stays so in local memory
 """
 
 from __future__ import annotations
@@ -41,11 +41,6 @@ def side_by_side(config: TileConfig) -> int:
     return config.sgn // config.tn
 
 
-def keeps_along(config: TileConfig) -> bool:
-    """Whether an operand stored along K stays so in local memory, if it is aligned."""
-    return config.named.get("along") == 1
-
-
 def work_items(config: TileConfig) -> int:
     """The work-group's size."""
     return (config.bm // config.tm) * (config.bn // config.tn) * config.named.get("slices", 1)
@@ -54,7 +49,7 @@ def work_items(config: TileConfig) -> int:
 def local_bytes(config: TileConfig, itemsize: int) -> int:
     """Bytes of a work-group's padded tiles, for any layout. The slices' sums take the tiles' place."""
     rows = 2 * config.bk  # of both tiles, padded on whichever side needs more
-    if keeps_along(config):
+    if by_rows(config):
         rows = max(config.bm, config.bk) + max(config.bn, config.bk)
     padding = config.vec * rows
     tiles = config.stages * (config.bk * (config.bm + config.bn) + padding)
@@ -113,7 +108,7 @@ def _side(
     """An access has ``vec`` elements if every row starts aligned and has whole accesses, and no element is
     converted. An asynchronous copy that transposes moves single elements.
     """
-    kept = keeps_along(config)
+    kept = by_rows(config) and not is_held(config)
     wide = config.vec > 1 and not conj and contiguous % config.vec == 0 and align % ACCESS == 0
     wide = wide and (kept or not across or is_held(config)) and stored_as_summed(problem, stored)
     along = kept and wide and across
@@ -156,8 +151,8 @@ def _misfits(config: TileConfig, acc_type: str) -> Iterator[str]:
         return
     if by_rows(c) and work_items(c) % c.bn:
         yield f"bn {c.bn}: must divide {work_items(c)} work-items with rows=1"
-    if keeps_along(c) and (is_held(c) or not by_rows(c) or c.bk // slices(c) % c.vec):
-        yield f"along=1 needs held 0, rows 1, and slices of a multiple of {c.vec} of bk {c.bk}"
+    if by_rows(c) and c.bk // slices(c) % c.vec:
+        yield f"slices {slices(c)}: must be of a multiple of {c.vec} of bk {c.bk} with rows=1"
     for width, vec, across in product((c.bm, c.bn), {1, c.vec}, (False, True)):
         lines, k = Side(width, vec, across, 0).passes(c)
         if width % lines or c.bk % k:

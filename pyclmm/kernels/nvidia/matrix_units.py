@@ -80,18 +80,16 @@ class Operands:
     across_b: bool
 
     @classmethod
-    def of(cls, problem: GemmProblem, unit: ElementType, through_registers: bool = False) -> Operands:
-        """Instructions accept operands across K if elements have 2 or 8 bytes.
-
-        *through_registers*: they also accept an A of 4-byte elements, because A can be staged in registers,
-        and one of bytes if the result has 4 bytes. Stores of smaller results expect another order of rows.
+    def of(cls, problem: GemmProblem) -> Operands:
+        """Instructions accept operands across K if elements have 2 or 8 bytes, and an A of 4-byte elements,
+        because A can be staged in registers, or of bytes if the result has 4 bytes. Stores of smaller results
+        expect another order of rows.
         """
+        unit = ELEMENTS[problem.a_type]
         across_a, across_b = problem.trans_a, not problem.trans_b
         length_a = problem.m if across_a else problem.k
         length_b = problem.n if across_b else problem.k
-        across = (2, 4, 8) if through_registers else (2, 8)
-        if through_registers and ELEMENTS[problem.out_type].nbytes == 4:
-            across = (1, *across)
+        across = (1, 2, 4, 8) if ELEMENTS[problem.out_type].nbytes == 4 else (2, 4, 8)
         in_place = not across_a or unit.nbytes in across, not across_b or unit.nbytes in (2, 8)
         pack_a = not (in_place[0] and _readable(length_a, problem.lda, problem.a_align, unit.nbytes))
         pack_b = not (in_place[1] and _readable(length_b, problem.ldb, problem.b_align, unit.nbytes))
@@ -172,7 +170,7 @@ _STAGED_ODD, _STAGED_EVEN = 1 << 20, 8 << 20
 
 
 def in_staged_lines(problem: GemmProblem) -> bool:
-    """Whether `mma` stores through local memory (cl/nvidia/staged_lines.h)."""
+    """Whether `mma` stores through local memory (cl/nvidia/mma.cl)."""
     itemsize = ELEMENTS[problem.out_type].nbytes
     if itemsize != 2 or problem.out_align >= LINE_ALIGN:
         return False

@@ -20,6 +20,7 @@ from ..interface import Defines, Launch, MatrixKernel, Work
 from ..split_k import with_ranges
 from .matrix_units import (
     DOUBLE,
+    LINE_ALIGN,
     ONE_PASS,
     Operands,
     block_of,
@@ -27,14 +28,13 @@ from .matrix_units import (
     in_staged_lines,
     pack_launches,
 )
-from .mma_ring import chunk, in_ranges, product, too_many_stages, unfit, work_items
+from .mma_ring import in_ranges, product, too_many_stages, unfit, work_items
 from .unit_cost import pack_seconds, ring_seconds
 
 _GROUPS = 2  # work-groups for each compute unit that split-K aims at
 _MOST_RANGES = 16
 # BM, BN, SGM, SGN, STAGES, and the factor by which the tile is slower on an H200 than unit_cost.py says
 _TILES: Mapping[tuple[int, ...], float] = {
-    (128, 256, 64, 32, 4): 1.05,
     (128, 256, 64, 32, 3): 1.04,
     (128, 128, 64, 32, 3): 0.91,
     (128, 128, 64, 32, 2): 0.99,
@@ -54,7 +54,6 @@ _TILES: Mapping[tuple[int, ...], float] = {
 _DOUBLE_TILES: Mapping[tuple[int, ...], float] = {
     (128, 128, 32, 32, 64, 3): 0.82,
     (128, 128, 16, 64, 32, 3): 0.99,
-    (64, 128, 16, 32, 32, 4): 0.95,
     (64, 64, 16, 32, 32, 4): 0.95,
     (64, 32, 16, 32, 16, 4): 0.84,
     (32, 64, 16, 16, 32, 4): 0.88,
@@ -74,7 +73,7 @@ def _operands(problem: GemmProblem, unit: ElementType) -> Operands:
 def _chunks(problem: GemmProblem, unit: ElementType) -> tuple[int, int]:
     """CHUNK_A and CHUNK_B. TF32 across K is transposed by copies of single elements."""
     turned = (unit.nbytes == 4 and problem.trans_a, unit.nbytes == 4 and not problem.trans_b)
-    aligned = (chunk(problem.a_align), chunk(problem.b_align))
+    aligned = (min(LINE_ALIGN, problem.a_align), min(LINE_ALIGN, problem.b_align))
     return (4 if turned[0] else aligned[0], 4 if turned[1] else aligned[1])
 
 
@@ -180,7 +179,7 @@ class MmaDouble(Mma):
         mma_k = config.option("mma_k", 4)
         if reasons := [*unfit(config, 8), *listed.misfits(problem, config)]:
             return reasons
-        allowed = (4,) if compute_capability(device) < (9, 0) else (4, 8, 16)
+        allowed = (4,) if compute_capability(device) < (9, 0) else (4, 8)
         if mma_k not in allowed or config.bk % mma_k:
             return [f"mma_k is one of {allowed} and divides bk: {config}"]
         items = work_items(config)

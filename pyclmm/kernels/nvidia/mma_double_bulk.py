@@ -27,7 +27,6 @@ _CONFIGS = {
     (128, 128, 32, 32, 64, 3, 1): (0.94, 0.35),
     (64, 128, 16, 32, 64, 4, 1): (0.83, 0.64),
     (64, 128, 32, 32, 32, 4, 1): (0.83, 0.76),
-    (64, 64, 32, 32, 32, 3, 1): (0.78, 0.59),
     (64, 64, 16, 32, 32, 4, 1): (0.78, 0.73),
     (64, 32, 32, 32, 16, 4, 1): (0.66, 0.56),
     (64, 32, 32, 32, 16, 6, 2): (0.57, 0.84),
@@ -93,7 +92,7 @@ class MmaDoubleBulk(MatrixKernel):
         each = blocks * max(c.bm * c.bn * c.bk / rate, _BLOCK * rates.latency) + _TILE * rates.latency
         least = ceil(tiles / min(tiles, held)) * _TILE_ALONE * rates.latency
         seconds = together(tiles * each, least, rates.moved(problem.nbytes))
-        packed = Operands.of(problem, FLOAT64).packed_elements(problem)
+        packed = Operands.of(problem).packed_elements(problem)
         seconds += rates.launch + _START * rates.latency + pack_seconds(packed, 8, device)
         padded = c.bm * c.bn * _ranges(problem, c) / c.split_k * problem.batch
         return seconds + sums_seconds(padded, c.split_k, 8, device)
@@ -112,7 +111,7 @@ class MmaDoubleBulk(MatrixKernel):
         return c.violations(device, (work_items(c),), 0)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        operands, items = Operands.of(problem, FLOAT64), work_items(config)
+        operands, items = Operands.of(problem), work_items(config)
         # Each computes tiles until none are left
         groups = min(_ranges(problem, config), device.compute_units * _resident(config, device))
         maps = Workspace("maps", groups * problem.batch * MAP_BYTES, zeroed=True)

@@ -11,9 +11,8 @@ from ..config import TileConfig, slices
 from ..device import DeviceInfo
 from ..interface import Arg, Defines, Launch, Workspace, gemm_launch, gemm_program, round_up, tiles_of
 from ..split_k import PartialSums, TileRange
-from .matrix_units import LINE_ALIGN, local_bytes, out_defines
+from .matrix_units import local_bytes, out_defines
 
-_LOADS = 8  # that a work-item has in flight: there are few tiles
 _TEAM_ITEMS = 64  # work-items that add a part of a tile
 
 
@@ -36,11 +35,6 @@ def too_many_stages(config: TileConfig, needed: int, device: DeviceInfo) -> list
     if needed > local_bytes(device):
         return [f"{config.stages} stages take {needed} bytes of local memory"]
     return []
-
-
-def chunk(align: int) -> int:
-    """CHUNK of cl/nvidia/mma_ring.h, of an operand whose rows are aligned to *align* bytes."""
-    return min(LINE_ALIGN, align)
 
 
 def product(
@@ -87,6 +81,5 @@ def in_ranges(
     )
     if split_k == 1:
         return (launch,), ()
-    teams = 1 << (ceil(split_k / _LOADS) - 1).bit_length()
     order = (("GROUP", config.option("group", 8)), ("FRAGMENTS", 0))
-    return (launch, sums.launch(_TEAM_ITEMS, teams, 1, _LOADS, order)), (sums.workspace,)
+    return (launch, sums.in_teams(_TEAM_ITEMS, 1, order)), (sums.workspace,)

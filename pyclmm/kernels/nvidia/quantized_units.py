@@ -110,7 +110,7 @@ def is_fused(problem: GemmProblem) -> bool:
 
 
 def _weight_defines(problem: GemmProblem) -> Defines:
-    """The macros of cl/nvidia/weights_ahead.h."""
+    """The macros of cl/nvidia/weights_halves.h, or of other weights than affine ones."""
     form, bits = format_of(problem), weight_bits(problem)
     if not bits:
         in_blocks = isinstance(form, BlockFormat)

@@ -68,11 +68,6 @@ def pitch(problem: GemmProblem, unit: ElementType, parts: int) -> int:
     return round_up(as_real(problem).k * parts, _BLOCK_BYTES // unit.nbytes)
 
 
-def _one_pass(problem: GemmProblem, product: Launch, more: tuple[Workspace, ...]) -> Work:
-    """Copy the operands into packed lines without splitting them, then multiply."""
-    return Work((_splitting(problem, 0, ()), product), (*more, *_packed(as_real(problem), TF32, 1)))
-
-
 def _in_parts(
     problem: GemmProblem, product: Callable[[int, tuple[Arg, ...]], Launch], more: tuple[Workspace, ...]
 ) -> Work:
@@ -92,7 +87,7 @@ def _in_parts(
         product(2, (exponents.symbol, done.symbol)),
     )
     # TF32 parts overwrite the float16 parts, which are smaller
-    return Work(work, (*more, *_packed(real, TF32, 2), exponents, quality, done))
+    return Work(work, (*more, *_packed(real, 2), exponents, quality, done))
 
 
 def _unit_of(split: int) -> ElementType:
@@ -100,8 +95,8 @@ def _unit_of(split: int) -> ElementType:
     return FLOAT16 if split == 1 else TF32
 
 
-def _packed(real: GemmProblem, unit: ElementType, parts: int) -> tuple[Workspace, ...]:
-    line = round_up(real.k * parts, _BLOCK_BYTES // unit.nbytes) * unit.nbytes * real.batch
+def _packed(real: GemmProblem, parts: int) -> tuple[Workspace, ...]:
+    line = round_up(4 * real.k * parts, _BLOCK_BYTES) * real.batch
     return (Workspace("packed_a", real.m * line), Workspace("packed_b", real.n * line))
 
 
@@ -155,6 +150,9 @@ class _PartsKernel(MatrixKernel):
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return too_long(as_real(problem), 2**29)
 
+    def in_parts(self, problem: GemmProblem) -> bool:
+        return problem.precision == "high" or problem.sums.planes == 1
+
     @abstractmethod
     def work_items(self, config: TileConfig) -> int:
         """A work-group's size."""
@@ -197,9 +195,6 @@ class Split(_PartsKernel):
     tiles_in_turn = True
     tiles = _TILES
 
-    def in_parts(self, problem: GemmProblem) -> bool:
-        return problem.precision == "high" or problem.sums.planes == 1
-
     def work_items(self, config: TileConfig) -> int:
         return _WORK_ITEMS
 
@@ -212,10 +207,8 @@ class Split(_PartsKernel):
         """Seconds of the three launches: the waves of work-groups at the rate of the tile, and splitting."""
         real, rates = as_real(problem), device.rates
         waves = ceil(tiles_of(real, config.bm, config.bn) * problem.batch / device.units)
-        if problem.sums.planes == 2 and problem.precision == "medium":
-            rate = rates.matrix(TF32.unit) * _ONE_PART
-        else:
-            rate = rates.matrix(FLOAT16.unit) * _THREE_PARTS
+        in_parts = self.in_parts(problem)
+        rate = rates.matrix(FLOAT16.unit) * _THREE_PARTS if in_parts else rates.matrix(TF32.unit) * _ONE_PART
         rate *= _TILES[config.bm, config.bn] / device.units
         blocks = ceil(real.k / (_BLOCKS * config.bk))
         each = blocks * max(config.bm * config.bn * _BLOCKS * config.bk / rate, _BLOCK) + _TILE_SECONDS
@@ -240,9 +233,10 @@ class Split(_PartsKernel):
             size, local = (groups * _WORK_ITEMS,), (_WORK_ITEMS,)
             return gemm_launch(problem, program, "matmul_wgmma_split", size, local, args)
 
-        if problem.sums.planes == 2 and problem.precision == "medium":
-            return _one_pass(problem, product(0, ()), (maps,))
-        return _in_parts(problem, product, (maps,))
+        if self.in_parts(problem):
+            return _in_parts(problem, product, (maps,))
+        packing = _splitting(problem, 0, ())  # copies the operands into packed lines without splitting them
+        return Work((packing, product(0, ())), (maps, *_packed(as_real(problem), 1)))
 
 
 class MmaSplit(_PartsKernel):
@@ -257,9 +251,6 @@ class MmaSplit(_PartsKernel):
     unit = "mma_double"  # of its devices: on others float32 arithmetic is as fast as three passes
     tiles = _MMA_TILES
     sizes = ("bm", "bn", "sgm", "sgn")
-
-    def in_parts(self, problem: GemmProblem) -> bool:
-        return True
 
     def work_items(self, config: TileConfig) -> int:
         return mma_ring.work_items(config)

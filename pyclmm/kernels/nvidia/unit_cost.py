@@ -36,7 +36,7 @@ _END = 0.55
 _END_SUM = 0.068
 _GROUP = 1.9e-07  # seconds of a compute unit's time: the start and end of a work-group
 _STORE = {"bytes": 0.68, "halves": 0.68, "singles": 0.68, "doubles": 2.1}  # of the cache's rate
-# Storing fragments in pairs of elements, singly, and through local memory (cl/nvidia/staged_lines.h): time
+# Storing fragments in pairs of elements, singly, and through local memory (cl/nvidia/mma.cl): time
 # relative to 16 bytes at a time. The same for writing memory: 1 + _NARROW_STORE times the factor less 1.
 _PAIRS = 4.0
 _SINGLES = 2.2

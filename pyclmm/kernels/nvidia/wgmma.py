@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
 
 from ...problem.gemm import GemmProblem, Ragged
 from .. import listed
@@ -16,7 +15,6 @@ from . import wgmma_tiles
 from .matrix_units import LINE_ALIGN, MAP_BYTES, ONE_PASS, Operands, out_defines, pack_launches
 from .wgmma_tiles import WorkPieces, seen, work_items
 
-_LOADS = 8  # that a work-item that adds partial sums has in flight
 _TEAM_ITEMS = 128  # work-items that add the partial sums of a quartet
 _CHUNK = 4  # sums that each of them adds
 _MOST_RAGGED_ROWS = 128
@@ -53,7 +51,7 @@ class Wgmma(MatrixKernel):
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if problem.ragged is not None:
-            operands = wgmma_tiles.operands_of(problem)
+            operands = Operands.of(problem)
             across = operands.across_a and operands.across_b
             if problem.ragged.axis == "k" and not across:
                 return "it divides K only of operands that are stored across K"
@@ -72,7 +70,7 @@ class Wgmma(MatrixKernel):
         if problem.ragged is not None:
             return _ragged(problem, problem.ragged, config, device)
         view = seen(problem, config)
-        operands, stack = wgmma_tiles.operands_of(view), wgmma_tiles.stacked(view)
+        operands, stack = Operands.of(view), wgmma_tiles.stacked(view)
         pieces = WorkPieces.of(view, config, device, stack)
         tiles, groups = pieces.tile_range, pieces.groups(device)
         # One set of work-groups computes `stack` products
@@ -88,7 +86,7 @@ class Wgmma(MatrixKernel):
             return Work(launches, (maps, *workspace))
         if tiles.tiles:
             order = (*_tile_defines(view, config), ("FRAGMENTS", 1))
-            launches += (sums.launch(_TEAM_ITEMS, _teams(config.split_k), _CHUNK, _LOADS, order),)
+            launches += (sums.in_teams(_TEAM_ITEMS, _CHUNK, order),)
         return Work(launches, (maps, sums.workspace, *workspace))
 
 
@@ -100,7 +98,7 @@ def _ragged(problem: GemmProblem, ragged: Ragged, config: TileConfig, device: De
     def product(tiles: int) -> Launch:
         pieces = WorkPieces(tiles, tiles, 1, stack)
         groups = pieces.groups(device)
-        return _product(problem, config, wgmma_tiles.operands_of(problem), pieces, groups, (0, apart))
+        return _product(problem, config, Operands.of(problem), pieces, groups, (0, apart))
 
     work = listed.in_a_list(problem, config.bm, config.bn, product)
     return replace(work, workspace=(*work.workspace, maps))
@@ -148,8 +146,3 @@ def _tile_defines(problem: GemmProblem, config: TileConfig) -> Defines:
     """The macros, besides BM and BN, that the kernel and the addition of partial sums share."""
     group, swapped = config.option("group", 8), config.option("swapped")
     return (("ELEMENT", problem.a_type), ("GROUP", group), ("SWAPPED", swapped))
-
-
-def _teams(split_k: int) -> int:
-    """Teams that divide the ranges of K whose partial sums they add: 1, 2, 4 or 8."""
-    return 1 << (ceil(split_k / _LOADS) - 1).bit_length()

@@ -159,11 +159,6 @@ def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
     return problem.transposed if config.option("swapped") else problem
 
 
-def operands_of(problem: GemmProblem) -> Operands:
-    """How the kernel reads the operands of a product as :func:`seen`."""
-    return Operands.of(problem, ELEMENTS[problem.a_type], through_registers=True)
-
-
 def _copied_lines(tile: int, length: int, across: bool, unit: ElementType) -> int:
     """Lines of 128 bytes that are copied for a block of one operand. Across K they come in whole boxes."""
     lines = min(tile, round_up(length, 8))
@@ -177,7 +172,7 @@ def _copy(ld: int, unit: ElementType) -> float:
 
 def block_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
     """Seconds to multiply a block of K of a tile, or to copy it to local memory, whichever is longer."""
-    operands, latency, unit = operands_of(problem), device.rates.latency, ELEMENTS[problem.a_type]
+    operands, latency, unit = Operands.of(problem), device.rates.latency, ELEMENTS[problem.a_type]
     lines_a = _copied_lines(config.bm, problem.m, operands.across_a, unit)
     lines_b = _copied_lines(config.bn, problem.n, operands.across_b, unit)
     shared = _SHARED if members(config) > 1 else 1.0
@@ -220,7 +215,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     seconds = together(seconds, rates.moved(moved_bytes(view, store_factor(view))) / _MOVED)
     padded = pieces.cut * config.bm * config.bn
     seconds += sums_seconds(padded, pieces.split_k, 4, device) if pieces.cut else 0
-    seconds += pack_seconds(operands_of(view).packed_elements(view), unit.nbytes, device)
+    seconds += pack_seconds(Operands.of(view).packed_elements(view), unit.nbytes, device)
     return seconds + rates.launch + _START * rates.latency + _START_GROUP * pieces.groups(device)
 
 
@@ -239,7 +234,7 @@ def _drained_seconds(
     problem: GemmProblem, config: TileConfig, waves: int, main: float, store: float
 ) -> float:
     """Seconds of *waves* tiles, which would take *main* and then *store* each, if results are drained."""
-    operands = operands_of(problem)
+    operands = Operands.of(problem)
     left = _DRAIN_LEFT_STAGED if operands.a_in_registers else _DRAIN_LEFT
     factor = _DRAIN_ONE_BYTE if operands.unit.nbytes == 1 else _DRAIN_OTHERS
     if ELEMENTS[problem.out_type].nbytes == 2:
@@ -294,13 +289,13 @@ def _cluster_obstacle(problem: GemmProblem, config: TileConfig, device: DeviceIn
 
 def _cuts_boxes(view: GemmProblem, config: TileConfig) -> bool:
     """Whether a tile ends within a box of B, of 64 columns where B is stored across K."""
-    return config.bn > 64 and config.bn % 64 > 0 and operands_of(view).across_b
+    return config.bn > 64 and config.bn % 64 > 0 and Operands.of(view).across_b
 
 
 def _starved(problem: GemmProblem, config: TileConfig) -> bool:
     """Whether staging A in registers would spill."""
     where = (config.bm, config.bn, config.option("alternate"))
-    return where in _NO_REGISTERS_LEFT and operands_of(seen(problem, config)).a_in_registers
+    return where in _NO_REGISTERS_LEFT and Operands.of(seen(problem, config)).a_in_registers
 
 
 def _options(alternate: int, swapped: int, drain: int = 0) -> tuple[tuple[str, int], ...]:
@@ -311,7 +306,7 @@ def _options(alternate: int, swapped: int, drain: int = 0) -> tuple[tuple[str, i
 def _orientations(problem: GemmProblem) -> tuple[int, ...]:
     """Values of ``swapped`` to try: the one that packs less; both if that is the same and M or N is small."""
     views = (problem, problem.transposed)
-    straight, swapped = (operands_of(view).packed_elements(view) for view in views)
+    straight, swapped = (Operands.of(view).packed_elements(view) for view in views)
     if straight == swapped:
         return (0, 1) if min(problem.m, problem.n) < _LEAST_ROWS else (0,)
     return (int(swapped < straight),)
@@ -346,7 +341,7 @@ def _can_drain(problem: GemmProblem, config: TileConfig) -> bool:
         return False
     if problem.has_c or problem.moduli or problem.out_align < LINE_ALIGN:
         return False
-    staged = operands_of(problem).a_in_registers
+    staged = Operands.of(problem).a_in_registers
     if nbytes == 2:
         pairs = ELEMENTS[problem.a_type].nbytes == 2
         return tile == _DRAIN_16_TILE and pairs and not config.option("swapped") and not staged

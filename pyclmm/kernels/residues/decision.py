@@ -74,7 +74,7 @@ def launch(
     extra: tuple[Arg, ...], defines: Defines = (),
 ) -> Launch:  # fmt: skip
     """A launch of one of cl/residues/ for each product of the stack."""
-    source = name if family == "residues" else f"{family}_{name}"
+    source = name if family == "residues" else family
     program = gemm_program(problem, f"residues/{source}.cl", defines)
     return gemm_launch(problem, program, f"{family}_{name}", size, local, extra)
 

@@ -13,10 +13,10 @@ from ..interface import GATE, Kernel, Work, Workspace, round_up
 from ..plain import Plain
 from .decision import WHOLE_NUMBERS, choose, launch, lost_bits, measure, spaces, too_deep
 
-_MOST_BITS = 58  # of an element: two limbs (cl/residues/limbs.h)
+_MOST_BITS = 58  # of an element: two limbs (cl/residues/limbs.cl)
 _HALF_BITS = 126.0  # whole numbers stay below 2^126
 _MOST_PLACES = 1 << 31  # numbers of an operand: places are 32-bit integers
-_ITEMS = 64  # of the work-groups of limbs_convert.cl and limbs_round.cl
+_ITEMS = 64  # of the work-groups of limbs_convert and limbs_round
 # A product takes as long as so many multiply-adds of 32-bit integers at the rate that we know: on CPUs by the
 # vendor of the driver (PoCL 3.0, 3.1, Intel 2026.2, llvmpipe of Mesa 22.3, 512 and 1024 cubed, 2026-11-24);
 # on a GPU four products with their loads (H200, 2048 and 4096 cubed, 2026-11-25).
@@ -28,7 +28,7 @@ _TILES = ((4, 4, 16, 4), (2, 2, 16, 4), (1, 1, 4, 1))
 
 
 class Limbs(Kernel):
-    """See cl/residues/limbs.h. ``plain``: the families that may compute the product where whole numbers do
+    """See cl/residues/limbs.cl. ``plain``: the families that may compute the product where whole numbers do
     not serve. TM x TN is the tile of a work-item, BM x BN that of a work-group.
     """
 
@@ -81,19 +81,20 @@ class Limbs(Kernel):
         plain = self._plain.launches(problem, config, device)
         depth, (x, y) = problem.k * problem.sums.planes, _items(config)
         decided = ("workspace:scales", GATE)
+        defines = (("TM", config.tm), ("TN", config.tn), ("ITEMS_X", x), ("ITEMS_Y", y))
         convert_a, convert_b = (
             launch(
                 problem, "limbs", "convert", (round_up(width, _ITEMS), rows), (_ITEMS, 1),
-                (*decided, f"workspace:limbs_{operand}", np.int32(operand == "b")),
+                (*decided, f"workspace:limbs_{operand}", np.int32(operand == "b")), defines,
             )
             for operand, width, rows in (("a", depth, problem.m), ("b", problem.n, depth))
         )  # fmt: skip
         size = (round_up(problem.n, config.bn) // config.tn, round_up(problem.m, config.bm) // config.tm)
-        defines = (("TM", config.tm), ("TN", config.tn), ("ITEMS_X", x), ("ITEMS_Y", y))
         operands = (GATE, "workspace:limbs_a", "workspace:limbs_b", "workspace:wholes")
         multiply = launch(problem, "limbs", "multiply", size, (x, y), operands, defines)
         results = (round_up(problem.n, _ITEMS), problem.m)
-        rounded = launch(problem, "limbs", "round", results, (_ITEMS, 1), (*decided, "workspace:wholes"))
+        sums = (*decided, "workspace:wholes")
+        rounded = launch(problem, "limbs", "round", results, (_ITEMS, 1), sums, defines)
         first = (measure(problem, device), choose(problem, device, (_HALF_BITS,), 1, _MOST_BITS))
         needed = (
             *spaces(problem),

@@ -74,11 +74,11 @@ def test_same_bits_every_time(config, rng):
         (tile(8, 16, 64, 8, 16, 4, 4, slices=16, split_k=2, rows=1), "split_k 2: must be 1 with rows=1"),
         (tile(8, 8, 12, 8, 8, 4, 4, slices=3, split_k=1, rows=1), "slices 3: must divide 4 x 4 with rows=1"),
         (tile(8, 16, 8, 8, 16, 4, 4, split_k=1, rows=1), "bn 16: must divide 8 work-items with rows=1"),
-        (tile(8, 16, 64, 8, 16, 4, 4, slices=16, split_k=1, rows=1, along=1), "along=1 needs held 0"),
+        (tile(8, 16, 32, 8, 16, 4, 4, slices=16, split_k=1, rows=1), "must be of a multiple of 4 of bk 32"),
         (tile(16, 32, 16, 8, 32, 4, 8, slices=2, vectors=1), "vectors=1 needs held 1, rows 0 and slices 1"),
         (tile(16, 32, 16, 8, 32, 4, 8, held=0, fetch_b=0), "fetch_b 0: must be 1 or more with held=0"),
     ],
-    ids=["split_k", "slices", "bn", "along", "vectors", "fetch_b"],
+    ids=["split_k", "slices", "bn", "bk", "vectors", "fetch_b"],
 )
 def test_what_does_not_go_together_is_refused(config, reason):
     with pytest.raises(pyclmm.ArgumentError, match=reason):

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.nvidia.matrix_units import FLOAT16, TF32, Operands, local_bytes, out_defines
+from pyclmm.kernels.nvidia.matrix_units import Operands, local_bytes, out_defines
 from pyclmm.kernels.nvidia.wgmma_tiles import stacked
 from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import expanded, read_source
 from pyclmm.opencl.program import build_options
-from pyclmm.problem.dtypes import ELEMENTS
 from pyclmm.problem.gemm import GemmProblem, Ragged
 from tests.support.made_up import H200
 from tests.support.selection import few, slow
@@ -150,22 +149,22 @@ def test_a_new_shape_compiles_nothing_new():
 
 
 def test_operands_are_packed_only_where_necessary():
-    def packed(given, unit=FLOAT16):
-        found = Operands.of(given, unit)
+    def packed(given):
+        found = Operands.of(given)
         return found.pack_a, found.pack_b
 
     assert packed(problem()) == packed(problem(trans="TT")) == (False, False)
     assert packed(problem(a_align=8)) == (True, False)
     assert packed(replace(problem(), lda=0)) == (True, False)
-    assert packed(problem("float32"), TF32) == (False, True)
-    assert packed(problem("float32", trans="TT"), TF32) == (True, False)
+    assert packed(problem("float32")) == (False, True)
+    assert packed(problem("float32", trans="TT")) == (False, False), "A goes through registers"
 
 
 def test_bytes_across_k_are_packed_unless_registers_can_take_them():
     """They can take A where the result has 4 bytes."""
 
     def packed(given):
-        found = Operands.of(given, ELEMENTS["int8"], through_registers=True)
+        found = Operands.of(given)
         return found.pack_a, found.pack_b
 
     sums = problem("int8", trans="TN")
@@ -174,8 +173,6 @@ def test_bytes_across_k_are_packed_unless_registers_can_take_them():
     assert packed(replace(sums, out_type="int8")) == (True, True)
     assert packed(replace(sums, out_type="uint8", moduli=(251,))) == (True, True)
     assert packed(replace(sums, a_align=8)) == (True, True)
-    found = Operands.of(sums, ELEMENTS["int8"])  # of mma
-    assert (found.pack_a, found.pack_b) == (True, True)
 
 
 def test_results_are_stored_in_chunks_and_pairs_where_their_rows_allow():

@@ -366,8 +366,8 @@ def test_tf32_parts_of_a_long_row_are_at_the_right_offsets(folder):
     work = MMA_SPLIT.launches(call.problem, MMA_SPLIT.configs(call.problem, H200)[0], H200)
     interleaved.run_one(
         work.launches[1].program,
-        "split_to_tf32(source_a((__global float *)args[0], args[1], 1, args[1]), (__global uchar *)args[2],"
-        f" 0, 0, {depth // 4 - 1});",  # so that one work-item has the first four and the last
+        "pack_lines(source_a((__global float *)args[0], args[1], 1, args[1]), (__global uchar *)args[2],"
+        f" 0, 0, {depth // 4 - 1}, 2);",  # so that one work-item has the first four and the last
         (line.ctypes.data, depth, parts.ctypes.data),
         folder,
     )
