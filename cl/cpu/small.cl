@@ -15,13 +15,15 @@
  *   sum (i, j) of product z and range r  at  partial[((r * stack + z) * M + i) * N + j]
  *
  * Macros: TM, TN, the tile; SPLIT 0, 1; ACROSS; LANES, numbers in a vector, 1: none; those of gemm.h, and with LANES > 1 of
- * vectors.h; IN_K 0, 1: a lone sum is several of every so many k. Rows and columns past the last one repeat it, and are not
- * stored.
- * Preconditions: with IN_K 1 TM, TN and LANES 1, REPRODUCIBLE 0; with ACROSS > 1 SPLIT 0, no C (it would be added twice), a part has ACROSS products; with ACROSS 1 and
- * LANES > 1 B is not transposed, TN = LANES <= N, and numbers are real.
+ * vectors.h; CHAINS, sums that are computed together, and IN_K 0, 1: of one result. Rows and columns past the last one repeat
+ * it, and are not stored.
+ * Preconditions: with IN_K 1 ACROSS 1 and REPRODUCIBLE 0; with IN_K 0 CHAINS 1 unless TM, TN and LANES are; with ACROSS > 1
+ * SPLIT 0, no C (it would be added twice), a part has ACROSS products; with ACROSS 1 and LANES > 1 B is not transposed,
+ * TN <= N, LANES <= TN + ldb, and numbers are real.
  */
-#if !defined(TM) || !defined(TN) || !defined(SPLIT) || !defined(ACROSS) || !defined(LANES) || !defined(IN_K)
-#error "small.cl needs TM TN SPLIT ACROSS LANES IN_K"
+#if !defined(TM) || !defined(TN) || !defined(SPLIT) || !defined(ACROSS) || !defined(LANES) || !defined(CHAINS) || \
+    !defined(IN_K)
+#error "small.cl needs TM TN SPLIT ACROSS LANES CHAINS IN_K"
 #endif
 #include "cpu/small_tile.h"
 
