@@ -1,6 +1,6 @@
 /* The sums that small.cl keeps in registers, in one of four ways. Each element of A and B is loaded where it is used.
  *
- *   ACROSS > 1         ACROSS dot products, side by side in memory, by vectors along the stack (dots_across.h)
+ *   ACROSS > 1         ACROSS dot products, near in memory, by vectors along the stack (dots_across.h)
  *   VEC_N 1            TM rows of A with TN columns of B, whose rows are vectors: the last one overlaps the one before, and
  *                      one wider than TN goes on into the next row, whose sums are left out
  *   TM x TN, more      TM rows of A with TN columns of B, numbers one by one
@@ -51,16 +51,18 @@ INLINE void add_row(
 }
 #endif
 
-/* sums = rows i0.. of A times columns j0.. of B, over k0 <= k < k1, for products together. Where compilers must keep sums
+/* sums = rows i0.. of A times columns j0.. of B, over k0 <= k < k1, for products together, which with ACROSS > 1 are near_a
+ * and near_b elements apart. Where compilers must keep sums
  * in registers they are not in `sums`, which the caller reads in a loop. */
 INLINE void tile(
-    ACC_T sums[TM][TN][TOGETHER], __global const A_T *const a[PLACES], const long lda,
-    __global const B_T *const b[PLACES], const long ldb, const int i0, const int j0, const int M, const int N,
-    const int k0, const int k1)
+    ACC_T sums[TM][TN][TOGETHER], __global const A_T *const a[PLACES], const long lda, const long near_a,
+    __global const B_T *const b[PLACES], const long ldb, const long near_b, const int i0, const int j0, const int M,
+    const int N, const int k0, const int k1)
 {
 #if ACROSS > 1
   dots_across(
-      sums[0][0], a[0] + A_INDEX(0, k0, lda), A_INDEX(0, 1, lda), b[0] + B_INDEX(k0, 0, ldb), B_INDEX(1, 0, ldb), k1 - k0);
+      sums[0][0], a[0] + A_INDEX(0, k0, lda), A_INDEX(0, 1, lda), near_a, b[0] + B_INDEX(k0, 0, ldb), B_INDEX(1, 0, ldb),
+      near_b, k1 - k0);
 #elif VEC_N
   VEC acc[TM][VECS][CHAINS];
   __global const A_T *rows[TM];

@@ -91,6 +91,8 @@ class Small(CpuKernel):
             ("TN", config.tn),
             ("SPLIT", int(split_k > 1)),
             ("ACROSS", across),
+            ("GAPS_A", int(across > 1 and problem.batch_strides[0][-1] != 1)),
+            ("GAPS_B", int(across > 1 and problem.batch_strides[1][-1] != 1)),
             ("CHAINS", _chains(problem, config)),
             ("IN_K", int(_in_k(problem, config))),
         ]
@@ -140,7 +142,7 @@ def _unfit_vectors(problem: GemmProblem, config: TileConfig, device: DeviceInfo)
 
 
 def _in_k(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether each sum is several, of every so many steps of K, where few would wait for each addition to end.
+    """Whether each sum is several, of every so many steps of K: few would wait for each addition to end.
 
     A lone one may be computed together with neighbours in the stack. It is several where K is long, and its
     elements are nearer to each other than neighbours are.
