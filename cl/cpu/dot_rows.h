@@ -4,7 +4,7 @@
  *   w0  |====|====|====|==|    each step loads LANES numbers of every row and every vector, and adds
  *   w1  |====|====|====|==|    ROWS x VECTORS vectors of products. At the end the lanes of a vector of sums
  *   x0  |====|====|====|==|    are added by halves. The last step overlaps the one before, where K
- *   x1  |====|====|====|==|    is no multiple of LANES. A single dot product is CHAINS sums, of every CHAINS-th step.
+ *   x1  |====|====|====|==|    is no multiple of LANES. Few dot products are CHAINS sums each, of every CHAINS-th step.
  *
  * Complex numbers: the second plane of sums is of x with real and imaginary parts exchanged.
  * Macros: ROWS, VECTORS; X_IS_A, 1: M <= N, A is the vector, or the vectors; 0: B is.
@@ -49,8 +49,9 @@ INLINE void store_sum(const int v, const int j, const ACC_T sum, RESULT_ARGS)
   STORE_RESULT(X_IS_A ? v : j, X_IS_A ? j : v, sum, RESULT);
 }
 
-/* Chains of sums for each dot product: a lone one would wait for each addition to end. */
-#define CHAINS (ROWS * VECTORS == 1 ? 4 : 1)
+/* Chains of sums for each dot product: few would wait for each addition to end. */
+#define SUMS (ROWS * VECTORS * PLANES)
+#define CHAINS (SUMS <= 2 ? 4 : SUMS <= 4 ? 2 : 1)
 #define FOR_CHAINS(c) UNROLL for (int c = 0; c < CHAINS; ++c)
 #define FOR_DOTS(v, r) \
   UNROLL for (int v = 0; v < VECTORS; ++v) UNROLL for (int r = 0; r < ROWS; ++r)

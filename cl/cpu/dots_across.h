@@ -1,11 +1,12 @@
-/* Dot products side by side: elements of neighbours in a stack are neighbours in memory.
+/* Dot products side by side: elements of neighbours in a stack are near in memory.
  *
  *          z ->                       each step of k loads a row of ACROSS elements of A and of B, and adds their
  *   A_k   |====|====|====|====|       products to as many sums, by vectors of LANES reals. Sums stay in registers.
  *   B_k   |====|====|====|====|
  *
  * Complex numbers: (re, im) pairs side by side. Each element's sum is mac_pair's of types.h, in its order.
- * Macros: ACROSS; those of gemm.h, vectors.h and vector_loads.h. LANES divides ACROSS * PLANES.
+ * Macros: ACROSS; GAPS_A, GAPS_B, 1: neighbours are near_a, near_b elements apart, before or behind, and are loaded one by
+ * one; those of gemm.h, vectors.h and vector_loads.h. LANES divides ACROSS * PLANES.
  */
 #include "cpu/vectors.h"
 #include "cpu/vector_loads.h"
@@ -36,16 +37,31 @@ INLINE VEC mac_across(const VEC acc, const VEC x, const VEC y)
 #endif
 }
 
+/* Vector v of a row whose elements are `near` apart, one element after the other. */
+#define DEFINE_APART(name, type, load)                                                       \
+  INLINE VEC name(__global const type *row, const long near, const int v)                    \
+  {                                                                                          \
+    VEC x;                                                                                   \
+    UNROLL for (int i = 0; i < LANES; ++i)((REAL *)&x)[i] =                                  \
+        load(row, (v * (LANES / PLANES) + i / PLANES) * near * PLANES + i % PLANES);         \
+    return x;                                                                                \
+  }
+DEFINE_APART(apart_a, A_REAL, REAL_A)
+DEFINE_APART(apart_b, B_REAL, REAL_B)
+#define ROW_A(row, v) (GAPS_A ? apart_a(row, near_a, v) : VEC_A((row) + (v) * LANES))
+#define ROW_B(row, v) (GAPS_B ? apart_b(row, near_b, v) : VEC_B((row) + (v) * LANES))
+
 /* sums = the dot products of `count` rows of A and B, next_a and next_b elements apart */
 INLINE void dots_across(
-    ACC_T sums[ACROSS], __global const A_T *a, const long next_a, __global const B_T *b, const long next_b, const int count)
+    ACC_T sums[ACROSS], __global const A_T *a, const long next_a, const long near_a, __global const B_T *b, const long next_b,
+    const long near_b, const int count)
 {
   VEC acc[ACROSS_VECS];
   FOR_VECS(v) acc[v] = (VEC)(0);
   for (int k = 0; k < count; ++k) {
     __global const A_REAL *x = (__global const A_REAL *)(a + k * next_a);
     __global const B_REAL *y = (__global const B_REAL *)(b + k * next_b);
-    FOR_VECS(v) acc[v] = mac_across(acc[v], VEC_A(x + v * LANES), VEC_B(y + v * LANES));
+    FOR_VECS(v) acc[v] = mac_across(acc[v], ROW_A(x, v), ROW_B(y, v));
   }
   FOR_VECS(v) *(LOOSE_VEC *)((REAL *)sums + v * LANES) = acc[v];
 }

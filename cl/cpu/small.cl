@@ -6,7 +6,7 @@
  *   stack, one after the other
  *
  * ACROSS 1: a part is one product, and any layout is read in place. ACROSS > 1: elements of neighbours in the stack are
- * neighbours in memory (sums along the middle of an array). Then so many products are computed together, by vectors. The
+ * near in memory (sums along the middle of an array). Then so many products are computed together, by vectors. The
  * stack is rows of `inner` products, a row is `parts` parts. The last products of a part overlap those before: they are
  * computed twice. small_tile.h has the sums of a tile.
  *
@@ -14,24 +14,27 @@
  *
  *   sum (i, j) of product z and range r  at  partial[((r * stack + z) * M + i) * N + j]
  *
- * Macros: TM, TN, the tile; SPLIT 0, 1; ACROSS; LANES, numbers in a vector, 1: none; those of gemm.h, and with LANES > 1 of
- * vectors.h; IN_K 0, 1: a lone sum is several of every so many k. Rows and columns past the last one repeat it, and are not
- * stored.
- * Preconditions: with IN_K 1 TM, TN and LANES 1, REPRODUCIBLE 0; with ACROSS > 1 SPLIT 0, no C (it would be added twice), a part has ACROSS products; with ACROSS 1 and
- * LANES > 1 B is not transposed, TN = LANES <= N, and numbers are real.
+ * Macros: TM, TN, the tile; SPLIT 0, 1; ACROSS; GAPS_A, GAPS_B of dots_across.h; LANES, numbers in a vector, 1: none; those of gemm.h, and with LANES > 1 of
+ * vectors.h; CHAINS, sums that are computed together, and IN_K 0, 1: of one result. Rows and columns past the last one repeat
+ * it, and are not stored.
+ * Preconditions: with IN_K 1 ACROSS 1 and REPRODUCIBLE 0; with IN_K 0 CHAINS 1 unless TM, TN and LANES are; with ACROSS > 1
+ * SPLIT 0, no C (it would be added twice), a part has ACROSS products; with ACROSS 1 and LANES > 1 B is not transposed,
+ * TN <= N, LANES <= TN + ldb, and numbers are real.
  */
-#if !defined(TM) || !defined(TN) || !defined(SPLIT) || !defined(ACROSS) || !defined(LANES) || !defined(IN_K)
-#error "small.cl needs TM TN SPLIT ACROSS LANES IN_K"
+#if !defined(TM) || !defined(TN) || !defined(SPLIT) || !defined(ACROSS) || !defined(LANES) || !defined(CHAINS) || \
+    !defined(IN_K)
+#error "small.cl needs TM TN SPLIT ACROSS LANES CHAINS IN_K"
 #endif
 #include "cpu/small_tile.h"
 
 #define SMALL_ARGS                                                                                             \
   GEMM_ARGS, const int stack, const int inner, const int parts, const int span, const int k_range, const int split_k, \
     __global ACC_T *partial
-/* RESULT of the product that is v behind z in its row of the stack. */
-#define STEP_OUT(z) (BATCH_OFFSET_OF(batch_offsets, (z) + 1, 3) - BATCH_OFFSET_OF(batch_offsets, z, 3))
+/* From product z to the next one in its row of the stack, in A (0), B (1) and out (3). */
+#define STEP_IN(array, z) (BATCH_OFFSET_OF(batch_offsets, (z) + 1, array) - BATCH_OFFSET_OF(batch_offsets, z, array))
+/* RESULT of the product that is v behind z in its row. */
 #define OUT_AT(z, v)                                                                        \
-  (ACROSS > 1 ? BATCH_OFFSET_OF(batch_offsets, z, 3) + (v) * STEP_OUT(z) : BATCH_OFFSET_OF(batch_offsets, (z) + (v), 3))
+  (ACROSS > 1 ? BATCH_OFFSET_OF(batch_offsets, z, 3) + (v) * STEP_IN(3, z) : BATCH_OFFSET_OF(batch_offsets, (z) + (v), 3))
 #define RESULT_OF(z, v)                                                                                         \
   M, N, out + out_offset + OUT_AT(z, v), ldo, c + c_offset + BATCH_OFFSET_OF(batch_offsets, (z) + (v), 2), c_rs, c_cs, \
     bias + bias_offset, bias_stride, alpha, beta
@@ -62,7 +65,8 @@ __kernel ONE_ITEM void matmul_small(SMALL_ARGS)
         for (int j0 = 0; j0 < N; j0 += TN) {
           ACC_T sums[TM][TN][TOGETHER];
           const int from = VEC_N ? min(j0, N - TN) : j0; /* the last columns overlap those before */
-          tile(sums, as, lda, bs, ldb, i0, from, M, N, k0, k1);
+          const long near_a = ACROSS > 1 ? STEP_IN(0, z) : 0, near_b = ACROSS > 1 ? STEP_IN(1, z) : 0;
+          tile(sums, as, lda, near_a, bs, ldb, near_b, i0, from, M, N, k0, k1);
           for (int i = i0; i < min(M, i0 + TM); ++i)
             for (int j = j0; j < min(N, j0 + TN); ++j)
               BY_NUMBERS for (int v = 0; v < count; ++v) {

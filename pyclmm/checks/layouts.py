@@ -30,30 +30,32 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
     are padded by at least one element. K becomes whole blocks of quantised weights.
 
     A vector with a leading dimension of 1 keeps it, because some kernels support no other. Dot products that
-    lie side by side stay so, up to ``_NEIGHBOURS`` of them, *stack* times. A list gets *stack* products, and
-    rows are divided among so many groups.
+    lie side by side stay so, with their gaps, up to ``_NEIGHBOURS`` of them, *stack* times. A list gets
+    *stack* products, and rows are divided among so many groups.
     """
     if problem.is_listed:
         whole = replace(lists.stack_of(problem), batch_shape=(1,))
         return lists.listed(problem, resized(whole, m, n, k, stack))
     side_by_side = m * n == 1 and problem.is_side_by_side
     near = min(problem.batch_shape[-1], _NEIGHBOURS) if side_by_side else 1
+    steps = (its[-1] if side_by_side else 1 for its in problem.batch_strides[:2])
+    gap_a, gap_b = (1 if step == 1 else max(2, abs(step)) for step in steps)  # backwards: as with gaps
 
     def leading(length: int, align: int, name: str, own: int) -> int:
         return 1 if length == own == 1 else round_up(length + 1, _unit(align, name))
 
-    b_row = k if problem.trans_b else n * near
+    b_row = k if problem.trans_b else n * near * gap_b
     if problem.b_format:
         k = round_up(k, math.lcm(format_named(problem.b_format).block, 64 if problem.quantize_a else 1))
         b_row = format_named(problem.b_format).row_nbytes(k)
-    lda = leading(m * near if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
+    lda = leading(m * near * gap_a if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
     ldb = leading(b_row, problem.b_align, problem.b_type, problem.ldb)
     ldo = leading(n, problem.out_align, problem.out_type, problem.ldo)
     rows = (k if problem.trans_a else m, n if problem.trans_b else k)
     batch: tuple[int, ...] = ()
     strides: tuple[tuple[int, ...], ...] = ((),) * 4
     if side_by_side:
-        batch, strides = (stack, near), ((k * lda, 1), (k * ldb, 1), (near, 1), (near * ldo, ldo))
+        batch, strides = (stack, near), ((k * lda, gap_a), (k * ldb, gap_b), (near, 1), (near * ldo, ldo))
     elif problem.batch_shape:
         apart = 0 if problem.b_format else rows[1] * ldb  # a stack shares its weights
         batch, strides = (stack,), ((rows[0] * lda,), (apart,), (m * n,), (m * ldo,))

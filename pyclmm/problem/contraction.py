@@ -100,7 +100,9 @@ def _stacked(
         key=lambda mn: _merit(lengths, (a, b, out), (*mn, k), itemsizes),
     )
     batch = [*stack, *(x for x in rows if x != m), *(x for x in columns if x != n)]
-    batch.sort(key=lambda axis: -abs(out[axis[-1]]))
+    by_a, by_b, by_out = (sorted(batch, key=lambda axis: -abs(x.get(axis[-1], 0))) for x in (a, b, out))
+    # Dot products read far more than they write.
+    batch = by_a if by_a == by_b and not (m or n) else by_out
     return Stacked(
         _view(lengths, a, [*batch, m, k]),
         _view(lengths, b, [*batch, k, n]),

@@ -29,6 +29,7 @@ ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 MAX_DIMENSION = 2**31 - 2**16  # kernels hold M, N and K in 32 bits, and their loops count one tile further
 MAX_GROUPS = 2047  # among which rows are divided: cl/ragged.cl keeps a number for each in local memory
 SIZE_TYPES = ("int32", "int64")  # of the groups' sizes
+_NEAR = 8  # elements, at most, between neighbours in a stack that are near in memory: a cache line of float64
 MAX_ALIGN = 64  # bytes; no kernel needs more
 
 
@@ -235,9 +236,13 @@ class GemmProblem(ExtraFields):
 
     @cached_property
     def is_side_by_side(self) -> bool:
-        """Whether it is dot products of a stack whose neighbours are neighbours in memory, in A and B."""
-        nearest = [strides[-1:] for strides in self.batch_strides[:2]]
-        return self.m == self.n == 1 and self.trans_a and not self.trans_b and nearest == [(1,), (1,)]
+        """Whether it is dot products of a stack whose neighbours are near in memory, in A and in B, and no
+        farther than steps of K.
+        """
+        if not (self.m == self.n == 1 and self.trans_a and not self.trans_b and self.batch_shape):
+            return False
+        nearest = zip(self.batch_strides, (self.lda, self.ldb), strict=False)
+        return all(0 < abs(strides[-1]) <= min(_NEAR, abs(step)) for strides, step in nearest)
 
     @cached_property
     def batch(self) -> int:

@@ -75,3 +75,17 @@ def most_units(kinds, a, b, out):
         )
 
     return max(units(m, n) for m, n in itertools.product(rows, columns))
+
+
+def test_dot_products_follow_one_another_as_their_operands_lie():
+    """They read more than they write. Where the operands differ the order is that of the result."""
+    sizes = (ITEM, ITEM, ITEM)
+    first, other = (contiguous(order, LENGTHS) for order in ((3, 2, 4), (2, 3, 4)))
+    out = contiguous((2, 3), LENGTHS)
+    found = stacked(LENGTHS, first, first, out, sizes)
+    assert found.out.shape[:2] == (LENGTHS[3], LENGTHS[2])
+    assert found.out.strides[:2] == (out[3], out[2])
+    assert stacked(LENGTHS, first, other, out, sizes).out.shape[:2] in ((LENGTHS[2], LENGTHS[3]), (12,))
+    matrices = contiguous((3, 2, 1, 4), LENGTHS), contiguous((3, 2, 4), LENGTHS)
+    rows = contiguous((2, 3, 1), LENGTHS)
+    assert stacked(LENGTHS, *matrices, rows, sizes).out.shape[:2] == (LENGTHS[2], LENGTHS[3])

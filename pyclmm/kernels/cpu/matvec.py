@@ -15,7 +15,7 @@ from ..cost import together
 from ..device import DeviceInfo
 from ..interface import Arg, Loops, Work, gemm_launch, gemm_program, round_up, vector_defines
 from .packed_shape import sum_size
-from .pieces import FRACTION, CpuKernel, PieceSums, stack_seconds
+from .pieces import FRACTION, OF_MEMORY, CpuKernel, PieceSums, side, stack_seconds
 
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
@@ -28,7 +28,7 @@ _LEAST_J = 8  # fewest rows or columns of the matrix in a work-group
 # processors prefetch (Zen 5 and a Xeon of 16 cores). docs/kernels/packed.md
 _LEAST_PIECE, _LEAST_FAR_PIECE = 512, 4096
 _MOST_VECTORS = 64  # with more, packing the matrix pays
-# Rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
+# Most rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
 _ROWS_OF_ONE = 8
 _PIECE_VECS = 8  # as in matvec.cl
 _SINGLE = 8  # times as long as a multiply-add in registers takes one in memory. Assumed, not fitted
@@ -67,9 +67,9 @@ class Matvec(CpuKernel):
             rate *= _FEW_FRACTION * min(1.0, groups * problem.batch / device.units)
         steps = problem.k + (config.vec**2 if few > 1 else 0)
         products = round_up(few, config.tn) * length * steps * problem.batch / rate
-        single = length if not _by_rows(problem) else problem.k * problem.sums.planes
-        if single < config.vec:  # single numbers, added one after the other
-            products *= _SINGLE * config.vec
+        side_by_side = (problem.k if _by_rows(problem) else length) * problem.sums.planes
+        single = side_by_side < config.vec  # numbers are added one after the other
+        products *= _SINGLE * config.vec if single else 1
         again = config.tm * problem.k * _matrix_size(problem) > device.caches.l2 // 2
         passes = -(-few // config.tn) if again else 1
         nbytes = problem.nbytes + (passes - 1) * length * problem.k * _matrix_size(problem) * problem.batch
@@ -78,7 +78,8 @@ class Matvec(CpuKernel):
         span = _span(problem, config, device)
         seconds += stack_seconds(groups, problem, device) / span
         products += _PRODUCT * (problem.batch - problem.batch // span) / device.units
-        return seconds + together(products, rates.moved(nbytes)) + rates.moved(2 * sums)
+        moved = rates.moved(nbytes) / (OF_MEMORY if single and not _by_rows(problem) else 1)
+        return seconds + together(products, moved) + rates.moved(2 * sums)
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         size = problem.sums.nbytes
@@ -182,7 +183,7 @@ def _dots(problem: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
     """(rows of the matrix, vectors) that are multiplied at a time, so that few vectors leave none over."""
     few = min(problem.m, problem.n)
     if few == 1:
-        return (_ROWS_OF_ONE if max(problem.m, problem.n) > 1 else 1), 1
+        return side(max(problem.m, problem.n), _ROWS_OF_ONE), 1
     vectors = min((4, 3, 2), key=lambda count: round_up(few, count))
     rows = 4 if device.vector_bits == 512 or vectors == 2 else 3  # 16 or 12 sums, of 32 or 16 registers
     return max(1, rows // problem.sums.planes), vectors

@@ -11,7 +11,7 @@ from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Program, Workspace, gemm_launch
 
 FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
-
+OF_MEMORY = 0.6  # of the memory's rate, where numbers are loaded one by one. Zen 5, PoCL 3.0, 2026-11-29
 
 # Seconds in which a compute unit starts a work-group of a stack: PoCL 3.0, a Xeon; 0.3 with Intel's runtime
 _GROUP = 0.1e-6
@@ -20,6 +20,11 @@ _GROUP = 0.1e-6
 def stack_seconds(groups: int, problem: GemmProblem, device: DeviceInfo) -> float:
     """Seconds that the work-groups of a stack take to start, *groups* for each product after the first."""
     return _GROUP * (groups * (problem.batch - 1) // device.units)
+
+
+def side(length: int, most: int) -> int:
+    """Rows, or columns, of a tile: those of the fewest tiles of at most *most*, about equally many."""
+    return -(-length // -(-length // most)) if length else 1
 
 
 class CpuKernel(Kernel):

@@ -13,7 +13,7 @@ from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
 from ..interface import Arg, Loops, Work, Workspace, gemm_launch, gemm_program, vector_defines
-from .pieces import CpuKernel
+from .pieces import OF_MEMORY, CpuKernel, side
 
 _SIDE, _LARGEST = 4, 16  # of the tile: where there is more than one row, or column, and at most
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
@@ -21,8 +21,10 @@ _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most resu
 # Multiply-adds of single numbers in the time of one step of a chain of sums; and the steps of K that
 # a product takes besides its own. Assumed, not fitted
 _CHAIN, _MORE_STEPS = 8, 16
-_OF_MEMORY = 0.6  # of the memory's rate, where numbers are loaded one by one. Zen 5, PoCL 3.0, 2026-11-29
-_CHAINS = 4  # sums that are computed together, as in small_tile.h
+_CHAINS = (
+    4  # sums of which a result is made, at most, or results that are computed together; as fast as 8 on Zen 5
+)
+_IN_FLIGHT = 8  # sums in registers, for which those of a result are fewer
 _LEAST_CHAINED_K = 32  # for which they are of one product, whose memory is read in order. Zen 5, 2026-11-29
 _COLUMNS = (16, 8, 4)  # of B, the numbers of a vector
 _VECTORS = (8, 4, 2, 1)  # of sums, where products are computed together: the most that a row of the stack has
@@ -40,9 +42,10 @@ class Small(CpuKernel):
     has_barriers = False
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        tm, tn = (_side(length) for length in (problem.m, problem.n))
+        tm, tn = (side(length, _SIDE) for length in (problem.m, problem.n))
         vec = _lanes(problem, device)
-        tn = vec if vec > 1 and not problem.is_side_by_side else tn
+        if vec > 1 and not problem.is_side_by_side:
+            tn = problem.n if problem.n < min(2 * vec, _LARGEST + 1) else vec
         wanted = _GROUPS_A_UNIT * device.compute_units // max(1, problem.batch)
         config = TileConfig(tm=tm, tn=tn, vec=vec)
         whole = problem.reproducible or problem.m * problem.n > _MOST_SUMS or _across(problem, config) > 1
@@ -60,11 +63,11 @@ class Small(CpuKernel):
         rate = rates.multiply_adds(problem.acc_type) / lanes
         rate *= min(1.0, groups * config.split_k / device.units)
         sums = config.tm * config.tn
-        chains = _CHAINS if _in_k(problem, config) else min(_CHAINS, problem.batch)
-        chain = _CHAIN / chains if sums == 1 else _CHAIN
+        chains = _chains(problem, config)
+        chain = _CHAIN / (chains if _in_k(problem, config) else min(chains, problem.batch))
         step = sums / lanes if across > 1 else max(chain, sums)
         products = tiles * steps * step / rate
-        moved = rates.moved(problem.nbytes) / (_OF_MEMORY if sums == across == 1 else 1)
+        moved = rates.moved(problem.nbytes) / (OF_MEMORY if sums == across == 1 else 1)
         launches = 1 + (config.split_k > 1)
         return launches * rates.launch + rates.group + together(products, moved)
 
@@ -88,6 +91,9 @@ class Small(CpuKernel):
             ("TN", config.tn),
             ("SPLIT", int(split_k > 1)),
             ("ACROSS", across),
+            ("GAPS_A", int(across > 1 and problem.batch_strides[0][-1] != 1)),
+            ("GAPS_B", int(across > 1 and problem.batch_strides[1][-1] != 1)),
+            ("CHAINS", _chains(problem, config)),
             ("IN_K", int(_in_k(problem, config))),
         ]
         program = gemm_program(problem, "cpu/small.cl", defines)
@@ -103,11 +109,6 @@ class Small(CpuKernel):
         return Work((product,)) if split_k == 1 else Work((product, added), (sums,))
 
 
-def _side(length: int) -> int:
-    """Rows, or columns, of a tile: the fewest tiles that are as large as they may be, none with much over."""
-    return -(-length // -(-length // _SIDE)) if length else 1
-
-
 def _lanes(problem: GemmProblem, device: DeviceInfo) -> int:
     """The numbers in a vector of elements that are side by side in memory; 1 if there are too few."""
     lanes = device.vector_bits // 8 // problem.sums.nbytes_of_real
@@ -116,7 +117,9 @@ def _lanes(problem: GemmProblem, device: DeviceInfo) -> int:
         return 1 if few or problem.soft_fma else lanes
     if problem.trans_b or problem.sums.planes > 1 or problem.soft_fma:
         return 1
-    return next((n for n in _COLUMNS if n <= min(problem.n, lanes)), 1)
+    beyond = problem.k >= _LEAST_CHAINED_K and problem.n > 1 and problem.ldb > 0
+    widest = max(problem.n, _COLUMNS[-1] if beyond else 1)
+    return next((n for n in _COLUMNS if n <= min(widest, lanes)), 1)
 
 
 def _unfit_vectors(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
@@ -129,20 +132,37 @@ def _unfit_vectors(problem: GemmProblem, config: TileConfig, device: DeviceInfo)
     if problem.is_side_by_side:
         if problem.has_c or config.split_k > 1 or _across(problem, config) == 1:
             reasons.append("products side by side need VEC 1 with C, with SPLIT_K, or if they are few")
-    elif problem.trans_b or problem.sums.planes > 1 or not config.vec == config.tn <= problem.n:
-        reasons.append("VEC needs real numbers and B stored by rows; it is TN, and at most N, or 1")
+    elif problem.trans_b or problem.sums.planes > 1:
+        reasons.append("VEC needs real numbers and B stored by rows, or must be 1")
+    elif config.tn > problem.n or config.vec - config.tn > max(0, problem.ldb):
+        reasons.append(
+            f"VEC goes beyond TN columns by a row of B at most, and TN must be at most N: {config}"
+        )
     return reasons
 
 
 def _in_k(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether a lone sum is several, of every so many steps of K, and not those of neighbours in the stack:
-    where K is long, and its elements are nearer to each other than neighbours are."""
-    if config.tm * config.tn * config.vec > 1 or problem.reproducible:
+    """Whether each sum is several, of every so many steps of K: few would wait for each addition to end.
+
+    A lone one may be computed together with neighbours in the stack. It is several where K is long, and its
+    elements are nearer to each other than neighbours are.
+    """
+    if problem.reproducible or _across(problem, config) > 1:
         return False
+    if config.split_k > 1 or config.tm * config.tn > 1:
+        return config.split_k > 1 or problem.k >= _LEAST_CHAINED_K
     steps = problem.lda if problem.trans_a else 1, 1 if problem.trans_b else problem.ldb
     nearest = (strides[-1:] for strides in problem.batch_strides[:2])
     apart = all(abs(step) < abs(at) for step, near in zip(steps, nearest, strict=True) for at in near if at)
-    return config.split_k > 1 or (apart and problem.k >= _LEAST_CHAINED_K)
+    return apart and problem.k >= _LEAST_CHAINED_K
+
+
+def _chains(problem: GemmProblem, config: TileConfig) -> int:
+    """Sums of which each result is made, or how many lone results are computed together."""
+    sums = config.tm * -(-config.tn // config.vec) * problem.sums.planes
+    if _in_k(problem, config):
+        return max(1, min(_CHAINS, _IN_FLIGHT // sums))
+    return _CHAINS if config.tm * config.tn * config.vec == 1 else 1
 
 
 def _across(problem: GemmProblem, config: TileConfig) -> int:

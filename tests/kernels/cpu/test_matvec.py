@@ -9,8 +9,9 @@ import pytest
 import pyclmm
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import Caches
-from pyclmm.problem.canonical import problem_of
+from pyclmm.problem.canonical import checked_gemm, problem_of
 from pyclmm.problem.dtypes import dtype_of
+from pyclmm.problem.gemm import Operand
 from pyclmm.selection.select import candidates
 from tests.support.cases import small_integers
 from tests.support.made_up import dense_problem as problem
@@ -188,6 +189,30 @@ def test_a_dot_product_of_any_length_is_exact(dtype, rng):
     for length in range(1, 400):
         got = pyclmm.matmul(x[:length], y[:length], kernel="matvec")
         assert got == sums[length - 1], length
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+@pytest.mark.parametrize("rows", [2, 3, 4, 9])
+def test_a_few_rows_of_any_length_are_exact(dtype, rows, rng):
+    """As many are read at a time as there are, each in several chains: any number of vectors is left over."""
+    w, x = small_integers(rng, (rows, 200), dtype), small_integers(rng, (200,), dtype)
+    for length in range(1, 200):
+        got = pyclmm.matmul(w[:, :length], x[:length], kernel="matvec")
+        assert np.array_equal(got, w[:, :length] @ x[:length]), length
+
+
+def test_no_row_is_read_twice_where_there_are_few(cpu):
+    def rows(length):
+        return kernel_named("matvec").configs(problem(length, 1, 1000), cpu)[0].tm
+
+    assert [rows(n) for n in (1, 2, 7, 8, 9, 17, 1001)] == [1, 2, 7, 8, 5, 6, 8]
+
+
+def test_a_long_dot_product_with_gaps_is_not_summed_in_memory(cpu):
+    machine = dataclasses.replace(cpu, compute_units=2, max_clock_mhz=2600)
+    x, y = (Operand((10**6,), (stride,), np.dtype("f8")) for stride in (16, 8))
+    assert next(candidates(checked_gemm(x, y).problem, machine, "auto")).kernel.name == "small"
 
 
 @pytest.mark.usefixtures("on_cpu")

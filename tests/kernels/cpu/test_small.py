@@ -1,11 +1,16 @@
 """`small`, a kernel for CPU devices: long stacks of small products, and small results of long sums."""
 
 import dataclasses
+import itertools
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pyclmm
+from pyclmm.checks.layouts import resized
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import Target
 from pyclmm.opencl.devices import default_device, device_info
@@ -13,6 +18,7 @@ from pyclmm.problem.canonical import checked_gemm, problem_of
 from pyclmm.problem.gemm import Operand
 from pyclmm.selection.select import candidates
 from tests.support.cases import small_integers
+from tests.support.guarded import before_a_guard
 from tests.support.made_up import dense_problem as problem
 from tests.support.selection import slow
 
@@ -160,15 +166,59 @@ def test_rows_of_b_are_vectors(dtype, stack, rng):
 
 def test_vectors_are_as_long_as_rows_allow(cpu):
     def lanes(n, **given):
-        (config,) = SMALL.configs(problem(3, n, 5, **given), cpu)
-        assert config.vec in (1, config.tn)
+        (config,) = SMALL.configs(problem(3, n, **{"k": 5, **given}), cpu)
+        assert config.vec == 1 or config.tn == (n if n < 2 * config.vec else config.vec)
         return config.vec
 
-    assert [lanes(n) for n in (1, 3, 4, 7, 8, 100)] == [1, 1, 4, 4, 8, 8]
-    assert lanes(8, trans_b=True) == 1
+    assert [lanes(n) for n in (1, 3, 4, 7, 8, 15, 16, 100)] == [1, 1, 4, 4, 8, 8, 8, 8]
+    assert [lanes(n, k=32) for n in (1, 2, 3)] == [1, 4, 4]
+    assert lanes(3, k=31) == lanes(3, k=32, ldb=-3) == lanes(8, trans_b=True) == 1
     assert lanes(8, soft_fma=True, reproducible=True) == 1
-    assert SMALL.violations(problem(3, 8, 5), pyclmm.TileConfig(tm=3, tn=4, vec=8), cpu)
+    assert SMALL.violations(problem(3, 3, 5), pyclmm.TileConfig(tm=3, tn=2, vec=8), cpu)
     assert SMALL.violations(problem(3, 3, 5), pyclmm.TileConfig(tm=3, tn=4, vec=4), cpu)
+    assert SMALL.violations(problem(3, 1, 5), pyclmm.TileConfig(tm=3, tn=1, vec=4), cpu)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "i1", "c8", *slow("f2", "f8", "u8", "?", "c16")])
+@pytest.mark.parametrize(("m", "n"), [(1, 2), (1, 3), (3, 3), (2, 7), (8, 5)])
+def test_sums_of_a_long_k_are_chains(dtype, m, n, rng):
+    """Any number of steps is left over."""
+    wide = {"c": "c16", "b": "?"}.get(np.dtype(dtype).kind, "i8")
+    for k in (32, 33, 34, 35, 8192, 8193, 20_001, 50_003):
+        a, b = small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)
+        product = (a.astype(wide) @ b.astype(wide)).astype(dtype)
+        wider = np.zeros((k, 2 * n), dtype)
+        wider[:, :n] = b
+        for each in (b, wider[:, :n], np.ascontiguousarray(b[::-1])[::-1]):
+            assert np.array_equal(pyclmm.matmul(a, each, kernel="small"), product), k
+
+
+def multiply_before_guards():
+    rng = np.random.default_rng(5)
+    for dtype, n, k in itertools.product(("f4", "f8", "i1"), (2, 3, 5), (32, 35, 20_001)):
+        a, b = small_integers(rng, (1, k), dtype), small_integers(rng, (k, n), dtype)
+        assert np.array_equal(pyclmm.matmul(before_a_guard(a), before_a_guard(b), kernel="small"), a @ b)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_no_vector_of_short_rows_goes_beyond_the_last():
+    """In a process of its own, because such a read ends it."""
+    code = f"import {__name__} as t; t.multiply_before_guards()"
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-1000:]}"
+
+
+def test_a_few_sums_of_a_long_k_do_not_wait_for_each_addition(cpu):
+    def chains(m, n, k=10**6, **given):
+        found = problem(m, n, k, **given)
+        (config,) = SMALL.configs(found, cpu)
+        define = SMALL.launches(found, config, cpu).launches[0].program.define
+        return define("CHAINS") if define("IN_K") else 1
+
+    assert [chains(*size) for size in ((1, 1), (1, 3), (1, 7), (2, 7), (4, 3), (4, 7))] == [4, 4, 4, 2, 2, 1]
+    assert chains(1, 3, k=31) == chains(1, 3, reproducible=True) == 1
 
 
 def side_by_side(i, j, k, dtype, rng):
@@ -201,6 +251,38 @@ def test_dot_products_side_by_side_are_exact(dtype, rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("dtype", ["f4", "c8", "i1", *slow("f2", "f8", "u8", "?", "c16")])
+def test_dot_products_side_by_side_with_gaps_are_exact(dtype, rng):
+    """Or backwards, in either operand. They are computed by vectors too, if asked in the order of K."""
+    wide = {"c": "c16", "b": "?"}.get(np.dtype(dtype).kind, "i8")
+    for (i, j, k), steps in itertools.product(((2, 7, 33), (3, 4, 130)), ((2, 1), (1, -1), (-3, 8))):
+        x, y = (small_integers(rng, (i, j, k * abs(step)), dtype)[..., ::step] for step in steps)
+        a, b = np.moveaxis(x, 1, 2)[:, :, None, :], np.moveaxis(y, 1, 2)[..., None]
+        expected = (x.astype(wide) * y.astype(wide)).sum(1, dtype=wide).astype(dtype)
+        for reproducible in (False, True):
+            got = pyclmm.matmul(a, b, kernel="small", reproducible=reproducible)
+            assert np.array_equal(got[..., 0, 0], expected), (i, j, k, steps, reproducible)
+        define = program_of(a, b).define
+        assert define("ACROSS") > 1
+        assert (define("GAPS_A"), define("GAPS_B")) == tuple(int(step != 1) for step in steps)
+
+
+@pytest.mark.parametrize("steps", [(1, -1), (-1, 1), (2, 1), (-3, 8)])
+def test_the_self_check_runs_programs_of_neighbours_with_gaps(steps, cpu):
+    strides = tuple((80_000, step) for step in steps)
+    found = dataclasses.replace(
+        problem(1, 1, 50, trans_a=True, lda=800, ldb=800),
+        batch_shape=(4, 100),
+        batch_strides=(*strides, (0, 0), (100, 1)),
+    )
+    (config,) = SMALL.configs(found, cpu)
+    own, checked = (
+        SMALL.launches(each, config, cpu).launches[0].program for each in (found, resized(found, 1, 1, 83, 3))
+    )
+    assert own == checked
+
+
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", ["c8", *slow("c16")])
 def test_dot_products_side_by_side_of_conjugates(dtype, rng):
     a, b = side_by_side(2, 7, 83, dtype, rng)
@@ -227,12 +309,12 @@ def test_dot_products_side_by_side_with_the_epilogue(rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_only_neighbours_in_memory_are_computed_together(rng):
+def test_only_neighbours_near_in_memory_are_computed_together(rng):
     a, b = side_by_side(2, 7, 150, "f4", rng)
     assert program_of(a, b).define("ACROSS") > 1
     divided = pyclmm.TileConfig(tm=1, tn=1, split_k=3)
     assert np.array_equal(pyclmm.matmul(a, b, kernel=("small", divided)), a @ b)
-    for others in ((a[:, :3], b[:, :3]), (a[:, ::2], b[:, ::2]), (a.copy(), b), (a, b.copy())):
+    for others in ((a[:, :3], b[:, :3]), (a[:, ::9], b[:, ::9]), (a.copy(), b), (a, b.copy())):
         assert program_of(*others).define("ACROSS") == 1
 
 

@@ -5,8 +5,6 @@ The emulated unit reads descriptors and multiplies as late as it may. A missing 
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,6 +20,7 @@ from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import read_source
 from tests.simulators import interleaved
 from tests.simulators.simulated import check
+from tests.support.guarded import before_a_guard
 from tests.support.made_up import DEVICES, EPYC_INTEL, H200
 
 from .test_matrix_units import A100, assembled, compilers, problem
@@ -70,18 +69,6 @@ def test_a_result_of_16_bits_is_rounded_once(folder, rng):
     exact = a.astype("f8") @ b.astype("f8")
     bound = 2.0**-11 * abs(exact) + 92 * 2.0**-24 * (abs(a).astype("f8") @ abs(b).astype("f8"))
     assert (abs(out - exact) <= bound + 2.0**-25).all()
-
-
-def before_a_guard(values):
-    """*values* in memory that ends with them: a page that must not be read follows."""
-    length = -(-values.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    memory = mmap.mmap(-1, length + 16 * mmap.PAGESIZE)
-    held = np.frombuffer(memory, values.dtype, values.size, length - values.nbytes).reshape(values.shape)
-    held[...] = values
-    guard = ctypes.c_void_p(held.ctypes.data + held.nbytes)
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(guard, ctypes.c_size_t(16 * mmap.PAGESIZE), 0) == 0
-    return held
 
 
 def multiply_before_guards(folder):
