@@ -35,6 +35,7 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 
 #if QUANT_BITS == 4 || QUANT_BITS == 8
 #define CODES_GROUP GROUP_SIZE
+#define CODES_BITS QUANT_BITS
 /* Those of `count` groups. */
 INLINE void read_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *bias)
 {
@@ -60,21 +61,18 @@ INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
 {
   bytes_t q = row + k / 8 * QUANT_BITS;
 #if QUANT_BITS == 4
-#define CODES_SIGNED 0
+#define CODES_ZERO 0
 #define CODES_EVEN_ODD (GROUP_SIZE == 32 ? 32 : 64)
   split_nibbles(LOADED(ushort, 16, q), GROUP_SIZE == 32, codes);
-#else /* less by 128 */
-#define CODES_SIGNED 1
+#else
+#define CODES_ZERO 128
 #define CODES_EVEN_ODD 0
-  codes[0] = LOADED(ushort, 16, q) ^ (ushort)0x8080;
-  codes[1] = LOADED(ushort, 16, q + 32) ^ (ushort)0x8080;
+  codes[0] = LOADED(ushort, 16, q), codes[1] = LOADED(ushort, 16, q + 32);
 #endif
 }
 INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {
   read_scales(row, k, K, count, scale, offset);
-#if QUANT_BITS == 8
-  for (int g = 0; g < count; ++g) offset[g] += 128 * scale[g];
-#endif
+  for (int g = 0; g < count; ++g) offset[g] += CODES_ZERO * scale[g];
 }
 #endif

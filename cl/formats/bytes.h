@@ -15,8 +15,8 @@
  *     of a format without offsets these are left as they are
  *   NIBBLE_VALUES(codes, scale, offset): the weights of 16 codes, each below 16
  *
- * A format whose weights are scale * code + offset may define, for CPUs (quantized/int8_rows.cl, int8_tile.cl):
- *   CODES_GROUP, weights that share both, 32 or a multiple of 64; CODES_SIGNED, 1: a code is a signed byte, 0: below 16
+ * A format whose weights are scale * (code - CODES_ZERO) + offset may define, for CPUs (quantized/int8_rows.cl, int8_tile.cl):
+ *   CODES_GROUP, weights that share both, 32 or a multiple of 64; CODES_BITS, 4 or 8; CODES_ZERO, of 8 bits 128
  *   codes64(row, k, K, codes): bytes, the codes of 64 weights from k on, a multiple of 64; of each CODES_EVEN_ODD weights
  *     every second one comes first, of 0 none
  *   code_scales(row, k, K, count, scale, offset), as nibble_scales

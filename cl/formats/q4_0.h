@@ -25,15 +25,12 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
 }
 
 #define CODES_GROUP 32
-#define CODES_SIGNED 0
+#define CODES_BITS 4
+#define CODES_ZERO 8
 #define CODES_EVEN_ODD 0
+#define code_scales nibble_scales
 INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
 {
   bytes_t q = row + k / 32 * 18 + 2;
   split_nibbles(both_16(q, q + 18), 1, codes);
-}
-INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
-{
-  nibble_scales(row, k, K, count, scale, offset);
-  for (int g = 0; g < count; ++g) offset[g] = -8 * scale[g];
 }

@@ -26,7 +26,8 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
 }
 
 #define CODES_GROUP 32
-#define CODES_SIGNED 0
+#define CODES_BITS 4
+#define CODES_ZERO 0
 #define CODES_EVEN_ODD 0
 #define code_scales nibble_scales
 INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
