@@ -108,7 +108,7 @@ class Quantized(Kernel):
 
 
 def _by_nibbles(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether rows_cpu.cl reads codes of 4 bits by themselves: the format's header has NIBBLES_GROUP."""
+    """Whether rows_cpu.cl reads codes of 4 bits by themselves: the format's header has NIBBLE_VALUES."""
     form = format_of(problem)
     wide = config.vec == 16 or (config.vec == 8 and form.mode in _IN_ORDER)
     return wide and form.bits == 4 and form.name not in ("nvfp4", "mxfp4_gguf")
