@@ -6,10 +6,10 @@
 
 Weights lie in eight buffers that take turns, so that they come from memory if these exceed the cache. A
 kernel that reads the buffers takes turns with the products: its rate is that of the memory on the spot.
-Seconds are from the start of a product's first launch to the end of its last; medians, and the least, which
-other work on the machine touches little; on CPUs also the process's CPU seconds over their number. Each
-product is compared with x @ q.dequantize().T: the error is relative to the products' absolute values. --int8:
-with quantize_a="int8".
+Seconds are from the start of a product's first launch to the end of its last; medians, and the least. On CPUs
+also the process's CPU seconds over their number, and those of the read over the product's: other work on the
+machine touches these least. Each product is compared with x @ q.dequantize().T: the error is relative to the
+products' absolute values. --int8: with quantize_a="int8".
 """
 
 from __future__ import annotations
@@ -83,25 +83,30 @@ def row(
     copies: list[Any] = [q.to(queue) for _ in range(ROTATED)]
     out = cla.empty(queue, (m, n), x.dtype)
     plan = pyclmm.Matmul(given, copies[0].T, out=out, kernel=kernel, **how)
-    memory, taken, reading, worked = Memory(queue, rows.nbytes), [], [], []
+    memory, taken, reading = Memory(queue, rows.nbytes), [], []
+    worked, read_work = [], []  # CPU seconds
     for turn in range(TURNS + 2):
         one = copies[turn % ROTATED]
         start = time.process_time()
         events = plan.enqueue(given, one.T, out=out)
         events[-1].wait()
-        worked.append((time.process_time() - start) / queue.device.max_compute_units)
+        worked.append(time.process_time() - start)
         taken.append(device_seconds(events))
+        start = time.process_time()
         reading.append(memory.seconds(copies[(turn + ROTATED // 2) % ROTATED].data))
+        read_work.append(time.process_time() - start)
     error = float((abs(out.get().astype("f4") - wanted) / scale).max())
     seconds, read = statistics.median(taken[2:]), statistics.median(reading[2:])
     least, read_least = min(taken[2:]), min(reading[2:])
+    work, units = statistics.median(worked[2:]), queue.device.max_compute_units
+    of_cpus = {"cpu us": work / units * 1e6, "cpu of memory": statistics.median(read_work[2:]) / work}
     return {
         "format": name, "m": m, "n": n, "k": k, "dtype": dtype,
         "kernel": plan.kernel, "config": str(plan.config), "us": seconds * 1e6, "error": error,
         "of memory": read / seconds, "memory GB/s": rows.nbytes / read * 1e-9,
         "least us": least * 1e6, "least of memory": read_least / least,
         "most memory GB/s": rows.nbytes / read_least * 1e-9,
-        **({"cpu us": statistics.median(worked[2:]) * 1e6} if memory.is_cpu else {}),
+        **(of_cpus if memory.is_cpu else {}),
     }  # fmt: skip
 
 
@@ -134,7 +139,7 @@ def main() -> None:
                 what = f"{name} M={m} {one['kernel']} ({one['config']})"
                 rate = f"{one['of memory']:.2f} of the memory's {one['memory GB/s']:.0f} GB/s"
                 least = f"least {one['least us']:.1f} us, {one['least of memory']:.2f} of the least read"
-                cpu = f"CPU {one['cpu us']:.1f} us, " if "cpu us" in one else ""
+                cpu = f"CPU {one['cpu us']:.1f} us, {one['cpu of memory']:.2f}, " if "cpu us" in one else ""
                 took = f"{one['us']:.1f} us, {rate}, {least}, {cpu}error {one['error']:.1e}"
                 print(f"{what}: {took}", flush=True)
     if args.json:
