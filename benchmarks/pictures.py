@@ -283,7 +283,10 @@ def weights(contents: list[Content]) -> Figure:
                 device = content["device"]
                 where = f"{device['name']}, {device['driver_version']}"
                 where += f": {row['n']} x {row['k']}, {row['dtype']}"
-                found.setdefault(where, {})[row["format"]] = row["of memory"]
+                share = row.get(
+                    "cpu of memory", row["of memory"]
+                )  # other work on a CPU does not touch the first
+                found.setdefault(where, {})[row["format"]] = share
     every = {name for by_name in found.values() for name in by_name}
     size = {name: format_named(name).row_nbytes(8192) / 8192 for name in every}
     names = sorted(size, key=lambda name: (size[name], name))

@@ -6,9 +6,10 @@
 
 Weights lie in eight buffers that take turns, so that they come from memory if these exceed the cache. A
 kernel that reads the buffers takes turns with the products: its rate is that of the memory on the spot.
-Seconds are from the start of a product's first launch to the end of its last; medians. Each product is
-compared with x @ q.dequantize().T: the error is relative to the products' absolute values. --int8: with
-quantize_a="int8".
+Seconds are from the start of a product's first launch to the end of its last; medians, and the least. On CPUs
+also the process's CPU seconds over their number, and those of the read over the product's: other work on the
+machine touches these least. Each product is compared with x @ q.dequantize().T: the error is relative to the
+products' absolute values. --int8: with quantize_a="int8".
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -52,10 +54,10 @@ class Memory:
         self.queue, self.count = queue, nbytes // 16
         self.kernel = cl.Kernel(cl.Program(queue.context, READ).build(), "read")
         self.out = cla.zeros(queue, 1, np.uint32)
-        is_cpu = queue.device.type & cl.device_type.CPU
-        self.items = 8 * queue.device.max_compute_units if is_cpu else 1024 * queue.device.max_compute_units
-        self.group = 1 if is_cpu else 256
-        self.steps = (1, self.count // self.items) if is_cpu else (self.items, 1)
+        self.is_cpu = bool(queue.device.type & cl.device_type.CPU)
+        self.items = (8 if self.is_cpu else 1024) * queue.device.max_compute_units
+        self.group = 1 if self.is_cpu else 256
+        self.steps = (1, self.count // self.items) if self.is_cpu else (self.items, 1)
 
     def seconds(self, data: cla.Array) -> float:
         sizes = map(np.uint64, (self.count, *self.steps))
@@ -82,18 +84,29 @@ def row(
     out = cla.empty(queue, (m, n), x.dtype)
     plan = pyclmm.Matmul(given, copies[0].T, out=out, kernel=kernel, **how)
     memory, taken, reading = Memory(queue, rows.nbytes), [], []
+    worked, read_work = [], []  # CPU seconds
     for turn in range(TURNS + 2):
         one = copies[turn % ROTATED]
+        start = time.process_time()
         events = plan.enqueue(given, one.T, out=out)
         events[-1].wait()
+        worked.append(time.process_time() - start)
         taken.append(device_seconds(events))
+        start = time.process_time()
         reading.append(memory.seconds(copies[(turn + ROTATED // 2) % ROTATED].data))
+        read_work.append(time.process_time() - start)
     error = float((abs(out.get().astype("f4") - wanted) / scale).max())
     seconds, read = statistics.median(taken[2:]), statistics.median(reading[2:])
+    least, read_least = min(taken[2:]), min(reading[2:])
+    work, units = statistics.median(worked[2:]), queue.device.max_compute_units
+    of_cpus = {"cpu us": work / units * 1e6, "cpu of memory": statistics.median(read_work[2:]) / work}
     return {
         "format": name, "m": m, "n": n, "k": k, "dtype": dtype,
         "kernel": plan.kernel, "config": str(plan.config), "us": seconds * 1e6, "error": error,
         "of memory": read / seconds, "memory GB/s": rows.nbytes / read * 1e-9,
+        "least us": least * 1e6, "least of memory": read_least / least,
+        "most memory GB/s": rows.nbytes / read_least * 1e-9,
+        **(of_cpus if memory.is_cpu else {}),
     }  # fmt: skip
 
 
@@ -125,7 +138,10 @@ def main() -> None:
                 found.append(one)
                 what = f"{name} M={m} {one['kernel']} ({one['config']})"
                 rate = f"{one['of memory']:.2f} of the memory's {one['memory GB/s']:.0f} GB/s"
-                print(f"{what}: {one['us']:.1f} us, {rate}, error {one['error']:.1e}", flush=True)
+                least = f"least {one['least us']:.1f} us, {one['least of memory']:.2f} of the least read"
+                cpu = f"CPU {one['cpu us']:.1f} us, {one['cpu of memory']:.2f}, " if "cpu us" in one else ""
+                took = f"{one['us']:.1f} us, {rate}, {least}, {cpu}error {one['error']:.1e}"
+                print(f"{what}: {took}", flush=True)
     if args.json:
         about = {"device": device_info(device).identity, "date": datetime.now(timezone.utc).isoformat()}
         args.json.write_text(json.dumps({**about, "rows": found}, indent=1) + "\n", encoding="utf-8")

@@ -75,7 +75,6 @@ def test_sizes(rng, m, n, kernel):
 
 @pytest.mark.parametrize("name", ["q4_k", "affine4_g128_float16"])
 def test_a_tile_of_any_number_of_rows_has_the_same_bits(rng, name):
-    """Of four rows it is multiplied by an instruction that the processor may lack."""
     configs = kernel_named(TILE).candidates(problem(name), device_info(default_device()))
     q, x = weights(rng, format_named(name), 40, 768), rng.standard_normal((9, 768), np.float32)
     tried = [replace(config, tm=tm) for config in configs for tm in (1, 2, 4, 8)]
@@ -121,6 +120,17 @@ def test_the_bound_that_is_promised(rng, form):
     error = abs(got - x.astype("f8") @ w.T)
     assert (error <= bound + sums).all()
     assert error.max() > 100 * 2.0**-24 * abs(got).max()  # something was rounded
+
+
+@pytest.mark.parametrize(("name", "code"), [("q4_0", 0x88), ("q8_0", 0)])
+@pytest.mark.parametrize("kernel", KERNELS_OF_8_BITS)
+def test_weights_of_0_give_0(rng, name, code, kernel):
+    """Codes are whole numbers that stand for 0 in the middle of their range: nothing of that is rounded."""
+    form = format_named(name)
+    rows = form.drawn(rng, 3, 512)
+    rows.reshape(3, 512 // form.block, -1)[..., 2:] = code
+    q, x = pyclmm.QuantizedArray.of_rows(rows, form, 512), rng.standard_normal((5, 512), np.float32)
+    assert not pyclmm.matmul(x, q.T, kernel=kernel, **INT8).any()
 
 
 @pytest.mark.parametrize(("name", "code"), [("q8_0", 128), ("q8_0", 127), ("affine8_g64_float32", 255),

@@ -33,10 +33,9 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   *high = affine_values(NUMBERS(of_high), scale, bias);
 }
 
-#if QUANT_BITS == 4 || QUANT_BITS == 8
-#define CODES_GROUP GROUP_SIZE
+#define CODES_ZERO (QUANT_BITS == 8 ? 128 : 0)
 /* Those of `count` groups. */
-INLINE void read_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *bias)
+INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *bias)
 {
   bytes_t scales = row + K / 8 * QUANT_BITS;
   const int first = k / GROUP_SIZE, apart = K / GROUP_SIZE;
@@ -46,35 +45,18 @@ INLINE void read_scales(bytes_t row, const int k, const int K, const int count, 
 #else
   for (int g = 0; g < count; ++g) scale[g] = SCALE_AT(scales, first + g), bias[g] = SCALE_AT(scales, first + apart + g);
 #endif
+  if (CODES_ZERO)
+    for (int g = 0; g < count; ++g) bias[g] += CODES_ZERO * scale[g];
 }
-#endif
 
 #if QUANT_BITS == 4
-#define NIBBLES_GROUP GROUP_SIZE
-#define nibble_scales read_scales
 #define NIBBLE_VALUES(codes, scale, bias) affine_values(CONVERTED(float16, codes), scale, bias)
-#endif
-
-#ifdef CODES_GROUP
+#elif QUANT_BITS == 8
+#define CODES_GROUP GROUP_SIZE
+#define CODES_BITS 8
+#define CODES_EVEN_ODD 0
 INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
 {
-  bytes_t q = row + k / 8 * QUANT_BITS;
-#if QUANT_BITS == 4
-#define CODES_SIGNED 0
-#define CODES_EVEN_ODD (GROUP_SIZE == 32 ? 32 : 64)
-  split_nibbles(LOADED(ushort, 16, q), GROUP_SIZE == 32, codes);
-#else /* less by 128 */
-#define CODES_SIGNED 1
-#define CODES_EVEN_ODD 0
-  codes[0] = LOADED(ushort, 16, q) ^ (ushort)0x8080;
-  codes[1] = LOADED(ushort, 16, q + 32) ^ (ushort)0x8080;
-#endif
-}
-INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
-{
-  read_scales(row, k, K, count, scale, offset);
-#if QUANT_BITS == 8
-  for (int g = 0; g < count; ++g) offset[g] += 128 * scale[g];
-#endif
+  codes[0] = LOADED(ushort, 16, row + k), codes[1] = LOADED(ushort, 16, row + k + 32);
 }
 #endif

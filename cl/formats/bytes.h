@@ -5,21 +5,15 @@
  * with the bits of the format's dequantize in pyclmm/formats/. Where a value is d * q + m, d * q is exact, so
  * that a compiler may fuse the two or not. No header calls fma: rusticl of Mesa 26.2 does not link that of float16.
  *
- * A format of 4 bits may define, for CPUs (quantized/rows_cpu.cl), with the same bits again:
- *   NIBBLES_GROUP, weights that share scale and offset, a multiple of 32; NIBBLES_EVEN_ODD, 0, 1
- *   nibbles_at(k): where in a row the codes of 64 weights from k on begin, k a multiple of 64
- *   nibbles32(p, run, four, keep, &first, &second): those of the first (run 0) or the last 32 of these, row + nibbles_at(k)
- *     is p: the first and the last 16 of them, or with NIBBLES_EVEN_ODD every second one. `four` is 4; `keep` 15, or -1:
- *     only the low 4 bits count. Compilers do not know that, so they widen bytes once and shift after it
- *   nibble_scales(row, k, K, count, scale, offset): those of `count` groups from weight k on, a multiple of 256;
- *     of a format without offsets these are left as they are
- *   NIBBLE_VALUES(codes, scale, offset): the weights of 16 codes, each below 16
- *
- * A format whose weights are scale * code + offset may define, for CPUs (quantized/int8_rows.cl, int8_tile.cl):
- *   CODES_GROUP, weights that share both, 32 or a multiple of 64; CODES_SIGNED, 1: a code is a signed byte, 0: below 16
+ * A format whose weights are made of whole numbers and of scales, of some weights along K, may define for CPUs:
+ *   CODES_GROUP, weights that share a scale and an offset, 32 or a multiple of 64; CODES_BITS, 4 or 8
+ *   code_scales(row, k, K, count, scale, offset): those of `count` groups from weight k on, a multiple of 256; of a format
+ *     without offsets these are left as they are
  *   codes64(row, k, K, codes): bytes, the codes of 64 weights from k on, a multiple of 64; of each CODES_EVEN_ODD weights
  *     every second one comes first, of 0 none
- *   code_scales(row, k, K, count, scale, offset), as nibble_scales
+ *   CODES_ZERO, of 8 bits 128, if a weight is scale * (code - CODES_ZERO) + offset (quantized/int8_lines.h)
+ * Of 4 bits nibbles.h makes these; and (quantized/rows_cpu.cl)
+ *   NIBBLE_VALUES(codes, scale, offset): the weights of 16 codes, each below 16, with the bits of weights32
  */
 #include "include/attributes.h"
 
@@ -75,30 +69,3 @@ INLINE void halves_at(bytes_t p, const int apart, const int count, float *values
   }
   for (; g < count; ++g) values[g] = HALF_AT(p + g * apart);
 }
-
-/* 16 bytes of each. Oclgrind makes no vector of vectors. */
-INLINE ushort16 both_16(bytes_t first, bytes_t second)
-{
-  ushort16 both = 0;
-  both.lo = LOADED(ushort, 8, first), both.hi = LOADED(ushort, 8, second);
-  return both;
-}
-
-/* codes = the low halves of 32 bytes, then the high ones; of 16 bytes, then of the others if these are `apart`. */
-#if AVX512 /* has a shift of 16 bits by another number for each */
-typedef ushort ushorts_32 __attribute__((ext_vector_type(32)));
-INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)
-{
-  const ushort8 none = 0, four = 4;
-  const ushorts_32 twice = apart ? (ushorts_32)(bytes.lo, bytes.lo, bytes.hi, bytes.hi) : (ushorts_32)(bytes, bytes);
-  const ushorts_32 by = apart ? (ushorts_32)(none, four, none, four) : (ushorts_32)(none, none, four, four);
-  *(ushorts_32 *)codes = twice >> by & (ushort)0x0f0f;
-}
-#else
-INLINE void split_nibbles(const ushort16 bytes, const int apart, ushort16 *codes)
-{
-  const ushort16 low = bytes & (ushort)0x0f0f, high = bytes >> (ushort)4 & (ushort)0x0f0f;
-  codes[0] = low, codes[1] = high;
-  if (apart) codes[0].hi = high.lo, codes[1].lo = low.hi;
-}
-#endif

@@ -27,9 +27,8 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 }
 
 #if QUANT_BITS == 4 && GROUP_SIZE == 32
-#define NIBBLES_GROUP 32
 #define NIBBLE_VALUES(codes, scale, offset) (SMALL_FLOATS(CONVERTED(uint16, codes)) * (scale))
-INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
+INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {
   for (int g = 0; g < count; ++g) scale[g] = SCALE_OF((uint)row[K / 2 + k / 32 + g]), offset[g] = 0;
 }

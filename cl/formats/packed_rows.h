@@ -2,7 +2,7 @@
  *
  * Defines codes32(row, k, &low, &high): the 32 packed numbers from k on. Weight k is at bit k * QUANT_BITS of the row, read
  * as one little-endian number.
- * Macros: QUANT_BITS, 2, 3, 4, 6 or 8.
+ * Macros: QUANT_BITS, 2, 3, 4, 6 or 8; GROUP_SIZE.
  */
 #include "formats/bytes.h"
 
@@ -47,11 +47,9 @@ INLINE void codes32(bytes_t row, const int k, uint16 *low, uint16 *high)
 }
 
 #if QUANT_BITS == 4
-#define NIBBLES_EVEN_ODD 1
+#define CODES_GROUP GROUP_SIZE
+#define NIBBLES_IN EVEN_AND_ODD
+#define NIBBLES_APART 16
 INLINE int nibbles_at(const int k) { return (uint)k / 2; }
-INLINE void nibbles32(bytes_t p, const int run, const int four, const int keep, int16 *even, int16 *odd)
-{
-  const int16 bytes = CONVERTED(int16, as_uchar16(((__global const uint4 *)p)[run]));
-  *even = bytes & keep, *odd = bytes >> four;
-}
+#include "formats/nibbles.h"
 #endif

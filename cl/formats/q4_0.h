@@ -10,30 +10,14 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   *high = d * (FIELD(q, 4, 4) - 8.0f);
 }
 
-#define NIBBLES_GROUP 32
-#define NIBBLES_EVEN_ODD 0
+#define CODES_GROUP 32
+#define CODES_ZERO 8
+#define NIBBLES_IN HALVES_OF_RUNS
+#define NIBBLES_APART 18
 #define NIBBLE_VALUES(codes, scale, offset) ((scale) * (CONVERTED(float16, codes) - 8.0f))
-INLINE int nibbles_at(const int k) { return (uint)k / 32 * 18; }
-INLINE void nibbles32(bytes_t p, const int run, const int four, const int keep, int16 *low, int16 *high)
-{
-  const int16 bytes = CONVERTED(int16, BYTES_16(p + run * 18 + 2));
-  *low = bytes & keep, *high = bytes >> four;
-}
-INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
+INLINE int nibbles_at(const int k) { return (uint)k / 32 * 18 + 2; }
+INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {
   halves_at(row + k / 32 * 18, 18, count, scale);
 }
-
-#define CODES_GROUP 32
-#define CODES_SIGNED 0
-#define CODES_EVEN_ODD 0
-INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
-{
-  bytes_t q = row + k / 32 * 18 + 2;
-  split_nibbles(both_16(q, q + 18), 1, codes);
-}
-INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
-{
-  nibble_scales(row, k, K, count, scale, offset);
-  for (int g = 0; g < count; ++g) offset[g] = -8 * scale[g];
-}
+#include "formats/nibbles.h"

@@ -10,27 +10,15 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   *high = d * FIELD(q, 4, 4) + m;
 }
 
-#define NIBBLES_GROUP 32
-#define NIBBLES_EVEN_ODD 0
+#define CODES_GROUP 32
+#define CODES_ZERO 0
+#define NIBBLES_IN HALVES_OF_RUNS
+#define NIBBLES_APART 20
 #define NIBBLE_VALUES(codes, scale, offset) ((scale) * CONVERTED(float16, codes) + (offset))
-INLINE int nibbles_at(const int k) { return (uint)k / 32 * 20; }
-INLINE void nibbles32(bytes_t p, const int run, const int four, const int keep, int16 *low, int16 *high)
-{
-  const int16 bytes = CONVERTED(int16, BYTES_16(p + run * 20 + 4));
-  *low = bytes & keep, *high = bytes >> four;
-}
-INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
+INLINE int nibbles_at(const int k) { return (uint)k / 32 * 20 + 4; }
+INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {
   halves_at(row + k / 32 * 20, 20, count, scale);
   halves_at(row + k / 32 * 20 + 2, 20, count, offset);
 }
-
-#define CODES_GROUP 32
-#define CODES_SIGNED 0
-#define CODES_EVEN_ODD 0
-#define code_scales nibble_scales
-INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
-{
-  bytes_t q = row + k / 32 * 20 + 4;
-  split_nibbles(both_16(q, q + 20), 1, codes);
-}
+#include "formats/nibbles.h"

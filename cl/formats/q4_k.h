@@ -14,16 +14,13 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
   *high = s.x * FIELD(BYTES_16(q + 16), shift, 4) - s.y;
 }
 
-#define NIBBLES_GROUP 32
-#define NIBBLES_EVEN_ODD 0
+#define CODES_GROUP 32
+#define CODES_ZERO 0
+#define NIBBLES_IN PAIRS_OF_RUNS
+#define NIBBLES_APART 16
 #define NIBBLE_VALUES(codes, scale, offset) ((scale) * CONVERTED(float16, codes) + (offset))
-INLINE int nibbles_at(const int k) { return (uint)k / 256 * 144 + (uint)k / 64 % 4 * 32; }
-INLINE void nibbles32(bytes_t p, const int run, const int four, const int keep, int16 *low, int16 *high)
-{
-  const int16 of_low = CONVERTED(int16, BYTES_16(p + 16)), of_high = CONVERTED(int16, BYTES_16(p + 32));
-  *low = run ? of_low >> four : of_low & keep, *high = run ? of_high >> four : of_high & keep;
-}
-INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
+INLINE int nibbles_at(const int k) { return (uint)k / 256 * 144 + (uint)k / 64 % 4 * 32 + 16; }
+INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {
   typedef float8 floats ALIGNED(4);
   bytes_t block = row + (uint)k / 256 * 144;
@@ -37,12 +34,4 @@ INLINE void nibble_scales(bytes_t row, const int k, const int K, const int count
     *(floats *)(scale + g) = HALF_AT(block) * scales, *(floats *)(offset + g) = -HALF_AT(block + 2) * least;
   }
 }
-
-#define CODES_GROUP 32
-#define CODES_SIGNED 0
-#define CODES_EVEN_ODD 0
-#define code_scales nibble_scales
-INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
-{
-  split_nibbles(LOADED(ushort, 16, row + k / 256 * 144 + 16 + k / 64 % 4 * 32), 0, codes);
-}
+#include "formats/nibbles.h"

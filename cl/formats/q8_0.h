@@ -10,12 +10,13 @@ INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float
 }
 
 #define CODES_GROUP 32
-#define CODES_SIGNED 1
+#define CODES_BITS 8
+#define CODES_ZERO 128
 #define CODES_EVEN_ODD 0
 INLINE void codes64(bytes_t row, const int k, const int K, ushort16 *codes)
 {
   bytes_t q = row + k / 32 * 34 + 2;
-  codes[0] = LOADED(ushort, 16, q), codes[1] = LOADED(ushort, 16, q + 34);
+  codes[0] = LOADED(ushort, 16, q) ^ (ushort)0x8080, codes[1] = LOADED(ushort, 16, q + 34) ^ (ushort)0x8080;
 }
 INLINE void code_scales(bytes_t row, const int k, const int K, const int count, float *scale, float *offset)
 {

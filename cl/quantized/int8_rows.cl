@@ -6,69 +6,47 @@
  */
 #include "quantized/int8_lines.h"
 
-#if AVX512
-/* acc + scales * products of 64 codes, of the groups with these scales: four products an integer in one instruction. */
-INLINE VEC added_64(const VEC acc, const ushort16 *w, const ushort16 *x, const float *scales, const ushort zero)
+#define VECS (16 / LANES) /* of 64 codes */
+
+/* Sums of products of codes, less CODES_ZERO, and x in pairs. */
+INLINE SHORTS pairs(const INTS codes, const INTS x, const INTS zero)
 {
-  const int16 sums = as_int16(__builtin_ia32_vpdpbusd512((int16)(0), *(const int16 *)w, *(const int16 *)x));
+#if CODES_BITS == 4
+  const SHORTS sums = pairs_of_bytes(codes, x, zero);
+  return CODES_ZERO ? sums - pairs_of_bytes((INTS)(CODES_ZERO * 0x01010101u), x, zero) : sums;
+#else /* a code without its sign, and x with it */
+  const BYTES w = __builtin_astype(codes, BYTES) ^ (BYTES)(-CODES_ZERO), negative = w < (BYTES)(0);
+  const BYTES size = (w ^ negative) - negative, v = (__builtin_astype(x, BYTES) ^ negative) - negative;
+  return pairs_of_bytes(__builtin_astype(size, INTS), __builtin_astype(v, INTS), zero);
+#endif
+}
+
+/* acc + scales * products of 64 codes, of the groups with these scales. */
+INLINE VEC added_64(
+    const VEC acc, const ushort16 *codes, const ushort16 *x, const float *scales, const INTS zero)
+{
+#define SUMS(pairs) CONVERTED(VEC, pairs_of_shorts(pairs, (SHORTS)(1), zero))
+#define PAIRS(p) pairs(((const INTS *)codes)[p], ((const INTS *)x)[p], zero)
+#if LANES == 16
   VEC scale = scales[0];
   if (CODES_GROUP < STEP) scale.hi = scales[1];
-  return FMA_VEC(CONVERTED(VEC, sums), scale, acc);
-}
+  return FMA_VEC(SUMS(PAIRS(0)), scale, acc);
+#elif LANES == 8 && CODES_GROUP >= STEP && CODES_BITS == 4
+  return FMA_VEC(SUMS(PAIRS(0) + PAIRS(1)), (VEC)(scales[0]), acc);
 #else
-/* dot_32: sums of the products of 32 codes and 32 of x, in each lane of neighbours. */
-#if defined(__AVX2__) && LANES == 8
-typedef char bytes_32 __attribute__((vector_size(32)));
-#define OF_PAIRS(w, x) as_short16(__builtin_ia32_pmaddubsw256(w, x)) /* w is unsigned; no pair is 2^15 */
-#define OF_FOURS(pairs) CONVERTED(float8, as_int8(__builtin_ia32_pmaddwd256(pairs, (short16)(1))))
-INLINE short16 pairs_32(const ushort16 codes, const ushort16 x)
-{
-  const bytes_32 w = (bytes_32)codes, v = (bytes_32)x;
-#if CODES_SIGNED
-  return OF_PAIRS(__builtin_ia32_psignb256(w, w), __builtin_ia32_psignb256(v, w));
-#else
-  return OF_PAIRS(w, v);
+  VEC sum = acc;
+  UNROLL for (int p = 0; p < VECS; ++p)
+    sum = FMA_VEC(SUMS(PAIRS(p)), (VEC)(scales[p * 4 * LANES / CODES_GROUP]), sum);
+  return sum;
 #endif
 }
-INLINE VEC dot_32(const ushort16 codes, const ushort16 x, const ushort zero) { return OF_FOURS(pairs_32(codes, x)); }
-#else
-/* Products of 16-bit integers in pairs: compilers have an instruction for these, unless they know that the numbers have
- * fewer bits. `zero` is 0, of which they do not know the highest bit of a byte. */
-typedef char chars __attribute__((ext_vector_type(2 * LANES)));
-typedef short shorts __attribute__((ext_vector_type(2 * LANES)));
-typedef CAT(int, LANES) ints;
-INLINE VEC dot_32(const ushort16 codes, const ushort16 x, const ushort zero)
-{
-  ints sum = 0;
-  const ushort16 opaque = codes ^ zero;
-  UNROLL for (int p = 0; p < 16 / LANES; ++p) {
-    const shorts w = CONVERTED(shorts, ((const chars *)&opaque)[p]);
-    const shorts v = CONVERTED(shorts, ((const chars *)&x)[p]) ^ (shorts)((short)zero);
-    sum += CONVERTED(ints, w.even) * CONVERTED(ints, v.even) + CONVERTED(ints, w.odd) * CONVERTED(ints, v.odd);
-  }
-  return CONVERTED(VEC, sum);
-}
-#endif
-
-/* acc + scales * products of 64 codes, of the groups with these scales. */
-INLINE VEC added_64(const VEC acc, const ushort16 *w, const ushort16 *x, const float *scales, const ushort zero)
-{
-#if defined(OF_FOURS) && CODES_GROUP >= STEP && !CODES_SIGNED
-  return FMA_VEC(OF_FOURS(pairs_32(w[0], x[0]) + pairs_32(w[1], x[1])), (VEC)(scales[0]), acc);
-#else
-  const VEC half_of = FMA_VEC(dot_32(w[0], x[0], zero), (VEC)(scales[0]), acc);
-  return FMA_VEC(dot_32(w[1], x[1], zero), (VEC)(scales[CODES_GROUP < STEP]), half_of);
-#endif
-}
-
-#endif
 
 /* acc += products of each row of B with each line of A. */
 INLINE void add_rows(
     VEC acc[ROWS][COLUMNS], const rounded_t x[ROWS], __global const uchar *const rows[COLUMNS], const int K, const long ldb)
 {
   const long of_step = ldb * STEP / K;
-  const ushort zero = K % STEP * 0x0404;
+  const INTS zero = hidden_zeros(K);
   long ahead = COLUMNS * ldb;
   for (int first = 0; first < K; first += BLOCK) {
     const int end = min(K, first + BLOCK);
@@ -88,12 +66,12 @@ INLINE void add_rows(
       const int g = (k - first) / CODES_GROUP;
       UNROLL for (int n = 0; n < COLUMNS; ++n) {
         PREFETCH(rows[n] + ahead);
-        if (CODES_SIGNED) PREFETCH(rows[n] + ahead + of_step / 2); /* more than a cache line */
-        ushort16 w[2];
-        codes64(rows[n], k, K, w);
+        if (CODES_BITS == 8) PREFETCH(rows[n] + ahead + of_step / 2); /* more than a cache line */
+        ushort16 codes[2];
+        codes64(rows[n], k, K, codes);
         UNROLL for (int r = 0; r < ROWS; ++r) {
           const ushort16 v[2] = {*(__global const ushort16 *)(x[r] + k), *(__global const ushort16 *)(x[r] + k + 32)};
-          acc[r][n] = added_64(acc[r][n], w, v, (const float *)&scale[r][n] + g, zero);
+          acc[r][n] = added_64(acc[r][n], codes, v, (const float *)&scale[r][n] + g, zero);
         }
       }
     }

@@ -7,7 +7,7 @@
  *   A     |====|====|====|====  i       B in the order in which they lie in memory.
  *
  * Macros: ROWS, COLUMNS; those of gemm.h, of vectors.h and of the format, whose header comes before. It may define
- * NIBBLES_GROUP and what belongs to it (formats/bytes.h).
+ * NIBBLE_VALUES and what belongs to it (formats/bytes.h).
  * Preconditions: A is stored along K.
  */
 #include "include/gemm.h"
@@ -28,12 +28,12 @@ INLINE void prefetch_next(__global const uchar *const rows[COLUMNS], const long 
   UNROLL for (int n = 0; n < COLUMNS; ++n) PREFETCH(rows[n] + ahead);
 }
 
-#if defined(NIBBLES_GROUP) && (LANES == 16 || LANES == 8 && !NIBBLES_EVEN_ODD)
+#if defined(NIBBLE_VALUES) && (LANES == 16 || LANES == 8 && !CODES_EVEN_ODD)
 /* Scales become numbers before, GROUPS of them at a time. A code of 4 bits stands for one of 16 numbers: where
  * one instruction looks up 16 of them, groups share a table of these, else their scale and offset. */
 #define STEP 64
 #define GROUPS 16
-#define BLOCK (GROUPS * NIBBLES_GROUP)
+#define BLOCK (GROUPS * CODES_GROUP)
 #define OF_CODES(codes, n, g) ROUNDED(NIBBLE_VALUES(codes, scale[n][g], offset[n][g]))
 #if HAS_AVX512
 #define SHARED(n, g) OF_CODES((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), n, g)
@@ -56,13 +56,13 @@ INLINE void add_step(
     UNROLL for (int run = 0; run < runs; ++run) {
       float16 of_x[2];
       UNROLL for (int p = 0; p < PARTS; ++p) ((VEC *)of_x)[p] = VEC_A(x[r] + k + run * RUN + p * LANES);
-      number[r][run][0] = NIBBLES_EVEN_ODD ? (float16)(of_x[0].even, of_x[1].even) : of_x[0];
-      number[r][run][1] = NIBBLES_EVEN_ODD ? (float16)(of_x[0].odd, of_x[1].odd) : of_x[1];
+      number[r][run][0] = CODES_EVEN_ODD ? (float16)(of_x[0].even, of_x[1].even) : of_x[0];
+      number[r][run][1] = CODES_EVEN_ODD ? (float16)(of_x[0].odd, of_x[1].odd) : of_x[1];
     }
   const int at = nibbles_at(k);
   UNROLL for (int n = 0; n < COLUMNS; ++n)
     UNROLL for (int run = 0; run < runs; ++run) {
-      const int g = (uint)(k - first) / NIBBLES_GROUP + run * RUN / NIBBLES_GROUP;
+      const int g = (uint)(k - first) / CODES_GROUP + run * RUN / CODES_GROUP;
       const float16 shared = SHARED(n, g);
       int16 codes[2];
       nibbles32(rows[n] + at, run, 4 + zero, KEEP_4(zero), codes, codes + 1);
@@ -86,7 +86,7 @@ INLINE void add_rows(
   for (int first = 0; first < K; first += BLOCK) {
     const int end = min(K, first + BLOCK);
     UNROLL for (int n = 0; n < COLUMNS; ++n)
-      nibble_scales(rows[n], first, K, (end - first) / NIBBLES_GROUP, scale[n], offset[n]);
+      code_scales(rows[n], first, K, (end - first) / CODES_GROUP, scale[n], offset[n]);
     int k = first;
     for (; k + STEP <= end; k += STEP, ahead += of_step) {
       prefetch_next(rows, ahead);

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import ArgumentError, StorageError, UnsupportedError, in_short
 from ..formats import OF_GGUF
+from ..formats.affine import widened
 from .array import QuantizedArray
 from .files import path_of
 
@@ -32,7 +33,7 @@ class GGUFTensors(Mapping[str, Any]):
         if kind in _NUMBERS:
             return np.asarray(tensor.data)
         if kind == "BF16":
-            return _bfloat16(tensor.data).reshape(shape)
+            return widened(tensor.data, "bfloat16").reshape(shape)
         if kind not in _FORMATS:
             raise UnsupportedError(
                 f"tensor {name!r} of {self._path!r} is {kind}, which is not offered; these are: "
@@ -92,8 +93,3 @@ def _bounded_reader() -> Any:
             return found
 
     return Reader
-
-
-def _bfloat16(data: NDArray[Any]) -> NDArray[np.float32]:
-    """bfloat16 numbers, as bytes, widened: NumPy has no such type."""
-    return (np.ascontiguousarray(data).view("<u2").astype(np.uint32) << 16).view(np.float32)

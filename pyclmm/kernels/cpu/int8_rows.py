@@ -28,9 +28,9 @@ _CHUNK = 64  # rows for which a weight is unpacked once (cl/quantized/int8_tile.
 # Multiply-adds of float32 in whose time a weight is read and becomes a code, and in which it is multiplied by
 # a row; with AVX-512 of which the compiler was not told. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
 _ROWS, _ROWS_BEYOND = (1.0, 1.0), (1.5, 0.53)
-# The same of a tile: a weight is unpacked, and multiplied by a row. By bytes, and by 16 bits
-_BYTES, _PAIRS = (9.0, 0.5), (11.0, 0.85)
-_BYTES_BEYOND, _PAIRS_BEYOND = (7.5, 0.27), (11.0, 0.45)
+# The same of a tile: a weight is unpacked, and multiplied by a row. Of 4 and of 8 bits
+_4, _8 = (8.0, 0.42), (9.0, 0.6)
+_4_BEYOND, _8_BEYOND = (7.5, 0.27), (9.0, 0.28)
 _ROUND = 4e-9  # seconds in which a compute unit rounds a number of A
 _FORMATS = [form for form in FORMATS if form.has_codes]
 OFFERED = tuple(dict.fromkeys(f"affine{f.bits}" if f.mode == "affine" else f.name for f in _FORMATS))
@@ -68,25 +68,15 @@ class _RowsOf8Bits(CpuKernel):
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         """One rounds A into lines of workspace; in the other a work-item has about as many rows of B as any
         other."""
-        of_x = self.x_nbytes(problem, config, device)
-        sizes = (
-            ("ROWS", config.tm),
-            ("COLUMNS", config.tn),
-            *vector_defines(config, device),
-            ("X_BYTES", of_x),
-        )
+        sizes = (("ROWS", config.tm), ("COLUMNS", config.tn), *vector_defines(config, device))
         program = program_of(problem, f"quantized/{self.entry}.cl", (*gemm_defines(problem), *sizes))
         blocks = -(-problem.k // _block(problem))
-        line = of_x * problem.k + 8 * blocks * _GROUPS
+        line = problem.k + 8 * blocks * _GROUPS + round_up(problem.k // 8, 64)
         space = Workspace("rounded", problem.batch * problem.m * line)
         rounded = gemm_launch(problem, program, "round_a", (problem.m, blocks), (1, 1), (space.symbol,))
         span = round_up(-(-problem.n // (device.units * _GROUPS_A_UNIT)), config.tn)
         size, extra = (-(-problem.n // span),), (space.symbol, np.int32(span))
         return Work((rounded, gemm_launch(problem, program, self.entry, size, (1,), extra)), (space,))
-
-    def x_nbytes(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-        """Bytes in which a rounded number of A is kept."""
-        return 1
 
     def _seconds(self, problem: GemmProblem, device: DeviceInfo, multiply_adds: float) -> float:
         rates, rows = device.rates, problem.m * problem.batch
@@ -127,18 +117,14 @@ class Int8Tile(_RowsOf8Bits):
         lanes = _lanes(device)
         if lanes == 16:
             return [TileConfig(tm=8, tn=16, vec=16)]
-        told = TileConfig(tm=4 if _by_bytes(problem, device) else 2, tn=2 * lanes, vec=lanes)
+        told = TileConfig(tm=4 if format_of(problem).bits == 4 else 2, tn=2 * lanes, vec=lanes)
         return [TileConfig(tm=4, tn=16, vec=16), told] if device.target.beyond else [told]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        by_bytes, by_pairs = (_BYTES_BEYOND, _PAIRS_BEYOND) if _beyond(config, device) else (_BYTES, _PAIRS)
-        unpack, row = by_bytes if _by_bytes(problem, device) else by_pairs
+        of_4, of_8 = (_4_BEYOND, _8_BEYOND) if _beyond(config, device) else (_4, _8)
+        unpack, row = of_4 if format_of(problem).bits == 4 else of_8
         per_weight = unpack * -(-problem.m // _CHUNK) + row * round_up(problem.m, config.tm)
         return self._seconds(problem, device, problem.n * problem.k * per_weight)
-
-    def x_nbytes(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-        by_bytes = _by_bytes(problem, device) and (config.vec == 8 or _beyond(config, device))
-        return 1 if by_bytes else 2
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         fits = config.tn in (config.vec, 2 * config.vec)
@@ -152,11 +138,6 @@ def _lanes(device: DeviceInfo) -> int:
 
 def _beyond(config: TileConfig, device: DeviceInfo) -> bool:
     return config.vec * 32 > device.vector_bits
-
-
-def _by_bytes(problem: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether there is an instruction for products of bytes, and codes are small enough for it."""
-    return "avx2" in device.target.features and format_of(problem).bits == 4
 
 
 def _block(problem: GemmProblem) -> int:
