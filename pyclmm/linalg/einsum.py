@@ -43,20 +43,24 @@ def contract(
     casting: Casting = "same_kind",
     optimize: Any = True,
     conj: Sequence[int] = (),
+    names: Sequence[str] = (),
     queue: cl.CommandQueue | None = None,
     device: DeviceChoice | None = None,
     mixed: Mixed = None,
     **keywords: Any,
 ) -> Any:
     """The contraction of *operands*. *labels_of* gives their labels once they are arrays. *conj* has the
-    numbers of the operands that are conjugated. *keywords* are gemm's besides.
+    numbers of the operands that are conjugated, *names* what errors call them. *keywords* are gemm's besides.
     """
-    names = ["a", "b"] if len(operands) == 2 else [f"operand {i}" for i in range(len(operands))]
+    names = names or (("a", "b") if len(operands) == 2 else numbered("operands", operands))
     given = dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out})
     found, dtype = taken(given, mixed, queue, dtype)
     arrays, target = [found[name] for name in names], found.get("out")
     computed = common_dtype(arrays, names, dtype, casting)
     which = labels_of(arrays)
+    if target is not None:
+        type_name(target.dtype, "out")
+        check_cast(computed, target.dtype, "out", casting)
     queue = queue_of({**found, "a": arrays[0]}, queue, device)
     ways = Ways(which.lengths, computed, queue, casting, keywords)
     if target is not None and tuple(target.shape) != ways.shape(which.out):
@@ -75,6 +79,11 @@ def contract(
         tensors, path_of(which.operands, which.out, which.lengths, optimize), which.out, ways, target
     )
     return plain(result) if out is None else out
+
+
+def numbered(name: str, xs: Sequence[Any]) -> list[str]:
+    """What errors call the entries *xs* of the argument *name*."""
+    return [f"{name}[{i}]" for i in range(len(xs))]
 
 
 def taken(
@@ -100,6 +109,8 @@ def common_dtype(arrays: Sequence[Any], names: Sequence[str], dtype: Any, castin
     if given is not None:
         type_name(given, "dtype")
     types = [x.dtype for x in arrays]
+    for name, own in zip(names, types, strict=True):
+        type_name(own, name)
     first = types[0]
     common = reduce(
         lambda x, y: result_dtype(x, y, None, None), types[1:], result_dtype(first, first, None, None)

@@ -16,7 +16,7 @@ from ..execution.options import options_of
 from ..opencl.host_memory import may_share
 from ..opencl.mappings import shares_file
 from ..problem.contraction import Dense, Label, View, joined, stacked
-from ..problem.dtypes import ELEMENTS, check_cast, dtype_of, type_name
+from ..problem.dtypes import ELEMENTS, dtype_of, type_name
 from ..problem.literals import Casting
 from .repeated import Computation, computed
 from .views import new, one, permuted, viewed
@@ -146,7 +146,7 @@ def _sum_by_numpy(
     x: Any, out: Any, axes: list[int], kept: list[int], sums: Any, dtype: Any, casting: Casting
 ) -> None:
     """*out* = the sums of *x* over those of *axes* that are not *kept*, in the type *sums*, then *dtype*."""
-    _check_out(out, dtype, casting)
+    check_writeable(out)
     with np.errstate(all="ignore"):
         apart = out.flags.forc and not may_share(x, out)  # with gaps elements may share memory
         direct = apart and out.dtype == sums == dtype
@@ -154,12 +154,6 @@ def _sum_by_numpy(
         np.einsum(x, axes, kept, out=made, dtype=sums, casting="unsafe")
         if made is not out:
             np.copyto(out, made.astype(dtype, copy=False), casting=casting)
-
-
-def _check_out(out: Any, dtype: Any, casting: Casting) -> None:
-    """Raise ArgumentError, or DTypeError, unless NumPy may write numbers of *dtype* to *out*."""
-    check_writeable(out)
-    check_cast(dtype, out.dtype, "out", casting)
 
 
 def _without(x: Tensor, labels: Collection[Label]) -> Tensor:
@@ -250,7 +244,7 @@ def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out
 
 
 def _multiply_by_numpy(x: Any, y: Any, out: Any, dtype: Any, casting: Casting) -> None:
-    _check_out(out, dtype, casting)
+    check_writeable(out)
     x, y = (each.copy() if shares_file(each, out) else each for each in (x, y))  # NumPy sees shared memory
     with np.errstate(all="ignore"):
         np.multiply(x, y, out=out, dtype=dtype, casting=casting)

@@ -191,7 +191,9 @@ def test_other_products_refuse_what_is_in_a_closed_file(tmp_path):
         lambda: pyclmm.linalg.einsum("mk,nk->mn", closed, q),
     )
     for call in calls:
-        with pytest.raises(pyclmm.DTypeError, match=r"(a|operand 0) is a Dataset: .*; pass a NumPy array"):
+        with pytest.raises(
+            pyclmm.DTypeError, match=r"(a|operands\[0\]) is a Dataset: .*; pass a NumPy array"
+        ):
             call()
 
 
