@@ -76,7 +76,7 @@ def called(
         (alpha, beta), unfit = scales, {"axes": axes, "mixed": mixed}
         how = {"alpha": alpha, "beta": beta, "queue": queue, "device": device, **(tiles or {})}
         result = entry.streamed(given, options, unfit=unfit, wait_for=wait_for, **how)
-        return result if "out" in given else kinds.back(given, result)
+        return kinds.returned(given, result)
     operands, core = collect(given, mixed, queue), None
     if axes is not None:
         operands, core = with_core_axes_last(operands, axes)

@@ -14,6 +14,7 @@ from pyopencl.array import Array
 
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..execution.array_likes import array_of
+from ..execution.kinds import kind_of
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..problem import dtypes
@@ -34,6 +35,9 @@ def _taken(name: str, x: Any) -> Any:
         )
     if isinstance(x, QuantizedArray):
         raise UnsupportedError(f"{name} is a QuantizedArray, which no product in tiles takes: use matmul")
+    kind = kind_of(x) if name == "out" else None  # a tensor of PyTorch's
+    if kind is not None and kind.on_host(name, x):
+        return kind.host_array(name, x)
     return x if isinstance(x, np.memmap) or datasets.is_stored(x) else array_of(name, x)
 
 
