@@ -12,6 +12,7 @@ import pyopencl as cl
 from ..errors import ArgumentError, ShapeError, in_short
 from ..execution import kinds
 from ..execution.operands import Operands, alike, queue_of
+from ..execution.options import Options, events_of, options_of, wait_here
 from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
 from ..problem.contraction import Label, contiguous, joined
@@ -54,7 +55,7 @@ def contract(
     """
     names = names or (("a", "b") if len(operands) == 2 else numbered("operands", operands))
     given = dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out})
-    found, dtype = taken(given, mixed, queue, dtype)
+    found, dtype = taken(given, mixed, queue, dtype, keywords)
     arrays, target = [found[name] for name in names], found.get("out")
     computed = common_dtype(arrays, names, dtype, casting)
     which = labels_of(arrays)
@@ -62,7 +63,9 @@ def contract(
         type_name(target.dtype, "out")
         check_cast(computed, target.dtype, "out", casting)
     queue = queue_of({**found, "a": arrays[0]}, queue, device)
-    ways = Ways(which.lengths, computed, queue, casting, keywords)
+    options = asked_of(keywords)
+    is_plain = options.kernel == "auto" and not (options.reproducible or options.verify)
+    ways = Ways(which.lengths, computed, queue, casting, keywords, is_plain)
     if target is not None and tuple(target.shape) != ways.shape(which.out):
         raise ShapeError(
             f"out has shape {tuple(target.shape)}, but the result has shape {ways.shape(which.out)}; pass "
@@ -81,18 +84,35 @@ def contract(
     return plain(result) if out is None else out
 
 
+def asked_of(keywords: Mapping[str, Any]) -> Options:
+    """How the *keywords* of a call ask for products. Raises DTypeError and ArgumentError."""
+    names = ("kernel", "precision", "reproducible", "verify")
+    return options_of(**{name: keywords[name] for name in names if name in keywords})
+
+
 def numbered(name: str, xs: Sequence[Any]) -> list[str]:
     """What errors call the entries *xs* of the argument *name*."""
     return [f"{name}[{i}]" for i in range(len(xs))]
 
 
 def taken(
-    given: Mapping[str, Any], mixed: Mixed, queue: cl.CommandQueue | None, dtype: Any
+    given: Mapping[str, Any],
+    mixed: Mixed,
+    queue: cl.CommandQueue | None,
+    dtype: Any,
+    keywords: dict[str, Any],
 ) -> tuple[Operands, Any]:
     """The operands *given* as arrays of one kind, and the dtype to compute in. That is *dtype*, or where it
-    is None the one of their library's own rule, if it has one. Raises as matmul does.
+    is None the one of their library's own rule, if it has one. Where the host reads them, ``wait_for`` is
+    waited for and taken out of *keywords*. Raises as matmul does.
     """
+    events = events_of(keywords.get("wait_for"))
+    if mixed is not None:  # NumPy arrays are copied at once
+        wait_here(events)
     found = alike(given, mixed, queue)
+    if events and (mixed is not None or isinstance(next(iter(found.values())), np.ndarray)):
+        wait_here(events)
+        del keywords["wait_for"]
     own = {kinds.computed_dtype({"a": x, "b": x}) for name, x in given.items() if name != "out"}
     return found, own.pop() if dtype is None and len(own) == 1 else dtype
 

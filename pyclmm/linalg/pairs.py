@@ -12,7 +12,6 @@ import pyopencl as cl
 
 from ..api import gemm
 from ..execution.operands import check_writeable
-from ..execution.options import options_of
 from ..opencl.host_memory import may_share
 from ..opencl.mappings import shares_file
 from ..problem.contraction import Dense, Label, View, joined, stacked
@@ -43,7 +42,8 @@ class Tensor:
 @dataclass(frozen=True)
 class Ways:
     """How products are computed: the lengths of the labels, the dtype, the rule for casts, the queue.
-    *keywords* are gemm's besides: kernel, precision, reproducible, wait_for.
+    *keywords* are gemm's besides: kernel, precision, reproducible, wait_for. *is_plain*: they ask for no
+    kernel, bits or check.
     """
 
     lengths: Mapping[Label, int]
@@ -51,6 +51,7 @@ class Ways:
     queue: cl.CommandQueue
     casting: Casting = "same_kind"
     keywords: Mapping[str, Any] = field(default_factory=dict)
+    is_plain: bool = True
 
     def shape(self, labels: Sequence[Label]) -> tuple[int, ...]:
         return tuple(self.lengths[x] for x in labels)
@@ -113,16 +114,8 @@ def total(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> 
 
 def _is_numpys(x: Tensor, ways: Ways) -> bool:
     """Whether NumPy sums *x*: no kernel, bits or check is asked for, and nothing is converted."""
-    asked = ways.keywords.get
-    options = options_of(
-        kernel=asked("kernel", "auto"),
-        precision=asked("precision"),
-        reproducible=asked("reproducible"),
-        verify=asked("verify"),
-    )
-    plain = options.kernel == "auto" and not (options.reproducible or options.verify)
     mine = isinstance(x.array, np.ndarray) and x.array.dtype == ways.dtype and not x.conj
-    return plain and mine and not ways.keywords.get("wait_for")
+    return ways.is_plain and mine
 
 
 def _summed_by_numpy(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any) -> Any:

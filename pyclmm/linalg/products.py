@@ -16,11 +16,11 @@ from pyopencl.array import Array
 from ..api import matmul
 from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from ..execution.kinds import kind_of
-from ..execution.operands import Operands, alike, single
+from ..execution.operands import Operands, single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
-from .einsum import common_dtype, contract, copied, numbered, split, taken
+from .einsum import asked_of, common_dtype, contract, copied, numbered, split, taken
 from .identity import identity
 from .signatures import (
     AxesKeywords,
@@ -187,7 +187,7 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
         return of_two(*arrays, out=out, mixed=mixed, **keywords)
     names = numbered("arrays", arrays)
     given = dict(zip(names, arrays, strict=True)) | ({} if out is None else {"out": out})
-    found, dtype = taken(given, mixed, keywords.get("queue"), keywords.pop("dtype", None))
+    found, dtype = taken(given, mixed, keywords.get("queue"), keywords.pop("dtype", None), keywords)
     chain = [found[name] for name in names]
     for name, x in zip(names, chain, strict=True):
         if x.ndim != 2 and not (x.ndim == 1 and name in (names[0], names[-1])):
@@ -210,9 +210,9 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be in the
     host's memory then.
     """
-    queue = keywords.get("queue")
-    (x,) = alike({"a": a}, None, queue).values()
+    (x,) = taken({"a": a}, None, keywords.get("queue"), None, keywords)[0].values()
     like = x
+    asked_of(keywords)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise MatrixError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
     try:
@@ -338,7 +338,7 @@ def _arrays(
         out = single(out)
     given = dict(zip(names, (a, b), strict=True)) | ({} if out is None else {"out": out})
     mixed, queue = keywords.pop("mixed", None), keywords.get("queue")
-    found, keywords["dtype"] = taken(given, mixed, queue, keywords.get("dtype"))
+    found, keywords["dtype"] = taken(given, mixed, queue, keywords.get("dtype"), keywords)
     return found[names[0]], found[names[1]], found.get("out")
 
 
