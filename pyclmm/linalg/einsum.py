@@ -241,7 +241,8 @@ def _checked(path: Sequence[Any], operands: int) -> Path:
         raise ArgumentError(f"optimize: the path {path!r} is no list of steps; see numpy.einsum_path")
     left = operands
     for step in path:
-        if len(set(step)) != len(step) or not step or not all(0 <= place < left for place in step):
+        fits = all(isinstance(place, int | np.integer) and 0 <= place < left for place in step)
+        if not (step and fits and len(set(step)) == len(step)):
             raise ArgumentError(
                 f"optimize: the step {step} of the path does not fit {left} operands; see einsum_path"
             )
