@@ -15,7 +15,7 @@ from . import plan_cache
 from .errors import DeviceLostError, UnsupportedError
 from .execution import kinds
 from .execution.operands import Operands, check_mixed, collect, queue_of, signature, with_core_axes_last
-from .execution.options import Options, beta_of, computed_in, plain_numbers
+from .execution.options import Options, beta_of, computed_in, plain_numbers, wait_here
 from .execution.prepared import Prepared
 from .execution.weights import as_given, unpacked
 from .opencl import queues
@@ -76,7 +76,9 @@ def called(
         (alpha, beta), unfit = scales, {"axes": axes, "mixed": mixed}
         how = {"alpha": alpha, "beta": beta, "queue": queue, "device": device, **(tiles or {})}
         result = entry.streamed(given, options, unfit=unfit, wait_for=wait_for, **how)
-        return result if "out" in given else kinds.back(given, result)
+        return kinds.returned(given, result)
+    if mixed is not None:  # NumPy arrays are copied at once
+        wait_here(wait_for)
     operands, core = collect(given, mixed, queue), None
     if axes is not None:
         operands, core = with_core_axes_last(operands, axes)

@@ -236,5 +236,6 @@ def test_an_array_is_a_sequence_of_its_rows():
     x = xp.asarray([[1, 2], [3, 4]])
     for got, want in zip(x, fetched(x), strict=True):
         is_same(got, want)
-    with pytest.raises(TypeError):
-        iter(x[0, 0])
+    for call in (iter, len):
+        with pytest.raises(TypeError, match="no length"):
+            call(x[0, 0])

@@ -72,7 +72,7 @@ TYPES = {
     "None": (lambda: matmul(A, None), "b is None", "pass a NumPy array"),
     "c is a string": (lambda: gemm(A, B, "c"), "c is a str", "np.asarray(c)"),
     "bias is a set": (lambda: gemm(A, B, bias={1}), "bias is a set"),
-    "dtype object": (lambda: matmul(A, B, dtype=object), "dtype has dtype object"),
+    "dtype object": (lambda: matmul(A, B, dtype=object), "dtype is object"),
     "dtype by the cast rule": (lambda: matmul(A, B, dtype=np.int32), "a has dtype float32", "same_kind"),
     "out of wrong dtype": (lambda: matmul(A, B, out=ones(3, 5, dtype="i4")), "float32", "int32", "same_kind"),
     # there is no memory to write to

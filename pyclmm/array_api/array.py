@@ -91,6 +91,11 @@ class Array(cla.Array):
             offset=self.offset + shift, strides=view.strides, events=self.events,
         )  # fmt: skip
 
+    def __len__(self) -> int:
+        if not self.ndim:  # PyOpenCL's returns an error
+            raise DTypeError("an array without axes has no length; index it by ()")
+        return int(self.shape[0])
+
     def __iter__(self) -> Iterator[Array]:
         return (self[i] for i in range(len(self)))
 

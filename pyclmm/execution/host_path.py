@@ -275,11 +275,13 @@ class HostPath:
         out = operands.get("out")
         if out is not None:
             check_writeable(out)
+        if wait_for:  # the host reads the operands
+            host_memory.wait(self._device, wait_for)
         target: Any = out if self._in_place else np.empty(gemm.shape, gemm.dtype)
         if 0 not in gemm.shape:
             buffers = host_memory.HostBuffers(queue, self._device)
             try:
-                self._multiply(operands, target, buffers, scales, wait_for)
+                self._multiply(operands, target, buffers, scales)
             except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
                 host_memory.finish(queue)
                 raise
@@ -288,12 +290,7 @@ class HostPath:
         return _returned(target, out)
 
     def _multiply(
-        self,
-        operands: Operands,
-        target: Array,
-        buffers: host_memory.HostBuffers,
-        scales: Scales,
-        wait_for: list[cl.Event],
+        self, operands: Operands, target: Array, buffers: host_memory.HostBuffers, scales: Scales
     ) -> None:
         values: dict[str, Any] = {}
         offsets: dict[str, int] = {}
@@ -310,8 +307,8 @@ class HostPath:
             b = operands["b"]
             constant = Constant(self._constant, host_memory.location(b), b)
         binding = self.executable.binding(buffers.queue)
-        before = wait_for + buffers.uploads
-        events = binding.enqueue(values, (*scales, offsets), before, constant, is_waited_for=True)
+        uploads = buffers.uploads
+        events = binding.enqueue(values, (*scales, offsets), uploads, constant, is_waited_for=True)
         buffers.read_back(events[-1:])
         binding.settle()
         if binding.watch is None:

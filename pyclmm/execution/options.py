@@ -253,3 +253,9 @@ def events_of(wait_for: Any, queue: Any = None) -> list[cl.Event]:
             "wait_for has an event of another OpenCL context than the queue; wait for it first, event.wait()"
         )
     return list(wait_for)
+
+
+def wait_here(wait_for: Any) -> None:
+    """Wait for the events on the host, which reads operands next. Raises as :func:`events_of` does."""
+    for event in events_of(wait_for):
+        event.wait()

@@ -13,7 +13,6 @@ from .. import environment
 from ..cuda.arrays import CudaArray
 from ..errors import REFUSED, ArgumentError
 from ..kernels.interface import Program
-from ..opencl import host_memory
 from ..opencl.queues import FreeQueue
 from ..opencl.steps import Scales
 from .cuda_path import CudaPath
@@ -108,10 +107,7 @@ class Prepared:
     def run(self, operands: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None) -> Any:
         """The same, with scalars that are known to fit."""
         own = self._own(queue)
-        events = events_of(wait_for, queue if own is queue else None)
-        if own is not queue and events:  # of another context
-            host_memory.wait(self.executable.device, events)
-            events = []
+        events = events_of(wait_for, queue if own is queue else None)  # else the host waits for them
         return self.executable.launched(own, lambda: self.path.run(operands, own, scales, events))
 
     def _own(self, queue: Any) -> Any:

@@ -12,6 +12,7 @@ import pyopencl as cl
 from ..errors import ArgumentError, ShapeError, in_short
 from ..execution import kinds
 from ..execution.operands import Operands, alike, queue_of
+from ..execution.options import Options, events_of, options_of, wait_here
 from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
 from ..problem.contraction import Label, contiguous, joined
@@ -43,22 +44,28 @@ def contract(
     casting: Casting = "same_kind",
     optimize: Any = True,
     conj: Sequence[int] = (),
+    names: Sequence[str] = (),
     queue: cl.CommandQueue | None = None,
     device: DeviceChoice | None = None,
     mixed: Mixed = None,
     **keywords: Any,
 ) -> Any:
     """The contraction of *operands*. *labels_of* gives their labels once they are arrays. *conj* has the
-    numbers of the operands that are conjugated. *keywords* are gemm's besides.
+    numbers of the operands that are conjugated, *names* what errors call them. *keywords* are gemm's besides.
     """
-    names = ["a", "b"] if len(operands) == 2 else [f"operand {i}" for i in range(len(operands))]
+    names = names or (("a", "b") if len(operands) == 2 else numbered("operands", operands))
     given = dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out})
-    found, dtype = taken(given, mixed, queue, dtype)
+    found, dtype = taken(given, mixed, queue, dtype, keywords)
     arrays, target = [found[name] for name in names], found.get("out")
     computed = common_dtype(arrays, names, dtype, casting)
     which = labels_of(arrays)
+    if target is not None:
+        type_name(target.dtype, "out")
+        check_cast(computed, target.dtype, "out", casting)
     queue = queue_of({**found, "a": arrays[0]}, queue, device)
-    ways = Ways(which.lengths, computed, queue, casting, keywords)
+    options = asked_of(keywords)
+    is_plain = options.kernel == "auto" and not (options.reproducible or options.verify)
+    ways = Ways(which.lengths, computed, queue, casting, keywords, is_plain)
     if target is not None and tuple(target.shape) != ways.shape(which.out):
         raise ShapeError(
             f"out has shape {tuple(target.shape)}, but the result has shape {ways.shape(which.out)}; pass "
@@ -77,13 +84,35 @@ def contract(
     return plain(result) if out is None else out
 
 
+def asked_of(keywords: Mapping[str, Any]) -> Options:
+    """How the *keywords* of a call ask for products. Raises DTypeError and ArgumentError."""
+    names = ("kernel", "precision", "reproducible", "verify")
+    return options_of(**{name: keywords[name] for name in names if name in keywords})
+
+
+def numbered(name: str, xs: Sequence[Any]) -> list[str]:
+    """What errors call the entries *xs* of the argument *name*."""
+    return [f"{name}[{i}]" for i in range(len(xs))]
+
+
 def taken(
-    given: Mapping[str, Any], mixed: Mixed, queue: cl.CommandQueue | None, dtype: Any
+    given: Mapping[str, Any],
+    mixed: Mixed,
+    queue: cl.CommandQueue | None,
+    dtype: Any,
+    keywords: dict[str, Any],
 ) -> tuple[Operands, Any]:
     """The operands *given* as arrays of one kind, and the dtype to compute in. That is *dtype*, or where it
-    is None the one of their library's own rule, if it has one. Raises as matmul does.
+    is None the one of their library's own rule, if it has one. Where the host reads them, ``wait_for`` is
+    waited for and taken out of *keywords*. Raises as matmul does.
     """
+    events = events_of(keywords.get("wait_for"))
+    if mixed is not None:  # NumPy arrays are copied at once
+        wait_here(events)
     found = alike(given, mixed, queue)
+    if events and (mixed is not None or isinstance(next(iter(found.values())), np.ndarray)):
+        wait_here(events)
+        del keywords["wait_for"]
     own = {kinds.computed_dtype({"a": x, "b": x}) for name, x in given.items() if name != "out"}
     return found, own.pop() if dtype is None and len(own) == 1 else dtype
 
@@ -100,6 +129,8 @@ def common_dtype(arrays: Sequence[Any], names: Sequence[str], dtype: Any, castin
     if given is not None:
         type_name(given, "dtype")
     types = [x.dtype for x in arrays]
+    for name, own in zip(names, types, strict=True):
+        type_name(own, name)
     first = types[0]
     common = reduce(
         lambda x, y: result_dtype(x, y, None, None), types[1:], result_dtype(first, first, None, None)
@@ -210,7 +241,8 @@ def _checked(path: Sequence[Any], operands: int) -> Path:
         raise ArgumentError(f"optimize: the path {path!r} is no list of steps; see numpy.einsum_path")
     left = operands
     for step in path:
-        if len(set(step)) != len(step) or not step or not all(0 <= place < left for place in step):
+        fits = all(isinstance(place, int | np.integer) and 0 <= place < left for place in step)
+        if not (step and fits and len(set(step)) == len(step)):
             raise ArgumentError(
                 f"optimize: the step {step} of the path does not fit {left} operands; see einsum_path"
             )

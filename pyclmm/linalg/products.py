@@ -16,11 +16,11 @@ from pyopencl.array import Array
 from ..api import matmul
 from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from ..execution.kinds import kind_of
-from ..execution.operands import alike, single
+from ..execution.operands import Operands, single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.subscripts import Labelled, parsed
-from .einsum import common_dtype, contract, copied, split, taken
+from .einsum import asked_of, common_dtype, contract, copied, numbered, split, taken
 from .identity import identity
 from .signatures import (
     AxesKeywords,
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+_VECTORS = ("x1", "x2")  # what NumPy calls the operands of vecdot, matvec and vecmat
+
+
 class MatrixError(ShapeError, np.linalg.LinAlgError):
     """No matrix, or no square one. Code written for numpy.linalg catches LinAlgError."""
 
@@ -52,7 +55,7 @@ def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     must have the very shape and dtype of the result and be C-contiguous, as in NumPy.
     """
     a, b, out = _arrays(a, b, out, keywords)
-    _check_out(out, a, b, dtype=keywords["dtype"])
+    _check_out(out, {"a": a, "b": b}, keywords["dtype"])
     return contract((a, b), lambda xs: _of_last(xs[0], xs[1], 2), out=out, **keywords)
 
 
@@ -182,9 +185,9 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
     if len(arrays) == 2:
         of_two: Any = dot
         return of_two(*arrays, out=out, mixed=mixed, **keywords)
-    names = [f"arrays[{i}]" for i in range(len(arrays))]
+    names = numbered("arrays", arrays)
     given = dict(zip(names, arrays, strict=True)) | ({} if out is None else {"out": out})
-    found, dtype = taken(given, mixed, keywords.get("queue"), keywords.pop("dtype", None))
+    found, dtype = taken(given, mixed, keywords.get("queue"), keywords.pop("dtype", None), keywords)
     chain = [found[name] for name in names]
     for name, x in zip(names, chain, strict=True):
         if x.ndim != 2 and not (x.ndim == 1 and name in (names[0], names[-1])):
@@ -193,10 +196,10 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
             )
     for two, (x, y) in zip(pairwise(names), pairwise(chain), strict=True):
         _check_aligned(x, y, x.shape[-1:], y.shape[:1], two)
-    _check_out(found.get("out"), *chain, dtype=dtype)
+    _check_out(found.get("out"), dict(zip(names, chain, strict=True)), dtype)
     labels = [(i, i + 1)[-x.ndim :] if i == 0 else (i, i + 1)[: x.ndim] for i, x in enumerate(chain)]
     free = ((0,) if chain[0].ndim == 2 else ()) + ((len(chain),) if chain[-1].ndim == 2 else ())
-    options: Any = {"out": found.get("out"), "optimize": "dp", "dtype": dtype, **keywords}
+    options: Any = {"out": found.get("out"), "optimize": "dp", "dtype": dtype, "names": names, **keywords}
     return contract(chain, lambda xs: _labels(xs, labels, free), **options)
 
 
@@ -207,9 +210,9 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be in the
     host's memory then.
     """
-    queue = keywords.get("queue")
-    (x,) = alike({"a": a}, None, queue).values()
+    (x,) = taken({"a": a}, None, keywords.get("queue"), None, keywords)[0].values()
     like = x
+    asked_of(keywords)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise MatrixError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
     try:
@@ -279,7 +282,8 @@ def _of_vectors(
     that ``axes`` or ``axis`` names are put last in views, and the result is made in its own order.
     """
     axes, axis = keywords.pop("axes", None), keywords.pop("axis", None)
-    x1, x2, out = _arrays(*operands, out, keywords)
+    x1, x2, out = _arrays(*operands, out, keywords, _VECTORS)
+    keywords["names"] = _VECTORS
     first, second, result = (len(term) - 3 for term in words.replace("->", ",").split(","))
     cores = vector_axes((first, second, result), (x1.ndim, x2.ndim), axes, axis, keepdims)
     xs = [permuted(x, last(x.ndim, core)) for x, core in zip((x1, x2), cores, strict=False)]
@@ -302,7 +306,7 @@ def _of_vectors(
 def _check_cores(xs: Sequence[Any], words: str) -> None:
     """Raise ShapeError unless the last axes of *xs* have equal lengths where *words* has equal letters."""
     lengths: dict[str, int] = {}
-    for name, x, term in zip(("x1", "x2"), xs, words.partition("->")[0].split(","), strict=True):
+    for name, x, term in zip(_VECTORS, xs, words.partition("->")[0].split(","), strict=True):
         core = term.removeprefix("...")
         for letter, length in zip(core, x.shape[x.ndim - len(core) :], strict=True):
             if lengths.setdefault(letter, length) != length:
@@ -324,23 +328,25 @@ def _without(out: Any, place: int) -> Any:
 # ---- arrays -----------------------------------------------------------------------------------
 
 
-def _arrays(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """The operands and *out* (which may be in a tuple of one) as arrays of one kind. Takes ``mixed`` out of
-    *keywords*, and puts the dtype in.
+def _arrays(
+    a: Any, b: Any, out: Any, keywords: dict[str, Any], names: tuple[str, str] = ("a", "b")
+) -> tuple[Any, Any, Any]:
+    """The operands, which errors call by their *names*, and *out* (which may be in a tuple of one) as arrays
+    of one kind. Takes ``mixed`` out of *keywords*, and puts the dtype in.
     """
     if isinstance(out, tuple):
         out = single(out)
-    given = {"a": a, "b": b} | ({} if out is None else {"out": out})
+    given = dict(zip(names, (a, b), strict=True)) | ({} if out is None else {"out": out})
     mixed, queue = keywords.pop("mixed", None), keywords.get("queue")
-    found, keywords["dtype"] = taken(given, mixed, queue, keywords.get("dtype"))
-    return found["a"], found["b"], found.get("out")
+    found, keywords["dtype"] = taken(given, mixed, queue, keywords.get("dtype"), keywords)
+    return found[names[0]], found[names[1]], found.get("out")
 
 
-def _check_out(out: Any, *operands: Any, dtype: Any) -> None:
+def _check_out(out: Any, operands: Operands, dtype: Any) -> None:
     """Raise ArgumentError unless *out* is what numpy.dot would return."""
     if out is None:
         return
-    dtype = common_dtype(operands, [f"operand {i}" for i in range(len(operands))], dtype, "same_kind")
+    dtype = common_dtype([*operands.values()], [*operands], dtype, "same_kind")
     if out.dtype != dtype or not is_contiguous(out):
         raise ArgumentError(
             f"out has dtype {out.dtype} and strides {out.strides}; pass a C-contiguous array of dtype "

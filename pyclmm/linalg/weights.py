@@ -26,7 +26,7 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     """The contraction of *operands*, an array and quantised weights. *keywords* are matmul's. Raises
     UnsupportedError unless it is one product that sums along the weights' K alone.
     """
-    operands = [x if has_shape(x) else array_of(f"operand {i}", x) for i, x in enumerate(operands)]
+    operands = [x if has_shape(x) else array_of(f"operands[{i}]", x) for i, x in enumerate(operands)]
     which = parsed(subscripts, [x.shape for x in operands])
     place = next(i for i, x in enumerate(operands) if _is_weights(x))
     weights = operands[place]
@@ -37,7 +37,7 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     k, n = of_weights if weights.is_transposed else of_weights[::-1]
     rest = _free(which, of_x, k, n)
     if out is not None:
-        _check_out(out, len(which.out))
+        _check_out(out, tuple(which.lengths[label] for label in which.out))
     result = matmul(
         _permuted(x, of_x, (*rest, k)),
         weights if weights.is_transposed else weights.T,
@@ -47,11 +47,11 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     return _permuted(result, (*rest, n), which.out) if out is None else out
 
 
-def _check_out(out: Any, axes: int) -> None:
-    """Raise DTypeError or ShapeError unless *out* is an array with so many *axes*, which are permuted."""
-    shape = (out if has_shape(out) else array_of("out", out)).shape
-    if len(shape) != axes:
-        raise ShapeError(f"out has shape {shape}, but the result has {axes} axes")
+def _check_out(out: Any, wanted: tuple[int, ...]) -> None:
+    """Raise DTypeError or ShapeError unless *out* is an array of the shape *wanted*."""
+    shape = tuple((out if has_shape(out) else array_of("out", out)).shape)
+    if shape != wanted:
+        raise ShapeError(f"out has shape {shape}, but the result has shape {wanted}; pass an out of it")
 
 
 _WOULD_DO = "pass an array and weights whose K alone is summed, such as 'mk,nk->mn'"

@@ -120,7 +120,7 @@ def check_length(name: str, given: Any, wanted: int) -> None:
     if not isinstance(given, list | tuple):
         raise DTypeError(f"{name} is a {type(given).__name__}; pass a list with an entry for each pair")
     if len(given) != wanted:
-        raise ArgumentError(f"{name} has {len(given)} entries, pairs has {wanted}; pass as many, or None")
+        raise ArgumentError(f"{name} has {len(given)} entries, pairs has {wanted}; pass one for each pair")
 
 
 def _no_pairs(pairs: Any) -> PyclmmError:

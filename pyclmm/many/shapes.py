@@ -21,7 +21,7 @@ def unwritten(shapes: Lists, dtype: DTypeLike) -> Lists:
     Raises DTypeError and ShapeError, naming the pair, and MemoryError.
     """
     its_type: Any = named_dtype(dtype)
-    type_name(its_type, "each array")
+    type_name(its_type, "dtype")
     found: list[tuple[int, ...] | None] = []
     for at, shape in enumerate(shapes.arrays):
         name, pair = shapes.names[at // shapes.length], at % shapes.length

@@ -117,9 +117,10 @@ def type_name(dtype: np.dtype[Any], argument: str) -> str:
     name = _element_name(dtype)
     if name is not None:
         return name
-    what = " (Python objects, or integers of more than 64 bits)" if dtype.hasobject else ""
+    what = " (Python objects, or integers of more than 64 bits)" if dtype.kind == "O" else ""
+    verb = "is" if argument == "dtype" else "has dtype"
     raise DTypeError(
-        f"{argument} has dtype {dtype}{what}, which OpenCL devices cannot multiply; "
+        f"{argument} {verb} {dtype}{what}, which OpenCL devices cannot multiply; "
         f"convert it to one of {', '.join(ELEMENT_TYPES)}"
     )
 
@@ -160,10 +161,13 @@ def check_casting(casting: str) -> None:
 
 def check_cast(source: np.dtype[Any], target: np.dtype[Any], argument: str, casting: Casting) -> None:
     """Raise DTypeError unless NumPy's rule *casting* casts *source* to *target*."""
+    would_do = f"pass {argument} of dtype {source if argument == 'out' else target}"
     if not np.can_cast(source, target, casting):
-        raise DTypeError(f"{argument}: cannot cast {source} to {target} by the rule {casting!r}")
+        raise DTypeError(f"{argument}: cannot cast {source} to {target} by the rule {casting!r}; {would_do}")
     if casting != "unsafe" and source.kind == "c" != target.kind:  # ml_dtypes allows this by "same_kind"
-        raise DTypeError(f"{argument}: casting {source} to {target} would drop the imaginary part")
+        raise DTypeError(
+            f"{argument}: casting {source} to {target} would drop the imaginary part; {would_do}"
+        )
 
 
 def result_dtype(
@@ -194,7 +198,7 @@ def result_dtype(
         computed = np.matmul.resolve_dtypes((a, b, out), casting=casting, **fixed)[2]
     except TypeError as error:
         types = f"a has dtype {a}, b has dtype {b}" + ("" if out is None else f", out has dtype {out}")
-        would_do = "; pass an out of the result's dtype, or, but for lists of pairs, casting='unsafe'"
+        would_do = "; pass an out of the result's dtype, or casting='unsafe' (not for lists of pairs)"
         raise DTypeError(f"{types}: {error}" + ("" if out is None else would_do)) from error
     type_name(computed, "the result of a @ b")
     if out is not None:

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from .. import environment
 from ..errors import ArgumentError, DTypeError, StorageError
 from ..opencl.mappings import MAPS, bounds, place_at
-from ..problem import dtypes
 from .journal import sync
 from .tiles import Index, Span
 
@@ -86,7 +85,6 @@ def layout(name: str, x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         )
     if dtype.names is not None or dtype.kind in "OSUMm":
         raise DTypeError(f"{name} has dtype {dtype}; pass a dataset of numbers, such as float32")
-    dtypes.type_name(dtype, name)
     return tuple(int(length) for length in shape), dtype
 
 

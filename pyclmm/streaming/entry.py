@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import ArgumentError
-from ..execution.options import Options, events_of
+from ..execution.options import Options, wait_here
 from ..opencl import staging
 from ..opencl.devices import device_info
 from ..opencl.mappings import extent
@@ -96,8 +96,7 @@ def streamed(
             )
     if progress is not None and not callable(progress):
         raise ArgumentError(f"progress is {progress!r}; pass a function that takes a StreamProgress")
-    for event in events_of(wait_for):
-        event.wait()
+    wait_here(wait_for)
     read = operands["a"], operands["b"], operands.get("c")
     more: dict[str, Any] = {"bias": operands.get("bias"), "out": operands.get("out")}
     plan = StreamedMatmul(*read, **more, **options.keywords(), **keywords)

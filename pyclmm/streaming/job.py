@@ -23,8 +23,9 @@ Dtype = np.dtype[Any]
 
 @dataclass(frozen=True)
 class Job:
-    """A product in tiles. ``operands``: "a", "b", and "c" where it is read; ``bias`` is the whole vector.
-    ``dtype`` is that of the result, ``acc_dtype`` that of a tile between two chunks of K.
+    """A product in tiles. ``operands``: "a", "b", and "c" where it is read; ``bias`` is the whole row or
+    column, with two axes. ``dtype`` is that of the result, ``acc_dtype`` that of a tile between two chunks of
+    K.
     """
 
     product: TiledProduct
@@ -74,10 +75,8 @@ class Job:
         """The part of ``bias`` that a tile needs."""
         if self.bias is None:
             return None
-        if self.bias.ndim == 2 and self.bias.shape[1] == 1 and self.product.n != 1:
-            return (slice(*tile.rows), slice(None))
-        along = slice(*tile.columns)
-        return (slice(None), along) if self.bias.ndim == 2 else (along,)
+        spans = zip(self.bias.shape, (tile.rows, tile.columns), strict=True)
+        return tuple(slice(None) if length == 1 else slice(*span) for length, span in spans)
 
     def multiply(
         self,

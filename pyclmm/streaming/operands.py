@@ -14,8 +14,10 @@ from pyopencl.array import Array
 
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..execution.array_likes import array_of
+from ..execution.kinds import kind_of
 from ..execution.operands import checked
 from ..execution.options import Options
+from ..problem import dtypes
 from ..problem.gemm import Gemm, Operand, dense
 from ..quantized import QuantizedArray
 from . import datasets
@@ -33,18 +35,24 @@ def _taken(name: str, x: Any) -> Any:
         )
     if isinstance(x, QuantizedArray):
         raise UnsupportedError(f"{name} is a QuantizedArray, which no product in tiles takes: use matmul")
+    kind = kind_of(x) if name == "out" else None  # a tensor of PyTorch's
+    if kind is not None and kind.on_host(name, x):
+        return kind.host_array(name, x)
     return x if isinstance(x, np.memmap) or datasets.is_stored(x) else array_of(name, x)
 
 
 def _layout(name: str, x: Any) -> Operand:
-    """The layout of a dense array like *x*. Raises StorageError for a dataset that is closed."""
+    """The layout of a dense array like *x*. Raises DTypeError, StorageError for a dataset that is closed."""
     shape, dtype = (x.shape, x.dtype) if isinstance(x, np.ndarray) else datasets.layout(name, x)
+    dtypes.type_name(dtype, name)
     return dense(tuple(shape), dtype.newbyteorder("="))
 
 
 @dataclass(frozen=True)
 class Given:
-    """The arrays of a call and its options. ``c`` is None where it is not read."""
+    """The arrays of a call and its options. ``c`` is None where it is not read. ``bias`` has two axes,
+    (1, N), (M, 1) or (1, 1).
+    """
 
     a: Any
     b: Any
@@ -58,11 +66,15 @@ class Given:
     def of(cls, a: Any, b: Any, c: Any, bias: Any, out: Any, beta: complex, options: Options) -> Given:
         """The arrays of a call, each known to be one. Raises DTypeError and ShapeError."""
         named = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
-        found: dict[str, Any] = {name: None if x is None else _taken(name, x) for name, x in named.items()}
-        layouts = {name: _layout(name, x) for name, x in found.items() if x is not None}
+        given = {name: x for name, x in named.items() if x is not None or name in ("a", "b")}
+        found: dict[str, Any] = dict.fromkeys(named) | {name: _taken(name, x) for name, x in given.items()}
+        layouts = {name: _layout(name, found[name]) for name in given}
         if datasets.is_stored(found["bias"]):
             with datasets.failing_as("bias", "its values"):
                 found["bias"] = np.asarray(found["bias"][...])
+        if found["bias"] is not None:
+            of_rows = len(layouts["b"].shape) == 1 == found["bias"].ndim
+            found["bias"] = found["bias"][:, None] if of_rows else np.atleast_2d(found["bias"])
         if beta == 0:
             found["c"] = None
         return cls(**found, layouts=layouts, options=options)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from ..errors import ArgumentError, DTypeError, ShapeError, StorageError
 from ..opencl import mappings
-from ..problem import dtypes
 from . import datasets
 from .datasets import MappedFile
 from .tiles import Index, Region
@@ -307,12 +306,11 @@ class DatasetStorage(Storage):
 
 
 def source(name: str, x: Any, *, as_row: bool = True) -> Storage:
-    """The operand *x*, called *name* in errors; a 1-D one is read as (1, K) or (K, 1). Raises DTypeError, and
+    """The operand *x*, called *name* in errors; a 1-D one is read as (1, K) or (K, 1). Raises
     StorageError for a file that is closed or shorter than the array.
     """
     if not isinstance(x, np.ndarray):
         return DatasetStorage(name, x, as_row)
-    dtypes.type_name(x.dtype, name)
     owner = mappings.map_of(x)
     if owner is None:
         return ArrayStorage(name, x, as_row)

@@ -188,7 +188,7 @@ class StreamedMatmul(OfProcess):
             return target if target.ndim else target[()]
         if target is not given.out:
             np.copyto(given.out, target, casting=self._options.casting)
-        return given.out
+        return out
 
     def _check_fits(self, given: Given) -> None:
         """Raise ArgumentError if the plan was made for other operands than *given*."""

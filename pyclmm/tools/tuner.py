@@ -13,7 +13,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from numbers import Real
@@ -147,7 +147,7 @@ def tune(
     the run and keeps what was found. Plans that exist stay as they are. Raises ArgumentError,
     DTypeError for what is no list of names, no number or no function.
     """
-    _check_kinds(budget, on_progress, dtypes=dtypes, layouts=layouts, precisions=precisions)
+    _check_kinds(budget, on_progress, shapes=shapes, dtypes=dtypes, layouts=layouts, precisions=precisions)
     if not budget > 0:
         raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
     tuning = Tuning(device_info(find_device(device)))
@@ -173,10 +173,11 @@ def tune(
 
 
 def _check_kinds(budget: object, on_progress: object, **lists: object) -> None:
-    """Raise DTypeError for a budget that is no number, no function, and a text in place of a list."""
-    for name, names in lists.items():
-        if isinstance(names, str):
-            raise DTypeError(f"{name} is {names!r}; pass a list of names")
+    """Raise DTypeError for a budget that is no number, no function, and what is no list."""
+    for name, given in lists.items():
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            what = "(M, N, K)" if name == "shapes" else "names"
+            raise DTypeError(f"{name} is {given!r}; pass a list of {what}")
     if not isinstance(budget, Real):
         raise DTypeError(f"budget is {budget!r}; pass a number of seconds over 0")
     if not callable(on_progress):

@@ -162,7 +162,7 @@ def _operands(given: dict[str, Any]) -> tuple[Any, ...]:
 
 def _check(name: str, x: Any) -> None:
     if not isinstance(x, Tensor):
-        raise DTypeError(f"{name} is a {type(x).__name__}; pass a torch.Tensor, or call pyclmm.gemm")
+        raise DTypeError(f"{name} is a {type(x).__name__}; pass a torch.Tensor, or call pyclmm's function")
     if x.layout is not torch.strided or x.is_nested:
         raise DTypeError(
             f"{name} is a tensor of layout {x.layout}; pass a dense one, as {name}.to_dense() is"

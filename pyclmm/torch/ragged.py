@@ -41,9 +41,13 @@ def ragged_matmul(
     graph.
     """
     a, b = _operands({"a": a, "b": b})
-    if not isinstance(group_sizes, Tensor) or group_sizes.device != a.device:
-        where = getattr(group_sizes, "device", "no tensor")
-        raise DTypeError(f"group_sizes is on {where} and a on {a.device}; pass group_sizes.to(a.device)")
+    if not isinstance(group_sizes, Tensor):
+        kind = type(group_sizes).__name__
+        raise DTypeError(f"group_sizes is a {kind}; pass torch.as_tensor(group_sizes, device=a.device)")
+    if group_sizes.device != a.device:
+        raise DTypeError(
+            f"group_sizes is on {group_sizes.device} and a on {a.device}; pass group_sizes.to(a.device)"
+        )
     ways = (chosen(precision), is_reproducible(reproducible), str(is_verified(verify)))
     result: Tensor = torch.ops.pyclmm.ragged.default(a, b, group_sizes, *ways)
     return result

@@ -51,6 +51,9 @@ def test_a_tensor_that_requires_a_gradient_is_refused(torch, device):
 def test_a_product_of_tensors_in_tiles_is_a_tensor(torch):
     a = torch.arange(64 * 48, dtype=torch.float32).reshape(64, 48) % 7
     assert torch.equal(pyclmm.matmul(a, a.T, memory_limit="1 MiB"), a @ a.T)
+    out = torch.empty(64, 64)
+    assert pyclmm.matmul(a, a.T, out=out, memory_limit="1 MiB") is out
+    assert torch.equal(out, a @ a.T)
 
 
 def test_a_graph_of_pytorchs_has_all_launches(torch, device):

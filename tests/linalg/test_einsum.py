@@ -216,7 +216,19 @@ def test_a_word_that_is_no_order_is_refused(optimize):
 
 
 @pytest.mark.parametrize(
-    "path", [(), [], [(0, 1)], [(0, 3), (0, 1)], (1, 2), ["einsum_path"], ["einsum_path", 1]]
+    "path",
+    [
+        (),
+        [],
+        [(0, 1)],
+        [(0, 3), (0, 1)],
+        (1, 2),
+        ["einsum_path"],
+        ["einsum_path", 1],
+        [("a", "b")],
+        [(0.0, 1.0), (0, 1)],
+        [([0], 1), (0, 1)],
+    ],
 )
 def test_a_path_that_leaves_operands_is_refused(path):
     with pytest.raises(pyclmm.ArgumentError, match="optimize"):

@@ -1,5 +1,7 @@
 """What pyclmm.linalg writes: a result that shares a file with an operand, or memory with itself; refusals."""
 
+import re
+
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
@@ -92,10 +94,36 @@ def test_a_read_only_result_is_refused_by_name(subscripts):
 @pytest.mark.parametrize("subscripts", SUBSCRIPTS)
 def test_a_result_of_a_type_to_which_nothing_is_cast_is_refused_by_name(subscripts):
     operands = [np.ones((N,) * len(term), "f4") for term in _terms(subscripts)]
-    out = np.zeros(np.einsum(subscripts, *operands).shape, "i4")
-    with pytest.raises(DTypeError, match="out"):
-        linalg.einsum(subscripts, *operands, out=out)
-    assert not out.any()
+    shape = np.einsum(subscripts, *operands).shape
+    for dtype, words in (("i4", "out: cannot cast"), ("U9", "out has dtype"), (object, "out has dtype")):
+        out = np.zeros(shape, dtype)
+        with pytest.raises(DTypeError, match=f"^{words}"):
+            linalg.einsum(subscripts, *operands, out=out, casting="same_kind")
+        assert (out == np.zeros(shape, dtype)).all()
+
+
+A = np.ones((N, N), np.float32)
+
+
+@pytest.mark.parametrize(
+    "wrong", [A.astype(object), "abc", None, np.ma.array(A)], ids=lambda x: type(x).__name__
+)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("operands[0]", lambda x: linalg.einsum("ij->i", x)),
+        ("operands[2]", lambda x: linalg.einsum("ij,jk,kl", A, A, x)),
+        ("arrays[2]", lambda x: linalg.multi_dot([A, A, x])),
+        ("arrays[0]", lambda x: linalg.multi_dot([x, A, A], out=np.empty_like(A))),
+        ("b", lambda x: linalg.dot(A, x, out=np.empty_like(A))),
+        ("x2", lambda x: linalg.vecdot(A, x)),
+        ("x1", lambda x: linalg.matvec(x, A[0])),
+        ("x2", lambda x: linalg.vecmat(A[0], x)),
+    ],
+)
+def test_an_operand_is_refused_by_the_name_that_the_caller_knows(name, call, wrong):
+    with pytest.raises(DTypeError, match=f"^{re.escape(name)} "):
+        call(wrong)
 
 
 def test_of_several_unknown_keywords_the_first_is_named():

@@ -191,7 +191,9 @@ def test_other_products_refuse_what_is_in_a_closed_file(tmp_path):
         lambda: pyclmm.linalg.einsum("mk,nk->mn", closed, q),
     )
     for call in calls:
-        with pytest.raises(pyclmm.DTypeError, match=r"(a|operand 0) is a Dataset: .*; pass a NumPy array"):
+        with pytest.raises(
+            pyclmm.DTypeError, match=r"(a|operands\[0\]) is a Dataset: .*; pass a NumPy array"
+        ):
             call()
 
 
@@ -224,8 +226,6 @@ def test_what_cannot_be_an_operand_or_out(tmp_path):
         sink(x, (5, 4), np.dtype("f4"))
     with pytest.raises(DTypeError, match="same_kind"):
         sink(np.zeros((4, 5), "i4"), (4, 5), np.dtype("f4"))
-    with pytest.raises(DTypeError, match="a has dtype object"):
-        source("a", np.zeros((2, 2), object))
 
 
 FULL = """

@@ -111,10 +111,17 @@ def test_gemm_with_everything(trans):
     assert np.array_equal(got, np.maximum(expected, 0) if keywords else expected)
 
 
-@pytest.mark.parametrize("bias", [(50,), (1, 50), (90, 1)], ids=str)
+@pytest.mark.parametrize("bias", [(50,), (1, 50), (90, 1), (1,), (1, 1), ()], ids=str)
 @pytest.mark.usefixtures("lane", "small_tiles")
 def test_bias_of_each_shape(bias):
-    a, b, v = integers(90, 70), integers(70, 50), integers(*bias)
+    a, b, v = integers(90, 70), integers(70, 50), np.asarray(integers(*bias))
+    assert np.array_equal(pyclmm.gemm(a, b, bias=v, memory_limit=1 << 30), a @ b + v)
+
+
+@pytest.mark.parametrize("bias", [(90,), (1,), ()], ids=str)
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_bias_of_a_product_with_a_vector_has_a_value_for_each_row(bias):
+    a, b, v = integers(3, 90, 70), integers(70), np.asarray(integers(*bias))
     assert np.array_equal(pyclmm.gemm(a, b, bias=v, memory_limit=1 << 30), a @ b + v)
 
 
@@ -276,6 +283,29 @@ def test_arrays_of_a_device_are_refused():
 def test_other_arguments_are_checked(keywords, error, words):
     with pytest.raises(error, match=words):
         pyclmm.matmul(normal(5, 5), normal(5, 5), memory_limit=1 << 30, **keywords)
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "bias", "out"])
+def test_what_is_no_array_of_numbers_is_refused_by_name(name):
+    given = {"a": normal(5, 5), "b": normal(5, 5), "c": None}
+    texts = normal(5, 5).astype(np.dtypes.StringDType())
+    for value, words in (
+        (None, f"{name} is None"),
+        (np.zeros((5, 5), object), f"{name} has dtype object"),
+        (texts, rf"{name} has dtype StringDType\(\)"),
+    ):
+        if value is None and name not in ("a", "b"):
+            continue
+        arrays = {**given, name: value}
+        more = {each: arrays.pop(each) for each in ("bias", "out") if each in arrays}
+        with pytest.raises(DTypeError, match=words):
+            pyclmm.gemm(*arrays.values(), **more, beta=1.0 if name == "c" else 0.0, memory_limit=1 << 30)
+
+
+def test_out_is_returned_as_it_was_passed():
+    a, b, out = integers(5, 6), integers(6, 7), np.empty((5, 7), np.float32).view(np.recarray)
+    assert pyclmm.matmul(a, b, out=out, memory_limit=1 << 30) is out
+    assert np.array_equal(out, a @ b)
 
 
 def test_shapes_are_checked_before_anything_is_read():

@@ -214,7 +214,6 @@ def test_the_budget_is_divided_and_ends(few, children):
         {"shapes": (8, 8, 8)},
         {"shapes": [("8", "8", "8")]},
         {"shapes": [(8.0, 8, 8)]},
-        {"shapes": "8x8x8"},
         {"dtypes": ["float31"]},
         {"layouts": ["NX"]},
         {"precisions": ["higher"]},
@@ -229,7 +228,16 @@ def test_invalid_arguments_are_refused(wrong):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"dtypes": "float32"}, {"layouts": "NN"}, {"precisions": "high"}, {"budget": "1s"}, {"on_progress": 3}],
+    [
+        {"shapes": "8x8x8"},
+        {"shapes": 8},
+        {"dtypes": "float32"},
+        {"dtypes": None},
+        {"layouts": "NN"},
+        {"precisions": "high"},
+        {"budget": "1s"},
+        {"on_progress": 3},
+    ],
 )
 def test_what_is_no_list_number_or_function_is_refused_by_name(wrong):
     with pytest.raises(pyclmm.DTypeError, match=f"^{next(iter(wrong))} is .*; pass a "):
