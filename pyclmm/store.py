@@ -57,9 +57,12 @@ unwritten: dict[Path, str] = {}  # folders in which this process could not write
 def folder(*parts: str) -> Path:
     """The path of a file or folder in the cache folder, which need not exist."""
     given = environment.CACHE_DIR.value
-    if given:
-        return Path(given, *parts).absolute()
-    return environment.user_cache("pyclmm").joinpath(*parts)
+    if not given:
+        return environment.user_cache("pyclmm").joinpath(*parts)
+    path = Path(given, *parts)
+    with contextlib.suppress(FileNotFoundError):  # the working directory was deleted: nothing is kept
+        return path.absolute()
+    return path
 
 
 def digest_of(texts: Iterable[str]) -> str:

@@ -146,6 +146,15 @@ def test_a_relative_folder_lies_in_the_working_directory(monkeypatch, call, tmp_
     assert verdicts(tmp_path / "here")
 
 
+def test_a_relative_folder_in_a_deleted_working_directory_keeps_nothing(monkeypatch, call, tmp_path):
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", "here")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.warns(CacheWarning, match=f"here{_NOT_KEPT}.* is not absolute"):
+        call.check_works()
+
+
 def _spoil(monkeypatch, call, folder, content):
     """Replace a verdict by *content* and forget it, as in a new process; returns the file."""
     call()

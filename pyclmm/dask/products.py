@@ -20,7 +20,7 @@ from dask.array.core import unify_chunks
 from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..kernels import kernel_named
-from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype
+from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype, type_name
 from ..problem.literals import Precision
 from ..problem.settings import chosen, is_reproducible
 from ..quantized import QuantizedArray
@@ -109,6 +109,11 @@ def _arrays(x: Any, y: Any) -> tuple[da.Array, da.Array]:
         )
     found = (da.asanyarray(x), da.asanyarray(y))
     for name, array in zip("xy", found, strict=True):
+        if not isinstance(array, da.Array):
+            raise DTypeError(
+                f"{name} is a {type(array).__name__}; pass a dask array, as dask.array.from_delayed gives"
+            )
+        type_name(array.dtype, name)
         if (error := _unfit(name, array)) is not None:
             raise error
     return found
@@ -139,8 +144,10 @@ def _product(x: da.Array, y: da.Array, axes: Axes, kernel: Any, precision: Any, 
 def _contract(
     x: da.Array, y: da.Array, product: Product, memory_limit: Any, host_limit: Any, merge_chunks: bool
 ) -> da.Array:
-    given = {"memory_limit": memory_limit, "host_limit": host_limit}
-    allowed = limits(*(parse_limit(name, value) for name, value in given.items()))
+    least = x.dtype.itemsize + y.dtype.itemsize  # a step of one element each; the device has two in its half
+    allowed = limits(
+        parse_limit("memory_limit", memory_limit, 4 * least), parse_limit("host_limit", host_limit, least)
+    )
     if not isinstance(merge_chunks, bool | np.bool_):
         raise DTypeError(f"merge_chunks is {merge_chunks!r}; pass True or False")
     axes = product.axes

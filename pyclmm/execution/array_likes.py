@@ -117,7 +117,7 @@ def _shared(name: str, x: Any) -> NDArray[Any]:
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         if hasattr(x, "__array__"):  # it has types that DLPack or NumPy's DLPack lacks, such as bfloat16
             return _converted(name, x)
-        raise _unreadable(name, x, error) from error
+        raise unreadable(name, x, error) from error
     raise DTypeError(
         f"{name} is a {type(x).__name__} in the memory of another device (DLPack's device type {kind}); "
         f"bring it to the host first, as {name}.cpu() does in PyTorch and {name}.get() in CuPy"
@@ -157,14 +157,15 @@ def _converted(name: str, x: Any) -> NDArray[Any]:
             raise ShapeError(
                 f"{name} is a {type(x).__name__}: {in_short(error)}; pass rows of one length"
             ) from error
-        raise _unreadable(name, x, error) from error
+        raise unreadable(name, x, error) from error
     except (BufferError, RuntimeError, TypeError) as error:
         if isinstance(error, NotImplementedError):  # of an __array__; numpy.matmul passes it on, too
             raise
-        raise _unreadable(name, x, error) from error
+        raise unreadable(name, x, error) from error
 
 
-def _unreadable(name: str, x: Any, error: Exception) -> DTypeError:
+def unreadable(name: str, x: Any, error: Exception) -> DTypeError:
+    """The error for what its own library does not let others read, and says why by *error*."""
     return DTypeError(f"{name} is a {type(x).__name__}: {in_short(error)}; {_advice(name, x)}")
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,24 @@ from ..cuda import dlpack, driver
 from ..cuda.arrays import CudaArray
 from ..cuda.device_array import DeviceArray
 from ..cuda.streams import Stream, context_of
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, PyclmmError
 from ..opencl import queues
 from ..problem.gemm import dense_strides
+from .array_likes import unreadable
 from .kinds import KindWithAddresses, Part
 
 LEGACY = 1  # the handle of CUDA's legacy default stream, which waits for all others that are not set apart
+
+
+@contextmanager
+def _telling(name: str, x: Any) -> Iterator[None]:
+    """What another library raises in the block, as a DTypeError that names the argument."""
+    try:
+        yield
+    except PyclmmError:
+        raise
+    except (BufferError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise unreadable(name, x, error) from error
 
 
 class _Protocols(KindWithAddresses):
@@ -69,16 +82,17 @@ class _Protocols(KindWithAddresses):
             self._let_go()
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
-        if not hasattr(x, "__cuda_array_interface__"):
-            capsule = x.__dlpack__(stream=LEGACY)
-            return CudaArray(*dlpack.read(capsule), self, (x, capsule))
-        told = x.__cuda_array_interface__
-        address, is_read_only = told["data"]
+        with _telling(name, x):
+            if not hasattr(x, "__cuda_array_interface__"):
+                capsule = x.__dlpack__(stream=LEGACY)
+                return CudaArray(*dlpack.read(capsule), self, (x, capsule))
+            told = x.__cuda_array_interface__
+            address, is_read_only = told["data"]
+            shape, dtype = tuple(told["shape"]), np.dtype(told["typestr"])
         if told.get("mask") is not None:
             raise DTypeError(f"{name} has a mask, which would be ignored; pass its plain numbers")
         if is_read_only and name == "out":
             raise ArgumentError("out is read-only; pass a writeable array, or none to get a new one")
-        shape, dtype = tuple(told["shape"]), np.dtype(told["typestr"])
         strides = told.get("strides") or tuple(step * dtype.itemsize for step in dense_strides(shape))
         ordinal = driver.ordinal_of(address) if address else 0
         if ordinal is None:

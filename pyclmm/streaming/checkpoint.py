@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -54,12 +53,11 @@ class Checkpoint:
         self._is_exact = True
 
     @classmethod
-    def open(cls, folder: Any, problem: Mapping[str, Any], tiles: int, sink: Storage) -> Checkpoint:
+    def open(cls, path: Path, problem: Mapping[str, Any], tiles: int, sink: Storage) -> Checkpoint:
         """A new folder, for this user only, or one that goes on. *problem* is what JSON can say. Raises
         CheckpointError if it is of another product, ``out`` or owner, damaged, in use, not writable, or has
         other files.
         """
-        path = Path(os.fsdecode(folder)).absolute()
         asked = {
             "version": _VERSION,
             "problem": json.loads(json.dumps(problem)),
@@ -97,9 +95,9 @@ class Checkpoint:
         return cls(path, lock, stored, log, sink)
 
     @staticmethod
-    def peek(folder: Any) -> Mapping[str, Any] | None:
+    def peek(folder: Path) -> Mapping[str, Any] | None:
         """The stored problem, without opening; None if none. Raises CheckpointError if it is damaged."""
-        stored = _stored(Path(os.fsdecode(folder)).absolute())
+        stored = _stored(folder)
         return None if stored is None else stored["problem"]
 
     @property
@@ -188,8 +186,9 @@ class Checkpoint:
         finally:
             self._journal.close()
             self._lock.release(remove)
-        if remove and not any(self.folder.iterdir()):
-            self.folder.rmdir()
+        if remove:
+            with contextlib.suppress(OSError):  # a link, a mount, or one that holds another's file by now
+                self.folder.rmdir()
 
 
 def _stored(folder: Path) -> dict[str, Any] | None:

@@ -266,7 +266,7 @@ def failing_as(name: str, part: str, verb: str = "read") -> Iterator[None]:
     except (StorageError, MemoryError):
         raise
     except Exception as error:
-        cause = str(error) or type(error).__name__
+        cause = " ".join(str(error).split()) or type(error).__name__  # HDF5 writes several lines
         found = StorageError(f"{name}: {part} could not be {verb}: {cause}")
         found.errno = getattr(error, "errno", None)
         raise found from error

@@ -78,9 +78,9 @@ def refuse_untrusted(folder: Path) -> None:
     for name, status in found:
         if status is None:
             continue
-        fault = fault_of(status, stat.S_IWOTH)
-        if fault is None and not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-            fault = "it is a link, or no regular file"
+        is_plain = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        # The mode of a link lets everyone write.
+        fault = fault_of(status, stat.S_IWOTH) if is_plain else "it is a link, or no regular file"
         if fault is not None:
             raise CheckpointError(f"{name} is not trusted: {fault}; name a folder of your own")
 

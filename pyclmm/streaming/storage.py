@@ -206,8 +206,9 @@ class MappedStorage(ArrayStorage):
 
 
 class DatasetStorage(Storage):
-    """What is read and written by slices. Two blocks that share a chunk are not written at once, because each
-    write reads, changes and writes the chunk. A kill in the middle of a write can damage an HDF5 file itself.
+    """What is read and written by slices. Two blocks of ``out`` that share a chunk are not written at once,
+    because each write reads, changes and writes the chunk; nor is one read while the other is written,
+    because Zarr reads a shard part by part. A kill in the middle of a write can damage an HDF5 file itself.
     """
 
     def __init__(self, name: str, x: Any, as_row: bool) -> None:
@@ -216,6 +217,7 @@ class DatasetStorage(Storage):
         self._one, self._as_row = len(shape) == 1, as_row
         self._lock, self._noting = threading.Lock(), threading.Lock()
         self._written: list[Index] = []  # since the last flush
+        self._is_out = False
         super().__init__(name, ((1, *shape) if as_row else (*shape, 1)) if self._one else shape, dtype)
 
     @contextlib.contextmanager
@@ -231,7 +233,7 @@ class DatasetStorage(Storage):
             return
         where = (region.columns if self._as_row else region.rows,) if self._one else region.where
         shaped = target.reshape(-1) if self._one else target
-        with self._using(str(region), "read"):
+        with self._alone(where), self._using(str(region), "read"):
             if datasets.is_hdf5(self.x):
                 self.x.read_direct(shaped, source_sel=where)
                 return
@@ -249,7 +251,7 @@ class DatasetStorage(Storage):
     def open_to_write(self) -> None:
         if datasets.is_read_only(self.x):
             raise ArgumentError("out is read-only; open it for writing, or pass an object with __setitem__")
-        self.persistent = datasets.is_persistent(self.x)
+        self._is_out, self.persistent = True, datasets.is_persistent(self.x)
         self.place = datasets.where(self.x) if self.persistent else None
 
     def write(self, block: NDArray[Any], region: Region) -> None:
@@ -266,7 +268,9 @@ class DatasetStorage(Storage):
             self._written.append(where)
 
     def _alone(self, where: Index) -> contextlib.AbstractContextManager[Any]:
-        """A lock, unless the block has whole chunks only."""
+        """A lock, unless nothing is written or the block has whole chunks only."""
+        if not self._is_out:
+            return contextlib.nullcontext()
         if self._chunks is None:
             return self._lock
         for at, chunk, length in zip(where, self._chunks, self.shape, strict=True):

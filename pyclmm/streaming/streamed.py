@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from ..selection.select import KernelChoice
 from . import machines, tiles
 from .checkpoint import Checkpoint
 from .job import Job
+from .journal import unusable
 from .operands import Given, Shapes
 from .run import Report, StreamProgress, run
 from .storage import sink
@@ -246,6 +248,8 @@ class StreamedMatmul(OfProcess):
         out = sink(given.matrices(target), (*product.stack, product.m, product.n), dtype)
         scalars = self._alpha, self._beta
         read, options = given.operands, fit.options(at)
+        if given.updates_c and target is given.out:  # one storage, whose reads wait for its writes
+            read = {**read, "c": out}
         return Job(product, at, read, given.bias, out, options, *scalars, dtype, fit.acc_dtype(at))
 
     def _problem(self, given: Given) -> dict[str, Any]:
@@ -260,14 +264,15 @@ class StreamedMatmul(OfProcess):
         }  # fmt: skip
 
 
-def _path(checkpoint: Any) -> str:
-    """The path of a checkpoint's folder. Raises DTypeError and ArgumentError."""
+def _path(checkpoint: Any) -> Path:
+    """The path of a checkpoint's folder. Raises DTypeError, ArgumentError and CheckpointError."""
     if not isinstance(checkpoint, str | bytes | os.PathLike):
         raise DTypeError(f"checkpoint is {checkpoint!r}; pass the path of a folder")
     path = os.fsdecode(checkpoint)
     if not path or "\0" in path:
         raise ArgumentError(f"checkpoint is {path!r}; pass the path of a folder")
-    return path
+    with unusable(Path(path), "cannot be reached"):
+        return Path(path).absolute()
 
 
 def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:

@@ -33,7 +33,7 @@ from .bench_command import bench_command, compare_command
 from .multiply_command import multiply_command
 from .output import FAILED, WRONG_RESULT, Group, Output
 from .road import road_command
-from .terminal import Screen
+from .terminal import Screen, progress
 from .timing import dtype_named
 
 # What kernels are asked about: a product that fits a work-group of any device, one that fits none, a thin one
@@ -320,9 +320,9 @@ def tune_command(
     output.check_file(export_file, output.TABLE)
     output.check_plot(plot_file)
     found = find_device(device)
-    with out.measuring() as on_stage:
+    with progress() as on_stage:  # the tuner hears Ctrl-C itself
         tuning = tuner.tune(device=found, on_progress=on_stage, **wanted)
-    out.interrupted |= tuning.interrupted
+    out.interrupted = tuning.interrupted
     own = tuning.device
     out.save(report.tuning_json(tuning, wanted["budget"]))
     if export_file is not None:

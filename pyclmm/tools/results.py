@@ -7,6 +7,7 @@ that the same command finds what it has begun, and no other does.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError
+from ..streaming.datasets import failing_as
 from ..streaming.journal import FolderLock, digest_of
 from .matrix_files import (
     KINDS,
@@ -190,7 +192,8 @@ class _WrittenBeside(Result):
             shutil.rmtree(self.staged)
         else:
             self.staged.unlink(missing_ok=True)
-        return self._made(shape, dtype)
+        with failing_as(self.place.text, str(self.staged), "written"):
+            return self._made(shape, dtype)
 
     def go_on(self, files: Files) -> Any:
         if not self.staged.exists():
@@ -308,6 +311,12 @@ class _Zarr(_WrittenBeside):
             )
         if self._seen is not None:
             os.rename(root, self._old)
+
+    def give_up(self, keep: bool) -> None:
+        """When a chunk could not be written, Zarr's threads go on with others until the process exits."""
+        super().give_up(keep)
+        if not keep:
+            atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
 
     def _tell(self) -> None:
         """Write the metadata that groups have gathered anew: readers go by it, and not by the array's own."""

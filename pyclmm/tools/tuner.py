@@ -35,7 +35,7 @@ from ..problem.literals import Precision
 from ..selection import schema, select, tables
 from ..selection.tables import Entry
 from .terminal import OnStage, Stage, duration, significant, unheard
-from .timing import TimedProduct, beats, dtype_named
+from .timing import Size, Terms, TimedProduct, beats, check_memory, dtype_named
 
 LIMIT = 30.0  # seconds to compile, check and time one candidate
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
@@ -145,7 +145,7 @@ def tune(
     *budget*: seconds, shared between the products. *device* and *precisions*: as :func:`pyclmm.matmul` takes
     them; a call uses what was found for its own. *on_progress* is called after each candidate. Ctrl-C ends
     the run and keeps what was found. Plans that exist stay as they are. Raises ArgumentError,
-    DTypeError for what is no list of names, no number or no function.
+    DTypeError for what is no list of names, no number or no function, DeviceMemoryError.
     """
     _check_kinds(budget, on_progress, shapes=shapes, dtypes=dtypes, layouts=layouts, precisions=precisions)
     if not budget > 0:
@@ -153,6 +153,8 @@ def tune(
     tuning = Tuning(device_info(find_device(device)))
     asked = itertools.product(dtypes, shapes, layouts, precisions)
     problems = [product(shape, dtype, layout, precision) for dtype, shape, layout, precision in asked]
+    for one in problems:
+        check_memory(Size(one.m, one.n, one.k), dtype_named(one.a_type), tuning.device, Terms(arrays=True))
     tuning.total = len(problems)
     end = time.monotonic() + budget
     for number, problem in enumerate(problems):
@@ -160,15 +162,17 @@ def tune(
         if now >= end or tuning.interrupted:
             break
         share = (end - now) / (len(problems) - number)
-        searching = _Searching(problem, tuning.device, now + share, end, on_progress)
-        tuning.searches.append(searching.search)
         try:
+            searching = _Searching(problem, tuning.device, now + share, end, on_progress)
+            tuning.searches.append(searching.search)
             searching.run()
         except KeyboardInterrupt:
-            tuning.interrupted = searching.search.interrupted = True
-        if searching.search.best is not None:
-            searching.search.entry = _entry(problem, searching.search.best)
-            tuning.stored &= tables.merge(tuning.device, [searching.search.entry])
+            tuning.interrupted = True
+        for search in tuning.searches[number:]:  # none, if Ctrl-C came before it began
+            search.interrupted = tuning.interrupted
+            if search.best is not None:
+                search.entry = _entry(problem, search.best)
+                tuning.stored &= tables.merge(tuning.device, [search.entry])
     return tuning
 
 

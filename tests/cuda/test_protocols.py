@@ -48,6 +48,34 @@ def elements(cuda, x):
     return cuda.view(told["data"][0], told["shape"], told["typestr"])
 
 
+class Silent(OnlyDlpack):
+    """Its library does not lend it."""
+
+    def __dlpack__(self, *, stream=None):
+        raise BufferError("it is busy")
+
+
+class Nowhere(OnlyDlpack):
+    """Its library does not say where it is."""
+
+    def __dlpack_device__(self):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda cuda: Silent(cuda, A), "a is a Silent: it is busy; pass a "),
+        (lambda cuda: Nowhere(cuda, A), "a is a Nowhere: .*; pass a "),
+        (lambda cuda: Interface(cuda, A, data=None), "a is a Interface: .*; pass a "),
+        (lambda cuda: Interface(cuda, A, typestr="x"), "a is a Interface: .*; pass a "),
+    ],
+)
+def test_what_another_library_refuses_is_an_error_of_the_argument(made, words, cuda):
+    with pytest.raises(pyclmm.DTypeError, match=words):
+        pyclmm.matmul(made(cuda), made(cuda))
+
+
 def test_the_array_interface_in_and_out(cuda):
     x, y = Interface(cuda, A), Interface(cuda, A.T.copy())
     result = pyclmm.matmul(x, y)

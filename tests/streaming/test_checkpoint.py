@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import pyclmm
 from pyclmm.errors import CheckpointError
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.streaming.checkpoint import Checkpoint
@@ -69,6 +70,23 @@ def test_a_folder_is_for_one_at_a_time_and_for_nothing_else(tmp_path):
     (tmp_path / "c/mine").touch()
     one.close(remove=True)
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["mine"]
+
+
+def test_a_folder_that_is_a_link_is_emptied(tmp_path):
+    """A link, like a place where something is mounted, cannot be removed as a folder."""
+    (tmp_path / "c").mkdir()
+    (tmp_path / "link").symlink_to("c")
+    opened(tmp_path / "link").close(remove=True)
+    assert not list((tmp_path / "link").iterdir())
+
+
+def test_a_relative_folder_in_a_deleted_working_directory_is_named(monkeypatch, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    x = np.ones((4, 4), "f4")
+    with pytest.raises(CheckpointError, match="checkpoint folder c cannot be reached"):
+        pyclmm.matmul(x, x, checkpoint="c")
 
 
 def test_fingerprints(tmp_path):

@@ -22,6 +22,20 @@ def test_several_devices_share_the_tiles(two_devices, runs):
     assert set(runs.products) == set(two_devices)
 
 
+@pytest.mark.usefixtures("on_device", "small_tiles")
+def test_c_in_one_zarr_shard_is_updated_by_two_devices(two_devices, tmp_path):
+    """Chunks of zeros are not in the shard's file, so each tile that is written moves what others read."""
+    zarr = pytest.importorskip("zarr")
+    a, b, c = integers(400, 20), integers(20, 96), integers(400, 96)
+    c[np.arange(400) // 8 % 2 == 0] = 0
+    out = zarr.create_array(
+        tmp_path / "c", shape=c.shape, dtype="f4", chunks=(8, 8), shards=c.shape, compressors=None
+    )
+    out[...] = c
+    pyclmm.gemm(a, b, out, beta=1, out=out, devices=two_devices)
+    assert (out[...] == a @ b + c).all()
+
+
 def break_lanes(runs, numbers=(0,), at=3):
     """These lanes are lost at their products from *at* on."""
     counts = dict.fromkeys(numbers, 0)

@@ -1,5 +1,6 @@
 """`pyclmm multiply`: matrices in files of every kind, runs that go on, and what is refused."""
 
+import errno
 import json
 import os
 import pty
@@ -15,6 +16,7 @@ import pyclmm
 from tests.support.matrix_files import kept
 from tests.support.matrix_files import multiply as run
 from tests.support.optional import optional
+from tests.support.processes import python, with_this_package
 
 h5py = optional("h5py")
 zarr = optional("zarr")
@@ -192,6 +194,36 @@ def test_an_error_of_the_disk_is_told_and_the_result_removed(monkeypatch, here):
     assert shown.exit_code == 2
     assert shown.stderr == "Error: out: rows 0 to 8 could not be written: No space left on device\n"
     assert not (here / "c.npy").exists()
+
+
+def test_a_full_disk_for_metadata_is_told(monkeypatch, here):
+    """An error without a file's name, as of a write, is not told as one of the text's output."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(zarr, "open_array", full)
+    shown = run("a.npy", "b.npy", "c.zarr", *TILES)
+    assert shown.exit_code == 2
+    assert re.fullmatch(r"Error: c\.zarr: .+unfinished.+ could not be written: .+No space.+\n", shown.stderr)
+    assert [path.name for path in here.iterdir() if "c.zarr" in path.name] == []
+
+
+LATE = """
+import sys, numpy as np
+from pyclmm.tools.matrix_files import Files, MatrixPlace
+from pyclmm.tools.results import result_at
+result = result_at(MatrixPlace.of("c.zarr"), None)
+result.begin(Files(), (4, 4), np.dtype("f4"))
+result.give_up(keep=False)
+(result.staged / "c/0").mkdir(parents=True)
+(result.staged / "c/0/0").touch()
+"""
+
+
+def test_a_chunk_that_is_written_after_an_error_is_removed_too(here):
+    python("-c", LATE, check=True, env=with_this_package())
+    assert [path.name for path in here.iterdir() if "c.zarr" in path.name] == []
 
 
 def test_a_terminal_shows_a_bar():

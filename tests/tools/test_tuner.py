@@ -226,6 +226,12 @@ def test_invalid_arguments_are_refused(wrong):
         pyclmm.tune(**wrong)
 
 
+def test_a_product_that_does_not_fit_the_device_is_refused_before_the_first_is_tried(children):
+    with pytest.raises(pyclmm.DeviceMemoryError, match="a needs a buffer of"):
+        pyclmm.tune([SHAPE, (10**6, 10**6, 10**6)])
+    assert not children.requests
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -366,11 +372,15 @@ def test_the_command_shows_exports_and_draws(few, children, tmp_path, monkeypatc
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_ctrl_c_on_the_command_line(few, children, tmp_path):
-    def pressed(request):
+@pytest.mark.parametrize("when", ["a child answers", "candidates are listed"])
+def test_ctrl_c_on_the_command_line(few, children, tmp_path, monkeypatch, when):
+    def pressed(*_):
         raise KeyboardInterrupt
 
-    children.answers = pressed
+    if when == "a child answers":
+        children.answers = pressed
+    else:
+        monkeypatch.setattr(tuner, "choices", pressed)
     shown = run("--shapes", "24x20x16", "--export", tmp_path / "table.json")
     assert shown.exit_code == 130
     assert shown.stderr.endswith("Interrupted; nothing was measured yet\n")
