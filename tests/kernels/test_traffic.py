@@ -10,7 +10,8 @@ from pyclmm import TileConfig
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.gpu.tile import by_rows
 from pyclmm.kernels.interface import Kernel
-from pyclmm.kernels.nvidia.wgmma_tiles import WorkPieces, seen
+from pyclmm.kernels.nvidia.wgmma_tiles import seen
+from pyclmm.kernels.nvidia.work_pieces import WorkPieces
 from pyclmm.kernels.rates import Rates
 from pyclmm.kernels.traffic import Traffic, limit, loads, traffic
 from pyclmm.problem.canonical import problem_of

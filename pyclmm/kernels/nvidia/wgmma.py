@@ -13,7 +13,8 @@ from ..interface import Defines, Launch, MatrixKernel, Work, Workspace, exchange
 from ..split_k import PartialSums
 from . import wgmma_tiles
 from .matrix_units import LINE_ALIGN, MAP_BYTES, ONE_PASS, Operands, out_defines, pack_launches
-from .wgmma_tiles import WorkPieces, seen, work_items
+from .wgmma_tiles import seen, work_items
+from .work_pieces import WorkPieces, members
 
 _TEAM_ITEMS = 128  # work-items that add the partial sums of a quartet
 _CHUNK = 4  # sums that each of them adds
@@ -60,7 +61,7 @@ class Wgmma(MatrixKernel):
         return super().obstacle(problem, device)
 
     def shared_tile(self, config: TileConfig) -> tuple[int, int]:
-        rows = wgmma_tiles.members(config) * config.bm
+        rows = members(config) * config.bm
         return (config.bn, rows) if config.option("swapped") else (rows, config.bn)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
@@ -121,7 +122,7 @@ def _product(
     defines: Defines = (
         *_tile_defines(problem, config),
         *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages), ("BLOCKS", 1)),
-        ("CLUSTER", wgmma_tiles.members(config)),
+        ("CLUSTER", members(config)),
         *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
         *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
         *out_defines(problem),
@@ -132,7 +133,7 @@ def _product(
     args = exchanged(args) if config.option("swapped") else args
     size = (groups * items,)
     made = gemm_launch(problem, program, "matmul_wgmma", size, (items,), args=args, together=together)
-    return replace(made, cluster=wgmma_tiles.members(config))
+    return replace(made, cluster=members(config))
 
 
 def _source(problem: GemmProblem, config: TileConfig) -> str:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, gcd
-
-import numpy as np
 
 from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Arg, round_up, tiles_of
-from ..split_k import TileRange
+from ..interface import round_up
 from .matrix_units import LINE_ALIGN, Operands, block_of, local_bytes
 from .unit_cost import moved_bytes, pack_seconds, store_factor, sums_seconds
+from .work_pieces import WorkPieces, members
 
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
 # Tiles, and the factor by which copies for each are slower on an H200 than the arithmetic below says.
@@ -79,48 +77,6 @@ _DRAIN_16 = 1.02  # of results of 2 bytes
 def stage_bytes(config: TileConfig) -> int:
     """Bytes of local memory of one block of A and B."""
     return (config.bm + config.bn) * 128
-
-
-@dataclass(frozen=True)
-class WorkPieces:
-    """How the tiles of a stack are distributed to work-groups (cl/nvidia/work_pieces.h). ``whole`` tiles are
-    computed in one piece; each of the others in ``split_k`` ranges of K. A tile of a ``cluster`` of
-    work-groups is one for each of them.
-    """
-
-    tiles: int
-    whole: int
-    split_k: int
-    stack: int
-    cluster: int = 1
-
-    @property
-    def cut(self) -> int:
-        return self.tiles - self.whole
-
-    @property
-    def args(self) -> tuple[Arg, ...]:
-        """The kernel's arguments whole, split_k and stack."""
-        return (np.int32(self.whole), np.int32(self.split_k), np.int32(self.stack))
-
-    @property
-    def tile_range(self) -> TileRange:
-        """The tiles that are computed with split-K."""
-        return TileRange(self.whole, self.cut, self.split_k)
-
-    def groups(self, device: DeviceInfo) -> int:
-        """The number of work-groups. Each computes pieces of work until none are left."""
-        return self.cluster * min(
-            self.whole + self.cut * self.split_k, max(1, device.compute_units // self.cluster)
-        )
-
-    @classmethod
-    def of(cls, problem: GemmProblem, config: TileConfig, device: DeviceInfo, stack: int) -> WorkPieces:
-        """With SPLIT_K over 1, the tiles of full waves are whole, and those of the last wave are cut."""
-        cluster = members(config)
-        tiles = tiles_of(problem, cluster * config.bm, config.bn) * stack
-        whole = tiles // device.compute_units * device.compute_units if config.split_k > 1 else tiles
-        return cls(tiles, whole, config.split_k, stack, cluster)
 
 
 def stacked(problem: GemmProblem) -> int:
@@ -261,11 +217,6 @@ def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     found = [c for c in found if not _starved(problem, c)]
     clustered = (_in_clusters(c) for c in found if problem.m > c.bm)
     return found + [c for c in clustered if not _cluster_obstacle(problem, c, device)]
-
-
-def members(config: TileConfig) -> int:
-    """How many work-groups share a tile of B."""
-    return config.option("cluster", 1)
 
 
 def _in_clusters(config: TileConfig) -> TileConfig:

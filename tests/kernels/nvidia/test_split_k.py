@@ -14,7 +14,8 @@ import pytest
 
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.launches import batch_table
-from pyclmm.kernels.nvidia.wgmma_tiles import WorkPieces, seen, stacked
+from pyclmm.kernels.nvidia.wgmma_tiles import seen, stacked
+from pyclmm.kernels.nvidia.work_pieces import WorkPieces
 from pyclmm.opencl.program import new_kernel
 from tests.kernels.nvidia.test_matrix_units import problem
 from tests.support.made_up import H200
