@@ -87,6 +87,7 @@ class Packed(CpuKernel):
         if config.named.get("swapped"):
             products += _turned_steps(problem) * problem.m * problem.n * problem.batch
         rate = rates.multiply_adds(problem.acc_type) * FRACTION * min(1.0, groups / device.units)
+        rate *= max(1.0, _bits(problem, config) / device.vector_bits)
         packed = packing.packed(problem, config)
         slower = _step_with_loads(problem, config, packed, device)
         seconds = together(products / rate * slower, rates.moved(problem.nbytes))
@@ -119,8 +120,9 @@ class Packed(CpuKernel):
             reasons.append(f"swapped must be 0 or 1: {config}")
         elif config.named.get("swapped") and not shape.may_swap(problem):
             reasons.append("with swapped, a complex product is not summed in order")
-        if config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits:
-            reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
+        widest = shape.vector_bits(problem, device)
+        if _bits(problem, config) > widest:
+            reasons.append(f"vectors of {config.vec} are wider than the device's {widest} bits")
         return reasons + config.violations(device, (1,), _local_bytes(problem, config))
 
     def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
@@ -139,6 +141,11 @@ class Packed(CpuKernel):
         if not config.named.get("swapped"):
             return work
         return replace(work, launches=tuple(_of_transposed(launch) for launch in work.launches))
+
+
+def _bits(problem: GemmProblem, config: TileConfig) -> int:
+    """Bits of a vector of the sums."""
+    return config.vec * problem.sums.nbytes_of_real * 8
 
 
 def _local_bytes(problem: GemmProblem, config: TileConfig) -> int:
@@ -167,7 +174,7 @@ class _PackedWork:
     def _defines(self, device: DeviceInfo) -> list[tuple[str, int]]:
         c = self.config
         return [
-            ("MR", c.tm), ("NR", c.tn), *vector_defines(c, device),
+            ("MR", c.tm), ("NR", c.tn), *vector_defines(c, device, self.problem.sums.nbytes_of_real),
             ("PACK_A", int(self.packed.a)), ("PACK_B", self.packed.b + 2 * self.packed.inside),
             ("BM", c.bm), ("BN", c.bn), ("SPLIT", int(c.split_k > 1)), ("SWAPPED", c.option("swapped")),
             *([("BK", c.bk)] if self.packed.inside else []),
