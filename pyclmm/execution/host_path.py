@@ -62,11 +62,8 @@ class _PlainLayout(NamedTuple):
         return at if at % host_memory.HOST_ALIGN == phase else None
 
 
-class _Places(NamedTuple):
-    """Where the arrays of a call lie: addresses by the problem's names."""
-
-    addresses: dict[str, int]
-    result: Array
+# Where the arrays of a call lie: addresses by the problem's names, and the result.
+_Places = tuple[dict[str, int], Array]
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ class PlainCalls:
                 return None
             at = its
         x, y = self.names
-        return _Places({x: first, y: second, "out": at}, out)
+        return {x: first, y: second, "out": at}, out
 
 
 def _are_apart(out: Array, *operands: Array) -> bool:
@@ -231,7 +228,7 @@ class HostPath:
         forks.check_process()
         if not self._run_at(binding, places, given):
             return None
-        return _returned(places.result, given.get("out")), []
+        return _returned(places[1], given.get("out")), []
 
     def _run_at(self, binding: Binding, places: _Places, given: Operands) -> bool:
         """Compute the result of *places*. It is complete, unless this raises or returns False: the device
@@ -242,19 +239,19 @@ class HostPath:
 
         Raises LaunchError, DeviceMemoryError or DeviceLostError.
         """
-        device = binding.device
+        (addresses, result), device = places, binding.device
         shown = _takes_addresses.get(device.name)
-        if not shown and (shown is False or places.result.nbytes > _MOST_TO_SHOW):
+        if not shown and (shown is False or result.nbytes > _MOST_TO_SHOW):
             return False
-        right = None if shown else self._by_buffers(given, binding.queue, places.result)
+        right = None if shown else self._by_buffers(given, binding.queue, result)
         try:
-            done = binding.run_at(places.addresses, self._scalars)
+            done = binding.run_at(addresses, self._scalars)
         except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
             host_memory.finish(binding.queue)
             raise
         binding.settle()
         if right is not None:
-            done = _takes_addresses[device.name] = done and places.result.tobytes() == right
+            done = _takes_addresses[device.name] = done and result.tobytes() == right
         return done
 
     def _by_buffers(self, given: Operands, queue: cl.CommandQueue, target: Array) -> bytes:
