@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
@@ -21,7 +20,7 @@ from pyclmm.opencl.queues import FreeQueue, default_queue, free_queue
 from pyclmm.problem.gemm import Gemm
 from pyclmm.selection import select
 from tests.support.cases import DEVICE, problem_of
-from tests.support.faults import DEVICE_NOT_AVAILABLE, OUT_OF_RESOURCES, Failing, cl_error, refused_launch
+from tests.support.faults import DEVICE_NOT_AVAILABLE, OUT_OF_RESOURCES, cl_error, failing, refused_launch
 from tests.support.made_up import EPYC_POCL
 from tests.support.plans import executable, last_product
 from tests.support.processes import as_in_a_new_process, python
@@ -171,8 +170,8 @@ def test_a_device_that_is_lost_on_the_callers_thread(free, rng):
     addresses = dict.fromkeys(names, address_of(memory))
     scalars = binding._steps[0].current
     assert binding.run_at(addresses, scalars) is True
-    binding.queue = SimpleNamespace(finish=Failing(None, cl_error(DEVICE_NOT_AVAILABLE)))
-    with pytest.raises(pyclmm.DeviceLostError):
+    lost = failing("opencl.host_memory", "wait_for_events", cl_error(DEVICE_NOT_AVAILABLE), "cl")
+    with lost, pytest.raises(pyclmm.DeviceLostError):
         binding.run_at(addresses, scalars)
 
 
