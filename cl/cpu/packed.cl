@@ -81,7 +81,7 @@ static inline void prefetch_bytes(__global const char *from, const long bytes)
 #if SPLIT && PACK_B != 2
 #define LOCAL_ARG
 #define LOCAL
-#else /* The sum is no constant. A constant would be moved into the function, where PoCL 3.0 looks for no local memory and crashes. */
+#else /* The sum is no constant, which LLVM would move into the function: PoCL 3.0 looks for no local memory there. */
 #define LOCAL_ARG , __local VEC *memory
 #define LOCAL , memory + get_local_id(0)
 #endif
