@@ -30,7 +30,16 @@ class Variable:
     @property
     def value(self) -> str:
         """The current value; empty if it is not set."""
+        # What is not set takes os.environ an exception, half a microsecond of each warm call.
+        known = getattr(os.environ, "_data", None)
+        if known is not None and self._key not in known:
+            return ""
         return os.environ.get(self.name, "")
+
+    @functools.cached_property
+    def _key(self) -> str | bytes:
+        """The name as CPython keeps it in ``os.environ._data``."""
+        return os.environ.encodekey(self.name)
 
     @contextmanager
     def meanwhile(self, value: str) -> Iterator[None]:

@@ -106,3 +106,17 @@ def test_a_value_that_is_not_understood_raises_and_names_what_is(monkeypatch, na
 
 def test_every_variable_of_pyclmm_is_checked():
     assert {v.name for v in environment.VARIABLES if v.name.startswith("PYCLMM_")} == WRONG.keys()
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_variable_is_read_anew_each_time(monkeypatch, private):
+    """Also where os.environ keeps nothing under a private name."""
+    if not private:
+        monkeypatch.setattr(os, "environ", dict(os.environ))
+    variable = environment.Variable("PYCLMM_OF_THIS_TEST")
+    for value in ("", "x", "", "y"):
+        if value:
+            monkeypatch.setenv(variable.name, value)
+        else:
+            monkeypatch.delenv(variable.name, raising=False)
+        assert variable.value == value

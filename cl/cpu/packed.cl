@@ -65,52 +65,41 @@ INLINE void prefetch_rows(__global const B_NUMBER *b, const long ldb, const int 
     for (int at = 0; at < NR * PLANES; at += CACHE_LINE / sizeof(B_NUMBER)) PREFETCH(b + k * B_STEP(ldb) + at);
 }
 
-INLINE void prefetch_bytes(__global const char *from, const long bytes)
+/* Called by the entry, so not INLINE, which would be for AVX512. */
+static inline void prefetch_bytes(__global const char *from, const long bytes)
 {
   for (long at = 0; at < bytes && at < AHEAD; at += CACHE_LINE) PREFETCH(from + at);
 }
 
-__kernel ONE_WIDE_ITEM void packed_multiply(
-    GEMM_ARGS, const int mc, const int nc, const int kc, const int tile_rows, const int rows_first,
-    const int split_k, const int k_range, PART_ARGS, __global const ACC_T *a_panels, const long a_stack,
-    __global const ACC_T *b_panels, const long b_stack, __global VEC *partial)
-{
-#if !SPLIT
-  __local VEC sums[(BM / MR) * (BN / NR) * TILE_VECS];
-#endif
+/* Vectors of a work-group's local memory: a panel of B, and the sums of a macro-tile. */
 #if PACK_B == 2
-  __local VEC panel[BK * NV];
-#endif
-  PACKED_BEGIN;
-  a_panels += (BATCH_ENTRY - first_entry) * a_stack;
-  b_panels += get_global_id(2) * b_stack;
-#if LISTED
-  const int last_row = M, range = 0, i0 = tile_listed.y, j0 = tile_listed.z, k_begin = 0, k_end = K;
-  /* Where rows of A are divided, those of other groups can be read. */
-  const int readable = LISTED == 2 || tile_listed.w < 0 ? M : M_of_all - tile_listed.w;
-  if (M == 0) return;
-  if (PREFETCHES && (int)get_group_id(0) + 1 < tiles_listed[0].x && tiles_listed[2 + get_group_id(0)].x != tile_listed.x) {
-    __global const long *next = products + PRODUCT * (long)tiles_listed[2 + get_group_id(0)].x;
-    prefetch_bytes((__global const char *)(a - own[0] + next[0]), next[TRANS_A ? 7 : 5] * next[8] * (long)sizeof(A_T));
-    prefetch_bytes((__global const char *)(b - own[1] + next[1]), next[TRANS_B ? 6 : 7] * next[9] * (long)sizeof(B_T));
-    prefetch_bytes((__global const char *)(out - own[3] + next[3]), next[5] * next[10] * (long)sizeof(OUT_T));
-  }
+#define PANEL_VECS (BK * NV)
 #else
-  const int readable = M;
-  const int down = get_group_id(!rows_first);
-  const int range = down / tile_rows;
-  const int i0 = first_row + (down - range * tile_rows) * mc;
-  const int j0 = get_group_id(rows_first) * nc;
-  const int k_begin = range * k_range;
-  const int k_end = min(K, k_begin + k_range);
+#define PANEL_VECS 0
 #endif
+#define LOCAL_VECS (PANEL_VECS + (SPLIT ? 0 : (BM / MR) * (BN / NR) * TILE_VECS))
+#if SPLIT && PACK_B != 2
+#define LOCAL_ARG
+#define LOCAL
+#else /* The sum is no constant, which LLVM would move into the function: PoCL 3.0 looks for no local memory there. */
+#define LOCAL_ARG , __local VEC *memory
+#define LOCAL , memory + get_local_id(0)
+#endif
+
+/* The macro-tile at row i0 and column j0, of steps k_begin to k_end - 1. `readable`: rows of A that can be read. */
+WORK_OF_ENTRY void multiply_macro_tile(
+    __global const A_T *a, const long lda, __global const B_T *b, const long ldb, const int K, const int mc, const int nc,
+    const int kc, const int i0, const int j0, const int k_begin, const int k_end, const int first_row, const int last_row,
+    const int readable, const int range, const int split_k, __global const ACC_T *a_panels, __global const ACC_T *b_panels,
+    __global VEC *partial LOCAL_ARG, RESULT_ARGS)
+{
   int k0 = k_begin;
   do { /* at least once: if K is 0 the result is the epilogue of zero */
     const int steps = min(kc, k_end - k0);
     for (int j = j0; j < min(N, j0 + nc); j += NR) {
 #if PACK_B == 2
-      pack_panel((__local ACC_T *)panel, b, ldb, N, j, k0, k0 + steps);
-      B_SPACE const B_NUMBER *columns = (B_SPACE const B_NUMBER *)panel;
+      pack_panel((__local ACC_T *)memory, b, ldb, N, j, k0, k0 + steps);
+      B_SPACE const B_NUMBER *columns = (B_SPACE const B_NUMBER *)memory;
 #else
       __global const B_NUMBER *columns =
           (__global const B_NUMBER *)B_START(b, b_panels, k0, MOVED(PACK_B, j, NR, N), ldb, K);
@@ -120,7 +109,7 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
 #if SPLIT
         __global VEC *sum = partial + partial_at(range, split_k, TILE_NUMBER(i, j, N), TILE_COUNT(M, N), PIECE_VECS);
 #else
-        __local VEC *sum = sums + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
+        __local VEC *sum = memory + PANEL_VECS + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
 #endif
         __global const REAL *rows = (__global const REAL *)A_START(a, a_panels, ti, first_row, k0, lda, K);
         VEC acc[ROWS][NV];
@@ -146,17 +135,58 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   } while (k0 < k_end);
 }
 
+__kernel ONE_WIDE_ITEM void packed_multiply(
+    GEMM_ARGS, const int mc, const int nc, const int kc, const int tile_rows, const int rows_first,
+    const int split_k, const int k_range, PART_ARGS, __global const ACC_T *a_panels, const long a_stack,
+    __global const ACC_T *b_panels, const long b_stack, __global VEC *partial)
+{
+#if !SPLIT || PACK_B == 2
+  __local VEC memory[LOCAL_VECS];
+#endif
+  PACKED_BEGIN;
+  a_panels += (BATCH_ENTRY - first_entry) * a_stack;
+  b_panels += get_global_id(2) * b_stack;
+#if LISTED
+  const int last_row = M, range = 0, i0 = tile_listed.y, j0 = tile_listed.z, k_begin = 0, k_end = K;
+  /* Where rows of A are divided, those of other groups can be read. */
+  const int readable = LISTED == 2 || tile_listed.w < 0 ? M : M_of_all - tile_listed.w;
+  if (M == 0) return;
+  if (PREFETCHES && (int)get_group_id(0) + 1 < tiles_listed[0].x && tiles_listed[2 + get_group_id(0)].x != tile_listed.x) {
+    __global const long *next = products + PRODUCT * (long)tiles_listed[2 + get_group_id(0)].x;
+    prefetch_bytes((__global const char *)(a - own[0] + next[0]), next[TRANS_A ? 7 : 5] * next[8] * (long)sizeof(A_T));
+    prefetch_bytes((__global const char *)(b - own[1] + next[1]), next[TRANS_B ? 6 : 7] * next[9] * (long)sizeof(B_T));
+    prefetch_bytes((__global const char *)(out - own[3] + next[3]), next[5] * next[10] * (long)sizeof(OUT_T));
+  }
+#else
+  const int readable = M;
+  const int down = get_group_id(!rows_first);
+  const int range = down / tile_rows;
+  const int i0 = first_row + (down - range * tile_rows) * mc;
+  const int j0 = get_group_id(rows_first) * nc;
+  const int k_begin = range * k_range;
+  const int k_end = min(K, k_begin + k_range);
+#endif
+  multiply_macro_tile(a, lda, b, ldb, K, mc, nc, kc, i0, j0, k_begin, k_end, first_row, last_row, readable, range, split_k,
+                      a_panels, b_panels, partial LOCAL, RESULT);
+}
+
 #if SPLIT
 /* The second launch of split-K. A work-group, which is one work-item, adds `span` of `pieces` pieces. */
+WORK_OF_ENTRY void add_pieces(
+    const int split_k, const int pieces, const int first, const int end, __global const VEC *partial, RESULT_ARGS)
+{
+  for (int piece = first; piece < end; ++piece) {
+    VEC sum[PIECE_VECS];
+    add_ranges(sum, PIECE_VECS, partial, split_k, piece, pieces);
+    store_piece(sum, piece, RESULT);
+  }
+}
+
 __kernel ONE_WIDE_ITEM void add_partial_sums(
     GEMM_ARGS, const int split_k, const int pieces, const int span, __global const VEC *partial)
 {
   PACKED_BEGIN;
   const int first = get_group_id(0) * span;
-  for (int piece = first; piece < min(pieces, first + span); ++piece) {
-    VEC sum[PIECE_VECS];
-    add_ranges(sum, PIECE_VECS, partial, split_k, piece, pieces);
-    store_piece(sum, piece, RESULT);
-  }
+  add_pieces(split_k, pieces, first, min(pieces, first + span), partial, RESULT);
 }
 #endif

@@ -63,18 +63,25 @@ INLINE void pack_full_rows(
 }
 
 #if !LISTED
-__kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS, PART_ARGS)
+WORK_OF_ENTRY void pack_panels_of_a(
+    __global ACC_T *panels, __global const A_T *a, const long lda, const int M, const int K, const int first_row,
+    const int first, const int end, const int k_begin, const int k_end)
 {
-  PACKED_BEGIN;
-  const int first = first_row + get_group_id(0) * span * MR, end = min(last_row, first + span * MR);
-  const int k_begin = get_group_id(1) * chunk, k_end = min(K, k_begin + chunk);
-  panels += (BATCH_ENTRY - first_entry) * stack;
   for (int k = k_begin; k < k_end; k += STEPS)
     for (int i0 = first; i0 < end; i0 += MR) {
       __global ACC_T *to = panels + (long)(i0 - first_row) * PADDED(K) + (long)k * MR;
       if (i0 + MR <= M && k + STEPS <= k_end) pack_full_rows(to, a, lda, i0, k);
       else pack_rows(to, a, lda, i0, min(MR, M - i0), k, min(STEPS, k_end - k));
     }
+}
+
+__kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS, PART_ARGS)
+{
+  PACKED_BEGIN;
+  const int first = first_row + get_group_id(0) * span * MR, k_begin = get_group_id(1) * chunk;
+  panels += (BATCH_ENTRY - first_entry) * stack;
+  pack_panels_of_a(
+      panels, a, lda, M, K, first_row, first, min(last_row, first + span * MR), k_begin, min(K, k_begin + chunk));
 }
 
 #endif
@@ -155,14 +162,20 @@ INLINE void pack_panel(
   for (int k = k0; k < k_end; k += STEPS) pack_steps_of_b(to + (k - k0) * NR, b, ldb, N, j0, k, k_end);
 }
 #elif !LISTED
-__kernel ONE_WIDE_ITEM void pack_b(PACK_ARGS)
+WORK_OF_ENTRY void pack_panels_of_b(
+    __global ACC_T *panels, __global const B_T *b, const long ldb, const int N, const int K, const int first, const int end,
+    const int k_begin, const int k_end)
 {
-  PACKED_BEGIN;
-  const int first = get_group_id(0) * span * NR, end = min(N, first + span * NR);
-  const int k_begin = get_group_id(1) * chunk, k_end = min(K, k_begin + chunk);
-  panels += get_global_id(2) * stack;
   for (int k = k_begin; k < k_end; k += STEPS)
     for (int j0 = first; j0 < end; j0 += NR)
       pack_steps_of_b(panels + (long)j0 * K + (long)k * NR, b, ldb, N, j0, k, k_end);
+}
+
+__kernel ONE_WIDE_ITEM void pack_b(PACK_ARGS)
+{
+  PACKED_BEGIN;
+  const int first = get_group_id(0) * span * NR, k_begin = get_group_id(1) * chunk;
+  panels += get_global_id(2) * stack;
+  pack_panels_of_b(panels, b, ldb, N, K, first, min(N, first + span * NR), k_begin, min(K, k_begin + chunk));
 }
 #endif

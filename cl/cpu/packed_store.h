@@ -68,10 +68,15 @@ INLINE void store_elements(
     VEC acc[ROWS][NV], const int i, const int j, const int skip_rows, const int skip_cols, RESULT_ARGS)
 {
   VEC kept[TILE_VECS];
-  KEEP_TILE(kept, acc);
   const REAL *tile = (const REAL *)kept;
   const int rows = min(MR, M - i);
   const int cols = min(NR, N - j);
+#if VECTOR_STORE
+  FOR_TILE(r, v) kept[r * NV + v] = alpha * FINAL_SUM(acc[r][v]);
+  for (int r = skip_rows; r < rows; ++r)
+    for (int s = skip_cols; s < cols; ++s) out[OUT_INDEX(i + r, j + s, ldo)] = tile[r * NR + s];
+#else
+  KEEP_TILE(kept, acc);
   for (int r = skip_rows; r < rows; ++r)
     for (int s = skip_cols; s < cols; ++s) {
 #if APART
@@ -85,6 +90,7 @@ INLINE void store_elements(
 #endif
       STORE_RESULT_AT(OUT_INDEX(i + r, j + s, ldo), i + r, j + s, value, RESULT);
     }
+#endif
 }
 
 /* Stores the tile of row i and column j. `readable`: rows of A from row 0 on, as for MOVED. A tile that moved back, but not before row i0 and column j0, is stored whole:

@@ -26,7 +26,7 @@ DEFINE_WIDENED(widened_vec, LANES_OF(float), LANES_OF(uint), LANES_OF(ushort))
 #endif
 
 /* convert_uint of a negative number need not keep its low bits, convert_int does. */
-#define AS_UINTS(x) LANES_OF(as_uint)(LANES_OF(convert_int)(x))
+#define AS_UINTS(x) LANES_OF(as_uint)(CONVERTED(LANES_OF(int), x))
 #define vec_bool(p) AS_UINTS((LOOSE(UCHARS, p) != (LANES_OF(uchar))(0)) & (LANES_OF(char))(1))
 #define vec_int8(p) AS_UINTS(LOOSE(CHARS, p))
 #define vec_uint8(p) AS_UINTS(LOOSE(UCHARS, p))

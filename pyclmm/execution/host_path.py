@@ -10,11 +10,12 @@ import numpy as np
 import pyopencl as cl
 
 from ..opencl import forks, host_memory
+from ..opencl.array_fields import address_of
 from ..opencl.binding import Binding, Constant
 from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
 from ..opencl.last_call import same
-from ..opencl.steps import Scalars, Scales, scalars_of
+from ..opencl.steps import Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
 from ..problem.ragged import SIZES
@@ -47,38 +48,32 @@ class _PlainLayout(NamedTuple):
     strides: tuple[int, ...]
     dtype: np.dtype[Any]
     phase: int  # of its first element between aligned addresses
-    is_dense: bool  # its elements fill memory from the first on
 
     @classmethod
     def of(cls, x: Array) -> _PlainLayout:
-        phase = host_memory.location(x) % host_memory.HOST_ALIGN
-        return cls(x.shape, x.strides, x.dtype, phase, host_memory.is_dense(x))
+        return cls(x.shape, x.strides, x.dtype, host_memory.location(x) % host_memory.HOST_ALIGN)
+
+    def place(self, x: Any) -> int | None:
+        """The address of *x*, if it is a plain array with exactly this layout."""
+        shape, strides, dtype, phase = self
+        if type(x) is not np.ndarray or x.dtype is not dtype or x.shape != shape or x.strides != strides:
+            return None
+        at = address_of(x)
+        return at if at % host_memory.HOST_ALIGN == phase else None
 
 
-class _InOwner(NamedTuple):
-    """Where an array lies: the memory that another array owns, or it itself, and an index there."""
-
-    memory: Array
-    start: int
-
-
-class _CallArrays(NamedTuple):
-    """Where the arrays of a call lie."""
-
-    a: _InOwner
-    b: _InOwner
-    out: _InOwner
-    result: Array
+# Where the arrays of a call lie: addresses by the problem's names, and the result.
+_Places = tuple[dict[str, int], Array]
 
 
 @dataclass(frozen=True)
 class PlainCalls:
     """The calls of a plan whose operands, a and b, and result are plain arrays, used where they lie.
 
-    What the general way finds out about each array takes longer than a product of 64 cubed. Two arrays that
-    own their memory share none, and own memory lies at HOST_ALIGN. So the shape, strides and dtype of each,
-    compared with those of the planned call, say everything. Each may also be a view of memory that another
-    array owns: then its address says the rest. *most*: bytes of memory that a buffer may have.
+    What the general way finds out about each array takes longer than a product of 64 cubed. A kernel is given
+    addresses here, which need no buffer. So the shape, strides, dtype and phase of each, compared with those
+    of the planned call, say everything; of *out* also that it owns its memory, or is a view of an array that
+    does, and no operand is.
     """
 
     a: _PlainLayout
@@ -86,70 +81,38 @@ class PlainCalls:
     out: _PlainLayout
     makes_out: bool
     names: tuple[str, str]  # the problem's names of a and b
-    most: int
 
-    def places(self, given: Mapping[str, Array]) -> _CallArrays | None:
+    def places(self, given: Mapping[str, Array]) -> _Places | None:
         """Where the arrays lie, with a new one for the result, if *given* is such a call, else None."""
-        out = given.get("out")
+        a, b, out = given["a"], given.get("b"), given.get("out")
         if len(given) != (2 if out is None else 3) or self.makes_out != (out is None):
             return None
-        of_a, of_b = self._place(given["a"], self.a), self._place(given["b"], self.b)
-        if of_a is None or of_b is None:
+        first, second = self.a.place(a), self.b.place(b)
+        if b is None or first is None or second is None:
             return None
         if out is None:
-            made = np.empty(self.out.shape, self.out.dtype)
-            return _CallArrays(of_a, of_b, _InOwner(made, 0), made)
-        of_out = self._place(out, self.out)
-        if of_out is None or of_out.memory is of_a.memory or of_out.memory is of_b.memory:
-            return None
-        return _CallArrays(of_a, of_b, of_out, out)
+            out = np.empty(self.out.shape, self.out.dtype)
+            at = address_of(out)
+        else:
+            its = self.out.place(out)
+            if its is None or not out.flags.writeable or not _are_apart(out, a, b):
+                return None
+            at = its
+        x, y = self.names
+        return {x: first, y: second, "out": at}, out
 
-    def _place(self, x: Any, layout: _PlainLayout) -> _InOwner | None:
-        """Where *x* lies, if it has exactly this layout and may be written."""
-        shape, strides, dtype, phase, is_dense = layout
-        if type(x) is not np.ndarray or x.dtype is not dtype or x.shape != shape or x.strides != strides:
-            return None
-        memory = x if x.base is None else x.base
-        if type(memory) is not np.ndarray or not host_memory.is_number(memory.dtype):
-            return None
-        flags = memory.flags
-        if not (flags.owndata and flags.writeable and flags.forc and x.flags.writeable):
-            return None
-        if is_dense and memory.nbytes == x.nbytes:
-            return _InOwner(memory, 0)
-        address = host_memory.location(x)
-        start, rest = divmod(address - host_memory.location(memory), x.itemsize)
-        if rest or address % host_memory.HOST_ALIGN != phase or memory.nbytes > self.most:
-            return None
-        return _InOwner(memory, start)
 
-    def run(self, binding: Binding, places: _CallArrays, scales: Scales, scalars: Scalars) -> None:
-        """Compute the result that :meth:`places` gave. It is complete, unless this raises. *scalars* are
-        *scales* of arrays at the start of their memory.
+def _are_apart(out: Array, *operands: Array) -> bool:
+    """Whether *out* surely shares no memory with an *operand*."""
+    owner, *others = (x if x.base is None else x.base for x in (out, *operands))
+    owns = [type(x) is np.ndarray and x.flags.owndata for x in (owner, *others)]
+    return all(owns) and not any(owner is other for other in others)
 
-        Raises LaunchError, DeviceMemoryError or DeviceLostError.
-        """
-        a, b, out, _ = places
-        first, second = self.names
-        context, device = binding.context, binding.device
-        values = {first: host_memory.used_in_place(context, device, a.memory, "a")}
-        values[second] = (
-            values[first]
-            if a.memory is b.memory
-            else host_memory.used_in_place(context, device, b.memory, "b")
-        )
-        values["out"] = host_memory.used_in_place(context, device, out.memory, "out")
-        if a.start or b.start or out.start:
-            scalars = scalars_of(*scales, {first: a.start, second: b.start, "out": out.start})
-        try:
-            if binding.run_here(values, scalars):
-                return
-            events = binding.enqueue(values, scalars, [], is_waited_for=True)
-            host_memory.wait(binding.device, events[-1:])
-        except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
-            host_memory.finish(binding.queue)
-            raise
-        binding.settle()
+
+# By a device's name, whether its kernels read and write host memory by its address; and the bytes of a result
+# that is computed twice to see it.
+_takes_addresses: dict[str, bool] = {}
+_MOST_TO_SHOW = 1 << 20
 
 
 def _returned(result: Array, out: Array | None) -> Any:
@@ -243,8 +206,7 @@ class HostPath:
         if not all(host_memory.is_used_whole(x, self._device) for x in arrays):
             return None
         a, b, result = map(_PlainLayout.of, arrays)
-        most = self._device.max_mem_alloc_size
-        return PlainCalls(a, b, result, out is None, (names["a"], names["b"]), most)
+        return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
 
     def again(
         self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
@@ -264,8 +226,39 @@ class HostPath:
         if places is None:
             return None
         forks.check_process()
-        self._plain.run(binding, places, self._scales, self._scalars)
-        return _returned(places.result, given.get("out")), []
+        if not self._run_at(binding, places, given):
+            return None
+        return _returned(places[1], given.get("out")), []
+
+    def _run_at(self, binding: Binding, places: _Places, given: Operands) -> bool:
+        """Compute the result of *places*. It is complete, unless this raises or returns False: the device
+        takes no addresses.
+
+        OpenCL promises that kernels may be given any address of the host only where a device says so, and
+        PoCL 3 does not. So the first such result is compared with what buffers give.
+
+        Raises LaunchError, DeviceMemoryError or DeviceLostError.
+        """
+        (addresses, result), device = places, binding.device
+        shown = _takes_addresses.get(device.name)
+        if not shown and (shown is False or result.nbytes > _MOST_TO_SHOW):
+            return False
+        right = None if shown else self._by_buffers(given, binding.queue, result)
+        try:
+            done = binding.run_at(addresses, self._scalars)
+        except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
+            host_memory.finish(binding.queue)
+            raise
+        binding.settle()
+        if right is not None:
+            done = _takes_addresses[device.name] = done and result.tobytes() == right
+        return done
+
+    def _by_buffers(self, given: Operands, queue: cl.CommandQueue, target: Array) -> bytes:
+        """The product by buffers. Each element of *target* becomes another number."""
+        right = np.array(self.run(given, queue, self._scales, []))
+        target[...] = right == 0
+        return right.tobytes()
 
     def run(
         self, operands: Operands, queue: cl.CommandQueue, scales: Scales, wait_for: list[cl.Event]

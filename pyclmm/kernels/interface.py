@@ -287,10 +287,12 @@ def tiles_of(problem: GemmProblem, bm: int, bn: int) -> int:
     return -(-problem.m // bm) * -(-problem.n // bn)
 
 
-def vector_defines(config: TileConfig, device: DeviceInfo) -> tuple[tuple[str, int], ...]:
-    """The macros that vectors.h needs, and AVX512 where functions are compiled for the processor itself."""
+def vector_defines(config: TileConfig, device: DeviceInfo, size: int = 4) -> tuple[tuple[str, int], ...]:
+    """The macros that vectors.h needs, and AVX512 where functions are compiled for the processor itself.
+    *size*: bytes of a real number of the sums.
+    """
     vectors = (("LANES", config.vec), ("PREFETCHES", int(device.prefetches)))
-    return (*vectors, ("AVX512", 1)) if config.vec * 32 > device.vector_bits else vectors
+    return (*vectors, ("AVX512", 1)) if config.vec * size * 8 > device.vector_bits else vectors
 
 
 def gemm_defines(problem: GemmProblem, acc_type: str | None = None) -> Defines:

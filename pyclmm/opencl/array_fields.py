@@ -43,6 +43,14 @@ _MEMORY: Words = np.asarray(
 )
 
 
+_DATA = _HEAD // 8 - 1
+
+
+def address_of(x: NDArray[Any]) -> int:
+    """The address of the first element of *x*, a NumPy array."""
+    return _MEMORY.item((id(x) >> 3) + _DATA) if READABLE else location(x)
+
+
 class ArrayFields(NamedTuple):
     """*places*: the address of each array. *layouts*: equal to others if and only if all shapes, strides,
     dtype objects, flags and the addresses modulo HOST_ALIGN are."""

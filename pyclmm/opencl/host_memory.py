@@ -182,33 +182,14 @@ def is_used_whole(x: Array, device: DeviceInfo) -> bool:
     return device.unified_memory and _is_in_buffer_protocol(x.dtype) and not shared
 
 
-def is_dense(x: Array) -> bool:
-    """Whether the elements of *x* fill memory from the first on, in any order of the axes."""
-    span = HostSpan.around(x)
-    return span.start == 0 and span.memory.nbytes == x.nbytes
-
-
 def _is_in_buffer_protocol(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin != 2  # 2: a type that a package has registered, such as bfloat16
-
-
-def is_number(dtype: np.dtype[Any]) -> bool:
-    """Whether it is one of NumPy's own numbers, whose arrays OpenCL takes: not a date, for example."""
-    return dtype.kind in "biufc" and dtype.isbuiltin == 1
 
 
 def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo, argument: str) -> HostForm:
     """The form of new arrays. Raises DeviceMemoryError if they are too large."""
     check_size(math.prod(shape) * dtype.itemsize, device, argument)
     return HostForm(device.unified_memory and _is_in_buffer_protocol(dtype), 0)
-
-
-def used_in_place(context: cl.Context, device: DeviceInfo, x: Array, argument: str) -> cl.Buffer:
-    """A buffer over the memory of *x*, a writable array without gaps. Raises as :func:`allocate` does."""
-    try:
-        return cl.Buffer(context, _READ_WRITE_HERE, 0, x)
-    except cl.Error as error:
-        raise out_of_memory(x.nbytes, device, argument, error) from error
 
 
 def wait(device: DeviceInfo, after: list[cl.Event]) -> None:

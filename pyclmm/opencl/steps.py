@@ -48,6 +48,7 @@ def _library_function(name: str) -> Callable[..., int] | None:
 
 _enqueue = _library_function("clEnqueueNDRangeKernel")
 _set_arg = _library_function("clSetKernelArg")
+_set_address = _library_function("clSetKernelArgSVMPointer")
 _NONE = ctypes.c_uint32(0)
 
 
@@ -123,6 +124,7 @@ class Step:
     values: Mapping[str, Any] = field(default_factory=dict)  # the same by name
 
     def __post_init__(self) -> None:
+        self.addresses: dict[int, int] = {}  # what the kernel object holds in place of buffers
         self.parts = [
             (part, eventless(self.queue, self.kernel, part.global_size, part.local_size, part.offset))
             for part in self.enqueues
@@ -171,12 +173,33 @@ class Step:
         if scalars is not None and scalars != self.current:
             self._set_scalars(scalars)
         set_arg = self.kernel.set_arg
+        if buffers:
+            self.addresses.clear()
         for index, name in self.buffers:
             if name in buffers:
                 set_arg(index, buffers[name])
         if moved:
             for index, place in self.workspace:
                 set_arg(index, borrowed[place])
+
+    def set_addresses(self, addresses: Mapping[str, int], scalars: Scalars) -> bool:
+        """Set addresses of host memory in place of buffers, and *scalars*, those that differ. Returns False
+        if the driver takes none.
+        """
+        if _set_address is None:
+            return False
+        if scalars != self.current:
+            self._set_scalars(scalars)
+        held, kernel = self.addresses, None
+        for index, name in self.buffers:
+            address = addresses[name]
+            if held.get(index) == address:
+                continue
+            kernel = kernel or ctypes.c_void_p(self.kernel.int_ptr)
+            if _set_address(kernel, ctypes.c_uint32(index), ctypes.c_void_p(address)):
+                return False
+            held[index] = address
+        return True
 
     def _set_scalars(self, scalars: Scalars) -> None:
         """Set the scalars that differ; all, and what stays, in a new kernel object."""

@@ -110,10 +110,16 @@ def test_the_summary_of_small_products():
     cpu = importlib.import_module("cpu")
     seconds = [("64x64x64", 4, 2, 1), ("9x9x9 NT", 8, 4, 1), ("9x9x8 TN", 2, 1, 1)]
     records = [
-        {"shape": shape, "seconds": {"pyclmm": ours, "usual": usual, "numpy": numpys}}
+        {
+            "shape": shape,
+            "seconds": {"pyclmm": 8 * ours, "usual": 8 * usual, "numpy": 64 * numpys},
+            "least": {"pyclmm": ours, "usual": usual, "numpy": numpys},
+        }
         for shape, usual, ours, numpys in seconds
     ]
     assert cpu.small_summary(records) == {
-        "pyclmm": {"64x64x64": 0.5, "drawn": 0.5},
-        "usual": {"64x64x64": 0.25, "drawn": 0.25},
+        "pyclmm, seconds": {"64x64x64": 4.0, "drawn": 4.0},
+        "pyclmm, least": {"64x64x64": 0.5, "drawn": 0.5},
+        "usual, seconds": {"64x64x64": 2.0, "drawn": 2.0},
+        "usual, least": {"64x64x64": 0.25, "drawn": 0.25},
     }

@@ -5,7 +5,10 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm.execution.host_path import PlainCalls
+from pyclmm.execution import host_path
+from pyclmm.execution.host_path import HostPath
+from pyclmm.opencl import steps
+from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.queues import default_queue
 from tests.support.cases import DEVICE
 
@@ -18,13 +21,14 @@ def quick(monkeypatch):
     """The results of the calls that took few checks. There is no earlier plan."""
     pyclmm.release()
     made = []
-    run = PlainCalls.run
+    run = HostPath._run_at
 
-    def counted(self, binding, places, *scalars):
-        run(self, binding, places, *scalars)
-        made.append(places.result)
+    def counted(self, binding, places, given):
+        done = run(self, binding, places, given)
+        made.extend(places[1:] * done)
+        return done
 
-    monkeypatch.setattr(PlainCalls, "run", counted)
+    monkeypatch.setattr(HostPath, "_run_at", counted)
     return made
 
 
@@ -170,20 +174,45 @@ def test_stacks_with_their_axes_in_another_order_take_few_checks(quick, rng):
         assert len(quick) == turn
 
 
-def test_memory_that_is_out_of_order_itself_takes_every_check(quick, ab):
-    """A copy keeps the order of the axes, and OpenCL is given no such array."""
+def test_memory_that_is_out_of_order_itself_takes_few_checks(quick, ab):
+    """A copy keeps the order of the axes, and PyOpenCL takes no such array as a buffer."""
     a = np.empty((2, M, K), np.float32).transpose(1, 0, 2).copy(order="K")
     a[:] = ab[0][:, None]
     assert a.flags.owndata
     for _ in range(2):
         close(pyclmm.matmul(a, ab[1])[:, 0], *ab)
+    assert len(quick) == 1
+
+
+@pytest.mark.parametrize("fault", ["refused", "not found", "not used"])
+def test_a_device_that_takes_no_addresses_gets_buffers(quick, ab, monkeypatch, fault):
+    monkeypatch.setattr(host_path, "_takes_addresses", shown := {})
+    if fault == "not used":
+        monkeypatch.setattr(Binding, "run_at", lambda *_given: True)
+    else:
+        monkeypatch.setattr(steps, "_set_address", None if fault == "not found" else lambda *_given: -38)
+    for _ in range(3):
+        close(pyclmm.matmul(*ab), *ab)
+        close(pyclmm.matmul(*ab, out=np.empty((M, N), np.float32)), *ab)
+    assert list(shown.values()) == [False]
     assert not quick
 
 
-OTHERS = {
-    "half of an array": lambda a: np.concatenate([a, a])[len(a) :],
+def test_a_large_product_does_not_show_that_addresses_are_taken(quick, ab, monkeypatch):
+    """That would compute it twice."""
+    monkeypatch.setattr(host_path, "_takes_addresses", {})
+    monkeypatch.setattr(host_path, "_MOST_TO_SHOW", 4 * M * N - 1)
+    for _ in range(3):
+        close(pyclmm.matmul(*ab), *ab)
+    assert not quick
+
+
+READ_ONLY = {
     "a view of a read-only array": lambda a: _read_only(a.copy())[:],
     "read-only": lambda a: _read_only(a.copy()),
+}
+OTHERS = READ_ONLY | {
+    "half of an array": lambda a: np.concatenate([a, a])[len(a) :],
     "with gaps": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
     "by columns": np.asfortranarray,
     "a broadcast": lambda a: np.broadcast_to(a[:1], a.shape),
@@ -203,14 +232,16 @@ def _read_only(x):
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_other_arrays_after_plain_ones(quick, ab, other):
-    """They take every check; the plain arrays after them may take few again."""
+    """They take every check, but for those that only may not be written; the plain arrays after them may take
+    few again.
+    """
     a, b = ab
     for _ in range(2):
         pyclmm.matmul(a, b)
     changed = OTHERS[other](a)
     before = changed.copy()
     np.testing.assert_allclose(pyclmm.matmul(changed, b), before.astype(np.float64) @ b, rtol=1e-5, atol=1e-4)
-    assert len(quick) == 1
+    assert len(quick) == 1 + (other in READ_ONLY)
     np.testing.assert_array_equal(changed, before)
     close(pyclmm.matmul(a, b), a, b)
 

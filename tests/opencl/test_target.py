@@ -198,6 +198,24 @@ def test_vectors_of_which_the_compiler_was_not_told(platform, target, flags, bit
     assert device.widest_bits == max(bits, device.vector_bits)
 
 
+@pytest.mark.parametrize(("dtype", "lanes"), [("float32", 16), ("float64", 8), ("complex64", 16)])
+@pytest.mark.parametrize("beyond", [0, 512])
+def test_packed_uses_vectors_beyond(dtype, lanes, beyond):
+    """But for sums modulo a number, which ask for their place in the stack where that cannot be asked."""
+    device = replace(CPU, has_fp64=True, target=Target(256, ("avx2", "fma"), beyond))
+    packed, sizes = kernel_named("packed"), {"lda": 64, "ldb": 64, "ldo": 64}
+    for moduli in ((), (251,)):
+        product = replace(GemmProblem(64, 64, 64, *[dtype] * 4, **sizes), moduli=moduli)
+        wide = bool(beyond) and not moduli
+        for config in packed.configs(product, device):
+            assert config.vec == (lanes if wide else lanes // 2)
+            for launch in packed.launches(product, config, device).launches:
+                assert (("AVX512", 1) in launch.program.defines) == wide
+        told = replace(device, target=Target(256, ("avx2", "fma")))
+        estimates = [packed.estimate(product, packed.configs(product, d)[0], d) for d in (device, told)]
+        assert (estimates[0] < estimates[1]) == wide
+
+
 def test_vectors_beyond_are_offered_first_to_few_rows_by_weights():
     types = ("float32", "uint8", "float32", "float32")
     product = GemmProblem(1, 64, 256, *types, trans_b=True, lda=256, ldo=64, b_format="q4_k", ldb=144)

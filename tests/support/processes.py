@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 import pyclmm
 from pyclmm import calls, plan_cache, release, store
 from pyclmm.checks import selfcheck
+from pyclmm.execution import host_path
 from pyclmm.opencl import crash_marks, program, queues
 from pyclmm.opencl.single_flight import SingleFlight
 
@@ -32,6 +33,7 @@ _CHECKED = {
     (selfcheck, "_run_here"): set,
     (crash_marks, "_detours"): dict,
     (store, "_refusing"): dict,
+    (host_path, "_takes_addresses"): dict,
 }
 _COMPILED = {
     (calls, "_last"): queues.PerThread,

@@ -138,7 +138,7 @@ class Matvec(CpuKernel):
         nc = _piece(problem, config, device)
         groups = -(-length // nc)
         sums = _partial_sums(problem, config)
-        partial: Arg = sums.workspace.symbol if split_k > 1 else "out"  # any pointer: never used
+        partial: Arg = sums.workspace.symbol if split_k > 1 else "batch_offsets"  # any pointer: never used
         span = _span(problem, config, device)
         sizes = map(np.int32, (nc, split_k, -(-problem.k // split_k), problem.batch, span))
         kernel = "matvec_rows" if _by_rows(problem) else "matvec_columns"

@@ -35,6 +35,7 @@ from .packing import INSIDE, PackedOperands
 from .pieces import FRACTION, CpuKernel, stack_seconds
 
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
+_UNUSED = "batch_offsets"  # any pointer
 _ALONG, _ACROSS = (512, 1), (128, 32)
 _LITTLE_MEMORY = 1 << 14  # bytes of a buffer, for the self-check
 # Steps of K in whose time an element is stored across the order of its tile: turned in registers (Zen 5), or
@@ -87,6 +88,7 @@ class Packed(CpuKernel):
         if config.named.get("swapped"):
             products += _turned_steps(problem) * problem.m * problem.n * problem.batch
         rate = rates.multiply_adds(problem.acc_type) * FRACTION * min(1.0, groups / device.units)
+        rate *= max(1.0, _bits(problem, config) / device.vector_bits)
         packed = packing.packed(problem, config)
         slower = _step_with_loads(problem, config, packed, device)
         seconds = together(products / rate * slower, rates.moved(problem.nbytes))
@@ -119,8 +121,9 @@ class Packed(CpuKernel):
             reasons.append(f"swapped must be 0 or 1: {config}")
         elif config.named.get("swapped") and not shape.may_swap(problem):
             reasons.append("with swapped, a complex product is not summed in order")
-        if config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits:
-            reasons.append(f"vectors of {config.vec} are wider than the device's {device.vector_bits} bits")
+        widest = shape.vector_bits(problem, device)
+        if _bits(problem, config) > widest:
+            reasons.append(f"vectors of {config.vec} are wider than the device's {widest} bits")
         return reasons + config.violations(device, (1,), _local_bytes(problem, config))
 
     def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
@@ -139,6 +142,11 @@ class Packed(CpuKernel):
         if not config.named.get("swapped"):
             return work
         return replace(work, launches=tuple(_of_transposed(launch) for launch in work.launches))
+
+
+def _bits(problem: GemmProblem, config: TileConfig) -> int:
+    """Bits of a vector of the sums."""
+    return config.vec * problem.sums.nbytes_of_real * 8
 
 
 def _local_bytes(problem: GemmProblem, config: TileConfig) -> int:
@@ -167,7 +175,7 @@ class _PackedWork:
     def _defines(self, device: DeviceInfo) -> list[tuple[str, int]]:
         c = self.config
         return [
-            ("MR", c.tm), ("NR", c.tn), *vector_defines(c, device),
+            ("MR", c.tm), ("NR", c.tn), *vector_defines(c, device, self.problem.sums.nbytes_of_real),
             ("PACK_A", int(self.packed.a)), ("PACK_B", self.packed.b + 2 * self.packed.inside),
             ("BM", c.bm), ("BN", c.bn), ("SPLIT", int(c.split_k > 1)), ("SWAPPED", c.option("swapped")),
             *([("BK", c.bk)] if self.packed.inside else []),
@@ -178,7 +186,7 @@ class _PackedWork:
         b_panels = self._panels_of_b()
         a_panels = self._space_of_a()
         sums = shape.partial_sums(p, c)
-        partial: Arg = "out"  # any pointer: never used
+        partial: Arg = _UNUSED
         if c.split_k > 1:
             self.workspace.append(sums.workspace)
             partial = sums.workspace.symbol
@@ -195,7 +203,7 @@ class _PackedWork:
         c, zero = self.config, np.int64(0)
         tiles = shape.cut(whole.typical, c, self.device)
         sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, 1, 0, 1, 0, 0, 0, 0))
-        args = (*gemm_args(whole), *sizes, "a", zero, "b", zero, "out")
+        args = (*gemm_args(whole), *sizes, _UNUSED, zero, _UNUSED, zero, _UNUSED)
 
         def launch(groups: int) -> Launch:
             return Launch(self.program, "packed_multiply", (groups, 1), (1, 1), args)
@@ -213,9 +221,9 @@ class _PackedWork:
         self._launch("packed_multiply", groups, part, (*map(np.int32, sizes), *_part_args(part), *buffers))
 
     def _space_of_a(self) -> tuple[Arg, Arg]:
-        """The panels of one part of A, and the stack's stride in them; A itself if it is not packed."""
+        """The panels of one part of A, and the stack's stride in them."""
         if not self.packed.a:
-            return "a", np.int64(0)
+            return _UNUSED, np.int64(0)
         largest, steps = self.parts[0], round_up(self.problem.k, UNROLL_K)
         return self._space("a", round_up(largest.rows, self.config.tm) * steps, largest.entries)
 
@@ -228,7 +236,7 @@ class _PackedWork:
         """Append the launch that packs B. Returns the panels and the stack's stride in them."""
         p, c = self.problem, self.config
         if not self.packed.b:
-            return "b", np.int64(0)
+            return _UNUSED, np.int64(0)
         panels = self._space("b", round_up(p.n, c.tn) * p.k, p.batch)
         self._pack("b", p.n, c.tn, p.trans_b, Part(0, p.m, 0, p.batch), panels)
         return panels

@@ -48,6 +48,13 @@ def sum_size(problem: GemmProblem) -> int:
     return problem.sums.nbytes_of_real * problem.sums.planes ** (1 if problem.reproducible else 2)
 
 
+def vector_bits(problem: GemmProblem, device: DeviceInfo) -> int:
+    """Width in bits of the vectors of the sums. A sum modulo a number asks for its place in the stack, which
+    functions that are compiled for the processor itself cannot.
+    """
+    return device.vector_bits if problem.moduli else device.widest_bits
+
+
 def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
     """The product that cl/cpu/packed.cl computes: the transposed one with option ``swapped``."""
     return problem.transposed if config.named.get("swapped") else problem
@@ -73,7 +80,7 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     """Configurations: a register tile of TM x TN elements in vectors of VEC reals, and BM x BN x BK, the
     largest macro-tile. Options ``pack_a`` and ``pack_b``: whether the operand is copied into panels.
     """
-    bits = device.vector_bits
+    bits = vector_bits(problem, device)
     reals = problem.sums.planes
     lanes = bits // 8 // problem.sums.nbytes_of_real
     found = _register_tiles(problem, device)
@@ -92,7 +99,7 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
 
 def _register_tiles(problem: GemmProblem, device: DeviceInfo) -> tuple[tuple[int, int], ...]:
     ordered = problem.reproducible and problem.sums.planes == 2
-    return (_ORDERED_COMPLEX_TILES if ordered else _REGISTER_TILES)[device.vector_bits]
+    return (_ORDERED_COMPLEX_TILES if ordered else _REGISTER_TILES)[vector_bits(problem, device)]
 
 
 def least(problem: GemmProblem) -> GemmProblem:
@@ -108,12 +115,13 @@ def shapes_of_list(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]
     if B cannot be, each work-group packs what it uses.
     """
     smallest, reals, typical = least(problem), problem.sums.planes, problem.typical
-    widest = device.vector_bits // 8 // problem.sums.nbytes_of_real
+    bits = vector_bits(problem, device)
+    widest = bits // 8 // problem.sums.nbytes_of_real
     narrowest = _LANE_BYTES // problem.sums.nbytes_of_real
     widths = [(2, widest), *((1, lanes) for lanes in (widest, widest // 2, widest // 4) if lanes > narrowest)]
     fitting = [one for one in widths if math.prod(one) <= smallest.n * reals]
     vectors, lanes = fitting[0] if fitting else (1, narrowest)
-    best = _NARROW_TILES[device.vector_bits] if vectors == 1 else _register_tiles(problem, device)[0]
+    best = _NARROW_TILES[bits] if vectors == 1 else _register_tiles(problem, device)[0]
     most = min(best[0] // reals, max(1, smallest.m))
     height = next(rows for rows in (best[0] // reals, 4, 2, 1) if rows <= most)
     tile = _tile(height, vectors * lanes // reals, lanes, typical, device)
@@ -143,10 +151,11 @@ def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo
     brought nothing. There they count as the first one, and a little more. So does a tile of three vectors
     with B in place, which is slower on every driver.
     """
-    reals, listed = problem.sums.planes, _REGISTER_TILES[device.vector_bits]
+    bits, reals = vector_bits(problem, device), problem.sums.planes
+    listed = _REGISTER_TILES[bits]
     shape = (config.tm * reals, config.tn * reals // config.vec)
     many = problem.m > FEW_TILES * 8 // reals and problem.k > SHORT_K
-    if device.vector_bits == 512 and many:
+    if bits == 512 and many:
         wide = shape == (8, 3) and packs_b(problem, config)
         slower = device.wide_tile_cost if wide else 1.0 + _LATER_TILE * (shape != listed[0])
         rows = problem.m

@@ -99,7 +99,7 @@ class Small(CpuKernel):
         program = gemm_program(problem, "cpu/small.cl", defines)
         results = problem.m * problem.n * problem.batch
         sums = Workspace("partial", max(1, split_k * results * problem.sums.nbytes))
-        partial: Arg = sums.symbol if split_k > 1 else "out"  # any pointer: never used
+        partial: Arg = sums.symbol if split_k > 1 else "batch_offsets"  # any pointer: never used
         sizes = map(np.int32, (problem.batch, inner, parts, span, -(-problem.k // split_k), split_k))
         extra = (*sizes, partial)
         product, added = (
