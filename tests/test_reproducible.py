@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import pyclmm
 from pyclmm.checks import fixed_products
 from pyclmm.checks.fixed_products import PRODUCTS, digest, digests, numbers
-from pyclmm.execution import execute
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import Target
+from pyclmm.opencl import launcher
 from pyclmm.opencl.devices import device_info
 from pyclmm.plan import programs_of
 from pyclmm.problem.canonical import problem_of
@@ -221,7 +221,7 @@ def on_cpu():
 def flushing(monkeypatch, on_cpu):
     """A CPU device whose driver does not promise subnormal numbers."""
     real = device_info
-    monkeypatch.setattr(execute, "device_info", lambda device: replace(real(device), flushes=True))
+    monkeypatch.setattr(launcher, "device_info", lambda device: replace(real(device), flushes=True))
 
 
 @pytest.mark.parametrize("name", ["float32 tiny", "float32 huge", "complex64 tiny", "float16 epilogue"])

@@ -12,9 +12,9 @@ import pyopencl as cl
 from ..opencl import forks, host_memory
 from ..opencl.array_fields import address_of
 from ..opencl.binding import Binding, Constant
-from ..opencl.devices import device_info
 from ..opencl.host_memory import Array
 from ..opencl.last_call import same
+from ..opencl.launcher import info_of
 from ..opencl.steps import Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
@@ -134,7 +134,7 @@ class HostPath:
         for name, x in operands.items():
             if x.dtype.hasobject or x.itemsize == 0:  # before their bytes are looked at
                 type_name(x.dtype, name)
-        self._device = device_info(queue.device)
+        self._device = info_of(queue)
         self._scales, self._scalars = scales, scalars_of(*scales)  # the latter of plain calls
         self._casting = options.casting
         copied = {name for name, x in operands.items() if self._is_copied(name, x)}
@@ -242,6 +242,9 @@ class HostPath:
         (addresses, result), device = places, binding.device
         shown = _takes_addresses.get(device.name)
         if not shown and (shown is False or result.nbytes > _MOST_TO_SHOW):
+            return False
+        if shown is None and not host_memory.may_be_addressed(binding.queue.device, device):
+            _takes_addresses[device.name] = False
             return False
         right = None if shown else self._by_buffers(given, binding.queue, result)
         try:

@@ -192,6 +192,19 @@ def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo,
     return HostForm(device.unified_memory and _is_in_buffer_protocol(dtype), 0)
 
 
+def may_be_addressed(device: cl.Device, info: DeviceInfo) -> bool:
+    """Whether to try if kernels on *device* read and write the host's memory by its address. Drivers of which
+    some crash would else be asked: OpenCL promises it only of fine-grain system memory (SVM), and PoCL's
+    kernels on CPUs run in this process, though it does not say so.
+    """
+    try:
+        svm = device.svm_capabilities
+    except (cl.Error, AttributeError):  # a driver of OpenCL 1
+        return False
+    kinds = cl.device_svm_capabilities
+    return bool(svm & kinds.FINE_GRAIN_SYSTEM) or bool(svm and info.vendor == "pocl")
+
+
 def wait(device: DeviceInfo, after: list[cl.Event]) -> None:
     """Wait for *after*, which end what uses host arrays in place. Raises DeviceLostError."""
     try:

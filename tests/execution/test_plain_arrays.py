@@ -1,5 +1,8 @@
 """Calls on plain NumPy arrays: which take few checks, and that all give what NumPy gives."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pyopencl as cl
 import pytest
@@ -7,10 +10,12 @@ import pytest
 import pyclmm
 from pyclmm.execution import host_path
 from pyclmm.execution.host_path import HostPath
-from pyclmm.opencl import steps
+from pyclmm.opencl import host_memory, steps
 from pyclmm.opencl.binding import Binding
+from pyclmm.opencl.host_memory import may_be_addressed
 from pyclmm.opencl.queues import default_queue
 from tests.support.cases import DEVICE
+from tests.support.made_up import EPYC_POCL
 
 pytestmark = pytest.mark.skipif(not DEVICE.in_place, reason="the device does not use host arrays in place")
 M, N, K = 5, 7, 6
@@ -194,6 +199,32 @@ def test_a_device_that_takes_no_addresses_gets_buffers(quick, ab, monkeypatch, f
     for _ in range(3):
         close(pyclmm.matmul(*ab), *ab)
         close(pyclmm.matmul(*ab, out=np.empty((M, N), np.float32)), *ab)
+    assert list(shown.values()) == [False]
+    assert not quick
+
+
+@pytest.mark.parametrize(
+    ("vendor", "svm", "is_asked"),
+    [
+        ("pocl", 11, True),
+        ("intel", 15, True),
+        ("intel", 11, False),
+        ("oclgrind", 0, False),
+        ("pocl", None, False),
+    ],
+)
+def test_drivers_that_promise_no_access_by_address_are_not_asked(vendor, svm, is_asked):
+    """Of a driver of OpenCL 1, as Oclgrind, the function may be missing."""
+    device = SimpleNamespace() if svm is None else SimpleNamespace(svm_capabilities=svm)
+    assert may_be_addressed(device, replace(EPYC_POCL, vendor=vendor)) == is_asked
+
+
+def test_a_driver_that_is_not_asked_gets_buffers(quick, ab, monkeypatch):
+    monkeypatch.setattr(host_path, "_takes_addresses", shown := {})
+    monkeypatch.setattr(host_memory, "may_be_addressed", lambda *_given: False)
+    monkeypatch.setattr(steps, "_set_address", lambda *_given: pytest.fail("it was asked"))
+    for _ in range(3):
+        close(pyclmm.matmul(*ab), *ab)
     assert list(shown.values()) == [False]
     assert not quick
 

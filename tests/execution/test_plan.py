@@ -10,7 +10,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm.execution import host_path
+from pyclmm.opencl import launcher
 from pyclmm.opencl.devices import device_info
 from tests.support.cases import small_integers
 from tests.support.faults import OUT_OF_RESOURCES, noted_launches, refused_launch
@@ -141,7 +141,7 @@ def test_a_plan_takes_one_kind_of_arrays(queue):
 
 def transferred(monkeypatch):
     """The device has memory of its own, as a GPU has: NumPy arrays are copied there and back."""
-    monkeypatch.setattr(host_path, "device_info", lambda d: replace(device_info(d), unified_memory=False))
+    monkeypatch.setattr(launcher, "device_info", lambda d: replace(device_info(d), unified_memory=False))
 
 
 @pytest.mark.parametrize("memory", ["in place", "transferred"])

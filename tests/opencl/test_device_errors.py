@@ -10,7 +10,7 @@ import pytest
 
 import pyclmm
 from pyclmm import errors, gemm, matmul, plan_cache
-from pyclmm.opencl import compiler, devices
+from pyclmm.opencl import compiler, devices, launcher
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import select
 from tests.support.contexts import new_queue
@@ -103,13 +103,7 @@ def device_changed(monkeypatch, device):
 
     def change(**limits):
         changed = replace(device, **limits)
-        for module in (
-            "execution.host_path",
-            "execution.execute",
-            "checks.selfcheck",
-            "checks.small_problems",
-        ):
-            monkeypatch.setattr(f"pyclmm.{module}.device_info", lambda _: changed)
+        monkeypatch.setattr(launcher, "device_info", lambda _: changed)
         return changed
 
     plan_cache.release()

@@ -8,8 +8,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm.execution import host_path
-from pyclmm.opencl import devices, staging
+from pyclmm.opencl import devices, launcher, staging
 from pyclmm.opencl.queues import default_queue
 from tests.support.faults import short_chunks
 
@@ -57,7 +56,7 @@ def test_a_transfer_does_not_wait_for_one_of_another_thread(monkeypatch):
 def discrete(monkeypatch):
     """The default device is taken for one that does not share the host's memory."""
     info = replace(devices.device_info(default_queue().device), unified_memory=False)
-    monkeypatch.setattr(host_path, "device_info", lambda _: info)
+    monkeypatch.setattr(launcher, "device_info", lambda _: info)
     short_chunks(monkeypatch)
     context = cl.Context([default_queue().device])  # Intel's runtime frees a context that only a queue holds
     yield cl.CommandQueue(context)  # noqa: PT022 - so that the frame holds it

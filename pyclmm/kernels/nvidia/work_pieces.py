@@ -20,8 +20,8 @@ def members(config: TileConfig) -> int:
 
 @dataclass(frozen=True)
 class WorkPieces:
-    """The tiles of a stack. ``whole`` tiles are computed in one piece; each of the others in ``split_k`` ranges
-    of K. A tile of a ``cluster`` of work-groups is one for each of them.
+    """The tiles of a stack. ``whole`` tiles are computed in one piece; each of the others in ``split_k``
+    ranges of K. A tile of a ``cluster`` of work-groups is one for each of them.
     """
 
     tiles: int
