@@ -50,8 +50,7 @@ REGISTER: Said = STORES | {
         ),
     },
     "gpu/register_nvidia.h": {
-        "copy_async(to, (__global const ACC_T *)w->at, vec * (int)sizeof(ACC_T), "
-        "inside(w, x, k, width, pass_x));": (
+        "fill_async(local_address(to), w->at, bytes, inside(w, x, k, width, pass_x) ? bytes : 0);": (
             'if (inside(w, x, k, width, pass_x)) SAY_ALL("load", vec, ((__global const ACC_T *)w->at)[e_]);'
         ),
     },

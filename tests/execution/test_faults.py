@@ -12,9 +12,9 @@ import pytest
 import pyclmm
 from pyclmm import store
 from pyclmm.errors import WorkspaceError
-from pyclmm.execution import execute, host_path
+from pyclmm.execution import host_path
 from pyclmm.kernels import Work, Workspace
-from pyclmm.opencl import compiler, host_memory, program, queues, staging, steps, workspace
+from pyclmm.opencl import compiler, host_memory, launcher, program, queues, staging, steps, workspace
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.cases import problem_of, refused
@@ -50,8 +50,7 @@ def caches(own_caches):
 
 def _devices(patch, **facts):
     """pyclmm sees every device with these properties."""
-    for module in (host_path, execute):
-        patch.setattr(module, "device_info", lambda d: replace(device_info(d), **facts))
+    patch.setattr(launcher, "device_info", lambda d: replace(device_info(d), **facts))
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ CL = Path(__file__).parents[2] / "cl"
 NVIDIA = replace(MADE_UP, vendor="nvidia", compute_capability=(9, 0), compute_units=132)
 NVIDIA = replace(NVIDIA, max_work_group_size=1024, max_work_item_sizes=(1024, 1024, 64), local_mem_size=49152)
 # Most programs of a family for one dtype. Those before register have a small tile for small products.
-FORMS = {"matvec": 8, "small": 8, "packed": 20, "thin": 48, "register": 60}
+FORMS = {"matvec": 8, "small": 12, "packed": 20, "thin": 48, "register": 60}
 FORMS |= dict.fromkeys(("strip", "block", "vector", "double_buffer"), 2)
 NAIVE = gemm_program(SAMPLE, "textbook/naive.cl")
 

@@ -212,11 +212,19 @@ def test_the_shape_of_bias_gives_its_kind_and_stride():
 def test_the_transposed_product_swaps_all_but_outs_own_fields():
     given = GemmProblem(
         *(5, 3, 7, "int8", "uint8", "int32", "uint32", False, False, True, False, 11, 13, 17, 4, 8, 16),
-        *((2,), ((1,), (2,), (3,), (4,)), True, "int16", (19, 23), "row"),
+        *((2,), ((1,), (2,), (3,), (4,))),
+        has_c=True,
+        c_type="int16",
+        c_strides=(19, 23),
+        bias="row",
     )
     wanted = GemmProblem(
         *(3, 5, 7, "uint8", "int8", "int32", "uint32", True, True, False, True, 13, 11, 17, 8, 4, 16),
-        *((2,), ((2,), (1,), (3,), (4,)), True, "int16", (23, 19), "column"),
+        *((2,), ((2,), (1,), (3,), (4,))),
+        has_c=True,
+        c_type="int16",
+        c_strides=(23, 19),
+        bias="column",
     )
     assert given.transposed == wanted
     assert wanted.transposed == given

@@ -102,7 +102,7 @@ MFMA_16(16, 4)
 #endif
 #endif
 
-#ifdef UNIT_WMMA
+#ifdef WMMA
 /* RDNA 3: A(i, k): lanes i and i + 16, element k; B(k, j): lanes j and j + 16, the same. Which of the two is read is
  * not documented. Here it is the first for even k and the second for odd k. D(i, j): element i / 2, lane
  * (16 i) % 32 + j. RDNA 4: 8 bytes of a row in lane i, the next 8 in lane i + 16. D(i, j): element i % 8, lane
@@ -144,7 +144,7 @@ WMMA_SUM(wmma_11, int8, int8)
 #define __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12 __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32
 #endif
 
-#ifdef UNIT_DPAS
+#ifdef A_UNSIGNED
 /* With W k's in 32 bits. A(i, k): LANES 8: lane k / W, its 32 bits number i; LANES 16: lane 2 k / W, its 16 bits
  * number i. B(k, j): lane j, its 32 bits number k / W. D(i, j): lane j, element i. */
 #define K_ (TYPE_CODE == 5 ? 32 : 16)
