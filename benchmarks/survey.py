@@ -63,7 +63,7 @@ def _tuples(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_from(content: dict[str, Any]) -> TileConfig:
-    """A survey's configuration. Those of 2026-11-29 and before name "along", which `register` always does now."""
+    """A survey's configuration. Those up to 2026-11-29 name "along", which `register` always does now."""
     options = {name: value for name, value in dict(content["options"]).items() if name != "along"}
     return TileConfig(**{**content, "options": options})
 

@@ -123,7 +123,7 @@ CHECK_FAULTS = (
           "const int i0 = first_row +", "if (down % tile_rows > 1) return;\n  const int i0 = first_row +",
           "packed", shape=(1000, 777, 100)),
     fault("packed_panel_span", "of the panels of B that a work-group packs the last is lost",
-          "cpu/packed_panels.h", "min(N, first + span * NR), k_begin", "min(N, first + (span - 1) * NR), k_begin",
+          "cpu/packed_panels.h", "N, first + span * NR), k_begin", "N, first + (span - 1) * NR), k_begin",
           "packed", shape=(1000, 777, 513)),
     fault("register_rows_of_tiles", "tiles from the ninth row on are another's", "include/tile_order.h",
           "return (int2)(group * GROUP", "return (int2)(min(group, 0u) * GROUP", "register",
