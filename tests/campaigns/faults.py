@@ -349,7 +349,7 @@ FAULTS = (
           "np.int64(problem.ldo)", "np.int64(problem.n)", laws("nothing_but_the_result and naive")),
     Fault("rounding_down", "work-groups that stick out are not launched", "pyclmm/kernels/interface.py",
           "return -(-value // multiple) * multiple", "return max(1, value // multiple) * multiple",
-          laws(f"{EXACT} and tiled")),
+          laws(f"{EXACT} and flat")),
     Fault("no_bias_macro", "the bias is never added", "pyclmm/kernels/interface.py",
           "BIASES.index(problem.bias)", "0", laws("test_epilogues and naive")),
     Fault("batch_stride", "the stack's stride is one element short", "pyclmm/kernels/launches.py",

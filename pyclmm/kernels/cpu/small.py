@@ -21,9 +21,8 @@ _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most resu
 # Multiply-adds of single numbers in the time of one step of a chain of sums; and the steps of K that
 # a product takes besides its own. Assumed, not fitted
 _CHAIN, _MORE_STEPS = 8, 16
-_CHAINS = (
-    4  # sums of which a result is made, at most, or results that are computed together; as fast as 8 on Zen 5
-)
+# Sums of which a result is made, at most, or results that are computed together: as fast as 8 on Zen 5
+_CHAINS = 4
 _IN_FLIGHT = 8  # sums in registers, for which those of a result are fewer
 _LEAST_CHAINED_K = 32  # for which they are of one product, whose memory is read in order. Zen 5, 2026-11-29
 _COLUMNS = (16, 8, 4)  # of B, the numbers of a vector
