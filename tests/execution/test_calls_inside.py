@@ -1,5 +1,7 @@
 """A call inside a call, as a signal handler or a finalizer makes it: both results are right."""
 
+import threading
+from collections import OrderedDict
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +10,7 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
+from pyclmm import plan_cache
 from pyclmm.opencl import late_events
 from pyclmm.opencl.late_events import KnownEvents
 from pyclmm.opencl.queues import default_queue
@@ -112,3 +115,21 @@ def test_events_that_a_call_adds_while_others_are_dropped(monkeypatch):
 
     monkeypatch.setattr(late_events, "sys", SimpleNamespace(getrefcount=references))
     assert list(late_events._held_elsewhere(events, 2)) == [0, 1, 2]
+
+
+def test_while_kept_plans_are_looked_at():
+    """In a thread, because a lock that its holder cannot take again would end nothing."""
+    plans: OrderedDict = OrderedDict()
+    waiting = [lambda: plan_cache.kept(plans, "inner", lambda: "inside", 9)]
+
+    class Key:
+        def __hash__(self):
+            if waiting:
+                waiting.pop()()
+            return 1
+
+    look = threading.Thread(target=plan_cache.kept, args=(plans, Key(), lambda: "outside", 9), daemon=True)
+    look.start()
+    look.join(10)
+    assert not look.is_alive()
+    assert list(plans.values()) == ["inside", "outside"]
