@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,7 +22,7 @@ T = TypeVar("T")
 _PLANS_KEPT = 256
 _PROGRAMS_KEPT = 128  # the most programs that these plans have together
 _plans: OrderedDict[Any, Prepared] = OrderedDict()
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler or a finalizer may call within
 
 
 def plan_for(
@@ -48,7 +49,8 @@ def kept(
     with _lock:
         plan = plans.get(key)
         if plan is not None:
-            plans.move_to_end(key)
+            with contextlib.suppress(KeyError):  # a call within this one has dropped it
+                plans.move_to_end(key)
             return plan
     plan = make()
     with _lock:
@@ -64,10 +66,10 @@ def _bound_programs() -> None:
     programs: set[Program] = set()
     if program.count() <= _PROGRAMS_KEPT:
         return
-    for number, key in enumerate(reversed(list(_plans))):
-        programs |= _plans[key].programs
+    for number, (key, plan) in enumerate(reversed(list(_plans.items()))):
+        programs |= plan.programs
         if number and len(programs) > _PROGRAMS_KEPT:
-            del _plans[key]
+            _plans.pop(key, None)
 
 
 @queues.at_release

@@ -39,7 +39,7 @@ class BoundCall(OfProcess):
             raise ArgumentError("the call is bound to the thread that made it; bind another in this one")
         forks.check_process()
         binding, out = self._binding, self._out
-        if binding is None or binding.repeat(self._arrays, out) is None:
+        if binding is None or binding.repeat(binding.last_call, self._arrays, out) is None:
             self._path.executable.launched(self._queue, self._in_full)
         return out
 
@@ -52,6 +52,7 @@ class BoundCall(OfProcess):
             raise
 
     def _own(self, queue: cl.CommandQueue) -> Any:
-        if self._binding is None:
-            self._binding = self._path.executable.spare_binding(queue)
-        return self._binding
+        found = self._binding
+        if found is None or found.is_busy:  # a signal handler may call within the call
+            self._binding = found = self._path.executable.spare_binding(queue)
+        return found

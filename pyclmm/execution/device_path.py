@@ -47,19 +47,19 @@ class DevicePath(PathOnDevice):
         Returns None where :meth:`enqueue` must be called, and raises as that does.
         """
         binding = self.executable.latest_binding()
-        call = None if binding is None else binding.last_call
-        if binding is None or call is None or not (queue is None or queue is binding.queue):
+        earlier = None if binding is None or binding.is_busy else binding.last_call
+        if binding is None or earlier is None or not (queue is None or queue is binding.queue):
             return None
-        if not same(scales, call.scales):
+        if not same(scales, earlier.scales):
             return None
-        followed = call.followed_by(given)
+        followed = earlier.followed_by(given)
         if followed is None:
             return None
         call, changed = followed
         forks.check_process()
         out = given.get("out")
         if not (out is None or changed) and wait_for is None:
-            late = binding.repeat(given.values(), out)
+            late = binding.repeat(earlier, given.values(), out)
             if late is not None:
                 return out, late
         if out is None:
@@ -67,13 +67,13 @@ class DevicePath(PathOnDevice):
             changed = {**changed, "out": out.base_data}
         asked = [] if wait_for is None else events_of(wait_for, binding.queue)
         with_events = bool(asked) or not late_events.takes_late(out)
-        earlier = late_events.before(out, binding.queue)
-        # After `earlier`: no event is removed that is not waited for.
+        before_out = late_events.before(out, binding.queue)
+        # After `before_out`: no event is removed that is not waited for.
         before = asked + binding.known.missing(given.values())
-        events = binding.enqueue_again(call, changed, before, with_events)
+        events = binding.enqueue_again(earlier, call, changed, before, with_events)
         if events is None:
             return None
-        return out, late_events.ended(out, earlier, events, binding.queue)
+        return out, late_events.ended(out, before_out, events, binding.queue)
 
     def run(
         self, operands: Operands, queue: cl.CommandQueue, scales: Scales, wait_for: list[cl.Event]
@@ -130,7 +130,7 @@ class DevicePath(PathOnDevice):
         with_events = bool(wait_for) or not late_events.takes_late(out)
         earlier = late_events.before(out, queue)
         read = [out if name == "out" else operands[name] for name, _ in self._arrays]
-        binding = (binding_of or self.executable.binding)(queue)
+        binding = (binding_of or self.executable.idle_binding)(queue)
         before = wait_for + binding.known.missing(read)
         call = None
         if self._repeats:

@@ -216,7 +216,7 @@ class HostPath:
         Returns None where :meth:`run` must be called, and raises as that does.
         """
         binding = self.executable.latest_binding()
-        if self._plain is None or binding is None or wait_for is not None:
+        if self._plain is None or binding is None or binding.is_busy or wait_for is not None:
             return None
         if binding.queue is not (self.queue if queue is None else queue):
             return None
@@ -302,7 +302,7 @@ class HostPath:
         if self._constant is not None:
             b = operands["b"]
             constant = Constant(self._constant, host_memory.location(b), b)
-        binding = self.executable.binding(buffers.queue)
+        binding = self.executable.idle_binding(buffers.queue)
         uploads = buffers.uploads
         events = binding.enqueue(values, (*scales, offsets), uploads, constant, is_waited_for=True)
         buffers.read_back(events[-1:])

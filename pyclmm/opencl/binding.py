@@ -42,8 +42,6 @@ class Binding:
     WorkspaceError for memory that another kernel may not need.
     """
 
-    is_busy = False  # its arguments are set anew for each launch
-
     def __init__(
         self,
         queue: cl.CommandQueue,
@@ -66,6 +64,7 @@ class Binding:
         self._lender = lend(queue, device) if lent else None
         self._number = 0  # of the workspace that the kernel objects hold as arguments
         self.last_call: LastCall | None = None  # the call whose arguments the kernel objects hold
+        self.is_busy = False  # a call is setting arguments and enqueueing
         self.known = known_events(queue)  # before the next launch anyway, by the queue alone
         self._packed: Constant | None = None
         self._alone: Eventless | None = None  # the last call, if it is one launch and nothing else
@@ -137,50 +136,72 @@ class Binding:
         """
         if self.watch is not None:
             self.watch.look()
-        packed = constant.name if constant is not None and constant == self._packed else None
         launch = self._launch
         if self._unsettled and self.device.threadless:  # PoCL links at the first run, here in this thread
             launch = pocl.uninterrupted()(launch)
-        events = launch(buffers, scalars, wait_for, packed, with_events, is_waited_for)
-        self._packed, self.last_call = constant, call
+        self.is_busy = True
+        try:
+            packed = constant.name if constant is not None and constant == self._packed else None
+            events = launch(buffers, scalars, wait_for, packed, with_events, is_waited_for)
+            self._packed, self.last_call = constant, call
+        finally:
+            self.is_busy = False
         return events
 
-    def repeat(self, given: Iterable[Array], out: Array) -> Late | None:
-        """Enqueue the last call again on *given*, if that is one launch without an event, else None."""
-        launch, events = self._alone, out.events
-        if launch is None or type(events) is not LateEvents or not self.known.are_quiet(given):
+    def repeat(self, call: LastCall | None, given: Iterable[Array], out: Array) -> Late | None:
+        """Enqueue *call* again on *given*, if it is the last one: one launch without an event. Else None."""
+        events = out.events
+        if type(events) is not LateEvents or not self.known.are_quiet(given):
             return None
-        return events.replace((), self.queue) if enqueue_eventless(launch) else None
+        self.is_busy = True
+        try:
+            launch = self._alone
+            if launch is None or self.last_call is not call or not enqueue_eventless(launch):
+                return None
+        finally:
+            self.is_busy = False
+        return events.replace((), self.queue)
 
     def run_at(self, addresses: Mapping[str, int], scalars: Scalars) -> bool:
         """Run the product on host memory at these *addresses*, complete. Returns False if the driver takes no
         addresses. Raises as :meth:`enqueue` does.
         """
-        for step in self._steps:
-            if not step.set_addresses(addresses, scalars):
-                return False
-        if self._alone is None:
-            events = self.enqueue({}, scalars, [], is_waited_for=True)[-1:]
-        else:  # Intel's runtime takes longer to finish a queue than to wait for an event
-            part = step.enqueues[0]
-            try:
-                events = [
-                    cl.enqueue_nd_range_kernel(
-                        self.queue, step.kernel, part.global_size, part.local_size, part.offset
-                    )
-                ]
-            except cl.Error as error:
-                self._fail(step, error, begun=False)
-                raise
+        self.is_busy = True
+        try:
+            for step in self._steps:
+                if not step.set_addresses(addresses, scalars):
+                    return False
+            if self._alone is None:
+                events = self.enqueue({}, scalars, [], is_waited_for=True)[-1:]
+            else:  # Intel's runtime takes longer to finish a queue than to wait for an event
+                events = [self._enqueued(step)]
+        finally:
+            self.is_busy = False
         host_memory.wait(self.device, events)
         return True
 
+    def _enqueued(self, step: Step) -> cl.Event:
+        """The event of *step*, one launch whose arguments are set. Raises as :meth:`enqueue` does."""
+        part = step.enqueues[0]
+        try:
+            return cl.enqueue_nd_range_kernel(
+                self.queue, step.kernel, part.global_size, part.local_size, part.offset
+            )
+        except cl.Error as error:
+            self._fail(step, error, begun=False)
+            raise
+
     def enqueue_again(
-        self, call: LastCall, changed: Buffers, wait_for: list[cl.Event], with_events: bool = True
+        self,
+        earlier: LastCall,
+        call: LastCall,
+        changed: Buffers,
+        wait_for: list[cl.Event],
+        with_events: bool = True,
     ) -> list[cl.Event] | None:
-        """Enqueue every launch of *call*, which differs from ``last_call`` only in the buffers *changed*, as
-        :meth:`enqueue` does. None if that must be called: the constant operand or the kernel objects have
-        changed.
+        """Enqueue every launch of *call*, which differs from *earlier* only in the buffers *changed*, as
+        :meth:`enqueue` does. None if that must be called: *earlier* is not the last call, or the constant
+        operand or the kernel objects have changed.
         """
         constant = self._packed
         packed = None if constant is None else constant.name
@@ -188,14 +209,19 @@ class Binding:
             return None
         if self.watch is not None:
             self.watch.look()
+        self.is_busy = True
         try:
+            if self.last_call is not earlier:
+                return None
             events = self._launch(changed, None, wait_for, packed, with_events)
+            self._packed, self.last_call = constant, call
         except LaunchError as error:
             cause = error.__cause__
             if error.begun or not (isinstance(cause, cl.Error) and status.arguments_rejected(cause)):
                 raise
             return None
-        self._packed, self.last_call = constant, call
+        finally:
+            self.is_busy = False
         return events
 
     def _launch(

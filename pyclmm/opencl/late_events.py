@@ -283,9 +283,9 @@ def _has_let_go(event: cl.NannyEvent) -> bool:
 
 
 def _held_elsewhere(events: dict[int, cl.Event], ours: int) -> dict[int, cl.Event]:
-    """Those of *events* that have more than *ours* references."""
+    """Those of *events* that have more than *ours* references. A call within this one may add events."""
     references = sys.getrefcount
-    return {number: event for number, event in events.items() if references(event) > ours}
+    return {number: event for number, event in events.copy().items() if references(event) > ours}
 
 
 def _references_of_ours() -> int:

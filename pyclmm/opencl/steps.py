@@ -196,6 +196,7 @@ class Step:
             if held.get(index) == address:
                 continue
             kernel = kernel or ctypes.c_void_p(self.kernel.int_ptr)
+            held.pop(index, None)  # until it is set: Ctrl-C may come between
             if _set_address(kernel, ctypes.c_uint32(index), ctypes.c_void_p(address)):
                 return False
             held[index] = address

@@ -229,6 +229,31 @@ def test_a_driver_that_is_not_asked_gets_buffers(quick, ab, monkeypatch):
     assert not quick
 
 
+@pytest.mark.parametrize("argument", range(3))
+def test_ctrl_c_behind_an_address_that_was_set(quick, ab, rng, monkeypatch, argument):
+    """The kernel object then holds an address of that call, not of the one before."""
+    out = np.empty((M, N), np.float32)
+    for _ in range(3):
+        pyclmm.matmul(*ab, out=out)
+    assert len(quick) == 2
+    set_address, calls = steps._set_address, []
+
+    def interrupted(*given):
+        failed = set_address(*given)
+        calls.append(given)
+        if len(calls) == argument + 1:
+            raise KeyboardInterrupt
+        return failed
+
+    monkeypatch.setattr(steps, "_set_address", interrupted)
+    others = [rng.standard_normal(x.shape, np.float32) for x in ab]
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.matmul(*others, out=np.empty_like(out))
+    out[...] = 0
+    close(pyclmm.matmul(*ab, out=out), *ab)
+    assert len(quick) == 3
+
+
 def test_a_large_product_does_not_show_that_addresses_are_taken(quick, ab, monkeypatch):
     """That would compute it twice."""
     monkeypatch.setattr(host_path, "_takes_addresses", {})

@@ -116,7 +116,8 @@ def _lanes(problem: GemmProblem, device: DeviceInfo) -> int:
         return 1 if few or problem.soft_fma else lanes
     if problem.trans_b or problem.sums.planes > 1 or problem.soft_fma:
         return 1
-    beyond = problem.k >= _LEAST_CHAINED_K and problem.n > 1 and problem.ldb > 0
+    beyond = problem.k >= _LEAST_CHAINED_K and problem.n > 1
+    beyond = beyond and problem.ldb >= max(1, _COLUMNS[-1] - problem.n)
     widest = max(problem.n, _COLUMNS[-1] if beyond else 1)
     return next((n for n in _COLUMNS if n <= min(widest, lanes)), 1)
 

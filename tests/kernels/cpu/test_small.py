@@ -210,6 +210,13 @@ def test_no_vector_of_short_rows_goes_beyond_the_last():
     assert done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-1000:]}"
 
 
+def test_windows_whose_rows_overlap_are_offered_what_fits(cpu):
+    for n, apart in itertools.product((2, 3, 5), (0, 1, 2)):
+        found = dataclasses.replace(problem(3, n, 100), ldb=apart)
+        configs = SMALL.candidates(found, cpu)
+        assert any(not SMALL.violations(found, config, cpu) for config in configs), (n, apart)
+
+
 def test_a_few_sums_of_a_long_k_do_not_wait_for_each_addition(cpu):
     def chains(m, n, k=10**6, **given):
         found = problem(m, n, k, **given)

@@ -1,0 +1,135 @@
+"""A call inside a call, as a signal handler or a finalizer makes it: both results are right."""
+
+import threading
+from collections import OrderedDict
+from types import SimpleNamespace
+
+import numpy as np
+import pyopencl as cl
+import pyopencl.array as cla
+import pytest
+
+import pyclmm
+from pyclmm import plan_cache
+from pyclmm.opencl import late_events
+from pyclmm.opencl.late_events import KnownEvents
+from pyclmm.opencl.queues import default_queue
+from pyclmm.opencl.steps import Step
+from tests.support.cases import DEVICE
+
+M, N, K = 5, 7, 6
+
+
+def close(got, a, b):
+    got, a, b = (x.get() if isinstance(x, cla.Array) else x for x in (got, a, b))
+    np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def behind(monkeypatch):
+    """Have a call made behind the next call of a method."""
+
+    def have(method, call):
+        owner, name = method
+        original, waiting = getattr(owner, name), [call]
+
+        def followed(*args, **keywords):
+            result = original(*args, **keywords)
+            if waiting:
+                waiting.pop()()
+            return result
+
+        monkeypatch.setattr(owner, name, followed)
+        return waiting
+
+    return have
+
+
+def drawn(rng):
+    return rng.standard_normal((M, K), np.float32), rng.standard_normal((K, N), np.float32)
+
+
+SET_ADDRESSES, SET_ARGS = (Step, "set_addresses"), (Step, "set_args")
+
+
+@pytest.mark.parametrize("method", [SET_ADDRESSES, SET_ARGS], ids=lambda method: method[1])
+def test_of_numpy_arrays(rng, behind, method):
+    if method is SET_ADDRESSES and not DEVICE.in_place:
+        pytest.skip("the device does not use host arrays in place")
+    asked = {} if method is SET_ADDRESSES else {"wait_for": []}
+    outer, inner, results = drawn(rng), drawn(rng), []
+    for _ in range(3):
+        pyclmm.matmul(*outer)
+    outer = drawn(rng)  # the memory of earlier results, which a new one may get, has other numbers
+    waiting = behind(method, lambda: results.append(pyclmm.matmul(*inner)))
+    close(pyclmm.matmul(*outer, **asked), *outer)
+    assert not waiting
+    close(*results, *inner)
+    close(pyclmm.matmul(*outer), *outer)
+
+
+BEFORE_A_REPETITION, BEFORE_OTHER_BUFFERS = (KnownEvents, "are_quiet"), (KnownEvents, "missing")
+
+
+@pytest.mark.parametrize(
+    "method", [SET_ARGS, BEFORE_A_REPETITION, BEFORE_OTHER_BUFFERS], ids=lambda method: method[1]
+)
+def test_of_arrays(rng, behind, method):
+    queue = default_queue()
+    outer, inner = ([cla.to_device(queue, x) for x in drawn(rng)] for _ in range(2))
+    outs = [cla.zeros(queue, (M, N), np.float32) for _ in range(2)]
+    for _ in range(3):
+        pyclmm.matmul(*outer, out=outs[0])
+    if method is BEFORE_A_REPETITION:  # of other numbers
+        cl.enqueue_copy(queue, outer[0].base_data, drawn(rng)[0])
+    else:  # one buffer differs from those of the last call
+        outer[0] = cla.to_device(queue, drawn(rng)[0])
+    waiting = behind(method, lambda: pyclmm.matmul(*inner, out=outs[1]))
+    pyclmm.matmul(*outer, out=outs[0])
+    assert not waiting
+    close(outs[0], *outer)
+    close(outs[1], *inner)
+
+
+def test_of_bound_calls(rng, behind):
+    """The inner one borrows other workspace."""
+    queue = default_queue()
+    wide = rng.standard_normal((2, 2 * M, 2 * M), np.float32)
+    a, b = (cla.to_device(queue, x)[::2, ::2] for x in wide)  # without a unit stride, so they are copied
+    out = cla.zeros(queue, (M, M), np.float32)
+    plan = pyclmm.Matmul(a, b, out=out, kernel="naive")
+    call = plan.bind(a, b, out=out)
+    waiting = behind(SET_ARGS, call)
+    close(call(), *wide[:, ::2, ::2])
+    assert not waiting
+    out.fill(0)
+    close(call(), *wide[:, ::2, ::2])
+
+
+def test_events_that_a_call_adds_while_others_are_dropped(monkeypatch):
+    events = {number: object() for number in range(3)}
+
+    def references(_event):
+        events[len(events)] = object()
+        return 9
+
+    monkeypatch.setattr(late_events, "sys", SimpleNamespace(getrefcount=references))
+    assert list(late_events._held_elsewhere(events, 2)) == [0, 1, 2]
+
+
+def test_while_kept_plans_are_looked_at():
+    """In a thread, because a lock that its holder cannot take again would end nothing."""
+    plans: OrderedDict = OrderedDict()
+    waiting = [lambda: plan_cache.kept(plans, "inner", lambda: "inside", 9)]
+
+    class Key:
+        def __hash__(self):
+            if waiting:
+                waiting.pop()()
+            return 1
+
+    look = threading.Thread(target=plan_cache.kept, args=(plans, Key(), lambda: "outside", 9), daemon=True)
+    look.start()
+    look.join(10)
+    assert not look.is_alive()
+    assert list(plans.values()) == ["inside", "outside"]
