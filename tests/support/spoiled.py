@@ -138,7 +138,7 @@ class FaultyTiled:
     @contextmanager
     def installed(self):
         """All programs of `tiled` are this build while the block runs."""
-        read, enqueue = compiler.read_source, Binding._enqueue_part
+        read, enqueue, enqueue_alone = compiler.read_source, Binding._enqueue_part, Binding._enqueued
 
         def source(name):
             text = read(name)
@@ -157,12 +157,18 @@ class FaultyTiled:
                 binding._alone = None
             return enqueue(binding, step, part, launch, after, given, with_events)
 
+        def erring_alone(binding, step):
+            if step.kernel.function_name == "matmul_tiled":
+                step.kernel.set_arg(_BIAS_STRIDE, np.int64(self.place))
+            return enqueue_alone(binding, step)
+
         pyclmm.release()
         compiler.expanded.cache_clear()
         try:
             with (
                 patch.object(compiler, "read_source", source),
                 patch.object(Binding, "_enqueue_part", erring),
+                patch.object(Binding, "_enqueued", erring_alone),
             ):
                 yield self
         finally:

@@ -15,7 +15,7 @@ from ..cost import together
 from ..device import DeviceInfo
 from ..interface import Arg, Loops, Work, gemm_launch, gemm_program, round_up, vector_defines
 from .packed_shape import sum_size
-from .pieces import FRACTION, OF_MEMORY, CpuKernel, PieceSums, side, stack_seconds
+from .pieces import FRACTION, OF_MEMORY, CpuKernel, PieceSums, stack_seconds
 
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
@@ -183,7 +183,7 @@ def _dots(problem: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
     """(rows of the matrix, vectors) that are multiplied at a time, so that few vectors leave none over."""
     few = min(problem.m, problem.n)
     if few == 1:
-        return side(max(problem.m, problem.n), _ROWS_OF_ONE), 1
+        return min(max(problem.m, problem.n), _ROWS_OF_ONE), 1
     vectors = min((4, 3, 2), key=lambda count: round_up(few, count))
     rows = 4 if device.vector_bits == 512 or vectors == 2 else 3  # 16 or 12 sums, of 32 or 16 registers
     return max(1, rows // problem.sums.planes), vectors

@@ -44,7 +44,8 @@ class Small(CpuKernel):
         tm, tn = (side(length, _SIDE) for length in (problem.m, problem.n))
         vec = _lanes(problem, device)
         if vec > 1 and not problem.is_side_by_side:
-            tn = problem.n if problem.n < min(2 * vec, _LARGEST + 1) else vec
+            widest = 2 * vec if _is_few_of_a_long_k(problem) else vec  # else each N would have a program
+            tn = problem.n if problem.n < min(widest, _LARGEST + 1) else vec
         wanted = _GROUPS_A_UNIT * device.compute_units // max(1, problem.batch)
         config = TileConfig(tm=tm, tn=tn, vec=vec)
         whole = problem.reproducible or problem.m * problem.n > _MOST_SUMS or _across(problem, config) > 1
@@ -106,6 +107,11 @@ class Small(CpuKernel):
             for name, ranges in (("matmul_small", split_k), ("add_small", 1))
         )
         return Work((product,)) if split_k == 1 else Work((product, added), (sums,))
+
+
+def _is_few_of_a_long_k(problem: GemmProblem) -> bool:
+    """Whether it is few sums, each of many elements."""
+    return problem.m <= _SIDE and problem.k >= _LEAST_CHAINED_K
 
 
 def _lanes(problem: GemmProblem, device: DeviceInfo) -> int:

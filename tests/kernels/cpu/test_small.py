@@ -167,13 +167,15 @@ def test_rows_of_b_are_vectors(dtype, stack, rng):
 def test_vectors_are_as_long_as_rows_allow(cpu):
     def lanes(n, **given):
         (config,) = SMALL.configs(problem(3, n, **{"k": 5, **given}), cpu)
-        assert config.vec == 1 or config.tn == (n if n < 2 * config.vec else config.vec)
+        assert config.vec == 1 or config.tn == min(n, config.vec)
         return config.vec
 
     assert [lanes(n) for n in (1, 3, 4, 7, 8, 15, 16, 100)] == [1, 1, 4, 4, 8, 8, 8, 8]
     assert [lanes(n, k=32) for n in (1, 2, 3)] == [1, 4, 4]
     assert lanes(3, k=31) == lanes(3, k=32, ldb=-3) == lanes(8, trans_b=True) == 1
     assert lanes(8, soft_fma=True, reproducible=True) == 1
+    few = {(m, k): SMALL.configs(problem(m, 7, k=k), cpu)[0].tn for m, k in ((4, 32), (5, 32), (4, 31))}
+    assert few == {(4, 32): 7, (5, 32): 4, (4, 31): 4}, "two vectors of few sums of a long K alone"
     assert SMALL.violations(problem(3, 3, 5), pyclmm.TileConfig(tm=3, tn=2, vec=8), cpu)
     assert SMALL.violations(problem(3, 3, 5), pyclmm.TileConfig(tm=3, tn=4, vec=4), cpu)
     assert SMALL.violations(problem(3, 1, 5), pyclmm.TileConfig(tm=3, tn=1, vec=4), cpu)
