@@ -60,11 +60,19 @@ INLINE INTS pairs_of_shorts(const SHORTS w, const SHORTS x, const INTS zero)
 #else
 INLINE SHORTS pairs_of_bytes(const INTS w, const INTS x, const INTS zero)
 {
-  typedef uchar ubytes __attribute__((ext_vector_type(4 * LANES)));
   typedef int wide __attribute__((ext_vector_type(2 * LANES)));
+#if LANES == 4 /* without an instruction; and Oclgrind takes every second one of 16 bytes for uninitialized */
+  typedef ushort ushorts __attribute__((ext_vector_type(2 * LANES)));
+  const ushorts a = __builtin_astype(w, ushorts);
+  const SHORTS b = __builtin_astype(x, SHORTS);
+  wide sum = CONVERTED(wide, a & (ushort)255) * CONVERTED(wide, b << (short)8 >> (short)8);
+  sum += CONVERTED(wide, a >> (ushort)8) * CONVERTED(wide, b >> (short)8);
+#else
+  typedef uchar ubytes __attribute__((ext_vector_type(4 * LANES)));
   const ubytes a = __builtin_astype(w ^ zero, ubytes);
   const BYTES b = __builtin_astype(x ^ zero, BYTES);
   wide sum = CONVERTED(wide, a.even) * CONVERTED(wide, b.even) + CONVERTED(wide, a.odd) * CONVERTED(wide, b.odd);
+#endif
   sum = sum < (wide)(32767) ? sum : (wide)(32767); /* as the instruction does; codes of 4 bits make no such sums */
   sum = sum > (wide)(-32768) ? sum : (wide)(-32768);
   return CONVERTED(SHORTS, sum);
