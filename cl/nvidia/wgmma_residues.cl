@@ -11,8 +11,8 @@
 #include "nvidia/wgmma_multiply.h"
 #include "nvidia/wgmma_store.h"
 
-#if GATE != 2
-#error "wgmma_residues.cl needs GATE 2"
+#if GATE != 2 || CLUSTER > 1
+#error "wgmma_residues.cl needs GATE 2 and CLUSTER 1"
 #endif
 
 /* A quartet's part of all pieces of this work-group. */

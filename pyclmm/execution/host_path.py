@@ -109,9 +109,9 @@ def _are_apart(out: Array, *operands: Array) -> bool:
     return all(owns) and not any(owner is other for other in others)
 
 
-# By a device's name, whether its kernels read and write host memory by its address; and the bytes of a result
-# that is computed twice to see it.
-_takes_addresses: dict[str, bool] = {}
+# By a device's platform and name, whether its kernels read and write host memory by its address; and the
+# bytes of a result that is computed twice to see it.
+_takes_addresses: dict[tuple[str, str], bool] = {}
 _MOST_TO_SHOW = 1 << 20
 
 
@@ -240,11 +240,12 @@ class HostPath:
         Raises LaunchError, DeviceMemoryError or DeviceLostError.
         """
         (addresses, result), device = places, binding.device
-        shown = _takes_addresses.get(device.name)
+        own = device.platform, device.name
+        shown = _takes_addresses.get(own)
         if not shown and (shown is False or result.nbytes > _MOST_TO_SHOW):
             return False
         if shown is None and not host_memory.may_be_addressed(binding.queue.device, device):
-            _takes_addresses[device.name] = False
+            _takes_addresses[own] = False
             return False
         right = None if shown else self._by_buffers(given, binding.queue, result)
         try:
@@ -254,7 +255,7 @@ class HostPath:
             raise
         binding.settle()
         if right is not None:
-            done = _takes_addresses[device.name] = done and result.tobytes() == right
+            done = _takes_addresses[own] = done and result.tobytes() == right
         return done
 
     def _by_buffers(self, given: Operands, queue: cl.CommandQueue, target: Array) -> bytes:

@@ -73,7 +73,7 @@ def in_place(monkeypatch, device):
     if not device.in_place:
         pytest.skip("the device does not work in the host's memory")
     _devices(monkeypatch, unified_memory=True, vendor="pocl", kind="cpu")
-    monkeypatch.setitem(host_path._takes_addresses, device.name, False)
+    monkeypatch.setitem(host_path._takes_addresses, (device.platform, device.name), False)
 
 
 # -- a build fails
