@@ -314,8 +314,9 @@ class _Zarr(_WrittenBeside):
 
     def give_up(self, keep: bool) -> None:
         """When a chunk could not be written, Zarr's threads go on with others until the process exits."""
+        goes_on = self._lock is not None and not keep and self.staged.exists()  # else complete, or another's
         super().give_up(keep)
-        if not keep:
+        if goes_on:
             atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
 
     def _tell(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -409,23 +410,49 @@ def test_a_leftover_of_a_killed_run_is_replaced(monkeypatch, interrupted, out):
         assert set(file) == {"g", "B", "D"}
 
 
-def test_files_of_others_in_a_leftover_are_kept(here):
-    folder = here / f"c.npy.{results.result_at(MatrixPlace.of('c.npy'), None).tag}"
+@pytest.fixture
+def at_exit(monkeypatch):
+    """What the command has put off to the end of its process; a call makes it."""
+    later = []
+    monkeypatch.setattr(atexit, "register", lambda f, *args, **keywords: later.append((f, args, keywords)))
+
+    def ends():
+        own = [each for each in later if each[0] is shutil.rmtree]
+        for f, args, keywords in own:
+            f(*args, **keywords)
+        return len(own)
+
+    return ends
+
+
+@pytest.mark.parametrize("out", ["c.npy", "c.zarr"])
+def test_files_of_others_in_a_leftover_are_kept(here, at_exit, out):
+    folder = here / f"{out}.{results.result_at(MatrixPlace.of(out), None).tag}"
     folder.mkdir()
     keep(folder / "old")
     before = content(here)
-    shown = run("a.npy", "b.npy", "c.npy")
+    shown = run("a.npy", "b.npy", out)
+    at_exit()
     assert (shown.exit_code, "it holds old, put there by" in shown.stderr) == (2, True)
     assert content(here) == before
 
 
-def test_one_result_is_written_by_one_command_at_a_time(here):
-    folder = here / f"c.npy.{results.result_at(MatrixPlace.of('c.npy'), None).tag}"
+@pytest.mark.parametrize("out", ["c.npy", "c.zarr"])
+def test_one_result_is_written_by_one_command_at_a_time(here, at_exit, out):
+    folder = here / f"{out}.{results.result_at(MatrixPlace.of(out), None).tag}"
     folder.mkdir()
     lock = FolderLock(folder / "lock")
-    shown = run("a.npy", "b.npy", "c.npy")
+    keep(folder / "new")
+    shown = run("a.npy", "b.npy", out)
+    at_exit()
+    assert (folder / "new").exists()
     lock.release()
     assert (shown.exit_code, "another command is writing it" in shown.stderr) == (2, True)
+
+
+def test_a_command_that_succeeds_removes_nothing_later(here, at_exit):
+    assert run("a.npy", "b.npy", "c.zarr").exit_code == 0
+    assert at_exit() == 0
 
 
 def test_another_product_between_does_not_reach_one_that_goes_on(interrupted):
