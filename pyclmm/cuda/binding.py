@@ -14,13 +14,14 @@ from ..opencl.steps import OFFSET, SCALES, Scalars, converter_of, spans
 from ..problem.dtypes import dtype_of
 from . import driver
 from .driver import LaunchConfig
-from .streams import Context, own_stream
+from .streams import Context, constant, own_stream, written
 from .watch import CudaWatch
 
 _SLOT = 16  # bytes for a parameter; the longest is a complex128
 _ALIGN = 1024  # of each workspace in a call's block; a tensor map's is 64
 _MOST_GROUPS = 65535  # in dimensions 1 and 2 of CUDA's grid
 _MOST_KEPT = 64  # streams and captures whose workspace a binding keeps
+_CONSTANT = 64  # bytes of a table up to which it stays for the process, as that of a product without a stack
 Addresses = Mapping[str, int]  # where arrays lie, by the problem's names
 _Order = tuple[int, int]  # a stream's handle, and the number of the capture that it is in, 0 for none
 
@@ -117,8 +118,8 @@ class CudaBinding:
                 self._places[space.symbol] = self.workspace_nbytes
                 self.workspace_nbytes += -(-space.nbytes // _ALIGN) * _ALIGN
         with driver.current(self.context.handle), driver.uncaptured():
-            self._tables = {name: self._table(table) for name, table in work.tables.items()}
-            fixed = {name: table.address for name, table in self._tables.items()}
+            made = {name: self._table(table) for name, table in work.tables.items()}
+            fixed = {name: table.address for name, table in made.items()}
             fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any address will do: it is not read
             self._steps = [
                 _CudaStep(self.context, launch, fixed, part)
@@ -131,6 +132,9 @@ class CudaBinding:
                     self._words.setdefault(name, []).append(word)
         self._kept: dict[_Order, list[Any]] = {}
         self.watch = CudaWatch(self.context) if ALARM in work.workspace else None
+        # What a capture's graph needs beyond this binding; other launches need not know of captures.
+        self._tables = [made[name] for name, table in work.tables.items() if table.nbytes > _CONSTANT]
+        self._minds_captures = bool(self._tables or self._zeroed)
         self._order: _Order = (-1, 0)  # of the call before
         self._addresses: Addresses | None = None  # what the parameters hold
         self._scalars: Scalars | None = None
@@ -138,12 +142,8 @@ class CudaBinding:
         self.is_busy = False  # a call is setting parameters and launching
 
     def _table(self, table: np.ndarray[Any, Any]) -> driver.Memory:
-        content = np.ascontiguousarray(table)
-        own = own_stream(self.context).handle
-        made = driver.Memory(content.nbytes, "a table of offsets")
-        made.write(content.ctypes.data, own)
-        driver.wait(own, "a table of offsets")  # the host's copy may go
-        return made
+        make = constant if table.nbytes <= _CONSTANT else written
+        return make(self.context, table)
 
     def _follow(self, order: _Order) -> None:
         """Launch in the stream of *order*, with the workspace that is zeroed once for all its calls.
@@ -160,7 +160,7 @@ class CudaBinding:
                 del self._kept[next(iter(self._kept))]  # a context keeps what a capture uses
             self._kept[order] = self._filled(*order) if self._zeroed else []
             if capture:
-                self.context.kept += [*self._kept[order], *self._tables.values()]
+                self.context.kept += [*self._kept[order], *self._tables]
         for space, memory in zip(self._zeroed, self._kept[order], strict=True):
             self._set(space.symbol, memory.address)
         self._order = order
@@ -210,9 +210,7 @@ class CudaBinding:
             self.is_busy = False
 
     def _enqueue(self, stream: int, addresses: Addresses, scalars: Scalars | None, block: int) -> None:
-        self._handle.value = stream
-        self._is_capturing(self._handle, self._to_status)
-        order = (stream, driver.capture_of(stream) if self._status.value else 0)
+        order = (stream, self._capture(stream) if self._minds_captures else 0)
         if order != self._order:
             self._follow(order)
         if addresses != self._addresses or block != self._block or scalars is not None:
@@ -223,6 +221,12 @@ class CudaBinding:
             if code:
                 raise self._rejection(code, step, begun)
             begun = True
+
+    def _capture(self, stream: int) -> int:
+        """The number of the capture that *stream* is in, 0 for none."""
+        self._handle.value = stream
+        self._is_capturing(self._handle, self._to_status)
+        return driver.capture_of(stream) if self._status.value else 0
 
     def _set_arguments(self, addresses: Addresses, scalars: Scalars | None, block: int) -> None:
         self._addresses = None  # until all are set, as Ctrl-C may come

@@ -125,18 +125,19 @@ def _new_stream(context: Context) -> Stream:
         return Stream(context, driver.new_stream())
 
 
-def number_one(context: Context, dtype: np.dtype[Any]) -> driver.Memory:
-    """The number 1 of *dtype*, written once and kept with its context: captured graphs may read it."""
-    made: driver.Memory = context.own.get(dtype, lambda: _number_one(context, dtype))
+def constant(context: Context, content: np.ndarray[Any, Any]) -> driver.Memory:
+    """Memory with this *content*, written once and kept with its context: captured graphs may read it."""
+    made: driver.Memory = context.own.get(content.tobytes(), lambda: written(context, content))
     return made
 
 
-def _number_one(context: Context, dtype: np.dtype[Any]) -> driver.Memory:
-    number, own = np.ones(1, dtype), own_stream(context).handle
+def written(context: Context, content: np.ndarray[Any, Any]) -> driver.Memory:
+    """Memory with this *content*, which every stream may read."""
+    content, own = np.ascontiguousarray(content), own_stream(context).handle
     with driver.current(context.handle), driver.uncaptured():
-        made = driver.Memory(number.nbytes, "the number 1")
-        made.write(number.ctypes.data, own)
-        driver.wait(own, "the number 1")  # the host's copy may go, and every stream may read
+        made = driver.Memory(content.nbytes, "a table of numbers")
+        made.write(content.ctypes.data, own)
+        driver.wait(own, "a table of numbers")  # the host's copy may go
     return made
 
 

@@ -65,22 +65,20 @@ class CudaPath(PathOnDevice):
         """
         binding: Any = self.executable.latest_binding()
         call = None if binding is None else binding.last_call
-        if call is None or queue is not None or wait_for is not None or len(given) != call.given:
+        if call is None or queue is not None or wait_for is not None or len(given) != len(call.names):
             return None
         if binding.is_busy or not binding.context.is_known:
             return None
         if not same(scales, call.scales):
             return None
-        kind: KindWithAddresses = call.kind
-        addresses: dict[str, int] = {}
-        for name, seen in call.seen.items():
-            address = kind.address_of(given.get(name), seen)
-            if address is None:
-                return None
-            addresses[self._names[name]] = address
+        places = call.addresses_of([given.get(name) for name in call.names])
+        if places is None:
+            return None
+        addresses = dict(zip(call.in_problem, places, strict=True))
         if addresses != call.addresses and call.may_overlap(addresses):
             return None
         forks.check_process()
+        kind: KindWithAddresses = call.kind
         result = given.get("out")
         if result is None:
             result, addresses["out"] = kind.new(self._shape, self._dtype, binding.context.ordinal)
@@ -143,13 +141,14 @@ class CudaPath(PathOnDevice):
 class _CudaCall:
     """The operands and scalars of a call, to compare the next with. *names*: the problem's, by argument."""
 
-    __slots__ = ("_reaches", "addresses", "given", "kind", "scales", "seen")
+    __slots__ = ("_reaches", "addresses", "addresses_of", "in_problem", "kind", "names", "scales")
 
     def __init__(
         self, kind: KindWithAddresses, operands: Operands, scales: Scales, names: dict[str, str]
     ) -> None:
-        self.kind, self.scales, self.given = kind, scales, len(operands)
-        self.seen = {name: kind.seen(x) for name, x in operands.items()}
+        self.kind, self.scales = kind, scales
+        self.names, self.in_problem = tuple(operands), tuple(names[name] for name in operands)
+        self.addresses_of = kind.follower(tuple(operands.values()))
         self.addresses = {names[name]: x.address for name, x in operands.items()}
         self._reaches = {names[name]: reach(x, 0) for name, x in operands.items()}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ class SeenLayout:
     phase: int
 
 
+Follower = Callable[[Sequence[Any]], list[int] | None]
 Part = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides and first element, in elements
 
 
@@ -99,6 +100,21 @@ class KindWithAddresses(Kind):
     def address_of(self, x: Any, seen: Any) -> int | None:
         """The address of *x* if it has the layout of *seen*, and need not be looked at closer; else None."""
         return None
+
+    def follower(self, arrays: Sequence[CudaArray | None]) -> Follower:
+        """What gives the addresses of arrays that follow *arrays*, in their places and with their layouts: 0
+        for one that is absent, and None for all if one must be looked at closer."""
+        every = [x and self.seen(x) for x in arrays]
+        absent = [x is None for x in arrays]
+
+        def addresses_of(xs: Sequence[Any]) -> list[int] | None:
+            found = [
+                0 if is_absent and x is None else None if seen is None else self.address_of(x, seen)
+                for x, seen, is_absent in zip(xs, every, absent, strict=True)
+            ]
+            return None if None in found else found  # type: ignore[return-value]
+
+        return addresses_of
 
 
 _kinds: dict[type, Kind | None] = {np.ndarray: None, Array: None}  # those of CudaArrays are in them

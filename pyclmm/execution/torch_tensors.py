@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..errors import ArgumentError, DeviceMemoryError, DTypeError
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
 from .array_likes import array_of
-from .kinds import KindWithAddresses, Part, SeenLayout
+from .kinds import Follower, KindWithAddresses, Part, SeenLayout
 
 _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for CPUs has none
 # PyTorch's element types that kernels have, by NumPy's dtype and the reverse.
@@ -27,6 +27,17 @@ _NUMPYS = {
 _TORCHS = {dtype: own for own, dtype in _NUMPYS.items()}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _BYTES = np.dtype(np.uint8)
+
+
+def _guards_of(xs: Sequence[Any]) -> Any:
+    """What tells in one call whether other tensors are as *xs* in all but their addresses: in type, dtype,
+    device, shape, strides, requires_grad and kind of view. torch.compile asks it. None if this PyTorch has
+    no such thing.
+    """
+    try:
+        return torch._C._dynamo.guards.TensorGuards(*xs, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    except Exception:  # it is PyTorch's own, and may change
+        return None
 
 
 @cache
@@ -153,6 +164,25 @@ class _Torch(KindWithAddresses):
         except RuntimeError:  # a sparse tensor, or one inside torch.func: the other way says what it is
             return None
         return address if address % MAX_ALIGN == seen.phase and address else None
+
+    def follower(self, arrays: Sequence[CudaArray | None]) -> Follower:
+        looked_at = super().follower(arrays)
+        phases = [x and x.address % MAX_ALIGN for x in arrays]
+        guards: Any = None
+        need_gradients = False
+
+        def addresses_of(xs: Sequence[Any]) -> list[int] | None:
+            nonlocal guards, need_gradients
+            if guards is None or not guards.check(*xs) or (need_gradients and torch.is_grad_enabled()):
+                found = looked_at(xs)
+                if found is not None and all(found):
+                    guards, need_gradients = _guards_of(xs), any(x.requires_grad for x in xs)
+                return found
+            found = [x.data_ptr() for x in xs]
+            fit = [address % MAX_ALIGN for address in found] == phases
+            return found if fit and all(found) else None
+
+        return addresses_of
 
     def written(self, x: Any) -> None:
         if not x.is_inference():

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..cuda import arrays as cuda_arrays
 from ..cuda.arrays import CudaArray
-from ..cuda.streams import number_one
+from ..cuda.streams import constant
 from ..errors import ArgumentError
 from ..opencl import arrays
 from ..opencl.late_events import takes_late
@@ -97,7 +97,7 @@ def new(shape: tuple[int, ...], dtype: np.dtype[Any], like: Any, queue: Any) -> 
 def one(dtype: np.dtype[Any], like: Any, queue: Any) -> Any:
     """The number 1 without an axis, of the kind of *like*."""
     if isinstance(like, CudaArray):
-        kept = number_one(queue.context, dtype)
+        kept = constant(queue.context, np.ones(1, dtype))
         return cuda_arrays.placed(like.kind, kept.address, ((), (), dtype), like.ordinal, kept)
     number = np.ones((), dtype)
     return number if isinstance(like, np.ndarray) else cla.to_device(queue, number)

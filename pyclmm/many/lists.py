@@ -257,14 +257,11 @@ def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
 
 def _of_tensors(kind: KindWithAddresses, lists: Lists) -> _Look:
     """What arrays of one library on a CUDA device say of themselves."""
-    every = [x and kind.seen(x) for x in lists.arrays]
+    addresses_of = kind.follower(lists.arrays)
 
     def look(xs: tuple[Any, ...]) -> Addresses | None:
-        found = [
-            (0 if x is None else None) if seen is None else kind.address_of(x, seen)
-            for x, seen in zip(xs, every, strict=True)
-        ]
-        return None if None in found else np.array(found, np.int64)
+        found = addresses_of(xs)
+        return None if found is None else np.array(found, np.int64)
 
     return look
 

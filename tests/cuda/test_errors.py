@@ -14,6 +14,7 @@ from tests.support.plans import as_after_a_fork
 from tests.support.threads import in_threads
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
+STACK = np.stack([A, A + 1, A + 2])
 
 
 def test_arrays_of_several_libraries(lib, queue):
@@ -101,16 +102,16 @@ def test_a_plan_goes_on_in_a_new_context(cuda, lib):
 
 
 def test_a_context_that_is_lost_while_a_plan_makes_its_launches_anew(cuda, lib):
-    x = lib.array(A)
-    plan = pyclmm.Matmul(x, x.T, kernel="naive")
+    x, y = lib.array(STACK), lib.array(A.T.copy())
+    plan = pyclmm.Matmul(x, y, kernel="naive")
     lost = streams.context_of(0)
     plan.release()
-    cuda.fail["cuMemAlloc_v2"] = fake_cuda.ILLEGAL_ADDRESS
+    cuda.fail["cuMemAlloc_v2"] = fake_cuda.ILLEGAL_ADDRESS  # for the offsets of the stack
     with pytest.raises(pyclmm.DeviceLostError):
-        plan(x, x.T)
+        plan(x, y)
     cuda.fail.clear()
     assert streams.context_of(0) is not lost
-    assert np.array_equal(plan(x, x.T).get(), A @ A.T)
+    assert np.array_equal(plan(x, y).get(), STACK @ A.T)
 
 
 def test_a_context_that_is_lost_while_a_plan_is_made(cuda, lib):
@@ -119,7 +120,7 @@ def test_a_context_that_is_lost_while_a_plan_is_made(cuda, lib):
     lost = streams.context_of(0)
     cuda.fail["cuMemAlloc_v2"] = fake_cuda.ILLEGAL_ADDRESS
     with pytest.raises(pyclmm.DeviceLostError):
-        pyclmm.gemm(x, x, trans_a="T")
+        pyclmm.matmul(lib.array(STACK), lib.array(A.T.copy()))
     cuda.fail.clear()
     assert streams.context_of(0) is not lost
 

@@ -3,10 +3,13 @@
 import itertools
 import sys
 
+import numpy as np
 import pytest
 
 import pyclmm
 from pyclmm import TileConfig
+from pyclmm.cuda.arrays import CudaArray
+from pyclmm.execution.kinds import kind_of
 from tests.support.processes import python
 
 # PyTorch's first product by cuBLAS in a thread of its own for backward says so on CUDA.
@@ -387,3 +390,68 @@ def test_verify_reaches_the_product_and_its_gradient(torch, door, device, monkey
         door.matmul(a, b).sum().backward()
     door.matmul(a, b).sum().backward()
     assert [x[1] for x in seen] == [True] * 3 + ["repair"] * 3 + [False] * 3
+
+
+def test_a_call_sees_what_its_tensors_have_become(torch, device):
+    x, w = (torch.randint(-4, 5, (24, 24), device=device).float() for _ in "xw")
+    out = torch.empty_like(x)
+
+    def called():
+        for _ in range(3):
+            pyclmm.matmul(x, w, out=out)
+            assert torch.equal(out, (x @ w.to(x.dtype)).float())
+
+    called()
+    for change in (
+        lambda: x.add_(1),
+        x.t_,
+        lambda: setattr(w, "data", w.T.contiguous().T),
+        lambda: setattr(x, "data", x.clone()),
+        lambda: setattr(x, "data", x.new_ones(25 * 24 + 1)[1:577].view(24, 24)),
+        lambda: setattr(out, "data", torch.zeros(24, 48, device=device)[:, ::2]),
+        lambda: setattr(x, "data", x.double()),
+        lambda: setattr(x, "data", x.float()),
+    ):
+        change()
+        called()
+    x.requires_grad_()
+    with pytest.raises(pyclmm.DTypeError, match=r"requires (a )?grad"):
+        pyclmm.matmul(x, w, out=out)
+    with torch.no_grad():
+        called()
+    x = x.detach()
+    x.resize_(12, 24)
+    with pytest.raises(pyclmm.ShapeError):
+        pyclmm.matmul(x, w, out=out)
+
+
+def test_tensors_that_follow_others_are_told_by_layout_and_kind(torch, device):
+    kind = kind_of(torch.ones(1))
+
+    def placed(x):
+        strides = tuple(4 * step for step in x.stride())
+        return CudaArray(x.data_ptr(), tuple(x.shape), strides, np.dtype("f4"), x.get_device(), kind, x)
+
+    x, w = torch.ones(8, 8, device=device), torch.ones(8, 8, device=device)
+    addresses_of = kind.follower([placed(x), placed(w)])
+    like = torch.zeros(8, 8, device=device)
+    for _ in range(3):  # the first is looked at in full
+        assert addresses_of([x, w]) == [x.data_ptr(), w.data_ptr()]
+        assert addresses_of([like, w]) == [like.data_ptr(), w.data_ptr()]
+    shifted = torch.zeros(65, device=device)[1:].view(8, 8)
+    others = [
+        *(like.T, like[:4], like.double(), like.half(), shifted, torch._neg_view(like), like.to_sparse()),
+        *(like.clone().requires_grad_(), torch.empty(8, 8, device="meta"), None, 3, like.cpu().numpy()),
+    ]
+    for other in others:
+        for _ in range(2):
+            assert addresses_of([other, w]) is None
+        assert addresses_of([like, w]) == [like.data_ptr(), w.data_ptr()]
+    with torch.no_grad():
+        for _ in range(3):
+            weight = torch.nn.Parameter(like)
+            assert addresses_of([weight, w]) == [like.data_ptr(), w.data_ptr()]
+    assert addresses_of([weight, w]) is None
+    emptied = torch.zeros(8, 8, device=device)
+    emptied.untyped_storage().resize_(0)
+    assert addresses_of([emptied, w]) is None
