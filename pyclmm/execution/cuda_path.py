@@ -74,14 +74,18 @@ class CudaPath(PathOnDevice):
         places = call.addresses_of([given.get(name) for name in call.names])
         if places is None:
             return None
-        addresses = dict(zip(call.in_problem, places, strict=True))
-        if addresses != call.addresses and call.may_overlap(addresses):
-            return None
+        if places != call.places:
+            addresses = dict(zip(call.in_problem, places, strict=True))
+            if call.may_overlap(addresses):
+                return None
+            call.places, call.addresses = places, addresses
+        addresses = call.addresses
         forks.check_process()
         kind: KindWithAddresses = call.kind
         result = given.get("out")
         if result is None:
-            result, addresses["out"] = kind.new(self._shape, self._dtype, binding.context.ordinal)
+            result, address = kind.new(self._shape, self._dtype, binding.context.ordinal)
+            addresses = {**addresses, "out": address}
         try:
             launch_with_block(binding, kind, kind.stream(binding.context.ordinal), addresses, None)
         except DeviceLostError:
@@ -141,7 +145,7 @@ class CudaPath(PathOnDevice):
 class _CudaCall:
     """The operands and scalars of a call, to compare the next with. *names*: the problem's, by argument."""
 
-    __slots__ = ("_reaches", "addresses", "addresses_of", "in_problem", "kind", "names", "scales")
+    __slots__ = ("_reaches", "addresses", "addresses_of", "in_problem", "kind", "names", "places", "scales")
 
     def __init__(
         self, kind: KindWithAddresses, operands: Operands, scales: Scales, names: dict[str, str]
@@ -149,7 +153,8 @@ class _CudaCall:
         self.kind, self.scales = kind, scales
         self.names, self.in_problem = tuple(operands), tuple(names[name] for name in operands)
         self.addresses_of = kind.follower(tuple(operands.values()))
-        self.addresses = {names[name]: x.address for name, x in operands.items()}
+        self.places = [x.address for x in operands.values()]
+        self.addresses = dict(zip(self.in_problem, self.places, strict=True))
         self._reaches = {names[name]: reach(x, 0) for name, x in operands.items()}
 
     def may_overlap(self, addresses: dict[str, int]) -> bool:

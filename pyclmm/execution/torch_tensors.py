@@ -168,25 +168,31 @@ class _Torch(KindWithAddresses):
     def follower(self, arrays: Sequence[CudaArray | None]) -> Follower:
         looked_at = super().follower(arrays)
         phases = [x and x.address % MAX_ALIGN for x in arrays]
+        latest: list[int] | None = None
         guards: Any = None
         need_gradients = False
 
         def addresses_of(xs: Sequence[Any]) -> list[int] | None:
-            nonlocal guards, need_gradients
+            nonlocal latest, guards, need_gradients
             if guards is None or not guards.check(*xs) or (need_gradients and torch.is_grad_enabled()):
-                found = looked_at(xs)
-                if found is not None and all(found):
+                latest = looked_at(xs)
+                if latest is not None and all(latest):
                     guards, need_gradients = _guards_of(xs), any(x.requires_grad for x in xs)
-                return found
+                return latest
             found = [x.data_ptr() for x in xs]
-            fit = [address % MAX_ALIGN for address in found] == phases
-            return found if fit and all(found) else None
+            if found != latest:
+                fit = all(found) and [address % MAX_ALIGN for address in found] == phases
+                latest = found if fit else None
+            return latest
 
         return addresses_of
 
     def written(self, x: Any) -> None:
-        if not x.is_inference():
+        try:
             torch.autograd.graph.increment_version(x)
+        except RuntimeError:
+            if not x.is_inference():  # which has no version
+                raise
 
 
 TORCH = _Torch()

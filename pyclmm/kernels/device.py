@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,9 @@ _CPU_LAUNCH = {"intel": 6e-6}
 # PoCL's devices that compute on the caller's thread, up to PoCL 3 and since PoCL 4, and their launch.
 THREADLESS = ("basic", "cpu-minimal")
 _THREADLESS_LAUNCH = 5e-6
+
+# Of Rates.launch, where a launch begins while the one before ends: H200, 2026-11-29, 0.55 us for 1.5.
+_OVERLAPPED = 0.37
 
 # What a processor may have, as far as kernels are compiled for it.
 FEATURES = ("avx2", "avx512f", "fma", "neon", "sve")
@@ -103,6 +106,7 @@ class DeviceInfo:
     amx: AmxSupport = AmxSupport()  # of a CPU
     flushes: bool = False  # whether the driver does not promise subnormal float32 numbers
     clusters: bool = False  # whether launches can have clusters, as CUDA's can and OpenCL's cannot
+    overlaps: bool = False  # whether a launch may begin while the one before ends, as some of CUDA's can
     user_rates: Rates | None = None  # what `pyclmm tune --device` measured
 
     @property
@@ -181,7 +185,8 @@ class DeviceInfo:
     @cached_property
     def rates(self) -> Rates:
         """What the device does in a second: measured here, or by us, or from datasheets."""
-        return self.user_rates or measured_by_us(self.name) or self._datasheet_rates
+        found = self.user_rates or measured_by_us(self.name) or self._datasheet_rates
+        return replace(found, launch=_OVERLAPPED * found.launch) if self.overlaps else found
 
     @property
     def _datasheet_rates(self) -> Rates:

@@ -24,21 +24,21 @@ _REGISTERS_OF = {(32, 64): 248, (32, 32): 168}  # of a work-item, by SGM, SGN; a
 # BM, BN, BK, SGM, SGN, STAGES, slices -> the fraction of the full rate on a compute unit that holds as many
 # work-groups as fit, and on one that holds one work-group. Fitted to an H200, 2026-11-29 (docs/estimates.md).
 _CONFIGS = {
-    (128, 128, 32, 32, 64, 3, 1): (0.94, 0.35),
-    (64, 128, 16, 32, 64, 4, 1): (0.83, 0.64),
-    (64, 128, 32, 32, 32, 4, 1): (0.83, 0.76),
-    (64, 64, 16, 32, 32, 4, 1): (0.78, 0.73),
-    (64, 32, 32, 32, 16, 4, 1): (0.66, 0.56),
-    (64, 32, 32, 32, 16, 6, 2): (0.57, 0.84),
+    (128, 128, 32, 32, 64, 3, 1): (0.9, 0.35),
+    (64, 128, 16, 32, 64, 4, 1): (0.77, 0.64),
+    (64, 128, 32, 32, 32, 4, 1): (0.87, 0.76),
+    (64, 64, 16, 32, 32, 4, 1): (0.84, 0.68),
+    (64, 32, 32, 32, 16, 4, 1): (0.64, 0.56),
+    (64, 32, 32, 32, 16, 6, 2): (0.62, 0.84),
     (32, 16, 128, 32, 16, 4, 8): (0.28, 0.18),
     (16, 32, 128, 16, 32, 4, 8): (0.32, 0.23),
     (128, 16, 16, 32, 16, 4, 1): (0.52, 0.51),
-    (16, 128, 16, 16, 32, 4, 1): (0.56, 0.39),
+    (16, 128, 16, 16, 32, 4, 1): (0.6, 0.39),
 }
 _OTHER = (0.4, 0.3)
 # In reads of global memory (Rates.latency):
 _BLOCK = 0.99  # the least time of a block of K
-_TILE = 8.0  # the end of a tile and the start of the next
+_TILE = 7.0  # the end of a tile and the start of the next
 _TILE_ALONE = 9.1  # the same for a work-group that has the compute unit for itself
 _START = 18.0  # the copies of the first blocks
 

@@ -42,18 +42,18 @@ _ITEMS_OF_LINE = 64  # work-items of cl/nvidia/split.cl for each of LINES
 _WORK_ITEMS = 384  # of cl/nvidia/wgmma_split.cl
 _BLOCKS = 2  # of K in a stage
 # Tiles of `split`, and the fraction of the full rate that each reached on an H200.
-_TILES = {(128, 128): 0.92, (64, 128): 0.98, (128, 64): 0.91}
+_TILES = {(128, 128): 0.99, (64, 128): 0.91, (128, 64): 0.74}
 # Multiply-adds a second as fractions of the units' rates: float32's, each as three of float16; TF32's.
 _THREE_PARTS = 0.33
 _ONE_PART = 0.8
 _BLOCK = 2.3e-07  # seconds: the least time of a stage
-_TILE_SECONDS = 5.1e-06  # a tile's start and end, besides its multiplications
-_START_SECONDS = 2.5e-07
+_TILE_SECONDS = 3.3e-06  # a tile's start and end, besides its multiplications
+_START_SECONDS = 2.4e-07
 _OTHER_LOCAL_BYTES = 256 + 128 + 1536 + 1024  # tensor maps, barriers, exponents, alignment
 _SAME_ROWS = 64  # BM at which both quartets compute the same rows, and one passes its sums to the other
 # BM, BN, SGM, SGN of `mma_split`, and the factor by which the tile is slower on an H200 than unit_cost.py
 # says
-_MMA_TILES = {(128, 128, 64, 32): 1.4, (64, 64, 32, 32): 1.5}
+_MMA_TILES = {(128, 128, 64, 32): 1.6, (64, 64, 32, 32): 1.7}
 
 
 def as_real(problem: GemmProblem) -> GemmProblem:

@@ -24,6 +24,8 @@ _SMALL = 0.06  # time that small sub-groups add: this times 32 / SGM and 32 / SG
 _LOCAL = 0.7  # of the rate of local memory: fragments
 # Of the cache's rate. Work-groups that read a line at the same time share it, with doubles most of all.
 _FETCH = {"bytes": 0.76, "halves": 0.76, "singles": 0.76, "doubles": 1.1}
+# A line of a block that does not begin on a sector of the cache reads one more; it costs as so many bytes.
+_SECTOR_BYTES, _SECTOR = 32, 54.0
 # Seconds of a compute unit's time for a copy of each work-item of a sub-group, of 4 bytes and of more
 _COPY_4, _COPY = 5.0e-9, 2.4e-10
 # In a block of K: for its copies; barriers and fragments.
@@ -35,7 +37,7 @@ _START_COPY = 0.22
 _END = 0.55
 _END_SUM = 0.068
 _GROUP = 1.9e-07  # seconds of a compute unit's time: the start and end of a work-group
-_STORE = {"bytes": 0.68, "halves": 0.68, "singles": 0.68, "doubles": 2.1}  # of the cache's rate
+_STORE = {"bytes": 0.68, "halves": 0.68, "singles": 0.68, "doubles": 2.6}  # of the cache's rate
 # Storing fragments in pairs of elements, singly, and through local memory (cl/nvidia/mma.cl): time
 # relative to 16 bytes at a time. The same for writing memory: 1 + _NARROW_STORE times the factor less 1.
 _PAIRS = 4.0
@@ -47,9 +49,9 @@ _NARROW_STORE = 0.05
 # besides an empty launch.
 _PACK = {1: 0.55, 2: 0.34, 4: 0.34, 8: 0.8}  # by the bytes of an element
 _PACK_START = 20.0
-_SPLIT = 0.49
-_SPLIT_START = 36.0
-_SPLIT_LINE = 3.2e-07  # seconds of a compute unit's time for a row of A or a column of B, however short
+_SPLIT = 0.87
+_SPLIT_START = 27.0
+_SPLIT_LINE = 2.7e-07  # seconds of a compute unit's time for a row of A or a column of B, however short
 # The launch that adds partial sums, besides its bytes; of the cache's rate.
 _SUMS = 6.8
 _SUMS_RATE = 0.8
@@ -98,6 +100,19 @@ def sums_seconds(elements: float, split_k: int, nbytes: int, device: DeviceInfo)
     return rates.launch + _SUMS * rates.latency + 2 * elements * split_k * nbytes / (rates.cache * _SUMS_RATE)
 
 
+def _fetched_bytes(problem: GemmProblem, config: TileConfig, element: ElementType) -> float:
+    """Bytes that a block of A and of B takes from the cache, in whole sectors."""
+    blocks = (
+        (problem.a_align, problem.trans_a, config.bm),
+        (problem.b_align, not problem.trans_b, config.bn),
+    )
+    fetched = 0.0
+    for align, is_across, side in blocks:
+        block, line = (x * element.nbytes for x in (side * config.bk, side if is_across else config.bk))
+        fetched += block * (1 if align >= _SECTOR_BYTES else 1 + _SECTOR / line)
+    return fetched
+
+
 def _resident(config: TileConfig, device: DeviceInfo, element: ElementType, parts: int, items: int) -> int:
     """Work-groups of *items* work-items that a compute unit holds."""
     c, words = config, max(1, element.nbytes // 4)
@@ -134,7 +149,7 @@ def ring_seconds(
     copying = sum(
         n / 32 * (_COPY_4 if chunk == 4 else _COPY) for n, chunk in zip(copied, chunks, strict=True)
     )
-    fetched = sum(stage) * units / (rates.cache * _FETCH[element.unit])
+    fetched = _fetched_bytes(problem, c, element) * units / (rates.cache * _FETCH[element.unit])
     read = (c.bm * (c.bn // c.sgn) + c.bn * (c.bm // c.sgm)) * c.bk * element.nbytes
     busy = max(products, fetched, read * units / (rates.local * _LOCAL), copying)
     issued = products * max(1.0, 128 / items)
