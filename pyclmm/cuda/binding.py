@@ -203,24 +203,20 @@ class CudaBinding:
             return
         if self.watch is not None:
             self.watch.look()
-        self.is_busy = True
+        self.is_busy, begun = True, False
         try:
-            self._enqueue(stream, addresses, scalars, block)
+            order = (stream, self._capture(stream) if self._minds_captures else 0)
+            if order != self._order:
+                self._follow(order)
+            if addresses != self._addresses or block != self._block or scalars is not None:
+                self._set_arguments(addresses, scalars, block)
+            for step in self._steps:
+                code = self._launch(*step.call)
+                if code:
+                    raise self._rejection(code, step, begun)
+                begun = True
         finally:
             self.is_busy = False
-
-    def _enqueue(self, stream: int, addresses: Addresses, scalars: Scalars | None, block: int) -> None:
-        order = (stream, self._capture(stream) if self._minds_captures else 0)
-        if order != self._order:
-            self._follow(order)
-        if addresses != self._addresses or block != self._block or scalars is not None:
-            self._set_arguments(addresses, scalars, block)
-        begun = False
-        for step in self._steps:
-            code = self._launch(*step.call)
-            if code:
-                raise self._rejection(code, step, begun)
-            begun = True
 
     def _capture(self, stream: int) -> int:
         """The number of the capture that *stream* is in, 0 for none."""

@@ -32,7 +32,7 @@ class CudaLauncher(Launcher):
         return CudaBinding(queue.context, work, absent)
 
     def info(self, device: cl.Device) -> DeviceInfo:
-        return _of_cuda(device_info(device), driver.overlaps())
+        return launched_by_cuda(device_info(device), driver.overlaps())
 
     def home(self, queue: Stream) -> Any:
         return queue.context
@@ -77,7 +77,7 @@ class CudaLauncher(Launcher):
 
 
 @lru_cache(maxsize=8)
-def _of_cuda(device: DeviceInfo, overlaps: bool) -> DeviceInfo:
+def launched_by_cuda(device: DeviceInfo, overlaps: bool) -> DeviceInfo:
     """*device* with what launches by CUDA can do from compute capability 9.0 on. *overlaps*: whether the
     driver lets them overlap."""
     is_new = (device.compute_capability or (0, 0)) >= (9, 0)

@@ -74,9 +74,7 @@ class Options:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        # The letter tells longlong from int64, which are equal dtypes.
-        letter = None if self.dtype is None else self.dtype.char
-        object.__setattr__(self, "key", (*vars(self).values(), letter))
+        object.__setattr__(self, "key", (*vars(self).values(), _letter(self.dtype)))
 
     def _check_rounding(self) -> None:
         """Raise unless ``quantize_a`` is offered with the other options."""
@@ -101,7 +99,14 @@ class Options:
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
 
-_kept = lru_cache(maxsize=256, typed=True)(Options)  # typed: equal dtypes need not mean the same
+def _letter(dtype: np.dtype[Any] | None) -> str | None:
+    """What tells longlong from int64, which are equal dtypes."""
+    return None if dtype is None else dtype.char
+
+
+@lru_cache(maxsize=256)
+def _kept(letter: str | None, *asked: Any) -> Options:
+    return Options(*asked)
 
 
 def options_of(
@@ -119,12 +124,13 @@ def options_of(
     b_format: str = "",
 ) -> Options:
     """The options asked for: of two calls that ask for the same, the same object. Raises as Options does."""
+    named = named_dtype(dtype)
     asked = (
         trans_a, trans_b, activation, kernel, chosen(precision), is_reproducible(reproducible), casting,
-        is_verified(verify), named_dtype(dtype), quantize_a, b_format,
+        is_verified(verify), named, quantize_a, b_format,
     )  # fmt: skip
     try:
-        return _kept(*asked)
+        return _kept(_letter(named), *asked)
     except TypeError:  # one cannot be hashed, and no value of an option is like that
         return Options(*asked)
 

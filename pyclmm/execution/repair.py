@@ -1,4 +1,8 @@
-"""Repair: the wrong part of a checked result is computed again by another kernel, and checked again."""
+"""Repair: the wrong part of a checked result is computed again, and checked again.
+
+Other kernels come first. The one that failed comes last: where no other accepts the product, as of lists on
+GPUs, it may have been right but for that once.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +33,12 @@ def moved(offsets: Mapping[str, int], shifts: Mapping[str, int]) -> dict[str, in
 def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue: Any, run: Run) -> None:
     """Compute what *error* names again, until the check of the whole result finds no fault.
 
-    *asked*: the problem with its activation. Raises the last error if no other kernel is left.
+    *asked*: the problem with its activation. Raises the last error if no kernel is left.
     """
-    gemm, failed = executable.gemm, {error.kernel}
-    for choice in select.candidates(gemm.problem, executable.device, "auto"):
-        kernel = choice.kernel.name
-        if kernel in failed:
-            continue
-        failed.add(kernel)
+    gemm, first = executable.gemm, error.kernel
+    offered = select.candidates(gemm.problem, executable.device, "auto")
+    others = dict.fromkeys(choice.kernel.name for choice in offered if choice.kernel.name != first)
+    for kernel in (*others, first):
         try:
             # What lies in workspace is gone by now: then all is computed again. So is what tables list.
             if gemm.copies or gemm.out_copy or gemm.problem.is_listed or asked is not gemm.problem:

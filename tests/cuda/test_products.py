@@ -8,9 +8,11 @@ import pytest
 import pyclmm
 from pyclmm.cuda import arrays, driver, streams
 from pyclmm.cuda.binding import CudaBinding
+from pyclmm.cuda.launcher import launched_by_cuda
 from pyclmm.kernels.interface import Workspace
 from pyclmm.opencl.steps import scalars_of
 from tests.support.fake_cuda import LibArray
+from tests.support.made_up import H200
 from tests.support.plans import executable
 
 RNG = np.random.default_rng(7)
@@ -189,6 +191,15 @@ def test_launches_overlap_where_captures_can_have_them(cuda, lib, version, overl
     pyclmm.matmul(a, lib.array(np.ones((3000, 30), np.float32)), kernel="register")
     assert cuda.overlapping == [overlaps] * len(cuda.launches)
     assert cuda.launches
+
+
+def test_estimates_know_what_launches_can_do():
+    for capability, overlaps in (((9, 0), True), ((9, 0), False), ((8, 0), True)):
+        device = replace(H200, compute_capability=capability)
+        is_new = capability >= (9, 0)
+        assert launched_by_cuda(device, overlaps) == replace(
+            device, clusters=is_new, overlaps=is_new and overlaps
+        )
 
 
 def test_a_launch_says_how_many_work_groups_are_a_cluster(cuda, lib):

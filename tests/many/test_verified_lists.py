@@ -30,10 +30,10 @@ def pairs_of(rng, layout="NN", dtype="float32"):
 
 def spoil(spoiler, value):
     """Make the element with this *value* wrong before it is checked, once."""
-    left = [value]
+    left, size = [value], value.itemsize
 
     def change(words):
-        elements = words[: len(words) // 4 * 4].view("f4")
+        elements = words[: len(words) // size * size].view(value.dtype)
         place = np.flatnonzero(elements == left[0]) if left else []
         if len(place):
             elements[place[0]] += 90
@@ -169,6 +169,15 @@ def test_lists_are_repaired(rng, queue, where, spoiler):
     assert pyclmm.health()["repaired"] == before + 1
     for x, y in zip(got, want, strict=True):
         np.testing.assert_allclose(x if where == "host" else x.get(), y, rtol=1e-4, atol=1e-4)
+
+
+def test_a_list_for_which_there_is_one_kernel_is_repaired_by_it(rng, spoiler):
+    pairs = pairs_of(rng, dtype="float16")
+    want = pyclmm.matmul_many(pairs)
+    spoil(spoiler, want[PAIR][ROW, COLUMN])
+    with pytest.warns(pyclmm.VerificationWarning, match="computed again by 'register'"):
+        got = pyclmm.matmul_many(pairs, verify="repair")
+    assert [x.tobytes() for x in got] == [x.tobytes() for x in want]
 
 
 def test_a_result_in_the_memory_of_c_is_not_repaired(rng, queue, spoiler):
