@@ -49,7 +49,7 @@ _NARROW_STORE = 0.05
 # besides an empty launch.
 _PACK = {1: 0.55, 2: 0.34, 4: 0.34, 8: 0.8}  # by the bytes of an element
 _PACK_START = 20.0
-_SPLIT = 0.87
+_SPLIT = 0.7
 _SPLIT_START = 27.0
 _SPLIT_LINE = 2.7e-07  # seconds of a compute unit's time for a row of A or a column of B, however short
 # The launch that adds partial sums, besides its bytes; of the cache's rate.
