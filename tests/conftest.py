@@ -8,6 +8,7 @@ import os
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +27,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.gemm import GemmProblem
 from tests.support import driver, optional, selection, spoiled
+from tests.support.limits import limited
 from tests.support.processes import as_in_a_new_process, nothing_compiled
 
 UNOPTIMIZED = "POCL_EXTRA_BUILD_FLAGS"  # PoCL reads it at each build
@@ -179,6 +181,12 @@ def contests(monkeypatch: pytest.MonkeyPatch) -> Any:
 def rounds() -> Callable[[int], int]:
     """So often a test repeats what it does: ``rounds(100)`` is 100, and an eighth of it in `make test`."""
     return selection.rounds
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes limits small until the end of the test: ``limits(launch=3)`` (tests/support/limits.py)."""
+    return partial(limited, monkeypatch)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pyclmm
 from pyclmm.checks import child, isolation, selfcheck, worker
 from tests.checks.test_children import site
 from tests.checks.test_isolation import asked, risky, sabotage
-from tests.support.faults import Call, noted
+from tests.support.faults import Call, noted, refuse_kernels
 from tests.support.processes import python
 from tests.support.selection import slow
 
@@ -190,7 +190,7 @@ def test_a_second_opinion_is_a_new_childs(risky, sabotage, asked, starts):
 
 def test_a_second_opinion_on_this_process_is_a_new_childs_too(risky, asked, starts, monkeypatch):
     Call(kernel="tiled").check_works()  # whose child waits
-    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong here")
+    refuse_kernels(monkeypatch, "wrong here")
     with pytest.raises(pyclmm.UnsupportedError, match="wrong here"):
         Call(kernel="naive")()  # not risky
     assert len(asked) == len(starts) == 2

@@ -4,7 +4,6 @@ import gc
 import re
 import sys
 import weakref
-from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
@@ -14,10 +13,10 @@ import pyclmm
 from pyclmm.many import ManyMatmul, host
 from pyclmm.many import lists as call_lists
 from pyclmm.opencl import array_fields
-from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
 from tests.many.drawn import Drawn, check, loop
 from tests.support.cases import small_integers
+from tests.support.made_up import seen_as
 from tests.support.plans import of_list
 
 SIZES = [(3, 4, 5), (6, 7, 2), (17, 18, 3)]
@@ -305,7 +304,7 @@ def asked(monkeypatch):
     device = default_queue().device
 
     def ask(says=False, run=None, **fields):
-        monkeypatch.setattr(array_fields, "device_info", lambda _: replace(device_info(device), **fields))
+        seen_as(monkeypatch, **fields)
         monkeypatch.setattr(array_fields, "_says_so", lambda _: says)
         if run is not None:
             monkeypatch.setattr(array_fields, "_run", run)

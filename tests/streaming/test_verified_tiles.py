@@ -18,7 +18,7 @@ import pytest
 
 import pyclmm
 from pyclmm import ArgumentError, CheckpointError, CheckpointWarning, DTypeError
-from pyclmm.streaming import fingerprints, journal, storage, tiles
+from pyclmm.streaming import journal, storage, tiles
 from pyclmm.streaming.fingerprints import WrittenTile, fingerprint, tile_digest
 from pyclmm.streaming.storage import DatasetStorage, sink, source
 from pyclmm.streaming.tiles import Region
@@ -525,8 +525,8 @@ def test_the_digest_of_a_large_tile_tells_every_change(shape, dtype):
     assert tile_digest(source("out", x), region) == before
 
 
-def test_of_an_operand_beyond_the_limit_every_row_and_column_block_is_read(monkeypatch):
-    monkeypatch.setattr(fingerprints, "_MOST", 1 << 21)
+def test_of_an_operand_beyond_the_limit_every_row_and_column_block_is_read(limits):
+    limits(digest=1 << 21)
     x = np.zeros((4096, 2048), "f4")  # 16 limits
     before = fingerprint(source("a", x))["digest"]
     for where in ((slice(1234, 1235),), (slice(None), 77)):

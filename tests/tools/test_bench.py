@@ -189,8 +189,8 @@ def test_one_wrong_element_is_found(queue, contests, batch):
     assert [r.kernel for r in rung.wrong] == ["naive"]
 
 
-def test_large_products_are_checked_in_part_with_first_and_last_row(monkeypatch):
-    monkeypatch.setattr(timing, "_CHECK_SLOW", 50)
+def test_large_products_are_checked_in_part_with_first_and_last_row(limits):
+    limits(checked=50)
     check = timing.Expected(*random_pair(Size(20, 5, 2), np.dtype(np.float64)))
     assert list(check.rows) == [0, 4, 9, 14, 19]
     assert check.ratio(np.full((20, 5), np.nan)) == math.inf

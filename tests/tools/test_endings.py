@@ -190,8 +190,8 @@ def test_a_short_measurement_says_nothing():
     assert bench.Others(0.1, 0.1).processors is None
 
 
-def test_bench_warns_of_a_busy_machine(monkeypatch):
-    monkeypatch.setattr(bench.Others, "processors", property(lambda self: 1.25))
+def test_bench_warns_of_a_busy_machine(contests):
+    contests.beside(bench.Others(1.0, 1.25))
     shown = CliRunner().invoke(cli.main, list(BENCH))
     assert "other processes used 1.2 of its" in shown.stdout
     alone = CliRunner().invoke(cli.main, [*BENCH, "--json"])

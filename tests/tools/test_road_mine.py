@@ -269,10 +269,10 @@ def test_no_text():
     assert "mine.cl: it is no text in UTF-8" in run("mine.cl").stderr
 
 
-def test_a_kernel_that_hangs_is_ended(monkeypatch):
+def test_a_kernel_that_hangs_is_ended(limits):
     file = started(3)
     for limit in (4, 30, 300):  # until the child has begun, on a busy machine too
-        monkeypatch.setattr(own_kernel, "LIMIT", limit)
+        limits(own_kernel=limit)
         done = run(file)
         said = " ".join(done.stdout.split())
         assert done.exit_code == 2, done.output

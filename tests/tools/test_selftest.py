@@ -122,8 +122,8 @@ def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(sabotage):
 
 
 @pytest.mark.slow
-def test_a_kernel_that_hangs_is_told_with_its_law(monkeypatch, sabotage):
-    monkeypatch.setattr(selftest, "_GRACE", 1.0)
+def test_a_kernel_that_hangs_is_told_with_its_law(limits, sabotage):
+    limits(law=1.0)
     for budget in (3.0, 29.0, 299.0):  # until the child has begun, on a busy machine too
         [tested] = selftest.run(DEVICE, budget, lambda _: None, asked=("naive",))
         assert tested.verdict == "hung"
