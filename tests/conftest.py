@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import time
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
@@ -181,6 +182,21 @@ def contests(monkeypatch: pytest.MonkeyPatch) -> Any:
 def rounds() -> Callable[[int], int]:
     """So often a test repeats what it does: ``rounds(100)`` is 100, and an eighth of it in `make test`."""
     return selection.rounds
+
+
+class Clock:
+    """The clocks of this process stand still: both say ``now``, in seconds."""
+
+    now = 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time that passes only where a test says so. Not for tests in which a thread waits."""
+    found = Clock()
+    for name in ("perf_counter", "monotonic"):
+        monkeypatch.setattr(time, name, lambda: found.now)
+    return found
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyclmm
-from pyclmm.checks import selfcheck, small_problems
+from pyclmm.checks import selfcheck
 from pyclmm.opencl import program
 from pyclmm.plan import programs_of
 from pyclmm.tools import cli
@@ -21,6 +21,7 @@ from tests.support.faults import (
     OUT_OF_RESOURCES,
     cl_error,
     failing,
+    noted,
     noted_launches,
     refuse_kernels,
 )
@@ -37,10 +38,8 @@ def own_queue(queue, own_caches):
 @pytest.fixture
 def checks(monkeypatch):
     """The kernels whose self-check is run."""
-    found, real = [], small_problems.first_wrong_result
-    monkeypatch.setattr(
-        selfcheck, "first_wrong_result", lambda *args: found.append(args[2].name) or real(*args)
-    )
+    found = []
+    noted(monkeypatch, selfcheck, "first_wrong_result", lambda *args: found.append(args[2].name))
     nothing_checked(monkeypatch)
     return found
 

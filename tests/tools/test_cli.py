@@ -14,7 +14,7 @@ from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import all_devices, default_device, device_info, device_labels
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES
-from pyclmm.tools import bench_command, cli, output, timing
+from pyclmm.tools import bench, bench_command, cli, output, timing
 from tests.support.faults import failing, noted
 from tests.support.processes import python
 
