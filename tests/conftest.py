@@ -26,6 +26,7 @@ from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl import processor
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
+from pyclmm.problem import dtypes
 from pyclmm.problem.gemm import GemmProblem
 from tests.support import driver, optional, selection, spoiled
 from tests.support.limits import limited
@@ -161,7 +162,7 @@ class Compiled(logging.Handler):
 @pytest.fixture
 def builds() -> Iterator[list[tuple[str, str]]]:
     """The programs that are compiled during the test: their sources and the compiler's options."""
-    handler, log = Compiled(), logging.getLogger("pyclmm")
+    handler, log = Compiled(), logging.getLogger("pyclmm.opencl.program")
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
@@ -182,6 +183,12 @@ def contests(monkeypatch: pytest.MonkeyPatch) -> Any:
 def rounds() -> Callable[[int], int]:
     """So often a test repeats what it does: ``rounds(100)`` is 100, and an eighth of it in `make test`."""
     return selection.rounds
+
+
+@pytest.fixture
+def without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's own install, which has no bfloat16."""
+    monkeypatch.setattr(dtypes, "ml_dtypes", None)
 
 
 class Clock:

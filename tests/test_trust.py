@@ -23,7 +23,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import tables
 from tests.support.contexts import new_queue
 from tests.support.faults import Call, refuse_kernels, replace_driver
-from tests.support.processes import as_in_a_new_process, nothing_checked
+from tests.support.processes import as_in_a_new_process, as_user, nothing_checked, pyopencls_cache
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners and modes")
 NOBODY = 65534
@@ -45,7 +45,7 @@ def of_another(path, monkeypatch):
     if os.geteuid() == 0:
         os.lchown(path, NOBODY, NOBODY)
     else:
-        monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+        as_user(monkeypatch, NOBODY)
 
 
 def writable(bits):
@@ -166,7 +166,7 @@ def test_what_root_has_filled_is_read_by_others(monkeypatch):
         pytest.skip("only root makes files of root")
     path = store.folder("selfcheck", "0.json")
     store.write_json(path, 1)
-    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    as_user(monkeypatch, NOBODY)
     assert store.read_json(path, lambda *_: None) == 1
 
 
@@ -283,7 +283,7 @@ def others_caches(monkeypatch, tmp_path):
     """PyOpenCL's caches are on, and PoCL's folder is there, in new folders."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "kcache"))
-    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
+    pyopencls_cache(monkeypatch, True)
     folders = {name: tmp_path / name for name in ("pytools", "pyopencl", "kcache")}
     for folder in folders.values():
         folder.mkdir()

@@ -53,9 +53,8 @@ def test_arrays_have_the_strides_of_their_numpy_arrays(memory, queue):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read the memory from")
-def test_each_reading_has_calls_memory_and_programs(memory, queue, monkeypatch):
-    monkeypatch.setattr(memory, "EVERY", 2)
-    first, second = memory.measure(queue, memory.random_calls(4, 3, seed=1), seed=1)
+def test_each_reading_has_calls_memory_and_programs(memory, queue):
+    first, second = memory.measure(queue, memory.random_calls(4, 3, seed=1), seed=1, every=2)
     assert (first["calls"], second["calls"]) == (2, 4)
     assert first["megabytes"] > 10
     assert 0 < second["programs"] <= second["builds"]

@@ -138,9 +138,9 @@ def test_a_child_that_hangs_and_hears_no_signal_ends_while_its_parent_is_stopped
             process.kill()
 
 
-def test_a_child_without_a_signal_for_a_closed_pipe_has_a_thread_for_it(site, monkeypatch):
+def test_a_child_without_a_signal_for_a_closed_pipe_has_a_thread_for_it(site, child_begins):
     """As on macOS."""
-    monkeypatch.setattr(child, "START", child.START.replace("fcntl.F_SETSIG", "fcntl.F_NO_SUCH"))
+    child_begins(child.START.replace("fcntl.F_SETSIG", "fcntl.F_NO_SUCH"))
     site()
     new = worker.started()
     assert new.ask("checks.isolation", {"do": "pass"}, 60.0, lambda _: None) is None
@@ -178,9 +178,9 @@ def test_a_child_answers_where_no_pipe_can_be_waited_for(site, monkeypatch):
     assert [*answers[0], *answers[1]] == ["pid", "flags"]
 
 
-def test_a_request_that_no_child_reads_ends_at_the_limit(monkeypatch):
+def test_a_request_that_no_child_reads_ends_at_the_limit(child_begins):
     """It is longer than a pipe holds."""
-    monkeypatch.setattr(child, "START", "import time; time.sleep(600)")
+    child_begins("import time; time.sleep(600)")
     failure = worker.ask("checks.isolation", {"do": "x" * (1 << 22)}, 1.0, lambda _: None)
     assert failure.hung
 

@@ -119,8 +119,8 @@ def test_a_child_of_another_environment_is_not_asked(pid_of, monkeypatch, tmp_pa
     assert [runs(pid) for pid in pids] == [False, False, False, True]
 
 
-def test_a_child_that_nobody_asks_ends(pid_of, monkeypatch):
-    monkeypatch.setattr(child, "START", child.START.replace("child.serve", "child.IDLE = 0.2; child.serve"))
+def test_a_child_that_nobody_asks_ends(pid_of, child_begins):
+    child_begins(child.START.replace("child.serve", "child.IDLE = 0.2; child.serve"))
     first, _ = pid_of()
     end = time.monotonic() + 200
     while runs(first) and time.monotonic() < end:
@@ -132,10 +132,10 @@ def test_a_child_that_nobody_asks_ends(pid_of, monkeypatch):
 
 
 @pytest.mark.parametrize("said", ["5", "[]", '{"answer": 1, "more": 2}', "{", '"\\n{}'])
-def test_what_a_child_must_not_say_ends_the_conversation(monkeypatch, said):
+def test_what_a_child_must_not_say_ends_the_conversation(child_begins, said):
     """The child says it in place of its answers, and lives on."""
     source = f"import sys, time; sys.stdin.readline(); print({said!r}, flush=True); sys.stdin.read()"
-    monkeypatch.setattr(child, "START", source)
+    child_begins(source)
     answers, failure = worker.ask_waiting(MODULE, {}, 20.0)
     assert (answers, failure) == ([], None)
     assert isolation.result(answers).reason == "tried in a child process, it gave no answer"

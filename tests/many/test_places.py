@@ -50,7 +50,7 @@ def odd(x):
 def way(request, monkeypatch):
     """On a device that reads the host's memory, and on one that does not."""
     if request.param == "packed":
-        monkeypatch.setattr(host, "reads_host", lambda _device: False)
+        seen_as(monkeypatch, unified_memory=False)
         pyclmm.release()
     elif not array_fields.reads_host(default_queue().device):
         pytest.skip("this device reads no addresses")

@@ -26,7 +26,7 @@ from tests.support.cases import DEVICE, SAMPLE, problem_of
 from tests.support.contexts import new_queue
 from tests.support.faults import changed_source, replace_driver
 from tests.support.made_up import DEVICE as MADE_UP
-from tests.support.processes import nothing_compiled
+from tests.support.processes import nothing_compiled, pyopencls_cache
 from tests.support.threads import in_threads
 
 CL = Path(__file__).parents[2] / "cl"
@@ -179,7 +179,7 @@ def test_a_text_for_another_loader_leaves_no_context_behind(own_queue, own_cache
 
 def test_no_kernel_object_leaves_generated_source_behind(own_queue, monkeypatch):
     """PyOpenCL generates code for each kernel object, and without its cache keeps the source for ever."""
-    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", True)
+    pyopencls_cache(monkeypatch, False)
     a = np.ones((3, 4), "f4")
     before = set(linecache.cache)
     plan = pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)

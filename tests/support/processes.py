@@ -7,6 +7,8 @@ from collections import OrderedDict
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+import pyopencl as cl
+
 import pyclmm
 from pyclmm import calls, plan_cache, release, store
 from pyclmm.checks import selfcheck
@@ -68,6 +70,16 @@ def nothing_compiled(patch, **limits):
     limited(patch, **limits)
     _forget(patch, _COMPILED)
     release()
+
+
+def pyopencls_cache(patch, is_on):
+    """PyOpenCL keeps programs on disk, or does not."""
+    patch.setattr(cl, "_PYOPENCL_NO_CACHE", not is_on)
+
+
+def as_user(patch, number):
+    """This process seems to be that user's. Files keep their owners."""
+    patch.setattr(os, "geteuid", lambda: number)
 
 
 def nothing_checked(patch):

@@ -180,12 +180,6 @@ def test_a_refusal_is_no_failure():
     assert (bad.verdict, bad.is_bad) == ("wrong", True)
 
 
-@pytest.fixture
-def without_ml_dtypes(monkeypatch):
-    """The README's own install, which has no bfloat16."""
-    monkeypatch.setattr(dtypes, "ml_dtypes", None)
-
-
 @pytest.mark.parametrize("kernel", ["naive", "mma_double"])
 def test_a_package_that_is_not_installed_is_no_fault_of_a_kernel(use_laws, without_ml_dtypes, kernel):
     fixed = [p for p in fixed_products.PRODUCTS if p.dtype == "bfloat16" or p.name == "float32 normal"]
