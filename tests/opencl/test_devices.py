@@ -152,6 +152,12 @@ def machine(monkeypatch):
     return put
 
 
+def test_no_device_of_a_kind(machine):
+    machine([fake(type=TYPES.ACCELERATOR)])
+    with pytest.raises(ArgumentError, match="device is 'gpu', but no device here is one: there are 0:0"):
+        devices.find_device("gpu")
+
+
 def test_the_largest_gpu_is_the_default(machine):
     cpu = fake(type=TYPES.CPU, max_compute_units=128, max_clock_frequency=5000)
     small, large = fake(max_compute_units=4), fake(max_compute_units=100)

@@ -17,6 +17,7 @@ _PLACES = {
     "launch": ["pyclmm.opencl.steps._MAX_STACK"],
     "law": ["pyclmm.tools.selftest._GRACE"],
     "own_kernel": ["pyclmm.tools.own_kernel.LIMIT"],
+    "panels": ["pyclmm.kernels.cpu.packed_shape._PANELS_BYTES"],
     "part": ["pyclmm.opencl.staging._BYTES_PER_THREAD"],
     "plans_programs": ["pyclmm.plan_cache._PROGRAMS_KEPT"],
     "plans": ["pyclmm.plan_cache._PLANS_KEPT"],

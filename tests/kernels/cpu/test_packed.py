@@ -244,10 +244,10 @@ def test_each_violation_has_a_reason(cpu):
 
 
 @pytest.fixture
-def small_parts(monkeypatch) -> int:
+def small_parts(limits, device) -> int:
     """Panels of A may take so many bytes in all."""
-    monkeypatch.setattr(packed_shape, "panels_room", lambda device: 2000)
-    return 2000
+    limits(panels=2000 // device.compute_units)
+    return packed_shape.panels_room(device)
 
 
 @pytest.mark.usefixtures("on_cpu")
