@@ -184,14 +184,16 @@ def random_calls(calls: int, shapes: int, seed: int) -> Iterator[Call]:
     return (draw_call(r, drawn) for _ in range(calls))
 
 
-def measure(queue: cl.CommandQueue, calls: Iterable[Call], seed: int) -> Iterator[dict[str, float]]:
-    """A reading after each EVERY calls."""
+def measure(
+    queue: cl.CommandQueue, calls: Iterable[Call], seed: int, every: int = EVERY
+) -> Iterator[dict[str, float]]:
+    """A reading after each *every* calls."""
     rng = np.random.default_rng(seed)
     start = time.perf_counter()
     with Builds() as builds:
         for number, call in enumerate(calls, 1):
             perform(call, queue, rng)
-            if number % EVERY == 0:
+            if number % every == 0:
                 queue.finish()
                 yield {
                     "calls": number,

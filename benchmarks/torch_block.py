@@ -210,8 +210,8 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main() -> None:
-    args = parsed()
+def main(arguments: list[str] | None = None) -> None:
+    args = parsed(arguments)
     found = measured(args)
     for name, milliseconds in found["milliseconds"].items():
         print(

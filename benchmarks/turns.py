@@ -72,12 +72,12 @@ def _call(plan: pyclmm.Matmul[Any], a: Any, b: Any, out: Any) -> Callable[[], ob
     return lambda: plan(a, b, out=out)
 
 
-def turns(ways: Ways, rounds: int) -> dict[str, list[float]]:
-    """Seconds of a call, by way, one for each round. The order changes from round to round."""
+def turns(ways: Ways, rounds: int, turn: float = TURN) -> dict[str, list[float]]:
+    """Seconds of a call, by way, one for each round of turns that take *turn* seconds. The order changes."""
     calls: dict[str, int] = {}
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for name, call in ways.items():
-        calls[name] = max(1, round(TURN / _seconds(call, 3)))
+        calls[name] = max(1, round(turn / _seconds(call, 3)))
     names = list(ways)
     for number in range(rounds):
         at = number % len(names)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import time
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,8 +26,10 @@ from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl import processor
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
+from pyclmm.problem import dtypes
 from pyclmm.problem.gemm import GemmProblem
 from tests.support import driver, optional, selection, spoiled
+from tests.support.limits import limited
 from tests.support.processes import as_in_a_new_process, nothing_compiled
 
 UNOPTIMIZED = "POCL_EXTRA_BUILD_FLAGS"  # PoCL reads it at each build
@@ -158,7 +162,7 @@ class Compiled(logging.Handler):
 @pytest.fixture
 def builds() -> Iterator[list[tuple[str, str]]]:
     """The programs that are compiled during the test: their sources and the compiler's options."""
-    handler, log = Compiled(), logging.getLogger("pyclmm")
+    handler, log = Compiled(), logging.getLogger("pyclmm.opencl.program")
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
@@ -179,6 +183,33 @@ def contests(monkeypatch: pytest.MonkeyPatch) -> Any:
 def rounds() -> Callable[[int], int]:
     """So often a test repeats what it does: ``rounds(100)`` is 100, and an eighth of it in `make test`."""
     return selection.rounds
+
+
+@pytest.fixture
+def without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's own install, which has no bfloat16."""
+    monkeypatch.setattr(dtypes, "ml_dtypes", None)
+
+
+class Clock:
+    """The clocks of this process stand still: both say ``now``, in seconds."""
+
+    now = 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time that passes only where a test says so. Not for tests in which a thread waits."""
+    found = Clock()
+    for name in ("perf_counter", "monotonic"):
+        monkeypatch.setattr(time, name, lambda: found.now)
+    return found
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes limits small until the end of the test: ``limits(launch=3)`` (tests/support/limits.py)."""
+    return partial(limited, monkeypatch)
 
 
 @pytest.fixture

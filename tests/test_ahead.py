@@ -11,12 +11,20 @@ import pytest
 from click.testing import CliRunner
 
 import pyclmm
-from pyclmm.checks import selfcheck, small_problems
+from pyclmm.checks import selfcheck
 from pyclmm.opencl import program
 from pyclmm.plan import programs_of
 from pyclmm.tools import cli
 from tests.support.contexts import new_queue
-from tests.support.faults import BUILD_FAILURE, OUT_OF_RESOURCES, cl_error, failing, noted_launches
+from tests.support.faults import (
+    BUILD_FAILURE,
+    OUT_OF_RESOURCES,
+    cl_error,
+    failing,
+    noted,
+    noted_launches,
+    refuse_kernels,
+)
 from tests.support.processes import nothing_checked
 
 A, B = ((37, 41), "float32"), ((41, 30), "float32")
@@ -30,10 +38,8 @@ def own_queue(queue, own_caches):
 @pytest.fixture
 def checks(monkeypatch):
     """The kernels whose self-check is run."""
-    found, real = [], small_problems.first_wrong_result
-    monkeypatch.setattr(
-        selfcheck, "first_wrong_result", lambda *args: found.append(args[2].name) or real(*args)
-    )
+    found = []
+    noted(monkeypatch, selfcheck, "first_wrong_result", lambda *args: found.append(args[2].name))
     nothing_checked(monkeypatch)
     return found
 
@@ -146,7 +152,7 @@ def test_without_self_checks_the_programs_run_all_the_same(monkeypatch, own_queu
 def test_a_kernel_found_wrong_is_refused_though_its_verdict_was_good(monkeypatch, own_queue, checks):
     pyclmm.Matmul(ones(A), ones(B), kernel="naive", queue=own_queue)
     nothing_checked(monkeypatch)
-    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong today")
+    refuse_kernels(monkeypatch, "wrong today")
     with pytest.raises(pyclmm.UnsupportedError, match="wrong today"):
         pyclmm.warm((A, B), kernel="naive", queue=own_queue)
 

@@ -17,6 +17,7 @@ import pyclmm
 from pyclmm import store
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import default_device, device_info
+from tests.support.faults import failing, replace_driver
 from tests.support.processes import python
 from tests.support.selection import examples
 
@@ -60,10 +61,10 @@ def work(monkeypatch):
 
 
 @pytest.fixture(params=[None])
-def small(request, monkeypatch):
+def small(request, limits):
     """Chunks of so many bytes are multiplied together; None: as always."""
     if request.param is not None:
-        monkeypatch.setattr(block, "_SMALL", request.param)
+        limits(dask=request.param)
     return request.param
 
 
@@ -276,7 +277,7 @@ def test_a_step_waits_until_the_one_before_the_last_has_ended(rng, monkeypatch):
             events.append(("waited", self.number))
             self.event.wait()
 
-    monkeypatch.setattr(cl, "enqueue_marker", Marker)
+    replace_driver(monkeypatch, "dask", enqueue_marker=Marker)
     monkeypatch.setattr(staging, "download", lambda queue, memory, buffer, after: queue.finish())
     a = numbers(rng, (3, 10))
     pyclmm.dask.matmul(da.from_array(a, chunks=(3, 2)), a.T.copy()).compute()
@@ -487,15 +488,12 @@ def test_threads_have_queues_of_their_own_in_one_context():
     assert up.context == run.context == other_run.context == pyclmm.default_queue().context
 
 
-def test_limits_are_of_this_process_without_a_client(monkeypatch):
-    def none():
-        raise pyclmm.NoDeviceError("none")
-
+def test_limits_are_of_this_process_without_a_client():
     found = workers.limits()
     assert found.tasks == 1
     assert found.device == device_info(default_device()).global_mem_size // 2
-    monkeypatch.setattr(workers, "default_device", none)
-    assert workers.limits().device == 1 << 30
+    with failing(workers, "default_device", pyclmm.NoDeviceError("none"), library=""):
+        assert workers.limits().device == 1 << 30
     assert workers.limits(5, 6) == workers.Limits(5, 6, 1)
 
 

@@ -89,7 +89,7 @@ def assert_equal_to_reference(problem, model, losses, rate):
         np.testing.assert_allclose(a, b, atol=3e-6)
 
 
-CHOICES = {"default": None, "small": SMALL, "held": HELD, "staged": STAGED}
+CHOICES = {"default": (), "small": (SMALL,), "held": (HELD,), "staged": (STAGED,)}
 
 
 def sizes_and_choices():
@@ -106,10 +106,10 @@ def sizes_and_choices():
 @pytest.mark.parametrize(("sizes", "name"), few(list(sizes_and_choices()), 0, 1), ids=str)
 def test_steps_match_float64(queue, rng, sizes, name):
     """Seven steps of a large rate: a wrong gradient shows in the weights, a stale one in the losses."""
-    choice = CHOICES[name]
+    choices = CHOICES[name]
     problem = Problem(rng, sizes, 3, 7)
-    groups = 1 if choice and choice.hold else None
-    model, losses = problem.trained(queue, 0.1, choice=choice, groups=groups)
+    groups = 1 if any(choice.hold for choice in choices) else None
+    model, losses = problem.trained(queue, 0.1, choices=choices, groups=groups)
     assert_equal_to_reference(problem, model, losses, 0.1)
 
 
@@ -130,14 +130,14 @@ def test_hundred_steps_of_the_standard_case(queue, rng):
     expected = problem.reference(0.003)[2]
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
     by_columns = model.parameters().weights[1:-1]
-    for rows, columns in zip(model._layout.rows(model._read()), by_columns, strict=True):
+    for rows, columns in zip(model.layout.rows(model._read()), by_columns, strict=True):
         np.testing.assert_array_equal(rows, columns)
 
 
-@pytest.mark.parametrize("choice", [None, SMALL], ids=["default", "small"])
-def test_weights_do_not_depend_on_the_number_of_groups(queue, rng, choice):
+@pytest.mark.parametrize("choices", [(), (SMALL,)], ids=["default", "small"])
+def test_weights_do_not_depend_on_the_number_of_groups(queue, rng, choices):
     problem = Problem(rng, (20, 33, 40, 5), 6, 30)
-    one, several = (problem.trained(queue, 0.05, choice=choice, groups=g)[0] for g in (1, 4))
+    one, several = (problem.trained(queue, 0.05, choices=choices, groups=g)[0] for g in (1, 4))
     assert one.groups == 1
     for a, b in zip(one.parameters().weights, several.parameters().weights, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -166,9 +166,9 @@ def test_found_groups_run_together(queue, rng, meet):
     problem = Problem(rng, (20, 64, 64, 5), 4, 50)
     asked = 8
     choice = Choice(tile=8, meet=meet, coherent=1, patience=1000)
-    model, losses = problem.trained(queue, 0.05, choice=choice, groups=asked)
+    model, losses = problem.trained(queue, 0.05, choices=(choice,), groups=asked)
     assert 1 <= model.groups <= asked
-    assert model._layout.groups == asked
+    assert model.layout.groups == asked
     np.testing.assert_allclose(losses, problem.reference(0.05)[2], rtol=1e-4)
 
 
@@ -192,14 +192,13 @@ def test_packed_parameters_come_back(rng, choice):
         np.testing.assert_array_equal(a, b)
 
 
-def test_refused_for_local_memory(queue, rng, monkeypatch):
-    monkeypatch.setattr(fused, "_local_memory", lambda device: 100)
+def test_refused_for_local_memory(queue, rng):
     with pytest.raises(FusedRefused, match="bytes of local memory"):
-        Problem(rng, ODD, 3, 1).model(queue, 0.1)
+        Problem(rng, ODD, 3, 1).model(queue, 0.1, choices=(Choice(tile=1 << 16),))
 
 
 def test_refused_where_the_kernel_does_not_compile(queue, rng, monkeypatch):
-    monkeypatch.setattr(fused, "_source", lambda name: "kernel void train( {")
+    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-Dtrain=2")
     with pytest.raises(FusedRefused, match="compiler refuses"):
         Problem(rng, ODD, 3, 1).model(queue, 0.1)
 
@@ -210,17 +209,16 @@ def test_refused_where_held_weights_lack_work_groups(queue, rng):
     problem = Problem(rng, (4, 64, 3), 3, 1)
     choice = Choice(tile=1, local=1, vb=1, vk=1, hold=True, patience=0)
     with pytest.raises(FusedRefused, match="of 64 work-groups"):
-        problem.model(queue, 0.1, choice=choice, groups=64)
+        problem.model(queue, 0.1, choices=(choice,), groups=64)
 
 
 @pytest.mark.usefixtures("few_cores")
-def test_next_choice_where_held_weights_lack_work_groups(queue, rng, monkeypatch):
+def test_next_choice_where_held_weights_lack_work_groups(queue, rng):
     """The first choice holds its weights and needs all 64 work-groups, but has no patience for them."""
     held = Choice(tile=1, local=1, vb=1, vk=1, hold=True, patience=0)
-    monkeypatch.setattr(fused, "_choices", lambda *_: [held, Choice(tile=1)])
     problem = Problem(rng, (4, 64, 3), 3, 7)
-    model, losses = problem.trained(queue, 0.1, groups=64)
-    assert not model._layout.choice.hold
+    model, losses = problem.trained(queue, 0.1, choices=(held, Choice(tile=1)), groups=64)
+    assert not model.layout.choice.hold
     assert_equal_to_reference(problem, model, losses, 0.1)
 
 
@@ -232,7 +230,7 @@ def test_two_work_groups_stage_what_the_other_wrote(queue, rng):
     if queue.device.max_compute_units < 2:
         pytest.skip("the device runs one work-group at a time")
     problem = Problem(rng, ODD, 9, 7)
-    model, losses = problem.trained(queue, 0.1, choice=replace(STAGED, patience=2**31 - 1), groups=2)
+    model, losses = problem.trained(queue, 0.1, choices=(replace(STAGED, patience=2**31 - 1),), groups=2)
     assert model.groups == 2
     assert_equal_to_reference(problem, model, losses, 0.1)
 
@@ -258,13 +256,13 @@ class Nvidia:
     ],
 )
 def test_first_choice_for_nvidia_fits(hidden, stage, hold, groups):
-    layout = fused._layouts(Nvidia(), (784, hidden, hidden, hidden, 10), 32, None, None)[0]
+    layout = fused.layouts_for(Nvidia(), (784, hidden, hidden, hidden, 10), 32, (), None)[0]
     assert (layout.choice.stage, layout.choice.hold, layout.groups) == (stage, hold, groups)
     assert layout.local_bytes <= 226 << 10
 
 
 def test_no_asynchronous_copies_before_capability_8():
-    layouts = fused._layouts(Nvidia((7, 5)), (16, 16, 4), 4, None, None)
+    layouts = fused.layouts_for(Nvidia((7, 5)), (16, 16, 4), 4, (), None)
     assert not any(layout.choice.asynchronous for layout in layouts)
 
 

@@ -122,14 +122,6 @@ def test_the_queue_on_a_device_is_kept(queue, monkeypatch):
         queues.queue_on(number)
 
 
-def test_no_device_of_a_kind(monkeypatch):
-    monkeypatch.setattr(devices_module, "_kind", lambda device: "accelerator")
-    with pytest.raises(
-        pyclmm.ArgumentError, match="device is 'gpu', but no device here is one: there are 0:0"
-    ):
-        devices_module.find_device("gpu")
-
-
 def test_arrays_on_the_named_device(queue):
     x = cla.to_device(queue, X)
     assert (pyclmm.matmul(x, x, device=queue.device).get() == 3).all()

@@ -15,7 +15,6 @@ from pyclmm.checks.fixed_products import PRODUCTS, digest, digests, numbers
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.device import Target
-from pyclmm.opencl import launcher
 from pyclmm.opencl.devices import device_info
 from pyclmm.plan import programs_of
 from pyclmm.problem.canonical import problem_of
@@ -23,7 +22,7 @@ from pyclmm.problem.settings import is_reproducible
 from pyclmm.selection import select, tables
 from tests.support.calls import problems_of_calls
 from tests.support.faults import changed_source
-from tests.support.made_up import EPYC_POCL, H200
+from tests.support.made_up import EPYC_POCL, H200, seen_as
 from tests.support.selection import examples
 
 FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
@@ -220,8 +219,7 @@ def on_cpu():
 @pytest.fixture
 def flushing(monkeypatch, on_cpu):
     """A CPU device whose driver does not promise subnormal numbers."""
-    real = device_info
-    monkeypatch.setattr(launcher, "device_info", lambda device: replace(real(device), flushes=True))
+    seen_as(monkeypatch, flushes=True)
 
 
 @pytest.mark.parametrize("name", ["float32 tiny", "float32 huge", "complex64 tiny", "float16 epilogue"])

@@ -13,7 +13,6 @@ import warnings
 
 import numpy as np
 import platformdirs
-import pyopencl as cl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -23,7 +22,7 @@ from pyclmm import store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from tests.support.faults import Call, Failing, Part, check_caches, failing
-from tests.support.processes import as_in_a_new_process
+from tests.support.processes import as_in_a_new_process, pyopencls_cache
 
 WRITER = """
 import sys
@@ -130,7 +129,7 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch, call, tmp_path, found)
     """platformdirs 4.14 raises; earlier versions give a folder in the working directory named "~"."""
     monkeypatch.delenv("PYCLMM_CACHE_DIR")
     monkeypatch.setattr(platformdirs, "user_cache_dir", found)
-    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", True)  # its caches have no folder either
+    pyopencls_cache(monkeypatch, False)  # its caches have no folder either
     monkeypatch.chdir(tmp_path)
     (tmp_path / "~").mkdir()
     with pytest.warns(CacheWarning, match=f"~/.cache/pyclmm{_NOT_KEPT}.* is not absolute") as heard:

@@ -134,11 +134,11 @@ def test_what_is_shown_is_told_of_every_folder():
 def test_the_driver_of_the_default_device_is_named_where_there_are_several(monkeypatch, tmp_path):
     for name in ("OCL_ICD_VENDORS", "PYOPENCL_CTX"):
         monkeypatch.setenv(name, "")  # and as it was, after the test
-    wanted = driver._default_device()
+    wanted = driver.default_device()
     [library, *_] = [
-        name for name in driver._libraries() if driver._default_device(**alone(tmp_path, name)) == wanted
+        name for name in driver.libraries() if driver.default_device(**alone(tmp_path, name)) == wanted
     ]
-    monkeypatch.setattr(driver, "_libraries", lambda: ["/no/such/library.so", library])
+    monkeypatch.setattr(driver, "libraries", lambda: ["/no/such/library.so", library])
     driver.name_it(tmp_path)
     assert Path((tmp_path / "tested.icd").read_text().strip()).resolve() == Path(library).resolve()
     assert os.environ["OCL_ICD_VENDORS"] == str(tmp_path / "tested.icd")
@@ -150,7 +150,7 @@ def alone(folder, library):
 
 
 def test_only_declarations_that_a_source_may_need_are_kept(monkeypatch):
-    monkeypatch.setattr(short_headers, "_words", lambda: {"fmax", "fma", "vload"})
+    monkeypatch.setattr(short_headers, "words", lambda: {"fmax", "fma", "vload"})
     kept = "#define twice(x) x * 2\nfloat4 __ovld __cnfn fma(float4 x, float4 y, float4 z);\n"
     kept += "float __ovld fmax(float, float);\nint4 __ovld vload4(size_t n, const int *p);\n"
     left_out = (
@@ -158,7 +158,7 @@ def test_only_declarations_that_a_source_may_need_are_kept(monkeypatch):
     )
     left_out += "float4 __ovld fmax(float4 x, float4 y);\nint3 __ovld vload3(size_t n, const int *p);\n"
     end = "#ifdef cl_khr_fp16\nhalf __ovld fmax(half, half);\n#endif\ntypedef enum { one, two } kind;\n"
-    assert short_headers._declarations(kept + left_out + end) == kept + end
+    assert short_headers.declarations(kept + left_out + end) == kept + end
 
 
 @pytest.mark.parametrize("name", ["libnvidia-opencl.so.1", "/lib/libpocl.so.2", "libpocl.so"])
@@ -183,7 +183,7 @@ def test_a_driver_that_the_user_names_is_replaced_by_one_with_fewer_declarations
         (there / name).parent.mkdir(parents=True, exist_ok=True)
         (there / name).write_text("int __ovld nobody_calls_this(int);\n")
     (tmp_path / "one.icd").write_text(f"{there / library}\n")
-    monkeypatch.setattr(short_headers, "_words", set)
+    monkeypatch.setattr(short_headers, "words", set)
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "one.icd"))
     driver.name_it(here)
     own = Path(Path(os.environ["OCL_ICD_VENDORS"]).read_text().strip())

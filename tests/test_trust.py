@@ -16,15 +16,14 @@ import pytest
 
 import pyclmm
 from pyclmm import store
-from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from pyclmm.kernels.rates import as_numbers
 from pyclmm.opencl import binaries, crash_marks, processor, user_rates
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.selection import tables
 from tests.support.contexts import new_queue
-from tests.support.faults import Call, replace_driver
-from tests.support.processes import as_in_a_new_process, nothing_checked
+from tests.support.faults import Call, refuse_kernels, replace_driver
+from tests.support.processes import as_in_a_new_process, as_user, nothing_checked, pyopencls_cache
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners and modes")
 NOBODY = 65534
@@ -46,7 +45,7 @@ def of_another(path, monkeypatch):
     if os.geteuid() == 0:
         os.lchown(path, NOBODY, NOBODY)
     else:
-        monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+        as_user(monkeypatch, NOBODY)
 
 
 def writable(bits):
@@ -167,7 +166,7 @@ def test_what_root_has_filled_is_read_by_others(monkeypatch):
         pytest.skip("only root makes files of root")
     path = store.folder("selfcheck", "0.json")
     store.write_json(path, 1)
-    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    as_user(monkeypatch, NOBODY)
     assert store.read_json(path, lambda *_: None) == 1
 
 
@@ -195,7 +194,7 @@ def test_a_forged_verdict_admits_no_kernel(monkeypatch, folder):
     file.chmod(0o666)
     of_another(file, monkeypatch)
     as_in_a_new_process(monkeypatch)
-    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "seeded")
+    refuse_kernels(monkeypatch, "seeded")
     with pytest.warns(CacheWarning, match="another user owns it"), pytest.raises(pyclmm.UnsupportedError):
         Call(kernel="naive")()
 
@@ -218,9 +217,9 @@ def exchange(one, other):
     aside.rename(other)
 
 
-def test_compiled_programs_that_were_exchanged_are_noticed(monkeypatch, queue, folder):
+def test_compiled_programs_that_were_exchanged_are_noticed(monkeypatch, limits, queue, folder):
     """Each is whole and of this user, but the other one's. Both are compiled again."""
-    monkeypatch.setattr(binaries, "_KEEP_THEIR_OWN", ())
+    limits(vendors=())
     built = []
     count = {"Program": lambda *args: built.append(len(args)) or cl.Program(*args)}
     replace_driver(monkeypatch, "opencl", **count)
@@ -284,7 +283,7 @@ def others_caches(monkeypatch, tmp_path):
     """PyOpenCL's caches are on, and PoCL's folder is there, in new folders."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "kcache"))
-    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
+    pyopencls_cache(monkeypatch, True)
     folders = {name: tmp_path / name for name in ("pytools", "pyopencl", "kcache")}
     for folder in folders.values():
         folder.mkdir()

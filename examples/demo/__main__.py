@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyclmm.errors import PyclmmError
@@ -21,13 +22,13 @@ from pyclmm.tools.terminal import Screen
 from . import tables, tour
 
 
-def main() -> int:
-    """The command line."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; *arguments*: those after the module's name, if not the process's own."""
     parser = argparse.ArgumentParser("python -m examples.demo", description=__doc__.splitlines()[0])
     parser.add_argument("--all", action="store_true", help="tables of five products by every kernel")
     parser.add_argument("--device", help="a number or a name, as `pyclmm info` lists them")
     parser.add_argument("--data", type=Path, help="a folder with MNIST's test files (t10k-*.gz)")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     try:
         queue = new_queue(find_device(given.device), profiling=True)
         if given.all:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -165,10 +165,10 @@ def check_writable(option: str, path: Path | None) -> None:
         raise UsageError(f"{option} {path}: there is no folder {path.resolve().parent}")
 
 
-def main() -> int:
-    """Train as the command line says."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Train as the command line, or *words* in its place, say."""
     parser = arguments()
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     try:
         run(given, Console(highlight=False, soft_wrap=True))
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -37,7 +38,7 @@ _NVIDIA_LOCAL = {(8, 0): 162 << 10, (8, 6): 98 << 10, (8, 7): 162 << 10, (8, 9):
 class Fused:
     """Trains on the device of *queue*, which must be in order. *groups* caps the work-groups.
 
-    *choice* replaces how the kernel is compiled; the default suits the device.
+    *choices*: how the kernel may be compiled, the best first; by default what suits the device.
     """
 
     name = "fused"
@@ -52,7 +53,7 @@ class Fused:
         batch: int,
         learning_rate: float,
         groups: int | None = None,
-        choice: Choice | None = None,
+        choices: Sequence[Choice] = (),
     ) -> None:
         sizes = parameters.sizes
         _check(sizes, images, labels, batch, groups)
@@ -61,7 +62,7 @@ class Fused:
         self._seconds: float | None = None  # of a step, once one launch has been timed
         if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
             raise FusedRefused("the queue is out of order; a queue in order would do")
-        self._start(_layouts(queue.device, sizes, batch, choice, groups), parameters)
+        self._start(layouts_for(queue.device, sizes, batch, choices, groups), parameters)
 
     @property
     def suits(self) -> bool:
@@ -72,13 +73,13 @@ class Fused:
         of `layers`, 12 MB 1.3 (Zen 4).
         """
         if self._queue.device.type & cl.device_type.CPU:
-            return 4 * sum(a * b for a, b in pairwise(self._layout.sizes)) <= _CPU_WEIGHTS
-        return self._layout.choice.hold
+            return 4 * sum(a * b for a, b in pairwise(self.layout.sizes)) <= _CPU_WEIGHTS
+        return self.layout.choice.hold
 
     def _start(self, layouts: list[Layout], parameters: Parameters) -> None:
         """Prepare the first layout that the device runs."""
         for rest, layout in enumerate(layouts, 1 - len(layouts)):
-            self._layout = layout
+            self.layout = layout
             try:
                 self._kernel = _kernel(self._queue, layout)
                 self._allocate(parameters)
@@ -89,7 +90,7 @@ class Fused:
                     raise
 
     def _allocate(self, parameters: Parameters) -> None:
-        context, layout = self._queue.context, self._layout
+        context, layout = self._queue.context, self.layout
         flags = cl.mem_flags.READ_WRITE
         self._store = cl.Buffer(context, flags | cl.mem_flags.COPY_HOST_PTR, hostbuf=layout.pack(parameters))
         self._exchange = cl.Buffer(context, flags, 4 * layout.exchange_floats)
@@ -112,11 +113,11 @@ class Fused:
 
     def _check_held(self) -> None:
         if found := self._meeting.refused(self._queue):
-            asked = self._layout.groups
+            asked = self.layout.groups
             raise FusedRefused(f"of {asked} work-groups that hold the weights, {found} ran at once")
 
     def _launch(self, order: cl.Buffer, first: int, steps: int, losses: cl.Buffer) -> None:
-        layout = self._layout
+        layout = self.layout
         self._meeting.clear(self._queue)
         self._kernel(
             self._queue, (layout.groups * layout.choice.local,), (layout.choice.local,),
@@ -126,7 +127,7 @@ class Fused:
 
     def train(self, order: Array, first: int, steps: int, losses: Array) -> None:
         """Enqueue *steps* steps (Model.train). The first call waits for its first launch and times it."""
-        _check_steps(self._layout.batch, order, first, steps, losses)
+        _check_steps(self.layout.batch, order, first, steps, losses)
         end = first + steps
         while first < end:
             count = min(self._steps_of_launch(), end - first)
@@ -143,14 +144,14 @@ class Fused:
         return max(1, min(_MOST_STEPS, int(_LAUNCH_SECONDS / self._seconds)))
 
     def _read(self) -> np.ndarray:
-        store = np.empty(self._layout.store_floats, np.float32)
+        store = np.empty(self.layout.store_floats, np.float32)
         cl.enqueue_copy(self._queue, store, self._store)
         self._check_held()
         return store
 
     def parameters(self) -> Parameters:
         """The parameters, read back once all steps have ended."""
-        return self._layout.unpack(self._read())
+        return self.layout.unpack(self._read())
 
     def predict(self, images: Array) -> Array:
         """The class of each picture, int32 (count,)."""
@@ -202,12 +203,12 @@ def _check_steps(batch: int, order: Array, first: int, steps: int, losses: Array
         raise ValueError("order and losses must begin where their buffers begin")
 
 
-def _layouts(
-    device: cl.Device, sizes: tuple[int, ...], batch: int, choice: Choice | None, cap: int | None
+def layouts_for(
+    device: cl.Device, sizes: tuple[int, ...], batch: int, choices: Sequence[Choice], cap: int | None
 ) -> list[Layout]:
     """The layouts that fit *device*, the fastest first."""
     most = cap or device.max_compute_units
-    options = [choice] if choice else _choices(device, sizes, most)
+    options = choices or _choices(device, sizes, most)
     layouts = [
         Layout(sizes, batch, option, min(most, Layout(sizes, batch, option, 1).tiles)) for option in options
     ]

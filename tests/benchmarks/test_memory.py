@@ -8,6 +8,7 @@ import pytest
 
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from pyclmm.problem.dtypes import result_dtype as result_of
+from tests.support.faults import failing
 from tests.support.scripts import script
 
 
@@ -52,9 +53,8 @@ def test_arrays_have_the_strides_of_their_numpy_arrays(memory, queue):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read the memory from")
-def test_each_reading_has_calls_memory_and_programs(memory, queue, monkeypatch):
-    monkeypatch.setattr(memory, "EVERY", 2)
-    first, second = memory.measure(queue, memory.random_calls(4, 3, seed=1), seed=1)
+def test_each_reading_has_calls_memory_and_programs(memory, queue):
+    first, second = memory.measure(queue, memory.random_calls(4, 3, seed=1), seed=1, every=2)
     assert (first["calls"], second["calls"]) == (2, 4)
     assert first["megabytes"] > 10
     assert 0 < second["programs"] <= second["builds"]
@@ -71,13 +71,9 @@ def test_a_wrong_result_ends_the_run(memory, queue, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read the memory from")
-def test_a_product_of_much_memory_is_read_at_its_peak_or_refused(memory, queue, monkeypatch):
+def test_a_product_of_much_memory_is_read_at_its_peak_or_refused(memory, queue):
     operands, peak, after = memory.large(queue, (40, 3, 300))
     assert [reading["what"] for reading in (operands, peak, after)] == ["operands", "peak", "after"]
     assert peak["megabytes"] >= operands["megabytes"] > 0
-
-    def refuse(*_, **__):
-        raise memory.pyclmm.DeviceMemoryError("no room")
-
-    monkeypatch.setattr(memory.pyclmm, "matmul", refuse)
-    assert [reading["what"] for reading in memory.large(queue, (4, 3, 30))] == ["operands", "refused"]
+    with failing(memory, "matmul", memory.pyclmm.DeviceMemoryError("no room"), library="pyclmm"):
+        assert [reading["what"] for reading in memory.large(queue, (4, 3, 30))] == ["operands", "refused"]

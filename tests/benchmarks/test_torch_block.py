@@ -1,7 +1,6 @@
 """benchmarks/torch_block.py on the CPU, small: where nothing is replaced, all ways learn the same."""
 
 import json
-import sys
 
 import pytest
 
@@ -19,10 +18,9 @@ def benchmark():
     return script("benchmarks/torch_block.py")
 
 
-def test_what_is_measured_goes_into_the_json(benchmark, tmp_path, monkeypatch, capsys):
+def test_what_is_measured_goes_into_the_json(benchmark, tmp_path, capsys):
     path = tmp_path / "block.json"
-    monkeypatch.setattr(sys, "argv", ["torch_block.py", *SMALL, "--json", str(path)])
-    benchmark.main()
+    benchmark.main([*SMALL, "--json", str(path)])
     found = json.loads(path.read_text(encoding="utf-8"))
     names = ["PyTorch", "installed high", "PyTorch TF32"]
     assert [

@@ -11,22 +11,23 @@ def turns():
     return script("benchmarks/turns.py")
 
 
-def test_each_way_has_its_turn_in_each_round_and_nobody_is_always_first(turns, monkeypatch):
-    monkeypatch.setattr(turns, "TURN", 0)
+def test_each_way_has_its_turn_in_each_round_and_nobody_is_always_first(turns):
     called = []
     ways = {name: (lambda name=name: called.append(name)) for name in "abc"}
-    taken = turns.turns(ways, 3)
+    taken = turns.turns(ways, 3, turn=0)
     assert [len(samples) for samples in taken.values()] == [3, 3, 3]
     assert "".join(called) == "aaabbbccc" + "abc" + "bca" + "cab"
 
 
-def test_a_turn_fills_its_time(turns, monkeypatch):
-    clock = iter(range(100))
-    monkeypatch.setattr(turns.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(turns, "TURN", 2.0)
+def test_a_turn_fills_its_time(turns, clock):
     called = []
-    assert turns.turns({"a": lambda: called.append(1)}, 1) == {"a": [1 / 6]}
-    assert len(called) == 3 + 6, "a third of a second each, so six fill two seconds"
+
+    def call():
+        called.append(1)
+        clock.now += 0.25
+
+    assert turns.turns({"a": call}, 1, turn=2.0) == {"a": [0.25]}
+    assert len(called) == 3 + 8, "eight fill two seconds"
 
 
 @pytest.mark.parametrize("what", ["register", "constant_b"])

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from pyclmm.checks import child, worker
+from tests.support.faults import failing
 from tests.support.processes import python
+from tests.support.threads import few_threads
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups on this system")
 ROOT = Path(__file__).parents[2]
@@ -136,9 +138,9 @@ def test_a_child_that_hangs_and_hears_no_signal_ends_while_its_parent_is_stopped
             process.kill()
 
 
-def test_a_child_without_a_signal_for_a_closed_pipe_has_a_thread_for_it(site, monkeypatch):
+def test_a_child_without_a_signal_for_a_closed_pipe_has_a_thread_for_it(site, child_begins):
     """As on macOS."""
-    monkeypatch.setattr(child, "START", child.START.replace("fcntl.F_SETSIG", "fcntl.F_NO_SUCH"))
+    child_begins(child.START.replace("fcntl.F_SETSIG", "fcntl.F_NO_SUCH"))
     site()
     new = worker.started()
     assert new.ask("checks.isolation", {"do": "pass"}, 60.0, lambda _: None) is None
@@ -160,15 +162,11 @@ def test_a_child_has_the_options_of_its_parent(site):
     assert not (folder / "ran").exists()
 
 
-def test_no_thread_is_needed_to_ask_a_child(site, monkeypatch):
+def test_no_thread_is_needed_to_ask_a_child(site):
     """The system may refuse one."""
     site()
-
-    def refused(_):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr("threading.Thread.start", refused)
-    assert worker.ask("checks.isolation", {"do": "pass"}, 60.0, lambda _: None) is None
+    with few_threads():
+        assert worker.ask("checks.isolation", {"do": "pass"}, 60.0, lambda _: None) is None
 
 
 def test_a_child_answers_where_no_pipe_can_be_waited_for(site, monkeypatch):
@@ -180,9 +178,9 @@ def test_a_child_answers_where_no_pipe_can_be_waited_for(site, monkeypatch):
     assert [*answers[0], *answers[1]] == ["pid", "flags"]
 
 
-def test_a_request_that_no_child_reads_ends_at_the_limit(monkeypatch):
+def test_a_request_that_no_child_reads_ends_at_the_limit(child_begins):
     """It is longer than a pipe holds."""
-    monkeypatch.setattr(child, "START", "import time; time.sleep(600)")
+    child_begins("import time; time.sleep(600)")
     failure = worker.ask("checks.isolation", {"do": "x" * (1 << 22)}, 1.0, lambda _: None)
     assert failure.hung
 
@@ -190,11 +188,8 @@ def test_a_request_that_no_child_reads_ends_at_the_limit(monkeypatch):
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("can't fork"), OSError(24, "Too many open files")]
 )
-def test_a_child_that_cannot_be_started_is_a_failure_with_its_reason(monkeypatch, error):
-    def refused(*_, **__):
-        raise error
-
-    monkeypatch.setattr(subprocess, "Popen", refused)
-    failure = worker.ask("checks.isolation", {}, 5.0, lambda _: None)
+def test_a_child_that_cannot_be_started_is_a_failure_with_its_reason(error):
+    with failing(subprocess, "Popen", error, library=""):
+        failure = worker.ask("checks.isolation", {}, 5.0, lambda _: None)
     assert failure.reason.startswith("a child process could not be started: ")
     assert not failure.crashed

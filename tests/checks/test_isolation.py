@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -28,7 +29,7 @@ from pyclmm.opencl.queues import default_queue
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import schema
 from tests.support.cases import taken_by
-from tests.support.faults import DEVICE_NOT_AVAILABLE, Call, refused_launch
+from tests.support.faults import DEVICE_NOT_AVAILABLE, Call, failing, refused_launch
 from tests.support.processes import as_in_a_new_process, python, with_this_package
 from tests.test_store import json_values
 
@@ -282,17 +283,14 @@ def test_a_good_trial_admits_the_kernel(monkeypatch, risky, sabotage, asked, act
     assert [(x["kernel"], x["reason"]) for x in kept(risky)] == [("tiled", None)]
 
 
-def test_a_trial_without_a_folder_for_temporary_files(monkeypatch, risky, sabotage):
+def test_a_trial_without_a_folder_for_temporary_files(risky, sabotage):
     """As in a container whose root is read-only. The child's last words are not known then."""
-
-    def no_folder(**_):
-        raise FileNotFoundError("No usable temporary directory found")
-
-    monkeypatch.setattr("tempfile.TemporaryFile", no_folder)
-    Call().check_works()
-    sabotage(ABORT)
-    with pytest.warns(pyclmm.KernelWarning, match=r"tiled: tried .*SIGABRT; 'naive' is used"):
-        Call(shape=(3, 3, 3), seed=2, dtype=np.float64)()
+    no_folder = FileNotFoundError("No usable temporary directory found")
+    with failing(tempfile, "TemporaryFile", no_folder, library="", always=True):
+        Call().check_works()
+        sabotage(ABORT)
+        with pytest.warns(pyclmm.KernelWarning, match=r"tiled: tried .*SIGABRT; 'naive' is used"):
+            Call(shape=(3, 3, 3), seed=2, dtype=np.float64)()
 
 
 def test_a_build_failure_in_the_trial_is_left_to_this_process(risky, sabotage):

@@ -11,7 +11,6 @@ import pyclmm
 from pyclmm.checks import selfcheck, small_problems
 from pyclmm.checks.drawn import Drawn, draw, scalars
 from pyclmm.checks.layouts import Decks, Placed, placed, rearranged, resized
-from pyclmm.checks.small_problems import wrong_copies
 from pyclmm.formats import format_named
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import Target
@@ -24,7 +23,7 @@ from tests.campaigns.checked_product import answer
 from tests.conformance.offline import TARGETS
 from tests.support.cases import problem_of
 from tests.support.contexts import new_queue
-from tests.support.faults import changed_sources
+from tests.support.faults import changed_sources, noted
 from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 
 seed_of = small_problems._seed
@@ -239,8 +238,7 @@ def test_a_wrong_copy_of_an_operand_is_refused(monkeypatch, queue):
 
 
 def test_a_right_copy_is_checked_once(monkeypatch, queue):
-    ran = []
-    monkeypatch.setattr(selfcheck, "wrong_copies", lambda *args: ran.append(1) or wrong_copies(*args))
+    ran = noted(monkeypatch, selfcheck, "wrong_copies")
     a = cla.to_device(queue, np.full((5, 6), -3, np.int8))
     for rows in (5, 4):
         got = pyclmm.matmul(a[:rows], a.T, dtype=np.float32, kernel="naive")

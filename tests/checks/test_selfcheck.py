@@ -27,7 +27,7 @@ from pyclmm.problem.gemm import dense
 from tests.conformance.offline import TARGETS
 from tests.kernels.nvidia.test_matrix_units import problem as nvidia_problem
 from tests.support.cases import SAMPLE, problem_of, refused, taken_by
-from tests.support.faults import changed_source, changed_sources, failing, noted
+from tests.support.faults import changed_source, changed_sources, failing, noted, refuse_kernels
 from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
 from tests.support.processes import as_in_a_new_process
 
@@ -255,6 +255,11 @@ def reasons(folder):
     return [json.loads(path.read_text())["reason"] for path in (folder / "selfcheck").glob("*.json")]
 
 
+def tried(patch, reason):
+    """A child finds that wrong with every kernel."""
+    patch.setattr(isolation, "trial", lambda *_: isolation.TrialResult(reason))
+
+
 @pytest.fixture
 def wrong(monkeypatch):
     """A function: what this process refuses `tiled` for. *trial*: a child finds that wrong, too."""
@@ -263,7 +268,7 @@ def wrong(monkeypatch):
 
     def refusal(trial=None):
         if trial is not None:
-            monkeypatch.setattr(isolation, "trial", lambda *_: isolation.TrialResult(trial))
+            tried(monkeypatch, trial)
         with pytest.raises(pyclmm.UnsupportedError) as caught:
             pyclmm.matmul(a, b, kernel="tiled")
         return str(caught.value)
@@ -310,8 +315,8 @@ def test_a_verdict_against_a_kernel_dies_with_the_version(monkeypatch, queue, fr
     a, b = operands()
     with monkeypatch.context() as patch:
         patch.setattr(selfcheck, "__version__", "0.0.1")
-        patch.setattr(isolation, "trial", lambda *_: isolation.TrialResult("wrong, it says"))
-        patch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong, it says")
+        tried(patch, "wrong, it says")
+        refuse_kernels(patch, "wrong, it says")
         with pytest.raises(pyclmm.UnsupportedError, match="wrong, it says"):
             pyclmm.matmul(a, b, kernel="tiled", queue=queue)
     [ban] = (fresh / "selfcheck").iterdir()

@@ -10,7 +10,7 @@ import pyclmm
 from pyclmm.checks import child, isolation, selfcheck, worker
 from tests.checks.test_children import site
 from tests.checks.test_isolation import asked, risky, sabotage
-from tests.support.faults import Call, noted
+from tests.support.faults import Call, noted, refuse_kernels
 from tests.support.processes import python
 from tests.support.selection import slow
 
@@ -119,8 +119,8 @@ def test_a_child_of_another_environment_is_not_asked(pid_of, monkeypatch, tmp_pa
     assert [runs(pid) for pid in pids] == [False, False, False, True]
 
 
-def test_a_child_that_nobody_asks_ends(pid_of, monkeypatch):
-    monkeypatch.setattr(child, "START", child.START.replace("child.serve", "child.IDLE = 0.2; child.serve"))
+def test_a_child_that_nobody_asks_ends(pid_of, child_begins):
+    child_begins(child.START.replace("child.serve", "child.IDLE = 0.2; child.serve"))
     first, _ = pid_of()
     end = time.monotonic() + 200
     while runs(first) and time.monotonic() < end:
@@ -132,10 +132,10 @@ def test_a_child_that_nobody_asks_ends(pid_of, monkeypatch):
 
 
 @pytest.mark.parametrize("said", ["5", "[]", '{"answer": 1, "more": 2}', "{", '"\\n{}'])
-def test_what_a_child_must_not_say_ends_the_conversation(monkeypatch, said):
+def test_what_a_child_must_not_say_ends_the_conversation(child_begins, said):
     """The child says it in place of its answers, and lives on."""
     source = f"import sys, time; sys.stdin.readline(); print({said!r}, flush=True); sys.stdin.read()"
-    monkeypatch.setattr(child, "START", source)
+    child_begins(source)
     answers, failure = worker.ask_waiting(MODULE, {}, 20.0)
     assert (answers, failure) == ([], None)
     assert isolation.result(answers).reason == "tried in a child process, it gave no answer"
@@ -190,7 +190,7 @@ def test_a_second_opinion_is_a_new_childs(risky, sabotage, asked, starts):
 
 def test_a_second_opinion_on_this_process_is_a_new_childs_too(risky, asked, starts, monkeypatch):
     Call(kernel="tiled").check_works()  # whose child waits
-    monkeypatch.setattr(selfcheck, "first_wrong_result", lambda *_: "wrong here")
+    refuse_kernels(monkeypatch, "wrong here")
     with pytest.raises(pyclmm.UnsupportedError, match="wrong here"):
         Call(kernel="naive")()  # not risky
     assert len(asked) == len(starts) == 2

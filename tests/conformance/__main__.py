@@ -49,14 +49,14 @@ def tests_of(implementation: Implementation) -> tuple[str, ...]:
     return (CHECKER, GRID) if implementation.checked else (GRID, *SUITE)
 
 
-def arguments() -> argparse.Namespace:
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     names = [i.name for i in (*IMPLEMENTATIONS, *NEWER_IMPLEMENTATIONS)]
     parser = argparse.ArgumentParser(prog="python -m tests.conformance")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--no-offline", action="store_true", help="leave out AMD and NVIDIA compiles")
     parser.add_argument("--tests", nargs="+", help="other tests than the usual ones")
     parser.add_argument("--share", type=int, default=1, metavar="N", help="one of N tests and compiles")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def newer_ones(names: Sequence[str]) -> list[Implementation]:
@@ -77,8 +77,8 @@ def run_all(chosen: Sequence[Implementation], tests: Sequence[str] | None, share
         return [jobs[i.name].result() for i in chosen]
 
 
-def main() -> int:
-    options = arguments()
+def main(words: Sequence[str] | None = None) -> int:
+    options = arguments(words)
     try:
         prepare()
     except SetupError as error:

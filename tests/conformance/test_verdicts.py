@@ -162,8 +162,7 @@ def test_ci_fails_for_one_bad_run(monkeypatch, tmp_path, capsys, outcome, status
     }
     for name, value in ready.items():
         monkeypatch.setattr(command, name, value)
-    monkeypatch.setattr(sys, "argv", ["conformance", "--no-offline", "--tests", "some"])
-    assert command.main() == status
+    assert command.main(["--no-offline", "--tests", "some"]) == status
     shown = capsys.readouterr().out
     assert ("its reason" in shown) == (outcome in ("refused", "FAILED"))
     assert ("SIGSEGV" in shown) == (outcome is None)

@@ -17,6 +17,7 @@ from tests.many.drawn import Drawn, check, check_aligned
 from tests.support import fake_cuda
 from tests.support.cases import small_integers
 from tests.support.fake_cuda import LibArray
+from tests.support.faults import noted
 
 SIZES = [(3, 4, 5), (6, 7, 2), (17, 18, 3)]
 X = np.ones((3, 3), np.float32)
@@ -131,13 +132,12 @@ def test_outs_may_lie_elsewhere_in_each_call(lib, rng):
 
 def test_libraries_hear_which_outs_were_written(lib, rng, monkeypatch):
     pairs, want = operands(lib, rng)
-    mine, heard = outs(lib, want), []
+    mine, heard = outs(lib, want), noted(monkeypatch, lib, "written")
     mine[1] = lib.array(np.zeros(want[1].shape, "f8"))  # converted, in a launch of its own
-    monkeypatch.setattr(type(lib), "written", lambda _, x: heard.append(x))
     for _ in range(2):
         heard.clear()
         pyclmm.matmul_many(pairs, mine)
-        assert {id(x) for x in heard} == {id(x) for x in mine}
+        assert {id(x) for (x,) in heard} == {id(x) for x in mine}
         check(got(mine), [want[0], want[1].astype("f8"), want[2]])
 
 
@@ -167,8 +167,7 @@ def test_lists_in_turn_are_looked_at_once(lib, rng, monkeypatch):
     plans = [ManyMatmul(pairs) for pairs, _ in lists]
     for plan, (pairs, _) in zip(plans, lists, strict=True):
         plan(pairs)
-    looked = []
-    monkeypatch.setattr(type(lib), "cuda_array", lambda *_: looked.append(1))
+    looked = noted(monkeypatch, lib, "cuda_array")
     for plan, (pairs, want) in zip(plans * 2, lists * 2, strict=True):
         check(got(plan(pairs)), want)
     assert not looked

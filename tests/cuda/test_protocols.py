@@ -231,8 +231,8 @@ def test_what_is_exported_is_ordered_behind_the_result(cuda):
         assert [name for name, _ in cuda.calls].count("cuStreamWaitEvent") == waits
 
 
-def test_memory_of_results_is_freed_when_much_is_dropped(cuda, monkeypatch):
-    monkeypatch.setattr(device_array, "_MOST_DROPPED", 100)
+def test_memory_of_results_is_freed_when_much_is_dropped(cuda, limits):
+    limits(dropped=100)
     x = Interface(cuda, A)
     for _ in range(10):
         pyclmm.gemm(x, x, trans_b="T")
@@ -254,8 +254,8 @@ def test_linalg_gives_arrays_of_its_own(cuda, name):
     assert np.array_equal(elements(cuda, result), call(np, *xs))
 
 
-def test_an_array_of_another_shape_holds_the_memory(cuda, monkeypatch):
-    monkeypatch.setattr(device_array, "_MOST_DROPPED", 0)
+def test_an_array_of_another_shape_holds_the_memory(cuda, limits):
+    limits(dropped=0)
     x, y = Interface(cuda, A), Interface(cuda, A.T.copy())
     first = pyclmm.matmul(x, y)
     second = first.viewed((9,))
@@ -266,8 +266,8 @@ def test_an_array_of_another_shape_holds_the_memory(cuda, monkeypatch):
     assert np.array_equal(elements(cuda, second), (A @ A.T).reshape(9))
 
 
-def test_memory_stays_where_the_device_cannot_be_waited_for(cuda, monkeypatch):
-    monkeypatch.setattr(device_array, "_MOST_DROPPED", 100)
+def test_memory_stays_where_the_device_cannot_be_waited_for(cuda, limits):
+    limits(dropped=100)
     x = Interface(cuda, A)
     for _ in range(10):
         pyclmm.gemm(x, x, trans_b="T")

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +37,7 @@ def run(monkeypatch, capsys):
 
     def run(workloads=small_workloads):
         monkeypatch.setattr(tables, "products", workloads)
-        monkeypatch.setattr(sys, "argv", ["demo", "--all"])
-        code = demo.main()
+        code = demo.main(["--all"])
         return code, capsys.readouterr().out
 
     return run
@@ -52,8 +50,7 @@ def toured(monkeypatch, capsys, tmp_path):
     def toured(*arguments):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(tour, "SIDES", (128,))
-        monkeypatch.setattr(sys, "argv", ["demo", *arguments])
-        code = demo.main()
+        code = demo.main(arguments)
         return code, capsys.readouterr().out
 
     return toured

@@ -21,6 +21,7 @@ from tests.support.faults import (
     INVALID_KERNEL_ARGS,
     OUT_OF_RESOURCES,
     failing,
+    noted,
     refused_launch,
 )
 from tests.support.habits import same
@@ -545,9 +546,7 @@ def test_a_constant_b_is_packed_once_and_another_one_again(queue, rng):
 
 def test_calls_that_take_turns_look_for_no_plan(queue, rng, monkeypatch):
     """As the layers of a network do: each shape's last call is followed like the last call of all."""
-    looked = []
-    plan_for = plan_cache.plan_for
-    monkeypatch.setattr(plan_cache, "plan_for", lambda *args: looked.append(args) or plan_for(*args))
+    looked = noted(monkeypatch, plan_cache, "plan_for")
     shapes = [(3, 4, 5), (4, 5, 6), (5, 6, 3)]
     layers = [[small_integers(rng, shape, "f4") for shape in ((m, k), (k, n))] for m, n, k in shapes]
     for _ in range(4):

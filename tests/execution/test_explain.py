@@ -7,12 +7,12 @@ import pytest
 
 import pyclmm
 from pyclmm import KERNELS
-from pyclmm.checks import selfcheck
 from pyclmm.kernels import kernel_named
 from pyclmm.selection import select, tables
 from pyclmm.selection.explanation import _least_seconds, explain
 from pyclmm.selection.select import Choice
 from tests.support.cases import problem_of
+from tests.support.faults import refuse_kernels
 from tests.support.made_up import DEVICE, EPYC_POCL, H200
 from tests.support.plans import executable
 
@@ -196,12 +196,10 @@ def test_because_names_the_measured_table(own_caches, device):
 
 
 def test_because_names_kernels_that_failed_first(own_caches, monkeypatch):
-    best = pyclmm.Matmul(X, X).kernel
-
-    def refuses_best(queue, problem, kernel, *rest):
-        return "wrong by a test" if kernel.name == best else None
-
-    monkeypatch.setattr(selfcheck, "verdict", refuses_best)
+    with monkeypatch.context() as patch:
+        patch.setenv("PYCLMM_SELFCHECK", "off")  # no verdict is kept
+        best = pyclmm.Matmul(X, X).kernel
+    refuse_kernels(monkeypatch, "wrong by a test", best)
     with pytest.warns(pyclmm.KernelWarning):
         found = pyclmm.Matmul(X, X).explain()
     assert found.kernel != best

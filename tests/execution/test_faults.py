@@ -14,7 +14,7 @@ from pyclmm import store
 from pyclmm.errors import WorkspaceError
 from pyclmm.execution import host_path
 from pyclmm.kernels import Work, Workspace
-from pyclmm.opencl import compiler, host_memory, launcher, program, queues, staging, steps, workspace
+from pyclmm.opencl import compiler, host_memory, program, queues, workspace
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.cases import problem_of, refused
@@ -36,6 +36,7 @@ from tests.support.faults import (
     refusing_buffers,
     replace_driver,
 )
+from tests.support.made_up import seen_as
 from tests.support.plans import executable, kept_plans
 
 REFUSALS = [OUT_OF_RESOURCES, INVALID_WORK_GROUP_SIZE]
@@ -48,23 +49,17 @@ def caches(own_caches):
     check_caches(own_caches)
 
 
-def _devices(patch, **facts):
-    """pyclmm sees every device with these properties."""
-    patch.setattr(launcher, "device_info", lambda d: replace(device_info(d), **facts))
-
-
 @pytest.fixture
-def discrete(monkeypatch):
+def discrete(monkeypatch, limits):
     """Devices seem not to share the host's memory. Chunks of transfers are small."""
-    _devices(monkeypatch, unified_memory=False)
-    monkeypatch.setattr(staging, "CHUNK", 1024)
-    monkeypatch.setattr(staging, "DIRECT", 64)
+    seen_as(monkeypatch, unified_memory=False)
+    limits(chunk=1024, direct=64)
 
 
 @pytest.fixture
 def mapped(monkeypatch):
     """Devices seem to share the host's memory, but results must be mapped."""
-    _devices(monkeypatch, unified_memory=True, vendor="mesa")
+    seen_as(monkeypatch, unified_memory=True, vendor="mesa")
 
 
 @pytest.fixture
@@ -72,7 +67,7 @@ def in_place(monkeypatch, device):
     """Devices work in the host's memory."""
     if not device.in_place:
         pytest.skip("the device does not work in the host's memory")
-    _devices(monkeypatch, unified_memory=True, vendor="pocl", kind="cpu")
+    seen_as(monkeypatch, unified_memory=True, vendor="pocl", kind="cpu")
     monkeypatch.setitem(host_path._takes_addresses, (device.platform, device.name), False)
 
 
@@ -170,9 +165,9 @@ def test_a_plan_on_arrays_steps_down_from_any_of_its_launches(two_rungs, out_of_
         assert np.array_equal(result.get(), x[::2, ::2] @ x[::2, ::2])
 
 
-def test_a_product_that_may_have_overwritten_c_is_not_begun_again(two_rungs, monkeypatch):
+def test_a_product_that_may_have_overwritten_c_is_not_begun_again(two_rungs, limits):
     """A long stack takes several launches. The first has updated its C when the second is rejected."""
-    monkeypatch.setattr(steps, "_MAX_STACK", 1)
+    limits(launch=1)
     queue = queues.default_queue()
     a, c = (cla.to_device(queue, np.ones((2, 4, 4), np.float32)) for _ in range(2))
     plan = pyclmm.Matmul(a, a, c, beta=1.0, out=c)

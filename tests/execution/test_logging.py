@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm.checks import selfcheck
 from pyclmm.kernels import Program
 from pyclmm.opencl import program
+from tests.support.faults import refuse_kernels
 
 X = np.ones((20, 20), np.float32)
 
@@ -45,10 +45,11 @@ def test_compilation_and_verdict(log, device, capfd):
 
 
 def test_a_fallback(log, monkeypatch, device):
-    best = pyclmm.Matmul(X, X).kernel
+    with monkeypatch.context() as patch:
+        patch.setenv("PYCLMM_SELFCHECK", "off")  # no verdict is kept
+        best = pyclmm.Matmul(X, X).kernel
     log.clear()
-    refuse = lambda queue, problem, kernel, *_: "wrong" if kernel.name == best else None  # noqa: E731
-    monkeypatch.setattr(selfcheck, "verdict", refuse)
+    refuse_kernels(monkeypatch, "wrong", best)
     with pytest.warns(pyclmm.KernelWarning):
         planned = pyclmm.Matmul(X, X)
     step, choice = records(log, "execution.execute")

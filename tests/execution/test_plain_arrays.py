@@ -8,14 +8,16 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm.execution import host_path
 from pyclmm.execution.host_path import HostPath
 from pyclmm.opencl import host_memory, steps
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.host_memory import may_be_addressed
 from pyclmm.opencl.queues import default_queue
 from tests.support.cases import DEVICE
+from tests.support.faults import replace_library
 from tests.support.made_up import EPYC_POCL
+from tests.support.plans import takes_addresses
+from tests.support.processes import nothing_checked
 
 pytestmark = pytest.mark.skipif(not DEVICE.in_place, reason="the device does not use host arrays in place")
 M, N, K = 5, 7, 6
@@ -191,15 +193,15 @@ def test_memory_that_is_out_of_order_itself_takes_few_checks(quick, ab):
 
 @pytest.mark.parametrize("fault", ["refused", "not found", "not used"])
 def test_a_device_that_takes_no_addresses_gets_buffers(quick, ab, monkeypatch, fault):
-    monkeypatch.setattr(host_path, "_takes_addresses", shown := {})
+    nothing_checked(monkeypatch)
     if fault == "not used":
         monkeypatch.setattr(Binding, "run_at", lambda *_given: True)
     else:
-        monkeypatch.setattr(steps, "_set_address", None if fault == "not found" else lambda *_given: -38)
+        replace_library(monkeypatch, set_address=None if fault == "not found" else lambda *_given: -38)
     for _ in range(3):
         close(pyclmm.matmul(*ab), *ab)
         close(pyclmm.matmul(*ab, out=np.empty((M, N), np.float32)), *ab)
-    assert list(shown.values()) == [False]
+    assert takes_addresses() == [False]
     assert not quick
 
 
@@ -220,12 +222,12 @@ def test_drivers_that_promise_no_access_by_address_are_not_asked(vendor, svm, is
 
 
 def test_a_driver_that_is_not_asked_gets_buffers(quick, ab, monkeypatch):
-    monkeypatch.setattr(host_path, "_takes_addresses", shown := {})
+    nothing_checked(monkeypatch)
     monkeypatch.setattr(host_memory, "may_be_addressed", lambda *_given: False)
-    monkeypatch.setattr(steps, "_set_address", lambda *_given: pytest.fail("it was asked"))
+    replace_library(monkeypatch, set_address=lambda *_given: pytest.fail("it was asked"))
     for _ in range(3):
         close(pyclmm.matmul(*ab), *ab)
-    assert list(shown.values()) == [False]
+    assert takes_addresses() == [False]
     assert not quick
 
 
@@ -245,7 +247,7 @@ def test_ctrl_c_behind_an_address_that_was_set(quick, ab, rng, monkeypatch, argu
             raise KeyboardInterrupt
         return failed
 
-    monkeypatch.setattr(steps, "_set_address", interrupted)
+    replace_library(monkeypatch, set_address=interrupted)
     others = [rng.standard_normal(x.shape, np.float32) for x in ab]
     with pytest.raises(KeyboardInterrupt):
         pyclmm.matmul(*others, out=np.empty_like(out))
@@ -254,10 +256,10 @@ def test_ctrl_c_behind_an_address_that_was_set(quick, ab, rng, monkeypatch, argu
     assert len(quick) == 3
 
 
-def test_a_large_product_does_not_show_that_addresses_are_taken(quick, ab, monkeypatch):
+def test_a_large_product_does_not_show_that_addresses_are_taken(quick, ab, monkeypatch, limits):
     """That would compute it twice."""
-    monkeypatch.setattr(host_path, "_takes_addresses", {})
-    monkeypatch.setattr(host_path, "_MOST_TO_SHOW", 4 * M * N - 1)
+    nothing_checked(monkeypatch)
+    limits(shown=4 * M * N - 1)
     for _ in range(3):
         close(pyclmm.matmul(*ab), *ab)
     assert not quick

@@ -1,7 +1,6 @@
 """Calling a plan again: operands, scalars, events and threads that differ from call to call."""
 
 import time
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,10 +9,9 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm.opencl import launcher
-from pyclmm.opencl.devices import device_info
 from tests.support.cases import small_integers
 from tests.support.faults import OUT_OF_RESOURCES, noted_launches, refused_launch
+from tests.support.made_up import seen_as
 from tests.support.threads import in_threads
 
 COMPLETE = cl.command_execution_status.COMPLETE
@@ -141,7 +139,7 @@ def test_a_plan_takes_one_kind_of_arrays(queue):
 
 def transferred(monkeypatch):
     """The device has memory of its own, as a GPU has: NumPy arrays are copied there and back."""
-    monkeypatch.setattr(launcher, "device_info", lambda d: replace(device_info(d), unified_memory=False))
+    seen_as(monkeypatch, unified_memory=False)
 
 
 @pytest.mark.parametrize("memory", ["in place", "transferred"])

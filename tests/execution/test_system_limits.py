@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from pyclmm.execution.prepared import PATHS
 from pyclmm.opencl import staging
 from pyclmm.streaming import lanes
 from tests.support import selection
+from tests.support.faults import Failing
+from tests.support.threads import few_threads
 
 CALLS = ["matmul", "gemm", "plan", "tiles", "vdot", "einsum", "Arrays", "empty", "matrix_power", "dask"]
 OF_LISTS = ["a list", "Matmul", "StreamedMatmul"]  # it takes seconds to make arrays of these
@@ -44,12 +45,8 @@ def test_a_limit_of_memory_is_pyclmms_error_and_the_next_call_right(with_little_
 
 def test_memory_that_a_plan_does_not_get_is_said_too(monkeypatch):
     x = np.arange(4, dtype=np.float32).reshape(2, 2)
-
-    def full(*_):
-        raise MemoryError
-
     with monkeypatch.context() as patch:
-        patch.setitem(PATHS, np.ndarray, full)
+        patch.setitem(PATHS, np.ndarray, Failing(int, MemoryError()))
         with pytest.raises(
             pyclmm.DeviceMemoryError, match=r"Matmul of ndarray \(2, 2\) float32.*\(MemoryError\)"
         ):
@@ -57,84 +54,42 @@ def test_memory_that_a_plan_does_not_get_is_said_too(monkeypatch):
     assert np.array_equal(pyclmm.Matmul(x, x)(x, x), x @ x)
 
 
-def test_a_result_that_the_host_has_no_memory_for_names_the_arrays_and_a_cure(monkeypatch):
-    x = np.arange(4, dtype=np.float32).reshape(2, 2)
-    plan = pyclmm.StreamedMatmul(x, x, memory_limit=100)
-
-    def full(*_, **__):
-        raise MemoryError("Unable to allocate 298. GiB")
-
-    monkeypatch.setattr(np, "empty", full)
-    with pytest.raises(pyclmm.DeviceMemoryError) as caught:
-        plan(x, x)
-    assert str(caught.value).startswith(
-        "StreamedMatmul of ndarray (2, 2) float32, ndarray (2, 2) float32: the host has no memory (Unable to "
-        "allocate 298. GiB); for NumPy arrays pass out=np.memmap(...)"
-    )
-
-
-def no_thread(_):
-    raise RuntimeError("can't start new thread")
-
-
-def test_a_product_in_tiles_without_threads_says_so_and_the_next_is_right(monkeypatch):
+def test_a_product_in_tiles_without_threads_says_so_and_the_next_is_right():
     lanes.release()
     x = (np.arange(200 * 200, dtype=np.float32).reshape(200, 200) % 5) - 2
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", no_thread)
-        with pytest.raises(pyclmm.ThreadError, match="raise the limit of processes and threads"):
-            pyclmm.matmul(x, x, memory_limit="64 KiB")
+    with few_threads(), pytest.raises(pyclmm.ThreadError, match="raise the limit of processes and threads"):
+        pyclmm.matmul(x, x, memory_limit="64 KiB")
     assert np.array_equal(pyclmm.matmul(x, x, memory_limit="64 KiB"), x @ x)
 
 
 @pytest.mark.parametrize("started", range(1, 6))
-def test_a_product_in_tiles_that_gets_some_threads_only_ends_too(monkeypatch, started):
+def test_a_product_in_tiles_that_gets_some_threads_only_ends_too(started):
     lanes.release()
     x = (np.arange(200 * 200, dtype=np.float32).reshape(200, 200) % 5) - 2
-    left, real = [started], threading.Thread.start
-
-    def start(thread):
-        left[0] -= 1
-        if left[0] < 0:
-            no_thread(thread)
-        real(thread)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", start)
-        with suppress(pyclmm.ThreadError):
-            assert np.array_equal(pyclmm.matmul(x, x, memory_limit="64 KiB"), x @ x)
+    with few_threads(started), suppress(pyclmm.ThreadError):
+        assert np.array_equal(pyclmm.matmul(x, x, memory_limit="64 KiB"), x @ x)
     for _ in range(2):
         assert np.array_equal(pyclmm.matmul(x, x, memory_limit="64 KiB"), x @ x)
 
 
-def test_what_a_refused_thread_was_to_do_is_never_done(monkeypatch):
+def test_what_a_refused_thread_was_to_do_is_never_done():
     lanes.release()
     done = []
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", no_thread)
-        with pytest.raises(RuntimeError, match="new thread"), lanes.lane_threads() as threads:
-            threads.writers.submit(done.append, "late")
+    refused = pytest.raises(RuntimeError, match="new thread")
+    with few_threads(), refused, lanes.lane_threads() as threads:
+        threads.writers.submit(done.append, "late")
     with lanes.lane_threads() as threads:
         threads.writers.submit(done.append, "now").result()
     assert done == ["now"]
 
 
 @pytest.mark.parametrize("started", [0, 1])
-def test_a_transfer_needs_no_threads(monkeypatch, started):
+def test_a_transfer_needs_no_threads(limits, started):
     """One thread copies then. Nothing that a refused thread was to do is done later."""
     staging._pool.cache_clear()
-    monkeypatch.setattr(staging, "_THREADS", 4)
-    left, real = [started], threading.Thread.start
-
-    def start(thread):
-        left[0] -= 1
-        if left[0] < 0:
-            no_thread(thread)
-        real(thread)
-
+    limits(threads=4)
     source, target = np.arange(8 << 20, dtype=np.uint8), np.zeros(8 << 20, np.uint8)
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", start)
+    with few_threads(started):
         staging._copy(target, source)
     assert np.array_equal(target, source)
     target[:] = 7

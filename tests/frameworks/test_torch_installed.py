@@ -18,7 +18,7 @@ import pytest
 
 import pyclmm
 from pyclmm.problem.canonical import problem_of
-from tests.support.faults import noted
+from tests.support.faults import failing, noted
 from tests.support.made_up import H200
 
 OPERATORS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "nn.functional.linear", "einsum")
@@ -38,7 +38,7 @@ def estimates(door):
 @pytest.fixture
 def ours(override, monkeypatch):
     """The operands of the products that the block gave to pyclmm."""
-    monkeypatch.setattr(override, "_decisions", {})
+    pyclmm.release()  # and no decision is kept
     return noted(monkeypatch, override, "product")
 
 
@@ -289,8 +289,8 @@ def test_each_shape_is_logged_once_with_the_reason(torch, device, installed, our
     assert "precision 'high': PyTorch (estimated" in said[1]
 
 
-def test_no_more_decisions_are_kept_than_a_limit(torch, device, installed, ours, override, monkeypatch):
-    monkeypatch.setattr(override, "_MOST", 2)
+def test_no_more_decisions_are_kept_than_a_limit(torch, device, installed, ours, override, limits):
+    limits(decisions=2)
     with installed(reproducible=True):
         for n in range(1, 6):
             x = torch.ones(n, n, device=device)
@@ -329,14 +329,12 @@ def test_a_build_of_pytorch_without_cuda_is_left_as_it_is(torch, door, monkeypat
         assert torch.equal(torch.eye(3) @ torch.eye(3), torch.eye(3))
 
 
-def test_what_pyclmm_cannot_compute_is_pytorchs_unless_it_is_demanded(decided, estimates, monkeypatch):
-    def refuse(*_):
-        raise pyclmm.UnsupportedError("no kernel here")
-
-    monkeypatch.setattr(estimates, "candidates", refuse)
-    assert decided(16, 16, 16) == estimates.Decision(False, "pyclmm cannot: no kernel here")
-    with pytest.raises(pyclmm.UnsupportedError, match="no kernel here"):
-        decided(16, 16, 16, reproducible=True)
+def test_what_pyclmm_cannot_compute_is_pytorchs_unless_it_is_demanded(decided, estimates):
+    error = pyclmm.UnsupportedError("no kernel here")
+    with failing(estimates, "candidates", error, library="", always=True):
+        assert decided(16, 16, 16) == estimates.Decision(False, "pyclmm cannot: no kernel here")
+        with pytest.raises(pyclmm.UnsupportedError, match="no kernel here"):
+            decided(16, 16, 16, reproducible=True)
 
 
 def test_bad_arguments(door):

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import api, linalg
-from pyclmm.linalg import pairs, repeated
+from pyclmm.linalg import pairs
 from tests.support.faults import noted
 from tests.support.habits import drawn, fetched, placed, same
 from tests.support.plans import executable, path
+from tests.support.processes import nothing_repeated
 from tests.support.selection import examples
 
 randoms = st.randoms(use_true_random=False)
@@ -354,7 +355,7 @@ def work(monkeypatch):
         return api.gemm(a, b, **keywords)
 
     monkeypatch.setattr(pairs, "gemm", counted)
-    monkeypatch.setattr(repeated, "_known", {})  # which hold gemm itself
+    nothing_repeated(monkeypatch)  # which hold gemm itself
     noted(monkeypatch, pairs, "_dense", lambda *_: found["copies"].append("dense"))
     return found
 

@@ -7,6 +7,7 @@ import pyclmm
 from pyclmm import linalg
 from pyclmm.linalg import products, repeated
 from tests.support.faults import noted
+from tests.support.processes import nothing_repeated
 
 CASES = {
     "vecdot": (linalg.vecdot, np.vecdot, (7, 5), (7, 5), {}),
@@ -26,7 +27,7 @@ TYPES = ["f4", "c8"]
 @pytest.fixture
 def contracted(monkeypatch):
     """The calls that went the whole way. There is no earlier one."""
-    monkeypatch.setattr(repeated, "_known", {})
+    nothing_repeated(monkeypatch)
     return noted(monkeypatch, products, "contract")
 
 
@@ -219,8 +220,8 @@ def test_an_error_is_raised_again(contracted):
         linalg.vecdot(np.ones((2, 3)), np.ones((2, 3)), out=read_only)
 
 
-def test_only_so_many_calls_are_kept(contracted, monkeypatch):
-    monkeypatch.setattr(repeated, "_MOST", 3)
+def test_only_so_many_calls_are_kept(contracted, limits):
+    limits(calls=3)
     for n in (*range(1, 9), 8):
         assert linalg.dot(np.ones(n), np.ones(n)) == n
     assert len(repeated._known) <= 3

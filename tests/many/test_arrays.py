@@ -11,6 +11,7 @@ import pyclmm
 from pyclmm.many import ManyMatmul
 from tests.many.drawn import Drawn, check, check_aligned, on_device, read
 from tests.support.cases import small_integers
+from tests.support.faults import replace_driver
 from tests.support.plans import of_list
 from tests.support.threads import in_threads
 
@@ -42,7 +43,7 @@ def copies(monkeypatch):
         made.append((target, source))
         return own(queue, target, source, **keywords)
 
-    monkeypatch.setattr(cl, "enqueue_copy", copy)
+    replace_driver(monkeypatch, "many", enqueue_copy=copy)
     return made
 
 

@@ -2,7 +2,6 @@
 
 import threading
 from collections import OrderedDict
-from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
@@ -13,12 +12,12 @@ from pyclmm import plan_cache
 from pyclmm.kernels.listed import _tiles, size_classes
 from pyclmm.many import plan as plans
 from pyclmm.many.plan import ManyMatmul
-from pyclmm.opencl import host_memory
-from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.host_memory import HOST_ALIGN
 from pyclmm.opencl.queues import default_queue
 from tests.many.drawn import Drawn, check, check_aligned, loop
 from tests.support.cases import small_integers
+from tests.support.faults import DEVICE_NOT_AVAILABLE, noted, refused_launch
+from tests.support.made_up import seen_as
 from tests.support.plans import of_list
 from tests.support.threads import in_threads
 
@@ -31,9 +30,7 @@ def pairs_of(rng, sizes, dtype="float32"):
 def planned(monkeypatch):
     """What plans matmul_many has made."""
     pyclmm.release()
-    made, own = [], ManyMatmul._make
-    monkeypatch.setattr(ManyMatmul, "_make", lambda *args: made.append(args) or own(*args))
-    return made
+    return noted(monkeypatch, ManyMatmul, "_make")
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -243,8 +240,7 @@ def test_a_plan_after_release_and_close(rng):
 
 
 def test_on_a_device_with_memory_of_its_own(rng, monkeypatch):
-    info = replace(device_info(default_queue().device), unified_memory=False)
-    monkeypatch.setattr("pyclmm.many.host.device_info", lambda _device: info)
+    seen_as(monkeypatch, unified_memory=False)
     pairs = pairs_of(rng, [(3, 4, 5), (17, 18, 3)], "float64")
     out = np.zeros((3, 4))
     with ManyMatmul(pairs, [out, None]) as plan:
@@ -252,17 +248,11 @@ def test_on_a_device_with_memory_of_its_own(rng, monkeypatch):
             check(plan(pairs, [out, None]), loop(pairs))
 
 
-def test_plans_of_a_lost_context_are_dropped(rng, planned, monkeypatch):
+def test_plans_of_a_lost_context_are_dropped(rng, planned):
     context = cl.Context([default_queue().device])
     queue = cl.CommandQueue(context)
     pairs = pairs_of(rng, [(3, 4, 5)])
-
-    def lost(*_args):
-        raise pyclmm.DeviceLostError("lost")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(host_memory.HostBuffers, "read_back", lost)
-        with pytest.raises(pyclmm.DeviceLostError):
-            pyclmm.matmul_many(pairs, queue=queue)
+    with refused_launch(DEVICE_NOT_AVAILABLE, always=True), pytest.raises(pyclmm.DeviceLostError):
+        pyclmm.matmul_many(pairs, queue=queue)
     check(pyclmm.matmul_many(pairs, queue=queue), loop(pairs))
     assert len(planned) == 2

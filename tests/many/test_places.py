@@ -4,7 +4,6 @@ import gc
 import re
 import sys
 import weakref
-from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
@@ -14,10 +13,11 @@ import pyclmm
 from pyclmm.many import ManyMatmul, host
 from pyclmm.many import lists as call_lists
 from pyclmm.opencl import array_fields
-from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import default_queue
 from tests.many.drawn import Drawn, check, loop
 from tests.support.cases import small_integers
+from tests.support.faults import noted
+from tests.support.made_up import seen_as
 from tests.support.plans import of_list
 
 SIZES = [(3, 4, 5), (6, 7, 2), (17, 18, 3)]
@@ -50,7 +50,7 @@ def odd(x):
 def way(request, monkeypatch):
     """On a device that reads the host's memory, and on one that does not."""
     if request.param == "packed":
-        monkeypatch.setattr(host, "reads_host", lambda _device: False)
+        seen_as(monkeypatch, unified_memory=False)
         pyclmm.release()
     elif not array_fields.reads_host(default_queue().device):
         pytest.skip("this device reads no addresses")
@@ -260,11 +260,10 @@ def test_dtypes_of_what_was_seen_stay(rng):
 
 def test_only_fields_of_numpy_arrays_are_read(rng, monkeypatch):
     (x, y), *_ = pairs_of(rng)
-    read, own = [], array_fields.fields_of
-    monkeypatch.setattr(array_fields, "fields_of", lambda xs: read.extend(map(type, xs)) or own(xs))
+    read = noted(monkeypatch, array_fields, "fields_of")
     for a in (x, x.tolist(), x.view(np.matrix), x):
         assert np.array_equal(pyclmm.matmul_many([(a, y)])[0], np.asarray(a, "f4") @ y)
-    assert {*read} == {np.ndarray}
+    assert {type(x) for (xs,) in read for x in xs} == {np.ndarray}
 
 
 def test_where_fields_are_not_read_arrays_are_asked(rng, monkeypatch):
@@ -305,7 +304,7 @@ def asked(monkeypatch):
     device = default_queue().device
 
     def ask(says=False, run=None, **fields):
-        monkeypatch.setattr(array_fields, "device_info", lambda _: replace(device_info(device), **fields))
+        seen_as(monkeypatch, **fields)
         monkeypatch.setattr(array_fields, "_says_so", lambda _: says)
         if run is not None:
             monkeypatch.setattr(array_fields, "_run", run)

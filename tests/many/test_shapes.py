@@ -8,12 +8,12 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm.many import ManyMatmul
+from pyclmm.many import ManyMatmul, plan
 from pyclmm.many.lists import lists_of
-from pyclmm.many.plan import _planned
 from pyclmm.many.shapes import unwritten
 from tests.many.drawn import check
 from tests.support.cases import small_integers
+from tests.support.faults import noted
 
 SHAPES = [
     ((3, 5), (5, 4)),
@@ -35,9 +35,7 @@ def drawn(rng, shapes=SHAPES, dtype="f4"):
 @pytest.fixture
 def planned(monkeypatch):
     """The lists that a plan was made for by a call."""
-    made = []
-    monkeypatch.setattr("pyclmm.many.plan._planned", lambda *args: made.append(args) or _planned(*args))
-    return made
+    return noted(monkeypatch, plan, "_planned")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, "float64", np.dtype("int32"), "bfloat16"])

@@ -9,7 +9,6 @@ import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import plan_cache
 from tests.support.cases import defaults, numbers, small_integers
 from tests.support.plans import kept_plans
 
@@ -103,8 +102,8 @@ def test_views_are_consumed_without_a_copy(queue, rng):
 # ---- memory and exit -------------------------------------------------------------------------
 
 
-def test_the_plan_cache_is_bounded(monkeypatch):
-    monkeypatch.setattr(plan_cache, "_PLANS_KEPT", 10)
+def test_the_plan_cache_is_bounded(limits):
+    limits(plans=10)
     for n in range(1, 30):
         x = np.ones((n, n), "f4")
         assert (pyclmm.matmul(x, x) == n).all()

@@ -72,8 +72,8 @@ def test_the_processor_is_known_by_what_it_can_do():
     assert len(processor.description()) > len(os.uname().machine)
 
 
-def test_the_files_used_longest_ago_are_deleted(monkeypatch, folder):
-    monkeypatch.setattr(binaries, "_MOST_BYTES", 3500)
+def test_the_files_used_longest_ago_are_deleted(limits, folder):
+    limits(binaries=3500)
     paths = [folder / f"{number}.bin" for number in range(4)]
     for age, path in enumerate(paths[:3]):
         binaries.keep(path, bytes(1000))
@@ -87,9 +87,9 @@ def test_the_files_used_longest_ago_are_deleted(monkeypatch, folder):
 
 
 @pytest.fixture
-def kept(monkeypatch, queue):
+def kept(limits, queue):
     """Binaries of this device's programs are kept; whether it takes them is told by the tests below."""
-    monkeypatch.setattr(binaries, "_KEEP_THEIR_OWN", ())
+    limits(vendors=())
     return device_info(queue.device)
 
 
@@ -201,9 +201,9 @@ def test_pyopencls_cache_does_not_keep_it_too(monkeypatch, product):
     assert builds[0] == {"cache_dir": False}
 
 
-def test_a_rewritten_program_is_kept_as_it_is_loaded(monkeypatch, kept, queue, built, folder):
+def test_a_rewritten_program_is_kept_as_it_is_loaded(monkeypatch, limits, kept, queue, built, folder):
     """The driver's own cache holds only what came before the rewriting."""
-    monkeypatch.setattr(binaries, "_KEEP_THEIR_OWN", (kept.vendor,))
+    limits(vendors=(kept.vendor,))
     texts = []
     monkeypatch.setattr(compiler, "rewritten", lambda text: texts.append(text) or text)
     [own] = programs_of(pyclmm.Matmul(*[np.ones((3, 3), "f4")] * 2, kernel="naive"))

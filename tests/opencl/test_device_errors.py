@@ -10,11 +10,12 @@ import pytest
 
 import pyclmm
 from pyclmm import errors, gemm, matmul, plan_cache
-from pyclmm.opencl import compiler, devices, launcher
+from pyclmm.opencl import compiler, devices
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import select
 from tests.support.contexts import new_queue
-from tests.support.faults import changed_source
+from tests.support.faults import changed_source, replace_driver
+from tests.support.made_up import seen_as
 from tests.support.processes import python
 
 A, B = np.ones((3, 4), "f4"), np.ones((4, 5), "f4")
@@ -82,7 +83,7 @@ class NoDevices:
 
 
 def test_no_device_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(cl, "get_platforms", lambda: [NoDevices()])
+    replace_driver(monkeypatch, "opencl", get_platforms=lambda: [NoDevices()])
     with pytest.raises(errors.NoDeviceError, match=r"no OpenCL platform here has a device; install a driver"):
         devices.default_device()
 
@@ -102,9 +103,8 @@ def device_changed(monkeypatch, device):
     """A function: pyclmm then sees the device with these other properties."""
 
     def change(**limits):
-        changed = replace(device, **limits)
-        monkeypatch.setattr(launcher, "device_info", lambda _: changed)
-        return changed
+        seen_as(monkeypatch, **limits)
+        return replace(device, **limits)
 
     plan_cache.release()
     yield change

@@ -15,6 +15,7 @@ from pyclmm.opencl.devices import all_devices, default_device, device_info, find
 from pyclmm.selection.select import candidates, refusal
 from tests.support.cases import problem_of
 from tests.support.driver import without_intels
+from tests.support.faults import replace_driver
 from tests.support.made_up import DEVICE, LLVMPIPE
 
 TYPES = cl.device_type
@@ -146,9 +147,15 @@ def machine(monkeypatch):
             for device in given:
                 device.platform.name = "Platform"
             found.append(platform)
-        monkeypatch.setattr(cl, "get_platforms", lambda: found)
+        replace_driver(monkeypatch, "opencl", get_platforms=lambda: found)
 
     return put
+
+
+def test_no_device_of_a_kind(machine):
+    machine([fake(type=TYPES.ACCELERATOR)])
+    with pytest.raises(ArgumentError, match="device is 'gpu', but no device here is one: there are 0:0"):
+        devices.find_device("gpu")
 
 
 def test_the_largest_gpu_is_the_default(machine):
@@ -229,7 +236,7 @@ def test_no_platform(monkeypatch):
     def none():
         raise cl.LogicError("PLATFORM_NOT_FOUND_KHR")
 
-    monkeypatch.setattr(cl, "get_platforms", none)
+    replace_driver(monkeypatch, "opencl", get_platforms=none)
     monkeypatch.delenv("OCL_ICD_VENDORS", raising=False)
     with pytest.raises(NoDeviceError, match="no OpenCL platform was found; install a driver"):
         all_devices()

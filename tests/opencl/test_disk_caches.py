@@ -11,7 +11,7 @@ import pyclmm
 from pyclmm.opencl import binaries, pocl, program
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import BUILD_FAILURE, Call, Failing, cl_error, failing
-from tests.support.processes import python
+from tests.support.processes import pyopencls_cache, python
 from tests.support.selection import slow
 
 POCL = SimpleNamespace(name="Portable Computing Language")
@@ -120,7 +120,7 @@ def test_no_warning_where_the_user_has_turned_them_off(environment, tmp_path):
 
 @pytest.fixture
 def caches_on(monkeypatch, tmp_path):
-    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", False)
+    pyopencls_cache(monkeypatch, True)
     monkeypatch.setattr(binaries, "_pyopencl_folder", lambda name: tmp_path / name)
     return tmp_path / "pyopencl"
 

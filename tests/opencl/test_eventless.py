@@ -7,7 +7,7 @@ import pytest
 
 import pyclmm
 from pyclmm.opencl import steps
-from tests.support.faults import noted
+from tests.support.faults import noted, replace_library
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_profiling_and_order_need_an_event_of_each_launch(product, kind, eventle
 @pytest.mark.parametrize("function", [None, lambda *_: -5], ids=["not found", "refused"])
 def test_pyopencl_launches_where_the_driver_function_is_missing(product, monkeypatch, function):
     plan, a, b, out = product
-    monkeypatch.setattr(steps, "_enqueue", function)
+    replace_library(monkeypatch, enqueue=function)
     assert len(plan.enqueue(a, b, out=out)) == 1
     assert np.array_equal(out.get(), right(a, b))
 
@@ -67,7 +67,7 @@ def test_pyopencl_launches_where_the_driver_function_is_missing(product, monkeyp
 @pytest.mark.parametrize("function", [None, lambda *_: -51], ids=["not found", "refused"])
 @pytest.mark.parametrize("dtype", ["f4", "i8", "c8", "c16"])
 def test_pyopencl_sets_scalars_where_the_driver_function_is_missing(queue, monkeypatch, dtype, function):
-    monkeypatch.setattr(steps, "_set_arg", function)
+    replace_library(monkeypatch, set_arg=function)
     a = cla.to_device(queue, np.arange(6).reshape(2, 3).astype(dtype))
     plan = pyclmm.Matmul(a, a.T, kernel="naive")
     for alpha in (2, 3):

@@ -6,6 +6,7 @@ import pytest
 
 import pyclmm
 from tests.support.cases import small_integers
+from tests.support.faults import replace_driver
 
 N = 16
 
@@ -43,7 +44,7 @@ def test_read_only_memory_of_the_process_is_no_read_only_buffer(rng, monkeypatch
         flags.append(kind)
         return own(context, kind, *rest, **named)
 
-    monkeypatch.setattr(cl, "Buffer", noted)
+    replace_driver(monkeypatch, "opencl", Buffer=noted)
     np.testing.assert_array_equal(pyclmm.matmul(fixed, y, kernel="naive"), x @ y)
     here = [kind for kind in flags if kind & cl.mem_flags.USE_HOST_PTR]
     assert here[0] & getattr(cl.mem_flags, wanted)

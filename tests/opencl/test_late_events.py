@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import gc
-import sys
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from pyclmm.opencl import late_events
 from pyclmm.opencl.binding import Binding
 from pyclmm.opencl.late_events import LateEvents
 from tests.support.cases import small_integers
+from tests.support.faults import replace_driver
 from tests.support.threads import in_threads
 
 N = 16
@@ -81,12 +81,10 @@ def markers(monkeypatch):
         before, made.before = made.before, None
         if before is not None:
             before()
-        marker = own(*args, **keywords)
-        if sys._getframe(1).f_globals["__name__"] == late_events.__name__:
-            made.append(marker)
-        return marker
+        made.append(own(*args, **keywords))
+        return made[-1]
 
-    monkeypatch.setattr(cl, "enqueue_marker", noted)
+    replace_driver(monkeypatch, "opencl.late_events", enqueue_marker=noted)
     return made
 
 
@@ -190,7 +188,7 @@ def test_a_marker_is_flushed_before_anybody_has_it(monkeypatch):
     """Who waits for it in another queue may have flushed the product's queue before he looked."""
     done = []
     queue = SimpleNamespace(flush=lambda: done.append("flush"))
-    monkeypatch.setattr(cl, "enqueue_marker", lambda _: done.append("marker"))
+    replace_driver(monkeypatch, "opencl", enqueue_marker=lambda _: done.append("marker"))
     late_events.late_events((), late_events.late(queue, [])).look()
     assert done == ["marker", "flush"]
 
@@ -205,12 +203,12 @@ def test_few_queues_are_kept_alive(held):
     assert len(held.out.events._late) <= late_events._QUEUES
 
 
-def test_a_queue_that_is_let_go_while_another_thread_uses_it(held, monkeypatch):
+def test_a_queue_that_is_let_go_while_another_thread_uses_it(held, monkeypatch, limits):
     """Its product is not lost."""
     held.let_go()
     c = held.product()
     [late] = c.events._late
-    monkeypatch.setattr(late_events, "_QUEUES", 0)
+    limits(queues=0)
     own = late_events._remove
 
     def slowly(among, one):
@@ -221,7 +219,7 @@ def test_a_queue_that_is_let_go_while_another_thread_uses_it(held, monkeypatch):
     c.events.look()
     assert c.events._late == [late]
     monkeypatch.undo()
-    monkeypatch.setattr(late_events, "_QUEUES", 0)
+    limits(queues=0)
     c.events.look()
     assert not c.events._late
 

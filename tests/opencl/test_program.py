@@ -24,9 +24,9 @@ from pyclmm.opencl import compiler, program
 from pyclmm.plan import programs_of
 from tests.support.cases import DEVICE, SAMPLE, problem_of
 from tests.support.contexts import new_queue
-from tests.support.faults import changed_source
+from tests.support.faults import changed_source, replace_driver
 from tests.support.made_up import DEVICE as MADE_UP
-from tests.support.processes import nothing_compiled
+from tests.support.processes import nothing_compiled, pyopencls_cache
 from tests.support.threads import in_threads
 
 CL = Path(__file__).parents[2] / "cl"
@@ -138,7 +138,7 @@ def test_one_build_for_all_threads(own_queue, builds):
 
 
 def test_the_program_cache_is_bounded(own_queue, builds, monkeypatch):
-    nothing_compiled(monkeypatch, program=1)
+    nothing_compiled(monkeypatch, programs=1)
     other = gemm_program(SAMPLE, "textbook/flat.cl")
     for what in (NAIVE, other, other, NAIVE):
         program.built(own_queue.context, what)
@@ -147,7 +147,7 @@ def test_the_program_cache_is_bounded(own_queue, builds, monkeypatch):
 
 def test_a_program_that_is_not_kept_is_gone(own_queue, monkeypatch):
     """Without the garbage collector: a driver's memory must not wait for it."""
-    nothing_compiled(monkeypatch, program=1)
+    nothing_compiled(monkeypatch, programs=1)
     a = np.ones((3, 4), "f4")
     plan = pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
     (own,) = programs_of(plan)
@@ -167,7 +167,7 @@ def test_a_program_that_is_not_kept_is_gone(own_queue, monkeypatch):
 def test_a_text_for_another_loader_leaves_no_context_behind(own_queue, own_caches, monkeypatch):
     """The driver has room for some tens of contexts, each with memory of the device."""
     made, real = [], cl.Context
-    monkeypatch.setattr(cl, "Context", lambda devices: made.append(real(devices)) or made[-1])
+    replace_driver(monkeypatch, "opencl", Context=lambda devices: made.append(real(devices)) or made[-1])
     before = program.count()
     first = program.text(own_queue.device, NAIVE)
     assert len(made) == 1
@@ -179,7 +179,7 @@ def test_a_text_for_another_loader_leaves_no_context_behind(own_queue, own_cache
 
 def test_no_kernel_object_leaves_generated_source_behind(own_queue, monkeypatch):
     """PyOpenCL generates code for each kernel object, and without its cache keeps the source for ever."""
-    monkeypatch.setattr(cl, "_PYOPENCL_NO_CACHE", True)
+    pyopencls_cache(monkeypatch, False)
     a = np.ones((3, 4), "f4")
     before = set(linecache.cache)
     plan = pyclmm.Matmul(a, a.T, kernel="naive", queue=own_queue)
@@ -190,7 +190,7 @@ def test_no_kernel_object_leaves_generated_source_behind(own_queue, monkeypatch)
 
 
 def test_a_program_that_a_plan_holds_is_not_built_again(own_queue, builds, monkeypatch):
-    nothing_compiled(monkeypatch, program=1)
+    nothing_compiled(monkeypatch, programs=1)
     a = np.ones((3, 4), "f4")
     plans = [pyclmm.Matmul(a, a.T, kernel=name, queue=own_queue) for name in ("naive", "flat", "naive")]
     assert len(builds) == 2
@@ -198,7 +198,7 @@ def test_a_program_that_a_plan_holds_is_not_built_again(own_queue, builds, monke
 
 
 def test_the_plans_of_matmul_hold_a_bounded_number_of_programs(own_queue, monkeypatch, builds):
-    nothing_compiled(monkeypatch, program=2, plan_cache=3)
+    nothing_compiled(monkeypatch, programs=2, plans_programs=3)
     x = np.ones((3, 3), "f4")
     mine = pyclmm.Matmul(x, x, kernel="tiled", queue=own_queue)
     for count, dtype in enumerate(("f4", "f8", "i4", "u4", "i8", "c8", "c16"), 1):
@@ -210,7 +210,7 @@ def test_the_plans_of_matmul_hold_a_bounded_number_of_programs(own_queue, monkey
 
 
 def test_the_newest_plan_is_kept_whatever_it_needs(own_queue, monkeypatch, builds):
-    nothing_compiled(monkeypatch, program=1, plan_cache=0)
+    nothing_compiled(monkeypatch, programs=1, plans_programs=0)
     x = np.ones((3, 3), "f4")
     for _ in range(2):
         pyclmm.matmul(x, x, kernel="flat", queue=own_queue)

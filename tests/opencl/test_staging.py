@@ -1,24 +1,21 @@
 """Staging through pinned memory returns the same bytes for every size."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm.opencl import devices, launcher, staging
+from pyclmm.opencl import staging
 from pyclmm.opencl.queues import default_queue
-from tests.support.faults import short_chunks
+from tests.support.made_up import seen_as
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 @pytest.mark.parametrize("chunks", [0, 1, 2, 5])
-def test_bytes_come_back_unchanged(monkeypatch, chunks, extra):
-    short_chunks(monkeypatch, direct=16)
-    monkeypatch.setattr(staging, "_BYTES_PER_THREAD", 512)
-    monkeypatch.setattr(staging, "_THREADS", 3)
+def test_bytes_come_back_unchanged(limits, chunks, extra):
+    limits(chunk=4096, direct=16, part=512, threads=3)
     queue = cl.CommandQueue(default_queue().context)
     size = 4096 * chunks + extra
     if size <= 0:
@@ -31,9 +28,9 @@ def test_bytes_come_back_unchanged(monkeypatch, chunks, extra):
     assert np.array_equal(back, data)
 
 
-def test_a_transfer_does_not_wait_for_one_of_another_thread(monkeypatch):
+def test_a_transfer_does_not_wait_for_one_of_another_thread(monkeypatch, limits):
     """That one's queue may be held up by what this thread does later."""
-    short_chunks(monkeypatch, direct=16)
+    limits(chunk=4096, direct=16)
     context = cl.Context([default_queue().device])
     held, own = cl.CommandQueue(context), cl.CommandQueue(context)
     data = np.arange(3 * 4096, dtype=np.uint8)
@@ -53,11 +50,10 @@ def test_a_transfer_does_not_wait_for_one_of_another_thread(monkeypatch):
 
 
 @pytest.fixture
-def discrete(monkeypatch):
+def discrete(monkeypatch, limits):
     """The default device is taken for one that does not share the host's memory."""
-    info = replace(devices.device_info(default_queue().device), unified_memory=False)
-    monkeypatch.setattr(launcher, "device_info", lambda _: info)
-    short_chunks(monkeypatch)
+    seen_as(monkeypatch, unified_memory=False)
+    limits(chunk=4096, direct=64)
     context = cl.Context([default_queue().device])  # Intel's runtime frees a context that only a queue holds
     yield cl.CommandQueue(context)  # noqa: PT022 - so that the frame holds it
 

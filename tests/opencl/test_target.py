@@ -18,12 +18,12 @@ from pyclmm.errors import CacheWarning
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo, Target
 from pyclmm.kernels.interface import Program
-from pyclmm.opencl import compiler, launcher, processor, program
+from pyclmm.opencl import compiler, processor, program
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.faults import BUILD_FAILURE, cl_error, failing
-from tests.support.made_up import DEVICE
+from tests.support.made_up import DEVICE, seen_as
 
 HERE = default_device()
 CPU = replace(DEVICE, kind="cpu", vendor="pocl", local_mem_size=1 << 19, unified_memory=True)
@@ -156,9 +156,8 @@ def test_a_product_whose_width_was_told_wrongly_is_right():
     if info.target.vector_bits not in (128, 256):
         pytest.skip(f"the compiler tells {info.target.vector_bits} bits")
     x = np.arange(64 * 64, dtype=np.float32).reshape(64, 64) % 5
-    wrong = replace(info, target=Target(512))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launcher, "device_info", lambda _: wrong)
+        seen_as(patch, target=Target(512))
         with pytest.warns(pyclmm.KernelWarning, match="wider than the registers"):
             assert np.array_equal(pyclmm.matmul(x, x), x @ x)
 

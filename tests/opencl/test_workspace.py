@@ -25,7 +25,6 @@ from tests.support.faults import (
     noted_launches,
     refused_launch,
     replace_driver,
-    short_chunks,
 )
 from tests.support.processes import python
 from tests.support.threads import in_threads
@@ -492,8 +491,8 @@ def test_release_drops_programs_that_no_plan_needs(in_order):
         assert builds.calls, "this one was dropped"
 
 
-def test_release_drops_the_pinned_buffers_of_all_threads(in_order, monkeypatch):
-    short_chunks(monkeypatch)
+def test_release_drops_the_pinned_buffers_of_all_threads(in_order, limits):
+    limits(chunk=4096, direct=64)
     data = np.random.default_rng(1).integers(0, 256, 2 * 4096, dtype=np.uint8)
     target = cl.Buffer(in_order.context, cl.mem_flags.READ_WRITE, data.nbytes)
     ready, go_on = threading.Barrier(2), threading.Event()

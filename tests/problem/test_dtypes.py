@@ -74,8 +74,7 @@ def test_bfloat16_drops_imaginary_parts_only_when_asked_to():
         dtypes.check_cast(np.dtype("f4"), BFLOAT16, "a", "safe")
 
 
-def test_bfloat16_without_ml_dtypes_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(dtypes, "ml_dtypes", None)
+def test_bfloat16_without_ml_dtypes_says_what_to_install(without_ml_dtypes):
     with pytest.raises(DTypeError, match=r'pip install "pyclmm\[bfloat16\]"'):
         dtypes.dtype_of("bfloat16")
     assert dtypes.type_name(np.dtype("f4"), "a") == "float32"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import pyclmm
 from pyclmm import QuantizedArray, StorageError
 from pyclmm.formats import FORMATS
+from tests.support.faults import failing
 from tests.support.optional import optional
 from tests.support.selection import examples
 
@@ -62,15 +63,12 @@ def test_weights_of_a_device_are_saved(path, queue):
     np.testing.assert_array_equal(QuantizedArray.load(path).dequantize(), q[1:4].dequantize())
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(path, monkeypatch):
+def test_a_file_is_replaced_whole_or_not_at_all(path):
     drawn().save(path)
     before = path.read_bytes()
-
-    def full(self, target):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
-    with pytest.raises(StorageError, match=rf"path: .*{path.name}.* cannot be written: .*No space left"):
+    full = failing(os, "replace", OSError(28, "No space left on device"), library="")
+    said = rf"path: .*{path.name}.* cannot be written: .*No space left"
+    with full, pytest.raises(StorageError, match=said):
         drawn(n=9).save(path)
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]

@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm.quantized import making
 from tests.support.optional import optional
 
 ml_dtypes = optional("ml_dtypes")
 
 
-def test_weights_are_quantised_in_parts_of_rows(rng, monkeypatch):
+def test_weights_are_quantised_in_parts_of_rows(rng, limits):
     w = rng.standard_normal((7, 128), np.float32)
     whole = pyclmm.quantize(w, bits=6)
-    monkeypatch.setattr(making, "_AT_A_TIME", 300)
+    limits(weights=300)
     np.testing.assert_array_equal(pyclmm.quantize(w, bits=6).data, whole.data)
 
 

@@ -3,14 +3,13 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
 import pyclmm
 from pyclmm import ArgumentError, DeviceLostError, DeviceMemoryError, DeviceWarning, DTypeError
 from pyclmm.opencl import devices, queues
 from pyclmm.streaming import machines, run, worker
-from tests.support.faults import noted
+from tests.support.faults import noted, replace_driver
 from tests.support.processes import without_queues
 from tests.support.streams import integers, normal
 
@@ -92,7 +91,7 @@ def test_the_time_of_a_tile_is_without_the_wait_for_it(monkeypatch, runs):
 def test_a_lost_device_whose_context_another_call_forgot_is_told(monkeypatch):
     device = pyclmm.default_queue().device
     without_queues(monkeypatch)
-    monkeypatch.setattr(cl, "Context", None)  # a lost device may give none
+    replace_driver(monkeypatch, "opencl", Context=None)  # a lost device may give none
     with pytest.raises(DeviceLostError, match="it stopped"):
         run._give_up((device, None), DeviceLostError("it stopped"), others=False)
 

@@ -8,9 +8,8 @@ import pyclmm
 from pyclmm import linalg
 from pyclmm.errors import ArgumentError, UnsupportedError
 from pyclmm.execution.options import Options
-from pyclmm.problem import matrices
 from pyclmm.problem.gemm import MAX_DIMENSION
-from pyclmm.streaming import choice, entry
+from pyclmm.streaming import entry
 
 LONG = 1 << 31
 
@@ -43,16 +42,12 @@ def test_no_tile_is_longer_than_a_kernel_counts(shapes, dtype, queue):
 
 
 @pytest.mark.parametrize("what", ["M", "N", "K", "stack"])
-def test_what_is_too_long_for_a_kernel_is_multiplied_in_tiles(what, queue, monkeypatch):
+def test_what_is_too_long_for_a_kernel_is_multiplied_in_tiles(what, queue, limits):
     """The same with kernels that count to 5000."""
     rng = np.random.default_rng(0)
     m, n, k, stack = (12000 if name == what else 3 for name in ("M", "N", "K", "stack"))
     a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((stack, m, k), (stack, k, n)))
-    for module in (matrices, choice, entry):
-        monkeypatch.setattr(module, "MAX_DIMENSION", 5000)
-    monkeypatch.setattr(entry, "_LEAST_BYTES", 0)
-    monkeypatch.setattr(entry, "_TABLE_ROWS", 1)
-    monkeypatch.setattr(choice, "_TILE_BYTES", 1 << 16)
+    limits(dimension=5000, tiles_from=0, table_rows=1, tile=1 << 16)
     assert np.array_equal(pyclmm.matmul(a, b, queue=queue), a @ b)
     assert np.array_equal(linalg.einsum("zij,zjk->zik", a, b, queue=queue), a @ b)
     with pytest.raises(UnsupportedError, match=r"memory_limit= where a kernel is named"):

@@ -1,16 +1,13 @@
 """Products in tiles and memory: the limit, workspace, and what is too large for one buffer."""
 
-import sys
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import pyclmm
 from pyclmm import ArgumentError, DTypeError, StreamedMatmul, plan_cache
-from pyclmm.opencl import devices, host_memory
-from pyclmm.streaming import entry, machines
+from pyclmm.opencl import host_memory
 from tests.support.faults import noted
+from tests.support.made_up import seen_as
 from tests.support.streams import integers, normal
 
 
@@ -63,14 +60,10 @@ def test_a_limit_that_cannot_be_used_is_refused(limit, error, words):
 
 
 @pytest.fixture
-def small_buffers(monkeypatch):
-    """The device allows buffers of 60,000 bytes: that every module knows, also the one that makes buffers."""
-    info, real = devices.device_info(pyclmm.default_queue().device), devices.device_info
-    small = replace(info, max_mem_alloc_size=60_000)
-    for module in [x for name, x in sys.modules.items() if name.startswith("pyclmm")]:
-        if getattr(module, "device_info", None) is real:
-            monkeypatch.setattr(module, "device_info", lambda _: small)
-    monkeypatch.setattr(entry, "_LEAST_BYTES", 0)
+def small_buffers(monkeypatch, limits):
+    """The device allows buffers of 60,000 bytes."""
+    seen_as(monkeypatch, max_mem_alloc_size=60_000)
+    limits(tiles_from=0)
     plan_cache.release()
     yield
     plan_cache.release()
@@ -100,12 +93,8 @@ def test_what_is_too_large_for_a_buffer_is_computed_in_tiles(a, b):
 
 
 def test_a_cpu_that_reads_in_place_does_not_limit_the_memory_of_others(two_devices, monkeypatch, tmp_path):
-    info = devices.device_info(two_devices[0])
-    infos = {
-        two_devices[0]: replace(info, unified_memory=False, global_mem_size=100 << 30),
-        two_devices[1]: replace(info, global_mem_size=8 << 30),
-    }
-    monkeypatch.setattr(machines, "device_info", infos.__getitem__)
+    seen_as(monkeypatch, two_devices[0], unified_memory=False, global_mem_size=100 << 30)
+    seen_as(monkeypatch, two_devices[1], global_mem_size=8 << 30)
     a = normal(50, 60)
     assert "75 GiB of each" in str(StreamedMatmul(a, a.T, devices=two_devices).explain())
     np.save(tmp_path / "a.npy", a)

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 import pyclmm
 from pyclmm.errors import ArgumentError, DTypeError, ShapeError, StorageError
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
-from pyclmm.streaming import storage
 from pyclmm.streaming.datasets import is_stored
 from pyclmm.streaming.storage import overlaps, sink, source
 from pyclmm.streaming.tiles import Region
-from tests.support.faults import noted
+from tests.support.faults import failing, noted
 from tests.support.optional import optional
 from tests.support.processes import python
 from tests.support.streams import Stored
@@ -93,7 +92,7 @@ def test_blocks_of_views_of_a_memmap_are_slices(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("order", "CF")
-def test_rows_are_read_past_the_map(order, tmp_path, monkeypatch):
+def test_rows_are_read_past_the_map(order, tmp_path, monkeypatch, limits):
     x = (
         mapped(tmp_path / "x", (40, 30), order=order, offset=4219)[5:, :]
         if order == "C"
@@ -105,7 +104,7 @@ def test_rows_are_read_past_the_map(order, tmp_path, monkeypatch):
     assert len(count) == 1
     assert (read(of, (), slice(1, 5), slice(1, 5)) == x[1:5, 1:5]).all()
     assert len(count) == 1, "short pieces come from the map"
-    monkeypatch.setattr(storage, "_WORTH_A_READ", 1)
+    limits(read=1)
     assert (read(of, (), slice(1, 5), slice(1, 5)) == x[1:5, 1:5]).all()
     assert len(count) == 5
 
@@ -141,17 +140,13 @@ def test_a_file_cut_in_mid_run_is_an_error(rows, tmp_path):
             make()
 
 
-def test_a_sparse_file_gets_its_blocks_first(tmp_path, monkeypatch):
+def test_a_sparse_file_gets_its_blocks_first(tmp_path):
     x = np.memmap(tmp_path / "x", "f4", "w+", shape=(1000, 1000))
     sink(x, x.shape, x.dtype)
     assert os.stat(tmp_path / "x").st_blocks * 512 >= x.nbytes
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     x = np.memmap(tmp_path / "y", "f4", "w+", shape=(1000, 1000))
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(StorageError, match=r"out: .*No space left") as caught:
+    full = failing(os, "posix_fallocate", OSError(errno.ENOSPC, "No space left on device"), library="")
+    with full, pytest.raises(StorageError, match=r"out: .*No space left") as caught:
         sink(x, x.shape, x.dtype)
     assert caught.value.errno == errno.ENOSPC
 

@@ -7,7 +7,6 @@ import itertools
 import os
 import sys
 import threading
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,10 +23,10 @@ from pyclmm import (
     StorageError,
     UnsupportedError,
 )
-from pyclmm.opencl import devices
 from pyclmm.streaming import checkpoint, machines
 from pyclmm.streaming.tiles import Blocking
 from tests.support.faults import failing
+from tests.support.made_up import seen_as
 from tests.support.processes import python, with_this_package
 from tests.support.streams import Stored, integers
 
@@ -335,13 +334,7 @@ def test_an_out_that_cannot_take_the_product_is_refused_before_the_first_tile(ma
 @pytest.fixture
 def narrow(two_devices, monkeypatch):
     """The first of them, without float64."""
-    real = devices.device_info
-
-    def device_info(device):
-        found = real(device)
-        return replace(found, name="narrow", has_fp64=False) if device == two_devices[0] else found
-
-    monkeypatch.setattr(machines, "device_info", device_info)
+    seen_as(monkeypatch, two_devices[0], name="narrow", has_fp64=False)
     return two_devices[0]
 
 

@@ -346,16 +346,15 @@ def test_a_plan_is_not_pickled():
             copied(plan)
 
 
-def test_a_result_that_the_host_has_no_memory_for_says_what_would_do(monkeypatch):
-    huge = np.broadcast_to(np.float32(1), (1 << 22, 1 << 22))
-    plan = StreamedMatmul(huge, huge, memory_limit="1 GiB")
-
-    def full(shape, dtype):
-        raise MemoryError("Unable to allocate 64 TiB")
-
-    monkeypatch.setattr(np, "empty", full)
-    with pytest.raises(DeviceMemoryError, match=r"64 TiB.* out=np\.memmap\("):
-        plan(huge, huge)
+def test_a_result_that_the_host_has_no_memory_for_names_the_arrays_and_a_cure():
+    x = np.broadcast_to(np.complex128(1), (1 << 22, 1))
+    plan = StreamedMatmul(x, x.T, memory_limit="1 GiB")  # the result is more than a process can address
+    with pytest.raises(
+        DeviceMemoryError,
+        match=r"^StreamedMatmul of ndarray \(4194304, 1\) complex128, ndarray \(1, 4194304\) complex128: "
+        r"the host has no memory \(Unable to allocate 256. TiB.*\); for NumPy arrays pass out=np\.memmap\(",
+    ):
+        plan(x, x.T)
 
 
 @pytest.mark.usefixtures("lane")

@@ -18,12 +18,12 @@ import pytest
 
 import pyclmm
 from pyclmm import ArgumentError, CheckpointError, CheckpointWarning, DTypeError
-from pyclmm.streaming import fingerprints, journal, storage, tiles
+from pyclmm.streaming import journal, storage, tiles
 from pyclmm.streaming.fingerprints import WrittenTile, fingerprint, tile_digest
 from pyclmm.streaming.storage import DatasetStorage, sink, source
 from pyclmm.streaming.tiles import Region
 from tests.support.faults import noted
-from tests.support.processes import python, with_this_package
+from tests.support.processes import as_user, python, with_this_package
 
 M, K, N, TILES = 200, 70, 90, 15  # tiles of 40 x 32
 RNG = np.random.default_rng(37)
@@ -525,8 +525,8 @@ def test_the_digest_of_a_large_tile_tells_every_change(shape, dtype):
     assert tile_digest(source("out", x), region) == before
 
 
-def test_of_an_operand_beyond_the_limit_every_row_and_column_block_is_read(monkeypatch):
-    monkeypatch.setattr(fingerprints, "_MOST", 1 << 21)
+def test_of_an_operand_beyond_the_limit_every_row_and_column_block_is_read(limits):
+    limits(digest=1 << 21)
     x = np.zeros((4096, 2048), "f4")  # 16 limits
     before = fingerprint(source("a", x))["digest"]
     for where in ((slice(1234, 1235),), (slice(None), 77)):
@@ -551,7 +551,7 @@ def test_a_folder_of_another_owner_is_refused(has_tiles, npy, tmp_path, monkeypa
     if os.geteuid() == 0:  # root's files are trusted
         os.chown(folder, 65534, -1)
     else:
-        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        as_user(monkeypatch, 12345)
     with pytest.raises(CheckpointError, match="tiles is not trusted: another user owns it; name a folder"):
         multiply(npy)
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}

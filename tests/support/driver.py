@@ -31,14 +31,14 @@ def name_it(folder):
     A PoCL that short_headers.py knows is replaced by one that compiles faster. *folder*: for what this needs.
     """
     named = os.environ.get("OCL_ICD_VENDORS")
-    libraries = _named(Path(named)) if named else _libraries()
-    several = len(libraries) > 1
-    wanted = _default_device() if several else ""
+    found = _named(Path(named)) if named else libraries()
+    several = len(found) > 1
+    wanted = default_device() if several else ""
     icd = Path(folder) / "tested.icd"
     alone = {"OCL_ICD_VENDORS": str(icd)} | ({"PYOPENCL_CTX": ""} if several else {})
-    for library in libraries if wanted or not several else ():
+    for library in found if wanted or not several else ():
         icd.write_text(f"{library}\n")
-        if several and _default_device(**alone) != wanted:
+        if several and default_device(**alone) != wanted:
             continue
         quick = shortened(Path(library), Path(folder))
         if several or quick != library:
@@ -64,7 +64,7 @@ def _nvidias():
     return library
 
 
-def _libraries():
+def libraries():
     """The libraries of the drivers that a process finds: the system's, and those that pip installed."""
     folders = (Path(os.environ.get("OPENCL_VENDOR_PATH") or _SYSTEM), Path(cl.__file__).parent / ".libs")
     found = []
@@ -75,7 +75,7 @@ def _libraries():
     return list(filter(None, [*found, loader._library(), _nvidias()]))
 
 
-def _default_device(**variables):
+def default_device(**variables):
     command = [sys.executable, "-c", _DEFAULT]
     done = subprocess.run(
         command, env=os.environ | variables, capture_output=True, text=True, timeout=120, check=False

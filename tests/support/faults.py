@@ -12,8 +12,8 @@ import pytest
 
 import pyclmm
 from pyclmm import store
-from pyclmm.checks import selfcheck
-from pyclmm.opencl import compiler, crash_marks, staging, steps, workspace
+from pyclmm.checks import selfcheck, small_problems
+from pyclmm.opencl import compiler, crash_marks, steps, workspace
 from pyclmm.selection import tables
 
 INVALID_KERNEL_ARGS = cl.status_code.INVALID_KERNEL_ARGS
@@ -91,8 +91,17 @@ def replace_driver(patch, room, **functions):
     """The driver's functions of these names are those, for calls from that room (:class:`Seam`)."""
     for name, function in functions.items():
         if name == "enqueue_nd_range_kernel":
-            patch.setattr(steps, "_enqueue", None)  # all launches then go through PyOpenCL
+            replace_library(patch, enqueue=None)  # all launches then go through PyOpenCL
         patch.setattr(cl, name, Seam(name, function, room))
+
+
+def replace_library(patch, **functions):
+    """The functions of the driver's library that pyclmm calls itself are those; None: the library has none.
+
+    They are ``enqueue``, ``set_arg`` and ``set_address``.
+    """
+    for name, function in functions.items():
+        patch.setattr(steps, f"_{name}", function)
 
 
 @contextmanager
@@ -129,6 +138,16 @@ def noted(patch, owner, name, before=None):
     return found
 
 
+def refuse_kernels(patch, because, kernel=None):
+    """The self-check refuses *kernel*, or every one, by that reason. Right verdicts that are known stay."""
+    real = small_problems.first_wrong_result
+
+    def first_wrong_result(queue, problem, its, *rest):
+        return because if kernel in (None, its.name) else real(queue, problem, its, *rest)
+
+    patch.setattr(selfcheck, "first_wrong_result", first_wrong_result)
+
+
 def changed_sources(patch, change):
     """Each source of cl/ that is read since is what *change* makes of its name and text."""
     real = compiler.read_source
@@ -144,12 +163,6 @@ def changed_source(patch, file, right, wrong):
         return text.replace(right, wrong) if name == file else text
 
     changed_sources(patch, change)
-
-
-def short_chunks(patch, direct=64):
-    """Bytes are staged in chunks of 4096, and those of *direct* or fewer are not."""
-    for name, value in {"CHUNK": 4096, "DIRECT": direct}.items():
-        patch.setattr(staging, name, value)
 
 
 def refused_launch(error, **how):

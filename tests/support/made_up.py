@@ -1,8 +1,10 @@
 """Made-up devices and problems, with which the choice of kernels is tested without a driver."""
 
+import sys
 from dataclasses import replace
 
 from pyclmm.kernels.device import AmxSupport, Caches, DeviceInfo, Target
+from pyclmm.opencl import devices
 from pyclmm.problem.gemm import GemmProblem
 
 H200 = DeviceInfo(
@@ -125,3 +127,17 @@ def dense_problem(m, n, k, dtype="float32", **given):
     """A product of C-contiguous matrices; float16 is summed in float32."""
     acc = "float32" if dtype == "float16" else dtype
     return GemmProblem(m, n, k, dtype, dtype, dtype, acc, **({"lda": k, "ldb": n, "ldo": n} | given))
+
+
+def seen_as(patch, only=None, **facts):
+    """Every module of pyclmm sees each device, or *only* that one, with these facts until *patch* ends."""
+    real = devices.device_info
+
+    def device_info(device):
+        found = real(device)
+        return replace(found, **facts) if only in (None, device) else found
+
+    vars(device_info)["cache_clear"] = real.cache_clear
+    for module in [module for name, module in sys.modules.items() if name.startswith("pyclmm.")]:
+        if vars(module).get("device_info") is real:
+            patch.setattr(module, "device_info", device_info)

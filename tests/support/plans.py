@@ -4,6 +4,7 @@ from typing import Any
 
 import pyclmm
 from pyclmm import calls, plan_cache
+from pyclmm.execution import host_path
 from pyclmm.opencl import forks
 
 
@@ -34,6 +35,11 @@ def of_list(plan: pyclmm.ManyMatmul) -> Any:
 def last_product() -> Any:
     """That of this thread's last call of matmul or gemm."""
     return calls._last.mine.latest.product()
+
+
+def takes_addresses() -> list[bool]:
+    """What devices have shown of addresses of plain arrays."""
+    return list(host_path._takes_addresses.values())
 
 
 def kept_plans() -> dict[Any, Any]:

@@ -7,12 +7,16 @@ from collections import OrderedDict
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+import pyopencl as cl
+
 import pyclmm
 from pyclmm import calls, plan_cache, release, store
 from pyclmm.checks import selfcheck
 from pyclmm.execution import host_path
+from pyclmm.linalg import repeated
 from pyclmm.opencl import crash_marks, program, queues
 from pyclmm.opencl.single_flight import SingleFlight
+from tests.support.limits import limited
 
 
 def python(*arguments, timeout=600, check=False, **keywords):
@@ -35,6 +39,7 @@ _CHECKED = {
     (store, "_refusing"): dict,
     (host_path, "_takes_addresses"): dict,
 }
+_QUEUES = {(queues, "_contexts"): dict, (queues, "_queues"): dict}
 _COMPILED = {
     (calls, "_last"): queues.PerThread,
     (program, "_programs"): lambda: SingleFlight(program._PROGRAMS_KEPT),
@@ -50,28 +55,41 @@ def as_in_a_new_process(patch):
     The context is the one of all tests, since drivers of GPUs allow about a hundred on a machine.
     """
     _forget(patch, _CHECKED)
-    patch.setattr(queues, "_contexts", queues._contexts.copy())  # a test may lose what they hold
-    patch.setattr(queues, "_queues", queues._queues.copy())
+    # A test may lose what the queues and contexts hold.
+    _forget(patch, {place: vars(place[0])[place[1]].copy for place in _QUEUES})
     nothing_compiled(patch)
 
 
 def without_queues(patch):
     """No context and no queue is known, until the end of the test."""
-    patch.setattr(queues, "_contexts", {})
-    patch.setattr(queues, "_queues", {})
+    _forget(patch, _QUEUES)
 
 
-def nothing_compiled(patch, **kept):
-    """There is no plan and no program. *kept*: how many a module keeps, if not as usual."""
-    for name, most in kept.items():
-        patch.setattr({"program": program, "plan_cache": plan_cache}[name], "_PROGRAMS_KEPT", most)
+def nothing_compiled(patch, **limits):
+    """There is no plan and no program. *limits*: as limits.py names them."""
+    limited(patch, **limits)
     _forget(patch, _COMPILED)
     release()
+
+
+def pyopencls_cache(patch, is_on):
+    """PyOpenCL keeps programs on disk, or does not."""
+    patch.setattr(cl, "_PYOPENCL_NO_CACHE", not is_on)
+
+
+def as_user(patch, number):
+    """This process seems to be that user's. Files keep their owners."""
+    patch.setattr(os, "geteuid", lambda: number)
 
 
 def nothing_checked(patch):
     """What was checked in this process is on disk only."""
     _forget(patch, _CHECKED)
+
+
+def nothing_repeated(patch):
+    """No call of pyclmm.linalg is known."""
+    _forget(patch, {(repeated, "_known"): dict})
 
 
 def _forget(patch, remembered):

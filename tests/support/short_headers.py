@@ -42,24 +42,24 @@ def shortened(library: Path, folder: Path) -> Path:
         place = folder / "driver" / path.relative_to(root)
         place.parent.mkdir(parents=True, exist_ok=True)
         if path.name == _HEADER:
-            place.write_text(_declarations(path.read_text()))
+            place.write_text(declarations(path.read_text()))
         else:
             place.symlink_to(path)
     return own
 
 
-def _declarations(header: str) -> str:
-    words = _words()
+def declarations(header: str) -> str:
+    known = words()
 
     def kept(name: str, declaration: str) -> bool:
         if _THREE.search(declaration) or (_VECTOR.search(declaration) and not _OF_VECTORS.match(name)):
             return False
-        return name in words or name.rstrip("0123456789") in words  # macros put names together: vload##N
+        return name in known or name.rstrip("0123456789") in known  # macros put names together: vload##N
 
     return _DECLARATION.sub(lambda found: found[0] if kept(found[1], found[0]) else "", header)
 
 
-def _words() -> set[str]:
+def words() -> set[str]:
     """Every word of the sources of this repository's programs and of PyOpenCL's."""
     found: set[str] = set()
     for folder in (*_FOLDERS, Path(cl.__file__).parent):

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from pyclmm.checks import fixed_products, worker
-from pyclmm.tools import laws, multiply_command, selftest
+from pyclmm.tools import laws, multiply_command, probes, selftest
+from tests.support.probes import Probes
 
 
 class Children:
@@ -31,6 +32,14 @@ class Children:
 def children(monkeypatch):
     made = Children()
     monkeypatch.setattr(worker, "ask", made.ask)
+    return made
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The probes, which measure nothing."""
+    made = Probes()
+    monkeypatch.setattr(probes, "measure", made.measure)
     return made
 
 

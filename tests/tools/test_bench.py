@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -116,13 +115,12 @@ def test_speeds_follow_from_wall_time():
     [([1e-6] * 12000, 10000), ([1e-3] * 19, 10), ([0.19, 0.19], 1), ([0.5], 0)],
     ids=["us", "ms", "0.19 s", "long"],
 )
-def test_a_sample_is_the_mean_of_a_slice_of_calls(monkeypatch, costs, timed):
+def test_a_sample_is_the_mean_of_a_slice_of_calls(clock, costs, timed):
     """The first call of a sample is timed only if it is long."""
-    now, left = [0.0], iter(costs)
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    left = iter(costs)
 
     def call():
-        now[0] += next(left)
+        clock.now += next(left)
 
     assert timing.seconds_of(call) == pytest.approx(costs[0])
     assert len(costs) - len(list(left)) == pytest.approx(1 + timed, abs=1)
@@ -189,8 +187,8 @@ def test_one_wrong_element_is_found(queue, contests, batch):
     assert [r.kernel for r in rung.wrong] == ["naive"]
 
 
-def test_large_products_are_checked_in_part_with_first_and_last_row(monkeypatch):
-    monkeypatch.setattr(timing, "_CHECK_SLOW", 50)
+def test_large_products_are_checked_in_part_with_first_and_last_row(limits):
+    limits(checked=50)
     check = timing.Expected(*random_pair(Size(20, 5, 2), np.dtype(np.float64)))
     assert list(check.rows) == [0, 4, 9, 14, 19]
     assert check.ratio(np.full((20, 5), np.nan)) == math.inf

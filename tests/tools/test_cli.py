@@ -15,7 +15,7 @@ from pyclmm.opencl.devices import all_devices, default_device, device_info, devi
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES
 from pyclmm.tools import bench, bench_command, cli, output, timing
-from tests.support.faults import noted
+from tests.support.faults import failing, noted
 from tests.support.processes import python
 
 MESSAGE = re.compile(r"^Error: .+$", re.M)
@@ -269,22 +269,16 @@ def test_an_unknown_dtype_lists_all_dtypes():
     assert all(repr(name) in message for name in ELEMENT_TYPES)
 
 
-def test_a_file_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
-    def refuse(self, *args, **kwargs):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "write_text", refuse)
-    shown = run("bench", 2, 2, 2, "--rounds", 1, "--kernel", "naive", "--json", tmp_path / "x.json")
+def test_a_file_that_cannot_be_written_is_reported(tmp_path):
+    with failing(Path, "write_text", PermissionError(13, "Permission denied"), library=""):
+        shown = run("bench", 2, 2, 2, "--rounds", 1, "--kernel", "naive", "--json", tmp_path / "x.json")
     assert shown.exit_code == 2
     assert "x.json: Permission denied" in shown.stderr
 
 
-def test_out_of_memory_is_one_line(monkeypatch):
-    def exhaust(*args):
-        raise MemoryError
-
-    monkeypatch.setattr(bench.Track, "race", exhaust)
-    shown = run("bench", 2, 2, 2)
+def test_out_of_memory_is_one_line():
+    with failing(bench.Track, "race", MemoryError(), library=""):
+        shown = run("bench", 2, 2, 2)
     assert shown.exit_code == 2
     assert "Error: out of memory" in shown.stderr
 

@@ -157,7 +157,7 @@ def others_for(seconds):
 
 
 @needs_stat
-def test_own_work_is_not_the_work_of_others(monkeypatch):
+def test_own_work_is_not_the_work_of_others(monkeypatch, clock):
     """This process computes for a second; the system's count has nothing else."""
     ticks = os.sysconf("SC_CLK_TCK")
     own, result = sum(os.times()[:4]), os.times_result
@@ -167,10 +167,9 @@ def test_own_work_is_not_the_work_of_others(monkeypatch):
         bench, "STAT", FakeStat(lambda: f"cpu {int(next(counts) * ticks)} 0 0 99 9 0 0 0 7 7\n")
     )
     monkeypatch.setattr(os, "times", lambda: result((next(times), 0.0, 0.0, 0.0, 0.0)))
-    monkeypatch.setattr(time, "monotonic", iter([0.0, 1.0]).__next__)
     others = bench.Others()
     with others.watched():
-        pass
+        clock.now += 1.0
     assert others.processors == pytest.approx(0.0, abs=0.03)
     assert others.warning() is None
 
@@ -190,8 +189,8 @@ def test_a_short_measurement_says_nothing():
     assert bench.Others(0.1, 0.1).processors is None
 
 
-def test_bench_warns_of_a_busy_machine(monkeypatch):
-    monkeypatch.setattr(bench.Others, "processors", property(lambda self: 1.25))
+def test_bench_warns_of_a_busy_machine(contests):
+    contests.beside(bench.Others(1.0, 1.25))
     shown = CliRunner().invoke(cli.main, list(BENCH))
     assert "other processes used 1.2 of its" in shown.stdout
     alone = CliRunner().invoke(cli.main, [*BENCH, "--json"])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pyclmm
+from tests.support.faults import failing
 from tests.support.matrix_files import kept
 from tests.support.matrix_files import multiply as run
 from tests.support.optional import optional
@@ -185,25 +186,19 @@ def test_what_cannot_be_done_is_one_line_and_leaves_nothing(here, arguments, wor
     assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
 
 
-def test_an_error_of_the_disk_is_told_and_the_result_removed(monkeypatch, here):
-    def full(self, *operands, **keywords):
-        raise pyclmm.StorageError("out: rows 0 to 8 could not be written: No space left on device")
-
-    monkeypatch.setattr(pyclmm.StreamedMatmul, "__call__", full)
-    shown = run("a.npy", "b.npy", "c.npy", *TILES)
+def test_an_error_of_the_disk_is_told_and_the_result_removed(here):
+    full = pyclmm.StorageError("out: rows 0 to 8 could not be written: No space left on device")
+    with failing(pyclmm.StreamedMatmul, "__call__", full, library=""):
+        shown = run("a.npy", "b.npy", "c.npy", *TILES)
     assert shown.exit_code == 2
     assert shown.stderr == "Error: out: rows 0 to 8 could not be written: No space left on device\n"
     assert not (here / "c.npy").exists()
 
 
-def test_a_full_disk_for_metadata_is_told(monkeypatch, here):
+def test_a_full_disk_for_metadata_is_told(here):
     """An error without a file's name, as of a write, is not told as one of the text's output."""
-
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(zarr, "open_array", full)
-    shown = run("a.npy", "b.npy", "c.zarr", *TILES)
+    with failing(zarr, "open_array", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), library=""):
+        shown = run("a.npy", "b.npy", "c.zarr", *TILES)
     assert shown.exit_code == 2
     assert re.fullmatch(r"Error: c\.zarr: .+unfinished.+ could not be written: .+No space.+\n", shown.stderr)
     assert [path.name for path in here.iterdir() if "c.zarr" in path.name] == []

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from pyclmm.streaming.journal import FolderLock
 from pyclmm.tools import cli, results
 from pyclmm.tools.matrix_files import MatrixPlace
+from tests.support.faults import failing
 from tests.support.matrix_files import kept
 from tests.support.matrix_files import multiply as run
 from tests.support.selection import slow
@@ -342,12 +343,8 @@ def test_groups_that_cannot_be_told_of_a_result_are_named(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata("y.zarr")
-
-    def full(*_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(zarr, "consolidate_metadata", full)
-    shown = run("a.npy", "b.npy", "y.zarr:D", "--overwrite")
+    with failing(zarr, "consolidate_metadata", OSError("no space left"), library=""):
+        shown = run("a.npy", "b.npy", "y.zarr:D", "--overwrite")
     assert shown.exit_code
     assert "the result is there" in shown.output.replace("\n", " ")
     assert "no space left" in shown.output

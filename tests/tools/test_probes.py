@@ -25,10 +25,10 @@ def own(device_read_anew, own_caches, monkeypatch):
 
 
 @pytest.fixture
-def found_at_once(monkeypatch):
+def found_at_once(measured):
     """The command finds these rates: what it measures on a busy machine may be nothing that is kept."""
-    rates = as_numbers(device_info(HERE).rates)
-    monkeypatch.setattr(probes, "measure", lambda device, on_stage, on_refusal: iter([rates]))
+    measured.found = [device_info(HERE).rates]
+    return measured
 
 
 def test_every_rate_is_measured_and_kept():
@@ -85,14 +85,9 @@ def test_rates_that_cannot_be_kept_are_a_failure(monkeypatch, tmp_path):
     assert "nothing is kept" in result.output
 
 
-def test_a_rate_that_cannot_be_is_named_and_the_others_are_kept(monkeypatch, tmp_path):
+def test_a_rate_that_cannot_be_is_named_and_the_others_are_kept(monkeypatch, found_at_once, tmp_path):
     monkeypatch.chdir(tmp_path)
-
-    def measure(device, on_stage, on_refusal):
-        on_refusal("matrix16: 6.56e+14 multiply-adds a second were measured. 4e+14 stays.")
-        yield as_numbers(device_info(HERE).rates)
-
-    monkeypatch.setattr(probes, "measure", measure)
+    found_at_once.refusals = ["matrix16: 6.56e+14 multiply-adds a second were measured. 4e+14 stays."]
     result = CliRunner().invoke(cli.main, ["tune", "--rates", "--json", "rates.json"])
     assert result.exit_code == 0
     assert "matrix16: 6.56e+14 multiply-adds" in result.output

@@ -10,21 +10,21 @@ from click.testing import CliRunner
 
 from pyclmm.errors import LaunchError
 from pyclmm.kernels import KERNELS, kernel_named
-from pyclmm.kernels.rates import MEANINGS, Rates
+from pyclmm.kernels.rates import MEANINGS
 from pyclmm.kernels.traffic import traffic
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import refusal
-from pyclmm.tools import cli, plots, probes, terminal
+from pyclmm.tools import cli, plots, terminal
 from pyclmm.tools import road as module
 from pyclmm.tools.bench import Others, Point, Row
 from pyclmm.tools.road import KERNELS_OF_THE_ROAD, Road
 from pyclmm.tools.timing import Sample
 from tests.support.optional import optional
+from tests.support.probes import RATES
 
 agg, mpl_text = optional("matplotlib.backends.backend_agg"), optional("matplotlib.text")
 
-RATES = Rates(1e-6, 1e-9, 1e-7, 20e9, 80e9, 1e6, 1e11, 1e12, 1e12, 1e12)
 SIDE = 24
 
 
@@ -32,27 +32,7 @@ def run(*arguments):
     return CliRunner().invoke(cli.main, ["road", "--size", str(SIDE), *map(str, arguments)])
 
 
-class Probes:
-    """The probes of rates: each measurement finds the next of ``found``, and then RATES."""
-
-    def __init__(self):
-        self.found, self.calls, self.pressed = [], 0, False
-
-    def measure(self, device, on_stage):
-        self.calls += 1
-        rates = self.found.pop(0) if self.found else RATES
-        for names in ([*MEANINGS][:4], [*MEANINGS][4:]):
-            if self.pressed:
-                raise KeyboardInterrupt
-            yield {name: getattr(rates, name) for name in names}
-
-
-@pytest.fixture(autouse=True)
-def measured(monkeypatch):
-    """The probes, which measure nothing."""
-    made = Probes()
-    monkeypatch.setattr(probes, "measure", made.measure)
-    return made
+pytestmark = pytest.mark.usefixtures("measured")
 
 
 @pytest.fixture

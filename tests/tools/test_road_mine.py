@@ -14,12 +14,11 @@ from click.testing import CliRunner
 
 from pyclmm import kernels
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.rates import MEANINGS, Rates
 from pyclmm.opencl import compiler
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.problem.canonical import problem_of
 from pyclmm.selection.select import refusal
-from pyclmm.tools import cli, laws, own_kernel, probes, road
+from pyclmm.tools import cli, laws, own_kernel, road
 from pyclmm.tools.own_kernel import STARTS
 from tests.support.selection import slow
 
@@ -27,7 +26,6 @@ ROOT = Path(__file__).parents[2]
 DEVICE = device_info(default_device())
 LAWS = laws.LAWS
 SOLUTIONS = sorted((ROOT / "examples/road").glob("*.cl"))
-RATES = Rates(1e-6, 1e-9, 1e-7, 20e9, 80e9, 1e6, 1e11, 1e12, 1e12, 1e12)
 # Faults in the child: launches of matmul_naive never end, the compiler aborts on
 # deadly.cl.
 SITE = """
@@ -59,8 +57,8 @@ def run(*arguments):
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(monkeypatch, use_laws, tmp_path):
-    """An empty working folder, one law in children too, and rates."""
+def in_a_folder(monkeypatch, use_laws, measured, tmp_path):
+    """An empty working folder, one law in children too, and probes that measure nothing."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(SITE)
@@ -68,8 +66,6 @@ def in_a_folder(monkeypatch, use_laws, tmp_path):
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(site), str(ROOT))))
     use_laws(LAWS[:1])
-    rates = {name: getattr(RATES, name) for name in MEANINGS}
-    monkeypatch.setattr(probes, "measure", lambda device, on_stage: iter([rates]))
 
 
 def started(step, old="", new="", name="mine.cl"):
@@ -269,10 +265,10 @@ def test_no_text():
     assert "mine.cl: it is no text in UTF-8" in run("mine.cl").stderr
 
 
-def test_a_kernel_that_hangs_is_ended(monkeypatch):
+def test_a_kernel_that_hangs_is_ended(limits):
     file = started(3)
     for limit in (4, 30, 300):  # until the child has begun, on a busy machine too
-        monkeypatch.setattr(own_kernel, "LIMIT", limit)
+        limits(own_kernel=limit)
         done = run(file)
         said = " ".join(done.stdout.split())
         assert done.exit_code == 2, done.output

@@ -122,8 +122,8 @@ def test_each_way_to_fail_is_told_and_the_next_kernel_goes_on(sabotage):
 
 
 @pytest.mark.slow
-def test_a_kernel_that_hangs_is_told_with_its_law(monkeypatch, sabotage):
-    monkeypatch.setattr(selftest, "_GRACE", 1.0)
+def test_a_kernel_that_hangs_is_told_with_its_law(limits, sabotage):
+    limits(law=1.0)
     for budget in (3.0, 29.0, 299.0):  # until the child has begun, on a busy machine too
         [tested] = selftest.run(DEVICE, budget, lambda _: None, asked=("naive",))
         assert tested.verdict == "hung"
@@ -178,12 +178,6 @@ def test_a_refusal_is_no_failure():
     assert (both.verdict, both.worst) == ("passed", 0.5)
     bad = selftest.Tested("k", 1.0, (*both.laws, selftest.LawVerdict("n", "wrong", 3, None, 16.0)))
     assert (bad.verdict, bad.is_bad) == ("wrong", True)
-
-
-@pytest.fixture
-def without_ml_dtypes(monkeypatch):
-    """The README's own install, which has no bfloat16."""
-    monkeypatch.setattr(dtypes, "ml_dtypes", None)
 
 
 @pytest.mark.parametrize("kernel", ["naive", "mma_double"])

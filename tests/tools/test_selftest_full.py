@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
 from itertools import islice
 
 import numpy as np
@@ -134,13 +133,11 @@ def test_no_case_begins_after_the_time(full):
     assert by_law.get(selftest.DRAWN, {"left_out": 0})["left_out"] == drawn_products.MOST * full
 
 
-def test_the_time_is_shared_by_the_kernels_that_can_run(monkeypatch, children):
+def test_the_time_is_shared_by_the_kernels_that_can_run(clock, children):
     """A kernel that is refused takes none, and what one leaves the next ones get."""
-    now = [100.0]  # a slow kernel leaves cases out before it counts as hung
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
-    def answers(request):
-        now[0] += {"tiled": 100.0, "naive": 700.0, "flat": 500.0}[request["kernel"]]
+    def answers(request):  # a slow kernel leaves cases out before it counts as hung
+        clock.now += {"tiled": 100.0, "naive": 700.0, "flat": 500.0}[request["kernel"]]
         return ()
 
     children.answers = answers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -148,20 +147,17 @@ def test_progress_is_one_line(width):
     assert width < 60 or line.endswith("12 s, 17 of 57, 1.38/s, 1:00:00 left")
 
 
-def test_the_pace_is_that_of_the_present_series(monkeypatch, capsys):
+def test_the_pace_is_that_of_the_present_series(monkeypatch, clock, capsys):
     """Lines of a dumb terminal. 100 seconds pass before the second series, which has another total."""
-    now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0])
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr(terminal, "time", clock)
-    console = partial(Console, get_time=clock.monotonic, force_terminal=True, width=80)
+    console = partial(Console, get_time=lambda: clock.now, force_terminal=True, width=80)
     monkeypatch.setattr(terminal, "Console", console)
     steps = {
         10: Stage("a", 0, 8), 12: Stage("a", 1, 8), 20: Stage("a", 5, 8),
         120: Stage("b", 2, 9), 130: Stage("b", 4, 9), 134: Stage("b", 6, 9), 140: Stage("c", 0, 9),
     }  # fmt: skip
     with progress() as on_stage:
-        for now[0], step in steps.items():
+        for clock.now, step in steps.items():
             on_stage(step)
     assert capsys.readouterr().err.splitlines() == [
         "a  10 s, 0 of 8",

@@ -288,11 +288,10 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
     assert set(enqueued) <= set(waiting)
 
 
-def test_rounds_alternate_with_the_incumbent(ring, monkeypatch):
+def test_rounds_alternate_with_the_incumbent(ring, monkeypatch, limits):
     alone = ring.challenge(choice(2))
     assert alone["incumbent"] == []
-    monkeypatch.setattr(timing, "_HOPELESS", 1e9)
-    monkeypatch.setattr(timing, "_OUTCLASSED", 1e9)
+    limits(hopeless=1e9)
     order = []
     real = ring._run
     monkeypatch.setattr(ring, "_run", lambda binding: order.append(binding) or real(binding))
@@ -333,10 +332,10 @@ def sabotage(monkeypatch, tmp_path, action):
 
 
 @pytest.mark.parametrize("action", ["os.abort()", *slow("time.sleep(100)")], ids=["dies", "hangs"])
-def test_a_candidate_that_dies_or_hangs_does_not_stop_the_tuner(few, monkeypatch, tmp_path, action):
+def test_a_candidate_that_dies_or_hangs_does_not_stop_the_tuner(few, monkeypatch, limits, tmp_path, action):
     sabotage(monkeypatch, tmp_path, action)
     if "sleep" in action:
-        monkeypatch.setattr(tuner, "LIMIT", 30.0)
+        limits(tuned=30.0)
     search = tuned().searches[0]
     outcomes = {t.choice.config.bm: t.reason for t in search.tried}
     assert outcomes[2] is None

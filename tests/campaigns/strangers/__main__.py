@@ -23,7 +23,7 @@ from .suites import HOME, SUITES, MissingError, Suite, prepare
 HEAD = ("suite", "driver", "passed", "products", "expected differences", "failed", "other")
 
 
-def arguments() -> argparse.Namespace:
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     names = [suite.name for suite in SUITES]
     drivers = [implementation.name for implementation in IMPLEMENTATIONS]
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.strangers")
@@ -35,7 +35,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--cupy", type=Path, metavar="PATH", help="a checkout; default: the sources on PyPI")
     parser.add_argument("--array-api-tests", type=Path, metavar="PATH", help="a checkout, with its submodule")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def row(suite: Suite, done: Run) -> tuple[str, ...]:
@@ -54,8 +54,8 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(each) + " |" for each in (head, ["---"] * len(head), *others))
 
 
-def main() -> int:
-    options = arguments()
+def main(words: Sequence[str] | None = None) -> int:
+    options = arguments(words)
     rows, failures, missing = [HEAD], [], []
     try:
         env = driver_environment(options.driver)

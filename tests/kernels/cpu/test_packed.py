@@ -17,7 +17,6 @@ from pyclmm.kernels.cpu import packed_shape
 from pyclmm.kernels.cpu.packed_shape import cut, parts, split_k
 from pyclmm.kernels.cpu.packing import packs_a, packs_b
 from pyclmm.kernels.device import Target
-from pyclmm.opencl import steps
 from pyclmm.opencl.queues import new_queue
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.dtypes import dtype_of
@@ -245,10 +244,10 @@ def test_each_violation_has_a_reason(cpu):
 
 
 @pytest.fixture
-def small_parts(monkeypatch) -> int:
+def small_parts(limits, device) -> int:
     """Panels of A may take so many bytes in all."""
-    monkeypatch.setattr(packed_shape, "panels_room", lambda device: 2000)
-    return 2000
+    limits(panels=2000 // device.compute_units)
+    return packed_shape.panels_room(device)
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -289,8 +288,8 @@ def test_a_small_product_of_a_stack_is_one_work_group(cpu):
 
 
 @pytest.mark.usefixtures("on_cpu", "small_parts")
-def test_parts_of_a_stack_longer_than_an_enqueue_may_be(monkeypatch, rng):
-    monkeypatch.setattr(steps, "_MAX_STACK", 3)
+def test_parts_of_a_stack_longer_than_an_enqueue_may_be(limits, rng):
+    limits(launch=3)
     a, b = small_integers(rng, (40, 4, 20), "u1"), small_integers(rng, (40, 20, 5), "u1")
     plan = pyclmm.Matmul(a, b, kernel=("packed", ODD))
     assert launched(plan).count("pack_a") > 1

@@ -11,7 +11,6 @@ import pytest
 import pyclmm
 from pyclmm import TileConfig
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.cpu import packed_shape
 from pyclmm.kernels.cpu.packed_shape import cut
 from pyclmm.kernels.device import Target
 from pyclmm.problem.canonical import problem_of
@@ -84,9 +83,9 @@ def test_the_transposed_product_leaves_the_gaps_of_out(rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_b_is_packed_in_parts_where_the_product_is_transposed(monkeypatch, queue, rng):
+def test_b_is_packed_in_parts_where_the_product_is_transposed(limits, device, queue, rng):
     """As the kernel's A. A constant B in parts is packed again: none but the last part is left."""
-    monkeypatch.setattr(packed_shape, "panels_room", lambda device: 2000)
+    limits(panels=2000 // device.compute_units)
     x, y = small_integers(rng, (9, 21), "f4"), small_integers(rng, (21, 61), "f4")
     a, b = cla.to_device(queue, x), cla.to_device(queue, y)
     plan = pyclmm.Matmul(a, b, constant_b=True, kernel=("packed", swapped(pack_a=1)))
