@@ -12,7 +12,7 @@
  */
 #include "include/chunk.h"
 #include "gpu/register_tile.h"
-#include "nvidia/ptx_copy.h"
+#include "nvidia/ptx.h"
 
 #if !defined(STAGES) || !defined(FETCH_B)
 #error "register_nvidia.h needs STAGES FETCH_B"

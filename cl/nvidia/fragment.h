@@ -14,10 +14,10 @@
  *
  * Macros: OUT_VECTOR 2: each row of out starts on a multiple of 16 bytes, 1: of two elements, 0: store element by
  * element.
- * Fragments: ptx_mma.h, ptx_mma_double.h, ptx_wgmma.h.
+ * Fragments: ptx_mma.h, ptx_mma.h, ptx_wgmma.h.
  */
 #include "include/gemm.h"
-#include "nvidia/ptx_halves.h"
+#include "nvidia/ptx.h"
 
 #ifndef OUT_VECTOR
 #error "fragment.h needs OUT_VECTOR"

@@ -5,7 +5,7 @@
  *
  *     LEFT_REGISTERS 0    16 s + g + 8 h
  *     LEFT_REGISTERS 1    32 s1 + 16 g1 + 8 s0 + 4 g2 + 2 g0 + h, where s1 s0 and g2 g1 g0 are the bits of s and g;
- *                         with elements of 1 byte 16 s + 2 g + h (wgmma_multiply.h)
+ *                         with elements of 1 byte 16 s + 2 g + h (wgmma_quartet.h)
  *
  * LEFT_REGISTERS 1 with elements of 4 bytes is A stored across K, in boxes of ptx_map.h of 32 rows by 32
  * of K. With its order of rows, a work-item reads h = 0 and 1 at once, 8 bytes. The 16 work-items that read at the same
@@ -17,10 +17,10 @@
  *
  * Results of h = 0 and 1 are neighbours, too.
  *
- * Macros: TRANS_A 1: A is stored across K; SWAPPED 1: the fragments are those of out^T; ELEMENT (elements.h).
+ * Macros: TRANS_A 1: A is stored across K; SWAPPED 1: the fragments are those of out^T; ELEMENT (operands.h).
  */
 #include "include/gemm.h"
-#include "nvidia/elements.h"
+#include "nvidia/operands.h"
 
 #if !defined(SWAPPED)
 #error "fragment_rows.h needs SWAPPED"

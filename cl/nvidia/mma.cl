@@ -13,7 +13,6 @@
  */
 #include "include/gemm.h"
 #include "include/partial_sums.h"
-#include "nvidia/operands.h"
 #include "nvidia/mma_ring.h"
 #include "nvidia/fragment.h"
 

@@ -18,7 +18,6 @@
  * tile's.
  */
 #include "nvidia/mma_fragments.h"
-#include "nvidia/ptx_copy.h"
 
 #if !defined(SGM) || !defined(SGN) || !defined(CHUNK_A) || !defined(CHUNK_B)
 #error "mma_copies.h needs SGM SGN CHUNK_A CHUNK_B"

@@ -17,18 +17,15 @@
  * A block of an operand lies in local memory as BK / 16 groups of BM / 16 (B: BN / 16) strips (strips.h).
  *
  * Macros: BM BN SGM SGN, multiples of 16; BK, a multiple of 16 SLICES; STAGES, 2 or more; SPLIT_K 0, 1; GROUP
- * (tile_order.h); ELEMENT float64 (elements.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after packing. There are 4 or 8
- * sub-groups.
+ * (tile_order.h); ELEMENT float64 (operands.h); OUT_VECTOR (fragment.h); TRANS_A TRANS_B: how operands are stored, after
+ * packing. There are 4 or 8 sub-groups.
  * Preconditions: each operand and each row of it begins on a multiple of 16 bytes.
  * Technique: mma, tensor maps and mbarriers as in NVIDIA's PTX manual.
  */
 #include "include/gemm.h"
 #include "include/partial_sums.h"
-#include "nvidia/operands.h"
-#include "nvidia/ptx_copy.h"
-#include "nvidia/ptx_map.h"
-#include "nvidia/stages.h"
 #include "nvidia/fragment.h"
+#include "nvidia/stages.h"
 #include "nvidia/strips.h"
 #include "nvidia/work_pieces.h"
 
@@ -108,21 +105,21 @@ INLINE part_t part_of(__local const uchar *tiles)
   const int row = sub_group % SLICE_GROUPS / SG_COLUMNS * SGM, column = sub_group % SG_COLUMNS * SGN;
   return (part_t){
       tiles + slice * SLICE_STEPS / 2 * CHUNK_A + row * 128,
-      tiles + BLOCK_A + slice * SLICE_STEPS / 2 * CHUNK_B + column * 128, PLACE_A(g, t), PLACE_B(g, t), row, column, slice};
+      tiles + BLOCK_A + slice * SLICE_STEPS / 2 * CHUNK_B + column * 128, place_a(g, t), place_b(g, t), row, column, slice};
 }
 
 /* Reads A of all strips for one step of 8 of K. */
 INLINE void read_a(double (*to)[4], const part_t part, const int stage, const int step)
 {
   UNROLL for (int i = 0; i < STRIPS_A; ++i)
-    LOAD_STRIP_A(to[i], part.from_a + stage * STAGE_BYTES + step / 2 * CHUNK_A + i * STRIP, part.place_a, step % 2);
+    load_strip_a(to[i], part.from_a + stage * STAGE_BYTES + step / 2 * CHUNK_A + i * STRIP, part.place_a, step % 2);
 }
 
 /* Reads B of one strip. n counts the strips of all steps. */
 INLINE void read_b(double *to, const part_t part, const int stage, const int n)
 {
   const int step = n / STRIPS_B, j = n % STRIPS_B;
-  LOAD_STRIP_B(to, part.from_b + stage * STAGE_BYTES + step / 2 * CHUNK_B + j * STRIP, part.place_b, step % 2);
+  load_strip_b(to, part.from_b + stage * STAGE_BYTES + step / 2 * CHUNK_B + j * STRIP, part.place_b, step % 2);
 }
 
 /* Adds a block's products once it has landed. The next step of A and strip of B are read during multiplications.

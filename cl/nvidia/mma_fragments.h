@@ -1,5 +1,5 @@
 /* mma_fragments: fragments for mma_ring.h, loaded from local memory and multiplied by mma.sync: of elements of 1, 2 and 4
- * bytes (ptx_mma.h), and of float64 (ptx_mma_double.h). For either there are
+ * bytes (ptx_mma.h), and of float64 (ptx_mma.h). For either there are
  *
  *   BK STEPS                        a block of K is multiplied in STEPS steps
  *   LIE_A LIE_B                     ALONG, ACROSS, TURNED: how a tile lies in local memory
@@ -12,21 +12,17 @@
  *   load_a load_b mma
  *   PARTS                           1: a block holds 64 bytes of hi and 64 bytes of lo of the same k (split.h)
  *
- * Macros: ELEMENT (elements.h); BM BN; TRANS_A TRANS_B (gemm.h); SPLIT, if defined: operands are parts (split.h), stored
- * along K; of float64 BK, a multiple of MMA_K, and MMA_K 4, 8 (ptx_mma_double.h).
+ * Macros: ELEMENT (operands.h); BM BN; TRANS_A TRANS_B (gemm.h); SPLIT, if defined: operands are parts (split.h), stored
+ * along K; of float64 BK, a multiple of MMA_K, and MMA_K 4, 8 (ptx_mma.h).
  */
 #include "include/gemm.h"
-#include "nvidia/elements.h"
-#include "nvidia/ptx_copy.h"
-#include "nvidia/ptx_matrices.h"
+#include "nvidia/ptx_mma.h"
 
 #define ALONG 0  /* along K, as the operand is stored */
 #define ACROSS 1 /* across K, as the operand is stored */
 #define TURNED 2 /* along K, though the operand is stored across K */
 
 #if ELEMENT_BYTES != 8
-#include "nvidia/ptx_mma.h"
-
 /* A tile lies in lines of 128 bytes. 16-byte chunk c of line r lies at chunk c ^ (r % 8), so that the eight rows that
  * ldmatrix reads at once meet different memory banks. Along K, a line holds a block of K of one row of A (column of B).
  * Across K (16-bit elements only), it holds 64 rows (columns) at one k; the lines of the next 64 rows follow those of
@@ -91,8 +87,6 @@ INLINE void load_b(word_t w[2][2], __local const uchar *tiles, const int at, con
   for (int e = 0; e < 4; ++e) w[e / 2][e % 2] = to_operand(both[e]);
 }
 #else
-#include "nvidia/ptx_mma_double.h"
-
 /* A tile lies in local memory as its operand is stored: a line holds K of one row (along K) or rows at one k (across
  * K). A line is 4 elements longer than the tile. So the 16 work-items that read at the same time, 4 lines x 4 elements,
  * meet 16 different banks of 8 bytes. */

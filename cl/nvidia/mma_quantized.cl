@@ -12,25 +12,21 @@
  * The order of k within mma is any that both operands have. Here t's four elements of a step are neighbours in its run:
  *   16 bytes of A: row 8 j + g, k = 32 t + 8 s ..    at ((s MT + j) 32 + 4 g + t) 16 of the slice, as they are read
  *
- * weights_sums.h adds up slices and ranges.
+ * weights.h adds up slices and ranges.
  *
- * Macros: BM 8, 16, 32, 64; TEAMS; SGN 16, 32; SLICES; STAGES 2 or more; AHEAD, steps that weights are loaded ahead; SPLIT;
- * BITS, of an affine weight, else 0; if 0, BYTES_OF_256, what 256 weights take of a row; those of weights_halves.h and gemm.h;
+ * Macros: BM 8, 16, 32, 64; BN, TEAMS times SGN; SGN 16, 32; SLICES; STAGES 2 or more; AHEAD, steps that weights are loaded
+ * ahead; SPLIT; BITS, of an affine weight, else 0; if 0, BYTES_OF_256, what 256 weights take of a row; those of weights.h and gemm.h;
  * those of the format, whose header comes before. Work-group (tile, range): K from range * k_range, a multiple of DEPTH.
  * Preconditions: A is stored along K in rows on multiples of 16 bytes; K is a multiple of 32.
  */
 #include "include/gemm.h"
-#include "nvidia/elements.h"
-#include "nvidia/ptx_halves.h"
 #include "nvidia/ptx_mma.h"
+#include "nvidia/weights.h"
 
-#if !defined(BM) || !defined(TEAMS) || !defined(SGN) || !defined(SLICES) || !defined(STAGES) || !defined(AHEAD) || \
-    !defined(SPLIT) || !defined(BITS) || (BITS == 0 && !defined(BYTES_OF_256))
-#error "mma_quantized.cl needs BM TEAMS SGN SLICES STAGES AHEAD SPLIT BITS BYTES_OF_256"
+#if !defined(SGN) || !defined(STAGES) || !defined(AHEAD) || (BITS == 0 && !defined(BYTES_OF_256))
+#error "mma_quantized.cl needs SGN STAGES AHEAD BYTES_OF_256"
 #endif
 #define NT (SGN / 16)
-#define BN (TEAMS * SGN)
-#include "nvidia/weights_sums.h"
 #define SLICE_BYTES (BM * DEPTH * 2)
 #define STAGE_BYTES (SLICES * SLICE_BYTES)
 #define LOCAL_BYTES (STAGES * STAGE_BYTES > SUMS_BYTES ? STAGES * STAGE_BYTES : SUMS_BYTES)
@@ -40,13 +36,11 @@
  *   run_t                               what is read ahead of a run
  *   read_run(run, row, k, K, end)       starts the loads of the run at k
  *   take_run(run, row, k, K, end)       before the run is used: zeros if k >= end
- *   mode_of, ready_run, eight           weights_halves.h
+ *   mode_of, ready_run, eight           weights.h
  *
  * KEPT runs of a row are in registers at the same time. Of other weights than affine ones read_run only fetches the bytes, or
  * those near them, into the cache. Affine ones lie as a stream of fields of BITS bits, then scales, then biases. */
 #if BITS == 0
-#define RUN 32
-#define PACKED CAT(packed_, ELEMENT)
 #define TOP_MODE 0
 #define KEPT 1
 typedef struct { uint words[RUN / 2]; } run_t;
@@ -74,7 +68,6 @@ INLINE void eight(uint *words, const run_t *run, const int s, const int mode)
   UNROLL for (int i = 0; i < 4; ++i) words[i] = run->words[4 * s + i];
 }
 #else
-#include "nvidia/weights_halves.h"
 #define KEPT AHEAD
 
 /* Runs begin on multiples of 4 BITS bytes. */

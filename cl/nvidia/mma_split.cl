@@ -2,8 +2,8 @@
  * wgmma_split.cl with instructions that need no rewriting of the program. The ring of stages and a sketch of the tiles
  * are in mma_ring.h, the fragments in mma_fragments.h. A block is 64 bytes of hi and 64 bytes of lo of the same k.
  *
- * Macros: SPLIT 1, 2 (split.h); ELEMENT, of the parts: float16, float32 (mma_fragments.h); BM BN SGM SGN STAGES GROUP CHUNK_A CHUNK_B (mma_ring.h); WIDE_A WIDE_B
- * (split_read.h); OUT_VECTOR (fragment.h). `pitch`: elements of a packed row of A or column of B, hi and lo together,
+ * Macros: SPLIT 1, 2, and others of split.h; ELEMENT, of the parts: float16, float32 (mma_fragments.h); BM BN SGM SGN STAGES GROUP
+ * CHUNK_A CHUNK_B (mma_ring.h); OUT_VECTOR (fragment.h). `pitch`: elements of a packed row of A or column of B, hi and lo together,
  * in whole blocks.
  * Technique: as in mma.cl; parts: see split.h.
  */
@@ -39,7 +39,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_split(
   const int sub_group = get_local_id(0) / 32;
   const int row = sub_group / SG_COLUMNS * SGM, column = sub_group % SG_COLUMNS * SGN;
   const int2 origin = tile_at(get_group_id(0), (M + BM - 1) / BM, (columns + BN - 1) / BN) * (int2)(BM, BN);
-#if EXPONENTS
+#if SPLIT == 1
   __local int near[BM + BN];
   for (int i = get_local_id(0); i < BM + BN; i += WORK_ITEMS) {
     const int at = i < BM ? origin.s0 + i : origin.s1 + i - BM;
@@ -57,7 +57,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_mma_split(
   multiply_tile(sum, tiles, a_lines, b_lines, depth_of_parts, row, column);
   UNROLL for (int i = 0; i < MT; ++i) {
     const int my_row = row + 16 * i + (int)get_local_id(0) % 32 / 4;
-#if EXPONENTS
+#if SPLIT == 1
     scale_fragments(sum[i], near + my_row, near + BM + column, NT);
 #endif
     store_fragments(origin.s0 + my_row, 8, origin.s1 + column, sum[i], NT, RESULT);

@@ -1,13 +1,24 @@
-/* operands: where the operand of product z of a stack begins, in elements from the start of its buffer.
+/* operands: the size of the elements that matrix units multiply, and where the operand of product z of a stack begins, in elements
+ * from the start of its buffer.
  *
  *   stride != 0   offset + z * stride
  *   stride == 0   offset + the operand's entry of batch_offsets (gemm.h)
  *
  * An operand that was packed (pack.cl) is passed as `a` or `b`, stored along K, with its own leading dimension.
  *
+ * Macros: ELEMENT, a type's name: float16, bfloat16, int8, uint8, float32 (multiplied as TF32), float64.
  * Parameters of an entry: a_stride, b_stride, elements from one product's operand to the next one's, or 0.
  */
 #include "include/gemm.h"
+
+#ifndef ELEMENT
+#error "operands.h needs ELEMENT"
+#endif
+#define ELEMENT_BYTES BYTES_OF(ELEMENT)
+/* The name that PTX has for 8-bit integers. */
+#define ptx_int8 s8
+#define ptx_uint8 u8
+#define PTX_BYTES(type) CAT(ptx_, type)
 
 #define OPERAND_STRIDES const long a_stride, const long b_stride
 

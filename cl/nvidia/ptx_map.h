@@ -11,15 +11,15 @@
  *
  * Or it is 64 bytes wide: row r lands at byte 64 r, chunk c at chunk c ^ (r / 2 % 4). An atom has 512 bytes.
  *
- * A line that begins with //@sm_90a is a comment until opencl/compiler.py rewrites the program for the target sm_90a,
- * which the compiler of OpenCL C does not offer.
- *
- * Macros: ELEMENT (elements.h).
+ * Macros: ELEMENT (operands.h); CLUSTER: work-groups of a cluster, 1 (no clusters) or 2.
  * Technique: tensor maps, their swizzle modes and mbarriers as in NVIDIA's PTX manual.
  */
-#include "nvidia/elements.h"
-#include "nvidia/ptx_copy.h"
-#include "nvidia/ptx_group.h"
+#include "nvidia/operands.h"
+#include "nvidia/ptx.h"
+
+#ifndef CLUSTER
+#error "ptx_map.h needs CLUSTER"
+#endif
 
 /* A barrier. Its phase completes after `arrivals` arrivals and all the bytes that they announced. */
 INLINE void mbarrier_init(const uint bar, const uint arrivals)
@@ -175,4 +175,55 @@ INLINE void keep_map(
   write_map(slot + 16 * n, scratch, of, box_bytes);
   map_acquire(slot + 16 * n);
   if (lane < ABOUT) slot[32 + 8 * n + lane] = mine;
+}
+
+/* --- Clusters: neighbouring work-groups that run at the same time and reach each other's local memory.
+ *
+ * CUDA calls them a cluster; launches of OpenCL's have none. Here CLUSTER work-groups along dimension 0, each a *member*,
+ * compute tiles below each other. They need the same tile of B, so each member copies a part of it to all (multicast):
+ *
+ *     member 0 | A 0 |   B: first half from member 0,     the copy engine reads each line of B once for all members
+ *     member 1 | A 1 |      second half from member 1
+ *
+ * Technique: clusters and multicast as in NVIDIA's PTX manual; CUTLASS's kernels for sm_90 share operands in this way.
+ *
+ * This work-group's number in its cluster. The members of cluster c of C compute pieces c, c + C, .. (work_pieces.h). */
+INLINE int member(void) { return get_group_id(0) % CLUSTER; }
+INLINE int first_piece(void) { return get_group_id(0) / CLUSTER; }
+INLINE int piece_step(void) { return get_num_groups(0) / CLUSTER; }
+
+/* Arrives at the barrier `bar` of every member. All work-items of a sub-group call this. With .release.cluster ptxas would
+ * put a fence of the whole device before it, which takes longer than a stage (H200). */
+INLINE void arrive_at_members(const uint bar)
+{
+  const uint to = get_local_id(0) % 32;
+#if CLUSTER == 1
+  if (to == 0) mbarrier_arrive(bar);
+#else
+  if (to < CLUSTER)
+    asm volatile("{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %0, %1;\n\t"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n\t}" :: "r"(bar), "r"(to) : "memory");
+#endif
+}
+
+/* Waits until all work-items of the cluster that have not ended are here. */
+INLINE void meet_members(void)
+{
+#if CLUSTER > 1
+  asm volatile("barrier.cluster.arrive.relaxed;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+/* copy_box to the same place of `members`, a constant: 1, this one; CLUSTER, all of them. The bytes count at
+ * the barrier `bar` of each. */
+INLINE void copy_box_to(
+    const int members, const uint to, __global const ulong *map, const int x, const int y, const int layer, const uint bar)
+{
+  if (members == 1) copy_box(to, map, x, y, layer, bar);
+#if CLUSTER > 1
+  else
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+                 " [%0], [%1, {%2, %3, %4}], [%5], %6;"
+                 :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(layer), "r"(bar), "h"((ushort)((1 << CLUSTER) - 1)) : "memory");
+#endif
 }

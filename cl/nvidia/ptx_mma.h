@@ -9,12 +9,41 @@
  *     A row g            a[0]      |   a[2]         D row g          t = 0 |  1  |  2  |  3    d[0..1]
  *       row g + 8        a[1]      |   a[3]           row g + 8      t = 0 |  1  |  2  |  3    d[2..3]
  *
- * Macros: ELEMENT (elements.h); A_TYPE and B_TYPE, the types of 8-bit integers.
+ * With float64 and MMA_K of K (D (16 x 8) += A (16 x MMA_K) B (MMA_K x 8)) it holds
+ *
+ *   a[h + 2 q]  A: row g + 8 h, k = t + 4 q       b[q]  B: k = t + 4 q, column g
+ *
+ * Macros: ELEMENT (operands.h); A_TYPE and B_TYPE, the types of 8-bit integers; with float64 MMA_K 4, 8; without it there is
+ * mma_double alone. 8 needs sm_90; 4 is two instructions of 8 x 8 x 4, the only ones of sm_80.
  * Technique: the fragment layouts of NVIDIA's PTX manual.
  */
-#include "nvidia/elements.h"
-#include "nvidia/ptx_copy.h"
+#include "nvidia/operands.h"
+#include "nvidia/ptx.h"
 
+#if ELEMENT_BYTES == 8
+/* D += A B of 8 of K. */
+INLINE void mma_double(double *d, const double *a, const double b0, const double b1)
+{
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9},"
+               " {%0,%1,%2,%3};"
+               : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+               : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b0), "d"(b1));
+}
+
+#ifdef MMA_K
+/* D += A B of MMA_K. */
+INLINE void mma(double *d, const double *a, const double *b)
+{
+#if MMA_K == 8
+  mma_double(d, a, b[0], b[1]);
+#else
+  for (int h = 0; h < 2; ++h)
+    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                 : "+d"(d[2 * h]), "+d"(d[2 * h + 1]) : "d"(a[h]), "d"(b[0]));
+#endif
+}
+#endif
+#else
 #if ELEMENT_BYTES == 1
 #define MMA_KIND "m16n8k32.row.col.s32." TEXT(PTX_BYTES(A_TYPE)) "." TEXT(PTX_BYTES(B_TYPE)) ".s32"
 typedef int mma_acc;
@@ -47,3 +76,4 @@ INLINE uint mma_operand(const uint word)
   return word;
 #endif
 }
+#endif

@@ -14,18 +14,17 @@
  * 4 t .. 4 t + 3 of half q of the 32 bytes of row 16 s + g + 8 h in a[h + 2 q].
  *
  * Macros: BN 32, 64, 128, 192, 256; 160 and 224 with ACROSS_B 0
- *         ELEMENT (elements.h); A_TYPE and B_TYPE, the types of 8-bit integers
+ *         ELEMENT (operands.h); A_TYPE and B_TYPE, the types of 8-bit integers
  *         ACROSS_A ACROSS_B 1: stored across K, 0: along K
  * Technique: the fragment layouts and matrix descriptors of NVIDIA's PTX manual.
  */
-#include "nvidia/elements.h"
-#include "nvidia/ptx_copy.h"
+#include "nvidia/operands.h"
+#include "nvidia/ptx.h"
 #include "nvidia/ptx_wgmma_lists.h"
 
 #if !defined(BN) || !defined(ACROSS_A) || !defined(ACROSS_B)
 #error "ptx_wgmma.h needs BN ACROSS_A ACROSS_B"
 #endif
-#define WGMMA_N BN
 
 /* The matrix descriptor of a tile, which counts in 16 bytes. Bits 0 to 13: its address. 16 to 29: distance to the next
  * 64 rows or columns (across K). 32 to 45: distance to the next eight box rows. 62 and 63: 1, a swizzle over 128
@@ -35,7 +34,7 @@ INLINE ulong wgmma_tile(const uint address, const uint chunk_bytes)
   return (ulong)((address & 0x3ffff) >> 4) | (ulong)(chunk_bytes >> 4) << 16 | 64UL << 32 | 1UL << 62;
 }
 #define WGMMA_STEP_A (ACROSS_A ? 16 * 128 / 16 : 32 / 16)
-#if ACROSS_B && WGMMA_N == 32 /* boxes of 64 bytes: 2, a swizzle over 64 bytes */
+#if ACROSS_B && BN == 32 /* boxes of 64 bytes: 2, a swizzle over 64 bytes */
 INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 {
   return (ulong)((address & 0x3ffff) >> 4) | 32UL << 32 | 2UL << 62;
@@ -46,49 +45,48 @@ INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 #define WGMMA_STEP_B (ACROSS_B ? 16 * 128 / 16 : 32 / 16)
 #endif
 
-#define WGMMA_ACC (WGMMA_N / 2) /* accumulators of a work-item */
+#define WGMMA_ACC (BN / 2) /* accumulators of a work-item */
 
 /* Names of the operands of wgmma: accumulators, two tiles and `keep`. WGMMA_LEFT_NAMES: those of wgmma_left. */
-#if WGMMA_N == 32
+#if BN == 32
 #define WGMMA_OPERANDS(v) ACC_16(WGMMA_REG, v, 0)
-#define WGMMA_NAMES "{" NAMES_16 "}, %16, %17, p"
+#define BNAMES "{" NAMES_16 "}, %16, %17, p"
 #define WGMMA_KEEP "%18"
 #define WGMMA_LEFT_NAMES "{" NAMES_16 "}, {%16,%17,%18,%19}, %20, p"
-#elif WGMMA_N == 64
+#elif BN == 64
 #define WGMMA_OPERANDS(v) ACC_16(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 16)
-#define WGMMA_NAMES "{" NAMES_32 "}, %32, %33, p"
+#define BNAMES "{" NAMES_32 "}, %32, %33, p"
 #define WGMMA_KEEP "%34"
 #define WGMMA_LEFT_NAMES "{" NAMES_32 "}, {%32,%33,%34,%35}, %36, p"
-#elif WGMMA_N == 128
+#elif BN == 128
 #define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0)
-#define WGMMA_NAMES "{" NAMES_64 "}, %64, %65, p"
+#define BNAMES "{" NAMES_64 "}, %64, %65, p"
 #define WGMMA_KEEP "%66"
 #define WGMMA_LEFT_NAMES "{" NAMES_64 "}, {%64,%65,%66,%67}, %68, p"
-#elif WGMMA_N == 160 && !ACROSS_B
+#elif BN == 160 && !ACROSS_B
 #define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 64)
-#define WGMMA_NAMES "{" NAMES_80 "}, %80, %81, p"
+#define BNAMES "{" NAMES_80 "}, %80, %81, p"
 #define WGMMA_KEEP "%82"
 #define WGMMA_LEFT_NAMES "{" NAMES_80 "}, {%80,%81,%82,%83}, %84, p"
-#elif WGMMA_N == 192
+#elif BN == 192
 #define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 64), ACC_16(WGMMA_REG, v, 80)
-#define WGMMA_NAMES "{" NAMES_96 "}, %96, %97, p"
+#define BNAMES "{" NAMES_96 "}, %96, %97, p"
 #define WGMMA_KEEP "%98"
 #define WGMMA_LEFT_NAMES "{" NAMES_96 "}, {%96,%97,%98,%99}, %100, p"
-#elif WGMMA_N == 224 && !ACROSS_B
+#elif BN == 224 && !ACROSS_B
 #define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 64), ACC_16(WGMMA_REG, v, 80), ACC_16(WGMMA_REG, v, 96)
-#define WGMMA_NAMES "{" NAMES_112 "}, %112, %113, p"
+#define BNAMES "{" NAMES_112 "}, %112, %113, p"
 #define WGMMA_KEEP "%114"
 #define WGMMA_LEFT_NAMES "{" NAMES_112 "}, {%112,%113,%114,%115}, %116, p"
-#elif WGMMA_N == 256
+#elif BN == 256
 #define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_64(WGMMA_REG, v, 64)
-#define WGMMA_NAMES "{" NAMES_128 "}, %128, %129, p"
+#define BNAMES "{" NAMES_128 "}, %128, %129, p"
 #define WGMMA_KEEP "%130"
 #define WGMMA_LEFT_NAMES "{" NAMES_128 "}, {%128,%129,%130,%131}, %132, p"
 #else
 #error "ptx_wgmma.h: see its macros"
 #endif
 
-#define WGMMA_ACROSS ", 1, 1, " TEXT(ACROSS_A) ", " TEXT(ACROSS_B)
 #define wgmma_float16 "k16.f32.f16.f16 "
 #define wgmma_bfloat16 "k16.f32.bf16.bf16 "
 #define wgmma_float32 "k8.f32.tf32.tf32 "
@@ -104,7 +102,7 @@ typedef float4 wgmma_acc4;
 #define WGMMA_REG "+f"
 #define WGMMA_KIND CAT(wgmma_, ELEMENT)
 #if ELEMENT_BYTES == 2
-#define WGMMA_TAIL WGMMA_ACROSS
+#define WGMMA_TAIL ", 1, 1, " TEXT(ACROSS_A) ", " TEXT(ACROSS_B)
 #else
 #define WGMMA_TAIL ", 1, 1"
 #endif
@@ -115,7 +113,7 @@ INLINE void wgmma(
     wgmma_acc *acc, const ulong a, const ulong b, const int keep)
 {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " WGMMA_KEEP ", 0;\n\t"
-               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(WGMMA_N) WGMMA_KIND WGMMA_NAMES
+               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(BN) WGMMA_KIND BNAMES
                WGMMA_TAIL ";\n\t}"
                : WGMMA_OPERANDS(acc) : "l"(a), "l"(b), "r"(keep) : "memory");
 }
@@ -125,7 +123,7 @@ INLINE void wgmma(
 INLINE void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
 {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
-               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(WGMMA_N) WGMMA_KIND WGMMA_LEFT_NAMES
+               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(BN) WGMMA_KIND WGMMA_LEFT_NAMES
                WGMMA_TAIL ";\n\t}"
                : WGMMA_OPERANDS(acc) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b) : "memory");
 }

@@ -7,7 +7,7 @@
  * Technique: wgmma as in NVIDIA's PTX manual.
  */
 #include "include/types.h"
-#include "nvidia/ptx_copy.h"
+#include "nvidia/ptx.h"
 #include "nvidia/ptx_wgmma_lists.h"
 
 #define ptx_float16 "f16"

@@ -9,8 +9,8 @@
  * Macros: BM, columns of B: 8, 16, 32, 64, 128; ELEMENT float16 or bfloat16.
  * Technique: the fragment layouts and matrix descriptors of NVIDIA's PTX manual.
  */
-#include "nvidia/elements.h"
-#include "nvidia/ptx_copy.h"
+#include "nvidia/operands.h"
+#include "nvidia/ptx.h"
 #include "nvidia/ptx_wgmma_lists.h"
 
 /* A matrix descriptor, which counts in 16 bytes. Bits 0 to 13: the address; 16 to 29: to the next eight k; 32 to 45: to the

@@ -23,13 +23,12 @@
  * read the data twice, so the exponent is estimated from the first 1,024 elements, with ROOM for larger ones. If an
  * element is larger still, the work-group finds the maxima and starts again.
  *
- * Macros: SPLIT 0, 1 and LINES (split.h); TRANS_A TRANS_B (gemm.h); CONJ_A CONJ_B (types.h); WIDE_A WIDE_B (split_read.h).
+ * Macros: SPLIT 0, 1 and LINES (split.h); TRANS_A TRANS_B (gemm.h); CONJ_A CONJ_B (types.h); WIDE_A WIDE_B (split.h).
  * Technique: see split.h.
  */
 #include "include/gemm.h"
-#include "nvidia/ptx_group.h"
+#include "nvidia/ptx.h"
 #include "nvidia/split.h"
-#include "nvidia/split_read.h"
 
 #define STEP 256 /* runs of a line that a work-group holds at a time */
 #define WORK_ITEMS (STEP * TEAMS)

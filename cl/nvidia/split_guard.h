@@ -3,12 +3,11 @@
  *   float16 parts lose too much   their launch writes TF32 parts instead (split_all_to_tf32), for the next launch
  *   TF32 parts do, too            their launch multiplies element by element in float32
  *
- * Macros: SPLIT (split.h); those of split_read.h.
+ * Macros: SPLIT (split.h).
  */
 #include "include/gemm.h"
-#include "nvidia/ptx_group.h"
+#include "nvidia/ptx.h"
 #include "nvidia/split.h"
-#include "nvidia/split_read.h"
 
 /* --- Operands as sums of two TF32 ---------------------------------------------------------------------------
  *

@@ -9,8 +9,6 @@
  * Macros: STAGES, 2 or more.
  * Technique: the mbarriers of NVIDIA's PTX manual; CUTLASS's pipelines for sm_90 have the same two barriers a stage.
  */
-#include "nvidia/ptx_cluster.h"
-#include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_map.h"
 
 #ifndef STAGES

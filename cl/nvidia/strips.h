@@ -13,9 +13,8 @@
  * Technique: the three-dimensional tensor maps of NVIDIA's PTX manual.
  */
 #include "include/gemm.h"
-#include "nvidia/ptx_copy.h"
 #include "nvidia/ptx_map.h"
-#include "nvidia/ptx_mma_double.h"
+#include "nvidia/ptx_mma.h"
 
 #if !defined(SGM) || !defined(SGN)
 #error "strips.h needs SGM SGN"
@@ -50,7 +49,7 @@ INLINE void copy_strips(
 
 /* Float64 on the matrix units of sm_90: a sub-group reads fragments from strips.
  *
- * Fragments are those of ptx_mma_double.h, of 8 of K: a[h + 2 q], b[q], d[2 h + e] of work-item 4 g + t.
+ * Fragments are those of ptx_mma.h, of 8 of K: a[h + 2 q], b[q], d[2 h + e] of work-item 4 g + t.
  * A strip of B is two fragments, h = 0 and 1. Which row or column of a strip belongs to g and h is free, as long as D
  * follows. With the maps below, work-items that read at the same time (16 of 8 bytes, 8 of 16) meet different memory
  * banks, and results lie in pairs that fill sectors of 32 bytes. g = 4 g2 + 2 g1 + g0:
@@ -62,21 +61,6 @@ INLINE void copy_strips(
 #define ACROSS_A TRANS_A /* stored across K */
 #define ACROSS_B (!TRANS_B)
 #define ACCS (SGM * SGN / 32) /* accumulators of a work-item */
-
-#if ACROSS_A
-#define LOAD_STRIP_A load_across_a
-#define PLACE_A place_across_a
-#else
-#define LOAD_STRIP_A load_along
-#define PLACE_A place_along
-#endif
-#if ACROSS_B
-#define LOAD_STRIP_B load_across_b
-#define PLACE_B place_across_b
-#else
-#define LOAD_STRIP_B load_along
-#define PLACE_B place_along
-#endif
 
 /* The sum of bits 0, 1, 2 of g times w0, w1, w2. */
 INLINE int weighed(const int g, const int w0, const int w1, const int w2)
@@ -123,4 +107,18 @@ INLINE void load_across_b(double *f, __local const uchar *strip, const int place
 {
   UNROLL for (int e = 0; e < 4; ++e)
     f[e] = *(__local const double *)(strip + step * 1024 + e / 2 * 512 + (place ^ (e % 2 * 32 + e / 2 * 64)));
+}
+
+/* Of A, and of B, as they are stored. */
+INLINE int place_a(const int g, const int t) { return ACROSS_A ? place_across_a(g, t) : place_along(g, t); }
+INLINE int place_b(const int g, const int t) { return ACROSS_B ? place_across_b(g, t) : place_along(g, t); }
+INLINE void load_strip_a(double *f, __local const uchar *strip, const int place, const int step)
+{
+  if (ACROSS_A) load_across_a(f, strip, place, step);
+  else load_along(f, strip, place, step);
+}
+INLINE void load_strip_b(double *f, __local const uchar *strip, const int place, const int step)
+{
+  if (ACROSS_B) load_across_b(f, strip, place, step);
+  else load_along(f, strip, place, step);
 }

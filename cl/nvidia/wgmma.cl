@@ -1,6 +1,6 @@
 /* wgmma: out = A B on the matrix units of sm_90a, from tiles that the copy engine brings.
  *
- *                        BN                quartet 0: feeders start the copies (wgmma_stages.h)
+ *                        BN                quartet 0: feeders start the copies (wgmma_feeders.h)
  *                 +--------------+         quartets 1 ..: multiply
  *      K: 128     | B            |
  *      bytes      +--------------+         STAGES blocks of K are in flight
@@ -12,26 +12,25 @@
  * Work-groups divide the pieces: tiles, or ranges of a tile's K (work_pieces.h). split_k.cl adds the partial sums of
  * ranges. The next piece's copies run while this one is stored.
  *
- * Forms with loops of their own: wgmma_residues.cl, products by modulus; wgmma_ragged.cl, rows or K divided among products;
- * wgmma_drain.cl, whose results leave through local memory.
+ * Where to read on: wgmma_feeders.h, what quartet 0 does; wgmma_quartet.h, what the others do with a stage and with their sums.
+ * Forms: wgmma_residues.cl, products by modulus, has an entry of its own. wgmma_ragged.cl, rows or K divided among products, and
+ * wgmma_drain.cl, whose results leave through local memory, have loops of their own, too.
  *
  * SWAPPED 1: computes out^T = B^T A^T, and `a` is the caller's b. Matrix units read TF32 and bytes from local memory
  * only along K. They also take A from registers, and then A may be stored across K (LEFT_REGISTERS,
  * fragment_rows.h). So the caller's operand that is stored across K becomes A.
  *
- * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; BLOCKS 1 (wgmma_stages.h); ALTERNATE SWAPPED SPLIT_K
- * 0, 1; GROUP (tile_order.h); OUT_VECTOR (fragment.h); ELEMENT, which is A_TYPE (elements.h); ACROSS_A ACROSS_B 1:
- * the operand is stored across K, 0: along K, after packing.
+ * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; ALTERNATE SWAPPED SPLIT_K 0, 1; CLUSTER (ptx_map.h); GROUP
+ * (tile_order.h); OUT_VECTOR (fragment.h); ELEMENT, which is A_TYPE (operands.h); ACROSS_A ACROSS_B 1: the operand is stored
+ * across K, 0: along K, after packing.
  * Preconditions: operands and their rows begin on multiples of 16 bytes. With TF32 and bytes B lies along K.
  * Technique: wgmma and tensor maps as in NVIDIA's PTX manual; ALTERNATE 1 is CUTLASS's "ping-pong" schedule.
  */
 #include "include/gemm.h"
-#include "nvidia/wgmma_feeders.h"
-#include "nvidia/wgmma_multiply.h"
-#include "nvidia/wgmma_store.h"
+#include "nvidia/wgmma_quartet.h"
 
-#if GATE || LISTED
-#error "wgmma.cl: see its forms"
+#if LISTED
+#error "wgmma.cl: see wgmma_ragged.cl"
 #endif
 
 /* A quartet's part of all pieces of this work-group. */
@@ -55,7 +54,7 @@ INLINE void multiply(
     }
     wgmma_acc acc[ACCS]; /* BM x BN of out in the registers of the quartets (ptx_wgmma.h) */
     UNROLL for (int i = 0; i < ACCS; ++i) acc[i] = 0;
-    if (ALTERNATE && number != first_piece()) meet(TURN_OF(quartet), TWO_QUARTETS);
+    if (ALTERNATE && number != first_piece()) meet(turn_of(quartet), TWO_QUARTETS);
 
     /* --- Main loop: stage after stage. Each is released when the one behind it has been issued. --- */
     int last = -1;
@@ -64,32 +63,37 @@ INLINE void multiply(
       last = ring.stage;
       ring = advanced(ring, 1);
     }
-    if (ALTERNATE && number + groups < pieces) announce(TURN_OF(3 - quartet), TWO_QUARTETS);
+    if (ALTERNATE && number + groups < pieces) announce(turn_of(3 - quartet), TWO_QUARTETS);
     UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
     if (last >= 0) release(stages, last);
 
-    /* --- Epilogue: from registers to the piece's product of the stack, or to partial sums --- */
-    if (SPLIT_K && piece.range >= 0) store_partial(acc, piece, part, work, partial);
-    else store_product(acc, piece, part, batch_offsets, RESULT);
+    /* --- Epilogue: from registers to the piece's product of the stack, or to partial sums. Only residues are reduced. --- */
+    if (SPLIT_K && piece.range >= 0) {
+      store_partial(acc, piece, part, work, partial);
+    } else {
+      reduce_sums(acc, ACCS, BATCH_ENTRY + piece.layer);
+      store_product(acc, piece, part, batch_offsets, RESULT);
+    }
   }
 }
 
+#if !GATE /* wgmma_residues.cl has an entry of its own */
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
     const int stack)
 {
-  __local uchar tiles[STAGES * STAGE_BYTES] ALIGNED(1024); /* stage: A, BM x 128 bytes of K | B, BN x 128 bytes of K */
+  __local uchar tiles[STAGES * BLOCK_BYTES] ALIGNED(1024); /* stage: A, BM x 128 bytes of K | B, BN x 128 bytes of K */
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
   /* --- Operands: each feeder's tensor map of A (M x K) or of B (K x N), and its first piece --- */
   const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
-  const work_t work = work_of(M, N, K, STAGE_K, stack, whole, split_k);
+  const work_t work = work_of(M, N, K, BLOCK_K, stack, whole, split_k);
   const stages_t stages = stages_in(tiles, bars);
   const int sub_group = first_ones(get_local_id(0) / 32);
   const feeder_t feeder =
-      feeder_of(sub_group, slot_of(maps, sub_group / 2), work, scratch, z, stack, OPERANDS);
+      feeder_of(sub_group, slot_of(maps, sub_group / 2), work, scratch, z, stack, SWAPPED, OPERANDS);
 
   /* --- Barriers: of each stage, full and empty (stages.h) --- */
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
@@ -105,3 +109,4 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   }
   meet_members(); /* nobody ends whose barriers others still arrive at */
 }
+#endif

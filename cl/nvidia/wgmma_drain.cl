@@ -21,10 +21,7 @@
  * Preconditions: results of 4 or 2 bytes, in rows that begin on multiples of 16; those of wgmma.cl.
  */
 #include "include/gemm.h"
-#include "nvidia/ptx_group.h"
-#include "nvidia/wgmma_feeders.h"
-#include "nvidia/wgmma_multiply.h"
-#include "nvidia/wgmma_store.h"
+#include "nvidia/wgmma_quartet.h"
 
 #if BM != 128 || BN < 192 || ALTERNATE || SPLIT_K || HAS_C || GATE || LISTED
 #error "wgmma_drain.cl: see its macros"
@@ -59,7 +56,7 @@ INLINE bool drains(const piece_t piece, const int number, const work_t work, con
 
 INLINE uint place_of(const stages_t stages, const int stage, const int part, const int chunk)
 {
-  return stages.tiles + (chunk == 1 ? stage : STAGES) * STAGE_BYTES + part * CHUNK;
+  return stages.tiles + (chunk == 1 ? stage : STAGES) * BLOCK_BYTES + part * CHUNK;
 }
 
 /* 16 bytes c of a line lie at c ^ turned(line), so that stores of half a sub-group meet different banks. */
@@ -230,18 +227,18 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
     const int stack)
 {
-  __local uchar tiles[STAGES * STAGE_BYTES + 2 * CHUNK] ALIGNED(1024);
+  __local uchar tiles[STAGES * BLOCK_BYTES + 2 * CHUNK] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
   /* --- Operands --- */
   const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
-  const work_t work = work_of(M, N, K, STAGE_K, stack, whole, split_k);
+  const work_t work = work_of(M, N, K, BLOCK_K, stack, whole, split_k);
   const stages_t stages = stages_in(tiles, bars);
   const int sub_group = first_ones(get_local_id(0) / 32);
   const feeder_t feeder =
-      feeder_of(sub_group, slot_of(maps, sub_group / 2), work, scratch, z, stack, OPERANDS);
+      feeder_of(sub_group, slot_of(maps, sub_group / 2), work, scratch, z, stack, SWAPPED, OPERANDS);
 
   /* --- Barriers --- */
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);

@@ -14,27 +14,22 @@
  *
  * A step is DEPTH values of k of each slice. RING - 1 of them are on their way to local memory: runs that a sub-group copies for
  * itself, so none waits for others. Scales and biases of the range of K are copied before the first step: later they would come
- * as four bytes of each of 32 lines. If the highest mode of weights_halves.h serves all of them, the loop has no other.
+ * as four bytes of each of 32 lines. If the highest mode of weights.h serves all of them, the loop has no other.
  * RESIDENT 1: so is A. 0: a work-item loads its part of A two steps ahead, and stores it one step ahead, while others may still
  * multiply the step before.
  *
- * Macros: BM 8, 16, 32, 64, 128; TEAMS, a multiple of 4; SLICES; RING, 2 or more, 3 if RESIDENT is 0; RESIDENT; STEPS, most steps
- * of a range; SPLIT (weights_sums.h); those of weights_halves.h and gemm.h. Work-group (tile, range): K from range * k_range.
+ * Macros: BM 8, 16, 32, 64, 128; BN, 16 times TEAMS, a multiple of 4; SLICES; RING, 2 or more, 3 if RESIDENT is 0; RESIDENT;
+ * STEPS, most steps of a range; those of weights.h and gemm.h. Work-group (tile, range): K from range * k_range.
  * Preconditions: A is stored along K in rows on multiples of 16 bytes; K and k_range are multiples of DEPTH.
  * Technique: wgmma with converted weights in registers as in Marlin and Machete.
  */
 #include "include/gemm.h"
-#include "nvidia/ptx_copy.h"
-#include "nvidia/ptx_group.h"
-#include "nvidia/weights_halves.h"
 #include "nvidia/ptx_wgmma_held.h"
+#include "nvidia/weights.h"
 
-#if !defined(BM) || !defined(TEAMS) || !defined(SLICES) || !defined(RING) || !defined(RESIDENT) || !defined(STEPS) || \
-    !defined(SPLIT)
-#error "wgmma_quantized.cl needs BM TEAMS SLICES RING RESIDENT STEPS SPLIT"
+#if !defined(RING) || !defined(RESIDENT) || !defined(STEPS)
+#error "wgmma_quantized.cl needs RING RESIDENT STEPS"
 #endif
-#define BN (TEAMS * 16)
-#include "nvidia/weights_sums.h"
 
 /* A of a slice: 16 pieces, with gaps, so that a sub-group stores pairs of two rows to different banks. */
 #define APART (BM * 16 + 16)

@@ -1,6 +1,6 @@
 /* wgmma_split: out = A B on the matrix units of sm_90a, from operands that split.cl has packed.
  *
- *                        BN                quartet 0: feeders start the copies (wgmma_stages.h)
+ *                        BN                quartet 0: feeders start the copies (wgmma_feeders.h)
  *      a block    +--------------+         BM 128: quartets 1 and 2 multiply 64 rows each
  *      of 128     | B            |         BM 64:  they multiply the same rows, every other round of K each
  *      bytes      +--------------+
@@ -17,21 +17,20 @@
  * only a round of ROUND stages, from zero, and the rounds are added in float32 registers. The quartets take turns: one
  * multiplies while the other adds. A quartet's turn ends when it has issued the last products of its round.
  *
- * Macros: BM 64, 128; BN (ptx_wgmma.h); STAGES, 2 or more; BLOCKS 2; GROUP (tile_order.h); OUT_VECTOR (fragment.h);
+ * Macros: BM 64, 128; BN (ptx_wgmma.h); STAGES, 2 or more; GROUP (tile_order.h); OUT_VECTOR (fragment.h);
  * SPLIT (split.h); ELEMENT, of the parts: float16 with SPLIT 1, else float32; SPLIT_K ACROSS_A ACROSS_B 0; WIDE_A WIDE_B
- * (split_read.h). `pitch`: elements of a packed row of A or column of B, hi and lo together.
+ * (split.h). `pitch`: elements of a packed row of A or column of B, hi and lo together.
  * Technique: as in wgmma.cl; parts: see split.h.
  */
 #include "include/gemm.h"
-#include "nvidia/ptx_copy.h"
-#include "nvidia/ptx_map.h"
 #include "nvidia/ptx_wgmma.h"
-#include "nvidia/ptx_group.h"
 #include "nvidia/split.h"
 #include "nvidia/split_guard.h"
 #include "nvidia/fragment.h"
-#include "nvidia/wgmma_stages.h"
+#include "nvidia/wgmma_feeders.h"
 
+#define BLOCKS 2 /* of a stage */
+#define STAGE_BYTES (BLOCKS * BLOCK_BYTES)
 #define PARTS (SPLIT ? 2 : 1)
 #define BLOCK_DEPTH (BLOCK_K / PARTS) /* k of a block */
 #define ROUND (PARTS == 2 ? 1 : 2)
@@ -100,7 +99,7 @@ INLINE void add_up(float *sum, __local float *handed, const int quartet)
 }
 
 /* --- Epilogue: from registers to global memory ------------------------------------------------------------------ */
-#if EXPONENTS
+#if SPLIT == 1
 /* The exponents of one row and one column, of a quartet's 64 rows and BN columns. Loaded when a tile begins. */
 INLINE int2 loaded_exponents(
     __global const int *exponents, const int row, const int column, const int rows, const int columns)
@@ -129,7 +128,7 @@ INLINE void store_rows(
   const int w = get_local_id(0) % 128;
   const int column = column0 + (SAME_ROWS && quartet == 2 ? BN / 2 : 0);
   const int row = w / 32 * 16 + w % 32 / 4;
-#if EXPONENTS
+#if SPLIT == 1
   scale_fragments(sum, near + row, near + 64 + column - column0, BN / 8 / OWNERS);
 #endif
   store_fragments(row0 + row, 8, column, sum, BN / 8 / OWNERS, RESULT);
@@ -148,14 +147,14 @@ INLINE void multiply(
   for (int tile = get_group_id(0); tile < work.tiles; tile += get_num_groups(0)) {
     const int2 origin = piece_at(tile, work).origin;
     const int row0 = origin.s0 + (SAME_ROWS ? 0 : quartet - 1) * 64;
-#if EXPONENTS
+#if SPLIT == 1
     const int2 loaded = loaded_exponents(exponents, row0, origin.s1, M, columns);
 #endif
     float sum[WGMMA_ACC];
     sum_rounds(sum, stages, ring, work.steps, quartet);
     ring = advanced(ring, work.steps);
     if (SAME_ROWS) add_up(sum, handed, quartet);
-#if EXPONENTS
+#if SPLIT == 1
     keep_exponents(near, loaded, quartet);
 #endif
     store_rows(sum, near, row0, origin.s1, quartet, RESULT);
@@ -190,7 +189,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
   /* Operands: tensor maps of the packed A and B, which sub-groups 0 and 1 feed. */
   const int id = get_local_id(0), quartet = id / 128, which = id / 32;
   const int line = (depth + BLOCK_DEPTH - 1) / BLOCK_DEPTH * BLOCK_K;
-  const work_t work = work_of(M, columns, line, STAGE_K, 1, 0, 1);
+  const work_t work = work_of(M, columns, line, BLOCKS * BLOCK_K, 1, 0, 1);
   const stages_t stages = stages_in(tiles, bars);
   const piece_t first_tile = piece_at(get_group_id(0), work);
   const int ahead = min(work.steps, STAGES);
@@ -212,7 +211,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
 
   /* Prologue: the first copies run while half_parts_serve decides whether their data can be used. */
   ring_t ring = {0, 0};
-  if (which < 2 && id % 32 == 0) feed_piece(which, operand, first_tile, 0, ahead, 0, &ring, stages);
+  if (which < 2 && id % 32 == 0) feed_piece(which, operand, BLOCKS, first_tile, 0, ahead, 0, &ring, stages);
 #if SPLIT == 1
   __local int worst[3];
   if (!half_parts_serve(quality, done, z, M, columns, depth, worst)) {
@@ -229,7 +228,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma_split(
     return;
   }
   if (which >= 2 || id % 32) return;
-  feed_piece(which, operand, first_tile, ahead, work.steps, 0, &ring, stages);
+  feed_piece(which, operand, BLOCKS, first_tile, ahead, work.steps, 0, &ring, stages);
   for (int tile = get_group_id(0) + get_num_groups(0); tile < work.tiles; tile += get_num_groups(0))
-    feed_piece(which, operand, piece_at(tile, work), 0, work.steps, 0, &ring, stages);
+    feed_piece(which, operand, BLOCKS, piece_at(tile, work), 0, work.steps, 0, &ring, stages);
 }

@@ -15,7 +15,7 @@
  */
 #include "include/gemm.h"
 #include "include/tile_order.h"
-#include "nvidia/ptx_cluster.h"
+#include "nvidia/ptx_map.h"
 
 #ifndef SPLIT_K
 #error "work_pieces.h needs SPLIT_K"

@@ -23,20 +23,12 @@ CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which
 needs_clang = pytest.mark.skipif(
     CLANG is None or platform.machine() != "x86_64", reason="needs clang on x86-64"
 )
-_MMA = (HERE / "interleaved_mma.h").read_text()
 REPLACED = {  # headers, and what replaces them in addition to interleaved_units.h
-    "nvidia/ptx_copy.h": "",
-    "nvidia/ptx_map.h": "",
-    "nvidia/ptx_cluster.h": '#include "include/attributes.h"\n'
-    + (HERE / "interleaved_cluster.h").read_text(),
-    "nvidia/ptx_wgmma.h": (HERE / "interleaved_wgmma.h").read_text(),
-    "nvidia/ptx_wgmma_held.h": (HERE / "interleaved_held.h").read_text(),
-    "nvidia/ptx_wgmma_bare.h": (HERE / "interleaved_bare.h").read_text(),
-    "nvidia/ptx_matrices.h": (HERE / "interleaved_matrices.h").read_text(),
-    "nvidia/ptx_mma.h": _MMA,
-    "nvidia/ptx_mma_double.h": _MMA,
-    "nvidia/ptx_group.h": "",
-    "nvidia/ptx_halves.h": (HERE / "interleaved_halves.h").read_text(),
+    f"nvidia/{header}.h": (HERE / f"interleaved_{by}.h").read_text() if by else ""
+    for header, by in (
+        *(("ptx", ""), ("ptx_map", "cluster"), ("ptx_mma", "mma")),
+        *(("ptx_wgmma", "wgmma"), ("ptx_wgmma_held", "held"), ("ptx_wgmma_bare", "bare")),
+    )
 }
 # The assembly of fragment.h that exchanges words, with its names: result, value, distance.
 _EXCHANGE = re.compile(

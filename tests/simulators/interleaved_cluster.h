@@ -1,4 +1,5 @@
-/* Replaces cl/nvidia/ptx_cluster.h where interleaved.py runs a kernel. Copies land in every member at once. */
+/* Replaces what cl/nvidia/ptx_map.h has of clusters where interleaved.py runs a kernel. Copies land in every member at once. */
+#include "nvidia/operands.h"
 INLINE int member(void) { return get_group_id(0) % CLUSTER; }
 INLINE int first_piece(void) { return get_group_id(0) / CLUSTER; }
 INLINE int piece_step(void) { return get_num_groups(0) / CLUSTER; }

@@ -1,5 +1,4 @@
-/* Replaces cl/nvidia/ptx_mma.h and ptx_mma_double.h where interleaved.py runs a kernel: the same
- * functions call those of interleaved_units.c. */
+/* Replaces cl/nvidia/ptx_mma.h where interleaved.py runs a kernel: the same functions call those of interleaved_units.c. */
 #ifdef MMA_K
 #define mma(d, a, b) emu_mma_double(d, a, b, MMA_K)
 #else
@@ -8,7 +7,7 @@
 #define type_float16 1
 #define type_bfloat16 2
 #define type_float32 3
-#include "nvidia/elements.h"
+#include "nvidia/operands.h"
 #if ELEMENT_BYTES == 1
 typedef int mma_acc;
 #define mma(d, a, b) emu_mma_bytes(d, a, b, CAT(sign_, A_TYPE), CAT(sign_, B_TYPE))

@@ -358,7 +358,7 @@ void emu_bare_wait(float *d, int bfloat16)
   me->issued = me->closed = me->registers_ready = 0;
 }
 
-/* ptx_copy.h: a copy lands when its work-item waits for it, not before. So a missing wait is noticed. */
+/* ptx.h: a copy lands when its work-item waits for it, not before. So a missing wait is noticed. */
 ulong emu_copied, emu_read; /* bytes written, zeros too; bytes read */
 int emu_stops;    /* 1: work-items end when they first wait for copies */
 
@@ -420,7 +420,7 @@ void emu_held_wait(float *acc, int columns, int type)
   if (held) held[item].issued = 0;
 }
 
-/* ptx_halves.h: whether x holds for all work-items of the work-group, which meet. */
+/* ptx.h: whether x holds for all work-items of the work-group, which meet. */
 int emu_all(int x)
 {
   static uint refusals[2], round;
@@ -519,7 +519,7 @@ void emu_mma_bytes(int *d, const uint *a, const uint *b, int signed_a, int signe
   emu_converge();
 }
 
-/* ptx_mma_double.h */
+/* ptx_mma.h, float64 */
 static double doubles[512][12];
 
 void emu_mma_double(double *d, const double *a, const double *b, int depth)

@@ -1,4 +1,4 @@
-/* Replaces cl/nvidia/ptx_copy.h, ptx_map.h and ptx_group.h where interleaved.py runs a kernel: the
+/* Replaces cl/nvidia/ptx.h and ptx_map.h where interleaved.py runs a kernel: the
  * same functions call those of interleaved_units.c. It also has the builtins that clang lacks. */
 #define inline static
 uint emu_item(void);
@@ -99,7 +99,7 @@ BUILTIN float16 fma(float16 a, float16 b, float16 c)
 }
 BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-/* ptx_copy.h */
+/* ptx.h */
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define local_address(p) ((uint)(ulong)(p))
@@ -107,7 +107,7 @@ BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #define fill_async(to, from, size, bytes) emu_copy(to, from, bytes, size)
 #define copies_commit() emu_commit()
 #define copies_wait(pending) emu_land(pending)
-/* ptx_group.h: a sub-group of one */
+/* a sub-group of one */
 #define SUB_GROUP 1
 #define most(x) (x)
 #define least(x) (x)
@@ -125,16 +125,69 @@ BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #define stores_fence() ((void)0)
 #define fewer_registers() ((void)0)
 #define more_registers() ((void)0)
+#define load_pair(words, from) emu_load_pair(words, from)
 static uint4 load_four(uint from)
 {
   uint w[4];
   emu_load_four(w, from);
   return (uint4)(w[0], w[1], w[2], w[3]);
 }
-/* ptx_halves.h */
+/* Pairs of 16-bit floats */
 static uint packed_float16(float low, float high) { return emu_half_of_float(low) | (uint)emu_half_of_float(high) << 16; }
 static uint rounded_bits(float x) { return (as_uint(x) + 0x7fff + (as_uint(x) >> 16 & 1)) >> 16; }
 static uint packed_bfloat16(float low, float high) { return rounded_bits(low) | rounded_bits(high) << 16; }
+#define all_of_group(x) emu_all(x)
+#define device_fence() ((void)0)
+#define prefetch_line(from) ((void)0)
+BUILTIN int atomic_inc(volatile __global int *p) { return __sync_fetch_and_add(p, 1); }
+
+/* a b + c, truncated to float32, with the last bit set if that is not all of it: rounding it again gives what rounding the
+ * sum itself gives. The product of 16-bit floats is exact. */
+static float odd_sum(float a, float b, float c)
+{
+  const double product = (double)a * b, sum = product + c, part = sum - product;
+  const double rest = (product - (sum - part)) + (c - part);
+  ulong bits = as_ulong(sum);
+  if (rest != 0 && !(bits & 1)) bits += (rest > 0) == (sum > 0) ? 1 : -1;
+  const double whole = as_double(bits);
+  uint low = as_uint((float)whole);
+  if ((double)as_float(low) != whole && whole == whole) {
+    if (fabs(as_float(low)) > __builtin_fabs(whole)) --low;
+    low |= 1;
+  }
+  return as_float(low);
+}
+static float half_at(uint word, int h, int bfloat)
+{
+  const ushort bits = word >> 16 * h;
+  return bfloat ? as_float((uint)bits << 16) : emu_float_of_half(bits);
+}
+static uint fused_float16(uint a, uint b, uint c)
+{
+  return packed_float16(odd_sum(half_at(a, 0, 0), half_at(b, 0, 0), half_at(c, 0, 0)),
+                        odd_sum(half_at(a, 1, 0), half_at(b, 1, 0), half_at(c, 1, 0)));
+}
+static uint fused_bfloat16(uint a, uint b, uint c)
+{
+  return packed_bfloat16(odd_sum(half_at(a, 0, 1), half_at(b, 0, 1), half_at(c, 0, 1)),
+                         odd_sum(half_at(a, 1, 1), half_at(b, 1, 1), half_at(c, 1, 1)));
+}
+static void read_once(uint *words, __global const uchar *from)
+{
+  for (int w = 0; w < 4; ++w) words[w] = ((__global const uint *)from)[w];
+}
+#define load_matrices(w, address) emu_load_matrices(w, address)
+#define load_matrices_transposed(w, address) emu_load_matrices_transposed(w, address)
+static uint chosen_bytes(uint a, uint b, uint which)
+{
+  const ulong bytes = a | (ulong)b << 32;
+  uint word = 0;
+  for (int e = 0; e < 4; ++e) {
+    const uint byte = bytes >> (which >> 4 * e & 7) * 8 & 255;
+    word |= (which >> 4 * e & 8 ? byte >> 7 ? 255 : 0 : byte) << 8 * e;
+  }
+  return word;
+}
 /* ptx_map.h */
 #define mbarrier_init(bar, arrivals) emu_mbarrier_init(bar, arrivals)
 #define mbarrier_fence() ((void)0)

@@ -1,32 +1,30 @@
 /* Replaces cl/nvidia/ptx_wgmma.h where interleaved.py runs a kernel: the same functions call those of
  * interleaved_units.c. A tile is its address, in units of 16 bytes. */
 #include "include/types.h"
-#include "nvidia/elements.h"
+#include "nvidia/operands.h"
 #if ELEMENT_BYTES == 1
 typedef int wgmma_acc;
 typedef int4 wgmma_acc4;
 #define sign_int8 1
 #define sign_uint8 0
 #define wgmma_left(acc, a, b) \
-  emu_wgmma_left_bytes(acc, a, (b) * 16, WGMMA_N, CAT(sign_, A_TYPE), CAT(sign_, B_TYPE))
+  emu_wgmma_left_bytes(acc, a, (b) * 16, BN, CAT(sign_, A_TYPE), CAT(sign_, B_TYPE))
 #define wgmma(acc, a, b, keep) \
-  emu_wgmma_bytes(acc, (a) * 16, (b) * 16, keep, WGMMA_N, CAT(sign_, A_TYPE), CAT(sign_, B_TYPE))
+  emu_wgmma_bytes(acc, (a) * 16, (b) * 16, keep, BN, CAT(sign_, A_TYPE), CAT(sign_, B_TYPE))
 #else
 typedef float wgmma_acc;
 typedef float4 wgmma_acc4;
-#define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, WGMMA_N)
+#define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, BN)
 #define wgmma(acc, a, b, keep) \
-  emu_wgmma(acc, (a) * 16, (b) * 16, keep, WGMMA_N, ELEMENT_BYTES, LIE_A, LIE_B)
+  emu_wgmma(acc, (a) * 16, (b) * 16, keep, BN, ELEMENT_BYTES, LIE_A, LIE_B)
 #endif
-#define WGMMA_N BN
-#define WGMMA_ACC (WGMMA_N / 2)
+#define WGMMA_ACC (BN / 2)
 #define LIE_A ACROSS_A /* 0: along K, 1: across, 2: across in boxes of 64 bytes */
-#define LIE_B (ACROSS_B ? (WGMMA_N == 32 ? 2 : 1) : 0)
+#define LIE_B (ACROSS_B ? (BN == 32 ? 2 : 1) : 0)
 #define WGMMA_STEP_A (LIE_A ? 128 : 2)
 #define WGMMA_STEP_B (LIE_B == 2 ? 64 : LIE_B ? 128 : 2)
 #define wgmma_right(address, chunk) wgmma_tile(address, chunk)
 #define wgmma_tile(address, chunk) ((ulong)(address) / 16)
-#define load_pair(words, from) emu_load_pair(words, from)
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)
 #define wgmma_wait_previous() emu_converge()

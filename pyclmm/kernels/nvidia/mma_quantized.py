@@ -82,7 +82,7 @@ class MmaQuantized(QuantizedUnits):
     def sizes(self, problem: GemmProblem, config: TileConfig) -> tuple[tuple[str, int], ...]:
         c = config
         return (
-            *(("BM", c.bm), ("TEAMS", c.bn // c.sgn), ("SGN", c.sgn)),
+            *(("BM", c.bm), ("BN", c.bn), ("TEAMS", c.bn // c.sgn), ("SGN", c.sgn)),
             *(("SLICES", c.bk // DEPTH), ("STAGES", c.stages), ("AHEAD", c.option("ahead", 1))),
         )
 

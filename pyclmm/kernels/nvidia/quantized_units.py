@@ -104,13 +104,13 @@ def weight_bits(problem: GemmProblem) -> int:
 
 
 def is_fused(problem: GemmProblem) -> bool:
-    """Whether 16-bit arithmetic gives affine weights (cl/nvidia/weights_halves.h)."""
+    """Whether 16-bit arithmetic gives affine weights (cl/nvidia/weights.h)."""
     significand = ELEMENTS[problem.a_type].significand
     return format_of(problem).dtype == problem.a_type and 0 < weight_bits(problem) <= significand
 
 
 def _weight_defines(problem: GemmProblem) -> Defines:
-    """The macros of cl/nvidia/weights_halves.h, or of other weights than affine ones."""
+    """The macros of cl/nvidia/weights.h, or of other weights than affine ones."""
     form, bits = format_of(problem), weight_bits(problem)
     if not bits:
         in_blocks = isinstance(form, BlockFormat)

@@ -107,7 +107,7 @@ def _packed_args(problem: GemmProblem, split: int) -> tuple[Arg, ...]:
 
 
 def _split_defines(problem: GemmProblem, split: int) -> tuple[tuple[str, int], ...]:
-    """The macros of cl/nvidia/split.h and cl/nvidia/split_read.h."""
+    """The macros of cl/nvidia/split.h."""
     wide = (("WIDE_A", problem.a_align), ("WIDE_B", problem.b_align))
     return (
         ("SPLIT", split),
@@ -222,7 +222,7 @@ class Split(_PartsKernel):
 
         def product(split: int, extra: tuple[Arg, ...]) -> Launch:
             defines: Defines = (
-                *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages), ("BLOCKS", _BLOCKS)),
+                *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
                 *(("ELEMENT", _unit_of(split).name), ("ACROSS_A", 0), ("ACROSS_B", 0), ("SPLIT_K", 0)),
                 *(("GROUP", config.option("group", 8)), ("CLUSTER", 1)),
                 *_split_defines(problem, split),

@@ -26,7 +26,7 @@ class Wgmma(MatrixKernel):
     for the tiles of the last wave.
 
     Options: ``group``: rows of tiles that are computed together. ``alternate``: each quartet has tiles of its
-    own. ``cluster``: so many work-groups copy a tile of B together (ptx_cluster.h). ``drain``: results leave
+    own. ``cluster``: so many work-groups copy a tile of B together (ptx_map.h). ``drain``: results leave
     through local memory while the next tile is multiplied (wgmma_drain.cl).
     ``swapped``: the kernel computes out^T = B^T A^T, so BM x BN is a tile of out^T.
     """
@@ -121,7 +121,7 @@ def _product(
     args = (*operands.gemm_args(problem, *strides), "workspace:maps", partial, *pieces.args)
     defines: Defines = (
         *_tile_defines(problem, config),
-        *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages), ("BLOCKS", 1)),
+        *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
         ("CLUSTER", members(config)),
         *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
         *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),

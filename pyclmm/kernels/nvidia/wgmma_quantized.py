@@ -93,8 +93,8 @@ class WgmmaQuantized(QuantizedUnits):
     def sizes(self, problem: GemmProblem, config: TileConfig) -> tuple[tuple[str, int], ...]:
         c = config
         return (
-            *(("BM", c.bm), ("TEAMS", c.bn // 16), ("SLICES", c.bk // DEPTH), ("RING", c.stages)),
-            *(("RESIDENT", c.option("resident", 0)), ("STEPS", c.option("steps", 0))),
+            *(("BM", c.bm), ("BN", c.bn), ("TEAMS", c.bn // 16), ("SLICES", c.bk // DEPTH)),
+            *(("RING", c.stages), ("RESIDENT", c.option("resident", 0)), ("STEPS", c.option("steps", 0))),
         )
 
     def steps(self, config: TileConfig) -> tuple[int, ...]:

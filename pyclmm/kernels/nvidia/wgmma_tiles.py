@@ -57,7 +57,7 @@ _BLOCK, _LEFT_BLOCK = 1.09, 1.4  # the least time of a block; the same with A st
 _START = 7.6  # until the first block arrives
 _START_GROUP = 6.9e-09  # seconds for each work-group
 _MOVED = 0.83  # fraction of the rates of cache and memory
-# Option ``cluster``: work-groups that share a tile of B (cl/nvidia/ptx_cluster.h); what copying a line of it
+# Option ``cluster``: work-groups that share a tile of B (cl/nvidia/ptx_map.h); what copying a line of it
 # costs each of them then, of a line for one alone
 CLUSTER = 2
 _SHARED = 0.75
@@ -350,7 +350,7 @@ def _operand_violations(problem: GemmProblem, config: TileConfig) -> Iterator[st
 
 
 def feeders(config: TileConfig) -> int:
-    """FEEDERS of cl/nvidia/wgmma_stages.h: sub-groups that take turns to start an operand's copies."""
+    """FEEDERS of cl/nvidia/wgmma_feeders.h: sub-groups that take turns to start an operand's copies."""
     return 2 if config.bm * config.bn <= _SMALL_TILE else 1
 
 

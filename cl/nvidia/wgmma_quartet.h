@@ -1,5 +1,6 @@
-/* wgmma_multiply: a quartet of wgmma.cl and its forms multiplies a stage of wgmma_stages.h. An A of 4 or 1 bytes that is
- * stored across K goes through registers to wgmma (ptx_wgmma.h), in the order of rows of fragment_rows.h.
+/* wgmma_quartet: what a quartet of wgmma.cl and its forms does with a stage that feeders (wgmma_feeders.h) have filled, and with
+ * its sums. An A of 4 or 1 bytes that is stored across K goes through registers to wgmma (ptx_wgmma.h), in the order of rows of
+ * fragment_rows.h.
  *
  * Bytes lie in local memory as rows of k, with 64 or 128 rows of A beside each other, in boxes of ptx_map.h. ldmatrix.trans
  * moves 16-bit elements, here two neighbouring rows of A at one k. Work-item 4 g + t receives these pairs at four
@@ -9,15 +10,25 @@
  *
  * For t >= 2 X and Y are exchanged, so that the eight lines that are read at once differ in k % 8, hence in their banks.
  *
- * Macros: ALTERNATE 0, 1 (wgmma.cl); BM; TRANS_A 1: A is stored across K; those of ptx_wgmma.h, fragment_rows.h and wgmma_stages.h.
+ * SWAPPED 1: stores fragments of out^T in out. A fragment's columns are rows of out, and its rows are contiguous
+ * there.
+ *
+ *     work-item 4 g + t, block b of eight columns:   acc[4 b + 2 h + c] is at (i + ROW_STEP h, 8 b + 2 t + c)
+ *
+ * With LEFT_REGISTERS (fragment_rows.h), the rows of h = 0 and 1 are neighbours and are stored as pairs. With elements
+ * of 4 bytes, four work-items then fill a sector of 32 bytes. Otherwise the eight work-items with different g fill it.
+ *
+ * Macros: ALTERNATE 0, 1 (wgmma.cl); those of ptx_wgmma.h, fragment.h, fragment_rows.h and wgmma_feeders.h.
  */
+#include "include/gemm.h"
+#include "include/partial_sums.h"
+#include "nvidia/fragment.h"
 #include "nvidia/fragment_rows.h"
-#include "nvidia/ptx_matrices.h"
 #include "nvidia/ptx_wgmma.h"
-#include "nvidia/wgmma_stages.h"
+#include "nvidia/wgmma_feeders.h"
 
 #ifndef ALTERNATE
-#error "wgmma_multiply.h needs ALTERNATE"
+#error "wgmma_quartet.h needs ALTERNATE"
 #endif
 #define QUARTETS (ALTERNATE ? 2 : BM / 64) /* that multiply */
 #define FRAGMENTS (ALTERNATE ? BM / 64 : 1) /* of 64 rows, that a quartet multiplies */
@@ -26,8 +37,9 @@
 #define WORK_ITEMS (128 * (QUARTETS + 1))
 
 /* ALTERNATE 1: the barrier where a quartet waits until the other one has issued the multiplications of its piece. */
-#define TURN_OF(quartet) (4 + (quartet))
+INLINE int turn_of(const int quartet) { return 4 + quartet; }
 
+/* --- Main loop: a stage --- */
 #if LEFT_REGISTERS && ELEMENT_BYTES == 4
 /* The byte where the rows of work-item w of quartet `part` lie at k = t. For k = t + 4 add 512 and flip the bit of 64; for
  * the next step of 8 of K add 1,024. */
@@ -92,7 +104,7 @@ INLINE void multiply_stage(
     wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint rows, const stages_t stages,
     const ring_t ring, const int before)
 {
-  const uint at = stages.tiles + ring.stage * STAGE_BYTES;
+  const uint at = stages.tiles + ring.stage * BLOCK_BYTES;
   const uint place = at + rows;
   const ulong right = wgmma_right(at + TILE_A, ROWS_64);
   wait_until_full(stages, ring);
@@ -118,7 +130,7 @@ INLINE void multiply_stage(
     wgmma_acc *acc, uint (*left)[4 * FRAGMENTS], const uint rows, const stages_t stages,
     const ring_t ring, const int before)
 {
-  const uint at = stages.tiles + ring.stage * STAGE_BYTES;
+  const uint at = stages.tiles + ring.stage * BLOCK_BYTES;
   const ulong a = wgmma_tile(at + rows, ROWS_64);
   const ulong b = wgmma_right(at + TILE_A, ROWS_64);
   wait_until_full(stages, ring);
@@ -132,3 +144,59 @@ INLINE void multiply_stage(
   if (before >= 0) release(stages, before);
 }
 #endif
+
+/* --- Epilogue: from the registers of a quartet to global memory --- */
+#if SWAPPED
+INLINE void store_in_column(const int i, const int j, const sum_t sum, RESULT_ARGS)
+{
+  if (i < M && j < N) STORE_OUT(out, OUT_AT(i, j, ldo), finished_at(i, j, (ACC_T)sum, RESULT));
+}
+
+/* Stores v[0] and v[2], column j of rows i and i + ROW_STEP. */
+INLINE void store_column(const int i, const int j, const sum_t *v, RESULT_ARGS)
+{
+#if LEFT_REGISTERS && PAIRS
+  if (i + 1 < M && j < N)
+    store_two(out + OUT_AT(i, j, ldo), finished_at(i, j, (ACC_T)v[0], RESULT), finished_at(i + 1, j, (ACC_T)v[2], RESULT));
+  else
+    store_in_column(i, j, v[0], RESULT);
+#else
+  store_in_column(i, j, v[0], RESULT);
+  store_in_column(i + ROW_STEP, j, v[2], RESULT);
+#endif
+}
+
+/* Stores all fragments of rows i and i + ROW_STEP: `blocks` blocks from column j on. */
+INLINE void store_fragment_columns(const int i, const int j, const sum_t *acc, const int blocks, RESULT_ARGS)
+{
+  UNROLL for (int b = 0; b < blocks; ++b)
+    UNROLL for (int e = 0; e < 2; ++e)
+      store_column(i, j + 8 * b + (int)get_local_id(0) % 4 * 2 + e, acc + 4 * b + e, RESULT);
+}
+#endif
+
+/* Stores a quartet's sums of a product of the stack, with the epilogue. `part`: which quartet of the tile. */
+INLINE void store_product(
+    const wgmma_acc *acc, const piece_t piece, const int part, __global const long *batch_offsets, RESULT_ARGS)
+{
+  out += BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 3);
+  c += BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 2);
+  const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128);
+  UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
+#if SWAPPED
+    store_fragment_columns(row + 64 * f, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
+#else
+    store_fragments(row + 64 * f, ROW_STEP, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
+#endif
+  }
+}
+
+/* Stores a quartet's sums of a range of K, in the order of fragment_rows.h. split_k.cl adds them. */
+INLINE void store_partial(
+    const wgmma_acc *acc, const piece_t piece, const int part, const work_t work, __global wgmma_acc *partial)
+{
+  partial += partial_at(piece.tile - work.whole, work.tiles - work.whole, piece.range, work.split_k, BM * BN);
+  __global wgmma_acc4 *to = (__global wgmma_acc4 *)(partial + part * (128 * ACCS)) + get_local_id(0) % 128;
+  UNROLL for (int i = 0; i < ACCS / 4; ++i)
+    to[128 * i] = (wgmma_acc4)(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
+}
