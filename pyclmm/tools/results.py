@@ -14,6 +14,7 @@ import shutil
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -336,7 +337,7 @@ class _Hdf5(Result):
         super().__init__(place, checkpoint)
         self.staged = f"pyclmm-{self.tag}"
         self._file: Any = None
-        self._is_new = False
+        self._files: Files | None = None  # with that file, if it was made here
 
     def _holds(self, files: Files, path: Path, name: str) -> bool:
         if not name or identity(path) is None or identity(path) != identity(self.place.path):
@@ -363,7 +364,7 @@ class _Hdf5(Result):
         return at
 
     def begin(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        self._is_new = not self.place.path.exists()
+        self._files = None if self.place.path.exists() else files
         with reading(self.place, self.place.text):
             file = files.hdf5(self.place)
             if file.get(self.staged, getlink=True) is not None:
@@ -393,7 +394,8 @@ class _Hdf5(Result):
     def give_up(self, keep: bool) -> None:
         """A file that was there keeps its length: HDF5 gives the space to later datasets."""
         if self._file is not None and not keep:
-            del self._file[self.staged]
-            if self._is_new:
-                self._file.close()
+            with suppress(Exception):  # of a full disk, on which the run has failed before
+                del self._file[self.staged]
+            if self._files is not None:
+                self._files.close()
                 self.place.path.unlink()
