@@ -14,7 +14,7 @@ import pyopencl as cl
 
 from .. import plan_cache
 from ..byte_sizes import format_bytes
-from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, UnsupportedError
+from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, UnsupportedError, brief
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..kernels import verification
@@ -77,7 +77,7 @@ def _named(devices: Any) -> list[cl.Device]:
         cpus = sorted((each for each in records if each.kind == "cpu"), key=lambda x: not x.default)
         # One CPU, as drivers for the same one would only take turns.
         return [each.device for each in (*(x for x in records if x.kind != "cpu"), *cpus[:1])]
-    advice = f'devices is {devices!r}; pass "all", or a list of devices'
+    advice = f'devices is {brief(devices)}; pass "all", or a list of devices'
     if isinstance(devices, str):
         raise ArgumentError(advice)
     try:
