@@ -13,7 +13,7 @@ from typing import Any
 from .errors import ArgumentError, DTypeError, brief
 
 _UNITS = ("", "K", "M", "G", "T")
-_MOST = 1 << 62  # more than any memory, and a number that floats have
+_MOST = 1 << 200  # more than any memory, and a number that floats have
 _TEXT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:E\+?[0-9]{1,2})?)\s*(?:([KMGT]?)B?|([KMGT])IB?)")
 
 

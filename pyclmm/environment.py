@@ -73,7 +73,7 @@ class Variable:
     @property
     def nbytes(self) -> int | None:
         """The value as a number of bytes; None if it is not set. Raises ArgumentError for any other value."""
-        return parse_bytes(self.name, self.value, least=0) if self.value else None
+        return parse_bytes(self.name, self.value, least=0) if self.value.strip() else None
 
 
 CACHE_DIR = Variable("PYCLMM_CACHE_DIR")

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
 from .. import environment, fields, store
@@ -267,8 +267,8 @@ def _digest(device: DeviceInfo, work: Work, way: str) -> str:
 @functools.cache
 def _code() -> str:
     """A digest of the checks' own code: what others found says nothing of these."""
-    own = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".py", ".json"))
-    return store.digest_of(path.read_text("utf-8") for path in own)
+    own = sorted(resources.files(__package__).iterdir(), key=lambda file: file.name)
+    return store.digest_of(x.read_text("utf-8") for x in own if x.name.endswith((".py", ".json")))
 
 
 def _plain(reason: str | None) -> str | None:
