@@ -38,7 +38,6 @@ from .matrix_files import (
 from .output import CommandError, identity, overlap, real
 
 _LOCK, _NEW, _OLD = "lock", "new", "old"
-_NUMBERS = "biufc"
 # What a Zarr array consists of: its metadata, chunks by either way to name them, and what a kill left of one.
 _OF_ZARR = re.compile(r"zarr\.json|\.zarray|\.zattrs|(c|\d+)([/.]\d+)*(\.[0-9a-f]+\.partial)?")
 
@@ -99,7 +98,7 @@ class Result(ABC):
             raise CommandError(f"{text}: it lies within the Zarr array {around}; name a place beside it")
         with reading(self.place, text):
             there = self._found(files)
-        if there is not None and (there.dtype.kind not in _NUMBERS or not there.shape):
+        if there is not None and (there.dtype.kind not in "biufc" or not there.shape):
             raise self._no_matrix(f"it holds {there.dtype} of shape {there.shape}")
         if there is not None and not overwrite:
             raise CommandError(f"{text} is there; name another, or pass --overwrite")
