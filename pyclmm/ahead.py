@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pyopencl as cl
 from pyopencl.array import Array
 
 from .checks import selfcheck, small_problems
-from .errors import ArgumentError, DTypeError, in_short
+from .errors import ArgumentError, DTypeError, brief, in_short
 from .execution.kinds import kind_of
 from .execution.operands import collect, queue_of
 from .opencl.queues import default_queue, queue_on
@@ -97,12 +96,12 @@ def _operand(name: str, given: Any, queue: cl.CommandQueue | None) -> Any:
             return given
         raise DTypeError(f"{name} is a {type(given).__name__}; {_FORMS}")
     if len(given) not in (2, 3):
-        raise DTypeError(f"{name} is {reprlib.repr(given)}; {_FORMS}")
+        raise DTypeError(f"{name} is {brief(given)}; {_FORMS}")
     shape, dtype, order = (*given, "C")[:3]
     try:
         like = np.broadcast_to(np.empty((), dtype, order), shape)  # takes no memory
     except (TypeError, ValueError) as error:
-        raise DTypeError(f"{name} is {reprlib.repr(given)} ({in_short(error)}); {_FORMS}") from error
+        raise DTypeError(f"{name} is {brief(given)} ({in_short(error)}); {_FORMS}") from error
     if queue is None:
         return np.empty(like.shape, like.dtype, order)  # takes memory only when it is written
     nothing = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 1)  # no kernel reads it

@@ -10,9 +10,10 @@ import operator
 import re
 from typing import Any
 
-from .errors import ArgumentError, DTypeError
+from .errors import ArgumentError, DTypeError, brief
 
 _UNITS = ("", "K", "M", "G", "T")
+_MOST = 1 << 200  # more than any memory, and a number that floats have
 _TEXT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:E\+?[0-9]{1,2})?)\s*(?:([KMGT]?)B?|([KMGT])IB?)")
 
 
@@ -23,7 +24,7 @@ def parse_bytes(name: str, value: Any, least: int = 1) -> int:
     Both call it *name*.
     """
     advice = f'set a number of bytes, such as 1000000, "64 MB" (10^6) or "8 GiB" (2^30), of {least} or more'
-    wrong = f"{name} is {value!r}; {advice}"
+    wrong = f"{name} is {brief(value)}; {advice}"
     if isinstance(value, str):
         found = _TEXT.fullmatch(value.strip().upper())
         if found is None:
@@ -40,7 +41,7 @@ def parse_bytes(name: str, value: Any, least: int = 1) -> int:
             raise DTypeError(wrong) from None
     if number < least:
         raise ArgumentError(wrong)
-    return number
+    return min(number, _MOST)
 
 
 def parse_limit(name: str, value: Any, least: int = 1) -> int | None:

@@ -18,7 +18,7 @@ from typing import Literal
 import platformdirs
 
 from .byte_sizes import parse_bytes
-from .errors import ArgumentError, warn_caller
+from .errors import ArgumentError, brief, warn_caller
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Variable:
     @property
     def nbytes(self) -> int | None:
         """The value as a number of bytes; None if it is not set. Raises ArgumentError for any other value."""
-        return parse_bytes(self.name, self.value, least=0) if self.value else None
+        return parse_bytes(self.name, self.value, least=0) if self.value.strip() else None
 
 
 CACHE_DIR = Variable("PYCLMM_CACHE_DIR")
@@ -131,7 +131,7 @@ def hidden_extensions() -> tuple[str, ...]:
     """The extensions that ``PYCLMM_WITHOUT`` names. Raises ArgumentError for one that makes no difference."""
     value = WITHOUT.value.strip()
     if value not in ("", "cl_khr_fp64"):
-        raise ArgumentError(f"{WITHOUT.name} is {value!r}; set cl_khr_fp64, or leave it unset")
+        raise ArgumentError(f"{WITHOUT.name} is {brief(value)}; set cl_khr_fp64, or leave it unset")
     return (value,) if value else ()
 
 

@@ -33,6 +33,8 @@ from typing import Any
 
 import numpy as np
 
+_SHOWN, _BITS = 120, 1000  # characters of a value in a message, and bits of an integer
+
 
 class KernelWarning(RuntimeWarning):
     """A kernel could not be used on this device, so a fallback is used."""
@@ -179,9 +181,21 @@ def in_short(error: BaseException) -> str:
     return next(iter(text.splitlines()), type(error).__name__).rstrip(".")
 
 
+def brief(value: object) -> str:
+    """``repr(value)`` in a short line, also of an integer of 5,000 digits, which Python does not print."""
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        text = " ".join(repr(value).splitlines())
+    except Exception:  # a list of such integers; of somebody else's class anything
+        return f"a {type(value).__name__} that cannot be printed"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+
+
 def unknown_name(what: str, given: object, valid: Iterable[str]) -> ArgumentError:
     """An error for a name that is not *valid*. It suggests the nearest valid names and lists all of them."""
     names = list(valid)
-    near = difflib.get_close_matches(str(given), names, n=3, cutoff=0.5)
+    text = given if isinstance(given, str) else brief(given)
+    near = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return ArgumentError(f"unknown {what} {given!r}: {hint}valid are {', '.join(map(repr, names))}")
+    return ArgumentError(f"unknown {what} {brief(given)}: {hint}valid are {', '.join(map(repr, names))}")

@@ -183,7 +183,7 @@ X = np.ones((3, 3), "f4")
         (((X, ((3, 3), "float33")),), pyclmm.DTypeError, r"b of product 1 is .*float33.*; pass an array"),
         (((X, ((3, -3), "f4")),), pyclmm.DTypeError, r"b of product 1 .*negative.*; pass an array"),
         (((X, ((3, 3),)),), pyclmm.DTypeError, r"b of product 1 is .*; pass an array"),
-        (([(X, X), (X, X)],), pyclmm.DTypeError, r"a of product 1 is [^\n]{,150}; pass an array"),
+        (([(X, X), (X, X)],), pyclmm.DTypeError, r"a of product 1 is [^\n]{,200}; pass an array"),
         (((X, ((4, 3), "f4")),), pyclmm.ShapeError, "3"),
         (((X, X, X),), pyclmm.ArgumentError, "c is given without beta"),
     ],

@@ -97,7 +97,7 @@ def test_a_value_that_is_not_understood_raises_and_names_what_is(monkeypatch, na
     monkeypatch.setenv(name, value)
     calls = (pyclmm.devices, lambda: pyclmm.Matmul(x, x.T), lambda: pyclmm.matmul(x, x.T, memory_limit=64))
     for call in calls:
-        with pytest.raises(pyclmm.ArgumentError, match=rf"^{name} is '{re.escape(value)}'.+ set "):
+        with pytest.raises(pyclmm.ArgumentError, match=rf"^{name} is '{re.escape(value[:99])}.+ set "):
             call()
     shown = CliRunner().invoke(cli.main, ["info"])
     assert shown.exit_code == 2

@@ -17,7 +17,7 @@ import pyopencl.array as cla
 from numpy.lib.stride_tricks import as_strided
 
 from ..api import matmul
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, brief
 from ..execution.operands import sent
 from ..linalg.views import fetched, permuted
 from ..opencl.queues import default_queue, queue_on
@@ -31,7 +31,7 @@ class Array(cla.Array):
 
         if api_version not in (None, *array_api.VERSIONS):
             raise ArgumentError(
-                f"api_version is {api_version!r}; pass one of {', '.join(array_api.VERSIONS)}"
+                f"api_version is {brief(api_version)}; pass one of {', '.join(array_api.VERSIONS)}"
             )
         return array_api
 
@@ -42,7 +42,7 @@ class Array(cla.Array):
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
         if stream is not None:
-            raise ArgumentError(f"stream is {stream!r}; pass None: queues order themselves by events")
+            raise ArgumentError(f"stream is {brief(stream)}; pass None: queues order themselves by events")
         queue = queue_of(device)
         return self if queue is self.device else new(fetched(self), queue)
 

@@ -1,20 +1,23 @@
 """Self-check: a kernel is used on a device only after it gave right answers there (docs/design.md).
 
 The check runs the product's own programs on small operands (small_problems.py). The verdict is kept, in the
-process and on disk, under a digest of version, device, driver, sources and macros; one against a kernel only
-if a second check, in a child process, fails too, and for a day if one of the two came to no end in its time.
+process and on disk, under a digest of version, checks, device, driver, sources and macros; one against a
+kernel only if a second check, in a child process, fails too, and for a day if one of the two came to no end
+in its time.
 ``PYCLMM_SELFCHECK=off`` skips the check. Nothing then notices a driver that gives wrong products.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 import time
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Any
 
 from .. import environment, fields, store
@@ -254,11 +257,18 @@ class _SelfCheck:
 
 def _digest(device: DeviceInfo, work: Work, way: str) -> str:
     """A digest of everything that a verdict depends on, work-group sizes and the *way* of launching too."""
-    texts = [str(_SCHEMA), __version__, *device.identity.values(), device.platform_version]
+    texts = [str(_SCHEMA), __version__, _code(), *device.identity.values(), device.platform_version]
     texts += [environment.BUILD_OPTIONS.value, way]
     # Once each: the number of equal launches follows from the size of the product.
     texts += dict.fromkeys(f"{source_hash(x.program)} {x.kernel} {x.local_size}" for x in work.launches)
     return store.digest_of(texts)
+
+
+@functools.cache
+def _code() -> str:
+    """A digest of the checks' own code: what others found says nothing of these."""
+    own = sorted(resources.files(__package__).iterdir(), key=lambda file: file.name)
+    return store.digest_of(x.read_text("utf-8") for x in own if x.name.endswith((".py", ".json")))
 
 
 def _plain(reason: str | None) -> str | None:

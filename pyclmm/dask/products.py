@@ -18,7 +18,7 @@ from dask.array import routines
 from dask.array.core import unify_chunks
 
 from ..byte_sizes import parse_limit
-from ..errors import ArgumentError, DTypeError, UnsupportedError
+from ..errors import ArgumentError, DTypeError, UnsupportedError, brief
 from ..kernels import kernel_named
 from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype, type_name
 from ..problem.literals import Precision
@@ -149,7 +149,7 @@ def _contract(
         parse_limit("memory_limit", memory_limit, 4 * least), parse_limit("host_limit", host_limit, least)
     )
     if not isinstance(merge_chunks, bool | np.bool_):
-        raise DTypeError(f"merge_chunks is {merge_chunks!r}; pass True or False")
+        raise DTypeError(f"merge_chunks is {brief(merge_chunks)}; pass True or False")
     axes = product.axes
     x, y = (_aligned if merge_chunks else _unified)(x, y, axes)
     whole = tuple(itertools.chain.from_iterable(chunks_of(x, y, axes)))

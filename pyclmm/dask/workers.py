@@ -11,7 +11,7 @@ from typing import Any
 import distributed
 
 from .. import environment, store
-from ..errors import ArgumentError, DTypeError, NoDeviceError
+from ..errors import ArgumentError, DTypeError, NoDeviceError, brief
 from ..opencl.devices import DeviceChoice, default_device, device_info, devices, find_device
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class DevicePlugin(distributed.WorkerPlugin):
     def __init__(self, devices: list[int | str] | tuple[int | str, ...] | None = None) -> None:
         if devices is not None:
             if not isinstance(devices, list | tuple) or not all(type(d) in (int, str) for d in devices):
-                raise DTypeError(f"devices is {devices!r}; pass a list of numbers or names, or None")
+                raise DTypeError(f"devices is {brief(devices)}; pass a list of numbers or names, or None")
             if not devices:
                 raise ArgumentError("devices is empty; pass a number or a name, or None for all")
         self._choices = None if devices is None else tuple(devices)

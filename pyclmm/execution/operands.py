@@ -13,7 +13,7 @@ from pyopencl.array import Array, to_device
 from ..cuda import arrays as cuda_arrays
 from ..cuda.arrays import CudaArray, XlaArray
 from ..cuda.streams import Stream, context_of
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, brief
 from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import DeviceChoice, find_device
 from ..opencl.queues import check_queue, free_queue, queue_on
@@ -27,7 +27,7 @@ from ..problem.ragged import SIZES, ragged_gemm
 from ..raising import guarded
 from .array_likes import array_of
 from .kinds import Kind, common_kind, types_of
-from .options import Options, shown
+from .options import Options
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
 Operands = Mapping[str, Any]  # by argument name: "a", "b", and those given of "c", "bias", "out"
@@ -101,7 +101,7 @@ def check_mixed(mixed: Any) -> None:
     """Raise ArgumentError unless *mixed* is None or "copy"."""
     if not (mixed is None or (isinstance(mixed, str) and mixed == "copy")):
         raise ArgumentError(
-            f"mixed is {mixed!r}; pass 'copy' to copy NumPy arrays to the device of the Arrays"
+            f"mixed is {brief(mixed)}; pass 'copy' to copy NumPy arrays to the device of the Arrays"
         )
 
 
@@ -269,7 +269,7 @@ def checked(
     ArgumentError too for a beta without c."""
     alpha, beta = scales
     if beta != 0 and "c" not in layouts:
-        raise ArgumentError(f"beta is {shown(beta)} but there is no c to multiply it with; pass c, or beta=0")
+        raise ArgumentError(f"beta is {brief(beta)} but there is no c to multiply it with; pass c, or beta=0")
     if SIZES in layouts:
         ways = {"dtype": options.dtype, "casting": options.casting, "precision": options.precision}
         ways |= {"reproducible": options.reproducible, "host_align": host_align}

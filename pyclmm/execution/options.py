@@ -12,7 +12,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from ..byte_sizes import parse_limit
-from ..errors import ArgumentError, DTypeError, UnsupportedError, unknown_name
+from ..errors import ArgumentError, DTypeError, UnsupportedError, brief, unknown_name
 from ..kernels import kernel_named
 from ..kernels.config import TileConfig
 from ..opencl.steps import Scales
@@ -79,7 +79,7 @@ class Options:
     def _check_rounding(self) -> None:
         """Raise unless ``quantize_a`` is offered with the other options."""
         _check_name("quantize_a", self.quantize_a, get_args(Rounded))
-        asked = f"quantize_a is {self.quantize_a!r}"
+        asked = f"quantize_a is {brief(self.quantize_a)}"
         if not self.b_format:
             raise ArgumentError(
                 f"{asked}, but b is no quantised weights; leave it out, or pass pyclmm.quantize(b.T).T"
@@ -90,7 +90,7 @@ class Options:
         ):
             if value:
                 raise UnsupportedError(
-                    f"{asked} and {name} is {value!r}; one of the two at a time is offered"
+                    f"{asked} and {name} is {brief(value)}; one of the two at a time is offered"
                 )
 
     def keywords(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def computed_in(options: Options, dtype: np.dtype[Any]) -> Options:
 
 def _check_kind(name: str, value: Any, fits: bool, wanted: str) -> None:
     if not fits:
-        raise DTypeError(f"{name} is {value!r}; pass {wanted}")
+        raise DTypeError(f"{name} is {brief(value)}; pass {wanted}")
 
 
 def _check_name(name: str, value: Any, valid: tuple[str, ...]) -> None:
@@ -189,11 +189,6 @@ def zeros_of(scales: Scales) -> tuple[bool, bool]:
     return alpha == 0, beta == 0
 
 
-def shown(number: complex) -> str:
-    """*number* for an error. Python does not write integers of more than 4,300 digits."""
-    return str(number) if _has_float(number) else f"an integer of {int(number.real).bit_length()} bits"
-
-
 def _has_float(number: complex) -> bool:
     """Whether *number* is no integer beyond the range of float64."""
     try:
@@ -227,7 +222,7 @@ def check_scalars(gemm: Gemm, scales: Scales) -> None:
             raise DTypeError(f"{name} is {value}, but the result is {gemm.dtype}; pass a whole number")
         if kind not in "biu" and not _has_float(value):
             raise ArgumentError(
-                f"{name} is {shown(value)}, beyond the range of float64, but the result is {gemm.dtype}; "
+                f"{name} is {brief(value)}, beyond the range of float64, but the result is {gemm.dtype}; "
                 "pass a number of at most 1.7e308 in size"
             )
 
@@ -252,7 +247,7 @@ def events_of(wait_for: Any, queue: Any = None) -> list[cl.Event]:
     if wait_for is None:
         return []
     if not isinstance(wait_for, list | tuple) or not all(isinstance(e, cl.Event) for e in wait_for):
-        raise DTypeError(f"wait_for is {wait_for!r}; pass a list of pyopencl.Event")
+        raise DTypeError(f"wait_for is {brief(wait_for)}; pass a list of pyopencl.Event")
     is_opencl = isinstance(queue, cl.CommandQueue)  # a path on CUDA refuses all events itself
     if is_opencl and any(event.context != queue.context for event in wait_for):
         raise ArgumentError(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pyopencl.array import Array
 
-from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, brief
 from ..problem.ragged import SIZES
 from ..quantized import QuantizedArray
 from .array_likes import ADVICE, array_of, has_shape
@@ -41,7 +41,7 @@ def unpacked(given: Operands, trans_a: str = "N", trans_b: str = "N") -> Operand
             else f"b is a QuantizedArray of shape {b.shape}, and is read along K; pass q.mT"
         )
     if trans_b != "N":
-        raise ArgumentError(f"trans_b is {trans_b!r}, but b is a QuantizedArray; leave it out, {ADVICE}")
+        raise ArgumentError(f"trans_b is {brief(trans_b)}, but b is a QuantizedArray; leave it out, {ADVICE}")
     others = {name: x for name, x in given.items() if name != "b"}
     _check_depth(others["a"], b, trans_a)
     kind, on_host = common_kind(others), isinstance(b.data, np.ndarray)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError, unknown_name
+from ..errors import ArgumentError, DTypeError, brief, unknown_name
 from . import affine, mx, mxfp4_gguf, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_k, q6_k, q8_0
 from .base import RUN, BlockFormat, Format
 
@@ -34,7 +34,7 @@ def format_of(mode: str, bits: int | None, group_size: int | None, dtype: str) -
     """The format of *mode*; *dtype*: of affine scales. Raises ArgumentError, DTypeError for no integers."""
     for name, value in (("bits", bits), ("group_size", group_size)):
         if not (value is None or isinstance(value, int | np.integer)):
-            raise DTypeError(f"{name} is {value!r}; pass an int")
+            raise DTypeError(f"{name} is {brief(value)}; pass an int")
     modes = tuple(dict.fromkeys(form.mode for form in FORMATS))
     if mode not in modes:
         raise unknown_name("mode", mode, modes)
@@ -43,11 +43,12 @@ def format_of(mode: str, bits: int | None, group_size: int | None, dtype: str) -
         for name, value, offered in (("bits", bits, affine.BITS), ("group_size", group_size, affine.GROUPS)):
             if value not in offered:
                 raise ArgumentError(
-                    f"{name} is {value!r}; affine weights have {', '.join(map(str, offered))}"
+                    f"{name} is {brief(value)}; affine weights have {', '.join(map(str, offered))}"
                 )
         return format_named(f"affine{bits}_g{group_size}_{dtype}")
     form = format_named(mode)
     for name, asked in (("bits", bits), ("group_size", group_size)):
         if asked not in (None, getattr(form, name)):
-            raise ArgumentError(f"{name} is {asked!r}, but {mode} has {getattr(form, name)}; leave it out")
+            own = getattr(form, name)
+            raise ArgumentError(f"{name} is {brief(asked)}, but {mode} has {own}; leave it out")
     return form

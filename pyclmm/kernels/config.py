@@ -8,7 +8,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, brief
 from .device import DeviceInfo
 
 ACCESS = 16  # bytes of the widest access of a work-item
@@ -145,7 +145,7 @@ class Ranked(NamedTuple):
 
 
 def _invalid(name: str, value: object, least: int) -> ArgumentError:
-    return ArgumentError(f"{name} must be an integer of {least} or more, not {value!r}")
+    return ArgumentError(f"{name} must be an integer of {least} or more, not {brief(value)}")
 
 
 def _options(given: object) -> dict[str, int]:
@@ -156,7 +156,7 @@ def _options(given: object) -> dict[str, int]:
         options = {None: 0}
     for name in options:
         if not isinstance(name, str):
-            raise ArgumentError(f"TileConfig.options is {given!r}; pass a mapping of names to integers")
+            raise ArgumentError(f"TileConfig.options is {brief(given)}; pass a mapping of names to integers")
     return options
 
 

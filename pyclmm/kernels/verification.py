@@ -122,6 +122,12 @@ def verified(problem: GemmProblem, product: Work, device: DeviceInfo) -> Work:
     return Work(launches, (*dict.fromkeys([*product.workspace, *spaces]),), tables)
 
 
+def most_workspace(problem: GemmProblem, device: DeviceInfo) -> int:
+    """The most bytes that the checks of *problem* need, however its operands lie, with a C or without."""
+    every = (replace(x, trans_a=True, trans_b=True, has_c=True) for x in (problem, problem.transposed))
+    return max(verified(each, Work(()), device).workspace_nbytes for each in every)
+
+
 def transfer_sums(nbytes: int, device: DeviceInfo) -> Launch:
     """The launch that adds *nbytes* of "data" from "data_offset" on, word by word, into ``SUMS`` "sums"."""
     program, local = Program("verify/transfer.cl", ()), _FormOfSums.group(device)

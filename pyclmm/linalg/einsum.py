@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..errors import ArgumentError, ShapeError, in_short
+from ..errors import ArgumentError, ShapeError, brief, in_short
 from ..execution import kinds
 from ..execution.operands import Operands, alike, queue_of
 from ..execution.options import Options, events_of, options_of, wait_here
@@ -109,8 +109,9 @@ def taken(
     events = events_of(keywords.get("wait_for"))
     if mixed is not None:  # NumPy arrays are copied at once
         wait_here(events)
+        events, keywords["wait_for"] = [], None
     found = alike(given, mixed, queue)
-    if events and (mixed is not None or isinstance(next(iter(found.values())), np.ndarray)):
+    if events and isinstance(next(iter(found.values())), np.ndarray):
         wait_here(events)
         del keywords["wait_for"]
     own = {kinds.computed_dtype({"a": x, "b": x}) for name, x in given.items() if name != "out"}
@@ -223,8 +224,8 @@ def path_of(
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError(
-            f"optimize is {optimize!r}: {in_short(error)}; pass True, False, 'greedy', 'optimal', or a path "
-            f"of numpy.einsum_path"
+            f"optimize is {brief(optimize)}: {in_short(error)}; pass True, False, 'greedy', 'optimal', or "
+            "a path of numpy.einsum_path"
         ) from error
     return [tuple(step) for step in found]
 
@@ -238,7 +239,7 @@ def _is_path(optimize: Any) -> bool:
 
 def _checked(path: Sequence[Any], operands: int) -> Path:
     if not all(isinstance(step, list | tuple) for step in path):
-        raise ArgumentError(f"optimize: the path {path!r} is no list of steps; see numpy.einsum_path")
+        raise ArgumentError(f"optimize: the path {brief(path)} is no list of steps; see numpy.einsum_path")
     left = operands
     for step in path:
         fits = all(isinstance(place, int | np.integer) and 0 <= place < left for place in step)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyopencl.array import Array
 
 from ..api import matmul
-from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, brief
 from ..execution.kinds import kind_of
 from ..execution.operands import Operands, single
 from ..problem.axes import back, last, summed_axes, vector_axes
@@ -100,7 +100,7 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, keepdims: bool = False, **ke
     *axis* is the last of both; *axes* names one for each. With *keepdims* the result keeps it, of length 1.
     """
     if not isinstance(keepdims, bool):
-        raise DTypeError(f"keepdims is {keepdims!r}; 'keepdims' must be a boolean")
+        raise DTypeError(f"keepdims is {brief(keepdims)}; 'keepdims' must be a boolean")
     return _of_vectors((x1, x2), "...i,...i->...", out, (0,), keywords, keepdims)
 
 
@@ -166,7 +166,9 @@ def einsum(
     if has_weights(given):
         return contract_weights(given, which, out, casting=casting, **keywords)
     if (rounded := keywords.pop("quantize_a", None)) is not None:
-        raise ArgumentError(f"quantize_a is {rounded!r}, but no operand is quantised weights; leave it out")
+        raise ArgumentError(
+            f"quantize_a is {brief(rounded)}, but no operand is quantised weights; leave it out"
+        )
     keywords |= {"out": out, "optimize": optimize, "casting": casting}
     return contract(given, lambda xs: parsed(which, [x.shape for x in xs]), **keywords)
 
@@ -218,7 +220,7 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     try:
         power = operator.index(n)
     except TypeError as error:
-        raise DTypeError(f"n is {n!r}; the exponent must be an integer") from error
+        raise DTypeError(f"n is {brief(n)}; the exponent must be an integer") from error
     if power < 0:
         if not isinstance(x, np.ndarray):
             raise UnsupportedError(

@@ -15,7 +15,7 @@ from pyopencl.array import Array
 
 from ..api import DeviceOut, HostOut
 from ..cuda.arrays import CudaArray
-from ..errors import DTypeError
+from ..errors import DTypeError, brief
 from ..execution import kinds
 from ..execution.keywords import ProductKeywords
 from ..problem.literals import Casting, Rounded
@@ -198,7 +198,7 @@ def _handing_back(
         for name in keywords:
             if name not in taken:  # a TypeError, as Python's own
                 raise DTypeError(
-                    f"unexpected keyword argument {name!r}; linalg.{function.__name__} takes "
+                    f"unexpected keyword argument {brief(name)}; linalg.{function.__name__} takes "
                     f"{', '.join(offered)}"
                 )
         key = key_of(function, args, keywords)

@@ -10,7 +10,7 @@ import pyopencl as cl
 
 from .. import environment, repr_tables
 from ..byte_sizes import format_bytes
-from ..errors import ArgumentError, DTypeError, NoDeviceError, unknown_name
+from ..errors import ArgumentError, DTypeError, NoDeviceError, brief, unknown_name
 from ..kernels.device import THREADLESS, AmxSupport, Caches, DeviceInfo, Target
 from ..kernels.matrix_unit import DPAS_EXTENSION
 from . import forks, loader, pocl, processor, user_rates
@@ -144,8 +144,8 @@ def default_device() -> cl.Device:
             return cl.create_some_context(interactive=False).devices[0]
         except (RuntimeError, ValueError, cl.Error) as error:
             raise NoDeviceError(
-                f"PYOPENCL_CTX={choice!r} names no device ({error}); unset it, or set the number or a part "
-                f"of the name of one: {_listed(device_labels())}"
+                f"PYOPENCL_CTX={brief(choice)} names no device ({error}); unset it, or set the number or "
+                f"a part of the name of one: {_listed(device_labels())}"
             ) from error
     devices = all_devices()
     gpu = _largest([d for d in devices if d.type & cl.device_type.GPU])
@@ -266,7 +266,7 @@ def find_device(choice: DeviceChoice | None) -> cl.Device:
     if isinstance(choice, str):
         return _named(choice, labels)
     if not 0 <= choice < len(labels):
-        raise ArgumentError(f"device is {choice}; numbered from 0, the devices are {_listed(labels)}")
+        raise ArgumentError(f"device is {brief(choice)}; numbered from 0, the devices are {_listed(labels)}")
     return list(labels.values())[choice]
 
 
@@ -277,14 +277,14 @@ def _named(choice: str, labels: dict[str, cl.Device]) -> cl.Device:
         largest = _largest([d for d in labels.values() if _kind(d) == choice.lower()])
         if largest is None:
             raise ArgumentError(
-                f"device is {choice!r}, but no device here is one: there are {_listed(labels)}"
+                f"device is {brief(choice)}, but no device here is one: there are {_listed(labels)}"
             )
         return largest
     part = choice.strip().lower()  # nothing is a part of every name
     named = [d for d in labels.values() if part and part in f"{d.platform.name} {d.name}".lower()]
     if len(named) > 1:
         matches = [label for label, device in labels.items() if device in named]
-        raise ArgumentError(f"device {choice!r} fits several devices: name one of {matches}")
+        raise ArgumentError(f"device {brief(choice)} fits several devices: name one of {matches}")
     if not named:
         names = dict.fromkeys(d.name.strip() for d in labels.values())
         kinds = {kind for d in labels.values() if (kind := _kind(d)) in ("cpu", "gpu")}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, in_short
+from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, brief, in_short
 
 
 def core_axes(ndims: Mapping[str, int], axes: Any) -> dict[str, tuple[int, ...]]:
@@ -24,8 +24,8 @@ def core_axes(ndims: Mapping[str, int], axes: Any) -> dict[str, tuple[int, ...]]
         is_axis = isinstance(error, np.exceptions.AxisError)
         kind = DTypeError if isinstance(error, TypeError) else AxisError if is_axis else ShapeError
         raise kind(
-            f"axes is {axes!r}: {in_short(error)}; pass a list of the core axes of a, b and the result, such "
-            "as [(-2, -1), (-2, -1), (-2, -1)] for stacks of matrices"
+            f"axes is {brief(axes)}: {in_short(error)}; pass a list of the core axes of a, b and the result, "
+            "such as [(-2, -1), (-2, -1), (-2, -1)] for stacks of matrices"
         ) from error
     items = [item if isinstance(item, tuple) else (item,) for item in axes]
     return dict(zip(("a", "b", "out"), items, strict=True))
@@ -49,12 +49,12 @@ def vector_axes(
         if axes is not None:
             raise DTypeError("cannot specify both 'axis' and 'axes'; pass one")
         if cores != (1, 1, 0):
-            raise DTypeError(f"axis is {axis!r}, but a matrix has two core axes; pass axes=")
+            raise DTypeError(f"axis is {brief(axis)}, but a matrix has two core axes; pass axes=")
         axes = [axis, axis, *([axis] if keepdims else [])]
     if axes is None:
         axes = [tuple(range(-count, 0)) for count in kept]
     if not isinstance(axes, list):
-        raise DTypeError(f"axes is {axes!r}; pass a list with the core axes of x1, x2 and the result")
+        raise DTypeError(f"axes is {brief(axes)}; pass a list with the core axes of x1, x2 and the result")
     if len(axes) == 2 and not cores[2]:
         axes = [*axes, tuple(range(-kept[2], 0))]
     if len(axes) != 3:
@@ -76,7 +76,8 @@ def _core(name: str, item: Any, count: int, ndim: int) -> tuple[int, ...]:
     given = item if isinstance(item, tuple) else (item,)
     found = counted(name, given, ndim)
     if len(found) != count:
-        raise AxisError(f"axes: {item!r} of {name}, which has {count} core axes; pass a tuple of as many")
+        which = f"{brief(item)} of {name}"
+        raise AxisError(f"axes: {which}, which has {count} core axes; pass a tuple of as many")
     return found
 
 
@@ -88,13 +89,13 @@ def counted(name: str, axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
         found = tuple(operator.index(axis) for axis in axes)
     except TypeError as error:
         raise DTypeError(
-            f"axes: {axes!r} of {name}: {in_short(error)}; pass an integer or a tuple of them"
+            f"axes: {brief(axes)} of {name}: {in_short(error)}; pass an integer or a tuple of them"
         ) from error
     if any(not -ndim <= axis < ndim for axis in found):
-        raise AxisError(f"axes: {axes!r} is out of bounds for {name}, which has {ndim} axes")
+        raise AxisError(f"axes: {brief(axes)} is out of bounds for {name}, which has {ndim} axes")
     found = tuple(axis % ndim for axis in found)
     if len(set(found)) != len(found):
-        raise ArgumentError(f"axes: {axes!r} of {name} has an axis twice; pass each once")
+        raise ArgumentError(f"axes: {brief(axes)} of {name} has an axis twice; pass each once")
     return found
 
 
@@ -110,15 +111,15 @@ def summed_axes(ndims: Mapping[str, int], axes: Any) -> tuple[tuple[int, ...], t
         given = [each if np.iterable(each) else [each] for each in axes]
         if len(given) != 2:
             raise ArgumentError(
-                f"axes is {axes!r}; pass a number of axes, or two lists: the axes of {first} and of {second}"
+                f"axes is {brief(axes)}; pass a number of axes, or two lists: axes of {first} and of {second}"
             )
     else:
         try:
             count = operator.index(axes)
         except TypeError as error:
-            raise DTypeError(f"axes is {axes!r}; pass an integer, or two lists of integers") from error
+            raise DTypeError(f"axes is {brief(axes)}; pass an integer, or two lists of integers") from error
         if count > ndim:
-            raise AxisError(f"axes is {count}; pass 0 to {ndim}, as {first} has {ndim} axes")
+            raise AxisError(f"axes is {brief(count)}; pass 0 to {ndim}, as {first} has {ndim} axes")
         given = range(ndim - count, ndim), range(count)  # none if it is negative, as in NumPy
     left, right = (counted(name, list(its), n) for (name, n), its in zip(ndims.items(), given, strict=True))
     if len(left) != len(right):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..errors import DTypeError, ShapeError, unknown_name
+from ..errors import DTypeError, ShapeError, brief, unknown_name
 from ..formats import format_named
 from . import dtypes
 from .extras import EXTRAS, Axes, ResultShape
@@ -152,7 +152,7 @@ class _Builder:
     def epilogue(self, given: Epilogue, result: ResultShape) -> None:
         activation = given.activation or "none"
         if activation != "none" and self.dtype.kind in "biuc":
-            raise DTypeError(f"activation {activation!r} needs a real float result, not {self.dtype}")
+            raise DTypeError(f"activation {brief(activation)} needs a real float result, not {self.dtype}")
         if self.reproducible:
             check_activation(activation)
         self.activation = activation

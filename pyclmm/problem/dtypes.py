@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..errors import ArgumentError, DTypeError, in_short
+from ..errors import ArgumentError, DTypeError, brief, in_short
 from .literals import Casting
 
 ml_dtypes: Any
@@ -105,11 +105,11 @@ def named_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
     """The dtype that the argument *dtype* names. Raises DTypeError for what names none."""
     try:
         return None if dtype is None else np.dtype(dtype)
-    except TypeError as error:
-        library, _, name = str(dtype).partition(".")
+    except (SyntaxError, TypeError, ValueError) as error:
+        library, _, name = brief(dtype).partition(".")
         if library == "torch" and name in ELEMENTS:
             return dtype_of(name)
-        raise DTypeError(f"dtype is {dtype!r}: {in_short(error)}; pass one such as 'float32'") from error
+        raise DTypeError(f"dtype is {brief(dtype)}: {in_short(error)}; pass one such as 'float32'") from error
 
 
 def type_name(dtype: np.dtype[Any], argument: str) -> str:
@@ -156,7 +156,7 @@ def check_casting(casting: str) -> None:
     if not isinstance(casting, str):
         raise DTypeError(f"casting must be str, not {type(casting).__name__}; pass one of {CASTINGS}")
     if casting not in CASTINGS:
-        raise ArgumentError(f"casting must be one of {', '.join(map(repr, CASTINGS))}, not {casting!r}")
+        raise ArgumentError(f"casting must be one of {', '.join(map(repr, CASTINGS))}, not {brief(casting)}")
 
 
 def check_cast(source: np.dtype[Any], target: np.dtype[Any], argument: str, casting: Casting) -> None:

@@ -23,7 +23,7 @@ from typing import TypeVar, get_args
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError, unknown_name
+from ..errors import ArgumentError, DTypeError, brief, unknown_name
 from .literals import Precision, Verify
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def having(setting: ContextVar[T], value: T) -> Iterator[None]:
 def checked(precision: str) -> str:
     """*precision*, checked. Raises ArgumentError for an unknown value and DTypeError for no string."""
     if not isinstance(precision, str):
-        raise DTypeError(f"precision is {precision!r}; pass a string")
+        raise DTypeError(f"precision is {brief(precision)}; pass a string")
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
     return precision
@@ -101,7 +101,7 @@ def default_reproducible(enabled: bool = True) -> AbstractContextManager[None]:
 
 def _switch(enabled: object) -> bool:
     if not isinstance(enabled, bool | np.bool_):
-        raise DTypeError(f"reproducible is {enabled!r}; pass True or False")
+        raise DTypeError(f"reproducible is {brief(enabled)}; pass True or False")
     return bool(enabled)
 
 
@@ -128,7 +128,7 @@ def _way(verify: object) -> bool | str:
     if isinstance(verify, str) and verify == REPAIR:
         return REPAIR
     kind = ArgumentError if isinstance(verify, str) else DTypeError
-    raise kind(f"verify is {verify!r}; pass True, False or {REPAIR!r}")
+    raise kind(f"verify is {brief(verify)}; pass True, False or {REPAIR!r}")
 
 
 def is_verified(verify: Verify | None) -> bool | str:

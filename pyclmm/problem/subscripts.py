@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError, brief
 from .contraction import Label
 
 _ELLIPSIS = "..."
@@ -53,7 +53,7 @@ def _read(given: str, shapes: tuple[tuple[int, ...], ...]) -> Labelled:
 
 def _letters(term: str) -> Term:
     if not re.fullmatch(r"[A-Za-z]*(\.\.\.[A-Za-z]*)?", term):
-        raise ArgumentError(f"subscripts: {term!r} has more than letters and one ellipsis; {_WOULD_DO}")
+        raise ArgumentError(f"subscripts: {brief(term)} has more than letters and one ellipsis; {_WOULD_DO}")
     before, dots, after = term.partition(_ELLIPSIS)
     return [*map(ord, before), *([_ELLIPSIS] if dots else []), *map(ord, after)]
 
@@ -69,10 +69,10 @@ def _numbers(sublist: Any) -> Term:
     for each in term:
         if each != _ELLIPSIS and not hasattr(each, "__index__"):
             raise DTypeError(
-                f"subscript {each!r} is not an integer; pass integers from 0 to 51, or an Ellipsis"
+                f"subscript {brief(each)} is not an integer; pass integers from 0 to 51, or an Ellipsis"
             )
         if each != _ELLIPSIS and not 0 <= operator.index(each) < 52:
-            raise ArgumentError(f"subscript {each!r} is not valid in a sublist; pass integers from 0 to 51")
+            raise ArgumentError(f"subscript {brief(each)} is not valid in a sublist; pass 0 to 51")
     if term.count(_ELLIPSIS) > 1:
         raise ArgumentError("a sublist has more than one ellipsis; pass one")
     # NumPy's letters for the numbers are A to Z, then a to z, so both are in the same order.

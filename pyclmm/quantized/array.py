@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..byte_sizes import format_bytes
-from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, brief
 from ..formats import Format
 from ..formats.rows import RowFormat
 from ..problem.dtypes import dtype_of, named_dtype, type_name
@@ -181,10 +181,12 @@ class QuantizedArray:
         if self.ndim > 2:
             is_number = isinstance(index, int | np.integer) and not isinstance(index, bool)
             if not is_number and not _is_forwards(index):
-                raise ArgumentError(f"index is {index!r}: take a matrix of a stack, q[2], or a slice, q[2:8]")
+                raise ArgumentError(
+                    f"index is {brief(index)}: take a matrix of a stack, q[2], or a slice, q[2:8]"
+                )
         elif self.is_transposed or not _is_forwards(index):
             raise ArgumentError(
-                f"index is {index!r}: take a slice of rows of (N, K) weights, q[2:8], then .T"
+                f"index is {brief(index)}: take a slice of rows of (N, K) weights, q[2:8], then .T"
             )
         return QuantizedArray(self.data[index], self.format, self._k, self.is_transposed)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import store
-from ..errors import ArgumentError, DTypeError, StorageError, in_short
+from ..errors import ArgumentError, DTypeError, StorageError, brief, in_short
 from ..formats import Format, format_named
 from ..formats.base import Array
 
@@ -51,7 +51,7 @@ def path_of(path: Any) -> str:
     try:
         return os.fsdecode(path)
     except TypeError as error:
-        raise DTypeError(f"path is {path!r}; pass the name of a file") from error
+        raise DTypeError(f"path is {brief(path)}; pass the name of a file") from error
 
 
 def _way(path: Path) -> tuple[Callable[[Path, Array, dict[str, str]], None], Callable[[Path], _Rows]]:

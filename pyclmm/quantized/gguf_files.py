@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -27,7 +28,7 @@ class GGUFTensors(Mapping[str, Any]):
         self._path, self._tensors = path, tensors
 
     def __getitem__(self, name: str) -> QuantizedArray | NDArray[Any]:
-        """The tensor *name*. Raises KeyError, and UnsupportedError for a type or rank that is not offered."""
+        """The tensor *name*. Raises KeyError, and UnsupportedError for a type or shape not offered."""
         tensor = self._tensors[name]
         kind, shape = tensor.tensor_type.name, tuple(int(length) for length in reversed(tensor.shape))
         if kind in _NUMBERS:
@@ -41,9 +42,11 @@ class GGUFTensors(Mapping[str, Any]):
             )
         if len(shape) not in (2, 3):
             raise UnsupportedError(
-                f"tensor {name!r} has shape {shape}; quantised weights have two axes, (N, K), or a third "
-                "before them, for experts"
+                f"tensor {name!r} of {self._path!r} has shape {shape}; quantised weights have two axes, "
+                "(N, K), or a third before them, for experts"
             )
+        if not math.prod(shape):
+            raise UnsupportedError(f"tensor {name!r} of {self._path!r} has shape {shape}, so no weights")
         return QuantizedArray.of_rows(np.asarray(tensor.data), _FORMATS[kind], shape[-1])
 
     def __iter__(self) -> Iterator[str]:
@@ -66,7 +69,8 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
     """
     reader_of, name = _bounded_reader(), path_of(path)
     try:
-        reader = reader_of(name, "c")  # Intel's runtime would copy what is mapped read-only in each call
+        with np.errstate(over="ignore"):  # gguf adds offsets modulo 2^64
+            reader = reader_of(name, "c")  # Intel's runtime would copy what is mapped read-only in each call
     except FileNotFoundError:
         raise
     except Exception as error:  # of whatever kind the reader meets first
@@ -75,6 +79,12 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
         ) from error
     if reader.byte_order != "I":
         raise UnsupportedError(f"path: {name!r} has its bytes in another order; convert it with gguf")
+    for tensor in reader.tensors:
+        if tensor.data_offset < reader.data_offset:
+            raise StorageError(
+                f"path: {name!r} is damaged: tensor {tensor.name!r} begins at byte {tensor.data_offset}, "
+                f"before the first one may ({reader.data_offset})"
+            )
     return GGUFTensors(name, {tensor.name: tensor for tensor in reader.tensors})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ArgumentError, DTypeError, ShapeError
+from ..errors import ArgumentError, DTypeError, ShapeError, brief
 from ..formats import Format, format_of
 from ..formats.base import Array
 from .array import FLOATS, QuantizedArray
@@ -54,7 +54,7 @@ def quantize(
         )
     form = format_of(mode, bits, group_size, "float32" if x.dtype.name == "float64" else x.dtype.name)
     if not isinstance(pad, bool | np.bool_):
-        raise DTypeError(f"pad is {pad!r}; pass True or False")
+        raise DTypeError(f"pad is {brief(pad)}; pass True or False")
     if pad:
         x = np.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, form.padded(x.shape[-1]) - x.shape[-1])))
     form.quantize(np.zeros((1, form.padded(1)), np.float32))  # no other K helps a mode that is only read

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ArgumentError, DTypeError, ShapeError, unknown_name
+from ..errors import ArgumentError, DTypeError, ShapeError, brief, unknown_name
 from ..formats import Format, format_of
 from ..formats.affine import SCALES
 from ..formats.base import Array
@@ -45,7 +45,7 @@ def joined(
             f"layout {layout!r} is of affine weights of 4 bits with zeros=; leave out mode, bits and biases"
         )
     if zeros is None:
-        raise ArgumentError(f"zeros is missing: layout {layout!r} has qzeros; pass them")
+        raise ArgumentError(f"zeros is missing: layout {brief(layout)} has qzeros; pass them")
     points = numbers("zeros", zeros)
     _check("zeros", points, np.int32)
     _check_scales("scales", by, (*SCALES, "float64"))
@@ -72,11 +72,11 @@ def _of_mlx(
     form = format_of(mode, bits if affine else None, group_size if affine else None, by.dtype.name)
     if not isinstance(form, RowFormat):
         raise ArgumentError(
-            f"mode {mode!r} has its scales in blocks, not as parts; read a file with pyclmm.from_gguf"
+            f"mode {brief(mode)} has its scales in blocks, not as parts; read a file with pyclmm.from_gguf"
         )
     if affine == (biases is None):
         what = "missing; pass those" if affine else "given; leave it out: it is not"
-        raise ArgumentError(f"biases is {what} of mode {mode!r}")
+        raise ArgumentError(f"biases is {what} of mode {brief(mode)}")
     k = words.shape[1] * 32 // form.bits
     form.check_depth(k)
     given = {"scales": by} if biases is None else {"scales": by, "biases": numbers("biases", biases)}

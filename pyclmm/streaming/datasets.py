@@ -14,6 +14,7 @@ import glob
 import itertools
 import mmap
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -111,6 +112,16 @@ def is_persistent(x: Any) -> bool:
     if is_hdf5(x):
         return x.file.driver in ("sec2", "stdio", "windows")
     return is_zarr(x) and type(x.store).__name__ in _IN_FOLDERS
+
+
+def check_room(x: Any) -> None:
+    """Raise OSError if the disk has no room for a dataset of HDF5 whose bytes it has not allocated: a full
+    disk may damage the file, and ends the process by SIGSEGV when HDF5 closes it. Chunks may be compressed.
+    """
+    if x.chunks is None and not (x.is_virtual or x.external or x.id.get_storage_size()):
+        free = shutil.disk_usage(x.file.filename).free
+        if x.nbytes > free + x.file.id.get_freespace():
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free} bytes are free")
 
 
 def same(x: Any, y: Any) -> bool:

@@ -13,7 +13,7 @@ import pyopencl as cl
 from numpy.typing import NDArray
 from pyopencl.array import Array
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, brief
 from ..execution.options import Options, wait_here
 from ..opencl import staging
 from ..opencl.devices import device_info
@@ -95,7 +95,7 @@ def streamed(
                 f"the matrices in the last two axes; leave {name} out"
             )
     if progress is not None and not callable(progress):
-        raise ArgumentError(f"progress is {progress!r}; pass a function that takes a StreamProgress")
+        raise ArgumentError(f"progress is {brief(progress)}; pass a function that takes a StreamProgress")
     wait_here(wait_for)
     read = operands["a"], operands["b"], operands.get("c")
     more: dict[str, Any] = {"bias": operands.get("bias"), "out": operands.get("out")}

@@ -14,7 +14,7 @@ import pyopencl as cl
 
 from .. import plan_cache
 from ..byte_sizes import format_bytes
-from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, UnsupportedError
+from ..errors import ArgumentError, CheckpointError, DTypeError, PyclmmError, UnsupportedError, brief
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..kernels import verification
@@ -77,7 +77,7 @@ def _named(devices: Any) -> list[cl.Device]:
         cpus = sorted((each for each in records if each.kind == "cpu"), key=lambda x: not x.default)
         # One CPU, as drivers for the same one would only take turns.
         return [each.device for each in (*(x for x in records if x.kind != "cpu"), *cpus[:1])]
-    advice = f'devices is {devices!r}; pass "all", or a list of devices'
+    advice = f'devices is {brief(devices)}; pass "all", or a list of devices'
     if isinstance(devices, str):
         raise ArgumentError(advice)
     try:
@@ -131,7 +131,7 @@ class Fit:
 
     def seconds(self, number: int) -> Callable[[int, int, int], float]:
         """What estimates a product m x n x k on device *number*."""
-        return lambda *sizes: _estimate(self._infos[number], self._shapes.dtypes, self._options, *sizes)[0]
+        return lambda *sizes: _estimate(self._infos[number], self._shapes.dtypes, self._options, *sizes)
 
     def product(self, blocking: Blocking | None) -> TiledProduct:
         """The product as the tiles see it. *blocking* None: one chunk of K for each tile."""
@@ -209,18 +209,25 @@ class Fit:
             found = self._within(room)
             need = self._workspace(found)
             if self._held(found) + need <= self.limit:
-                break
+                return found
             room = max(self.limit - need, room * 2 // 3)
+        least = self._held(found) + self._workspace(found, "check_nbytes")
+        if least > self.limit:  # without its check a product finds a kernel that needs no workspace
+            raise ArgumentError(
+                f"memory_limit is {format_bytes(self.limit)}; tiles of {found.m} x {found.n} and their check "
+                f"need {format_bytes(least)}: pass more, or leave verify out"
+            )
         return found
 
-    def _workspace(self, at: Blocking) -> int:
+    def _workspace(self, at: Blocking, part: str = "workspace_nbytes") -> int:
         """Bytes of workspace that the products of whole tiles and of those at the edges need."""
         product = self._shapes.product
         whole = (at.m, product.m), (at.n, product.n), (at.k, product.k)
         lengths = [(tile, length % max(1, tile)) for tile, length in whole]
         which = self._infos[self._fastest], self._shapes.dtypes, self._options
-        needs = (_estimate(*which, *sizes)[1] for sizes in itertools.product(*lengths))
-        return at.batch * max(needs)
+        every = (sizes for sizes in itertools.product(*lengths) if 0 not in sizes)
+        needs = (getattr(_chunk(*which, *sizes), part) for sizes in every)
+        return at.batch * max(needs, default=0)
 
     def _within(self, room: int) -> Blocking:
         product, device = self.product(None), self._device(room)
@@ -266,7 +273,7 @@ def seconds_of(info: DeviceInfo, dtypes: _Dtypes, options: Options, sizes: tuple
     """Estimated seconds of a product m x n x k; 0 if no kernel can compute it."""
     a, b = (each.newbyteorder("=") for each in dtypes)
     try:
-        return _estimate(info, (a, b), options, *sizes)[0]
+        return _estimate(info, (a, b), options, *sizes)
     except PyclmmError:  # the call itself will say what is wrong
         return 0.0
 
@@ -290,7 +297,7 @@ def _link(place: DeviceQueue, info: DeviceInfo, shapes: Shapes) -> tuple[float, 
 
 class _Chunk(NamedTuple):
     """One chunk of a tile on a device: its kernel, the launches with those that check it, the estimated
-    seconds of all and of the check, and bytes of workspace.
+    seconds of all and of the check, and the most bytes of workspace of all and of the check.
     """
 
     problem: GemmProblem
@@ -299,6 +306,7 @@ class _Chunk(NamedTuple):
     seconds: float
     check_seconds: float
     workspace_nbytes: int
+    check_nbytes: int
 
 
 @lru_cache(maxsize=1024)
@@ -311,19 +319,16 @@ def _chunk(info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, 
     plain, align = replace(options, activation=None), host_memory.new_align(info)
     gemm = checked(layouts, plain, (1.0, 0.0), out_is_copied=False, host_align=align)
     choice = next(select.candidates(gemm.problem, info, options.kernel))
-    work, check = choice.kernel.launches(gemm.problem, choice.config, info), 0.0
+    work, check, check_nbytes = choice.kernel.launches(gemm.problem, choice.config, info), 0.0, 0
+    nbytes = complete(gemm, work).workspace_nbytes
     if options.verify:
         ending = replace(gemm.problem, activation=options.activation or "none")
         work, check = verification.verified(ending, work, info), verification.seconds(ending, info)
+        check_nbytes = verification.most_workspace(ending, info) + complete(gemm, Work(())).workspace_nbytes
     seconds = float(choice.kernel.estimate(gemm.problem, choice.config, info)) + check
-    return _Chunk(gemm.problem, choice, work, seconds, check, complete(gemm, work).workspace_nbytes)
+    return _Chunk(gemm.problem, choice, work, seconds, check, nbytes + check_nbytes, check_nbytes)
 
 
-def _estimate(
-    info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, k: int
-) -> tuple[float, int]:
-    """(seconds, bytes of workspace) of a product on a device by the estimate of its best kernel."""
-    if 0 in (m, n, k):
-        return 0.0, 0
-    found = _chunk(info, dtypes, options, m, n, k)
-    return found.seconds, found.workspace_nbytes
+def _estimate(info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, k: int) -> float:
+    """Seconds of a product on a device by the estimate of its best kernel."""
+    return 0.0 if 0 in (m, n, k) else _chunk(info, dtypes, options, m, n, k).seconds

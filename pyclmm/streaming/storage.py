@@ -253,6 +253,9 @@ class DatasetStorage(Storage):
             raise ArgumentError("out is read-only; open it for writing, or pass an object with __setitem__")
         self._is_out, self.persistent = True, datasets.is_persistent(self.x)
         self.place = datasets.where(self.x) if self.persistent else None
+        if datasets.is_hdf5(self.x) and self.persistent:
+            with self._using(f"the {self.nbytes} bytes of {self.place}", "reserved"):
+                datasets.check_room(self.x)
 
     def write(self, block: NDArray[Any], region: Region) -> None:
         if not block.size:

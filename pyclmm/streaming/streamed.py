@@ -14,7 +14,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from ..byte_sizes import parse_limit
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, brief
 from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
@@ -267,10 +267,10 @@ class StreamedMatmul(OfProcess):
 def _path(checkpoint: Any) -> Path:
     """The path of a checkpoint's folder. Raises DTypeError, ArgumentError and CheckpointError."""
     if not isinstance(checkpoint, str | bytes | os.PathLike):
-        raise DTypeError(f"checkpoint is {checkpoint!r}; pass the path of a folder")
+        raise DTypeError(f"checkpoint is {brief(checkpoint)}; pass the path of a folder")
     path = os.fsdecode(checkpoint)
     if not path or "\0" in path:
-        raise ArgumentError(f"checkpoint is {path!r}; pass the path of a folder")
+        raise ArgumentError(f"checkpoint is {brief(path)}; pass the path of a folder")
     with unusable(Path(path), "cannot be reached"):
         return Path(path).absolute()
 

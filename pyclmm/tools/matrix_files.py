@@ -5,6 +5,7 @@ h5py and zarr are extras and are imported when used.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -18,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ..streaming.datasets import hdf5_reads
-from .output import CommandError, identity, real
+from ..streaming.datasets import failing_as, hdf5_reads
+from .output import FAILED, CommandError, identity, real
 
 KINDS = "FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY"
 _SUFFIXES = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
@@ -47,10 +48,12 @@ class MatrixPlace:
         path, name = (Path(text), "") if found is None else (Path(found["path"]), found["name"])
         kind = _SUFFIXES.get(path.suffix.lower())
         if kind is None or "\0" in text:
-            shown = text if text.isprintable() else repr(text)
+            shown = text if text and text.isprintable() else repr(text)
             raise CommandError(f"{shown}: its kind is not known; name {KINDS}")
         if kind == "hdf5" and not name:
             raise CommandError(f"{text}: name a dataset of the file too, such as {text}:A")
+        if kind == "hdf5" and not _is_utf8(name):
+            raise CommandError(f"{text!r}: names within HDF5 files are UTF-8, and this one is not")
         parts = tuple(part for part in re.split(r"[/\\]" if kind == "zarr" else "/", name) if part)
         if {".", ".."} & set(parts):
             raise CommandError(
@@ -68,6 +71,13 @@ class MatrixPlace:
         """The file or folder, without links, that the matrix fills; the whole file for HDF5."""
         path = real(self.path)
         return real(path.joinpath(*self.parts)) if self.kind == "zarr" else path
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether *text* came from UTF-8: the system's other bytes become surrogates."""
+    with suppress(UnicodeEncodeError):
+        return bool(text.encode())
+    return False
 
 
 def mounts_below(folder: Path) -> list[Path]:
@@ -123,8 +133,25 @@ class Files:
     def __enter__(self) -> Files:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        fault = self.close()
+        if fault is not None and error is None:
+            raise CommandError(f"{self._written}: it could not be closed: {in_one_line(fault)}") from fault
+
+    def close(self) -> Exception | None:
+        """Close the files, once. The fault if HDF5 cannot: it would try again, and die by SIGSEGV."""
+        try:
+            self._stack.close()
+        except Exception as fault:
+            atexit.register(os._exit, FAILED)
+            return fault
+        return None
+
+    def flush(self) -> None:
+        """Have HDF5 write what it holds back. Raises StorageError."""
+        for file in self._open.values():
+            with failing_as("out", "what was written", "flushed"):
+                file.flush()
 
     def operand(self, place: MatrixPlace) -> Any:
         """The matrix at *place*, to read by slices. Raises CommandError."""
@@ -192,10 +219,13 @@ def reading(place: MatrixPlace, named: str) -> Iterator[None]:
     except CommandError:
         raise
     except Exception as error:
-        text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
-        raise CommandError(
-            f"{named}: {_NOT_READ[place.kind]}: {text[:300] or type(error).__name__}"
-        ) from error
+        raise CommandError(f"{named}: {_NOT_READ[place.kind]}: {in_one_line(error)}") from error
+
+
+def in_one_line(error: Exception) -> str:
+    """What a library says, which may be any text."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+    return text[:300] or type(error).__name__
 
 
 def read_of(place: MatrixPlace, x: Any) -> Iterator[tuple[Path, str]]:

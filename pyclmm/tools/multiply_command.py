@@ -99,6 +99,7 @@ def _multiply(
         plan = StreamedMatmul(*operands, out=target, checkpoint=checkpoint, **options)
         with told.measuring(bar=True) as on_stage:
             plan(*operands, out=target, progress=_listener(on_stage, seen))
+            files.flush()
         seconds = time.perf_counter() - begun
         at = seen[-1] if seen else StreamProgress(0, 0, 0, 0.0, 0.0, seconds)
         found = {"out": result.place.text, "wall_s": seconds, "gflops": at.flops / seconds / 1e9}

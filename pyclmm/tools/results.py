@@ -14,6 +14,7 @@ import shutil
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,6 @@ from .matrix_files import (
 from .output import CommandError, identity, overlap, real
 
 _LOCK, _NEW, _OLD = "lock", "new", "old"
-_NUMBERS = "biufc"
 # What a Zarr array consists of: its metadata, chunks by either way to name them, and what a kill left of one.
 _OF_ZARR = re.compile(r"zarr\.json|\.zarray|\.zattrs|(c|\d+)([/.]\d+)*(\.[0-9a-f]+\.partial)?")
 
@@ -98,7 +98,7 @@ class Result(ABC):
             raise CommandError(f"{text}: it lies within the Zarr array {around}; name a place beside it")
         with reading(self.place, text):
             there = self._found(files)
-        if there is not None and (there.dtype.kind not in _NUMBERS or not there.shape):
+        if there is not None and (there.dtype.kind not in "biufc" or not there.shape):
             raise self._no_matrix(f"it holds {there.dtype} of shape {there.shape}")
         if there is not None and not overwrite:
             raise CommandError(f"{text} is there; name another, or pass --overwrite")
@@ -336,7 +336,7 @@ class _Hdf5(Result):
         super().__init__(place, checkpoint)
         self.staged = f"pyclmm-{self.tag}"
         self._file: Any = None
-        self._is_new = False
+        self._files: Files | None = None  # with that file, if it was made here
 
     def _holds(self, files: Files, path: Path, name: str) -> bool:
         if not name or identity(path) is None or identity(path) != identity(self.place.path):
@@ -363,7 +363,7 @@ class _Hdf5(Result):
         return at
 
     def begin(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        self._is_new = not self.place.path.exists()
+        self._files = None if self.place.path.exists() else files
         with reading(self.place, self.place.text):
             file = files.hdf5(self.place)
             if file.get(self.staged, getlink=True) is not None:
@@ -393,7 +393,8 @@ class _Hdf5(Result):
     def give_up(self, keep: bool) -> None:
         """A file that was there keeps its length: HDF5 gives the space to later datasets."""
         if self._file is not None and not keep:
-            del self._file[self.staged]
-            if self._is_new:
-                self._file.close()
+            with suppress(Exception):  # of a full disk, on which the run has failed before
+                del self._file[self.staged]
+            if self._files is not None:
+                self._files.close()
                 self.place.path.unlink()

@@ -3,10 +3,13 @@
 import itertools
 import json
 import math
+import os
 import random
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyopencl as cl
@@ -29,7 +32,7 @@ from tests.kernels.nvidia.test_matrix_units import problem as nvidia_problem
 from tests.support.cases import SAMPLE, problem_of, refused, taken_by
 from tests.support.faults import changed_source, changed_sources, failing, noted, refuse_kernels
 from tests.support.made_up import EPYC_POCL, H200, XEON_POCL
-from tests.support.processes import as_in_a_new_process
+from tests.support.processes import as_in_a_new_process, python
 
 DEVICE = device_info(default_device())
 
@@ -348,3 +351,33 @@ def test_each_work_group_size_has_a_verdict_of_its_own(queue):
     works = [naive.launches(SAMPLE, TileConfig(bm=tile, bn=tile), device) for tile in (8, 4)]
     assert works[0].launches[0].program == works[1].launches[0].program
     assert all(checked(kernel=("naive", TileConfig(bm=tile, bn=tile))) for tile in (8, 4))
+
+
+LOGGED = """
+import logging, sys
+logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
+import numpy, pyclmm
+x = numpy.ones((4, 4), numpy.float32)
+pyclmm.matmul(x, x, kernel="naive")
+"""
+
+
+def test_a_verdict_of_other_code_of_the_checks_does_not_count(tmp_path):
+    package, own = Path(pyclmm.__file__).parent, tmp_path / "pyclmm"
+    own.mkdir()
+    (tmp_path / "cl").symlink_to(package.parent / "cl")
+    for path in package.iterdir():
+        if path.name != "checks":
+            (own / path.name).symlink_to(path)
+    shutil.copytree(package / "checks", own / "checks")
+
+    def comes_from_disk():
+        env = os.environ | {"PYTHONPATH": str(tmp_path)}
+        shown = python("-c", LOGGED, check=True, cwd=tmp_path, env=env).stdout
+        assert "self-check of naive" in shown
+        return re.search("self-check of naive on .*, from disk: right", shown) is not None
+
+    assert [comes_from_disk(), comes_from_disk()] == [False, True]
+    with (own / "checks/small_problems.py").open("a") as file:
+        file.write("# another check")
+    assert not comes_from_disk()

@@ -31,6 +31,19 @@ def test_kernels_of_whole_tiles_and_of_edges_have_their_workspace(tmp_path, dims
     np.testing.assert_allclose(pyclmm.matmul(*stored, memory_limit=limit), a @ b, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("limit", [50, 150, 260, 600, 5000, 8000])
+def test_the_check_of_a_tile_has_room_however_operands_lie(tmp_path, limit):
+    a, b = integers(33, 60, dtype="i2"), integers(60, 16, dtype="i2")
+    for name, x in (("a", a), ("b", b)):
+        np.save(tmp_path / name, np.asfortranarray(x))
+    stored = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "ab"]
+    if limit < 260:
+        with pytest.raises(ArgumentError, match=r"memory_limit is .* and their check need .*: pass more"):
+            pyclmm.matmul(*stored, memory_limit=limit, verify=True)
+        return
+    np.testing.assert_array_equal(pyclmm.matmul(*stored, memory_limit=limit, verify=True), a @ b)
+
+
 @pytest.mark.usefixtures("on_device")
 def test_no_more_memory_than_the_limit_is_allocated(tmp_path, monkeypatch):
     a, b = normal(600, 500), normal(500, 700)

@@ -325,3 +325,12 @@ def test_overlaps(tmp_path):
         assert not overlaps(source("a", file["y"]), out)
     z = zarr.create_array(tmp_path / "z", shape=(4, 5), dtype="f4")
     assert overlaps(source("a", zarr.open_array(tmp_path / "z", mode="r")), sink(z, (4, 5), plain.dtype))
+
+
+def test_a_dataset_of_hdf5_for_which_the_disk_has_no_room_is_refused_before_the_first_tile(tmp_path):
+    side = 1 << 22
+    column = np.broadcast_to(np.float32(1), (side, 1))
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        out = file.create_dataset("c", (side, side), "f4")  # of 64 TiB, none of which is allocated
+        with pytest.raises(StorageError, match=r"^out: the \d+ bytes of .*c\.h5:/c could not be reserved: "):
+            pyclmm.matmul(column, column.T, out=out)

@@ -221,6 +221,37 @@ def test_a_chunk_that_is_written_after_an_error_is_removed_too(here):
     assert [path.name for path in here.iterdir() if "c.zarr" in path.name] == []
 
 
+FULL = """
+import resource, sys
+import pyclmm
+from pyclmm.tools.cli import main
+from tests.support.matrix_files import kept
+pyclmm.matmul(kept("a.npy"), kept("b.npy"), memory_limit="8 KiB")  # compiles, which takes files too
+resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+main(["multiply", "a.npy", "b.npy", "c.h5:c", "--memory-limit", "8 KiB", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a limit of a file's length")
+@pytest.mark.parametrize("more", [(), ("--checkpoint", "tiles")])
+def test_a_file_of_hdf5_that_cannot_grow_ends_the_command_with_its_error(here, more):
+    """HDF5 cannot close such a file, and dies by SIGSEGV when it tries again."""
+    ended = python("-c", FULL, *more, env=with_this_package())
+    assert ended.returncode == 2, ended.stderr
+    assert re.fullmatch(r"Error: out: .+ could not be (written|flushed): .+\n", ended.stderr)
+    assert (here / "c.h5").exists() == bool(more)
+
+
+def test_a_name_that_hdf5_cannot_have_is_refused_at_once(here):
+    shown = run("a.npy", "b.npy", "c.h5:\udcff")
+    assert (shown.exit_code, (here / "c.h5").exists()) == (2, False)
+    assert shown.stderr == "Error: 'c.h5:\\udcff': names within HDF5 files are UTF-8, and this one is not\n"
+
+
+def test_a_name_that_is_empty_is_shown(here):
+    assert run("", "b.npy", "c.npy").stderr.startswith("Error: '': its kind is not known; name FILE.npy")
+
+
 def test_a_terminal_shows_a_bar():
     """Of 30 columns where there is room, with the rate and the time left."""
     master, slave = pty.openpty()

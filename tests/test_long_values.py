@@ -1,0 +1,45 @@
+"""Values of any length in arguments: an error names the argument, and shows a part of the value."""
+
+import numpy as np
+import pytest
+
+import pyclmm
+from pyclmm import PyclmmError, QuantizedArray, StreamedMatmul, linalg
+
+LONG = 10**5000  # Python refuses to print it
+A = np.ones((4, 4), np.float32)
+KEYWORDS = (
+    "activation", "bias", "casting", "checkpoint", "device", "devices", "dtype", "kernel", "precision",
+    "progress", "quantize_a", "reproducible", "trans_a", "trans_b", "verify", "wait_for",
+)  # fmt: skip
+CALLS = {
+    **{name: lambda value, name=name: pyclmm.gemm(A, A, **{name: value}) for name in KEYWORDS},
+    "axes": lambda value: pyclmm.matmul(A, A, axes=value),
+    "axes of tensordot": lambda value: linalg.tensordot(A, A, axes=value),
+    "optimize": lambda value: linalg.einsum("ij,jk,kl", A, A, A, optimize=value),
+    "subscripts": lambda value: linalg.einsum(A, [0, value], A, [1, 2]),
+    "mixed": lambda value: pyclmm.matmul(A, A, mixed=value),
+    "shape": lambda value: pyclmm.warm((value, A)),
+    "mode": lambda value: pyclmm.quantize(A, mode=value),
+    "path": QuantizedArray.load,
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("value", [LONG, [LONG]], ids=["integer", "list"])
+def test_a_long_value_is_an_error_that_shows_a_part_of_it(call, value):
+    with pytest.raises(PyclmmError) as caught:
+        call(value)
+    assert len(str(caught.value)) < 1500
+
+
+def test_a_long_text_is_cut():
+    with pytest.raises(
+        pyclmm.ArgumentError, match=r"unknown kernel '9{119}\.\.\. \(5002 characters\): valid are"
+    ):
+        pyclmm.matmul(A, A, kernel="9" * 5000)
+
+
+def test_a_limit_of_any_size_is_none():
+    for limit in (LONG, 10**400, 2**63):
+        np.testing.assert_array_equal(StreamedMatmul(A, A, memory_limit=limit)(A, A), A @ A)
