@@ -257,6 +257,14 @@ def events_of(wait_for: Any, queue: Any = None) -> list[cl.Event]:
 
 
 def wait_here(wait_for: Any) -> None:
-    """Wait for the events on the host, which reads operands next. Raises as :func:`events_of` does."""
-    for event in events_of(wait_for):
-        event.wait()
+    """Wait for the events on the host, which reads operands next. Raises as :func:`events_of` does, and
+    ArgumentError for one that ends with an error: that is no fault of the device of this product.
+    """
+    for at, event in enumerate(events_of(wait_for)):
+        try:
+            event.wait()
+        except cl.Error as error:
+            raise ArgumentError(
+                f"wait_for[{at}] ended with an error ({error}), so what its command was to write may be "
+                "missing; repeat that command"
+            ) from error
