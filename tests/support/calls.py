@@ -17,6 +17,7 @@ import pyopencl.array as cla
 import pyclmm
 from pyclmm import KERNELS
 from pyclmm.execution.prepared import Prepared
+from pyclmm.linalg.views import fetched
 from pyclmm.opencl.host_memory import HostSpan, location
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.cases import DEVICE, numbers, problem_of
@@ -361,7 +362,7 @@ def brought_back(built, arrays, result):
             there = cla.Array(x.queue, target.shape, target.dtype, data=x.base_data)
             built[name].root[start : start + target.nbytes] = there.get()
     if "out" not in built or result is None:
-        return result if result is None else result.get()
+        return result if result is None else fetched(result)
     assert result is arrays["out"]
     return built["out"].view
 
