@@ -358,6 +358,28 @@ def test_an_event_of_another_context_is_named_and_ends_nothing(queue, on_device)
     assert (matmul(A, B, queue=queue) == 4).all()
 
 
+def test_an_event_that_failed_is_named_and_is_no_loss_of_the_device(queue):
+    """It was taken for one: the plans and the queues of a context that works were dropped."""
+    failed = cl.UserEvent(queue.context)
+    failed.set_status(cl.status_code.OUT_OF_RESOURCES)
+    done, x = cl.UserEvent(queue.context), ones(3, 3)
+    done.set_status(cl.command_execution_status.COMPLETE)
+    how = {"queue": queue, "wait_for": [done, failed]}
+    there = {"queue": queue, "mixed": "copy"}
+    for call in (
+        lambda: matmul(x, x, **how),
+        lambda: pyclmm.matmul_many([(x, x)], **how),
+        lambda: pyclmm.ragged_matmul(x, x[None], [3], **how),
+        lambda: pyclmm.linalg.einsum("ij->i", x, **how),
+        lambda: matmul(x, cla.to_device(queue, x), **how | there),
+    ):
+        with pytest.raises(errors.ArgumentError, match=r"wait_for\[1\] ended with an error"):
+            call()
+    with pytest.raises(errors.ArgumentError, match=r"wait_for\[1\] ended with an error"):
+        matmul(x, x, memory_limit="1 MB", wait_for=[done, failed])
+    assert (matmul(A, B, queue=queue) == 4).all()
+
+
 def test_arrays_without_a_queue(queue):
     a, b = (cla.to_device(queue, x).with_queue(None) for x in (A, B))
     with pytest.raises(errors.ArgumentError, match="none of the Arrays has a queue; pass queue="):

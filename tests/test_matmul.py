@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 import pyclmm
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
-from tests.support.calls import draw_axes, draw_matmul, judge, matmul_kind
+from tests.support.calls import draw_axes, draw_matmul, judge, matmul_kind, operands, same_rest
 from tests.support.cases import numbers, small_integers
 from tests.support.plans import kept_plans
 from tests.support.selection import examples
@@ -508,3 +508,15 @@ def test_a_nan_stays_one_in_bfloat16():
     out = np.zeros((3, 3), bfloat16)
     pyclmm.matmul(x, np.eye(3, dtype=np.float32), out=out, casting="unsafe")
     assert np.isnan(out.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize(("name", "written"), [("a", True), ("b", True), ("out", False)])
+def test_the_judge_sees_an_operand_that_a_call_changed(name, written):
+    spec = {"shape": [2, 2], "dtype": "float32", "layout": "C"}
+    call = {"name": "matmul", "a": spec, "b": spec, "out": spec, "seed": 1}
+    mine, other = operands(call), operands(call)
+    same_rest(mine, other, written)
+    mine, other = operands(call), operands(call)
+    mine[name].view[0, 0] += 1
+    with pytest.raises(AssertionError, match=f"bytes of {name} have changed"):
+        same_rest(mine, other, written)

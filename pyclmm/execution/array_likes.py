@@ -138,13 +138,17 @@ def _resolved(x: Any) -> Any:
 def _of_dlpack(name: str, x: Any) -> NDArray[Any]:
     torch: Any = sys.modules.get("torch")
     is_bfloat16 = torch is not None and isinstance(x, torch.Tensor) and x.dtype is torch.bfloat16
-    if is_bfloat16 and not x.requires_grad:
-        return np.from_dlpack(x.view(torch.int16)).view(dtype_of("bfloat16"))  # NumPy's DLPack has none
-    found = np.from_dlpack(x)
-    if found.size and found.flags.owndata:  # NumPy allocates where the address is 0
+    if is_bfloat16 and not x.requires_grad:  # NumPy's DLPack has none
+        return with_memory(name, x, np.from_dlpack(x.view(torch.int16))).view(dtype_of("bfloat16"))
+    return with_memory(name, x, np.from_dlpack(x))
+
+
+def with_memory(name: str, x: Any, found: NDArray[Any]) -> NDArray[Any]:
+    """*found*, NumPy's view of *x*. Raises DTypeError if *x* has no memory: NumPy allocates some then."""
+    if found.flags.owndata and found.size:
         raise DTypeError(
-            f"{name} is a {type(x).__name__} without memory, such as a fake tensor of PyTorch's; pass one "
-            f"that has its elements, as {name}.clone() may have"
+            f"{name} is a {type(x).__name__} without memory, such as a fake tensor of PyTorch's or one whose "
+            f"storage was freed; pass one that has its elements. Of zeros {name}.clone() has"
         )
     return found
 

@@ -21,7 +21,7 @@ from ..problem.gemm import Gemm
 from ..problem.ragged import SIZES
 from .execute import Executable
 from .operands import Operands, check_writeable, checked, problem_name, read_operands
-from .options import Options, check_scalars
+from .options import Options, check_scalars, wait_here
 from .placement import placed
 from .repair import moved
 
@@ -272,8 +272,7 @@ class HostPath:
         out = operands.get("out")
         if out is not None:
             check_writeable(out)
-        if wait_for:  # the host reads the operands
-            host_memory.wait(self._device, wait_for)
+        wait_here(wait_for)
         target: Any = out if self._in_place else np.empty(gemm.shape, gemm.dtype)
         if 0 not in gemm.shape:
             buffers = host_memory.HostBuffers(queue, self._device)

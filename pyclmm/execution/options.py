@@ -55,9 +55,9 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("trans_a", "trans_b"):
-            _check_name(name, getattr(self, name), get_args(Trans))
+            check_name(name, getattr(self, name), get_args(Trans))
         if self.activation is not None:
-            _check_name("activation", self.activation, ACTIVATIONS)
+            check_name("activation", self.activation, ACTIVATIONS)
         _check_kernel(self.kernel)
         check_casting(self.casting)
         _check_kind(
@@ -78,7 +78,7 @@ class Options:
 
     def _check_rounding(self) -> None:
         """Raise unless ``quantize_a`` is offered with the other options."""
-        _check_name("quantize_a", self.quantize_a, get_args(Rounded))
+        check_name("quantize_a", self.quantize_a, get_args(Rounded))
         asked = f"quantize_a is {brief(self.quantize_a)}"
         if not self.b_format:
             raise ArgumentError(
@@ -146,7 +146,8 @@ def _check_kind(name: str, value: Any, fits: bool, wanted: str) -> None:
         raise DTypeError(f"{name} is {brief(value)}; pass {wanted}")
 
 
-def _check_name(name: str, value: Any, valid: tuple[str, ...]) -> None:
+def check_name(name: str, value: Any, valid: tuple[str, ...]) -> None:
+    """Raise DTypeError unless the argument *name* is a string, ArgumentError unless it is *valid*."""
     _check_kind(name, value, isinstance(value, str), f"a string: one of {', '.join(map(repr, valid))}")
     if value not in valid:
         raise unknown_name(name, value, valid)
@@ -257,6 +258,14 @@ def events_of(wait_for: Any, queue: Any = None) -> list[cl.Event]:
 
 
 def wait_here(wait_for: Any) -> None:
-    """Wait for the events on the host, which reads operands next. Raises as :func:`events_of` does."""
-    for event in events_of(wait_for):
-        event.wait()
+    """Wait for the events on the host, which reads operands next. Raises as :func:`events_of` does, and
+    ArgumentError for one that ends with an error: that is no fault of the device of this product.
+    """
+    for at, event in enumerate(events_of(wait_for)):
+        try:
+            event.wait()
+        except cl.Error as error:
+            raise ArgumentError(
+                f"wait_for[{at}] ended with an error ({error}), so what its command was to write may be "
+                "missing; repeat that command"
+            ) from error

@@ -14,7 +14,7 @@ from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceMemoryError, DTypeError
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
-from .array_likes import array_of
+from .array_likes import array_of, with_memory
 from .kinds import Follower, KindWithAddresses, Part, SeenLayout
 
 _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for CPUs has none
@@ -69,7 +69,6 @@ class _Torch(KindWithAddresses):
             is_read = name == "out" or not own.requires_grad
             is_bfloat16 = is_read and own.dtype is torch.bfloat16  # NumPy's view knows none
             found: NDArray[Any] = (own.view(torch.int16) if is_bfloat16 else own).numpy()
-            return found.view(dtype_of("bfloat16")) if is_bfloat16 else found
         except (RuntimeError, TypeError) as error:
             if name != "out":
                 read: NDArray[Any] = array_of(name, own)
@@ -77,6 +76,8 @@ class _Torch(KindWithAddresses):
             raise DTypeError(
                 f"out cannot be written as it lies ({error}); pass none, or a plain tensor"
             ) from error
+        found = with_memory(name, x, found)
+        return found.view(dtype_of("bfloat16")) if is_bfloat16 else found
 
     def of_host(self, array: NDArray[Any]) -> torch.Tensor:
         if array.dtype.name == "bfloat16":

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import ArgumentError
 from ..execution.operands import Operands
+from ..execution.options import wait_here
 from ..opencl import host_memory
 from ..opencl.array_fields import reads_host
 from ..opencl.devices import device_info
@@ -90,8 +91,7 @@ class HostMany(ManyByAddress):
                 f"queue is on device {own.device.name!r}, which cannot read the host's memory as "
                 "the plan's device does; make a plan with this queue"
             )
-        if wait_for:  # the host reads the operands
-            host_memory.wait(self._device, wait_for)
+        wait_here(wait_for)
         outs = given.lists.named("out")
         for pair, part in self._multiplied(given, own):
             if outs[pair] is None:

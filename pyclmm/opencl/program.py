@@ -111,6 +111,16 @@ def count() -> int:
 def release() -> None:
     """Drop the programs that no binding holds."""
     _programs.forget(lambda _: True)
+    _settle_dropped()
+
+
+def _settle_dropped() -> None:
+    """Let those in doubt go that nobody holds any more: they will not run. A mark would keep their context.
+    A product of Arrays is known to have ended when the next one asks, and there may be no next one.
+    """
+    held = {key[:2] for key in list(_held)}
+    for context, program in [key for key in list(_marks) if key not in held]:
+        settle(context, [program])
 
 
 def forget(context: cl.Context) -> None:
@@ -184,6 +194,7 @@ def _names(context: cl.Context) -> str:
 
 def _build(context: cl.Context, program: Program, detour: int) -> cl.Program:
     """Build *program*, and mark that it is in doubt."""
+    _settle_dropped()
     digest = source_hash(program)
     marks = [crash_marks.mark(device_info(device), digest) for device in context.devices]
     try:

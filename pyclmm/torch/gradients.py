@@ -18,7 +18,7 @@ _SLOPE = 0.01  # of leaky_relu
 # Activation -> the gradient of what it is given, by the gradient g of its result y.
 _BACK: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "none": lambda g, y: g,
-    "relu": lambda g, y: g * (y > 0),
+    "relu": lambda g, y: torch.where(y <= 0, 0, g),  # as PyTorch: 0 for an infinite g too, g where y is NaN
     "leaky_relu": lambda g, y: torch.where(y > 0, g, _SLOPE * g),
     "sigmoid": lambda g, y: g * (y * (1 - y)),
     "tanh": lambda g, y: g * (1 - y * y),

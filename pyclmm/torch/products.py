@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from .. import api
-from ..errors import DTypeError, ShapeError, unknown_name
-from ..execution.options import beta_of
+from ..errors import ArgumentError, DTypeError, ShapeError
+from ..execution.options import beta_of, check_name, plain_number
 from ..problem import dtypes
+from ..problem.gemm import ACTIVATIONS
 from ..problem.literals import Activation, Precision, Trans, Verify
 from ..problem.settings import REPAIR, check_activation, chosen, is_reproducible, is_verified
 from . import gradients
@@ -94,9 +95,10 @@ def gemm(
 
     Returns and raises as :func:`matmul` does.
     """
-    rest = (alpha, beta_of(beta, c))
+    rest = (_number("alpha", alpha), _number("beta", beta_of(beta, c)))
     ways = (chosen(precision), is_reproducible(reproducible), str(is_verified(verify)))
-    act = activation or "none"
+    act = "none" if activation is None else activation
+    check_name("activation", act, ACTIVATIONS)
     if ways[1]:
         check_activation(act)
     a, b, c, bias = _operands({"a": a, "b": b, "c": c, "bias": bias})
@@ -105,6 +107,16 @@ def gemm(
         act, after = "none", _OF_INPUT[act]
     z = _promoted(_op("a", a, trans_a), _op("b", b, trans_b), c, bias, *rest, act, *ways)
     return z if after is None else after(z)
+
+
+def _number(name: str, value: Any) -> complex:
+    """alpha or beta as PyTorch's operators take it. Raises DTypeError, ArgumentError."""
+    number = plain_number(name, value)
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:
+        raise ArgumentError(
+            f"{name} is an integer beyond int64, which PyTorch's operators take; pass a float"
+        )
+    return number
 
 
 def _wants_gradient(x: Tensor | None) -> bool:
@@ -134,8 +146,7 @@ def _folded(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: 
 
 
 def _op(name: str, x: Tensor, trans: str) -> Tensor:
-    if trans not in _OPS:
-        raise unknown_name(f"trans_{name}", trans, _OPS)
+    check_name(f"trans_{name}", trans, tuple(_OPS))
     if x.ndim == 0:
         raise ShapeError(f"{name} has shape (); a product needs one dimension or more: multiply by `*`")
     return _OPS[trans][x.ndim < 2](x)
@@ -147,7 +158,7 @@ def _operands(given: dict[str, Any]) -> tuple[Any, ...]:
         if x is not None or name in "ab":
             _check(name, x)
     kind = given["a"].device.type
-    if torch.is_autocast_enabled(kind):
+    if kind != "meta" and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         fit = (torch.float16, torch.bfloat16, torch.float32)
         given = {k: x.to(dtype) if x is not None and x.dtype in fit else x for k, x in given.items()}

@@ -148,3 +148,18 @@ def test_a_tensor_without_memory_is_refused(torch):
         tensor = torch.ones(2, 3)
     with pytest.raises(pyclmm.DTypeError, match="a is a FakeTensor without memory"):
         pyclmm.matmul(tensor, torch.ones(3, 2))
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_a_tensor_whose_storage_was_freed_is_refused(torch):
+    """As sharded parameters are between their uses. NumPy's view of such a tensor has memory of its own."""
+    for dtype in (torch.float32, torch.bfloat16):
+        freed, x = torch.ones(3, 3, dtype=dtype), torch.ones(3, 3, dtype=dtype)
+        freed.untyped_storage().resize_(0)
+        for call, name in (
+            (lambda freed=freed, x=x: pyclmm.matmul(freed, x), "a"),
+            (lambda freed=freed, x=x: pyclmm.matmul(x, x, out=freed), "out"),
+            (lambda freed=freed, x=x: pyclmm.linalg.dot(freed, x), "a"),
+        ):
+            with pytest.raises(pyclmm.DTypeError, match=f"{name} is a Tensor without memory"):
+                call()

@@ -334,6 +334,53 @@ def test_bad_options_are_refused(torch, door):
             door.gemm(x.clone().requires_grad_(), x, **keywords)
 
 
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"alpha": "2"}, "alpha is a str; pass a number"),
+        ({"beta": [1.0]}, "beta is a list; pass a number"),
+        ({"trans_b": ["T"]}, r"trans_b is \['T'\]; pass a string"),
+        ({"activation": ["relu"]}, r"activation is \['relu'\]; pass a string"),
+        ({"activation": ""}, "unknown activation ''"),
+        ({"alpha": 1 << 64}, "alpha is an integer beyond int64"),
+    ],
+)
+def test_bad_options_of_another_kind_are_refused_by_name(torch, door, keywords, said):
+    x = torch.ones(3, 3)
+    with pytest.raises((pyclmm.DTypeError, pyclmm.ArgumentError), match=said):
+        door.gemm(x, x, x, **{"beta": 1.0} | keywords)
+
+
+def test_a_tensor_is_no_alpha_because_it_would_get_no_gradient(torch, door):
+    x = torch.ones(3, 3)
+    with pytest.raises(pyclmm.DTypeError, match="alpha is a Tensor; pass a number"):
+        door.gemm(x, x, alpha=torch.tensor(2.0, requires_grad=True))
+
+
+def test_alpha_and_beta_may_be_numbers_of_numpy(torch, door, device):
+    x = torch.eye(3, device=device)
+    got = door.gemm(x, x, x, alpha=np.float32(2), beta=np.int64(3))
+    assert torch.equal(got, 5 * x)
+
+
+def test_tensors_without_elements_give_one_of_the_shape(torch, door):
+    x = torch.empty(2, 3, 4, device="meta", requires_grad=True)
+    y = door.gemm(x, x, trans_b="T", activation="relu")
+    assert (y.shape, y.device.type) == ((2, 3, 3), "meta")
+
+
+def test_relu_passes_a_gradient_as_pytorchs_does(torch, door, device):
+    """An infinite gradient, as of a scaled loss, gives 0 where relu is 0; a NaN passes it on."""
+    grads = []
+    for layer in (lambda x, w: door.gemm(x, w, activation="relu"), lambda x, w: torch.relu(x @ w)):
+        x = torch.tensor([[-1.0, 1.0], [float("nan"), 0.0]], device=device, requires_grad=True)
+        w = torch.ones(1, 2, device=device)
+        y = layer(x[:, :1], w)
+        (g,) = torch.autograd.grad(y, x, torch.tensor([[float("inf"), 2.0], [3.0, 4.0]], device=device))
+        grads.append(g)
+    torch.testing.assert_close(*grads, equal_nan=True)
+
+
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules
 def test_transforms_of_functions(torch, door, device):
     a, b = (drawn(torch, device, 3, 3, grad=False) for _ in range(2))

@@ -176,6 +176,16 @@ def test_a_run_on_arrays_has_ended_when_a_later_call_sees_it(unproven, own_queue
     assert not marks(folder)
 
 
+def test_a_program_that_nobody_holds_is_no_longer_in_doubt(unproven, queue, folder):
+    """Its mark kept the context of a product that no other one followed, for ever."""
+    own = new_queue(queue.device)
+    a = cla.to_device(own, np.ones((37, 41), np.float32))
+    pyclmm.matmul(a, a.T, kernel="naive").get()
+    assert len(marks(folder)) == 1
+    pyclmm.release()
+    assert not marks(folder)
+
+
 class Lost:
     @property
     def command_execution_status(self):
