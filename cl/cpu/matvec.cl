@@ -131,7 +131,7 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
   const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);
   const int count = (j1 - j0) * PLANES;
   w += (long)j0 * PLANES;
-  for (int v = 0; v < BN * PLANES / LANES; ++v) FOR_PLANES(p) sums[p][v] = (VEC)(0);
+  for (int v = 0; v < (count + LANES - 1) / LANES; ++v) FOR_PLANES(p) sums[p][v] = (VEC)(0);
   int k = k0;
   for (; k <= k1 - AT_ONCE; k += AT_ONCE) {
     REAL x[PLANES][AT_ONCE];
