@@ -8,7 +8,7 @@ that at once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,6 +21,8 @@ from .views import plain, viewed
 
 _KEYWORDS = frozenset(("out", "axes", "axis", "keepdims"))  # others say how to multiply, or where
 _SAYING = frozenset((str, int, bool, type(None)))  # types of arguments that are no arrays
+_LISTS = frozenset((list, tuple))  # of such arguments, of axes or of arrays
+_LONGEST = 32  # of these; longer ones hold the numbers of an array
 _MOST = 512  # calls that are kept
 
 
@@ -82,7 +84,7 @@ def result_of(
 ) -> Returned:
     """What *function* returns, by the steps of an earlier call like this one, if there was one. *key*: of
     :func:`key_of`, not None."""
-    arrays = [x for x in (*args, *keywords.values()) if type(x) is np.ndarray]
+    arrays = list(_arrays((*args, *keywords.values())))
     known = _known.get(key)
     if known is not None:
         return cast("Returned", known.result(arrays))
@@ -104,17 +106,34 @@ def key_of(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[
     if not keywords.keys() <= _KEYWORDS:
         return None
     key: list[Any] = [function, is_reproducible(None), is_verified(None), *keywords]
-    seen: list[Any] = []
-    for x in (*args, *keywords.values()):
+    return tuple(key) if _is_told((*args, *keywords.values()), key, []) else None
+
+
+def _is_told(xs: Sequence[Any], key: list[Any], seen: list[Any]) -> bool:
+    """Whether *key*, to which this adds, says what *xs* are, after the arrays *seen*."""
+    for x in xs:
         if type(x) is np.ndarray:
             same = [x is other for other in seen]
             key.append((x.shape, x.strides, x.dtype, x.dtype.char, *same))
             seen.append(x)
         elif type(x) in _SAYING:
             key.append((type(x), x))
+        elif type(x) in _LISTS and len(x) <= _LONGEST:
+            key.append((type(x), len(x)))
+            if not _is_told(x, key, seen):
+                return False
         else:
-            return None
-    return tuple(key)
+            return False
+    return True
+
+
+def _arrays(xs: Sequence[Any]) -> Iterator[Any]:
+    """NumPy's arrays of *xs*, and of lists in it, in the order of :func:`_is_told`."""
+    for x in xs:
+        if type(x) is np.ndarray:
+            yield x
+        elif type(x) in _LISTS:
+            yield from _arrays(x)
 
 
 def _repeat(steps: Sequence[Computation], arrays: Sequence[Any], result: Any) -> _Repeat | None:

@@ -17,9 +17,17 @@ CASES = {
     "outer": (linalg.outer, np.outer, (3, 4), (5,), {}),
     "tensordot": (linalg.tensordot, np.tensordot, (3, 4, 5), (4, 5, 2), {}),
     "tensordot of all": (linalg.tensordot, np.tensordot, (4, 5), (4, 5), {"axes": 2}),
+    "tensordot of axes": (linalg.tensordot, np.tensordot, (3, 4, 5), (5, 4), {"axes": ((2,), [0])}),
+    "einsum of lists": (
+        lambda a, b: linalg.einsum(a, [0, 1], b, [1, 2], [2, 0]),
+        lambda a, b: np.einsum(a, [0, 1], b, [1, 2], [2, 0]), (3, 4), (4, 5), {},
+    ),
+    "multi_dot": (
+        lambda a, b: linalg.multi_dot([a, b]), lambda a, b: np.linalg.multi_dot([a, b]), (3, 4), (4, 5), {}
+    ),
     "matvec": (linalg.matvec, np.matvec, (2, 3, 4), (4,), {}),
     "vdot": (linalg.vdot, np.vdot, (3, 4), (3, 4), {}),
-}
+}  # fmt: skip
 TYPES = ["f4", "c8"]
 
 
