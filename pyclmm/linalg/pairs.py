@@ -58,13 +58,15 @@ class Ways:
 
 
 def contracted(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> Any:
-    """The sum over all labels but *labels* of a times b, in *out* or a new C-contiguous array."""
+    """The sum over all labels but *labels* of a times b, in *out* or a new array. That is C-contiguous, but
+    what NumPy multiplies lies in the order of the operands.
+    """
     a = summed(a, {*b.labels, *labels}, ways)
     b = summed(b, {*a.labels, *labels}, ways)
+    if isinstance(a.array, np.ndarray) and _is_elementwise(a, b, labels):
+        return _multiplied(a, b, labels, ways, out)
     if out is None:
         out = new(ways.shape(labels), ways.dtype, a.array, ways.queue)
-    if isinstance(out, np.ndarray) and _is_elementwise(a, b, labels):
-        return _multiplied(a, b, labels, ways, out)
     return _product(a, b, labels, ways, out)
 
 
@@ -240,9 +242,20 @@ def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out
         strides = x.strides(ways.lengths)
         view = View(ways.shape(labels), tuple(strides.get(label, 0) for label in labels))
         factors.append(np.conj(viewed(x.array, view)) if x.conj else viewed(x.array, view))
+    if out is None:
+        out = _in_their_order(ways.shape(labels), ways.dtype, factors)
     how = {"dtype": ways.dtype, "casting": ways.casting}
     computed(Computation(_multiply_by_numpy, tuple(factors), out, how))
     return out
+
+
+def _in_their_order(shape: tuple[int, ...], dtype: np.dtype[Any], factors: Sequence[Any]) -> Any:
+    """A new array whose elements lie as those of *factors*: in another order each would be in another line of
+    the caches.
+    """
+    steps = [sum(map(abs, strides)) for strides in zip(*(x.strides for x in factors), strict=True)]
+    order = sorted(range(len(shape)), key=lambda axis: -steps[axis])
+    return np.empty([shape[axis] for axis in order], dtype).transpose(np.argsort(order))
 
 
 def _multiply_by_numpy(x: Any, y: Any, out: Any, dtype: Any, casting: Casting) -> None:

@@ -50,6 +50,7 @@ class _Repeat(NamedTuple):
     made: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]  # shapes and dtypes; a new result comes first
     has_out: bool
     is_scalar: bool
+    view: View | None  # of the new result's memory, if that has another order
 
     def result(self, arrays: list[Any]) -> Any:
         """The result of a call on *arrays*: the operands, and perhaps ``out``."""
@@ -58,7 +59,7 @@ class _Repeat(NamedTuple):
         for function, operands, out, keywords in self.steps:
             views = [viewed(arrays[at], view) for at, view in operands]
             function(*views, out=viewed(arrays[out.number], out.view), **keywords)
-        result = arrays[place]
+        result = arrays[place] if self.view is None else viewed(arrays[place], self.view)
         return plain(result) if self.is_scalar else result
 
 
@@ -143,6 +144,9 @@ def _repeat(steps: Sequence[Computation], arrays: Sequence[Any], result: Any) ->
     has_out, last = result is arrays[-1], steps[-1].out
     target = len(arrays) - has_out
     whole = result if has_out or result.ndim else last  # one number comes in new memory
+    view = None
+    if not (has_out or whole.flags.c_contiguous) and _is_permuted(whole):
+        view, whole = View(whole.shape, whole.strides), whole.base
     known = [*arrays, *(() if has_out else (whole,))]
     if last.size != result.size or not (has_out or whole.flags.c_contiguous) or _share(known):
         return None
@@ -160,8 +164,16 @@ def _repeat(steps: Sequence[Computation], arrays: Sequence[Any], result: Any) ->
         return None
     likes = [(x.shape, x.dtype) for x in known[len(arrays) :]]
     if not has_out:
-        likes[0] = result.shape, result.dtype
-    return _Repeat(tuple(found), tuple(likes), has_out, isinstance(result, np.generic))
+        likes[0] = (whole.shape if view else result.shape), result.dtype
+    return _Repeat(tuple(found), tuple(likes), has_out, isinstance(result, np.generic), view)
+
+
+def _is_permuted(x: Any) -> bool:
+    """Whether *x* is all of a C-contiguous array, from its first element, in another order."""
+    memory = x.base
+    if not isinstance(memory, np.ndarray):
+        return False
+    return memory.flags.c_contiguous and memory.size == x.size and location(memory) == location(x)
 
 
 def _share(arrays: Sequence[Any]) -> bool:

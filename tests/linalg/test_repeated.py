@@ -82,6 +82,19 @@ def test_what_numpy_computes_is_repeated_too(subscripts, dtype, contracted, rng)
         assert len(contracted) == before
 
 
+@pytest.mark.parametrize("subscripts", ["ij,ij->ji", "ij,ji->ij", "ij,j->ji"])
+def test_what_numpy_multiplies_lies_as_the_operands_do(subscripts, contracted, rng):
+    """As NumPy's result: in C order each element would be written to another line of the caches."""
+    terms = subscripts.partition("->")[0].split(",")
+    for turn in range(3):
+        given = [operand(rng, [{"i": 4, "j": 5}[x] for x in term], "f4") for term in terms]
+        given = [np.asfortranarray(x) if term == "ji" else x for x, term in zip(given, terms, strict=True)]
+        got, want = linalg.einsum(subscripts, *given), np.einsum(subscripts, *given)
+        np.testing.assert_array_equal(got, want)
+        assert got.strides == want.strides
+        assert turn == 0 or len(contracted) == 1
+
+
 def test_a_repeated_sum_whose_out_is_its_operand(contracted, rng):
     for _ in range(3):
         x = operand(rng, (4, 5), "f4")
