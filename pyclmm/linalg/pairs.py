@@ -251,11 +251,22 @@ def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out
 
 def _in_their_order(shape: tuple[int, ...], dtype: np.dtype[Any], factors: Sequence[Any]) -> Any:
     """A new array whose elements lie as those of *factors*: in another order each would be in another line of
-    the caches.
+    the caches. Where the factors differ it is C-contiguous, as NumPy's.
     """
-    steps = [sum(map(abs, strides)) for strides in zip(*(x.strides for x in factors), strict=True)]
-    order = sorted(range(len(shape)), key=lambda axis: -steps[axis])
+    order: list[int] = []
+    for axis in range(len(shape)):
+        place = len(order)
+        while place and _is_nearer(order[place - 1], axis, factors):
+            place -= 1
+        order.insert(place, axis)
     return np.empty([shape[axis] for axis in order], dtype).transpose(np.argsort(order))
+
+
+def _is_nearer(first: int, second: int, factors: Sequence[Any]) -> bool:
+    """Whether neighbours along the axis *first* are nearer to each other than along the other one."""
+    steps = [(abs(x.strides[first]), abs(x.strides[second])) for x in factors]
+    steps = [each for each in steps if all(each)]
+    return bool(steps) and all(mine < other for mine, other in steps)
 
 
 def _multiply_by_numpy(x: Any, y: Any, out: Any, dtype: Any, casting: Casting) -> None:
