@@ -232,6 +232,13 @@ def test_a_long_dot_product_with_gaps_is_not_summed_in_memory(cpu):
     assert next(candidates(checked_gemm(x, y).problem, machine, "auto")).kernel.name == "small"
 
 
+def test_a_stack_of_matrices_stored_along_m_is_not_read_by_parts_of_rows(cpu):
+    machine = dataclasses.replace(cpu, compute_units=2, max_clock_mhz=2600)
+    x = Operand((3, 1944, 303), (4 * 303 * 1944, 4, 4 * 1944), np.dtype("f4"))
+    y = Operand((3, 303, 1), (4 * 303, 4, 4), np.dtype("f4"))
+    assert next(candidates(checked_gemm(x, y).problem, machine, "auto")).kernel.name == "matvec"
+
+
 @pytest.mark.usefixtures("on_cpu")
 def test_matvec_refuses_what_it_cannot_read(device):
     matvec = kernel_named("matvec")
