@@ -7,14 +7,15 @@
  *   x1  |====|====|====|==|    is no multiple of LANES. Few dot products are CHAINS sums each, of every CHAINS-th step.
  *
  * Complex numbers: the second plane of sums is of x with real and imaginary parts exchanged.
- * Macros: ROWS, VECTORS; X_IS_A, 1: M <= N, A is the vector, or the vectors; 0: B is.
+ * Macros: ROWS, VECTORS; X_IS_A, 1: M <= N, A is the vector, or the vectors; 0: B is; X_GAPS, 1: the elements of x are
+ * step_x apart, and are loaded one by one.
  */
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/vector_loads.h"
 
-#if !defined(ROWS) || !defined(VECTORS) || !defined(X_IS_A)
-#error "dot_rows.h needs ROWS VECTORS X_IS_A"
+#if !defined(ROWS) || !defined(VECTORS) || !defined(X_IS_A) || !defined(X_GAPS)
+#error "dot_rows.h needs ROWS VECTORS X_IS_A X_GAPS"
 #endif
 /* What is the vector's or the matrix's, of what there is for A and for B. */
 #if X_IS_A
@@ -90,17 +91,30 @@ INLINE VEC without(const int skip, const VEC x)
   return (MASK)(CAT(numbers_, LANES)) >= (MASK)(skip) ? x : (VEC)(0);
 }
 
+/* Number i of x, and LANES numbers from i on. */
+#define X_PLACE(i) (X_GAPS ? (i) / PLANES * step_x * PLANES + (i) % PLANES : (i))
+INLINE VEC x_vec(__global const X_REAL *x, const long step_x, const int i)
+{
+#if X_GAPS
+  VEC found;
+  UNROLL for (int lane = 0; lane < LANES; ++lane)((REAL *)&found)[lane] = X_AT(x, X_PLACE(i + lane));
+  return found;
+#else
+  return X_VEC(x + i);
+#endif
+}
+
 /* acc += products of LANES reals from k on, without the first `skip` of them. The second plane is x with real and
  * imaginary parts exchanged. */
 INLINE void add_dots(
     VEC acc[VECTORS][PLANES][ROWS], __global const W_REAL *const rows[ROWS],
-    __global const X_REAL *const xs[VECTORS], const int k, const int skip)
+    __global const X_REAL *const xs[VECTORS], const long step_x, const int k, const int skip)
 {
   VEC w[ROWS];
   UNROLL for (int r = 0; r < ROWS; ++r) w[r] = without(skip, W_VEC(rows[r] + k));
   UNROLL for (int v = 0; v < VECTORS; ++v) {
     VEC part[PLANES];
-    part[0] = without(skip, X_VEC(xs[v] + k));
+    part[0] = without(skip, x_vec(xs[v], step_x, k));
 #if PLANES == 2
     part[1].even = part[0].odd;
     part[1].odd = part[0].even;
@@ -112,18 +126,18 @@ INLINE void add_dots(
 /* sums[v][r] = rows[r] . xs[v] over `count` reals: vectors, the last of which may overlap the one before. */
 INLINE void dot_rows(
     ACC_T sums[VECTORS][ROWS], __global const W_REAL *const rows[ROWS],
-    __global const X_REAL *const xs[VECTORS], const int count)
+    __global const X_REAL *const xs[VECTORS], const long step_x, const int count)
 {
   VEC chains[CHAINS][VECTORS][PLANES][ROWS];
   FOR_CHAINS(c) FOR_DOTS(v, r) FOR_PLANES(p) chains[c][v][p][r] = (VEC)(0);
   int k = 0;
   for (; CHAINS > 1 && k <= count - CHAINS * LANES; k += CHAINS * LANES)
-    FOR_CHAINS(c) add_dots(chains[c], rows, xs, k + c * LANES, 0);
+    FOR_CHAINS(c) add_dots(chains[c], rows, xs, step_x, k + c * LANES, 0);
   VEC(*const acc)[PLANES][ROWS] = chains[0];
   UNROLL for (int c = 1; c < CHAINS; ++c) FOR_DOTS(v, r) FOR_PLANES(p) acc[v][p][r] += chains[c][v][p][r];
-  for (; k <= count - LANES; k += LANES) add_dots(acc, rows, xs, k, 0);
+  for (; k <= count - LANES; k += LANES) add_dots(acc, rows, xs, step_x, k, 0);
   if (k > 0 && k < count) {
-    add_dots(acc, rows, xs, count - LANES, k + LANES - count);
+    add_dots(acc, rows, xs, step_x, count - LANES, k + LANES - count);
     k = count;
   }
   FOR_DOTS(v, r)
@@ -138,7 +152,7 @@ INLINE void dot_rows(
     /* one element at a time: Intel's compiler vectorizes a loop over single reals with x[rest ^ p] wrongly */
     for (int rest = k; rest < count; rest += PLANES)
       FOR_PLANES(p) UNROLL for (int q = 0; q < PLANES; ++q)
-        sum[p][q] += W_AT(rows[r], rest + q) * X_AT(xs[v], rest + (p ^ q));
+        sum[p][q] += W_AT(rows[r], rest + q) * X_AT(xs[v], X_PLACE(rest + (p ^ q)));
 #if PLANES == 2
     sums[v][r] = element(sum[0][0], sum[1][0], sum[1][1], sum[0][1]);
 #else

@@ -23,8 +23,8 @@
  *
  * Macros: BN, the most j that a work-group has in matvec_columns (LANES divides BN * PLANES); SPLIT 0, 1; those of
  * dot_rows.h, types.h, gemm.h and vectors.h.
- * Preconditions: those of vector_loads.h; in matvec_rows x has unit stride; several vectors come with W stored along K
- * and SPLIT 0.
+ * Preconditions: those of vector_loads.h; X_GAPS 0 unless matvec_rows has a single vector; several vectors come with W
+ * stored along K and SPLIT 0.
  * Technique: the level-2 BLAS.
  */
 #include "include/gemm.h"
@@ -71,7 +71,7 @@ INLINE void multiply_rows(
 {
   __global const W_REAL *w = (__global const W_REAL *)MATRIX;
   __global const X_REAL *x = (__global const X_REAL *)VECTOR;
-  const long ld = OF_W(lda, ldb), next_x = OF_X(lda, ldb);
+  const long ld = OF_W(lda, ldb), next_x = OF_X(lda, ldb), step_x = X_GAPS ? next_x : 1;
   const int length = OF_W(M, N), few = OF_X(M, N);
   const int j0 = get_group_id(0) * nc, j1 = min(length, j0 + nc);
   const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);
@@ -81,8 +81,8 @@ INLINE void multiply_rows(
     for (int v0 = 0; v0 < few; v0 += VECTORS) {
       __global const X_REAL *xs[VECTORS];
       ACC_T sums[VECTORS][ROWS];
-      UNROLL for (int v = 0; v < VECTORS; ++v) xs[v] = x + (min(v0 + v, few - 1) * next_x + k0) * PLANES;
-      dot_rows(sums, rows, xs, (k1 - k0) * PLANES);
+      UNROLL for (int v = 0; v < VECTORS; ++v) xs[v] = x + (min(v0 + v, few - 1) * next_x + k0 * step_x) * PLANES;
+      dot_rows(sums, rows, xs, step_x, (k1 - k0) * PLANES);
       for (int v = 0; v < min(VECTORS, few - v0); ++v)
         for (int r = 0; r < min(ROWS, j1 - j); ++r) put_sum(v0 + v, j + r, sums[v][r], partial, split_k, RESULT);
     }
@@ -131,7 +131,7 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
   const int k0 = get_group_id(1) * k_range, k1 = min(K, k0 + k_range);
   const int count = (j1 - j0) * PLANES;
   w += (long)j0 * PLANES;
-  for (int v = 0; v < BN * PLANES / LANES; ++v) FOR_PLANES(p) sums[p][v] = (VEC)(0);
+  for (int v = 0; v < (count + LANES - 1) / LANES; ++v) FOR_PLANES(p) sums[p][v] = (VEC)(0);
   int k = k0;
   for (; k <= k1 - AT_ONCE; k += AT_ONCE) {
     REAL x[PLANES][AT_ONCE];

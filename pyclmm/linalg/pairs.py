@@ -20,7 +20,7 @@ from ..problem.literals import Casting
 from .repeated import Computation, computed
 from .views import new, one, permuted, viewed
 
-_FEWER = 4  # times as many elements as the smaller operand has than partial sums that NumPy adds
+_FEWER = 4  # times as many elements as an operand that would be copied has than partial sums that NumPy adds
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,22 @@ class Ways:
 
 
 def contracted(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> Any:
-    """The sum over all labels but *labels* of a times b, in *out* or a new C-contiguous array."""
+    """The sum over all labels but *labels* of a times b, in *out* or a new array. That is C-contiguous, but
+    what NumPy multiplies lies in the order of the operands.
+    """
     a = summed(a, {*b.labels, *labels}, ways)
     b = summed(b, {*a.labels, *labels}, ways)
+    if isinstance(a.array, np.ndarray) and _is_elementwise(a, b, labels):
+        return _multiplied(a, b, labels, ways, out)
     if out is None:
         out = new(ways.shape(labels), ways.dtype, a.array, ways.queue)
-    shared = set(a.labels) & set(b.labels)
-    if shared and shared <= set(labels) and isinstance(out, np.ndarray):
-        return _multiplied(a, b, labels, ways, out)
     return _product(a, b, labels, ways, out)
+
+
+def _is_elementwise(a: Tensor, b: Tensor, labels: tuple[Label, ...]) -> bool:
+    """Whether nothing is summed, and an axis is common or an operand is one number."""
+    shared = set(a.labels) & set(b.labels)
+    return shared <= set(labels) and bool(shared or not (a.labels and b.labels))
 
 
 def diagonal(x: Tensor, ways: Ways) -> Tensor:
@@ -176,9 +183,9 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
     b = _without(b, {label for label in shared - repeated if given[1][label] == 0})
     mine, other = a.strides(ways.lengths), b.strides(ways.lengths)
     itemsizes = (a.array.dtype.itemsize, b.array.dtype.itemsize, out.dtype.itemsize)
-    found = stacked(ways.lengths, mine, other, target, itemsizes)
+    found = stacked(ways.lengths, mine, other, target, itemsizes, isinstance(out, np.ndarray))
     if isinstance(found, Dense):
-        apart = _summed_apart(a, b, labels, ways)
+        apart = _summed_apart(a, b, labels, ways, found.name)
         if apart:
             wider = (*labels, *apart)
             partial = _product(a, b, wider, ways, new(ways.shape(wider), ways.dtype, a.array, ways.queue))
@@ -197,19 +204,23 @@ def _product(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: A
     return out
 
 
-def _summed_apart(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways) -> tuple[Label, ...]:
+def _summed_apart(
+    a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, copied: str
+) -> tuple[Label, ...]:
     """The labels that NumPy sums over after the product, so that the others are one axis and no operand is
-    copied. None if what it sums is no smaller than the operands, or would be rounded to a narrower type.
+    copied: the operand *copied*. None if what it sums is not much smaller than that, or would be rounded to a
+    narrower type; integers wrap the same way.
     """
     strides = [x.strides(ways.lengths) for x in (a, b)]
     gone = [label for label in a.labels if label in b.labels and label not in labels]
     axes = joined(gone, ways.lengths, strides)
     wide = dtype_of(ELEMENTS[type_name(ways.dtype, "a")].accumulator).itemsize == ways.dtype.itemsize
-    if not (axes and wide and _is_numpys(replace(a, conj=False), ways)):
+    exact = wide or ways.dtype.kind in "biu"
+    if not (axes and exact and _is_numpys(replace(a, conj=False), ways)):
         return ()
     nearest = min(axes, key=lambda axis: max(abs(its[axis[-1]]) for its in strides))
     longest = max(axes, key=lambda axis: math.prod(ways.shape(axis)))
-    most = min(a.array.size, b.array.size) // _FEWER
+    most = math.prod(ways.shape({"a": a, "b": b}[copied].labels)) // _FEWER
     for kept in (nearest, longest):  # memory is read in its order, if that leaves few
         apart = tuple(label for axis in axes if axis is not kept for label in axis)
         if math.prod(ways.shape((*labels, *apart))) <= most:
@@ -231,9 +242,31 @@ def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out
         strides = x.strides(ways.lengths)
         view = View(ways.shape(labels), tuple(strides.get(label, 0) for label in labels))
         factors.append(np.conj(viewed(x.array, view)) if x.conj else viewed(x.array, view))
+    if out is None:
+        out = _in_their_order(ways.shape(labels), ways.dtype, factors)
     how = {"dtype": ways.dtype, "casting": ways.casting}
     computed(Computation(_multiply_by_numpy, tuple(factors), out, how))
     return out
+
+
+def _in_their_order(shape: tuple[int, ...], dtype: np.dtype[Any], factors: Sequence[Any]) -> Any:
+    """A new array whose elements lie as those of *factors*: in another order each would be in another line of
+    the caches. Where the factors differ it is C-contiguous, as NumPy's.
+    """
+    order: list[int] = []
+    for axis in range(len(shape)):
+        place = len(order)
+        while place and _is_nearer(order[place - 1], axis, factors):
+            place -= 1
+        order.insert(place, axis)
+    return np.empty([shape[axis] for axis in order], dtype).transpose(np.argsort(order))
+
+
+def _is_nearer(first: int, second: int, factors: Sequence[Any]) -> bool:
+    """Whether neighbours along the axis *first* are nearer to each other than along the other one."""
+    steps = [(abs(x.strides[first]), abs(x.strides[second])) for x in factors]
+    steps = [each for each in steps if all(each)]
+    return bool(steps) and all(mine < other for mine, other in steps)
 
 
 def _multiply_by_numpy(x: Any, y: Any, out: Any, dtype: Any, casting: Casting) -> None:

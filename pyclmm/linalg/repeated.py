@@ -8,7 +8,7 @@ that at once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,6 +21,8 @@ from .views import plain, viewed
 
 _KEYWORDS = frozenset(("out", "axes", "axis", "keepdims"))  # others say how to multiply, or where
 _SAYING = frozenset((str, int, bool, type(None)))  # types of arguments that are no arrays
+_LISTS = frozenset((list, tuple))  # of such arguments, of axes or of arrays
+_LONGEST = 32  # of these; longer ones hold the numbers of an array
 _MOST = 512  # calls that are kept
 
 
@@ -48,6 +50,7 @@ class _Repeat(NamedTuple):
     made: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]  # shapes and dtypes; a new result comes first
     has_out: bool
     is_scalar: bool
+    view: View | None  # of the new result's memory, if that has another order
 
     def result(self, arrays: list[Any]) -> Any:
         """The result of a call on *arrays*: the operands, and perhaps ``out``."""
@@ -56,7 +59,7 @@ class _Repeat(NamedTuple):
         for function, operands, out, keywords in self.steps:
             views = [viewed(arrays[at], view) for at, view in operands]
             function(*views, out=viewed(arrays[out.number], out.view), **keywords)
-        result = arrays[place]
+        result = arrays[place] if self.view is None else viewed(arrays[place], self.view)
         return plain(result) if self.is_scalar else result
 
 
@@ -82,7 +85,7 @@ def result_of(
 ) -> Returned:
     """What *function* returns, by the steps of an earlier call like this one, if there was one. *key*: of
     :func:`key_of`, not None."""
-    arrays = [x for x in (*args, *keywords.values()) if type(x) is np.ndarray]
+    arrays = list(_arrays((*args, *keywords.values())))
     known = _known.get(key)
     if known is not None:
         return cast("Returned", known.result(arrays))
@@ -104,17 +107,34 @@ def key_of(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[
     if not keywords.keys() <= _KEYWORDS:
         return None
     key: list[Any] = [function, is_reproducible(None), is_verified(None), *keywords]
-    seen: list[Any] = []
-    for x in (*args, *keywords.values()):
+    return tuple(key) if _is_told((*args, *keywords.values()), key, []) else None
+
+
+def _is_told(xs: Sequence[Any], key: list[Any], seen: list[Any]) -> bool:
+    """Whether *key*, to which this adds, says what *xs* are, after the arrays *seen*."""
+    for x in xs:
         if type(x) is np.ndarray:
             same = [x is other for other in seen]
             key.append((x.shape, x.strides, x.dtype, x.dtype.char, *same))
             seen.append(x)
         elif type(x) in _SAYING:
             key.append((type(x), x))
+        elif type(x) in _LISTS and len(x) <= _LONGEST:
+            key.append((type(x), len(x)))
+            if not _is_told(x, key, seen):
+                return False
         else:
-            return None
-    return tuple(key)
+            return False
+    return True
+
+
+def _arrays(xs: Sequence[Any]) -> Iterator[Any]:
+    """NumPy's arrays of *xs*, and of lists in it, in the order of :func:`_is_told`."""
+    for x in xs:
+        if type(x) is np.ndarray:
+            yield x
+        elif type(x) in _LISTS:
+            yield from _arrays(x)
 
 
 def _repeat(steps: Sequence[Computation], arrays: Sequence[Any], result: Any) -> _Repeat | None:
@@ -124,6 +144,9 @@ def _repeat(steps: Sequence[Computation], arrays: Sequence[Any], result: Any) ->
     has_out, last = result is arrays[-1], steps[-1].out
     target = len(arrays) - has_out
     whole = result if has_out or result.ndim else last  # one number comes in new memory
+    view = None
+    if not (has_out or whole.flags.c_contiguous) and _is_permuted(whole):
+        view, whole = View(whole.shape, whole.strides), whole.base
     known = [*arrays, *(() if has_out else (whole,))]
     if last.size != result.size or not (has_out or whole.flags.c_contiguous) or _share(known):
         return None
@@ -141,8 +164,16 @@ def _repeat(steps: Sequence[Computation], arrays: Sequence[Any], result: Any) ->
         return None
     likes = [(x.shape, x.dtype) for x in known[len(arrays) :]]
     if not has_out:
-        likes[0] = result.shape, result.dtype
-    return _Repeat(tuple(found), tuple(likes), has_out, isinstance(result, np.generic))
+        likes[0] = (whole.shape if view else result.shape), result.dtype
+    return _Repeat(tuple(found), tuple(likes), has_out, isinstance(result, np.generic), view)
+
+
+def _is_permuted(x: Any) -> bool:
+    """Whether *x* is all of a C-contiguous array, from its first element, in another order."""
+    memory = x.base
+    if not isinstance(memory, np.ndarray):
+        return False
+    return memory.flags.c_contiguous and memory.size == x.size and location(memory) == location(x)
 
 
 def _share(arrays: Sequence[Any]) -> bool:

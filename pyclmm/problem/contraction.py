@@ -5,7 +5,8 @@ only the operands have it, and it is a row or a column of the result if one oper
 Labels whose strides follow from one another in every array that has them become one axis. One axis of the
 rows, one of the columns and one of the sums become M, N and K, and the others join the stack, where the
 operand that lacks them has the stride 0. Only sums that do not become one axis need a dense copy of an
-operand, or are added up in two steps.
+operand, or are added up in two steps. Where a matrix would have gaps both ways, rows or columns may join the
+stack too: what is left are dot products whose neighbours lie side by side.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ Label = int
 Strides = Mapping[Label, int]  # of an array, in bytes
 Items = tuple[tuple[Label, int], ...]  # of a mapping
 Axis = tuple[Label, ...]  # labels that are one axis, the outermost first
+
+_LEAST_BESIDE = 16  # dot products side by side: the numbers of a wide vector
+_MOST_AGAIN = 8  # how often they read an element, on average, at most: beyond that copies are faster
 
 
 @dataclass(frozen=True)
@@ -69,19 +73,25 @@ def joined(labels: Collection[Label], lengths: Mapping[Label, int], arrays: Sequ
 
 
 def stacked(
-    lengths: Mapping[Label, int], a: Strides, b: Strides, out: Strides, itemsizes: tuple[int, int, int]
+    lengths: Mapping[Label, int],
+    a: Strides,
+    b: Strides,
+    out: Strides,
+    itemsizes: tuple[int, int, int],
+    beside: bool = False,
 ) -> Stacked | Dense:
     """How a and b make out: as a stack of products, or after a copy.
 
     *a*, *b* and *out* have a stride for each of their labels. Every label is in at least two of them, and
-    those of *out* are in an operand. *itemsizes* are those of a, b and out in bytes.
+    those of *out* are in an operand. *itemsizes* are those of a, b and out in bytes. *beside*: dot products
+    side by side are preferred to matrices with gaps both ways.
     """
-    return _stacked(*(tuple(each.items()) for each in (lengths, a, b, out)), itemsizes)
+    return _stacked(*(tuple(each.items()) for each in (lengths, a, b, out)), itemsizes, beside)
 
 
 @lru_cache(maxsize=512)
 def _stacked(
-    of_labels: Items, of_a: Items, of_b: Items, of_out: Items, itemsizes: tuple[int, int, int]
+    of_labels: Items, of_a: Items, of_b: Items, of_out: Items, itemsizes: tuple[int, int, int], beside: bool
 ) -> Stacked | Dense:
     lengths, a, b, out = map(dict, (of_labels, of_a, of_b, of_out))
     if any(lengths[label] == 0 for label in {*a, *b}):
@@ -95,18 +105,35 @@ def _stacked(
     stack = joined([x for x in out if x in a and x in b], lengths, (out, a, b))
     rows = joined([x for x in out if x not in b], lengths, (out, a))
     columns = joined([x for x in out if x not in a], lengths, (out, b))
+    choices = list(product(rows or [()], columns or [()]))
+    if beside and k and _lie_beside(lengths, stack, (a, b), itemsizes):
+        high, wide = (math.prod(lengths[x] for axis in axes for x in axis) for axes in (rows, columns))
+        choices += [((), ())] if 2 * high * wide <= _MOST_AGAIN * (high + wide) else []
     m, n = max(
-        product(rows or [()], columns or [()]),
+        choices,
         key=lambda mn: _merit(lengths, (a, b, out), (*mn, k), itemsizes),
     )
     batch = [*stack, *(x for x in rows if x != m), *(x for x in columns if x != n)]
     by_a, by_b, by_out = (sorted(batch, key=lambda axis: -abs(x.get(axis[-1], 0))) for x in (a, b, out))
-    # Dot products read far more than they write.
-    batch = by_a if by_a == by_b and not (m or n) else by_out
+    batch = by_out
+    if not (m or n):  # dot products read far more than they write
+        sizes = [math.prod(lengths[x] for x in strides) for strides in (a, b)]
+        batch = by_a if by_a == by_b or sizes[0] > sizes[1] else by_b if sizes[1] > sizes[0] else by_out
     return Stacked(
         _view(lengths, a, [*batch, m, k]),
         _view(lengths, b, [*batch, k, n]),
         _view(lengths, out, [*batch, m, n]),
+    )
+
+
+def _lie_beside(
+    lengths: Mapping[Label, int], stack: Sequence[Axis], operands: Sequence[Strides], itemsizes: Sequence[int]
+) -> bool:
+    """Whether many neighbours along an axis of the stack lie side by side in both operands."""
+    return any(
+        math.prod(lengths[x] for x in axis) >= _LEAST_BESIDE
+        and all(abs(x[axis[-1]]) == size for x, size in zip(operands, itemsizes, strict=False))
+        for axis in stack
     )
 
 

@@ -77,7 +77,6 @@ NO_FP64 = r"needs cl_khr_fp64"
 EVERYWHERE = (
     r"work-items in one work-group",
     r"neither M nor N is",
-    r"the vector has gaps",
     r"is not thin",
     r"OpenCL has no vectors of complex numbers",
     r"takes no shape like",

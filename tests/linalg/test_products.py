@@ -451,16 +451,19 @@ APART = [
     ("ijk,kji->", (2, 3, 8), (8, 3, 2)),
     ("ijk,ijk->j", (8, 3, 2), (8, 3, 2)),
     ("ij,ji->", (9, 2), (2, 9)),
+    ("jmkl,ml->jk", (3, 2, 3, 40), (2, 40)),  # a is large: a copy of it is what that saves
 ]
 
 
-@pytest.mark.parametrize("dtype", ["f4", "c8", "f8", "i8"])
+@pytest.mark.parametrize("dtype", ["f4", "c8", "f8", "i8", "i1", "u2"])
 @pytest.mark.parametrize(("subscripts", "of_a", "of_b"), APART)
 def test_numpy_adds_few_sums_in_place_of_a_copy(subscripts, of_a, of_b, dtype, work, rng):
     a, b = (
         rng.integers(-3, 4, shape).astype(dtype) * (2 if dtype != "c8" else 2 + 1j) for shape in (of_a, of_b)
     )
-    want, out = np.einsum(subscripts, a, b), np.empty(of_a[1] if subscripts.endswith("j") else (), dtype)
+    a, b = a.astype(dtype), b.astype(dtype)
+    want = np.einsum(subscripts, a, b)
+    out = np.empty(want.shape, dtype)
     same(linalg.einsum(subscripts, a, b), want)
     linalg.einsum(subscripts, a, b, out=out)
     same(out[()], want)
@@ -474,6 +477,14 @@ def test_what_is_asked_of_a_product_is_asked_of_all_its_sums(asked, work, rng):
     a, b = (rng.integers(-3, 4, shape).astype("f4") for shape in ((9, 2), (2, 9)))
     assert linalg.einsum("ij,ji->", a, b, **asked) == np.einsum("ij,ji->", a, b)
     assert "dense" in work["copies"]
+
+
+@pytest.mark.parametrize("subscripts", ["i,->i", ",i->i", "ij,->ji", ",->"])
+def test_an_array_times_a_number_is_no_product(subscripts, work, rng):
+    terms = subscripts.partition("->")[0].split(",")
+    given = [rng.integers(-3, 4, range(2, 2 + len(term))).astype("f4") for term in terms]
+    same(linalg.einsum(subscripts, *given), np.einsum(subscripts, *given))
+    assert work == {"products": 0, "copies": []}
 
 
 def test_sums_of_narrow_floats_are_not_rounded_before_they_are_added(work):

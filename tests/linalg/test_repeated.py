@@ -18,9 +18,17 @@ CASES = {
     "outer": (linalg.outer, np.outer, (3, 4), (5,), {}),
     "tensordot": (linalg.tensordot, np.tensordot, (3, 4, 5), (4, 5, 2), {}),
     "tensordot of all": (linalg.tensordot, np.tensordot, (4, 5), (4, 5), {"axes": 2}),
+    "tensordot of axes": (linalg.tensordot, np.tensordot, (3, 4, 5), (5, 4), {"axes": ((2,), [0])}),
+    "einsum of lists": (
+        lambda a, b: linalg.einsum(a, [0, 1], b, [1, 2], [2, 0]),
+        lambda a, b: np.einsum(a, [0, 1], b, [1, 2], [2, 0]), (3, 4), (4, 5), {},
+    ),
+    "multi_dot": (
+        lambda a, b: linalg.multi_dot([a, b]), lambda a, b: np.linalg.multi_dot([a, b]), (3, 4), (4, 5), {}
+    ),
     "matvec": (linalg.matvec, np.matvec, (2, 3, 4), (4,), {}),
     "vdot": (linalg.vdot, np.vdot, (3, 4), (3, 4), {}),
-}
+}  # fmt: skip
 TYPES = ["f4", "c8"]
 
 
@@ -73,6 +81,19 @@ def test_what_numpy_computes_is_repeated_too(subscripts, dtype, contracted, rng)
             np.testing.assert_array_equal(out, want.astype(dtype))
         before = len(contracted) if turn == 0 else before
         assert len(contracted) == before
+
+
+@pytest.mark.parametrize("subscripts", ["ij,ij->ji", "ij,ji->ij", "ij,j->ji"])
+def test_what_numpy_multiplies_lies_as_the_operands_do(subscripts, contracted, rng):
+    """As NumPy's result: in C order each element would be written to another line of the caches."""
+    terms = subscripts.partition("->")[0].split(",")
+    for turn in range(3):
+        given = [operand(rng, [{"i": 4, "j": 5}[x] for x in term], "f4") for term in terms]
+        given = [np.asfortranarray(x) if term == "ji" else x for x, term in zip(given, terms, strict=True)]
+        got, want = linalg.einsum(subscripts, *given), np.einsum(subscripts, *given)
+        np.testing.assert_array_equal(got, want)
+        assert got.strides == want.strides
+        assert turn == 0 or len(contracted) == 1
 
 
 def test_a_repeated_sum_whose_out_is_its_operand(contracted, rng):

@@ -89,3 +89,25 @@ def test_dot_products_follow_one_another_as_their_operands_lie():
     matrices = contiguous((3, 2, 1, 4), LENGTHS), contiguous((3, 2, 4), LENGTHS)
     rows = contiguous((2, 3, 1), LENGTHS)
     assert stacked(LENGTHS, *matrices, rows, sizes).out.shape[:2] == (LENGTHS[2], LENGTHS[3])
+
+
+def test_matrices_with_gaps_both_ways_are_dot_products_side_by_side():
+    """Where elements are read again and again, or neighbours are few or apart, they stay matrices."""
+    sizes = (ITEM, ITEM, ITEM)
+
+    def matrix(high, wide, stack, step=1, beside=True):
+        lengths = {0: high, 1: wide, 2: 50, 3: stack}  # rows, columns, sums, and the stack, the innermost
+        of_a, of_b, of_out = (
+            {x: ITEM * step * at for x, at in contiguous(labels, lengths).items()}
+            for labels in ((0, 2, 3), (2, 1, 3), (0, 1, 3))
+        )
+        found = stacked(lengths, of_a, of_b, of_out, sizes, beside)
+        return found.out.shape[-2:]
+
+    assert matrix(100, 1, 40) == (1, 1)
+    assert matrix(1, 100, 40) == (1, 1)
+    assert matrix(8, 8, 40) == (1, 1)
+    assert matrix(8, 100, 40) == (8, 100)
+    assert matrix(100, 1, 8) == (100, 1)
+    assert matrix(100, 1, 40, step=2) == (100, 1)
+    assert matrix(100, 1, 40, beside=False) == (100, 1)

@@ -32,6 +32,7 @@ _MOST_VECTORS = 64  # with more, packing the matrix pays
 _ROWS_OF_ONE = 8
 _PIECE_VECS = 8  # as in matvec.cl
 _SINGLE = 8  # times as long as a multiply-add in registers takes one in memory. Assumed, not fitted
+_APART = 2  # multiply-adds of single numbers in the time that a number of a vector with gaps takes. Zen 5
 _FEW_FRACTION = 0.8  # of FRACTION: dot products of a few rows. Zen 4, docs/kernels/packed.md
 
 
@@ -53,8 +54,6 @@ class Matvec(CpuKernel):
             return (
                 f"neither M nor N is 1, and not both operands are stored along K: {problem.m} x {problem.n}"
             )
-        if _by_rows(problem) and _x_stride(problem) != 1:
-            return "the vector has gaps, and the matrix is stored along K"
         return None
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
@@ -70,6 +69,8 @@ class Matvec(CpuKernel):
         side_by_side = (problem.k if _by_rows(problem) else length) * problem.sums.planes
         single = side_by_side < config.vec  # numbers are added one after the other
         products *= _SINGLE * config.vec if single else 1
+        if _has_gaps(problem):
+            products += _APART * config.vec * -(-length // config.tm) * problem.k * problem.batch / rate
         again = config.tm * problem.k * _matrix_size(problem) > device.caches.l2 // 2
         passes = -(-few // config.tn) if again else 1
         nbytes = problem.nbytes + (passes - 1) * length * problem.k * _matrix_size(problem) * problem.batch
@@ -130,6 +131,7 @@ class Matvec(CpuKernel):
             ("BN", config.bn),
             ("ROWS", config.tm),
             ("VECTORS", config.tn),
+            ("X_GAPS", int(_has_gaps(problem))),
             ("SPLIT", int(split_k > 1)),
         ]
         # matvec_rows has a program of its own where B is a single column, so that the self-check runs it
@@ -165,6 +167,11 @@ def _by_rows(problem: GemmProblem) -> bool:
     if _is_dot(problem):
         return True
     return problem.trans_b if _x_is_a(problem) else not problem.trans_a
+
+
+def _has_gaps(problem: GemmProblem) -> bool:
+    """Whether rows of the matrix, stored along K, meet a vector that is not."""
+    return _by_rows(problem) and _x_stride(problem) != 1
 
 
 def _is_dot(problem: GemmProblem) -> bool:

@@ -67,7 +67,8 @@ class Small(CpuKernel):
         chain = _CHAIN / (chains if _in_k(problem, config) else min(chains, problem.batch))
         step = sums / lanes if across > 1 else max(chain, sums)
         products = tiles * steps * step / rate
-        moved = rates.moved(problem.nbytes) / (OF_MEMORY if sums == across == 1 else 1)
+        by_one = sums == across == 1 or _jumps(problem, config)
+        moved = rates.moved(problem.nbytes) / (OF_MEMORY if by_one else 1)
         launches = 1 + (config.split_k > 1)
         return launches * rates.launch + rates.group + together(products, moved)
 
@@ -112,6 +113,11 @@ class Small(CpuKernel):
 def _is_few_of_a_long_k(problem: GemmProblem) -> bool:
     """Whether it is few sums, each of many elements."""
     return problem.m <= _SIDE and problem.k >= _LEAST_CHAINED_K
+
+
+def _jumps(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether a tile reads parts of rows of A or B that are stored along M or N, a row after the other."""
+    return (problem.trans_a and problem.m > config.tm) or (not problem.trans_b and problem.n > config.tn)
 
 
 def _lanes(problem: GemmProblem, device: DeviceInfo) -> int:
