@@ -51,14 +51,38 @@
 #define OF_ALL(name) name
 #define LISTED_ARGS
 #endif
+/* What a program never reads is not among its arguments: a driver takes time for each. Numbers are constants then, and
+ * C_AT and BIAS_AT, where C and the bias begin for products `offset` elements into them, are null. */
+#if HAS_C
+#define C_ARGS , __global const C_T *all_c, const long c_offset, const long OF_ALL(c_rs), const long OF_ALL(c_cs)
+#define C_AT(offset) (all_c + c_offset + (offset))
+#else
+#define C_ARGS
+#define C_AT(offset) 0
+enum { OF_ALL(c_rs) = 0, OF_ALL(c_cs) = 0 };
+#endif
+#if BIAS
+#define BIAS_ARGS , __global const BIAS_T *all_bias, const long bias_offset, const long OF_ALL(bias_stride)
+#define BIAS_AT(offset) (all_bias + bias_offset + (offset))
+#else
+#define BIAS_ARGS
+#define BIAS_AT(offset) 0
+enum { OF_ALL(bias_stride) = 0 };
+#endif
+/* Declares c and bias, which begin at these elements. Every entry whose functions are given RESULT has it, or GEMM_BEGIN. */
+#define EXTRAS_BEGIN(at_c, at_bias) __global const C_T *c = C_AT(at_c); __global const BIAS_T *bias = BIAS_AT(at_bias)
+#if BATCHED
+#define BATCH_ARG , __global const long *batch_offsets
+#else
+#define BATCH_ARG
+enum { batch_offsets = 0 };
+#endif
 #define GEMM_ARGS                                                                                             \
   const int OF_ALL(M), const int OF_ALL(N), const int OF_ALL(K),                                              \
   __global const A_T *a, const long a_offset, const long OF_ALL(lda),                                         \
   __global const B_T *b, const long b_offset, const long OF_ALL(ldb),                                         \
   __global OUT_T *out, const long out_offset, const long OF_ALL(ldo),                                         \
-  __global const C_T *c, const long c_offset, const long OF_ALL(c_rs), const long OF_ALL(c_cs),               \
-  __global const BIAS_T *bias, const long bias_offset, const long OF_ALL(bias_stride),                        \
-  const ACC_T OF_ALL(alpha), const ACC_T OF_ALL(beta), __global const long *batch_offsets GATE_ARG LISTED_ARGS
+  const ACC_T OF_ALL(alpha), const ACC_T OF_ALL(beta) C_ARGS BIAS_ARGS BATCH_ARG GATE_ARG LISTED_ARGS
 
 /* z, this work-item's product in the stack. It is a global id, so a long stack can be enqueued in pieces. */
 #define BATCH_ENTRY ((long)get_global_id(2))
@@ -79,9 +103,8 @@
   if (GATE_SHUT) return;                                \
   a += a_offset + BATCH_OFFSET(batch_offsets, which_a); \
   b += b_offset + BATCH_OFFSET(batch_offsets, which_b); \
-  c += c_offset + BATCH_OFFSET(batch_offsets, 2);       \
   out += out_offset + BATCH_OFFSET(batch_offsets, 3);   \
-  bias += bias_offset
+  EXTRAS_BEGIN(BATCH_OFFSET(batch_offsets, 2), 0)
 #endif
 
 #if TRANS_A
