@@ -66,7 +66,7 @@ def test_every_macro_is_used(family):
 
 @pytest.mark.parametrize("family", [*KERNELS, None], ids=lambda family: family.name if family else "verify")
 def test_a_kernel_has_the_arguments_that_its_program_reads(family):
-    """Of C and the bias. Drivers take time for each argument, and refuse a launch without one that there is."""
+    """Of C and the bias. A driver takes time for each, and refuses a launch without one that is declared."""
     seen = {(launch.program.defines, launch.args) for launch in launches(family)}
     for defines, args in seen:
         macros = dict(defines)
