@@ -22,6 +22,7 @@
 #include "include/types.h"
 #include "include/moduli.h"
 #include "include/activation.h"
+#include "include/extras.h"
 #include "include/listed.h"
 
 #if !defined(TRANS_A) || !defined(TRANS_B) || !defined(BATCHED) || !defined(HAS_C) || \
@@ -42,37 +43,12 @@
 #endif
 
 /* An entry's parameters. Only three macros use names that they are not given: GEMM_ARGS declares the parameters,
- * GEMM_BEGIN moves its pointers and declares c and bias, RESULT passes on what RESULT_ARGS declares (below). In a list OF_ALL marks what
- * GEMM_BEGIN replaces by that of the work-group's own product. */
+ * GEMM_BEGIN moves its pointers and declares c and bias, RESULT passes on what RESULT_ARGS declares (below). */
 #if LISTED
-#define OF_ALL(name) name##_of_all
 #define LISTED_ARGS , __global const long *products, __global const int4 *tiles_listed
 #else
-#define OF_ALL(name) name
 #define LISTED_ARGS
 #endif
-/* What a program never reads is not among its arguments, as a driver takes time for each: its numbers are constants then.
- * C_AT and BIAS_AT: the pointer to an element, null then. */
-#if HAS_C
-#define C_ARGS , __global const C_T *all_c, const long c_offset, const long OF_ALL(c_rs), const long OF_ALL(c_cs)
-#define C_AT(offset) (all_c + c_offset + (offset))
-#else
-#define C_ARGS
-#define C_AT(offset) 0
-enum { OF_ALL(c_rs) = 0, OF_ALL(c_cs) = 0 };
-#endif
-#if BIAS
-#define BIAS_ARGS , __global const BIAS_T *all_bias, const long bias_offset, const long OF_ALL(bias_stride)
-#define BIAS_AT(offset) (all_bias + bias_offset + (offset))
-#else
-#define BIAS_ARGS
-#define BIAS_AT(offset) 0
-enum { OF_ALL(bias_stride) = 0 };
-#endif
-/* Declares c and bias, which begin at these elements. An entry that uses RESULT has this or GEMM_BEGIN. */
-#define EXTRAS_BEGIN(at_c, at_bias)        \
-  __global const C_T *c = C_AT(at_c);      \
-  __global const BIAS_T *bias = BIAS_AT(at_bias)
 #if BATCHED
 #define BATCH_ARG , __global const long *batch_offsets
 #else

@@ -8,6 +8,7 @@
  * The host fills them (kernels/listed.py), or ragged.cl on the device.
  */
 #include "include/types.h"
+#include "include/extras.h"
 
 #define PRODUCT 18
 
