@@ -72,15 +72,11 @@ class Bare:
         family = next(k for k in pyclmm.KERNELS if k.name == "tiled")
         launch: Launch = family.launches(problem, family.configs(problem, info)[0], info).launches[0]
         dtypes = [_dtype(arg) for arg in launch.args]
-        values = {"a": a.base_data, "b": b.base_data, "alpha": 1.0, "beta": 0.0}
-        buffers = ("out", "c", "bias", "batch_offsets")
+        values = {"a": a.base_data, "b": b.base_data, "out": out.base_data, "alpha": 1.0, "beta": 0.0}
         self.queue, self.launch = queue, launch
         self.kernel = new_kernel(queue.context, launch.program, launch.kernel)
         self.kernel.set_scalar_arg_dtypes(dtypes)
-        self.args = [
-            values.get(x, out.base_data if x in buffers else 0) if isinstance(x, str) else x.item()
-            for x in gemm_args(problem)
-        ]
+        self.args = [values.get(x, 0) if isinstance(x, str) else x.item() for x in gemm_args(problem)]
 
     def enqueue(self) -> cl.Event:
         """Set every argument and enqueue, through PyOpenCL."""

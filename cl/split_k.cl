@@ -67,9 +67,8 @@ __kernel WORK_GROUP(TEAM_ITEMS * TEAMS, 1, 1) void add_partial_sums(
   if (team > 0) return;
   UNROLL for (int t = 1; t < TEAMS; ++t) sum += sums[TEAM_ITEMS * t + item];
 #endif
-  c += c_offset + BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + layer, 2);
+  EXTRAS_BEGIN(BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + layer, 2), 0);
   out += out_offset + BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + layer, 3);
-  bias += bias_offset;
   ACC_T acc[CHUNK];
   SPREAD(acc, sum);
   const int2 origin = tile_at(tile, tiles_m, tiles_n) * (int2)(BM, BN);

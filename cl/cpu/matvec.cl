@@ -97,7 +97,7 @@ __kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
     multiply_rows(
         a + a_offset + BATCH_OFFSET_OF(batch_offsets, z, 0), lda, b + b_offset + BATCH_OFFSET_OF(batch_offsets, z, 1), ldb,
         K, nc, split_k, k_range, partial, M, N, out + out_offset + BATCH_OFFSET_OF(batch_offsets, z, 3), ldo,
-        c + c_offset + BATCH_OFFSET_OF(batch_offsets, z, 2), c_rs, c_cs, bias + bias_offset, bias_stride, alpha, beta);
+        C_AT(BATCH_OFFSET_OF(batch_offsets, z, 2)), c_rs, c_cs, BIAS_AT(0), bias_stride, alpha, beta);
 }
 
 /* sums[p] += x[p][0] * row 0 + x[p][1] * row 1 + ..., over `count` reals of each row. */

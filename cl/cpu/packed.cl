@@ -135,19 +135,47 @@ WORK_OF_ENTRY void multiply_macro_tile(
   } while (k0 < k_end);
 }
 
+/* Arguments that only some programs have. */
+#if SPLIT
+#define SPLIT_ARGS , const int tile_rows, const int split_k, const int k_range, __global VEC *partial
+#else
+#define SPLIT_ARGS
+#endif
+#if PACK_A
+#define A_PANELS_ARGS , PART_ARGS, __global const ACC_T *a_panels, const long a_stack
+#else
+#define A_PANELS_ARGS
+#endif
+#if PACK_B == 1
+#define B_PANELS_ARGS , __global const ACC_T *b_panels, const long b_stack
+#else
+#define B_PANELS_ARGS
+#endif
+
 __kernel ONE_WIDE_ITEM void packed_multiply(
-    GEMM_ARGS, const int mc, const int nc, const int kc, const int tile_rows, const int rows_first,
-    const int split_k, const int k_range, PART_ARGS, __global const ACC_T *a_panels, const long a_stack,
-    __global const ACC_T *b_panels, const long b_stack, __global VEC *partial)
+    GEMM_ARGS, const int mc, const int nc, const int kc, const int rows_first SPLIT_ARGS A_PANELS_ARGS B_PANELS_ARGS)
 {
 #if !SPLIT || PACK_B == 2
   __local VEC memory[LOCAL_VECS];
 #endif
   PACKED_BEGIN;
+#if PACK_A
   a_panels += (BATCH_ENTRY - first_entry) * a_stack;
+#else
+  const int first_row = 0, last_row = M;
+  __global const ACC_T *a_panels = 0;
+#endif
+#if PACK_B == 1
   b_panels += get_global_id(2) * b_stack;
+#else
+  __global const ACC_T *b_panels = 0;
+#endif
+#if !SPLIT
+  const int range = 0, split_k = 1, k_begin = 0, k_end = K;
+  __global VEC *partial = 0;
+#endif
 #if LISTED
-  const int last_row = M, range = 0, i0 = tile_listed.y, j0 = tile_listed.z, k_begin = 0, k_end = K;
+  const int i0 = tile_listed.y, j0 = tile_listed.z;
   /* Where rows of A are divided, those of other groups can be read. */
   const int readable = LISTED == 2 || tile_listed.w < 0 ? M : M_of_all - tile_listed.w;
   if (M == 0) return;
@@ -158,13 +186,13 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
     prefetch_bytes((__global const char *)(out - own[3] + next[3]), next[5] * next[10] * (long)sizeof(OUT_T));
   }
 #else
-  const int readable = M;
-  const int down = get_group_id(!rows_first);
-  const int range = down / tile_rows;
+  const int readable = M, down = get_group_id(!rows_first), j0 = get_group_id(rows_first) * nc;
+#if SPLIT
+  const int range = down / tile_rows, k_begin = range * k_range, k_end = min(K, k_begin + k_range);
   const int i0 = first_row + (down - range * tile_rows) * mc;
-  const int j0 = get_group_id(rows_first) * nc;
-  const int k_begin = range * k_range;
-  const int k_end = min(K, k_begin + k_range);
+#else
+  const int i0 = first_row + down * mc;
+#endif
 #endif
   multiply_macro_tile(a, lda, b, ldb, K, mc, nc, kc, i0, j0, k_begin, k_end, first_row, last_row, readable, range, split_k,
                       a_panels, b_panels, partial LOCAL, RESULT);

@@ -30,7 +30,7 @@
   GEMM_ARGS, const int chunk, const int span, __global ACC_T *panels, const long stack
 
 /* A part: rows first_row (a multiple of MR) to last_row - 1 of the products from first_entry on. Panels begin there. */
-#define PART_ARGS const int first_row, const int OF_ALL(last_row), const int first_entry
+#define PART_ARGS const int first_row, const int last_row, const int first_entry
 
 /* The place of step k of row i in a panel of A. */
 #if TRANS_A

@@ -36,8 +36,8 @@
 #define OUT_AT(z, v)                                                                        \
   (ACROSS > 1 ? BATCH_OFFSET_OF(batch_offsets, z, 3) + (v) * STEP_IN(3, z) : BATCH_OFFSET_OF(batch_offsets, (z) + (v), 3))
 #define RESULT_OF(z, v)                                                                                         \
-  M, N, out + out_offset + OUT_AT(z, v), ldo, c + c_offset + BATCH_OFFSET_OF(batch_offsets, (z) + (v), 2), c_rs, c_cs, \
-    bias + bias_offset, bias_stride, alpha, beta
+  M, N, out + out_offset + OUT_AT(z, v), ldo, C_AT(BATCH_OFFSET_OF(batch_offsets, (z) + (v), 2)), c_rs, c_cs, \
+    BIAS_AT(0), bias_stride, alpha, beta
 
 INLINE void store_sum(const int i, const int j, const ACC_T sum, RESULT_ARGS) { STORE_RESULT(i, j, sum, RESULT); }
 

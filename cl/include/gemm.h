@@ -22,6 +22,7 @@
 #include "include/types.h"
 #include "include/moduli.h"
 #include "include/activation.h"
+#include "include/extras.h"
 #include "include/listed.h"
 
 #if !defined(TRANS_A) || !defined(TRANS_B) || !defined(BATCHED) || !defined(HAS_C) || \
@@ -42,23 +43,24 @@
 #endif
 
 /* An entry's parameters. Only three macros use names that they are not given: GEMM_ARGS declares the parameters,
- * GEMM_BEGIN moves its pointers, RESULT passes on what RESULT_ARGS declares (below). In a list OF_ALL marks what
- * GEMM_BEGIN replaces by that of the work-group's own product. */
+ * GEMM_BEGIN moves its pointers and declares c and bias, RESULT passes on what RESULT_ARGS declares (below). */
 #if LISTED
-#define OF_ALL(name) name##_of_all
 #define LISTED_ARGS , __global const long *products, __global const int4 *tiles_listed
 #else
-#define OF_ALL(name) name
 #define LISTED_ARGS
+#endif
+#if BATCHED
+#define BATCH_ARG , __global const long *batch_offsets
+#else
+#define BATCH_ARG
+enum { batch_offsets = 0 };
 #endif
 #define GEMM_ARGS                                                                                             \
   const int OF_ALL(M), const int OF_ALL(N), const int OF_ALL(K),                                              \
   __global const A_T *a, const long a_offset, const long OF_ALL(lda),                                         \
   __global const B_T *b, const long b_offset, const long OF_ALL(ldb),                                         \
   __global OUT_T *out, const long out_offset, const long OF_ALL(ldo),                                         \
-  __global const C_T *c, const long c_offset, const long OF_ALL(c_rs), const long OF_ALL(c_cs),               \
-  __global const BIAS_T *bias, const long bias_offset, const long OF_ALL(bias_stride),                        \
-  const ACC_T OF_ALL(alpha), const ACC_T OF_ALL(beta), __global const long *batch_offsets GATE_ARG LISTED_ARGS
+  const ACC_T OF_ALL(alpha), const ACC_T OF_ALL(beta) C_ARGS BIAS_ARGS BATCH_ARG GATE_ARG LISTED_ARGS
 
 /* z, this work-item's product in the stack. It is a global id, so a long stack can be enqueued in pieces. */
 #define BATCH_ENTRY ((long)get_global_id(2))
@@ -79,9 +81,8 @@
   if (GATE_SHUT) return;                                \
   a += a_offset + BATCH_OFFSET(batch_offsets, which_a); \
   b += b_offset + BATCH_OFFSET(batch_offsets, which_b); \
-  c += c_offset + BATCH_OFFSET(batch_offsets, 2);       \
   out += out_offset + BATCH_OFFSET(batch_offsets, 3);   \
-  bias += bias_offset
+  EXTRAS_BEGIN(BATCH_OFFSET(batch_offsets, 2), 0)
 #endif
 
 #if TRANS_A

@@ -8,6 +8,7 @@
  * The host fills them (kernels/listed.py), or ragged.cl on the device.
  */
 #include "include/types.h"
+#include "include/extras.h"
 
 #define PRODUCT 18
 
@@ -21,8 +22,8 @@
 /* Moves the pointers to product z. */
 #define LISTED_PRODUCT(z)                                                                              \
   __global const long *own = products + PRODUCT * (long)(z);                                           \
-  a += a_offset + own[0], b += b_offset + own[1], c += c_offset + own[2], out += out_offset + own[3];  \
-  bias += bias_offset + own[4];                                                                        \
+  a += a_offset + own[0], b += b_offset + own[1], out += out_offset + own[3];                          \
+  EXTRAS_BEGIN(own[2], own[4]);                                                                        \
   const int M = is_listed ? own[5] : 0, N = is_listed ? own[6] : 0, K = is_listed ? own[7] : 0;        \
   const long lda = own[8], ldb = own[9], ldo = own[10], c_rs = own[11], c_cs = own[12];                \
   const long bias_stride = own[13];                                                                    \

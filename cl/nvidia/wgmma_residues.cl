@@ -36,6 +36,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
   barrier(CLK_LOCAL_MEM_FENCE);
   out += out_offset;
+  EXTRAS_BEGIN(0, 0);
 
   /* --- Copies by quartet 0, products by the others --- */
   if (quartet == 0) {

@@ -165,7 +165,7 @@ def run(name: str) -> None:
     numbers = np.arange(1, m * k + k * n + 1)
     stored = numbers.astype(np.float32) if walk.dtype == "float32" else numbers.astype(np.uint16)
     arrays: dict[str, Any] = {"a": stored[: m * k], "b": stored[m * k :], "out": np.zeros(m * n, walk.dtype)}
-    arrays |= {"c": arrays["out"], "bias": arrays["out"], "batch_offsets": np.zeros((1, 4), np.int64)}
+    arrays |= {"batch_offsets": np.zeros((1, 4), np.int64)}
     arrays |= {"alpha": np.ones(1, np.float32), "beta": np.zeros(1, np.float32)}
 
     def read(file: str) -> str:

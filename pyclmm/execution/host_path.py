@@ -43,6 +43,9 @@ class _Input:
         return x if self.copied_as is None else np.array(x, dtype=self.copied_as, order="C", copy=True)
 
 
+_ALIGN = host_memory.HOST_ALIGN
+
+
 class _PlainLayout(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -59,7 +62,7 @@ class _PlainLayout(NamedTuple):
         if type(x) is not np.ndarray or x.dtype is not dtype or x.shape != shape or x.strides != strides:
             return None
         at = address_of(x)
-        return at if at % host_memory.HOST_ALIGN == phase else None
+        return at if at % _ALIGN == phase else None
 
 
 # Where the arrays of a call lie: addresses by the problem's names, and the result.

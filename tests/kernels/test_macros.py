@@ -27,8 +27,8 @@ NOT_CODE = re.compile(
 )
 
 
-def programs(family):
-    """The programs of its configurations for a few products on made-up devices. None: those of verify=."""
+def launches(family):
+    """The launches of its configurations for a few products on made-up devices. None: those of verify=."""
     for device, dtype, precision in product(DEVICES, DTYPES, ("highest", "high", "medium")):
         for shape in problems(dtype):
             asked = replace(shape, precision=precision)
@@ -36,14 +36,18 @@ def programs(family):
             affine = replace(weights, b_format="affine4_g128_float16")
             if family is None:
                 for problem in (shape, weights) if dtype.startswith("float") else (shape,):
-                    yield from (x.program for x in verified(problem, Work(()), device).launches)
+                    yield from verified(problem, Work(()), device).launches
                 continue
             rounded = replace(weights, quantize_a="int8")
             few = [replace(x, m=1) for x in (asked, weights, affine)]
             for problem in (asked, weights, rounded, *few):
                 if family.refuses(problem, device) is None:
                     for config in family.configs(problem, device):
-                        yield from (x.program for x in family.launches(problem, config, device).launches)
+                        yield from family.launches(problem, config, device).launches
+
+
+def programs(family):
+    return (launch.program for launch in launches(family))
 
 
 def used(source):
@@ -58,6 +62,16 @@ def test_every_macro_is_used(family):
     for source, names in seen:
         assert len(set(names)) == len(names), source
         assert set(names) <= used(source), f"{source} does not use {set(names) - used(source)}"
+
+
+@pytest.mark.parametrize("family", [*KERNELS, None], ids=lambda family: family.name if family else "verify")
+def test_a_kernel_has_the_arguments_that_its_program_reads(family):
+    """Of C and the bias. A driver takes time for each, and refuses a launch without one that is declared."""
+    seen = {(launch.program.defines, launch.args) for launch in launches(family)}
+    for defines, args in seen:
+        macros = dict(defines)
+        assert ("c" in args) == bool(macros.get("HAS_C")), macros
+        assert ("bias" in args) == bool(macros.get("BIAS")), macros
 
 
 _DEFINED = re.compile(r"^\s*#\s*define (\w+)|^INLINE [^;{]*?(\w+)\(|^typedef [^;{]*?(\w+);|^\} (\w+);", re.M)

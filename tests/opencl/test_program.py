@@ -49,7 +49,7 @@ def test_sources_name_their_files_and_lines():
     text = compiler.expanded("textbook/naive.cl")
     types = ["include/types.h", "include/attributes.h", "include/soft_fma.h", "include/soft_double.h"]
     headers = ["include/gemm.h", *types, "include/dot_bytes.h", "include/moduli.h", "include/activation.h"]
-    headers.append("include/listed.h")
+    headers += ["include/extras.h", "include/listed.h"]
     assert re.findall(r'^#line 1 "(.*)"$', text, re.MULTILINE) == ["textbook/naive.cl", *headers], (
         "each once, though two files include attributes.h"
     )

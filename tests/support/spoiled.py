@@ -111,18 +111,17 @@ _FAULT = """
 #define FLIP_float64(v, bit) as_double(as_ulong(v) ^ 1ul << (bit))
 #define FLIP_uint32(v, bit) ((v) ^ 1u << (bit))
 #define FAULT(kind, v) do {                                                                     \\
-    const long f = bias_stride;                                                                 \\
     if ((f >> 40) == (kind) && (f >> 32 & 255) == t / TW && (f >> 24 & 255) == get_group_id(0) && \\
         (f >> 16 & 255) == get_group_id(1) && (f >> 8 & 255) == li * TW + lj)                   \\
       (v) = CAT(FLIP_, ACC_TYPE)(v, (int)(f & 255));                                            \\
   } while (0)
 """
 TILE, SUM = 1, 2  # kinds of faults
-_BIAS_STRIDE = 18  # of GEMM_ARGS: without a bias nobody reads it
+_ARGS = "matmul_tiled(GEMM_ARGS"
 
 
 class FaultyTiled:
-    """`tiled` for types without a bias, that flips a bit while it computes, if it is told where.
+    """`tiled` that flips a bit while it computes, if it is told where.
 
     ``place``: see :meth:`at`. A bit is of the accumulator's type, in which local memory holds A, too.
     """
@@ -144,8 +143,9 @@ class FaultyTiled:
             text = read(name)
             if name != "textbook/tiled.cl":
                 return text
-            assert _TILE in text, "tiled.cl is another"
-            assert _SUM in text, "tiled.cl is another"
+            for part in (_TILE, _SUM, _ARGS):
+                assert part in text, "tiled.cl is another"
+            text = text.replace(_ARGS, f"{_ARGS}, const long f")
             text = text.replace(_TILE, f"    FAULT({TILE}, tile_a[li][lj]);\n{_TILE}")
             return text.replace(_SUM, f"{_SUM}    FAULT({SUM}, acc);\n").replace(
                 "__kernel WORK_GROUP", f"{_FAULT}\n__kernel WORK_GROUP"
@@ -153,13 +153,13 @@ class FaultyTiled:
 
         def erring(binding, step, part, launch, after, given, with_events):
             if step.kernel.function_name == "matmul_tiled":
-                step.kernel.set_arg(_BIAS_STRIDE, np.int64(self.place))
+                step.kernel.set_arg(step.kernel.num_args - 1, np.int64(self.place))
                 binding._alone = None
             return enqueue(binding, step, part, launch, after, given, with_events)
 
         def erring_alone(binding, step):
             if step.kernel.function_name == "matmul_tiled":
-                step.kernel.set_arg(_BIAS_STRIDE, np.int64(self.place))
+                step.kernel.set_arg(step.kernel.num_args - 1, np.int64(self.place))
             return enqueue_alone(binding, step)
 
         pyclmm.release()

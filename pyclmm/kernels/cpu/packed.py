@@ -34,8 +34,8 @@ from .packed_shape import Part
 from .packing import INSIDE, PackedOperands
 from .pieces import FRACTION, CpuKernel, stack_seconds
 
+Args = tuple[Arg, ...]
 # (steps of K, panels) that a work-group packs of an operand along K, and of one across K.
-_UNUSED = "batch_offsets"  # any pointer
 _ALONG, _ACROSS = (512, 1), (128, 32)
 _LITTLE_MEMORY = 1 << 14  # bytes of a buffer, for the self-check
 # Steps of K in whose time an element is stored across the order of its tile: turned in registers (Zen 5), or
@@ -186,62 +186,64 @@ class _PackedWork:
         b_panels = self._panels_of_b()
         a_panels = self._space_of_a()
         sums = shape.partial_sums(p, c)
-        partial: Arg = _UNUSED
+        partial: Args = ()
         if c.split_k > 1:
             self.workspace.append(sums.workspace)
-            partial = sums.workspace.symbol
+            partial = (sums.workspace.symbol,)
         for part in self.parts:
             if self.packed.a:
                 self._pack_a(part, a_panels)
-            self._multiply(part, (*a_panels, *b_panels, partial))
+            self._multiply(part, partial, a_panels, b_panels)
         if c.split_k > 1:
             self.steps.append(sums.added(self.program))
         return Work(tuple(self.steps), tuple(self.workspace))
 
     def listed(self, whole: GemmProblem) -> Work:
         """The work of the list *whole*: each product is multiplied as it lies."""
-        c, zero = self.config, np.int64(0)
-        tiles = shape.cut(whole.typical, c, self.device)
-        sizes = map(np.int32, (tiles.mc, tiles.nc, c.bk, 1, 0, 1, 0, 0, 0, 0))
-        args = (*gemm_args(whole), *sizes, _UNUSED, zero, _UNUSED, zero, _UNUSED)
+        tiles = shape.cut(whole.typical, self.config, self.device)
+        args = (*gemm_args(whole), *map(np.int32, (tiles.mc, tiles.nc, self.config.bk, 0)))
 
         def launch(groups: int) -> Launch:
             return Launch(self.program, "packed_multiply", (groups, 1), (1, 1), args)
 
         return listed.in_a_list(whole, tiles.mc, tiles.nc, launch, reads_ahead=True)
 
-    def _multiply(self, part: Part, buffers: tuple[Arg, ...]) -> None:
+    def _multiply(self, part: Part, partial: Args, a_panels: Args, b_panels: Args) -> None:
         p, c, tiles = self.problem, self.config, shape.cut(self.problem, self.config, self.device, part)
         steps = shape.range_of_k(p, c)
         rows_first = tiles.rows_first and not shape.stores_most(p, self.device)
-        sizes = (tiles.mc, tiles.nc, equal_steps(steps, c.bk), tiles.rows, rows_first, c.split_k, steps)
+        args: Args = tuple(map(np.int32, (tiles.mc, tiles.nc, equal_steps(steps, c.bk), rows_first)))
+        if partial:
+            args += (*map(np.int32, (tiles.rows, c.split_k, steps)), *partial)
+        if a_panels:
+            args += (*_part_args(part), *a_panels)
         groups = (tiles.columns, tiles.rows * c.split_k)
         if rows_first:
             groups = groups[::-1]
-        self._launch("packed_multiply", groups, part, (*map(np.int32, sizes), *_part_args(part), *buffers))
+        self._launch("packed_multiply", groups, part, (*args, *b_panels))
 
-    def _space_of_a(self) -> tuple[Arg, Arg]:
-        """The panels of one part of A, and the stack's stride in them."""
+    def _space_of_a(self) -> Args:
+        """The panels of one part of A, and the stack's stride in them; nothing if A is not packed."""
         if not self.packed.a:
-            return _UNUSED, np.int64(0)
+            return ()
         largest, steps = self.parts[0], round_up(self.problem.k, UNROLL_K)
         return self._space("a", round_up(largest.rows, self.config.tm) * steps, largest.entries)
 
-    def _pack_a(self, part: Part, panels: tuple[Arg, Arg]) -> None:
+    def _pack_a(self, part: Part, panels: Args) -> None:
         """Append the launch that packs a part of A, over the part before it."""
         along = not self.problem.trans_a
         self._pack("a", part.rows, self.config.tm, along, part, (*panels, *_part_args(part)))
 
-    def _panels_of_b(self) -> tuple[Arg, Arg]:
-        """Append the launch that packs B. Returns the panels and the stack's stride in them."""
+    def _panels_of_b(self) -> Args:
+        """Append the launch that packs B. Returns the panels and the stack's stride in them, if there are."""
         p, c = self.problem, self.config
         if not self.packed.b:
-            return _UNUSED, np.int64(0)
+            return ()
         panels = self._space("b", round_up(p.n, c.tn) * p.k, p.batch)
         self._pack("b", p.n, c.tn, p.trans_b, Part(0, p.m, 0, p.batch), panels)
         return panels
 
-    def _space(self, name: str, stack: int, entries: int) -> tuple[Arg, Arg]:
+    def _space(self, name: str, stack: int, entries: int) -> Args:
         """Workspace for panels of *stack* elements for each of *entries* products, and the stride."""
         if not self._varies(name):
             entries = 1
@@ -253,25 +255,21 @@ class _PackedWork:
         """Whether the products of a stack have operands of their own."""
         return any(getattr(self.problem.batch_strides, name))
 
-    def _pack(
-        self, name: str, length: int, tile: int, along: bool, part: Part, args: tuple[Arg, ...]
-    ) -> None:
+    def _pack(self, name: str, length: int, tile: int, along: bool, part: Part, args: Args) -> None:
         chunk, span = _ALONG if along else _ACROSS
         groups = (-(-length // (tile * span)), max(1, -(-self.problem.k // chunk)))
         one = part if self._varies(name) else part._replace(entries=1)
         kept = name if name == "b" or len(self.parts) == 1 else ""
         self._launch(f"pack_{name}", groups, one, (np.int32(chunk), np.int32(span), *args), kept)
 
-    def _launch(
-        self, kernel: str, groups: tuple[int, int], part: Part, extra: tuple[Arg, ...], packs: str = ""
-    ) -> None:
+    def _launch(self, kernel: str, groups: tuple[int, int], part: Part, extra: Args, packs: str = "") -> None:
         size = (*groups, part.entries) if self.problem.batch_shape else groups
         local = local_range(self.problem, 1, 1)
         args = (*self.args, *extra)
         self.steps.append(Launch(self.program, kernel, size, local, args, packs, part.first_entry))
 
 
-def _part_args(part: Part) -> tuple[Arg, ...]:
+def _part_args(part: Part) -> Args:
     """PART_ARGS of cl/cpu/packed_panels.h."""
     return (np.int32(part.first_row), np.int32(part.last_row), np.int32(part.first_entry))
 

@@ -17,7 +17,17 @@ from ..device import DeviceInfo
 from ..interface import round_up
 from ..listed import misfits
 from .blocking import PAGE, UNROLL_K, blocks, steps_from_memory, steps_in_place
-from .packing import FEW_TILES, INSIDE, SHORT_K, can_read_b, packings, packs_a, packs_b, row_bytes
+from .packing import (
+    FEW_TILES,
+    INSIDE,
+    SHORT_K,
+    can_read_b,
+    must_convert_a,
+    packings,
+    packs_a,
+    packs_b,
+    row_bytes,
+)
 from .pieces import PieceSums
 
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
@@ -86,15 +96,21 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     found = _register_tiles(problem, device)
     if problem.n * reals <= lanes:
         found = (_NARROW_TILES[bits], *found)
-    tiles = [
-        _tile(rows // reals, vectors * lanes // reals, lanes, problem, device) for rows, vectors in found
-    ]
+    # Fewer rows than a tile's would have to be packed. One row is for matvec, and what is converted is packed
+    most = problem.m if problem.m > 1 and not must_convert_a(problem) else math.inf
+    fitting = dict.fromkeys((_height(rows // reals, most), vectors) for rows, vectors in found)
+    tiles = [_tile(rows, vectors * lanes // reals, lanes, problem, device) for rows, vectors in fitting]
     chosen = [_packing(t, problem, device, a, b) for t in tiles for a, b in packings(problem, t, device)]
     both = _packing(tiles[0], problem, device, True, True)
     chosen += [] if both in chosen else [both]
     packed = {(c.tm, c.tn, c.named["pack_a"]): c for c in chosen if packs_b(problem, c)}
     chosen += [_packing_inside(c, problem, device) for c in packed.values()]
     return [c if (n := split_k(problem, c, device)) == 1 else replace(c, split_k=n) for c in chosen]
+
+
+def _height(tallest: int, most: float) -> int:
+    """Rows of a register tile: the *tallest* that has at most so many."""
+    return next(rows for rows in (tallest, 4, 2, 1) if rows <= max(1, min(tallest, most)))
 
 
 def _register_tiles(problem: GemmProblem, device: DeviceInfo) -> tuple[tuple[int, int], ...]:
@@ -122,9 +138,7 @@ def shapes_of_list(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]
     fitting = [one for one in widths if math.prod(one) <= smallest.n * reals]
     vectors, lanes = fitting[0] if fitting else (1, narrowest)
     best = _NARROW_TILES[bits] if vectors == 1 else _register_tiles(problem, device)[0]
-    most = min(best[0] // reals, max(1, smallest.m))
-    height = next(rows for rows in (best[0] // reals, 4, 2, 1) if rows <= most)
-    tile = _tile(height, vectors * lanes // reals, lanes, typical, device)
+    tile = _tile(_height(best[0] // reals, smallest.m), vectors * lanes // reals, lanes, typical, device)
     plain = _packed(tile, tile.bm, tile.bn, tile.bk, False, False)
     if can_read_b(smallest, plain):
         return [replace(plain, bk=steps_in_place(device.caches, row_bytes(problem), plain.bk))]

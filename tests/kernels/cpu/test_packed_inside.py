@@ -108,3 +108,18 @@ def test_the_options_have_three_and_two_values(cpu):
     for options in ((("pack_b", 3),), (("pack_a", 2),)):
         reasons = kernel_named("packed").violations(dense_problem(8, 8, 8), inside(options=options), cpu)
         assert any("pack_a must be 0 or 1, pack_b 0, 1 or 2" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(("rows", "height"), [(1, 8), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (9, 8)])
+@pytest.mark.parametrize("layout", ["NN", "TN"])
+def test_a_few_rows_are_read_in_place(cpu, rows, height, layout):
+    """By a lower tile: to pack them took a launch. One row is for `matvec`."""
+    wide, packed = dataclasses.replace(cpu, target=Target(512)), kernel_named("packed")
+    few = problem_of(rows, 231, 51, np.dtype("f4"), layout)
+    config = packed.configs(few, wide)[0]
+    assert config.tm == height
+    assert len(packed.launches(few, config, wide).launches) == 1 + (rows == 1)
+    if rows > 1:
+        assert len(packed.launches(few, config, wide).launches[0].args) == 18
+    halves = problem_of(rows, 231, 51, np.dtype("f2"), layout)
+    assert packed.configs(halves, wide)[0].tm == 8, "they are packed to be converted"
