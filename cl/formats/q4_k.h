@@ -26,11 +26,10 @@ INLINE void code_scales(bytes_t row, const int k, const int K, const int count, 
   bytes_t block = row + (uint)k / 256 * 144;
   for (int g = 0; g < count; g += 8, block += 144) {
     const uint4 w = as_uint4(LOADED(ushort, 8, block));
-    const uint2 of_last = ((uint2)(w.w, w.w >> 4) & 0x0f0f0f0fu) | (w.yz >> 2 & 0x30303030u);
-    const uint2 of_first = w.yz & 0x3f3f3f3fu;
+    const uint4 ends = w.yyzz >> 2u & (uint4)(0, 0x30303030u, 0, 0x30303030u);
+    const uint4 all = w.ywzw >> (uint4)(0, 0, 0, 4) & (uint4)(0x3f3f3f3fu, 0x0f0f0f0fu, 0x3f3f3f3fu, 0x0f0f0f0fu) | ends;
     /* by eights: Oclgrind takes halves of a float16 that was converted from bytes for uninitialized */
-    const float8 scales = CONVERTED(float8, as_uchar8((uint2)(of_first.x, of_last.x)));
-    const float8 least = CONVERTED(float8, as_uchar8((uint2)(of_first.y, of_last.y)));
+    const float8 scales = CONVERTED(float8, as_uchar8(all.xy)), least = CONVERTED(float8, as_uchar8(all.zw));
     *(floats *)(scale + g) = HALF_AT(block) * scales, *(floats *)(offset + g) = -HALF_AT(block + 2) * least;
   }
 }

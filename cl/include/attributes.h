@@ -18,6 +18,12 @@
 #else
 #define HAS_AVX512 0
 #endif
+/* 1 too where clang compiles a CPU's kernel to SPIR-V, knows of no processor, and the driver's vectors have 512 bits. */
+#if HAS_AVX512 || defined(__SPIR64__) && defined(PREFETCHES) && LANES == 16
+#define TO_AVX512 1
+#else
+#define TO_AVX512 0
+#endif
 #define INLINE static inline __attribute__((always_inline)) FOR_TARGET
 #define UNROLL _Pragma("unroll")
 #define ONCE _Pragma("unroll 1") /* a loop that is not unrolled */

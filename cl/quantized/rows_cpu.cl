@@ -35,15 +35,23 @@ INLINE void prefetch_next(__global const uchar *const rows[COLUMNS], const long 
 #define GROUPS 16
 #define BLOCK (GROUPS * CODES_GROUP)
 #define OF_CODES(codes, n, g) ROUNDED(NIBBLE_VALUES(codes, scale[n][g], offset[n][g]))
-#if HAS_AVX512
+#if TO_AVX512
 #define SHARED(n, g) OF_CODES((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), n, g)
-#define WEIGHTS(codes, n, g) as_float16(__builtin_ia32_permvarsf512(shared, codes))
+#define WEIGHTS(codes, n, g) looked_up(shared, codes)
 #define KEEP_4(zero) -1
 #else
 #define SHARED(n, g) 0
 #define KEEP_4(zero) 15 + (zero)
 #define WEIGHTS(codes, n, g) OF_CODES(codes, n, g)
 #endif
+/* The numbers of `table` with these codes. Compilers find an instruction in these words, which takes the low 4 bits of a code;
+ * not in a loop, whose codes they take apart before they see all of them. */
+INLINE float16 looked_up(const float16 table, const int16 c)
+{
+#define NUMBER(lane) table[c.s##lane]
+  return (float16)(NUMBER(0), NUMBER(1), NUMBER(2), NUMBER(3), NUMBER(4), NUMBER(5), NUMBER(6), NUMBER(7), NUMBER(8),
+                   NUMBER(9), NUMBER(a), NUMBER(b), NUMBER(c), NUMBER(d), NUMBER(e), NUMBER(f));
+}
 typedef float scales_t[COLUMNS][GROUPS];
 
 /* acc += products of `runs` runs from weight k on, a multiple of STEP. `zero` is 0, which compilers do not know. */
@@ -84,9 +92,12 @@ INLINE void add_rows(
   const long of_step = ldb * STEP / K;
   long ahead = COLUMNS * ldb;
   for (int first = 0; first < K; first += BLOCK) {
-    const int end = min(K, first + BLOCK);
-    UNROLL for (int n = 0; n < COLUMNS; ++n)
-      code_scales(rows[n], first, K, (end - first) / CODES_GROUP, scale[n], offset[n]);
+    const bool whole = first + BLOCK <= K;
+    const int end = whole ? first + BLOCK : K;
+    UNROLL for (int n = 0; n < COLUMNS; ++n) {
+      if (whole) code_scales(rows[n], first, K, GROUPS, scale[n], offset[n]);
+      else code_scales(rows[n], first, K, (end - first) / CODES_GROUP, scale[n], offset[n]);
+    }
     int k = first;
     for (; k + STEP <= end; k += STEP, ahead += of_step) {
       prefetch_next(rows, ahead);

@@ -67,7 +67,7 @@ class Quantized(Kernel):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         rates = device.rates
-        turn, busy = (_TURN_NIBBLE, _BUSY_NIBBLE) if _by_nibbles(problem, config, device) else (_TURN, _BUSY)
+        turn, busy = (_TURN_NIBBLE, _BUSY_NIBBLE) if _by_nibbles(problem, config) else (_TURN, _BUSY)
         turn += 0.0 if problem.a_type == "float32" else _ROUND
         row = _ROW_ON_GPUS if config.option("lanes") else 1.0
         busy *= max(1.0, config.vec * 32 / device.vector_bits)  # of the rate with the vectors of the device
@@ -107,12 +107,9 @@ class Quantized(Kernel):
         return (_by_items if config.option("lanes") else _by_vectors)(problem, config, device)
 
 
-def _by_nibbles(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> bool:
-    """Whether rows_cpu.cl reads codes of 4 bits by themselves: the format's header has NIBBLE_VALUES. Small
-    floats gain by that only where an instruction looks them up, which Intel's runtime is not told."""
+def _by_nibbles(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether rows_cpu.cl reads codes of 4 bits by themselves: the format's header has NIBBLE_VALUES."""
     form = format_of(problem)
-    if form.mode == "mxfp4" and not (device.target.beyond or "avx512f" in device.target.features):
-        return False
     wide = config.vec == 16 or (config.vec == 8 and form.mode in _IN_ORDER)
     return wide and form.bits == 4 and form.name not in ("nvfp4", "mxfp4_gguf")
 

@@ -86,13 +86,6 @@ def test_many_rows_are_multiplied_at_once_where_numbers_have_no_room(weights):
     assert "K is 0" in FAMILY.refuses(weights(1, 8, 0), H200)
 
 
-def test_small_floats_are_cheap_only_where_an_instruction_looks_them_up(weights):
-    told = replace(EPYC_INTEL, target=replace(EPYC_INTEL.target, features=("avx512f",)))
-    problem = weights(64, 11008, 4096, "mxfp4")
-    config = FAMILY.configs(problem, EPYC_INTEL)[0]
-    assert FAMILY.estimate(problem, config, told) < 0.7 * FAMILY.estimate(problem, config, EPYC_INTEL)
-
-
 @pytest.mark.parametrize(
     ("name", "a_type", "config", "m"),
     [
