@@ -107,6 +107,11 @@ def count() -> int:
     return len(_held)
 
 
+def _alive() -> list[_Key]:
+    """The keys of programs that somebody holds, taken at once: other threads build meanwhile."""
+    return [one.key for one in _held.valuerefs()]
+
+
 @at_release
 def release() -> None:
     """Drop the programs that no binding holds."""
@@ -118,7 +123,7 @@ def _settle_dropped() -> None:
     """Let those in doubt go that nobody holds any more: they will not run. A mark would keep their context.
     A product of Arrays is known to have ended when the next one asks, and there may be no next one.
     """
-    held = {key[:2] for key in list(_held)}
+    held = {key[:2] for key in _alive()}
     for context, program in [key for key in list(_marks) if key not in held]:
         settle(context, [program])
 
@@ -126,7 +131,7 @@ def _settle_dropped() -> None:
 def forget(context: cl.Context) -> None:
     """Drop the programs of a lost context."""
     _programs.forget(lambda key: key[0] == context)
-    for key in [key for key in _held if key[0] == context]:
+    for key in [key for key in _alive() if key[0] == context]:
         _held.pop(key, None)
     settle(context, [key[1] for key in list(_marks) if key[0] == context])
 

@@ -27,6 +27,7 @@ def fault(
 
 
 GEMM, TYPES, ACT = "include/gemm.h", "include/types.h", "include/activation.h"
+EXTRAS = "include/extras.h"
 TILED, NAIVE, PACKED = "textbook/tiled.cl", "textbook/naive.cl", "cpu/packed.cl"
 MATVEC, REGISTER = "cpu/matvec.cl", "gpu/register.cl"
 TILED_LOOP = "for (int t = 0; t < K; t += TW) {"
@@ -60,8 +61,7 @@ CHECK_FAULTS = (
     fault("block_k_even", "every step of K after the fourth is lost if K is a multiple of it",
           "textbook/block.cl", "t < K;", "t < (K % BK ? K : min(K, 4 * BK));", "block", shape=(64, 64, 320)),
     fault("packed_k_4096", "steps of K beyond 4096 are lost", PACKED,
-          "const int k_end = min(K, k_begin + k_range);",
-          "const int k_end = min(min(K, 4096), k_begin + k_range);", "packed", shape=(40, 40, 5000)),
+          "k_begin = 0, k_end = K;", "k_begin = 0, k_end = min(K, 4096);", "packed", shape=(40, 40, 5000)),
     fault("packed_last_block", "only the sums of the last block of K are kept", PACKED, CARRY, "", "packed",
           shape=(40, 40, 5000)),
     fault("packed_third_block", "the third block of K forgets the two before", PACKED, CARRY,
@@ -195,12 +195,12 @@ CHECK_FAULTS = (
     fault("c_negative", "C's strides have no sign", GEMM, C_INDEX,
           "(long)(i) * abs_diff((int)(c_rs), 0) + (long)(j) * (c_cs), bias", "naive", beta=2.0,
           c_layout="reversed"),
-    fault("c_offset", "C begins at the start of its memory", GEMM, "c += c_offset +", "c += 0 * c_offset +",
-          "tiled", beta=2.0, c_layout="padded", views=True),
+    fault("c_offset", "C begins at the start of its memory", EXTRAS, "all_c + c_offset",
+          "all_c + 0 * c_offset", "tiled", beta=2.0, c_layout="padded", views=True),
     fault("bias_stride", "bias's stride is 1", GEMM, BIAS_INDEX, "(long)(BIAS == 1 ? (j) : (i))", "naive",
           bias="gaps"),
-    fault("bias_offset", "bias begins at the start of its memory", GEMM, "bias += bias_offset", "bias += 0",
-          "naive", bias="gaps", views=True),
+    fault("bias_offset", "bias begins at the start of its memory", EXTRAS, "all_bias + bias_offset",
+          "all_bias + 0", "naive", bias="gaps", views=True),
     fault("bias_of_columns", "a bias for each row is taken for one for each column", GEMM, BIAS_INDEX,
           "(long)(j) * (bias_stride)", "naive", bias="column"),
     fault("a_offset", "A begins at the start of its memory", GEMM, "a += a_offset +", "a += 0 * a_offset +",

@@ -41,7 +41,7 @@ OF_LISTS = [
         "*(__global const ACC_T *)(products + 14)",
     ),
     ("beta is alpha", LISTED, "*(__global const ACC_T *)(own + 16)", "alpha"),
-    ("rows of C lie as those of out", LISTED, "c_offset + own[2]", "c_offset + own[3]"),
+    ("rows of C lie as those of out", LISTED, "EXTRAS_BEGIN(own[2]", "EXTRAS_BEGIN(own[3]"),
 ]
 OF_GROUPS = [
     ("groups share two matrices", RAGGED, "g * stride : 0", "(g & 1) * stride : 0"),

@@ -177,7 +177,8 @@ def test_a_list_for_which_there_is_one_kernel_is_repaired_by_it(rng, spoiler):
     spoil(spoiler, want[PAIR][ROW, COLUMN])
     with pytest.warns(pyclmm.VerificationWarning, match="computed again by 'register'"):
         got = pyclmm.matmul_many(pairs, verify="repair")
-    assert [x.tobytes() for x in got] == [x.tobytes() for x in want]
+    for x, y in zip(got, want, strict=True):  # which a matrix unit may have summed
+        np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-3)
 
 
 def test_a_result_in_the_memory_of_c_is_not_repaired(rng, queue, spoiler):

@@ -272,15 +272,19 @@ def test_wrong_kernels_break_a_law(monkeypatch, fault):
 
 
 # For each law a fault that it must find: (source file, right text, wrong text)
-GEMM, NAIVE = "include/gemm.h", "textbook/naive.cl"
+GEMM, EXTRAS, NAIVE = "include/gemm.h", "include/extras.h", "textbook/naive.cl"
 FLAWS = {
     "error bound of random numbers": (GEMM, "SCALE(alpha, acc);", "SCALE(alpha, acc) * 1.0001f;"),
     "exact integers, far from the start": (NAIVE, "k < K; ++k", "k < min(K, 9000); ++k"),
-    "strides, offsets, and operands that a stack shares": (GEMM, "bias += bias_offset", "bias += 0"),
+    "strides, offsets, and operands that a stack shares": (
+        EXTRAS,
+        "all_bias + bias_offset",
+        "all_bias + 0",
+    ),
     "transposes": (GEMM, "#if TRANS_A", "#if 0"),
     "element types": ("include/types.h", "vload_half", "2 * vload_half"),
     "stacks": (GEMM, "[4 * (z) + (which)]", "[4 * min((long)(z), 3L) + (which)]"),
-    "beta, and C not read where it is 0": (GEMM, "#if HAS_C", "#if 1"),
+    "beta, and C not read where it is 0": (GEMM, "SCALE(beta, old)", "SCALE(alpha, old)"),
     "bias and activation": (GEMM, "BIAS == 1 ? (j) : (i)", "BIAS == 1 ? (i) : (j)"),
 }
 
