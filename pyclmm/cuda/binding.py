@@ -21,7 +21,7 @@ _SLOT = 16  # bytes for a parameter; the longest is a complex128
 _ALIGN = 1024  # of each workspace in a call's block; a tensor map's is 64
 _MOST_GROUPS = 65535  # in dimensions 1 and 2 of CUDA's grid
 _MOST_KEPT = 64  # streams and captures whose workspace a binding keeps
-_CONSTANT = 64  # bytes of a table up to which it stays for the process, as that of a product without a stack
+_CONSTANT = 32  # bytes of a table up to which it stays for the process: that of a product without a stack
 Addresses = Mapping[str, int]  # where arrays lie, by the problem's names
 _Order = tuple[int, int]  # a stream's handle, and the number of the capture that it is in, 0 for none
 

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -80,6 +81,14 @@ def _is_utf8(text: str) -> bool:
     return False
 
 
+def _leave() -> None:
+    """End the process before HDF5 tries again."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(FAILED)
+
+
 def mounts_below(folder: Path) -> list[Path]:
     """Where something is mounted in a folder, be it a folder of the same file system. Only Linux tells."""
     try:
@@ -143,7 +152,7 @@ class Files:
         try:
             self._stack.close()
         except Exception as fault:
-            atexit.register(os._exit, FAILED)
+            atexit.register(_leave)
             return fault
         return None
 
