@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 _SHOWN, _BITS = 120, 1000  # characters of a value in a message, and bits of an integer
+_LINE = 500  # characters of another library's message, which may repeat a value
 
 
 class KernelWarning(RuntimeWarning):
@@ -178,7 +179,8 @@ def in_short(error: BaseException) -> str:
     if isinstance(error, BuildError):
         return error.complaint
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    return next(iter(text.splitlines()), type(error).__name__).rstrip(".")
+    line = next(iter(text.splitlines()), type(error).__name__)
+    return line.rstrip(".") if len(line) <= _LINE else f"{line[:_LINE]}..."
 
 
 def brief(value: object) -> str:

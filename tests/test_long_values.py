@@ -33,6 +33,20 @@ def test_a_long_value_is_an_error_that_shows_a_part_of_it(call, value):
     assert len(str(caught.value)) < 1500
 
 
+@pytest.mark.parametrize("call", ["checkpoint", "dtype", "mode", "optimize", "subscripts"])
+@pytest.mark.parametrize("value", [np.arange(2), np.zeros(0), set(), "\ud800"])
+def test_a_value_of_another_kind_is_no_error_of_python_s_own(call, value):
+    with pytest.raises(PyclmmError):
+        CALLS[call](value)
+
+
+@pytest.mark.parametrize("call", ["dtype", "mode", "optimize", "subscripts"])
+def test_what_another_library_says_of_a_long_text_is_cut(call):
+    with pytest.raises(PyclmmError) as caught:
+        CALLS[call]("x" * 5000)
+    assert len(str(caught.value)) < 1500
+
+
 def test_a_long_text_is_cut():
     with pytest.raises(
         pyclmm.ArgumentError, match=r"unknown kernel '9{119}\.\.\. \(5002 characters\): valid are"

@@ -36,7 +36,7 @@ def format_of(mode: str, bits: int | None, group_size: int | None, dtype: str) -
         if not (value is None or isinstance(value, int | np.integer)):
             raise DTypeError(f"{name} is {brief(value)}; pass an int")
     modes = tuple(dict.fromkeys(form.mode for form in FORMATS))
-    if mode not in modes:
+    if not (isinstance(mode, str) and mode in modes):
         raise unknown_name("mode", mode, modes)
     if mode == "affine":
         bits, group_size = 4 if bits is None else bits, 64 if group_size is None else group_size

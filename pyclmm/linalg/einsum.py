@@ -227,7 +227,7 @@ def path_of(
             f"optimize is {brief(optimize)}: {in_short(error)}; pass True, False, 'greedy', 'optimal', or "
             "a path of numpy.einsum_path"
         ) from error
-    return [tuple(step) for step in found]
+    return _checked(found, len(operands))  # of an empty set or the like opt_einsum makes no step
 
 
 def _is_path(optimize: Any) -> bool:

@@ -63,17 +63,19 @@ def contracted(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out:
     """
     a = summed(a, {*b.labels, *labels}, ways)
     b = summed(b, {*a.labels, *labels}, ways)
-    if isinstance(a.array, np.ndarray) and _is_elementwise(a, b, labels):
+    if isinstance(a.array, np.ndarray) and _is_elementwise(a, b, labels, ways):
         return _multiplied(a, b, labels, ways, out)
     if out is None:
         out = new(ways.shape(labels), ways.dtype, a.array, ways.queue)
     return _product(a, b, labels, ways, out)
 
 
-def _is_elementwise(a: Tensor, b: Tensor, labels: tuple[Label, ...]) -> bool:
-    """Whether nothing is summed, and an axis is common or an operand is one number."""
+def _is_elementwise(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways) -> bool:
+    """Whether nothing is summed, and an axis is common, or an operand is one number and the ways are plain:
+    that is one product otherwise, with the kernel, bits or check that are asked for.
+    """
     shared = set(a.labels) & set(b.labels)
-    return shared <= set(labels) and bool(shared or not (a.labels and b.labels))
+    return shared <= set(labels) and bool(shared or (ways.is_plain and not (a.labels and b.labels)))
 
 
 def diagonal(x: Tensor, ways: Ways) -> Tensor:
@@ -241,7 +243,8 @@ def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out
     for x in (a, b):
         strides = x.strides(ways.lengths)
         view = View(ways.shape(labels), tuple(strides.get(label, 0) for label in labels))
-        factors.append(np.conj(viewed(x.array, view)) if x.conj else viewed(x.array, view))
+        is_other = x.conj and x.array.dtype.kind == "c"  # of bools np.conj makes int8
+        factors.append(np.conj(viewed(x.array, view)) if is_other else viewed(x.array, view))
     if out is None:
         out = _in_their_order(ways.shape(labels), ways.dtype, factors)
     how = {"dtype": ways.dtype, "casting": ways.casting}
@@ -259,7 +262,8 @@ def _in_their_order(shape: tuple[int, ...], dtype: np.dtype[Any], factors: Seque
         while place and _is_nearer(order[place - 1], axis, factors):
             place -= 1
         order.insert(place, axis)
-    return np.empty([shape[axis] for axis in order], dtype).transpose(np.argsort(order))
+    made = np.empty([shape[axis] for axis in order], dtype)
+    return made if order == sorted(order) else made.transpose(np.argsort(order))
 
 
 def _is_nearer(first: int, second: int, factors: Sequence[Any]) -> bool:

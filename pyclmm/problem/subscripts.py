@@ -66,17 +66,21 @@ def _numbers(sublist: Any) -> Term:
             f"a sublist is a {type(sublist).__name__}; pass a list of integers after each operand"
         )
     term: list[Any] = [_ELLIPSIS if each is Ellipsis else each for each in sublist]
-    for each in term:
-        if each != _ELLIPSIS and not hasattr(each, "__index__"):
+    for i, each in enumerate(term):
+        if isinstance(each, str) and each == _ELLIPSIS:
+            continue
+        try:
+            term[i] = operator.index(each)
+        except TypeError:
             raise DTypeError(
                 f"subscript {brief(each)} is not an integer; pass integers from 0 to 51, or an Ellipsis"
-            )
-        if each != _ELLIPSIS and not 0 <= operator.index(each) < 52:
+            ) from None
+        if not 0 <= term[i] < 52:
             raise ArgumentError(f"subscript {brief(each)} is not valid in a sublist; pass 0 to 51")
     if term.count(_ELLIPSIS) > 1:
         raise ArgumentError("a sublist has more than one ellipsis; pass one")
     # NumPy's letters for the numbers are A to Z, then a to z, so both are in the same order.
-    return [each if each == _ELLIPSIS else operator.index(each) for each in term]
+    return term
 
 
 def _labelled(terms: Iterable[Term], out: Term | None, shapes: Sequence[tuple[int, ...]]) -> Labelled:

@@ -269,7 +269,11 @@ def _path(checkpoint: Any) -> Path:
     if not isinstance(checkpoint, str | bytes | os.PathLike):
         raise DTypeError(f"checkpoint is {brief(checkpoint)}; pass the path of a folder")
     path = os.fsdecode(checkpoint)
-    if not path or "\0" in path:
+    try:
+        is_path = bool(path) and b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:  # half of a pair of UTF-16
+        is_path = False
+    if not is_path:
         raise ArgumentError(f"checkpoint is {brief(path)}; pass the path of a folder")
     with unusable(Path(path), "cannot be reached"):
         return Path(path).absolute()

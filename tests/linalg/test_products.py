@@ -487,6 +487,22 @@ def test_an_array_times_a_number_is_no_product(subscripts, work, rng):
     assert work == {"products": 0, "copies": []}
 
 
+@pytest.mark.parametrize("dtype", ["?", "i1", "f2", "f4", "c8"])
+def test_vdot_of_numbers_has_numpys_dtype(dtype):
+    for x, y in itertools.product((0, 1, 1j) if dtype == "c8" else (0, 1), repeat=2):
+        given = np.array(x, dtype), np.array(y, dtype)
+        same(linalg.vdot(*given), np.vdot(*given))
+
+
+@pytest.mark.parametrize("asked", [{"reproducible": True}, {"verify": True}, {"kernel": "naive"}])
+@pytest.mark.parametrize("subscripts", ["i,->i", ",i->i", ",->"])
+def test_an_array_times_a_number_is_what_is_asked_for(subscripts, asked, work, rng):
+    terms = subscripts.partition("->")[0].split(",")
+    given = [rng.integers(1, 4, (5,) * len(term)).astype("f4") for term in terms]
+    same(linalg.einsum(subscripts, *given, **asked), np.einsum(subscripts, *given))
+    assert work == {"products": 1, "copies": []}
+
+
 def test_sums_of_narrow_floats_are_not_rounded_before_they_are_added(work):
     a = np.full((9, 2), 20, np.float16)
     a[0, 0] = 2049 / 20

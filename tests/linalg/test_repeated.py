@@ -96,6 +96,25 @@ def test_what_numpy_multiplies_lies_as_the_operands_do(subscripts, contracted, r
         assert turn == 0 or len(contracted) == 1
 
 
+@pytest.mark.usefixtures("contracted")
+def test_a_result_in_c_order_owns_its_memory():
+    for _ in range(2):
+        assert linalg.einsum("ij,ij->ij", np.ones((2, 3)), np.ones((2, 3))).flags.owndata
+
+
+def test_lists_without_an_end_are_refused_by_name():
+    circular = [1]
+    circular.append(circular)
+    deep = 1
+    for _ in range(3000):
+        deep = [deep]
+    for given in (circular, deep):
+        with pytest.raises(pyclmm.ShapeError, match="a is a list"):
+            linalg.dot(given, 1)
+        with pytest.raises(pyclmm.ArgumentError, match=r"^axes is "):
+            linalg.tensordot(np.ones((2, 2)), np.ones((2, 2)), (given,))
+
+
 def test_a_repeated_sum_whose_out_is_its_operand(contracted, rng):
     for _ in range(3):
         x = operand(rng, (4, 5), "f4")

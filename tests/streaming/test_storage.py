@@ -334,3 +334,17 @@ def test_a_dataset_of_hdf5_for_which_the_disk_has_no_room_is_refused_before_the_
         out = file.create_dataset("c", (side, side), "f4")  # of 64 TiB, none of which is allocated
         with pytest.raises(StorageError, match=r"^out: the \d+ bytes of .*c\.h5:/c could not be reserved: "):
             pyclmm.matmul(column, column.T, out=out)
+
+
+@pytest.mark.parametrize("why", ["removed", "relative to a folder that the process has left"])
+def test_a_dataset_of_hdf5_whose_file_is_not_found_by_its_name_is_written(why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("c.h5", "w") as file:
+        out = file.create_dataset("c", (3, 5), "f4")
+        if why == "removed":
+            os.unlink("c.h5")
+        else:
+            (tmp_path / "below").mkdir()
+            monkeypatch.chdir(tmp_path / "below")
+        pyclmm.matmul(numbers((3, 4)), numbers((4, 5)), out=out)
+        np.testing.assert_array_equal(out[...], numbers((3, 4)) @ numbers((4, 5)))
