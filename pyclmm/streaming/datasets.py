@@ -119,7 +119,10 @@ def check_room(x: Any) -> None:
     disk may damage the file, and ends the process by SIGSEGV when HDF5 closes it. Chunks may be compressed.
     """
     if x.chunks is None and not (x.is_virtual or x.external or x.id.get_storage_size()):
-        free = shutil.disk_usage(x.file.filename).free
+        try:
+            free = shutil.disk_usage(x.file.filename).free
+        except OSError:  # the file was removed, or its name is relative and the process elsewhere by now
+            return
         if x.nbytes > free + x.file.id.get_freespace():
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free} bytes are free")
 
