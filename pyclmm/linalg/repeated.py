@@ -22,7 +22,7 @@ from .views import plain, viewed
 _KEYWORDS = frozenset(("out", "axes", "axis", "keepdims"))  # others say how to multiply, or where
 _SAYING = frozenset((str, int, bool, type(None)))  # types of arguments that are no arrays
 _LISTS = frozenset((list, tuple))  # of such arguments, of axes or of arrays
-_LONGEST = 32  # of these; longer ones hold the numbers of an array
+_LONGEST = 64  # of a key to which a list is added; a longer one would hold the numbers of an array
 _MOST = 512  # calls that are kept
 
 
@@ -119,7 +119,7 @@ def _is_told(xs: Sequence[Any], key: list[Any], seen: list[Any]) -> bool:
             seen.append(x)
         elif type(x) in _SAYING:
             key.append((type(x), x))
-        elif type(x) in _LISTS and len(x) <= _LONGEST:
+        elif type(x) in _LISTS and len(key) + len(x) < _LONGEST:  # and a list may hold itself
             key.append((type(x), len(x)))
             if not _is_told(x, key, seen):
                 return False
