@@ -63,17 +63,21 @@ def contracted(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out:
     """
     a = summed(a, {*b.labels, *labels}, ways)
     b = summed(b, {*a.labels, *labels}, ways)
-    if isinstance(a.array, np.ndarray) and _is_elementwise(a, b, labels):
+    if isinstance(a.array, np.ndarray) and _is_elementwise(a, b, labels, ways):
         return _multiplied(a, b, labels, ways, out)
     if out is None:
         out = new(ways.shape(labels), ways.dtype, a.array, ways.queue)
     return _product(a, b, labels, ways, out)
 
 
-def _is_elementwise(a: Tensor, b: Tensor, labels: tuple[Label, ...]) -> bool:
-    """Whether nothing is summed, and an axis is common or an operand is one number."""
+def _is_elementwise(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways) -> bool:
+    """Whether nothing is summed, and an axis is common or an operand is one number.
+
+    A kernel's bits differ from NumPy's: of zeros the sign, of complex numbers the last bit.
+    """
     shared = set(a.labels) & set(b.labels)
-    return shared <= set(labels) and bool(shared or not (a.labels and b.labels))
+    by_number = ways.is_plain and not (a.labels and b.labels)
+    return shared <= set(labels) and bool(shared or by_number)
 
 
 def diagonal(x: Tensor, ways: Ways) -> Tensor:
