@@ -27,7 +27,8 @@ INLINE void code_scales(bytes_t row, const int k, const int K, const int count, 
   for (int g = 0; g < count; g += 8, block += 144) {
     const uint4 w = as_uint4(LOADED(ushort, 8, block));
     const uint4 ends = w.yyzz >> 2u & (uint4)(0, 0x30303030u, 0, 0x30303030u);
-    const uint4 all = w.ywzw >> (uint4)(0, 0, 0, 4) & (uint4)(0x3f3f3f3fu, 0x0f0f0f0fu, 0x3f3f3f3fu, 0x0f0f0f0fu) | ends;
+    const uint4 low = w.ywzw >> (uint4)(0, 0, 0, 4) & (uint4)(0x3f3f3f3fu, 0x0f0f0f0fu, 0x3f3f3f3fu, 0x0f0f0f0fu);
+    const uint4 all = low | ends;
     /* by eights: Oclgrind takes halves of a float16 that was converted from bytes for uninitialized */
     const float8 scales = CONVERTED(float8, as_uchar8(all.xy)), least = CONVERTED(float8, as_uchar8(all.zw));
     *(floats *)(scale + g) = HALF_AT(block) * scales, *(floats *)(offset + g) = -HALF_AT(block + 2) * least;

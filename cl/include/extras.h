@@ -34,6 +34,7 @@ enum { OF_ALL(c_rs) = 0, OF_ALL(c_cs) = 0 };
 #define BIAS_AT(offset) 0
 enum { OF_ALL(bias_stride) = 0 };
 #endif
-#define EXTRAS_BEGIN(at_c, at_bias)        \
-  __global const C_T *c = C_AT(at_c);      \
-  __global const BIAS_T *bias = BIAS_AT(at_bias)
+#define EXTRAS_BEGIN(at_c, at_bias)               \
+  __global const C_T *c = C_AT(at_c);             \
+  __global const BIAS_T *bias = BIAS_AT(at_bias); \
+  (void)c, (void)bias

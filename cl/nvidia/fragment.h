@@ -14,7 +14,7 @@
  *
  * Macros: OUT_VECTOR 2: each row of out starts on a multiple of 16 bytes, 1: of two elements, 0: store element by
  * element.
- * Fragments: ptx_mma.h, ptx_mma.h, ptx_wgmma.h.
+ * Fragments: ptx_mma.h, ptx_wgmma.h.
  */
 #include "include/gemm.h"
 #include "nvidia/ptx.h"

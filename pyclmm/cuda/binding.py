@@ -21,9 +21,14 @@ _SLOT = 16  # bytes for a parameter; the longest is a complex128
 _ALIGN = 1024  # of each workspace in a call's block; a tensor map's is 64
 _MOST_GROUPS = 65535  # in dimensions 1 and 2 of CUDA's grid
 _MOST_KEPT = 64  # streams and captures whose workspace a binding keeps
-_CONSTANT = 32  # bytes of a table up to which it stays for the process: that of a product without a stack
+_CONSTANT = 64  # bytes of a table of zeros up to which it stays for the process
 Addresses = Mapping[str, int]  # where arrays lie, by the problem's names
 _Order = tuple[int, int]  # a stream's handle, and the number of the capture that it is in, 0 for none
+
+
+def _is_constant(table: np.ndarray[Any, Any]) -> bool:
+    """Whether *table* is one of few: the offsets of a product without a stack. Those of stacks differ."""
+    return table.nbytes <= _CONSTANT and not table.any()
 
 
 class _GridPart(NamedTuple):
@@ -133,7 +138,7 @@ class CudaBinding:
         self._kept: dict[_Order, list[Any]] = {}
         self.watch = CudaWatch(self.context) if ALARM in work.workspace else None
         # What a capture's graph needs beyond this binding; other launches need not know of captures.
-        self._tables = [made[name] for name, table in work.tables.items() if table.nbytes > _CONSTANT]
+        self._tables = [made[name] for name, table in work.tables.items() if not _is_constant(table)]
         self._minds_captures = bool(self._tables or self._zeroed)
         self._order: _Order = (-1, 0)  # of the call before
         self._addresses: Addresses | None = None  # what the parameters hold
@@ -142,7 +147,7 @@ class CudaBinding:
         self.is_busy = False  # a call is setting parameters and launching
 
     def _table(self, table: np.ndarray[Any, Any]) -> driver.Memory:
-        make = constant if table.nbytes <= _CONSTANT else written
+        make = constant if _is_constant(table) else written
         return make(self.context, table)
 
     def _follow(self, order: _Order) -> None:

@@ -71,11 +71,13 @@ def contracted(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out:
 
 
 def _is_elementwise(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways) -> bool:
-    """Whether nothing is summed, and an axis is common, or an operand is one number and the ways are plain:
-    that is one product otherwise, with the kernel, bits or check that are asked for.
+    """Whether nothing is summed, and an axis is common or an operand is one number.
+
+    A kernel's bits differ from NumPy's: of zeros the sign, of complex numbers the last bit.
     """
     shared = set(a.labels) & set(b.labels)
-    return shared <= set(labels) and bool(shared or (ways.is_plain and not (a.labels and b.labels)))
+    by_number = ways.is_plain and not (a.labels and b.labels)
+    return shared <= set(labels) and bool(shared or by_number)
 
 
 def diagonal(x: Tensor, ways: Ways) -> Tensor:

@@ -22,7 +22,7 @@ from .views import plain, viewed
 _KEYWORDS = frozenset(("out", "axes", "axis", "keepdims"))  # others say how to multiply, or where
 _SAYING = frozenset((str, int, bool, type(None)))  # types of arguments that are no arrays
 _LISTS = frozenset((list, tuple))  # of such arguments, of axes or of arrays
-_LONGEST, _DEEPEST = 32, 3  # of these; longer and deeper ones hold the numbers of an array
+_LONGEST = 64  # of a key to which a list is added; a longer one would hold the numbers of an array
 _MOST = 512  # calls that are kept
 
 
@@ -110,10 +110,8 @@ def key_of(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[
     return tuple(key) if _is_told((*args, *keywords.values()), key, []) else None
 
 
-def _is_told(xs: Sequence[Any], key: list[Any], seen: list[Any], depth: int = 0) -> bool:
-    """Whether *key*, to which this adds, says what *xs* are, after the arrays *seen*. *depth*: how many lists
-    are around *xs*.
-    """
+def _is_told(xs: Sequence[Any], key: list[Any], seen: list[Any]) -> bool:
+    """Whether *key*, to which this adds, says what *xs* are, after the arrays *seen*."""
     for x in xs:
         if type(x) is np.ndarray:
             same = [x is other for other in seen]
@@ -121,9 +119,9 @@ def _is_told(xs: Sequence[Any], key: list[Any], seen: list[Any], depth: int = 0)
             seen.append(x)
         elif type(x) in _SAYING:
             key.append((type(x), x))
-        elif type(x) in _LISTS and len(x) <= _LONGEST and depth < _DEEPEST:
+        elif type(x) in _LISTS and len(key) + len(x) < _LONGEST:  # and a list may hold itself
             key.append((type(x), len(x)))
-            if not _is_told(x, key, seen, depth + 1):
+            if not _is_told(x, key, seen):
                 return False
         else:
             return False

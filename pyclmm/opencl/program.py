@@ -178,7 +178,7 @@ def _forget_generated_sources() -> None:
 
 def _built(context: cl.Context, program: Program, detour: int) -> cl.Program:
     key = (context, program, detour)
-    return _programs.get(key, lambda: _held.get(key) or _held.setdefault(key, _build(*key)))
+    return _programs.get(key, lambda: _held.get(key) or _build(*key))
 
 
 def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:
@@ -207,8 +207,9 @@ def _build(context: cl.Context, program: Program, detour: int) -> cl.Program:
     except BaseException:  # Ctrl-C too
         crash_marks.clear(marks)
         raise
+    held = _held.setdefault((context, program, detour), result)  # before its mark, which others let go else
     _marks.setdefault((context, program), []).extend(marks)  # it may be built again before it has run
-    return result
+    return held
 
 
 def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:

@@ -121,7 +121,7 @@ def check_room(x: Any) -> None:
     if x.chunks is None and not (x.is_virtual or x.external or x.id.get_storage_size()):
         try:
             free = shutil.disk_usage(x.file.filename).free
-        except FileNotFoundError:  # removed, or relative to a folder that the process has left
+        except OSError:  # the file was removed, or its name is relative and the process elsewhere by now
             return
         if x.nbytes > free + x.file.id.get_freespace():
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free} bytes are free")

@@ -1,5 +1,6 @@
 """Products of arrays on a CUDA device: the made-up driver runs what is launched, NumPy says what is right."""
 
+import gc
 from dataclasses import replace
 
 import numpy as np
@@ -237,6 +238,18 @@ def test_launches_are_in_the_librarys_current_stream(cuda, lib):
         pyclmm.matmul(x, x, out=out)
         assert cuda.launches[-1][-1] == stream
         assert [name for name, _ in cuda.calls if "Ctx" not in name] == ["cuLaunchKernelEx"]
+
+
+def test_offsets_of_stacks_do_not_stay_for_the_process(cuda, lib):
+    """As of a model that reads one more token in each call: each stack of two has other strides."""
+    left = []
+    for k in range(3, 9):
+        a, b = numbers(2, 4, k), numbers(2, k, 5)
+        close(pyclmm.matmul(lib.array(a), lib.array(b)), a @ b)
+        pyclmm.release()
+        gc.collect()
+        left.append(sum(nbytes == 64 for _, nbytes in cuda.memory.values()))  # four offsets of each matrix
+    assert left[-1] == left[0]
 
 
 def test_workspace_comes_from_the_librarys_allocator(lib, workspace_rung):

@@ -314,3 +314,10 @@ def test_an_axis_of_stride_zero_that_both_operands_keep_is_not_summed(queue):
     a, b = np.ones((2, 3, 4), "f4"), np.broadcast_to(np.arange(6, dtype="f4").reshape(3, 2, 1), (3, 2, 4))
     x, y = (placed(z, "device", queue) for z in (a, b))
     same(linalg.einsum("abe,bae->e", x, y, kernel="naive"), np.einsum("abe,bae->e", a, b))
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "x", "y"), [("i,->i", [-1.0, 2.0], 0.0), (",i->i", -2.0, [0.0]), (",->", -1.0, 0.0)]
+)
+def test_an_array_times_a_number_has_a_kernels_bits_if_these_are_asked_for(subscripts, x, y):
+    assert not np.signbit(linalg.einsum(subscripts, np.array(x), np.array(y), reproducible=True)).any()

@@ -260,6 +260,15 @@ def test_an_error_is_raised_again(contracted):
         linalg.vecdot(np.ones((2, 3)), np.ones((2, 3)), out=read_only)
 
 
+def test_a_list_that_holds_itself_is_refused_as_any_ragged_one():
+    endless = [1, 2]
+    endless.append(endless)
+    with pytest.raises(pyclmm.ShapeError, match="pass rows of one length"):
+        linalg.dot(endless, [1, 2, 3])
+    with pytest.raises(pyclmm.ArgumentError, match="axes is"):
+        linalg.tensordot(np.ones((2, 2)), np.ones((2, 2)), axes=endless)
+
+
 def test_only_so_many_calls_are_kept(contracted, limits):
     limits(calls=3)
     for n in (*range(1, 9), 8):

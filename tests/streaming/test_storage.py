@@ -246,6 +246,16 @@ os._exit(0)
 """
 
 
+def test_an_open_hdf5_file_whose_name_leads_nowhere_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    a, b = np.ones((6, 4), "f4"), np.ones((4, 5), "f4")
+    with h5py.File("relative.h5", "w") as file:
+        out = file.create_dataset("out", (6, 5), "f4")
+        monkeypatch.chdir("/")
+        pyclmm.matmul(a, b, out=out)
+        assert np.array_equal(out, a @ b)
+
+
 def test_a_full_disk_under_hdf5(tmp_path):
     done = python("-c", FULL, tmp_path / "x.h5", check=True)
     assert re.fullmatch(r"named out: .+\n", done.stdout), done.stdout + done.stderr
