@@ -207,7 +207,7 @@ def full_disk(lab, _r):
 
 def nearly_full_disk(lab, _r):
     """PyOpenCL's database has no room; pyclmm's small files may have."""
-    mount = "mount -t tmpfs -o size=32k none {home}/.cache"
+    mount = "mount -t tmpfs -o size=16k none {home}/.cache"
     return refused(lab, mounted(mount), needed=(NO_PYOPENCL_CACHE,))
 
 
