@@ -96,8 +96,10 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     found = _register_tiles(problem, device)
     if problem.n * reals <= lanes:
         found = (_NARROW_TILES[bits], *found)
-    # Fewer rows than a tile's would have to be packed. One row is for matvec, and what is converted is packed
-    most = problem.m if problem.m > 1 and not must_convert_a(problem) else math.inf
+    # Fewer rows than a tile's would have to be packed. One row is for matvec, few columns are for small, and
+    # what is converted is packed
+    is_low = problem.m > 1 and problem.n * reals >= lanes and not must_convert_a(problem)
+    most = problem.m if is_low else math.inf
     fitting = dict.fromkeys((_height(rows // reals, most), vectors) for rows, vectors in found)
     tiles = [_tile(rows, vectors * lanes // reals, lanes, problem, device) for rows, vectors in fitting]
     chosen = [_packing(t, problem, device, a, b) for t in tiles for a, b in packings(problem, t, device)]

@@ -26,6 +26,7 @@ _CHAINS = 4
 _IN_FLIGHT = 8  # sums in registers, for which those of a result are fewer
 _LEAST_CHAINED_K = 32  # for which they are of one product, whose memory is read in order. Zen 5, 2026-11-29
 _COLUMNS = (16, 8, 4)  # of B, the numbers of a vector
+_LINE_BYTES = 64  # of the caches
 _VECTORS = (8, 4, 2, 1)  # of sums, where products are computed together: the most that a row of the stack has
 
 
@@ -116,8 +117,11 @@ def _is_few_of_a_long_k(problem: GemmProblem) -> bool:
 
 
 def _jumps(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether a tile reads parts of rows of A or B that are stored along M or N, a row after the other."""
-    return (problem.trans_a and problem.m > config.tm) or (not problem.trans_b and problem.n > config.tn)
+    """Whether a tile reads parts of rows of A or B that are stored along M or N, a row after the other, and
+    rows begin in other lines of the caches."""
+    nbytes = problem.sums.nbytes_of_real
+    of_a = problem.trans_a and problem.m > config.tm and problem.lda * nbytes > _LINE_BYTES
+    return of_a or (not problem.trans_b and problem.n > config.tn and problem.ldb * nbytes > _LINE_BYTES)
 
 
 def _lanes(problem: GemmProblem, device: DeviceInfo) -> int:
