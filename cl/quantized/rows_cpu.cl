@@ -38,19 +38,23 @@ INLINE void prefetch_next(__global const uchar *const rows[COLUMNS], const long 
 #if TO_AVX512
 #define SHARED(n, g) OF_CODES((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), n, g)
 #define WEIGHTS(codes, n, g) looked_up(shared, codes)
-#define KEEP_4(zero) -1
 #else
 #define SHARED(n, g) 0
-#define KEEP_4(zero) 15 + (zero)
 #define WEIGHTS(codes, n, g) OF_CODES(codes, n, g)
 #endif
-/* The numbers of `table` with these codes. Compilers find an instruction in these words, which takes the low 4 bits of a code;
- * not in a loop, whose codes they take apart before they see all of them. */
+/* HAS_AVX512: the instruction takes the low 4 bits of a code. */
+#define KEEP_4(zero) (HAS_AVX512 ? -1 : 15 + (zero))
+/* The numbers of `table` with these codes. Compilers to SPIR-V find the instruction in these words; not in a loop, whose codes
+ * they take apart before they see all of them. */
 INLINE float16 looked_up(const float16 table, const int16 c)
 {
+#if HAS_AVX512
+  return as_float16(__builtin_ia32_permvarsf512(table, c));
+#else
 #define NUMBER(lane) table[c.s##lane]
   return (float16)(NUMBER(0), NUMBER(1), NUMBER(2), NUMBER(3), NUMBER(4), NUMBER(5), NUMBER(6), NUMBER(7), NUMBER(8),
                    NUMBER(9), NUMBER(a), NUMBER(b), NUMBER(c), NUMBER(d), NUMBER(e), NUMBER(f));
+#endif
 }
 typedef float scales_t[COLUMNS][GROUPS];
 
