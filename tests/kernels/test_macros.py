@@ -74,7 +74,11 @@ def test_a_kernel_has_the_arguments_that_its_program_reads(family):
         assert ("bias" in args) == bool(macros.get("BIAS")), macros
 
 
-_DEFINED = re.compile(r"^\s*#\s*define (\w+)|^INLINE [^;{]*?(\w+)\(|^typedef [^;{]*?(\w+);|^\} (\w+);", re.M)
+_DEFINED = re.compile(
+    r"^\s*#\s*define (\w+)|^INLINE [^;{]*?(\w+)\("
+    r"|^typedef [^;{]*?(\w+)(?: (?:ALIGNED|__attribute__)\(.*\))?;|^\} (\w+);",
+    re.M,
+)
 
 
 @cache
