@@ -80,7 +80,7 @@ class CudaLauncher(Launcher):
 def launched_by_cuda(device: DeviceInfo, overlaps: bool) -> DeviceInfo:
     """*device* with what launches by CUDA can do from compute capability 9.0 on. *overlaps*: whether the
     driver lets them overlap."""
-    is_new = (device.compute_capability or (0, 0)) >= (9, 0)
+    is_new = device.capability >= (9, 0)
     return replace(device, clusters=is_new, overlaps=is_new and overlaps)
 
 

@@ -66,6 +66,10 @@ class TileConfig:
         """The options by name."""
         return dict(self.options)
 
+    def macros(self, *names: str) -> tuple[tuple[str, int], ...]:
+        """The sizes *names* as macros of a program: BM for ``bm``, and so on."""
+        return tuple((name.upper(), getattr(self, name)) for name in names)
+
     def __hash__(self) -> int:
         return self._hash
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, hypot
 
 from .device import DeviceInfo
 
@@ -13,6 +13,7 @@ ON_CPU = 10.0  # a kernel written for many work-items, of which a CPU's compiler
 SIDE_BY_SIDE = 0.35
 _ITEM = 20e-9  # seconds that each work-item costs
 _ADDING_ITEM = 200e-9  # the same where work-items add sums in steps with barriers
+_ENOUGH = 3.4  # latency of device memory, in reads that the cache answers. H200, docs/kernels/register.md
 
 
 def together(*seconds: float) -> float:
@@ -21,6 +22,14 @@ def together(*seconds: float) -> float:
     for one in seconds:
         cubes += one**3
     return float(cubes ** (1 / 3))
+
+
+def waiting_factor(device: DeviceInfo, asked: float) -> float:
+    """How much longer reading memory takes where each compute unit has so many bytes *asked* for on their
+    way, if it receives as many, or more, while one read waits.
+    """
+    enough = device.rates.memory / device.units * device.rates.latency * _ENOUGH
+    return hypot(1, enough / asked)
 
 
 def launched(

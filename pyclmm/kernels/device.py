@@ -125,10 +125,15 @@ class DeviceInfo:
         found = re.match(r"gfx[0-9a-f]+", self.name) if self.vendor == "amd" else None
         return found[0] if found else ""
 
+    @property
+    def capability(self) -> tuple[int, int]:
+        """NVIDIA's compute capability, or (0, 0) on other devices."""
+        return self.compute_capability or (0, 0)
+
     @cached_property
     def marks(self) -> tuple[str, ...]:
         """What a matrix unit is found by: "sm_90", AMD's gfx, "amx" with its types, extensions."""
-        capability = "sm_{}{}".format(*self.compute_capability or (0, 0))
+        capability = "sm_{}{}".format(*self.capability)
         types = [name for name in ("int8", "bfloat16") if name in self.amx.types]
         return (capability, self.gfx, " ".join(("amx", *types)), *self.extensions)
 
@@ -175,7 +180,7 @@ class DeviceInfo:
     @cached_property
     def unit(self) -> ComputeUnit:
         """The figures of one compute unit of a GPU."""
-        return unit_of(self.vendor, self.compute_capability or (0, 0), self.gfx)
+        return unit_of(self.vendor, self.capability, self.gfx)
 
     @cached_property
     def units(self) -> int:
@@ -224,12 +229,12 @@ class DeviceInfo:
     def dots_bytes(self) -> bool:
         """Whether a GPU has an instruction for dot products of four bytes (cl/include/dot_bytes.h)."""
         extended = self.kind == "gpu" and "cl_khr_integer_dot_product" in self.extensions
-        return extended or (self.compute_capability or (0, 0)) >= (6, 1)
+        return extended or self.capability >= (6, 1)
 
     @cached_property
     def static_local_bytes(self) -> int:
         """Bytes of local memory that the arrays declared in a kernel may take."""
-        return _STATIC_LOCAL_BYTES.get(self.compute_capability or (0, 0), self.local_mem_size)
+        return _STATIC_LOCAL_BYTES.get(self.capability, self.local_mem_size)
 
     @property
     def wide_tile_cost(self) -> float:

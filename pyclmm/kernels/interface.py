@@ -25,6 +25,7 @@ Defines = tuple[tuple[str, int | str], ...]
 _ROWS_OF_TILES = 8  # that some families compute together (GROUP of cl/include/tile_order.h)
 GATE = "workspace:plan"  # the argument `gate` of GEMM_ARGS
 LISTED = ("products", "tiles")  # the tables of a list, or the workspace of ragged products (listed.h)
+UNUSED = "batch_offsets"  # any pointer, for an argument that the program never reads
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from ..problem.gemm import GemmProblem
 from .config import TileConfig
 from .device import DeviceInfo
-from .interface import Launch, Workspace, gemm_launch, gemm_program, tiles_of
+from .interface import UNUSED, Defines, Launch, Work, Workspace, gemm_launch, gemm_program, tiles_of
 
 GROUP = 8  # rows of tiles that are computed together
 _TEAM_ITEMS = 64  # most work-items in a team
@@ -59,20 +59,29 @@ class PartialSums:
         sums = self.bm * self.bn * self.tile_range.tiles * self.tile_range.split_k * sets
         return Workspace("partial", max(1, sums * self.problem.sums.nbytes))
 
+    @property
+    def partial(self) -> str:
+        """The kernel's argument of that name."""
+        return self.workspace.symbol if self.tile_range.split_k > 1 else UNUSED
+
+    def behind(self, product: Launch, device: DeviceInfo) -> Work:
+        """*product*, and if it leaves partial sums the launch that adds them."""
+        if self.tile_range.split_k == 1:
+            return Work((product,))
+        return Work((product, self.added(device)), (self.workspace,))
+
     def added(self, device: DeviceInfo) -> Launch:
         """The launch that adds partial sums stored row by row, with a work-item for each element."""
         most = min(_TEAM_ITEMS, device.max_work_group_size)
         items = math.gcd(self.bm * self.bn, 1 << (most.bit_length() - 1))
         return self._launch(items, 1, 1, 1, (("GROUP", GROUP), ("FRAGMENTS", 0)))
 
-    def in_teams(self, items: int, chunk: int, defines: tuple[tuple[str, int | str], ...]) -> Launch:
+    def in_teams(self, items: int, chunk: int, defines: Defines) -> Launch:
         """The same by as many teams as keep all ranges of few tiles in flight: 1, 2, 4 or 8."""
         teams = 1 << (math.ceil(self.tile_range.split_k / _LOADS) - 1).bit_length()
         return self._launch(items, teams, chunk, _LOADS, defines)
 
-    def _launch(
-        self, items: int, teams: int, chunk: int, each: int, defines: tuple[tuple[str, int | str], ...]
-    ) -> Launch:
+    def _launch(self, items: int, teams: int, chunk: int, each: int, defines: Defines) -> Launch:
         """*teams* teams of *items* work-items add *chunk* elements each, with *each* loads in flight."""
         tile = (("BM", self.bm), ("BN", self.bn), ("TEAM_ITEMS", items), ("TEAMS", teams))
         loads = (("CHUNK", chunk), ("EACH", each))

@@ -14,7 +14,7 @@ from .. import listed
 from ..accepts import GENERAL, IN_ORDER, LISTS, Accepts
 from ..config import TileConfig, slices
 from ..device import DeviceInfo
-from ..interface import Defines, Kernel, Launch, Work, gemm_launch, gemm_program
+from ..interface import UNUSED, Defines, Kernel, Launch, Work, gemm_launch, gemm_program
 from ..split_k import GROUP, PartialSums
 from .tile import (
     by_rows,
@@ -117,7 +117,6 @@ _IN_ORDER = {
     8: {(32, 64, 16, 32, 32, 4, 8, 4, 1, 1): 1.0, (32, 32, 16, 16, 32, 4, 4, 4, 1, 1): 1.0},
 }
 _SMALL = 1 << 28  # multiply-adds: 10 us of an H200. Larger products do not get these configurations
-_UNUSED = "batch_offsets"  # any pointer, for partial sums that are not made
 _MOST_ROWS = 65535  # work-groups in dimension 1, where they are counted in tiles of BM rows: NVIDIA's limit
 
 # Staged in registers on AMD: tiles for which clang 19 spills on gfx1030 (bm, bn, bk, tm, tn).
@@ -232,7 +231,7 @@ def _spills(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> boo
 
 def _not_asynchronous(problem: GemmProblem, device: DeviceInfo) -> Iterator[str]:
     """Why tiles cannot be copied to local memory asynchronously."""
-    if (device.compute_capability or (0, 0)) < (8, 0):
+    if device.capability < (8, 0):
         yield "asynchronous copies need an NVIDIA device of compute capability 8.0 or more"
     for name, stored, conj in (("a", problem.a_type, problem.conj_a), ("b", problem.b_type, problem.conj_b)):
         if conj or not stored_as_summed(problem, stored):
@@ -251,7 +250,7 @@ def _rows_launch(problem: GemmProblem, config: TileConfig) -> Launch:
 def _launches(tiling: Tiling, sums: list[PartialSums]) -> Iterator[Launch]:
     for those in sums:
         one, split = those.tile_range, those.tile_range.split_k > 1
-        k_range, partial = tiling.k_range(one.split_k), those.workspace.symbol if split else _UNUSED
+        k_range, partial = tiling.k_range(one.split_k), those.workspace.symbol if split else UNUSED
         yield _launch(tiling.problem, tiling.config, one.tiles, one.split_k, one.first, k_range, partial)
         if split:
             yield those.added(tiling.device)
@@ -264,7 +263,7 @@ def _launch(
     split_k: int = 1,
     first: int = 0,
     k_range: int = 0,
-    partial: str = _UNUSED,
+    partial: str = UNUSED,
 ) -> Launch:
     """The launch of cl/gpu/register.cl for *tiles* tiles from the *first* on."""
     items, lines = work_items(config), 1
@@ -281,10 +280,9 @@ def _defines(problem: GemmProblem, config: TileConfig) -> list[tuple[str, int | 
     a, b = sides(problem, config)
     ahead: Defines = (("ASYNC_COPIES", 0),)
     if not is_held(config):
-        fetch_b = config.option("fetch_b", 1)
-        ahead = (("ASYNC_COPIES", 1), ("STAGES", config.stages), ("FETCH_B", fetch_b))
+        ahead = (("ASYNC_COPIES", 1), *config.macros("stages"), ("FETCH_B", config.option("fetch_b", 1)))
     return [
-        *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "tm", "tn")),
+        *config.macros("bm", "bn", "bk", "sgm", "sgn", "tm", "tn"),
         ("CHUNK", config.vec), ("KS", slices(config)), *ahead,
         ("VEC_A", a.vec), ("VEC_B", b.vec), ("ALONG_A", int(a.along)), ("ALONG_B", int(b.along)),
         ("VECTORS", int(in_vectors(config))),

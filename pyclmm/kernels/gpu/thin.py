@@ -5,7 +5,7 @@ Throughput depends on how many bytes are in flight:
 
     in flight   bytes on their way to a compute unit: work-items x accesses ahead x bytes of an access
     enough      what a compute unit receives while one read of device memory waits
-    rate        falls by sqrt(1 + (enough / in flight)^2)
+    rate        falls by sqrt(1 + (enough / in flight)^2)  (cost.waiting_factor)
     registers   limit how many work-groups a compute unit holds. The others run in later waves, and the last
                 wave may have fewer bytes in flight
 
@@ -14,7 +14,6 @@ The constants were measured on an NVIDIA H200 (docs/kernels/register.md).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,7 +22,7 @@ from ...problem.dtypes import COMPLEX, ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import ACCESS, TileConfig
-from ..cost import ON_CPU, on_cpu, together
+from ..cost import ON_CPU, on_cpu, together, waiting_factor
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Loops, Work, gemm_launch, gemm_program, round_up
 from ..split_k import PartialSums, TileRange
@@ -40,7 +39,6 @@ _DOT = ((64, 4, 2), (32, 2, 2), (4, 1, 1), (1, 1, 1))
 # The reading model. Measured on an NVIDIA H200 (docs/kernels/register.md)
 _LINE = 128  # bytes of a cache line: reading whole cache lines is fastest
 _NARROW = 0.08  # slower by this where a work-group reads half a cache line of a row; 3 times for a quarter
-_ENOUGH = 3.4  # latency of device memory, in reads that the cache answers (Rates.latency)
 # Reads of global memory: until the first accesses arrive, and for the sums at the end; more for each
 # work-item
 _START, _START_ITEM = 10.0, 3e-3
@@ -114,10 +112,7 @@ class Thin(Kernel):
         k_range = round_up(-(-max(1, problem.k) // _split_k(problem, config, device)), ACCESS)
         tile_range = TileRange(0, tiles, max(1, -(-problem.k // k_range)))
         sums = PartialSums(problem, bm, bn, tile_range)
-        product = _product(sums, config, k_range)
-        if tile_range.split_k == 1:
-            return Work((product,))
-        return Work((product, sums.added(device)), (sums.workspace,))
+        return sums.behind(_product(sums, config, k_range), device)
 
 
 def _thin_rows(problem: GemmProblem) -> bool:
@@ -224,13 +219,11 @@ def _seconds(problem: GemmProblem, config: TileConfig, split_k: int, device: Dev
     resident = max(1, min(unit.registers // (items * registers), unit.work_items // items))
     each = nbytes / groups
     ahead = min(items * depth * access, each)
-    enough = rates.memory / device.units * rates.latency * _ENOUGH
     rate = rates.cache if nbytes <= rates.cache_size else rates.memory
 
     def wave(count: int) -> float:
         """Seconds of *count* work-groups that run at the same time."""
-        asked = max(1.0, ahead * count / device.units)
-        return count * each / rate * math.hypot(1, enough / asked)
+        return count * each / rate * waiting_factor(device, max(1.0, ahead * count / device.units))
 
     slots = device.units * resident
     full, rest = divmod(groups, slots)
@@ -247,16 +240,15 @@ def _seconds(problem: GemmProblem, config: TileConfig, split_k: int, device: Dev
 
 def _product(sums: PartialSums, config: TileConfig, k_range: int) -> Launch:
     problem, tile_range = sums.problem, sums.tile_range
-    split, along_k = tile_range.split_k > 1, _along_k(problem)
+    along_k = _along_k(problem)
     name = "thin_dot" if along_k else "thin_walk"
     teams, depth = ("TEAMS", "LINES") if along_k else ("SLICES", "AHEAD")
-    partial = sums.workspace.symbol if split else "batch_offsets"  # without split-K, any pointer: never used
     defines = [
         ("THIN_ROWS", int(_thin_rows(problem))), ("Q", _thin_side(problem)),
-        ("CHUNK", _access(problem, config)), ("SPLIT", int(split)),
+        ("CHUNK", _access(problem, config)), ("SPLIT", int(tile_range.split_k > 1)),
         ("LANES", config.option("lanes")), (teams, config.option("teams")), (depth, config.option("depth")),
     ]  # fmt: skip
     program = gemm_program(problem, f"gpu/{name}.cl", defines)
     size, local = (tile_range.tiles * _items(config), tile_range.split_k), (_items(config), 1)
-    extra = (np.int32(tile_range.first), np.int32(k_range), partial)
+    extra = (np.int32(tile_range.first), np.int32(k_range), sums.partial)
     return gemm_launch(problem, program, name, size, local, extra)

@@ -49,14 +49,9 @@ ONE_PASS = Accepts(
 DOUBLE = Accepts((Types(("float64",), "float64"),), EPILOGUE | IN_ORDER | {"fallback"})
 
 
-def compute_capability(device: DeviceInfo) -> tuple[int, int]:
-    """NVIDIA's compute capability, or (0, 0) on other devices."""
-    return (device.vendor == "nvidia" and device.compute_capability) or (0, 0)
-
-
 def local_bytes(device: DeviceInfo) -> int:
     """Bytes of local memory that the arrays declared in one kernel may take."""
-    return _LOCAL_BYTES.get(compute_capability(device), max(device.static_local_bytes, _LOCAL_BYTES_OTHERS))
+    return _LOCAL_BYTES.get(device.capability, max(device.static_local_bytes, _LOCAL_BYTES_OTHERS))
 
 
 def block_of(element: ElementType) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -16,23 +17,23 @@ from .. import listed
 from ..accepts import LISTS
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Defines, Launch, MatrixKernel, Work
-from ..split_k import with_ranges
+from ..interface import UNUSED, Defines, Launch, MatrixKernel, Work, round_up, tiles_of
+from ..split_k import PartialSums, TileRange, with_ranges
 from .matrix_units import (
     DOUBLE,
     LINE_ALIGN,
     ONE_PASS,
     Operands,
     block_of,
-    compute_capability,
     in_staged_lines,
     pack_launches,
 )
-from .mma_ring import in_ranges, product, too_many_stages, unfit, work_items
+from .mma_ring import product, too_many_stages, unfit, work_items
 from .unit_cost import pack_seconds, ring_seconds
 
 _GROUPS = 2  # work-groups for each compute unit that split-K aims at
 _MOST_RANGES = 16
+_TEAM_ITEMS = 64  # work-items that add partial sums of a tile
 # BM, BN, SGM, SGN, STAGES, and the factor by which the tile is slower on an H200 than unit_cost.py says
 _TILES: Mapping[tuple[int, ...], float] = {
     (128, 256, 64, 32, 3): 1.04,
@@ -116,24 +117,37 @@ class Mma(MatrixKernel):
         return ring + packed
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        unit = ELEMENTS[problem.a_type]
+        operands, ranges = _operands(problem, ELEMENTS[problem.a_type]), config.split_k
         if problem.is_listed:
-            return listed.in_a_list(problem, config.bm, config.bn, partial(self._listed, problem, config))
-        operands = _operands(problem, unit)
-        read, args = operands.as_packed(problem), operands.gemm_args(problem)
-        more = (np.int32(in_staged_lines(read)),)
-        defines = (("ELEMENT", unit.name), *self.defines(config))
-        launches, sums = in_ranges(read, config, "mma", _chunks(read, unit), defines, args, more)
-        return Work(
-            (*pack_launches(problem, device, operands), *launches), (*sums, *operands.workspace(problem))
-        )
+            make = partial(self._product, problem, config, operands)
+            return listed.in_a_list(problem, config.bm, config.bn, make)
+        read, spaces = operands.as_packed(problem), operands.workspace(problem)
+        tiles = TileRange(0, tiles_of(problem, config.bm, config.bn), ranges)
+        sums = PartialSums(read, config.bm, config.bn, tiles)
+        k_range = round_up(ceil(problem.k / ranges), config.bk)
+        own = sums.partial, k_range, in_staged_lines(read)
+        made = self._product(read, config, operands, tiles.tiles, *own)
+        launches = (*pack_launches(problem, device, operands), made)
+        if ranges == 1:
+            return Work(launches, spaces)
+        order = (("GROUP", config.option("group", 8)), ("FRAGMENTS", 0))
+        return Work((*launches, sums.in_teams(_TEAM_ITEMS, 1, order)), (sums.workspace, *spaces))
 
-    def _listed(self, problem: GemmProblem, config: TileConfig, tiles: int) -> Launch:
-        """The launch of a list. Its results do not go through local memory."""
-        unit = ELEMENTS[problem.a_type]
-        args = (*_operands(problem, unit).gemm_args(problem), "batch_offsets", np.int32(0), np.int32(0))
-        defines = (("ELEMENT", unit.name), *self.defines(config), ("SPLIT_K", 0))
-        return product(problem, config, "mma", tiles, _chunks(problem, unit), defines, args)
+    def _product(
+        self,
+        problem: GemmProblem,
+        config: TileConfig,
+        operands: Operands,
+        tiles: int,
+        partial: str = UNUSED,
+        k_range: int = 0,
+        staged: bool = False,
+    ) -> Launch:
+        """The launch of cl/nvidia/mma.cl for so many *tiles*. *staged*: results go through local memory."""
+        args = (*operands.gemm_args(problem), partial, np.int32(k_range), np.int32(staged))
+        split = ("SPLIT_K", int(config.split_k > 1))
+        defines = (("ELEMENT", operands.unit.name), *self.defines(config), split)
+        return product(problem, config, "mma", tiles, _chunks(problem, operands.unit), defines, args)
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if problem.is_listed and _operands(problem, ELEMENTS[problem.a_type]).any_packed:
@@ -169,17 +183,17 @@ class MmaDouble(Mma):
     tiles = _DOUBLE_TILES
 
     def further(self, problem: GemmProblem, device: DeviceInfo) -> dict[str, Any]:
-        mma_k = 4 if compute_capability(device) < (9, 0) else 8
+        mma_k = 4 if device.capability < (9, 0) else 8
         return {"options": (("group", 8), ("mma_k", mma_k))}
 
     def defines(self, config: TileConfig) -> Defines:
-        return (("BK", config.bk), ("MMA_K", config.option("mma_k", 4)))
+        return (*config.macros("bk"), ("MMA_K", config.option("mma_k", 4)))
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         mma_k = config.option("mma_k", 4)
         if reasons := [*unfit(config, 8), *listed.misfits(problem, config)]:
             return reasons
-        allowed = (4,) if compute_capability(device) < (9, 0) else (4, 8)
+        allowed = (4,) if device.capability < (9, 0) else (4, 8)
         if mma_k not in allowed or config.bk % mma_k:
             return [f"mma_k is one of {allowed} and divides bk: {config}"]
         items = work_items(config)

@@ -12,7 +12,7 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig, slices
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import MatrixKernel, Work, Workspace, gemm_launch, gemm_program, tiles_of
+from ..interface import Defines, MatrixKernel, Work, Workspace, gemm_launch, gemm_program, tiles_of
 from ..split_k import GROUP, PartialSums, TileRange, with_ranges
 from .matrix_units import DOUBLE, FLOAT64, LINE_ALIGN, MAP_BYTES, Operands, local_bytes, pack_launches
 from .mma_ring import work_items
@@ -117,20 +117,17 @@ class MmaDoubleBulk(MatrixKernel):
         maps = Workspace("maps", groups * problem.batch * MAP_BYTES, zeroed=True)
         tiles = TileRange(0, tiles_of(problem, config.bm, config.bn), config.split_k)
         sums = PartialSums(problem, config.bm, config.bn, tiles)
-        split = config.split_k > 1
         pairs = problem.out_align >= LINE_ALIGN and ELEMENTS[problem.out_type].nbytes in (4, 8)
-        defines = (
-            *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn", "stages")),
-            *(("SLICES", slices(config)), ("GROUP", GROUP), ("CLUSTER", 1), ("SPLIT_K", int(split))),
-            *(("OUT_VECTOR", int(pairs)), ("ELEMENT", FLOAT64.name)),
-        )
+        defines: Defines = (
+            *config.macros("bm", "bn", "bk", "sgm", "sgn", "stages"), ("SLICES", slices(config)),
+            ("GROUP", GROUP), ("CLUSTER", 1), ("SPLIT_K", int(config.split_k > 1)),
+            ("OUT_VECTOR", int(pairs)), ("ELEMENT", FLOAT64.name),
+        )  # fmt: skip
         source, packed = "nvidia/mma_double_bulk.cl", operands.as_packed(problem)
         program = gemm_program(packed, source, defines, ptx_target="sm_90a")
-        # without split-K, any pointer: never used
-        extra = (maps.symbol, sums.workspace.symbol if split else maps.symbol, np.int32(config.split_k))
+        extra = (maps.symbol, sums.partial if config.split_k > 1 else maps.symbol, np.int32(config.split_k))
         args, size = operands.gemm_args(problem), (groups * items,)
         product = gemm_launch(problem, program, "matmul_mma_double_bulk", size, (items,), extra, args)
-        packing, workspace = pack_launches(problem, device, operands), (maps, *operands.workspace(problem))
-        if not split:
-            return Work((*packing, product), workspace)
-        return Work((*packing, product, sums.added(device)), (*workspace, sums.workspace))
+        own, packing = sums.behind(product, device), pack_launches(problem, device, operands)
+        spaces = (maps, *operands.workspace(problem), *own.workspace)
+        return Work((*packing, *own.launches), spaces)

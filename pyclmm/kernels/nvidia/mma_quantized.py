@@ -7,19 +7,18 @@ multiplies (docs/quantised_kernels.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil, hypot
+from collections.abc import Iterator
+from math import ceil
 
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
-from ..cost import together
+from ..cost import together, waiting_factor
 from ..device import DeviceInfo
 from ..interface import tiles_of
 from ..weights import RUN, format_of
 from .matrix_units import local_bytes
 from .quantized_units import DEPTH, QuantizedUnits, is_fused, weight_bits
 
-_BM = (8, 16, 32, 64)
 # BN, SGN, slices of a work-group, stages, steps that weights are loaded ahead
 _TILES = (
     (256, 32, 2, 2, 1), (128, 32, 4, 2, 1), (128, 32, 2, 2, 2), (128, 32, 2, 3, 2), (64, 32, 4, 2, 2),
@@ -33,7 +32,6 @@ _ISSUED = 1.4
 _ISSUE, _PRODUCTS, _FETCH = 0.75, 0.55, 0.76
 # Reads of global memory: until the first weights arrive and for the end; a step; sums of ranges
 _START, _STEP, _RANGES = 14.0, 0.5, 8.0
-_ENOUGH = 3.4  # latency of device memory, in reads that the cache answers: as in gpu/thin.py
 # Measured times over what this model gives: 1.9 to 2.9 on an H200 with 4 bits, 1.3 to 1.9 with 8
 _OVER = 2.2
 _REGISTERS = 64  # of a work-item, besides those for weights that come and for sums
@@ -51,24 +49,21 @@ class MmaQuantized(QuantizedUnits):
     unit = "mma"
     summary = "few rows by quantised weights on matrix units of sm_80 and later (mma.sync)"
     options = ("ahead",)
+    rows = (8, 16, 32, 64)
     source, function = "nvidia/mma_quantized.cl", "matmul_mma_quantized"
 
-    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        bm = next((rows for rows in _BM if rows >= problem.m), _BM[-1])
-        found = [
-            TileConfig(
-                bm=bm, bn=bn, bk=slices * DEPTH, sgn=sgn, stages=stages, split_k=ranges,
-                options={"ahead": ahead},
-            )
-            for bn, sgn, slices, stages, ahead in _TILES
-            for ranges in self.ranges(problem, bm, bn, slices * DEPTH, device)
-        ]  # fmt: skip
-        return [c for c in found if not self.violations(problem, c, device)]
+    def offered(self, problem: GemmProblem, bm: int, device: DeviceInfo) -> Iterator[TileConfig]:
+        for bn, sgn, slices, stages, ahead in _TILES:
+            bk, options = slices * DEPTH, {"ahead": ahead}
+            for ranges in self.ranges(problem, bm, bn, bk, device):
+                yield TileConfig(bm, bn, bk, sgn=sgn, stages=stages, split_k=ranges, options=options)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         c, ahead = config, config.option("ahead", 1)
-        if c.bm not in _BM or c.sgn not in (16, 32) or c.bn % c.sgn or c.bk % DEPTH or c.split_k < 1:
-            return [f"bm is one of {_BM}, sgn 16 or 32 and divides bn, bk a multiple of {DEPTH}: {config}"]
+        if c.bm not in self.rows or c.sgn not in (16, 32) or c.bn % c.sgn or c.bk % DEPTH or c.split_k < 1:
+            return [
+                f"bm is one of {self.rows}, sgn 16 or 32 and divides bn, bk a multiple of {DEPTH}: {config}"
+            ]
         if c.stages < 2 or not 1 <= ahead <= 4:
             return [f"stages must be 2 or more, ahead 1 to 4: {config}"]
         if _held(problem, c) > (_MOST_HELD if _items(c) <= 256 else _MOST_HELD_MANY):
@@ -99,9 +94,8 @@ class MmaQuantized(QuantizedUnits):
         alone = rounds * waits * rates.latency
         run = RUN * format_of(problem).bits / 8  # bytes
         ahead = c.option("ahead", 1) * run * (c.sgn // 8) * _items(c) * min(resident, groups / units)
-        slower = hypot(1, rates.memory / units * rates.latency * _ENOUGH / ahead)
         full = max(0.5, groups / (share * units))  # of the units, while the last work-groups run
-        reading = rates.moved(problem.nbytes) * slower / full
+        reading = rates.moved(problem.nbytes) * waiting_factor(device, ahead) / full
         seconds = alone / 2 + together(alone, share * _busy(problem, c, device), reading)
         return rates.launch + _OVER * seconds
 

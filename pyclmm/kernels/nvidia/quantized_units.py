@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 
@@ -41,6 +42,7 @@ class QuantizedUnits(MatrixKernel):
     """
 
     accepts = Accepts((Types(("float16", "bfloat16"), "float32", weights=True),), EPILOGUE | {"b_format"})
+    rows: tuple[int, ...]  # that BM may be
     source: str
     function: str
     target: str | None = None
@@ -53,6 +55,14 @@ class QuantizedUnits(MatrixKernel):
         if problem.trans_a or problem.a_align < LINE_ALIGN:
             return f"A is not stored along K in rows that begin on multiples of {LINE_ALIGN} bytes"
         return None
+
+    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
+        bm = next((rows for rows in self.rows if rows >= problem.m), self.rows[-1])
+        return [c for c in self.offered(problem, bm, device) if not self.violations(problem, c, device)]
+
+    @abstractmethod
+    def offered(self, problem: GemmProblem, bm: int, device: DeviceInfo) -> Iterator[TileConfig]:
+        """Its configurations with tiles of *bm* rows."""
 
     @abstractmethod
     def items(self, config: TileConfig) -> int:

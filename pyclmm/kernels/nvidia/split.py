@@ -108,12 +108,8 @@ def _packed_args(problem: GemmProblem, split: int) -> tuple[Arg, ...]:
 
 def _split_defines(problem: GemmProblem, split: int) -> tuple[tuple[str, int], ...]:
     """The macros of cl/nvidia/split.h."""
-    wide = (("WIDE_A", problem.a_align), ("WIDE_B", problem.b_align))
-    return (
-        ("SPLIT", split),
-        ("LINES", lines_of(problem)),
-        *((name, int(align >= LINE_ALIGN)) for name, align in wide),
-    )
+    wide_a, wide_b = (int(align >= LINE_ALIGN) for align in (problem.a_align, problem.b_align))
+    return (("SPLIT", split), ("LINES", lines_of(problem)), ("WIDE_A", wide_a), ("WIDE_B", wide_b))
 
 
 def lines_of(problem: GemmProblem) -> int:
@@ -222,12 +218,10 @@ class Split(_PartsKernel):
 
         def product(split: int, extra: tuple[Arg, ...]) -> Launch:
             defines: Defines = (
-                *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
-                *(("ELEMENT", _unit_of(split).name), ("ACROSS_A", 0), ("ACROSS_B", 0), ("SPLIT_K", 0)),
-                *(("GROUP", config.option("group", 8)), ("CLUSTER", 1)),
-                *_split_defines(problem, split),
-                *out_defines(problem),
-            )
+                *config.macros("bm", "bn", "stages"), ("ELEMENT", _unit_of(split).name),
+                ("ACROSS_A", 0), ("ACROSS_B", 0), ("SPLIT_K", 0), ("GROUP", config.option("group", 8)),
+                ("CLUSTER", 1), *_split_defines(problem, split), *out_defines(problem),
+            )  # fmt: skip
             program = gemm_program(problem, "nvidia/wgmma_split.cl", defines, ptx_target="sm_90a")
             args = (maps.symbol, *_packed_args(problem, split), *extra)
             size, local = (groups * _WORK_ITEMS,), (_WORK_ITEMS,)

@@ -120,13 +120,11 @@ def _product(
     partial = "workspace:partial" if config.split_k > 1 else "workspace:maps"
     args = (*operands.gemm_args(problem, *strides), "workspace:maps", partial, *pieces.args)
     defines: Defines = (
-        *_tile_defines(problem, config),
-        *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
-        ("CLUSTER", members(config)),
-        *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
-        *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
+        *_tile_defines(problem, config), *config.macros("bm", "bn", "stages"), ("CLUSTER", members(config)),
+        ("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b)),
+        ("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate")),
         *out_defines(problem),
-    )
+    )  # fmt: skip
     items = work_items(config)
     packed, source = operands.as_packed(problem), _source(problem, config)
     program = gemm_program(packed, source, defines, ptx_target="sm_90a")

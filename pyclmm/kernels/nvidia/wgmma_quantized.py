@@ -5,19 +5,19 @@ The limits of its estimate are those of `mma_quantized`, measured on an H200 (do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil, hypot
+from collections.abc import Iterator
+from math import ceil
 
 from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
+from ..cost import waiting_factor
 from ..device import DeviceInfo
 from ..interface import round_up, tiles_of
 from ..weights import format_of
 from .matrix_units import local_bytes
 from .quantized_units import DEPTH, QuantizedUnits, is_fused, weight_bits
 
-_BM = (8, 16, 32, 64, 128)
 # BN, slices of a work-group, steps that are in local memory, whether A is
 _TILES = (
     *((64, 4, 3, 1), (64, 4, 2, 1), (128, 4, 2, 1), (64, 2, 3, 1)),
@@ -33,7 +33,6 @@ _ISSUE, _PRODUCTS, _FETCH = 0.65, 0.55, 0.76
 _START, _STEP, _RANGES = 20.0, (0.6, 0.2), 8.0
 # Measured: products with weights of 8 bits take twice what their bytes and instructions would. Not understood
 _OF_BYTES = 3.2
-_ENOUGH = 3.4  # latency of device memory, in reads that the cache answers: as in gpu/thin.py
 _REGISTERS = 65536  # of a compute unit
 _HELD = 48  # by a work-item, besides sums and what it has of A: the compiler makes do with it
 
@@ -48,6 +47,7 @@ class WgmmaQuantized(QuantizedUnits):
     unit = "wgmma"
     summary = "few rows by affine weights on matrix units of sm_90a (wgmma)"
     options = ("resident", "steps")
+    rows = (8, 16, 32, 64, 128)
     source, function, target = "nvidia/wgmma_quantized.cl", "matmul_wgmma_quantized", "sm_90a"
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
@@ -59,22 +59,17 @@ class WgmmaQuantized(QuantizedUnits):
             return f"K is {problem.k}, no multiple of {_k_multiple(problem)}"
         return None
 
-    def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
-        bm = next((rows for rows in _BM if rows >= problem.m), _BM[-1])
-        found = [
-            TileConfig(
-                bm=bm, bn=bn, bk=slices * DEPTH, stages=stages, split_k=ranges,
-                options={"resident": resident, "steps": ceil(_k_range(problem, ranges) / (slices * DEPTH))},
-            )
-            for bn, slices, stages, resident in _TILES
-            for ranges in self.ranges(problem, bm, bn, slices * DEPTH, device)
-        ]  # fmt: skip
-        return [c for c in found if not self.violations(problem, c, device)]
+    def offered(self, problem: GemmProblem, bm: int, device: DeviceInfo) -> Iterator[TileConfig]:
+        for bn, slices, stages, resident in _TILES:
+            bk = slices * DEPTH
+            for ranges in self.ranges(problem, bm, bn, bk, device):
+                options = {"resident": resident, "steps": ceil(_k_range(problem, ranges) / bk)}
+                yield TileConfig(bm, bn, bk, stages=stages, split_k=ranges, options=options)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         c = config
-        if c.bm not in _BM or c.bn % 64 or c.bk % DEPTH or c.split_k < 1:
-            return [f"bm is one of {_BM}, bn a multiple of 64, bk one of {DEPTH}: {config}"]
+        if c.bm not in self.rows or c.bn % 64 or c.bk % DEPTH or c.split_k < 1:
+            return [f"bm is one of {self.rows}, bn a multiple of 64, bk one of {DEPTH}: {config}"]
         if c.option("resident", 0) not in (0, 1) or c.stages < 3 - c.option("resident", 0):
             return [f"resident must be 0 or 1, stages 3 or more, with resident 2: {config}"]
         if self.k_range(problem, c) > c.option("steps", 0) * c.bk:
@@ -113,7 +108,7 @@ class WgmmaQuantized(QuantizedUnits):
         busy = units * share * c.bn * depth * (turned + multiplied)
         weights = format_of(problem).row_nbytes(problem.k)
         ahead = (c.stages - 1) * c.bn * c.bk / problem.k * weights * min(resident, groups / units)
-        slower = hypot(1, rates.memory / units * rates.latency * _ENOUGH / ahead)
+        slower = waiting_factor(device, ahead)
         fetched = groups * (c.bm * depth * 2 + c.bn * weights / c.split_k)
         if c.split_k > 1:
             fetched += 8 * problem.m * problem.n * problem.batch * c.split_k

@@ -6,7 +6,6 @@ every row of A. With many rows `dequantized` is faster, where the device has roo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, Accepts
 from ..config import TileConfig
-from ..cost import ON_CPU, on_cpu, together
+from ..cost import ON_CPU, on_cpu, together, waiting_factor
 from ..device import DeviceInfo
 from ..interface import Kernel, Loops, Work, gemm_defines, gemm_launch, round_up, vector_defines
 from ..split_k import GROUP, PartialSums, TileRange
@@ -31,8 +30,8 @@ _TURN_NIBBLE, _BUSY_NIBBLE = 1.0, 0.75  # the same on CPUs where codes of 4 bits
 _ROW_ON_GPUS = 2.3  # and in whose time a number of A comes from local memory and is multiplied. H200
 _BUSY = 0.6  # fraction of the rate of multiply-adds
 # On GPUs, not measured: reads of global memory until the first weights arrive, and for the sums at the end;
-# reads that the cache answers, in the latency of memory; bytes of weights on their way for each column
-_START, _WAITS, _IN_FLIGHT = 10.0, 3.4, 16
+# bytes of weights on their way for each column
+_START, _IN_FLIGHT = 10.0, 16
 
 
 class Quantized(Kernel):
@@ -78,8 +77,7 @@ class Quantized(Kernel):
         ranges, items = _ranges(problem, config, device), config.option("lanes") * config.option("teams")
         groups = _tiles(problem, config) * problem.batch * ranges
         asked = items * config.tn * _IN_FLIGHT * max(1.0, groups / device.units)
-        enough = rates.memory / device.units * rates.latency * _WAITS
-        seconds = together(reading * math.hypot(1, enough / asked), multiplying) + rates.latency * _START
+        seconds = together(reading * waiting_factor(device, asked), multiplying) + rates.latency * _START
         seconds = seconds * (ON_CPU if device.is_cpu else 1) + on_cpu(device, groups, items)
         return seconds + rates.launch * (2 if ranges > 1 else 1) + rates.group * groups
 
@@ -133,10 +131,8 @@ def _by_items(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> W
     tile = (("BM", sums.bm), ("BN", sums.bn), ("GROUP", GROUP))
     shape = (("LANES", lanes), ("TEAMS", teams), ("SPLIT", int(split > 1)))
     program = program_of(problem, "quantized/rows.cl", (*gemm_defines(problem), *tile, *shape))
-    partial = sums.workspace.symbol if split > 1 else "batch_offsets"  # any pointer: never used
-    size, local = (tiles * lanes * teams, split), (lanes * teams, 1)
-    product = gemm_launch(problem, program, "quantized_rows", size, local, (np.int32(k_range), partial))
-    return Work((product, sums.added(device)), (sums.workspace,)) if split > 1 else Work((product,))
+    size, local, extra = (tiles * lanes * teams, split), (lanes * teams, 1), (np.int32(k_range), sums.partial)
+    return sums.behind(gemm_launch(problem, program, "quantized_rows", size, local, extra), device)
 
 
 def _tiles(problem: GemmProblem, config: TileConfig) -> int:

@@ -18,7 +18,7 @@ from ..accepts import EPILOGUE, Accepts, Types
 from ..config import TileConfig
 from ..cost import launched
 from ..device import DeviceInfo
-from ..interface import Defines, MatrixKernel, Work, gemm_launch, gemm_program, round_up, tiles_of
+from ..interface import UNUSED, Defines, MatrixKernel, Work, gemm_launch, gemm_program, round_up, tiles_of
 from ..matrix_unit import DPAS_EXTENSION, MATRIX_UNITS
 from ..split_k import GROUP, PartialSums, TileRange, with_ranges
 
@@ -134,7 +134,7 @@ class UnitKernel(MatrixKernel):
         sums = PartialSums(problem, config.bm, config.bn, tile_range)
         source = f"units/{self.name}.h units/unit.cl"
         program = gemm_program(problem, source, _defines(problem, config, one))
-        extra = (np.int32(k_range), sums.workspace.symbol if split else "batch_offsets")
+        extra = (np.int32(k_range), sums.workspace.symbol if split else UNUSED)
         size = (tiles * items, tile_range.split_k)
         product = gemm_launch(problem, program, "matmul_unit", size, (items, 1), extra)
         return Work((product, sums.added(device)), (sums.workspace,)) if split else Work((product,))
@@ -181,12 +181,10 @@ def _defines(problem: GemmProblem, config: TileConfig, one: Instruction) -> Defi
     wide_a = _wide(one, p.trans_a, p.m if p.trans_a else p.k, p.a_align)
     wide_b = _wide(one, not p.trans_b, p.k if p.trans_b else p.n, p.b_align)
     return (
-        *((name.upper(), getattr(config, name)) for name in ("bm", "bn", "bk", "sgm", "sgn")),
-        *(("GROUP", GROUP), ("SPLIT", int(config.split_k > 1))),
-        *(("WIDE_A", int(wide_a)), ("WIDE_B", int(wide_b))),
-        *(("LANES", one.lanes), ("WORD_K", one.word_k)),
+        *config.macros("bm", "bn", "bk", "sgm", "sgn"), ("GROUP", GROUP), ("SPLIT", int(config.split_k > 1)),
+        ("WIDE_A", int(wide_a)), ("WIDE_B", int(wide_b)), ("LANES", one.lanes), ("WORD_K", one.word_k),
         *one.defines,
-    )
+    )  # fmt: skip
 
 
 class Mfma(UnitKernel):

@@ -14,7 +14,6 @@ import pytest
 
 import pyclmm
 from pyclmm.kernels import kernel_named
-from pyclmm.kernels.nvidia.matrix_units import compute_capability
 from pyclmm.problem.gemm import GemmProblem
 from tests.support.cases import DEVICE, is_positive_zero, zero_products
 from tests.support.optional import optional
@@ -23,7 +22,7 @@ from tests.support.oracle import one_by_one
 ml_dtypes = optional("ml_dtypes")
 
 pytestmark = pytest.mark.skipif(
-    compute_capability(DEVICE) < (8, 0), reason="needs an NVIDIA device of compute capability 8.0 or more"
+    DEVICE.capability < (8, 0), reason="needs an NVIDIA device of compute capability 8.0 or more"
 )
 
 BFLOAT16 = ml_dtypes.bfloat16
