@@ -367,18 +367,17 @@ def gemm_launch(
     extra: tuple[Arg, ...] = (),
     args: tuple[Arg, ...] | None = None,
     together: bool = False,
+    entries: int | None = None,
+    packs: str = "",
 ) -> Launch:
     """The launch of *kernel*: *size* work-items for each product of the stack, in work-groups of *local*.
 
     *extra*: the arguments behind GEMM_ARGS, and *args* those in place of the problem's own. *together*: the
-    work-items are for the whole stack; else a stack is dimension 2.
+    work-items are for the whole stack; else a stack is dimension 2, or so many *entries* of it. *packs*: see
+    :class:`Launch`.
     """
     own = gemm_args(problem) if args is None else args
     if problem.batch_shape and not together:
-        size, local = (*size, *(1,) * (2 - len(size)), problem.batch), local_range(problem, *local)
-    return Launch(program, kernel, size, local, (*own, *extra))
-
-
-def local_range(problem: GemmProblem, *size: int) -> tuple[int, ...]:
-    """*size* as a local size; a stack is dimension 2."""
-    return (*size, *(1,) * (3 - len(size))) if problem.batch_shape else size
+        size = (*size, *(1,) * (2 - len(size)), problem.batch if entries is None else entries)
+        local = (*local, *(1,) * (3 - len(local)))
+    return Launch(program, kernel, size, local, (*own, *extra), packs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,11 +20,11 @@ from ..interface import (
     Kernel,
     Launch,
     MatrixKernel,
+    Program,
     Work,
     Workspace,
-    gemm_args,
+    gemm_launch,
     gemm_program,
-    local_range,
     round_up,
     too_long,
     vector_defines,
@@ -39,7 +40,6 @@ _LANES = 16
 # Of the rate of the instructions; elements that a compute unit stores in a second, bytes that it packs. Xeon,
 # docs/kernels/amx.md
 _FRACTION, _STORED, _COPIED = 0.3, 3.5e9, 9e9
-_CHECKED = GATE
 
 
 class Amx(MatrixKernel):
@@ -101,18 +101,12 @@ class Amx(MatrixKernel):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         rates, tiles = device.rates, _cut(problem, config, device)
-        m, n, k = (
-            round_up(problem.m, _BLOCK),
-            round_up(problem.n, _BLOCK),
-            round_up(problem.k, _step(problem)),
-        )
+        m, n = round_up(problem.m, _BLOCK), round_up(problem.n, _BLOCK)
+        k = round_up(problem.k, _step(problem))
         size = ELEMENTS[problem.a_type].nbytes
         rounds = -(-tiles.rows * tiles.columns * problem.batch // device.units)
-        each = (
-            tiles.mc
-            * tiles.nc
-            * (k / (rates.matrix(ELEMENTS[problem.a_type].unit) * _FRACTION / device.units) + 1 / _STORED)
-        )
+        rate = rates.matrix(ELEMENTS[problem.a_type].unit) * _FRACTION / device.units
+        each = tiles.mc * tiles.nc * (k / rate + 1 / _STORED)
         seconds = together(rounds * each, rates.moved(problem.nbytes))
         pack_a = config.option("pack_a", 1)
         panels = (m * pack_a + n) * k * size * problem.batch
@@ -123,73 +117,62 @@ class Amx(MatrixKernel):
         return seconds + launches * rates.launch + rates.group
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        work = _AmxWork(problem, config, device).work()
-        if not _checked(problem):
-            return work
+        """Those that pack both operands and multiply; and the plain product's where the data decide."""
+        checked, pack_a, tiles = _checked(problem), config.option("pack_a", 1), _cut(problem, config, device)
+        defines = (
+            *vector_defines(config, device), *config.macros("bm", "bn"),
+            ("KC", config.bk // _step(problem)), ("PACK_A", pack_a), ("CHECKED", int(checked)),
+        )  # fmt: skip
+        program = gemm_program(problem, "cpu/amx.cl", defines)
+        packings = [_packing(problem, name, program) for name in ("b", "a")[: 1 + pack_a]]
+        launches, spaces = [one.launch for one in packings], [one.space for one in packings]
+        b, *packed_a = (one.panels for one in packings)
+        a = packed_a[0] if pack_a else ("a", np.int64(0))
+        if checked:
+            spaces.append(Workspace("plan", 8, zeroed=True))
+            launches.append(Launch(program, "amx_choose", (1,), (1,), (GATE,)))
+        rows_first = int(problem.m >= problem.n)
+        groups = (tiles.rows, tiles.columns) if rows_first else (tiles.columns, tiles.rows)
+        extra = (*map(np.int32, (tiles.mc, tiles.nc, rows_first)), *a, *b, _plan(problem))
+        launches.append(gemm_launch(problem, program, "amx_multiply", groups, (1, 1), extra))
+        if not checked:
+            return Work(tuple(launches), tuple(spaces))
         plain = self._plain_launches(problem, config, device)
-        return Work((*work.launches, *plain.launches), (*work.workspace, *plain.workspace), plain.tables)
+        return Work((*launches, *plain.launches), (*spaces, *plain.workspace), plain.tables)
 
     def _plain_launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         own = config if config.plain else replace(config, plain=self._plain.best(problem, device))
         return self._plain.launches(problem, own, device)
 
 
-class _AmxWork:
-    """The launches of one product: pack both operands, multiply."""
+class _Packing(NamedTuple):
+    """The launch that packs an operand into *space*. ``panels``: these, and the stack's stride in bytes."""
 
-    def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
-        self.problem, self.config, self.device = problem, config, device
-        self.checked = _checked(problem)
-        self.pack_a = config.option("pack_a", 1)
-        defines = [
-            *vector_defines(config, device),
-            *(
-                ("BM", config.bm),
-                ("BN", config.bn),
-                ("KC", config.bk // _step(problem)),
-                ("PACK_A", self.pack_a),
-                ("CHECKED", int(self.checked)),
-            ),
-        ]
-        self.program = gemm_program(problem, "cpu/amx.cl", defines)
-        self.workspace: list[Workspace] = []
-        self.steps: list[Launch] = []
-        self.plan: Arg = _CHECKED if self.checked else "out"  # any pointer: never used
+    launch: Launch
+    space: Workspace
+    panels: tuple[Arg, Arg]
 
-    def work(self) -> Work:
-        p, tiles = self.problem, _cut(self.problem, self.config, self.device)
-        b = self._pack("b", p.n, p.trans_b)
-        a = self._pack("a", p.m, not p.trans_a) if self.pack_a else ("a", np.int64(0))
-        if self.checked:
-            self.workspace.append(Workspace("plan", 8, zeroed=True))
-            self.steps.append(Launch(self.program, "amx_choose", (1,), (1,), (_CHECKED,)))
-        rows_first = int(p.m >= p.n)
-        groups = (tiles.rows, tiles.columns) if rows_first else (tiles.columns, tiles.rows)
-        sizes = map(np.int32, (tiles.mc, tiles.nc, rows_first))
-        self._launch("amx_multiply", groups, p.batch, (*sizes, *a, *b, self.plan))
-        return Work(tuple(self.steps), tuple(self.workspace))
 
-    def _pack(self, name: str, length: int, along: bool) -> tuple[Arg, Arg]:
-        """Append the launch that packs an operand. Returns the panels and the stack's stride in bytes."""
-        p, size = self.problem, ELEMENTS[self.problem.a_type].nbytes
-        entries = p.batch if any(getattr(p.batch_strides, name)) else 1
-        steps = -(-p.k // _step(p))
-        stack = round_up(length, _BLOCK) * steps * _step(p) * size
-        space = Workspace(f"amx_{name}", stack * entries)
-        self.workspace.append(space)
-        panels: tuple[Arg, Arg] = (space.symbol, np.int64(stack if entries > 1 else 0))
-        chunk, span = _ALONG if along else _ACROSS
-        groups = (-(-length // (_BLOCK * span)), -(-steps // chunk))
-        extra = (np.int32(chunk), np.int32(span), *panels, self.plan)
-        self._launch(f"amx_pack_{name}", groups, entries, extra, "" if self.checked else name)
-        return panels
+def _packing(problem: GemmProblem, name: str, program: Program) -> _Packing:
+    """How the operand called *name* is packed, once if all products of a stack have the same."""
+    length, along = (problem.m, not problem.trans_a) if name == "a" else (problem.n, problem.trans_b)
+    entries = problem.batch if any(getattr(problem.batch_strides, name)) else 1
+    steps = -(-problem.k // _step(problem))
+    stack = round_up(length, _BLOCK) * steps * _STEP_BYTES
+    space = Workspace(f"amx_{name}", stack * entries)
+    panels: tuple[Arg, Arg] = (space.symbol, np.int64(stack if entries > 1 else 0))
+    chunk, span = _ALONG if along else _ACROSS
+    launch = gemm_launch(
+        problem, program, f"amx_pack_{name}", (-(-length // (_BLOCK * span)), -(-steps // chunk)), (1, 1),
+        (np.int32(chunk), np.int32(span), *panels, _plan(problem)),
+        entries=entries, packs="" if _checked(problem) else name,
+    )  # fmt: skip
+    return _Packing(launch, space, panels)
 
-    def _launch(
-        self, kernel: str, groups: tuple[int, int], entries: int, extra: tuple[Arg, ...], packs: str = ""
-    ) -> None:
-        size = (*groups, entries) if self.problem.batch_shape else groups
-        args = (*gemm_args(self.problem), *extra)
-        self.steps.append(Launch(self.program, kernel, size, local_range(self.problem, 1, 1), args, packs))
+
+def _plan(problem: GemmProblem) -> Arg:
+    """The argument of that name."""
+    return GATE if _checked(problem) else "out"  # any pointer: never used
 
 
 def _checked(problem: GemmProblem) -> bool:

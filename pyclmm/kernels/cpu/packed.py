@@ -22,8 +22,8 @@ from ..interface import (
     Workspace,
     exchanged,
     gemm_args,
+    gemm_launch,
     gemm_program,
-    local_range,
     round_up,
     vector_defines,
 )
@@ -168,7 +168,6 @@ class _PackedWork:
         self.parts = shape.parts(problem, config, device)
         self.packed = packing.packed(problem, config)
         self.program = gemm_program(problem, "cpu/packed.cl", self._defines(device))
-        self.args = gemm_args(problem)
         self.workspace: list[Workspace] = []
         self.steps: list[Launch] = []
 
@@ -263,10 +262,9 @@ class _PackedWork:
         self._launch(f"pack_{name}", groups, one, (np.int32(chunk), np.int32(span), *args), kept)
 
     def _launch(self, kernel: str, groups: tuple[int, int], part: Part, extra: Args, packs: str = "") -> None:
-        size = (*groups, part.entries) if self.problem.batch_shape else groups
-        local = local_range(self.problem, 1, 1)
-        args = (*self.args, *extra)
-        self.steps.append(Launch(self.program, kernel, size, local, args, packs, part.first_entry))
+        given = self.problem, self.program, kernel, groups, (1, 1), extra
+        made = gemm_launch(*given, entries=part.entries, packs=packs)
+        self.steps.append(replace(made, first=part.first_entry))
 
 
 def _part_args(part: Part) -> Args:

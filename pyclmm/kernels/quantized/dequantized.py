@@ -13,7 +13,7 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Arg, Kernel, Launch, Loops, Work, Workspace, gemm_defines, round_up
-from ..plain import not_able
+from ..plain import Products, with_options
 from ..weights import RUN, TYPES, format_of, no_weights, program_of
 
 _ITEMS = 64  # of a work-group on a GPU, each with one run of weights
@@ -34,9 +34,9 @@ class Dequantized(Kernel):
     accepts = Accepts(TYPES, GENERAL | IN_ORDER | {"b_format", "ragged"})
 
     def __init__(self, products: Sequence[Kernel]) -> None:
-        self._products = tuple(products)
-        self.matrix_units = any(kernel.matrix_units for kernel in products)
-        self.options = tuple(sorted({"product", *(name for kernel in products for name in kernel.options)}))
+        self._products = Products(products)
+        self.matrix_units = self._products.on_matrix_units
+        self.options = tuple(sorted(self._products.options))
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if why := no_weights(problem):
@@ -44,24 +44,19 @@ class Dequantized(Kernel):
         if problem.ragged is not None and problem.ragged.axis == "k":
             return "quantised weights have groups along K, which is not divided among products"
         product = _inner(problem)
-        reasons = [family.refuses(product, device) for family in self._products]
+        reasons = [family.refuses(product, device) for family in self._products.families]
         return reasons[-1] if all(reasons) else None
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
         product = _inner(problem)
         found = []
-        for number, family in enumerate(self._products):
-            if family.refuses(product, device) is None:
-                found += [_with(c, number) for c in family.configs(product, device)[:_OFFERED]]
+        for number, family in self._products.able(product, device):
+            best = family.configs(product, device)[:_OFFERED]
+            found += [with_options(config, product=number) for config in best]
         return found
 
-    def _of(self, config: TileConfig) -> tuple[Kernel, TileConfig]:
-        """Who multiplies, and how."""
-        own = {name: value for name, value in config.named.items() if name != "product"}
-        return self._products[config.option("product")], replace(config, options=own)
-
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        family, own = self._of(config)
+        family, own = self._products.of(config)
         lines, rates = _matrices(problem) * problem.n, device.rates
         weights, size = lines * problem.k, ELEMENTS[problem.a_type].nbytes
         moved = lines * format_of(problem).row_nbytes(problem.k) + weights * size
@@ -70,33 +65,31 @@ class Dequantized(Kernel):
         return seconds + family.estimate(_inner(problem), own, device)
 
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
-        family, own = self._of(config)
+        family, own = self._products.of(config)
         return family.out_of_order(_inner(problem), own)
 
     def arithmetic(self, config: TileConfig) -> str:
-        return f"weights turned into numbers, multiplied by {self._of(config)[0].name}"
+        return f"weights turned into numbers, multiplied by {self._products.of(config)[0].name}"
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
-        family, own = self._of(config)
-        return tuple(_with(one, config.option("product")) for one in family.checked_as(own))
+        family, own = self._products.of(config)
+        number = config.option("product")
+        return tuple(with_options(one, product=number) for one in family.checked_as(own))
 
     def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
-        return tuple(dict.fromkeys(one for family in self._products for one in family.checked_on(device)))
+        families = self._products.families
+        return tuple(dict.fromkeys(one for family in families for one in family.checked_on(device)))
 
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
-        family, own = self._of(config)
+        family, own = self._products.of(config)
         found = family.loops(_inner(problem), own)
         return replace(found, k=(*found.k, _SPAN * RUN))
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        product, number = _inner(problem), config.option("product")
-        if refused := not_able("option product", number, self._products, product, device):
-            return [refused]
-        family, own = self._of(config)
-        return family.violations(product, own, device)
+        return self._products.violations(_inner(problem), config, device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        family, own = self._of(config)
+        family, own = self._products.of(config)
         product = _inner(problem)
         work = family.launches(product, own, device)
         numbers = _matrices(problem) * problem.n * product.ldb
@@ -105,10 +98,6 @@ class Dequantized(Kernel):
         multiplied = tuple(launch.renamed(names) for launch in work.launches)
         turned = _turned(problem, product.ldb, space, device)
         return replace(work, launches=(turned, *multiplied), workspace=(space, *work.workspace))
-
-
-def _with(config: TileConfig, number: int) -> TileConfig:
-    return replace(config, options={**config.named, "product": number})
 
 
 def _inner(problem: GemmProblem) -> GemmProblem:

@@ -13,7 +13,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Launch, Work, Workspace, round_up
 from ..launches import batch_table
-from ..plain import Plain, may_return, not_able
+from ..plain import Plain, Products, may_return, with_options
 from .decision import WHOLE_NUMBERS, choose, launch, lost_bits, measure, spaces, too_deep
 from .moduli import MOST
 from .products import FORM, FORMS, Form, blocks, form_of, forms_for, inner, moduli_of, of_residues, seconds
@@ -39,10 +39,9 @@ class Residues(Kernel):
     accepts = WHOLE_NUMBERS
 
     def __init__(self, products: Sequence[Kernel], plain: Sequence[Kernel]) -> None:
-        self._products, self._plain = tuple(products), Plain(plain)
-        self.matrix_units = any(kernel.matrix_units for kernel in products)
-        inner_options = {name for kernel in products for name in kernel.options}
-        self.options = tuple(sorted({"product", FORM, *inner_options, "plain"}))
+        self._products, self._plain = Products(products, FORM), Plain(plain)
+        self.matrix_units = self._products.on_matrix_units
+        self.options = tuple(sorted({*self._products.options, "plain"}))
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         return too_deep(problem, device) or self._plain.refusal(problem, device) or _too_small(device)
@@ -51,7 +50,7 @@ class Residues(Kernel):
         plain = self._plain.best(problem, device)
         if plain is None:
             return []
-        for number, family in enumerate(self._products):
+        for number, family in enumerate(self._products.families):
             found = self._found(number, problem, device) if may_return(family, device) else []
             if found:
                 return [replace(config, plain=plain) for config in found]
@@ -59,22 +58,20 @@ class Residues(Kernel):
 
     def _found(self, number: int, problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
         """Configurations of the family number *number* of those that multiply residues, in all its forms."""
-        family = self._products[number]
-        found = []
-        for form_number, form in forms_for(family, problem, device):
-            product = inner(problem, form)
-            configs = [
-                c for c in family.candidates(product, device) if c.split_k < 2
-            ]  # sums are reduced once
-            found += [_with(config, product=number, form=form_number) for config in configs]
-        return found
+        family = self._products.families[number]
+        return [
+            with_options(config, product=number, form=form_number)
+            for form_number, form in forms_for(family, problem, device)
+            for config in family.candidates(inner(problem, form), device)
+            if config.split_k < 2  # sums are reduced once
+        ]
 
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         """With the ranges of K that the products' family chooses."""
         return (config,)
 
     def arithmetic(self, config: TileConfig) -> str:
-        form, family = form_of(config), self._products[config.option("product")]
+        form, family = form_of(config), self._products.of(config)[0]
         sums = "float32 numbers" if form.sums == "float32" else "32-bit integers"
         return f"residues of 8 bits by {family.name}, summed as {sums}; {self._plain.where_needed(config)}"
 
@@ -82,8 +79,8 @@ class Residues(Kernel):
         form, planes, rates = form_of(config), problem.sums.planes, device.rates
         expected = expected_count(problem)
         count = (expected or MOST) * planes
-        product = self._products[config.option("product")]
-        taken = seconds(product, problem, form, _product_config(config), device, count)
+        family, own = self._products.of(config)
+        taken = seconds(family, problem, form, own, device, count)
         lines, results = (problem.m + problem.n) * problem.batch, problem.m * problem.n * problem.batch
         parts = len(blocks(problem, form))
         moved = lines * problem.k * (2 * 8 * planes + count) + results * (count * parts + 8 * planes)
@@ -93,25 +90,21 @@ class Residues(Kernel):
         return taken + self._plain.estimate(problem, config, device)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        number = config.option("product")
         if config.option(FORM) >= len(FORMS):
             return [f"form must be below {len(FORMS)}: {config}"]
         form = form_of(config)
         if refused := form_refusal(form, problem, device):
             return [f"form={config.option(FORM)}: {refused}"]
-        product = inner(problem, form)
-        if refused := not_able("option product", number, self._products, product, device):
-            return [refused]
         return [
-            *self._products[number].violations(product, _product_config(config), device),
+            *self._products.violations(inner(problem, form), config, device),
             *self._plain.violations(problem, config, device),
         ]
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         form, own = form_of(config), moduli_of(problem)
         plain = self._plain.launches(problem, config, device)
-        family, product = self._products[config.option("product")], inner(problem, form)
-        work = family.launches(product, _product_config(config), device)
+        (family, theirs), product = self._products.of(config), inner(problem, form)
+        work = family.launches(product, theirs, device)
         launches = (
             measure(problem, device),
             choose(problem, device, own.half_bits, own.planes, _MOST_BITS),
@@ -146,15 +139,6 @@ def expected_count(problem: GemmProblem) -> int:
     depth = problem.k * own.planes
     wanted = 2 * lost_bits(depth, own.planes) + max(0.0, log2(depth) - 5)
     return next((n for n, bits in enumerate(own.half_bits, 1) if bits >= wanted), 0)
-
-
-def _with(config: TileConfig, **options: int) -> TileConfig:
-    return replace(config, options={**dict(config.options), **options})
-
-
-def _product_config(config: TileConfig) -> TileConfig:
-    own = {name: value for name, value in config.named.items() if name not in ("product", FORM)}
-    return replace(config, options=own, plain=None)
 
 
 def _pitch(problem: GemmProblem, form: Form) -> int:
