@@ -13,8 +13,8 @@
  * ranges. The next piece's copies run while this one is stored.
  *
  * Where to read on: wgmma_feeders.h, what quartet 0 does; wgmma_quartet.h, what the others do with a stage and with their sums.
- * Forms: wgmma_residues.cl, products by modulus, has an entry of its own. wgmma_ragged.cl, rows or K divided among products, and
- * wgmma_drain.cl, whose results leave through local memory, have loops of their own, too.
+ * Forms: wgmma_residues.cl, products by modulus, and wgmma_ragged.cl, rows or K divided among products, have entries of their
+ * own. wgmma_drain.cl, whose results leave through local memory, has a loop of its own, too.
  *
  * SWAPPED 1: computes out^T = B^T A^T, and `a` is the caller's b. Matrix units read TF32 and bytes from local memory
  * only along K. They also take A from registers, and then A may be stored across K (LEFT_REGISTERS,
@@ -28,10 +28,6 @@
  */
 #include "include/gemm.h"
 #include "nvidia/wgmma_quartet.h"
-
-#if LISTED
-#error "wgmma.cl: see wgmma_ragged.cl"
-#endif
 
 /* A quartet's part of all pieces of this work-group. */
 INLINE void multiply(
@@ -59,6 +55,9 @@ INLINE void multiply(
     /* --- Main loop: stage after stage. Each is released when the one behind it has been issued. --- */
     int last = -1;
     for (int step = piece.first; step < piece.end; ++step) {
+#if LISTED == 2
+      if (step + 1 == piece.end) clear_rest(quartet, stages, ring, piece.depth - step * BLOCK_K);
+#endif
       multiply_stage(acc, left, rows, stages, ring, last);
       last = ring.stage;
       ring = advanced(ring, 1);
@@ -67,17 +66,21 @@ INLINE void multiply(
     UNROLL for (int f = 0; f < FRAGMENTS; ++f) wgmma_wait(acc + f * WGMMA_ACC);
     if (last >= 0) release(stages, last);
 
-    /* --- Epilogue: from registers to the piece's product of the stack, or to partial sums. Only residues are reduced. --- */
+    /* --- Epilogue: from registers to the piece's product of the stack or list, or to partial sums. Only residues are reduced. --- */
+#if LISTED
+    store_product(acc, piece, part, batch_offsets, piece.rows, N, out + piece.out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta);
+#else
     if (SPLIT_K && piece.range >= 0) {
       store_partial(acc, piece, part, work, partial);
     } else {
       reduce_sums(acc, ACCS, BATCH_ENTRY + piece.layer);
       store_product(acc, piece, part, batch_offsets, RESULT);
     }
+#endif
   }
 }
 
-#if !GATE /* wgmma_residues.cl has an entry of its own */
+#if !GATE && !LISTED /* these have entries of their own */
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
     const int stack)
@@ -86,19 +89,12 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
-  /* --- Operands: each feeder's tensor map of A (M x K) or of B (K x N), and its first piece --- */
+  /* --- Operands: each feeder's tensor map of A (M x K) or of B (K x N), and its first piece. Barriers --- */
   const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
   const work_t work = work_of(M, N, K, BLOCK_K, stack, whole, split_k);
   const stages_t stages = stages_in(tiles, bars);
-  const int sub_group = first_ones(get_local_id(0) / 32);
-  const feeder_t feeder =
-      feeder_of(sub_group, slot_of(maps, sub_group / 2), work, scratch, z, stack, SWAPPED, OPERANDS);
-
-  /* --- Barriers: of each stage, full and empty (stages.h) --- */
-  if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
-  barrier(CLK_LOCAL_MEM_FENCE);
-  meet_members();
+  const feeder_t feeder = begin_stages_of(stages, maps, work, scratch, z, stack, OPERANDS);
   out += out_offset;
   EXTRAS_BEGIN(0, 0);
 

@@ -54,23 +54,20 @@ INLINE fed_t fed_operand(
 }
 
 /* A sub-group. `feeds`: it copies. `number`: which of the feeders of its operand. `first`: its work-group's first piece. */
-typedef struct { bool feeds; int number, which; fed_t operand; piece_t first; } feeder_t;
+typedef struct { bool feeds; int sub_group, number, which; fed_t operand; piece_t first; } feeder_t;
 
-/* The slot of feeder `number` of this work-group in `maps`. */
-INLINE __global ulong *slot_of(__global ulong *maps, const int number)
-{
-  return maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + number);
-}
-
-/* Sub-group `sub_group`, with its operand described in its tensor map in `slot`: that of `stack` products from product z
- * on. `exchanged`: `a` is the caller's b. `scratch`: 64 FEEDERS words. */
+/* This sub-group, with its operand described in its tensor map, which is in a slot of `maps`: that of `stack` products from product
+ * z on. `exchanged`: `a` is the caller's b. `scratch`: 64 FEEDERS words. */
 INLINE feeder_t feeder_of(
-    const int sub_group, __global ulong *slot, const work_t work, __local uint *scratch, const long z, const int stack,
-    const bool exchanged, OPERANDS_ARGS)
+    __global ulong *maps, const work_t work, __local uint *scratch, const long z, const int stack, const bool exchanged,
+    OPERANDS_ARGS)
 {
   feeder_t own;
-  const int which = sub_group % 2;
-  own.number = sub_group / 2, own.which = which;
+  own.sub_group = first_ones(get_local_id(0) / 32);
+  own.number = own.sub_group / 2;
+  __global ulong *slot =
+      maps + MAP_SLOT * (FEEDERS * (get_group_id(2) * get_num_groups(0) + get_group_id(0)) + own.number);
+  const int which = own.which = own.sub_group % 2;
   own.feeds = own.number < FEEDERS;
   if (!own.feeds) return own;
   const ulong about = word_about(slot, which);
@@ -80,7 +77,7 @@ INLINE feeder_t feeder_of(
   __global const void *all = which ? (__global const void *)b : (__global const void *)a;
   own.first = piece_at(first_piece(), work);
   own.operand = fed_operand(
-      which, slot, scratch + 32 * sub_group, operand_in_stack(all, offset, z, stride, listed, ELEMENT_BYTES),
+      which, slot, scratch + 32 * own.sub_group, operand_in_stack(all, offset, z, stride, listed, ELEMENT_BYTES),
       which ? N : M, K, (which ? ldb : lda) * ELEMENT_BYTES, stack, stack > 1 ? stride * ELEMENT_BYTES : 0, about);
   return own;
 }

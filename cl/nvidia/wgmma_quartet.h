@@ -36,6 +36,18 @@
 #define OWNERS (ALTERNATE ? 1 : QUARTETS) /* quartets that divide a tile */
 #define WORK_ITEMS (128 * (QUARTETS + 1))
 
+/* --- What an entry begins with: this sub-group as a feeder, and the barriers of each stage, full and empty (stages.h) --- */
+INLINE feeder_t begin_stages_of(
+    const stages_t stages, __global ulong *maps, const work_t work, __local uint *scratch, const long z, const int stack,
+    OPERANDS_ARGS)
+{
+  const feeder_t own = feeder_of(maps, work, scratch, z, stack, SWAPPED, OPERANDS);
+  if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  meet_members();
+  return own;
+}
+
 /* ALTERNATE 1: the barrier where a quartet waits until the other one has issued the multiplications of its piece. */
 INLINE int turn_of(const int quartet) { return 4 + quartet; }
 
@@ -142,6 +154,24 @@ INLINE void multiply_stage(
   wgmma_commit();
   wgmma_wait_previous();
   if (before >= 0) release(stages, before);
+}
+#endif
+
+#if LISTED == 2
+#define BOXES ((BM + BN) / 64) /* of a stage; a box has a line of 128 bytes for each k */
+
+/* K is divided among products: makes zeros of all but `depth` elements of K of the stage at `ring`, which has k of the next
+ * product too. Each quartet that reads it does. */
+INLINE void clear_rest(const int quartet, const stages_t stages, const ring_t ring, const int depth)
+{
+  if (depth >= BLOCK_K) return;
+  wait_until_full(stages, ring);
+  const int rest = (BLOCK_K - depth) * 128; /* bytes of each box */
+  for (int box = 0; box < BOXES; ++box)
+    for (int at = get_local_id(0) % 128 * 8; at < rest; at += 128 * 8)
+      leave_pair(stages.tiles + ring.stage * BLOCK_BYTES + box * ROWS_64 + depth * 128 + at, (uint2)(0));
+  stores_fence();
+  meet(8 + quartet, QUARTET);
 }
 #endif
 

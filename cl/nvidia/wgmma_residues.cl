@@ -21,20 +21,14 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
-  /* --- Operands, of the products that are needed --- */
+  /* --- Operands, of the products that are needed, and barriers --- */
   if (GATE_SHUT) return;
   const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
   const work_t work = work_of(M, N, K, BLOCK_K, stack > 1 ? min(stack, gate[0]) : stack, whole, split_k);
   if ((int)get_group_id(0) >= pieces_of(work)) return;
   const stages_t stages = stages_in(tiles, bars);
-  const int sub_group = first_ones(get_local_id(0) / 32);
-  const feeder_t feeder =
-      feeder_of(sub_group, slot_of(maps, sub_group / 2), work, scratch, z, stack, SWAPPED, OPERANDS);
-
-  /* --- Barriers --- */
-  if (get_local_id(0) == WORK_ITEMS - 1) begin_stages(stages, 2, 4 * OWNERS);
-  barrier(CLK_LOCAL_MEM_FENCE);
+  const feeder_t feeder = begin_stages_of(stages, maps, work, scratch, z, stack, OPERANDS);
   out += out_offset;
   EXTRAS_BEGIN(0, 0);
 
