@@ -38,8 +38,8 @@ _MAX_ENTRIES = 4096
 
 
 @dataclass(frozen=True)
-class ProductClass:
-    """The products that an entry applies to."""
+class _Kind:
+    """Element types, layout and precision of products, and whether their rows are aligned."""
 
     a_type: str
     b_type: str
@@ -47,19 +47,19 @@ class ProductClass:
     layout: str
     precision: str
     aligned: bool
+
+
+@dataclass(frozen=True)
+class ProductClass(_Kind):
+    """The products that an entry applies to."""
+
     shape_class: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(_Kind):
     """The fastest configuration for M x N x K: seconds of device time, and the day of measurement (UTC)."""
 
-    a_type: str
-    b_type: str
-    out_type: str
-    layout: str
-    precision: str
-    aligned: bool
     m: int
     n: int
     k: int

@@ -87,7 +87,7 @@ class Amx(MatrixKernel):
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = []
         step = _step(problem)
-        if config.bm % _BLOCK or config.bn % _BLOCK or not config.bm * config.bn:
+        if config.bm % _BLOCK or config.bn % _BLOCK:
             reasons.append(f"BM and BN must be multiples of {_BLOCK}: {config}")
         if config.bk < step or config.bk % step:
             reasons.append(f"BK must be a multiple of {step}: {config}")

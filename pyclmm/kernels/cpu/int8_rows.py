@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from ...formats import FORMATS
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Loops, Work, Workspace, gemm_defines, gemm_launch, round_up, vector_defines
-from ..weights import TYPES, format_of, no_weights, program_of
+from ..interface import Loops, Work, Workspace, gemm_launch, round_up
+from ..weights import GROUPS_A_UNIT, TYPES, format_of, launch_on_cpu, no_weights, one_item, program_on_cpu
 from .pieces import CpuKernel
 
 STEP, _GROUPS = 64, 16  # weights of a step; groups of which a block is made (cl/quantized/int8_rows.cl)
-_COLUMNS, _GROUPS_A_UNIT = 4, 4
+_COLUMNS = 4
 _CHUNK = 64  # rows for which a weight is unpacked once (cl/quantized/int8_tile.cl)
 # Multiply-adds of float32 in whose time a weight is read and becomes a code, and in which it is multiplied by
 # a row; with AVX-512 of which the compiler was not told. Zen 5, PoCL 3.0 and Intel's runtime, 2026-11-29
@@ -55,9 +53,7 @@ class _RowsOf8Bits(CpuKernel):
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = [] if config.tm in self.rows else [f"TM must be one of {self.rows}: {config}"]
-        if config.vec not in (4, 8, 16) or config.vec * 32 > device.widest_bits or config.split_k != 1:
-            reasons.append(f"VEC must be 4, 8 or 16 and fit {device.widest_bits} bits, SPLIT_K 1: {config}")
-        return [*reasons, *config.violations(device, (1,), 0)]
+        return [*reasons, *one_item(config, device)]
 
     def arithmetic(self, config: TileConfig) -> str:
         return "A rounded to whole numbers of 8 bits, and the weights' whole numbers"
@@ -66,21 +62,19 @@ class _RowsOf8Bits(CpuKernel):
         return Loops((config.tm,), (config.tn,), (_block(problem),))
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        """One rounds A into lines of workspace; in the other a work-item has about as many rows of B as any
-        other."""
-        sizes = (("ROWS", config.tm), ("COLUMNS", config.tn), *vector_defines(config, device))
-        program = program_of(problem, f"quantized/{self.entry}.cl", (*gemm_defines(problem), *sizes))
+        """One rounds A into lines of workspace, the other multiplies these."""
+        program = program_on_cpu(problem, f"quantized/{self.entry}.cl", config, device)
         blocks = -(-problem.k // _block(problem))
         line = problem.k + 8 * blocks * _GROUPS + round_up(problem.k // 8, 64)
         space = Workspace("rounded", problem.batch * problem.m * line)
         rounded = gemm_launch(problem, program, "round_a", (problem.m, blocks), (1, 1), (space.symbol,))
-        span = round_up(-(-problem.n // (device.units * _GROUPS_A_UNIT)), config.tn)
-        size, extra = (-(-problem.n // span),), (space.symbol, np.int32(span))
-        return Work((rounded, gemm_launch(problem, program, self.entry, size, (1,), extra)), (space,))
+        return Work(
+            (rounded, launch_on_cpu(problem, program, self.entry, config, device, space.symbol)), (space,)
+        )
 
     def _seconds(self, problem: GemmProblem, device: DeviceInfo, multiply_adds: float) -> float:
         rates, rows = device.rates, problem.m * problem.batch
-        started = 2 * rates.launch + rates.group * _GROUPS_A_UNIT
+        started = 2 * rates.launch + rates.group * GROUPS_A_UNIT
         rounding = rows * problem.k * _ROUND / device.units
         multiplying = multiply_adds * problem.batch / rates.float32
         return started + rounding + together(rates.moved(problem.nbytes), multiplying)

@@ -13,9 +13,9 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Arg, Loops, Work, gemm_launch, gemm_program, round_up, vector_defines
+from ..interface import UNUSED, Loops, Work, gemm_launch, gemm_program, round_up, vector_defines
 from .packed_shape import sum_size
-from .pieces import FRACTION, OF_MEMORY, CpuKernel, PieceSums, stack_seconds
+from .pieces import FRACTION, OF_MEMORY, CpuKernel, PieceSums, stack_seconds, unfit_vectors
 
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
@@ -96,18 +96,11 @@ class Matvec(CpuKernel):
         return [c for c in found if not self.violations(problem, c, device)]
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
-        reasons = []
-        if (
-            config.vec not in (2, 4, 8, 16)
-            or config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits
-        ):
-            reasons.append(f"VEC must be 2, 4, 8 or 16 and fit {device.vector_bits} bits: {config}")
+        reasons = unfit_vectors(config, problem.sums.nbytes_of_real, device.vector_bits)
         if config.bn * problem.sums.planes % config.vec or config.split_k < 1:
             reasons.append(f"BN reals must be a multiple of VEC, SPLIT_K at least 1: {config}")
         if config.split_k > 1 and min(problem.m, problem.n) > 1:
             reasons.append(f"SPLIT_K must be 1 with several vectors: {config}")
-        if not (config.tm and config.tn):
-            reasons.append(f"TM and TN must be at least 1: {config}")
         return reasons + config.violations(device, (1,), config.bn * sum_size(problem))
 
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
@@ -125,22 +118,18 @@ class Matvec(CpuKernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         split_k, length = config.split_k, max(problem.m, problem.n)
-        defines = [
-            *vector_defines(config, device),
-            ("X_IS_A", int(_x_is_a(problem))),
-            ("BN", config.bn),
-            ("ROWS", config.tm),
-            ("VECTORS", config.tn),
-            ("X_GAPS", int(_has_gaps(problem))),
+        defines = (
+            *vector_defines(config, device), ("X_IS_A", int(_x_is_a(problem))), *config.macros("bn"),
+            ("ROWS", config.tm), ("VECTORS", config.tn), ("X_GAPS", int(_has_gaps(problem))),
             ("SPLIT", int(split_k > 1)),
-        ]
+        )  # fmt: skip
         # matvec_rows has a program of its own where B is a single column, so that the self-check runs it
         named = replace(problem, trans_b=True) if _is_dot(problem) else problem
         program = gemm_program(named, "cpu/matvec.cl", defines)
         nc = _piece(problem, config, device)
         groups = -(-length // nc)
         sums = _partial_sums(problem, config)
-        partial: Arg = sums.workspace.symbol if split_k > 1 else "batch_offsets"  # any pointer: never used
+        partial = sums.workspace.symbol if split_k > 1 else UNUSED
         span = _span(problem, config, device)
         sizes = map(np.int32, (nc, split_k, -(-problem.k // split_k), problem.batch, span))
         kernel = "matvec_rows" if _by_rows(problem) else "matvec_columns"

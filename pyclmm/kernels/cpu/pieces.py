@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...problem.gemm import GemmProblem
+from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Kernel, Launch, Program, Workspace, gemm_launch
 
@@ -25,6 +26,16 @@ def stack_seconds(groups: int, problem: GemmProblem, device: DeviceInfo) -> floa
 def side(length: int, most: int) -> int:
     """Rows, or columns, of a tile: those of the fewest tiles of at most *most*, about equally many."""
     return -(-length // -(-length // most)) if length else 1
+
+
+def unfit_vectors(
+    config: TileConfig, nbytes: int, bits: int, lanes: tuple[int, ...] = (2, 4, 8, 16)
+) -> list[str]:
+    """Why vectors of VEC numbers of *nbytes* are none of the processor's, of *bits*. Empty if they are."""
+    if config.vec in lanes and config.vec * nbytes * 8 <= bits:
+        return []
+    *others, widest = lanes
+    return [f"VEC must be {', '.join(map(str, others))} or {widest} and fit {bits} bits: {config}"]
 
 
 class CpuKernel(Kernel):

@@ -12,8 +12,8 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import Arg, Loops, Work, Workspace, gemm_launch, gemm_program, vector_defines
-from .pieces import OF_MEMORY, CpuKernel, side
+from ..interface import UNUSED, Arg, Loops, Work, Workspace, gemm_launch, gemm_program, vector_defines
+from .pieces import OF_MEMORY, CpuKernel, side, unfit_vectors
 
 _SIDE, _LARGEST = 4, 16  # of the tile: where there is more than one row, or column, and at most
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
@@ -78,7 +78,7 @@ class Small(CpuKernel):
         if not (1 <= config.tm <= _LARGEST and 1 <= config.tn <= _LARGEST and config.split_k >= 1):
             reasons.append(f"TM and TN must be 1 to {_LARGEST}, SPLIT_K at least 1: {config}")
         if config.vec > 1:
-            reasons += _unfit_vectors(problem, config, device)
+            reasons += _misfits(problem, config, device)
         return reasons + config.violations(device, (1,), 0)
 
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
@@ -87,23 +87,17 @@ class Small(CpuKernel):
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         split_k, across = config.split_k, _across(problem, config)
         groups, span, inner, parts = _chunks(problem, across, device)
-        defines = [
-            *vector_defines(config, device),
-            ("TM", config.tm),
-            ("TN", config.tn),
-            ("SPLIT", int(split_k > 1)),
-            ("ACROSS", across),
-            ("GAPS_A", int(across > 1 and problem.batch_strides[0][-1] != 1)),
-            ("GAPS_B", int(across > 1 and problem.batch_strides[1][-1] != 1)),
-            ("CHAINS", _chains(problem, config)),
-            ("IN_K", int(_in_k(problem, config))),
-        ]
+        gaps = (int(across > 1 and strides[-1] != 1) for strides in problem.batch_strides[:2])
+        defines = (
+            *vector_defines(config, device), *config.macros("tm", "tn"), ("SPLIT", int(split_k > 1)),
+            ("ACROSS", across), *zip(("GAPS_A", "GAPS_B"), gaps, strict=True),
+            ("CHAINS", _chains(problem, config)), ("IN_K", int(_in_k(problem, config))),
+        )  # fmt: skip
         program = gemm_program(problem, "cpu/small.cl", defines)
         results = problem.m * problem.n * problem.batch
         sums = Workspace("partial", max(1, split_k * results * problem.sums.nbytes))
-        partial: Arg = sums.symbol if split_k > 1 else "batch_offsets"  # any pointer: never used
         sizes = map(np.int32, (problem.batch, inner, parts, span, -(-problem.k // split_k), split_k))
-        extra = (*sizes, partial)
+        extra: tuple[Arg, ...] = (*sizes, sums.symbol if split_k > 1 else UNUSED)
         product, added = (
             gemm_launch(problem, program, name, (groups, ranges), (1, 1), extra, together=True)
             for name, ranges in (("matmul_small", split_k), ("add_small", 1))
@@ -138,11 +132,9 @@ def _lanes(problem: GemmProblem, device: DeviceInfo) -> int:
     return next((n for n in _COLUMNS if n <= min(widest, lanes)), 1)
 
 
-def _unfit_vectors(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
+def _misfits(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
     """Why vectors of *config* do not fit. Empty if they do."""
-    reasons = []
-    if config.vec not in (2, 4, 8, 16) or config.vec * problem.sums.nbytes_of_real * 8 > device.vector_bits:
-        reasons.append(f"VEC must be 1, 2, 4, 8 or 16 and fit {device.vector_bits} bits: {config}")
+    reasons = unfit_vectors(config, problem.sums.nbytes_of_real, device.vector_bits, (1, 2, 4, 8, 16))
     if problem.soft_fma:
         reasons.append("there are no vectors of fused multiply-adds made of integers: VEC must be 1")
     if problem.is_side_by_side:

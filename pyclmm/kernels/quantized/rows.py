@@ -15,15 +15,25 @@ from ..accepts import GENERAL, Accepts
 from ..config import TileConfig
 from ..cost import ON_CPU, on_cpu, together, waiting_factor
 from ..device import DeviceInfo
-from ..interface import Kernel, Loops, Work, gemm_defines, gemm_launch, round_up, vector_defines
+from ..interface import Kernel, Loops, Work, gemm_defines, gemm_launch, round_up
 from ..split_k import GROUP, PartialSums, TileRange
-from ..weights import RUN, TYPES, format_of, no_weights, program_of
+from ..weights import (
+    GROUPS_A_UNIT,
+    RUN,
+    TYPES,
+    format_of,
+    launch_on_cpu,
+    no_weights,
+    one_item,
+    program_of,
+    program_on_cpu,
+)
 
 _HELD = (1, 2, 4, 8, 16)  # rows of A that a program may multiply at a time
 # (lanes, teams, columns of a team) on GPUs
 _SHAPES = ((64, 4, 4), (32, 8, 4), (32, 4, 4), (16, 8, 4), (32, 8, 2), (16, 4, 2), (4, 4, 2), (1, 1, 1))
 _IN_ORDER = ("q4_0", "q4_1", "q4_k")  # formats of 4 bits whose codes are in the order of x when unpacked
-_CPU_ROWS, _COLUMNS, _COLUMNS_WIDE, _GROUPS_A_UNIT = 4, 4, 8, 4
+_CPU_ROWS, _COLUMNS, _COLUMNS_WIDE = 4, 4, 8
 # Multiply-adds in whose time a weight becomes a number, and is rounded to 16 bits
 _TURN, _ROUND = 4.0, 2.0
 _TURN_NIBBLE, _BUSY_NIBBLE = 1.0, 0.75  # the same on CPUs where codes of 4 bits are read as bytes. Zen 5
@@ -73,7 +83,7 @@ class Quantized(Kernel):
         steps = problem.n * problem.k * problem.batch * -(-problem.m // config.tm) * (turn + row * config.tm)
         reading, multiplying = rates.moved(problem.nbytes), steps / (rates.float32 * busy)
         if not config.option("lanes"):
-            return rates.launch + rates.group * _GROUPS_A_UNIT + together(reading, multiplying)
+            return rates.launch + rates.group * GROUPS_A_UNIT + together(reading, multiplying)
         ranges, items = _ranges(problem, config, device), config.option("lanes") * config.option("teams")
         groups = _tiles(problem, config) * problem.batch * ranges
         asked = items * config.tn * _IN_FLIGHT * max(1.0, groups / device.units)
@@ -93,9 +103,7 @@ class Quantized(Kernel):
             reasons.append(
                 f"without lanes the device is a CPU that runs loops to their end, A along K: {config}"
             )
-        if config.vec not in (4, 8, 16) or config.vec * 32 > device.widest_bits or config.split_k != 1:
-            reasons.append(f"VEC must be 4, 8 or 16 and fit {device.widest_bits} bits, SPLIT_K 1: {config}")
-        return [*reasons, *config.violations(device, (1,), 0)]
+        return [*reasons, *one_item(config, device)]
 
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
         lanes, teams = (max(1, config.option(name)) for name in self.options)
@@ -114,12 +122,8 @@ def _by_nibbles(problem: GemmProblem, config: TileConfig) -> bool:
 
 def _by_vectors(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
     """One launch, in which a work-item has about as many rows of B as any other."""
-    sizes = (("ROWS", config.tm), ("COLUMNS", config.tn))
-    defines = (*gemm_defines(problem), *sizes, *vector_defines(config, device))
-    program = program_of(problem, "quantized/rows_cpu.cl", defines)
-    span = round_up(-(-problem.n // (device.units * _GROUPS_A_UNIT)), config.tn)
-    size = (-(-problem.n // span),)
-    return Work((gemm_launch(problem, program, "quantized_rows", size, (1,), (np.int32(span),)),))
+    program = program_on_cpu(problem, "quantized/rows_cpu.cl", config, device)
+    return Work((launch_on_cpu(problem, program, "quantized_rows", config, device),))
 
 
 def _by_items(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
