@@ -79,6 +79,10 @@ class Types:
         return f"{' or '.join(self.operands)}{by}{asked}"
 
 
+HALVES = tuple(Types((name,), "float32") for name in ("float16", "bfloat16"))
+BYTES = Types(("int8", "uint8"), "uint32")
+
+
 @dataclass(frozen=True)
 class Accepts:
     """``types``: what the family multiplies; empty for every element type and precision. ``fields``: the

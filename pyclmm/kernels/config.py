@@ -66,6 +66,10 @@ class TileConfig:
         """The options by name."""
         return dict(self.options)
 
+    def with_options(self, **options: int) -> TileConfig:
+        """This one with further options."""
+        return replace(self, options={**self.named, **options})
+
     def macros(self, *names: str) -> tuple[tuple[str, int], ...]:
         """The sizes *names* as macros of a program: BM for ``bm``, and so on."""
         return tuple((name.upper(), getattr(self, name)) for name in names)

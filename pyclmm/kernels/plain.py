@@ -69,11 +69,6 @@ class Products(_Families):
         return family.violations(problem, theirs, device)
 
 
-def with_options(config: TileConfig, **options: int) -> TileConfig:
-    """*config* with further *options*."""
-    return replace(config, options={**config.named, **options})
-
-
 def _fallback(problem: GemmProblem) -> GemmProblem:
     return replace(problem, fallback=True, precision="highest")
 

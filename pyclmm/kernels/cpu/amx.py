@@ -10,7 +10,7 @@ import numpy as np
 
 from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
-from ..accepts import EPILOGUE, Accepts, Types
+from ..accepts import BYTES, EPILOGUE, Accepts, Types
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
@@ -50,7 +50,7 @@ class Amx(MatrixKernel):
 
     name = unit = "amx"
     summary = "AMX, the matrix units of Intel's processors, for bfloat16 and 8-bit integers on PoCL"
-    accepts = Accepts((Types(("bfloat16",), "float32"), Types(("int8", "uint8"), "uint32")), EPILOGUE)
+    accepts = Accepts((Types(("bfloat16",), "float32"), BYTES), EPILOGUE)
     has_barriers = False
     options = ("pack_a",)
 

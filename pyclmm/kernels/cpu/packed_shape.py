@@ -83,7 +83,7 @@ def all_shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     if not (problem.trans_b and may_swap(problem)):
         return found
     other = shapes(problem.transposed, device)
-    return found + [replace(c, options=(*c.options, ("swapped", 1))) for c in other]
+    return found + [c.with_options(swapped=1) for c in other]
 
 
 def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...problem.dtypes import ELEMENTS, ElementType
 from ...problem.gemm import GemmProblem
-from ..accepts import EPILOGUE, IN_ORDER, Accepts, Types
+from ..accepts import BYTES, EPILOGUE, HALVES, IN_ORDER, Accepts, Types
 from ..device import DeviceInfo
 from ..interface import Arg, Defines, Launch, Workspace, gemm_args, gemm_launch, gemm_program, round_up
 
@@ -35,15 +35,7 @@ _LOCAL_BYTES_OTHERS = 101_376
 
 FLOAT16, TF32, FLOAT64 = (ELEMENTS[name] for name in ("float16", "float32", "float64"))
 # What wgmma and mma.sync multiply in one pass: TF32 in place of float32 where that is accurate enough.
-ONE_PASS = Accepts(
-    (
-        Types(("float16",), "float32"),
-        Types(("bfloat16",), "float32"),
-        Types(("float32",), "float32", ("medium",)),
-        Types(("int8", "uint8"), "uint32"),
-    ),
-    EPILOGUE | {"moduli"},
-)
+ONE_PASS = Accepts((*HALVES, Types(("float32",), "float32", ("medium",)), BYTES), EPILOGUE | {"moduli"})
 # mma.sync of float64 is FMAs over K in order, each rounded to nearest. No manual says it. On an H200 all bits
 # were the host's (benchmarks/reproducible_units.py, 2026-11-22); the self-check asks each device.
 DOUBLE = Accepts((Types(("float64",), "float64"),), EPILOGUE | IN_ORDER | {"fallback"})

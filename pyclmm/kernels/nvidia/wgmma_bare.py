@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from ...problem.gemm import GemmProblem
-from ..accepts import EPILOGUE, Accepts, Types
+from ..accepts import EPILOGUE, HALVES, Accepts
 from ..config import TileConfig
 from ..cost import launched
 from ..device import DeviceInfo
@@ -30,7 +30,7 @@ class WgmmaBare(MatrixKernel):
 
     name = "wgmma_bare"
     summary = "one instruction of sm_90a's matrix units (wgmma) and nothing around it"
-    accepts = Accepts((Types(("float16",), "float32"), Types(("bfloat16",), "float32")), EPILOGUE)
+    accepts = Accepts(HALVES, EPILOGUE)
     automatic = False
     unit = "wgmma"
 

@@ -207,7 +207,7 @@ def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     bk = block_of(ELEMENTS[problem.a_type])
     for swapped in _orientations(problem):
         for bm, bn in _TILES:
-            config = TileConfig(bm=bm, bn=bn, bk=bk, options=_options(0, swapped))
+            config = TileConfig(bm=bm, bn=bn, bk=bk, options={"alternate": 0, "group": 8, **swapped})
             config = replace(config, stages=min(8, room // stage_bytes(config)))
             view = seen(problem, config)
             if config.stages >= 2 and not _cuts_boxes(view, config):
@@ -215,12 +215,8 @@ def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
                 drained = replace(config, stages=min(8, drain_room // stage_bytes(config)))
                 found += _drained(view, drained, device)
     found = [c for c in found if not _starved(problem, c)]
-    clustered = (_in_clusters(c) for c in found if problem.m > c.bm)
+    clustered = (c.with_options(cluster=CLUSTER) for c in found if problem.m > c.bm)
     return found + [c for c in clustered if not _cluster_obstacle(problem, c, device)]
-
-
-def _in_clusters(config: TileConfig) -> TileConfig:
-    return replace(config, options=(*config.options, ("cluster", CLUSTER)))
 
 
 def _cluster_obstacle(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> str | None:
@@ -249,25 +245,19 @@ def _starved(problem: GemmProblem, config: TileConfig) -> bool:
     return where in _NO_REGISTERS_LEFT and Operands.of(seen(problem, config)).a_in_registers
 
 
-def _options(alternate: int, swapped: int, drain: int = 0) -> tuple[tuple[str, int], ...]:
-    named = {"alternate": alternate, "drain": drain, "group": 8, "swapped": swapped}
-    return tuple((name, value) for name, value in named.items() if value or name == "alternate")
-
-
-def _orientations(problem: GemmProblem) -> tuple[int, ...]:
-    """Values of ``swapped`` to try: the one that packs less; both if that is the same and M or N is small."""
+def _orientations(problem: GemmProblem) -> list[dict[str, int]]:
+    """``swapped`` to try, or not: what packs less; both if that is the same and M or N is small."""
     views = (problem, problem.transposed)
     straight, swapped = (Operands.of(view).packed_elements(view) for view in views)
-    if straight == swapped:
-        return (0, 1) if min(problem.m, problem.n) < _LEAST_ROWS else (0,)
-    return (int(swapped < straight),)
+    both = straight == swapped and min(problem.m, problem.n) < _LEAST_ROWS
+    return [*([{}] if straight <= swapped else []), *([{"swapped": 1}] if both or swapped < straight else [])]
 
 
 def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Iterator[TileConfig]:
     """The configuration itself, with quartets that alternate, and each of them with split-K."""
     ways = [config]
     if (config.bm, config.bn) in _ALTERNATE_TILES:
-        ways.append(replace(config, options=_options(1, config.option("swapped"))))
+        ways.append(config.with_options(alternate=1))
     yield from ways
     split_k = _split_k(problem, config, device)
     if split_k > 1:
@@ -282,7 +272,7 @@ def _drained(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> It
     if config.stages < 2 or tiles <= device.compute_units or not _can_drain(problem, config):
         return
     if ceil(problem.k / config.bk) >= _DRAIN_BLOCKS[ELEMENTS[problem.out_type].nbytes]:
-        yield replace(config, options=_options(0, config.option("swapped"), drain=1))
+        yield config.with_options(drain=1)
 
 
 def _can_drain(problem: GemmProblem, config: TileConfig) -> bool:

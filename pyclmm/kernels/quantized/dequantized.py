@@ -13,7 +13,7 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Arg, Kernel, Launch, Loops, Work, Workspace, gemm_defines, round_up
-from ..plain import Products, with_options
+from ..plain import Products
 from ..weights import RUN, TYPES, format_of, no_weights, program_of
 
 _ITEMS = 64  # of a work-group on a GPU, each with one run of weights
@@ -52,7 +52,7 @@ class Dequantized(Kernel):
         found = []
         for number, family in self._products.able(product, device):
             best = family.configs(product, device)[:_OFFERED]
-            found += [with_options(config, product=number) for config in best]
+            found += [config.with_options(product=number) for config in best]
         return found
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
@@ -74,7 +74,7 @@ class Dequantized(Kernel):
     def checked_as(self, config: TileConfig) -> tuple[TileConfig, ...]:
         family, own = self._products.of(config)
         number = config.option("product")
-        return tuple(with_options(one, product=number) for one in family.checked_as(own))
+        return tuple(one.with_options(product=number) for one in family.checked_as(own))
 
     def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:
         families = self._products.families

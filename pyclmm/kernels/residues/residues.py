@@ -13,7 +13,7 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import GATE, Kernel, Launch, Work, Workspace, round_up
 from ..launches import batch_table
-from ..plain import Plain, Products, may_return, with_options
+from ..plain import Plain, Products, may_return
 from .decision import WHOLE_NUMBERS, choose, launch, lost_bits, measure, spaces, too_deep
 from .moduli import MOST
 from .products import FORM, FORMS, Form, blocks, form_of, forms_for, inner, moduli_of, of_residues, seconds
@@ -60,7 +60,7 @@ class Residues(Kernel):
         """Configurations of the family number *number* of those that multiply residues, in all its forms."""
         family = self._products.families[number]
         return [
-            with_options(config, product=number, form=form_number)
+            config.with_options(product=number, form=form_number)
             for form_number, form in forms_for(family, problem, device)
             for config in family.candidates(inner(problem, form), device)
             if config.split_k < 2  # sums are reduced once

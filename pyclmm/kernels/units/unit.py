@@ -14,7 +14,7 @@ import numpy as np
 
 from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
-from ..accepts import EPILOGUE, Accepts, Types
+from ..accepts import BYTES, EPILOGUE, HALVES, Accepts, Types
 from ..config import TileConfig
 from ..cost import launched
 from ..device import DeviceInfo
@@ -32,11 +32,7 @@ _FRACTION = 0.4
 _WAIT, _ENDS, _END_SUM, _SUMS = 1.55, 9.3, 0.093, 9.3
 
 
-# What most of these units multiply.
-_HALVES_AND_BYTES = Accepts(
-    (Types(("float16",), "float32"), Types(("bfloat16",), "float32"), Types(("int8", "uint8"), "uint32")),
-    EPILOGUE | {"moduli"},
-)
+_HALVES_AND_BYTES = Accepts((*HALVES, BYTES), EPILOGUE | {"moduli"})  # what most of these units multiply
 # Elements along K that a work-item passes to one instruction of MFMA, by element type.
 _MFMA_WORD_K = {
     "gfx90a": {"float16": 4, "bfloat16": 4, "float32": 1, "float64": 1, "int8": 4},
@@ -195,11 +191,7 @@ class Mfma(UnitKernel):
     name = unit = "mfma"
     summary = "matrix units of AMD's gfx90a and gfx942 (MFMA); never run by us"
     accepts = Accepts(
-        (
-            *(Types((name,), "float32") for name in ("float16", "bfloat16", "float32")),
-            Types(("float64",), "float64"),
-            Types(("int8",), "uint32"),
-        ),
+        (*HALVES, *(Types((x,), x) for x in ("float32", "float64")), Types(("int8",), "uint32")),
         EPILOGUE | {"moduli", "fallback"},
     )
     tiles = (
