@@ -38,7 +38,7 @@ _MAX_ENTRIES = 4096
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _ClassFields:
     """Element types, layout and precision of products, and whether their rows are aligned."""
 
     a_type: str
@@ -50,14 +50,14 @@ class _Kind:
 
 
 @dataclass(frozen=True)
-class ProductClass(_Kind):
+class ProductClass(_ClassFields):
     """The products that an entry applies to."""
 
     shape_class: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Entry(_Kind):
+class Entry(_ClassFields):
     """The fastest configuration for M x N x K: seconds of device time, and the day of measurement (UTC)."""
 
     m: int

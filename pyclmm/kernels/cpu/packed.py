@@ -182,16 +182,22 @@ class _PackedWork:
 
     def work(self) -> Work:
         p, c = self.problem, self.config
-        b_panels = self._panels_of_b()
-        a_panels = self._space_of_a()
-        sums = shape.partial_sums(p, c)
+        sums, largest = shape.partial_sums(p, c), self.parts[0]
         partial: Args = ()
+        a_panels: Args = ()
+        b_panels: Args = ()
+        if self.packed.b:
+            b_panels = self._space("b", round_up(p.n, c.tn) * p.k, p.batch)
+            self._pack("b", p.n, c.tn, p.trans_b, Part(0, p.m, 0, p.batch), b_panels)
+        if self.packed.a:
+            rows = round_up(largest.rows, c.tm)
+            a_panels = self._space("a", rows * round_up(p.k, UNROLL_K), largest.entries)
         if c.split_k > 1:
             self.workspace.append(sums.workspace)
             partial = (sums.workspace.symbol,)
         for part in self.parts:
-            if self.packed.a:
-                self._pack_a(part, a_panels)
+            if self.packed.a:  # over the part before it
+                self._pack("a", part.rows, c.tm, not p.trans_a, part, (*a_panels, *_part_args(part)))
             self._multiply(part, partial, a_panels, b_panels)
         if c.split_k > 1:
             self.steps.append(sums.added(self.program))
@@ -220,27 +226,6 @@ class _PackedWork:
         if rows_first:
             groups = groups[::-1]
         self._launch("packed_multiply", groups, part, (*args, *b_panels))
-
-    def _space_of_a(self) -> Args:
-        """The panels of one part of A, and the stack's stride in them; nothing if A is not packed."""
-        if not self.packed.a:
-            return ()
-        largest, steps = self.parts[0], round_up(self.problem.k, UNROLL_K)
-        return self._space("a", round_up(largest.rows, self.config.tm) * steps, largest.entries)
-
-    def _pack_a(self, part: Part, panels: Args) -> None:
-        """Append the launch that packs a part of A, over the part before it."""
-        along = not self.problem.trans_a
-        self._pack("a", part.rows, self.config.tm, along, part, (*panels, *_part_args(part)))
-
-    def _panels_of_b(self) -> Args:
-        """Append the launch that packs B. Returns the panels and the stack's stride in them, if there are."""
-        p, c = self.problem, self.config
-        if not self.packed.b:
-            return ()
-        panels = self._space("b", round_up(p.n, c.tn) * p.k, p.batch)
-        self._pack("b", p.n, c.tn, p.trans_b, Part(0, p.m, 0, p.batch), panels)
-        return panels
 
     def _space(self, name: str, stack: int, entries: int) -> Args:
         """Workspace for panels of *stack* elements for each of *entries* products, and the stride."""

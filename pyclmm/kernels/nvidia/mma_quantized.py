@@ -66,13 +66,13 @@ class MmaQuantized(QuantizedUnits):
             ]
         if c.stages < 2 or not 1 <= ahead <= 4:
             return [f"stages must be 2 or more, ahead 1 to 4: {config}"]
-        if _held(problem, c) > (_MOST_HELD if _items(c) <= 256 else _MOST_HELD_MANY):
+        if _held(problem, c) > (_MOST_HELD if self.items(c) <= 256 else _MOST_HELD_MANY):
             return [f"weights and sums of so many columns take too many registers: {config}"]
         needed = max(c.stages * c.bm * c.bk * 2, c.bm * (c.bn + 4) * 4) + 16
-        return config.violations(device, (_items(config),), needed, local_bytes(device))
+        return config.violations(device, (self.items(config),), needed, local_bytes(device))
 
     def items(self, config: TileConfig) -> int:
-        return _items(config)
+        return 32 * (config.bn // config.sgn) * (config.bk // DEPTH)
 
     def sizes(self, problem: GemmProblem, config: TileConfig) -> tuple[tuple[str, int], ...]:
         c = config
@@ -87,21 +87,20 @@ class MmaQuantized(QuantizedUnits):
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         rates, units, c = device.rates, device.units, config
         groups = tiles_of(problem, c.bm, c.bn) * problem.batch * c.split_k
-        resident = _resident(problem, c, device)
+        items = self.items(c)
+        registers = (_REGISTERS + _held(problem, c)) * items
+        by_local_memory = local_bytes(device) // (c.stages * c.bm * c.bk * 2)
+        resident = max(1, min(device.unit.registers // registers, by_local_memory))  # on a compute unit
         share, rounds = ceil(groups / units), ceil(groups / (units * resident))
         steps = ceil(problem.k / c.split_k / c.bk)
         waits = _START + steps * _STEP + (_RANGES + c.split_k if c.split_k > 1 else 0)
         alone = rounds * waits * rates.latency
         run = RUN * format_of(problem).bits / 8  # bytes
-        ahead = c.option("ahead", 1) * run * (c.sgn // 8) * _items(c) * min(resident, groups / units)
+        ahead = c.option("ahead", 1) * run * (c.sgn // 8) * items * min(resident, groups / units)
         full = max(0.5, groups / (share * units))  # of the units, while the last work-groups run
         reading = rates.moved(problem.nbytes) * waiting_factor(device, ahead) / full
         seconds = alone / 2 + together(alone, share * _busy(problem, c, device), reading)
         return rates.launch + _OVER * seconds
-
-
-def _items(config: TileConfig) -> int:
-    return 32 * (config.bn // config.sgn) * (config.bk // DEPTH)
 
 
 def _held(problem: GemmProblem, config: TileConfig) -> int:
@@ -109,13 +108,6 @@ def _held(problem: GemmProblem, config: TileConfig) -> int:
     bits = weight_bits(problem)
     run = config.option("ahead", 1) * (bits + 3) if bits else RUN // 2
     return config.sgn // 8 * run + config.bm * config.sgn // 32
-
-
-def _resident(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
-    """Work-groups that a compute unit holds."""
-    registers = (_REGISTERS + _held(problem, config)) * _items(config)
-    stages = config.stages * config.bm * config.bk * 2
-    return max(1, min(device.unit.registers // registers, local_bytes(device) // stages))
 
 
 def _busy(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
