@@ -185,7 +185,8 @@ def test_a_family_that_cannot_is_refused_with_those_that_can(name, number, meant
 
 def test_a_family_that_cannot_multiply_residues_is_refused_with_those_that_can():
     kernel, problem = kernel_named("residues"), high(9, 9, 9)
-    [reason] = kernel.violations(problem, TileConfig(options={"form": 1}), GPU)
+    [config, *_] = kernel.configs(problem, GPU)
+    [reason] = kernel.violations(problem, replace(config, options={"form": 1}), GPU)
     assert reason.startswith("option product may be ")
     assert reason.endswith("(naive) here, not 0 (wgmma)")
 
