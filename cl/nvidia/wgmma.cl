@@ -72,7 +72,7 @@ INLINE void multiply(
       store_partial(acc, piece, part, work, partial);
     } else {
       reduce_sums(acc, ACCS, BATCH_ENTRY + piece.layer);
-      store_product(acc, piece, part, batch_offsets, RESULT);
+      store_product(acc, piece, part, stages, batch_offsets, RESULT);
     }
   }
 }
@@ -82,7 +82,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
     const int stack)
 {
-  __local uchar tiles[STAGES * BLOCK_BYTES] ALIGNED(1024); /* stage: A, BM x 128 bytes of K | B, BN x 128 bytes of K */
+  __local uchar tiles[STAGES * BLOCK_BYTES + LINES_BYTES] ALIGNED(1024); /* stage: A, BM x 128 bytes of K | B, BN x 128 bytes of K */
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 

@@ -71,7 +71,7 @@ INLINE void multiply(
 
     /* --- Epilogue: to rows of the product, or to its result --- */
     store_product(
-        acc, piece, part, 0, piece.rows, N, out + piece.out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta);
+        acc, piece, part, stages, 0, piece.rows, N, out + piece.out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta);
   }
 }
 
@@ -79,7 +79,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
     const int stack)
 {
-  __local uchar tiles[STAGES * BLOCK_BYTES] ALIGNED(1024);
+  __local uchar tiles[STAGES * BLOCK_BYTES + LINES_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 

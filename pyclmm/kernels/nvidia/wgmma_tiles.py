@@ -61,9 +61,10 @@ _MOVED = 0.83  # fraction of the rates of cache and memory
 # costs each of them then, of a line for one alone
 CLUSTER = 2
 _SHARED = 0.75
-# Option ``drain`` (cl/nvidia/wgmma_drain.cl): local memory behind the stages; tiles, with the factor by which
+# Local memory of a quartet behind the stages, where results leave through it (cl/nvidia/wgmma_lines.h)
+_CHUNK_BYTES = 64 * 256
+# Option ``drain`` (cl/nvidia/wgmma_drain.cl): tiles, with the factor by which
 # each is slower; blocks of K: with fewer, the kernel stores from registers
-_DRAIN_BYTES = 2 * 64 * 256
 _DRAIN_TILES = {(128, 256): 1.0, (128, 192): 1.02}
 _DRAIN_16_TILE = (128, 256)  # the one of which results of 2 bytes can
 _DRAIN_BLOCKS = {4: 9, 2: 2}  # by the bytes of a result
@@ -113,6 +114,21 @@ def _evenly_apart(problem: GemmProblem, strides: tuple[int, ...]) -> bool:
 def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
     """The product that cl/nvidia/wgmma.cl computes: the transposed one with option ``swapped``."""
     return problem.transposed if config.option("swapped") else problem
+
+
+def in_lines(problem: GemmProblem, config: TileConfig) -> bool:
+    """Whether results leave through local memory as lines: where fragments would write parts of the cache's
+    sectors. Of a product as :func:`seen`."""
+    nbytes = ELEMENTS[problem.out_type].nbytes
+    scattered = problem.out_align < LINE_ALIGN or (nbytes == 2 and config.option("swapped"))
+    return scattered and nbytes in (2, 4) and not problem.moduli
+
+
+def _behind_stages(problem: GemmProblem, config: TileConfig) -> int:
+    """Bytes of local memory for results that leave."""
+    if config.option("drain") or in_lines(problem, config):
+        return _quartets(config) * _CHUNK_BYTES
+    return 0
 
 
 def _copied_lines(tile: int, length: int, across: bool, unit: ElementType) -> int:
@@ -201,22 +217,25 @@ def _drained_seconds(
 
 def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     """A configuration for each tile that fits."""
-    room = local_bytes(device) - _OTHER_LOCAL_BYTES
-    drain_room = room - _DRAIN_BYTES
     found: list[TileConfig] = []
     bk = block_of(ELEMENTS[problem.a_type])
     for swapped in _orientations(problem):
         for bm, bn in _TILES:
             config = TileConfig(bm=bm, bn=bn, bk=bk, options=_options(0, swapped))
-            config = replace(config, stages=min(8, room // stage_bytes(config)))
             view = seen(problem, config)
+            config = _filled(view, config, device)
             if config.stages >= 2 and not _cuts_boxes(view, config):
                 found += _variants(view, config, device)
-                drained = replace(config, stages=min(8, drain_room // stage_bytes(config)))
-                found += _drained(view, drained, device)
+                found += _drained(view, config, device)
     found = [c for c in found if not _starved(problem, c)]
     clustered = (_in_clusters(c) for c in found if problem.m > c.bm)
     return found + [c for c in clustered if not _cluster_obstacle(problem, c, device)]
+
+
+def _filled(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> TileConfig:
+    """The configuration with as many stages as fit, at most 8."""
+    room = local_bytes(device) - _OTHER_LOCAL_BYTES - _behind_stages(problem, config)
+    return replace(config, stages=min(8, room // stage_bytes(config)))
 
 
 def _in_clusters(config: TileConfig) -> TileConfig:
@@ -267,7 +286,8 @@ def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> I
     """The configuration itself, with quartets that alternate, and each of them with split-K."""
     ways = [config]
     if (config.bm, config.bn) in _ALTERNATE_TILES:
-        ways.append(replace(config, options=_options(1, config.option("swapped"))))
+        alternating = replace(config, options=_options(1, config.option("swapped")))
+        ways.append(_filled(problem, alternating, device))
     yield from ways
     split_k = _split_k(problem, config, device)
     if split_k > 1:
@@ -279,10 +299,16 @@ def _drained(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> It
     work-group has a next tile, and there are blocks of K to hide results behind.
     """
     tiles = WorkPieces.of(problem, config, device, stacked(problem)).tiles
-    if config.stages < 2 or tiles <= device.compute_units or not _can_drain(problem, config):
+    if tiles <= device.compute_units or not _can_drain(problem, config):
         return
-    if ceil(problem.k / config.bk) >= _DRAIN_BLOCKS[ELEMENTS[problem.out_type].nbytes]:
-        yield replace(config, options=_options(0, config.option("swapped"), drain=1))
+    drained = _filled(
+        problem, replace(config, options=_options(0, config.option("swapped"), drain=1)), device
+    )
+    if (
+        drained.stages >= 2
+        and ceil(problem.k / config.bk) >= _DRAIN_BLOCKS[ELEMENTS[problem.out_type].nbytes]
+    ):
+        yield drained
 
 
 def _can_drain(problem: GemmProblem, config: TileConfig) -> bool:
@@ -325,8 +351,8 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         reasons.append(f"swapped must be 0 or 1: {config}")
     else:
         reasons += _operand_violations(problem, config)
-    drained = _DRAIN_BYTES if config.option("drain") else 0
-    needed = config.stages * stage_bytes(config) + drained + _OTHER_LOCAL_BYTES
+    behind = _behind_stages(seen(problem, config), config)
+    needed = config.stages * stage_bytes(config) + behind + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: use 2 or more that fit")
     return reasons
@@ -356,4 +382,9 @@ def feeders(config: TileConfig) -> int:
 
 def work_items(config: TileConfig) -> int:
     """A work-group's size: one quartet that copies, and those that multiply."""
-    return 128 * (1 + (2 if config.option("alternate") else config.bm // 64))
+    return 128 * (1 + _quartets(config))
+
+
+def _quartets(config: TileConfig) -> int:
+    """Those that multiply."""
+    return 2 if config.option("alternate") else config.bm // 64
