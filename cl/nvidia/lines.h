@@ -1,21 +1,28 @@
-/* lines: stores neighbours of a row of out from a line in local memory, for results of 2 bytes in rows that may begin on no
- * multiple of 4.
+/* lines: a sub-group stores neighbours of one row of out from local memory. Where rows begin on no multiple of 16 bytes, the
+ * work-items shift, so that each of their stores stays within 128 bytes of the cache, and all sectors but those at both ends
+ * of the line are written at once. A sector that is written in parts takes several times as long (docs/cuda.md).
  *
- *     from[e ^ turn], e = 0 .. count - 1  -->  one element, if to is no multiple of 4 bytes; words of 4 bytes; one element, if left
+ *     from[e ^ turn], e = 0 .. count - 1          | 128 bytes | 128 bytes | ..     of global memory
+ *                                                     [first store][second ..
  */
 #include "include/attributes.h"
 
-/* `length`: the most that count can be; `lanes`: how many work-items store a line, of which this one is `lane`. Both are
- * constants. */
+/* `to`, in elements of `nbytes`, from the last multiple of `lanes` words of 4 bytes. */
+INLINE int elements_past(__global const void *to, const int nbytes, const int lanes)
+{
+  return (int)((ulong)to / nbytes % (4 / nbytes * lanes));
+}
+
+/* Stores elements of 2 bytes. `length`: the most that count can be; `lanes`: how many work-items store a line, of which this
+ * one is `lane`. Both are constants. */
 INLINE void store_line(
     __global ushort *to, __local const ushort *from, const int turn, const int count, const int length, const int lanes,
     const int lane)
 {
-  const int odd = (int)((ulong)to / 2 % 2);
-  if (odd && lane == 0 && count > 0) to[0] = from[turn];
-  UNROLL for (int first = 0; first < length; first += 2 * lanes) {
-    const int e = first + 2 * lane + odd;
-    if (e + 1 < count) *(__global uint *)(to + e) = from[e ^ turn] | (uint)from[(e + 1) ^ turn] << 16;
-    else if (e < count) to[e] = from[e ^ turn];
+  int e = 2 * lane - elements_past(to, 2, lanes);
+  UNROLL for (int n = 0; n <= length / (2 * lanes); ++n, e += 2 * lanes) {
+    if (e >= 0 && e + 1 < count) *(__global uint *)(to + e) = from[e ^ turn] | (uint)from[(e + 1) ^ turn] << 16;
+    else if (e >= 0 && e < count) to[e] = from[e ^ turn];
+    else if (e == -1 && count > 0) to[0] = from[turn];
   }
 }

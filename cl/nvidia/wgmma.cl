@@ -106,7 +106,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   if (quartet == 0) {
     feed(feeder, work, stages);
   } else {
-    multiply(quartet, work, stages, partial, batch_offsets, RESULT);
+    multiply(quartet, work, stages, partial, BATCH_OFFSETS, RESULT);
   }
   meet_members(); /* nobody ends whose barriers others still arrive at */
 }

@@ -56,9 +56,9 @@ INLINE void leave_results(
 {
   const int i = piece.origin.s0 + 64 * part, j = piece.origin.s1;
   meet(ROOM(part), MEMBERS);
-  leave_chunk(place_of(stages, stage, part, 0), acc, CHUNK_COLUMNS / 8, i, j, RESULT);
+  leave_chunk(place_of(stages, stage, part, 0), acc, CHUNK_COLUMNS, i, j, RESULT);
   meet(FREE, TWO_QUARTETS);
-  leave_chunk(place_of(stages, stage, part, 1), acc + CHUNK_SUMS, CHUNK_COLUMNS / 8, i, j + CHUNK_COLUMNS, RESULT);
+  leave_chunk(place_of(stages, stage, part, 1), acc + CHUNK_SUMS, CHUNK_COLUMNS, i, j + CHUNK_COLUMNS, RESULT);
   announce(LEFT(part), MEMBERS);
   UNROLL for (int n = 2 * CHUNK_SUMS; n < BN / 2; ++n) held[n] = acc[n];
 }
@@ -69,7 +69,7 @@ INLINE void leave_held(const stages_t stages, const int part, const sum_t *held,
   UNROLL for (int chunk = 2; chunk < CHUNKS; ++chunk)
     if (step == CHUNK_STEP(chunk)) {
       meet(ROOM(part), MEMBERS);
-      leave_chunk(place_of(stages, 0, part, chunk), held + CHUNK_SUMS * chunk, CHUNK_COLUMNS / 8, 0, 0, RESULT);
+      leave_chunk(place_of(stages, 0, part, chunk), held + CHUNK_SUMS * chunk, CHUNK_COLUMNS, 0, 0, RESULT);
       announce(LEFT(part), MEMBERS);
     }
 }
@@ -200,10 +200,10 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   /* --- Copies by sub-groups 0 and 1 of quartet 0. Its others store what quartets leave. --- */
   if (quartet == 0) {
     fewer_registers();
-    if (sub_group >= 2) drain(sub_group - 2, work, stages, batch_offsets, RESULT);
+    if (sub_group >= 2) drain(sub_group - 2, work, stages, BATCH_OFFSETS, RESULT);
     feed(feeder, work, stages);
   } else {
-    multiply(quartet, work, stages, batch_offsets, RESULT);
+    multiply(quartet, work, stages, BATCH_OFFSETS, RESULT);
   }
   meet_members(); /* nobody ends whose barriers others still arrive at */
 }

@@ -19,6 +19,7 @@
 #define CHUNK_BYTES (64 * 256)
 #define CHUNK_COLUMNS (256 / OUT_WIDTH)
 #define CHUNK_SUMS (CHUNK_COLUMNS / 2) /* of a work-item */
+#define FRAGMENT_COLUMNS (SWAPPED ? 64 : CHUNK_COLUMNS) /* of a fragment, that a chunk holds at most */
 #if LINES && OUT_WIDTH != 2 && OUT_WIDTH != 4
 #error "wgmma_lines.h: results are of 2 or 4 bytes"
 #endif
@@ -41,13 +42,14 @@ typedef int2 sum_pair;
 typedef float2 sum_pair;
 #endif
 
-/* Leaves a chunk at `to`: of a fragment whose first row is i, the columns from j on, 8 for each of `blocks`. Results of 4 bytes
- * are left as sums, others as results. */
-INLINE void leave_chunk(const uint to, const sum_t *sums, const int blocks, const int i, const int j, RESULT_ARGS)
+/* Leaves a chunk at `to`: of a fragment whose first row is i, `width` columns from j on. Results of 4 bytes are left as sums,
+ * others as results. */
+INLINE void leave_chunk(const uint to, const sum_t *sums, const int width, const int i, const int j, RESULT_ARGS)
 {
   const int row = fragment_row(get_local_id(0) % 128), column = (int)get_local_id(0) % 4 * 2;
-  UNROLL for (int b = 0; b < blocks; ++b)
+  UNROLL for (int b = 0; b < FRAGMENT_COLUMNS / 8; ++b)
     UNROLL for (int e = 0; e < 2; ++e) {
+      if (8 * b >= width) continue; /* only so are the indices of sums constants */
 #if SWAPPED
       const int line = column + e, place = line * 256 + (row * OUT_WIDTH ^ turned(line) * 16) + b * (8 * 256);
       const sum_t *v = sums + 4 * b + e;
@@ -85,20 +87,20 @@ INLINE void leave_chunk(const uint to, const sum_t *sums, const int blocks, cons
 INLINE void store_lines(__local const uchar *chunk, const int width, const int i, const int j, RESULT_ARGS)
 {
   const int item = (int)get_local_id(0) % 128, lane = item % LINE_LANES;
-  const int lines = SWAPPED ? min(width, N - j) : M - i;
-  const int length = min(LINE_LENGTH, SWAPPED ? M - i : min(width, N - j));
-  UNROLL for (int pass = 0; pass < 64; pass += 128 / LINE_LANES) {
-    const int line = pass + item / LINE_LANES, turn = turned(line) * (16 / OUT_WIDTH);
+  const int lines = min(SWAPPED ? width : 64, SWAPPED ? N - j : M - i);
+  const int count = SWAPPED ? min(64, M - i) : min(width, N - j);
+  for (int line = item / LINE_LANES; line < lines; line += 128 / LINE_LANES) {
+    const int turn = turned(line) * (16 / OUT_WIDTH);
     __global OUT_T *to = out + OUT_AT(SWAPPED ? i : i + line, SWAPPED ? j + line : j, ldo);
-    const int count = line < lines ? length : 0;
 #if OUT_16
     __local const ushort *from = (__local const ushort *)(chunk + line * 256);
     store_line((__global ushort *)to, from, turn, count, LINE_LENGTH, LINE_LANES, lane);
 #else
     __local const sum_t *from = (__local const sum_t *)(chunk + line * 256);
-    UNROLL for (int first = 0; first < LINE_LENGTH; first += LINE_LANES) {
-      const int e = first + lane, row = SWAPPED ? i + e : i + line, column = SWAPPED ? j + line : j + e;
-      if (e < count) STORE_OUT(to, e, finished_at(row, column, (ACC_T)from[e ^ turn], RESULT));
+    int e = lane - elements_past(to, 4, LINE_LANES);
+    UNROLL for (int n = 0; n <= LINE_LENGTH / LINE_LANES; ++n, e += LINE_LANES) {
+      const int row = SWAPPED ? i + e : i + line, column = SWAPPED ? j + line : j + e;
+      if (e >= 0 && e < count) STORE_OUT(to, e, finished_at(row, column, (ACC_T)from[e ^ turn], RESULT));
     }
 #endif
   }
@@ -107,12 +109,12 @@ INLINE void store_lines(__local const uchar *chunk, const int width, const int i
 /* Stores a fragment whose first row and column are i and j. A quartet calls this. */
 INLINE void store_in_lines(const stages_t stages, const int i, const int j, const sum_t *sums, RESULT_ARGS)
 {
-  const int quartet = get_local_id(0) / 128, columns = SWAPPED ? 64 : LINE_LENGTH;
+  const int quartet = get_local_id(0) / 128;
   const uint chunk = stages.tiles + STAGES * BLOCK_BYTES + (quartet - 1) * CHUNK_BYTES;
-  UNROLL for (int first = 0; first < BN; first += columns) {
-    const int width = min(columns, BN - first);
+  UNROLL for (int first = 0; first < BN; first += FRAGMENT_COLUMNS) {
+    const int width = BN - first < FRAGMENT_COLUMNS ? BN - first : FRAGMENT_COLUMNS;
     meet(8 + quartet, QUARTET); /* the chunk before is stored */
-    leave_chunk(chunk, sums + first / 2, width / 8, i, j + first, RESULT);
+    leave_chunk(chunk, sums + first / 2, width, i, j + first, RESULT);
     meet(8 + quartet, QUARTET);
     store_lines(local_at(chunk), width, i, j + first, RESULT);
   }
