@@ -13,6 +13,9 @@ INLINE int elements_past(__global const void *to, const int nbytes, const int la
   return (int)((ulong)to / nbytes % (4 / nbytes * lanes));
 }
 
+/* How many stores of `step` elements a line of `length` needs where the first may store only one of them. */
+#define STORES_OF_LINE(length, step) (((length) + 2 * (step) - 2) / (step))
+
 /* Stores elements of 2 bytes. `length`: the most that count can be; `lanes`: how many work-items store a line, of which this
  * one is `lane`. Both are constants. */
 INLINE void store_line(
@@ -20,7 +23,7 @@ INLINE void store_line(
     const int lane)
 {
   int e = 2 * lane - elements_past(to, 2, lanes);
-  UNROLL for (int n = 0; n <= length / (2 * lanes); ++n, e += 2 * lanes) {
+  UNROLL for (int n = 0; n < STORES_OF_LINE(length, 2 * lanes); ++n, e += 2 * lanes) {
     if (e >= 0 && e + 1 < count) *(__global uint *)(to + e) = from[e ^ turn] | (uint)from[(e + 1) ^ turn] << 16;
     else if (e >= 0 && e < count) to[e] = from[e ^ turn];
     else if (e == -1 && count > 0) to[0] = from[turn];

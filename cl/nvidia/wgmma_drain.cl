@@ -28,6 +28,7 @@
 #elif OUT_16 ? BN % 128 || SWAPPED || LEFT_REGISTERS : OUT_WIDTH != 4 || BIAS || (SWAPPED && !LEFT_REGISTERS)
 #error "wgmma_drain.cl: see its macros"
 #endif
+#define CHUNK_SUMS (CHUNK_COLUMNS / 2) /* of a work-item */
 #define CHUNKS (BN / CHUNK_COLUMNS)
 #define CHUNK_STEP(chunk) (4 * (chunk) - 4)
 #define AT_ONCE 4 /* loads of a work-item of the drain */
@@ -56,9 +57,9 @@ INLINE void leave_results(
 {
   const int i = piece.origin.s0 + 64 * part, j = piece.origin.s1;
   meet(ROOM(part), MEMBERS);
-  leave_chunk(place_of(stages, stage, part, 0), acc, CHUNK_COLUMNS, i, j, RESULT);
+  leave_chunk(place_of(stages, stage, part, 0), acc, CHUNK_COLUMNS, 0, i, j, RESULT);
   meet(FREE, TWO_QUARTETS);
-  leave_chunk(place_of(stages, stage, part, 1), acc + CHUNK_SUMS, CHUNK_COLUMNS, i, j + CHUNK_COLUMNS, RESULT);
+  leave_chunk(place_of(stages, stage, part, 1), acc + CHUNK_SUMS, CHUNK_COLUMNS, 0, i, j + CHUNK_COLUMNS, RESULT);
   announce(LEFT(part), MEMBERS);
   UNROLL for (int n = 2 * CHUNK_SUMS; n < BN / 2; ++n) held[n] = acc[n];
 }
@@ -69,7 +70,7 @@ INLINE void leave_held(const stages_t stages, const int part, const sum_t *held,
   UNROLL for (int chunk = 2; chunk < CHUNKS; ++chunk)
     if (step == CHUNK_STEP(chunk)) {
       meet(ROOM(part), MEMBERS);
-      leave_chunk(place_of(stages, 0, part, chunk), held + CHUNK_SUMS * chunk, CHUNK_COLUMNS, 0, 0, RESULT);
+      leave_chunk(place_of(stages, 0, part, chunk), held + CHUNK_SUMS * chunk, CHUNK_COLUMNS, 0, 0, 0, RESULT);
       announce(LEFT(part), MEMBERS);
     }
 }

@@ -123,7 +123,7 @@ def _product(
         *_tile_defines(problem, config),
         *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
         ("CLUSTER", members(config)),
-        ("LINES", int(wgmma_tiles.in_lines(problem, config))),
+        ("LINES", int(wgmma_tiles.in_lines(problem))),
         *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
         *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
         *out_defines(problem),

@@ -116,17 +116,16 @@ def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
     return problem.transposed if config.option("swapped") else problem
 
 
-def in_lines(problem: GemmProblem, config: TileConfig) -> bool:
+def in_lines(problem: GemmProblem) -> bool:
     """Whether results leave through local memory as lines: where fragments would write parts of the cache's
     sectors. Of a product as :func:`seen`."""
     nbytes = ELEMENTS[problem.out_type].nbytes
-    scattered = problem.out_align < LINE_ALIGN or (nbytes == 2 and config.option("swapped"))
-    return scattered and nbytes in (2, 4) and not problem.moduli
+    return problem.out_align < LINE_ALIGN and nbytes in (2, 4) and not problem.moduli
 
 
 def _behind_stages(problem: GemmProblem, config: TileConfig) -> int:
     """Bytes of local memory for results that leave."""
-    if config.option("drain") or in_lines(problem, config):
+    if config.option("drain") or in_lines(problem):
         return _quartets(config) * _CHUNK_BYTES
     return 0
 
