@@ -74,7 +74,7 @@ INLINE void store_lines(
     const int row = pass + (int)get_local_id(0) / LANES;
     __local const ushort *from = staged + row * STAGED_LINE;
     __global ushort *to = (__global ushort *)out + (origin.s0 + row) * ldo + origin.s1;
-    store_line(to, from, 0, origin.s0 + row < M ? count : 0, BN, LANES, lane);
+    store_line(to, from, 0, origin.s0 + row < M ? count : 0, BN, LANES, OUT_VECTOR > 0, lane);
   }
 }
 #endif

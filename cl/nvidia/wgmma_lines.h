@@ -111,19 +111,19 @@ INLINE void store_lines(
 {
   const int item = (int)get_local_id(0) % 128, lane = item % LINE_LANES;
   const int length = SWAPPED ? min(64, M - i) : min(width, N - j);
-  for (int line = item / LINE_LANES; line < CHUNK_LINES; line += 128 / LINE_LANES) {
+  _Pragma("unroll 2") for (int line = item / LINE_LANES; line < CHUNK_LINES; line += 128 / LINE_LANES) {
     const int row = i + (SWAPPED ? 0 : row_of(line, h)), column = j + (SWAPPED ? line : 0);
     const int count = (SWAPPED ? line < width && column < N : row < M) ? length : 0;
     const int turn = turned(line) * (16 / OUT_WIDTH);
     __global OUT_T *to = out + OUT_AT(row, column, ldo);
 #if OUT_16
     __local const ushort *from = (__local const ushort *)(chunk + line * LINE_BYTES);
-    store_line((__global ushort *)to, from, turn, count, LINE_LENGTH, LINE_LANES, lane);
+    store_line((__global ushort *)to, from, turn, count, LINE_LENGTH, LINE_LANES, OUT_VECTOR > 0, lane);
 #else
     __local const sum_t *from = (__local const sum_t *)(chunk + line * LINE_BYTES);
     int e = lane - elements_past(to, 4, LINE_LANES);
     UNROLL for (int n = 0; n < STORES_OF_LINE(LINE_LENGTH, LINE_LANES); ++n, e += LINE_LANES) {
-      const ACC_T sum = (ACC_T)from[(e & (LINE_BYTES / 4 - 1)) ^ turn];
+      const ACC_T sum = (ACC_T)from[(e & (LINE_BYTES / 4 - 1)) ^ turn]; /* without a branch */
       if (e >= 0 && e < count)
         STORE_OUT(to, e, finished_at(row + (SWAPPED ? e : 0), column + (SWAPPED ? 0 : e), sum, RESULT));
     }
