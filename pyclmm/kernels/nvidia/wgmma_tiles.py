@@ -118,9 +118,10 @@ def seen(problem: GemmProblem, config: TileConfig) -> GemmProblem:
 
 def in_lines(problem: GemmProblem) -> bool:
     """Whether results leave through local memory as lines: where fragments would write parts of the cache's
-    sectors. Of a product as :func:`seen`."""
-    nbytes = ELEMENTS[problem.out_type].nbytes
-    return problem.out_align < LINE_ALIGN and nbytes in (2, 4) and not problem.moduli
+    sectors, or lie scattered and no block of K hides that. Of a product as :func:`seen`."""
+    nbytes, blocks = ELEMENTS[problem.out_type].nbytes, ceil(problem.k / block_of(ELEMENTS[problem.a_type]))
+    scattered = problem.out_align < LINE_ALIGN or (nbytes == 4 and blocks < _DRAIN_BLOCKS[4])
+    return scattered and nbytes in (2, 4) and not problem.moduli
 
 
 def _behind_stages(problem: GemmProblem, config: TileConfig) -> int:
