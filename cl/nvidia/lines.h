@@ -1,6 +1,6 @@
 /* lines: a sub-group stores neighbours of one row of out from local memory. Where rows begin on no multiple of 16 bytes, the
  * work-items shift, so that each of their stores stays within 128 bytes of the cache, and all sectors but those at both ends
- * of the line are written at once. A sector that is written in parts takes several times as long (docs/cuda.md).
+ * of the line are written at once. A sector that is written in parts takes several times as long (docs/kernels/matrix_units/journal.md).
  *
  *     from[e ^ turn], e = 0 .. count - 1          | 128 bytes | 128 bytes | ..     of global memory
  *                                                     [first store][second ..

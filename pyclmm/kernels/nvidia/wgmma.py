@@ -13,6 +13,7 @@ from ..interface import Defines, Launch, MatrixKernel, Work, Workspace, exchange
 from ..split_k import PartialSums
 from . import wgmma_tiles
 from .matrix_units import LINE_ALIGN, MAP_BYTES, ONE_PASS, Operands, out_defines, pack_launches
+from .wgmma_results import in_lines
 from .wgmma_tiles import seen, work_items
 from .work_pieces import WorkPieces, members
 
@@ -80,7 +81,7 @@ class Wgmma(MatrixKernel):
         sums = PartialSums(operands.as_packed(view), config.bm, config.bn, tiles, stack)
         packed = operands.exchanged if config.option("swapped") else operands
         strides = wgmma_tiles.stack_strides(view) if stack > 1 else (0, 0)
-        product = _product(view, config, operands, pieces, groups, strides)
+        product = _product(view, config, operands, pieces, strides, device)
         launches = (*pack_launches(problem, device, packed), product)
         workspace = packed.workspace(problem)
         if config.split_k == 1:
@@ -98,8 +99,7 @@ def _ragged(problem: GemmProblem, ragged: Ragged, config: TileConfig, device: De
 
     def product(tiles: int) -> Launch:
         pieces = WorkPieces(tiles, tiles, 1, stack)
-        groups = pieces.groups(device)
-        return _product(problem, config, Operands.of(problem), pieces, groups, (0, apart))
+        return _product(problem, config, Operands.of(problem), pieces, (0, apart), device)
 
     work = listed.in_a_list(problem, config.bm, config.bn, product)
     return replace(work, workspace=(*work.workspace, maps))
@@ -110,8 +110,8 @@ def _product(
     config: TileConfig,
     operands: Operands,
     pieces: WorkPieces,
-    groups: int,
     strides: tuple[int, int],
+    device: DeviceInfo,
 ) -> Launch:
     """The launch of cl/nvidia/wgmma.cl or a form of it, for a product as :func:`seen`. Some operands may be
     packed. *strides*: from one A, and one B, of the stack to the next."""
@@ -123,7 +123,7 @@ def _product(
         *_tile_defines(problem, config),
         *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
         ("CLUSTER", members(config)),
-        ("LINES", int(wgmma_tiles.in_lines(problem))),
+        ("LINES", int(in_lines(problem, device))),
         *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
         *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
         *out_defines(problem),
@@ -132,7 +132,7 @@ def _product(
     packed, source = operands.as_packed(problem), _source(problem, config)
     program = gemm_program(packed, source, defines, ptx_target="sm_90a")
     args = exchanged(args) if config.option("swapped") else args
-    size = (groups * items,)
+    size = (pieces.groups(device) * items,)
     made = gemm_launch(problem, program, "matmul_wgmma", size, (items,), args=args, together=together)
     return replace(made, cluster=members(config))
 

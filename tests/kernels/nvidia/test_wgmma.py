@@ -121,12 +121,12 @@ def test_results_of_16_bits_that_leave_later_are_right(folder, trans, shape, uni
         check(folder, WGMMA, given, replace(config, stages=3), device, how)
 
 
-UNALIGNED = [  # types of elements and results, layout, (M, N, K), (tile ..), compute units, products, epilogue
+UNALIGNED = [  # elements and results, layout, (M, N, K), (tile ..), compute units, products, epilogue
     ("float16 float16", "NT", (150, 203, 72), tile(64, 64), 2, (), {}),
     ("float16 float16", "NN", (150, 203, 72), tile(128, 128), 2, (2,), {"has_c": True, "bias": "column"}),
     ("float16 float16", "NT", (150, 406, 136), tile(128, 224), 2, (), {"activation": "relu"}),
     ("float16 float16", "NT", (150, 335, 72), tile(128, 160), 2, (), {}),
-    ("float16 float16", "NT", (70, 41, 72), tile(64, 32), 2, (), {"bias": "row"}),
+    ("float16 float16", "NT", (170, 57, 72), tile(64, 32), 1, (), {"bias": "row"}),
     ("float16 float16", "NT", (270, 137, 264), tile(256, 128), 2, (), {}),
     ("float16 float16", "NN", (140, 521, 72), tile(64, 256, alternate=1), 1, (), {}),
     (
@@ -164,7 +164,22 @@ def test_rows_of_the_result_may_begin_anywhere(folder, kinds, trans, shape, want
     given = replace(given, out_align=align, precision="medium" if kind == "float32" else "highest")
     device = replace(H200, compute_units=units, clusters=True)
     config = tiled(given, device, *wanted)
-    check(folder, WGMMA, given, config, device, Drawn.REALS if kind == "int8" else Drawn.INTEGERS)
+    launches = check(folder, WGMMA, given, config, device, Drawn.REALS if kind == "int8" else Drawn.INTEGERS)
+    assert ("LINES", 1) in launches[-1 - (config.split_k > 1)].program.defines
+
+
+@pytest.mark.parametrize(("side", "align", "lines"), [(1000, 2, 0), (4000, 2, 1), (4000, 16, 0)])
+def test_only_many_results_that_fill_no_sectors_leave_as_lines(side, align, lines):
+    given = replace(of("float16", "NT", (side, side, 512)), out_align=align)
+    config = WGMMA.configs(given, H200)[0]
+    assert ("LINES", lines) in WGMMA.launches(given, config, H200).launches[-1].program.defines
+
+
+def test_lines_take_local_memory_from_stages():
+    given = replace(of("float16", "NT", (4000, 3999, 512)), out_align=2)
+    config = next(c for c in WGMMA.configs(given, H200) if (c.bm, c.bn) == (256, 128))
+    assert config.stages == 3
+    assert "local memory" in WGMMA.violations(given, replace(config, stages=4), H200)[0]
 
 
 BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute units, products, launches
