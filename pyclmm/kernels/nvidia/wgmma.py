@@ -13,7 +13,6 @@ from ..interface import Defines, Launch, MatrixKernel, Work, Workspace, exchange
 from ..split_k import PartialSums
 from . import wgmma_tiles
 from .matrix_units import LINE_ALIGN, MAP_BYTES, ONE_PASS, Operands, out_defines, pack_launches
-from .wgmma_results import in_lines
 from .wgmma_tiles import seen, work_items
 from .work_pieces import WorkPieces, members
 
@@ -28,14 +27,15 @@ class Wgmma(MatrixKernel):
 
     Options: ``group``: rows of tiles that are computed together. ``alternate``: each quartet has tiles of its
     own. ``cluster``: so many work-groups copy a tile of B together (ptx_map.h). ``drain``: results leave
-    through local memory while the next tile is multiplied (wgmma_drain.cl).
+    through local memory while the next tile is multiplied (wgmma_drain.cl). ``lines``: through local memory
+    before (wgmma_lines.h).
     ``swapped``: the kernel computes out^T = B^T A^T, so BM x BN is a tile of out^T.
     """
 
     name = unit = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles copied to local memory by the copy engine"
     accepts = ONE_PASS.with_fields(frozenset({"ragged"}))
-    options = ("alternate", "cluster", "drain", "group", "swapped")
+    options = ("alternate", "cluster", "drain", "group", "lines", "swapped")
     tiles_in_turn = True
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
@@ -81,7 +81,7 @@ class Wgmma(MatrixKernel):
         sums = PartialSums(operands.as_packed(view), config.bm, config.bn, tiles, stack)
         packed = operands.exchanged if config.option("swapped") else operands
         strides = wgmma_tiles.stack_strides(view) if stack > 1 else (0, 0)
-        product = _product(view, config, operands, pieces, strides, device)
+        product = _product(view, config, operands, pieces, groups, strides)
         launches = (*pack_launches(problem, device, packed), product)
         workspace = packed.workspace(problem)
         if config.split_k == 1:
@@ -99,7 +99,8 @@ def _ragged(problem: GemmProblem, ragged: Ragged, config: TileConfig, device: De
 
     def product(tiles: int) -> Launch:
         pieces = WorkPieces(tiles, tiles, 1, stack)
-        return _product(problem, config, Operands.of(problem), pieces, (0, apart), device)
+        groups = pieces.groups(device)
+        return _product(problem, config, Operands.of(problem), pieces, groups, (0, apart))
 
     work = listed.in_a_list(problem, config.bm, config.bn, product)
     return replace(work, workspace=(*work.workspace, maps))
@@ -110,8 +111,8 @@ def _product(
     config: TileConfig,
     operands: Operands,
     pieces: WorkPieces,
+    groups: int,
     strides: tuple[int, int],
-    device: DeviceInfo,
 ) -> Launch:
     """The launch of cl/nvidia/wgmma.cl or a form of it, for a product as :func:`seen`. Some operands may be
     packed. *strides*: from one A, and one B, of the stack to the next."""
@@ -123,7 +124,7 @@ def _product(
         *_tile_defines(problem, config),
         *(("BM", config.bm), ("BN", config.bn), ("STAGES", config.stages)),
         ("CLUSTER", members(config)),
-        ("LINES", int(in_lines(problem, device))),
+        ("LINES", config.option("lines")),
         *(("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b))),
         *(("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate"))),
         *out_defines(problem),
@@ -132,7 +133,7 @@ def _product(
     packed, source = operands.as_packed(problem), _source(problem, config)
     program = gemm_program(packed, source, defines, ptx_target="sm_90a")
     args = exchanged(args) if config.option("swapped") else args
-    size = (pieces.groups(device) * items,)
+    size = (groups * items,)
     made = gemm_launch(problem, program, "matmul_wgmma", size, (items,), args=args, together=together)
     return replace(made, cluster=members(config))
 

@@ -17,8 +17,8 @@ from .work_pieces import quartets
 # Constants of the model, in reads of global memory (Rates.latency):
 _STORE, _STORE_ELEMENT = 2.4, 0.00071  # the end of a tile; each element that a quartet stores
 _FOUR_STORE_16 = 2.8  # as how many quartets four store results of 2 bytes; others as two
-# Local memory of a quartet behind the stages, where results leave through it (cl/nvidia/wgmma_lines.h)
-_CHUNK_BYTES = 64 * 256
+_CHUNK_BYTES = 64 * 256  # of local memory of a quartet, where results leave through it
+# Option ``lines`` (cl/nvidia/wgmma_lines.h)
 _LINES_LEAST = 16 << 10  # bytes of results for each compute unit; with fewer they leave as fragments
 # The time relative to fragments of whole sectors: by the bytes of a result; of 2 bytes at odd multiples of 2.
 # The ends of a line take as long as so many stores of 128 bytes.
@@ -36,20 +36,22 @@ _DRAIN_ONE_BYTE, _DRAIN_OTHERS = 0.93, 0.98
 _DRAIN_16 = 1.02  # of results of 2 bytes
 
 
-def in_lines(problem: GemmProblem, device: DeviceInfo) -> bool:
-    """Whether results leave through local memory as lines: where fragments would write parts of the cache's
-    sectors, if there are enough results to pay for the detour. Of a product as :func:`seen`."""
-    nbytes = ELEMENTS[problem.out_type].nbytes
-    if problem.out_align >= LINE_ALIGN or nbytes not in (2, 4) or problem.moduli:
-        return False
-    return problem.m * problem.n * problem.batch * nbytes >= _LINES_LEAST * device.compute_units
+def worth_lines(problem: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether results should leave through local memory as lines: where fragments would write parts of the
+    cache's sectors, if there are enough results to pay for the detour."""
+    nbytes = problem.m * problem.n * problem.batch * ELEMENTS[problem.out_type].nbytes
+    many = nbytes >= _LINES_LEAST * device.compute_units
+    return many and problem.out_align < LINE_ALIGN and can_leave_as_lines(problem)
 
 
-def behind_stages(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
+def can_leave_as_lines(problem: GemmProblem) -> bool:
+    """Whether the kernel can be built so."""
+    return ELEMENTS[problem.out_type].nbytes in (2, 4) and not problem.moduli
+
+
+def behind_stages(config: TileConfig) -> int:
     """Bytes of local memory for results that leave."""
-    if config.option("drain") or in_lines(problem, device):
-        return quartets(config) * _CHUNK_BYTES
-    return 0
+    return quartets(config) * _CHUNK_BYTES if config.option("drain") or config.option("lines") else 0
 
 
 def can_drain(problem: GemmProblem, config: TileConfig) -> bool:
@@ -66,9 +68,9 @@ def can_drain(problem: GemmProblem, config: TileConfig) -> bool:
     return nbytes == 4 and problem.bias == "none" and (staged or not config.option("swapped"))
 
 
-def _narrow(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+def _narrow(problem: GemmProblem, config: TileConfig) -> float:
     """How many times as long storing takes as in whole fragments."""
-    if not in_lines(problem, device):
+    if not config.option("lines"):
         return store_factor(problem)
     nbytes = ELEMENTS[problem.out_type].nbytes
     length, longest = (64, 64) if config.option("swapped") else (config.bn, 512 // nbytes)
@@ -79,7 +81,7 @@ def _narrow(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> flo
 def store_seconds(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
     """Seconds of the end of a tile."""
     elements = config.bm * config.bn / _storing(problem, config)
-    stored = _STORE_ELEMENT * elements * _narrow(problem, config, device)
+    stored = _STORE_ELEMENT * elements * _narrow(problem, config)
     return (_STORE + stored) * device.rates.latency
 
 
@@ -105,7 +107,7 @@ def drained_seconds(problem: GemmProblem, config: TileConfig, waves: int, main: 
     return factor * (waves * main + max(0, waves - 1) * left * store + store)
 
 
-def moved(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+def moved(problem: GemmProblem, config: TileConfig) -> float:
     """The product's bytes, those of results that are stored in parts of sectors more than once."""
-    share = _LINES_MOVED if in_lines(problem, device) else NARROW_STORE
-    return moved_bytes(problem, _narrow(problem, config, device), share)
+    share = _LINES_MOVED if config.option("lines") else NARROW_STORE
+    return moved_bytes(problem, _narrow(problem, config), share)

@@ -15,7 +15,7 @@ from ..interface import round_up
 from . import wgmma_results
 from .matrix_units import LINE_ALIGN, Operands, block_of, local_bytes
 from .unit_cost import pack_seconds, sums_seconds
-from .wgmma_results import DRAIN_BLOCKS, can_drain
+from .wgmma_results import DRAIN_BLOCKS, can_drain, can_leave_as_lines
 from .work_pieces import WorkPieces, members, quartets
 
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
@@ -156,7 +156,7 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
         seconds += ceil(blocks / pieces.split_k) * block + store
     if config.option("alternate"):
         seconds *= _ALTERNATE_TILES[config.bm, config.bn] * _alternating(problem)
-    seconds = together(seconds, rates.moved(wgmma_results.moved(view, config, device)) / _MOVED)
+    seconds = together(seconds, rates.moved(wgmma_results.moved(view, config)) / _MOVED)
     padded = pieces.cut * config.bm * config.bn
     seconds += sums_seconds(padded, pieces.split_k, 4, device) if pieces.cut else 0
     seconds += pack_seconds(Operands.of(view).packed_elements(view), unit.nbytes, device)
@@ -166,28 +166,27 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
 def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     """A configuration for each tile that fits."""
     found: list[TileConfig] = []
-    bk = block_of(ELEMENTS[problem.a_type])
+    bk, lines = block_of(ELEMENTS[problem.a_type]), int(wgmma_results.worth_lines(problem, device))
     for swapped in _orientations(problem):
         for bm, bn in _TILES:
-            config = TileConfig(bm=bm, bn=bn, bk=bk, options=_options(0, swapped))
+            tile = TileConfig(bm=bm, bn=bn, bk=bk)
+            config = _with(tile, device, alternate=0, group=8, lines=lines, swapped=swapped)
             view = seen(problem, config)
-            config = _filled(view, config, device)
             if config.stages >= 2 and not _cuts_boxes(view, config):
                 found += _variants(view, config, device)
                 found += _drained(view, config, device)
     found = [c for c in found if not _starved(problem, c)]
-    clustered = (_in_clusters(c) for c in found if problem.m > c.bm)
+    clustered = (_with(c, device, cluster=CLUSTER) for c in found if problem.m > c.bm)
     return found + [c for c in clustered if not _cluster_obstacle(problem, c, device)]
 
 
-def _filled(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> TileConfig:
-    """The configuration with as many stages as fit, at most 8."""
-    room = local_bytes(device) - _OTHER_LOCAL_BYTES - wgmma_results.behind_stages(problem, config, device)
+def _with(config: TileConfig, device: DeviceInfo, **options: int) -> TileConfig:
+    """The configuration with these options too, and as many stages as fit then, at most 8."""
+    named = dict(config.options) | options
+    kept = tuple(sorted((name, x) for name, x in named.items() if x or name == "alternate"))
+    config = replace(config, options=kept)
+    room = local_bytes(device) - _OTHER_LOCAL_BYTES - wgmma_results.behind_stages(config)
     return replace(config, stages=min(8, room // stage_bytes(config)))
-
-
-def _in_clusters(config: TileConfig) -> TileConfig:
-    return replace(config, options=(*config.options, ("cluster", CLUSTER)))
 
 
 def _cluster_obstacle(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> str | None:
@@ -216,11 +215,6 @@ def _starved(problem: GemmProblem, config: TileConfig) -> bool:
     return where in _NO_REGISTERS_LEFT and Operands.of(seen(problem, config)).a_in_registers
 
 
-def _options(alternate: int, swapped: int, drain: int = 0) -> tuple[tuple[str, int], ...]:
-    named = {"alternate": alternate, "drain": drain, "group": 8, "swapped": swapped}
-    return tuple((name, value) for name, value in named.items() if value or name == "alternate")
-
-
 def _orientations(problem: GemmProblem) -> tuple[int, ...]:
     """Values of ``swapped`` to try: the one that packs less; both if that is the same and M or N is small."""
     views = (problem, problem.transposed)
@@ -234,8 +228,7 @@ def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> I
     """The configuration itself, with quartets that alternate, and each of them with split-K."""
     ways = [config]
     if (config.bm, config.bn) in _ALTERNATE_TILES:
-        alternating = replace(config, options=_options(1, config.option("swapped")))
-        ways.append(_filled(problem, alternating, device))
+        ways.append(_with(config, device, alternate=1))
     yield from ways
     split_k = _split_k(problem, config, device)
     if split_k > 1:
@@ -249,9 +242,7 @@ def _drained(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> It
     tiles = WorkPieces.of(problem, config, device, stacked(problem)).tiles
     if tiles <= device.compute_units or not can_drain(problem, config):
         return
-    drained = _filled(
-        problem, replace(config, options=_options(0, config.option("swapped"), drain=1)), device
-    )
+    drained = _with(config, device, drain=1)
     if drained.stages >= 2 and ceil(problem.k / config.bk) >= DRAIN_BLOCKS[ELEMENTS[problem.out_type].nbytes]:
         yield drained
 
@@ -282,8 +273,7 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         reasons.append(f"swapped must be 0 or 1: {config}")
     else:
         reasons += _operand_violations(problem, config)
-    behind = wgmma_results.behind_stages(seen(problem, config), config, device)
-    needed = config.stages * stage_bytes(config) + behind + _OTHER_LOCAL_BYTES
+    needed = config.stages * stage_bytes(config) + wgmma_results.behind_stages(config) + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: use 2 or more that fit")
     return reasons
@@ -304,6 +294,8 @@ def _operand_violations(problem: GemmProblem, config: TileConfig) -> Iterator[st
         yield f"staging an operand across K in registers would spill: {config}"
     if config.option("drain") and not can_drain(view, config):
         yield f"results cannot leave while the next tile is multiplied: {config}"
+    if config.option("lines") and (config.option("drain") or not can_leave_as_lines(view)):
+        yield f"lines are for results of 2 and 4 bytes, without drain and moduli: {config}"
 
 
 def feeders(config: TileConfig) -> int:

@@ -163,16 +163,15 @@ def test_rows_of_the_result_may_begin_anywhere(folder, kinds, trans, shape, want
     align = ELEMENTS[result].nbytes * (2 - shape[1] % 2)
     given = replace(given, out_align=align, precision="medium" if kind == "float32" else "highest")
     device = replace(H200, compute_units=units, clusters=True)
-    config = tiled(given, device, *wanted)
-    launches = check(folder, WGMMA, given, config, device, Drawn.REALS if kind == "int8" else Drawn.INTEGERS)
-    assert ("LINES", 1) in launches[-1 - (config.split_k > 1)].program.defines
+    tiles = tiled(given, device, *wanted)
+    config = replace(tiles, options=(*tiles.options, ("lines", 1)))
+    check(folder, WGMMA, given, config, device, Drawn.REALS if kind == "int8" else Drawn.INTEGERS)
 
 
 @pytest.mark.parametrize(("side", "align", "lines"), [(1000, 2, 0), (4000, 2, 1), (4000, 16, 0)])
 def test_only_many_results_that_fill_no_sectors_leave_as_lines(side, align, lines):
     given = replace(of("float16", "NT", (side, side, 512)), out_align=align)
-    config = WGMMA.configs(given, H200)[0]
-    assert ("LINES", lines) in WGMMA.launches(given, config, H200).launches[-1].program.defines
+    assert {c.option("lines") for c in WGMMA.configs(given, H200)} == {lines}
 
 
 def test_lines_take_local_memory_from_stages():
