@@ -51,9 +51,10 @@
 #endif
 #if BATCHED
 #define BATCH_ARG , __global const long *batch_offsets
+#define BATCH_OFFSETS batch_offsets
 #else
 #define BATCH_ARG
-enum { batch_offsets = 0 };
+#define BATCH_OFFSETS 0
 #endif
 #define GEMM_ARGS                                                                                             \
   const int OF_ALL(M), const int OF_ALL(N), const int OF_ALL(K),                                              \

@@ -94,21 +94,28 @@ INLINE void store_single(const int i, const int j, const sum_t sum, RESULT_ARGS)
 #define OUT_16 (OUT_WIDTH == 2 && PLANES == 1)
 #define OUT_8 (OUT_WIDTH == 1)
 #if OUT_16 || OUT_8
-/* Columns j and j + 1 of row i. Outside of out, C and bias are not read. */
-INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
+/* Elements (i, j) and (i2, j2). Outside of out, C and bias are not read. */
+INLINE uint packed_results(
+    const int i, const int j, const sum_t sum, const int i2, const int j2, const sum_t sum2, RESULT_ARGS)
 {
 #if HAS_C || BIAS
-  const ACC_T low = i < M && j < N ? finished_at(i, j, (ACC_T)v[0], RESULT) : ACC_ZERO;
-  const ACC_T high = i < M && j + 1 < N ? finished_at(i, j + 1, (ACC_T)v[1], RESULT) : ACC_ZERO;
+  const ACC_T low = i < M && j < N ? finished_at(i, j, (ACC_T)sum, RESULT) : ACC_ZERO;
+  const ACC_T high = i2 < M && j2 < N ? finished_at(i2, j2, (ACC_T)sum2, RESULT) : ACC_ZERO;
 #else
-  const ACC_T low = finished_at(i, j, (ACC_T)v[0], RESULT);
-  const ACC_T high = finished_at(i, j + 1, (ACC_T)v[1], RESULT);
+  const ACC_T low = finished_at(i, j, (ACC_T)sum, RESULT);
+  const ACC_T high = finished_at(i2, j2, (ACC_T)sum2, RESULT);
 #endif
 #if OUT_8
   return (uchar)low | (uint)(uchar)high << 8;
 #else
   return CAT(packed_, OUT_TYPE)((float)low, (float)high);
 #endif
+}
+
+/* Columns j and j + 1 of row i. */
+INLINE uint packed_pair(const int i, const int j, const sum_t *v, RESULT_ARGS)
+{
+  return packed_results(i, j, v[0], i, j + 1, v[1], RESULT);
 }
 #endif
 

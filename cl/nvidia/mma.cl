@@ -15,6 +15,7 @@
 #include "include/partial_sums.h"
 #include "nvidia/mma_ring.h"
 #include "nvidia/fragment.h"
+#include "nvidia/lines.h"
 
 #ifndef SPLIT_K
 #error "mma.cl needs SPLIT_K"
@@ -73,14 +74,7 @@ INLINE void store_lines(
     const int row = pass + (int)get_local_id(0) / LANES;
     __local const ushort *from = staged + row * STAGED_LINE;
     __global ushort *to = (__global ushort *)out + (origin.s0 + row) * ldo + origin.s1;
-    const int odd = (int)((ulong)to / 2 % 2); /* the first word of 4 bytes begins at this element */
-    const int length = origin.s0 + row < M ? count : 0;
-    if (odd && lane == 0 && length) to[0] = from[0];
-    UNROLL for (int first = 0; first < BN; first += 2 * LANES) {
-      const int e = first + 2 * lane + odd;
-      if (e + 1 < length) *(__global uint *)(to + e) = from[e] | (uint)from[e + 1] << 16;
-      else if (e < length) to[e] = from[e];
-    }
+    store_line(to, from, 0, origin.s0 + row < M ? count : 0, BN, LANES, OUT_VECTOR > 0, lane);
   }
 }
 #endif

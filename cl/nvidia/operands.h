@@ -26,7 +26,7 @@
 #define OPERANDS_ARGS                                                                                        \
   const int M, const int N, const int K, __global const A_T *a, const long a_offset, const long lda,         \
   __global const B_T *b, const long b_offset, const long ldb, __global const long *batch_offsets, OPERAND_STRIDES
-#define OPERANDS M, N, K, a, a_offset, lda, b, b_offset, ldb, batch_offsets, a_stride, b_stride
+#define OPERANDS M, N, K, a, a_offset, lda, b, b_offset, ldb, BATCH_OFFSETS, a_stride, b_stride
 
 /* The operand of product z. `listed`: its entry of batch_offsets. An element has `nbytes` bytes. */
 INLINE __global const uchar *operand_in_stack(

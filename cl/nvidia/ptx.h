@@ -4,7 +4,7 @@
  * A line that begins with //@sm_90a is a comment until opencl/compiler.py rewrites the program for the target sm_90a,
  * which the compiler of OpenCL C does not offer.
  *
- * PTX instructions take a 32-bit address in local memory: local_address(p). TEXT(x) is the expansion of x as a string,
+ * PTX instructions take a 32-bit address in local memory: local_address(p); local_at is its inverse. TEXT(x) is the expansion of x as a string,
  * for the text of instructions.
  *
  * Technique: as in NVIDIA's PTX manual.
@@ -15,6 +15,7 @@
 #define TEXT(x) TEXT_(x)
 
 INLINE uint local_address(__local const void *p) { return (uint)(size_t)p; }
+INLINE __local const uchar *local_at(const uint address) { return (__local const uchar *)(size_t)address; }
 
 /* --- Copies from global to local memory ---
  *
@@ -55,7 +56,11 @@ INLINE void copies_commit(void) { asm volatile("cp.async.commit_group;" ::: "mem
  * fence they see what this work-item has stored there, or what its copies, which it has waited for, have written (sm_90). */
 INLINE void stores_fence(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/* Stores a word in local memory; stores two; loads two; loads four. */
+/* Stores the low half of a word in local memory; a word; two; loads two; loads four. */
+INLINE void leave_half(const uint to, const uint word)
+{
+  asm volatile("st.shared.u16 [%0], %1;" :: "r"(to), "h"((ushort)word) : "memory");
+}
 INLINE void leave_word(const uint to, const uint word)
 {
   asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(word) : "memory");

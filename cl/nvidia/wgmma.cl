@@ -68,13 +68,15 @@ INLINE void multiply(
 
     /* --- Epilogue: from registers to the piece's product of the stack or list, or to partial sums. Only residues are reduced. --- */
 #if LISTED
-    store_product(acc, piece, part, batch_offsets, piece.rows, N, out + piece.out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta);
+    store_product(
+        acc, piece, part, stages, batch_offsets,
+        piece.rows, N, out + piece.out, ldo, c, c_rs, c_cs, bias, bias_stride, alpha, beta);
 #else
     if (SPLIT_K && piece.range >= 0) {
       store_partial(acc, piece, part, work, partial);
     } else {
       reduce_sums(acc, ACCS, BATCH_ENTRY + piece.layer);
-      store_product(acc, piece, part, batch_offsets, RESULT);
+      store_product(acc, piece, part, stages, batch_offsets, RESULT);
     }
 #endif
   }
@@ -85,7 +87,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
     const int stack)
 {
-  __local uchar tiles[STAGES * BLOCK_BYTES] ALIGNED(1024); /* stage: A, BM x 128 bytes of K | B, BN x 128 bytes of K */
+  __local uchar tiles[STAGES * BLOCK_BYTES + LINES_BYTES] ALIGNED(1024); /* stage: A, BM x 128 bytes of K | B, BN x 128 bytes of K */
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
@@ -102,7 +104,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   if (quartet == 0) {
     feed(feeder, work, stages);
   } else {
-    multiply(quartet, work, stages, partial, batch_offsets, RESULT);
+    multiply(quartet, work, stages, partial, BATCH_OFFSETS, RESULT);
   }
   meet_members(); /* nobody ends whose barriers others still arrive at */
 }

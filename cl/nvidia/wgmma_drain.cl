@@ -28,8 +28,6 @@
 #elif OUT_16 ? BN % 128 || SWAPPED || LEFT_REGISTERS : OUT_WIDTH != 4 || BIAS || (SWAPPED && !LEFT_REGISTERS)
 #error "wgmma_drain.cl: see its macros"
 #endif
-#define CHUNK (64 * 256)
-#define CHUNK_COLUMNS (256 / OUT_WIDTH)
 #define CHUNK_SUMS (CHUNK_COLUMNS / 2) /* of a work-item */
 #define CHUNKS (BN / CHUNK_COLUMNS)
 #define CHUNK_STEP(chunk) (4 * (chunk) - 4)
@@ -40,12 +38,6 @@
 #define ROOM(part) (3 + (part))
 #define FREE 5
 #define MEMBERS 160 /* of a quartet and its drain */
-#if ELEMENT_BYTES == 1
-typedef int2 sum_pair;
-#else
-typedef float2 sum_pair;
-#endif
-
 /* Whether the results of piece `number` leave this way. */
 INLINE bool drains(const piece_t piece, const int number, const work_t work, const int M, const int N)
 {
@@ -56,48 +48,7 @@ INLINE bool drains(const piece_t piece, const int number, const work_t work, con
 
 INLINE uint place_of(const stages_t stages, const int stage, const int part, const int chunk)
 {
-  return stages.tiles + (chunk == 1 ? stage : STAGES) * BLOCK_BYTES + part * CHUNK;
-}
-
-/* 16 bytes c of a line lie at c ^ turned(line), so that stores of half a sub-group meet different banks. */
-INLINE int turned(const int line)
-{
-#if OUT_16
-  return line % 8;
-#elif LEFT_REGISTERS && ELEMENT_BYTES == 4
-  return SWAPPED ? line / 2 % 4 : line / 2 % 2 * 2 + line / 16 % 2 * 4;
-#elif LEFT_REGISTERS
-  return line / 2 % 4 * 2;
-#else
-  return line % 4 * 2;
-#endif
-}
-
-/* Leaves a chunk of a quartet's sums at `to`. Its lines are rows of out, from row i and column j on. Pairs are neighbours
- * there: if SWAPPED, the sums of h = 0 and 1 (wgmma.cl). */
-INLINE void leave_chunk(const uint to, const sum_t *sums, const int i, const int j, RESULT_ARGS)
-{
-  const int row = fragment_row(get_local_id(0) % 128), column = (int)get_local_id(0) % 4 * 2;
-#if OUT_16
-  UNROLL for (int b = 0; b < CHUNK_COLUMNS / 8; ++b)
-    UNROLL for (int e = 0; e < 2; ++e) {
-      const int line = row + ROW_STEP * e, place = line * 256 + (column * 2 ^ turned(line) * 16 ^ b * 16);
-      leave_word(to + place, packed_pair(i + line, j + 8 * b + column, sums + 4 * b + 2 * e, RESULT));
-    }
-#else
-  UNROLL for (int b = 0; b < 8; ++b)
-    UNROLL for (int e = 0; e < 2; ++e) {
-#if SWAPPED
-      const int line = column + e, place = line * 256 + (row * 4 ^ turned(line) * 16) + b * (8 * 256);
-      const sum_t *v = sums + 4 * b + e;
-      leave_pair(to + place, as_uint2((sum_pair)(v[0], v[2])));
-#else
-      const int line = row + ROW_STEP * e, place = line * 256 + (column * 4 ^ turned(line) * 16 ^ b * 32);
-      const sum_t *v = sums + 4 * b + 2 * e;
-      leave_pair(to + place, as_uint2((sum_pair)(v[0], v[1])));
-#endif
-    }
-#endif
+  return stages.tiles + (chunk == 1 ? stage : STAGES) * BLOCK_BYTES + part * CHUNK_BYTES;
 }
 
 /* Leaves two chunks, and keeps the others in `held`. `stage`: the one that was multiplied last. */
@@ -106,9 +57,9 @@ INLINE void leave_results(
 {
   const int i = piece.origin.s0 + 64 * part, j = piece.origin.s1;
   meet(ROOM(part), MEMBERS);
-  leave_chunk(place_of(stages, stage, part, 0), acc, i, j, RESULT);
+  leave_chunk(place_of(stages, stage, part, 0), acc, CHUNK_COLUMNS, 0, i, j, RESULT);
   meet(FREE, TWO_QUARTETS);
-  leave_chunk(place_of(stages, stage, part, 1), acc + CHUNK_SUMS, i, j + CHUNK_COLUMNS, RESULT);
+  leave_chunk(place_of(stages, stage, part, 1), acc + CHUNK_SUMS, CHUNK_COLUMNS, 0, i, j + CHUNK_COLUMNS, RESULT);
   announce(LEFT(part), MEMBERS);
   UNROLL for (int n = 2 * CHUNK_SUMS; n < BN / 2; ++n) held[n] = acc[n];
 }
@@ -119,7 +70,7 @@ INLINE void leave_held(const stages_t stages, const int part, const sum_t *held,
   UNROLL for (int chunk = 2; chunk < CHUNKS; ++chunk)
     if (step == CHUNK_STEP(chunk)) {
       meet(ROOM(part), MEMBERS);
-      leave_chunk(place_of(stages, 0, part, chunk), held + CHUNK_SUMS * chunk, 0, 0, RESULT);
+      leave_chunk(place_of(stages, 0, part, chunk), held + CHUNK_SUMS * chunk, CHUNK_COLUMNS, 0, 0, 0, RESULT);
       announce(LEFT(part), MEMBERS);
     }
 }
@@ -219,7 +170,7 @@ INLINE void multiply(
       continue;
     }
     if (last >= 0) release(stages, last);
-    store_product(acc, piece, part, batch_offsets, RESULT);
+    store_product(acc, piece, part, stages, batch_offsets, RESULT);
   }
 }
 
@@ -227,7 +178,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
     const int stack)
 {
-  __local uchar tiles[STAGES * BLOCK_BYTES + 2 * CHUNK] ALIGNED(1024);
+  __local uchar tiles[STAGES * BLOCK_BYTES + 2 * CHUNK_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
@@ -243,10 +194,10 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   /* --- Copies by sub-groups 0 and 1 of quartet 0. Its others store what quartets leave. --- */
   if (quartet == 0) {
     fewer_registers();
-    if (feeder.sub_group >= 2) drain(feeder.sub_group - 2, work, stages, batch_offsets, RESULT);
+    if (feeder.sub_group >= 2) drain(feeder.sub_group - 2, work, stages, BATCH_OFFSETS, RESULT);
     feed(feeder, work, stages);
   } else {
-    multiply(quartet, work, stages, batch_offsets, RESULT);
+    multiply(quartet, work, stages, BATCH_OFFSETS, RESULT);
   }
   meet_members(); /* nobody ends whose barriers others still arrive at */
 }

@@ -26,6 +26,7 @@
 #include "nvidia/fragment_rows.h"
 #include "nvidia/ptx_wgmma.h"
 #include "nvidia/wgmma_feeders.h"
+#include "nvidia/wgmma_lines.h"
 
 #ifndef ALTERNATE
 #error "wgmma_quartet.h needs ALTERNATE"
@@ -35,6 +36,7 @@
 #define ACCS (FRAGMENTS * WGMMA_ACC)
 #define OWNERS (ALTERNATE ? 1 : QUARTETS) /* quartets that divide a tile */
 #define WORK_ITEMS (128 * (QUARTETS + 1))
+#define LINES_BYTES (LINES ? QUARTETS * CHUNK_BYTES : 0) /* of local memory behind the stages */
 
 /* --- What an entry begins with: this sub-group as a feeder, and the barriers of each stage, full and empty (stages.h) --- */
 INLINE feeder_t begin_stages_of(
@@ -176,7 +178,7 @@ INLINE void clear_rest(const int quartet, const stages_t stages, const ring_t ri
 #endif
 
 /* --- Epilogue: from the registers of a quartet to global memory --- */
-#if SWAPPED
+#if SWAPPED && !LINES
 INLINE void store_in_column(const int i, const int j, const sum_t sum, RESULT_ARGS)
 {
   if (i < M && j < N) STORE_OUT(out, OUT_AT(i, j, ldo), finished_at(i, j, (ACC_T)sum, RESULT));
@@ -207,16 +209,21 @@ INLINE void store_fragment_columns(const int i, const int j, const sum_t *acc, c
 
 /* Stores a quartet's sums of a product of the stack, with the epilogue. `part`: which quartet of the tile. */
 INLINE void store_product(
-    const wgmma_acc *acc, const piece_t piece, const int part, __global const long *batch_offsets, RESULT_ARGS)
+    const wgmma_acc *acc, const piece_t piece, const int part, const stages_t stages,
+    __global const long *batch_offsets, RESULT_ARGS)
 {
   out += BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 3);
   c += BATCH_OFFSET_OF(batch_offsets, BATCH_ENTRY + piece.layer, 2);
-  const int row = piece.origin.s0 + part * 64 + fragment_row(get_local_id(0) % 128);
+  const int row = piece.origin.s0 + part * 64;
   UNROLL for (int f = 0; f < FRAGMENTS; ++f) {
-#if SWAPPED
-    store_fragment_columns(row + 64 * f, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
+    const wgmma_acc *sums = acc + f * WGMMA_ACC;
+#if LINES
+    store_in_lines(stages, row + 64 * f, piece.origin.s1, sums, RESULT);
+#elif SWAPPED
+    store_fragment_columns(row + 64 * f + fragment_row(get_local_id(0) % 128), piece.origin.s1, sums, BN / 8, RESULT);
 #else
-    store_fragments(row + 64 * f, ROW_STEP, piece.origin.s1, acc + f * WGMMA_ACC, BN / 8, RESULT);
+    store_fragments(
+        row + 64 * f + fragment_row(get_local_id(0) % 128), ROW_STEP, piece.origin.s1, sums, BN / 8, RESULT);
 #endif
   }
 }

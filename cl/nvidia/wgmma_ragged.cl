@@ -20,7 +20,7 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
     const int stack)
 {
-  __local uchar tiles[STAGES * BLOCK_BYTES] ALIGNED(1024);
+  __local uchar tiles[STAGES * BLOCK_BYTES + LINES_BYTES] ALIGNED(1024);
   __local ulong bars[2 * STAGES];
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
@@ -40,5 +40,5 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     feed(feeder, work, stages);
     return;
   }
-  multiply(quartet, work, stages, partial, batch_offsets, RESULT);
+  multiply(quartet, work, stages, partial, BATCH_OFFSETS, RESULT);
 }

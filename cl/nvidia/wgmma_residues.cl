@@ -37,5 +37,5 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     feed(feeder, work, stages);
     return;
   }
-  multiply(quartet, work, stages, partial, batch_offsets, RESULT);
+  multiply(quartet, work, stages, partial, BATCH_OFFSETS, RESULT);
 }

@@ -269,6 +269,8 @@ static uint words[MOST][6]; /* words that the work-items of a sub-group exchange
 
 void emu_load_pair(uint *to, uint from) { memcpy(to, local(from), 8); }
 void emu_load_four(uint *words, uint from) { memcpy(words, local(from), 16); }
+void *emu_local(uint address) { return local(address); }
+void emu_store_half(uint to, uint word) { memcpy(local(to), &word, 2); }
 void emu_store_word(uint to, uint word) { memcpy(local(to), &word, 4); }
 void emu_store_pair(uint to, uint first, uint second)
 {

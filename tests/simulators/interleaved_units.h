@@ -26,6 +26,8 @@ void emu_held_wait(float *acc, int columns, int type);
 int emu_all(int x);
 void emu_load_pair(uint *words, uint from);
 void emu_load_four(uint *words, uint from);
+__local uchar *emu_local(uint address);
+void emu_store_half(uint to, uint word);
 void emu_store_word(uint to, uint word);
 void emu_store_pair(uint to, uint first, uint second);
 void emu_bare_stores(void);
@@ -103,6 +105,7 @@ BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define local_address(p) ((uint)(ulong)(p))
+#define local_at(address) emu_local(address)
 #define copy_async(to, from, size, bytes, wanted) ((wanted) ? emu_copy(to, from, bytes, size) : (void)0)
 #define fill_async(to, from, size, bytes) emu_copy(to, from, bytes, size)
 #define copies_commit() emu_commit()
@@ -120,6 +123,7 @@ BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #define QUARTET 128
 #define TWO_QUARTETS 256
 /* Local memory, registers */
+#define leave_half(to, word) emu_store_half(to, word)
 #define leave_word(to, word) emu_store_word(to, word)
 #define leave_pair(to, words) emu_store_pair(to, (words).s0, (words).s1)
 #define stores_fence() ((void)0)

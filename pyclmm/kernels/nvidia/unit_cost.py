@@ -39,12 +39,12 @@ _END_SUM = 0.068
 _GROUP = 1.9e-07  # seconds of a compute unit's time: the start and end of a work-group
 _STORE = {"bytes": 0.68, "halves": 0.68, "singles": 0.68, "doubles": 2.6}  # of the cache's rate
 # Storing fragments in pairs of elements, singly, and through local memory (cl/nvidia/mma.cl): time
-# relative to 16 bytes at a time. The same for writing memory: 1 + _NARROW_STORE times the factor less 1.
+# relative to 16 bytes at a time. The same for writing memory: 1 + NARROW_STORE times the factor less 1.
 _PAIRS = 4.0
 _SINGLES = 2.2
 _SINGLES_16 = 9.0  # of 16 bits
 _STAGED = 2.7
-_NARROW_STORE = 0.05
+NARROW_STORE = 0.05
 # The launches that pack operands and that split them into parts: of the rate of memory, written and read;
 # besides an empty launch.
 _PACK = {1: 0.55, 2: 0.34, 4: 0.34, 8: 0.8}  # by the bytes of an element
@@ -86,10 +86,10 @@ def store_factor(problem: GemmProblem) -> float:
     return _SINGLES_16 if nbytes == 2 else _SINGLES
 
 
-def moved_bytes(problem: GemmProblem, factor: float) -> float:
+def moved_bytes(problem: GemmProblem, factor: float, share: float = NARROW_STORE) -> float:
     """The product's bytes. Those of out count more where stores take *factor* times as long."""
     stored = problem.m * problem.n * problem.batch * ELEMENTS[problem.out_type].nbytes
-    return problem.nbytes + (factor - 1) * _NARROW_STORE * stored
+    return problem.nbytes + (factor - 1) * share * stored
 
 
 def sums_seconds(elements: float, split_k: int, nbytes: int, device: DeviceInfo) -> float:

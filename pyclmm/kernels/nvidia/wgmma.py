@@ -27,14 +27,15 @@ class Wgmma(MatrixKernel):
 
     Options: ``group``: rows of tiles that are computed together. ``alternate``: each quartet has tiles of its
     own. ``cluster``: so many work-groups copy a tile of B together (ptx_map.h). ``drain``: results leave
-    through local memory while the next tile is multiplied (wgmma_drain.cl).
+    through local memory while the next tile is multiplied (wgmma_drain.cl). ``lines``: through local memory
+    before (wgmma_lines.h).
     ``swapped``: the kernel computes out^T = B^T A^T, so BM x BN is a tile of out^T.
     """
 
     name = unit = "wgmma"
     summary = "matrix units of sm_90a (wgmma), tiles copied to local memory by the copy engine"
     accepts = ONE_PASS.with_fields(frozenset({"ragged"}))
-    options = ("alternate", "cluster", "drain", "group", "swapped")
+    options = ("alternate", "cluster", "drain", "group", "lines", "swapped")
     tiles_in_turn = True
 
     def candidates(self, problem: GemmProblem, device: DeviceInfo) -> Sequence[TileConfig]:
@@ -122,7 +123,8 @@ def _product(
     defines: Defines = (
         *_tile_defines(problem, config), *config.macros("bm", "bn", "stages"), ("CLUSTER", members(config)),
         ("ACROSS_A", int(operands.across_a)), ("ACROSS_B", int(operands.across_b)),
-        ("SPLIT_K", int(config.split_k > 1)), ("ALTERNATE", config.option("alternate")),
+        ("SPLIT_K", int(config.split_k > 1)),
+        ("ALTERNATE", config.option("alternate")), ("LINES", config.option("lines")),
         *out_defines(problem),
     )  # fmt: skip
     items = work_items(config)

@@ -12,9 +12,11 @@ from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
 from ..interface import round_up
+from . import wgmma_results
 from .matrix_units import LINE_ALIGN, Operands, block_of, local_bytes
-from .unit_cost import moved_bytes, pack_seconds, store_factor, sums_seconds
-from .work_pieces import WorkPieces, members
+from .unit_cost import pack_seconds, sums_seconds
+from .wgmma_results import DRAIN_BLOCKS, can_drain, can_leave_as_lines
+from .work_pieces import WorkPieces, members, quartets
 
 _OTHER_LOCAL_BYTES = 512 + 128 + 64 + 1024  # tensor maps, barriers, tile numbers, alignment
 # Tiles, and the factor by which copies for each are slower on an H200 than the arithmetic below says.
@@ -51,8 +53,6 @@ _MULTIPLY = 1.0  # fraction of the matrix units' rate
 # Copying 128 bytes of a line to local memory, by the bytes of which all lines begin on multiples
 _COPY = {16: 0.017, 32: 0.0127, 64: 0.0109, 128: 0.0097}
 _ACROSS = 0.85  # the same for an operand across K, relative to one along K
-_STORE, _STORE_ELEMENT = 2.4, 0.00071  # the end of a tile; each element that a quartet stores
-_FOUR_STORE_16 = 2.8  # as how many quartets four store results of 2 bytes; others as two
 _BLOCK, _LEFT_BLOCK = 1.09, 1.4  # the least time of a block; the same with A staged in registers
 _START = 7.6  # until the first block arrives
 _START_GROUP = 6.9e-09  # seconds for each work-group
@@ -61,17 +61,6 @@ _MOVED = 0.83  # fraction of the rates of cache and memory
 # costs each of them then, of a line for one alone
 CLUSTER = 2
 _SHARED = 0.75
-# Option ``drain`` (cl/nvidia/wgmma_drain.cl): local memory behind the stages; tiles, with the factor by which
-# each is slower; blocks of K: with fewer, the kernel stores from registers
-_DRAIN_BYTES = 2 * 64 * 256
-_DRAIN_TILES = {(128, 256): 1.0, (128, 192): 1.02}
-_DRAIN_16_TILE = (128, 256)  # the one of which results of 2 bytes can
-_DRAIN_BLOCKS = {4: 9, 2: 2}  # by the bytes of a result
-# What remains of the end of a tile; the same with A staged in registers. Besides: for elements of one byte,
-# and of more
-_DRAIN_LEFT, _DRAIN_LEFT_STAGED = 0.35, 0.7
-_DRAIN_ONE_BYTE, _DRAIN_OTHERS = 0.93, 0.98
-_DRAIN_16 = 1.02  # of results of 2 bytes
 
 
 def stage_bytes(config: TileConfig) -> int:
@@ -155,68 +144,47 @@ def estimated_seconds(problem: GemmProblem, config: TileConfig, device: DeviceIn
     pieces = WorkPieces.of(view, config, device, view.batch)
     blocks = ceil(view.k / block_of(unit))
     block = block_seconds(view, config, device)
-    stored = _STORE_ELEMENT * config.bm * config.bn / _storing(problem, config) * store_factor(view)
-    store = (_STORE + stored) * rates.latency
+    store = wgmma_results.store_seconds(view, config, device)
     main, waves = blocks * block, ceil(pieces.whole * pieces.cluster / device.units)
     if config.option("alternate"):  # while one quartet stores, the other multiplies
         seconds = (waves - 1) * max(main, (main + store) / 2) + main + store if waves else 0.0
     elif config.option("drain"):
-        seconds = _drained_seconds(view, config, waves, main, store)
+        seconds = wgmma_results.drained_seconds(view, config, waves, main, store)
     else:
         seconds = waves * (main + store)
     if pieces.cut:
         seconds += ceil(blocks / pieces.split_k) * block + store
     if config.option("alternate"):
         seconds *= _ALTERNATE_TILES[config.bm, config.bn] * _alternating(problem)
-    seconds = together(seconds, rates.moved(moved_bytes(view, store_factor(view))) / _MOVED)
+    seconds = together(seconds, rates.moved(wgmma_results.moved(view, config)) / _MOVED)
     padded = pieces.cut * config.bm * config.bn
     seconds += sums_seconds(padded, pieces.split_k, 4, device) if pieces.cut else 0
     seconds += pack_seconds(Operands.of(view).packed_elements(view), unit.nbytes, device)
     return seconds + rates.launch + _START * rates.latency + _START_GROUP * pieces.groups(device)
 
 
-def _storing(problem: GemmProblem, config: TileConfig) -> float:
-    """How many quartets' worth of a tile is stored at a time."""
-    if config.option("alternate"):
-        return 1.0
-    quartets = config.bm // 64
-    if quartets < 4 or problem.moduli:  # those reduce their sums besides
-        return quartets
-    results_of_16_bits = ELEMENTS[problem.out_type].nbytes == 2 and config.split_k == 1
-    return _FOUR_STORE_16 if results_of_16_bits else 2.0
-
-
-def _drained_seconds(
-    problem: GemmProblem, config: TileConfig, waves: int, main: float, store: float
-) -> float:
-    """Seconds of *waves* tiles, which would take *main* and then *store* each, if results are drained."""
-    operands = Operands.of(problem)
-    left = _DRAIN_LEFT_STAGED if operands.a_in_registers else _DRAIN_LEFT
-    factor = _DRAIN_ONE_BYTE if operands.unit.nbytes == 1 else _DRAIN_OTHERS
-    if ELEMENTS[problem.out_type].nbytes == 2:
-        left, factor = _DRAIN_LEFT, _DRAIN_16
-    factor *= _DRAIN_TILES[config.bm, config.bn]
-    return factor * (waves * main + max(0, waves - 1) * left * store + store)
-
-
 def tile_configs(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     """A configuration for each tile that fits."""
-    room = local_bytes(device) - _OTHER_LOCAL_BYTES
-    drain_room = room - _DRAIN_BYTES
     found: list[TileConfig] = []
     bk = block_of(ELEMENTS[problem.a_type])
+    lines = {"lines": 1} if wgmma_results.worth_lines(problem, device) else {}
     for swapped in _orientations(problem):
         for bm, bn in _TILES:
-            config = TileConfig(bm=bm, bn=bn, bk=bk, options={"alternate": 0, "group": 8, **swapped})
-            config = replace(config, stages=min(8, room // stage_bytes(config)))
+            options = {"alternate": 0, "group": 8, **lines, **swapped}
+            config = _filled(TileConfig(bm=bm, bn=bn, bk=bk, options=options), device)
             view = seen(problem, config)
             if config.stages >= 2 and not _cuts_boxes(view, config):
                 found += _variants(view, config, device)
-                drained = replace(config, stages=min(8, drain_room // stage_bytes(config)))
-                found += _drained(view, drained, device)
+                found += _drained(view, config, device)
     found = [c for c in found if not _starved(problem, c)]
     clustered = (c.with_options(cluster=CLUSTER) for c in found if problem.m > c.bm)
     return found + [c for c in clustered if not _cluster_obstacle(problem, c, device)]
+
+
+def _filled(config: TileConfig, device: DeviceInfo) -> TileConfig:
+    """The configuration with as many stages as fit, at most 8."""
+    room = local_bytes(device) - _OTHER_LOCAL_BYTES - wgmma_results.behind_stages(config)
+    return replace(config, stages=min(8, room // stage_bytes(config)))
 
 
 def _cluster_obstacle(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> str | None:
@@ -257,7 +225,7 @@ def _variants(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> I
     """The configuration itself, with quartets that alternate, and each of them with split-K."""
     ways = [config]
     if (config.bm, config.bn) in _ALTERNATE_TILES:
-        ways.append(config.with_options(alternate=1))
+        ways.append(_filled(config.with_options(alternate=1), device))
     yield from ways
     split_k = _split_k(problem, config, device)
     if split_k > 1:
@@ -269,24 +237,11 @@ def _drained(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> It
     work-group has a next tile, and there are blocks of K to hide results behind.
     """
     tiles = WorkPieces.of(problem, config, device, stacked(problem)).tiles
-    if config.stages < 2 or tiles <= device.compute_units or not _can_drain(problem, config):
+    if tiles <= device.compute_units or not can_drain(problem, config):
         return
-    if ceil(problem.k / config.bk) >= _DRAIN_BLOCKS[ELEMENTS[problem.out_type].nbytes]:
-        yield config.with_options(drain=1)
-
-
-def _can_drain(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether the kernel can be built so, for a product as it computes it."""
-    tile, nbytes = (config.bm, config.bn), ELEMENTS[problem.out_type].nbytes
-    if tile not in _DRAIN_TILES or config.option("alternate") or config.split_k > 1:
-        return False
-    if problem.has_c or problem.moduli or problem.out_align < LINE_ALIGN:
-        return False
-    staged = Operands.of(problem).a_in_registers
-    if nbytes == 2:
-        pairs = ELEMENTS[problem.a_type].nbytes == 2
-        return tile == _DRAIN_16_TILE and pairs and not config.option("swapped") and not staged
-    return nbytes == 4 and problem.bias == "none" and (staged or not config.option("swapped"))
+    drained = _filled(config.with_options(drain=1), device)
+    if drained.stages >= 2 and ceil(problem.k / config.bk) >= DRAIN_BLOCKS[ELEMENTS[problem.out_type].nbytes]:
+        yield drained
 
 
 def _split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
@@ -315,8 +270,7 @@ def tile_violations(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         reasons.append(f"swapped must be 0 or 1: {config}")
     else:
         reasons += _operand_violations(problem, config)
-    drained = _DRAIN_BYTES if config.option("drain") else 0
-    needed = config.stages * stage_bytes(config) + drained + _OTHER_LOCAL_BYTES
+    needed = config.stages * stage_bytes(config) + wgmma_results.behind_stages(config) + _OTHER_LOCAL_BYTES
     if config.stages < 2 or needed > local_bytes(device):
         reasons.append(f"{config.stages} stages take {needed} bytes of local memory: use 2 or more that fit")
     return reasons
@@ -335,8 +289,10 @@ def _operand_violations(problem: GemmProblem, config: TileConfig) -> Iterator[st
         yield f"B across K has boxes of 64 columns, which BN has to be a multiple of: {config}"
     if _starved(problem, config):
         yield f"staging an operand across K in registers would spill: {config}"
-    if config.option("drain") and not _can_drain(view, config):
+    if config.option("drain") and not can_drain(view, config):
         yield f"results cannot leave while the next tile is multiplied: {config}"
+    if config.option("lines") and (config.option("drain") or not can_leave_as_lines(view)):
+        yield f"lines are for results of 2 and 4 bytes, without drain and moduli: {config}"
 
 
 def feeders(config: TileConfig) -> int:
@@ -346,4 +302,4 @@ def feeders(config: TileConfig) -> int:
 
 def work_items(config: TileConfig) -> int:
     """A work-group's size: one quartet that copies, and those that multiply."""
-    return 128 * (1 + (2 if config.option("alternate") else config.bm // 64))
+    return 128 * (1 + quartets(config))

@@ -18,6 +18,11 @@ def members(config: TileConfig) -> int:
     return config.option("cluster", 1)
 
 
+def quartets(config: TileConfig) -> int:
+    """How many of a work-group's quartets multiply."""
+    return 2 if config.option("alternate") else config.bm // 64
+
+
 @dataclass(frozen=True)
 class WorkPieces:
     """The tiles of a stack. ``whole`` tiles are computed in one piece; each of the others in ``split_k``

@@ -14,6 +14,7 @@ import pytest
 from pyclmm.checks.drawn import Drawn
 from pyclmm.checks.layouts import resized
 from pyclmm.kernels import kernel_named
+from pyclmm.problem.dtypes import ELEMENTS
 from tests.simulators import interleaved
 from tests.simulators.simulated import check
 from tests.support.made_up import H200
@@ -118,6 +119,66 @@ def test_results_of_16_bits_that_leave_later_are_right(folder, trans, shape, uni
     config = next(c for c in configs if c.option("drain") and c.option("cluster", 1) == members)
     for how in (Drawn.INTEGERS, Drawn.REALS):
         check(folder, WGMMA, given, replace(config, stages=3), device, how)
+
+
+UNALIGNED = [  # elements and results, layout, (M, N, K), (tile ..), compute units, products, epilogue
+    ("float16 float16", "NT", (150, 203, 72), tile(64, 64), 2, (), {}),
+    ("float16 float16", "NN", (150, 203, 72), tile(128, 128), 2, (2,), {"has_c": True, "bias": "column"}),
+    ("float16 float16", "NT", (150, 406, 136), tile(128, 224), 2, (), {"activation": "relu"}),
+    ("float16 float16", "NT", (150, 335, 72), tile(128, 160), 2, (), {}),
+    ("float16 float16", "NT", (170, 57, 72), tile(64, 32), 1, (), {"bias": "row"}),
+    ("float16 float16", "NT", (270, 137, 264), tile(256, 128), 2, (), {}),
+    ("float16 float16", "NN", (140, 521, 72), tile(64, 256, alternate=1), 1, (), {}),
+    (
+        "float16 float16",
+        "NN",
+        (203, 150, 72),
+        tile(64, 128, swapped=1),
+        2,
+        (),
+        {"has_c": True, "bias": "row"},
+    ),
+    ("float16 float16", "NN", (203, 152, 264), tile(64, 32, swapped=1, split_k=2), 2, (), {}),
+    ("float16 float32", "NT", (150, 203, 72), tile(64, 128), 2, (), {"has_c": True, "bias": "column"}),
+    ("float16 float32", "NT", (150, 203, 72), tile(128, 64, swapped=1), 2, (), {}),
+    ("float16 float16", "NT", (150, 203, 72), tile(64, 64, cluster=2, stages=3), 2, (), {}),
+    ("float32 float32", "NN", (137, 203, 68), tile(128, 160, swapped=1), 2, (), {}),
+    ("float32 float32", "TT", (150, 203, 68), tile(128, 128), 2, (2,), {"has_c": True, "bias": "row"}),
+    ("float32 float32", "TT", (70, 333, 68), tile(128, 256), 1, (), {}),
+    ("float32 float16", "TN", (150, 203, 68), tile(128, 64), 2, (), {}),
+    ("float32 float16", "NN", (203, 150, 68), tile(64, 64, swapped=1), 2, (), {"bias": "column"}),
+    ("int8 int32", "TT", (144, 203, 144), tile(64, 128), 2, (), {}),
+    ("int8 int32", "NN", (203, 144, 144), tile(64, 64, swapped=1), 2, (), {}),
+    ("int8 int32", "NT", (150, 203, 144), tile(64, 64), 2, (), {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "trans", "shape", "wanted", "units", "stack", "epilogue"), few(UNALIGNED, 0, 2), ids=str
+)
+def test_rows_of_the_result_may_begin_anywhere(folder, kinds, trans, shape, wanted, units, stack, epilogue):
+    """Results leave through local memory there, in words that may begin at any element."""
+    kind, result = kinds.split()
+    given = of(kind, trans, shape, stack, out_type=result, **epilogue)
+    align = ELEMENTS[result].nbytes * (2 - shape[1] % 2)
+    given = replace(given, out_align=align, precision="medium" if kind == "float32" else "highest")
+    device = replace(H200, compute_units=units, clusters=True)
+    tiles = tiled(given, device, *wanted)
+    config = replace(tiles, options=(*tiles.options, ("lines", 1)))
+    check(folder, WGMMA, given, config, device, Drawn.REALS if kind == "int8" else Drawn.INTEGERS)
+
+
+@pytest.mark.parametrize(("side", "align", "lines"), [(1000, 2, 0), (4000, 2, 1), (4000, 16, 0)])
+def test_only_many_results_that_fill_no_sectors_leave_as_lines(side, align, lines):
+    given = replace(of("float16", "NT", (side, side, 512)), out_align=align)
+    assert {c.option("lines") for c in WGMMA.configs(given, H200)} == {lines}
+
+
+def test_lines_take_local_memory_from_stages():
+    given = replace(of("float16", "NT", (4000, 3999, 512)), out_align=2)
+    config = next(c for c in WGMMA.configs(given, H200) if (c.bm, c.bn) == (256, 128))
+    assert config.stages == 3
+    assert "local memory" in WGMMA.violations(given, replace(config, stages=4), H200)[0]
 
 
 BYTES = [  # layout, types, (M, N, K), (tile, split_k, stages, options), compute units, products, launches
