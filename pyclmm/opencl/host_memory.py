@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from mmap import mmap
 from types import SimpleNamespace
@@ -20,7 +19,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..errors import DeviceMemoryError
 from ..kernels.device import DeviceInfo
-from ..problem.gemm import MAX_ALIGN, Layout, Layouts, Operand, alignment, dense, overlapping
+from ..problem.gemm import MAX_ALIGN, Operand, alignment, dense
 from . import mappings, status
 from .staging import download, upload
 from .status import out_of_memory
@@ -75,15 +74,11 @@ def layout(x: Array, device: DeviceInfo) -> Operand:
     return Operand(x.shape, x.strides, x.dtype, alignment(start) if start else MAX_ALIGN)
 
 
-def signature(operands: Mapping[str, Array]) -> tuple[Layouts, tuple[str, ...]]:
-    """What a plan depends on: the layouts, and the operands that writing ``out`` would change. Memory that an
-    array owns is aligned to HOST_ALIGN, so its address, which takes NumPy a microsecond, is not needed.
+def phase(x: Array) -> int:
+    """Where *x* begins between addresses that are aligned to HOST_ALIGN. Memory that an array owns is, so its
+    address, which takes NumPy a microsecond, is not needed.
     """
-    layouts = []
-    for name, x in operands.items():
-        phase = 0 if x.flags.owndata else location(x) % HOST_ALIGN
-        layouts.append(Layout(name, x.shape, x.strides, x.dtype, x.dtype.char, phase))
-    return tuple(layouts), overlapping(operands, may_share, _same_view)
+    return 0 if x.flags.owndata else location(x) % HOST_ALIGN
 
 
 def may_share(x: Array, out: Array) -> bool:
@@ -91,7 +86,8 @@ def may_share(x: Array, out: Array) -> bool:
     return np.may_share_memory(x, out) or mappings.shares_file(x, out)
 
 
-def _same_view(x: Array, y: Array) -> bool:
+def same_view(x: Array, y: Array) -> bool:
+    """Whether the two are one view of the same memory."""
     return x is y or bool(x.__array_interface__ == y.__array_interface__)
 
 

@@ -25,7 +25,7 @@ from . import binaries, compiler, crash_marks
 from .binaries import with_pyopencl_caches
 from .devices import device_info
 from .pocl import pocl_fault
-from .queues import at_release
+from .queues import at_loss, at_release
 from .single_flight import SingleFlight
 
 _log = logging.getLogger(__name__)
@@ -128,7 +128,8 @@ def _settle_dropped() -> None:
         settle(context, [program])
 
 
-def forget(context: cl.Context) -> None:
+@at_loss
+def _forget(context: cl.Context) -> None:
     """Drop the programs of a lost context."""
     _programs.forget(lambda key: key[0] == context)
     for key in [key for key in _alive() if key[0] == context]:
