@@ -36,7 +36,7 @@ class _Input:
     name: str
     problem_name: str
     copied_as: np.dtype[Any] | None
-    form: host_memory.HostForm
+    plain: bool  # whether OpenCL takes what is read itself
 
     def as_read(self, x: Array) -> Array:
         """The array that the kernels read for *x*: *x* or its copy."""
@@ -146,9 +146,9 @@ class HostPath:
         self._in_place = out is not None and gemm.out_copy is None
         self._inputs = list(self._inputs_of(operands, copied, gemm))
         if out is not None and self._in_place:
-            self._out_form = host_memory.form_of(out, self._device, "out")
+            self._out_is_plain = host_memory.is_plain(out, self._device, "out")
         else:
-            self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, self._device, "out")
+            self._out_is_plain = host_memory.new_is_plain(gemm.shape, gemm.dtype, self._device, "out")
         all_read = not (gemm.copies or gemm.out_copy)
         as_they_lie = all_read and not copied and self._device.in_place
         is_plain = as_they_lie and not (options.verify or options.constant_b)
@@ -180,10 +180,10 @@ class HostPath:
             own = operands[name].dtype.newbyteorder("=") if name in copied else None
             copied_as = converted.get(name, own)
             if copied_as is None:
-                form = host_memory.form_of(operands[name], self._device, name)
+                plain = host_memory.is_plain(operands[name], self._device, name)
             else:
-                form = host_memory.dense_form(operands[name].shape, copied_as, self._device, name)
-            yield _Input(name, in_problem, copied_as, form)
+                plain = host_memory.new_is_plain(operands[name].shape, copied_as, self._device, name)
+            yield _Input(name, in_problem, copied_as, plain)
 
     def _is_copied(self, name: str, x: Array) -> bool:
         """Whether the host copies *x* for its layout.
@@ -295,10 +295,10 @@ class HostPath:
         offsets: dict[str, int] = {}
         for one in self._inputs:
             read = one.as_read(operands[one.name])
-            values[one.problem_name], start = buffers.read(read, one.form, one.name)
+            values[one.problem_name], start = buffers.read(read, one.plain, one.name)
             if start:
                 offsets[one.problem_name] = start
-        values["out"], start = buffers.write(target, self._out_form)
+        values["out"], start = buffers.write(target, self._out_is_plain)
         if start:
             offsets["out"] = start
         constant = None
