@@ -70,6 +70,8 @@ class _Torch(KindWithAddresses):
             is_bfloat16 = is_read and own.dtype is torch.bfloat16  # NumPy's view knows none
             found: NDArray[Any] = (own.view(torch.int16) if is_bfloat16 else own).numpy()
         except (RuntimeError, TypeError) as error:
+            if name != "out" and (own.is_conj() or own.is_neg()):
+                return self.host_array(name, own.resolve_conj().resolve_neg())
             if name != "out":
                 read: NDArray[Any] = array_of(name, own)
                 return read
