@@ -279,8 +279,7 @@ class Binding:
         rejects a buffer there from then on. A new kernel object takes it; without *scalars* its arguments are
         not known here.
         """
-        ends = step is self._steps[-1] and part is step.parts[-1]
-        wanted = self._every_event or (with_events and ends)
+        wanted = self._every_event or (with_events and step is self._steps[-1] and part is step.parts[-1])
         if not wanted and enqueue_eventless(part.eventless, after):
             return []
         # A launch without an event that failed is repeated here, so that PyOpenCL raises its error.
