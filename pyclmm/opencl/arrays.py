@@ -149,12 +149,6 @@ def views(base: Array, layouts: Iterable[dict[str, Any]]) -> list[Array]:
     return found
 
 
-def empty(
-    where: cl.CommandQueue | cl.Context, shape: tuple[int, ...], dtype: Any, allocator: Any = None
-) -> Array:
+def empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, allocator: Any = None) -> Array:
     """A new C-contiguous Array, as PyOpenCL's, whose memory is there. Raises DeviceMemoryError."""
-    context, device = (
-        (where, where.devices[0]) if isinstance(where, cl.Context) else (where.context, where.device)
-    )
-    memory = Results(shape, np.dtype(dtype), device_info(device)).memory(context, allocator)
-    return cla.Array(where, shape, dtype, allocator=allocator, data=memory, events=late_events())
+    return Results(shape, np.dtype(dtype), device_info(queue.device)).new(queue, allocator)
