@@ -18,7 +18,7 @@ from . import host_memory, pocl, status, workspace
 from .last_call import LastCall
 from .late_events import Late, LateEvents, known_events
 from .program import built, in_doubt, new_kernel, settle
-from .steps import Borrowed, Buffers, Eventless, Part, Scalars, Step, enqueue_eventless
+from .steps import Borrowed, Buffers, Enqueue, Eventless, Scalars, Step, enqueue_eventless
 from .watch import QueueWatch
 
 _NOTHING: list[cl.Buffer] = []
@@ -268,7 +268,7 @@ class Binding:
     def _enqueue_part(
         self,
         step: Step,
-        part: Part,
+        part: Enqueue,
         after: list[cl.Event] | None,
         given: tuple[Buffers, Scalars | None, Borrowed],
         with_events: bool,

@@ -95,7 +95,7 @@ def _set_scalar(kernel: cl.Kernel, index: int, content: bytes) -> None:
         kernel.set_arg(index, content)  # which raises PyOpenCL's error
 
 
-class Part(NamedTuple):
+class Enqueue(NamedTuple):
     """One enqueue of a launch, which has several where its stack is long."""
 
     sizes: tuple[Any, ...]  # global and local size, offset
@@ -152,7 +152,7 @@ class Step:
         for size, first in spans(launch):
             offset = (0, 0, first) if first or size != launch.global_size else None
             sizes = (size, launch.local_size, offset)
-            self.parts.append(Part(sizes, eventless(self._queue, self.kernel, *sizes)))
+            self.parts.append(Enqueue(sizes, eventless(self._queue, self.kernel, *sizes)))
 
     def set_args(self, buffers: Buffers, scalars: Scalars | None, borrowed: Borrowed, moved: bool) -> None:
         """Set *buffers*, those *scalars* that differ from the last call's, and *borrowed* workspace that has
