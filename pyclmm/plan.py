@@ -11,8 +11,7 @@ from pyopencl.array import Array
 from . import repr_tables
 from .errors import ArgumentError, DTypeError
 from .execution import kinds
-from .execution.bound_call import BoundCall
-from .execution.device_path import DevicePath
+from .execution.device_path import BoundCall, DevicePath
 from .execution.operands import ArrayT, Operands, collect, named, queue_of, signature, used_layouts
 from .execution.options import Options, beta_of, events_of, plain_numbers
 from .execution.prepared import CLOSED, Prepared

@@ -14,7 +14,7 @@ from .execution.operands import Operands, Signature
 from .execution.options import Options, zeros_of
 from .execution.prepared import Prepared
 from .kernels import Program
-from .opencl import program, queues, staging
+from .opencl import program, queues
 from .opencl.steps import Scales
 from .raising import raise_of_system
 
@@ -84,21 +84,18 @@ def clear(plans: OrderedDict[Any, Any]) -> None:
         plans.clear()
 
 
-def forget(context: Any) -> None:
-    """Drop everything of a lost context, so that the next call on NumPy arrays makes a new one."""
+@queues.at_loss
+def _forget(context: Any) -> None:
+    """Drop the plans of a lost context."""
     with _lock:
         for key in [key for key in _plans if key[0] == context]:
             del _plans[key]
-    for one in queues.lost_with(context):
-        program.forget(one)
-        staging.forget(one)
-        queues.forget(one)
 
 
 def failed(error: DeviceLostError | MemoryError, context: Any, *operands: Any) -> None:
     """After a call on *operands* that failed: drop what was lost, or raise pyclmm's error if the host had no
     memory."""
     if isinstance(error, DeviceLostError):
-        forget(context)
+        queues.forget(context)
     else:
         raise_of_system(error, "the product", *operands)

@@ -228,22 +228,10 @@ def lock_open(handle: int, waits: bool = False) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
 
 
-class LockedFile:
-    """An empty file that this process locks until :meth:`remove` or its end, however it ends."""
-
-    def __init__(self, path: Path, handle: int) -> None:
-        self._path, self._handle = path, handle
-
-    def remove(self) -> None:
-        """Delete the file and unlock it."""
-        with contextlib.suppress(OSError):
-            self._path.unlink()
-        with contextlib.suppress(OSError):
-            os.close(self._handle)
-
-
-def create_locked(path: Path) -> LockedFile | None:
-    """Create *path*, empty, and lock it before it has its name. None if that fails, and on Windows."""
+def create_locked(path: Path) -> int | None:
+    """Create *path*, empty, and lock it before it has its name: until :func:`remove_locked` gets its handle,
+    which this returns, or this process ends, however it does. None if that fails, and on Windows.
+    """
     early = path.with_name(f".{path.name}")
     handle = try_lock(early)
     if handle is None:
@@ -251,9 +239,17 @@ def create_locked(path: Path) -> LockedFile | None:
     try:
         early.rename(path)
     except OSError:
-        LockedFile(early, handle).remove()
+        remove_locked(early, handle)
         return None
-    return LockedFile(path, handle)
+    return handle
+
+
+def remove_locked(path: Path, handle: int) -> None:
+    """Delete a file that this process locks, and unlock it."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+    with contextlib.suppress(OSError):
+        os.close(handle)
 
 
 def is_locked(path: Path) -> bool:

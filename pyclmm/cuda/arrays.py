@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, UnsupportedError
-from ..opencl.mappings import reach
+from ..opencl.mappings import meet
 from ..problem.dtypes import check_order
-from ..problem.gemm import MAX_ALIGN, Layout, Layouts, Operand, alignment, dense, overlapping
+from ..problem.gemm import MAX_ALIGN, Operand, alignment, dense
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,22 +85,16 @@ def common_ordinal(operands: Mapping[str, CudaArray]) -> int:
     return first.ordinal
 
 
-def signature(operands: Mapping[str, CudaArray]) -> tuple[Layouts, tuple[str, ...]]:
-    """What a plan depends on: the layouts, and the operands that writing ``out`` would change."""
-    layouts = [
-        Layout(name, x.shape, x.strides, x.dtype, x.dtype.char, x.address % MAX_ALIGN)
-        for name, x in operands.items()
-    ]
-    return tuple(layouts), overlapping(operands, overlap, _same)
+def phase(x: CudaArray) -> int:
+    """Where *x* begins between aligned addresses."""
+    return x.address % MAX_ALIGN
 
 
-def overlap(x: CudaArray, y: CudaArray) -> bool:
+def may_share(x: CudaArray, y: CudaArray) -> bool:
     """Whether the byte ranges of the two overlap."""
-    if x.size == 0 or y.size == 0:
-        return False
-    (x_low, x_high), (y_low, y_high) = reach(x, x.address), reach(y, y.address)
-    return x_low < y_high and y_low < x_high
+    return meet(x, x.address, y, y.address)
 
 
-def _same(x: CudaArray, y: CudaArray) -> bool:
+def same_view(x: CudaArray, y: CudaArray) -> bool:
+    """Whether the two are one view of the same memory."""
     return (x.address, x.shape, x.strides, x.dtype) == (y.address, y.shape, y.strides, y.dtype)

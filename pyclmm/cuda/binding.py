@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import LaunchError
+from ..errors import DeviceLostError, LaunchError
 from ..kernels.interface import ALARM, VERDICT, Launch, Work
 from ..opencl.steps import OFFSET, SCALES, Scalars, converter_of, spans
 from ..problem.dtypes import dtype_of
 from . import driver
 from .driver import LaunchConfig
-from .streams import Context, constant, own_stream, written
+from .streams import Context, constant, forget, own_stream, written
 from .watch import CudaWatch
 
 _SLOT = 16  # bytes for a parameter; the longest is a complex128
@@ -251,4 +251,6 @@ class CudaBinding:
         error = driver.fault(code, f"kernel {step.name!r} with work-groups of {local}")
         if isinstance(error, LaunchError):
             error.begun = begun
+        elif isinstance(error, DeviceLostError):
+            forget(self.context)
         return error

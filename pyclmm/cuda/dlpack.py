@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import DTypeError
 from ..problem.dtypes import ELEMENTS, dtype_of
+from ..problem.gemm import dense_strides
 
 CUDA = 2  # DLPack's number for the memory of CUDA devices
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
@@ -55,11 +56,7 @@ def read(capsule: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[
         )
     dtype = dtype_of(element)
     shape = tuple(x.shape[i] for i in range(x.ndim))
-    steps = [1] * x.ndim
-    for i in range(x.ndim - 2, -1, -1):
-        steps[i] = steps[i + 1] * shape[i + 1]
-    if x.strides:
-        steps = [x.strides[i] for i in range(x.ndim)]
+    steps = tuple(x.strides[i] for i in range(x.ndim)) if x.strides else dense_strides(shape)
     address = int(x.data or 0) + int(x.byte_offset)
     return address, shape, tuple(step * dtype.itemsize for step in steps), dtype, int(x.device_id)
 

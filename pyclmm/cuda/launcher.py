@@ -29,7 +29,11 @@ class CudaLauncher(Launcher):
     def binding(
         self, queue: Stream, device: DeviceInfo, work: Work, absent: Collection[str], keeps: bool
     ) -> Any:
-        return CudaBinding(queue.context, work, absent)
+        try:
+            return CudaBinding(queue.context, work, absent)
+        except DeviceLostError:
+            forget(queue.context)
+            raise
 
     def info(self, device: cl.Device) -> DeviceInfo:
         return launched_by_cuda(device_info(device), driver.overlaps())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -61,7 +60,6 @@ class Context:
 
 
 _contexts: dict[int, Context] = {}
-_lock = threading.Lock()
 
 
 def context_of(ordinal: int) -> Context:
@@ -69,20 +67,17 @@ def context_of(ordinal: int) -> Context:
     found = _contexts.get(ordinal)
     if found is None:
         forks.check_process()
-        with _lock:
-            found = _contexts.get(ordinal)
-            if found is None:
-                device = _opencl_device(ordinal)
-                found = _contexts[ordinal] = Context(ordinal, driver.primary_context(ordinal), device)
+        device = _opencl_device(ordinal)
+        made = Context(ordinal, driver.primary_context(ordinal), device)
+        found = _contexts.setdefault(ordinal, made)  # of two threads' the first; both have the same handle
     return found
 
 
 @queues.at_loss
 def forget(context: Any) -> None:
     """Drop a lost context, so that the next call retains a new one."""
-    with _lock:
-        for ordinal in [ordinal for ordinal, kept in _contexts.items() if kept is context]:
-            del _contexts[ordinal]
+    for ordinal in [ordinal for ordinal, kept in list(_contexts.items()) if kept is context]:
+        _contexts.pop(ordinal, None)
 
 
 def _opencl_device(ordinal: int) -> cl.Device:

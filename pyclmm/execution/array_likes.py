@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from numbers import Number
 from typing import Any
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import DTypeError, ShapeError, UnsupportedError, in_short
-from ..problem.dtypes import dtype_of
 from ..quantized import QuantizedArray
 
 ADVICE = "matmul(x, q.T) is x @ q.dequantize().T"
@@ -107,11 +105,11 @@ def _array_in(x: Any) -> Any:
 
 
 def _shared(name: str, x: Any) -> NDArray[Any]:
-    """The memory of a tensor that has DLPack's methods; a copy of PyTorch's conjugated or negated views."""
+    """The memory of a tensor that has DLPack's methods."""
     try:
         kind = int(x.__dlpack_device__()[0])
         if kind in _ON_HOST:
-            return _of_dlpack(name, _resolved(x))
+            return with_memory(name, x, np.from_dlpack(x))
     except DTypeError:
         raise
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -122,25 +120,6 @@ def _shared(name: str, x: Any) -> NDArray[Any]:
         f"{name} is a {type(x).__name__} in the memory of another device (DLPack's device type {kind}); "
         f"bring it to the host first, as {name}.cpu() does in PyTorch and {name}.get() in CuPy"
     )
-
-
-def _resolved(x: Any) -> Any:
-    """*x*, or its values where PyTorch notes only that they are to be conjugated or negated.
-
-    torch.Tensor.__dlpack__ says nothing of the second. Each is a method of every tensor of PyTorch's.
-    """
-    for is_lazy, values in (("is_conj", "resolve_conj"), ("is_neg", "resolve_neg")):
-        if hasattr(x, values) and getattr(x, is_lazy)():
-            x = getattr(x, values)()
-    return x
-
-
-def _of_dlpack(name: str, x: Any) -> NDArray[Any]:
-    torch: Any = sys.modules.get("torch")
-    is_bfloat16 = torch is not None and isinstance(x, torch.Tensor) and x.dtype is torch.bfloat16
-    if is_bfloat16 and not x.requires_grad:  # NumPy's DLPack has none
-        return with_memory(name, x, np.from_dlpack(x.view(torch.int16))).view(dtype_of("bfloat16"))
-    return with_memory(name, x, np.from_dlpack(x))
 
 
 def with_memory(name: str, x: Any, found: NDArray[Any]) -> NDArray[Any]:

@@ -9,8 +9,8 @@ import pyopencl as cl
 
 from ..cuda import arrays, driver
 from ..cuda.arrays import CudaArray
-from ..cuda.streams import Stream, forget
-from ..errors import DeviceLostError, DeviceMemoryError, UnsupportedError, WorkspaceError
+from ..cuda.streams import Stream
+from ..errors import DeviceMemoryError, UnsupportedError, WorkspaceError
 from ..opencl import forks
 from ..opencl.last_call import same
 from ..opencl.mappings import reach
@@ -86,11 +86,7 @@ class CudaPath(PathOnDevice):
         if result is None:
             result, address = kind.new(self._shape, self._dtype, binding.context.ordinal)
             addresses = {**addresses, "out": address}
-        try:
-            launch_with_block(binding, kind, kind.stream(binding.context.ordinal), addresses, None)
-        except DeviceLostError:
-            forget(binding.context)
-            raise
+        launch_with_block(binding, kind, kind.stream(binding.context.ordinal), addresses, None)
         if "out" in given:
             kind.written(result)
         return result, []
@@ -109,24 +105,20 @@ class CudaPath(PathOnDevice):
             in_problem: (out if name == "out" else operands[name]).address
             for name, in_problem in self._arrays
         }
+        binding: Any = self.executable.idle_binding(queue)
+        binding.last_call = None
         try:
-            binding: Any = self.executable.idle_binding(queue)
-            binding.last_call = None
-            try:
-                launch_with_block(binding, kind, queue.handle, addresses, scalars_of(*scales))
-            finally:  # Ctrl-C too: a part may have been launched
-                kind.launched([*operands.values(), out], queue)
-            if self.executable.repairs:
+            launch_with_block(binding, kind, queue.handle, addresses, scalars_of(*scales))
+        finally:  # Ctrl-C too: a part may have been launched
+            kind.launched([*operands.values(), out], queue)
+        if self.executable.repairs:
 
-                def again(other: Any, shifts: Mapping[str, int]) -> None:
-                    launch_with_block(other, kind, queue.handle, addresses, scalars_of(*scales, shifts))
-                    driver.wait(queue.handle, "a repaired product")
+            def again(other: Any, shifts: Mapping[str, int]) -> None:
+                launch_with_block(other, kind, queue.handle, addresses, scalars_of(*scales, shifts))
+                driver.wait(queue.handle, "a repaired product")
 
-                updates_c = "c" in operands and operands["c"].address == out.address
-                self.executable.conclude(binding, queue, again, self._overlaps or updates_c)
-        except DeviceLostError:
-            forget(queue.context)
-            raise
+            updates_c = "c" in operands and operands["c"].address == out.address
+            self.executable.conclude(binding, queue, again, self._overlaps or updates_c)
         if self._repeats:
             binding.last_call = _CudaCall(kind, operands, scales, self._names)
         return out

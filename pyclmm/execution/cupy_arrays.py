@@ -12,7 +12,7 @@ from ..cuda import driver
 from ..cuda.arrays import CudaArray
 from ..errors import DeviceMemoryError, DTypeError
 from ..problem.gemm import MAX_ALIGN
-from .kinds import KindWithAddresses, Part, SeenLayout
+from .kinds import AddressOf, KindWithAddresses, Part
 
 # What captured graphs use. CuPy's pool knows of no capture: it would give the memory to others, though a
 # graph writes to it later.
@@ -53,15 +53,17 @@ class _Cupy(KindWithAddresses):
         memory, dtype = whole.data, whole.dtype
         return [cupy.ndarray(shape, dtype, memory + start * dtype.itemsize) for shape, _, start in layouts]
 
-    def seen(self, x: CudaArray) -> SeenLayout:
-        return SeenLayout((x.shape, x.strides, x.dtype), x.ordinal, x.address % MAX_ALIGN)
+    def address_like(self, x: CudaArray) -> AddressOf:
+        layout, ordinal, phase = (x.shape, x.strides, x.dtype), x.ordinal, x.address % MAX_ALIGN
 
-    def address_of(self, x: Any, seen: SeenLayout) -> int | None:
-        if type(x) is not cupy.ndarray or (x.shape, x.strides, x.dtype) != seen.layout:
-            return None
-        memory = x.data
-        address: int = memory.ptr
-        return address if address % MAX_ALIGN == seen.phase and memory.device_id == seen.ordinal else None
+        def address_of(x: Any) -> int | None:
+            if type(x) is not cupy.ndarray or (x.shape, x.strides, x.dtype) != layout:
+                return None
+            memory = x.data
+            address: int = memory.ptr
+            return address if address % MAX_ALIGN == phase and memory.device_id == ordinal else None
+
+        return address_of
 
 
 def _allocated(ordinal: int, allocate: Any) -> Any:

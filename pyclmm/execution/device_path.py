@@ -1,17 +1,23 @@
-"""Runs a plan on pyopencl Arrays: all copies are made on the device, and a call returns at once."""
+"""Runs a plan on pyopencl Arrays: all copies are made on the device, and a call returns at once.
+
+A BoundCall runs it on certain Arrays, which kernel objects of its own hold as arguments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import pyopencl as cl
+from pyopencl.array import Array
 
-from ..errors import ArgumentError
+from ..errors import REFUSED, ArgumentError
 from ..opencl import arrays, forks, late_events
 from ..opencl.binding import Constant
 from ..opencl.last_call import LastCall, same
 from ..opencl.steps import Scales
+from ..raising import OfProcess
 from .operands import Operands, problem_name
 from .options import Options, events_of, warn_of_dropped
 from .path_on_device import PathOnDevice
@@ -41,7 +47,7 @@ class DevicePath(PathOnDevice):
 
     def again(
         self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
-    ) -> tuple[arrays.Array, late_events.Found] | None:
+    ) -> tuple[Array, late_events.Found] | None:
         """The product, if the call follows this thread's last one in all but buffers: (result, its end).
 
         Returns None where :meth:`enqueue` must be called, and raises as that does.
@@ -77,22 +83,22 @@ class DevicePath(PathOnDevice):
 
     def run(
         self, operands: Operands, queue: cl.CommandQueue, scales: Scales, wait_for: list[cl.Event]
-    ) -> arrays.Array:
+    ) -> Array:
         """The result Array, which is complete when its events are. Raises as :meth:`enqueue` does."""
-        out: arrays.Array | None = operands.get("out")
+        out: Array | None = operands.get("out")
         if out is None:
             out = self._results.new(queue, operands["a"].allocator)
         self.enqueue(operands, out, queue, scales, wait_for)
         return out
 
-    def out_of(self, operands: Operands) -> arrays.Array:
+    def out_of(self, operands: Operands) -> Array:
         """The caller's ``out``. Raises ArgumentError if there is none."""
         if "out" not in operands:
             raise ArgumentError("out is None; pass an Array to write, to a plan that was made with out=")
-        out: arrays.Array = operands["out"]
+        out: Array = operands["out"]
         return out
 
-    def memory(self, operands: Operands, out: arrays.Array) -> OperandMemory:
+    def memory(self, operands: Operands, out: Array) -> OperandMemory:
         """Where these operands and *out* lie now."""
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
@@ -110,7 +116,7 @@ class DevicePath(PathOnDevice):
     def enqueue(
         self,
         operands: Operands,
-        out: arrays.Array,
+        out: Array,
         queue: cl.CommandQueue,
         scales: Scales,
         wait_for: list[cl.Event],
@@ -145,3 +151,43 @@ class DevicePath(PathOnDevice):
             updates_c = "c" in operands and operands["c"].base_data is out.base_data
             self.executable.conclude(binding, queue, again, self._overlaps or updates_c)
         return late_events.as_list(late_events.ended(out, earlier, events, queue))
+
+
+class BoundCall(OfProcess):
+    """What :meth:`pyclmm.Matmul.bind` returns: ``call()`` enqueues the product and returns ``out``.
+
+    It multiplies what is then in the memory that the Arrays had when they were bound, after the events that
+    they then have. It keeps them alive, and belongs to the thread that made it; other threads bind their own.
+    Raises as a call of the plan does, and ArgumentError in another thread.
+    """
+
+    def __init__(self, path: DevicePath, operands: Operands, queue: cl.CommandQueue, scales: Scales) -> None:
+        self._path, self._operands, self._scales = path, operands, scales
+        self._arrays, self._queue = tuple(operands.values()), queue
+        self._out: Array = path.out_of(operands)
+        self._memory = path.memory(operands, self._out)
+        self._binding: Any = None  # made by the first call
+        self._thread = get_ident()
+
+    def __call__(self) -> Array:
+        if get_ident() != self._thread:
+            raise ArgumentError("the call is bound to the thread that made it; bind another in this one")
+        forks.check_process()
+        binding, out = self._binding, self._out
+        if binding is None or binding.repeat(binding.last_call, self._arrays, out) is None:
+            self._path.executable.launched(self._queue, self._in_full)
+        return out
+
+    def _in_full(self) -> None:
+        try:
+            own = self._memory, self._own
+            self._path.enqueue(self._operands, self._out, self._queue, self._scales, [], *own)
+        except REFUSED:
+            self._binding = None
+            raise
+
+    def _own(self, queue: cl.CommandQueue) -> Any:
+        found = self._binding
+        if found is None or found.is_busy:  # a signal handler may call within the call
+            self._binding = found = self._path.executable.spare_binding(queue)
+        return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -17,10 +17,10 @@ from ..opencl.last_call import same
 from ..opencl.launcher import info_of
 from ..opencl.steps import Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
-from ..problem.gemm import Gemm
+from ..problem.gemm import Gemm, Layout
 from ..problem.ragged import SIZES
 from .execute import Executable
-from .operands import Operands, check_writeable, checked, problem_name, read_operands
+from .operands import Operands, check_writeable, checked, problem_name, read_operands, signature
 from .options import Options, check_scalars, wait_here
 from .placement import placed
 from .repair import moved
@@ -36,7 +36,7 @@ class _Input:
     name: str
     problem_name: str
     copied_as: np.dtype[Any] | None
-    form: host_memory.HostForm
+    plain: bool  # whether OpenCL takes what is read itself
 
     def as_read(self, x: Array) -> Array:
         """The array that the kernels read for *x*: *x* or its copy."""
@@ -46,23 +46,13 @@ class _Input:
 _ALIGN = host_memory.HOST_ALIGN
 
 
-class _PlainLayout(NamedTuple):
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: np.dtype[Any]
-    phase: int  # of its first element between aligned addresses
-
-    @classmethod
-    def of(cls, x: Array) -> _PlainLayout:
-        return cls(x.shape, x.strides, x.dtype, host_memory.location(x) % host_memory.HOST_ALIGN)
-
-    def place(self, x: Any) -> int | None:
-        """The address of *x*, if it is a plain array with exactly this layout."""
-        shape, strides, dtype, phase = self
-        if type(x) is not np.ndarray or x.dtype is not dtype or x.shape != shape or x.strides != strides:
-            return None
-        at = address_of(x)
-        return at if at % _ALIGN == phase else None
+def _place(x: Any, layout: Layout) -> int | None:
+    """The address of *x*, if it is a plain array with exactly this layout."""
+    _, shape, strides, dtype, _, phase = layout
+    if type(x) is not np.ndarray or x.dtype is not dtype or x.shape != shape or x.strides != strides:
+        return None
+    at = address_of(x)
+    return at if at % _ALIGN == phase else None
 
 
 # Where the arrays of a call lie: addresses by the problem's names, and the result.
@@ -79,9 +69,9 @@ class PlainCalls:
     does, and no operand is.
     """
 
-    a: _PlainLayout
-    b: _PlainLayout
-    out: _PlainLayout
+    a: Layout
+    b: Layout
+    out: Layout
     makes_out: bool
     names: tuple[str, str]  # the problem's names of a and b
 
@@ -90,14 +80,14 @@ class PlainCalls:
         a, b, out = given["a"], given.get("b"), given.get("out")
         if len(given) != (2 if out is None else 3) or self.makes_out != (out is None):
             return None
-        first, second = self.a.place(a), self.b.place(b)
+        first, second = _place(a, self.a), _place(b, self.b)
         if b is None or first is None or second is None:
             return None
         if out is None:
             out = np.empty(self.out.shape, self.out.dtype)
             at = address_of(out)
         else:
-            its = self.out.place(out)
+            its = _place(out, self.out)
             if its is None or not out.flags.writeable or not _are_apart(out, a, b):
                 return None
             at = its
@@ -146,9 +136,9 @@ class HostPath:
         self._in_place = out is not None and gemm.out_copy is None
         self._inputs = list(self._inputs_of(operands, copied, gemm))
         if out is not None and self._in_place:
-            self._out_form = host_memory.form_of(out, self._device, "out")
+            self._out_is_plain = host_memory.is_plain(out, self._device, "out")
         else:
-            self._out_form = host_memory.dense_form(gemm.shape, gemm.dtype, self._device, "out")
+            self._out_is_plain = host_memory.new_is_plain(gemm.shape, gemm.dtype, self._device, "out")
         all_read = not (gemm.copies or gemm.out_copy)
         as_they_lie = all_read and not copied and self._device.in_place
         is_plain = as_they_lie and not (options.verify or options.constant_b)
@@ -180,10 +170,10 @@ class HostPath:
             own = operands[name].dtype.newbyteorder("=") if name in copied else None
             copied_as = converted.get(name, own)
             if copied_as is None:
-                form = host_memory.form_of(operands[name], self._device, name)
+                plain = host_memory.is_plain(operands[name], self._device, name)
             else:
-                form = host_memory.dense_form(operands[name].shape, copied_as, self._device, name)
-            yield _Input(name, in_problem, copied_as, form)
+                plain = host_memory.new_is_plain(operands[name].shape, copied_as, self._device, name)
+            yield _Input(name, in_problem, copied_as, plain)
 
     def _is_copied(self, name: str, x: Array) -> bool:
         """Whether the host copies *x* for its layout.
@@ -205,10 +195,10 @@ class HostPath:
             return None
         out = operands.get("out")
         like = np.empty(gemm.shape, gemm.dtype) if out is None else out
-        arrays = operands["a"], operands["b"], like
-        if not all(host_memory.is_used_whole(x, self._device) for x in arrays):
+        arrays = {"a": operands["a"], "b": operands["b"], "out": like}
+        if not all(host_memory.is_used_whole(x, self._device) for x in arrays.values()):
             return None
-        a, b, result = map(_PlainLayout.of, arrays)
+        a, b, result = signature(arrays).layouts
         return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
 
     def again(
@@ -295,10 +285,10 @@ class HostPath:
         offsets: dict[str, int] = {}
         for one in self._inputs:
             read = one.as_read(operands[one.name])
-            values[one.problem_name], start = buffers.read(read, one.form, one.name)
+            values[one.problem_name], start = buffers.read(read, one.plain, one.name)
             if start:
                 offsets[one.problem_name] = start
-        values["out"], start = buffers.write(target, self._out_form)
+        values["out"], start = buffers.write(target, self._out_is_plain)
         if start:
             offsets["out"] = start
         constant = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +26,8 @@ if TYPE_CHECKING:
 _ON_CUDA = (2, 13)  # DLPack's device types whose memory a CUDA device owns: CUDA, managed by CUDA
 
 
-@dataclass(frozen=True)
-class SeenLayout:
-    """The layout of an operand of a call, as its library says it. *phase*: its address modulo MAX_ALIGN."""
-
-    layout: Any
-    ordinal: int
-    phase: int
-
-
+# Gives the address of an array that has the layout of another one; None if it must be looked at in full.
+AddressOf = Callable[[Any], int | None]
 Follower = Callable[[Sequence[Any]], list[int] | None]
 Part = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides and first element, in elements
 
@@ -93,25 +85,19 @@ class KindWithAddresses(Kind):
     def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
         """After work on *operands* was put into *stream*: their memory must stay until it has ended."""
 
-    def seen(self, x: CudaArray) -> SeenLayout | None:
-        """What :meth:`address_of` compares other arrays with; None if each is looked at in full."""
-        return None
-
-    def address_of(self, x: Any, seen: Any) -> int | None:
-        """The address of *x* if it has the layout of *seen*, and need not be looked at closer; else None."""
-        return None
+    def address_like(self, x: CudaArray) -> AddressOf:
+        """What gives the addresses of arrays that are as *x* in all but that."""
+        return lambda _: None
 
     def follower(self, arrays: Sequence[CudaArray | None]) -> Follower:
         """What gives the addresses of arrays that follow *arrays*, in their places and with their layouts: 0
         for one that is absent, and None for all if one must be looked at closer."""
-        every = [x and self.seen(x) for x in arrays]
-        absent = [x is None for x in arrays]
+        every: list[AddressOf] = [
+            (lambda x: 0 if x is None else None) if x is None else self.address_like(x) for x in arrays
+        ]
 
         def addresses_of(xs: Sequence[Any]) -> list[int] | None:
-            found = [
-                0 if is_absent and x is None else None if seen is None else self.address_of(x, seen)
-                for x, seen, is_absent in zip(xs, every, absent, strict=True)
-            ]
+            found = [address_of(x) for address_of, x in zip(every, xs, strict=True)]
             return None if None in found else found  # type: ignore[return-value]
 
         return addresses_of

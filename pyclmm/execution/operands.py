@@ -21,7 +21,7 @@ from ..opencl.steps import Scales
 from ..problem.axes import core_axes, last
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.dtypes import type_name
-from ..problem.gemm import Gemm, Layout, Layouts, Operand, dense, reaching
+from ..problem.gemm import Gemm, Layout, Layouts, Operand, dense, overlapping, reaching
 from ..problem.literals import Mixed
 from ..problem.ragged import SIZES, ragged_gemm
 from ..raising import guarded
@@ -31,11 +31,12 @@ from .options import Options
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
 Operands = Mapping[str, Any]  # by argument name: "a", "b", and those given of "c", "bias", "out"
-_SIGNATURES: dict[type, Any] = {
-    np.ndarray: host_memory.signature,
-    Array: arrays.signature,
-    CudaArray: cuda_arrays.signature,
-    XlaArray: cuda_arrays.signature,
+# What tells where an array begins, what it shares memory with and whether two are one view.
+_MODULES: dict[type, Any] = {
+    np.ndarray: host_memory,
+    Array: arrays,
+    CudaArray: cuda_arrays,
+    XlaArray: cuda_arrays,
 }
 
 
@@ -70,7 +71,7 @@ def collect(given: Operands, mixed: Mixed = None, queue: cl.CommandQueue | None 
     those go to the Arrays' device, by *queue* or that of the Arrays.
     """
     kinds = set(map(type, given.values()))
-    if mixed is None and len(kinds) == 1 and kinds <= _SIGNATURES.keys():
+    if mixed is None and len(kinds) == 1 and kinds <= _MODULES.keys():
         return given
     return alike(given, mixed, queue)
 
@@ -154,9 +155,13 @@ class Signature(NamedTuple):
 def signature(operands: Operands) -> Signature:
     """The signature of *operands*, which are all of one kind."""
     kind = type(operands["a"])
-    if kind not in _SIGNATURES:
+    if kind not in _MODULES:
         kind = Array  # of a subclass
-    return Signature(kind, *_SIGNATURES[kind](operands))
+    its = _MODULES[kind]
+    layouts = [
+        Layout(name, x.shape, x.strides, x.dtype, x.dtype.char, its.phase(x)) for name, x in operands.items()
+    ]
+    return Signature(kind, tuple(layouts), overlapping(operands, its.may_share, its.same_view))
 
 
 def fits(planned: Signature, given: Signature) -> bool:

@@ -19,7 +19,7 @@ from ..cuda.device_array import DeviceArray
 from ..cuda.streams import Stream, context_of
 from ..errors import ArgumentError, DTypeError, PyclmmError
 from ..opencl import queues
-from ..problem.gemm import dense_strides
+from ..problem.gemm import dense
 from .array_likes import unreadable
 from .kinds import KindWithAddresses, Part
 
@@ -93,7 +93,7 @@ class _Protocols(KindWithAddresses):
             raise DTypeError(f"{name} has a mask, which would be ignored; pass its plain numbers")
         if is_read_only and name == "out":
             raise ArgumentError("out is read-only; pass a writeable array, or none to get a new one")
-        strides = told.get("strides") or tuple(step * dtype.itemsize for step in dense_strides(shape))
+        strides = told.get("strides") or dense(shape, dtype).strides
         ordinal = driver.ordinal_of(address) if address else 0
         if ordinal is None:
             raise DTypeError(
@@ -108,7 +108,7 @@ class _Protocols(KindWithAddresses):
         return LEGACY
 
     def back(self, x: CudaArray) -> Any:
-        if x.strides != tuple(step * x.dtype.itemsize for step in dense_strides(x.shape)):
+        if x.strides != dense(x.shape, x.dtype).strides:
             raise DTypeError("the result would be a view, which has no array here; pass out=")
         return x.owner if x.shape == x.owner.shape else x.owner.viewed(x.shape)
 

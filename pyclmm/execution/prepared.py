@@ -42,7 +42,6 @@ class Prepared:
         self.context = queue.context
         make = PATHS[layouts.kind]
         self.path: Path = make(operands, bool(layouts.overlapping), options, queue, scales)
-        self._open_path: Path | None = self.path  # None: it is closed
         # Where a product whose caller has chosen no device is computed.
         is_free = isinstance(queue, FreeQueue)
         self._placed = self.path.queue if is_free and isinstance(self.path, HostPath) else None
@@ -83,14 +82,13 @@ class Prepared:
 
     def again(self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None) -> Any:
         """The product if the call is so much like the thread's last one that few checks do; else None."""
-        path = self._open_path
-        if path is None:
+        if self.signature is None:
             return None
         choice = self.executable.choice
         if self._placed is not None:
             queue = self._own(queue)
         try:
-            done = path.again(given, queue, scales, wait_for)
+            done = self.path.again(given, queue, scales, wait_for)
         except REFUSED as error:
             own = queue or self._own(self._queue) or queue_of(collect(given), None)
             self.executable.fall_back(choice, own, error)
@@ -122,5 +120,5 @@ class Prepared:
 
     def close(self) -> None:
         """Fit no operands from now on, and free what can be made again."""
-        self.signature = self._open_path = None
+        self.signature = None
         self.executable.release()

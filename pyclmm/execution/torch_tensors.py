@@ -15,7 +15,7 @@ from ..errors import ArgumentError, DeviceMemoryError, DTypeError
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
 from .array_likes import array_of, with_memory
-from .kinds import Follower, KindWithAddresses, Part, SeenLayout
+from .kinds import AddressOf, Follower, KindWithAddresses, Part
 
 _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a build for CPUs has none
 # PyTorch's element types that kernels have, by NumPy's dtype and the reverse.
@@ -70,6 +70,8 @@ class _Torch(KindWithAddresses):
             is_bfloat16 = is_read and own.dtype is torch.bfloat16  # NumPy's view knows none
             found: NDArray[Any] = (own.view(torch.int16) if is_bfloat16 else own).numpy()
         except (RuntimeError, TypeError) as error:
+            if name != "out" and (own.is_conj() or own.is_neg()):
+                return self.host_array(name, own.resolve_conj().resolve_neg())
             if name != "out":
                 read: NDArray[Any] = array_of(name, own)
                 return read
@@ -149,22 +151,25 @@ class _Torch(KindWithAddresses):
     def parts(self, whole: Any, layouts: Iterable[Part]) -> list[Any]:
         return [whole.as_strided(*layout) for layout in layouts]
 
-    def seen(self, x: CudaArray) -> SeenLayout:
+    def address_like(self, x: CudaArray) -> AddressOf:
         steps = tuple(step // x.dtype.itemsize for step in x.strides)
-        return SeenLayout((x.shape, steps, _TORCHS.get(x.dtype)), x.ordinal, x.address % MAX_ALIGN)
+        layout, phase = (x.shape, steps, _TORCHS.get(x.dtype)), x.address % MAX_ALIGN
+        ordinal, is_complex = x.ordinal, x.dtype.kind == "c"
 
-    def address_of(self, x: Any, seen: SeenLayout) -> int | None:
-        try:
-            if type(x) not in _PLAIN or (x.shape, x.stride(), x.dtype) != seen.layout:
+        def address_of(x: Any) -> int | None:
+            try:
+                if type(x) not in _PLAIN or (x.shape, x.stride(), x.dtype) != layout:
+                    return None
+                if x.get_device() != ordinal or x.is_neg() or (is_complex and x.is_conj()):
+                    return None
+                if x.requires_grad and torch.is_grad_enabled():
+                    return None
+                address: int = x.data_ptr()
+            except RuntimeError:  # a sparse tensor, or one inside torch.func: the other way says what it is
                 return None
-            if x.get_device() != seen.ordinal or x.is_neg() or (seen.layout[2].is_complex and x.is_conj()):
-                return None
-            if x.requires_grad and torch.is_grad_enabled():
-                return None
-            address: int = x.data_ptr()
-        except RuntimeError:  # a sparse tensor, or one inside torch.func: the other way says what it is
-            return None
-        return address if address % MAX_ALIGN == seen.phase and address else None
+            return address if address % MAX_ALIGN == phase and address else None
+
+        return address_of
 
     def follower(self, arrays: Sequence[CudaArray | None]) -> Follower:
         looked_at = super().follower(arrays)

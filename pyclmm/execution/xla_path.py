@@ -18,8 +18,8 @@ import pyopencl as cl
 
 from ..cuda import xla
 from ..cuda.arrays import CudaArray
-from ..cuda.streams import Context, Stream, forget
-from ..errors import DeviceLostError, DTypeError, UnsupportedError, WorkspaceError
+from ..cuda.streams import Context, Stream
+from ..errors import DTypeError, UnsupportedError, WorkspaceError
 from ..opencl import forks
 from ..opencl.last_call import same
 from ..opencl.steps import Scales, scalars_of
@@ -164,8 +164,6 @@ def _launched(number: int, stream: int, operands: list[int], results: list[int])
     try:
         launch.enqueue(stream, operands, results)
     except BaseException as error:
-        if isinstance(error, DeviceLostError):
-            forget(launch.context)
         launch.error = error
         raise
 

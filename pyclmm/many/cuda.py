@@ -10,8 +10,7 @@ import pyopencl as cl
 
 from ..cuda import arrays, driver
 from ..cuda.rewritten import RewrittenTable
-from ..cuda.streams import Stream, forget
-from ..errors import DeviceLostError
+from ..cuda.streams import Stream
 from ..execution.cuda_path import launch_with_block, refuse_captured_repair
 from ..execution.options import refuse_events
 from ..problem.gemm import Operand
@@ -32,11 +31,7 @@ class CudaMany(ManyByAddress):
     def multiply(self, given: CallLists, stream: Stream, wait_for: list[cl.Event]) -> list[tuple[int, Any]]:
         refuse_events(wait_for)
         kind: Any = None if given.like is None else given.like.kind
-        try:
-            results = self.multiply_in(given, stream, kind)
-        except DeviceLostError:
-            forget(stream.context)
-            raise
+        results = self.multiply_in(given, stream, kind)
         for out in given.arrays.named("out"):
             if out is not None:
                 kind.written(out)

@@ -17,7 +17,7 @@ from ..execution.options import wait_here
 from ..opencl import host_memory
 from ..opencl.array_fields import reads_host
 from ..opencl.devices import device_info
-from ..opencl.host_memory import HostBuffers, HostForm, dense_form, dense_layout, may_overlap_itself
+from ..opencl.host_memory import HostBuffers, dense_layout, may_overlap_itself, new_is_plain
 from ..opencl.queues import FreeQueue
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import MAX_ALIGN, Operand
@@ -44,9 +44,9 @@ class HostMany(ManyByAddress):
         # The type of an operand's copy, by its number in the lists; None for what is only packed.
         self._copied: dict[int, np.dtype[Any] | None] = {}
         super().__init__(given, options, queue, scalars)
-        self._plain = HostForm(self._device.unified_memory, 0)
-        self._forms = {
-            key: dense_form((row.size,), row.dtype, self._device, "out") for key, row in self.rows.items()
+        self._plain = self._device.unified_memory
+        self._rows_are_plain = {
+            key: new_is_plain((row.size,), row.dtype, self._device, "out") for key, row in self.rows.items()
         }
 
     def layout(self, x: Array, argument: str) -> Operand:
@@ -108,7 +108,7 @@ class HostMany(ManyByAddress):
         rows, holds = self.tables.mine.held.pop(queue, None) or (self.template.copy(), None)
         try:
             base = None if row is None else buffers.read(row, self._plain, "pairs")[0]
-            memory = {key: buffers.write(whole, self._forms[key])[0] for key, whole in new.items()}
+            memory = {key: buffers.write(whole, self._rows_are_plain[key])[0] for key, whole in new.items()}
             if addresses is not holds:
                 columns = self.columns(addresses)
                 rows[:, : columns.shape[1]] = columns

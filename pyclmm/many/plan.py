@@ -103,7 +103,7 @@ def matmul_many(
     try:
         return _planned(given, asked)._run(given, asked.queue, wait_for)
     except DeviceLostError:
-        plan_cache.forget(asked.queue.context)
+        queues.forget(asked.queue.context)
         raise
 
 

@@ -13,11 +13,11 @@ import pyopencl.array as cla
 from ..errors import ArgumentError, UnsupportedError
 from ..kernels.device import DeviceInfo
 from ..problem.dtypes import check_order
-from ..problem.gemm import MAX_ALIGN, Layout, Layouts, Operand, alignment, overlapping
+from ..problem.gemm import MAX_ALIGN, Operand, alignment
 from .devices import device_info
 from .host_memory import check_size, new_memory
 from .late_events import late_events
-from .mappings import reach
+from .mappings import meet
 from .status import out_of_memory
 
 Array = cla.Array
@@ -73,13 +73,9 @@ def location(x: Array) -> tuple[int, int]:
     return root, at + x.offset
 
 
-def signature(operands: Mapping[str, Array]) -> tuple[Layouts, tuple[str, ...]]:
-    """What a plan depends on: the layouts, and the operands that writing ``out`` would change."""
-    layouts = []
-    for name, x in operands.items():
-        phase = x.offset % MAX_ALIGN
-        layouts.append(Layout(name, x.shape, x.strides, x.dtype, x.dtype.char, phase))
-    return tuple(layouts), overlapping(operands, _overlap, _same_view)
+def phase(x: Array) -> int:
+    """Where *x* begins between aligned addresses."""
+    return x.offset % MAX_ALIGN
 
 
 def is_whole(base: Any) -> bool:
@@ -87,21 +83,17 @@ def is_whole(base: Any) -> bool:
     return type(base) is cl.Buffer and base.get_info(_PARENT) is None
 
 
-def _overlap(x: Array, y: Array) -> bool:
+def may_share(x: Array, y: Array) -> bool:
     """Whether the byte ranges of the two overlap."""
     its, other = x.base_data, y.base_data
     if its != other and is_whole(its) and is_whole(other):
         return False  # two separate allocations: the usual case
-    if x.size == 0 or y.size == 0:
-        return False
     (x_root, x_at), (y_root, y_at) = location(x), location(y)
-    if x_root != y_root:
-        return False
-    (x_low, x_high), (y_low, y_high) = reach(x, x_at), reach(y, y_at)
-    return x_low < y_high and y_low < x_high
+    return x_root == y_root and meet(x, x_at, y, y_at)
 
 
-def _same_view(x: Array, y: Array) -> bool:
+def same_view(x: Array, y: Array) -> bool:
+    """Whether the two are one view of the same memory."""
     mine, other = ((v.shape, v.strides, v.dtype, v.offset, v.base_data) for v in (x, y))
     return mine == other
 
@@ -157,12 +149,6 @@ def views(base: Array, layouts: Iterable[dict[str, Any]]) -> list[Array]:
     return found
 
 
-def empty(
-    where: cl.CommandQueue | cl.Context, shape: tuple[int, ...], dtype: Any, allocator: Any = None
-) -> Array:
+def empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, allocator: Any = None) -> Array:
     """A new C-contiguous Array, as PyOpenCL's, whose memory is there. Raises DeviceMemoryError."""
-    context, device = (
-        (where, where.devices[0]) if isinstance(where, cl.Context) else (where.context, where.device)
-    )
-    memory = Results(shape, np.dtype(dtype), device_info(device)).memory(context, allocator)
-    return cla.Array(where, shape, dtype, allocator=allocator, data=memory, events=late_events())
+    return Results(shape, np.dtype(dtype), device_info(queue.device)).new(queue, allocator)

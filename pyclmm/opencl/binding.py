@@ -78,12 +78,9 @@ class Binding:
         self.watch: QueueWatch | None = None
         if ALARM in work.workspace:
             self.watch = QueueWatch(queue, fixed[ALARM.symbol], fixed[VERDICT.symbol])
-        last = work.launches[-1] if work.launches else None
         places = {space.symbol: place for place, space in enumerate(self._needs)}
-        self._steps = [
-            Step.of(queue, x, fixed, places, self._every_event, x is last, make) for x in work.launches
-        ]
-        parts = sum(len(step.enqueues) for step in self._steps)
+        self._steps = [Step(queue, launch, fixed, places, make) for launch in work.launches]
+        parts = sum(len(step.parts) for step in self._steps)
         self._is_alone = parts == 1 and self._lender is None and not self._every_event
         programs = {launch.program for launch in work.launches}
         self._held = [built(context, program) for program in programs]  # see program.py
@@ -182,11 +179,8 @@ class Binding:
 
     def _enqueued(self, step: Step) -> cl.Event:
         """The event of *step*, one launch whose arguments are set. Raises as :meth:`enqueue` does."""
-        part = step.enqueues[0]
         try:
-            return cl.enqueue_nd_range_kernel(
-                self.queue, step.kernel, part.global_size, part.local_size, part.offset
-            )
+            return cl.enqueue_nd_range_kernel(self.queue, step.kernel, *step.parts[0].sizes)
         except cl.Error as error:
             self._fail(step, error, begun=False)
             raise
@@ -258,8 +252,8 @@ class Binding:
                     continue
                 if buffers or moved:
                     step.set_args(buffers, scalars, borrowed, moved)
-                for part, launch in step.parts:
-                    events += self._enqueue_part(step, part, launch, after, given, with_events)
+                for part in step.parts:
+                    events += self._enqueue_part(step, part, after, given, with_events)
                     begun, after = True, events[-1:] if self.out_of_order else None
         except BaseException as error:  # Ctrl-C too
             self._fail(step, error, begun)
@@ -275,7 +269,6 @@ class Binding:
         self,
         step: Step,
         part: Enqueue,
-        launch: Eventless,
         after: list[cl.Event] | None,
         given: tuple[Buffers, Scalars | None, Borrowed],
         with_events: bool,
@@ -286,11 +279,11 @@ class Binding:
         rejects a buffer there from then on. A new kernel object takes it; without *scalars* its arguments are
         not known here.
         """
-        wanted = part.needs_event and (with_events or self._every_event)
-        if not wanted and enqueue_eventless(launch, after):
+        wanted = self._every_event or (with_events and step is self._steps[-1] and part is step.parts[-1])
+        if not wanted and enqueue_eventless(part.eventless, after):
             return []
         # A launch without an event that failed is repeated here, so that PyOpenCL raises its error.
-        sizes = (part.global_size, part.local_size, part.offset, after)  # PyOpenCL is slower with keywords
+        sizes = (*part.sizes, after)  # PyOpenCL is slower with keywords
         try:
             event = cl.enqueue_nd_range_kernel(self.queue, step.kernel, *sizes)
         except cl.Error as error:
@@ -313,7 +306,7 @@ class Binding:
         if first or events or self.known.transfers:
             self.known.add(first, events[-1:])
         if self._is_alone and not self._unsettled:
-            self._alone = self._steps[0].parts[0][1]
+            self._alone = self._steps[0].parts[0].eventless
 
     def _fail(self, step: Step | None, error: BaseException, begun: bool) -> None:
         """After a launch of *step* that failed. Raises pyclmm's error for one of the driver's."""
@@ -322,7 +315,7 @@ class Binding:
             return
         what = "the arguments of a product"
         if step is not None:
-            local_size = step.enqueues[0].local_size
+            _, local_size, _ = step.parts[0].sizes
             what = f"kernel {step.kernel.function_name!r} with work-groups of {local_size}"
         rejection = status.rejected(self.device, what, error)
         if self._has_own and isinstance(rejection, DeviceMemoryError):  # drivers may allocate at a launch

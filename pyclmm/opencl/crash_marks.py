@@ -28,18 +28,18 @@ DETOUR = fields.integer(0, 1 << 20)
 _MOST_MARKS = 64  # each holds a file open; a plan that is never called keeps its programs in doubt
 
 _lock = threading.Lock()
-_marks: dict[Path, store.LockedFile] = {}  # this process's, by their paths
+_marks: dict[Path, int] = {}  # the handles of this process's, by their paths
 _detours: dict[str, int] = {}  # by device
 
 
 def mark(device: DeviceInfo, digest: str) -> Path | None:
     """Mark a program that is going to be built for *device*. Returns the mark, or None without one."""
     path = store.folder("crash_marks", f"{_key(device, digest)}.{uuid.uuid4().hex}")
-    file = store.create_locked(path)
-    if file is None:
+    handle = store.create_locked(path)
+    if handle is None:
         return None
     with _lock:
-        _marks[path] = file
+        _marks[path] = handle
         oldest = next(iter(_marks)) if len(_marks) > _MOST_MARKS else None
     clear([oldest])
     return path
@@ -50,9 +50,9 @@ def clear(marks: Iterable[Path | None]) -> None:
     for path in marks:
         if path is not None:
             with _lock:
-                file = _marks.pop(path, None)
-            if file is not None:
-                file.remove()
+                handle = _marks.pop(path, None)
+            if handle is not None:
+                store.remove_locked(path, handle)
 
 
 def of_the_dead(device: DeviceInfo, digests: Iterable[str]) -> list[Path]:

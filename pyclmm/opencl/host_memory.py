@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from mmap import mmap
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -20,7 +19,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..errors import DeviceMemoryError
 from ..kernels.device import DeviceInfo
-from ..problem.gemm import MAX_ALIGN, Layout, Layouts, Operand, alignment, dense, overlapping
+from ..problem.gemm import MAX_ALIGN, Operand, alignment, dense
 from . import mappings, status
 from .staging import download, upload
 from .status import out_of_memory
@@ -75,15 +74,11 @@ def layout(x: Array, device: DeviceInfo) -> Operand:
     return Operand(x.shape, x.strides, x.dtype, alignment(start) if start else MAX_ALIGN)
 
 
-def signature(operands: Mapping[str, Array]) -> tuple[Layouts, tuple[str, ...]]:
-    """What a plan depends on: the layouts, and the operands that writing ``out`` would change. Memory that an
-    array owns is aligned to HOST_ALIGN, so its address, which takes NumPy a microsecond, is not needed.
+def phase(x: Array) -> int:
+    """Where *x* begins between addresses that are aligned to HOST_ALIGN. Memory that an array owns is, so its
+    address, which takes NumPy a microsecond, is not needed.
     """
-    layouts = []
-    for name, x in operands.items():
-        phase = 0 if x.flags.owndata else location(x) % HOST_ALIGN
-        layouts.append(Layout(name, x.shape, x.strides, x.dtype, x.dtype.char, phase))
-    return tuple(layouts), overlapping(operands, may_share, _same_view)
+    return 0 if x.flags.owndata else location(x) % HOST_ALIGN
 
 
 def may_share(x: Array, out: Array) -> bool:
@@ -91,12 +86,12 @@ def may_share(x: Array, out: Array) -> bool:
     return np.may_share_memory(x, out) or mappings.shares_file(x, out)
 
 
-def _same_view(x: Array, y: Array) -> bool:
+def same_view(x: Array, y: Array) -> bool:
+    """Whether the two are one view of the same memory."""
     return x is y or bool(x.__array_interface__ == y.__array_interface__)
 
 
-@dataclass(frozen=True)
-class HostSpan:
+class HostSpan(NamedTuple):
     """The bytes from an array's lowest to its highest element."""
 
     memory: Array  # uint8, because the buffer protocol lacks bfloat16
@@ -156,23 +151,11 @@ def filled(context: cl.Context, content: Array, device: DeviceInfo, argument: st
         raise out_of_memory(content.nbytes, device, argument, error) from error
 
 
-@dataclass(frozen=True)
-class HostForm:
-    """How OpenCL gets the memory of arrays of one layout."""
-
-    plain: bool  # whether OpenCL takes the array itself
-    start: int  # index in that memory of the array's first element, in elements
-
-    def memory(self, x: Array) -> Array:
-        return x if self.plain else HostSpan.around(x).memory
-
-
-def form_of(x: Array, device: DeviceInfo, argument: str) -> HostForm:
-    """The form of every array with the layout of *x*. Raises DeviceMemoryError if *x* is too large."""
-    span = HostSpan.around(x)
-    check_size(span.memory.nbytes, device, argument)
-    plain = device.unified_memory and x.flags.forc and _is_in_buffer_protocol(x.dtype)
-    return HostForm(plain, span.start)
+def is_plain(x: Array, device: DeviceInfo, argument: str) -> bool:
+    """Whether OpenCL takes every array with the layout of *x* itself; else its :class:`HostSpan`. Raises
+    DeviceMemoryError if that is too large."""
+    check_size(mappings.extent(x), device, argument)
+    return device.unified_memory and x.flags.forc and _is_in_buffer_protocol(x.dtype)
 
 
 def is_used_whole(x: Array, device: DeviceInfo) -> bool:
@@ -186,10 +169,10 @@ def _is_in_buffer_protocol(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin != 2  # 2: a type that a package has registered, such as bfloat16
 
 
-def dense_form(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo, argument: str) -> HostForm:
-    """The form of new arrays. Raises DeviceMemoryError if they are too large."""
+def new_is_plain(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo, argument: str) -> bool:
+    """:func:`is_plain` of new arrays."""
     check_size(math.prod(shape) * dtype.itemsize, device, argument)
-    return HostForm(device.unified_memory and _is_in_buffer_protocol(dtype), 0)
+    return device.unified_memory and _is_in_buffer_protocol(dtype)
 
 
 def may_be_addressed(device: cl.Device, info: DeviceInfo) -> bool:
@@ -247,15 +230,15 @@ class HostBuffers:
         self._inputs: list[tuple[Array, int, cl.Buffer]] = []  # memory, size of an element, buffer
         self._outs: list[tuple[Array, cl.Buffer]] = []
 
-    def read(self, x: Array, form: HostForm, argument: str) -> tuple[cl.Buffer, int]:
-        """(buffer, offset in elements) through which kernels read *x*."""
-        memory = form.memory(x)
+    def read(self, x: Array, plain: bool, argument: str) -> tuple[cl.Buffer, int]:
+        """(buffer, offset in elements) through which kernels read *x*. *plain*: see :func:`is_plain`."""
+        memory, start = (x, 0) if plain else HostSpan.around(x)
         for other, size, buffer in self._inputs:  # A @ A.T: one buffer for the same memory
             if size == x.itemsize and np.may_share_memory(memory, other) and _within(memory, other):
-                return buffer, form.start + (location(memory) - location(other)) // size
+                return buffer, start + (location(memory) - location(other)) // size
         buffer = self._input_buffer(memory, argument)
         self._inputs.append((memory, x.itemsize, buffer))
-        return buffer, form.start
+        return buffer, start
 
     def _input_buffer(self, memory: Array, argument: str) -> cl.Buffer:
         try:
@@ -270,9 +253,9 @@ class HostBuffers:
         except cl.Error as error:
             raise out_of_memory(memory.nbytes, self.device, argument, error) from error
 
-    def write(self, x: Array, form: HostForm) -> tuple[cl.Buffer, int]:
+    def write(self, x: Array, plain: bool) -> tuple[cl.Buffer, int]:
         """(buffer, offset in elements) through which kernels write *x*."""
-        memory = form.memory(x)
+        memory, start = (x, 0) if plain else HostSpan.around(x)
         try:
             if self.device.unified_memory:
                 buffer = cl.Buffer(self._context, _READ_WRITE_HERE, 0, memory)
@@ -283,7 +266,7 @@ class HostBuffers:
         except cl.Error as error:
             raise out_of_memory(memory.nbytes, self.device, "out", error) from error
         self._outs.append((memory, buffer))
-        return buffer, form.start
+        return buffer, start
 
     def read_back(self, after: list[cl.Event]) -> None:
         """Wait for *after*, then for the results in their arrays. Raises DeviceLostError if one failed."""

@@ -53,6 +53,14 @@ def reach(x: Any, start: int) -> tuple[int, int]:
     return low, high + x.dtype.itemsize
 
 
+def meet(x: Any, x_at: int, y: Any, y_at: int) -> bool:
+    """Whether the bytes of two arrays of any kind overlap, whose first elements lie at *x_at* and *y_at*."""
+    if x.size == 0 or y.size == 0:
+        return False
+    (x_low, x_high), (y_low, y_high) = reach(x, x_at), reach(y, y_at)
+    return x_low < y_high and y_low < x_high
+
+
 def extent(x: Array) -> int:
     """Bytes from the first element of *x* to the last, gaps included."""
     if x.flags.forc or not x.size:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import linecache
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from . import binaries, compiler, crash_marks
 from .binaries import with_pyopencl_caches
 from .devices import device_info
 from .pocl import pocl_fault
-from .queues import at_release
+from .queues import at_loss, at_release
 from .single_flight import SingleFlight
 
 _log = logging.getLogger(__name__)
@@ -128,7 +128,8 @@ def _settle_dropped() -> None:
         settle(context, [program])
 
 
-def forget(context: cl.Context) -> None:
+@at_loss
+def _forget(context: cl.Context) -> None:
     """Drop the programs of a lost context."""
     _programs.forget(lambda key: key[0] == context)
     for key in [key for key in _alive() if key[0] == context]:
@@ -231,10 +232,8 @@ def _compile(context: cl.Context, program: Program, detour: int) -> cl.Program:
                 _log.info(
                     BUILD_LOG, program.source, compiler.located(said, compiler.expanded(program.source))
                 )
-            if program.ptx_target is not None:
-                result = _rebuilt(context, result, compiler.rewritten, place)
-            elif place is not None:
-                result = _rebuilt_if_possible(context, result, place)
+            if program.ptx_target is not None or place is not None:
+                result = _rebuilt(context, program, result, place)
     except (cl.Error, ValueError) as error:
         _log.info("compiling %s for %s failed", program.source, device)
         log = compiler.located(compiler.driver_log(error), compiler.expanded(program.source))
@@ -266,23 +265,20 @@ def _loaded(context: cl.Context, program: Program, place: Path, binary: bytes) -
     return result
 
 
-def _rebuilt_if_possible(context: cl.Context, compiled: cl.Program, place: Path) -> cl.Program:
-    """The program from its own binary, as later processes load it; *compiled* if the driver rejects that."""
-    try:
-        return _rebuilt(context, compiled, bytes, place)
-    except cl.Error as error:
-        _log.info("%s rejects its own binary: %s", _names(context), error)
-        return compiled
-
-
-def _rebuilt(
-    context: cl.Context, compiled: cl.Program, rewrite: Callable[[bytes], bytes], place: Path | None
-) -> cl.Program:
-    """The program built from its binaries after *rewrite*. What the driver takes is kept in *place*."""
+def _rebuilt(context: cl.Context, program: Program, compiled: cl.Program, place: Path | None) -> cl.Program:
+    """The program built from its binaries, as later processes load it, or after they were rewritten. What the
+    driver takes is kept in *place*. *compiled* if it rejects its own."""
     contents: Any = compiled.get_info(cl.program_info.BINARIES)
     devices: Any = compiled.get_info(cl.program_info.DEVICES)
-    rewritten = [rewrite(content) for content in contents]
-    result = compiler.loaded(context, devices, rewritten)
+    if program.ptx_target is not None:
+        contents = [compiler.rewritten(content) for content in contents]
+    try:
+        result = compiler.loaded(context, devices, contents)
+    except cl.Error as error:
+        if program.ptx_target is not None:
+            raise
+        _log.info("%s rejects its own binary: %s", _names(context), error)
+        return compiled
     if place is not None:
-        binaries.keep(place, rewritten[0])
+        binaries.keep(place, contents[0])
     return result

@@ -106,7 +106,16 @@ def at_loss(drop: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def forget(context: Any) -> None:
-    """Drop a lost context and its queues, so that the next call makes new ones."""
+    """Drop a lost context and its queues, so that the next call makes new ones. With it goes the queue
+    without threads for which a queue of it may be left.
+    """
+    free = _queues.get(_FREE)
+    if isinstance(free, FreeQueue) and free.context == context:
+        _forget(free.threadless.context)
+    _forget(context)
+
+
+def _forget(context: Any) -> None:
     for drop in _losing:
         drop(context)
     with _lock:
@@ -114,14 +123,6 @@ def forget(context: Any) -> None:
             del _contexts[device]
         for key in [key for key, queue in _queues.items() if queue.context == context]:
             del _queues[key]
-
-
-def lost_with(context: Any) -> list[Any]:
-    """*context*, and that of the queue without threads for which a queue of it may be left."""
-    free = _queues.get(_FREE)
-    if isinstance(free, FreeQueue) and free.context == context:
-        return [context, free.threadless.context]
-    return [context]
 
 
 def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:

@@ -24,7 +24,7 @@ import pyopencl as cl
 
 from . import clock
 from .devices import device_info
-from .queues import at_release
+from .queues import at_loss, at_release
 from .status import has_ended, out_of_memory, rejected
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -110,7 +110,8 @@ def release() -> None:
         _idle.clear()
 
 
-def forget(context: cl.Context) -> None:
+@at_loss
+def _forget(context: cl.Context) -> None:
     """Drop the rings of a lost context."""
     with _lock:
         for key in [key for key in _idle if key[0] == context]:

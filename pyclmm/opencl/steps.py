@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyopencl as cl
 
 from ..kernels.interface import LISTED, Launch
 from ..problem.dtypes import COMPLEX, dtype_of
-from .program import new_kernel
 
 # The most work-groups of an enqueue in dimension 2, as in CUDA's grid. A longer stack takes several enqueues,
 # each with an offset in that dimension.
@@ -98,88 +96,78 @@ def _set_scalar(kernel: cl.Kernel, index: int, content: bytes) -> None:
 
 
 class Enqueue(NamedTuple):
-    """One enqueue of a launch: a part of its work-items, and whether it needs an event."""
+    """One enqueue of a launch, which has several where its stack is long."""
 
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    offset: tuple[int, ...] | None
-    needs_event: bool
+    sizes: tuple[Any, ...]  # global and local size, offset
+    eventless: Eventless
 
 
-@dataclass
 class Step:
-    """One launch: its kernel object, its arguments and its enqueues."""
+    """One launch: its kernel object, its arguments and its enqueues.
 
-    queue: cl.CommandQueue
-    new_kernel: Callable[[], cl.Kernel]
-    kernel: cl.Kernel
-    fixed: list[tuple[int, Any]]  # arguments that stay: index, and a buffer or the bytes of a scalar
-    buffers: list[tuple[int, str]]  # varying arguments: index and name
-    workspace: list[tuple[int, int]]  # borrowed arguments: index, and place among what is borrowed
-    # Index, "alpha", "beta" or the array whose offset it is, and what makes the bytes of the argument.
-    scalars: list[tuple[int, str, Callable[[Any], bytes]]]
-    enqueues: tuple[Enqueue, ...]
-    packs: str
-    current: Scalars | None = None  # the scalars that the kernel object holds
-    values: Mapping[str, Any] = field(default_factory=dict)  # the same by name
+    *fixed* are the buffers that do not vary; *borrowed* maps workspace to its place among what a call
+    borrows. *make*: as :func:`.program.new_kernel`.
+    """
 
-    def __post_init__(self) -> None:
-        self.addresses: dict[int, int] = {}  # what the kernel object holds in place of buffers
-        self.parts = [
-            (part, eventless(self.queue, self.kernel, part.global_size, part.local_size, part.offset))
-            for part in self.enqueues
-        ]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         queue: cl.CommandQueue,
         launch: Launch,
         fixed: Buffers,
         borrowed: Mapping[str, int],
-        every_event: bool,
-        ends: bool,
-        make: Callable[..., cl.Kernel] = new_kernel,
-    ) -> Step:
-        """The step of *launch*. *fixed* are the buffers that do not vary; *borrowed* maps workspace to its
-        place among what a call borrows. *ends*: it ends the product. *make*: as :func:`.program.new_kernel`.
-        """
+        make: Callable[..., cl.Kernel],
+    ) -> None:
+        self._queue, self._launch, self._make = queue, launch, make
+        self.packs = launch.packs
+        self._fixed: list[tuple[int, Any]] = []  # index, and a buffer or the bytes of a scalar
+        self._buffers: list[tuple[int, str]] = []  # varying arguments: index and name
+        self._workspace: list[tuple[int, int]] = []  # index, and place among what is borrowed
+        # Index, "alpha", "beta" or the array whose offset it is, and what makes the bytes of the argument.
+        self._scalars: list[tuple[int, str, Callable[[Any], bytes]]] = []
         acc_type = str(launch.program.define("ACC_TYPE") or "float32")  # without one, no alpha and beta
         scale = _bytes_of(acc_type)
-        stay: list[tuple[int, Any]] = []
-        buffers, lent, scalars = [], [], []
         for index, arg in enumerate(launch.args):
             if not isinstance(arg, str):
-                stay.append((index, arg.tobytes()))
+                self._fixed.append((index, arg.tobytes()))
             elif arg in borrowed:
-                lent.append((index, borrowed[arg]))
+                self._workspace.append((index, borrowed[arg]))
             elif arg in SCALES:
-                scalars.append((index, arg, scale))
+                self._scalars.append((index, arg, scale))
             elif arg.endswith(OFFSET):
-                scalars.append((index, arg.removesuffix(OFFSET), _offset_bytes))
+                self._scalars.append((index, arg.removesuffix(OFFSET), _offset_bytes))
             else:
                 if arg in fixed:
-                    stay.append((index, fixed[arg]))
+                    self._fixed.append((index, fixed[arg]))
                 if arg not in fixed or arg in LISTED:  # a call may name another table
-                    buffers.append((index, arg))
-        kernel = partial(make, queue.context, launch.program, launch.kernel)
-        enqueues = _enqueues(launch, every_event, ends)
-        return cls(queue, kernel, kernel(), stay, buffers, lent, scalars, enqueues, launch.packs)
+                    self._buffers.append((index, arg))
+        self._use_new_kernel()
+
+    def _use_new_kernel(self) -> None:
+        """Let the step have a new kernel object, which holds no argument."""
+        launch = self._launch
+        self.kernel = self._make(self._queue.context, launch.program, launch.kernel)
+        self._current: Scalars | None = None  # the scalars that it holds
+        self._addresses: dict[int, int] = {}  # what it holds in place of buffers
+        self.parts = []
+        for size, first in spans(launch):
+            offset = (0, 0, first) if first or size != launch.global_size else None
+            sizes = (size, launch.local_size, offset)
+            self.parts.append(Enqueue(sizes, eventless(self._queue, self.kernel, *sizes)))
 
     def set_args(self, buffers: Buffers, scalars: Scalars | None, borrowed: Borrowed, moved: bool) -> None:
         """Set *buffers*, those *scalars* that differ from the last call's, and *borrowed* workspace that has
         *moved*.
         """
-        if scalars is not None and scalars != self.current:
+        if scalars is not None and scalars != self._current:
             self._set_scalars(scalars)
         set_arg = self.kernel.set_arg
         if buffers:
-            self.addresses.clear()
-        for index, name in self.buffers:
+            self._addresses.clear()
+        for index, name in self._buffers:
             if name in buffers:
                 set_arg(index, buffers[name])
         if moved:
-            for index, place in self.workspace:
+            for index, place in self._workspace:
                 set_arg(index, borrowed[place])
 
     def set_addresses(self, addresses: Mapping[str, int], scalars: Scalars) -> bool:
@@ -188,10 +176,10 @@ class Step:
         """
         if _set_address is None:
             return False
-        if scalars != self.current:
+        if scalars != self._current:
             self._set_scalars(scalars)
-        held, kernel = self.addresses, None
-        for index, name in self.buffers:
+        held, kernel = self._addresses, None
+        for index, name in self._buffers:
             address = addresses[name]
             if held.get(index) == address:
                 continue
@@ -204,37 +192,28 @@ class Step:
 
     def _set_scalars(self, scalars: Scalars) -> None:
         """Set the scalars that differ; all, and what stays, in a new kernel object."""
-        is_new, self.current = self.current is None, None  # until all are set
-        for index, value in self.fixed if is_new else ():
+        before, self._current = self._current, None  # until all are set
+        for index, value in self._fixed if before is None else ():
             if isinstance(value, bytes):
                 _set_scalar(self.kernel, index, value)
             else:
                 self.kernel.set_arg(index, value)
-        alpha, beta, offsets = scalars
-        values = {"alpha": alpha, "beta": beta, **offsets}
-        for index, name, to_bytes in self.scalars:
+        held, values = None if before is None else _by_name(before), _by_name(scalars)
+        for index, name, to_bytes in self._scalars:
             value = values.get(name, 0)
-            if is_new or value != self.values.get(name, 0):
+            if held is None or value != held.get(name, 0):
                 _set_scalar(self.kernel, index, to_bytes(value))
-        self.current, self.values = scalars, values
+        self._current = scalars
 
     def replace_kernel(self, buffers: Buffers, scalars: Scalars, borrowed: Borrowed) -> None:
         """Use a new kernel object with the same arguments."""
-        self.kernel = self.new_kernel()
-        self.__post_init__()
-        self.current = None
+        self._use_new_kernel()
         self.set_args(buffers, scalars, borrowed, moved=True)
 
 
-def _enqueues(launch: Launch, every_event: bool, ends: bool) -> tuple[Enqueue, ...]:
-    """The enqueues that cover a launch."""
-    local, parts = launch.local_size, []
-    for size, first in spans(launch):
-        offset = (0, 0, first) if first or size != launch.global_size else None
-        parts.append(Enqueue(size, local, offset, every_event))
-    if ends:
-        parts[-1] = parts[-1]._replace(needs_event=True)
-    return tuple(parts)
+def _by_name(scalars: Scalars) -> dict[str, Any]:
+    alpha, beta, offsets = scalars
+    return {"alpha": alpha, "beta": beta, **offsets}
 
 
 def spans(launch: Launch) -> list[tuple[tuple[int, ...], int]]:

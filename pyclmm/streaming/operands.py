@@ -35,10 +35,10 @@ def _taken(name: str, x: Any) -> Any:
         )
     if isinstance(x, QuantizedArray):
         raise UnsupportedError(f"{name} is a QuantizedArray, which no product in tiles takes: use matmul")
-    kind = kind_of(x) if name == "out" else None  # a tensor of PyTorch's
-    if kind is not None and kind.on_host(name, x):
-        return kind.host_array(name, x)
-    return x if isinstance(x, np.memmap) or datasets.is_stored(x) else array_of(name, x)
+    if isinstance(x, np.memmap) or datasets.is_stored(x):
+        return x
+    kind = kind_of(x)  # of a tensor of PyTorch's
+    return kind.host_array(name, x) if kind is not None and kind.on_host(name, x) else array_of(name, x)
 
 
 def _layout(name: str, x: Any) -> Operand:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyopencl as cl
 
-from .. import plan_cache
 from ..errors import (
     BuildError,
     DeviceLostError,
@@ -22,8 +21,8 @@ from ..errors import (
     in_short,
     warn_caller,
 )
+from ..opencl import queues
 from ..opencl.devices import device_info
-from ..opencl.queues import context_of
 from .checkpoint import Checkpoint
 from .job import Job
 from .lanes import Lane, lane_for, lane_threads
@@ -161,9 +160,9 @@ def _give_up(place: DeviceQueue, error: BaseException, others: bool) -> None:
     """Warn that a device drops out, or raise *error* if it is the last; a lost context is forgotten."""
     device, on = place
     if isinstance(error, DeviceLostError):
-        context = context_of(device) if on is None else on.context
+        context = queues.context_of(device) if on is None else on.context
         if context is not None:  # another run may have lost it, too
-            plan_cache.forget(context)
+            queues.forget(context)
     if not others:
         raise error
     warn_caller(

@@ -302,7 +302,7 @@ def test_results_that_are_not_made_yet_do_not_overlap(cuda):
     from pyclmm.execution.jax_arrays import JAX  # noqa: PLC0415 - it needs JAX
 
     first, second = (cuda_arrays.new(JAX, (3, 4), np.dtype(np.float32), 0) for _ in range(2))
-    assert not cuda_arrays.overlap(first, second)
+    assert not cuda_arrays.may_share(first, second)
 
 
 def test_plans_and_other_threads(cuda):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from pyclmm.opencl import queues
 from pyclmm.opencl.array_fields import address_of
 from pyclmm.opencl.devices import device_info
 from pyclmm.opencl.queues import FreeQueue, default_queue, free_queue
+from pyclmm.opencl.steps import scalars_of
 from pyclmm.problem.gemm import Gemm
 from pyclmm.selection import select
 from tests.support.cases import DEVICE, problem_of
@@ -153,11 +155,15 @@ def test_a_free_queue_is_made_where_there_is_a_device_without_threads(monkeypatc
     assert free_queue() is default_queue()
 
 
-def test_a_lost_device_takes_both_contexts(free, queue):
+def test_a_lost_device_takes_both_contexts(free, queue, monkeypatch):
     other = cl.Context([queue.device])
     free.threadless = cl.CommandQueue(other, queue.device)
-    assert queues.lost_with(queue.context) == [queue.context, other]
-    assert queues.lost_with(other) == [other]
+    lost = []
+    monkeypatch.setattr(queues, "_losing", [lost.append])
+    queues.forget(other)
+    assert lost == [other]
+    queues.forget(queue.context)
+    assert lost[1:] == [other, queue.context]
 
 
 def test_a_device_that_is_lost_on_the_callers_thread(free, rng):
@@ -165,10 +171,9 @@ def test_a_device_that_is_lost_on_the_callers_thread(free, rng):
     for _ in range(3):
         pyclmm.matmul(a, b)
     binding = last_product().executable.latest_binding()
-    names = {name for step in binding._steps for _, name in step.buffers}
     memory = np.zeros(1024, np.float32)
-    addresses = dict.fromkeys(names, address_of(memory))
-    scalars = binding._steps[0].current
+    addresses = defaultdict(lambda: address_of(memory))
+    scalars = scalars_of(1.0, 0.0)
     assert binding.run_at(addresses, scalars) is True
     lost = failing("opencl.host_memory", "wait_for_events", cl_error(DEVICE_NOT_AVAILABLE), "cl")
     with lost, pytest.raises(pyclmm.DeviceLostError):

@@ -1,87 +1,13 @@
-"""PyTorch's tensors: views that note only a sign, bfloat16, and what is said of those that are refused.
-
-Stand-ins have the methods of torch.Tensor that are asked; PyTorch's own follow where it is installed.
-"""
-
-import sys
-from types import SimpleNamespace
+"""PyTorch's tensors: views that note only a sign, bfloat16, and what is said of those that are refused."""
 
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
 import pyclmm
-from pyclmm import linalg
-from pyclmm.execution.array_likes import array_of
+from pyclmm.execution.kinds import kind_of
 
 Y = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-
-class Lazy:
-    """A view whose elements are to be conjugated or negated; DLPack gives them as they lie."""
-
-    def __init__(self, x, conj=False, neg=False):
-        self.x, self.conj, self.neg = x, conj, neg
-
-    def is_conj(self):
-        return self.conj
-
-    def is_neg(self):
-        return self.neg
-
-    def resolve_conj(self):
-        return Lazy(self.x.conj(), neg=self.neg) if self.conj else self
-
-    def resolve_neg(self):
-        return Lazy(-self.x, self.conj) if self.neg else self
-
-    def __dlpack__(self, **keywords):
-        return self.x.__dlpack__(**keywords)
-
-    def __dlpack_device__(self):
-        return self.x.__dlpack_device__()
-
-
-class Bits(Lazy):
-    """A tensor of bfloat16, which NumPy's DLPack does not know, as torch.Tensor is one."""
-
-    dtype, requires_grad = "bfloat16", False
-
-    def resolve_neg(self):
-        return Bits(-self.x) if self.neg else self
-
-    def __dlpack__(self, **keywords):
-        raise BufferError("bfloat16")
-
-    def view(self, dtype):
-        assert dtype == "int16"
-        return Lazy(self.x.view(np.int16))
-
-
-@pytest.fixture
-def stand_in(monkeypatch):
-    fake = SimpleNamespace(Tensor=Bits, bfloat16=Bits.dtype, int16="int16")
-    monkeypatch.setitem(sys.modules, "torch", fake)
-
-
-@pytest.mark.parametrize("conj", [False, True])
-@pytest.mark.parametrize("neg", [False, True])
-def test_views_that_note_a_sign_are_read_with_it(conj, neg):
-    z = (Y + 2j * Y).astype(np.complex64)
-    want = (z.conj() if conj else z) * (-1 if neg else 1)
-    assert np.array_equal(pyclmm.matmul(Lazy(z, conj, neg), Y.T), want @ Y.T)
-    assert np.array_equal(linalg.inner(Y, Lazy(z, conj, neg)), np.inner(Y, want))
-    assert np.shares_memory(array_of("a", Lazy(z)), z)
-
-
-def test_bfloat16_is_taken_as_it_lies(stand_in):
-    x = Y.astype(bfloat16)
-    assert np.shares_memory(array_of("a", Bits(x.T)), x)
-    assert np.array_equal(array_of("a", Bits(x.T)), x.T)
-    assert np.array_equal(array_of("a", Bits(x, neg=True)), -x)
-
-
-# ---- PyTorch itself ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -111,8 +37,9 @@ def test_pytorchs_tensors(torch):
         other = torch.from_numpy(want.T.copy())
         assert np.array_equal(pyclmm.matmul(tensor, other).numpy(), want @ want.T), name
     bits = taken["bfloat16, transposed"]
-    assert array_of("a", bits).dtype == bfloat16
-    assert array_of("a", bits).__array_interface__["data"][0] == bits.data_ptr()
+    read = kind_of(bits).host_array("a", bits)
+    assert read.dtype == bfloat16
+    assert read.__array_interface__["data"][0] == bits.data_ptr()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

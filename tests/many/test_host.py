@@ -12,6 +12,7 @@ from pyclmm import plan_cache
 from pyclmm.kernels.listed import _tiles, size_classes
 from pyclmm.many import plan as plans
 from pyclmm.many.plan import ManyMatmul
+from pyclmm.opencl import queues
 from pyclmm.opencl.host_memory import HOST_ALIGN
 from pyclmm.opencl.queues import default_queue
 from tests.many.drawn import Drawn, check, check_aligned, loop
@@ -127,7 +128,7 @@ def test_the_oldest_plan_is_dropped(rng, planned):
     assert len(planned) == plans._KEPT + 2, "that of 1 x 1 is made again, that of 1 x 2 is kept"
 
 
-@pytest.mark.parametrize("drop", [pyclmm.release, lambda: plan_cache.forget(None)], ids=["release", "loss"])
+@pytest.mark.parametrize("drop", [pyclmm.release, lambda: queues.forget(None)], ids=["release", "loss"])
 def test_plans_are_dropped_between_the_searches_of_other_threads(rng, monkeypatch, planned, drop):
     class Watched(OrderedDict):
         def clear(self):

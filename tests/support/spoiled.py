@@ -82,11 +82,11 @@ def installed(found):
     """*found* sees all products on OpenCL devices, while the block runs."""
     enqueue = Binding._enqueue_part
 
-    def spoiling(self, step, part, launch, after, given, with_events):
+    def spoiling(self, step, part, after, given, with_events):
         found.kernels.append(step.kernel.function_name)
         if step.kernel.function_name == "verify_out":
             found.before(self, given[0], given[2])
-        return enqueue(self, step, part, launch, after, given, with_events)
+        return enqueue(self, step, part, after, given, with_events)
 
     with patch.object(Binding, "_enqueue_part", spoiling):
         yield found
@@ -151,11 +151,11 @@ class FaultyTiled:
                 "__kernel WORK_GROUP", f"{_FAULT}\n__kernel WORK_GROUP"
             )
 
-        def erring(binding, step, part, launch, after, given, with_events):
+        def erring(binding, step, part, after, given, with_events):
             if step.kernel.function_name == "matmul_tiled":
                 step.kernel.set_arg(step.kernel.num_args - 1, np.int64(self.place))
                 binding._alone = None
-            return enqueue(binding, step, part, launch, after, given, with_events)
+            return enqueue(binding, step, part, after, given, with_events)
 
         def erring_alone(binding, step):
             if step.kernel.function_name == "matmul_tiled":
