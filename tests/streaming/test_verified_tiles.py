@@ -205,7 +205,7 @@ def test_a_digest_is_that_of_the_blocks_in_any_order(shape, dtype, tmp_path):
         made = file.create_dataset("x", data=x, dtype=dtype)
         stored = source("out", made)
         index = tuple(slice(0, length) for length in shape[:-2])
-        region = Region(index, slice(0, shape[-2]), slice(0, shape[-1]), shape)
+        region = Region(index, slice(0, shape[-2]), slice(0, shape[-1]))
         whole, parts = WrittenTile(stored.dtype, region), WrittenTile(stored.dtype, region)
         whole.add(region, x)
         for piece in [*parts.pieces(region)][::-1]:
@@ -431,7 +431,7 @@ def test_the_files_of_zarr_chunks_are_waited_for(keywords, tmp_path, monkeypatch
     x = zarr.create_array(tmp_path / "z/x", shape=(100, 60), chunks=(16, 16), dtype="f4", **keywords)
     to, synced = sink(x, x.shape, np.dtype("f4")), []
     noted(monkeypatch, os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
-    to.write(np.ones((50, 30), "f4"), tiles.Region((), slice(40, 90), slice(20, 50), (50, 30)))
+    to.write(np.ones((50, 30), "f4"), tiles.Region((), slice(40, 90), slice(20, 50)))
     to.flush()
     files = {path.stat().st_ino for path in (tmp_path / "z").rglob("*") if path.is_file()}
     assert len(files) >= 5
@@ -513,7 +513,7 @@ def test_the_digest_of_an_operand_tells_every_change(tmp_path):
 def test_the_digest_of_a_large_tile_tells_every_change(shape, dtype):
     x = RNG.integers(0, 100, shape).astype(dtype)
     index = (slice(0, shape[0]),) if len(shape) == 3 else ()
-    region = Region(index, slice(0, shape[-2]), slice(0, shape[-1]), shape)
+    region = Region(index, slice(0, shape[-2]), slice(0, shape[-1]))
     before, flat = tile_digest(source("out", x), region), x.reshape(-1)
     for at in (0, x.size - 1, *RNG.integers(0, x.size, 5)):
         old, flat[at] = flat[at], -1
