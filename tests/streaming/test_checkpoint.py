@@ -112,4 +112,4 @@ def test_a_tile_without_its_line_is_removed(tmp_path):
         (tmp_path / "c" / name).write_bytes(b"half")
     opened(tmp_path / "c").close(remove=False)
     names = {path.name for path in (tmp_path / "c").iterdir()}
-    assert names == {"pyclmm-problem.json", "pyclmm-journal", "pyclmm-lock", "pyclmm-tile-1", "pyclmm-tile-4"}
+    assert names == {"pyclmm-journal", "pyclmm-lock", "pyclmm-tile-1", "pyclmm-tile-4"}
