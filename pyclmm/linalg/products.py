@@ -323,8 +323,7 @@ def _without(out: Any, place: int) -> Any:
         return None
     if not (place < out.ndim and out.shape[place] == 1):
         raise ShapeError(f"out has shape {out.shape}; with keepdims it has the length 1 in axis {place}")
-    kept = [i for i in range(out.ndim) if i != place]
-    return viewed(out, View(tuple(out.shape[i] for i in kept), tuple(out.strides[i] for i in kept)))
+    return permuted(out, [i for i in range(out.ndim) if i != place])
 
 
 # ---- arrays -----------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ def permutation(ndim: int, axes: Sequence[int]) -> list[int]:
 
 
 def permuted(x: Any, axes: Sequence[int]) -> Any:
-    """*x* with its axes in another order."""
-    if isinstance(x, np.ndarray):
+    """*x* with its axes in another order; of an axis that is left out it has the first place."""
+    if isinstance(x, np.ndarray) and len(axes) == x.ndim:
         return x.transpose(axes)  # its base is that of x
     return viewed(x, View(tuple(x.shape[i] for i in axes), tuple(x.strides[i] for i in axes)))
 
@@ -106,23 +106,6 @@ def one(dtype: np.dtype[Any], like: Any, queue: Any) -> Any:
 def plain(x: Any) -> Any:
     """*x*, or the scalar that NumPy's functions return for a result without axes."""
     return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
-
-
-def fetched(x: cla.Array) -> np.ndarray[Any, Any]:
-    """The elements of an Array of any strides as a new NumPy array."""
-    if x.size == 0:
-        return np.empty(x.shape, x.dtype)
-    if x.flags.forc:
-        return np.asarray(x.get())
-    steps = [(length - 1) * stride for length, stride in zip(x.shape, x.strides, strict=True)]
-    low = x.offset + sum(step for step in steps if step < 0)
-    high = x.offset + sum(step for step in steps if step > 0) + x.dtype.itemsize
-    bytes_of = cla.Array(
-        x.queue or x.context, (high - low,), np.uint8, data=x.base_data, offset=low, events=x.events
-    )
-    memory = bytes_of.get()
-    first = memory[x.offset - low :][: x.dtype.itemsize].view(x.dtype)
-    return np.array(as_strided(first, x.shape, x.strides), order="C")
 
 
 def new_like(x: Any) -> Any:
