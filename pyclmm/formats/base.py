@@ -81,6 +81,7 @@ class BlockFormat(Format):
 
     nbytes: ClassVar[int]  # of a block
     halves: ClassVar[tuple[int, ...]]  # where in a block float16 numbers are
+    most: ClassVar[int]  # about the largest whole number that a scale multiplies
 
     def row_nbytes(self, k: int) -> int:
         return k // self.block * self.nbytes
@@ -105,14 +106,9 @@ class BlockFormat(Format):
     def drawn(self, rng: np.random.Generator, n: int, k: int) -> Array:
         blocks = rng.integers(0, 256, (n * k // self.block, self.nbytes), np.uint8)
         for at in self.halves:
-            scales = rng.uniform(-0.125, 0.125, len(blocks)) / self._largest
+            scales = rng.uniform(-0.125, 0.125, len(blocks)) / self.most
             blocks[:, at : at + 2] = scales.astype(np.float16).view(np.uint8).reshape(-1, 2)
         return blocks.reshape(n, self.row_nbytes(k))
-
-    @property
-    def _largest(self) -> int:
-        """About the largest whole number that a scale multiplies."""
-        return 1 << self.bits
 
 
 def block_format(kind: type[BlockFormat], bits: int, group_size: int, block: int) -> BlockFormat:
