@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .base import Array, BlockFormat, block_format, nibbles
-from .floats import E2M1, code_of_power, signed
+from .mx import E2M1, code_of_power, signed
 
 
 class MXFP4_GGUF(BlockFormat):  # noqa: N801 - GGUF's name
