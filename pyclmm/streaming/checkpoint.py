@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CheckpointError, CheckpointWarning, StorageError, warn_caller
-from ..problem import dtypes
 from .datasets import failing_as, is_hdf5
 from .fingerprints import WrittenTile, tile_digest
 from .journal import (
@@ -150,21 +149,23 @@ class Checkpoint:
         return tile_digest(self._sink, region)
 
     def finish(self, tile: int, block: NDArray[Any] | None, digest: str = "-") -> None:
-        """Record that *tile* is finished. *block* is kept; None: ``out`` has it, by *digest*, and is flushed.
-        Raises StorageError if the folder cannot be written. What was finished before stays finished.
+        """Record that *tile* is finished. *block*, in C order, is kept; None: ``out`` has it, by *digest*,
+        and is flushed. Raises StorageError if the folder cannot be written. What was finished before stays
+        finished.
         """
         size = 0
         with failing_as(f"checkpoint {self.folder}", f"tile {tile}", "kept"):
             if block is not None:
-                size, digest = _write_block(self.folder / f"{TILE}{tile}", block)
+                content = memoryview(block.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+                size, digest = write_whole(self.folder / f"{TILE}{tile}", content)
             with self._guard:
                 self._journal.add(tile, size, digest)
 
-    def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The kept tiles and their numbers. Raises CheckpointError if one was changed."""
+    def blocks(self) -> Iterator[tuple[int, bytearray]]:
+        """The kept tiles by number, as bytes. Raises CheckpointError if one was changed."""
         for tile, (size, digest) in sorted(self._journal.records.items()):
             if size:
-                yield tile, _read_block(self.folder / f"{TILE}{tile}", digest)
+                yield tile, _read(self.folder / f"{TILE}{tile}", digest)
 
     def __enter__(self) -> None:
         """Close it at the end of the block, after which the product is complete if nothing was raised."""
@@ -242,14 +243,7 @@ def _difference(field: str, old: Any, new: Any) -> str | None:
     return None if old == new else f"{field.removeprefix('problem.')} was {old!r} and is {new!r}"
 
 
-def _write_block(path: Path, block: NDArray[Any]) -> tuple[int, str]:
-    """Write *block* whole or not at all; returns the file's length and digest."""
-    block = np.ascontiguousarray(block, block.dtype.newbyteorder("="))
-    head = json.dumps({"dtype": dtypes.type_name(block.dtype, "out"), "shape": block.shape}).encode() + b"\n"
-    return write_whole(path, head, memoryview(block.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
-
-
-def _read_block(path: Path, digest: str) -> NDArray[Any]:
+def _read(path: Path, digest: str) -> bytearray:
     try:
         content = bytearray(path.read_bytes())
     except FileNotFoundError:
@@ -258,11 +252,4 @@ def _read_block(path: Path, digest: str) -> NDArray[Any]:
         raise damaged(path, str(error)) from error
     if digest_of(content) != digest:
         raise damaged(path, "its digest is not the one that was written")
-    end = content.index(b"\n") + 1
-    head = json.loads(content[:end])
-    return (
-        np.frombuffer(content, np.uint8)[end:]
-        .copy()
-        .view(dtypes.dtype_of(head["dtype"]))
-        .reshape(head["shape"])
-    )
+    return content
