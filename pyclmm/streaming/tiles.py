@@ -22,6 +22,8 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import fields
 
 Index = tuple[int | slice, ...]
@@ -324,12 +326,7 @@ def region(stack: tuple[int, ...], own: tuple[int, ...], z: Span, rows: Span, co
 def _index(stack: tuple[int, ...], own: tuple[int, ...], z: Span) -> Index:
     if not own:
         return ()
-    place, at = [], z.start
-    for length in reversed(stack):
-        place.append(at % length)
-        at //= length
-    place.reverse()
-    aligned = place[len(stack) - len(own) :]
+    aligned = [int(at) for at in np.unravel_index(z.start, stack)[-len(own) :]]
     index: list[int | slice] = [0 if length == 1 else i for i, length in zip(aligned, own, strict=True)]
     if own[-1] != 1 and z.length > 1:
         index[-1] = slice(aligned[-1], aligned[-1] + z.length)
