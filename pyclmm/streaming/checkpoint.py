@@ -24,22 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CheckpointError, CheckpointWarning, StorageError, warn_caller
+from . import journal
 from .datasets import failing_as, is_hdf5
 from .fingerprints import WrittenTile, tile_digest
-from .journal import (
-    ANEW,
-    VERSION,
-    Contents,
-    FolderLock,
-    Journal,
-    contents,
-    damaged,
-    digest_of,
-    is_done,
-    refuse_untrusted,
-    unusable,
-    write_whole,
-)
+from .journal import ANEW, FolderLock, Journal, damaged, unusable, write_whole
 from .storage import DatasetStorage, Storage
 from .tiles import Region
 
@@ -62,7 +50,7 @@ class Checkpoint:
         CheckpointError if it is of another product, ``out`` or owner, damaged, in use, not writable, or has
         other files.
         """
-        asked = {"version": VERSION, "problem": problem, "tiles": tiles, "out": sink.place}
+        asked = {"version": journal.VERSION, "problem": problem, "tiles": tiles, "out": sink.place}
         asked = json.loads(json.dumps(asked))
         with unusable(path, "cannot be written"):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -190,15 +178,15 @@ class Checkpoint:
                 self.folder.rmdir()
 
 
-def _stored(folder: Path) -> Contents | None:
+def _stored(folder: Path) -> journal.Contents | None:
     """What the folder's journal says; None if it holds no product, or a complete one."""
     path = folder / JOURNAL
-    refuse_untrusted(folder)
+    journal.refuse_untrusted(folder)
     with unusable(folder, "cannot be read"):
-        if is_done(path):
+        if journal.is_done(path):
             return None
         try:
-            return contents(path)
+            return journal.contents(path)
         except FileNotFoundError:
             if next(folder.glob(f"{TILE}*"), None) is not None:
                 raise damaged(path, "it is missing") from None
@@ -219,7 +207,7 @@ def _refuse_others(folder: Path) -> None:
     others = [
         name for name in names if name not in (JOURNAL, LOCK) and not name.startswith((TILE, ".pyclmm-new-"))
     ]
-    if others and not is_done(folder / JOURNAL):
+    if others and not journal.is_done(folder / JOURNAL):
         raise CheckpointError(
             f"checkpoint folder {folder} holds other files ({others[0]}); name one of its own"
         )
@@ -250,6 +238,6 @@ def _read(path: Path, digest: str) -> bytearray:
         raise damaged(path, "it is missing") from None
     except OSError as error:
         raise damaged(path, str(error)) from error
-    if digest_of(content) != digest:
+    if journal.digest_of(content) != digest:
         raise damaged(path, "its digest is not the one that was written")
     return content
