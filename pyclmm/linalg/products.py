@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
@@ -19,6 +18,7 @@ from ..execution.kinds import kind_of
 from ..execution.operands import single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
+from ..problem.gemm import dense_strides
 from ..problem.subscripts import Labelled, parsed
 from .einsum import Taken, asked_of, common_dtype, contract, copied, numbered, split, taken
 from .identity import identity
@@ -90,8 +90,10 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     if target is not None:
         if target.shape != shape:
             raise ShapeError(f"out has shape {target.shape}, but the outer product has shape {shape}")
-        strides = [_split(x.shape, step) for x, step in zip((a, b), target.strides, strict=True)]
-        target = viewed(target, View((*a.shape, *b.shape), (*strides[0], *strides[1])))
+        of_a, of_b = (dense_strides(x.shape) for x in (a, b))
+        step_a, step_b = target.strides
+        strides = *(step_a * each for each in of_a), *(step_b * each for each in of_b)
+        target = viewed(target, View((*a.shape, *b.shape), strides))
     result = contract(given._replace(out=target), _of_axes(a, b), **keywords)
     return reshaped(result, shape) if out is None else out
 
@@ -365,8 +367,3 @@ def _flat(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         return x.reshape(-1)
     return reshaped(x if is_contiguous(x) else copied(x, new_like(x)), (x.size,))
-
-
-def _split(shape: tuple[int, ...], step: int) -> list[int]:
-    """The strides of the axes that one axis of stride *step* becomes."""
-    return [step * math.prod(shape[i + 1 :]) for i in range(len(shape))]

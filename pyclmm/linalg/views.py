@@ -17,7 +17,7 @@ from ..opencl import arrays
 from ..opencl.late_events import takes_late
 from ..problem.axes import counted
 from ..problem.contraction import View
-from ..problem.gemm import dense_strides
+from ..problem.gemm import dense
 
 
 def viewed(x: Any, view: View) -> Any:
@@ -68,7 +68,7 @@ def permuted(x: Any, axes: Sequence[int]) -> Any:
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     """*x*, a scalar or C-contiguous, in another *shape*."""
     if isinstance(x, CudaArray):
-        return x.viewed(shape, tuple(step * x.dtype.itemsize for step in dense_strides(shape)))
+        return x.viewed(shape, dense(shape, x.dtype).strides)
     return x.reshape(shape)
 
 
@@ -76,8 +76,8 @@ def is_contiguous(x: Any) -> bool:
     """Whether the elements of *x* lie one after the other in C order."""
     if not isinstance(x, CudaArray):
         return bool(x.flags.c_contiguous)
-    steps = zip(x.shape, x.strides, dense_strides(x.shape), strict=True)
-    return x.size == 0 or all(length == 1 or own == step * x.dtype.itemsize for length, own, step in steps)
+    steps = zip(x.shape, x.strides, dense(x.shape, x.dtype).strides, strict=True)
+    return x.size == 0 or all(length == 1 or own == step for length, own, step in steps)
 
 
 def has_views(x: Any) -> bool:
