@@ -126,10 +126,10 @@ class FolderLock:
 
     def release(self, remove: bool = False) -> None:
         """Unlock, and remove the file on request."""
-        if remove and sys.platform != "win32":
+        if remove and sys.platform != "win32":  # while it is locked: afterwards it may be another's
             self._path.unlink(missing_ok=True)
         os.close(self._handle)
-        if remove:
+        if remove and sys.platform == "win32":  # which removes no open file
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
