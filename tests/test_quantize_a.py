@@ -9,7 +9,7 @@ import pyclmm
 from pyclmm.checks.reference import error_ratio, int8_groups, limit
 from pyclmm.errors import ArgumentError, DTypeError, UnsupportedError
 from pyclmm.formats import FORMATS, format_named
-from pyclmm.formats.rows import RowFormat
+from pyclmm.formats.base import RowFormat
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.kernels.cpu.int8_rows import OFFERED
 from pyclmm.opencl.devices import default_device, device_info

@@ -19,7 +19,8 @@ from numpy.lib.stride_tricks import as_strided
 from ..api import matmul
 from ..errors import ArgumentError, DTypeError, brief
 from ..execution.operands import sent
-from ..linalg.views import fetched, permuted
+from ..linalg.views import permuted
+from ..opencl.arrays import fetched
 from ..opencl.queues import default_queue, queue_on
 
 

@@ -2,7 +2,7 @@
 
 A format of GGUF is a module here and a header in cl/formats/, each of that name, and a line in _OF_GGUF.
 
-Others import: affine, base, mx, rows, and what is in ``__all__``.
+Others import: affine, base, mx, and what is in ``__all__``.
 """
 
 from __future__ import annotations

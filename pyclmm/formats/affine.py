@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .base import Array
-from .rows import ALIGN, RowFormat
+from .base import ALIGN, Array, RowFormat
 
 BITS, GROUPS = (2, 3, 4, 6, 8), (32, 64, 128)
 SCALES = {"float32": 4, "float16": 2, "bfloat16": 2}  # their types, and bytes

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ..errors import ShapeError, UnsupportedError
 
 Array = np.ndarray[Any, np.dtype[Any]]
+ALIGN = 16  # bytes, of which a kernel reads as many of packed weights at once
 RUN = 32  # weights that a kernel turns into numbers at a time: every K is a multiple of it
 
 
@@ -76,11 +77,67 @@ class Format(ABC):
         """*n* rows of random weights, of any bits, with scales around 1 / 8: for checks."""
 
 
+class Parts(NamedTuple):
+    """The parts of rows, as views: bytes of packed weights, and of scales and biases, (..., bytes)."""
+
+    packed: Array
+    scales: Array
+    biases: Array
+
+
+class RowFormat(Format):
+    """A format whose rows are [packed weights | scales | biases], with zeros up to a multiple of 16 bytes.
+
+    Weight k is at bit k * bits of the row, read as one little-endian number, as in the 32-bit words of MLX.
+    """
+
+    scale_nbytes = 1
+    biases = 0  # for each scale
+
+    def row_nbytes(self, k: int) -> int:
+        used = k * self.bits // 8 + k // self.group_size * self.scale_nbytes * (1 + self.biases)
+        return -(-used // ALIGN) * ALIGN
+
+    def parts(self, rows: Array, k: int) -> Parts:
+        """The parts of *rows* of *k* weights."""
+        start, step = k * self.bits // 8, k // self.group_size * self.scale_nbytes
+        ends = (start, start + step, start + step * (1 + self.biases))
+        return Parts(rows[..., :start], rows[..., start : ends[1]], rows[..., ends[1] : ends[2]])
+
+    def codes(self, rows: Array, k: int) -> Array:
+        """The packed numbers, (N, K / group_size, group_size) of uint8."""
+        packed = np.ascontiguousarray(self.parts(rows, k).packed)
+        bits = np.unpackbits(packed, axis=-1, bitorder="little").reshape(len(rows), k, self.bits)
+        found = np.packbits(bits, axis=-1, bitorder="little")
+        return found.reshape(len(rows), k // self.group_size, self.group_size)
+
+    def joined(self, codes: Array, scales: Array, biases: Array | None = None) -> Array:
+        """Rows of *codes*, (N, K) of uint8, and of the scales and biases, (N, K / group_size)."""
+        n, k = codes.shape
+        rows = np.zeros((n, self.row_nbytes(k)), np.uint8)
+        parts = self.parts(rows, k)
+        bits = np.unpackbits(codes[:, :, None], axis=-1, bitorder="little")[:, :, : self.bits]
+        parts.packed[...] = np.packbits(bits.reshape(n, k * self.bits), axis=-1, bitorder="little")
+        parts.scales[...] = np.ascontiguousarray(scales).view(np.uint8)
+        if biases is not None:
+            parts.biases[...] = np.ascontiguousarray(biases).view(np.uint8)
+        return rows
+
+    def drawn(self, rng: np.random.Generator, n: int, k: int) -> Array:
+        codes = rng.integers(0, 1 << self.bits, (n, k), np.uint8)
+        return self.joined(codes, *self.drawn_scales(rng, (n, k // self.group_size)))
+
+    @abstractmethod
+    def drawn_scales(self, rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Array, ...]:
+        """Random scales, and biases where the format has them, as they are stored."""
+
+
 class BlockFormat(Format):
     """A format of GGUF: blocks of bytes, one after another, each with its scales."""
 
     nbytes: ClassVar[int]  # of a block
     halves: ClassVar[tuple[int, ...]]  # where in a block float16 numbers are
+    most: ClassVar[int]  # about the largest whole number that a scale multiplies
 
     def row_nbytes(self, k: int) -> int:
         return k // self.block * self.nbytes
@@ -105,14 +162,9 @@ class BlockFormat(Format):
     def drawn(self, rng: np.random.Generator, n: int, k: int) -> Array:
         blocks = rng.integers(0, 256, (n * k // self.block, self.nbytes), np.uint8)
         for at in self.halves:
-            scales = rng.uniform(-0.125, 0.125, len(blocks)) / self._largest
+            scales = rng.uniform(-0.125, 0.125, len(blocks)) / self.most
             blocks[:, at : at + 2] = scales.astype(np.float16).view(np.uint8).reshape(-1, 2)
         return blocks.reshape(n, self.row_nbytes(k))
-
-    @property
-    def _largest(self) -> int:
-        """About the largest whole number that a scale multiplies."""
-        return 1 << self.bits
 
 
 def block_format(kind: type[BlockFormat], bits: int, group_size: int, block: int) -> BlockFormat:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from .base import Array, BlockFormat, block_format, nibbles
-from .floats import E2M1, code_of_power, signed
+from .mx import E2M1, code_of_power, signed
 
 
 class MXFP4_GGUF(BlockFormat):  # noqa: N801 - GGUF's name
     """A byte: E8M0 | 16 bytes: weights 0 to 15 in the low halves, 16 to 31 in the high ones."""
 
-    nbytes, halves = 17, ()
+    nbytes, halves, most = 17, (), 1
 
     def values(self, blocks: Array) -> Array:
         doubled = 2 * signed(E2M1, nibbles(blocks[:, 1:], 16)) + np.float32(0)  # GGUF has one zero

@@ -10,7 +10,7 @@ from .base import Array, BlockFormat, block_format, half_at, shifted
 class Q3_K(BlockFormat):  # noqa: N801 - GGUF's name
     """32 bytes: the third bits, one of each run of 32 | 64 bytes: two bits | 12 bytes: scales | float16 d."""
 
-    nbytes, halves = 110, (108,)
+    nbytes, halves, most = 110, (108,), 4 * 32
 
     def values(self, blocks: Array) -> Array:
         low = shifted(blocks[:, 96:104].reshape(-1, 1, 8), (0, 4), 4).reshape(-1, 16)
@@ -20,10 +20,6 @@ class Q3_K(BlockFormat):  # noqa: N801 - GGUF's name
         third = shifted(blocks[:, :32].reshape(-1, 1, 32), tuple(range(8)), 1).reshape(-1, 256)
         q = (two | third << 2).astype(np.float32) - np.float32(4)
         return np.asarray(d[:, :, None] * q.reshape(-1, 16, 16))
-
-    @property
-    def _largest(self) -> int:
-        return 4 * 32
 
 
 FORMAT = block_format(Q3_K, bits=3, group_size=16, block=256)

@@ -10,7 +10,7 @@ from .base import Array, BlockFormat, block_format, half_at, halves_of, inverse,
 class Q4_0(BlockFormat):  # noqa: N801 - GGUF's name
     """float16 d | 16 bytes: weights 0 to 15 in the low halves, 16 to 31 in the high ones."""
 
-    nbytes, halves = 18, (0,)
+    nbytes, halves, most = 18, (0,), 16
     has_codes = True
 
     def values(self, blocks: Array) -> Array:

@@ -10,17 +10,13 @@ from .base import Array, BlockFormat, block_format, half_at, nibbles
 class Q4_K(BlockFormat):  # noqa: N801 - GGUF's name
     """float16 d | float16 dmin | 12 bytes: scales and least values | 128 bytes: pairs of runs of 32."""
 
-    nbytes, halves = 144, (0, 2)
+    nbytes, halves, most = 144, (0, 2), 15 * 63
     has_codes = True
 
     def values(self, blocks: Array) -> Array:
         d, least = scales(blocks)
         q = nibbles(blocks[:, 16:], 32).reshape(-1, 8, 32)
         return d * q.astype(np.float32) - least
-
-    @property
-    def _largest(self) -> int:
-        return 15 * 63
 
 
 def scales(blocks: Array) -> tuple[Array, Array]:

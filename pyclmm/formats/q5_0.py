@@ -11,7 +11,7 @@ from .q4_0 import largest
 class Q5_0(BlockFormat):  # noqa: N801 - GGUF's name
     """float16 d | 4 bytes: the fifth bit of each weight | 16 bytes as of q4_0."""
 
-    nbytes, halves = 22, (0,)
+    nbytes, halves, most = 22, (0,), 32
 
     def values(self, blocks: Array) -> Array:
         fifth = np.unpackbits(blocks[:, 2:6], axis=-1, bitorder="little")

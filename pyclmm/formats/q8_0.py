@@ -10,7 +10,7 @@ from .base import Array, BlockFormat, block_format, half_at, halves_of, inverse
 class Q8_0(BlockFormat):  # noqa: N801 - GGUF's name
     """float16 d | 32 signed bytes."""
 
-    nbytes, halves = 34, (0,)
+    nbytes, halves, most = 34, (0,), 256
     has_codes = True
 
     def values(self, blocks: Array) -> Array:

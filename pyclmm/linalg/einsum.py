@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
 
 from ..errors import ArgumentError, ShapeError, brief, in_short
 from ..execution import kinds
-from ..execution.operands import Operands, alike, queue_of
+from ..execution.operands import alike, queue_of
 from ..execution.options import Options, events_of, options_of, wait_here
 from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
 from ..problem.contraction import Label, contiguous, joined
 from ..problem.dtypes import check_cast, check_casting, named_dtype, result_dtype, type_name
-from ..problem.literals import Casting, Mixed
+from ..problem.literals import Casting
 from .pairs import Tensor, Ways, contracted, diagonal, total
 from .views import has_views, permuted, plain
 
@@ -35,34 +35,60 @@ def split(arguments: Sequence[Any]) -> tuple[list[Any], Any]:
     return operands, (list(arguments[1 : 2 * len(operands) : 2]), out)
 
 
+class Taken(NamedTuple):
+    """The operands of a call by what errors call them, and ``out`` if there is one, as arrays of one kind.
+    ``dtype``: what to compute in; None for NumPy's rule.
+    """
+
+    arrays: Mapping[str, Any]
+    out: Any = None
+    dtype: Any = None
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [x.shape for x in self.arrays.values()]
+
+
+def taken(given: Mapping[str, Any], out: Any, keywords: dict[str, Any]) -> Taken:
+    """The operands *given* and *out*. The dtype is that of *keywords*, or where it is None the one of the
+    operands' library's own rule, if it has one. ``mixed`` and ``dtype`` are taken out of *keywords*, and
+    ``wait_for``, which is waited for, where the host reads them. Raises as matmul does.
+    """
+    mixed, dtype = keywords.pop("mixed", None), keywords.pop("dtype", None)
+    events = events_of(keywords.get("wait_for"))
+    if mixed is not None:  # NumPy arrays are copied at once
+        wait_here(events)
+        events, keywords["wait_for"] = [], None
+    found = alike({**given} if out is None else {**given, "out": out}, mixed, keywords.get("queue"))
+    if events and isinstance(next(iter(found.values())), np.ndarray):
+        wait_here(events)
+        del keywords["wait_for"]
+    own = {kinds.computed_dtype({"a": x, "b": x}) for x in given.values()}
+    dtype = own.pop() if dtype is None and len(own) == 1 else dtype
+    return Taken({name: found[name] for name in given}, found.get("out"), dtype)
+
+
 def contract(
-    operands: Sequence[Any],
-    labels_of: Callable[[Sequence[Any]], subscripts.Labelled],
+    given: Taken,
+    which: subscripts.Labelled,
     *,
-    out: Any = None,
-    dtype: Any = None,
     casting: Casting = "same_kind",
     optimize: Any = True,
     conj: Sequence[int] = (),
-    names: Sequence[str] = (),
     queue: cl.CommandQueue | None = None,
     device: DeviceChoice | None = None,
-    mixed: Mixed = None,
     **keywords: Any,
 ) -> Any:
-    """The contraction of *operands*. *labels_of* gives their labels once they are arrays. *conj* has the
-    numbers of the operands that are conjugated, *names* what errors call them. *keywords* are gemm's besides.
+    """The contraction of what is *given*, whose labels are *which*. *conj* has the numbers of the operands
+    that are conjugated. *keywords* are gemm's besides.
     """
-    names = names or (("a", "b") if len(operands) == 2 else numbered("operands", operands))
-    given = dict(zip(names, operands, strict=True)) | ({} if out is None else {"out": out})
-    found, dtype = taken(given, mixed, queue, dtype, keywords)
-    arrays, target = [found[name] for name in names], found.get("out")
-    computed = common_dtype(arrays, names, dtype, casting)
-    which = labels_of(arrays)
+    arrays, target = [*given.arrays.values()], given.out
+    computed = common_dtype(given, casting)
     if target is not None:
         type_name(target.dtype, "out")
         check_cast(computed, target.dtype, "out", casting)
-    queue = queue_of({**found, "a": arrays[0]}, queue, device)
+    named = {**given.arrays, "a": arrays[0]} | ({} if target is None else {"out": target})
+    queue = queue_of(named, queue, device)
     options = asked_of(keywords)
     is_plain = options.kernel == "auto" and not (options.reproducible or options.verify)
     ways = Ways(which.lengths, computed, queue, casting, keywords, is_plain)
@@ -75,13 +101,12 @@ def contract(
         Tensor(x, labels, i in conj) for i, (x, labels) in enumerate(zip(arrays, which.operands, strict=True))
     ]
     alone = len(tensors) == 1 and target is None and has_views(arrays[0])
-    view = _view(tensors[0], which.out, dtype is not None, ways) if alone else None
+    view = _view(tensors[0], which.out, given.dtype is not None, ways) if alone else None
     if view is not None:
         return plain(view)
-    result = _along(
-        tensors, path_of(which.operands, which.out, which.lengths, optimize), which.out, ways, target
-    )
-    return plain(result) if out is None else out
+    path = path_of(which.operands, which.out, which.lengths, optimize)
+    result = _along(tensors, path, which.out, ways, target)
+    return plain(result) if target is None else target
 
 
 def asked_of(keywords: Mapping[str, Any]) -> Options:
@@ -95,49 +120,26 @@ def numbered(name: str, xs: Sequence[Any]) -> list[str]:
     return [f"{name}[{i}]" for i in range(len(xs))]
 
 
-def taken(
-    given: Mapping[str, Any],
-    mixed: Mixed,
-    queue: cl.CommandQueue | None,
-    dtype: Any,
-    keywords: dict[str, Any],
-) -> tuple[Operands, Any]:
-    """The operands *given* as arrays of one kind, and the dtype to compute in. That is *dtype*, or where it
-    is None the one of their library's own rule, if it has one. Where the host reads them, ``wait_for`` is
-    waited for and taken out of *keywords*. Raises as matmul does.
-    """
-    events = events_of(keywords.get("wait_for"))
-    if mixed is not None:  # NumPy arrays are copied at once
-        wait_here(events)
-        events, keywords["wait_for"] = [], None
-    found = alike(given, mixed, queue)
-    if events and isinstance(next(iter(found.values())), np.ndarray):
-        wait_here(events)
-        del keywords["wait_for"]
-    own = {kinds.computed_dtype({"a": x, "b": x}) for name, x in given.items() if name != "out"}
-    return found, own.pop() if dtype is None and len(own) == 1 else dtype
-
-
 def copied(x: Any, out: Any) -> Any:
     """*out*, an array of one kind with *x* and not NumPy's, with the elements of *x*."""
-    return contract((x,), lambda xs: subscripts.parsed("...->...", [xs[0].shape]), out=out)
+    return contract(Taken({"x": x}, out), subscripts.parsed("...->...", [x.shape]))
 
 
-def common_dtype(arrays: Sequence[Any], names: Sequence[str], dtype: Any, casting: Casting) -> np.dtype[Any]:
-    """The dtype of a product of all arrays. Raises DTypeError if *casting* does not allow one to be cast."""
+def common_dtype(given: Taken, casting: Casting) -> np.dtype[Any]:
+    """The dtype of a product of all operands. Raises DTypeError if *casting* lets one not be cast."""
     check_casting(casting)
-    given = named_dtype(dtype)
-    if given is not None:
-        type_name(given, "dtype")
-    types = [x.dtype for x in arrays]
-    for name, own in zip(names, types, strict=True):
+    wanted = named_dtype(given.dtype)
+    if wanted is not None:
+        type_name(wanted, "dtype")
+    types = {name: x.dtype for name, x in given.arrays.items()}
+    for name, own in types.items():
         type_name(own, name)
-    first = types[0]
+    first, *others = types.values()
     common = reduce(
-        lambda x, y: result_dtype(x, y, None, None), types[1:], result_dtype(first, first, None, None)
+        lambda x, y: result_dtype(x, y, None, None), others, result_dtype(first, first, None, None)
     )
-    computed = common if given is None else given
-    for name, own in zip(names, types, strict=True):
+    computed = common if wanted is None else wanted
+    for name, own in types.items():
         check_cast(own, computed, name, casting)
     return computed
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ..api import matmul
-from ..cuda.arrays import CudaArray
 from ..execution.operands import queue_of
 from ..problem.contraction import View
 from .einsum import copied
@@ -16,22 +15,12 @@ from .views import new_like, one, viewed
 
 def identity(x: Any) -> Any:
     """Identity matrices of the shape, dtype and kind of *x*."""
-    if isinstance(x, CudaArray):
-        return _on_cuda(x)
-    eye = np.array(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape), order="C")
     if isinstance(x, np.ndarray):
-        return eye
+        return np.array(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape), order="C")
     made = new_like(x)
-    if x.size:
-        made.set(eye, queue=x.queue)
-    return made
-
-
-def _on_cuda(x: CudaArray) -> Any:
-    """:func:`identity` by launches alone, which a graph can capture: zeros are a product with K = 0."""
-    made: Any = new_like(x)
     if not x.size:
         return made
+    # By launches alone, which a graph can capture: zeros are a product with K = 0.
     number = one(x.dtype, x, queue_of({"a": x}, None))
 
     def repeated(*shape: int) -> Any:

@@ -162,9 +162,10 @@ def _sum_by_numpy(
 
 def _without(x: Tensor, labels: Collection[Label]) -> Tensor:
     """*x* at the first place of its axes *labels*, along which it is the same everywhere."""
+    if not labels:
+        return x
     kept = [i for i, label in enumerate(x.labels) if label not in labels]
-    view = View(tuple(x.array.shape[i] for i in kept), tuple(x.array.strides[i] for i in kept))
-    return replace(x, array=viewed(x.array, view), labels=tuple(x.labels[i] for i in kept)) if labels else x
+    return replace(x, array=permuted(x.array, kept), labels=tuple(x.labels[i] for i in kept))
 
 
 def _dense(x: Tensor, labels: tuple[Label, ...], ways: Ways) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
@@ -16,11 +15,12 @@ from pyopencl.array import Array
 from ..api import matmul
 from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, brief
 from ..execution.kinds import kind_of
-from ..execution.operands import Operands, single
+from ..execution.operands import single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
+from ..problem.gemm import dense_strides
 from ..problem.subscripts import Labelled, parsed
-from .einsum import asked_of, common_dtype, contract, copied, numbered, split, taken
+from .einsum import Taken, asked_of, common_dtype, contract, copied, numbered, split, taken
 from .identity import identity
 from .signatures import (
     AxesKeywords,
@@ -54,9 +54,9 @@ def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     """The sum over the last axis of a and the last but one, or only, axis of b, as :func:`numpy.dot`. *out*
     must have the very shape and dtype of the result and be C-contiguous, as in NumPy.
     """
-    a, b, out = _arrays(a, b, out, keywords)
-    _check_out(out, {"a": a, "b": b}, keywords["dtype"])
-    return contract((a, b), lambda xs: _of_last(xs[0], xs[1], 2), out=out, **keywords)
+    given = _taken(a, b, out, keywords)
+    _check_out(given)
+    return contract(given, _of_last(given, 2), **keywords)
 
 
 @typed(Two)
@@ -64,34 +64,38 @@ def vdot(a: Any, b: Any, **keywords: Any) -> Any:
     """The sum of the products of all elements, those of a conjugated, as :func:`numpy.vdot`. Operands of one
     shape are read where they are; of different shapes both are made flat.
     """
-    a, b, _ = _arrays(a, b, None, keywords)
+    given = _taken(a, b, None, keywords)
+    a, b = given.arrays.values()
     if a.shape != b.shape:
         a, b = _flat(a), _flat(b)
         _check_aligned(a, b, a.shape, b.shape)
     labels = tuple(range(a.ndim))
-    return contract((a, b), lambda xs: _labels(xs, (labels, labels), ()), conj=(0,), **keywords)
+    given = given._replace(arrays={"a": a, "b": b})
+    return contract(given, _labels((a, b), (labels, labels), ()), conj=(0,), **keywords)
 
 
 @typed(Two)
 def inner(a: Any, b: Any, **keywords: Any) -> Any:
     """The sum over the last axes of a and b, as :func:`numpy.inner`."""
-    return contract((a, b), lambda xs: _of_last(xs[0], xs[1], 1), **keywords)
+    given = _taken(a, b, None, keywords)
+    return contract(given, _of_last(given, 1), **keywords)
 
 
 @typed(TwoInto)
 def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     """The product of each element of a with each of b, as :func:`numpy.outer`: both are read as if flat."""
-    a, b, target = _arrays(a, b, out, keywords)
-    shape = (a.size, b.size)
+    given = _taken(a, b, out, keywords)
+    a, b = given.arrays.values()
+    shape, target = (a.size, b.size), given.out
     if target is not None:
         if target.shape != shape:
             raise ShapeError(f"out has shape {target.shape}, but the outer product has shape {shape}")
-        strides = [_split(x.shape, step) for x, step in zip((a, b), target.strides, strict=True)]
-        target = viewed(target, View((*a.shape, *b.shape), (*strides[0], *strides[1])))
-    result = contract((a, b), lambda xs: _of_axes(*xs), out=target, **keywords)
-    if out is not None:
-        return out
-    return reshaped(result, shape)
+        of_a, of_b = (dense_strides(x.shape) for x in (a, b))
+        step_a, step_b = target.strides
+        strides = *(step_a * each for each in of_a), *(step_b * each for each in of_b)
+        target = viewed(target, View((*a.shape, *b.shape), strides))
+    result = contract(given._replace(out=target), _of_axes(a, b), **keywords)
+    return reshaped(result, shape) if out is None else out
 
 
 @typed(Vectors, AxesKeywords)
@@ -123,11 +127,9 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
 @typed(Tensordot)
 def tensordot(a: Any, b: Any, axes: Any = 2, **keywords: Any) -> Any:
     """The sum over *axes* of a and b, as :func:`numpy.tensordot`: the last and first N, or two lists."""
-
-    def labels_of(xs: Sequence[Any]) -> Labelled:
-        return _of_axes(xs[0], xs[1], *summed_axes({"a": xs[0].ndim, "b": xs[1].ndim}, axes))
-
-    result = contract((a, b), labels_of, **keywords)
+    given = _taken(a, b, None, keywords)
+    a, b = given.arrays.values()
+    result = contract(given, _of_axes(a, b, *summed_axes({"a": a.ndim, "b": b.ndim}, axes)), **keywords)
     return np.asarray(result) if isinstance(result, np.generic) else result  # without axes too, as NumPy's
 
 
@@ -162,15 +164,17 @@ def einsum(
     is. NumPy arrays that only share axes ("ij,ij->ij") are multiplied by NumPy, Arrays by a stack of 1 x 1
     products. Quantised weights are multiplied by an array, along their K: "mk,nk->mn".
     """
-    given, which = split(operands)
-    if has_weights(given):
-        return contract_weights(given, which, out, casting=casting, **keywords)
+    xs, which = split(operands)
+    if has_weights(xs):
+        return contract_weights(xs, which, out, casting=casting, **keywords)
     if (rounded := keywords.pop("quantize_a", None)) is not None:
         raise ArgumentError(
             f"quantize_a is {brief(rounded)}, but no operand is quantised weights; leave it out"
         )
-    keywords |= {"out": out, "optimize": optimize, "casting": casting}
-    return contract(given, lambda xs: parsed(which, [x.shape for x in xs]), **keywords)
+    names = ("a", "b") if len(xs) == 2 else numbered("operands", xs)
+    given = taken(dict(zip(names, xs, strict=True)), out, keywords)
+    result = contract(given, parsed(which, given.shapes), optimize=optimize, casting=casting, **keywords)
+    return result if out is None else out
 
 
 @refusing(TypedKeywords)
@@ -188,21 +192,20 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
         of_two: Any = dot
         return of_two(*arrays, out=out, mixed=mixed, **keywords)
     names = numbered("arrays", arrays)
-    given = dict(zip(names, arrays, strict=True)) | ({} if out is None else {"out": out})
-    found, dtype = taken(given, mixed, keywords.get("queue"), keywords.pop("dtype", None), keywords)
-    chain = [found[name] for name in names]
-    for name, x in zip(names, chain, strict=True):
+    keywords["mixed"] = mixed
+    given = taken(dict(zip(names, arrays, strict=True)), out, keywords)
+    chain = [*given.arrays.values()]
+    for name, x in given.arrays.items():
         if x.ndim != 2 and not (x.ndim == 1 and name in (names[0], names[-1])):
             raise MatrixError(
                 f"{name} has {x.ndim} axes; pass matrices, of which the first and the last may be vectors"
             )
     for two, (x, y) in zip(pairwise(names), pairwise(chain), strict=True):
         _check_aligned(x, y, x.shape[-1:], y.shape[:1], two)
-    _check_out(found.get("out"), dict(zip(names, chain, strict=True)), dtype)
+    _check_out(given)
     labels = [(i, i + 1)[-x.ndim :] if i == 0 else (i, i + 1)[: x.ndim] for i, x in enumerate(chain)]
     free = ((0,) if chain[0].ndim == 2 else ()) + ((len(chain),) if chain[-1].ndim == 2 else ())
-    options: Any = {"out": found.get("out"), "optimize": "dp", "dtype": dtype, "names": names, **keywords}
-    return contract(chain, lambda xs: _labels(xs, labels, free), **options)
+    return contract(given, _labels(chain, labels, free), optimize="dp", **keywords)
 
 
 @refusing(Keywords)
@@ -212,7 +215,7 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be in the
     host's memory then.
     """
-    (x,) = taken({"a": a}, None, keywords.get("queue"), None, keywords)[0].values()
+    (x,) = taken({"a": a}, None, keywords).arrays.values()
     like = x
     asked_of(keywords)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
@@ -266,9 +269,10 @@ def _of_axes(a: Any, b: Any, of_a: Sequence[int] = (), of_b: Sequence[int] = ())
     return _labels((a, b), (first, second), free)
 
 
-def _of_last(a: Any, b: Any, place: int) -> Labelled:
+def _of_last(given: Taken, place: int) -> Labelled:
     """The labels of a sum over the last axis of a and that axis of b, or its only one, that is at *place*
     from the end; without axes a product."""
+    a, b = given.arrays.values()
     return _of_axes(a, b, [a.ndim - 1], [max(0, b.ndim - place)]) if a.ndim and b.ndim else _of_axes(a, b)
 
 
@@ -284,24 +288,21 @@ def _of_vectors(
     that ``axes`` or ``axis`` names are put last in views, and the result is made in its own order.
     """
     axes, axis = keywords.pop("axes", None), keywords.pop("axis", None)
-    x1, x2, out = _arrays(*operands, out, keywords, _VECTORS)
-    keywords["names"] = _VECTORS
+    given = _taken(*operands, out, keywords, _VECTORS)
+    x1, x2 = given.arrays.values()
     first, second, result = (len(term) - 3 for term in words.replace("->", ",").split(","))
     cores = vector_axes((first, second, result), (x1.ndim, x2.ndim), axes, axis, keepdims)
     xs = [permuted(x, last(x.ndim, core)) for x, core in zip((x1, x2), cores, strict=False)]
     _check_cores(xs, words)
-
-    def labels_of(arrays: Sequence[Any]) -> Labelled:
-        which = parsed(words, [x.shape for x in arrays])
-        core = () if keepdims else cores[2]
-        return replace(which, out=tuple(which.out[i] for i in back(len(which.out), core)))
-
+    which = parsed(words, [x.shape for x in xs])
+    given = given._replace(arrays=dict(zip(_VECTORS, xs, strict=True)))
     if not keepdims:
-        return contract(xs, labels_of, out=out, conj=conj, **keywords)
+        which = replace(which, out=tuple(which.out[i] for i in back(len(which.out), cores[2])))
+        return contract(given, which, conj=conj, **keywords)
     (place,) = cores[2]
-    computed = contract(xs, labels_of, out=_without(out, place), conj=conj, **keywords)
+    computed = contract(given._replace(out=_without(given.out, place)), which, conj=conj, **keywords)
     if out is not None:
-        return out
+        return given.out
     return reshaped(computed, (*computed.shape[:place], 1, *computed.shape[place:]))
 
 
@@ -323,32 +324,25 @@ def _without(out: Any, place: int) -> Any:
         return None
     if not (place < out.ndim and out.shape[place] == 1):
         raise ShapeError(f"out has shape {out.shape}; with keepdims it has the length 1 in axis {place}")
-    kept = [i for i in range(out.ndim) if i != place]
-    return viewed(out, View(tuple(out.shape[i] for i in kept), tuple(out.strides[i] for i in kept)))
+    return permuted(out, [i for i in range(out.ndim) if i != place])
 
 
 # ---- arrays -----------------------------------------------------------------------------------
 
 
-def _arrays(
-    a: Any, b: Any, out: Any, keywords: dict[str, Any], names: tuple[str, str] = ("a", "b")
-) -> tuple[Any, Any, Any]:
-    """The operands, which errors call by their *names*, and *out* (which may be in a tuple of one) as arrays
-    of one kind. Takes ``mixed`` out of *keywords*, and puts the dtype in.
-    """
-    if isinstance(out, tuple):
-        out = single(out)
-    given = dict(zip(names, (a, b), strict=True)) | ({} if out is None else {"out": out})
-    mixed, queue = keywords.pop("mixed", None), keywords.get("queue")
-    found, keywords["dtype"] = taken(given, mixed, queue, keywords.get("dtype"), keywords)
-    return found[names[0]], found[names[1]], found.get("out")
+def _taken(a: Any, b: Any, out: Any, keywords: dict[str, Any], names: tuple[str, str] = ("a", "b")) -> Taken:
+    """Two operands, which errors call by their *names*, and *out*, which may be in a tuple of one."""
+    return taken(
+        dict(zip(names, (a, b), strict=True)), single(out) if isinstance(out, tuple) else out, keywords
+    )
 
 
-def _check_out(out: Any, operands: Operands, dtype: Any) -> None:
-    """Raise ArgumentError unless *out* is what numpy.dot would return."""
+def _check_out(given: Taken) -> None:
+    """Raise ArgumentError unless ``out`` is what numpy.dot would return."""
+    out = given.out
     if out is None:
         return
-    dtype = common_dtype([*operands.values()], [*operands], dtype, "same_kind")
+    dtype = common_dtype(given, "same_kind")
     if out.dtype != dtype or not is_contiguous(out):
         raise ArgumentError(
             f"out has dtype {out.dtype} and strides {out.strides}; pass a C-contiguous array of dtype "
@@ -373,8 +367,3 @@ def _flat(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         return x.reshape(-1)
     return reshaped(x if is_contiguous(x) else copied(x, new_like(x)), (x.size,))
-
-
-def _split(shape: tuple[int, ...], step: int) -> list[int]:
-    """The strides of the axes that one axis of stride *step* becomes."""
-    return [step * math.prod(shape[i + 1 :]) for i in range(len(shape))]

@@ -17,7 +17,7 @@ from ..opencl import arrays
 from ..opencl.late_events import takes_late
 from ..problem.axes import counted
 from ..problem.contraction import View
-from ..problem.gemm import dense_strides
+from ..problem.gemm import dense
 
 
 def viewed(x: Any, view: View) -> Any:
@@ -59,8 +59,8 @@ def permutation(ndim: int, axes: Sequence[int]) -> list[int]:
 
 
 def permuted(x: Any, axes: Sequence[int]) -> Any:
-    """*x* with its axes in another order."""
-    if isinstance(x, np.ndarray):
+    """*x* with its axes in another order; of an axis that is left out it has the first place."""
+    if isinstance(x, np.ndarray) and len(axes) == x.ndim:
         return x.transpose(axes)  # its base is that of x
     return viewed(x, View(tuple(x.shape[i] for i in axes), tuple(x.strides[i] for i in axes)))
 
@@ -68,7 +68,7 @@ def permuted(x: Any, axes: Sequence[int]) -> Any:
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     """*x*, a scalar or C-contiguous, in another *shape*."""
     if isinstance(x, CudaArray):
-        return x.viewed(shape, tuple(step * x.dtype.itemsize for step in dense_strides(shape)))
+        return x.viewed(shape, dense(shape, x.dtype).strides)
     return x.reshape(shape)
 
 
@@ -76,8 +76,8 @@ def is_contiguous(x: Any) -> bool:
     """Whether the elements of *x* lie one after the other in C order."""
     if not isinstance(x, CudaArray):
         return bool(x.flags.c_contiguous)
-    steps = zip(x.shape, x.strides, dense_strides(x.shape), strict=True)
-    return x.size == 0 or all(length == 1 or own == step * x.dtype.itemsize for length, own, step in steps)
+    steps = zip(x.shape, x.strides, dense(x.shape, x.dtype).strides, strict=True)
+    return x.size == 0 or all(length == 1 or own == step for length, own, step in steps)
 
 
 def has_views(x: Any) -> bool:
@@ -106,23 +106,6 @@ def one(dtype: np.dtype[Any], like: Any, queue: Any) -> Any:
 def plain(x: Any) -> Any:
     """*x*, or the scalar that NumPy's functions return for a result without axes."""
     return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
-
-
-def fetched(x: cla.Array) -> np.ndarray[Any, Any]:
-    """The elements of an Array of any strides as a new NumPy array."""
-    if x.size == 0:
-        return np.empty(x.shape, x.dtype)
-    if x.flags.forc:
-        return np.asarray(x.get())
-    steps = [(length - 1) * stride for length, stride in zip(x.shape, x.strides, strict=True)]
-    low = x.offset + sum(step for step in steps if step < 0)
-    high = x.offset + sum(step for step in steps if step > 0) + x.dtype.itemsize
-    bytes_of = cla.Array(
-        x.queue or x.context, (high - low,), np.uint8, data=x.base_data, offset=low, events=x.events
-    )
-    memory = bytes_of.get()
-    first = memory[x.offset - low :][: x.dtype.itemsize].view(x.dtype)
-    return np.array(as_strided(first, x.shape, x.strides), order="C")
 
 
 def new_like(x: Any) -> Any:

@@ -12,7 +12,6 @@ from ..errors import ArgumentError
 from ..opencl import mappings
 
 Addresses = NDArray[np.int64]  # of each array of Lists; any number for None
-_HARD: Any = 100_000  # the most steps to find out whether strided arrays share an element
 
 
 class Lists(NamedTuple):
@@ -73,19 +72,12 @@ class Spans:
             name, pair = names[at // length], at % length
             meet = (lows < high) & (highs > low) & (self._at % length != pair) & self._are_outs
             for out in self._at[meet]:
-                if _share(*(_at(addresses[one], arrays[one]) for one in (out, at))):
+                if mappings.share_elements(*(_at(addresses[one], arrays[one]) for one in (out, at))):
                     whose = f"out[{pair}]" if name == "out" else f"{name} of pairs[{pair}]"
                     raise ArgumentError(
                         f"out[{out % length}] overlaps {whose}; pass outs that share no element with another "
                         "out or with another pair's operands"
                     )
-
-
-def _share(x: Any, y: Any) -> bool:
-    try:
-        return np.shares_memory(x, y, max_work=_HARD)
-    except np.exceptions.TooHardError:
-        return True
 
 
 def _at(address: int, x: Any) -> Any:

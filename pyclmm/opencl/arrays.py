@@ -152,3 +152,17 @@ def views(base: Array, layouts: Iterable[dict[str, Any]]) -> list[Array]:
 def empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, allocator: Any = None) -> Array:
     """A new C-contiguous Array, as PyOpenCL's, whose memory is there. Raises DeviceMemoryError."""
     return Results(shape, np.dtype(dtype), device_info(queue.device)).new(queue, allocator)
+
+
+def fetched(x: Array) -> np.ndarray[Any, Any]:
+    """The elements of an Array of any strides as a new NumPy array."""
+    if x.size == 0:
+        return np.empty(x.shape, x.dtype)
+    if x.flags.forc:
+        return np.asarray(x.get())
+    low, high = reach(x, x.offset)
+    bytes_of = cla.Array(
+        x.queue or x.context, (high - low,), np.uint8, data=x.base_data, offset=low, events=x.events
+    )
+    first = bytes_of.get()[x.offset - low :][: x.dtype.itemsize].view(x.dtype)
+    return np.array(np.lib.stride_tricks.as_strided(first, x.shape, x.strides), order="C")

@@ -18,6 +18,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 MAPS = Path("/proc/self/maps")  # Linux's list of this process's maps
+_HARD: Any = 100_000  # the most steps to find out whether strided arrays share an element
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,14 @@ def extent(x: Array) -> int:
         return x.nbytes
     low, high = reach(x, 0)
     return high - low
+
+
+def share_elements(x: Array, y: Array) -> bool:
+    """Whether two arrays have bytes in common, by their addresses. True where that is hard to tell."""
+    try:
+        return np.shares_memory(x, y, max_work=_HARD)
+    except np.exceptions.TooHardError:
+        return True
 
 
 def map_of(x: Any) -> np.memmap[Any, Any] | None:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, brief
 from ..formats import Format
-from ..formats.rows import RowFormat
+from ..formats.base import RowFormat
 from ..problem.dtypes import dtype_of, named_dtype, type_name
 from . import files, parts, places
 

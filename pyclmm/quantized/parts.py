@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike
 from ..errors import ArgumentError, DTypeError, ShapeError, brief, unknown_name
 from ..formats import Format, format_of
 from ..formats.affine import SCALES
-from ..formats.base import Array
+from ..formats.base import Array, RowFormat
 from ..formats.mx import SmallFloats
-from ..formats.rows import RowFormat
 from .places import numbers
 
 LAYOUTS = ("mlx", "gptq", "gptq_v2", "awq")

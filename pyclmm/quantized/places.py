@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import DTypeError, in_short
 from ..opencl import arrays
+from ..opencl.mappings import map_of
 
 
 def numbers(name: str, x: Any) -> NDArray[Any]:
@@ -38,19 +39,10 @@ def on_host(data: Any) -> NDArray[np.uint8]:
     if isinstance(data, np.ndarray):
         return data
     if isinstance(data, cla.Array):
-        return _read(data)
+        return arrays.fetched(data)
     if hasattr(data, "get"):  # CuPy's
         return np.asarray(data.get())
     return np.asarray(data.cpu() if hasattr(data, "cpu") else data)
-
-
-def _read(data: cla.Array) -> NDArray[np.uint8]:
-    """The rows of *data*. PyOpenCL reads no gaps between them, so these are read, too."""
-    if data.flags.forc:
-        return np.asarray(data.get())
-    length = 1 + sum((n - 1) * stride for n, stride in zip(data.shape, data.strides, strict=True))
-    whole = cla.Array(data.queue, (length,), np.uint8, data=data.base_data, offset=data.offset)
-    return np.lib.stride_tricks.as_strided(whole.get(), data.shape, data.strides)
 
 
 def brought(data: Any, like: Any) -> Any:
@@ -90,15 +82,7 @@ _LIBRARIES = (("torch", "Tensor", _to_torch), ("cupy", "ndarray", _to_cupy), ("j
 def named(data: Any) -> str:
     """Where *data* is, in words."""
     if isinstance(data, np.ndarray):
-        return "a memory-mapped file" if _is_mapped(data) else "the host's memory"
+        return "a memory-mapped file" if map_of(data) is not None else "the host's memory"
     if isinstance(data, cla.Array):
         return f"the memory of {arrays.common_queue({'data': data}, None).device.name.strip()}"
     return f"a {type(data).__module__.partition('.')[0]} array on {getattr(data, 'device', 'a device')}"
-
-
-def _is_mapped(x: Any) -> bool:
-    while isinstance(x, np.ndarray):
-        if isinstance(x, np.memmap):
-            return True
-        x = x.base
-    return False

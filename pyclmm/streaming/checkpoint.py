@@ -1,16 +1,14 @@
 """Finished tiles of a product, kept in a folder, so that a run that was killed goes on where it ended.
 
-========================  ==================================================================================
-``pyclmm-problem.json``   what is computed, with a digest; written whole or not at all
-``pyclmm-journal``        a line that names the problem, then one a finished tile, each with a check sum and
-                          the digest of the tile, in its file or in ``out``
-``pyclmm-tile-N``         a tile whose ``out`` does not survive the process; written before its line
-``pyclmm-lock``           locked by the process at work, however that ends
-========================  ==================================================================================
+===================  =======================================================================================
+``pyclmm-journal``   what is computed, then a line for each finished tile, each with a check sum and the
+                     digest of the tile, in its file or in ``out``
+``pyclmm-tile-N``    a tile whose ``out`` does not survive the process; written before its line
+``pyclmm-lock``      locked by the process at work, however that ends
+===================  =======================================================================================
 
 A line is in the journal only after the tile is safe, and is not believed: the digest is compared with what
-``out`` has. The journal is made before the problem and removed after it, with a last line "done": so no
-moment of a kill looks like damage.
+``out`` has. The journal is removed last, with a last line "done": so no moment of a kill looks like damage.
 """
 
 from __future__ import annotations
@@ -26,27 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CheckpointError, CheckpointWarning, StorageError, warn_caller
-from ..problem import dtypes
 from . import journal
 from .datasets import failing_as, is_hdf5
 from .fingerprints import WrittenTile, tile_digest
-from .journal import ANEW, FolderLock, damaged, digest_of, refuse_untrusted, unusable, write_whole
+from .journal import ANEW, FolderLock, Journal, damaged, unusable, write_whole
 from .storage import DatasetStorage, Storage
 from .tiles import Region
 
-PROBLEM, JOURNAL, LOCK, TILE = "pyclmm-problem.json", "pyclmm-journal", "pyclmm-lock", "pyclmm-tile-"
-_MAX_PROBLEM = 1 << 22  # bytes
-_VERSION = 2  # 1 had no digests of tiles in ``out``
+JOURNAL, LOCK, TILE = "pyclmm-journal", "pyclmm-lock", "pyclmm-tile-"
 
 
 class Checkpoint:
     """The finished tiles of one product; see :meth:`open`. Several threads may call its methods."""
 
-    def __init__(
-        self, folder: Path, lock: FolderLock, stored: Mapping[str, Any], log: journal.Journal, sink: Storage
-    ) -> None:
-        self.folder, self.problem = folder, stored["problem"]
-        self._mark, self._sink = stored["mark"], sink
+    def __init__(self, folder: Path, lock: FolderLock, log: Journal, sink: Storage) -> None:
+        self.folder, self._sink = folder, sink
         self._lock, self._journal, self._guard = lock, log, threading.Lock()
         # Filters of a dataset may round what is written. HDF5's cache would not show it.
         self._was_read = isinstance(sink, DatasetStorage) and is_hdf5(sink.x)
@@ -58,12 +50,8 @@ class Checkpoint:
         CheckpointError if it is of another product, ``out`` or owner, damaged, in use, not writable, or has
         other files.
         """
-        asked = {
-            "version": _VERSION,
-            "problem": json.loads(json.dumps(problem)),
-            "tiles": tiles,
-            "out": sink.place,
-        }
+        asked = {"version": journal.VERSION, "problem": problem, "tiles": tiles, "out": sink.place}
+        asked = json.loads(json.dumps(asked))
         with unusable(path, "cannot be written"):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if _stored(path) is None:
@@ -80,25 +68,22 @@ class Checkpoint:
         stored = _stored(path)
         if stored is None:
             _empty(path)
-            stored = {**asked, "mark": sink.set_mark()}
-            head = digest_of(stored)
-            log = journal.Journal.new(path / JOURNAL, head)
-            write_whole(path / PROBLEM, json.dumps({**stored, "digest": head}, indent=1).encode())
+            log = Journal.new(path / JOURNAL, {**asked, "mark": sink.set_mark()})
         else:
-            _compare(path, stored, asked)
-            log = journal.Journal.resumed(path / JOURNAL, digest_of(stored), asked["tiles"])
+            _compare(path, stored.head, asked)
+            log = Journal(path / JOURNAL, stored)
         # Tiles that no line names, and halves of files, are of a kill that came before the line.
         kept = {f"{TILE}{tile}" for tile, (size, _) in log.records.items() if size}
         for left in (*path.glob(f"{TILE}*"), *path.glob(".pyclmm-new-*")):
             if left.name not in kept:
                 left.unlink()
-        return cls(path, lock, stored, log, sink)
+        return cls(path, lock, log, sink)
 
     @staticmethod
     def peek(folder: Path) -> Mapping[str, Any] | None:
         """The stored problem, without opening; None if none. Raises CheckpointError if it is damaged."""
         stored = _stored(folder)
-        return None if stored is None else stored["problem"]
+        return None if stored is None else stored.head["problem"]
 
     @property
     def finished(self) -> frozenset[int]:
@@ -118,7 +103,7 @@ class Checkpoint:
         if not lost:
             return
         what = f"{len(lost)} of the {len(noted)} tiles that checkpoint {self.folder} notes as finished"
-        if self._sink.mark != self._mark:
+        if self._sink.mark != self._journal.head["mark"]:
             raise CheckpointError(
                 f"out is another array than the one that the run began with ({self._sink.place}), and lacks "
                 f"{what}; put that one back, or {ANEW}"
@@ -152,21 +137,23 @@ class Checkpoint:
         return tile_digest(self._sink, region)
 
     def finish(self, tile: int, block: NDArray[Any] | None, digest: str = "-") -> None:
-        """Record that *tile* is finished. *block* is kept; None: ``out`` has it, by *digest*, and is flushed.
-        Raises StorageError if the folder cannot be written. What was finished before stays finished.
+        """Record that *tile* is finished. *block*, in C order, is kept; None: ``out`` has it, by *digest*,
+        and is flushed. Raises StorageError if the folder cannot be written. What was finished before stays
+        finished.
         """
         size = 0
         with failing_as(f"checkpoint {self.folder}", f"tile {tile}", "kept"):
             if block is not None:
-                size, digest = _write_block(self.folder / f"{TILE}{tile}", block)
+                content = memoryview(block.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+                size, digest = write_whole(self.folder / f"{TILE}{tile}", content)
             with self._guard:
                 self._journal.add(tile, size, digest)
 
-    def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The kept tiles and their numbers. Raises CheckpointError if one was changed."""
+    def blocks(self) -> Iterator[tuple[int, bytearray]]:
+        """The kept tiles by number, as bytes. Raises CheckpointError if one was changed."""
         for tile, (size, digest) in sorted(self._journal.records.items()):
             if size:
-                yield tile, _read_block(self.folder / f"{TILE}{tile}", digest)
+                yield tile, _read(self.folder / f"{TILE}{tile}", digest)
 
     def __enter__(self) -> None:
         """Close it at the end of the block, after which the product is complete if nothing was raised."""
@@ -191,38 +178,24 @@ class Checkpoint:
                 self.folder.rmdir()
 
 
-def _stored(folder: Path) -> dict[str, Any] | None:
-    """What the folder's problem file says; None if it holds no product, or a complete one."""
-    log, path = folder / JOURNAL, folder / PROBLEM
-    refuse_untrusted(folder)
+def _stored(folder: Path) -> journal.Contents | None:
+    """What the folder's journal says; None if it holds no product, or a complete one."""
+    path = folder / JOURNAL
+    journal.refuse_untrusted(folder)
     with unusable(folder, "cannot be read"):
+        if journal.is_done(path):
+            return None
         try:
-            if journal.is_done(log):
-                return None
-            with path.open("rb") as file:
-                text = file.read(_MAX_PROBLEM)
+            return journal.contents(path)
         except FileNotFoundError:
-            if journal.has_records(log):
+            if next(folder.glob(f"{TILE}*"), None) is not None:
                 raise damaged(path, "it is missing") from None
             return None
-    try:
-        content = json.loads(text)
-        digest = content.pop("digest")
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise damaged(path, f"it is half written or was changed ({error})") from error
-    if digest != digest_of(content):
-        raise damaged(path, "its digest is not the one that was written")
-    if content.get("version") != _VERSION:
-        raise CheckpointError(
-            f"checkpoint {folder} was written by another version of pyclmm; let that version "
-            f"finish the product, or {ANEW}"
-        )
-    return dict(content)
 
 
 def _empty(folder: Path) -> None:
     """Remove what a product has left, the journal last. Raises CheckpointError if there are other files."""
-    own = [*folder.glob(f"{TILE}*"), *folder.glob(".pyclmm-new-*"), folder / PROBLEM, folder / JOURNAL]
+    own = [*folder.glob(f"{TILE}*"), *folder.glob(".pyclmm-new-*"), folder / JOURNAL]
     _refuse_others(folder)
     for path in own:
         path.unlink(missing_ok=True)
@@ -230,9 +203,10 @@ def _empty(folder: Path) -> None:
 
 def _refuse_others(folder: Path) -> None:
     """Raises CheckpointError if the folder holds files that no product has left."""
-    own = (PROBLEM, JOURNAL, LOCK)
     names = sorted(path.name for path in folder.iterdir())
-    others = [name for name in names if name not in own and not name.startswith((TILE, ".pyclmm-new-"))]
+    others = [
+        name for name in names if name not in (JOURNAL, LOCK) and not name.startswith((TILE, ".pyclmm-new-"))
+    ]
     if others and not journal.is_done(folder / JOURNAL):
         raise CheckpointError(
             f"checkpoint folder {folder} holds other files ({others[0]}); name one of its own"
@@ -257,27 +231,13 @@ def _difference(field: str, old: Any, new: Any) -> str | None:
     return None if old == new else f"{field.removeprefix('problem.')} was {old!r} and is {new!r}"
 
 
-def _write_block(path: Path, block: NDArray[Any]) -> tuple[int, str]:
-    """Write *block* whole or not at all; returns the file's length and digest."""
-    block = np.ascontiguousarray(block, block.dtype.newbyteorder("="))
-    head = json.dumps({"dtype": dtypes.type_name(block.dtype, "out"), "shape": block.shape}).encode() + b"\n"
-    return write_whole(path, head, memoryview(block.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
-
-
-def _read_block(path: Path, digest: str) -> NDArray[Any]:
+def _read(path: Path, digest: str) -> bytearray:
     try:
         content = bytearray(path.read_bytes())
     except FileNotFoundError:
         raise damaged(path, "it is missing") from None
     except OSError as error:
         raise damaged(path, str(error)) from error
-    if digest_of(content) != digest:
+    if journal.digest_of(content) != digest:
         raise damaged(path, "its digest is not the one that was written")
-    end = content.index(b"\n") + 1
-    head = json.loads(content[:end])
-    return (
-        np.frombuffer(content, np.uint8)[end:]
-        .copy()
-        .view(dtypes.dtype_of(head["dtype"]))
-        .reshape(head["shape"])
-    )
+    return content

@@ -103,12 +103,9 @@ class WrittenTile:
 def _matrices(shape: tuple[int, ...]) -> Iterator[Region]:
     """All of an array, by rows of its stack."""
     *stack, rows, columns = shape
-    both = slice(0, rows), slice(0, columns)
-    if not stack:
-        yield Region((), *both, (rows, columns))
-        return
     for at in np.ndindex(*stack[:-1]):
-        yield Region((*at, slice(0, stack[-1])), *both, (stack[-1], rows, columns))
+        index = (*at, slice(0, stack[-1])) if stack else ()
+        yield Region(index, slice(0, rows), slice(0, columns))
 
 
 def _digest(source: Storage, parts: Iterable[Region], nbytes: int, share: int) -> str:

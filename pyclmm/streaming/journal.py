@@ -1,10 +1,10 @@
 """Files of a checkpoint: its journal, what is written whole, and the folder's lock.
 
 All are safe on the disk when the function that writes them returns. Lines of the journal are added and never
-changed, and each has a check sum. The first is ``pyclmm 2 DIGEST`` of the problem, then comes ``TILE SIZE
-DIGEST SUM`` for each finished tile, and ``done - - SUM`` at the end. SIZE is 0 for a tile that lies in
-``out``. Of two lines of a tile the later one holds. A last line without its end was written by a process that
-was killed: it is dropped.
+changed, and each ends with a check sum. The first is the problem as JSON has it, then comes ``TILE SIZE
+DIGEST SUM`` for each finished tile, and ``done SUM`` at the end. SIZE is 0 for a tile that lies in ``out``.
+Of two lines of a tile the later one holds. A last line without its end was written by a process that was
+killed: it is dropped.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import CheckpointError, StorageError
 from ..store import fault_of, lock_open, replacing
 
-_RECORD = re.compile(
-    r"(?P<record>(?P<tile>[0-9]{1,18}) (?P<size>[0-9]{1,18}) (?P<digest>[0-9a-f]{32}|-)) (?P<sum>[0-9a-f]{8})"
-)
+VERSION = 3  # 2 had the problem in a file of its own
+_RECORD = re.compile(r"(?P<tile>[0-9]{1,18}) (?P<size>[0-9]{1,18}) (?P<digest>[0-9a-f]{32}|-)")
 ANEW = "delete the folder to start anew"
 
 
@@ -127,89 +126,84 @@ class FolderLock:
 
     def release(self, remove: bool = False) -> None:
         """Unlock, and remove the file on request."""
-        if remove and sys.platform != "win32":
+        if remove and sys.platform != "win32":  # while it is locked: afterwards it may be another's
             self._path.unlink(missing_ok=True)
         os.close(self._handle)
-        if remove:
+        if remove and sys.platform == "win32":  # which removes no open file
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
 
 
-def _sum(text: str) -> str:
-    return f"{zlib.crc32(text.encode()):08x}"
+def _line(text: str) -> str:
+    return f"{text} {zlib.crc32(text.encode()):08x}\n"
 
 
-def _line(tile: int | str, size: int | str, digest: str) -> str:
-    text = f"{tile} {size} {digest}"
-    return f"{text} {_sum(text)}\n"
+_DONE = _line("done")
 
 
-_DONE = _line("done", "-", "-")
+def _checked(line: str) -> str:
+    """The text of a line, "" if its check sum is not that of the text."""
+    text = line.rpartition(" ")[0]
+    return text if f"{line}\n" == _line(text) else ""
 
 
-def _content(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
+class Contents(NamedTuple):
+    """What a journal says: ``head``, the problem and what it was asked with; ``records``, a tile's size and
+    digest in its file, or 0 and that in ``out``; the ``length`` of the lines that have an end."""
+
+    head: dict[str, Any]
+    records: dict[int, tuple[int, str]]
+    length: int
 
 
 def is_done(path: Path) -> bool:
     """Whether the product of this journal is complete."""
-    return _content(path).endswith("\n" + _DONE)
+    return path.is_file() and path.read_bytes().endswith(_DONE.encode())
 
 
-def has_records(path: Path) -> bool:
-    """Whether a journal names a tile."""
-    return _content(path).count("\n") > 1
+def contents(path: Path) -> Contents:
+    """What a journal says. Raises CheckpointError if it is damaged or of another version, and OSError."""
+    text = path.read_text(encoding="ascii", errors="replace")
+    whole = text[: text.rfind("\n") + 1]
+    first, *lines = whole.splitlines() or [""]
+    head = json.loads(_checked(first) or "{}")
+    if not head:
+        raise damaged(path, "its first line is not the one that was written")
+    if head["version"] != VERSION:
+        raise CheckpointError(
+            f"checkpoint {path.parent} was written by another version of pyclmm; let that version "
+            f"finish the product, or {ANEW}"
+        )
+    records = {}
+    for number, line in enumerate(lines, 2):
+        found = _RECORD.fullmatch(_checked(line))
+        if found is None:
+            raise damaged(path, f"line {number} is not the one that was written")
+        if (tile := int(found["tile"])) >= head["tiles"]:
+            raise damaged(path, f"line {number} names tile {tile} of {head['tiles']}")
+        records[tile] = int(found["size"]), found["digest"]
+    return Contents(head, records, len(whole))
 
 
 class Journal:
-    """An open journal. ``records``: a tile's size and digest in its file, or 0 and that in ``out``."""
+    """An open journal, with its ``head`` and ``records``."""
 
-    def __init__(self, path: Path, records: dict[int, tuple[int, str]], length: int) -> None:
-        self.records = records
-        self._handle, self._length = os.open(path, os.O_RDWR), length
-        os.ftruncate(self._handle, length)
-        os.lseek(self._handle, length, os.SEEK_SET)
+    def __init__(self, path: Path, said: Contents) -> None:
+        self.head, self.records, self._length = said
+        self._handle = os.open(path, os.O_RDWR)
+        os.ftruncate(self._handle, self._length)
+        os.lseek(self._handle, self._length, os.SEEK_SET)
 
     @classmethod
-    def new(cls, path: Path, head: str) -> Journal:
+    def new(cls, path: Path, head: dict[str, Any]) -> Journal:
         """A journal without tiles."""
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        text = f"pyclmm 2 {head}\n".encode()
-        try:
-            os.write(handle, text)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        sync(path.parent)
-        return cls(path, {}, len(text))
-
-    @classmethod
-    def resumed(cls, path: Path, head: str, tiles: int) -> Journal:
-        """The journal of an earlier run. Raises CheckpointError if it is damaged."""
-        if not path.is_file():
-            raise damaged(path, "it is missing")
-        text = _content(path)
-        whole = text[: text.rfind("\n") + 1]
-        first, *lines = whole.splitlines() or [""]
-        if first != f"pyclmm 2 {head}":
-            raise damaged(path, "its first line is not the one that was written")
-        records = {}
-        for number, line in enumerate(lines, 2):
-            found = _RECORD.fullmatch(line)
-            if found is None or found["sum"] != _sum(found["record"]):
-                raise damaged(path, f"line {number} is not the one that was written")
-            if (tile := int(found["tile"])) >= tiles:
-                raise damaged(path, f"line {number} names tile {tile} of {tiles}")
-            records[tile] = int(found["size"]), found["digest"]
-        return cls(path, records, len(whole))
+        length, _ = write_whole(path, _line(json.dumps(head)).encode())
+        return cls(path, Contents(head, {}, length))
 
     def add(self, tile: int, size: int, digest: str) -> None:
         """Add a line, safe on the disk. Raises OSError; then the journal is as it was."""
         if tile not in self.records:
-            self._write(_line(tile, size, digest))
+            self._write(_line(f"{tile} {size} {digest}"))
             self.records[tile] = size, digest
 
     def done(self) -> None:

@@ -156,9 +156,8 @@ class Lane(ABC):
             raise
         self._enqueued(blocks, slot, written)
 
-    @abstractmethod
-    def _enqueued(self, blocks: Mapping[str, LoadedBlock], slot: int, written: Any) -> None:
-        """Note that *blocks* are multiplied into *written*, a tile in *slot*: on a queue that may go on."""
+    def _enqueued(self, blocks: Mapping[str, LoadedBlock], slot: int, written: Any) -> None:  # noqa: B027
+        """Note that *blocks* are multiplied into *written*, a tile in *slot*, on a queue that may go on."""
 
     @abstractmethod
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
@@ -228,9 +227,6 @@ class HostLane(Lane):
             if extent(out) <= self._info.max_mem_alloc_size:
                 return out
         return self._array("out", slot, region.shape, self._job.dtype)
-
-    def _enqueued(self, blocks: Mapping[str, LoadedBlock], slot: int, written: Any) -> None:
-        """Nothing goes on."""
 
     def deliver(self, tile: Tile, slot: int, write: Write) -> None:
         _, out, _ = self._tiles[slot]

@@ -286,6 +286,7 @@ def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:
         return region_of(every[number], job.product.stack)
 
     kept.verify(region)
-    for number, block in kept.blocks():
-        job.sink.write(block, region(number))
+    for number, content in kept.blocks():
+        where = region(number)
+        job.sink.write(np.frombuffer(content, job.dtype).reshape(where.shape), where)
     return [tile for tile in every if tile.number not in kept.finished]

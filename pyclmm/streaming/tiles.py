@@ -22,6 +22,8 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import fields
 
 Index = tuple[int | slice, ...]
@@ -264,12 +266,11 @@ def _block_bytes(product: TiledProduct, tile: Tile, length: int) -> tuple[int, i
 
 @dataclass(frozen=True)
 class Region:
-    """A block of a stored array: *index* of its batch axes, rows and columns, and the block's shape."""
+    """A block of a stored array: *index* of its batch axes, rows and columns."""
 
-    index: tuple[int | slice, ...]
+    index: Index
     rows: slice
     columns: slice
-    shape: tuple[int, ...]
 
     def __str__(self) -> str:
         at = [f"{i.start}:{i.stop}" if isinstance(i, slice) else str(i) for i in self.where]
@@ -282,6 +283,11 @@ class Region:
         return (*self.index, self.rows, self.columns)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the block, without the axes that it has one place of, as a number."""
+        return tuple(at.stop - at.start for at in self.where if isinstance(at, slice))
+
+    @property
     def elements(self) -> int:
         """Elements of the block."""
         return math.prod(self.shape)
@@ -290,18 +296,11 @@ class Region:
         """From *start* to *stop* of this block along *axis*: -3 its matrices, -2 its rows, -1 its columns.
         One matrix of several is a block of two axes.
         """
-        lengths = list(self.shape)
-        lengths[axis] = stop - start
-        shape = tuple(lengths)
-        if axis == -2:
-            return replace(self, rows=_within(self.rows, start, stop), shape=shape)
-        if axis == -1:
-            return replace(self, columns=_within(self.columns, start, stop), shape=shape)
-        *above, last = self.index
-        first = start + (last.start if isinstance(last, slice) else last)
-        if stop - start == 1:
-            return replace(self, index=(*above, first), shape=shape[-2:])
-        return replace(self, index=(*above, slice(first, first + stop - start)), shape=shape)
+        at, first = list(self.where), self.first[axis] + start
+        is_one = axis == -3 and stop - start == 1
+        at[axis] = first if is_one else slice(first, first + stop - start)
+        *index, rows, columns = at
+        return Region(tuple(index), rows, columns)  # type: ignore[arg-type]
 
     @property
     def first(self) -> tuple[int, ...]:
@@ -317,29 +316,17 @@ class Region:
         )
 
 
-def _within(at: slice, start: int, stop: int) -> slice:
-    return slice(at.start + start, at.start + stop)
-
-
 def region(stack: tuple[int, ...], own: tuple[int, ...], z: Span, rows: Span, columns: Span) -> Region:
     """The block of an array with batch shape *own*, which broadcasts to *stack*, for the matrices *z* of
     that, flattened. *z* does not cross a row of the stack's last axis. One matrix has two axes.
     """
-    index = _index(stack, own, z)
-    count = (index[-1].stop - index[-1].start,) if index and isinstance(index[-1], slice) else ()
-    shape = (*count, rows.length, columns.length)
-    return Region(index, slice(*rows), slice(*columns), shape)
+    return Region(_index(stack, own, z), slice(*rows), slice(*columns))
 
 
 def _index(stack: tuple[int, ...], own: tuple[int, ...], z: Span) -> Index:
     if not own:
         return ()
-    place, at = [], z.start
-    for length in reversed(stack):
-        place.append(at % length)
-        at //= length
-    place.reverse()
-    aligned = place[len(stack) - len(own) :]
+    aligned = [int(at) for at in np.unravel_index(z.start, stack)[-len(own) :]]
     index: list[int | slice] = [0 if length == 1 else i for i, length in zip(aligned, own, strict=True)]
     if own[-1] != 1 and z.length > 1:
         index[-1] = slice(aligned[-1], aligned[-1] + z.length)

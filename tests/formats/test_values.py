@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from pyclmm.errors import ArgumentError, ShapeError, UnsupportedError
 from pyclmm.formats import FORMATS, OF_GGUF, affine, format_named, format_of, mx
 from pyclmm.formats.base import BlockFormat
-from pyclmm.formats.floats import E2M1, E4M3, nearest, power_of_two, signed
+from pyclmm.formats.mx import E2M1, E4M3, nearest, power_of_two, signed
 from tests.support.optional import optional
 from tests.support.selection import examples
 

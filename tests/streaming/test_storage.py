@@ -37,14 +37,14 @@ def mapped(path, shape, dtype="f4", order="C", offset=0, mode="r+"):
 
 
 def write(to, block, rows, columns):
-    to.write(block, Region((), rows, columns, block.shape))
+    to.write(block, Region((), rows, columns))
 
 
 def read(of, index, rows, columns):
     wanted = np.empty(of.shape, "?")[(*index, rows, columns)].shape
     shape = (*wanted[:-2], wanted[-1], wanted[-2]) if of.turned else wanted
     target = np.empty(shape, of.dtype.newbyteorder("="))
-    of.read(target, Region(index, rows, columns, wanted))
+    of.read(target, Region(index, rows, columns))
     return target.swapaxes(-1, -2) if of.turned else target
 
 
@@ -162,7 +162,7 @@ def test_a_closed_hdf5_file_is_named(of, tmp_path):
         source("a", x) if of == "a" else sink(x, (4, 5), np.dtype("f4"))
     call = opened[0].read if of == "a" else opened[1].write
     with pytest.raises(StorageError, match=rf"{of}: rows 0:2, columns 0:5 .*closed"):
-        call(np.empty((2, 5), "f4"), Region((), slice(0, 2), slice(0, 5), (2, 5)))
+        call(np.empty((2, 5), "f4"), Region((), slice(0, 2), slice(0, 5)))
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "bias", "out"])
@@ -236,7 +236,7 @@ x = file.create_dataset("x", (1000, 1000), "f4", chunks=(100, 1000))
 to = sink(x, x.shape, x.dtype)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
 try:
-    to.write(np.ones((1000, 1000), "f4"), Region((), slice(0, 1000), slice(0, 1000), (1000, 1000)))
+    to.write(np.ones((1000, 1000), "f4"), Region((), slice(0, 1000), slice(0, 1000)))
     to.flush()
 except StorageError as error:
     print("named", error)

@@ -17,7 +17,7 @@ import pyopencl.array as cla
 import pyclmm
 from pyclmm import KERNELS
 from pyclmm.execution.prepared import Prepared
-from pyclmm.linalg.views import fetched
+from pyclmm.opencl.arrays import fetched
 from pyclmm.opencl.host_memory import HostSpan, location
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.cases import DEVICE, numbers, problem_of

@@ -4,7 +4,7 @@ import numpy as np
 import pyopencl.array as cla
 
 from pyclmm import linalg
-from pyclmm.linalg.views import fetched
+from pyclmm.opencl.arrays import fetched
 from tests.support.calls import OUT_LAYOUTS, brought_back, build, on_device, same_rest
 
 LETTERS = "ijkmA"

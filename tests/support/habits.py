@@ -3,7 +3,7 @@
 import numpy as np
 import pyopencl.array as cla
 
-from pyclmm.linalg import views
+from pyclmm.opencl import arrays
 from tests.support.calls import on_device
 
 LAYOUTS = ("C", "F", "sliced", "reversed", "broadcast", "permuted")
@@ -49,7 +49,7 @@ def placed(x, place, queue):
 
 def fetched(x):
     """A result as a NumPy array or scalar."""
-    return views.fetched(x) if isinstance(x, cla.Array) else x
+    return arrays.fetched(x) if isinstance(x, cla.Array) else x
 
 
 def same(got, want):

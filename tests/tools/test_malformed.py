@@ -223,8 +223,8 @@ def test_chunks_that_are_damaged():
 
 def test_a_checkpoint_that_is_damaged(here):
     (here / "kept").mkdir()
-    (here / "kept" / "pyclmm-problem.json").write_text("{")
-    assert "kept" in refused("a.npy", "a.npy", "c.npy", "--checkpoint", "kept")
+    (here / "kept" / "pyclmm-journal").write_text("{\n")
+    assert "kept/pyclmm-journal is damaged" in refused("a.npy", "a.npy", "c.npy", "--checkpoint", "kept")
     (here / "file").write_text("no folder")
     assert "file" in refused("a.npy", "a.npy", "c.npy", "--checkpoint", "file")
 

@@ -11,7 +11,7 @@ import pytest
 from pyclmm.checks.drawn import Drawn, drawn_weights
 from pyclmm.checks.layouts import resized
 from pyclmm.formats import format_named
-from pyclmm.formats.rows import RowFormat
+from pyclmm.formats.base import RowFormat
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.kernels.launches import batch_table
