@@ -34,7 +34,7 @@ from ..problem.gemm import GemmProblem
 from ..version import __version__
 from . import isolation, worker
 from .lists import in_short
-from .small_problems import first_wrong_result, wrong_copies
+from .small_problems import first_wrong_result, wrong_copy
 
 _log = logging.getLogger(__name__)
 
@@ -112,18 +112,18 @@ def copies_verdict(queue: Any, programs: Iterable[Program]) -> str | None:
     """
     if environment.SELFCHECK.is_off:
         return None
-    device = info_of(queue)
+    device, launcher = info_of(queue), launcher_of(queue)
     avoid_the_deadly(device, programs)
+
+    def new(program: Program) -> _Verdict:
+        return _Verdict(wrong_copy(launcher.queue_of_its_own(queue), program))
+
     for program in programs:
-        digest = store.digest_of((str(device.identity), launcher_of(queue).way, source_hash(program)))
-        found = _verdicts.get(digest, lambda program=program: _Verdict(_wrong_copy(queue, program)))  # type: ignore[misc]
+        digest = store.digest_of((str(device.identity), launcher.way, source_hash(program)))
+        found = _verdicts.get(digest, functools.partial(new, program))
         if found.reason is not None:
             return found.reason
     return None
-
-
-def _wrong_copy(queue: Any, program: Program) -> str | None:
-    return wrong_copies(launcher_of(queue).queue_of_its_own(queue), [program])
 
 
 def avoid_the_deadly(device: DeviceInfo, programs: Iterable[Program]) -> None:
