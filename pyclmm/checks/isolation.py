@@ -73,20 +73,13 @@ def trial(
     what = f"{kernel.name} ({sources}) for {device.name}"
     _log.info("compiling and checking %s in a child process, once for this driver", what)
     start = time.perf_counter()
-    answers, failure = _asked(request, apart)
+    answers, failure = worker.ask_waiting("checks.isolation", request, LIMIT, apart)
     _log.info("compiled and checked %s in a child process in %.3f s", what, time.perf_counter() - start)
     if failure is not None:
         advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off turns trials off)"
         text = f"tried in a child process, {failure.reason}{advice}"
         return TrialResult(text, lasting=failure.crashed or failure.hung, timed_out=failure.hung)
     return result(answers)
-
-
-def _asked(request: Any, apart: bool) -> tuple[list[Any], worker.Failure | None]:
-    if not apart:
-        return worker.ask_waiting("checks.isolation", request, LIMIT)
-    answers: list[Any] = []
-    return answers, worker.ask("checks.isolation", request, LIMIT, answers.append)
 
 
 def result(answers: list[Any]) -> TrialResult:

@@ -25,7 +25,7 @@ from typing import Any
 import pyopencl as cl
 
 from .. import fields
-from ..checks import drawn_products, fixed_products, isolation, worker
+from ..checks import drawn_products, isolation, worker
 from ..errors import BuildError, PyclmmError, UnsupportedError, VerificationError
 from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
@@ -45,7 +45,6 @@ DRAWN = "drawn products"
 _OF_DRAWN = 4  # shares of the time; a law has one
 _ENOUGH = 3  # drawn products that a kernel breaks, before the others are left out
 _LOGS = 20  # of a kernel's build logs
-_SHOWN = "float32 normal"  # the fixed product whose digest is printed
 _LONGEST = 2000  # characters of a reason
 _NUMBER = fields.number(0, 1e300)
 _COUNT, _TEXT = fields.integer(0, 10**9), fields.matching("(?s).*", "text")
@@ -268,13 +267,6 @@ def table(tested: list[Tested]) -> TextTable:
         numbers = (f"{len(passed)} of {of}", str(cases), f"{one.worst:.2g}", f"{one.seconds:.1f}")
         rows.append((one.kernel, word, *numbers))
     return TextTable(head, tuple(rows), text=head[:2])
-
-
-def digest_line(tested: list[Tested]) -> str:
-    """The digest of a fixed product, and the kernels that gave every digest they were asked for."""
-    passed = [x.kernel for x in tested if any((v.law, v.verdict) == (laws.BITS, PASSED) for v in x.laws)]
-    digest, names = fixed_products.digests()[_SHOWN], ", ".join(passed) or "no kernel"
-    return f"fixed product {_SHOWN!r}: SHA-256 {digest}, as in the package, by {names}"
 
 
 def notes(tested: list[Tested], device: DeviceInfo) -> list[str]:
