@@ -209,10 +209,7 @@ def _scaled(scalar: Any, x: Array) -> Array:
     """*scalar* times *x*. A real scalar multiplies real and imaginary parts apart, as kernels do."""
     if x.dtype.kind != "c" or scalar.imag:
         return np.asarray(scalar * x)
-    scaled = x.copy()
-    scaled.real *= scalar.real
-    scaled.imag *= scalar.real
-    return scaled
+    return np.asarray((parts_of(x) * scalar.real).view(x.dtype)[..., 0])
 
 
 def _product_of(case: _Case, wide: Any) -> Array:
@@ -233,12 +230,10 @@ def _product(a: Array, b: Array) -> Array:
         return np.asarray(a @ b)
     if a.dtype.kind != "c":
         return np.asarray(np.einsum("...ik,...kj->...ij", a, b))
-    real, imag = (_product(part.copy("K"), b.real.copy("K")) for part in (a.real, a.imag))
+    (a_real, a_imag), (b_real, b_imag) = ((x.real.copy("K"), x.imag.copy("K")) for x in (a, b))
+    real = _product(a_real, b_real) - _product(a_imag, b_imag)
     value = np.empty(real.shape, a.dtype)
-    if b.dtype.kind == "c":
-        real -= _product(a.imag.copy("K"), b.imag.copy("K"))
-        imag += _product(a.real.copy("K"), b.imag.copy("K"))
-    value.real, value.imag = real, imag
+    value.real, value.imag = real, _product(a_imag, b_real) + _product(a_real, b_imag)
     return value
 
 
