@@ -18,7 +18,11 @@ _REAL: tuple[complex, ...] = (2.0, 0.5, -1.0, 3.0, -0.75, 1.0, -1.5, 0.25)  # su
 _COMPLEX: tuple[complex, ...] = (0.5 - 2j, -1 + 1j, 2j, 1.5 + 0.25j)
 _WHOLE: tuple[complex, ...] = (2, -1, 3, 5, -7, 1, 100_003)
 _SMALL = {"b": (0, 2), "u": (0, 4)}  # the least of small integers of a kind, and the end
+_MOST_TERMS = 1 << 19  # of a product that einsum adds up in less than a millisecond
 _HEADROOM = 4  # with EXTREMES, sums over 2^4 are over the result's largest number
+
+
+Factors = tuple[Array, Array]  # (..., K, 2) and (..., 2, N)
 
 
 class Drawn(Enum):
@@ -67,22 +71,30 @@ def sums_are_exact(problem: GemmProblem, drawn: Drawn) -> bool:
     return whole and problem.activation in ("none", "relu")
 
 
-def draw(problem: GemmProblem, operands: dict[str, Array], rng: np.random.Generator, drawn: Drawn) -> None:
-    """Fill the arrays of *operands*: "a" and "b" as they are stored, and extras."""
-    p = problem
+def draw(
+    problem: GemmProblem, operands: dict[str, Array], rng: np.random.Generator, drawn: Drawn
+) -> Factors | None:
+    """Fill the arrays of *operands*: "a" and "b" as they are stored, and extras. Returns the factors of
+    op(B) without its conjugation, where small integers of a large product have any.
+    """
+    p, factors = problem, None
     for name, x in operands.items():
+        if name == "b" and _has_factors(p) and drawn is Drawn.INTEGERS and sums_are_exact(p, drawn):
+            factors = _fill_by_factors(np.swapaxes(x, -1, -2) if p.trans_b else x, rng)
+            continue
         if name == "b" and p.b_format:
             x[...] = drawn_weights(p, x.shape[:-1], rng, drawn)
             continue
         parts = parts_of(x)
         parts[...] = _numbers(rng, parts.shape, parts.dtype, drawn, p.acc_type)
     if p.out_type == "bool":  # of long sums nearly none would be zero
-        for x in (operands["a"], operands["b"]):
-            x[...] &= rng.random(x.shape) < max(1, p.k) ** -0.5
+        for x in (operands["a"], operands["b"]) if factors is None else (operands["a"],):
+            x[...] &= _is_kept(rng, x.shape, p.k)
     if drawn in _AROUND:
         _spread_along_k(problem, operands, _AROUND[drawn], rng)
     if drawn is Drawn.EXTREMES:
         _make_special(problem, operands, rng)
+    return factors
 
 
 def drawn_weights(p: GemmProblem, lines: tuple[int, ...], rng: np.random.Generator, drawn: Drawn) -> Array:
@@ -97,6 +109,32 @@ def drawn_weights(p: GemmProblem, lines: tuple[int, ...], rng: np.random.Generat
     else:
         rows = form.drawn(rng, count, p.k)
     return rows.reshape(*lines, rows.shape[-1])
+
+
+def _has_factors(p: GemmProblem) -> bool:
+    """Whether the product is large, and B's type holds sums of two products, which have up to 5 bits."""
+    return p.m * p.n * p.k > _MOST_TERMS and not 0 < dtypes.ELEMENTS[p.b_type].significand < 5
+
+
+def _fill_by_factors(b: Array, rng: np.random.Generator) -> Factors:
+    """Fill *b*, (..., K, N), with products of small integers, (..., K, 2) by (..., 2, N), which are returned.
+    So A @ B is known after a few operations. Products that share memory have the same factors.
+    """
+    parts = parts_of(b)
+    kind, (k, n) = parts.dtype, b.shape[-2:]
+    stack = tuple(length if step else 1 for length, step in zip(b.shape, b.strides, strict=True))[:-2]
+    columns, rows = (
+        _numbers(rng, (*stack, 2, length), kind, Drawn.INTEGERS, "").astype(np.float32)
+        for length in (k, n * parts[0].size // b[0].size)
+    )
+    if kind.kind == "b":
+        columns *= _is_kept(rng, columns.shape, k)
+    parts[...] = np.einsum("...fk,...fn->...kn", columns, rows).reshape(*stack, *parts.shape[len(stack) :])
+    return np.swapaxes(columns, -1, -2), rows.view(np.complex64) if b.dtype.kind == "c" else rows
+
+
+def _is_kept(rng: np.random.Generator, shape: tuple[int, ...], k: int) -> Array:
+    return np.asarray(rng.random(shape) < max(1, k) ** -0.5)
 
 
 def _numbers(
