@@ -17,7 +17,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from .. import environment, fields
+from .. import fields
 from ..cuda.launcher import WAYS, launcher_named
 from ..errors import ArgumentError, BuildError, DeviceLostError, DeviceMemoryError, LaunchError, NoDeviceError
 from ..kernels import Kernel, Work, kernel_named
@@ -47,11 +47,6 @@ class TrialResult:
     reason: str | None
     lasting: bool = True
     timed_out: bool = False
-
-
-def is_on() -> bool:
-    """Whether trials are on."""
-    return not environment.TRIAL.is_off
 
 
 def trial(

@@ -84,16 +84,11 @@ def bench(rung: Rung, device: str, path: Path) -> None:
     figure = figure_of(8, 1.6 + 0.4 * max(1, len(rows)))
     axes = figure.add_subplot()
     for index, row in enumerate(rows):
-        style = style_of(index, row.kernel)
-        axes.plot(row.gflops, index, **style, markersize=8)
-        axes.annotate(_label(row), (row.gflops, index), (10, -4), textcoords="offset points")
-    axes.set_yticks(range(len(rows)), [row.kernel for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    rates = [row.gflops for row in rows if row.gflops] or [1.0]
-    # whole decades, and room for the labels
-    ends = 10 ** math.floor(math.log10(min(rates))), 10 ** math.ceil(math.log10(max(rates)) + 0.6)
-    label = f"GFLOP/s, {rung.terms.clock} (speed-up over {rung.baseline})"
-    _set(axes, xscale="log", xlim=ends, xlabel=label)
+        axes.plot([row.gflops], [row.kernel], **style_of(index, row.kernel), markersize=8)
+        axes.annotate(_label(row), (row.gflops, row.kernel), (10, -4), textcoords="offset points")
+    axes.invert_yaxis()
+    _set(axes, xscale="log", xlabel=f"GFLOP/s, {rung.terms.clock} (speed-up over {rung.baseline})")
+    axes.margins(x=0.25)  # room for the labels
     axes.tick_params(axis="x", which="minor", labelbottom=False)
     axes.set_title(f"{rung.title}, {device}", fontsize="medium")
     save(figure, path)
