@@ -289,7 +289,7 @@ def test_a_kernel_that_ends_its_process_is_told():
 def test_a_wrong_kernel_is_exit_code_1_and_not_timed():
     done = run(started(6, "k < BK; ++k", "k < BK - 1; ++k"), "--json", "road.json")
     assert done.exit_code == 1, done.output
-    assert "first wrong element: row " in done.stdout
+    assert "first wrong element: row 0, column 0:" in done.stdout
     content = json.loads(Path("road.json").read_text())
     assert content["points"] == []
     assert content["lines"][0].startswith("first wrong element")
