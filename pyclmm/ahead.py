@@ -72,7 +72,8 @@ def warm(
         own = queue_of(collect({name: x for name, x in found.items() if name not in weights}), queue, device)
         with selfcheck.run_all():
             plan: Matmul[Any] = make(*operands, queue=own, **others, **keywords)
-        small_problems.wrong_copies(own, programs_of(plan))
+        for program in programs_of(plan):
+            small_problems.wrong_copy(own, program)
         plans.append(plan)
     return plans
 

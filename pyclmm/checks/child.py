@@ -18,20 +18,18 @@ Both begin before the user's sitecustomize, which may hang too.
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import json
 import os
 import select
-import signal
 import sys
 from collections.abc import Iterator
 from importlib import import_module
 from typing import IO, Any
 
 IDLE = 10.0  # seconds after which a child without requests ends; on Windows it ends with its parent
-_GRACE = 5.0  # seconds; the parent, while it lives, is first to end a child and what that has started
-_DEAF = 1.0  # seconds; the signal, if it is heard, is second, and the thread third
+_GRACE = 5.0  # seconds; the parent, while it lives, is first to end a child and what that has started; the
+# signal, if it is heard, is second, and the thread a second later third
 # Run by an interpreter that has not imported `site` yet. Arguments: the pipe, seconds to start, whether to
 # import `site`, and the parent's search path.
 START = """
@@ -39,14 +37,16 @@ import sys
 sys.path[:] = [path for path in sys.path if path]
 import faulthandler, os, signal
 pipe, limit = int(sys.argv[1]), float(sys.argv[2])
-if hasattr(signal, "setitimer"):
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
-    signal.setitimer(signal.ITIMER_REAL, limit)
-try:
-    faulthandler.dump_traceback_later(limit + 1, exit=True)
-except RuntimeError:  # the system refuses a thread
-    pass
+def within(seconds):
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        faulthandler.dump_traceback_later(seconds + 1, exit=True)
+    except RuntimeError:  # the system refuses a thread
+        pass
+within(limit)
 def end():
     if not os.read(pipe, 1):
         os.killpg(0, signal.SIGKILL)
@@ -70,28 +70,19 @@ if sys.argv[3] == "site":
     site.main()
 sys.path[:] = sys.argv[4:]
 from pyclmm.checks import child
+child.within = within
 child.serve()
 """
 
 
-_serves = False  # whether this process is a child
-
-
 def within(seconds: float) -> None:
-    """End this process if it is a child and still runs after *seconds*, whatever it does then."""
-    if not _serves:
-        return
-    if hasattr(signal, "setitimer"):
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-    with contextlib.suppress(RuntimeError):  # the system refuses a thread
-        faulthandler.dump_traceback_later(seconds + _DEAF, exit=True)
+    """End this process if it is a child and still runs after *seconds*, whatever it does then: ``START``
+    puts its own function in the place of this one.
+    """
 
 
 def serve() -> None:
     """Answer requests on standard input until there are no more."""
-    global _serves  # noqa: PLW0603 - a fact of the process
-    _serves = True
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)  # drivers may print to standard output
         for line in _requests(sys.stdin.buffer):

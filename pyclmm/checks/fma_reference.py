@@ -115,27 +115,18 @@ def _scalar(value: complex, accumulator: np.dtype[Any]) -> Array:
     return np.array(value, accumulator)
 
 
-def _rest(
-    c: Any, beta: complex, bias: Any, accumulator: np.dtype[Any], shape: tuple[int, ...]
-) -> Array | None:
-    """beta c + bias, or None if there is neither."""
-    shift = None if bias is None else np.broadcast_to(np.asarray(bias).astype(accumulator), shape)
+def _rest(c: Any, beta: complex, bias: Any, accumulator: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """beta c + bias. Where there is neither, -0: the sum of it and anything is that."""
+    nothing = 0 if accumulator.kind == "u" else complex(-0.0, -0.0) if accumulator.kind == "c" else -0.0
+    shift = np.broadcast_to(np.asarray(nothing if bias is None else bias).astype(accumulator), shape)
     if c is None or beta == 0:
         return shift
     return _finished(np.asarray(c).astype(accumulator), _scalar(beta, accumulator), shift)
 
 
-def _finished(value: Array, scale: Array, rest: Array | None) -> Array:
-    """scale value + rest."""
-    apart = scale.dtype.kind == "c" and scale.imag == 0
-    if rest is None:
-        if scale.dtype.kind != "c":
-            return np.asarray(scale * value)
-        real, imag = scale.real * value.real, scale.real * value.imag
-        if apart:
-            return _pair(real, imag)
-        return _pair(fma(-scale.imag, value.imag, real), fma(scale.imag, value.real, imag))
-    if apart:
+def _finished(value: Array, scale: Array, rest: Array) -> Array:
+    """scale value + rest. A real scale of complex numbers multiplies their parts apart."""
+    if scale.dtype.kind == "c" and scale.imag == 0:
         return _pair(fma(scale.real, value.real, rest.real), fma(scale.real, value.imag, rest.imag))
     return _mac(rest, scale, value)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from .. import environment, fields
+from .. import fields
 from ..cuda.launcher import WAYS, launcher_named
 from ..errors import ArgumentError, BuildError, DeviceLostError, DeviceMemoryError, LaunchError, NoDeviceError
 from ..kernels import Kernel, Work, kernel_named
@@ -49,11 +49,6 @@ class TrialResult:
     timed_out: bool = False
 
 
-def is_on() -> bool:
-    """Whether trials are on."""
-    return not environment.TRIAL.is_off
-
-
 def trial(
     device: DeviceInfo,
     problem: GemmProblem,
@@ -73,20 +68,13 @@ def trial(
     what = f"{kernel.name} ({sources}) for {device.name}"
     _log.info("compiling and checking %s in a child process, once for this driver", what)
     start = time.perf_counter()
-    answers, failure = _asked(request, apart)
+    answers, failure = worker.ask_waiting("checks.isolation", request, LIMIT, apart)
     _log.info("compiled and checked %s in a child process in %.3f s", what, time.perf_counter() - start)
     if failure is not None:
         advice = "" if failure.crashed or failure.hung else " (PYCLMM_TRIAL=off turns trials off)"
         text = f"tried in a child process, {failure.reason}{advice}"
         return TrialResult(text, lasting=failure.crashed or failure.hung, timed_out=failure.hung)
     return result(answers)
-
-
-def _asked(request: Any, apart: bool) -> tuple[list[Any], worker.Failure | None]:
-    if not apart:
-        return worker.ask_waiting("checks.isolation", request, LIMIT)
-    answers: list[Any] = []
-    return answers, worker.ask("checks.isolation", request, LIMIT, answers.append)
 
 
 def result(answers: list[Any]) -> TrialResult:

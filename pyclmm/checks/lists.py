@@ -130,14 +130,13 @@ def _groups(
                 "b": b[:, rows] if problem.trans_b else b[rows],
             }
             yield PartOfList((g,), replace(plain, k=int(size)), own, 1, 0)
-    if ragged.axis == "m":  # rows of no group
-        rest = problem.m - int(ends[-1])
-        shapes = {
-            "a": (rest, 0)[:: -1 if problem.trans_a else 1],
-            "b": (0, problem.n)[:: -1 if problem.trans_b else 1],
+    if ragged.axis == "m":  # rows of no group: their sums have no terms
+        rest, a, b = slice(int(ends[-1]), None), views["a"], views["b"][0]
+        own = {
+            "a": a[:0, rest] if problem.trans_a else a[rest, :0],
+            "b": b[:, :0] if problem.trans_b else b[:0],
         }
-        own = {name: np.zeros(shape, views[name].dtype) for name, shape in shapes.items()}
-        yield PartOfList((slice(int(ends[-1]), None),), replace(plain, m=rest, k=0), own, 1, 0)
+        yield PartOfList((rest,), replace(plain, m=problem.m - rest.start, k=0), own, 1, 0)
 
 
 def poison(problem: GemmProblem, views: dict[str, Array]) -> None:

@@ -34,7 +34,7 @@ from ..problem.gemm import GemmProblem
 from ..version import __version__
 from . import isolation, worker
 from .lists import in_short
-from .small_problems import first_wrong_result, wrong_copies
+from .small_problems import first_wrong_result, wrong_copy
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def run_all() -> Iterator[None]:
 
 def _prepare() -> None:
     """Start a child for the trial that will come if no check has ever run here."""
-    if environment.SELFCHECK.is_off or not isolation.is_on():
+    if environment.SELFCHECK.is_off or environment.TRIAL.is_off:
         return
     try:
         has_run = any(store.folder("selfcheck").iterdir())
@@ -112,18 +112,18 @@ def copies_verdict(queue: Any, programs: Iterable[Program]) -> str | None:
     """
     if environment.SELFCHECK.is_off:
         return None
-    device = info_of(queue)
+    device, launcher = info_of(queue), launcher_of(queue)
     avoid_the_deadly(device, programs)
+
+    def new(program: Program) -> _Verdict:
+        return _Verdict(wrong_copy(launcher.queue_of_its_own(queue), program))
+
     for program in programs:
-        digest = store.digest_of((str(device.identity), launcher_of(queue).way, source_hash(program)))
-        found = _verdicts.get(digest, lambda program=program: _Verdict(_wrong_copy(queue, program)))  # type: ignore[misc]
+        digest = store.digest_of((str(device.identity), launcher.way, source_hash(program)))
+        found = _verdicts.get(digest, functools.partial(new, program))
         if found.reason is not None:
             return found.reason
     return None
-
-
-def _wrong_copy(queue: Any, program: Program) -> str | None:
-    return wrong_copies(launcher_of(queue).queue_of_its_own(queue), [program])
 
 
 def avoid_the_deadly(device: DeviceInfo, programs: Iterable[Program]) -> None:
@@ -165,7 +165,7 @@ class _SelfCheck:
             _log.debug("self-check of %s on %s, from disk: %s", kernel.name, device.name, reason or "right")
             run = reason is None and _runs.get()
             return self._two_opinions(tried_first=False, apart=False) if run else kept
-        if dead and not isolation.is_on():
+        if dead and environment.TRIAL.is_off:
             _go_round(device, kernel.name)
         new = self._two_opinions(kernel.risky or bool(dead), apart=bool(dead))
         crash_marks.forget_the_dead(device, programs)  # those of children too
@@ -184,7 +184,7 @@ class _SelfCheck:
         first = self._opinion(tried_first, apart)
         if first.reason is None:
             return self._keep(_Verdict(None))
-        if not (first.lasting and isolation.is_on()):
+        if not (first.lasting and not environment.TRIAL.is_off):
             return self._note(_Verdict(first.reason))
         return self._second_opinion(first)
 
@@ -214,7 +214,7 @@ class _SelfCheck:
         return self._keep(verdict) if lasting else self._note(verdict)
 
     def _opinion(self, tried_first: bool, apart: bool) -> isolation.TrialResult:
-        if tried_first and isolation.is_on():
+        if tried_first and not environment.TRIAL.is_off:
             tried = self._trial(apart)
             if tried.reason is not None:
                 return tried

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -280,18 +280,12 @@ def _near(problem: GemmProblem) -> Iterator[GemmProblem]:
             yield resized(problem, m, n, k)
 
 
-def wrong_copies(queue: Any, programs: Iterable[Program]) -> str | None:
-    """What is wrong with the first wrong copy among *programs* on *queue*'s device, or None. Some drivers
-    compile a kernel only when it is launched. Raises as a product does.
+def wrong_copy(queue: Any, program: Program) -> str | None:
+    """What is wrong with *program* on *queue*'s device, if it copies operands, or None. Some drivers compile
+    a kernel only when it is launched. Raises as a product does.
     """
-    for program in programs:
-        if program.source == _COPY and not _copies_right(queue, program):
-            types = f"from {program.define('A_TYPE')} to {program.define('OUT_TYPE')}"
-            return f"the copy of an operand {types} is wrong on this device"
-    return None
-
-
-def _copies_right(queue: Any, program: Program) -> bool:
+    if program.source != _COPY:
+        return None
     _, rows, columns = _COPIED
     source_strides, target_strides = (rows * columns * 2 + 5, 2, 2 * rows), (-rows * columns - 3, columns, 1)
     types = str(program.define("A_TYPE")), str(program.define("OUT_TYPE"))
@@ -305,7 +299,11 @@ def _copies_right(queue: Any, program: Program) -> bool:
     tables = {"batch_offsets": batch_table(_COPIED[:1], (source_strides[:1], target_strides[:1]))}
     work = Work((launch,), tables=tables)
     got, clean = computed(queue, info_of(queue), work, {"a": source, "out": target})
-    return clean and _same(got, _converted(source.view, got.dtype))
+    # A sum of NaN and others is NaN in each part.
+    own, other = (parts_of(x) for x in (got, _converted(source.view, got.dtype)))
+    if clean and np.array_equal(own, other, equal_nan=True):
+        return None
+    return f"the copy of an operand from {types[0]} to {types[1]} is wrong on this device"
 
 
 def _copied_numbers(source: np.dtype[Any], target: np.dtype[Any]) -> Array:
@@ -326,12 +324,3 @@ def _copied_numbers(source: np.dtype[Any], target: np.dtype[Any]) -> Array:
 def _converted(x: Array, target: np.dtype[Any]) -> Array:
     with np.errstate(all="ignore"):
         return (x.real if x.dtype.kind == "c" and target.kind not in "cb" else x).astype(target)
-
-
-def _same(got: Array, expected: Array) -> bool:
-    """Whether both have the same numbers. A sum of NaN and others is NaN in each part."""
-    if got.dtype.kind in "biu":
-        return np.array_equal(got, expected)
-    wide = np.complex128 if got.dtype.kind == "c" else np.float64
-    own, other = (parts_of(x.astype(wide)) for x in (got, expected))
-    return np.array_equal(own, other, equal_nan=True)

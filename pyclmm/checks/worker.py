@@ -240,12 +240,15 @@ def start_waiting() -> None:
             _waiting.append(new)
 
 
-def ask_waiting(module: str, request: Any, limit: float) -> tuple[list[Any], Failure | None]:
+def ask_waiting(
+    module: str, request: Any, limit: float, apart: bool = False
+) -> tuple[list[Any], Failure | None]:
     """The answers of a child that waits, or a new one, and its failure or None; see :func:`ask`. If a child
-    fails that has answered before, what it did before may be the cause. So a new child is asked.
+    fails that has answered before, what it did before may be the cause. So a new child is asked. *apart*: a
+    new one, which must end well too.
     """
     with _lock:
-        waiting = _waiting.pop() if _waiting else None
+        waiting = _waiting.pop() if _waiting and not apart else None
     if waiting is not None and not (waiting.is_alive() and waiting.surroundings == _surroundings()):
         waiting.end()
         waiting = None
@@ -253,8 +256,8 @@ def ask_waiting(module: str, request: Any, limit: float) -> tuple[list[Any], Fai
     if isinstance(asked, Failure):
         return [], asked
     is_used, answers = asked.has_answered, list[Any]()
-    failure = asked.ask(module, request, limit, answers.append)
-    if failure is None:
+    failure = asked.ask(module, request, limit, answers.append, last=apart)
+    if failure is None and not apart:
         _let_wait(asked)
     return ask_waiting(module, request, limit) if failure is not None and is_used else (answers, failure)
 

@@ -222,7 +222,6 @@ def selftest_command(
     out.screen.table(selftest.table(tested))
     out.screen.line()
     if tested and case is None:
-        out.screen.line(selftest.digest_line(tested))
         for line in laws.coverage():
             out.screen.line(f"covered: {line}")
     for line in selftest.notes(tested, own) + (selftest.reasons(tested) if reasons else []):

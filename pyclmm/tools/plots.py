@@ -12,10 +12,11 @@ from ..errors import ArgumentError, unknown_name
 from ..kernels.device import DeviceInfo
 from ..kernels.matrix_unit import MATRIX_UNITS
 from ..kernels.rates import Rates
-from ..kernels.traffic import peak
+from ..kernels.traffic import Traffic, peak
+from ..problem.gemm import GemmProblem
 from .bench import Point, Row, Rung
-from .timing import NUMPY
-from .tuner import Search
+from .timing import NUMPY, Sample
+from .tuner import Search, Tried
 
 MARK = "drawn by pyclmm"  # in a picture: only those are replaced
 _NOTED_AS = {".png": "Software", ".svg": "Creator", ".pdf": "Creator", ".ps": "Creator", ".eps": "Creator"}
@@ -83,16 +84,11 @@ def bench(rung: Rung, device: str, path: Path) -> None:
     figure = figure_of(8, 1.6 + 0.4 * max(1, len(rows)))
     axes = figure.add_subplot()
     for index, row in enumerate(rows):
-        style = style_of(index, row.kernel)
-        axes.plot(row.gflops, index, **style, markersize=8)
-        axes.annotate(_label(row), (row.gflops, index), (10, -4), textcoords="offset points")
-    axes.set_yticks(range(len(rows)), [row.kernel for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    rates = [row.gflops for row in rows if row.gflops] or [1.0]
-    # whole decades, and room for the labels
-    ends = 10 ** math.floor(math.log10(min(rates))), 10 ** math.ceil(math.log10(max(rates)) + 0.6)
-    label = f"GFLOP/s, {rung.terms.clock} (speed-up over {rung.baseline})"
-    _set(axes, xscale="log", xlim=ends, xlabel=label)
+        axes.plot([row.gflops], [row.kernel], **style_of(index, row.kernel), markersize=8)
+        axes.annotate(_label(row), (row.gflops, row.kernel), (10, -4), textcoords="offset points")
+    axes.invert_yaxis()
+    _set(axes, xscale="log", xlabel=f"GFLOP/s, {rung.terms.clock} (speed-up over {rung.baseline})")
+    axes.margins(x=0.25)  # room for the labels
     axes.tick_params(axis="x", which="minor", labelbottom=False)
     axes.set_title(f"{rung.title}, {device}", fontsize="medium")
     save(figure, path)
@@ -125,10 +121,14 @@ def tuning(searches: Sequence[Search], device: DeviceInfo, path: Path) -> None:
     """Left: the candidates of all searches, in the order tried. Right: the winners under the roofline."""
     figure = figure_of(12, 5.5)
     order, roof = figure.subplots(1, 2)
-    for axes in (order, roof):
-        _set(axes, yscale="log", ylabel="GFLOP/s")
+    _set(order, yscale="log", ylabel="GFLOP/s")
     _candidates(order, searches)
-    _winners(roof, searches, device.rates)
+    points = [_winner(search.problem, search.best) for search in searches if search.best is not None]
+    if points:
+        _roofs(roof, points, device.rates, [str(point.problem) for point in points])
+        _set(roof, xlabel="operations a byte that must be moved", ylabel="GFLOP/s")
+        roof.legend(fontsize="small", loc="lower right")
+    roof.set_title(f"rates: {device.rates.source}", fontsize="small")
     figure.suptitle(f"tuning {device.name}", fontsize="medium")
     save(figure, path)
 
@@ -150,37 +150,11 @@ def _candidates(axes: Any, searches: Sequence[Search]) -> None:
         axes.legend(fontsize="small")
 
 
-def _winners(axes: Any, searches: Sequence[Search], rates: Rates) -> None:
-    """The roof is the device's rates: of its memory, where it slopes, and of its arithmetic."""
-    own = {"textcoords": "offset points", "fontsize": "small"}
-    nearest = [search.problem.flops / search.problem.nbytes for search in searches]
-    for search, at in zip(searches, nearest, strict=True):
-        if search.entry is not None:
-            rate = search.problem.flops / search.entry.seconds / 1e9
-            axes.plot(at, rate, **style_of(0, search.entry.kernel), linestyle="none", markersize=8)
-            axes.annotate(str(search.problem), (at, rate), (0, -16), ha="center", **own)
-    roofs = dict(_roof(search, rates) for search in searches if search.tried)
-    turns = [most / rates.memory for most in roofs.values()]
-    ends = [min(nearest, default=1.0) / 8, max([1.0, *nearest, *turns]) * 16]
-    for (what, most), turn in zip(roofs.items(), turns, strict=True):
-        xs = sorted([*ends, turn])
-        axes.plot(xs, [min(most, rates.memory * x) / 1e9 for x in xs], color="black", linewidth=1)
-        axes.annotate(what, (ends[1], most / 1e9), (0, 4), ha="right", **own)
-    axes.margins(y=0.1)
-    axes.set_xscale("log")
-    axes.tick_params(axis="x", which="minor", labelbottom=False)
-    axes.set_xlabel("operations a byte that must be moved")
-    title = f"roof: memory, {rates.memory / 1e9:.3g} GB/s, and arithmetic ({rates.source})"
-    axes.set_title(title, fontsize="small")
-
-
-def _roof(search: Search, rates: Rates) -> tuple[str, float]:
-    """What multiplies in the winner of *search*, and the most operations a second that it does."""
-    problem, best = search.problem, search.best or search.tried[0]
-    what = (
-        f"{problem.a_type} on matrix units" if best.choice.kernel.matrix_units else f"{problem.acc_type} FMA"
-    )
-    return what, peak(best.choice.kernel, problem, rates)
+def _winner(problem: GemmProblem, best: Tried) -> Point:
+    """A winner, which moves at least what the product must."""
+    kernel, samples = best.choice.kernel, (Sample(best.seconds or math.inf),)
+    row = Row(kernel.name, samples=samples, flops=problem.flops)
+    return Point(kernel, problem, row, Traffic(problem.nbytes, problem.flops))
 
 
 def _line(axes: Any, rungs: Sequence[Rung], name: str, value: str, style: dict[str, Any]) -> None:
@@ -198,12 +172,27 @@ def under_roofs(points: Sequence[Point], rates: Rates, side: int, title: str, pa
     """Draw kernels under the roofs of *rates*, each from its slowest to its fastest sample. Labels stand
     beside the picture in the order of the rates; those of kernels that ran at less than *side* say so.
     """
+    figure, labels = figure_of(10, 6.5), list[str]()
+    for point in points:
+        where = f" at N = {point.problem.n}" if point.problem.n < side else ""
+        labels.append(f"{point.kernel.name} {_plain(point.rate / 1e9)}{where}")
+    axes = figure.add_subplot()
+    _roofs(axes, points, rates, labels)
+    words = "operations for each byte that the work-items load or store", "GFLOP/s, device to device"
+    _set(axes, xlabel=words[0], ylabel=words[1])
+    figure.legend(fontsize="small", loc="outside lower center", ncols=3)
+    figure.suptitle(title, fontsize="medium")
+    save(figure, path)
+
+
+def _roofs(axes: Any, points: Sequence[Point], rates: Rates, labels: Sequence[str]) -> None:
+    """Draw the roofs: of memory and cache, which slope, and of what multiplies; the points with *labels*."""
     flat = {_units(point): peak(point.kernel, point.problem, rates) / 1e9 for point in points}
     top, xs = max(flat.values()), [point.traffic.intensity for point in points]
     ends = min(xs) / 3, 3 * max(*xs, 1e9 * top / rates.memory)
-    figure = figure_of(10, 6.5)
-    axes = figure.add_subplot()
-    for name, speed, line in (("cache", rates.cache, "--"), ("memory", rates.memory, "-")):
+    for (name, speed), line in zip(
+        {"cache": rates.cache, "memory": rates.memory}.items(), ("--", "-"), strict=True
+    ):
         slope = ends[0], min(1e9 * top / speed, ends[1])
         label = f"{name}, {_plain(speed / 1e9)} GB/s"
         axes.plot(slope, [speed * x / 1e9 for x in slope], line, color="0.45", label=label)
@@ -212,14 +201,10 @@ def under_roofs(points: Sequence[Point], rates: Rates, side: int, title: str, pa
         axes.plot((1e9 * height / rates.cache, ends[1]), (height, height), line, color="black", label=label)
     low = min([point.rate / 1e9 for point in points] + [rates.memory * ends[0] / 1e9]) / 2
     high = 2 * max([top] + [point.rate / 1e9 for point in points])
-    words = "operations for each byte that the work-items load or store", "GFLOP/s, device to device"
-    _set(axes, xscale="log", yscale="log", xlim=ends, ylim=(low, high), xlabel=words[0], ylabel=words[1])
-    _beside(axes, points, side, math.log(low), math.log(high))
+    _set(axes, xscale="log", yscale="log", xlim=ends, ylim=(low, high))
+    _beside(axes, points, labels, math.log(low), math.log(high))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:,.10g}")
-    figure.legend(fontsize="small", loc="outside lower center", ncols=3)
-    figure.suptitle(title, fontsize="medium")
-    save(figure, path)
 
 
 def _units(point: Point) -> str:
@@ -233,18 +218,17 @@ def _plain(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.10g}"
 
 
-def _beside(axes: Any, points: Sequence[Point], side: int, low: float, high: float) -> None:
+def _beside(axes: Any, points: Sequence[Point], labels: Sequence[str], low: float, high: float) -> None:
     """Draw the points, each with a line to its label right of the axes. Labels keep their distance."""
-    points = sorted(points, key=lambda point: point.rate)
-    heights = spread([(math.log(p.rate / 1e9) - low) / (high - low) for p in points], _LABEL)
-    for point, height in zip(points, heights, strict=True):
-        name, x, y = point.kernel.name, point.traffic.intensity, point.rate / 1e9
+    rising = sorted(zip(points, labels, strict=True), key=lambda each: each[0].rate)
+    heights = spread([(math.log(p.rate / 1e9) - low) / (high - low) for p, _ in rising], _LABEL)
+    for (point, label), height in zip(rising, heights, strict=True):
+        style, x, y = style_of(0, point.kernel.name), point.traffic.intensity, point.rate / 1e9
         rates = [point.row.flops / wall / 1e9 for wall in point.row.walls]
-        style, where = style_of(0, name), f" at N = {point.problem.n}" if point.problem.n < side else ""
         below, above = y - min(rates), max(rates) - y
         axes.errorbar(x, y, [[below], [above]], **style, linestyle="none", markersize=8, capsize=3)
         axes.annotate(
-            f"{name} {_plain(y)}{where}", (x, y), (1.03, height),
+            label, (x, y), (1.03, height),
             textcoords="axes fraction", va="center", fontsize="small",
             arrowprops={"arrowstyle": "-", "color": style["color"], "linewidth": 0.6, "alpha": 0.6},
         )  # fmt: skip

@@ -25,7 +25,7 @@ from typing import Any
 import pyopencl as cl
 
 from .. import fields
-from ..checks import drawn_products, fixed_products, isolation, worker
+from ..checks import drawn_products, isolation, worker
 from ..errors import BuildError, PyclmmError, UnsupportedError, VerificationError
 from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
@@ -45,7 +45,6 @@ DRAWN = "drawn products"
 _OF_DRAWN = 4  # shares of the time; a law has one
 _ENOUGH = 3  # drawn products that a kernel breaks, before the others are left out
 _LOGS = 20  # of a kernel's build logs
-_SHOWN = "float32 normal"  # the fixed product whose digest is printed
 _LONGEST = 2000  # characters of a reason
 _NUMBER = fields.number(0, 1e300)
 _COUNT, _TEXT = fields.integer(0, 10**9), fields.matching("(?s).*", "text")
@@ -80,14 +79,14 @@ class LawVerdict:
         return self.verdict in _BAD
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tested:
-    """One kernel and its laws."""
+    """One kernel: its laws, and what the compiler said of programs that it built."""
 
     kernel: str
-    seconds: float
-    laws: tuple[LawVerdict, ...]
-    logs: tuple[str, ...] = ()  # what the compiler said of programs that it built
+    laws: list[LawVerdict] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+    seconds: float = 0.0
 
     @property
     def verdict(self) -> str:
@@ -103,6 +102,39 @@ class Tested:
     def worst(self) -> float:
         """The largest error as a share of its bound."""
         return max((v.error_ratio / v.error_limit for v in self.laws if v.error_ratio), default=0.0)
+
+    def ask(
+        self, request: Any, limit: float, environment: dict[str, str], on_law: Callable[[str, int], None]
+    ) -> None:
+        """Add what a child answers to *request* in *limit* seconds. It tells *on_law* what begins, and its
+        number.
+        """
+        begun, start = ["start of the child process"], time.perf_counter()
+
+        def begins(begins: str) -> None:
+            begun.append(begins)
+            on_law(begins, len(begun) - 2)
+
+        hear = fields.hearing(
+            ({"begins": fields.text(_LONGEST)}, begins),
+            (_VERDICT, self._judged),
+            ({"log": fields.text(_LONGEST)}, lambda log: self.logs.append(anonymous(log))),
+        )
+        try:
+            failure = worker.ask("tools.selftest", request, limit, hear, environment)
+        finally:
+            self.seconds = time.perf_counter() - start
+        if failure is not None:
+            word = HUNG if failure.hung else CRASHED if failure.crashed else FAILED
+            self.laws.append(LawVerdict(begun[-1], word, reason=anonymous(failure.reason)))
+
+    def _judged(self, **verdict: Any) -> None:
+        """Keep the verdict; drawn products that pass are one, with those that are left out."""
+        new, last = LawVerdict(**_clean(verdict)), self.laws[-1] if self.laws else None
+        if last and last.law == new.law and last.verdict == PASSED and not new.is_bad:
+            self.laws[-1] = replace(last, cases=last.cases + new.cases, left_out=new.left_out)
+        else:
+            self.laws.append(replace(new, number=new.number if new.is_bad else None))
 
 
 def answers(request: Any) -> Iterator[dict[str, Any]]:
@@ -197,7 +229,7 @@ def run(
     refused = {name: laws.refused(kernel_named(name), device) for name in asked or [k.name for k in KERNELS]}
     names = [name for name, reason in refused.items() if reason is None] + [laws.AUTO] * (full and not asked)
     for name in (name for name, reason in refused.items() if reason is not None):
-        yield Tested(name, 0.0, (LawVerdict(laws.LAWS[0].name, REFUSED, reason=refused[name]),))
+        yield Tested(name, [LawVerdict(laws.LAWS[0].name, REFUSED, reason=refused[name])])
     end = time.monotonic() + budget
     with tempfile.TemporaryDirectory(prefix="pyclmm-selftest-") as folder:
         for place, name in enumerate(names):
@@ -211,57 +243,14 @@ def run(
             # The laws judge a kernel themselves. "auto" looks for another one if the self-check refuses it.
             check = {} if name == laws.AUTO else {"PYCLMM_SELFCHECK": "off"}
             environment = {"PYCLMM_CACHE_DIR": folder, "PYCLMM_TRIAL": "off", **check}
-            test = _Test(request, share + _GRACE, environment, on_law)
+            tested = Tested(name)
             try:
-                test.run()
+                tested.ask(request, share + _GRACE, environment, on_law)
             except KeyboardInterrupt:
-                if test.found:
-                    yield test.tested()
+                if tested.laws:
+                    yield tested
                 raise
-            yield test.tested()
-
-
-@dataclass
-class _Test:
-    """The test of one kernel: what it has *found* so far."""
-
-    request: dict[str, Any]
-    limit: float
-    environment: dict[str, str]
-    on_law: Callable[[str, int], None]
-    begun: list[str] = field(default_factory=lambda: ["start of the child process"])
-    found: list[LawVerdict] = field(default_factory=list)
-    logs: list[str] = field(default_factory=list)
-    start: float = field(default_factory=time.perf_counter)
-
-    def run(self) -> None:
-        text = fields.text(_LONGEST)
-        hear = fields.hearing(
-            ({"begins": text}, self._begins),
-            (_VERDICT, self._judged),
-            ({"log": text}, lambda log: self.logs.append(anonymous(log))),
-        )
-        failure = worker.ask("tools.selftest", self.request, self.limit, hear, self.environment)
-        if failure is not None:
-            word = HUNG if failure.hung else CRASHED if failure.crashed else FAILED
-            self.found.append(LawVerdict(self.begun[-1], word, reason=failure.reason))
-
-    def _begins(self, begins: str) -> None:
-        self.begun.append(begins)
-        self.on_law(begins, len(self.begun) - 2)
-
-    def _judged(self, **verdict: Any) -> None:
-        """Keep the verdict; drawn products that pass are one, with those that are left out."""
-        new, last = LawVerdict(**verdict), self.found[-1] if self.found else None
-        if last and last.law == new.law and last.verdict == PASSED and not new.is_bad:
-            self.found[-1] = replace(last, cases=last.cases + new.cases, left_out=new.left_out)
-        else:
-            self.found.append(replace(new, number=new.number if new.is_bad else None))
-
-    def tested(self) -> Tested:
-        cleaned = tuple(LawVerdict(**_clean(asdict(v))) for v in self.found)
-        seconds = time.perf_counter() - self.start
-        return Tested(self.request["kernel"], seconds, cleaned, tuple(self.logs))
+            yield tested
 
 
 def table(tested: list[Tested]) -> TextTable:
@@ -278,13 +267,6 @@ def table(tested: list[Tested]) -> TextTable:
         numbers = (f"{len(passed)} of {of}", str(cases), f"{one.worst:.2g}", f"{one.seconds:.1f}")
         rows.append((one.kernel, word, *numbers))
     return TextTable(head, tuple(rows), text=head[:2])
-
-
-def digest_line(tested: list[Tested]) -> str:
-    """The digest of a fixed product, and the kernels that gave every digest they were asked for."""
-    passed = [x.kernel for x in tested if any((v.law, v.verdict) == (laws.BITS, PASSED) for v in x.laws)]
-    digest, names = fixed_products.digests()[_SHOWN], ", ".join(passed) or "no kernel"
-    return f"fixed product {_SHOWN!r}: SHA-256 {digest}, as in the package, by {names}"
 
 
 def notes(tested: list[Tested], device: DeviceInfo) -> list[str]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TextIO
 
 import click
@@ -165,8 +166,7 @@ def _clock(seconds: float) -> str:
     """ "12 s", or "3:05" and "2:03:05" in minutes and hours."""
     if seconds < 60:
         return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+    return str(timedelta(seconds=round(seconds))).lstrip("0:")
 
 
 def progress_line(step: Stage, seconds: float, each: float | None, width: int) -> str:

@@ -11,8 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyopencl as cl
@@ -20,21 +19,16 @@ import pyopencl.array as cla
 
 from ..checks import reference
 from ..checks.known_answers import operands_error
-from ..checks.small_problems import first_wrong_result
 from ..errors import DeviceMemoryError, PyclmmError, in_short, unknown_name
-from ..kernels import Work
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
-from ..kernels.launches import complete
 from ..opencl import clock
-from ..opencl.binding import Binding
 from ..opencl.devices import device_info
 from ..opencl.host_memory import allocate, check_size
-from ..opencl.steps import scalars_of
 from ..plan import Matmul
 from ..problem.canonical import problem_of
 from ..problem.dtypes import ELEMENT_TYPES, dtype_of
-from ..problem.gemm import Gemm, GemmProblem
+from ..problem.gemm import GemmProblem
 from ..problem.literals import Precision
 from ..selection.select import Choice
 
@@ -192,12 +186,12 @@ class Expected:
 
 
 class Contestant:
-    """The kernel called *name*, or NumPy, on the operands of *board*, and its samples so far, which took
-    ``spent`` seconds. ``kernel`` is what does it: "auto" has chosen one. ``failure``: why there are no
-    further samples.
+    """The kernel called *name*, perhaps in one configuration, or NumPy, on the operands of *board*, and its
+    samples so far, which took ``spent`` seconds. ``kernel`` is what does it: "auto" has chosen one.
+    ``failure``: why there are no further samples.
     """
 
-    def __init__(self, name: str, board: Board) -> None:
+    def __init__(self, name: str, board: Board, config: TileConfig | None = None) -> None:
         self.name, self.board = name, board
         self.samples: list[Sample] = []
         self.spent = self.error_ratio = 0.0
@@ -205,7 +199,7 @@ class Contestant:
         self.kernel: str | None = None
         self.config: TileConfig | None = None
         if name != NUMPY:
-            own: Any = {"kernel": name, **board.how}
+            own: Any = {"kernel": name if config is None else (name, config), **board.how}
             self._on_arrays = Matmul(board.a, board.b, out=board.out, **own)  # for the device's time too
             if not board.arrays:
                 self._on_host = Matmul(board.host_a, board.host_b, out=board.host_out, **own)
@@ -236,9 +230,26 @@ class Contestant:
 
     def _on_device(self) -> list[cl.Event]:
         """Multiply the Arrays; the events of the launches, which have ended."""
-        events = self._on_arrays.enqueue(self.board.a, self.board.b, out=self.board.out)
+        events = self._enqueued()
         self.board.queue.finish()
         return events
+
+    def _enqueued(self, wait_for: list[cl.Event] | None = None) -> list[cl.Event]:
+        return self._on_arrays.enqueue(self.board.a, self.board.b, out=self.board.out, wait_for=wait_for)
+
+    def gated(self) -> float:
+        """Seconds from the first launch's start to the last one's end. All wait for a user event, as gaps
+        between them would favour kernels with one launch.
+        """
+        queue = self.board.queue
+        gate = cl.UserEvent(queue.context)
+        try:
+            events = self._enqueued([gate])
+            queue.flush()
+        finally:
+            wall = clock.elapsed(lambda: gate.set_status(cl.command_execution_status.COMPLETE))
+        wall += clock.elapsed(queue.finish)
+        return clock.device_seconds(events) or wall
 
     def result(self) -> Array:
         return self.board.read() if self.board.arrays else self.board.host_out
@@ -315,39 +326,36 @@ class TimedProduct:
     """One product's operands on the device, and the incumbent that challengers are timed against."""
 
     def __init__(self, queue: cl.CommandQueue, problem: GemmProblem) -> None:
-        self.queue, self.problem, self.device = queue, problem, device_info(queue.device)
+        self.problem, terms = problem, Terms(cast("Precision", problem.precision), arrays=True)
         size, dtype = Size(problem.m, problem.n, problem.k), dtype_of(problem.a_type)
         a, b = random_pair(size, dtype, layout=problem.layout)
-        self.board = Board(queue, a, b, dtype_of(problem.out_type), Terms())
-        self.buffers = {name: getattr(self.board, name).base_data for name in ("a", "b", "out")}
+        self.board = Board(queue, a, b, dtype_of(problem.out_type), terms)
         self.check = Expected(a, b, operands_error(problem))
-        self.incumbent: Binding | None = None
+        self.incumbent: Contestant | None = None
         self.to_beat = np.inf
         self.outclassed: set[str] = set()
 
     def challenge(self, choice: Choice) -> dict[str, Any]:
-        """Seconds of the challenger and of the incumbent (none for the first), or a reason for no times."""
-        work = choice.kernel.launches(self.problem, choice.config, self.device)
-        reason = first_wrong_result(self.queue, self.problem, choice.kernel, choice.config, work)
-        if reason is not None:
-            return {"reason": reason}
-        challenger = self._bind(work)
+        """Seconds of the challenger and of the incumbent (none for the first), or a reason for no times.
+        Raises as Matmul does: UnsupportedError after a wrong result in the self-check.
+        """
+        challenger = Contestant(choice.kernel.name, self.board, choice.config)
         self.board.spoil()
-        first = self._run(challenger)
+        first = challenger.gated()
         if not self.check.ratio(self.board.read()) < self.check.limit:
             return {"reason": f"wrong result at {self.problem}"}
         if _HOPELESS * self.to_beat < first < _OUTCLASSED * self.to_beat:
-            first = self._run(challenger)  # the device's clock may have been low in the first run
+            first = challenger.gated()  # the device's clock may have been low in the first run
         if first > _OUTCLASSED * self.to_beat:
             self.outclassed.add(choice.kernel.name)
         if first > _HOPELESS * self.to_beat:
             return {"seconds": [first], "incumbent": [self.to_beat]}
         return self._race(challenger, first)
 
-    def _race(self, challenger: Binding, first: float) -> dict[str, Any]:
+    def _race(self, challenger: Contestant, first: float) -> dict[str, Any]:
         """Run both in turn. The winner becomes the incumbent."""
         rounds = int(np.clip(_SECONDS / (2 * first), *_ROUNDS))
-        both = [partial(self._run, one) for one in (self.incumbent, challenger) if one is not None]
+        both = [one.gated for one in (self.incumbent, challenger) if one is not None]
         *before, seconds = clock.in_turn(rounds, *both)
         incumbent = before[0] if before else []
         if not incumbent or beats(seconds, incumbent):
@@ -355,20 +363,3 @@ class TimedProduct:
         else:
             self.to_beat = statistics.median(incumbent)
         return {"seconds": seconds, "incumbent": incumbent}
-
-    def _bind(self, work: Work) -> Binding:
-        gemm = Gemm(self.problem, (self.problem.m, self.problem.n), self.board.out.dtype)
-        return Binding(self.queue, self.device, complete(gemm, work), gemm.unread)
-
-    def _run(self, binding: Binding) -> float:
-        """Seconds from the first launch's start to the last one's end. All wait for a user event, as gaps
-        between them would favour kernels with one launch.
-        """
-        gate = cl.UserEvent(self.queue.context)
-        try:
-            events = binding.enqueue(self.buffers, scalars_of(1.0, 0.0), [gate])
-            self.queue.flush()
-        finally:
-            wall = clock.elapsed(lambda: gate.set_status(cl.command_execution_status.COMPLETE))
-        wall += clock.elapsed(self.queue.finish)
-        return clock.device_seconds(events) or wall

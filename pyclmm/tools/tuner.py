@@ -255,7 +255,8 @@ class _Searching:
             known = [] if self.incumbent is None else [self.incumbent]
             self.trying = None
             request = self.request | {"order": known + self.waiting, "seconds": left}
-            failure = worker.ask("tools.tuner", request, left + LIMIT + _START, hear)
+            # This child is a trial already.
+            failure = worker.ask("tools.tuner", request, left + LIMIT + _START, hear, {"PYCLMM_TRIAL": "off"})
             if failure is None:
                 return
             if not self._blamed(failure):

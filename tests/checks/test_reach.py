@@ -238,7 +238,7 @@ def test_a_wrong_copy_of_an_operand_is_refused(monkeypatch, queue):
 
 
 def test_a_right_copy_is_checked_once(monkeypatch, queue):
-    ran = noted(monkeypatch, selfcheck, "wrong_copies")
+    ran = noted(monkeypatch, selfcheck, "wrong_copy")
     a = cla.to_device(queue, np.full((5, 6), -3, np.int8))
     for rows in (5, 4):
         got = pyclmm.matmul(a[:rows], a.T, dtype=np.float32, kernel="naive")

@@ -172,11 +172,11 @@ def test_only_the_kernels_that_were_named_are_tested(tmp_path):
 
 
 def test_a_refusal_is_no_failure():
-    refused = selftest.Tested("k", 1.0, (selftest.LawVerdict("l", "refused", reason="no float64"),))
+    refused = selftest.Tested("k", [selftest.LawVerdict("l", "refused", reason="no float64")])
     assert (refused.verdict, refused.is_bad) == ("refused", False)
-    both = selftest.Tested("k", 1.0, (*refused.laws, selftest.LawVerdict("m", "passed", 3, 8.0, 16.0)))
+    both = selftest.Tested("k", [*refused.laws, selftest.LawVerdict("m", "passed", 3, 8.0, 16.0)])
     assert (both.verdict, both.worst) == ("passed", 0.5)
-    bad = selftest.Tested("k", 1.0, (*both.laws, selftest.LawVerdict("n", "wrong", 3, None, 16.0)))
+    bad = selftest.Tested("k", [*both.laws, selftest.LawVerdict("n", "wrong", 3, None, 16.0)])
     assert (bad.verdict, bad.is_bad) == ("wrong", True)
 
 
