@@ -61,7 +61,7 @@ class Context:
 
 
 _contexts: dict[int, Context] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def context_of(ordinal: int) -> Context:
