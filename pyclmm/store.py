@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -187,7 +188,8 @@ def beside(path: Path) -> Iterator[Path]:
         model.touch()
         early.parent.mkdir()
         yield early
-        early.chmod(stat.S_IMODE((path if path.exists() else model).stat().st_mode))
+        with contextlib.suppress(OSError):  # a file system without permissions
+            shutil.copymode(path if path.exists() else model, early)
         os.replace(early, path)
 
 

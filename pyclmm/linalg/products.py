@@ -210,8 +210,8 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
 def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     """Square matrices, or stacks of them, to the power n by squaring, as :func:`numpy.linalg.matrix_power`.
 
-    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse: it raises UnsupportedError
-    for arrays of a device, and with ``reproducible``.
+    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse: it raises
+    UnsupportedError for arrays of a device, and with ``reproducible``.
     """
     (x,) = taken({"a": a}, None, keywords.get("queue"), None, keywords)[0].values()
     like = x
