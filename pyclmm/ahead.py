@@ -60,6 +60,8 @@ def warm(
     """
     queue, device = keywords.pop("queue", None), keywords.pop("device", None)
     home = None
+    if not isinstance(on_device, bool | np.bool_):
+        raise DTypeError(f"on_device is {brief(on_device)}; pass True or False")
     if on_device:
         home = queue or (default_queue() if device is None else queue_on(device))
     others = {name: _operand(name, x, home) for name, x in (("bias", bias), ("out", out)) if x is not None}

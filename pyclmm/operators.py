@@ -57,7 +57,7 @@ class _Patch:
     """What the class pyopencl.array.Array has now, by these methods or by its own. Callers hold ``lock``."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.is_wanted = False  # by install()
         self.blocks = 0  # how many `with installed()` are entered, in all threads
         self.before: dict[str, Any] = {}  # what the class had by these names

@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -179,10 +180,16 @@ def replacing(path: Path, prefix: str = ".new-") -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A free path of the same name; what is there at the block's end takes *path*'s place. Raises OSError."""
+    """A free path of the same name; what is there at the block's end takes *path*'s place, and has the
+    permissions that it had, or those of any new file. Raises OSError.
+    """
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pyclmm-new-") as folder:
-        early = Path(folder, path.name)
+        model, early = Path(folder, "model"), Path(folder, "new", path.name)
+        model.touch()
+        early.parent.mkdir()
         yield early
+        with contextlib.suppress(OSError):  # a file system without permissions
+            shutil.copymode(path if path.exists() else model, early)
         os.replace(early, path)
 
 

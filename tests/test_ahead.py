@@ -193,6 +193,12 @@ def test_what_cannot_be_multiplied_is_named(products, error, words):
         pyclmm.warm(*products)
 
 
+@pytest.mark.parametrize("wrong", [None, 1, "yes", np.array([1, 2])], ids=str)
+def test_on_device_is_true_or_false(wrong):
+    with pytest.raises(pyclmm.DTypeError, match=r"on_device is .*; pass True or False"):
+        pyclmm.warm((X, X), on_device=wrong)
+
+
 def test_a_bias_in_another_form_is_named():
     with pytest.raises(pyclmm.DTypeError, match="bias is a float; pass an array"):
         pyclmm.warm((X, X), bias=1.0)

@@ -165,6 +165,47 @@ def test_numpy_arrays_are_refused():
     is_same(np.float32(2) * x, [[np.float32(2)]] * np.ones(1))
 
 
+@pytest.mark.parametrize("wrong", [None, [1.0], 2.0, np.ones((2, 2))], ids=str)
+def test_what_is_no_array_is_refused_by_name(wrong):
+    calls = (
+        lambda: xp.astype(wrong, xp.float32),
+        lambda: xp.permute_dims(wrong, (1, 0)),
+        lambda: xp.matrix_transpose(wrong),
+        lambda: xp.linalg.matrix_power(wrong, 2),
+        lambda: xp.linalg.matrix_power(wrong, -1),
+    )
+    for call in calls:
+        with pytest.raises(pyclmm.DTypeError, match=r"x is a .*; pass an array of the namesp.*asarray\(x\)"):
+            call()
+
+
+def test_what_becomes_no_array_is_refused_by_name():
+    x, z = xp.asarray([1.0]), xp.asarray([1j])
+    for call, words in (
+        (lambda: xp.astype(x, "nosuch"), "dtype is 'nosuch'"),
+        (lambda: xp.astype(x, None), "dtype is None"),
+        (lambda: xp.asarray([1.0], dtype="nosuch"), "dtype is 'nosuch'"),
+        (lambda: xp.astype(z, xp.float32), r"x has dtype complex128 and dtype is float32; pass real\(x\)"),
+        (lambda: xp.asarray(2**70), "obj has dtype object"),
+        (lambda: xp.from_dlpack(None), "x is a NoneType without DLPack"),
+        (lambda: xp.sum(None), "x has dtype object"),
+    ):
+        with pytest.raises(pyclmm.DTypeError, match=words):
+            call()
+    is_same(xp.astype(z, xp.complex64), np.array([1j], "c8"))
+    is_same(xp.from_dlpack(x), [1.0])
+
+
+def test_functions_have_the_signatures_of_the_standard():
+    x = xp.asarray([1.0, 5.0, 0.0])
+    is_same(xp.clip(x, 2.0), [2.0, 5.0, 2.0])
+    is_same(xp.clip(x, max=2.0), [1.0, 2.0, 0.0])
+    is_same(xp.clip(x, min=xp.asarray(1.0), max=2.0), [1.0, 2.0, 1.0])
+    is_same(xp.expand_dims(x), [[1.0, 5.0, 0.0]])
+    is_same(xp.expand_dims(x, axis=1), [[1.0], [5.0], [0.0]])
+    is_same(xp.count_nonzero(x), np.int64(2))
+
+
 def test_arrays_of_pyopencl_are_taken_as_they_are(queue):
     plain = cla.to_device(queue, np.ones((2, 2), "f4"))
     x = xp.asarray(plain)

@@ -295,6 +295,11 @@ BAD = [
     (lambda x: matmul(x, x.astype("U3")), pyclmm.DTypeError, "dtype <U3"),
     (lambda x: matmul(x, x.astype(object)), pyclmm.DTypeError, "y has dtype object"),
     (lambda x: matmul(x, x, kernel="nosuch"), pyclmm.ArgumentError, "unknown kernel 'nosuch'"),
+    (
+        lambda x: matmul(x, x, kernel=np.array([1, 2])),
+        pyclmm.DTypeError,
+        "kernel is array.*; pass a kernel's",
+    ),
     (lambda x: matmul(x, x, precision="hi"), pyclmm.ArgumentError, "unknown precision"),
     (lambda x: matmul(x, x, memory_limit="much"), pyclmm.ArgumentError, "memory_limit is 'much'"),
     (lambda x: matmul(x, x, host_limit=7), pyclmm.ArgumentError, "host_limit is 7.* of 8 or more"),

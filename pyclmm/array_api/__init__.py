@@ -21,10 +21,11 @@ import pyopencl.array as cla
 
 from .. import linalg as _products
 from ..api import matmul as _matmul
-from ..errors import ArgumentError, DTypeError
+from ..errors import ArgumentError, DTypeError, in_short
 from ..execution.array_likes import array_of
 from ..linalg.views import permutation, permuted
 from ..opencl.devices import devices
+from ..problem.dtypes import named_dtype
 from .array import Array as Array
 from .array import new, queue_of, to_host, wrapped
 
@@ -42,8 +43,8 @@ float32, float64, complex64, complex128 = map(np.dtype, ("float32", "float64", "
 _BY_HOST = """
 abs acos acosh add all any arange argmax argmin asin asinh atan atan2 atanh bitwise_and
 bitwise_left_shift bitwise_invert bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays broadcast_to
-ceil clip concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum diff divide empty
-empty_like equal exp expand_dims expm1 eye flip floor floor_divide full full_like greater greater_equal
+ceil concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum diff divide empty
+empty_like equal exp expm1 eye flip floor floor_divide full full_like greater greater_equal
 hypot imag isfinite isinf isnan less less_equal linspace log log10 log1p log2 logaddexp logical_and
 logical_not logical_or logical_xor max maximum mean meshgrid min minimum moveaxis multiply negative
 nextafter nonzero not_equal ones ones_like positive pow prod real reciprocal remainder repeat reshape roll
@@ -62,12 +63,10 @@ def _queue_in(values: Any) -> cl.CommandQueue | None:
 
 
 def _to_device(x: Any, queue: cl.CommandQueue) -> Any:
-    if isinstance(x, np.ndarray | np.generic):
-        return new(x, queue)
     if isinstance(x, tuple):  # several results, some of them named
         parts = [_to_device(each, queue) for each in x]
         return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
-    return [_to_device(each, queue) for each in x] if isinstance(x, list) else x
+    return [_to_device(each, queue) for each in x] if isinstance(x, list) else new(x, queue)
 
 
 def _by_host(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,6 +78,14 @@ def _by_host(function: Callable[..., Any]) -> Callable[..., Any]:
         return _to_device(result, queue or queue_of(device))
 
     return called
+
+
+def _clip(x: Any, /, min: Any = None, max: Any = None) -> Any:  # noqa: A002 - the standard's names
+    return np.clip(x, min, max)
+
+
+def _expand_dims(x: Any, /, axis: Any = 0) -> Any:
+    return np.expand_dims(x, axis)
 
 
 def _argsort(x: Any, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Any:
@@ -111,6 +118,7 @@ def _unique(name: str, **parts: str) -> Callable[..., Any]:
 
 globals().update({name: _by_host(getattr(np, name)) for name in _BY_HOST if hasattr(np, name)})
 argsort, sort = _by_host(_argsort), _by_host(_sort)
+clip, expand_dims = _by_host(_clip), _by_host(_expand_dims)
 unique_values = _unique("unique_values")
 unique_counts = _unique("unique_counts", counts="counts")
 unique_inverse = _unique("unique_inverse", inverse_indices="inverse")
@@ -144,36 +152,50 @@ def _dtype(x: Any) -> Any:
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Array:
     """An array of *obj*. PyOpenCL's Array is taken as it is where nothing is to be converted."""
+    dtype = named_dtype(dtype)
     if isinstance(obj, cla.Array) and not copy and dtype in (None, obj.dtype):
         x = wrapped(obj)
         return x if device is None else x.to_device(device)
     if copy is False:
         raise ArgumentError("copy is False, but the elements must go to the device; pass None or True")
     queue = _queue_in([obj]) if device is None else None
-    return new(np.asarray(array_of("obj", to_host(obj)), dtype=dtype), queue or queue_of(device))
+    return new(np.asarray(array_of("obj", to_host(obj)), dtype=dtype), queue or queue_of(device), "obj")
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
     """An array with the elements of a tensor in the host's memory. It is a copy."""
-    return asarray(np.from_dlpack(x), device=device, copy=copy)
+    if not isinstance(x, cla.Array):
+        try:
+            x = np.from_dlpack(x)
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise DTypeError(
+                f"x is a {type(x).__name__} without DLPack in the host's memory ({in_short(error)}); pass a "
+                "tensor of the host, or asarray(x)"
+            ) from error
+    return asarray(x, device=device, copy=copy)
 
 
 def astype(x: cla.Array, dtype: Any, /, *, copy: Any = True, device: Any = None) -> Array:
-    """*x* with another dtype."""
-    if not copy and x.dtype == dtype and device is None:
+    """*x* with another dtype. Raises DTypeError for what is no array, and for complex *x* as real numbers."""
+    wanted = named_dtype(dtype)
+    if wanted is None:
+        raise DTypeError("dtype is None; pass one of the namespace, such as float32")
+    if _own("x", x).dtype.kind == "c" and wanted.kind in "iuf":
+        raise DTypeError(f"x has dtype {x.dtype} and dtype is {wanted}; pass real(x) or imag(x) as x")
+    if not copy and x.dtype == wanted and device is None:
         return wrapped(x)
     with np.errstate(all="ignore"):
-        return new(to_host(x).astype(dtype), queue_of(x.queue if device is None else device))
+        return new(to_host(x).astype(wanted), queue_of(x.queue if device is None else device))
 
 
 def permute_dims(x: cla.Array, /, axes: Any) -> Array:
     """A view with the axes in another order. Raises AxisError and ArgumentError."""
-    return wrapped(permuted(x, permutation(x.ndim, axes)))
+    return wrapped(permuted(_own("x", x), permutation(x.ndim, axes)))
 
 
 def matrix_transpose(x: cla.Array, /) -> Array:
     """A view with the last two axes exchanged."""
-    return wrapped(x).mT
+    return wrapped(_own("x", x)).mT
 
 
 def matmul(x1: cla.Array, x2: cla.Array, /) -> Array:
@@ -193,18 +215,19 @@ def vecdot(x1: cla.Array, x2: cla.Array, /, *, axis: int = -1) -> Array:
 
 def _matrix_power(x: cla.Array, n: int, /) -> Array:
     """:func:`pyclmm.linalg.matrix_power`; the inverse for a negative n is NumPy's, on the host."""
-    if n < 0:
+    if _own("x", x) is not None and n < 0:
         x, n = new(np.linalg.inv(to_host(x)), queue_of(x.queue)), -n
     return wrapped(_products.matrix_power(x, n))
 
 
 def _product(function: Callable[..., Any], x1: Any, x2: Any, **keywords: Any) -> Array:
-    for name, x in (("x1", x1), ("x2", x2)):
-        if not isinstance(x, cla.Array):
-            raise DTypeError(
-                f"{name} is a {type(x).__name__}; pass an array of the namespace: asarray({name})"
-            )
-    return wrapped(function(x1, x2, **keywords))
+    return wrapped(function(_own("x1", x1), _own("x2", x2), **keywords))
+
+
+def _own(name: str, x: Any) -> cla.Array:
+    if not isinstance(x, cla.Array):
+        raise DTypeError(f"{name} is a {type(x).__name__}; pass an array of the namespace: asarray({name})")
+    return x
 
 
 class __array_namespace_info__:  # noqa: N801 - the standard's name

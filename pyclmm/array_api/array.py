@@ -149,9 +149,9 @@ def wrapped(x: cla.Array) -> Array:
     return made
 
 
-def new(x: Any, queue: cl.CommandQueue) -> Array:
-    """An array with the elements of a NumPy array."""
-    return wrapped(sent(np.asarray(x), "x", queue))
+def new(x: Any, queue: cl.CommandQueue, name: str = "x") -> Array:
+    """An array with the elements of a NumPy array. Raises DTypeError for elements that no device has."""
+    return wrapped(sent(np.asarray(x), name, queue))
 
 
 def to_host(x: Any) -> Any:

@@ -229,7 +229,7 @@ def _failure(code: int, last_line: str) -> Failure:
 # A child that waits
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _waiting: list[Child] = []  # one at most
 
 
@@ -290,7 +290,7 @@ def end_waiting() -> None:
 def _after_fork() -> None:
     """Let go of the child in a fork: it is the parent's. Another thread of the parent may hold the lock."""
     global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     end_waiting()
 
 

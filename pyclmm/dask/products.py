@@ -19,7 +19,7 @@ from dask.array.core import unify_chunks
 
 from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, UnsupportedError, brief
-from ..kernels import kernel_named
+from ..execution.options import check_kernel
 from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype, type_name
 from ..problem.literals import Precision
 from ..problem.settings import chosen, is_reproducible
@@ -134,8 +134,7 @@ def _unfit(name: str, x: da.Array) -> DTypeError | ArgumentError | None:
 
 
 def _product(x: da.Array, y: da.Array, axes: Axes, kernel: Any, precision: Any, reproducible: Any) -> Product:
-    if kernel != "auto":
-        kernel_named(kernel[0] if isinstance(kernel, tuple) and kernel else kernel)
+    check_kernel(kernel)
     name = result_dtype(x.dtype, y.dtype, None, None).name
     dtypes = dtype_of(name), dtype_of(ELEMENTS[name].parts)
     return Product(axes, *dtypes, kernel, chosen(precision), is_reproducible(reproducible))
@@ -206,7 +205,7 @@ def _split(x: da.Array, y: da.Array, product: Product, allowed: Limits) -> tuple
 # ---- in place of Dask's own
 
 _options: ContextVar[dict[str, Any] | None] = ContextVar("pyclmm.dask.backend", default=None)
-_lock = threading.Lock()  # for what follows
+_lock = threading.RLock()  # for what follows
 _open: list[object] = []  # a mark for each open block, of all threads
 _theirs: dict[tuple[Any, str], Callable[..., Any]] = {}  # what stood at each name before the first block
 

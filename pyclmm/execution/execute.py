@@ -78,7 +78,7 @@ class Executable:
         self._launcher = launcher_of(queue)
         self._packs_once = options.constant_b and self._launcher.packs_once
         self._bound: PerThread[Any] = PerThread(_BINDINGS_KEPT)
-        self._falling_back = threading.Lock()
+        self._falling_back = threading.RLock()
         self.failed: list[str]
         self._first = self.choice, self.work = self._choose(queue)
 

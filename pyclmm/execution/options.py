@@ -58,7 +58,7 @@ class Options:
             check_name(name, getattr(self, name), get_args(Trans))
         if self.activation is not None:
             check_name("activation", self.activation, ACTIVATIONS)
-        _check_kernel(self.kernel)
+        check_kernel(self.kernel)
         check_casting(self.casting)
         _check_kind(
             "constant_b", self.constant_b, isinstance(self.constant_b, bool | np.bool_), "True or False"
@@ -153,7 +153,8 @@ def check_name(name: str, value: Any, valid: tuple[str, ...]) -> None:
         raise unknown_name(name, value, valid)
 
 
-def _check_kernel(kernel: Any) -> None:
+def check_kernel(kernel: Any) -> None:
+    """Raise DTypeError or ArgumentError unless *kernel* is what a call takes."""
     if not isinstance(kernel, str):
         kinds = [type(part) for part in kernel] if isinstance(kernel, tuple) else []
         _check_kind("kernel", kernel, kinds == [str, TileConfig], "a kernel's name, or (name, TileConfig)")

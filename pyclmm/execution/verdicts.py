@@ -21,7 +21,7 @@ _MOST = 2**31 - 1  # less the first of a range
 
 _Range = tuple[int, int]  # half-open
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _watches: weakref.WeakSet[Any] = weakref.WeakSet()
 _left: deque[Any] = deque(maxlen=256)  # the watches of plans that have ended
 _counts = {"wrong": 0, "repaired": 0}

@@ -8,7 +8,8 @@ from .base import ALIGN, Array, RowFormat
 
 BITS, GROUPS = (2, 3, 4, 6, 8), (32, 64, 128)
 SCALES = {"float32": 4, "float16": 2, "bfloat16": 2}  # their types, and bytes
-_LEAST = np.float32(1e-7)  # of a scale, before it is rounded
+# The least scales, before they are rounded, that every device reads: float16's denormals are widened exactly.
+_LEAST = {"float32": np.float32(2**-126), "float16": np.float32(2**-24), "bfloat16": np.float32(2**-126)}
 
 
 class Affine(RowFormat):
@@ -40,7 +41,7 @@ class Affine(RowFormat):
         least, most = groups.min(axis=-1), groups.max(axis=-1)
         ends = np.float32((1 << self.bits) - 1)
         from_least = abs(least) > abs(most)
-        size = np.maximum((most - least) / ends, _LEAST)
+        size = np.maximum((most - least) / ends, _LEAST[self.dtype])
         scale, edge = np.where(from_least, size, -size), np.where(from_least, least, most)
         steps = np.rint(edge / scale)
         has_zero = steps != 0

@@ -71,13 +71,15 @@ def contracted(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out:
 
 
 def _is_elementwise(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways) -> bool:
-    """Whether nothing is summed, and an axis is common or an operand is one number.
+    """Whether NumPy multiplies: nothing is summed, and an axis is common or an operand is one number.
 
-    A kernel's bits differ from NumPy's: of zeros the sign, of complex numbers the last bit.
+    A kernel's bits differ from NumPy's: of zeros the sign, of complex numbers the last bit, which in NumPy
+    depends on the processor.
     """
     shared = set(a.labels) & set(b.labels)
-    by_number = ways.is_plain and not (a.labels and b.labels)
-    return shared <= set(labels) and bool(shared or by_number)
+    if not ways.is_plain and (ways.dtype.kind == "c" or not shared):
+        return False
+    return shared <= set(labels) and bool(shared or not (a.labels and b.labels))
 
 
 def diagonal(x: Tensor, ways: Ways) -> Tensor:

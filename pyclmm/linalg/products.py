@@ -19,6 +19,7 @@ from ..execution.operands import single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.gemm import dense_strides
+from ..problem.settings import is_reproducible
 from ..problem.subscripts import Labelled, parsed
 from .einsum import Taken, asked_of, common_dtype, contract, copied, numbered, split, taken
 from .identity import identity
@@ -184,7 +185,7 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
 
     The first and the last may be vectors. *out* must have the very shape and dtype of the result.
     """
-    if not hasattr(arrays, "__len__") or isinstance(arrays, Mapping | Set):
+    if not hasattr(arrays, "__len__") or isinstance(arrays, Mapping | Set) or getattr(arrays, "ndim", 1) == 0:
         raise DTypeError(f"arrays is a {type(arrays).__name__}; pass a list of two or more arrays")
     if len(arrays) < 2:
         raise ArgumentError(f"arrays has {len(arrays)} of them; pass two or more")
@@ -212,8 +213,8 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
 def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     """Square matrices, or stacks of them, to the power n by squaring, as :func:`numpy.linalg.matrix_power`.
 
-    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse, so a must be in the
-    host's memory then.
+    For n = 0 the identity, for n = 1 *a* itself. A negative n takes NumPy's inverse: it raises
+    UnsupportedError for arrays of a device, and with ``reproducible``.
     """
     (x,) = taken({"a": a}, None, keywords).arrays.values()
     like = x
@@ -225,16 +226,7 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     except TypeError as error:
         raise DTypeError(f"n is {brief(n)}; the exponent must be an integer") from error
     if power < 0:
-        if not isinstance(x, np.ndarray):
-            raise UnsupportedError(
-                "n is negative, and pyclmm inverts no matrix on a device; pass numpy.linalg.inv of it"
-            )
-        try:
-            x, power = np.linalg.inv(x), -power
-        except TypeError as error:
-            raise DTypeError(
-                f"n is negative, and NumPy inverts no {x.dtype}; pass a.astype(np.float32)"
-            ) from error
+        x, power = _inverse(x, is_reproducible(keywords.get("reproducible"))), -power
     elif kind_of(a) is not None:
         x, like = a, x  # matmul takes it by its library's rules
     if power == 0:
@@ -246,6 +238,24 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
         power >>= 1
         x = matmul(x, x, **keywords) if power else x
     return result
+
+
+def _inverse(x: Any, must_be_reproducible: bool) -> NDArray[Any]:
+    if not isinstance(x, np.ndarray):
+        raise UnsupportedError(
+            "n is negative, and pyclmm inverts no matrix on a device; pass numpy.linalg.inv of it"
+        )
+    if must_be_reproducible:
+        raise UnsupportedError(
+            "n is negative, and the bits of NumPy's inverse depend on the processor; pass an inverse as a, "
+            "or reproducible=False"
+        )
+    try:
+        return np.linalg.inv(x)
+    except TypeError as error:
+        raise DTypeError(
+            f"n is negative, and NumPy inverts no {x.dtype}; pass a.astype(np.float32)"
+        ) from error
 
 
 # ---- labels -----------------------------------------------------------------------------------

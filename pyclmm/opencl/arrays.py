@@ -17,7 +17,7 @@ from ..problem.gemm import MAX_ALIGN, Operand, alignment
 from .devices import device_info
 from .host_memory import check_size, new_memory
 from .late_events import late_events
-from .mappings import meet
+from .mappings import meet, reach
 from .status import out_of_memory
 
 Array = cla.Array

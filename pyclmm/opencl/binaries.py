@@ -88,7 +88,7 @@ def _delete_oldest(folder: Path) -> None:
 
 T = TypeVar("T")
 
-_switch = threading.Lock()
+_switch = threading.RLock()
 
 
 def with_pyopencl_caches(call: Callable[[], T]) -> T:

@@ -42,7 +42,7 @@ class _Quiet:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._inside = 0
         self._filters = warnings.catch_warnings()
 

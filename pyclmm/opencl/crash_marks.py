@@ -27,7 +27,7 @@ _SCHEMA = 2
 DETOUR = fields.integer(0, 1 << 20)
 _MOST_MARKS = 64  # each holds a file open; a plan that is never called keeps its programs in doubt
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _marks: dict[Path, int] = {}  # the handles of this process's, by their paths
 _detours: dict[str, int] = {}  # by device
 

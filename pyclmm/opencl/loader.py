@@ -34,7 +34,7 @@ _LIBRARIES = ("libintelocl.so", "intelocl64.dll")  # Linux, Windows
 _SYSTEM_FOLDER = "/etc/OpenCL/vendors"
 _NVIDIAS = "libnvidia-opencl.so.1"  # on Windows its installer registers it
 
-_asked = threading.Lock()
+_asked = threading.RLock()
 _was_asked = False
 _kept: dict[str, ctypes.CDLL] = {}  # a library that nobody holds may be unloaded
 

@@ -16,7 +16,7 @@ from . import forks
 from .devices import DeviceChoice, default_device, find_device, threadless_beside
 
 T = TypeVar("T")
-_lock = threading.Lock()
+_lock = threading.RLock()
 _contexts: dict[cl.Device, cl.Context] = {}
 _queues: dict[Hashable, cl.CommandQueue] = {}  # by device, and by what names one
 _meanwhile: list[Callable[[], None]] = []

@@ -19,8 +19,8 @@ class SingleFlight(Generic[K, V]):
     def __init__(self, most: int | None = None) -> None:
         self._most = most
         self._values: OrderedDict[K, V] = OrderedDict()
-        self._making: dict[K, threading.Lock] = {}
-        self._lock = threading.Lock()
+        self._making: dict[K, threading.RLock] = {}
+        self._lock = threading.RLock()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of *key*, from the cache or from *make*. An exception of *make* is raised again."""
@@ -28,7 +28,7 @@ class SingleFlight(Generic[K, V]):
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key]
-            mine = self._making.setdefault(key, threading.Lock())
+            mine = self._making.setdefault(key, threading.RLock())
         with mine:
             with self._lock:
                 if key in self._values:

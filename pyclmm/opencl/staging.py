@@ -42,7 +42,7 @@ _PIECES = 16
 _BYTES_PER_THREAD = 1 << 20  # the fewest bytes for which a thread pays
 _THREADS = max(1, min(6, (os.cpu_count() or 1) - 1))
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _idle: dict[tuple[cl.Context, int], list[PinnedRing]] = {}  # by context and bytes of a buffer
 
 

@@ -37,7 +37,7 @@ Needs = tuple[Workspace, ...]  # what one product needs, the largest first
 
 _POLL = 0.01  # seconds between two looks
 
-_watching = threading.Lock()  # for the two below
+_watching = threading.RLock()  # for the two below
 _watched: list[tuple[cl.Event, Callable[[], None]]] = []
 _thread: threading.Thread | None = None
 _numbers = itertools.count(1)

@@ -52,11 +52,13 @@ class QuantizedArray:
                 f"data is {data.dtype} of shape {data.shape}; for K = {k} {form.name} has rows of "
                 f"{nbytes} bytes: pass uint8 of shape (N, {nbytes}) or (groups, N, {nbytes})"
             )
-        aligned = not any(at % form.align for at in (data.ctypes.data, *data.strides[:-1]))
-        usable = aligned and data.strides[-1] == 1 and min(data.strides[:-1]) >= nbytes
-        held = data.view(np.ndarray) if usable else np.array(data, order="C")
-        held.flags.writeable = False
-        return cls(held, form, k)
+        return cls(_held(data, form, nbytes), form, k)
+
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        for name, value in state[1].items():
+            setattr(self, name, value)
+        if isinstance(self.data, np.ndarray):  # Dask's messages have their bytes anywhere
+            self.data = _held(self.data, self.format, self.format.row_nbytes(self._k))
 
     @classmethod
     def from_parts(
@@ -227,6 +229,15 @@ class QuantizedArray:
             f"{form.group_size}, for {form.dtype}{kept}, "
             f"{format_bytes(self.nbytes)} in {places.named(self.data)}>"
         )
+
+
+def _held(data: NDArray[np.uint8], form: Format, nbytes: int) -> NDArray[np.uint8]:
+    """The rows *data* where kernels can read them: as they are, or a copy. Nobody writes to them."""
+    aligned = not any(at % form.align for at in (data.ctypes.data, *data.strides[:-1]))
+    usable = aligned and data.strides[-1] == 1 and min(data.strides[:-1]) >= nbytes
+    held = data.view(np.ndarray) if usable else np.array(data, order="C")
+    held.flags.writeable = False
+    return held
 
 
 def _is_forwards(index: Any) -> bool:

@@ -22,13 +22,14 @@ _Rows = tuple[Array, dict[str, str]]  # and what they are: the names "format" an
 
 def save(path: str | os.PathLike[str], data: Array, form: Format, k: int) -> None:
     """Write *data* beside *path*, then put it there."""
-    target = Path(os.path.realpath(path_of(path)))
-    write, _ = _way(target)
+    write, _ = _way(Path(path_of(path)))
     try:
+        target = Path(os.path.realpath(path_of(path)))
         with store.beside(target) as early:
             write(early, np.ascontiguousarray(data), {"format": form.name, "k": str(k)})
-    except OSError as error:
-        raise StorageError(f"path: {str(path)!r} cannot be written: {in_short(error)}") from error
+    except (OSError, ValueError) as error:  # a name with a NUL
+        reason = getattr(error, "strerror", None) or in_short(error)
+        raise StorageError(f"path: {str(path)!r} cannot be written: {reason}") from error
 
 
 def load(path: str | os.PathLike[str], make: Callable[[Array, Format, int], _Made]) -> _Made:

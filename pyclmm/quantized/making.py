@@ -11,7 +11,7 @@ from ..formats.base import Array
 from .array import FLOATS, QuantizedArray
 from .places import numbers
 
-_ALWAYS_IN_RANGE = 1024  # no format has scales too small for such numbers
+_ALWAYS_IN_RANGE = 2**-6, 1024  # of the largest number: every format has scales for it
 _AT_A_TIME = 1 << 22  # weights, so that what the host holds besides is small
 
 
@@ -42,8 +42,8 @@ def quantize(
     Raises
     ------
     DTypeError (integers), ShapeError (another rank, groups that do not divide K), ArgumentError (a
-    mode, bits or group that is not offered, numbers that are not finite, or too large for the scales),
-    UnsupportedError (a mode that is only read).
+    mode, bits or group that is not offered, numbers that are not finite, too large or all too small for the
+    scales), UnsupportedError (a mode that is only read).
     """
     x = numbers("w", w)
     if x.dtype.name not in FLOATS:
@@ -85,12 +85,17 @@ def _finite(x: Array) -> Array:
 
 
 def _check_range(form: Format, rows: Array, w: Array) -> None:
-    """Raise ArgumentError if no scales of *form* are large enough for *w*, of which it made *rows*."""
-    largest = float(abs(w).max())
-    if largest > _ALWAYS_IN_RANGE:
+    """Raise ArgumentError if *form*, which made *rows* of *w*, has no scales that large, or that small."""
+    largest, (least, most) = float(abs(w).max()), _ALWAYS_IN_RANGE
+    if largest and not least <= largest <= most:
         found = form.dequantize(rows, w.shape[1])
-        if not np.isfinite(found).all() or abs(found).max() < largest / 2:
-            raise ArgumentError(
-                f"w has numbers up to {largest:.3g}, too large for the scales of {form.name}; divide w, and "
-                "multiply the product, or take float32 w with mode='affine'"
-            )
+        if largest > most and not (np.isfinite(found).all() and abs(found).max() >= largest / 2):
+            fault, cure = "large", "divide w, and multiply the product"
+        elif not found.any():
+            fault, cure = "small", "multiply w, and divide the product"
+        else:
+            return
+        raise ArgumentError(
+            f"w has numbers up to {largest:.3g}, too {fault} for the scales of {form.name}; {cure}, or take "
+            "float32 w with mode='affine'"
+        )

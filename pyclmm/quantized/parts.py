@@ -31,6 +31,9 @@ def joined(
     layout: str,
 ) -> tuple[Format, Array, int]:
     """The format, the rows and K. Arguments and errors as :meth:`QuantizedArray.from_parts`."""
+    for name, given in (("mode", mode), ("layout", layout)):
+        if not isinstance(given, str):
+            raise DTypeError(f"{name} is {brief(given)}; pass a string")
     if layout not in LAYOUTS:
         raise unknown_name("layout", layout, LAYOUTS)
     words, by = numbers("packed", packed), numbers("scales", scales)

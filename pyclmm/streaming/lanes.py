@@ -34,7 +34,7 @@ from .tiles import Region, Tile, region_of
 _CPUS = os.cpu_count() or 1
 _READERS = max(2, min(8, _CPUS - 1))  # that fill blocks; 6 to 14 were alike on 16 cores beside an H200
 _WRITERS = max(2, min(12, _CPUS * 3 // 4))  # that empty tiles: 12 bring 45 GB/s to arrays there, 8 bring 37
-_lock = threading.Lock()
+_lock = threading.RLock()
 _idle: list[LaneThreads] = []
 Write = Callable[[Region, NDArray[Any]], None]  # takes a part of the result
 

@@ -186,7 +186,7 @@ class _WrittenBeside(Result):
             )
 
     def begin(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        self.folder.mkdir(exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)  # what is replaced may be private
         self._own()
         if self.staged.is_dir():
             shutil.rmtree(self.staged)
@@ -213,6 +213,8 @@ class _WrittenBeside(Result):
         try:
             if identity(root) != self._seen:
                 raise OSError("somebody else has changed OUT meanwhile")
+            with suppress(OSError):  # it is not there, or its system has no permissions
+                shutil.copymode(root, self.staged)
             self._make_way(root)
             os.replace(self.staged, root)
         except Exception as error:

@@ -38,6 +38,7 @@ from .terminal import OnStage, Stage, duration, significant, unheard
 from .timing import Size, Terms, TimedProduct, beats, check_memory, dtype_named
 
 LIMIT = 30.0  # seconds to compile, check and time one candidate
+_MOST_S = 1e9  # of a budget: systems wait no longer
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
 TUNED = ("product", "tried", "kernel", "tile", "ms", "GFLOP/s", "speed-up")
 _START = 10.0  # seconds for a child to start and to create operands
@@ -148,8 +149,9 @@ def tune(
     DTypeError for what is no list of names, no number or no function, DeviceMemoryError.
     """
     _check_kinds(budget, on_progress, shapes=shapes, dtypes=dtypes, layouts=layouts, precisions=precisions)
-    if not budget > 0:
-        raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0")
+    budget = float(budget)  # of NumPy's numbers too, which JSON does not take
+    if not 0 < budget <= _MOST_S:
+        raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0, up to {_MOST_S:g}")
     tuning = Tuning(device_info(find_device(device)))
     asked = itertools.product(dtypes, shapes, layouts, precisions)
     problems = [product(shape, dtype, layout, precision) for dtype, shape, layout, precision in asked]
@@ -179,7 +181,7 @@ def tune(
 def _check_kinds(budget: object, on_progress: object, **lists: object) -> None:
     """Raise DTypeError for a budget that is no number, no function, and what is no list."""
     for name, given in lists.items():
-        if isinstance(given, str) or not isinstance(given, Iterable):
+        if isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
             what = "(M, N, K)" if name == "shapes" else "names"
             raise DTypeError(f"{name} is {given!r}; pass a list of {what}")
     if not isinstance(budget, Real):

@@ -67,7 +67,7 @@ class _Override:
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.open: list[_TorchBlock] = []  # of all threads, in the order in which they were entered
         self.block: _TorchBlock | None = None  # the last of them
         self.library: Any = None  # PyTorch's kernels come back when it is freed
@@ -152,7 +152,7 @@ def _has_tf32() -> bool:
 
 
 _overrides: dict[str, _Override] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 @contextmanager

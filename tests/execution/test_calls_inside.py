@@ -16,6 +16,7 @@ from pyclmm.opencl.late_events import KnownEvents
 from pyclmm.opencl.queues import default_queue
 from pyclmm.opencl.steps import Step
 from tests.support.cases import DEVICE
+from tests.support.processes import python, with_this_package
 
 M, N, K = 5, 7, 6
 
@@ -133,3 +134,33 @@ def test_while_kept_plans_are_looked_at():
     look.join(10)
     assert not look.is_alive()
     assert list(plans.values()) == ["inside", "outside"]
+
+
+IN_A_FUNCTION = """
+import faulthandler, sys
+
+import numpy as np
+import pyclmm
+
+faulthandler.dump_traceback_later(120, exit=True)
+a, b = np.ones((5, 6), np.float32), np.ones((6, 7), np.float32)
+waiting = [sys.argv[1]]
+
+
+def behind(frame, event, _):
+    if event == "call" and "pyclmm" in frame.f_code.co_filename and frame.f_code.co_name in waiting:
+        waiting.clear()
+        assert (pyclmm.matmul(a, b) == 6).all()
+
+
+sys.setprofile(behind)
+assert (pyclmm.matmul(a, b) == 6).all()
+assert not waiting
+"""
+
+
+@pytest.mark.parametrize("name", ["_prepare", "new_queue", "put"])
+def test_within_the_first_call_of_a_process(name, tmp_path):
+    """The lock under which a queue or a program is made keeps no call inside from going on."""
+    ended = python("-c", IN_A_FUNCTION, name, env=with_this_package(PYCLMM_CACHE_DIR=str(tmp_path)))
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -272,6 +272,19 @@ def test_a_sum_of_which_something_is_asked_is_a_product(asked, monkeypatch):
         linalg.einsum("ij->i", np.ones((2, 3)), precision="no")
 
 
+@pytest.mark.parametrize("dtype", ["c8", "c16", "f2", "f4", "f8"])
+@pytest.mark.parametrize("subscripts", ["i,i->i", "i,ij->ji"])
+def test_reproducible_products_of_elements_have_the_bits_of_a_chain(rng, dtype, subscripts):
+    """Those of NumPy's complex products depend on the processor."""
+    x, y = rng.standard_normal((2, 7, 5)) + (1j * rng.standard_normal((2, 7, 5)) if dtype[0] == "c" else 0)
+    x, y = (each.astype(dtype) for each in (x[:, 0], y if "j" in subscripts else y[:, 0]))
+    got = linalg.einsum(subscripts, x, y, reproducible=True)
+    one, other = np.broadcast_arrays(x, y.T)
+    pairs_of = zip(one.ravel()[:, None, None], other.ravel()[:, None, None], strict=True)
+    want = [pyclmm.reference.chain(*pair) for pair in pairs_of]
+    np.testing.assert_array_equal(got, np.reshape(want, got.shape))
+
+
 def test_elementwise_arrays_of_the_host_warn_as_einsum_does(recwarn):
     x = np.full(3, 3e38, np.float32)
     assert np.isinf(linalg.einsum("i,i->i", x, x)).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 
 import numpy as np
 import pyopencl.array as cla
@@ -325,8 +326,18 @@ def test_axes_that_tensordot_refuses_are_refused(axes, kind):
     assert isinstance(raised.value, pyclmm.PyclmmError)
 
 
+def test_an_inverse_is_not_reproducible():
+    a = np.array([[1.0, 2.0], [3.0, 4.0]])
+    for block, keywords in ((pyclmm.default_reproducible(), {}), (nullcontext(), {"reproducible": True})):
+        with block, pytest.raises(pyclmm.UnsupportedError, match=r"n is negative.* reproducible=False"):
+            linalg.matrix_power(a, -1, **keywords)
+    with pyclmm.default_reproducible():
+        got = linalg.matrix_power(a, -1, reproducible=False)
+    np.testing.assert_array_equal(got, np.linalg.inv(a))
+
+
 def test_multi_dot_of_what_is_no_list():
-    for wrong in (5, None, (x for x in "ab"), {0: 1.0, 1: 2.0}, {1.0, 2.0}, {"a": 1}.keys()):
+    for wrong in (5, None, np.array(5.0), (x for x in "ab"), {0: 1.0, 1: 2.0}, {1.0, 2.0}, {"a": 1}.keys()):
         with pytest.raises(pyclmm.DTypeError, match=r"arrays is a .*; pass a list of two or more arrays"):
             linalg.multi_dot(wrong)
 

@@ -1,5 +1,7 @@
 """SingleFlight: threads that need the same value make it once, and failures are not kept."""
 
+import threading
+
 import pytest
 
 from pyclmm.opencl.single_flight import SingleFlight
@@ -19,6 +21,18 @@ def test_many_threads_make_a_value_once():
 def test_another_key_does_not_wait():
     cache = SingleFlight()
     assert cache.get("slow", lambda: cache.get("quick", lambda: 2) + 1) == 3
+
+
+def test_making_a_value_may_ask_for_it():
+    """As a signal handler or a finalizer does, whose call needs the program that is being built."""
+    cache = SingleFlight()
+    ended = threading.Thread(
+        target=lambda: cache.get("key", lambda: cache.get("key", lambda: 5)), daemon=True
+    )
+    ended.start()
+    ended.join(20)
+    assert not ended.is_alive()
+    assert cache.get("key", lambda: 6) == 5
 
 
 def test_a_failure_is_not_kept():

@@ -206,6 +206,21 @@ def test_a_pickle_holds_the_format(rng):
     np.testing.assert_array_equal(again.dequantize(), q.dequantize())
 
 
+@pytest.mark.parametrize("shift", [1, 4, 8])
+@pytest.mark.parametrize("name", ["affine4_g64_float32", "mxfp8", "q6_k"])
+def test_a_pickle_may_have_its_bytes_anywhere(rng, name, shift):
+    """As Dask's messages have them."""
+    q, apart = drawn(rng, name), []
+    text = pickle.dumps(q, 5, buffer_callback=apart.append)
+    [rows] = apart
+    memory = np.empty(len(rows.raw()) + 32, np.uint8)
+    place = memory[-memory.ctypes.data % 16 + shift :][: len(rows.raw())]
+    place[:] = rows.raw()
+    x = rng.standard_normal((3, K), np.float32)
+    again = pickle.loads(text, buffers=[place])
+    np.testing.assert_array_equal(pyclmm.matmul(x, again.T), pyclmm.matmul(x, q.T))
+
+
 @pytest.mark.parametrize("name", GGUF_AND_OTHERS)
 def test_it_goes_to_a_device_and_back(queue, rng, name):
     q = drawn(rng, name)

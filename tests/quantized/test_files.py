@@ -74,6 +74,16 @@ def test_a_file_is_replaced_whole_or_not_at_all(path):
     assert os.listdir(path.parent) == [path.name]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_a_file_has_the_permissions_that_open_gives(path, tmp_path):
+    (tmp_path / "model").touch()
+    drawn().save(path)
+    assert path.stat().st_mode == (tmp_path / "model").stat().st_mode
+    path.chmod(0o640)
+    drawn().save(path)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 def test_the_target_of_a_link_is_written(path, tmp_path):
     link = tmp_path / f"link{path.suffix}"
     link.symlink_to(path)
@@ -109,6 +119,11 @@ def test_a_folder_that_is_missing(tmp_path, path):
         drawn().save(tmp_path / "no" / path.name)
     with pytest.raises(FileNotFoundError):
         QuantizedArray.load(tmp_path / "no" / path.name)
+
+
+def test_a_name_that_no_system_has(path):
+    with pytest.raises(StorageError, match="cannot be written: embedded null"):
+        drawn().save(f"a\0{path.suffix}")
 
 
 def refused(path, words=""):

@@ -27,6 +27,25 @@ def test_affine_scales_have_the_dtype_of_w(rng, dtype):
     )
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("bits", [2, 8])
+def test_affine_steps_are_relative_to_the_weights_of_a_group(rng, dtype, bits):
+    """Small weights are as exact as large ones; each group has steps of its own."""
+    w = rng.uniform(-1, 1, (4, 64))
+    w[1] *= 2**-10 if dtype == "float16" else 2**-100
+    w[2] = 0
+    w[3] = w[3, 0]
+    w = w.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    error = abs(pyclmm.quantize(w, bits=bits).dequantize("float64") - w.astype("f8")).max(axis=1)
+    assert (error <= abs(w.astype("f8")).max(axis=1) * (1.5 / (2**bits - 1) + 2**-6)).all()
+    assert error[2] == error[3] == 0
+
+
+def test_the_least_numbers_of_float16_are_kept():
+    w = np.arange(-16, 16).astype(np.float16)[None] * np.float16(2**-24)
+    np.testing.assert_array_equal(pyclmm.quantize(w, 32, 8).dequantize(), w)
+
+
 def test_weights_of_any_layout_are_quantised(rng):
     w = rng.standard_normal((128, 10), np.float32)
     np.testing.assert_array_equal(pyclmm.quantize(w.T).data, pyclmm.quantize(np.ascontiguousarray(w.T)).data)
@@ -82,6 +101,10 @@ REFUSED = [
     ({"w": W * 6000, "mode": "nvfp4"}, pyclmm.ArgumentError, r"up to 6e\+03, too large .* nvfp4"),
     ({"w": np.array([[3e38, -3e38] * 32])}, pyclmm.ArgumentError, r"up to 3e\+38, too large"),
     ({"w": W * 3e38}, None, ""),
+    ({"w": W * 1e-30}, None, ""),
+    ({"w": W * 1e-4, "mode": "nvfp4"}, pyclmm.ArgumentError, r"up to 0.0001, too small .* nvfp4"),
+    ({"w": W * 1e-8, "mode": "q8_0"}, pyclmm.ArgumentError, r"up to 1e-08, too small .* q8_0"),
+    ({"w": W * 0, "mode": "q8_0"}, None, ""),
     ({"w": W * 3e38, "mode": "mxfp4"}, None, ""),
 ]
 

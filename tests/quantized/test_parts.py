@@ -138,6 +138,8 @@ REFUSED = [
     (mlx(group_size=48), pyclmm.ArgumentError, "group_size is 48"),
     (mlx(layout="marlin"), pyclmm.ArgumentError, "unknown layout 'marlin'.*'gptq_v2'"),
     (mlx(mode="int4"), pyclmm.ArgumentError, "unknown mode 'int4'"),
+    (mlx(mode=np.array(["affine", "q"])), pyclmm.DTypeError, "mode is array.*; pass a string"),
+    (mlx(layout=np.array(["mlx", "q"])), pyclmm.DTypeError, "layout is array.*; pass a string"),
     (mlx(mode="q4_0", biases=None), pyclmm.ArgumentError, "mode 'q4_0' has its scales in blocks"),
     (mx(biases=F2), pyclmm.ArgumentError, "biases is given; leave it out"),
     (mx(scales=F2), pyclmm.DTypeError, "scales has dtype float16; pass uint8"),

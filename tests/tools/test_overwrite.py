@@ -316,6 +316,26 @@ def test_what_is_replaced_leaves_its_neighbours(out):
     assert not [name for name in os.listdir() if "unfinished" in name]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+@pytest.mark.parametrize(("out", "root"), [("d.npy", "d.npy"), ("d.zarr", "d.zarr"), ("f.h5:D", "f.h5")])
+def test_what_is_replaced_keeps_its_permissions(out, root):
+    os.chmod(root, 0o750)
+    assert run("a.npy", "b.npy", out, "--overwrite").exit_code == 0
+    assert Path(root).stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("name", ["report.json", "picture.png"])
+def test_a_report_keeps_its_permissions(name):
+    asked = ("bench", "8", "8", "8", "--kernel", "naive", "--rounds", "1")
+    option = "--json" if name.endswith(".json") else "--plot"
+    for mode in (None, 0o640):
+        if mode is not None:
+            os.chmod(name, mode)
+        CliRunner().invoke(cli.main, [*asked, option, name])
+        Path("model").touch()
+        assert Path(name).stat().st_mode & 0o777 == (mode or Path("model").stat().st_mode & 0o777)
+
+
 @pytest.mark.parametrize("consolidated", [False, True], ids=["", "consolidated"])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("name", ["D", "g/E", "C", "g/C", "h/C"])

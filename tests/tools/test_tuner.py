@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pyopencl as cl
 import pytest
 from click.testing import CliRunner
@@ -205,6 +206,12 @@ def test_the_budget_is_divided_and_ends(few, children):
     assert pyclmm.tune([SHAPE], layouts=["NN"], budget=1e-9).searches == []
 
 
+def test_a_budget_may_be_a_number_of_numpys(few, children):
+    children.scripts += [(timed(0, [1.0]), None)]
+    tuned(budget=np.float32(60))
+    assert [json.dumps(request) for request in children.requests]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -218,6 +225,8 @@ def test_the_budget_is_divided_and_ends(few, children):
         {"precisions": ["higher"]},
         {"budget": 0.0},
         {"budget": float("nan")},
+        {"budget": float("inf")},
+        {"budget": 10**30},
     ],
 )
 def test_invalid_arguments_are_refused(wrong):
@@ -236,6 +245,7 @@ def test_a_product_that_does_not_fit_the_device_is_refused_before_the_first_is_t
     [
         {"shapes": "8x8x8"},
         {"shapes": 8},
+        {"shapes": np.array(8)},
         {"dtypes": "float32"},
         {"dtypes": None},
         {"layouts": "NN"},
