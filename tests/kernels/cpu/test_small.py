@@ -212,6 +212,8 @@ def multiply_before_guards():
     for dtype, n, k in itertools.product(("f4", "f8", "i1"), (2, 3, 5), (32, 35, 20_001)):
         a, b = small_integers(rng, (1, k), dtype), small_integers(rng, (k, n), dtype)
         assert np.array_equal(pyclmm.matmul(before_a_guard(a), before_a_guard(b), kernel="small"), a @ b)
+        turned = before_a_guard(b.T.copy()).T  # `packed` turns the columns that fill no vector too
+        assert np.array_equal(pyclmm.matmul(a, turned, kernel="packed"), a @ b)
 
 
 @pytest.mark.usefixtures("on_cpu")
