@@ -93,8 +93,7 @@ def test_auto_takes_it_for_few_rows_and_columns_of_a_long_k(cpu):
     """As measured with PoCL 3.0 on Zen 5: 5 x 7 0.26 ms, 0.55 by tiles of `packed` that have few rows; 19 x 4
     50 us, 196 by `packed`."""
     machine = dataclasses.replace(cpu, target=Target(512), compute_units=2, max_clock_mhz=2500)
-    shorter = ((12, 11, 3872), (19, 4, 13_615), (23, 18, 1702))
-    for m, n, k in ((5, 7, 191_195), (5, 5, 100_000), (7, 7, 50_000), (2, 5, 60_000), *shorter):
+    for m, n, k in ((5, 7, 191_195), (5, 5, 100_000), (7, 7, 50_000), (2, 5, 60_000), (19, 4, 13_615)):
         assert next(candidates(problem(m, n, k), machine, "auto")).kernel.name == "small"
     few = next(candidates(problem(6, 16, 60_000), machine, "auto"))
     assert (few.kernel.name, few.config.tm) == ("packed", 4)
