@@ -117,9 +117,9 @@ INLINE void pack_columns(
 #if TURNS_B
   for (int j = 0; j < NR; j += LANES) {
     __global const REAL *from = (__global const REAL *)b + B_INDEX(k, j0 + j, ldb);
-    int u; /* two calls, as one compiles to fewer instructions where all columns are there */
+    int u = 0; /* two calls, as one compiles to fewer instructions where all columns are there */
     if (j + LANES <= cols) u = turn_columns(to + j, from, ldb, LANES - 1, steps);
-    else u = turn_columns(to + j, from, ldb, cols - 1 - j, steps);
+    else if (j < cols) u = turn_columns(to + j, from, ldb, cols - 1 - j, steps);
     for (; u < steps; ++u)
       for (int s = j; s < j + LANES; ++s)
         to[u * NR + s] = s < cols ? LOAD_B(b, B_INDEX(k + u, j0 + s, ldb)) : ACC_ZERO;
