@@ -5,7 +5,7 @@
  *   | panel 0 | MR rows          of the stack, STEPS at a time into one panel after the other
  *   +---------+
  *   | panel 1 |                  B likewise: panel p = columns p*NR .., K * NR elements long
- *   +---------+                  elements beyond the matrix are filled with zeros
+ *   +---------+                  rows of A beyond the matrix are zeros
  *
  * Contiguous memory is read in order: with many panels in a work-group if the operand is across K, with one panel
  * if it is along K.
@@ -90,14 +90,14 @@ __kernel ONE_WIDE_ITEM void pack_a(PACK_ARGS, PART_ARGS)
 #define TURNS_B (TRANS_B && PLANES == 1 && SAME_TYPE(B_TYPE, ACC_TYPE))
 
 #if TURNS_B
-/* LANES columns, as many steps as fit: returns their number. */
-INLINE int turn_columns(B_SPACE REAL *to, __global const REAL *b, const long ldb, const int steps)
+/* LANES columns, as many steps as fit: returns their number. Columns past *last* repeat it. */
+INLINE int turn_columns(B_SPACE REAL *to, __global const REAL *b, const long ldb, const int last, const int steps)
 {
   int u = 0;
   for (; u + PER_LANE <= steps; u += PER_LANE) {
     VEC x[PER_LANE];
     UNROLL for (int q = 0; q < PER_LANE; ++q) {
-#define COLUMN(at) *(__global const LANE *)(b + ((at) + q) * ldb + u)
+#define COLUMN(at) *(__global const LANE *)(b + min((at) + q, last) * ldb + u)
       x[q] = (VEC)(LANES_IN(COLUMN));
 #undef COLUMN
     }
@@ -108,16 +108,18 @@ INLINE int turn_columns(B_SPACE REAL *to, __global const REAL *b, const long ldb
 }
 #endif
 
-/* Steps k to k + steps - 1 of columns j0 to j0 + cols - 1, the others zero. */
+/* Steps k to k + steps - 1 of columns j0 to j0 + cols - 1. The others, whose sums are not stored, repeat the last one or
+ * are zero. */
 INLINE void pack_columns(
     B_SPACE ACC_T *to, __global const B_T *b, const long ldb, const int j0, const int cols,
     const int k, const int steps)
 {
 #if TURNS_B
   for (int j = 0; j < NR; j += LANES) {
-    int u = 0;
-    if (j + LANES <= cols)
-      u = turn_columns(to + j, (__global const REAL *)b + B_INDEX(k, j0 + j, ldb), ldb, steps);
+    __global const REAL *from = (__global const REAL *)b + B_INDEX(k, j0 + j, ldb);
+    int u = 0; /* two calls, as one compiles to fewer instructions where all columns are there */
+    if (j + LANES <= cols) u = turn_columns(to + j, from, ldb, LANES - 1, steps);
+    else if (j < cols) u = turn_columns(to + j, from, ldb, cols - 1 - j, steps);
     for (; u < steps; ++u)
       for (int s = j; s < j + LANES; ++s)
         to[u * NR + s] = s < cols ? LOAD_B(b, B_INDEX(k + u, j0 + s, ldb)) : ACC_ZERO;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,10 @@ from ..opencl.last_call import same
 from ..opencl.launcher import info_of
 from ..opencl.steps import Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
-from ..problem.gemm import Gemm, Layout
+from ..problem.gemm import Gemm
 from ..problem.ragged import SIZES
 from .execute import Executable
-from .operands import Operands, check_writeable, checked, problem_name, read_operands, signature
+from .operands import Operands, check_writeable, checked, problem_name, read_operands
 from .options import Options, check_scalars, wait_here
 from .placement import placed
 from .repair import moved
@@ -43,23 +43,30 @@ class _Input:
         return x if self.copied_as is None else np.array(x, dtype=self.copied_as, order="C", copy=True)
 
 
-_ALIGN = host_memory.HOST_ALIGN
+_ALIGN, _ndarray = host_memory.HOST_ALIGN, np.ndarray
 
 
-def _place(x: Any, layout: Layout) -> int | None:
-    """The address of *x*, if it is a plain array with exactly this layout."""
-    _, shape, strides, dtype, _, phase = layout
-    if type(x) is not np.ndarray or x.dtype is not dtype or x.shape != shape or x.strides != strides:
-        return None
-    at = address_of(x)
-    return at if at % _ALIGN == phase else None
+def _places_like(planned: Array) -> Callable[[Any], int | None]:
+    """A function: the address of an array, if it is a plain one with exactly the layout of *planned*. (What
+    it compares with it finds sooner than an object's attributes.)
+    """
+    shape, strides, dtype = planned.shape, planned.strides, planned.dtype
+    phase = host_memory.location(planned) % _ALIGN
+
+    def place(x: Any) -> int | None:
+        if type(x) is not _ndarray or x.dtype is not dtype or x.shape != shape or x.strides != strides:
+            return None
+        at = address_of(x)
+        return at if at % _ALIGN == phase else None
+
+    return place
 
 
 # Where the arrays of a call lie: addresses by the problem's names, and the result.
 _Places = tuple[dict[str, int], Array]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlainCalls:
     """The calls of a plan whose operands, a and b, and result are plain arrays, used where they lie.
 
@@ -69,28 +76,28 @@ class PlainCalls:
     does, and no operand is.
     """
 
-    a: Layout
-    b: Layout
-    out: Layout
-    makes_out: bool
+    a: Callable[[Any], int | None]  # of _places_like
+    b: Callable[[Any], int | None]
+    out: Callable[[Any], int | None]
+    shape: tuple[int, ...] | None  # of the result that a call makes
+    dtype: np.dtype[Any]
     names: tuple[str, str]  # the problem's names of a and b
 
     def places(self, given: Mapping[str, Array]) -> _Places | None:
         """Where the arrays lie, with a new one for the result, if *given* is such a call, else None."""
-        a, b, out = given["a"], given.get("b"), given.get("out")
-        if len(given) != (2 if out is None else 3) or self.makes_out != (out is None):
+        a: Any = given["a"]
+        b: Any = given.get("b")
+        first, second = self.a(a), self.b(b)
+        if first is None or second is None or len(given) != (3 if self.shape is None else 2):
             return None
-        first, second = _place(a, self.a), _place(b, self.b)
-        if b is None or first is None or second is None:
-            return None
-        if out is None:
-            out = np.empty(self.out.shape, self.out.dtype)
-            at = address_of(out)
-        else:
-            its = _place(out, self.out)
-            if its is None or not out.flags.writeable or not _are_apart(out, a, b):
+        if self.shape is None:
+            out: Any = given.get("out")
+            at = self.out(out)
+            if at is None or not (out.flags.writeable and _are_apart(out, a, b)):
                 return None
-            at = its
+        else:
+            out = np.empty(self.shape, self.dtype)
+            at = address_of(out)
         x, y = self.names
         return {x: first, y: second, "out": at}, out
 
@@ -195,11 +202,12 @@ class HostPath:
             return None
         out = operands.get("out")
         like = np.empty(gemm.shape, gemm.dtype) if out is None else out
-        arrays = {"a": operands["a"], "b": operands["b"], "out": like}
-        if not all(host_memory.is_used_whole(x, self._device) for x in arrays.values()):
+        arrays = operands["a"], operands["b"], like
+        if not all(host_memory.is_used_whole(x, self._device) for x in arrays):
             return None
-        a, b, result = signature(arrays).layouts
-        return PlainCalls(a, b, result, out is None, (names["a"], names["b"]))
+        shape = gemm.shape if out is None else None
+        a, b, result = map(_places_like, arrays)
+        return PlainCalls(a, b, result, shape, gemm.dtype, (names["a"], names["b"]))
 
     def again(
         self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
@@ -208,14 +216,14 @@ class HostPath:
 
         Returns None where :meth:`run` must be called, and raises as that does.
         """
-        binding = self.executable.latest_binding()
-        if self._plain is None or binding is None or binding.is_busy or wait_for is not None:
+        binding, plain = self.executable.latest_binding(), self._plain
+        if plain is None or binding is None or binding.is_busy or wait_for is not None:
             return None
         if binding.queue is not (self.queue if queue is None else queue):
             return None
         if not same(scales, self._scales):
             return None
-        places = self._plain.places(given)
+        places = plain.places(given)
         if places is None:
             return None
         forks.check_process()

@@ -76,11 +76,11 @@ def may_swap(problem: GemmProblem) -> bool:
 
 
 def all_shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
-    """Configurations of the product, and of the transposed one where that packs less: a transposed B would be
-    packed as it is.
+    """Configurations of the product, and of the transposed one where that packs less, as a transposed B would
+    be packed as it is, or where its rows fill vectors and those of the product do not.
     """
     found = shapes(problem, device)
-    if not (problem.trans_b and may_swap(problem)):
+    if not ((problem.trans_b or (problem.trans_a and _is_narrow(problem, device))) and may_swap(problem)):
         return found
     other = shapes(problem.transposed, device)
     return found + [c.with_options(swapped=1) for c in other]
@@ -108,6 +108,13 @@ def shapes(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]:
     packed = {(c.tm, c.tn, c.named["pack_a"]): c for c in chosen if packs_b(problem, c)}
     chosen += [_packing_inside(c, problem, device) for c in packed.values()]
     return [c if (n := split_k(problem, c, device)) == 1 else replace(c, split_k=n) for c in chosen]
+
+
+def _is_narrow(problem: GemmProblem, device: DeviceInfo) -> bool:
+    """Whether a row of the result has fewer reals than a register tile, and than a column."""
+    _, vectors = _register_tiles(problem, device)[0]
+    reals = vectors * vector_bits(problem, device) // 8 // problem.sums.nbytes_of_real
+    return problem.n < problem.m and problem.n * problem.sums.planes < reals
 
 
 def _height(tallest: int, most: float) -> int:

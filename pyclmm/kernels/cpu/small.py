@@ -18,15 +18,14 @@ from .pieces import OF_MEMORY, CpuKernel, side, unfit_vectors
 _SIDE, _LARGEST = 4, 16  # of the tile: where there is more than one row, or column, and at most
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
 _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most results of which K is divided
-# Multiply-adds of single numbers in the time of one step of a chain of sums; and the steps of K that
-# a product takes besides its own. Assumed, not fitted
-_CHAIN, _MORE_STEPS = 8, 16
+# Multiply-adds in the time of one step of a chain of sums, and in that of a load, behind which they hide;
+# and the steps of K that a product takes besides its own. Zen 5, 2026-11-30
+_CHAIN, _LOAD, _MORE_STEPS = 8, 1.25, 16
 # Sums of which a result is made, at most, or results that are computed together: as fast as 8 on Zen 5
 _CHAINS = 4
 _IN_FLIGHT = 8  # sums in registers, for which those of a result are fewer
 _LEAST_CHAINED_K = 32  # for which they are of one product, whose memory is read in order. Zen 5, 2026-11-29
 _COLUMNS = (16, 8, 4)  # of B, the numbers of a vector
-_LINE_BYTES = 64  # of the caches
 _VECTORS = (8, 4, 2, 1)  # of sums, where products are computed together: the most that a row of the stack has
 
 
@@ -55,7 +54,7 @@ class Small(CpuKernel):
         return [c for c in found if not self.violations(problem, c, device)]
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
-        """The multiply-adds of single numbers, or the time of chains of sums."""
+        """The loads of each step of K, behind which multiply-adds hide, or the time of chains of sums."""
         across = _across(problem, config)
         rates, (groups, *_) = device.rates, _chunks(problem, across, device)
         tiles = -(-problem.m // config.tm) * -(-problem.n // config.tn) * problem.batch
@@ -63,13 +62,12 @@ class Small(CpuKernel):
         steps = problem.k + _MORE_STEPS * config.split_k
         rate = rates.multiply_adds(problem.acc_type) / lanes
         rate *= min(1.0, groups * config.split_k / device.units)
-        sums = config.tm * config.tn
+        sums, loads = config.tm * config.tn, config.tm + -(-config.tn // config.vec)
         chains = _chains(problem, config)
         chain = _CHAIN / (chains if _in_k(problem, config) else min(chains, problem.batch))
-        step = sums / lanes if across > 1 else max(chain, sums)
+        step = sums / lanes if across > 1 else max(chain, _LOAD * loads)
         products = tiles * steps * step / rate
-        by_one = sums == across == 1 or _jumps(problem, config)
-        moved = rates.moved(problem.nbytes) / (OF_MEMORY if by_one else 1)
+        moved = rates.moved(problem.nbytes) / (OF_MEMORY if sums == across == 1 else 1)
         launches = 1 + (config.split_k > 1)
         return launches * rates.launch + rates.group + together(products, moved)
 
@@ -108,14 +106,6 @@ class Small(CpuKernel):
 def _is_few_of_a_long_k(problem: GemmProblem) -> bool:
     """Whether it is few sums, each of many elements."""
     return problem.m <= _SIDE and problem.k >= _LEAST_CHAINED_K
-
-
-def _jumps(problem: GemmProblem, config: TileConfig) -> bool:
-    """Whether a tile reads parts of rows of A or B that are stored along M or N, a row after the other, and
-    rows begin in other lines of the caches."""
-    nbytes = problem.sums.nbytes_of_real
-    of_a = problem.trans_a and problem.m > config.tm and problem.lda * nbytes > _LINE_BYTES
-    return of_a or (not problem.trans_b and problem.n > config.tn and problem.ldb * nbytes > _LINE_BYTES)
 
 
 def _lanes(problem: GemmProblem, device: DeviceInfo) -> int:
