@@ -366,17 +366,6 @@ def test_a_new_result_may_lie_in_new_groups(out):
     np.testing.assert_array_equal(kept(out), A @ B)
 
 
-@pytest.fixture
-def interrupted(at_tile):
-    """Ctrl-C comes at the first tile. Call it for no more of that."""
-
-    def press(at):
-        raise KeyboardInterrupt
-
-    at_tile(press)
-    return lambda: at_tile(lambda at: None)
-
-
 @pytest.mark.parametrize("out", OUTS)
 @pytest.mark.parametrize("checkpoint", [(), ("--checkpoint", "kept")], ids=["plain", "checkpoint"])
 def test_the_old_result_is_there_until_the_new_one_is_whole(interrupted, out, checkpoint):
