@@ -434,16 +434,6 @@ def test_calls_that_ask_for_the_same_have_the_same_options():
     assert asked("q") is not asked("l")  # equal dtypes on Linux, whose results are not of one type
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_release_between_equal_calls(product, arguments, way):
-    product.check(way)
-    product.plan.release()
-    pyclmm.release()
-    arguments.clear()
-    product.check(way)
-    assert "scalar" in arguments
-
-
 # ---- queues, events, threads -------------------------------------------------------------------
 
 

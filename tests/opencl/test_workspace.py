@@ -16,7 +16,6 @@ from pyclmm.kernels.interface import Workspace
 from pyclmm.opencl import host_memory, late_events, staging, workspace
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import (
-    ALLOCATION_FAILURE,
     OUT_OF_RESOURCES,
     cl_error,
     failing,
@@ -117,20 +116,6 @@ def wait_until(condition):
 # ---- how much is kept --------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_120_shapes_keep_the_workspace_of_one(in_order, buffers):
-    pairs = [Pair(in_order, n) for n in range(8, 128)]
-    for pair in pairs:
-        assert np.array_equal(pyclmm.matmul(pair.a, pair.b, kernel="naive").get(), pair.want)
-    largest = 2 * 127 * 127 * 4
-    tables = 120 * 3 * 32  # bytes of three tables of offsets
-    assert largest <= kept(in_order) <= 1.5 * largest
-    assert sum(buffers.values()) <= 1.5 * largest + tables
-    pyclmm.release()
-    gc.collect()
-    assert not buffers
-
-
 def test_products_of_growing_size_allocate_seldom(in_order, monkeypatch):
     allocated = noted(monkeypatch, host_memory, "allocate")
     plans = [Pair(in_order, n).plan() for n in range(8, 128)]
@@ -227,14 +212,6 @@ def test_what_is_kept_makes_room_where_the_driver_has_no_more(in_order, context,
     assert fault.calls == 3, "the first was refused, then two succeeded"
     assert kept(other) == 0
     first.check(plan)
-
-
-def test_a_refusal_is_an_error_where_nothing_is_kept(in_order):
-    with (
-        failing("opencl.host_memory", "Buffer", cl_error(ALLOCATION_FAILURE)),
-        pytest.raises(pyclmm.DeviceMemoryError, match="workspace:copy_"),
-    ):
-        workspace.shared(in_order, device_info(in_order.device)).borrow((Workspace("copy_a", 64),), 0)
 
 
 def test_growth_stops_at_the_largest_buffer_of_the_device(in_order):
@@ -536,21 +513,6 @@ def known(queue):
     """The events that are known to have ended, or to be waited for, on *queue*, and how many they are."""
     one = late_events.known_events(queue)
     return one, lambda: len(one._events)
-
-
-def test_an_event_is_not_held_after_its_array_is_gone(in_order):
-    """A driver keeps the buffers of a command as long as its event."""
-    pair = Pair(in_order)
-    plan, (one, count) = pair.plan(), known(in_order)
-    for _ in range(100):
-        plan(pair.a, pair.b, wait_for=[cl.enqueue_marker(in_order)])
-        assert count() <= 24
-    held = [cla.to_device(in_order, np.zeros(1, np.float32)) for _ in range(50)]
-    one.add([], [x.events[0] for x in held if x.events])
-    assert count() <= 32 + 8
-    pyclmm.release()
-    assert not count()
-    pair.check(plan)
 
 
 def test_events_that_arrays_hold_are_remembered(in_order):

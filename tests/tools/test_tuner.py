@@ -402,25 +402,6 @@ def test_the_plot_names_kernels_and_has_the_device_s_roof(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--shapes", "24x20"), "MxNxK"),
-        (("--shapes", "0x1x1"), "MxNxK"),
-        (("--budget", "soon"), "such as 120s"),
-        (("--budget", "0"), "such as 120s"),
-        (("--dtype", "float23"), "float32"),
-        (("--layout", "XX"), "layout"),
-        (("--device", "no such"), "no such"),
-        (("--plot", "x.doc"), "picture"),
-    ],
-)
-def test_invalid_options_name_valid_ones(arguments, said):
-    shown = run(*arguments)
-    assert shown.exit_code == 2
-    assert said in shown.output
-
-
-@pytest.mark.parametrize(
     ("option", "file", "said"),
     [
         ("--export", "absent/table.json", "there is no folder"),
