@@ -23,7 +23,7 @@ from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection import select, tables
 from pyclmm.tools import cli, plots, report, timing, tuner
-from tests.support.faults import changed_source
+from tests.support.faults import changed_source, noted
 from tests.support.made_up import H200
 from tests.support.selection import slow
 
@@ -292,13 +292,11 @@ def test_rounds_alternate_with_the_incumbent(ring, monkeypatch, limits):
     alone = ring.challenge(choice(2))
     assert alone["incumbent"] == []
     limits(hopeless=1e9)
-    order = []
-    real = ring._run
-    monkeypatch.setattr(ring, "_run", lambda binding: order.append(binding) or real(binding))
+    order = noted(monkeypatch, ring, "_run")
     both = ring.challenge(choice(4))
     assert len(both["seconds"]) == len(both["incumbent"]) >= 5
     assert all(seconds > 0 for seconds in both["seconds"] + both["incumbent"])
-    rounds = order[1:]
+    rounds = [binding for (binding,) in order[1:]]
     assert len({id(b) for b in rounds[::2]}) == len({id(b) for b in rounds[1::2]}) == 1
     assert rounds[0] is not rounds[1]
 
