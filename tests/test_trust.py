@@ -283,9 +283,7 @@ def others_caches(monkeypatch, tmp_path):
     for folder in folders.values():
         folder.mkdir()
         (folder / "file").touch()
-    binaries._check_owners.cache_clear()
-    yield folders
-    binaries._check_owners.cache_clear()
+    return folders
 
 
 @pytest.mark.parametrize("name", ["pytools", "pyopencl"])

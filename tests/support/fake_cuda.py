@@ -158,21 +158,21 @@ class FakeCuda:
     def _cuEventDestroy(self, event):
         pass
 
-    def _forbidden(self):
+    def forbidden(self):
         return UNSUPPORTED if self.capturing and self.mode != 2 else 0
 
     # memory
 
     def _cuMemAlloc(self, address, nbytes):
-        if not self._forbidden():
+        if not self.forbidden():
             address.value = self.allocated(_plain(nbytes))
-        return self._forbidden()
+        return self.forbidden()
 
     def _cuMemAllocAsync(self, address, nbytes, stream):
         return self._cuMemAlloc(address, nbytes)
 
     def _cuMemFree(self, address):
-        return self._forbidden() or (INVALID_VALUE if self.memory.pop(_plain(address), None) is None else 0)
+        return self.forbidden() or (INVALID_VALUE if self.memory.pop(_plain(address), None) is None else 0)
 
     def _cuMemFreeAsync(self, address, stream):
         return self._cuMemFree(address)
@@ -238,7 +238,7 @@ class FakeCuda:
         return "\n".join(text).encode() + b"\0"
 
     def _cuModuleLoadDataEx(self, module, text, *_):
-        if self._forbidden():
+        if self.forbidden():
             return UNSUPPORTED
         assert b"%envreg" not in text
         assert b"pyclmm_envreg5" in text
@@ -279,7 +279,7 @@ class FakeCuda:
         if stream in self.capturing:
             self.graphs.setdefault(self.capturing[stream], []).append(done)
             return 0
-        self._run(*done)
+        self.run(*done)
         self.after_launch()
         return 0
 
@@ -290,7 +290,7 @@ class FakeCuda:
         dtype = np.dtype(_SCALARS.get(kernel.get_arg_info(index, info.TYPE_NAME), scale))  # or ACC_T
         return np.frombuffer((ctypes.c_uint8 * dtype.itemsize).from_address(pointer), dtype)[0]
 
-    def _run(self, kernel, values, groups, local, start):
+    def run(self, kernel, values, groups, local, start):
         for index, value in enumerate(values):
             if not isinstance(value, int):
                 kernel.set_arg(index, value)
@@ -317,7 +317,7 @@ class FakeCuda:
 
     def replay(self, number):
         for done in self.graphs[number]:
-            self._run(*done)
+            self.run(*done)
 
 
 class LibArray:
