@@ -148,6 +148,13 @@ def test_a_plan_describes_itself(queue, rng):
     assert "naive" in repr(plan)
 
 
+def test_a_plan_of_an_empty_result_enqueues_nothing(queue):
+    a, b = cla.Array(queue, (0, 3), np.float32), cla.to_device(queue, np.ones((3, 4), "f4"))
+    plan = pyclmm.Matmul(a, b)
+    assert (plan.kernel, plan.config) == (None, None)
+    assert plan(a, b).shape == (0, 4)
+
+
 def test_a_plan_takes_new_scalars(queue, pair):
     a, b = to_device(queue, *pair)
     c = cla.zeros(queue, (23, 19), np.float32) + 1

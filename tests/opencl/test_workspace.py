@@ -16,6 +16,7 @@ from pyclmm.kernels.interface import Workspace
 from pyclmm.opencl import host_memory, late_events, staging, workspace
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import (
+    ALLOCATION_FAILURE,
     OUT_OF_RESOURCES,
     cl_error,
     failing,
@@ -212,6 +213,14 @@ def test_what_is_kept_makes_room_where_the_driver_has_no_more(in_order, context,
     assert fault.calls == 3, "the first was refused, then two succeeded"
     assert kept(other) == 0
     first.check(plan)
+
+
+def test_a_refusal_is_an_error_where_nothing_is_kept(in_order):
+    with (
+        failing("opencl.host_memory", "Buffer", cl_error(ALLOCATION_FAILURE)),
+        pytest.raises(pyclmm.DeviceMemoryError, match="workspace:copy_"),
+    ):
+        workspace.shared(in_order, device_info(in_order.device)).borrow((Workspace("copy_a", 64),), 0)
 
 
 def test_growth_stops_at_the_largest_buffer_of_the_device(in_order):

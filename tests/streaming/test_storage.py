@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm.errors import ArgumentError, DTypeError, StorageError
+from pyclmm.errors import ArgumentError, DTypeError, ShapeError, StorageError
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from pyclmm.streaming.datasets import is_stored
 from pyclmm.streaming.storage import sink, source
@@ -199,6 +199,10 @@ def test_what_cannot_be_an_operand_or_out(tmp_path):
                 source("b", file[name])
     with h5py.File(tmp_path / "x.h5", "r") as file, pytest.raises(ArgumentError, match="out is read-only"):
         sink(file["x"], (4, 5), np.dtype("f4"))
+    with pytest.raises(ShapeError, match=r"\(4, 5\).*\(5, 4\)"):
+        sink(numbers((4, 5)), (5, 4), np.dtype("f4"))
+    with pytest.raises(DTypeError, match="same_kind"):
+        sink(np.zeros((4, 5), "i4"), (4, 5), np.dtype("f4"))
 
 
 def test_an_open_hdf5_file_whose_name_leads_nowhere_is_written(tmp_path, monkeypatch):
