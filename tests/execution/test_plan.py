@@ -169,6 +169,14 @@ def test_operands_may_share_memory_differently_in_each_call(monkeypatch, memory,
         assert np.array_equal(plan(b, a), b @ a)
 
 
+def test_an_operand_may_lie_inside_another(rng):
+    """Both operands are then one buffer, with an offset."""
+    whole = small_integers(rng, (N + 8, N), "f4")
+    inner = whole[8:, :]
+    got = pyclmm.matmul(whole, inner, kernel="naive")
+    assert np.array_equal(got, whole @ inner)
+
+
 def test_a_plan_made_for_writeable_arrays_takes_read_only_ones(rng):
     a, b = small_integers(rng, (N, N), "f4"), small_integers(rng, (N, N), "f4")
     plan = pyclmm.Matmul(a, b)
