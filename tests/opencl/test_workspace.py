@@ -524,6 +524,21 @@ def known(queue):
     return one, lambda: len(one._events)
 
 
+def test_an_event_is_not_held_after_its_array_is_gone(in_order):
+    """A driver keeps the buffers of a command as long as its event."""
+    pair = Pair(in_order)
+    plan, (one, count) = pair.plan(), known(in_order)
+    for _ in range(100):
+        plan(pair.a, pair.b, wait_for=[cl.enqueue_marker(in_order)])
+        assert count() <= 24
+    held = [cla.to_device(in_order, np.zeros(1, np.float32)) for _ in range(50)]
+    one.add([], [x.events[0] for x in held if x.events])
+    assert count() <= 32 + 8
+    pyclmm.release()
+    assert not count()
+    pair.check(plan)
+
+
 def test_events_that_arrays_hold_are_remembered(in_order):
     (one, count), arrays = known(in_order), []
     for number in range(60):
