@@ -49,14 +49,14 @@ def register() -> tuple[list[int], Ways]:
     """256 cubed by the kernels of page 10."""
     a, b, out = _operands(256, 256, 256)
     plans = {name: pyclmm.Matmul(a, b, out=out, kernel=kernel) for name, kernel in REGISTER.items()}
-    return [256, 256, 256], {name: _call(plan, a, b, out) for name, plan in plans.items()}
+    return [256, 256, 256], {name: checked_call(plan, a, b, out) for name, plan in plans.items()}
 
 
 def constant_b() -> tuple[list[int], Ways]:
     """256 rows times large weights, which `packed` copies into panels."""
     a, b, out = _operands(256, 2048, 2048)
     plans = {name: pyclmm.Matmul(a, b, out=out, constant_b=constant) for name, constant in CONSTANT.items()}
-    return [256, 2048, 2048], {name: _call(plan, a, b, out) for name, plan in plans.items()}
+    return [256, 2048, 2048], {name: checked_call(plan, a, b, out) for name, plan in plans.items()}
 
 
 def _operands(m: int, n: int, k: int) -> list[np.ndarray[Any, Any]]:
@@ -66,7 +66,7 @@ def _operands(m: int, n: int, k: int) -> list[np.ndarray[Any, Any]]:
     return [*made, np.empty((m, n), np.float32)]
 
 
-def _call(plan: pyclmm.Matmul[Any], a: Any, b: Any, out: Any) -> Callable[[], object]:
+def checked_call(plan: pyclmm.Matmul[Any], a: Any, b: Any, out: Any) -> Callable[[], object]:
     plan(a, b, out=out)
     np.testing.assert_array_equal(out, a @ b)
     return lambda: plan(a, b, out=out)

@@ -481,8 +481,8 @@ def test_threads_have_queues_of_their_own_in_one_context():
     gate = threading.Barrier(2)
 
     def queues(_):
-        found = block._queues()
-        assert found == block._queues()  # else each task would bind its kernels anew
+        found, again = (block._queues() for _ in range(2))
+        assert found == again  # else each task would bind its kernels anew
         gate.wait(30)
         return found
 
@@ -513,7 +513,8 @@ def lent(tmp_path, monkeypatch):
     found = {}
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(workers, "_given", found)
-    two = [SimpleNamespace(kind="gpu", number=number) for number in ("0:0", "0:1")]
+    real = [*(one.device for one in pyclmm.devices()[:1]), None]
+    two = [SimpleNamespace(kind="gpu", number=f"0:{i}", device=device) for i, device in enumerate(real)]
     monkeypatch.setattr(workers, "devices", lambda: two)
     return found
 
@@ -564,9 +565,11 @@ def test_without_locks_the_name_counts(lent, monkeypatch):
     assert lent == {"0": "0:0", "1": "0:1", "2": "0:0"}
 
 
-def test_devices_are_named_as_everywhere():
-    number = pyclmm.devices()[0].number
-    assert workers.DevicePlugin(devices=[0, number])._numbers() == [number, number]
-    assert workers.DevicePlugin()._numbers()
+def test_devices_are_named_as_everywhere(lent):
+    for named in (0, "0:0"):
+        plugin = workers.DevicePlugin(devices=[named])
+        plugin.setup(Worker("w"))
+        assert lent == {"w": "0:0"}
+        plugin.teardown(Worker("w"))
     with pytest.raises(pyclmm.ArgumentError, match="nosuch"):
-        workers.DevicePlugin(devices=["nosuch"])._numbers()
+        workers.DevicePlugin(devices=["nosuch"]).setup(Worker("w"))

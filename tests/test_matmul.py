@@ -110,13 +110,6 @@ def test_out_is_an_operand(overlap, rng):
     assert np.array_equal(target, want)
 
 
-def test_vectors_give_a_scalar(rng):
-    v = small_integers(rng, 9, "f4")
-    got = pyclmm.matmul(v, v)
-    assert type(got) is np.float32
-    assert got == v @ v
-
-
 def test_out_of_vectors_is_0d(rng):
     v, out = small_integers(rng, 9, "f4"), np.zeros((), "f4")
     assert pyclmm.matmul(v, v, out=out) is out

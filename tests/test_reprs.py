@@ -40,6 +40,11 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += data
 
 
+def html(x):
+    """The cells of what a notebook shows of *x*."""
+    return Cells(x._repr_html_()).rows
+
+
 def split(text):
     """The cells of a table in text, row by row."""
     return [re.split("  +", line.strip()) for line in text.splitlines()]
@@ -55,7 +60,7 @@ def test_both_kinds_of_table_have_every_cell():
 
 
 def test_kernels():
-    rows = Cells(KERNELS._repr_html_()).rows
+    rows = html(KERNELS)
     assert [row[0] for row in rows[1:]] == [kernel.name for kernel in KERNELS]
     assert {row[0] for row in rows if row[2] == "yes"} == {k.name for k in KERNELS if k.automatic}
     assert all(repr(kernel) == f"<kernel {kernel.name}: {kernel.summary}>" for kernel in KERNELS)
@@ -65,7 +70,7 @@ def test_devices():
     found = pyclmm.devices()
     assert isinstance(found, list)
     assert repr(found).splitlines() == [str(device) for device in found]
-    assert [row[0] for row in Cells(found._repr_html_()).rows[1:]] == [device.number for device in found]
+    assert [row[0] for row in html(found)[1:]] == [device.number for device in found]
     assert repr(found[0]) == f"<device {found[0]}>"
     assert repr(Devices()) == "no device"
 
@@ -82,7 +87,7 @@ def shown(plan):
     title, table = repr(plan).split("\n", 1)
     head, *rows = split(table)
     assert head == ["operand", "shape", "strides, bytes", "dtype", "used"]
-    assert Cells(plan._repr_html_()).rows == [head, *rows]
+    assert html(plan) == [head, *rows]
     return title, {row[0]: row[1:] for row in rows}
 
 
@@ -156,7 +161,7 @@ def test_a_tuning(device):
     head, *rows = split(table)
     assert rows[0][1:] == ["0 of 9", "naive", "bm=4", "0.00200", "262", "1.00"]
     assert rows[1][2:4] == ["-", "gone"]
-    assert Cells(tuning._repr_html_()).rows == [head, *rows]
+    assert html(tuning) == [head, *rows]
     assert repr(lost) == f"<Search {problem}: 0 of 9 tried: - gone>"
 
 

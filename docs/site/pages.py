@@ -242,10 +242,10 @@ def fill(app: Any, docname: str, source: list[str]) -> None:
         text += "\n" + toctrees(app.env.found_docs)
     if docname in TOPICS:
         text = text.replace(REFERENCE_MARK, reference(docname))
-    source[0] = _folders(docname, text.replace(EXAMPLES_MARK, examples()))
+    source[0] = folders_linked(docname, text.replace(EXAMPLES_MARK, examples()))
 
 
-def _folders(docname: str, text: str) -> str:
+def folders_linked(docname: str, text: str) -> str:
     """Links to folders lead to the page about them, or are words: MyST knows files only."""
 
     def page(match: re.Match[str]) -> str:

@@ -37,7 +37,7 @@ def test_each_way_is_checked(turns, what, monkeypatch):
     assert (m, n, k) == {"register": (256, 256, 256), "constant_b": (256, 2048, 2048)}[what]
     a, b, out = np.ones((2, 3), "f4"), np.ones((3, 2), "f4"), np.zeros((2, 2), "f4")
     with pytest.raises(AssertionError):
-        turns._call(lambda a, b, out: out.fill(7), a, b, out)
+        turns.checked_call(lambda a, b, out: out.fill(7), a, b, out)
 
 
 def test_a_table_has_the_least_time_and_says_how_busy_the_machine_was(monkeypatch):

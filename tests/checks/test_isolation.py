@@ -299,13 +299,6 @@ def test_a_build_failure_in_the_trial_is_left_to_this_process(risky, sabotage):
     Call(kernel="tiled").check_works()
 
 
-def test_only_risky_kernels_are_tried(risky, asked):
-    Call(kernel="naive")()
-    assert not asked
-    Call(kernel="tiled")()
-    assert [x["kernel"] for x in asked.requests] == ["tiled"]
-
-
 def test_trials_can_be_turned_off(monkeypatch, risky, sabotage, asked):
     sabotage(ABORT)
     monkeypatch.setenv("PYCLMM_TRIAL", "off")
@@ -433,13 +426,6 @@ def test_strides_for_another_number_of_axes_are_refused():
 def test_a_hostile_configuration_is_refused_with_a_reason(name, value):
     content = schema.config_json(TileConfig()) | {name: value}
     _check_refused_or_same(name, content, schema.config_from, schema.config_json)
-
-
-@given(json_values)
-def test_json_that_is_no_problem_is_refused(content):
-    for read in (schema.problem_from, schema.config_from):
-        with pytest.raises(pyclmm.ArgumentError, match="its keys are not"):
-            read(content)
 
 
 @given(st.lists(json_values | st.fixed_dictionaries({"reason": json_values}), max_size=2))

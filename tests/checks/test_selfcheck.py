@@ -303,15 +303,6 @@ def test_nothing_is_kept_against_a_kernel_while_the_disk_is_full(monkeypatch, wr
     assert not reasons(fresh)
 
 
-def test_a_verdict_dies_with_the_version(monkeypatch, fresh):
-    assert checked()
-    as_in_a_new_process(monkeypatch)
-    monkeypatch.setattr(selfcheck, "__version__", "99.0")
-    assert checked()
-    versions = {json.loads(path.read_text())["version"] for path in (fresh / "selfcheck").iterdir()}
-    assert versions == {pyclmm.__version__, "99.0"}
-
-
 def test_a_verdict_against_a_kernel_dies_with_the_version(monkeypatch, queue, fresh):
     """A ban that an older pyclmm kept by mistake ends with the update."""
     monkeypatch.setenv("PYCLMM_TRIAL", "on")

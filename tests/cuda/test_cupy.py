@@ -31,7 +31,7 @@ class Pool:
         if free:
             address = free.pop()
         else:
-            code = self.cuda._forbidden()
+            code = self.cuda.forbidden()
             assert not code, "a capture forbids it"
             address = self.cuda.allocated(nbytes)
         made = Pointer(address)

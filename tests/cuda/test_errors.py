@@ -166,7 +166,7 @@ def test_the_self_check_runs_on_this_way_with_verdicts_of_its_own(monkeypatch, c
 
 
 def test_a_kernel_that_is_wrong_here_is_not_used(monkeypatch, cuda, lib, own_caches):
-    x, real = lib.array(A), cuda._run
+    x, real = lib.array(A), cuda.run
 
     def wrong(kernel, values, *sizes):
         code = real(kernel, values, *sizes)
@@ -175,7 +175,7 @@ def test_a_kernel_that_is_wrong_here_is_not_used(monkeypatch, cuda, lib, own_cac
             cuda.bytes_at(out, 4)[:] = 0x3F
         return code
 
-    monkeypatch.setattr(type(cuda), "_run", lambda self, *arguments: wrong(*arguments))
+    monkeypatch.setattr(type(cuda), "run", lambda self, *arguments: wrong(*arguments))
     with pytest.raises(pyclmm.UnsupportedError, match="wrong result in the self-check"):
         pyclmm.gemm(x, x, trans_b="T", kernel="tiled")
     assert np.array_equal(pyclmm.matmul(A, A.T.copy(), kernel="tiled"), A @ A.T)  # by OpenCL it is right

@@ -9,7 +9,7 @@ import pyclmm
 from pyclmm import KERNELS
 from pyclmm.kernels import kernel_named
 from pyclmm.selection import select, tables
-from pyclmm.selection.explanation import _least_seconds, explain
+from pyclmm.selection.explanation import explain
 from pyclmm.selection.select import Choice
 from tests.support.cases import problem_of
 from tests.support.faults import refuse_kernels
@@ -162,12 +162,14 @@ def test_every_kernel_that_could_compute_a_product_has_an_estimate_in_seconds():
 
 def test_the_least_time_follows_from_the_rates():
     problem = problem_of(4096, 4096, 4096)
-    memory, arithmetic = _least_seconds(problem, H200)
+    found = explained(problem, H200)
+    memory, arithmetic = found.memory_seconds, found.arithmetic_seconds
     assert memory == pytest.approx(3 * 4096**2 * 4 / H200.rates.memory)
     assert arithmetic == pytest.approx(4096**3 / H200.rates.float32)
-    assert explained(problem, H200).least_seconds == arithmetic
-    small = _least_seconds(problem_of(64, 64, 64, "float64"), H200)
-    assert small == pytest.approx((3 * 64**2 * 8 / H200.rates.cache, 64**3 / H200.rates.float64))
+    assert found.least_seconds == arithmetic
+    small = explained(problem_of(64, 64, 64, "float64"), H200, "naive")
+    assert small.memory_seconds == pytest.approx(3 * 64**2 * 8 / H200.rates.cache)
+    assert small.arithmetic_seconds == pytest.approx(64**3 / H200.rates.float64)
     medium = explained(replace(problem, precision="medium"), H200)
     assert (medium.arithmetic_seconds, medium.least_seconds) == (None, memory), "the units are faster"
     assert "arithmetic not known" in str(medium)

@@ -165,14 +165,6 @@ def test_columns_that_differ_too_little_are_all_those_of_the_product():
     assert verdicts._error(gemm, DEVICE, "tiled", words, [3, 6]).columns == (0, 5)
 
 
-def test_matmul_plans_on_numpy_arrays(spoiler):
-    plan = pyclmm.Matmul(A, B, verify=True)
-    assert np.allclose(plan(A, B), RIGHT, atol=1e-4)
-    add(spoiler)
-    alarm(plan, A, B)
-    assert np.allclose(plan(A, B), RIGHT, atol=1e-4)
-
-
 # ---- the context manager and bad values
 
 

@@ -2,14 +2,12 @@
 
 import shutil
 import subprocess
-from collections import OrderedDict
 
 import numpy as np
 import pyopencl.array as cla
 import pytest
 
 import pyclmm
-from pyclmm import plan_cache
 from pyclmm.checks.fma_reference import chain
 from pyclmm.checks.reference import error_ratio, limit
 from pyclmm.errors import ArgumentError, UnsupportedError
@@ -17,6 +15,7 @@ from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.program import build_options
 from pyclmm.plan import programs_of
+from tests.support.processes import nothing_compiled
 from tests.support.selection import slow
 
 CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
@@ -31,7 +30,7 @@ WILD = np.array([
 def without(monkeypatch):
     """The device under test, as one without cl_khr_fp64."""
     monkeypatch.setenv("PYCLMM_WITHOUT", "cl_khr_fp64")
-    monkeypatch.setattr(plan_cache, "_plans", OrderedDict())
+    nothing_compiled(monkeypatch)
     device_info.cache_clear()
     yield device_info(default_device())
     monkeypatch.undo()

@@ -155,16 +155,6 @@ def test_a_plan_of_an_empty_result_enqueues_nothing(queue):
     assert plan(a, b).shape == (0, 4)
 
 
-def test_enqueue_returns_the_events_of_each_launch_on_a_profiling_queue(queue, rng):
-    queue = cl.CommandQueue(queue.context, queue.device, cl.command_queue_properties.PROFILING_ENABLE)
-    x = cla.to_device(queue, numbers(rng, (16, 16), "f4"))
-    spread = cla.Array(queue, (8, 8), np.float32, data=x.base_data, strides=(128, 8))
-    out = cla.zeros(queue, (8, 8), np.float32)
-    events = pyclmm.Matmul(spread, spread, out=out, kernel="tiled").enqueue(spread, spread, out=out)
-    assert len(events) == 3, "a copy of each operand, and the product"
-    assert all(isinstance(event, cl.Event) for event in events)
-
-
 def test_a_plan_takes_new_scalars(queue, pair):
     a, b = to_device(queue, *pair)
     c = cla.zeros(queue, (23, 19), np.float32) + 1

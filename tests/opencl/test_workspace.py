@@ -117,20 +117,6 @@ def wait_until(condition):
 # ---- how much is kept --------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_120_shapes_keep_the_workspace_of_one(in_order, buffers):
-    pairs = [Pair(in_order, n) for n in range(8, 128)]
-    for pair in pairs:
-        assert np.array_equal(pyclmm.matmul(pair.a, pair.b, kernel="naive").get(), pair.want)
-    largest = 2 * 127 * 127 * 4
-    tables = 120 * 3 * 32  # bytes of three tables of offsets
-    assert largest <= kept(in_order) <= 1.5 * largest
-    assert sum(buffers.values()) <= 1.5 * largest + tables
-    pyclmm.release()
-    gc.collect()
-    assert not buffers
-
-
 def test_products_of_growing_size_allocate_seldom(in_order, monkeypatch):
     allocated = noted(monkeypatch, host_memory, "allocate")
     plans = [Pair(in_order, n).plan() for n in range(8, 128)]

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import pyclmm
-from pyclmm import ArgumentError, CheckpointError, CheckpointWarning, DTypeError
+from pyclmm import CheckpointError, CheckpointWarning, DTypeError
 from pyclmm.streaming import journal, storage, tiles
 from pyclmm.streaming.fingerprints import WrittenTile, fingerprint, tile_digest
 from pyclmm.streaming.storage import DatasetStorage, sink, source
@@ -255,15 +255,20 @@ def test_out_that_is_another_array_is_refused_and_left_alone(out):
     assert np.array_equal(multiply(out)[0], WANTED)
 
 
-def test_np_save_into_the_same_file_loses_all_tiles_with_one_warning(npy):
-    done = begun(npy)
-    npy.new()
-    check_goes_on(npy, len(done))
+def cut_and_made_longer(npy):
+    size = npy.path.stat().st_size
+    os.truncate(npy.path, size - 4 * N * M)
+    os.truncate(npy.path, size)
 
 
-def test_a_map_of_mode_w_which_empties_the_file_loses_all_tiles_with_one_warning(npy):
+@pytest.mark.parametrize(
+    "emptied",
+    [Npy.new, lambda npy: np.lib.format.open_memmap(npy.path, "w+", "f4", (M, N)), cut_and_made_longer],
+    ids=["np.save", "a map of mode w+", "cut and made longer"],
+)
+def test_a_file_that_was_emptied_loses_all_tiles_with_one_warning(npy, emptied):
     done = begun(npy)
-    np.lib.format.open_memmap(npy.path, "w+", "f4", (M, N))
+    emptied(npy)
     check_goes_on(npy, len(done))
 
 
@@ -309,14 +314,6 @@ def test_another_nan_is_another_tile(npy):
     got, found = multiply(npy, a=a)
     assert np.isnan(got).all()
     assert len(found) == 1
-
-
-def test_a_file_that_was_cut_and_made_longer_again_loses_its_tiles(npy):
-    done = begun(npy)
-    size = npy.path.stat().st_size
-    os.truncate(npy.path, size - 4 * N * M)
-    os.truncate(npy.path, size)
-    check_goes_on(npy, len(done))
 
 
 def test_a_file_that_was_restored_from_a_copy_goes_on(npy):
@@ -374,14 +371,6 @@ def test_an_array_of_a_device_takes_no_checkpoint(queue, tmp_path):
     array = pytest.importorskip("pyopencl.array")
     with pytest.raises(DTypeError, match=r"out is a pyopencl Array.*checkpoint"):
         pyclmm.matmul(A, B, out=array.zeros(queue, (M, N), "f4"), checkpoint=tmp_path / "tiles")
-
-
-def test_c_that_is_out_is_refused_with_a_checkpoint(out):
-    with out.opened() as target:
-        others = [target] if isinstance(out, Hdf5) else [target, next(iter(out.opened().gen))]
-        for c in others:
-            with pytest.raises(ArgumentError, match="checkpoint is given, but out overlaps"):
-                pyclmm.gemm(A, B, c, beta=2.0, out=target, checkpoint=out.path.with_name("tiles"))
 
 
 @pytest.mark.parametrize("shape", [(0, 70), (200, 0)])

@@ -41,8 +41,12 @@ def _built(context, made_from):
         return cl.Program(context, compiler.expanded(made_from.source)).build(options)
 
 
+def _pointed(x):
+    """What ctypes.byref points to, which a function writes; other arguments as they are."""
+    return getattr(x, "_obj", x)
+
+
 def _plain(x):
-    x = getattr(x, "_obj", x)
     return getattr(x, "value", x) or 0
 
 
@@ -78,7 +82,8 @@ class FakeCuda:
         own = getattr(type(self), f"_{name.removesuffix('_v2')}", None)
         assert own is not None, f"the fake has no {name}"
 
-        def call(*arguments):
+        def call(*given):
+            arguments = [_pointed(x) for x in given]
             self.calls.append((name, tuple(map(_plain, arguments))))
             return self.fail.get(name) or own(self, *arguments) or 0
 
@@ -90,22 +95,22 @@ class FakeCuda:
         pass
 
     def _cuDriverGetVersion(self, version):
-        version._obj.value = self.version
+        version.value = self.version
 
     def _cuGetErrorName(self, code, text):
-        text._obj.value = _NAMES.get(code, b"CUDA_ERROR_OTHER")
+        text.value = _NAMES.get(code, b"CUDA_ERROR_OTHER")
 
     def _cuDeviceGetCount(self, number):
-        number._obj.value = 2
+        number.value = 2
 
     def _cuDeviceGet(self, device, ordinal):
-        device._obj.value = ordinal
+        device.value = ordinal
 
     def _cuDevicePrimaryCtxRetain(self, context, device):
-        context._obj.value = 0xC0 + device._obj.value if hasattr(device, "_obj") else 0xC0 + _plain(device)
+        context.value = 0xC0 + _plain(device)
 
     def _cuCtxGetCurrent(self, context):
-        context._obj.value = self.current or None
+        context.value = self.current or None
 
     def _cuCtxPushCurrent(self, context):
         self._of_thread.stack = [*getattr(self._of_thread, "stack", []), self.current]
@@ -120,7 +125,7 @@ class FakeCuda:
     # streams, events, captures
 
     def _cuStreamCreate(self, stream, flags):
-        stream._obj.value = next(self._handles)
+        stream.value = next(self._handles)
 
     def _cuStreamSynchronize(self, stream):
         if _plain(stream) in self.capturing:
@@ -129,17 +134,17 @@ class FakeCuda:
         return 0
 
     def _cuStreamIsCapturing(self, stream, status):
-        status._obj.value = int(_plain(stream) in self.capturing)
+        status.value = int(_plain(stream) in self.capturing)
 
     def _cuStreamGetCaptureInfo(self, stream, status, number, *_):
-        status._obj.value = int(_plain(stream) in self.capturing)
-        number._obj.value = self.capturing.get(_plain(stream), 0)
+        status.value = int(_plain(stream) in self.capturing)
+        number.value = self.capturing.get(_plain(stream), 0)
 
     def _cuThreadExchangeStreamCaptureMode(self, mode):
-        self.mode, mode._obj.value = mode._obj.value, self.mode
+        self.mode, mode.value = mode.value, self.mode
 
     def _cuEventCreate(self, event, flags):
-        event._obj.value = next(self._handles)
+        event.value = next(self._handles)
 
     def _cuEventRecord(self, event, stream):
         pass
@@ -153,21 +158,21 @@ class FakeCuda:
     def _cuEventDestroy(self, event):
         pass
 
-    def _forbidden(self):
+    def forbidden(self):
         return UNSUPPORTED if self.capturing and self.mode != 2 else 0
 
     # memory
 
     def _cuMemAlloc(self, address, nbytes):
-        if not self._forbidden():
-            address._obj.value = self.allocated(_plain(nbytes))
-        return self._forbidden()
+        if not self.forbidden():
+            address.value = self.allocated(_plain(nbytes))
+        return self.forbidden()
 
     def _cuMemAllocAsync(self, address, nbytes, stream):
         return self._cuMemAlloc(address, nbytes)
 
     def _cuMemFree(self, address):
-        return self._forbidden() or (INVALID_VALUE if self.memory.pop(_plain(address), None) is None else 0)
+        return self.forbidden() or (INVALID_VALUE if self.memory.pop(_plain(address), None) is None else 0)
 
     def _cuMemFreeAsync(self, address, stream):
         return self._cuMemFree(address)
@@ -189,7 +194,7 @@ class FakeCuda:
 
     def _cuPointerGetAttribute(self, value, attribute, address):
         found = self._home(_plain(address))
-        value._obj.value = 0
+        value.value = 0
         return INVALID_VALUE if found is None else 0
 
     def allocated(self, nbytes):
@@ -233,17 +238,17 @@ class FakeCuda:
         return "\n".join(text).encode() + b"\0"
 
     def _cuModuleLoadDataEx(self, module, text, *_):
-        if self._forbidden():
+        if self.forbidden():
             return UNSUPPORTED
         assert b"%envreg" not in text
         assert b"pyclmm_envreg5" in text
         assert text.count(b"griddepcontrol.wait;") == text.count(b".entry")
-        module._obj.value = handle = next(self._handles)
+        module.value = handle = next(self._handles)
         self._made[handle] = self._programs[int(text.split()[2])]
         return 0
 
     def _cuModuleGetFunction(self, function, module, name):
-        function._obj.value = handle = next(self._handles)
+        function.value = handle = next(self._handles)
         built, scale = self._made[_plain(module)]
         self._made[handle] = cl.Kernel(built, name.decode()), scale
 
@@ -274,7 +279,7 @@ class FakeCuda:
         if stream in self.capturing:
             self.graphs.setdefault(self.capturing[stream], []).append(done)
             return 0
-        self._run(*done)
+        self.run(*done)
         self.after_launch()
         return 0
 
@@ -285,7 +290,7 @@ class FakeCuda:
         dtype = np.dtype(_SCALARS.get(kernel.get_arg_info(index, info.TYPE_NAME), scale))  # or ACC_T
         return np.frombuffer((ctypes.c_uint8 * dtype.itemsize).from_address(pointer), dtype)[0]
 
-    def _run(self, kernel, values, groups, local, start):
+    def run(self, kernel, values, groups, local, start):
         for index, value in enumerate(values):
             if not isinstance(value, int):
                 kernel.set_arg(index, value)
@@ -312,7 +317,7 @@ class FakeCuda:
 
     def replay(self, number):
         for done in self.graphs[number]:
-            self._run(*done)
+            self.run(*done)
 
 
 class LibArray:

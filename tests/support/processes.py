@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections import OrderedDict
+from functools import cache
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -14,7 +15,7 @@ from pyclmm import calls, plan_cache, release, store
 from pyclmm.checks import selfcheck
 from pyclmm.execution import host_path
 from pyclmm.linalg import repeated
-from pyclmm.opencl import crash_marks, program, queues
+from pyclmm.opencl import binaries, crash_marks, program, queues
 from pyclmm.opencl.single_flight import SingleFlight
 from tests.support.limits import limited
 
@@ -37,6 +38,7 @@ _CHECKED = {
     (selfcheck, "_run_here"): set,
     (crash_marks, "_detours"): dict,
     (store, "_refusing"): dict,
+    (binaries, "_check_owners"): lambda: cache(binaries._check_owners.__wrapped__),
     (host_path, "_takes_addresses"): dict,
 }
 _QUEUES = {(queues, "_contexts"): dict, (queues, "_queues"): dict}

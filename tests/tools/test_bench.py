@@ -70,9 +70,6 @@ def test_shrinking_never_grows():
     assert Size(3, 4, 5).shrunk(1e6) == Size(3, 4, 5)
 
 
-# names
-
-
 # races
 
 

@@ -70,39 +70,26 @@ def external(name, path="/A"):
     link_in_hdf5(lambda file: file.__setitem__(name, h5py.ExternalLink("other.h5", path)))
 
 
-def virtual():
+def virtual(path="f.h5", of="D"):
+    """The dataset v of that file, which is *of* in f.h5."""
+    os.makedirs("sub", exist_ok=True)
     layout = h5py.VirtualLayout((8, 8), np.float32)
-    layout[:] = h5py.VirtualSource("f.h5", "D", (8, 8))
-    link_in_hdf5(lambda file: file.create_virtual_dataset("v", layout))
+    layout[:] = h5py.VirtualSource("f.h5", of, (8, 8))
+    with h5py.File(path, "a") as file:
+        file.create_virtual_dataset("v", layout)
 
 
 def virtual_of_virtual():
     virtual()
-    layout = h5py.VirtualLayout((8, 8), np.float32)
-    layout[:] = h5py.VirtualSource("f.h5", "v", (8, 8))
-    with h5py.File("w.h5", "w") as file:
-        file.create_virtual_dataset("w", layout)
+    virtual("w.h5", of="v")
 
 
-def raw():
+def raw(path="r.h5"):
+    """The dataset x of that file, whose numbers lie in raw.npy."""
+    os.makedirs("sub", exist_ok=True)
     os.rename("d.npy", "raw.npy")
-    with h5py.File("r.h5", "w") as file:
+    with h5py.File(path, "w") as file:
         file.create_dataset("x", (4, 8), np.float32, external=[("raw.npy", 128, 128)])
-
-
-def raw_from_here():
-    os.rename("d.npy", "raw.npy")
-    os.mkdir("sub")
-    with h5py.File("sub/r.h5", "w") as file:
-        file.create_dataset("x", (4, 8), np.float32, external=[("raw.npy", 128, 128)])
-
-
-def virtual_from_here():
-    layout = h5py.VirtualLayout((8, 8), np.float32)
-    layout[:] = h5py.VirtualSource("f.h5", "D", (8, 8))
-    os.mkdir("sub")
-    with h5py.File("sub/v.h5", "w") as file:
-        file.create_virtual_dataset("v", layout)
 
 
 def virtual_of_numbered(files="p-%b.h5", name="D"):
@@ -180,10 +167,10 @@ OVERLAPS = {
     "an external link as OUT": (lambda: external("o"), "other.h5:A", "f.h5:o"),
     "a hard link of the HDF5 file": (lambda: os.link("f.h5", "o.h5"), "f.h5:g/A", "o.h5:g/A"),
     "the source of a virtual dataset": (virtual, "f.h5:v", "f.h5:D"),
-    "the source of its source": (virtual_of_virtual, "w.h5:w", "f.h5:D"),
+    "the source of its source": (virtual_of_virtual, "w.h5:v", "f.h5:D"),
     "its raw file": (raw, "r.h5:x", "raw.npy"),
-    "its raw file from here": (raw_from_here, "sub/r.h5:x", "raw.npy"),
-    "the source of a virtual dataset from here": (virtual_from_here, "sub/v.h5:v", "f.h5:D"),
+    "its raw file from here": (lambda: raw("sub/r.h5"), "sub/r.h5:x", "raw.npy"),
+    "the source of a virtual dataset from here": (lambda: virtual("sub/v.h5"), "sub/v.h5:v", "f.h5:D"),
     "a source of many": (virtual_of_numbered, "v.h5:v", "p-1.h5:D"),
     "a dataset of many": (lambda: virtual_of_numbered(".", "D%b"), "v.h5:v", "v.h5:D1"),
     "an external link in the middle": (lambda: external("o", "/"), "f.h5:o/A", "other.h5:A"),
@@ -384,17 +371,6 @@ def test_an_operand_may_lie_at_the_end_of_an_external_link(out):
 def test_a_new_result_may_lie_in_new_groups(out):
     assert run("a.npy", "b.npy", out).exit_code == 0
     np.testing.assert_array_equal(kept(out), A @ B)
-
-
-@pytest.fixture
-def interrupted(at_tile):
-    """Ctrl-C comes at the first tile. Call it for no more of that."""
-
-    def press(at):
-        raise KeyboardInterrupt
-
-    at_tile(press)
-    return lambda: at_tile(lambda at: None)
 
 
 @pytest.mark.parametrize("out", OUTS)
