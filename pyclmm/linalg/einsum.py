@@ -63,6 +63,8 @@ def taken(given: Mapping[str, Any], out: Any, keywords: dict[str, Any]) -> Taken
     if events and isinstance(next(iter(found.values())), np.ndarray):
         wait_here(events)
         del keywords["wait_for"]
+    for name in given:
+        type_name(found[name].dtype, name)
     own = {kinds.computed_dtype({"a": x, "b": x}) for x in given.values()}
     dtype = own.pop() if dtype is None and len(own) == 1 else dtype
     return Taken({name: found[name] for name in given}, found.get("out"), dtype)
@@ -132,8 +134,6 @@ def common_dtype(given: Taken, casting: Casting) -> np.dtype[Any]:
     if wanted is not None:
         type_name(wanted, "dtype")
     types = {name: x.dtype for name, x in given.arrays.items()}
-    for name, own in types.items():
-        type_name(own, name)
     first, *others = types.values()
     common = reduce(
         lambda x, y: result_dtype(x, y, None, None), others, result_dtype(first, first, None, None)

@@ -305,7 +305,7 @@ def test_rounds_alternate_with_the_incumbent(ring, monkeypatch, limits):
     both = ring.challenge(choice(4))
     assert len(both["seconds"]) == len(both["incumbent"]) >= 5
     assert all(seconds > 0 for seconds in both["seconds"] + both["incumbent"])
-    rounds = [binding for (binding,) in order[1:]]
+    rounds = order[1:]
     assert len({id(b) for b in rounds[::2]}) == len({id(b) for b in rounds[1::2]}) == 1
     assert rounds[0] is not rounds[1]
 
