@@ -10,7 +10,7 @@ import pytest
 import pyclmm
 from pyclmm.many import ManyMatmul
 from tests.many.drawn import Drawn, check, check_aligned, on_device, read
-from tests.support.cases import small_integers
+from tests.support.cases import for_cpus, small_integers
 from tests.support.faults import replace_driver
 from tests.support.plans import of_list
 from tests.support.threads import in_threads
@@ -174,6 +174,7 @@ def test_wait_for_and_the_end_of_what_is_written(queue, rng):
     assert len(outs[0].events) <= 2
 
 
+@for_cpus
 def test_without_order_lists_do_not_share_the_memory_of_copies(context, rng):
     queue, gate = cl.CommandQueue(context, properties=OUT_OF_ORDER), cl.UserEvent(context)
     a, b, want = operands(rng)
@@ -204,6 +205,7 @@ def test_gaps_of_outs_in_many_buffers_stay(queue, rng):
         assert np.array_equal(raw, between)
 
 
+@for_cpus
 def test_copies_stay_aligned(queue, rng):
     a, b, _ = operands(rng, [(3, 5, 7), *[(96, 96, 96)] * 10])
     large = of_list(ManyMatmul(pairs_on(queue, a, b, False))).groups[0].executable.problem

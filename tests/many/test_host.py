@@ -16,7 +16,7 @@ from pyclmm.opencl import queues
 from pyclmm.opencl.host_memory import HOST_ALIGN
 from pyclmm.opencl.queues import default_queue
 from tests.many.drawn import Drawn, check, check_aligned, loop
-from tests.support.cases import small_integers
+from tests.support.cases import for_cpus, small_integers
 from tests.support.faults import DEVICE_NOT_AVAILABLE, noted, refused_launch
 from tests.support.made_up import seen_as
 from tests.support.plans import of_list
@@ -68,6 +68,7 @@ def test_on_a_cpu_small_classes_are_one():
     assert len(set(size_classes([*many[0][:9], *many[1], *many[2]], False))) == 2, "a GPU's few small ones"
 
 
+@for_cpus
 def test_the_largest_launch_comes_first(rng):
     plan = ManyMatmul(pairs_of(rng, [(2, 2, 2), (200, 200, 200), (2, 2, 3), (8, 60, 9)]))
     flops = [one.flops for one in plan.explain()]
@@ -75,6 +76,7 @@ def test_the_largest_launch_comes_first(rng):
     assert flops == sorted(flops, reverse=True)
 
 
+@for_cpus
 def test_on_a_cpu_only_long_products_leave_the_lists_order(rng):
     lengths = [4, 5, 3, 70, 6, 4]
     (only,) = ManyMatmul(pairs_of(rng, [(9, 9, k) for k in lengths]), kernel="packed")._executables
@@ -171,6 +173,7 @@ def test_nothing_to_multiply(rng):
     check(got, [np.maximum(2 * c + bias, 0), np.zeros((0, 4), np.float32)])
 
 
+@for_cpus
 def test_odd_products_leave_the_rows_of_others_aligned(rng):
     pairs = pairs_of(rng, [(1, 1, 1), (192, 192, 192), (3, 5, 7), (192, 192, 192)])
     large = of_list(ManyMatmul(pairs)).groups[0].executable.problem

@@ -15,7 +15,7 @@ from pyclmm.many import lists as call_lists
 from pyclmm.opencl import array_fields
 from pyclmm.opencl.queues import default_queue
 from tests.many.drawn import Drawn, check, loop
-from tests.support.cases import small_integers
+from tests.support.cases import for_cpus, small_integers
 from tests.support.faults import noted
 from tests.support.made_up import seen_as
 from tests.support.plans import of_list
@@ -313,6 +313,7 @@ def asked(monkeypatch):
     return ask
 
 
+@for_cpus
 def test_which_devices_read_addresses(asked):
     assert asked(True, vendor="other", kind="cpu")
     assert asked(vendor="pocl", kind="cpu")
@@ -321,6 +322,7 @@ def test_which_devices_read_addresses(asked):
     assert not asked(True, unified_memory=False)
 
 
+@for_cpus
 def test_addresses_that_are_not_shown_are_not_used(asked):
     run, ran = array_fields._run, []
 

@@ -10,6 +10,7 @@ import pytest
 
 import pyclmm
 from pyclmm.checks import reference
+from tests.support.cases import for_cpus
 from tests.support.contexts import new_queue
 from tests.support.plans import kept_plans
 
@@ -58,7 +59,7 @@ def test_it_is_a_loop_of_products(rng, dtype, divides, sizes):
     check(got, a, b, sizes)
 
 
-@pytest.mark.parametrize("kernel", ["packed", "register"])
+@pytest.mark.parametrize("kernel", [pytest.param("packed", marks=for_cpus), "register"])
 @pytest.mark.parametrize("divides", ["rows", "K"])
 @pytest.mark.parametrize("turned", ["a", "b", "ab"])
 def test_operands_of_any_layout(rng, kernel, divides, turned):

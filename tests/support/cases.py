@@ -75,6 +75,7 @@ ODD_TILES = (
 )
 
 DEVICE = device_info(default_device())
+for_cpus = pytest.mark.skipif(not DEVICE.is_cpu, reason="what is shown is of CPU devices")
 
 
 def problem_of(m, n, k, dtype="f4"):
