@@ -149,7 +149,8 @@ def _numbers(
         return over_the_range(rng, shape, dtype)
     if drawn in (Drawn.INTEGERS, Drawn.EXTREMES) or dtype.kind in "biu":
         those = _SMALL.get(dtype.kind, _SMALL["i"])
-        return those.take(np.frombuffer(rng.bytes(math.prod(shape)), np.uint8)).reshape(shape)
+        found = those.take(np.frombuffer(rng.bytes(math.prod(shape)), np.uint8)).reshape(shape)
+        return found | 1 if found.size == 1 else found  # a single 0 would hide what is lost
     return rng.standard_normal(shape)
 
 

@@ -70,6 +70,13 @@ def test_a_wrong_kernel_is_refused_when_asked_for(monkeypatch, queue, fault):
         pyclmm.matmul(a, b, kernel="tiled", queue=queue)
 
 
+def test_a_term_alone_is_not_drawn_as_zero(monkeypatch, queue):
+    changed_source(monkeypatch, "textbook/naive.cl", "k < K; ++k", "k < K - (K == 1); ++k")
+    a, b = operands(k=1)
+    with pytest.raises(pyclmm.UnsupportedError, match="1 x 1 x 1 float32"):
+        pyclmm.matmul(a, b, kernel="naive", queue=queue)
+
+
 def test_auto_steps_down_the_ladder_with_one_warning(monkeypatch, two_rungs, queue):
     changed_source(monkeypatch, *WRONG["a product left out"])
     a, b = operands()
