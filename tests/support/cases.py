@@ -141,6 +141,12 @@ class Subject:
         """Whether the kernel takes that shape."""
         return _takes(self.kernel, m, n, k)
 
+    def _rules_out(self, shape):
+        """Whether that shape rules out the configuration."""
+        return self.config is not None and bool(
+            self.kernel.violations(problem_of(*shape), self.config, DEVICE)
+        )
+
     def shape(self, m, n, k):
         """That shape, with fewer rows or columns if the kernel only takes fewer."""
         for rows, columns in ((m, n), (m, 5), (5, n), (5, 5), (m, 1)):
@@ -151,7 +157,7 @@ class Subject:
     def shapes(self, wanted):
         """The *wanted* shapes that the kernel takes, from all over the list, in at most VARIANTS variants."""
         every = list(dict.fromkeys(wanted))
-        mine = [s for s in every if self.takes(*s)]
+        mine = sorted((s for s in every if self.takes(*s)), key=self._rules_out)
         variants = list(dict.fromkeys(_variant(self.kernel, self.config, *s) for s in mine))
         kept = variants[:: max(1, -(-len(variants) // VARIANTS))]
         found = [s for s in mine if _variant(self.kernel, self.config, *s) in kept]

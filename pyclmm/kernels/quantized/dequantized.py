@@ -17,7 +17,7 @@ from ..plain import Products
 from ..weights import RUN, TYPES, format_of, no_weights, program_of
 
 _ITEMS = 64  # of a work-group on a GPU, each with one run of weights
-_SPAN = 256  # runs that a work-item of a CPU turns into numbers. The self-check reaches the third
+_SPAN = 128  # runs that a work-item of a CPU turns into numbers. The self-check reaches the third work-item
 _OFFERED = 3  # configurations of each family
 _RUN_SECONDS = 12e-9  # of a run on a compute unit of a CPU, besides memory. Ice Lake, PoCL 3.1
 _TYPE_MACROS = {"A_TYPE", "B_TYPE", "C_TYPE", "BIAS_TYPE", "OUT_TYPE", "ACC_TYPE", "CONJ_A", "CONJ_B"}
