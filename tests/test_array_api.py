@@ -196,6 +196,13 @@ def test_what_becomes_no_array_is_refused_by_name():
     is_same(xp.from_dlpack(x), [1.0])
 
 
+def test_an_inverse_is_not_reproducible_here_either():
+    x = xp.asarray([[1.0, 2.0], [3.0, 4.0]])
+    with pyclmm.default_reproducible(), pytest.raises(pyclmm.UnsupportedError, match="n is negative"):
+        xp.linalg.matrix_power(x, -1)
+    is_same(xp.linalg.matrix_power(x, -1), np.linalg.inv([[1.0, 2.0], [3.0, 4.0]]))
+
+
 def test_functions_have_the_signatures_of_the_standard():
     x = xp.asarray([1.0, 5.0, 0.0])
     is_same(xp.clip(x, 2.0), [2.0, 5.0, 2.0])

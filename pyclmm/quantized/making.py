@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -60,18 +62,25 @@ def quantize(
     form.quantize(np.zeros((1, form.padded(1)), np.float32))  # no other K helps a mode that is only read
     form.check_depth(k := x.shape[-1])
     data = np.empty((*x.shape[:-1], form.row_nbytes(k)), np.uint8)
-    for rows, own in zip(data, x, strict=True) if x.ndim == 3 else [(data, x)]:
-        _fill(rows, own, form)
+    largest = 0.0
+    for rows, own in _some(data, x):
+        w32 = _finite(own)
+        rows[...] = form.quantize(w32)
+        of_these = float(abs(w32).max())
+        _check_large(form, rows, k, of_these)
+        largest = max(largest, of_these)
+    is_small = 0 < largest < _ALWAYS_IN_RANGE[0]  # a matrix of a stack, or some rows, may be smaller still
+    if is_small and not any(form.dequantize(rows, k).any() for rows, _ in _some(data, x)):
+        raise _beyond(form, largest, "small", "multiply w, and divide the product")
     return QuantizedArray.of_rows(data, form, k)
 
 
-def _fill(rows: Array, w: Array, form: Format) -> None:
-    """Write the *rows* of *form* for the matrix *w*, some at a time."""
-    step = max(1, _AT_A_TIME // w.shape[1])
-    for start in range(0, len(w), step):
-        part = _finite(w[start : start + step])
-        rows[start : start + step] = form.quantize(part)
-        _check_range(form, rows[start : start + step], part)
+def _some(data: Array, w: Array) -> Iterator[tuple[Array, Array]]:
+    """Rows of *data* and of *w*, matrices or stacks, some of one matrix at a time, as views."""
+    step = max(1, _AT_A_TIME // w.shape[-1])
+    for rows, own in zip(data, w, strict=True) if w.ndim == 3 else [(data, w)]:
+        for start in range(0, len(own), step):
+            yield rows[start : start + step], own[start : start + step]
 
 
 def _finite(x: Array) -> Array:
@@ -84,18 +93,16 @@ def _finite(x: Array) -> Array:
     return found
 
 
-def _check_range(form: Format, rows: Array, w: Array) -> None:
-    """Raise ArgumentError if *form*, which made *rows* of *w*, has no scales that large, or that small."""
-    largest, (least, most) = float(abs(w).max()), _ALWAYS_IN_RANGE
-    if largest and not least <= largest <= most:
-        found = form.dequantize(rows, w.shape[1])
-        if largest > most and not (np.isfinite(found).all() and abs(found).max() >= largest / 2):
-            fault, cure = "large", "divide w, and multiply the product"
-        elif not found.any():
-            fault, cure = "small", "multiply w, and divide the product"
-        else:
-            return
-        raise ArgumentError(
-            f"w has numbers up to {largest:.3g}, too {fault} for the scales of {form.name}; {cure}, or take "
-            "float32 w with mode='affine'"
-        )
+def _check_large(form: Format, rows: Array, k: int, largest: float) -> None:
+    """Raise ArgumentError if *form*, which made *rows* of numbers up to *largest*, has no such scales."""
+    if largest > _ALWAYS_IN_RANGE[1]:
+        found = form.dequantize(rows, k)
+        if not (np.isfinite(found).all() and abs(found).max() >= largest / 2):
+            raise _beyond(form, largest, "large", "divide w, and multiply the product")
+
+
+def _beyond(form: Format, largest: float, fault: str, cure: str) -> ArgumentError:
+    return ArgumentError(
+        f"w has numbers up to {largest:.3g}, too {fault} for the scales of {form.name}; {cure}, or take "
+        "float32 w with mode='affine'"
+    )

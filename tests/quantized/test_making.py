@@ -116,3 +116,15 @@ def test_weights_that_no_scales_fit_are_refused_by_name(given, error, words):
         return
     with pytest.raises(error, match=words):
         pyclmm.quantize(**{"w": W, **given})
+
+
+@pytest.mark.parametrize("mode", ["nvfp4", "q8_0"])
+def test_a_matrix_of_a_stack_and_rows_may_be_too_small(mode):
+    stack = np.stack([W, W * 1e-12])
+    rows = np.concatenate([np.ones((1024, 4096), np.float32), np.full((8, 4096), 1e-12, np.float32)])
+    for w in (stack, rows):
+        found = pyclmm.quantize(w, mode=mode).dequantize()
+        assert found[0].any()
+        assert not found[-1].any()
+    with pytest.raises(pyclmm.ArgumentError, match="too small"):
+        pyclmm.quantize(stack * np.float32(1e-8), mode=mode)

@@ -567,10 +567,12 @@ def test_a_link_in_the_folder_is_refused(name, npy, tmp_path):
     assert (tmp_path / "elsewhere").read_bytes() == before
 
 
-def test_a_folder_of_another_version_is_refused(npy, tmp_path):
+@pytest.mark.parametrize("version", [2, journal.VERSION + 1])
+def test_a_folder_of_another_version_is_refused(version, npy, tmp_path):
     begun(npy)
     path = tmp_path / "tiles/pyclmm-journal"
-    earlier = json.dumps({"version": 2, "problem": {}})
-    path.write_text(f"{earlier} {zlib.crc32(earlier.encode()):08x}\n")
+    other = json.dumps({"version": version, "problem": {}})
+    first = f"pyclmm 2 {'0f' * 16}" if version == 2 else f"{other} {zlib.crc32(other.encode()):08x}"
+    path.write_text(f"{first}\n")
     with pytest.raises(CheckpointError, match=r"another version of pyclmm; .*delete the folder"):
         multiply(npy)
