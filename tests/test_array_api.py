@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import array_api
+from pyclmm.execution import kinds
 from tests.support.habits import drawn, fetched
 from tests.support.selection import examples
 
@@ -287,3 +288,40 @@ def test_an_array_is_a_sequence_of_its_rows():
     for call in (iter, len):
         with pytest.raises(TypeError, match="no length"):
             call(x[0, 0])
+
+
+class Negated:
+    """A library's view that notes a sign, of which DLPack and ``__array__`` say nothing, as PyTorch's do."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __array__(self, dtype=None, copy=None):
+        return self.x
+
+    def __dlpack__(self, **keywords):
+        return self.x.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.x.__dlpack_device__()
+
+
+class Adapter(kinds.Kind):
+    advice_for_mixed = ""
+    cuda_array = stream = new = back = None
+
+    def on_host(self, name, x):
+        return True
+
+    def host_array(self, name, x):
+        return -x.x
+
+
+Adapter.__abstractmethods__ = frozenset()
+
+
+@pytest.mark.parametrize("read", [xp.asarray, xp.from_dlpack], ids=["asarray", "from_dlpack"])
+def test_arrays_of_a_library_are_read_by_its_adapter(monkeypatch, read):
+    monkeypatch.setattr(kinds, "_kinds", {**kinds._kinds, Negated: Adapter()})
+    x = np.array([[1.0, -2.0]], np.float32)
+    is_same(read(Negated(x)), -x)

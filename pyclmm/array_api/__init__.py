@@ -23,6 +23,7 @@ from .. import linalg as _products
 from ..api import matmul as _matmul
 from ..errors import ArgumentError, DTypeError, in_short
 from ..execution.array_likes import array_of
+from ..execution.kinds import read_on_host
 from ..linalg.views import permutation, permuted
 from ..opencl.devices import devices
 from ..problem.dtypes import named_dtype
@@ -159,12 +160,17 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
     if copy is False:
         raise ArgumentError("copy is False, but the elements must go to the device; pass None or True")
     queue = _queue_in([obj]) if device is None else None
-    return new(np.asarray(array_of("obj", to_host(obj)), dtype=dtype), queue or queue_of(device), "obj")
+    read = read_on_host("obj", obj)
+    found = array_of("obj", to_host(obj)) if read is None else read
+    return new(np.asarray(found, dtype=dtype), queue or queue_of(device), "obj")
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
     """An array with the elements of a tensor in the host's memory. It is a copy."""
-    if not isinstance(x, cla.Array):
+    read = read_on_host("x", x)  # PyTorch's DLPack does not say that a view is negated
+    if read is not None:
+        x = read
+    elif not isinstance(x, cla.Array):
         try:
             x = np.from_dlpack(x)
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:

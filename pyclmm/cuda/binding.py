@@ -122,7 +122,7 @@ class CudaBinding:
             if not space.zeroed:
                 self._places[space.symbol] = self.workspace_nbytes
                 self.workspace_nbytes += -(-space.nbytes // _ALIGN) * _ALIGN
-        with driver.current(self.context.handle), driver.uncaptured():
+        with self.context.current(), driver.uncaptured():
             made = {name: self._table(table) for name, table in work.tables.items()}
             fixed = {name: table.address for name, table in made.items()}
             fixed |= dict.fromkeys(absent, fixed["batch_offsets"])  # any address will do: it is not read
@@ -203,7 +203,7 @@ class CudaBinding:
         """
         self._find_current(self._where)
         if self._current.value != self.context.handle:
-            with driver.current(self.context.handle):
+            with self.context.current():
                 self.enqueue(stream, addresses, scalars, block)
             return
         if self.watch is not None:
@@ -220,6 +220,9 @@ class CudaBinding:
                 if code:
                     raise self._rejection(code, step, begun)
                 begun = True
+        except DeviceLostError:
+            forget(self.context)
+            raise
         finally:
             self.is_busy = False
 
@@ -251,6 +254,4 @@ class CudaBinding:
         error = driver.fault(code, f"kernel {step.name!r} with work-groups of {local}")
         if isinstance(error, LaunchError):
             error.begun = begun
-        elif isinstance(error, DeviceLostError):
-            forget(self.context)
         return error

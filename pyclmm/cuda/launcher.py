@@ -9,7 +9,7 @@ from typing import Any
 
 import pyopencl as cl
 
-from ..errors import DeviceLostError, NoDeviceError
+from ..errors import NoDeviceError
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..opencl.devices import device_info
@@ -17,7 +17,7 @@ from ..opencl.launcher import Launcher, Memory, launcher_of
 from ..opencl.steps import Scalars
 from . import driver
 from .binding import CudaBinding
-from .streams import Stream, context_of, forget, own_stream, place_of
+from .streams import Stream, context_of, own_stream, place_of
 
 
 class CudaLauncher(Launcher):
@@ -29,11 +29,7 @@ class CudaLauncher(Launcher):
     def binding(
         self, queue: Stream, device: DeviceInfo, work: Work, absent: Collection[str], keeps: bool
     ) -> Any:
-        try:
-            return CudaBinding(queue.context, work, absent)
-        except DeviceLostError:
-            forget(queue.context)
-            raise
+        return CudaBinding(queue.context, work, absent)
 
     def info(self, device: cl.Device) -> DeviceInfo:
         return launched_by_cuda(device_info(device), driver.overlaps())
@@ -61,23 +57,19 @@ class CudaLauncher(Launcher):
         make: Callable[..., cl.Kernel] | None = None,
     ) -> None:
         context, stream = queue.context, queue.handle
-        try:
-            with driver.current(context.handle), driver.uncaptured():
-                binding = CudaBinding(context, work)
-                block = driver.Memory(binding.workspace_nbytes, "workspace")
-                block.fill(0xFF, stream)
-                copies: dict[int, driver.Memory] = {}
-                for name, x in memory.items():
-                    if id(x) not in copies:
-                        copies[id(x)] = driver.Memory(x.nbytes, name)
-                        copies[id(x)].write(x.ctypes.data, stream)
-                addresses = {name: copies[id(x)].address for name, x in memory.items()}
-                binding.enqueue(stream, addresses, scalars, block.address)
-                copies[id(memory["out"])].read(memory["out"].ctypes.data, stream)
-                driver.wait(stream, "a product")
-        except DeviceLostError:
-            forget(context)
-            raise
+        with context.current(), driver.uncaptured():
+            binding = CudaBinding(context, work)
+            block = driver.Memory(binding.workspace_nbytes, "workspace")
+            block.fill(0xFF, stream)
+            copies: dict[int, driver.Memory] = {}
+            for name, x in memory.items():
+                if id(x) not in copies:
+                    copies[id(x)] = driver.Memory(x.nbytes, name)
+                    copies[id(x)].write(x.ctypes.data, stream)
+            addresses = {name: copies[id(x)].address for name, x in memory.items()}
+            binding.enqueue(stream, addresses, scalars, block.address)
+            copies[id(memory["out"])].read(memory["out"].ctypes.data, stream)
+            driver.wait(stream, "a product")
 
 
 @lru_cache(maxsize=8)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
 
-from ..errors import LaunchError, NoDeviceError
+from ..errors import DeviceLostError, LaunchError, NoDeviceError
 from ..kernels import Program
 from ..opencl import forks, program, queues
 from ..opencl.devices import all_devices
@@ -52,6 +54,16 @@ class Context:
             return driver.loaded(edited.text), edited
         except (ValueError, LaunchError) as error:
             raise program.rejected(self.device, made_from, f"for a launch by CUDA: {error}") from error
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """In this block it is the thread's current context. It is let go if the block finds it lost."""
+        try:
+            with driver.current(self.handle):
+                yield
+        except DeviceLostError:
+            forget(self)
+            raise
 
     @property
     def is_known(self) -> bool:

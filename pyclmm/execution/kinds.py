@@ -124,6 +124,14 @@ def kind_of(x: Any) -> Kind | None:
     return None
 
 
+def read_on_host(name: str, x: Any) -> NDArray[Any] | None:
+    """*x* as its library's adapter reads it; None if there is no adapter, or *x* lies on a device. Raises
+    DTypeError, naming the argument *name*.
+    """
+    kind = kind_of(x)
+    return kind.host_array(name, x) if kind is not None and kind.on_host(name, x) else None
+
+
 def _is_on_cuda(x: Any) -> bool:
     try:
         return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in _ON_CUDA

@@ -18,7 +18,7 @@ from . import host_memory, pocl, status, workspace
 from .last_call import LastCall
 from .late_events import Late, LateEvents, known_events
 from .program import built, in_doubt, new_kernel, settle
-from .steps import Borrowed, Buffers, Enqueue, Eventless, Scalars, Step, enqueue_eventless
+from .steps import Borrowed, Buffers, Eventless, Scalars, Step, enqueue_eventless
 from .watch import QueueWatch
 
 _NOTHING: list[cl.Buffer] = []
@@ -252,8 +252,8 @@ class Binding:
                     continue
                 if buffers or moved:
                     step.set_args(buffers, scalars, borrowed, moved)
-                for part in step.parts:
-                    events += self._enqueue_part(step, part, after, given, with_events)
+                for number in range(len(step.parts)):
+                    events += self._enqueue_part(step, number, after, given, with_events)
                     begun, after = True, events[-1:] if self.out_of_order else None
         except BaseException as error:  # Ctrl-C too
             self._fail(step, error, begun)
@@ -268,18 +268,19 @@ class Binding:
     def _enqueue_part(
         self,
         step: Step,
-        part: Enqueue,
+        number: int,
         after: list[cl.Event] | None,
         given: tuple[Buffers, Scalars | None, Borrowed],
         with_events: bool,
     ) -> list[cl.Event]:
-        """Enqueue a part of one launch with arguments *given*. Returns its event, if it is to have one.
+        """Enqueue part *number* of a launch with arguments *given*. Returns its event, if it is to have one.
 
         On NVIDIA's driver (580.159.04) a kernel object that was given shared virtual memory as an argument
         rejects a buffer there from then on. A new kernel object takes it; without *scalars* its arguments are
         not known here.
         """
-        wanted = self._every_event or (with_events and step is self._steps[-1] and part is step.parts[-1])
+        part, is_last = step.parts[number], step is self._steps[-1] and number + 1 == len(step.parts)
+        wanted = self._every_event or (with_events and is_last)
         if not wanted and enqueue_eventless(part.eventless, after):
             return []
         # A launch without an event that failed is repeated here, so that PyOpenCL raises its error.

@@ -56,9 +56,9 @@ class _Quiet:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
+            if self._inside == 1:  # until then, so that a build within this begins no filters
                 self._filters.__exit__(None, None, None)
+            self._inside -= 1
 
 
 quiet = _Quiet()

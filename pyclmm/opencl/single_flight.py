@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+_ABSENT: Any = object()
 
 
 class SingleFlight(Generic[K, V]):
@@ -25,14 +27,17 @@ class SingleFlight(Generic[K, V]):
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of *key*, from the cache or from *make*. An exception of *make* is raised again."""
         with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return self._values[key]
+            found: V = self._values.get(key, _ABSENT)
+            if found is not _ABSENT:
+                with suppress(KeyError):  # a call within this one has dropped it
+                    self._values.move_to_end(key)
+                return found
             mine = self._making.setdefault(key, threading.RLock())
         with mine:
             with self._lock:
-                if key in self._values:
-                    return self._values[key]
+                found = self._values.get(key, _ABSENT)
+            if found is not _ABSENT:
+                return found
             try:
                 return self.put(key, make())
             finally:

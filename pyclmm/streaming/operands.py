@@ -14,7 +14,7 @@ from pyopencl.array import Array
 
 from ..errors import ArgumentError, DTypeError, UnsupportedError
 from ..execution.array_likes import array_of
-from ..execution.kinds import kind_of
+from ..execution.kinds import read_on_host
 from ..execution.operands import checked
 from ..execution.options import Options
 from ..problem import dtypes
@@ -37,8 +37,8 @@ def _taken(name: str, x: Any) -> Any:
         raise UnsupportedError(f"{name} is a QuantizedArray, which no product in tiles takes: use matmul")
     if isinstance(x, np.memmap) or datasets.is_stored(x):
         return x
-    kind = kind_of(x)  # of a tensor of PyTorch's
-    return kind.host_array(name, x) if kind is not None and kind.on_host(name, x) else array_of(name, x)
+    found = read_on_host(name, x)  # a tensor of PyTorch's
+    return array_of(name, x) if found is None else found
 
 
 def _layout(name: str, x: Any) -> Operand:

@@ -85,13 +85,14 @@ def test_a_lost_context_is_let_go(cuda, lib):
     assert streams.context_of(0) is not lost
 
 
-def test_a_plan_goes_on_in_a_new_context(cuda, lib):
+@pytest.mark.parametrize("function", ["cuLaunchKernelEx", "cuCtxPushCurrent_v2"])
+def test_a_plan_goes_on_in_a_new_context(cuda, lib, function):
     x = lib.array(A)
     plan = pyclmm.Matmul(x, lib.array(A.T.copy()))
     y = lib.array(A.T.copy())
     plan(x, y)
     lost = streams.context_of(0)
-    cuda.fail["cuLaunchKernelEx"] = fake_cuda.ILLEGAL_ADDRESS
+    cuda.fail[function] = fake_cuda.ILLEGAL_ADDRESS
     with pytest.raises(pyclmm.DeviceLostError):
         plan(x, y)
     cuda.fail.clear()

@@ -375,10 +375,11 @@ def test_outs_that_overlap_in_a_later_call_are_refused(lib, rng):
             plan(pairs, wrong)
 
 
-def test_a_lost_context_is_forgotten(cuda, lib, rng):
+@pytest.mark.parametrize("function", ["cuLaunchKernelEx", "cuCtxPushCurrent_v2"])
+def test_a_lost_context_is_forgotten(cuda, lib, rng, function):
     pairs, want = operands(lib, rng)
     plan, context = ManyMatmul(pairs), streams.context_of(0)
-    cuda.fail["cuLaunchKernelEx"] = fake_cuda.ILLEGAL_ADDRESS
+    cuda.fail[function] = fake_cuda.ILLEGAL_ADDRESS
     with pytest.raises(pyclmm.DeviceLostError):
         plan(pairs)
     assert not context.is_known

@@ -1,5 +1,6 @@
 """Faults of a driver are injected into calls. A call that fails changes nothing, and the next one works."""
 
+import sys
 import warnings
 import weakref
 from dataclasses import replace
@@ -575,3 +576,27 @@ def test_builds_in_many_threads_leave_the_warning_filters_as_they_were():
             pass
         warnings.warn("a remark", cl.CompilerWarning, stacklevel=1)
     assert list(warnings.filters) == before
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+def test_a_build_within_the_end_of_a_build_leaves_the_warning_filters_as_they_were(number):
+    """As a signal handler makes it, at a line of the end."""
+    lines = []
+
+    def at_a_line(frame, event, _):
+        lines.append(event)
+        if lines.count("line") == number:
+            sys.settrace(None)
+            with compiler.quiet:
+                pass
+            return None
+        return at_a_line
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = list(warnings.filters)
+        with compiler.quiet:
+            sys.settrace(lambda frame, *_: at_a_line if frame.f_code.co_name == "__exit__" else None)
+        sys.settrace(None)
+        assert list(warnings.filters) == before
+    assert lines.count("line") == number

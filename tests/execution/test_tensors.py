@@ -5,6 +5,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 import pyclmm
+from pyclmm import array_api
 from pyclmm.execution.kinds import kind_of
 
 Y = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -36,6 +37,8 @@ def test_pytorchs_tensors(torch):
         want = values.float().numpy() if tensor.dtype is torch.bfloat16 else values.numpy()
         other = torch.from_numpy(want.T.copy())
         assert np.array_equal(pyclmm.matmul(tensor, other).numpy(), want @ want.T), name
+        for make in (array_api.asarray, array_api.from_dlpack):
+            assert np.array_equal(make(tensor).get(), want), name
     bits = taken["bfloat16, transposed"]
     read = kind_of(bits).host_array("a", bits)
     assert read.dtype == bfloat16

@@ -45,7 +45,7 @@ class HostLib(kinds.Kind):
     def of_host(self, array):
         return HostArray(array)
 
-    cuda_array = stream = new = block = back = seen = address_of = None
+    cuda_array = stream = new = block = back = None
 
 
 HostLib.__abstractmethods__ = frozenset()

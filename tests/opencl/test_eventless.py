@@ -7,7 +7,7 @@ import pytest
 
 import pyclmm
 from pyclmm.opencl import steps
-from tests.support.faults import noted, replace_library
+from tests.support.faults import INVALID_KERNEL_ARGS, noted, refused_launch, replace_library
 
 
 @pytest.fixture
@@ -72,3 +72,19 @@ def test_pyopencl_sets_scalars_where_the_driver_function_is_missing(queue, monke
     plan = pyclmm.Matmul(a, a.T, kernel="naive")
     for alpha in (2, 3):
         assert np.array_equal(plan(a, a.T, alpha=alpha).get(), alpha * (a.get() @ a.get().T))
+
+
+def test_a_stack_ends_with_an_event_after_its_kernel_object_was_replaced(queue, rng, limits, monkeypatch):
+    """The new one launches the parts behind the one that was rejected, too."""
+    limits(launch=1)
+    a, b = (cla.to_device(queue, rng.integers(-3, 4, (3, 5, 5)).astype(np.float32)) for _ in range(2))
+    out = cla.zeros(queue, (3, 5, 5), np.float32)
+    plan = pyclmm.Matmul(a, b, out=out, kernel="naive")
+    plan(a, b, out=out).get()
+    other = cla.to_device(queue, b.get() + 1)
+    replace_library(monkeypatch, enqueue=lambda *_: -52)
+    with refused_launch(INVALID_KERNEL_ARGS, times=2) as fault:
+        events = plan.enqueue(a, other, out=out, wait_for=[cl.enqueue_marker(queue)])
+    assert fault.calls == 5, "again, in full, and three parts by a new kernel object"
+    assert [event.command_type for event in events] == [cl.command_type.NDRANGE_KERNEL]
+    assert np.array_equal(out.get(), a.get() @ other.get())
