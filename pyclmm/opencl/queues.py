@@ -138,9 +138,13 @@ def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:
 class _Mine(threading.local):
     """What one thread holds: objects by key, those made first first, and the one that it used last."""
 
-    def __init__(self) -> None:
-        self.held: dict[Hashable, Any] = {}
-        self.latest: Any = None
+    latest: Any = None
+    held: dict[Hashable, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "held":
+            raise AttributeError(name)
+        return vars(self).setdefault(name, {})  # here, as a call may come inside __init__ and find none
 
 
 class PerThread(Generic[T]):

@@ -1,5 +1,6 @@
 """A call inside a call, as a signal handler or a finalizer makes it: both results are right."""
 
+import sys
 import threading
 from collections import OrderedDict
 from types import SimpleNamespace
@@ -11,9 +12,9 @@ import pytest
 
 import pyclmm
 from pyclmm import plan_cache
-from pyclmm.opencl import late_events
+from pyclmm.opencl import late_events, queues
 from pyclmm.opencl.late_events import KnownEvents
-from pyclmm.opencl.queues import default_queue
+from pyclmm.opencl.queues import PerThread, default_queue
 from pyclmm.opencl.steps import Step
 from tests.support.cases import DEVICE
 from tests.support.processes import python, with_this_package
@@ -134,6 +135,33 @@ def test_while_kept_plans_are_looked_at():
     look.join(10)
     assert not look.is_alive()
     assert list(plans.values()) == ["inside", "outside"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_while_what_a_thread_holds_is_begun(number):
+    """At a line of that."""
+    objects: PerThread = PerThread(2)
+    lines, held = [], []
+
+    def at_a_line(frame, event, _):
+        lines.append(event)
+        if lines.count("line") == number:
+            sys.settrace(None)
+            objects.get("inner", threading.Event)
+        return at_a_line
+
+    def begins(frame, *_):
+        code = frame.f_code
+        return at_a_line if code.co_filename == queues.__file__ and code.co_name.startswith("__") else None
+
+    def look():
+        sys.settrace(begins)
+        held.append(objects.mine.held)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert [list(one) for one in held] == [["inner"]]
 
 
 IN_A_FUNCTION = """
