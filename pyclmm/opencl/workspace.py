@@ -266,10 +266,11 @@ def _look() -> bool:
     """Do what is due. Returns whether there is more to wait for."""
     global _thread  # noqa: PLW0603
     with _watching:
-        watched, _watched[:] = list(_watched), []
-        due: list[tuple[cl.Event, Callable[[], None]]] = []
-        for event, action in watched:
-            (due if has_ended(event) else _watched).append((event, action))
+        watched = list(_watched)
+        ended = [has_ended(event) for event, _ in watched]
+        due = [each for each, over in zip(watched, ended, strict=True) if over]
+        # a finalizer may have added to the end meanwhile
+        _watched[: len(watched)] = [each for each, over in zip(watched, ended, strict=True) if not over]
         more = bool(_watched) and threading.main_thread().is_alive()
         if not more:
             _thread = None
