@@ -140,6 +140,19 @@ def test_more_tiles_than_compute_units_are_exact_with_and_without_split_k(queue,
             assert np.array_equal(got.get(), wanted), config
 
 
+@pytest.mark.parametrize(("dtype", "precision"), [(np.float16, "highest"), (np.float32, "medium")], ids=str)
+@pytest.mark.parametrize("n", [1501, 1502])
+def test_many_results_in_rows_that_begin_anywhere_are_exact(queue, rng, dtype, precision, n):
+    m, k = 1500, 200
+    a, b = (cla.to_device(queue, integers(rng, shape, dtype)) for shape in ((m, k), (k, n)))
+    wanted, align = exact(a.get(), b.get(), dtype), np.dtype(dtype).itemsize * (2 - n % 2)
+    for config in wgmma_configs(m, n, k, dtype, precision=precision, b_align=align, out_align=align):
+        assert config.option("lines")
+        assert np.array_equal(
+            run("wgmma", a, b, config=config, precision=precision, queue=queue).get(), wanted
+        ), config
+
+
 @pytest.mark.parametrize("trans", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize(("m", "n"), [(16, 304), (304, 16)])
 @pytest.mark.parametrize(("dtype", "precision"), [(np.float16, "highest"), (np.float32, "medium")], ids=str)
