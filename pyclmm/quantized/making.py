@@ -64,9 +64,8 @@ def quantize(
     data = np.empty((*x.shape[:-1], form.row_nbytes(k)), np.uint8)
     largest = 0.0
     for rows, own in _some(data, x):
-        w32 = _finite(own)
-        rows[...] = form.quantize(w32)
-        of_these = float(abs(w32).max())
+        rows[...] = form.quantize(_finite(own))
+        of_these = float(abs(own).max())  # of float64 too: in float32 the least are 0
         _check_large(form, rows, k, of_these)
         largest = max(largest, of_these)
     is_small = 0 < largest < _ALWAYS_IN_RANGE[0]  # a matrix of a stack, or some rows, may be smaller still

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 def choose(product: TiledProduct, device: DeviceModel) -> Blocking:
     """The blocking with the least predicted seconds. Raises ArgumentError if none fits the memory."""
-    if 0 in (product.m, product.n, product.matrices):
+    if product.is_empty:
         return Blocking(1, max(1, product.m), max(1, product.n), product.k, 1, 1, 1, 1)
     if product.k == 0:
         return replace(choose(replace(product, k=1), device), k=0)

@@ -164,7 +164,8 @@ class Fit:
 
     def _held(self, blocking: Blocking) -> int:
         """Bytes of the slots. Arrays in memory that the device reads in place need none."""
-        return memory(self.product(blocking), blocking) if self._up else 0
+        product = self.product(blocking)
+        return memory(product, blocking) if self._up and not product.is_empty else 0
 
     def _device(self, room: int) -> DeviceModel:
         """The fastest device, as the choice of tiles sees it."""
@@ -222,12 +223,13 @@ class Fit:
     def _workspace(self, at: Blocking, part: str = "workspace_nbytes") -> int:
         """Bytes of workspace that the products of whole tiles and of those at the edges need."""
         product = self._shapes.product
-        whole = (at.m, product.m), (at.n, product.n), (at.k, product.k)
-        lengths = [(tile, length % max(1, tile)) for tile, length in whole]
+        if product.is_empty:
+            return 0
+        whole = (at.m, product.m), (at.n, product.n), (at.k, product.k)  # K may be 0: sums of nothing
+        lengths = [{tile, length % max(1, tile) or tile} for tile, length in whole]
         which = self._infos[self._fastest], self._shapes.dtypes, self._options
-        every = (sizes for sizes in itertools.product(*lengths) if 0 not in sizes)
-        needs = (getattr(_chunk(*which, *sizes), part) for sizes in every)
-        return at.batch * max(needs, default=0)
+        need: int = max(getattr(_chunk(*which, *each), part) for each in itertools.product(*lengths))
+        return at.batch * need
 
     def _within(self, room: int) -> Blocking:
         product, device = self.product(None), self._device(room)

@@ -81,6 +81,11 @@ class TiledProduct:
         return math.prod(self.stack)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the result has no elements."""
+        return 0 in (self.m, self.n, self.matrices)
+
+    @property
     def tile_size(self) -> int:
         """Bytes of a slot for a tile, for each element: the sum, what is sent, and C."""
         narrow = self.out_size if self.acc_size != self.out_size else 0

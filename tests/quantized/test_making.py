@@ -104,6 +104,7 @@ REFUSED = [
     ({"w": W * 1e-30}, None, ""),
     ({"w": W * 1e-4, "mode": "nvfp4"}, pyclmm.ArgumentError, r"up to 0.0001, too small .* nvfp4"),
     ({"w": W * 1e-8, "mode": "q8_0"}, pyclmm.ArgumentError, r"up to 1e-08, too small .* q8_0"),
+    ({"w": W.astype(float) * 1e-60}, pyclmm.ArgumentError, r"up to 1e-60, too small .* affine4"),
     ({"w": W * 0, "mode": "q8_0"}, None, ""),
     ({"w": W * 3e38, "mode": "mxfp4"}, None, ""),
 ]

@@ -8,7 +8,7 @@ from pyclmm import ArgumentError, DTypeError, StreamedMatmul, plan_cache
 from pyclmm.opencl import host_memory
 from tests.support.faults import noted
 from tests.support.made_up import seen_as
-from tests.support.streams import integers, normal
+from tests.support.streams import Stored, integers, normal
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,18 @@ def test_the_check_of_a_tile_has_room_however_operands_lie(tmp_path, limit):
             pyclmm.matmul(*stored, memory_limit=limit, verify=True)
         return
     np.testing.assert_array_equal(pyclmm.matmul(*stored, memory_limit=limit, verify=True), a @ b)
+
+
+@pytest.mark.parametrize(
+    ("dims", "limit"),
+    [((0, 7, 100), 20), ((100, 7, 0), 20), ((100, 0, 0), 20), ((60, 0, 60), 300), ((300, 0, 2), 2000)],
+)
+@pytest.mark.parametrize("verify", [False, True])
+def test_no_elements_need_no_memory_and_no_k_that_of_its_kernel(dims, limit, verify):
+    m, k, n = dims
+    a, b = Stored(normal(m, k)), Stored(normal(k, n))  # which a CPU cannot read in place
+    result = pyclmm.matmul(a, b, memory_limit=limit, verify=verify)
+    np.testing.assert_array_equal(result, np.zeros((m, n)))
 
 
 @pytest.mark.usefixtures("on_device")
