@@ -96,7 +96,8 @@ class LaunchGroup:
 
     def __init__(self, entries: Sequence[ListEntry], gemm: Gemm, options: Options, queue: Any) -> None:
         self.pairs = [one.pair for one in entries for _ in range(one.gemm.problem.batch)]  # of each product
-        self.executable = Executable(queue, gemm, replace(options, pairs=tuple(self.pairs)))
+        with naming(self.pairs[0]):
+            self.executable = Executable(queue, gemm, replace(options, pairs=tuple(self.pairs)))
         self.keys = entries[0].keys
 
     def launched(self, queue: Any, launch: Callable[[Any], Any], waits: bool, updates_c: bool) -> Any:
@@ -186,7 +187,8 @@ class PlannedList(ABC):
         for one in alone:
             operands = lists.pair(one.pair)
             named = replace(options, pairs=(one.pair,) * (one.gemm.problem.batch if options.verify else 0))
-            product = plan_for(operands, calls.signature(operands), named, queue, one.scales)
+            with naming(one.pair):
+                product = plan_for(operands, calls.signature(operands), named, queue, one.scales)
             self._alone.append((one.pair, product, one.scales))
         owners: list[Any] = [*self.groups, *[product for _, product, _ in self._alone]]
         self.executables = [one.executable for one in owners if not one.executable.gemm.is_empty]

@@ -110,6 +110,14 @@ def test_numpy_arrays_beside_arrays(queue):
         pyclmm.matmul_many([(x, x), (X, x)])
 
 
+def test_a_pair_that_only_its_launch_refuses_is_named():
+    bools = np.ones((3, 3), bool)
+    with pytest.raises(pyclmm.UnsupportedError, match=r"^pairs\[1\]: verify: a product of bools"):
+        pyclmm.matmul_many([(X, X), (bools, bools)], verify=True)
+    with pytest.raises(pyclmm.UnsupportedError, match=r"^pairs\[0\]: kernel 'naive' cannot compute"):
+        pyclmm.matmul_many([(X, X), (X, X)], kernel="naive")
+
+
 def test_lists_with_an_activation_are_not_verified():
     with pyclmm.verified(), pytest.raises(pyclmm.UnsupportedError, match="apply 'relu' to the results"):
         pyclmm.matmul_many([(X, X)], activation="relu")
