@@ -63,9 +63,9 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
     """The tensors of the GGUF file *path* by name: quantised as :class:`QuantizedArray`, others as arrays.
 
     Nothing is copied: the file is memory-mapped, and must stay as it is. Quantised ones may be Q4_0, Q4_1,
-    Q5_0, Q8_0, Q2_K to Q6_K and MXFP4; another is refused when it is asked for. Raises StorageError for a
-    file that is no GGUF, or cut short, UnsupportedError for one of big-endian numbers, and ArgumentError if
-    PyPI's gguf, an extra, is missing.
+    Q5_0, Q8_0, Q2_K to Q6_K and MXFP4; another is refused when it is asked for. Raises FileNotFoundError,
+    StorageError for a file that is no GGUF, or cut short, UnsupportedError for one of big-endian numbers, and
+    ArgumentError if PyPI's gguf, an extra, is missing.
     """
     reader_of, name = _bounded_reader(), path_of(path)
     try:
