@@ -4,8 +4,8 @@
  * A line that begins with //@sm_90a is a comment until opencl/compiler.py rewrites the program for the target sm_90a,
  * which the compiler of OpenCL C does not offer.
  *
- * PTX instructions take a 32-bit address in local memory: local_address(p); local_at is its inverse. TEXT(x) is the expansion of x as a string,
- * for the text of instructions.
+ * PTX instructions take a 32-bit address in local memory: local_address(p); local_at is its inverse. TEXT(x) is the expansion
+ * of x as a string, for the text of instructions.
  *
  * Technique: as in NVIDIA's PTX manual.
  */

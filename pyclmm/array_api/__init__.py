@@ -221,8 +221,8 @@ def vecdot(x1: cla.Array, x2: cla.Array, /, *, axis: int = -1) -> Array:
 
 def _matrix_power(x: cla.Array, n: int, /) -> Array:
     """:func:`pyclmm.linalg.matrix_power`; the inverse for a negative n is NumPy's, on the host."""
-    if _own("x", x) is not None and n < 0:
-        queue = queue_of(x.queue)
+    queue = queue_of(_own("x", x).queue)
+    if n < 0:
         return new(_products.matrix_power(to_host(x), n, queue=queue), queue)
     return wrapped(_products.matrix_power(x, n))
 
