@@ -24,11 +24,15 @@ class Fault:
 
     def apply(self, tree: Path) -> None:
         path = tree / self.file
-        parts = path.read_text(encoding="utf-8").split(self.old)
+        path.write_text(self.changed(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+    def changed(self, text: str) -> str:
+        """The text of the file with the fault."""
+        parts = text.split(self.old)
         if len(parts) < self.nth + 2:
             raise LookupError(f"{self.name}: {self.file} no longer holds {self.old!r}")
         head, tail = parts[: self.nth + 1], parts[self.nth + 1 :]
-        path.write_text(self.old.join(head) + self.new + self.old.join(tail), encoding="utf-8")
+        return self.old.join(head) + self.new + self.old.join(tail)
 
 
 def laws(words: str) -> tuple[str, ...]:

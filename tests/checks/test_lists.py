@@ -17,7 +17,7 @@ from pyclmm.opencl.devices import device_info
 from pyclmm.problem.canonical import problem_of
 from pyclmm.problem.gemm import ListedProduct, Ragged
 from tests.support.contexts import new_queue
-from tests.support.faults import changed_sources
+from tests.support.faults import changed_source
 
 LISTED, RAGGED, DEQUANTIZE = "include/listed.h", "ragged.cl", "quantized/dequantize.cl"
 AT = "const long at = starts[g]"
@@ -69,14 +69,6 @@ OF_WEIGHTS = [
 # fmt: on
 
 
-def seed(monkeypatch, file, old, new):
-    def change(name, text):
-        assert name != file or old in text
-        return text.replace(old, new) if name == file else text
-
-    changed_sources(monkeypatch, change)
-
-
 def found(kernel, problem):
     """What the self-check finds."""
     family, queue = kernel_named(kernel), new_queue()
@@ -100,7 +92,7 @@ def of_weights(name="q8_0"):
 @pytest.mark.parametrize("kernel", ["packed", "register"])
 @pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_LISTS], ids=[x[0] for x in OF_LISTS])
 def test_a_fault_of_a_list_is_noticed(monkeypatch, kernel, file, old, new):
-    seed(monkeypatch, file, old, new)
+    changed_source(monkeypatch, file, old, new)
     problem = problem_with(*many((40, 44, 35), (50, 44, 35)))
     assert re.search("wrong|overwritten", found(kernel, replace(problem, has_c=True)))
 
@@ -108,20 +100,20 @@ def test_a_fault_of_a_list_is_noticed(monkeypatch, kernel, file, old, new):
 @pytest.mark.parametrize("kernel", ["packed", "register"])
 @pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_GROUPS], ids=[x[0] for x in OF_GROUPS])
 def test_a_fault_of_groups_is_noticed(monkeypatch, kernel, file, old, new):
-    seed(monkeypatch, file, old, new)
+    changed_source(monkeypatch, file, old, new)
     assert re.search("wrong|overwritten", found(kernel, ragged("m")))
 
 
 @pytest.mark.parametrize("kernel", ["packed", "register"])
 @pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_DEPTHS], ids=[x[0] for x in OF_DEPTHS])
 def test_a_fault_of_divided_depths_is_noticed(monkeypatch, kernel, file, old, new):
-    seed(monkeypatch, file, old, new)
+    changed_source(monkeypatch, file, old, new)
     assert re.search("wrong|overwritten", found(kernel, ragged("k")))
 
 
 @pytest.mark.parametrize(("file", "old", "new"), [x[1:] for x in OF_WEIGHTS], ids=[x[0] for x in OF_WEIGHTS])
 def test_a_fault_of_groups_of_weights_is_noticed(monkeypatch, file, old, new):
-    seed(monkeypatch, file, old, new)
+    changed_source(monkeypatch, file, old, new)
     assert "wrong" in found("dequantized", of_weights())
 
 

@@ -65,15 +65,9 @@ def queue():
 
 def seed(monkeypatch, fault):
     """Put *fault* into the sources that are read from now on."""
-
-    def change(name, text):
-        if f"cl/{name}" != fault.file:
-            return text
-        parts = text.split(fault.old)
-        before, after = parts[: fault.nth + 1], parts[fault.nth + 1 :]
-        return fault.old.join(before) + fault.new + fault.old.join(after)
-
-    changed_sources(monkeypatch, change)
+    changed_sources(
+        monkeypatch, lambda name, text: fault.changed(text) if f"cl/{name}" == fault.file else text
+    )
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -304,14 +304,6 @@ def test_other_arrays_after_plain_ones(quick, ab, other):
     close(pyclmm.matmul(a, b), a, b)
 
 
-def test_a_subclass_stays_a_subclass_error(ab):
-    a, b = ab
-    for _ in range(2):
-        pyclmm.matmul(a, b)
-    with pytest.raises(pyclmm.DTypeError):
-        pyclmm.matmul(np.ma.masked_array(a), b)
-
-
 def test_a_read_only_out_raises_and_stays(quick, ab):
     out = np.empty((M, N), np.float32)
     for _ in range(2):
