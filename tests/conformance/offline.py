@@ -24,7 +24,7 @@ from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.program import build_options, source_hash
 from pyclmm.problem.dtypes import ELEMENT_TYPES, ELEMENTS
 from pyclmm.problem.gemm import ACTIVATIONS, Copy, GemmProblem, ListedProduct, Ragged
-from tests.support.made_up import NEON
+from tests.support.made_up import DEVICE, NEON
 
 from .compilers import DPAS, NOTHING, Resources, compiled, link
 from .implementations import FOR_CPUS, MATRIX_UNITS
@@ -57,11 +57,10 @@ class Compiled:
 
 
 def _device(name: str, vendor: str, **limits: object) -> DeviceInfo:
-    gib = 1 << 30
-    plain = DeviceInfo(
+    plain = replace(
+        DEVICE,
         name=name,
         vendor=vendor,
-        kind="gpu",
         platform=vendor,
         platform_version="OpenCL 2.0",
         driver_version="offline",
@@ -70,13 +69,10 @@ def _device(name: str, vendor: str, **limits: object) -> DeviceInfo:
         max_work_group_size=1024,
         max_work_item_sizes=(1024, 1024, 1024),
         local_mem_size=64 << 10,
-        global_mem_size=64 * gib,
-        max_mem_alloc_size=16 * gib,
+        global_mem_size=64 << 30,
+        max_mem_alloc_size=16 << 30,
         max_clock_mhz=1700,
         float_vector_width=1,
-        has_fp64=True,
-        has_fp16=False,
-        unified_memory=False,
         extensions=frozenset({"cl_khr_fp64"}),
     )
     return replace(plain, **limits)

@@ -1,6 +1,5 @@
 """The functions of pyclmm.linalg on arrays of a CUDA device, by the made-up driver, against NumPy's."""
 
-import ctypes
 import random
 
 import numpy as np
@@ -20,17 +19,6 @@ every_call = pytest.mark.parametrize(
 )
 
 
-def placed(lib, x):
-    """*x* on the device, with its strides."""
-    if not x.size:
-        return lib.array(x)
-    low, high = np.lib.array_utils.byte_bounds(x)
-    address = lib.cuda.allocated(high - low)
-    bytes_of = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
-    lib.cuda.bytes_at(address, high - low)[:] = bytes_of
-    return LibArray(lib, address + x.ctypes.data - low, x.shape, x.dtype, x.strides)
-
-
 def same(got, want):
     assert type(got) is LibArray
     want = np.asarray(want)
@@ -44,7 +32,7 @@ def test_arrays_of_any_layout_give_numpys_values_in_their_own_kind(name, dtype, 
     shapes, call = CALLS[name]
     r = random.Random(f"{name} {dtype}")
     xs = [drawn(r, shape, dtype) for shape in shapes]
-    same(call(linalg, *(placed(lib, x) for x in xs), **NAIVE), call(np, *xs))
+    same(call(linalg, *(lib.laid_out(x) for x in xs), **NAIVE), call(np, *xs))
 
 
 @every_call

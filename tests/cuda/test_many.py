@@ -13,6 +13,7 @@ from pyclmm.cuda import device_array, streams
 from pyclmm.cuda.binding import CudaBinding
 from pyclmm.cuda.device_array import DeviceArray
 from pyclmm.many import ManyMatmul
+from tests.cuda.test_protocols import Interface
 from tests.many.drawn import Drawn, check, check_aligned
 from tests.support import fake_cuda
 from tests.support.cases import small_integers
@@ -24,20 +25,8 @@ X = np.ones((3, 3), np.float32)
 
 
 def on_cuda(lib, x):
-    """*x* on the device in its own layout."""
-    if x is None:
-        return None
-    order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
-    gaps = tuple(2 if abs(x.strides[axis]) > x.itemsize and x.ndim else 1 for axis in order)
-    whole = lib.array(np.zeros([2 * n for n in np.array(x.shape, int)[order]], x.dtype))
-    strides = [0] * x.ndim
-    for axis, step, gap in zip(order, whole.strides, gaps, strict=True):
-        strides[axis] = step * gap if axis != order[-1] else step
-    made = LibArray(lib, whole.address, x.shape, x.dtype, tuple(strides), whole)
-    if x.size:
-        low = lib.cuda.bytes_at(made.address, x.itemsize).view(x.dtype)
-        np.lib.stride_tricks.as_strided(low, x.shape, made.strides)[...] = x
-    return made
+    """*x*, if there is one, on the device in its own layout."""
+    return None if x is None else lib.laid_out(x)
 
 
 def operands(lib, rng, sizes=SIZES, dtype="f4"):
@@ -291,17 +280,8 @@ def test_a_copy_whose_memory_is_still_read_gets_another(cuda, lib, rng, monkeypa
 
 
 def test_arrays_of_the_protocols(cuda, rng, monkeypatch):
-    class Interface:
-        def __init__(self, x):
-            self.address = cuda.allocated(x.nbytes)
-            cuda.view(self.address, x.shape, x.dtype)[...] = x
-            self.__cuda_array_interface__ = {
-                "shape": x.shape, "typestr": x.dtype.str, "data": (self.address, False), "strides": None,
-                "version": 3,
-            }  # fmt: skip
-
     a = [small_integers(rng, (n, n), "f4") for n in (3, 4, 5)]
-    pairs = [(Interface(x), Interface(x)) for x in a]
+    pairs = [(Interface(cuda, x), Interface(cuda, x)) for x in a]
     held = weakref.ref(pairs[0][0])
     for _ in range(2):
         results = pyclmm.matmul_many(pairs)

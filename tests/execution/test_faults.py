@@ -475,7 +475,7 @@ def test_ctrl_c_at_any_moment(request, module, library, name, how):
 
 def test_a_call_that_fails_waits_for_what_it_has_enqueued(monkeypatch):
     """The kernel reads the caller's arrays in place, and the caller may free them after the call."""
-    call = Call(kernel="naive", shape=(500, 500, 500))  # large, so that it would still be running
+    call = Call(kernel="naive", shape=(300, 300, 300))  # large, so that it would still be running
     call()
     events = []
 

@@ -26,6 +26,11 @@ def laid_out(rng, x):
     return x[::-1].copy()[::-1] if how == "reversed" else x
 
 
+def pairs_of(rng, sizes, dtype="float32"):
+    """Pairs of matrices of small integers, of these M, N and K."""
+    return [(small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)) for m, n, k in sizes]
+
+
 def loop(pairs):
     return [a @ b for a, b in pairs]
 

@@ -15,16 +15,12 @@ from pyclmm.many.plan import ManyMatmul
 from pyclmm.opencl import queues
 from pyclmm.opencl.host_memory import HOST_ALIGN
 from pyclmm.opencl.queues import default_queue
-from tests.many.drawn import Drawn, check, check_aligned, loop
+from tests.many.drawn import Drawn, check, check_aligned, loop, pairs_of
 from tests.support.cases import for_cpus, small_integers
 from tests.support.faults import DEVICE_NOT_AVAILABLE, noted, refused_launch
 from tests.support.made_up import seen_as
 from tests.support.plans import of_list
 from tests.support.threads import in_threads
-
-
-def pairs_of(rng, sizes, dtype="float32"):
-    return [(small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)) for m, n, k in sizes]
 
 
 @pytest.fixture

@@ -14,17 +14,13 @@ from pyclmm.many import ManyMatmul, host
 from pyclmm.many import lists as call_lists
 from pyclmm.opencl import array_fields
 from pyclmm.opencl.queues import default_queue
-from tests.many.drawn import Drawn, check, loop
+from tests.many.drawn import Drawn, check, loop, pairs_of
 from tests.support.cases import for_cpus, small_integers
 from tests.support.faults import noted
 from tests.support.made_up import seen_as
 from tests.support.plans import of_list
 
 SIZES = [(3, 4, 5), (6, 7, 2), (17, 18, 3)]
-
-
-def pairs_of(rng, sizes=SIZES, dtype="f4"):
-    return [(small_integers(rng, (m, k), dtype), small_integers(rng, (k, n), dtype)) for m, n, k in sizes]
 
 
 def odd(x):
@@ -68,7 +64,7 @@ def test_drawn_lists_are_as_a_loop(rng, way, number):
 def test_plain_arrays_are_not_copied(rng):
     if not array_fields.reads_host(default_queue().device):
         pytest.skip("this device reads no addresses")
-    pairs = [(x, np.asfortranarray(y)) for x, y in pairs_of(rng)]
+    pairs = [(x, np.asfortranarray(y)) for x, y in pairs_of(rng, SIZES)]
     pairs[1] = pairs[1][0][::-1], pairs[1][1]
     outs = [np.zeros(x.shape, "f4") for x in loop(pairs)]
     plan = ManyMatmul(pairs, outs)
@@ -79,7 +75,7 @@ def test_plain_arrays_are_not_copied(rng):
 
 
 def test_what_cannot_be_read_is_copied(rng, way):
-    (x, y), *_ = pairs_of(rng)
+    (x, y), *_ = pairs_of(rng, SIZES)
     kinds = odd(x)
     pairs = [(x, y), *[(its, y) for its in kinds.values()], *[(x, its) for its in odd(y).values()]]
     plan = ManyMatmul(pairs)
@@ -97,7 +93,7 @@ def test_long_lists(rng, way):
 
 
 def test_what_several_pairs_have_is_copied_once(rng, way):
-    (x, y), *_ = pairs_of(rng)
+    (x, y), *_ = pairs_of(rng, SIZES)
     w = odd(y)["gaps"]
     pairs = [(x, w), (2 * x, w), (3 * x, y)]
     plan = ManyMatmul(pairs)
@@ -112,7 +108,7 @@ def test_what_several_pairs_have_is_copied_once(rng, way):
 
 
 def test_outs_that_cannot_be_written_are_copied_back(rng, way):
-    (x, y), *_ = pairs_of(rng)
+    (x, y), *_ = pairs_of(rng, SIZES)
     outs = [np.zeros((3, 4), "f4"), *odd(np.zeros((3, 4), "f4")).values()][:5]
     outs += [np.zeros((3, 4), "f4")[::-1, ::-1], np.zeros((3, 4), "f8"), np.zeros((3, 4), "f4", order="F")]
     got = pyclmm.matmul_many([(x, y)] * len(outs), outs)
@@ -178,7 +174,7 @@ def test_a_later_call_with_outs_that_overlap(rng, way):
 
 
 def test_a_read_only_out_in_a_later_call(rng, way):
-    pairs = pairs_of(rng)
+    pairs = pairs_of(rng, SIZES)
     outs = [np.zeros_like(x) for x in loop(pairs)]
     for _ in range(2):
         pyclmm.matmul_many(pairs, outs)
@@ -204,7 +200,7 @@ def test_two_maps_of_one_file(rng, tmp_path, way):
 
 
 def test_a_plan_takes_numpy_arrays_of_other_strides(rng, way):
-    pairs = pairs_of(rng)
+    pairs = pairs_of(rng, SIZES)
     plan = ManyMatmul(pairs, [np.zeros((3, 4), "f4"), None, None], alpha=2.0)
     (a, b), (c, d), (e, f) = pairs
     whole = np.zeros((9, 9), "f4")
@@ -221,7 +217,7 @@ def test_a_plan_takes_numpy_arrays_of_other_strides(rng, way):
 
 
 def test_arrays_are_looked_at_once(rng, monkeypatch):
-    pairs = pairs_of(rng)
+    pairs = pairs_of(rng, SIZES)
     outs = [np.zeros_like(x) for x in loop(pairs)]
     for given in ({}, {"out": outs, "bias": [None, pairs[1][1][0], None]}):
         want = [x.copy() for x in pyclmm.matmul_many(pairs, **given)]
@@ -233,7 +229,7 @@ def test_arrays_are_looked_at_once(rng, monkeypatch):
 
 
 def test_arrays_of_a_call_are_not_kept(rng):
-    pairs = pairs_of(rng)
+    pairs = pairs_of(rng, SIZES)
     outs = [np.zeros_like(x) for x in loop(pairs)]
     plan = ManyMatmul(pairs, outs)
     for call in (plan, pyclmm.matmul_many):
@@ -247,7 +243,7 @@ def test_arrays_of_a_call_are_not_kept(rng):
 def test_dtypes_of_what_was_seen_stay(rng):
     """Another dtype at the address of one that is gone would be taken for it."""
     pyclmm.release()
-    (x, y), *_ = pairs_of(rng)
+    (x, y), *_ = pairs_of(rng, SIZES)
     turned = np.dtype(">f4").newbyteorder("S").newbyteorder("S")
     before = sys.getrefcount(turned)
     for dtype in (np.dtype(">f4").newbyteorder("S").newbyteorder("S"), turned):
@@ -259,7 +255,7 @@ def test_dtypes_of_what_was_seen_stay(rng):
 
 
 def test_only_fields_of_numpy_arrays_are_read(rng, monkeypatch):
-    (x, y), *_ = pairs_of(rng)
+    (x, y), *_ = pairs_of(rng, SIZES)
     read = noted(monkeypatch, array_fields, "fields_of")
     for a in (x, x.tolist(), x.view(np.matrix), x):
         assert np.array_equal(pyclmm.matmul_many([(a, y)])[0], np.asarray(a, "f4") @ y)
@@ -270,7 +266,7 @@ def test_where_fields_are_not_read_arrays_are_asked(rng, monkeypatch):
     monkeypatch.setattr(array_fields, "READABLE", False)
     monkeypatch.setattr(array_fields, "fields_of", lambda _: pytest.fail("read"))
     pyclmm.release()
-    pairs = pairs_of(rng)
+    pairs = pairs_of(rng, SIZES)
     for _ in range(2):
         check(pyclmm.matmul_many(pairs), loop(pairs))
 
@@ -290,7 +286,7 @@ def test_fields_are_those_of_the_arrays(rng):
 
 
 def test_a_queue_on_a_device_that_reads_no_addresses(rng, monkeypatch):
-    plan = ManyMatmul(pairs := pairs_of(rng))
+    plan = ManyMatmul(pairs := pairs_of(rng, SIZES))
     if not array_fields.reads_host(default_queue().device):
         pytest.skip("this device reads no addresses")
     monkeypatch.setattr(host, "reads_host", lambda _device: False)

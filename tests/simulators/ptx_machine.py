@@ -112,11 +112,6 @@ def _wait(op, ops, place):
     return [test, f'if not {ended}: yield "again",0,None']
 
 
-def _atomic_add(op, ops, place):
-    old, at, more = _name(ops[0]), _address(ops[1]), _name(ops[2])
-    return [f"{old}=U32.unpack_from(memory,{at})[0]", f"U32.pack_into(memory,{at},({old}+{more})&0xffffffff)"]
-
-
 def _argument(op, ops, place):
     return [f'{_name(ops[0])}=arguments["{ops[1].strip("[]")}"]']
 
@@ -149,9 +144,7 @@ _SPECIAL_FORMS = {
     "mbarrier.init": lambda op, ops, place: [f"group.bars[{_address(ops[0])}]=Bar({_name(ops[1])})"],
     "mbarrier.arrive": _arrival,
     "mbarrier.try_wait": _wait,
-    "atom.acq_rel.gpu.global.add.u32": _atomic_add,
     "vote.sync.all.pred": _vote,
-    "prefetch.tensormap": lambda op, ops, place: ["pass"],
     "fence": lambda op, ops, place: ["pass"],
     "ld.param": _argument,
     "ld.": _memory_access,

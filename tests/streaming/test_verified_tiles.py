@@ -90,18 +90,21 @@ class Zarr(Npy):
     replaced = new
 
 
+def made(kind, folder):
+    """A new array of that kind."""
+    array = kind(folder)
+    array.new()
+    return array
+
+
 @pytest.fixture(params=[Npy, Hdf5, Zarr], ids=["npy", "hdf5", "zarr"])
 def out(request, tmp_path):
-    made = request.param(tmp_path)
-    made.new()
-    return made
+    return made(request.param, tmp_path)
 
 
 @pytest.fixture
 def npy(tmp_path):
-    made = Npy(tmp_path)
-    made.new()
-    return made
+    return made(Npy, tmp_path)
 
 
 def interrupt(done):
@@ -160,9 +163,7 @@ def check_goes_on(out, lost, **keywords):
 
 @pytest.fixture(params=[Hdf5, Zarr], ids=["hdf5", "zarr"])
 def dataset(request, tmp_path):
-    made = request.param(tmp_path)
-    made.new()
-    return made
+    return made(request.param, tmp_path)
 
 
 def test_a_dataset_is_not_read_back_while_it_is_written(dataset, monkeypatch):
@@ -173,25 +174,24 @@ def test_a_dataset_is_not_read_back_while_it_is_written(dataset, monkeypatch):
 
 
 def test_two_devices_read_one_block_back_too(tmp_path, two_devices, monkeypatch):
-    made = Zarr(tmp_path)
-    made.new()
+    zarr = made(Zarr, tmp_path)
     # Slow, so that the other device's first tile is written meanwhile
     reads = noted(monkeypatch, DatasetStorage, "read", lambda *_: time.sleep(0.2))
-    assert np.array_equal(multiply(made, devices=two_devices)[0], WANTED)
+    assert np.array_equal(multiply(zarr, devices=two_devices)[0], WANTED)
     assert len(reads) == 1
 
 
 def test_a_dataset_that_rounds_what_is_written_goes_on(tmp_path):
     numcodecs = pytest.importorskip("numcodecs")
-    made = Zarr(tmp_path)
+    zarr = Zarr(tmp_path)
     rounds = numcodecs.Quantize(digits=1, dtype="f4")
-    keywords = {"zarr_format": 2} if int(made.zarr.__version__.partition(".")[0]) > 2 else {}
-    made.zarr.open_array(
-        str(made.path), mode="w", shape=(M, N), chunks=(40, 32), dtype="f4", filters=[rounds], **keywords
+    keywords = {"zarr_format": 2} if int(zarr.zarr.__version__.partition(".")[0]) > 2 else {}
+    zarr.zarr.open_array(
+        str(zarr.path), mode="w", shape=(M, N), chunks=(40, 32), dtype="f4", filters=[rounds], **keywords
     )
     a = A + np.float32(0.01)
-    begun(made, a=a)
-    got, found = multiply(made, a=a)
+    begun(zarr, a=a)
+    got, found = multiply(zarr, a=a)
     assert not found
     assert not np.array_equal(got, a @ B)
     np.testing.assert_allclose(got, a @ B, atol=0.1)
@@ -342,8 +342,7 @@ def test_a_damaged_chunk_is_a_tile_that_is_computed_again(tmp_path):
 
 @pytest.mark.parametrize("kind", [Hdf5, Zarr])
 def test_a_complete_product_leaves_no_mark_in_the_file(kind, tmp_path):
-    out = kind(tmp_path)
-    out.new()
+    out = made(kind, tmp_path)
     begun(out)
     with out.opened() as target:
         assert "pyclmm-checkpoint" in target.attrs

@@ -19,6 +19,7 @@ from pyclmm.cuda.arrays import CudaArray
 from pyclmm.errors import DeviceMemoryError
 from pyclmm.execution import kinds
 from pyclmm.opencl import compiler, program
+from pyclmm.opencl.mappings import bounds
 from pyclmm.problem.dtypes import dtype_of
 from pyclmm.problem.gemm import MAX_ALIGN
 
@@ -364,6 +365,16 @@ class Lib(kinds.KindWithAddresses):
         if x.size:
             self.cuda.view(made.address, x.shape, x.dtype)[...] = x
         return made
+
+    def laid_out(self, x):
+        """*x* on the device, with its strides."""
+        if not x.size:
+            return self.array(x)
+        low, high = bounds(x)
+        address = self.cuda.allocated(high - low)
+        bytes_of = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+        self.cuda.bytes_at(address, high - low)[:] = bytes_of
+        return LibArray(self, address + x.ctypes.data - low, x.shape, x.dtype, x.strides)
 
     def _new(self, shape, dtype):
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
