@@ -236,7 +236,7 @@ def test_a_kernel_that_does_not_build_names_the_compilers_error(monkeypatch):
 
 
 def test_probing_goes_up_in_tenfold_steps_and_stops_short_of_the_size(queue):
-    for side, probed in ((1000, [100, 215, 464]), (100, [])):
+    for side, probed in ((464, [100, 215]), (100, [])):
         stages, track = [], Track(queue, ["tiled"])
         track.on_stage = stages.append
         track.probe(Size(side, side, side), F32)

@@ -66,7 +66,7 @@ def test_selftest_has_the_same_option(tmp_path, option):
     assert "cannot run here: dpas (--reasons says why)" in shown.stdout
     data = json.loads((tmp_path / "s.json").read_text())
     assert (data["command"], data["interrupted"], data["format"]) == ("selftest", False, JSON_FORMAT)
-    alone = CliRunner().invoke(cli.main, ["selftest", "--reasons", option])
+    alone = CliRunner().invoke(cli.main, ["selftest", "--reasons", *named, option])
     assert json.loads(alone.stdout).keys() == data.keys()
 
 
