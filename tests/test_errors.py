@@ -451,10 +451,10 @@ def test_a_build_that_the_options_fail_says_which():
 
 
 RANGES = dict.fromkeys(("rows", "columns", "stack"), (0, 1))
-WRONG = errors.VerificationError("text", device="d", kernel="k", seed=3, error=2.0, limit=1.0, **RANGES)
+FOUND_WRONG = errors.VerificationError("text", device="d", kernel="k", seed=3, error=2.0, limit=1.0, **RANGES)
 
 
-@pytest.mark.parametrize("error", [errors.BuildError("device", "-w", "log"), WRONG])
+@pytest.mark.parametrize("error", [errors.BuildError("device", "-w", "log"), FOUND_WRONG])
 def test_errors_of_other_processes_have_their_attributes(error):
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
