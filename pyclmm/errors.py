@@ -95,6 +95,9 @@ class BuildError(PyclmmError, RuntimeError):
             f"options: {options}"
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:  # for pickle, which brings it from another process
+        return type(self), (self.device, self.options, self.log)
+
     @property
     def complaint(self) -> str:
         """The compiler's first error, in one line; where it names none, the last line that it wrote."""
@@ -138,16 +141,18 @@ class VerificationError(PyclmmError, RuntimeError):
     wrong).
     """
 
+    device: str
+    kernel: str
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    stack: tuple[int, int]
+    seed: int
+    error: float
+    limit: float
+
     def __init__(self, text: str, **found: Any) -> None:
         super().__init__(text)
-        self.device: str = found["device"]
-        self.kernel: str = found["kernel"]
-        self.rows: tuple[int, int] = found["rows"]
-        self.columns: tuple[int, int] = found["columns"]
-        self.stack: tuple[int, int] = found["stack"]
-        self.seed: int = found["seed"]
-        self.error: float = found["error"]
-        self.limit: float = found["limit"]
+        vars(self).update(found)  # by pickle later
 
 
 class ThreadError(PyclmmError, RuntimeError):

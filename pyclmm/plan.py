@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 import pyopencl as cl
@@ -196,7 +197,9 @@ class Matmul(OfProcess, Generic[ArrayT]):
                 return as_list(again[1])
         operands = collect(given)
         own, scales = self._product.checked(operands, queue, alpha, beta)
-        return path.enqueue(operands, path.out_of(operands), own, scales, events_of(wait_for, own))
+        events = events_of(wait_for, own)
+        enqueue = partial(path.enqueue, operands, path.out_of(operands), own, scales, events)
+        return self._executable.launched(own, enqueue)
 
     def bind(
         self,

@@ -177,12 +177,26 @@ def test_bfloat16(rng):
 def test_keywords_reach_the_workers(rng, work):
     x = da.from_array(numbers(rng, (4, 4)), chunks=(4, 2))
     pyclmm.dask.matmul(x, x, kernel="naive", reproducible=True).compute()
-    with pyclmm.default_precision("medium"), pyclmm.default_reproducible():
+    with pyclmm.default_precision("medium"), pyclmm.default_reproducible(), pyclmm.verified():
         later = pyclmm.dask.matmul(x, x)
     later.compute()
-    asked = {"kernel": "naive", "precision": "highest", "reproducible": True}
+    asked = {"kernel": "naive", "precision": "highest", "reproducible": True, "verify": False}
     assert work.keywords[0].items() >= asked.items()
-    assert work.keywords[-1].items() >= (asked | {"kernel": "auto", "precision": "medium"}).items()
+    asked |= {"kernel": "auto", "precision": "medium", "verify": True}
+    assert work.keywords[-1].items() >= asked.items()
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_a_wrong_chunk_raises_in_its_task(rng, spoiler, scheduler):
+    a = numbers(rng, (12, 12))
+    product = pyclmm.dask.matmul(da.from_array(a, chunks=4), da.from_array(a, chunks=4), verify=True)
+    before = pyclmm.health()["wrong"]
+    spoiler.element(5, "f4", lambda x: x + 90)
+    with pytest.raises(pyclmm.VerificationError, match="off by 90"):
+        product.compute(scheduler=scheduler)
+    pyclmm.finish()  # nobody is told twice
+    same(product, a @ a)
+    assert pyclmm.health()["wrong"] == before + 1
 
 
 # graphs

@@ -1,5 +1,6 @@
 """Errors: type and text of each, and a call that raises changes nothing."""
 
+import pickle
 import traceback
 from decimal import Decimal
 from fractions import Fraction
@@ -447,3 +448,13 @@ def test_a_build_that_the_options_fail_says_which():
     ):
         assert errors.BuildError("toy", "-DX", told).complaint == f"does not build: {found}"
     assert errors.BuildError("toy", "-DX", "").complaint == "does not build: see the log"
+
+
+RANGES = dict.fromkeys(("rows", "columns", "stack"), (0, 1))
+FOUND_WRONG = errors.VerificationError("text", device="d", kernel="k", seed=3, error=2.0, limit=1.0, **RANGES)
+
+
+@pytest.mark.parametrize("error", [errors.BuildError("device", "-w", "log"), FOUND_WRONG])
+def test_errors_of_other_processes_have_their_attributes(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

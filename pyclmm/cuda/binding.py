@@ -207,7 +207,7 @@ class CudaBinding:
                 self.enqueue(stream, addresses, scalars, block)
             return
         if self.watch is not None:
-            self.watch.look()
+            self.watch.begin()
         self.is_busy, begun = True, False
         try:
             order = (stream, self._capture(stream) if self._minds_captures else 0)
@@ -225,6 +225,8 @@ class CudaBinding:
             raise
         finally:
             self.is_busy = False
+            if self.watch is not None:
+                self.watch.end()
 
     def _capture(self, stream: int) -> int:
         """The number of the capture that *stream* is in, 0 for none."""

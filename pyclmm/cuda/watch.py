@@ -38,7 +38,8 @@ class CudaWatch(Watch):
     def finish(self) -> None:
         if self._verdicts and self._context.is_known:
             driver.wait_for_all(self._context.handle)
-            self.look()
+            with self.lock:
+                self.look()
 
     def taken(self) -> Any:
         alarm, verdict = next(pair for pair in self._verdicts if pair[0].word.value)

@@ -18,8 +18,10 @@ import pyopencl.array as cla
 from numpy.typing import NDArray
 
 from ..api import gemm
+from ..execution.verdicts import finish_own
 from ..opencl import arrays, staging
 from ..opencl.queues import PerThread, at_release, default_queue, queue_on
+from ..opencl.watch import own_lock
 from ..raising import guarded
 from .axes import Axes
 from .workers import device_here
@@ -52,6 +54,7 @@ class Product:
     kernel: Any
     precision: Any
     reproducible: bool
+    verify: bool | str
 
 
 @guarded("a chunk's product")
@@ -69,7 +72,10 @@ def multiply(product: Product, xs: list[list[Host]], ys: list[list[Host]], earli
     stack = np.broadcast_shapes(left[0][0].shape[:-2], right[0][0].shape[:-2])
     result = np.empty((*stack, m, n), dtype)
     if result.size:
-        _fill(result, (left, right), earlier, product, only)
+        with own_lock():  # so that finish() of another thread does not hear of this task's products
+            _fill(result, (left, right), earlier, product, only)
+            if product.verify:
+                finish_own()
     shaped = result.reshape(_shape(product.axes, xs, ys, stack))
     return shaped.astype(product.dtype if last else product.summed, copy=False)
 
@@ -90,6 +96,7 @@ def _fill(
         "kernel": product.kernel,
         "precision": product.precision,
         "reproducible": product.reproducible,
+        "verify": product.verify,
         "dtype": None if only else result.dtype,
     }
     left, right = operands

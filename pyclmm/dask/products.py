@@ -21,8 +21,8 @@ from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, UnsupportedError, brief
 from ..execution.options import check_kernel
 from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype, type_name
-from ..problem.literals import Precision
-from ..problem.settings import chosen, is_reproducible
+from ..problem.literals import Precision, Verify
+from ..problem.settings import chosen, is_reproducible, is_verified
 from ..quantized import QuantizedArray
 from ..selection.select import KernelChoice
 from . import axes as roles
@@ -39,6 +39,7 @@ def matmul(
     kernel: KernelChoice = "auto",
     precision: Precision | None = None,
     reproducible: bool | None = None,
+    verify: Verify | None = None,
     memory_limit: int | str | None = None,
     host_limit: int | str | None = None,
     merge_chunks: bool = True,
@@ -48,9 +49,10 @@ def matmul(
     x, y
         Dask arrays of NumPy chunks, at least one dimension; what is no dask array becomes one. Shapes and
         dtypes as for :func:`pyclmm.matmul`.
-    kernel, precision, reproducible
+    kernel, precision, reproducible, verify
         As for :func:`pyclmm.matmul`. The defaults of enclosing blocks are read now, not by the workers.
-        Reproducible bits depend on the chunks of K, not on the workers.
+        Reproducible bits depend on the chunks of K, not on the workers. A wrong result raises in its task,
+        which ``retries=`` runs again; "repair" computes the first step of K again, and raises after it.
     memory_limit
         The most bytes that a task has on its device, without workspace: a number or "8 GiB". Half of it is
         for the output chunk, which sets the size of output chunks. None: half of the device's memory, shared
@@ -69,7 +71,7 @@ def matmul(
     runs; its tasks raise what :func:`pyclmm.gemm` raises.
     """
     x, y = _arrays(x, y)
-    product = _product(x, y, roles.of_matmul(x.shape, y.shape), kernel, precision, reproducible)
+    product = _product(x, y, roles.of_matmul(x.shape, y.shape), kernel, precision, reproducible, verify)
     return _contract(x, y, product, memory_limit, host_limit, merge_chunks)
 
 
@@ -81,6 +83,7 @@ def tensordot(
     kernel: KernelChoice = "auto",
     precision: Precision | None = None,
     reproducible: bool | None = None,
+    verify: Verify | None = None,
     memory_limit: int | str | None = None,
     host_limit: int | str | None = None,
     merge_chunks: bool = True,
@@ -91,7 +94,9 @@ def tensordot(
     raises AxisError.
     """
     x, y = _arrays(x, y)
-    product = _product(x, y, roles.of_tensordot(x.shape, y.shape, axes), kernel, precision, reproducible)
+    product = _product(
+        x, y, roles.of_tensordot(x.shape, y.shape, axes), kernel, precision, reproducible, verify
+    )
     return _contract(x, y, product, memory_limit, host_limit, merge_chunks)
 
 
@@ -133,11 +138,14 @@ def _unfit(name: str, x: da.Array) -> DTypeError | ArgumentError | None:
     return None
 
 
-def _product(x: da.Array, y: da.Array, axes: Axes, kernel: Any, precision: Any, reproducible: Any) -> Product:
+def _product(
+    x: da.Array, y: da.Array, axes: Axes, kernel: Any, precision: Any, reproducible: Any, verify: Any
+) -> Product:
     check_kernel(kernel)
     name = result_dtype(x.dtype, y.dtype, None, None).name
     dtypes = dtype_of(name), dtype_of(ELEMENTS[name].parts)
-    return Product(axes, *dtypes, kernel, chosen(precision), is_reproducible(reproducible))
+    exact, checks = is_reproducible(reproducible), is_verified(verify)
+    return Product(axes, *dtypes, kernel, chosen(precision), exact, checks)
 
 
 def _contract(

@@ -11,6 +11,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ from ..kernels.verification import checked_problem, seconds, verified
 from ..opencl import status
 from ..opencl.launcher import info_of, launcher_of
 from ..opencl.queues import PerThread
+from ..opencl.watch import own_lock
 from ..problem.gemm import Gemm, GemmProblem
 from ..problem.settings import REPAIR
 from ..selection import select
@@ -161,12 +163,13 @@ class Executable:
 
     def launched(self, queue: Any, launch: Callable[[], T]) -> T:
         """What *launch* gives, by the next kernel if one is refused. Raises as :meth:`fall_back` does."""
-        while True:
-            choice = self.choice
-            try:
-                return launch()
-            except REFUSED as error:
-                self.fall_back(choice, queue, error)
+        with own_lock() if self.verify else nullcontext():
+            while True:
+                choice = self.choice
+                try:
+                    return launch()
+                except REFUSED as error:
+                    self.fall_back(choice, queue, error)
 
     def _use(self, chosen: tuple[select.Choice | None, Work]) -> None:
         """Use *chosen* in every thread. ``choice`` is set last: a thread that sees it runs ``work``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import ArgumentError, VerificationError, VerificationWarning, warn_caller
 from ..kernels.device import DeviceInfo
 from ..kernels.verification import size_dtype
+from ..opencl.watch import own_lock
 from ..problem.gemm import Gemm, GemmProblem, Ragged
 
 # Words of cl/verify/sums.h.
@@ -139,14 +140,27 @@ def finish() -> None:
     Raises VerificationError if one of them was wrong; the next call tells of the next one. Of plans that have
     ended it knows the last 256.
     """
+    _hear(lambda _: True)
+
+
+def finish_own() -> None:
+    """The same of this thread's products alone. It has held :func:`own_lock` since the first of them."""
+    own = own_lock()
+    _hear(lambda watch: watch.lock is own)
+
+
+def _hear(is_asked: Callable[[Any], bool]) -> None:
     with _lock:
-        watches = list(_watches)
+        watches = list(filter(is_asked, _watches))
     for watch in watches:
         watch.finish()
-    while (left := _next_left()) is not None:
+    while (left := _next_left(is_asked)) is not None:
         left.finish()
 
 
-def _next_left() -> Any:
+def _next_left(is_asked: Callable[[Any], bool]) -> Any:
     with _lock:
-        return _left.popleft() if _left else None
+        left = next(filter(is_asked, _left), None)
+        if left is not None:
+            _left.remove(left)
+        return left

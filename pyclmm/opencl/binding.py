@@ -131,11 +131,11 @@ class Binding:
         Raises LaunchError, DeviceMemoryError (of a kernel with workspace: WorkspaceError) or DeviceLostError
         if the driver rejects a launch.
         """
-        if self.watch is not None:
-            self.watch.look()
         launch = self._launch
         if self._unsettled and self.device.threadless:  # PoCL links at the first run, here in this thread
             launch = pocl.uninterrupted()(launch)
+        if self.watch is not None:
+            self.watch.begin()
         self.is_busy = True
         try:
             packed = constant.name if constant is not None and constant == self._packed else None
@@ -143,6 +143,8 @@ class Binding:
             self._packed, self.last_call = constant, call
         finally:
             self.is_busy = False
+            if self.watch is not None:
+                self.watch.end()
         return events
 
     def repeat(self, call: LastCall | None, given: Iterable[Array], out: Array) -> Late | None:
@@ -202,7 +204,7 @@ class Binding:
         if packed in changed:
             return None
         if self.watch is not None:
-            self.watch.look()
+            self.watch.begin()
         self.is_busy = True
         try:
             if self.last_call is not earlier:
@@ -216,6 +218,8 @@ class Binding:
             return None
         finally:
             self.is_busy = False
+            if self.watch is not None:
+                self.watch.end()
         return events
 
     def _launch(

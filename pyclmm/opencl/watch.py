@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -15,16 +16,45 @@ from .status import has_ended
 Words = np.ndarray[Any, np.dtype[np.int32]]
 
 
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+
+_of_thread = _OfThread()
+
+
+def own_lock() -> Any:
+    """This thread holds it while it enqueues a checked product, and until it has heard of one that it waits
+    for: then finish() of another thread neither comes between, nor hears in its place."""
+    return _of_thread.lock
+
+
 class Watch(ABC):
-    """Sees the alarm that products of a binding set which were wrong, and calls *on_alarm* then."""
+    """Sees the alarm that products of a binding set which were wrong, and calls *on_alarm* then. The thread
+    that makes it enqueues them."""
 
     def __init__(self) -> None:
         self.on_alarm: Callable[[], Any] = lambda: None  # nobody listens yet
+        self.lock: Any = own_lock()
 
     @property
     @abstractmethod
     def is_open(self) -> bool:
         """Whether a product may have been wrong of which nobody has heard."""
+
+    def begin(self) -> None:
+        """Look before a product is enqueued. Others hear of none until :meth:`end`."""
+        self.lock.acquire()
+        try:
+            self.look()
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """The product was enqueued."""
+        self.lock.release()
 
     @abstractmethod
     def look(self) -> None:
@@ -32,7 +62,7 @@ class Watch(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Wait for all products so far; then as :meth:`look`."""
+        """Wait for all products so far; then as :meth:`look`. Any thread may call it."""
 
     @abstractmethod
     def taken(self) -> Words:
@@ -72,10 +102,10 @@ class QueueWatch(Watch):
             self.on_alarm()
 
     def finish(self) -> None:
-        for read in self._reads:
+        for read in tuple(self._reads):  # without the lock: an event may wait for what its thread does next
             read.wait()
-        self._reads.clear()
-        self.look()
+        with self.lock:
+            self.look()
 
     def taken(self) -> Words:
         words = np.empty(VERDICT.nbytes // 4, np.int32)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .. import plan_cache
 from ..execution.operands import signature
 from ..execution.options import Options
+from ..opencl.watch import own_lock
 from . import tiles
 from .storage import Storage
 from .tiles import Blocking, Region, Span, Tile, TiledProduct
@@ -103,9 +104,10 @@ class Job:
         options = self._options[is_last]
         scales = self.alpha, beta
         plan = plan_cache.plan_for(given, signature(given), options, queue, scales)
-        plan.multiply(given, queue, scales, wait_for)
-        if options.verify:
-            plan.settle()
+        with own_lock():  # of what settle() hears
+            plan.multiply(given, queue, scales, wait_for)
+            if options.verify:
+                plan.settle()
         return target
 
 
