@@ -27,8 +27,8 @@ _TILES = (
 _TOP, _FUSED, _TURNED = 2.45, 5.5, 7.0
 # Fractions of the rates of issue and units, which take turns, and of the cache
 _ISSUE, _PRODUCTS, _FETCH = 0.73, 0.66, 0.95
-# Reads of global memory that others wait for: until the first step; a step, with A not resident and resident; for the
-# sums of ranges
+# Reads of global memory that others wait for: until the first step; a step, with A not resident
+# and resident; for the sums of ranges
 _START, _STEP, _RANGES = 28.0, (1.5, 0.1), 16.0
 _REGISTERS = 65536  # of a compute unit
 _HELD = 48  # by a work-item, besides sums and what it has of A: the compiler makes do with it
