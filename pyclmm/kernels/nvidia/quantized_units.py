@@ -103,7 +103,7 @@ class QuantizedUnits(MatrixKernel):
         own: Defines = (("ELEMENT", problem.a_type), *self.sizes(problem, config), ("SPLIT", int(ranges > 1)))
         defines = (*gemm_defines(problem), *own, *_weight_defines(problem))
         program = replace(program_of(problem, self.source, defines), ptx_target=self.target)
-        spaces = (sums.workspace, arrived) if ranges > 1 else ()
+        spaces: tuple[Workspace, ...] = (sums.workspace, arrived) if ranges > 1 else ()
         # without ranges, any pointers: never used
         extra = tuple(space.symbol for space in spaces) or ("batch_offsets", "batch_offsets")
         maps = self.maps(c, tiles * ranges * problem.batch)
