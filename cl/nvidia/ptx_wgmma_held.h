@@ -3,8 +3,7 @@
  *
  * Work-item 32 s + 4 g + t of the quartet holds, as with ptx_mma.h, of rows 16 s + g and 16 s + g + 8
  *   a[h + 2 q] = A(16 s + g + 8 h, k = 8 q + 2 t and + 1),   d[4 j + 2 h + c] = D(16 s + g + 8 h, 8 j + 2 t + c)
- * B lies in pieces of eight columns and eight k: 16 bytes a column, 128 a piece. The pieces of the same k follow each other;
- * those of the next eight k lie `apart` bytes from them.
+ * B is a box of ptx_map.h: rows of 128 bytes of k, one for each column.
  *
  * Macros: BM, columns of B: 8, 16, 32, 64, 128; ELEMENT float16 or bfloat16.
  * Technique: the fragment layouts and matrix descriptors of NVIDIA's PTX manual.
@@ -13,12 +12,9 @@
 #include "nvidia/ptx.h"
 #include "nvidia/ptx_wgmma_lists.h"
 
-/* A matrix descriptor, which counts in 16 bytes. Bits 0 to 13: the address; 16 to 29: to the next eight k; 32 to 45: to the
- * next eight columns. No swizzle. */
-INLINE ulong held_tile(const uint address, const uint apart)
-{
-  return (ulong)((address & 0x3ffff) >> 4) | (ulong)(apart >> 4) << 16 | (128UL >> 4) << 32;
-}
+/* A matrix descriptor, which counts in 16 bytes. Bits 0 to 13: the address; 32 to 45: to the next eight columns; 62: a swizzle over
+ * 128 bytes. Two more: the next 16 of k. */
+INLINE ulong held_tile(const uint address) { return (ulong)((address & 0x3ffff) >> 4) | 64UL << 32 | 1UL << 62; }
 
 #define WGMMA_REG "+f"
 #if BM == 8

@@ -3,62 +3,60 @@
  *
  *                     k ->  slice 0       slice 1                A sub-group has 16 columns of B and every SLICES-th
  *                       +-------------+-------------+--          block of DEPTH values of k. Four sub-groups, a quartet,
- *   B, team 0   j, g    | t0 t1 t2 t3 | t0 t1 t2 t3 | ..         multiply the same slice: 64 columns of B.
- *               j+8, g  | t0 t1 t2 t3 | ..
- *      team 1           |   ..                                   Work-item 4 g + t reads runs of 32 weights: t of columns
- *                       +-------------+-------------+--          g and g + 8.
+ *   B, team 0   j, g    | t0 t1 t2 t3 | t0 t1 t2 t3 | ..         multiply the same slice: 64 columns of B. Work-item
+ *               j+8, g  | t0 t1 t2 t3 | ..                       4 g + t has 32 weights of columns g and g + 8, a run.
+ *      team 1           |   ..
+ *                       +-------------+-------------+--
  *   A                   | BM rows, in local memory                      out^T = B^T A^T: weights are the rows of wgmma
  *
- * The order of k within wgmma is any that both operands have. Here t's four elements of a step of 16 are neighbours in its run:
- * k = 32 t + 2 p and the next one, of a row of A, lie in piece p of ptx_wgmma_held.h.
+ * RESIDENT 1: A of a range of K is stored in local memory before the first step. The order of k within wgmma is any that both
+ * operands have: t's run are neighbours, as drawn, and the same work-item's four elements of a step of 16 are 32 t + 2 p and
+ * the next one, p = 2 s and 2 s + 1. So elements of A move as pairs.
+ * RESIDENT 0: the copy engine brings A as it is, in stages (stages.h). Then t has 8 e + 2 t and the next one, e = 0 .. 15, and
+ * bytes of weights move in registers.
  *
- * A step is DEPTH values of k of each slice. RING - 1 of them are on their way to local memory: runs that a sub-group copies for
- * itself, so none waits for others. Scales and biases of the range of K are copied before the first step: later they would come
- * as four bytes of each of 32 lines. If the highest mode of weights.h serves all of them, the loop has no other.
- * RESIDENT 1: so is A. 0: a work-item loads its part of A two steps ahead, and stores it one step ahead, while others may still
- * multiply the step before.
+ * A step is DEPTH values of k of each slice. Weights of STAGES - 1 steps are on their way to local memory: those that a sub-group
+ * copies for itself, so none waits for others. All 32 work-items copy neighbouring parts to neighbouring places: else each copy
+ * takes several times as long (docs/quantised_kernels.md). Scales and biases of the range of K are copied before the first step:
+ * later they would come as four bytes of each of 32 lines. If the highest mode of weights.h serves all of them, the loop has no
+ * other.
  *
- * Macros: BM 8, 16, 32, 64, 128; BN, 16 times TEAMS, a multiple of 4; SLICES; RING, 2 or more, 3 if RESIDENT is 0; RESIDENT;
- * STEPS, most steps of a range; those of weights.h and gemm.h. Work-group (tile, range): K from range * k_range.
+ * Macros: BM 8, 16, 32, 64, 128; BN, 16 times TEAMS, a multiple of 4; SLICES; RESIDENT; STAGES, 2 or more, 3 if RESIDENT is 0;
+ * STEPS, most steps of a range; those of weights.h and gemm.h. Work-group (tile, range): K from range * k_range. `maps`: with
+ * RESIDENT 0 a slot of ptx_map.h for each work-group.
  * Preconditions: A is stored along K in rows on multiples of 16 bytes; K and k_range are multiples of DEPTH.
  * Technique: wgmma with converted weights in registers as in Marlin and Machete.
  */
+#define CLUSTER 1
 #include "include/gemm.h"
 #include "nvidia/ptx_wgmma_held.h"
+#include "nvidia/stages.h"
 #include "nvidia/weights.h"
 
-#if !defined(RING) || !defined(RESIDENT) || !defined(STEPS)
-#error "wgmma_quantized.cl needs RING RESIDENT STEPS"
+#if !defined(RESIDENT) || !defined(STEPS)
+#error "wgmma_quantized.cl needs RESIDENT STEPS"
 #endif
 
-/* A of a slice: 16 pieces, with gaps, so that a sub-group stores pairs of two rows to different banks. */
-#define APART (BM * 16 + 16)
-#define PIECE_AT(p) ((p) * APART + (p) / 4 * 32)
-#define SLICE_BYTES (PIECE_AT(16))
-#define A_BYTES (SLICES * SLICE_BYTES)
-#define CHUNKS ((BM + 2 * TEAMS - 1) / (2 * TEAMS)) /* of 8 elements, that a work-item has of a slice */
-/* Runs, in parts that are copied at once */
-#if BITS % 4 == 0
-#define PART_BYTES 16
-typedef uint4 part_t;
-#elif BITS % 2 == 0
-#define PART_BYTES 8
-typedef uint2 part_t;
-#else
-#define PART_BYTES 4
-typedef uint part_t;
-#endif
-#define PARTS (4 * BITS / PART_BYTES)
-#define RUNS_BYTES (2 * PARTS * ITEMS * PART_BYTES)
+/* A of a slice: two boxes of ptx_map.h, 64 of K each. */
+#define BOX_BYTES (BM * 128)
+#define A_BYTES (SLICES * 2 * BOX_BYTES)
+/* Weights of 16 columns and a slice: parts of 16 bytes, a column's side by side. */
+#define TEAM_BYTES (16 * BITS * 16)
+#define COPIES ((16 * BITS + 31) / 32) /* of a work-item */
+#define RUNS_BYTES (ITEMS / 32 * TEAM_BYTES)
 /* Scales of a column, then its biases */
 #define GROUPS (STEPS * STEP / GROUP_SIZE)
 #define COLUMN_BYTES (2 * GROUPS * BYTES_OF(SCALE_ELEMENT) + 4)
 #define SCALES_BYTES ((BN * COLUMN_BYTES + 15) / 16 * 16)
-/* Local memory: runs of RING steps, A of all steps or of RING, scales */
-#define A_AT (RING * RUNS_BYTES)
-#define SCALES_AT (A_AT + (RESIDENT ? STEPS : RING) * A_BYTES)
+#define SPANS (RESIDENT ? 1 : DEPTH / GROUP_SIZE) /* groups of a run */
+/* Local memory: A of all steps or of STAGES, weights of STAGES steps, scales */
+#define RUNS_AT ((RESIDENT ? STEPS : STAGES) * A_BYTES)
+#define SCALES_AT (RUNS_AT + STAGES * RUNS_BYTES)
 #define ALL_BYTES (SCALES_AT + SCALES_BYTES)
 #define LOCAL_BYTES (ALL_BYTES > SUMS_BYTES ? ALL_BYTES : SUMS_BYTES)
+
+#if RESIDENT
+#define CHUNKS ((BM + 2 * TEAMS - 1) / (2 * TEAMS)) /* of 8 elements, that a work-item has of a slice */
 
 /* What a work-item moves of A: chunk `OWN_LANE % 16` of every 2 TEAMS-th row of its slice. */
 typedef struct {
@@ -70,56 +68,63 @@ typedef struct {
 
 INLINE chunks_t chunks_of(__global const A_T *a, const long lda, const int rows, const int k0)
 {
-  const int c = OWN_LANE % 16, row = 2 * TEAM + OWN_LANE / 16;
-  const uint place = A_AT + SLICE * SLICE_BYTES + PIECE_AT(c % 4 * 4) + row * 16 + c / 4 * 4;
+  const int c = OWN_LANE % 16, row = 2 * TEAM + OWN_LANE / 16, first = c % 4 * 4; /* piece p of a row: 16 bytes */
+  const uint place = (SLICE * 2 + first / 8) * BOX_BYTES + row * 128 + (first % 8 ^ row % 8) * 16 + c / 4 * 4;
   return (chunks_t){a + row * lda + k0 + SLICE * DEPTH + 8 * c, 2 * TEAMS * lda, rows - row, place};
-}
-
-INLINE void load_chunks(uint4 held[CHUNKS], chunks_t *chunks, const bool wanted)
-{
-  UNROLL for (int p = 0; p < CHUNKS; ++p)
-    if (wanted && chunks->rows_left > 2 * TEAMS * p) held[p] = *(__global const uint4 *)(chunks->next + p * chunks->pitch);
-  chunks->next += STEP;
-}
-
-INLINE void store_chunks(const uint4 held[CHUNKS], const chunks_t *chunks, __local uchar *to)
-{
-  UNROLL for (int p = 0; p < CHUNKS; ++p)
-    if (chunks->rows_left > 2 * TEAMS * p)
-      UNROLL for (int e = 0; e < 4; ++e)
-        *(__local uint *)(to + chunks->place + p * 2 * TEAMS * 16 + e * APART) = ((const uint *)&held[p])[e];
 }
 
 /* Moves A of the first `steps` steps, MANY at a time. */
 #define MANY (8 / CHUNKS ? 8 / CHUNKS : 1)
-INLINE void move_chunks(chunks_t *chunks, __local uchar *memory, const int steps, const int own_k, const int k_end)
+INLINE void move_chunks(chunks_t chunks, __local uchar *memory, const int steps, const int own_k, const int k_end)
 {
   for (int first = 0; first < steps; first += MANY) {
     uint4 held[MANY][CHUNKS];
     UNROLL for (int i = 0; i < MANY; ++i)
-      load_chunks(held[i], chunks, first + i < steps && own_k + (first + i) * STEP < k_end);
+      UNROLL for (int p = 0; p < CHUNKS; ++p)
+        if (first + i < steps && own_k + (first + i) * STEP < k_end && chunks.rows_left > 2 * TEAMS * p)
+          held[i][p] = *(__global const uint4 *)(chunks.next + (first + i) * STEP + p * chunks.pitch);
     UNROLL for (int i = 0; i < MANY; ++i)
-      if (first + i < steps) store_chunks(held[i], chunks, memory + (first + i) * A_BYTES);
+      UNROLL for (int p = 0; p < CHUNKS; ++p)
+        if (first + i < steps && chunks.rows_left > 2 * TEAMS * p)
+          UNROLL for (int e = 0; e < 4; ++e)
+            *(__local uint *)(memory + (first + i) * A_BYTES + (chunks.place ^ e * 16) + p * 2 * TEAMS * 128) =
+                ((const uint *)&held[i][p])[e];
   }
-  chunks->next -= ((steps + MANY - 1) / MANY * MANY - steps) * STEP;
+}
+#else
+/* Starts the copies of A's step at `k` into the stage at `ring`, with zeros outside of A. One work-item calls this. */
+INLINE void fill_stage(const stages_t stages, const ring_t ring, __global const ulong *map, const int m0, const int k)
+{
+  const uint bar = begin_filling(stages, ring, A_BYTES);
+  UNROLL for (int box = 0; box < 2 * SLICES; ++box)
+    copy_box(stages.tiles + ring.stage * A_BYTES + box * BOX_BYTES, map, k + box * 64, m0, 0, bar);
 }
 
-/* Where its first parts of the runs of two columns are. */
+#endif
+
+/* The parts that a work-item copies: of its sub-group's 16 BITS every 32nd. */
 typedef struct {
-  __global const uchar *next[2];
+  __global const uchar *next[COPIES];
 } weights_t;
 
-/* Four work-items copy neighbouring parts, which may be of another's run: else they would move each sector of the cache PARTS
- * times. */
+INLINE weights_t weights_of(__global const uchar *b, const long ldb, const int j0, const int N, const int own_k)
+{
+  weights_t own;
+  UNROLL for (int n = 0; n < COPIES; ++n) {
+    const int part = OWN_LANE + 32 * n;
+    own.next[n] = b + min(j0 + TEAM * 16 + part / BITS % 16, N - 1) * ldb + (long)(own_k / 8) * BITS + part % BITS * 16;
+  }
+  return own;
+}
+
+/* Where in local memory a sub-group's weights of a stage are. */
+INLINE uint runs_at(const int stage) { return RUNS_AT + stage * RUNS_BYTES + get_local_id(0) / 32 * TEAM_BYTES; }
+
 INLINE void copy_runs(weights_t *weights, const uint to, const bool wanted)
 {
-  const int id = get_local_id(0), t = id % 4;
-  UNROLL for (int n = 0; n < 2; ++n) {
-    UNROLL for (int p = 0; p < PARTS; ++p) {
-      const int part = 4 * p + t, owner = id - t + part / PARTS;
-      copy_async(to + ((n * PARTS + part % PARTS) * ITEMS + owner) * PART_BYTES, weights->next[n] + p * 4 * PART_BYTES, PART_BYTES,
-                 PART_BYTES, wanted);
-    }
+  UNROLL for (int n = 0; n < COPIES; ++n) {
+    const int part = OWN_LANE + 32 * n;
+    copy_async(to + part * 16, weights->next[n], 16, 16, wanted && part < 16 * BITS);
     weights->next[n] += STEP / 8 * BITS;
   }
   copies_commit();
@@ -160,43 +165,94 @@ INLINE bool all_top(__local uchar *memory, const int count)
   return top;
 }
 
-/* The runs of a step, `groups` after the first of its range. */
-INLINE void take_runs(run_t runs[2], __local uchar *memory, const uint slot, const int groups)
+#if RESIDENT
+/* Words of a run are read in parts. */
+#if BITS % 4 == 0
+typedef uint4 part_t;
+#elif BITS % 2 == 0
+typedef uint2 part_t;
+#else
+typedef uint part_t;
+#endif
+
+/* The weights 32 t .. of the 128 of a column that lie at `from`. */
+INLINE void take_weights(uint *words, __local const uchar *from, const int t)
 {
-  const int id = get_local_id(0), own = groups + (id / 32 / TEAMS * DEPTH + id % 4 * RUN) / GROUP_SIZE;
+  const int each = sizeof(part_t) / 4;
+  UNROLL for (int w = 0; w < BITS; w += each) {
+    const part_t part = *(__local const part_t *)(from + t * (4 * BITS) + w * 4);
+    UNROLL for (int i = 0; i < each; ++i) words[w + i] = ((const uint *)&part)[i];
+  }
+}
+#else
+/* Of 128 weights of a column, which lie at `from`, 8 e + 2 t and 8 e + 2 t + 1, e = 0 .. 15. */
+INLINE void take_weights(uint *words, __local const uchar *from, const int t)
+{
+  uint all[4 * BITS];
+  UNROLL for (int part = 0; part < BITS; ++part) {
+    const uint4 four = *(__local const uint4 *)(from + part * 16);
+    UNROLL for (int w = 0; w < 4; ++w) all[4 * part + w] = ((const uint *)&four)[w];
+  }
+#if BITS == 4 || BITS == 8
+  const uint which = BITS == 4 ? 0x40 + 0x11 * t : 0x10 + 0x22 * t; /* bytes of two words */
+  UNROLL for (int w = 0; w < BITS; ++w)
+    words[w] = chosen_bytes(
+        chosen_bytes(all[4 * w], all[4 * w + 1], which), chosen_bytes(all[4 * w + 2], all[4 * w + 3], which), 0x5410);
+#else
+  UNROLL for (int w = 0; w < BITS; ++w) words[w] = 0;
+  UNROLL for (int e = 0; e < 16; ++e) {
+    const int at = 8 * BITS * e, to = 2 * BITS * e; /* bits */
+    const ulong eight = all[at / 32] | (ulong)all[min(at / 32 + 1, 4 * BITS - 1)] << 32;
+    const uint pair = (uint)(eight >> (at % 32 + 2 * BITS * t)) & ((1u << 2 * BITS) - 1);
+    words[to / 32] |= pair << to % 32;
+    if (to % 32 + 2 * BITS > 32) words[to / 32 + 1] |= pair >> (32 - to % 32) % 32;
+  }
+#endif
+}
+#endif
+
+/* The runs of two columns of a step, whose weights are at `from` and whose groups are `groups` after the first of the range. Run
+ * n SPANS + z has the scale of span z of column n. */
+INLINE void take_runs(run_t runs[2 * SPANS], __local uchar *memory, const uint from, const int groups)
+{
+  const int t = OWN_LANE % 4, own = groups + (SLICE * DEPTH + RESIDENT * t * RUN) / GROUP_SIZE;
   UNROLL for (int n = 0; n < 2; ++n) {
-    UNROLL for (int p = 0; p < PARTS; ++p) {
-      const part_t part = *(__local const part_t *)(memory + slot + ((n * PARTS + p) * ITEMS + id) * PART_BYTES);
-      UNROLL for (int w = 0; w < PART_BYTES / 4; ++w) runs[n].words[p * (PART_BYTES / 4) + w] = ((const uint *)&part)[w];
+    const int column = OWN_LANE / 4 + 8 * n;
+    UNROLL for (int z = 0; z < SPANS; ++z) {
+      run_t *run = runs + n * SPANS + z;
+      take_weights(run->words, memory + from + column * (16 * BITS), t);
+      run->scale = *scale_at(memory, TEAM * 16 + column, own + z);
+      run->bias = *scale_at(memory, TEAM * 16 + column, GROUPS + own + z);
     }
-    const int column = TEAM * 16 + id % 32 / 4 + 8 * n;
-    runs[n].scale = *scale_at(memory, column, own);
-    runs[n].bias = *scale_at(memory, column, GROUPS + own);
   }
 }
 
-INLINE void convert(uint w[2][8], const run_t runs[2], const int part, const int mode)
+INLINE void convert(uint w[2][8], const run_t runs[2 * SPANS], const int part, const int mode)
 {
-  UNROLL for (int s = 0; s < 2; ++s)
-    UNROLL for (int n = 0; n < 2; ++n) eight(w[n] + 4 * s, runs + n, 2 * part + s, mode);
+  UNROLL for (int s = 2 * part; s < 2 * part + 2; ++s)
+    UNROLL for (int n = 0; n < 2; ++n) eight(w[n] + s % 2 * 4, runs + n * SPANS + s * SPANS / 4, s, mode);
 }
 
-/* sum += products of a quartet's runs with its slice of A. Without `top` its sub-groups may have other modes, but must meet at
- * wgmma. */
-INLINE void multiply_runs(float *sum, run_t runs[2], const ulong slice, const bool top)
+/* sum += products of a quartet's runs with A of its slice, which lies at `slice`. Without `top` its sub-groups may have other
+ * modes, but must meet at wgmma. RESIDENT 0: waits for the stage at `ring`, and releases stage `before`, if any. */
+INLINE void multiply_runs(
+    float *sum, run_t runs[2 * SPANS], const uint slice, const stages_t stages, const ring_t ring, const int before, const bool top)
 {
-  const int mode = top ? TOP_MODE : mode_of(runs, 2);
-  UNROLL for (int n = 0; n < 2; ++n) ready_run(runs + n, mode);
+  const int mode = top ? TOP_MODE : mode_of(runs, 2 * SPANS);
+  UNROLL for (int n = 0; n < 2 * SPANS; ++n) ready_run(runs + n, mode);
   UNROLL for (int part = 0; part < 2; ++part) {
     uint w[2][8];
     if (mode == TOP_MODE) convert(w, runs, part, TOP_MODE);
     else if (mode) convert(w, runs, part, 1);
     else convert(w, runs, part, 0);
+    if (!RESIDENT && part == 0) wait_until_full(stages, ring);
     wgmma_wait_held(sum);
+    if (!RESIDENT && part == 0 && before >= 0) release(stages, before);
     wgmma_fence();
+    const ulong box = held_tile((uint)first_ones(slice + part * BOX_BYTES));
     UNROLL for (int j = 0; j < 4; ++j) {
       const uint of[4] = {w[0][2 * j], w[1][2 * j], w[0][2 * j + 1], w[1][2 * j + 1]};
-      wgmma_held(sum, of, slice + (ulong)(PIECE_AT(2 * (4 * part + j)) / 16));
+      wgmma_held(sum, of, box + (ulong)(2 * j));
     }
     wgmma_commit();
   }
@@ -204,66 +260,78 @@ INLINE void multiply_runs(float *sum, run_t runs[2], const ulong slice, const bo
 
 /* A sub-group's products of the whole range. */
 INLINE void multiply_range(
-    float *sum, __local uchar *memory, weights_t *weights, chunks_t *chunks, const int steps, const int own_k, const int k_end,
-    const bool top)
+    float *sum, __local uchar *memory, weights_t *weights, const stages_t stages, __global const ulong *map, const int m0,
+    const int steps, const int own_k, const int k_end, const bool top)
 {
-  const uint slots = local_address(memory);
-  int slot = 0;
-  uint4 held[CHUNKS];
-  if (!RESIDENT) load_chunks(held, chunks, own_k + STEP < k_end);
+  ring_t ring = {0, 0};
+  int before = -1;
   for (int step = 0; step < steps; ++step) {
-    const int k = own_k + step * STEP, next = slot == RING - 1 ? 0 : slot + 1, last = slot == 0 ? RING - 1 : slot - 1;
-    copies_wait(RING - 2);
-#if RESIDENT
+    const int k = own_k + step * STEP, filled = step + STAGES - 2;
+    copies_wait(STAGES - 2);
     sub_group_barrier(); /* all have copied this step, and read the one before */
-#else
-    stores_fence();
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (k + STEP < k_end) store_chunks(held, chunks, memory + next * A_BYTES);
-    load_chunks(held, chunks, k + 2 * STEP < k_end);
+    copy_runs(weights, stages.tiles + runs_at(ring.stage == 0 ? STAGES - 1 : ring.stage - 1), k + (STAGES - 1) * STEP < k_end);
+#if !RESIDENT
+    if (get_local_id(0) == 0 && step > 0 && filled < steps) /* where the step before the last one lay */
+      fill_stage(stages, ahead_by(ring, STAGES - 2), map, m0, own_k + filled * STEP);
 #endif
-    copy_runs(weights, slots + last * RUNS_BYTES, k + (RING - 1) * STEP < k_end);
     if (k < k_end) { /* all of a quartet, or none */
-      run_t runs[2];
-      take_runs(runs, memory, slot * RUNS_BYTES, step * (STEP / GROUP_SIZE));
-      const uint slice = slots + A_AT + (RESIDENT ? step : slot) * A_BYTES + SLICE * SLICE_BYTES;
-      multiply_runs(sum, runs, held_tile((uint)first_ones(slice), APART), top);
+      run_t runs[2 * SPANS];
+      take_runs(runs, memory, runs_at(ring.stage), step * (STEP / GROUP_SIZE));
+      const uint slice = stages.tiles + (RESIDENT ? step : ring.stage) * A_BYTES + SLICE * (2 * BOX_BYTES);
+      multiply_runs(sum, runs, slice, stages, ring, before, top);
+      before = ring.stage;
     }
-    slot = next;
+    ring = ahead_by(ring, 1);
   }
   wgmma_wait_held(sum);
 }
 
 __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_wgmma_quantized(
-    GEMM_ARGS, const int k_range, __global float *partial, __global int *arrived)
+    GEMM_ARGS, const int k_range, __global ulong *maps, __global float *partial, __global int *arrived)
 {
-  __local uchar memory[LOCAL_BYTES + 16] ALIGNED(128); /* one array: launches by CUDA make it dynamic */
+  __local uchar memory[LOCAL_BYTES + 16] ALIGNED(1024); /* launches by CUDA make it dynamic */
+  __local ulong bars[2 * STAGES];
+  __local uint scratch[32] ALIGNED(128);
   GEMM_BEGIN;
   const int tiles_m = (M + BM - 1) / BM;
   const int m0 = get_group_id(0) % tiles_m * BM, j0 = get_group_id(0) / tiles_m * BN, rows = min(M - m0, BM);
   const int k0 = SPLIT ? get_group_id(1) * k_range : 0, k_end = SPLIT ? min(K, k0 + k_range) : K;
   const int steps = (k_end - k0 + STEP - 1) / STEP, own_k = k0 + SLICE * DEPTH;
 
-  const uint slots = local_address(memory);
-  copy_scales(slots, b, ldb, j0, N, k0, k_end, K);
-  weights_t weights;
-  UNROLL for (int n = 0; n < 2; ++n)
-    weights.next[n] = b + min(j0 + TEAM * 16 + OWN_LANE / 4 + 8 * n, N - 1) * ldb + (long)(own_k / 8) * BITS + OWN_LANE % 4 * PART_BYTES;
-  UNROLL for (int step = 0; step < RING - 1; ++step) copy_runs(&weights, slots + step * RUNS_BYTES, own_k + step * STEP < k_end);
-  chunks_t chunks = chunks_of(a + m0 * lda, lda, rows, k0);
-  move_chunks(&chunks, memory, RESIDENT ? steps : 1, own_k, k_end);
+  /* --- The first copies: scales, weights, A --- */
+  const stages_t stages = stages_in(memory, bars);
+  copy_scales(stages.tiles, b, ldb, j0, N, k0, k_end, K);
+  weights_t weights = weights_of(b, ldb, j0, N, own_k);
+  UNROLL for (int step = 0; step < STAGES - 1; ++step)
+    copy_runs(&weights, stages.tiles + runs_at(step), own_k + step * STEP < k_end);
+  __global ulong *map = maps;
+#if RESIDENT
+  move_chunks(chunks_of(a + m0 * lda, lda, rows, k0), memory, steps, own_k, k_end);
+#else
+  map += MAP_SLOT * ((BATCH_ENTRY * get_num_groups(1) + get_group_id(1)) * get_num_groups(0) + get_group_id(0));
+  if (get_local_id(0) == 32) begin_stages(stages, 1, ITEMS / 32);
+  if (get_local_id(0) < 32) {
+    const ulong about = word_about(map, 0);
+    fetch_map(map);
+    const map_t of_a = {(__global const uchar *)a, K, M, 1, lda * 2, lda * 2, 64, BM, 1};
+    keep_map(map, 0, scratch, of_a, 128, about);
+  }
+  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+  for (int step = 0; step < min(steps, STAGES - 1) && get_local_id(0) == 0; ++step)
+    fill_stage(stages, (ring_t){step, 0}, map, m0, k0 + step * STEP);
+#endif
   float sum[MT][4];
   UNROLL for (int j = 0; j < MT; ++j)
     UNROLL for (int e = 0; e < 4; ++e) sum[j][e] = 0;
-  copies_wait(RING - 1);
+  copies_wait(STAGES - 1);
   stores_fence();
   barrier(CLK_LOCAL_MEM_FENCE);
 #if TOP_MODE
   if (all_of_group(all_top(memory, (k_end - k0) / GROUP_SIZE)))
-    multiply_range(sum[0], memory, &weights, &chunks, steps, own_k, k_end, true);
+    multiply_range(sum[0], memory, &weights, stages, map, m0, steps, own_k, k_end, true);
   else
 #endif
-    multiply_range(sum[0], memory, &weights, &chunks, steps, own_k, k_end, false);
+    multiply_range(sum[0], memory, &weights, stages, map, m0, steps, own_k, k_end, false);
   copies_wait(0);
   __local float *sums = (__local float *)memory;
   add_slices(sums, sum[0], 1, TEAM * 16);

@@ -387,7 +387,7 @@ void emu_land(uint pending)
 static float in_word(uint word, int e, int type);
 
 /* ptx_wgmma_held.h. The instructions run as late as they may: when their work-item waits for them. `b`: the address in 16
- * bytes, and to the next eight k. */
+ * bytes. */
 enum { MOST_HELD = 8 };
 static struct held { uint a[MOST_HELD][4]; ulong b[MOST_HELD]; uint issued; } *held; /* no static array either */
 
@@ -409,11 +409,11 @@ void emu_held_wait(float *acc, int columns, int type)
   const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
   converge_quartet();
   for (uint n = 0; held && n < held[item].issued; ++n) {
-    const uint near = (uint)held[item].b[n] << 4, apart = held[item].b[n] >> 32;
+    const uint near = (uint)held[item].b[n] << 4;
     for (int i = 0; i < columns / 2; ++i)
       for (uint k = 0; k < 16; ++k) {
         const uint column = i / 4 * 8 + 2 * t + i % 2;
-        const char *at = local(near + k / 8 * apart + column / 8 * 128 + column % 8 * 16 + k % 8 * 2);
+        const char *at = swizzled(near + column * 128 + k * 2, 128);
         const uint left = held[first + 4 * g + k % 8 / 2].a[n][i / 2 % 2 + k / 8 * 2];
         acc[i] += in_word(left, k % 2, type) * in_word(*(const unsigned short *)at, 0, type);
       }

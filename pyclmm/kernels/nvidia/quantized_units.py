@@ -72,6 +72,10 @@ class QuantizedUnits(MatrixKernel):
     def sizes(self, problem: GemmProblem, config: TileConfig) -> tuple[tuple[str, int], ...]:
         """The macros of the kernel's own tile."""
 
+    def maps(self, config: TileConfig, groups: int) -> tuple[Workspace | str, ...]:
+        """Its argument behind k_range, if any: tensor maps for *groups* work-groups, or any pointer."""
+        return ()
+
     @abstractmethod
     def steps(self, config: TileConfig) -> tuple[int, ...]:
         """The k that its loops over K take at once."""
@@ -99,9 +103,12 @@ class QuantizedUnits(MatrixKernel):
         own: Defines = (("ELEMENT", problem.a_type), *self.sizes(problem, config), ("SPLIT", int(ranges > 1)))
         defines = (*gemm_defines(problem), *own, *_weight_defines(problem))
         program = replace(program_of(problem, self.source, defines), ptx_target=self.target)
-        spaces = (sums.workspace, arrived) if ranges > 1 else ()
+        spaces: tuple[Workspace, ...] = (sums.workspace, arrived) if ranges > 1 else ()
         # without ranges, any pointers: never used
         extra = tuple(space.symbol for space in spaces) or ("batch_offsets", "batch_offsets")
+        maps = self.maps(c, tiles * ranges * problem.batch)
+        extra = (*(x if isinstance(x, str) else x.symbol for x in maps), *extra)
+        spaces += tuple(x for x in maps if not isinstance(x, str))
         size, local = (tiles * self.items(config), ranges), (self.items(config), 1)
         launch = gemm_launch(problem, program, self.function, size, local, (np.int32(k_range), *extra))
         return Work((launch,), spaces)

@@ -13,26 +13,23 @@ from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..cost import waiting_factor
 from ..device import DeviceInfo
-from ..interface import round_up, tiles_of
+from ..interface import Workspace, round_up, tiles_of
 from ..weights import format_of
-from .matrix_units import local_bytes
+from .matrix_units import MAP_BYTES, local_bytes
 from .quantized_units import DEPTH, QuantizedUnits, is_fused, weight_bits
 
 # BN, slices of a work-group, steps that are in local memory, whether A is
 _TILES = (
     *((64, 4, 3, 1), (64, 4, 2, 1), (128, 4, 2, 1), (64, 2, 3, 1)),
-    *((64, 4, 3, 0), (64, 4, 4, 0), (128, 2, 3, 0), (128, 2, 4, 0), (128, 1, 4, 0), (256, 1, 3, 0)),
-    *((256, 1, 4, 0), (64, 2, 4, 0)),
+    *((64, 4, 3, 0), (64, 2, 4, 0), (128, 2, 3, 0), (256, 1, 4, 0)),
 )
 # Instructions for a weight, with its share of a step's: 16-bit arithmetic, of 4 bits and others; float32
-_TOP, _FUSED, _TURNED = 2.7, 4.3, 7.0
+_TOP, _FUSED, _TURNED = 2.45, 5.5, 7.0
 # Fractions of the rates of issue and units, which take turns, and of the cache
-_ISSUE, _PRODUCTS, _FETCH = 0.65, 0.55, 0.76
-# Reads of global memory that others wait for: until the first step; a step, with A resident and not; for the
-# sums of ranges
-_START, _STEP, _RANGES = 20.0, (0.6, 0.2), 8.0
-# Measured: products with weights of 8 bits take twice what their bytes and instructions would. Not understood
-_OF_BYTES = 3.2
+_ISSUE, _PRODUCTS, _FETCH = 0.73, 0.66, 0.95
+# Reads of global memory that others wait for: until the first step; a step, with A not resident
+# and resident; for the sums of ranges
+_START, _STEP, _RANGES = 28.0, (1.5, 0.1), 16.0
 _REGISTERS = 65536  # of a compute unit
 _HELD = 48  # by a work-item, besides sums and what it has of A: the compiler makes do with it
 
@@ -82,6 +79,11 @@ class WgmmaQuantized(QuantizedUnits):
     def items(self, config: TileConfig) -> int:
         return 2 * config.bn * (config.bk // DEPTH)
 
+    def maps(self, config: TileConfig, groups: int) -> tuple[Workspace | str, ...]:
+        if config.option("resident", 0):
+            return ("batch_offsets",)
+        return (Workspace("maps", groups * MAP_BYTES, zeroed=True),)
+
     def k_range(self, problem: GemmProblem, config: TileConfig) -> int:
         return _k_range(problem, config.split_k)
 
@@ -89,7 +91,7 @@ class WgmmaQuantized(QuantizedUnits):
         c = config
         return (
             *(("BM", c.bm), ("BN", c.bn), ("TEAMS", c.bn // 16), ("SLICES", c.bk // DEPTH)),
-            *(("RING", c.stages), ("RESIDENT", c.option("resident", 0)), ("STEPS", c.option("steps", 0))),
+            *(("STAGES", c.stages), ("RESIDENT", c.option("resident", 0)), ("STEPS", c.option("steps", 0))),
         )
 
     def steps(self, config: TileConfig) -> tuple[int, ...]:
@@ -112,8 +114,6 @@ class WgmmaQuantized(QuantizedUnits):
         fetched = groups * (c.bm * depth * 2 + c.bn * weights / c.split_k)
         if c.split_k > 1:
             fetched += 8 * problem.m * problem.n * problem.batch * c.split_k
-        if weight_bits(problem) == 8:
-            slower *= _OF_BYTES
         moved = max(rates.moved(problem.nbytes) * slower, fetched / (rates.cache * _FETCH))
         return rates.launch + waits * rates.latency + max(busy, moved)
 
@@ -135,16 +135,15 @@ def _k_range(problem: GemmProblem, ranges: int) -> int:
 
 
 def _registers(config: TileConfig) -> int:
-    chunks = 0 if config.option("resident", 0) else ceil(config.bm * 8 / config.bn)
-    return _HELD + config.bm // 2 + 4 * chunks
+    return _HELD + config.bm // 2
 
 
 def _local_bytes(problem: GemmProblem, config: TileConfig) -> int:
     """As the macros of wgmma_quantized.cl say."""
     c, form = config, format_of(problem)
     slices, steps = c.bk // DEPTH, c.option("steps", 0)
-    runs = 2 * c.bn * slices * 8 * weight_bits(problem)
-    a = slices * (16 * (c.bm * 16 + 16) + 128)
+    runs = c.bn * slices * 16 * weight_bits(problem)
+    a = c.bm * c.bk * 2 * (steps if c.option("resident", 0) else c.stages)
     scales = c.bn * (2 * steps * c.bk // form.group_size * ELEMENTS[form.dtype].nbytes + 4)
-    every = c.stages * runs + (steps if c.option("resident", 0) else c.stages) * a + scales + 15
-    return max(every, c.bm * (c.bn + 4) * 4)
+    bars = 16 * c.stages + 128 + 1024
+    return max(c.stages * runs + a + scales + 15, c.bm * (c.bn + 4) * 4) + bars

@@ -55,6 +55,8 @@ WGMMA_CASES = [
     ("bfloat16", (9, 257, 768), "affine3_g32_float32", (16, 256, 128, 3, 2, 0), ()),
     ("float16", (8, 64, 640), "affine6_g64_float16", (8, 64, 256, 5, 1, 0), (3,)),
     ("float16", (16, 64, 512), "affine2_g128_float16", (16, 64, 128, 3, 1, 0), ()),
+    ("bfloat16", (9, 70, 768), "affine3_g32_float16", (16, 128, 128, 2, 2, 1), ()),
+    ("float16", (16, 64, 640), "affine8_g64_float16", (16, 64, 256, 3, 1, 1), (2,)),
 ]
 
 
@@ -67,6 +69,9 @@ def wgmma_config(sizes, k):
     bm, bn, bk, stages, split_k, resident = sizes
     options = {"resident": resident, "steps": -(-k // split_k // bk) + 1}
     return TileConfig(bm=bm, bn=bn, bk=bk, stages=stages, split_k=split_k, options=options)
+
+
+MMA_64 = config_of((64, 16, 16, 128, 2, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -93,9 +98,13 @@ AFFINE = [  # in 16-bit arithmetic, and not
 
 
 @pytest.mark.parametrize("small", [False, True])
-@pytest.mark.parametrize("kernel", [MMA, WGMMA], ids=["mma", "wgmma"])
+@pytest.mark.parametrize(
+    ("kernel", "config"),
+    [(MMA, MMA_64), *((WGMMA, wgmma_config((64, 64, 128, 3, 1, resident), 256)) for resident in (0, 1))],
+    ids=["mma", "wgmma", "wgmma-resident"],
+)
 @pytest.mark.parametrize("case", AFFINE)
-def test_all_bits_of_affine_weights(case, kernel, small, folder):
+def test_all_bits_of_affine_weights(case, kernel, config, small, folder):
     """A one in each row of A: the result is the weights. Scales and biases are near to each other and far;
     or all are *small* and near, as the quickest way wants them."""
     kind, name = case.split("-")
@@ -110,7 +119,7 @@ def test_all_bits_of_affine_weights(case, kernel, small, folder):
         pairs[4:8, -1] = [(0, 1), (1, 0), (0, 0), (2.0**-24, -(2.0**-22))]
     values = np.swapaxes(pairs, 1, 2).astype(scale_type).reshape(n, -1).view(np.uint8)
     rows[:, k * form.bits // 8 :][:, : values.shape[1]] = values
-    check_weights(kernel, kind, name, rows, k, folder)
+    check_weights(kernel, config, kind, name, rows, k, folder)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +128,7 @@ def test_all_bits_of_affine_weights(case, kernel, small, folder):
 def test_all_bits_of_other_weights(case, folder):
     kind, name = case.split("-")
     rows = format_named(name).drawn(np.random.default_rng(2), 40, 256)
-    check_weights(MMA, kind, name, rows, 256, folder)
+    check_weights(MMA, MMA_64, kind, name, rows, 256, folder)
 
 
 @pytest.mark.parametrize(
@@ -145,16 +154,11 @@ def test_the_self_check_reaches_the_quickest_way_and_the_others(name, kind):
     assert not takes(Drawn.REALS).all()
 
 
-def check_weights(kernel, kind, name, rows, k, folder):
+def check_weights(kernel, config, kind, name, rows, k, folder):
     """The weights, one by one, as sums of one product: sums of -0 are 0."""
     given = replace(of(kind, (64, len(rows), k), name), out_type=kind, ldb=rows.shape[-1], ldo=len(rows))
     want = format_named(name).dequantize(rows, k).astype(TYPES[kind]).T + TYPES[kind].type(0)
     for first in range(0, k, 64):
-        config = (
-            config_of((64, 16, 16, 128, 2, 1, 1))
-            if kernel is MMA
-            else wgmma_config((64, 64, 128, 2, 1, 1), k)
-        )
         got = one_hot_product(kernel, given, config, rows, first, folder)
         np.testing.assert_array_equal(got.view(np.uint16), want[first : first + 64].view(np.uint16))
 
@@ -178,7 +182,7 @@ def test_epilogue(folder):
     given = of("float16", (10, 40, 256), "affine4_g64_float16", **more)
     for kernel, config in (
         *((MMA, config_of((16, 32, 16, 128, 2, ranges, 1))) for ranges in (1, 2)),
-        *((WGMMA, wgmma_config((16, 64, 128, 2, ranges, 1), 256)) for ranges in (1, 2)),
+        *((WGMMA, wgmma_config((16, 64, 128, 3, ranges, 1), 256)) for ranges in (1, 2)),
     ):
         check(folder, kernel, given, config, H200, Drawn.REALS)
 
