@@ -199,6 +199,22 @@ def test_a_wrong_chunk_raises_in_its_task(rng, spoiler, scheduler):
     assert pyclmm.health()["wrong"] == before + 1
 
 
+@pytest.mark.parametrize(
+    ("turned", "said"),
+    [
+        (lambda x: np.ma.masked_array(x, mask=x == x[0, 0]), "MaskedArray"),
+        (lambda x: x.tolist(), "list"),
+        (lambda x: type("Sparse", (), {"shape": x.shape})(), "Sparse"),
+    ],
+)
+def test_chunks_that_are_no_arrays_are_refused(rng, turned, said):
+    x = da.from_array(numbers(rng, (6, 6)), chunks=3)
+    odd = x.map_blocks(turned, meta=np.empty((0, 0), "f4"))
+    for product, name in ((pyclmm.dask.matmul(odd, x), "x"), (pyclmm.dask.matmul(x, odd), "y")):
+        with pytest.raises(pyclmm.DTypeError, match=f"a chunk of {name} is a {said}"):
+            product.compute()
+
+
 # graphs
 
 

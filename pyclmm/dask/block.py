@@ -18,6 +18,7 @@ import pyopencl.array as cla
 from numpy.typing import NDArray
 
 from ..api import gemm
+from ..errors import DTypeError
 from ..execution.verdicts import finish_own
 from ..opencl import arrays, staging
 from ..opencl.queues import PerThread, at_release, default_queue, queue_on
@@ -135,6 +136,11 @@ def _queues() -> tuple[cl.CommandQueue, cl.CommandQueue]:
 def _matrices(chunk: Any, axes: Axes, operand: int) -> Host:
     """The chunk as a stack of matrices: rows and K of x, K and columns of y."""
     plain = np.asarray(chunk)
+    if getattr(chunk, "shape", None) != plain.shape or np.ma.is_masked(chunk):
+        raise DTypeError(
+            f"a chunk of {'xy'[operand]} is a {type(chunk).__name__}, not the array without masked elements "
+            "that its Dask array promises; convert the chunks, x.map_blocks(...)"
+        )
     stack, first, second = axes.of(operand)
     turned = plain.transpose(*stack, *first, *second)
     lengths = [math.prod(plain.shape[i] for i in part) for part in (first, second)]

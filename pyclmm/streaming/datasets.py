@@ -286,6 +286,13 @@ def failing_as(name: str, part: str, verb: str = "read") -> Iterator[None]:
         raise found from error
 
 
+def unmasked(found: Any) -> NDArray[Any]:
+    """What slicing gave, as an array. Raises ValueError, for failing_as, if some elements are masked."""
+    if np.ma.is_masked(found):
+        raise ValueError("some elements are masked, which products cannot be; fill them, x.filled(0)")
+    return np.asarray(found)
+
+
 _CANNOT_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.EPERM}
 
 

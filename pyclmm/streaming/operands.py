@@ -71,7 +71,7 @@ class Given:
         layouts = {name: _layout(name, found[name]) for name in given}
         if datasets.is_stored(found["bias"]):
             with datasets.failing_as("bias", "its values"):
-                found["bias"] = np.asarray(found["bias"][...])
+                found["bias"] = datasets.unmasked(found["bias"][...])
         if found["bias"] is not None:
             of_rows = len(layouts["b"].shape) == 1 == found["bias"].ndim
             found["bias"] = found["bias"][:, None] if of_rows else np.atleast_2d(found["bias"])
@@ -131,7 +131,7 @@ class Given:
             return x
         if not isinstance(x, np.ndarray):
             raise ArgumentError(
-                "out or c has less than two axes; for a product of vectors pass a NumPy array"
+                f"out or c is a {type(x).__name__}; a product with a vector takes NumPy arrays there"
             )
         return np.expand_dims(x, (-2,) * self.is_row + (-1,) * self.is_column)
 

@@ -237,7 +237,7 @@ class DatasetStorage(Storage):
             if datasets.is_hdf5(self.x):
                 self.x.read_direct(shaped, source_sel=where)
                 return
-            found = np.asarray(self.x[where])
+            found = datasets.unmasked(self.x[where])
             if found.shape != shaped.shape or found.dtype.newbyteorder("=") != self.native:
                 raise StorageError(
                     f"{self.name}: {region} came as shape {found.shape} and dtype {found.dtype}, where "

@@ -98,6 +98,7 @@ REFUSED = [
     ({"mode": "q4_k", "w": W[:, :32]}, pyclmm.UnsupportedError, "mode 'q4_k' is read, not made"),
     ({"w": W * 1e6, "mode": "q4_0"}, pyclmm.ArgumentError, r"w has numbers up to 1e\+06, too large .* q4_0"),
     ({"w": W * 3000, "mode": "nvfp4"}, None, ""),
+    ({"w": W * 4000, "mode": "nvfp4"}, pyclmm.ArgumentError, r"up to 4e\+03, too large .* nvfp4"),
     ({"w": W * 6000, "mode": "nvfp4"}, pyclmm.ArgumentError, r"up to 6e\+03, too large .* nvfp4"),
     ({"w": np.array([[3e38, -3e38] * 32])}, pyclmm.ArgumentError, r"up to 3e\+38, too large"),
     ({"w": W * 3e38}, None, ""),

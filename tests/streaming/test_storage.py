@@ -242,6 +242,25 @@ def test_a_part_of_a_zarr_shard_is_read_while_another_is_written(compressors, tm
         list(done)
 
 
+def test_masked_elements_are_refused():
+    class Masked(Stored):
+        limit = np.inf
+
+        def __getitem__(self, where):
+            return np.ma.masked_greater(super().__getitem__(where), self.limit)
+
+    a, b, bias = numbers((4, 5)), numbers((5, 4)), numbers((4,))
+    read, added = Masked(a), Masked(bias)
+    want = a @ b + bias
+    np.testing.assert_allclose(pyclmm.gemm(read, b, bias=added), want, rtol=1e-5)  # none is masked
+    read.limit = np.sort(a, axis=None)[-2]
+    with pytest.raises(StorageError, match=r"a: rows .* could not be read: .*masked.*fill them"):
+        pyclmm.matmul(read, b)
+    added.limit = np.sort(bias)[-2]
+    with pytest.raises(StorageError, match=r"bias: its values could not be read: .*masked"):
+        pyclmm.gemm(a, b, bias=added)
+
+
 def test_a_slice_of_another_shape_dtype_or_an_error_is_named():
     x = Stored(numbers((6, 5)))
     of = source("b", x)
