@@ -14,6 +14,7 @@ import pyclmm
 from pyclmm import Matmul, TileConfig, errors, gemm, matmul
 from pyclmm.execution import options
 from pyclmm.opencl import devices
+from pyclmm.opencl.queues import default_queue
 from tests.support.contexts import new_queue
 from tests.support.plans import kept_plans
 
@@ -356,6 +357,23 @@ def test_an_event_of_another_context_is_named_and_ends_nothing(queue, on_device)
     for call in calls:
         with pytest.raises(errors.ArgumentError, match=r"wait_for .* another OpenCL context.*event\.wait"):
             call()
+    assert (matmul(A, B, queue=queue) == 4).all()
+
+
+@pytest.mark.parametrize("name", ["a", "out"])
+def test_an_operands_event_of_another_context_is_no_loss_of_the_device(queue, name):
+    """It was taken for one: the default context was dropped, and NumPy's next call made another."""
+    own = default_queue().context
+    elsewhere = new_queue(queue.device)
+    for product in (
+        lambda a, out: matmul(a, a, out=out),
+        lambda a, out: pyclmm.matmul_many([(a, a), (a, a)], out=[out, None]),
+    ):
+        a, out = (cla.to_device(queue, ones(3, 3)) for _ in range(2))
+        {"a": a, "out": out}[name].add_event(cl.enqueue_marker(elsewhere))
+        with pytest.raises(errors.ArgumentError, match=r"the events of .* another OpenCL context"):
+            product(a, out)
+    assert default_queue().context == own
     assert (matmul(A, B, queue=queue) == 4).all()
 
 

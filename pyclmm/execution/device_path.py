@@ -99,11 +99,12 @@ class DevicePath(PathOnDevice):
         return out
 
     def memory(self, operands: Operands, out: Array) -> OperandMemory:
-        """Where these operands and *out* lie now."""
+        """Where these operands and *out* lie now. Raises ArgumentError for one that is not in its buffer."""
         buffers: dict[str, Any] = {}
         offsets: dict[str, int] = {}
         for name, in_problem in self._arrays:
             x = out if name == "out" else operands[name]
+            arrays.check_memory(x, name)
             buffers[in_problem] = x.base_data
             if x.offset:
                 offsets[in_problem] = x.offset // x.dtype.itemsize

@@ -15,6 +15,7 @@ from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, UnsupportedError, brief, unknown_name
 from ..kernels import kernel_named
 from ..kernels.config import TileConfig
+from ..opencl import status
 from ..opencl.steps import Scales
 from ..problem.dtypes import check_casting, named_dtype
 from ..problem.gemm import ACTIVATIONS, Gemm
@@ -250,11 +251,8 @@ def events_of(wait_for: Any, queue: Any = None) -> list[cl.Event]:
         return []
     if not isinstance(wait_for, list | tuple) or not all(isinstance(e, cl.Event) for e in wait_for):
         raise DTypeError(f"wait_for is {brief(wait_for)}; pass a list of pyopencl.Event")
-    is_opencl = isinstance(queue, cl.CommandQueue)  # a path on CUDA refuses all events itself
-    if is_opencl and any(event.context != queue.context for event in wait_for):
-        raise ArgumentError(
-            "wait_for has an event of another OpenCL context than the queue; wait for it first, event.wait()"
-        )
+    if isinstance(queue, cl.CommandQueue):  # a path on CUDA refuses all events itself
+        status.check_events(wait_for, queue.context, "wait_for has")
     return list(wait_for)
 
 

@@ -106,6 +106,7 @@ class DeviceMany(PlannedList):
             ends += self._copy(lists, memory, queue, ends, back=True)
             ends = ends[-1:] if in_order else [cl.enqueue_marker(queue, ends)]
         except cl.Error as error:
+            status.check_events(after, queue.context, "the events of an operand, or of an out, have")
             raise status.rejected(self._device, "the copies of a list's operands", error) from error
         for x, events in earlier:
             late_events.ended(x, events, ends, queue)

@@ -92,6 +92,31 @@ def may_share(x: Array, y: Array) -> bool:
     return x_root == y_root and meet(x, x_at, y, y_at)
 
 
+def end_of(x: Array) -> int:
+    """How many bytes of its buffer *x* needs, from the buffer's start. Negative if it begins before that."""
+    low, high = reach(x, x.offset) if x.size else (0, 0)
+    return high if low >= 0 else low
+
+
+def is_writeable(base: Any) -> bool:
+    """Whether kernels may write to a buffer."""
+    return not (isinstance(base, cl.MemoryObjectHolder) and base.flags & cl.mem_flags.READ_ONLY)
+
+
+def check_memory(x: Array, argument: str) -> None:
+    """Raise ArgumentError unless the elements of *x* lie in its buffer, and kernels may write an ``out``."""
+    end, base = end_of(x), x.base_data
+    size = getattr(base, "size", None)  # some shared virtual memory has None
+    if end and size is not None and not 0 < end <= size:
+        raise ArgumentError(
+            f"{argument} has elements outside of its buffer: by its shape {x.shape}, strides {x.strides} and "
+            f"offset {x.offset} it reaches to byte {end}, and the buffer has {size} bytes; pass an "
+            "Array with a larger buffer"
+        )
+    if argument.endswith("out") and not is_writeable(base):
+        raise ArgumentError(f"{argument} has a READ_ONLY buffer; pass an Array whose buffer is READ_WRITE")
+
+
 def same_view(x: Array, y: Array) -> bool:
     """Whether the two are one view of the same memory."""
     mine, other = ((v.shape, v.strides, v.dtype, v.offset, v.base_data) for v in (x, y))

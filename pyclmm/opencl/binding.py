@@ -260,7 +260,7 @@ class Binding:
                     events += self._enqueue_part(step, number, after, given, with_events)
                     begun, after = True, events[-1:] if self.out_of_order else None
         except BaseException as error:  # Ctrl-C too
-            self._fail(step, error, begun)
+            self._fail(step, error, begun, first)
             raise
         # 4. What the next call must know.
         self._remember(first, events)
@@ -313,11 +313,17 @@ class Binding:
         if self._is_alone and not self._unsettled:
             self._alone = self._steps[0].parts[0].eventless
 
-    def _fail(self, step: Step | None, error: BaseException, begun: bool) -> None:
-        """After a launch of *step* that failed. Raises pyclmm's error for one of the driver's."""
+    def _fail(
+        self, step: Step | None, error: BaseException, begun: bool, before: Iterable[cl.Event] = ()
+    ) -> None:
+        """After a launch of *step*, which waits for the events *before*, that failed.
+
+        Raises pyclmm's error for one of the driver's.
+        """
         self.last = self._marker()  # what stays between calls is in use until all launches so far end
         if not isinstance(error, cl.Error):
             return
+        status.check_events(before, self.context, "the events of an operand, or of out, have")
         what = "the arguments of a product"
         if step is not None:
             _, local_size, _ = step.parts[0].sizes

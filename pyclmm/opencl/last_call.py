@@ -14,7 +14,7 @@ import numpy as np
 import pyopencl as cl
 from pyopencl.array import Array
 
-from .arrays import is_whole
+from .arrays import end_of, is_whole, is_writeable
 from .steps import Buffers, Scales
 
 _PLAIN = (float, int)
@@ -30,7 +30,7 @@ class Seen(weakref.ref[Array]):
     PyOpenCL's buffers take no weak references. The buffer is kept until its Array is freed.
     """
 
-    __slots__ = ("dtype", "memory", "offset", "queue", "shape", "strides", "whole")
+    __slots__ = ("dtype", "end", "memory", "offset", "queue", "shape", "strides", "whole")
 
     memory: Any
     queue: cl.CommandQueue | None
@@ -38,6 +38,7 @@ class Seen(weakref.ref[Array]):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: np.dtype[Any]
+    end: int  # bytes of the buffer that are needed
     whole: bool | None  # whether the buffer is a whole allocation, once that has been asked
 
     def successor(self, x: Any) -> Seen | None:
@@ -51,7 +52,11 @@ class Seen(weakref.ref[Array]):
             and x.strides == self.strides
             and x.dtype is self.dtype
         ):
-            return self if x.base_data is self.memory and x is self() else _seen(x)
+            if x.base_data is self.memory and x is self():
+                return self
+            size = x.base_data.size
+            if size is None or size >= self.end:
+                return _seen(x, self.end)
         return None
 
     def is_apart_from(self, others: Iterable[Seen]) -> bool:
@@ -68,11 +73,11 @@ class Seen(weakref.ref[Array]):
         return True
 
 
-def _seen(x: Array) -> Seen:
+def _seen(x: Array, end: int) -> Seen:
     made = Seen(x, _let_go)  # attributes are set here, because a Python __init__ takes twice as long
     made.memory, made.queue, made.offset = x.base_data, x.queue, x.offset
     made.shape, made.strides, made.dtype = x.shape, x.strides, x.dtype
-    made.whole = None
+    made.end, made.whole = end, None
     return made
 
 
@@ -120,7 +125,7 @@ class LastCall:
         for name, x in given.items():
             if not _can_be_seen(x, queue):
                 return None
-            seen[name] = _seen(x)
+            seen[name] = _seen(x, end_of(x))
         return cls(seen, scales, names, overlaps)
 
     def followed_by(self, given: Mapping[str, Any]) -> tuple[LastCall, Buffers] | None:
@@ -156,7 +161,8 @@ class LastCall:
             seen[name] = new
             if new is not its:
                 buffers[self._names[name]] = new.memory
-        if "out" in seen and not seen["out"].is_apart_from(seen.values()):
+        out = seen.get("out")
+        if out is not None and not (is_writeable(out.memory) and out.is_apart_from(seen.values())):
             return None
         return LastCall(seen, self.scales, self._names, self._overlaps), buffers
 

@@ -6,11 +6,12 @@ The message says what happened and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyopencl as cl
 
-from ..errors import DeviceLostError, DeviceMemoryError, LaunchError, PyclmmError
+from ..errors import ArgumentError, DeviceLostError, DeviceMemoryError, LaunchError, PyclmmError
 from ..kernels.device import DeviceInfo
 
 _MEMORY = (
@@ -42,6 +43,18 @@ def has_ended(event: cl.Event) -> bool:
     except cl.Error:  # the device is lost, so nothing runs
         return True
     return bool(state <= cl.command_execution_status.COMPLETE)  # less than that is an error
+
+
+def check_events(events: Iterable[Any], context: cl.Context, whose: str) -> None:
+    """Raise ArgumentError if one of the *events*, *whose* they are, is not of *context*."""
+    try:
+        if all(event.context == context for event in events):
+            return
+    except cl.Error:  # Intel's runtime has freed the context of one (docs/faults.md, Limits)
+        pass
+    raise ArgumentError(
+        f"{whose} an event of another OpenCL context than the queue; wait for it first, event.wait()"
+    )
 
 
 def arguments_rejected(error: cl.Error) -> bool:

@@ -84,6 +84,49 @@ def test_out_may_overlap_an_operand_through_sub_buffers(queue, rng):
     del out, second, a, first, whole  # in this order: docs/faults.md, "Limits"
 
 
+@pytest.mark.parametrize("warm", [False, True], ids=["the first call", "like the last call"])
+@pytest.mark.parametrize("name", ["a", "b", "c", "bias", "out"])
+def test_an_array_beyond_its_buffer_is_named(queue, name, warm):
+    """Kernels read and wrote what lies behind the buffer: the process aborted with a corrupted heap."""
+
+    def product(**other):
+        given = {"a": x, "b": x, "c": x, "bias": row, "out": out} | other
+        a, b, c = (given.pop(key) for key in "abc")
+        return pyclmm.gemm(a, b, c, beta=1.0, **given)
+
+    x, row, out = (cla.zeros(queue, shape, np.float32) for shape in ((20, 20), (20,), (20, 20)))
+    if warm:
+        product()
+    memory = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 76)
+    short = cla.Array(queue, row.shape if name == "bias" else x.shape, np.float32, data=memory)
+    with pytest.raises(pyclmm.ArgumentError, match=f"^{name} has elements outside of its buffer"):
+        product(**{name: short})
+    product()
+
+
+def test_a_view_that_begins_before_its_buffer_or_a_list_with_one_beyond_it(queue):
+    x = cla.zeros(queue, (4, 4), np.float32)
+    before = cla.Array(queue, (4, 4), np.float32, data=x.base_data, strides=(-16, 4))
+    with pytest.raises(pyclmm.ArgumentError, match=r"^b has elements outside of its buffer"):
+        pyclmm.matmul(x, before)
+    with pytest.raises(pyclmm.ArgumentError, match=r"^pairs\[1\]: b has elements outside of its buffer"):
+        pyclmm.matmul_many([(x, x), (x, before)])
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["the first call", "like the last call"])
+def test_a_buffer_that_kernels_may_not_write_is_no_out(queue, warm):
+    x = cla.zeros(queue, (20, 20), np.float32)
+    memory = cl.Buffer(queue.context, cl.mem_flags.READ_ONLY, x.nbytes)
+    out = cla.Array(queue, x.shape, x.dtype, data=memory)
+    if warm:
+        pyclmm.matmul(x, x, out=cla.empty_like(x))
+    with pytest.raises(pyclmm.ArgumentError, match=r"^out has a READ_ONLY buffer"):
+        pyclmm.matmul(x, x, out=out)
+    with pytest.raises(pyclmm.ArgumentError, match=r"^pairs\[0\]: out has a READ_ONLY buffer"):
+        pyclmm.matmul_many([(x, x)], out=[out])
+    assert not pyclmm.matmul(out, x).get().any(), "it may be read"
+
+
 def test_an_array_without_a_queue_uses_the_calls_queue(queue, pair):
     a, b = (x.with_queue(None) for x in to_device(queue, *pair))
     c = pyclmm.matmul(a, b, queue=queue)
