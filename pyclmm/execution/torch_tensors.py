@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.autograd import forward_ad
 
 from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceMemoryError, DTypeError
@@ -40,6 +41,16 @@ def _guards_of(xs: Sequence[Any]) -> Any:
         return None
 
 
+def _may_have_tangents() -> bool:
+    """Whether a dual level is entered. PyTorch's own number for it takes a tenth of the time of a tensor's
+    tangent, and may change."""
+    return getattr(forward_ad, "_current_level", 0) >= 0
+
+
+def _has_tangent(x: Any) -> bool:
+    return forward_ad.unpack_dual(x).tangent is not None
+
+
 @cache
 def _device(ordinal: int) -> torch.device:
     return torch.device("cuda", ordinal)
@@ -64,10 +75,9 @@ class _Torch(KindWithAddresses):
         return False
 
     def host_array(self, name: str, x: Any) -> NDArray[Any]:
-        own = x if name == "out" or torch.is_grad_enabled() else x.detach()
+        own, dtype = self._checked(name, x)
+        is_bfloat16 = own.dtype is torch.bfloat16  # NumPy's view knows none
         try:
-            is_read = name == "out" or not own.requires_grad
-            is_bfloat16 = is_read and own.dtype is torch.bfloat16  # NumPy's view knows none
             found: NDArray[Any] = (own.view(torch.int16) if is_bfloat16 else own).numpy()
         except (RuntimeError, TypeError) as error:
             if name != "out" and (own.is_conj() or own.is_neg()):
@@ -79,7 +89,7 @@ class _Torch(KindWithAddresses):
                 f"out cannot be written as it lies ({error}); pass none, or a plain tensor"
             ) from error
         found = with_memory(name, x, found)
-        return found.view(dtype_of("bfloat16")) if is_bfloat16 else found
+        return found.view(dtype) if is_bfloat16 else found
 
     def of_host(self, array: NDArray[Any]) -> torch.Tensor:
         if array.dtype.name == "bfloat16":
@@ -87,8 +97,7 @@ class _Torch(KindWithAddresses):
         return torch.from_numpy(array)
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
-        x = self._without_gradient(name, x)
-        dtype = self._dtype_of(name, x)
+        x, dtype = self._checked(name, x)
         if x.layout is not torch.strided:
             raise DTypeError(f"{name} is a sparse tensor ({x.layout}); pass {name}.to_dense()")
         if name == "out" and (x.is_conj() or x.is_neg()):
@@ -105,25 +114,30 @@ class _Torch(KindWithAddresses):
         strides = tuple(step * dtype.itemsize for step in x.stride())
         return CudaArray(address, tuple(x.shape), strides, dtype, x.get_device(), self, x)
 
-    def _dtype_of(self, name: str, x: Any) -> np.dtype[Any]:
-        found = _NUMPYS.get(x.dtype)
-        if x.dtype is torch.bfloat16:
-            return dtype_of("bfloat16")  # which says what it needs
-        if found is None:
-            other = "cfloat" if x.is_complex() else "dequantize" if x.is_quantized else "float"
+    def _checked(self, name: str, x: Any) -> tuple[Any, np.dtype[Any]]:
+        """*x* apart from autograd, and NumPy's dtype for it. Raises DTypeError for a tensor that autograd
+        follows, and for a dtype that kernels have not."""
+        if _may_have_tangents() and _has_tangent(x):
             raise DTypeError(
-                f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {name}.{other}()"
+                f"{name} has a tangent, and pyclmm's functions compute none, nor do those of pyclmm.torch: "
+                f"use torch.matmul, or pass {name}.detach()"
             )
-        return found
-
-    @staticmethod
-    def _without_gradient(name: str, x: Any) -> Any:
-        if x.requires_grad and torch.is_grad_enabled():
+        dtype = _NUMPYS.get(x.dtype) or self._dtype_of(name, x)
+        if not x.requires_grad:
+            return x, dtype
+        if torch.is_grad_enabled():
             raise DTypeError(
                 f"{name} requires a gradient, and pyclmm.matmul and gemm record none: use "
                 f"pyclmm.torch.matmul, or pass {name}.detach()"
             )
-        return x.detach() if x.requires_grad else x
+        return x.detach(), dtype
+
+    @staticmethod
+    def _dtype_of(name: str, x: Any) -> np.dtype[Any]:
+        if x.dtype is torch.bfloat16:
+            return dtype_of("bfloat16")  # which says what it needs
+        other = "cfloat" if x.is_complex() else "dequantize" if x.is_quantized else "float"
+        raise DTypeError(f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {name}.{other}()")
 
     def stream(self, ordinal: int) -> int:
         handle: int = _current_stream(ordinal)
@@ -164,6 +178,8 @@ class _Torch(KindWithAddresses):
                     return None
                 if x.requires_grad and torch.is_grad_enabled():
                     return None
+                if _may_have_tangents() and _has_tangent(x):
+                    return None
                 address: int = x.data_ptr()
             except RuntimeError:  # a sparse tensor, or one inside torch.func: the other way says what it is
                 return None
@@ -180,7 +196,8 @@ class _Torch(KindWithAddresses):
 
         def addresses_of(xs: Sequence[Any]) -> list[int] | None:
             nonlocal latest, guards, need_gradients
-            if guards is None or not guards.check(*xs) or (need_gradients and torch.is_grad_enabled()):
+            is_plain = guards is not None and guards.check(*xs) and not _may_have_tangents()
+            if not is_plain or (need_gradients and torch.is_grad_enabled()):
                 latest = looked_at(xs)
                 # guards refuse a tensor that comes twice, as c that is out
                 if latest is not None and all(latest) and len({*map(id, xs)}) == len(xs):

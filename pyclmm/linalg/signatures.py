@@ -211,10 +211,9 @@ def _handing_back(
             return result
         arguments = signature.bind(*args, **keywords).arguments
         out = arguments.get("out", keywords.get("out"))
-        if out is not None:
-            return cast("Returned", out[0] if isinstance(out, tuple) else out)
-        is_ours = isinstance(result, np.ndarray | np.generic | CudaArray)
-        return cast("Returned", kinds.back({"a": first}, result)) if is_ours else result
+        out = out[0] if isinstance(out, tuple) else out
+        is_ours = out is not None or isinstance(result, np.ndarray | np.generic | CudaArray)
+        return cast("Returned", kinds.returned({"a": first, "out": out}, result)) if is_ours else result
 
     return call
 

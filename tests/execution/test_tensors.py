@@ -60,11 +60,9 @@ def test_the_advice_for_tensors_of_pytorchs_that_are_refused_works(torch):
         [x.bfloat16(), x.bfloat16()],
     ]
     for a in refused:
-        with pytest.raises(pyclmm.DTypeError, match="a is a") as raised:
+        with pytest.raises(pyclmm.DTypeError, match=r"a (is a|has dtype|requires a gradient)") as raised:
             pyclmm.matmul(a, Y.T if isinstance(a, list) else other)
-        advice = (
-            str(raised.value).rpartition("; ")[2] if "gradients" not in str(raised.value) else "a.detach()"
-        )
+        advice = str(raised.value).rpartition("; ")[2]
         words = [word.strip(",") for word in advice.split() if word.strip(",").endswith(")")]
         assert words, raised.value
         got = pyclmm.matmul(eval(words[0], {"a": a, "torch": torch}), other)
