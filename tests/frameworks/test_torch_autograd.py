@@ -27,6 +27,7 @@ def test_backward_refuses_a_saved_tensor_that_is_written(call, torch, device):
         y.backward()
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # PyTorch 2.11's own
 @every_call
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # PyTorch's own: it compiles some derivatives
 def test_a_tangent_is_refused(call, torch, device):

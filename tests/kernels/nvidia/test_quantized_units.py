@@ -187,6 +187,11 @@ def test_epilogue(folder):
         check(folder, kernel, given, config, H200, Drawn.REALS)
 
 
+@pytest.mark.parametrize("name", ["affine4_g128_float16", "affine6_g32_float16", "affine8_g32_float16"])
+def test_every_number_of_rows_has_a_configuration(name):
+    assert all(WGMMA.candidates(of("float16", (m, 896, 2560), name), H200) for m in (1, 16, 32, 64, 128))
+
+
 def test_refusals():
     given = of("float16", (16, 64, 512), "affine4_g128_float16")
     assert "affine" in WGMMA.refuses(replace(given, b_format="q8_0"), H200)
