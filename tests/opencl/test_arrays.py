@@ -116,7 +116,8 @@ def test_a_view_that_begins_before_its_buffer_or_a_list_with_one_beyond_it(queue
 @pytest.mark.parametrize("warm", [False, True], ids=["the first call", "like the last call"])
 def test_a_buffer_that_kernels_may_not_write_is_no_out(queue, warm):
     x = cla.zeros(queue, (20, 20), np.float32)
-    memory = cl.Buffer(queue.context, cl.mem_flags.READ_ONLY, x.nbytes)
+    flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+    memory = cl.Buffer(queue.context, flags, hostbuf=np.zeros((20, 20), np.float32))
     out = cla.Array(queue, x.shape, x.dtype, data=memory)
     if warm:
         pyclmm.matmul(x, x, out=cla.empty_like(x))
