@@ -104,7 +104,7 @@ class DevicePath(PathOnDevice):
         offsets: dict[str, int] = {}
         for name, in_problem in self._arrays:
             x = out if name == "out" else operands[name]
-            arrays.check_memory(x, name)
+            arrays.check_buffer(x, name)
             buffers[in_problem] = x.base_data
             if x.offset:
                 offsets[in_problem] = x.offset // x.dtype.itemsize

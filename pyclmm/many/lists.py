@@ -178,8 +178,8 @@ def _looked_at(given: Lists, place: Any) -> CallLists:
     if any(isinstance(x, Array) for x in lists.arrays[:1]):
         for number, x in enumerate(lists.arrays):
             if x is not None:
-                name, pair = lists.names[number // lists.length], number % lists.length
-                arrays.check_memory(x, f"pairs[{pair}]: {name}")
+                pair = f"pairs[{number % lists.length}]: "
+                arrays.check_buffer(x, lists.names[number // lists.length], pair)
         layouts = Layouts(Array, lists.names, each(_ON_DEVICE, lists.arrays), dtypes, *_buffers(lists))
         call = CallLists(lists, given, _known(layouts), np.empty(0, np.int64))
         look = _of_arrays(lists, call.layouts)

@@ -103,18 +103,21 @@ def is_writeable(base: Any) -> bool:
     return not (isinstance(base, cl.MemoryObjectHolder) and base.flags & cl.mem_flags.READ_ONLY)
 
 
-def check_memory(x: Array, argument: str) -> None:
-    """Raise ArgumentError unless the elements of *x* lie in its buffer, and kernels may write an ``out``."""
+def check_buffer(x: Array, name: str, pair: str = "") -> None:
+    """Raise ArgumentError unless the elements of *x* lie in its buffer, and kernels may write an ``out``.
+
+    *pair*: what an error about a list begins with.
+    """
     end, base = end_of(x), x.base_data
     size = getattr(base, "size", None)  # some shared virtual memory has None
     if end and size is not None and not 0 < end <= size:
         raise ArgumentError(
-            f"{argument} has elements outside of its buffer: by its shape {x.shape}, strides {x.strides} and "
-            f"offset {x.offset} it reaches to byte {end}, and the buffer has {size} bytes; pass an "
+            f"{pair}{name} has elements outside of its buffer: by its shape {x.shape}, strides {x.strides} "
+            f"and offset {x.offset} it reaches to byte {end}, and the buffer has {size} bytes; pass an "
             "Array with a larger buffer"
         )
-    if argument.endswith("out") and not is_writeable(base):
-        raise ArgumentError(f"{argument} has a READ_ONLY buffer; pass an Array whose buffer is READ_WRITE")
+    if name == "out" and not is_writeable(base):
+        raise ArgumentError(f"{pair}{name} has a READ_ONLY buffer; pass an Array whose buffer is READ_WRITE")
 
 
 def same_view(x: Array, y: Array) -> bool:
