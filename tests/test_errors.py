@@ -365,11 +365,11 @@ def test_an_operands_event_of_another_context_is_no_loss_of_the_device(queue, na
     """It was taken for one: the default context was dropped, and NumPy's next call made another."""
     own = default_queue().context
     elsewhere = new_queue(queue.device)
-    other = cla.to_device(queue, ones(3, 3))
+    others = [cla.to_device(queue, ones(3, 3)) for _ in range(40)]
     for product in (
         lambda a, out: matmul(a, a, out=out),
         lambda a, out: pyclmm.matmul_many([(a, a), (a, a)], out=[out, None]),
-        lambda a, out: pyclmm.matmul_many([(a, other), (other, a)], out=[out, None]),  # copies
+        lambda a, out: pyclmm.matmul_many([(a, x) for x in others], out=[out] + [None] * 39),  # copies
     ):
         a, out = (cla.to_device(queue, ones(3, 3)) for _ in range(2))
         {"a": a, "out": out}[name].add_event(cl.enqueue_marker(elsewhere))
