@@ -146,4 +146,4 @@ def _local_bytes(problem: GemmProblem, config: TileConfig) -> int:
     a = c.bm * c.bk * 2 * (steps if c.option("resident", 0) else c.stages)
     scales = c.bn * (2 * steps * c.bk // form.group_size * ELEMENTS[form.dtype].nbytes + 4)
     bars = 16 * c.stages + 128 + 1024
-    return max(c.stages * runs + a + scales + 15, c.bm * (c.bn + 4) * 4) + bars
+    return max(c.stages * runs + a + scales + 15, slices * c.bm * (c.bn + 4) * 4) + bars
