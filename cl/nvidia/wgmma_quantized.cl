@@ -111,6 +111,7 @@ INLINE void multiply_runs(
     float *sum, run_t runs[2 * SPANS], const uint slice, const stages_t stages, const ring_t ring, const int before, const bool top)
 {
   const int mode = top ? TOP_MODE : mode_of(runs, 2 * SPANS);
+  const uint tile = held_tile((uint)first_ones(slice));
   UNROLL for (int n = 0; n < 2 * SPANS; ++n) ready_run(runs + n, mode);
   UNROLL for (int part = 0; part < 2; ++part) {
     uint w[2][8];
@@ -121,10 +122,9 @@ INLINE void multiply_runs(
     wgmma_wait_held(sum);
     if (!RESIDENT && part == 0 && before >= 0) release(stages, before);
     wgmma_fence();
-    const ulong box = held_tile((uint)first_ones(slice + part * BOX_BYTES));
     UNROLL for (int j = 0; j < 4; ++j) {
       const uint of[4] = {w[0][2 * j], w[1][2 * j], w[0][2 * j + 1], w[1][2 * j + 1]};
-      wgmma_held(sum, of, box + (ulong)(2 * j));
+      wgmma_held(sum, of, tile + part * (BOX_BYTES / 16) + 2 * j);
     }
     wgmma_commit();
   }
@@ -165,16 +165,18 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_wgmma_quantized(
   __local ulong bars[2 * STAGES];
   GEMM_BEGIN;
   const int tiles_m = (M + BM - 1) / BM;
-  const int m0 = get_group_id(0) % tiles_m * BM, j0 = get_group_id(0) / tiles_m * BN, rows = min(M - m0, BM);
+  const int tile_n = tiles_m > 1 ? get_group_id(0) / tiles_m : get_group_id(0), j0 = tile_n * BN; /* a division takes long */
+  const int m0 = ((int)get_group_id(0) - tile_n * tiles_m) * BM, rows = min(M - m0, BM);
   const int k0 = SPLIT ? get_group_id(1) * k_range : 0, k_end = SPLIT ? min(K, k0 + k_range) : K;
   const int steps = (k_end - k0 + STEP - 1) / STEP, own_k = k0 + SLICE * DEPTH;
   const int words = (k_end - k0) / GROUP_SIZE * BYTES_OF(SCALE_ELEMENT) / 4; /* of scales, a column's */
 
-  /* --- The first copies: scales, weights, A --- */
+  /* --- The first copies: weights, scales, A --- */
   const stages_t stages = stages_in(memory, bars);
-  copy_scales(stages.tiles, b, ldb, j0, N, k0, words, K);
   weights_t weights = weights_of(b, ldb, j0, N, own_k);
-  UNROLL for (int step = 0; step < STAGES - 1; ++step)
+  copy_runs(&weights, stages.tiles + runs_at(0), own_k < k_end);
+  copy_scales(stages.tiles, b, ldb, j0, N, k0, words, K);
+  UNROLL for (int step = 1; step < STAGES - 1; ++step)
     copy_runs(&weights, stages.tiles + runs_at(step), own_k + step * STEP < k_end);
   __global ulong *map = maps;
 #if RESIDENT
@@ -196,7 +198,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_wgmma_quantized(
   float sum[MT][4];
   UNROLL for (int j = 0; j < MT; ++j)
     UNROLL for (int e = 0; e < 4; ++e) sum[j][e] = 0;
-  copies_wait(STAGES - 1);
+  copies_wait(STAGES - 2);
   stores_fence();
   barrier(CLK_LOCAL_MEM_FENCE);
 #if TOP_MODE
