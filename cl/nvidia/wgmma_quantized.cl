@@ -118,9 +118,11 @@ INLINE void multiply_runs(
     if (mode == TOP_MODE) convert(w, runs, part, TOP_MODE);
     else if (mode) convert(w, runs, part, 1);
     else convert(w, runs, part, 0);
-    if (!RESIDENT && part == 0) wait_until_full(stages, ring);
-    wgmma_wait_held(sum);
-    if (!RESIDENT && part == 0 && before >= 0) release(stages, before);
+    if (part == 0) {
+      if (!RESIDENT) wait_until_full(stages, ring);
+      wgmma_wait_held(sum);
+      if (!RESIDENT && before >= 0) release(stages, before);
+    }
     wgmma_fence();
     UNROLL for (int j = 0; j < 4; ++j) {
       const uint of[4] = {w[0][2 * j], w[1][2 * j], w[0][2 * j + 1], w[1][2 * j + 1]};
@@ -171,12 +173,11 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_wgmma_quantized(
   const int steps = (k_end - k0 + STEP - 1) / STEP, own_k = k0 + SLICE * DEPTH;
   const int words = (k_end - k0) / GROUP_SIZE * BYTES_OF(SCALE_ELEMENT) / 4; /* of scales, a column's */
 
-  /* --- The first copies: weights, scales, A --- */
+  /* --- The first copies: scales, weights, A --- */
   const stages_t stages = stages_in(memory, bars);
-  weights_t weights = weights_of(b, ldb, j0, N, own_k);
-  copy_runs(&weights, stages.tiles + runs_at(0), own_k < k_end);
   copy_scales(stages.tiles, b, ldb, j0, N, k0, words, K);
-  UNROLL for (int step = 1; step < STAGES - 1; ++step)
+  weights_t weights = weights_of(b, ldb, j0, N, own_k);
+  UNROLL for (int step = 0; step < STAGES - 1; ++step)
     copy_runs(&weights, stages.tiles + runs_at(step), own_k + step * STEP < k_end);
   __global ulong *map = maps;
 #if RESIDENT
@@ -198,7 +199,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_wgmma_quantized(
   float sum[MT][4];
   UNROLL for (int j = 0; j < MT; ++j)
     UNROLL for (int e = 0; e < 4; ++e) sum[j][e] = 0;
-  copies_wait(STAGES - 2);
+  copies_wait(STAGES - 1);
   stores_fence();
   barrier(CLK_LOCAL_MEM_FENCE);
 #if TOP_MODE

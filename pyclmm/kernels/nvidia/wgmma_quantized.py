@@ -20,7 +20,7 @@ from .quantized_units import DEPTH, QuantizedUnits, is_fused, weight_bits
 
 # BN, slices of a work-group, steps that are in local memory, whether A is
 _TILES = (
-    *((64, 4, 3, 1), (64, 4, 2, 1), (128, 4, 2, 1), (64, 2, 3, 1)),
+    *((64, 4, 3, 1), (64, 4, 2, 1), (128, 2, 4, 1), (64, 2, 3, 1)),
     *((64, 4, 3, 0), (64, 2, 4, 0), (128, 2, 3, 0), (128, 1, 4, 0), (256, 1, 4, 0)),
 )
 # Instructions for a weight, with its share of a step's: 16-bit arithmetic, of 4 bits and others; float32
