@@ -32,55 +32,16 @@
 #include "nvidia/few_rows.h"
 #include "nvidia/ptx_wgmma_held.h"
 #include "nvidia/runs.h"
+#include "nvidia/scales.h"
 
 #ifndef STEPS
 #error "wgmma_quantized.cl needs STEPS"
 #endif
 
-/* Scales of a column, then its biases */
-#define GROUPS (STEPS * STEP / GROUP_SIZE)
-#define COLUMN_BYTES (2 * GROUPS * BYTES_OF(SCALE_ELEMENT) + 4)
-#define SCALES_BYTES ((BN * COLUMN_BYTES + 15) / 16 * 16)
 #define SPANS (RESIDENT ? 1 : DEPTH / GROUP_SIZE) /* groups of a run */
 /* Local memory: A of all steps or of STAGES, weights of STAGES steps, scales */
-#define SCALES_AT (RUNS_AT + STAGES * RUNS_BYTES)
 #define ALL_BYTES (SCALES_AT + SCALES_BYTES)
 #define LOCAL_BYTES (ALL_BYTES > SUMS_BYTES ? ALL_BYTES : SUMS_BYTES)
-
-/* The scales and biases of a range of K, from k0 on: element e of column j. */
-INLINE __local scale_bits *scale_at(__local uchar *memory, const int j, const int e)
-{
-  return (__local scale_bits *)(memory + SCALES_AT + j * COLUMN_BYTES) + e;
-}
-
-/* Starts to copy them, words of four bytes: of a column first those of the scales, then those of the biases. */
-INLINE void copy_scales(
-    const uint slots, __global const uchar *b, const long ldb, const int j0, const int N, const int k0, const int words, const int K)
-{
-  const int first = get_local_id(0) / 32;
-  b += (long)(K / 8) * BITS + k0 / GROUP_SIZE * BYTES_OF(SCALE_ELEMENT);
-  for (int w = OWN_LANE; w < 2 * words; w += 32) {
-    const int bias = w >= words, word = 4 * (bias ? w - words : w);
-    __global const uchar *from = b + bias * (K / GROUP_SIZE * BYTES_OF(SCALE_ELEMENT)) + word;
-    const uint to = slots + SCALES_AT + first * COLUMN_BYTES + bias * (GROUPS * BYTES_OF(SCALE_ELEMENT)) + word;
-    UNROLL for (int j = 0; j < BN; j += ITEMS / 32)
-      copy_async(to + j * COLUMN_BYTES, from + min(j0 + first + j, N - 1) * ldb, 4, 4, true);
-  }
-  copies_commit();
-}
-
-#if TOP_MODE
-/* Whether the highest mode serves all groups of a work-item's share of the columns, of which `words` words are scales. */
-INLINE bool all_top(__local uchar *memory, const int words)
-{
-  range_t range = no_range();
-  for (int w = get_local_id(0) / BN; w < words; w += ITEMS / BN) {
-    __local const uint *scales = (__local const uint *)scale_at(memory, get_local_id(0) % BN, 2 * w);
-    widen(&range, scales[0], scales[GROUPS / 2]);
-  }
-  return top_serves_range(&range);
-}
-#endif
 
 /* The runs of two columns of a step, whose weights are at `from` and whose groups are `groups` after the first of the range. Run
  * n SPANS + z has the scale of span z of column n. */
