@@ -30,15 +30,6 @@ typedef CAT(sum_, ACC_TYPE) sum_t; /* as matrix units leave it */
 
 #define OUT_WIDTH BYTES_OF(OUT_TYPE) /* bytes; in #if, 0 for the other types */
 
-/* The value of the work-item whose number differs in bit `distance`. */
-INLINE uint exchanged(const uint value, const int distance)
-{
-  uint other;
-  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
-               : "=r"(other) : "r"(value), "r"(distance));
-  return other;
-}
-
 /* Transposes 4 x 4 words: word b of work-item t becomes word t of work-item b. */
 INLINE uint4 transposed_quad(uint4 w)
 {

@@ -183,9 +183,10 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_mma_quantized(
   copies_wait(0);
   __local float *sums = (__local float *)memory;
   const int count = min(M - m0, BM);
-  add_slices(sums, sum[0][0], NT, TEAM * SGN);
+  leave_slice(sums, sum[0][0], NT, TEAM * SGN);
 #if SPLIT
-  if (!add_ranges(sums, count, (__local int *)(memory + LOCAL_BYTES), partial, arrived)) return;
+  finish_tile(sums, count, m0, j0, partial, arrived, (__local int *)(memory + LOCAL_BYTES), RESULT);
+#else
+  finish_tile(sums, count, m0, j0, RESULT);
 #endif
-  store_sums(sums, count, m0, j0, RESULT);
 }

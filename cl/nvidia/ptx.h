@@ -128,6 +128,15 @@ INLINE int first_ones(const int value)
   return first;
 }
 
+/* The value of the work-item whose number differs in bit `distance`. */
+INLINE uint exchanged(const uint value, const int distance)
+{
+  uint other;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
+               : "=r"(other) : "r"(value), "r"(distance));
+  return other;
+}
+
 /* The work-items of a sub-group wait for each other, and see what each has read and written. */
 INLINE void sub_group_barrier(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
@@ -186,5 +195,19 @@ INLINE uint chosen_bytes(const uint x, const uint y, const uint which)
 {
   uint word;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(x), "r"(y), "r"(which));
+  return word;
+}
+
+/* The lesser, the greater of two words by halves (sm_90). */
+INLINE uint lesser_halves(const uint x, const uint y)
+{
+  uint word;
+  asm("//@sm_90a min.u16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));
+  return word;
+}
+INLINE uint greater_halves(const uint x, const uint y)
+{
+  uint word;
+  asm("//@sm_90a max.u16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));
   return word;
 }

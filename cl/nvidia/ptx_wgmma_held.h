@@ -12,9 +12,10 @@
 #include "nvidia/ptx.h"
 #include "nvidia/ptx_wgmma_lists.h"
 
-/* A matrix descriptor, which counts in 16 bytes. Bits 0 to 13: the address; 32 to 45: to the next eight columns; 62: a swizzle over
- * 128 bytes. Two more: the next 16 of k. */
-INLINE ulong held_tile(const uint address) { return (ulong)((address & 0x3ffff) >> 4) | 64UL << 32 | 1UL << 62; }
+/* The low half of a matrix descriptor, which counts in 16 bytes. Bits 0 to 13: the address. Two more: the next 16 of k. The high half
+ * is HELD_HIGH. Bits 32 to 45: to the next eight columns; 62: a swizzle over 128 bytes. */
+#define HELD_HIGH (64UL << 32 | 1UL << 62)
+INLINE uint held_tile(const uint address) { return (address & 0x3ffff) >> 4; }
 
 #define WGMMA_REG "+f"
 #if BM == 8
@@ -38,13 +39,13 @@ INLINE ulong held_tile(const uint address) { return (ulong)((address & 0x3ffff) 
 #define held_float16 "f16.f16"
 #define held_bfloat16 "bf16.bf16"
 
-/* Starts d += A B. `a` must not change until it is done. */
-INLINE void wgmma_held(float *d, const uint *a, const ulong b)
+/* Starts d += A B, b being held_tile's. `a` must not change until it is done. */
+INLINE void wgmma_held(float *d, const uint *a, const uint b)
 {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
                "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(BM) "k16.f32." CAT(held_, ELEMENT) " " HELD_NAMES
                ", p, 1, 1, 0;\n\t}"
-               : HELD_SUMS(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b) : "memory");
+               : HELD_SUMS(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b | HELD_HIGH) : "memory");
 }
 
 /* Waits until all groups are done. The sums are operands, so the compiler moves no use of them above it. */

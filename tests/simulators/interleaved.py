@@ -30,10 +30,6 @@ REPLACED = {  # headers, and what replaces them in addition to interleaved_units
         *(("ptx_wgmma", "wgmma"), ("ptx_wgmma_held", "held"), ("ptx_wgmma_bare", "bare")),
     )
 }
-# The assembly of fragment.h that exchanges words, with its names: result, value, distance.
-_EXCHANGE = re.compile(
-    r'asm volatile\("shfl\.sync\.bfly.*?"=r"\((\w+)\).*?"r"\((\w+)\), "r"\((\w+)\)\);', re.DOTALL
-)
 # A kernel's array in local memory, of which each member of a cluster has its own.
 _LOCAL = re.compile(r"^  __local (\w+) (\w+)\[(.*)\]( ALIGNED\(\d+\))?;", re.MULTILINE)
 _PARTS = (
@@ -46,9 +42,7 @@ _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xcl
 
 
 def _read(name):
-    if name in REPLACED:
-        return REPLACED[name]
-    return _EXCHANGE.sub(r"\1 = emu_exchanged(\2, \3);", _shipped(name))
+    return REPLACED[name] if name in REPLACED else _shipped(name)
 
 
 def _source(name):

@@ -2,7 +2,7 @@
  * interleaved_units.c. A tile is its address, in units of 16 bytes. */
 #define held_float16 1
 #define held_bfloat16 2
-#define held_tile(address) ((ulong)(address) / 16)
+#define held_tile(address) ((address) / 16)
 #define wgmma_held(d, a, b) emu_held(a, b)
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)

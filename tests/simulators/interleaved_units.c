@@ -436,7 +436,7 @@ int emu_all(int x)
   return all_agree;
 }
 
-/* fragment.h */
+/* ptx.h */
 uint emu_exchanged(uint value, int distance)
 {
   words[item][0] = value;

@@ -118,6 +118,7 @@ BUILTIN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #define first_ones(x) (x)
 #define all_items(x) (x)
 #define sub_group_barrier() emu_converge()
+#define exchanged(value, distance) emu_exchanged(value, distance)
 #define meet(bar, items) emu_named(bar, items, 1)
 #define announce(bar, items) emu_named(bar, items, 0)
 #define QUARTET 128
@@ -180,6 +181,9 @@ static void read_once(uint *words, __global const uchar *from)
 {
   for (int w = 0; w < 4; ++w) words[w] = ((__global const uint *)from)[w];
 }
+static uint of_halves(uint low, uint high) { return low | high << 16; }
+static uint lesser_halves(uint x, uint y) { return of_halves(min(x & 0xffff, y & 0xffff), min(x >> 16, y >> 16)); }
+static uint greater_halves(uint x, uint y) { return of_halves(max(x & 0xffff, y & 0xffff), max(x >> 16, y >> 16)); }
 #define load_matrices(w, address) emu_load_matrices(w, address)
 #define load_matrices_transposed(w, address) emu_load_matrices_transposed(w, address)
 static uint chosen_bytes(uint a, uint b, uint which)

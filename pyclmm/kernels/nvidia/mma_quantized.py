@@ -68,7 +68,7 @@ class MmaQuantized(QuantizedUnits):
             return [f"stages must be 2 or more, ahead 1 to 4: {config}"]
         if _held(problem, c) > (_MOST_HELD if self.items(c) <= 256 else _MOST_HELD_MANY):
             return [f"weights and sums of so many columns take too many registers: {config}"]
-        needed = max(c.stages * c.bm * c.bk * 2, c.bm * (c.bn + 4) * 4) + 16
+        needed = max(c.stages * c.bm * c.bk * 2, c.bk // DEPTH * c.bm * (c.bn + 4) * 4) + 16
         return config.violations(device, (self.items(config),), needed, local_bytes(device))
 
     def items(self, config: TileConfig) -> int:

@@ -28,7 +28,7 @@ from ..interface import (
 )
 from ..split_k import PartialSums, TileRange
 from ..weights import format_of, no_weights, program_of
-from .matrix_units import LINE_ALIGN
+from .matrix_units import LINE_ALIGN, out_defines
 
 DEPTH = 128  # of K, in a slice
 _MOST_ROWS = 128  # of A: with more, weights that are turned into numbers once serve many
@@ -101,7 +101,7 @@ class QuantizedUnits(MatrixKernel):
         sums = PartialSums(problem, c.bm, c.bn, TileRange(0, tiles, ranges))
         arrived = Workspace("arrived", 4 * tiles * problem.batch, zeroed=True)
         own: Defines = (("ELEMENT", problem.a_type), *self.sizes(problem, config), ("SPLIT", int(ranges > 1)))
-        defines = (*gemm_defines(problem), *own, *_weight_defines(problem))
+        defines = (*gemm_defines(problem), *out_defines(problem), *own, *_weight_defines(problem))
         program = replace(program_of(problem, self.source, defines), ptx_target=self.target)
         spaces: tuple[Workspace, ...] = (sums.workspace, arrived) if ranges > 1 else ()
         # without ranges, any pointers: never used

@@ -20,16 +20,16 @@ from .quantized_units import DEPTH, QuantizedUnits, is_fused, weight_bits
 
 # BN, slices of a work-group, steps that are in local memory, whether A is
 _TILES = (
-    *((64, 4, 3, 1), (64, 4, 2, 1), (128, 4, 2, 1), (64, 2, 3, 1)),
+    *((64, 4, 3, 1), (64, 4, 2, 1), (128, 2, 4, 1), (64, 2, 3, 1)),
     *((64, 4, 3, 0), (64, 2, 4, 0), (128, 2, 3, 0), (128, 1, 4, 0), (256, 1, 4, 0)),
 )
 # Instructions for a weight, with its share of a step's: 16-bit arithmetic, of 4 bits and others; float32
-_TOP, _FUSED, _TURNED = 2.45, 5.5, 7.0
-# Fractions of the rates of issue and units, which take turns, and of the cache
-_ISSUE, _PRODUCTS, _FETCH = 0.73, 0.66, 0.95
+_TOP, _FUSED, _TURNED = 3.05, 5.2, 7.0
+# Factors of the rates of issue and units, which take turns, and of the cache
+_ISSUE, _PRODUCTS, _FETCH = 0.76, 1.2, 1.3
 # Reads of global memory that others wait for: until the first step; a step, with A not resident
 # and resident; for the sums of ranges
-_START, _STEP, _RANGES = 28.0, (1.5, 0.1), 16.0
+_START, _STEP, _RANGES = 28.0, (0.9, 0.02), 17.5
 _REGISTERS = 65536  # of a compute unit
 _HELD = 48  # by a work-item, besides sums and what it has of A: the compiler makes do with it
 
@@ -146,4 +146,4 @@ def _local_bytes(problem: GemmProblem, config: TileConfig) -> int:
     a = c.bm * c.bk * 2 * (steps if c.option("resident", 0) else c.stages)
     scales = c.bn * (2 * steps * c.bk // form.group_size * ELEMENTS[form.dtype].nbytes + 4)
     bars = 16 * c.stages + 128 + 1024
-    return max(c.stages * runs + a + scales + 15, c.bm * (c.bn + 4) * 4) + bars
+    return max(c.stages * runs + a + scales + 15, slices * c.bm * (c.bn + 4) * 4) + bars
