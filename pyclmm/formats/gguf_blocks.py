@@ -31,21 +31,20 @@ class Bits(NamedTuple):
         """Runs, codes of a byte, bytes of a run."""
         return (self.stop - self.start) // self.run, 8 // self.width, self.run
 
-    @property
-    def _shifts(self) -> Array:
-        return np.arange(0, 8, self.width, dtype=np.uint8)[:, None]
-
     def read(self, blocks: Array) -> Array:
         """The codes, (count, codes) of uint8."""
         runs, each, run = self._shape
         packed = blocks[:, self.start : self.stop].reshape(len(blocks), runs, 1, run)
-        found = packed >> self._shifts & np.uint8((1 << self.width) - 1)
+        shifts = np.arange(0, 8, self.width, dtype=np.uint8)[:, None]
+        found = packed >> shifts & np.uint8((1 << self.width) - 1)
         return found.reshape(len(blocks), runs * each * run)
 
     def write(self, blocks: Array, codes: Array) -> None:
         """Store the lowest bits of *codes*."""
-        apart = (codes & np.uint8((1 << self.width) - 1)).reshape(len(blocks), *self._shape) << self._shifts
-        packed = np.bitwise_or.reduce(apart, axis=2)
+        apart = (codes & np.uint8((1 << self.width) - 1)).reshape(len(blocks), *self._shape)
+        packed = apart[:, :, 0]
+        for place in range(1, 8 // self.width):
+            packed = packed | apart[:, :, place] << np.uint8(place * self.width)
         blocks[:, self.start : self.stop] = packed.reshape(len(blocks), self.stop - self.start)
 
 
@@ -71,7 +70,8 @@ def put_half(blocks: Array, at: int, x: Array) -> None:
 def less(zero: int, codes: Array) -> Array:
     """The numbers of *codes* of which *zero* stands for 0."""
     numbers = codes.astype(np.float32)
-    return numbers - np.float32(zero) if zero else numbers
+    numbers -= np.float32(zero)
+    return numbers
 
 
 def inverse(d: Array) -> Array:
@@ -106,9 +106,12 @@ class BlockFormat(Format):
         blocks = np.ascontiguousarray(rows).reshape(-1, self.nbytes)
         with np.errstate(all="ignore"):  # any bits are weights
             scales, biases = self.scales(blocks)
-            numbers = self.number(read(blocks, *self.codes))
-            values = scales[:, :, None] * numbers.reshape(*scales.shape, self.block // scales.shape[1])
-            return np.asarray(values if biases is None else values + biases[:, :, None]).reshape(len(rows), k)
+            values = self.number(read(blocks, *self.codes))
+            values = values.reshape(*scales.shape, self.block // scales.shape[1])
+            values *= scales[:, :, None]
+            if biases is not None:
+                values += biases[:, :, None]
+        return values.reshape(len(rows), k)
 
     def quantize(self, w: Array) -> Array:
         if self.made is None:
