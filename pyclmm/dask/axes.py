@@ -65,9 +65,9 @@ def of_tensordot(x: Shape, y: Shape, axes: Any) -> Axes:
     return Axes((), rows, columns, tuple(zip(left, right, strict=True)))
 
 
-def runs(number: int, length: int) -> list[range]:
+def runs(number: int, length: int) -> list[slice]:
     """*number* chunks in runs of *length*; the last may be shorter."""
-    return [range(start, min(start + length, number)) for start in range(0, number, length)]
+    return [slice(start, start + length) for start in range(0, number, length)]
 
 
 def divided(lengths: Shape, most: int) -> Shape:
@@ -102,7 +102,7 @@ def merged(rows: Shape, columns: Shape, others: int, least: int, too_large: Any)
         grown = [f * 2 if s == side else f for s, f in enumerate(factors)]
         blocks = others * math.prod(-(-n // f) for n, f in zip(numbers, grown, strict=True))
         sums = [
-            max(sum(lengths[run.start : run.stop]) for run in runs(len(lengths), factor))
+            max(sum(lengths[run]) for run in runs(len(lengths), factor))
             for lengths, factor in zip((rows, columns), grown, strict=True)
         ]
         if blocks < least or too_large(*sums) or factors[side] >= numbers[side]:

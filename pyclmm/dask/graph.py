@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import dask.array as da
@@ -70,35 +70,26 @@ def array_of(x: da.Array, y: da.Array, product: Product, allowed: Limits, merge_
     """The product, not computed yet: a task for each output chunk, or a chain where K is long."""
     axes = product.axes
     stacks, rows, columns = chunks_of(x, y, axes)
+    first, second = (kept[0] if kept else (1,) for kept in (rows, columns))
     factors = (1, 1)
     if merge_chunks:
-        factors = merged(
-            rows[0] if rows else (1,),
-            columns[0] if columns else (1,),
-            math.prod(map(len, [*stacks, *rows[1:], *columns[1:]])),
-            _TASKS_EACH * allowed.tasks,
-            partial(TaskMemory(x, y, product).crowded, allowed),
-        )
-    deep = len(stacks)
-    tall = runs(len(rows[0]), factors[0]) if rows else []
-    wide = runs(len(columns[0]), factors[1]) if columns else []
+        others = math.prod(map(len, [*stacks, *rows[1:], *columns[1:]]))
+        crowded = partial(TaskMemory(x, y, product).crowded, allowed)
+        factors = merged(first, second, others, _TASKS_EACH * allowed.tasks, crowded)
+    tall, wide = runs(len(first), factors[0]), runs(len(second), factors[1])
     joined = [*stacks, *_joined(rows, tall), *_joined(columns, wide)]
     name = "pyclmm-" + tokenize(x, y, product, allowed, merge_chunks)
+    x_keys, x_nbytes = _chunks(x, axes, 0, stacks)
+    y_keys, y_nbytes = _chunks(y, axes, 1, stacks)
+    deep, end = len(stacks), len(stacks) + len(rows)
     tasks: dict[Key, Any] = {}
     for place in np.ndindex(*map(len, joined)):
-        stack, row, column = place[:deep], place[deep : deep + len(rows)], place[deep + len(rows) :]
-        xs = _Chunks(x, axes.of(0), [pair[0] for pair in axes.stack], stack)
-        ys = _Chunks(y, axes.of(1), [pair[1] for pair in axes.stack], stack)
-        sums = list(np.ndindex(*(len(x.chunks[i]) for i, _ in axes.sums)))
-        lines = [(r, *row[1:]) for r in tall[row[0]]] if row else [()]
-        others = [(c, *column[1:]) for c in wide[column[0]]] if column else [()]
-        left = [[xs.key(line, s) for s in sums] for line in lines]
-        right = [[ys.key(s, other) for other in others] for s in sums]
-        sizes = [
-            sum(xs.nbytes(line, s) for line in lines) + sum(ys.nbytes(s, other) for other in others)
-            for s in sums
-        ]
-        _chain(tasks, (name, *place), product, left, right, list(_groups(sizes, allowed.host)))
+        stack, row, column = place[:deep], place[deep:end] or (0,), place[end:] or (0,)
+        left = (*stack, tall[row[0]], *row[1:])
+        right = (*stack, slice(None), wide[column[0]], *column[1:])
+        sizes = x_nbytes[left].sum(0) + y_nbytes[right].sum(1)
+        groups = list(_groups(sizes.tolist(), allowed.host))
+        _chain(tasks, (name, *place), product, x_keys[left].tolist(), y_keys[right].tolist(), groups)
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=[x, y])
     meta: Any = np.empty((0,) * len(joined), product.dtype)
     return da.Array(graph, name, tuple(joined), meta=meta)
@@ -110,57 +101,49 @@ def _chain(
     product: Product,
     left: list[list[Key]],
     right: list[list[Key]],
-    groups: list[range],
+    groups: list[slice],
 ) -> None:
     """The tasks of one output chunk: each takes a group of the chunks of K, and the sum so far."""
     earlier: Key | None = None
     for number, group in enumerate(groups):
         last = number == len(groups) - 1
         own = key if last else (f"{key[0]}-part", *key[1:], number)
-        xs = [line[group.start : group.stop] for line in left]
-        tasks[own] = (multiply, product, xs, right[group.start : group.stop], earlier, last)
+        tasks[own] = (multiply, product, [line[group] for line in left], right[group], earlier, last)
         earlier = own
 
 
-def _groups(sizes: list[int], most: int) -> Iterator[range]:
+def _groups(sizes: list[int], most: int) -> Iterator[slice]:
     """Neighbouring chunks of K whose bytes are *most* at most, and at least one."""
     start, total = 0, 0
     for place, size in enumerate(sizes):
         if place > start and total + size > most:
-            yield range(start, place)
+            yield slice(start, place)
             start, total = place, 0
         total += size
-    yield range(start, len(sizes))
+    yield slice(start, len(sizes))
 
 
-class _Chunks:
-    """The chunks of an operand at one place of the stack, by their places along its two groups of axes."""
+def _chunks(x: da.Array, axes: Axes, operand: int, stacks: list[Shape]) -> tuple[Any, Any]:
+    """The keys of the chunks of x (*operand* 0) or y (1), and their bytes, by place: in the stack, then rows
+    and sums, or sums and columns. All sums are one axis; no rows, or no columns, are an axis of one.
+    """
+    own, *others = axes.of(operand)
+    lengths = [1 if pair[operand] is None else x.numblocks[pair[operand]] for pair in axes.stack]
+    kept = [x.numblocks[axis] for axis in others[operand]] or [1]
+    lengths += [*kept, -1] if operand == 0 else [-1, *kept]
 
-    def __init__(
-        self, x: da.Array, axes: tuple[Shape, Shape, Shape], stack: list[int | None], place: Shape
-    ) -> None:
-        self._x = x
-        self._of = axes
-        self._fixed = {
-            axis: 0 if len(x.chunks[axis]) == 1 else index
-            for axis, index in zip(stack, place, strict=True)
-            if axis is not None
-        }
+    def laid(chunks: Any) -> Any:
+        turned = chunks.transpose(*own, *others[0], *others[1]).reshape(lengths)
+        return np.broadcast_to(turned, (*map(len, stacks), *turned.shape[len(stacks) :]))
 
-    def _place(self, first: Shape, second: Shape) -> list[int]:
-        at = self._fixed | dict(zip((*self._of[1], *self._of[2]), (*first, *second), strict=True))
-        return [at[axis] for axis in range(self._x.ndim)]
-
-    def key(self, first: Shape, second: Shape) -> Key:
-        return (self._x.name, *self._place(first, second))
-
-    def nbytes(self, first: Shape, second: Shape) -> int:
-        lengths = (chunks[i] for chunks, i in zip(self._x.chunks, self._place(first, second), strict=True))
-        return int(math.prod(lengths) * self._x.dtype.itemsize)
+    keys = np.empty(x.numblocks, object)
+    for place in np.ndindex(*x.numblocks):
+        keys[place] = (x.name, *place)
+    return laid(keys), laid(reduce(np.multiply.outer, x.chunks, np.int64(x.dtype.itemsize)))
 
 
-def _joined(chunks: list[Shape], along: list[range]) -> list[Shape]:
+def _joined(chunks: list[Shape], along: list[slice]) -> list[Shape]:
     """The chunks of the result along the axes that one operand keeps: runs along the first of them."""
     if not chunks:
         return []
-    return [tuple(sum(chunks[0][run.start : run.stop]) for run in along), *chunks[1:]]
+    return [tuple(sum(chunks[0][run]) for run in along), *chunks[1:]]

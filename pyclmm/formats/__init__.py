@@ -1,6 +1,6 @@
 """Formats of quantised weights: how N x K weights lie in N rows of bytes, and what these stand for. NumPy.
 
-A format of GGUF is a module here and a header in cl/formats/, each of that name, and a line in _OF_GGUF.
+A format of GGUF is a record in gguf_blocks.py and a header in cl/formats/ of its name.
 
 Others import: affine, base, mx, and what is in ``__all__``.
 """
@@ -10,13 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, brief, unknown_name
-from . import affine, mx, mxfp4_gguf, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_k, q6_k, q8_0
-from .base import RUN, BlockFormat, Format
+from . import affine, mx
+from .base import RUN, Format
+from .gguf_blocks import OF_GGUF, BlockFormat
 
 __all__ = ["FORMATS", "FORMAT_NAMES", "OF_GGUF", "RUN", "BlockFormat", "Format", "format_named", "format_of"]
 
-_OF_GGUF = (q4_0, q4_1, q5_0, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, mxfp4_gguf)
-OF_GGUF: tuple[BlockFormat, ...] = tuple(module.FORMAT for module in _OF_GGUF)
 FORMATS: tuple[Format, ...] = (*affine.FORMATS, *mx.FORMATS, *OF_GGUF)
 _BY_NAME = {form.name: form for form in FORMATS}
 FORMAT_NAMES = tuple(_BY_NAME)

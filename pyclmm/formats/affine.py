@@ -21,10 +21,6 @@ class Affine(RowFormat):
     def scale_nbytes(self) -> int:  # type: ignore[override]
         return SCALES[self.dtype]
 
-    @property
-    def has_codes(self) -> bool:
-        return self.bits in (4, 8)
-
     def dequantize(self, rows: Array, k: int) -> Array:
         parts = self.parts(rows, k)
         scales, biases = (widened(x, self.dtype)[:, :, None] for x in (parts.scales, parts.biases))
@@ -77,7 +73,8 @@ def narrowed(x: Array, dtype: str) -> Array:
 def _format(bits: int, group_size: int, number: int, dtype: str) -> Affine:
     defines = (("QUANT_BITS", bits), ("GROUP_SIZE", group_size), ("SCALE_TYPE", number))
     name = f"affine{bits}_g{group_size}_{dtype}"
-    return Affine(name, "affine", bits, group_size, group_size, "formats/affine.h", dtype, ALIGN, defines)
+    how = "formats/affine.h", dtype, ALIGN, defines, bits in (4, 8)
+    return Affine(name, "affine", bits, group_size, group_size, *how)
 
 
 FORMATS = tuple(_format(b, g, i, t) for b in BITS for g in GROUPS for i, t in enumerate(SCALES))

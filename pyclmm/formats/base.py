@@ -1,4 +1,4 @@
-"""The interface of a format of quantised weights, and the two ways in which rows are laid out. Pure NumPy.
+"""The interface of a format of quantised weights, and rows of packed weights behind one another. Pure NumPy.
 
 Values are computed in float32, in one order, by operations that NumPy and the headers in cl/formats/ round
 alike.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,8 @@ class Format(ABC):
 
     ``bits`` of a weight, besides scales; ``group_size``: weights along K that share a scale; ``block``: K is
     a multiple of it; ``dtype``: what the values stand for; ``align``: rows start at multiples of so many
-    bytes. ``header``, below cl/, turns 32 weights into numbers, with the macros ``defines``.
+    bytes. ``header``, below cl/, turns 32 weights into numbers, with the macros ``defines``. ``has_codes``: a
+    weight is scale * code + offset of whole numbers that the header gives (codes64).
     """
 
     name: str
@@ -38,11 +39,7 @@ class Format(ABC):
     dtype: str = "float32"
     align: int = 1
     defines: tuple[tuple[str, int | str], ...] = ()
-
-    @property
-    def has_codes(self) -> bool:
-        """Whether a weight is scale * code + offset of whole numbers that the header gives (codes64)."""
-        return False
+    has_codes: bool = False
 
     def padded(self, k: int) -> int:
         """The least number from *k* on of which there are rows: the smallest is one group."""
@@ -130,72 +127,3 @@ class RowFormat(Format):
     @abstractmethod
     def drawn_scales(self, rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Array, ...]:
         """Random scales, and biases where the format has them, as they are stored."""
-
-
-class BlockFormat(Format):
-    """A format of GGUF: blocks of bytes, one after another, each with its scales."""
-
-    nbytes: ClassVar[int]  # of a block
-    halves: ClassVar[tuple[int, ...]]  # where in a block float16 numbers are
-    most: ClassVar[int]  # about the largest whole number that a scale multiplies
-
-    def row_nbytes(self, k: int) -> int:
-        return k // self.block * self.nbytes
-
-    @abstractmethod
-    def values(self, blocks: Array) -> Array:
-        """The float32 values, (count, block), of *blocks*, (count, nbytes) of uint8."""
-
-    def encoded(self, w: Array) -> Array:
-        """The blocks, (count, nbytes) of uint8, for *w*, (count, block) of float32. Raises as quantize."""
-        return super().quantize(w)
-
-    def dequantize(self, rows: Array, k: int) -> Array:
-        blocks = np.ascontiguousarray(rows).reshape(-1, self.nbytes)
-        with np.errstate(all="ignore"):  # any bits are weights
-            return self.values(blocks).reshape(len(rows), k)
-
-    def quantize(self, w: Array) -> Array:
-        with np.errstate(all="ignore"):
-            return self.encoded(w.reshape(-1, self.block)).reshape(len(w), self.row_nbytes(w.shape[1]))
-
-    def drawn(self, rng: np.random.Generator, n: int, k: int) -> Array:
-        blocks = rng.integers(0, 256, (n * k // self.block, self.nbytes), np.uint8)
-        for at in self.halves:
-            scales = rng.uniform(-0.125, 0.125, len(blocks)) / self.most
-            blocks[:, at : at + 2] = scales.astype(np.float16).view(np.uint8).reshape(-1, 2)
-        return blocks.reshape(n, self.row_nbytes(k))
-
-
-def block_format(kind: type[BlockFormat], bits: int, group_size: int, block: int) -> BlockFormat:
-    """The one format of the class *kind*, by whose name it is called."""
-    name = kind.__name__.lower()
-    align = 2 if kind.halves else 1
-    return kind(name, name, bits, group_size, block, f"formats/{name}.h", align=align)
-
-
-def half_at(blocks: Array, at: int) -> Array:
-    """The float16 numbers at byte *at* of each block, as float32, (count, 1)."""
-    return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
-
-
-def halves_of(x: Array) -> Array:
-    """The bytes of *x*, (count, 1), as float16."""
-    return x.astype("<f2").view(np.uint8)
-
-
-def shifted(packed: Array, shifts: tuple[int, ...], bits: int) -> Array:
-    """Numbers of *bits* from bytes, (count, M, L): (count, M, len(shifts), L), one for each shift."""
-    by = np.array(shifts, np.uint8).reshape(1, 1, -1, 1)
-    return (packed[:, :, None, :] >> by) & np.uint8((1 << bits) - 1)
-
-
-def nibbles(packed: Array, per: int) -> Array:
-    """The low halves of each *per* bytes, then their high halves: (count, 2 * bytes)."""
-    count, nbytes = packed.shape
-    return shifted(packed.reshape(count, nbytes // per, per), (0, 4), 4).reshape(count, 2 * nbytes)
-
-
-def inverse(d: Array) -> Array:
-    """1 / d, and 0 where d is 0."""
-    return np.where(d == 0, np.float32(0), np.float32(1) / d)

@@ -8,13 +8,12 @@ from hypothesis.extra.numpy import arrays
 
 from pyclmm.errors import ArgumentError, ShapeError, UnsupportedError
 from pyclmm.formats import FORMATS, OF_GGUF, affine, format_named, format_of, mx
-from pyclmm.formats.base import BlockFormat
 from pyclmm.formats.mx import E2M1, E4M3, nearest, power_of_two, signed
 from tests.support.optional import optional
 from tests.support.selection import examples
 
 gguf, ml_dtypes = optional("gguf"), optional("ml_dtypes")
-MADE = [form for form in OF_GGUF if type(form).encoded is not BlockFormat.encoded]
+MADE = [form for form in OF_GGUF if form.made is not None]
 # 2 x 32 weights quantised by MLX 0.32.4: packed weights, scale, bias
 OF_MLX = {
     2: ("db76d8b61cb62d860000f0bf00007040", "758a769eb29da65c55559d3f00006cc0"),
