@@ -22,7 +22,7 @@ from ..problem.gemm import Gemm, Operand, dense
 from ..quantized import QuantizedArray
 from . import datasets
 from .fingerprints import fingerprint
-from .storage import Storage, overlaps, sink, source
+from .storage import Storage, is_beside, overlaps, sink, source
 from .tiles import TiledProduct
 
 
@@ -135,10 +135,11 @@ class Given:
             )
         return np.expand_dims(x, (-2,) * self.is_row + (-1,) * self.is_column)
 
-    def fingerprints(self) -> dict[str, Any]:
-        """What tells these operands from others, for a checkpoint."""
+    def fingerprints(self, out: Storage) -> dict[str, Any]:
+        """What tells these operands from others, for a checkpoint of a run that writes *out*."""
         bias = {} if self.bias is None else {"bias": source("bias", self.bias)}
-        return {name: fingerprint(x) for name, x in {**self.operands, **bias}.items()}
+        read = {**self.operands, **bias}
+        return {name: fingerprint(x, is_beside(x, out)) for name, x in read.items()}
 
 
 @dataclass(frozen=True)
