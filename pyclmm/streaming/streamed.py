@@ -31,7 +31,7 @@ from .job import Job
 from .journal import unusable
 from .operands import Given, Shapes
 from .run import Report, StreamProgress, run
-from .storage import Storage, sink
+from .storage import Storage, sink, source
 from .tiles import Blocking, Region, Tile, region_of
 
 __all__ = ["StreamExplanation", "StreamProgress", "StreamedMatmul"]
@@ -188,8 +188,6 @@ class StreamedMatmul(OfProcess):
             self._compute(given, target, progress)
         if given.out is None:
             return target if target.ndim else target[()]
-        if target is not given.out:
-            np.copyto(given.out, target, casting=self._options.casting)
         return out
 
     def _check_fits(self, given: Given) -> None:
@@ -241,6 +239,11 @@ class StreamedMatmul(OfProcess):
                 run(job, self._places, seconds, todo, count, kept, progress)
             elif progress is not None:
                 progress(StreamProgress(count, count, count, 0.0, 0.0, 0.0))
+            if given.out is not None and target is not given.out:
+                out = source("out", given.out)  # its file may have been cut since
+                np.copyto(given.out, target, casting=self._options.casting)
+                if kept is not None:  # whose folder has the only other copy
+                    out.flush()
 
     def _job(self, given: Given, target: Any) -> Job:
         fit, at, dtype = self._fit, self._blocking, self.dtype
