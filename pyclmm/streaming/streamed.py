@@ -148,6 +148,22 @@ class StreamedMatmul(OfProcess):
         """The sizes of tiles and chunks."""
         return self._blocking
 
+    @property
+    def precision(self) -> str:
+        """The precision that the plan was made with."""
+        return self._shapes.gemm.problem.precision
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the bits of its results are the same on every device. Those of integers always are."""
+        return self._shapes.gemm.problem.has_same_bits
+
+    @property
+    def verify(self) -> bool | str:
+        """How its results are checked: False, True or "repair" (docs/verification.md)."""
+        how: bool | str = self._options.verify
+        return how
+
     def explain(self) -> StreamExplanation:
         """The tiles, their order, the bytes that are moved, and the predicted times."""
         return StreamExplanation(tuple(self._fit.rows(self._blocking)), self._fit.kernel(self._blocking))

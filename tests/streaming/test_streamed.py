@@ -338,6 +338,21 @@ def test_a_plan_explains_itself():
     assert "nothing is multiplied" in str(nothing)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("verify", [False, True, "repair"])
+def test_a_plan_tells_what_it_was_made_with_as_matmul_does(verify, dtype):
+    a, asked = np.ones((3, 3), dtype), ("verify", "precision", "reproducible")
+
+    def told(plan):
+        return {name: getattr(plan, name) for name in asked}
+
+    for given in ({"verify": verify}, {"precision": "high", "reproducible": True}):
+        assert told(StreamedMatmul(a, a, **given)) == told(pyclmm.Matmul(a, a, **given))
+    with pyclmm.verified(verify), pyclmm.default_precision("medium"):
+        assert told(StreamedMatmul(a, a)) == told(pyclmm.Matmul(a, a))
+    assert StreamedMatmul(a[:0], a, verify=verify).verify == verify
+
+
 @pytest.mark.usefixtures("lane", "small_tiles")
 def test_a_plan_is_not_pickled():
     plan = StreamedMatmul(normal(4, 5), normal(5, 6))
