@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import Any
 
@@ -43,6 +44,25 @@ def on_host(data: Any) -> NDArray[np.uint8]:
     if hasattr(data, "get"):  # CuPy's
         return np.asarray(data.get())
     return np.asarray(data.cpu() if hasattr(data, "cpu") else data)
+
+
+def copied(data: Any) -> Any:
+    """A copy of *data* where it is."""
+    if isinstance(data, cla.Array):
+        return data.copy(arrays.common_queue({"data": data}, None))
+    found = copy.deepcopy(data)
+    if isinstance(found, np.ndarray):
+        found.flags.writeable = False
+    return found
+
+
+def check_pickled(data: Any) -> None:
+    """Raise DTypeError if *data* cannot be pickled."""
+    if isinstance(data, cla.Array):
+        raise DTypeError(
+            "a QuantizedArray on an OpenCL device cannot be pickled; pickle q.to(np.empty(0)), a copy on the "
+            "host, and in the other process take .to(queue) of that"
+        )
 
 
 def brought(data: Any, like: Any) -> Any:
