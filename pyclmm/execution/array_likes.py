@@ -42,8 +42,8 @@ def array_of(name: str, x: Any) -> Any:
         raise DTypeError(f"{name} is a sparse {type(x).__name__}; pass it as a dense array, {name}.toarray()")
     if isinstance(x, QuantizedArray):
         raise UnsupportedError(
-            f"{name} is a QuantizedArray, which only b of matmul, gemm, Matmul and ragged_matmul may be; "
-            f"{ADVICE}"
+            f"{name} is a QuantizedArray, which is taken as b of matmul, gemm, Matmul and ragged_matmul, and "
+            f"as one operand of einsum; {ADVICE}"
         )
     if x is None:
         raise DTypeError(f"{name} is None; pass a NumPy array or a pyopencl.array.Array")
