@@ -1,7 +1,10 @@
 """A product whose ``out`` lies in a file that has operands too: each tile moves the file's time of change."""
 
+import os
+
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 import pyclmm
 from pyclmm import CheckpointError
@@ -64,6 +67,41 @@ def test_a_hard_link_is_the_same_file(path, tmp_path):
     (tmp_path / "link").hardlink_to(path)
     begun(tmp_path, raw(tmp_path / "link"), raw(path)["out"])
     check_goes_on(tmp_path, raw(tmp_path / "link"), raw(path)["out"])
+
+
+@pytest.mark.parametrize("maps", [1, 2])
+def test_columns_of_a_table_that_has_operands_in_other_columns(maps, tmp_path):
+    """Their bytes lie between one another; no element is in both."""
+    table = np.zeros((M, K + N), "f4")
+    table[:, :K] = GIVEN["a"]
+    (tmp_path / "table").write_bytes(table.tobytes())
+
+    def parts():
+        shown = [np.memmap(tmp_path / "table", "f4", "r+", shape=table.shape) for _ in range(maps)]
+        return {**GIVEN, "a": shown[0][:, :K]}, shown[-1][:, K:]
+
+    begun(tmp_path, *parts())
+    check_goes_on(tmp_path, *parts())
+    given, out = parts()
+    for other in (out[:, ::-1], out.base[:, K - 1 : -1]):
+        given["c"] = other
+        with pytest.raises(pyclmm.ArgumentError, match="out overlaps an operand"):
+            multiply(tmp_path, given, out)
+
+
+def test_a_view_by_strides_is_in_the_file(path, tmp_path):
+    out = as_strided(raw(path)["out"], (M, N), (4 * N, 4))
+    begun(tmp_path, GIVEN, out)
+    assert {each.name for each in (tmp_path / "tiles").iterdir()} == {"pyclmm-journal", "pyclmm-lock"}
+    check_goes_on(tmp_path, GIVEN, out)
+
+
+def test_an_operand_of_windows_in_a_file_that_was_cut_is_named(path, tmp_path):
+    whole = np.memmap(path, "f4", "r")
+    windows = sliding_window_view(whole, K)[:M]
+    os.truncate(path, 8)
+    with pytest.raises(pyclmm.StorageError, match=r"a: the whole array .*the file has 8 bytes"):
+        pyclmm.matmul(windows, GIVEN["b"], memory_limit="1 GiB")
 
 
 def test_an_hdf5_file_whose_datasets_are_mapped(tmp_path):
