@@ -59,9 +59,10 @@ def array_of(name: str, x: Any) -> Any:
 
 
 def _check_element(name: str, x: Any, element: Any) -> None:
-    """Raise DTypeError for an *element* of the list *x* that NumPy would fetch number by number, or take for
-    one object.
+    """Raise DTypeError for an *element* of the list *x* that NumPy would fetch number by number, take for one
+    object, or take without its mask or unit.
     """
+    check_meaning(name, element, x)
     if isinstance(element, Array):
         raise DTypeError(
             f"{name} is a {type(x).__name__} of pyopencl Arrays; stack them into one, "
@@ -115,7 +116,6 @@ def with_memory(name: str, x: Any, found: NDArray[Any]) -> NDArray[Any]:
 
 
 def _converted(name: str, x: Any) -> NDArray[Any]:
-    check_meaning(name, x)
     try:
         found = np.asanyarray(x)
     except ValueError as error:

@@ -33,28 +33,26 @@ def entries(x: Any) -> Iterator[Any]:
 
 
 def check_meaning(name: str, x: Any, of: Any = None) -> None:
-    """Raise DTypeError if the array *x* has a mask or a unit, or one in the list *x* has. *of*: the caller's
-    object that gave *x*, called *name* in errors; None for *x* itself.
+    """Raise DTypeError if the array *x* has a mask or a unit, or an array in the list *x*. *of*: what has *x*
+    in it, or becomes it, if that is what the caller passed; *name* is what errors call that.
     """
-    if isinstance(x, np.ndarray):
-        _check_array(name, x, "" if of is None else f"{type(of).__name__}, as an array ")
+    if not isinstance(x, np.ndarray):
+        for each in entries(x):
+            if isinstance(each, np.ndarray):
+                check_meaning(name, each, x)
         return
-    for each in entries(x):
-        if isinstance(each, np.ndarray):
-            _check_array(name, each, f"{type(x).__name__} with ")
-
-
-def _check_array(name: str, x: np.ndarray[Any, Any], within: str) -> None:
-    what = f"{name} is a {within}a" if within else f"{name} is a"
+    within = ""
+    if of is not None:
+        within = f"{type(of).__name__} {'with' if isinstance(of, _LISTS) else 'that becomes'} a "
     if isinstance(x, np.ma.MaskedArray):
         would_do = f"{name}.filled(0), or {name}.data if no element is masked"
         if name == "out":
             would_do = "out.data"
         elif within:
             would_do = "x.filled(0) of each masked array x"
-        raise DTypeError(f"{what} masked array, and its mask would be ignored; pass {would_do}")
+        raise DTypeError(f"{name} is a {within}masked array, and its mask would be ignored; pass {would_do}")
     if type(x).__array_ufunc__ is not np.ndarray.__array_ufunc__:
         raise DTypeError(
-            f"{what} {type(x).__name__}, a subclass of ndarray with arithmetic of its own, which would be "
-            f"ignored; pass its plain numbers, np.asarray({name})"
+            f"{name} is a {within}{type(x).__name__}, a subclass of ndarray with arithmetic of its own, "
+            f"which would be ignored; pass its plain numbers, np.asarray({name})"
         )

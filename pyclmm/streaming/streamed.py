@@ -256,7 +256,7 @@ class StreamedMatmul(OfProcess):
             elif progress is not None:
                 progress(StreamProgress(count, count, count, 0.0, 0.0, 0.0))
             if given.out is not None and target is not given.out:
-                out = source("out", given.out)  # its file may have been cut since
+                out = source("out", given.matrices(given.out))  # its file may have been cut since
                 np.copyto(given.out, target, casting=self._options.casting)
                 if kept is not None:  # whose folder has the only other copy
                     out.flush()

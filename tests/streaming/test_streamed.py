@@ -167,6 +167,16 @@ def test_layouts_and_casts_of_numpy_arrays():
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")
+@pytest.mark.parametrize("dims", [((70,), (70,)), ((90, 70), (70,)), ((70,), (70, 90))])
+def test_a_product_with_a_vector_is_cast_by_unsafe(dims, tmp_path):
+    """It is computed elsewhere, and copied."""
+    a, b = (integers(*shape) for shape in dims)
+    for extra in ({"memory_limit": 1 << 30}, {"checkpoint": tmp_path / "tiles"}):
+        counts = np.zeros((a @ b).shape, np.int32)
+        assert pyclmm.matmul(a, b, out=counts, casting="unsafe", **extra) is counts
+        assert np.array_equal(counts, a @ b)
+
+
 def test_out_may_overlap_an_operand():
     s = integers(90, 90)
     expected = s @ s
