@@ -71,7 +71,7 @@ class QuantizedArray:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         places.check_pickled(self.data)
-        return super().__reduce_ex__(protocol)
+        return super().__reduce_ex__(max(protocol, 2))  # the first with slots
 
     def _with(self, data: Any) -> QuantizedArray:
         return QuantizedArray(data, self.format, self._k, self.is_transposed)

@@ -135,11 +135,14 @@ class Given:
             )
         return np.expand_dims(x, (-2,) * self.is_row + (-1,) * self.is_column)
 
-    def fingerprints(self, out: Storage) -> dict[str, Any]:
-        """What tells these operands from others, for a checkpoint of a run that writes *out*."""
+    def fingerprints(self) -> dict[str, Any]:
+        """What tells these operands from others, for a checkpoint."""
         bias = {} if self.bias is None else {"bias": source("bias", self.bias)}
-        read = {**self.operands, **bias}
-        return {name: fingerprint(x, is_beside(x, out)) for name, x in read.items()}
+        out = None if self.out is None else source("out", self.matrices(self.out))
+        return {
+            name: fingerprint(x, out is not None and is_beside(x, out))
+            for name, x in {**self.operands, **bias}.items()
+        }
 
 
 @dataclass(frozen=True)

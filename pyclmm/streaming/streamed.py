@@ -31,7 +31,7 @@ from .job import Job
 from .journal import unusable
 from .operands import Given, Shapes
 from .run import Report, StreamProgress, run
-from .storage import Storage, sink, source
+from .storage import sink, source
 from .tiles import Blocking, Region, Tile, region_of
 
 __all__ = ["StreamExplanation", "StreamProgress", "StreamedMatmul"]
@@ -244,7 +244,7 @@ class StreamedMatmul(OfProcess):
         job, folder = self._job(given, target), self._checkpoint
         # Before the tiles: small ones of another product may be too many of this one for a list.
         count = tiles.count(job.product, job.blocking)
-        problem = {} if folder is None else self._problem(given, job.sink)
+        problem = {} if folder is None else self._problem(given)
         kept = None if folder is None else Checkpoint.open(folder, problem, count, job.sink)
         with nullcontext() if kept is None else kept:
             todo = every = tiles.tiles(job.product, job.blocking)
@@ -271,7 +271,7 @@ class StreamedMatmul(OfProcess):
             read = {**read, "c": out}
         return Job(product, at, read, given.bias, out, options, *scalars, dtype, fit.acc_dtype(at))
 
-    def _problem(self, given: Given, out: Storage) -> dict[str, Any]:
+    def _problem(self, given: Given) -> dict[str, Any]:
         """What a checkpoint is kept by."""
         options = self._options
         named = ("trans_a", "trans_b", "activation", "precision", "reproducible", "casting")
@@ -279,7 +279,7 @@ class StreamedMatmul(OfProcess):
             **{name: getattr(options, name) for name in named}, "kernel": str(options.kernel),
             "dtype": str(self.dtype), "shape": list(self.shape),
             "alpha": str(self._alpha), "beta": str(self._beta),
-            "operands": given.fingerprints(out), "blocking": asdict(self._blocking),
+            "operands": given.fingerprints(), "blocking": asdict(self._blocking),
         }  # fmt: skip
 
 
