@@ -258,8 +258,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
     @property
     def reproducible(self) -> bool:
         """Whether the bits of its results are the same on every device. Those of integers always are."""
-        problem = self._executable.gemm.problem
-        return problem.reproducible or problem.acc_type.startswith("uint")
+        return self._executable.gemm.problem.has_same_bits
 
     @property
     def verify(self) -> bool | str:

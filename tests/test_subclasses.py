@@ -1,5 +1,7 @@
 """Subclasses of ndarray: those that hold more than elements are refused, others are read as arrays."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,48 @@ def test_masks_and_units_are_refused(name, what, warm, own_caches):
     shapes = {"a": (3, 4), "b": (4, 5), "c": (3, 5), "bias": (5,), "out": (3, 5)}
     with pytest.raises(pyclmm.DTypeError, match=f"{name} " + message.format(name)):
         call(pyclmm.gemm, **{name: make(np.ones(shapes[name], np.float32))})
+
+
+class Giving:
+    """What becomes that array."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __array__(self, dtype=None, copy=None):
+        return self.x
+
+
+WITHIN = {
+    "list": list,
+    "tuple in a list": lambda x: [tuple(x[:1]), tuple(x[1:])] if len(x) == 2 else [tuple(x)],
+    "the last of a list": lambda x: [*np.asarray(x[:-1]).tolist(), x[-1]],
+    "deque": deque,
+    "__array__": Giving,
+}
+
+
+@pytest.mark.parametrize("within", WITHIN.values(), ids=WITHIN)
+@pytest.mark.parametrize("of", [np.ma.masked_array, lambda x: x.view(Quantity)], ids=["mask", "unit"])
+@pytest.mark.parametrize("name", ["a", "b", "c", "bias", "w"])
+def test_masks_and_units_within_other_objects_are_refused(name, of, within):
+    shapes = {"a": (3, 4), "b": (4, 5), "c": (3, 5), "bias": (1, 5), "w": (4, 64)}
+    x = within(of(np.ones(shapes[name], np.float32)))
+    with pytest.raises(pyclmm.DTypeError, match=rf"^{name} is a \w+( with| that becomes) a .* ignored; pass"):
+        pyclmm.quantize(x) if name == "w" else call(pyclmm.gemm, **{name: x})
+
+
+def test_a_masked_number_in_a_list_is_refused():
+    with pytest.raises(pyclmm.DTypeError, match="a is a list with a masked array"):
+        pyclmm.matmul([[1.0, np.ma.masked], [1.0, 1.0]], np.eye(2))
+
+
+@pytest.mark.parametrize("function", [pyclmm.matmul, lambda x, b: pyclmm.matmul([x], b)])
+def test_a_list_that_holds_itself_is_refused(function):
+    x = []
+    x.append(x)
+    with pytest.raises(pyclmm.ShapeError, match=r"a is a list: .*pass rows of one length"):
+        function(x, np.eye(2))
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyopencl as cl
@@ -123,6 +123,18 @@ class Array(cla.Array):
         host = fetched(self)
         return host if dtype is None else host.astype(dtype)
 
+    def __copy__(self) -> Array:
+        return _sharing(self)
+
+    def __deepcopy__(self, _memo: object) -> Array:
+        return new(fetched(self), self.device)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise DTypeError(
+            "an array of pyclmm.array_api lies on a device of this process and cannot be pickled; pickle "
+            "numpy.asarray(x), and in the other process pass that to asarray"
+        )
+
     def __str__(self) -> str:
         return str(fetched(self))  # PyOpenCL's shows no view that is not contiguous
 
@@ -142,8 +154,10 @@ def queue_of(device: Any) -> cl.CommandQueue:
 
 def wrapped(x: cla.Array) -> Array:
     """*x* as an array of the namespace: the same buffer and events."""
-    if isinstance(x, Array):
-        return x
+    return x if isinstance(x, Array) else _sharing(x)
+
+
+def _sharing(x: cla.Array) -> Array:
     made = Array.__new__(Array)
     made.__dict__.update(x.__dict__)
     return made

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import DTypeError, ShapeError, UnsupportedError, in_short
+from ..problem.meaning import check_meaning, entries
 from ..quantized import QuantizedArray
 
 ADVICE = "matmul(x, q.T) is x @ q.dequantize().T"
@@ -36,14 +37,14 @@ def array_of(name: str, x: Any) -> Any:
     if isinstance(x, Array):
         return x
     if isinstance(x, np.ndarray) or (isinstance(x, np.generic) and name != "out"):
-        _check_meaning(name, x)
+        check_meaning(name, x)
         return np.asarray(x)  # a plain view of a subclass (np.memmap, np.matrix)
     if hasattr(x, "toarray"):  # SciPy's sparse matrices and arrays
         raise DTypeError(f"{name} is a sparse {type(x).__name__}; pass it as a dense array, {name}.toarray()")
     if isinstance(x, QuantizedArray):
         raise UnsupportedError(
-            f"{name} is a QuantizedArray, which only b of matmul, gemm, Matmul and ragged_matmul may be; "
-            f"{ADVICE}"
+            f"{name} is a QuantizedArray, which is taken as b of matmul, gemm, Matmul and ragged_matmul, and "
+            f"as one operand of einsum; {ADVICE}"
         )
     if x is None:
         raise DTypeError(f"{name} is None; pass a NumPy array or a pyopencl.array.Array")
@@ -52,31 +53,25 @@ def array_of(name: str, x: Any) -> Any:
             f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "
             f"pyopencl.array.Array"
         )
-    element = _array_in(x)
+    for element in entries(x):
+        _check_element(name, x, element)
+    return _shared(name, x) if hasattr(x, "__dlpack_device__") else _converted(name, x)
+
+
+def _check_element(name: str, x: Any, element: Any) -> None:
+    """Raise DTypeError for an *element* of the list *x* that NumPy would fetch number by number, take for one
+    object, or take without its mask or unit.
+    """
+    check_meaning(name, element, x)
     if isinstance(element, Array):
         raise DTypeError(
             f"{name} is a {type(x).__name__} of pyopencl Arrays; stack them into one, "
             f"pyopencl.array.stack({name})"
         )
-    if element is not None:
+    if hasattr(element, "toarray"):
         raise DTypeError(
             f"{name} is a {type(x).__name__} with a sparse {type(element).__name__}; pass dense arrays, "
             f"[each.toarray() for each in {name}]"
-        )
-    return _shared(name, x) if hasattr(x, "__dlpack_device__") else _converted(name, x)
-
-
-def _check_meaning(name: str, x: Any) -> None:
-    """Raise DTypeError for an array with more than its elements: a mask, or a physical unit."""
-    if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError(
-            f"{name} is a masked array, and its mask would be ignored; pass "
-            + ("out.data" if name == "out" else f"{name}.filled(0), or {name}.data if no element is masked")
-        )
-    if isinstance(x, np.ndarray) and type(x).__array_ufunc__ is not np.ndarray.__array_ufunc__:
-        raise DTypeError(
-            f"{name} is a {type(x).__name__}, a subclass of ndarray with arithmetic of its own, which would "
-            f"be ignored; pass its plain numbers, np.asarray({name})"
         )
 
 
@@ -90,18 +85,6 @@ def _is_array_like(x: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _array_in(x: Any) -> Any:
-    """The first Array or sparse matrix in a list, or None. NumPy would fetch an Array element by element, and
-    take a sparse matrix for one object.
-    """
-    while isinstance(x, list | tuple) and x:
-        for each in x:
-            if isinstance(each, Array) or hasattr(each, "toarray"):
-                return each
-        x = x[0]
-    return None
 
 
 def _shared(name: str, x: Any) -> NDArray[Any]:
@@ -134,7 +117,7 @@ def with_memory(name: str, x: Any, found: NDArray[Any]) -> NDArray[Any]:
 
 def _converted(name: str, x: Any) -> NDArray[Any]:
     try:
-        return np.asarray(x)
+        found = np.asanyarray(x)
     except ValueError as error:
         if isinstance(x, list | tuple):
             raise ShapeError(
@@ -145,6 +128,8 @@ def _converted(name: str, x: Any) -> NDArray[Any]:
         if isinstance(error, NotImplementedError):  # of an __array__; numpy.matmul passes it on, too
             raise
         raise unreadable(name, x, error) from error
+    check_meaning(name, found, x)
+    return np.asarray(found)
 
 
 def unreadable(name: str, x: Any, error: Exception) -> DTypeError:
@@ -154,16 +139,10 @@ def unreadable(name: str, x: Any, error: Exception) -> DTypeError:
 
 def _advice(name: str, x: Any) -> str:
     """What would do in place of *x*: of a tensor one that NumPy can read, if there is such a method."""
-    if isinstance(x, list | tuple) and hasattr(_first(x), "__dlpack__"):
+    if isinstance(x, list | tuple) and hasattr(next(entries(x), None), "__dlpack__"):
         return f"stack the tensors in it into one, as torch.stack({name}) does"
     if hasattr(x, "to_dense") and str(x.layout) != "torch.strided":
         return f"pass {name}.to_dense()"
     if hasattr(x, "cfloat") and not (x.is_meta or x.is_nested):
         return f"pass {name}.cfloat()" if x.is_complex() else f"pass {name}.float()"
     return "pass a NumPy array of its values"
-
-
-def _first(x: Any) -> Any:
-    while isinstance(x, list | tuple) and x:
-        x = x[0]
-    return x

@@ -127,6 +127,16 @@ def copied(x: Any, out: Any) -> Any:
     return contract(Taken({"x": x}, out), subscripts.parsed("...->...", [x.shape]))
 
 
+def counting_out(given: Taken) -> Taken:
+    """What is *given*, computed in a dtype that counts ``out``'s in too, as that of numpy.einsum does, unless
+    one is asked for."""
+    if given.out is None or given.dtype is not None:
+        return given
+    type_name(given.out.dtype, "out")
+    computed = common_dtype(given._replace(arrays={**given.arrays, "out": given.out}), "unsafe")
+    return given._replace(dtype=computed)
+
+
 def common_dtype(given: Taken, casting: Casting) -> np.dtype[Any]:
     """The dtype of a product of all operands. Raises DTypeError if *casting* lets one not be cast."""
     check_casting(casting)

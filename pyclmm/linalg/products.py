@@ -21,7 +21,7 @@ from ..problem.contraction import Label, View
 from ..problem.gemm import dense_strides
 from ..problem.settings import is_reproducible
 from ..problem.subscripts import Labelled, parsed
-from .einsum import Taken, asked_of, common_dtype, contract, copied, numbered, split, taken
+from .einsum import Taken, asked_of, common_dtype, contract, copied, counting_out, numbered, split, taken
 from .identity import identity
 from .signatures import (
     AxesKeywords,
@@ -159,7 +159,8 @@ def einsum(
     Two forms: ``einsum("ij,jk->ik", a, b)`` and ``einsum(a, [0, 1], b, [1, 2], [0, 2])``. An ellipsis stands
     for axes that broadcast, a letter that an operand repeats for its diagonal. Each step takes two operands
     and is one stacked gemm. With three or more, *optimize* says in which order: True (opt_einsum's "auto"),
-    False (from left to right), a word of opt_einsum's, or what :func:`numpy.einsum_path` returned.
+    False (from left to right), a word of opt_einsum's, or what :func:`numpy.einsum_path` returned. Without
+    ``dtype`` the dtype of *out* counts as those of the operands do.
 
     Where nothing is summed and no axis is new, the result of one operand is a view of it, writeable if that
     is. NumPy arrays that only share axes ("ij,ij->ij") are multiplied by NumPy, Arrays by a stack of 1 x 1
@@ -173,7 +174,7 @@ def einsum(
             f"quantize_a is {brief(rounded)}, but no operand is quantised weights; leave it out"
         )
     names = ("a", "b") if len(xs) == 2 else numbered("operands", xs)
-    given = taken(dict(zip(names, xs, strict=True)), out, keywords)
+    given = counting_out(taken(dict(zip(names, xs, strict=True)), out, keywords))
     result = contract(given, parsed(which, given.shapes), optimize=optimize, casting=casting, **keywords)
     return result if out is None else out
 

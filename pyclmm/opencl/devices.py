@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NoReturn
 
 import pyopencl as cl
 
@@ -197,6 +198,18 @@ class DeviceRecord:
     memory: int
     default: bool
     device: cl.Device
+
+    def __copy__(self) -> DeviceRecord:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> DeviceRecord:
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise DTypeError(
+            f"a DeviceRecord has a device of this process and cannot be pickled; pickle its name, "
+            f"{self.name!r}, which device= takes too"
+        )
 
     def __str__(self) -> str:
         mark = ", default" if self.default else ""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -80,7 +81,7 @@ def share_elements(x: Array, y: Array) -> bool:
 
 def map_of(x: Any) -> np.memmap[Any, Any] | None:
     """The np.memmap that *x* is, or is a view of; None for any other array."""
-    while isinstance(x, np.ndarray):
+    while isinstance(x, np.ndarray) or isinstance(getattr(x, "base", None), np.ndarray):  # as_strided's
         if isinstance(x, np.memmap) and isinstance(getattr(x, "_mmap", None), mmap.mmap):
             return x
         x = x.base
@@ -105,13 +106,21 @@ def place_at(address: int) -> Place | None:
 
 
 def shares_file(x: Array, out: Array) -> bool:
-    """Whether writing *out* may change *x* because both show the same bytes of a file."""
+    """Whether writing *out* changes an element of *x* because both show the same bytes of a file. True where
+    that is hard to tell.
+    """
     theirs = _place(out) if out.size and x.size and not out.flags.owndata else None
     mine = None if theirs is None or theirs.private else place_of(x)
     if theirs is None or mine is None or mine.file != theirs.file:
         return False  # a private map shows what is written to the file until its own pages are written
-    (first, end), (start, stop) = mine.span(x), theirs.span(out)
-    return first < stop and start < end
+    return share_elements(_in_file(x, mine), _in_file(out, theirs))
+
+
+def _in_file(x: Array, place: Place) -> Array:
+    """An array like *x* that is never read, whose addresses are places in the file."""
+    at = int(x.__array_interface__["data"][0]) - place.address + place.offset
+    its = {"shape": x.shape, "strides": x.strides, "typestr": f"|V{x.itemsize}", "version": 3}
+    return np.asarray(SimpleNamespace(__array_interface__={**its, "data": (at + mmap.PAGESIZE, True)}))
 
 
 def span_in(x: Array, path: str) -> tuple[int, int] | None:

@@ -287,6 +287,11 @@ class GemmProblem(ExtraFields):
         return replace(found, m=m, n=n, k=k, batch_shape=(count,), batch_strides=strides)
 
     @property
+    def has_same_bits(self) -> bool:
+        """Whether the bits of results are the same on every device. Those of integers always are."""
+        return self.reproducible or self.acc_type.startswith("uint")
+
+    @property
     def layout(self) -> str:
         """ "NN", "NT", "TN" or "TT"."""
         return "NT"[self.trans_a] + "NT"[self.trans_b]

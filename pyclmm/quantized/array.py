@@ -29,6 +29,9 @@ class QuantizedArray:
     Of a stack, (groups, N, K), ``q[g]`` is a matrix, ``q[1:3]`` a part of the stack, ``q.mT`` is (groups, K,
     N): weights of :func:`pyclmm.ragged_matmul`.
 
+    A pickle has its bytes. Those on an OpenCL device are not pickled: pickle ``q.to(np.empty(0))``, a copy
+    on the host.
+
     Attributes: ``shape``; ``data``: N rows of bytes, or (groups, N, bytes), a uint8 array of NumPy's,
     PyOpenCL's or another library's; ``is_transposed``: whether K comes before N in the shape, as in ``q.T``.
     """
@@ -59,6 +62,19 @@ class QuantizedArray:
             setattr(self, name, value)
         if isinstance(self.data, np.ndarray):  # Dask's messages have their bytes anywhere
             self.data = _held(self.data, self.format, self.format.row_nbytes(self._k))
+
+    def __copy__(self) -> QuantizedArray:
+        return self._with(self.data)
+
+    def __deepcopy__(self, _memo: object) -> QuantizedArray:
+        return self._with(places.copied(self.data))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        places.check_pickled(self.data)
+        return super().__reduce_ex__(max(protocol, 2))  # the first with slots
+
+    def _with(self, data: Any) -> QuantizedArray:
+        return QuantizedArray(data, self.format, self._k, self.is_transposed)
 
     @classmethod
     def from_parts(
@@ -190,7 +206,7 @@ class QuantizedArray:
             raise ArgumentError(
                 f"index is {brief(index)}: take a slice of rows of (N, K) weights, q[2:8], then .T"
             )
-        return QuantizedArray(self.data[index], self.format, self._k, self.is_transposed)
+        return self._with(self.data[index])
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -198,7 +214,7 @@ class QuantizedArray:
     def to(self, like: Any) -> QuantizedArray:
         """The same weights where *like* is: a queue, an Array, a NumPy array, or an array of PyTorch's,
         CuPy's or JAX's. Raises DTypeError for anything else."""
-        return QuantizedArray(places.brought(self.data, like), self.format, self._k, self.is_transposed)
+        return self._with(places.brought(self.data, like))
 
     def dequantize(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
         """The values as a NumPy array, rounded to *dtype*, by default that which the weights stand for.

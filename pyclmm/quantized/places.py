@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import Any
 
@@ -13,18 +14,20 @@ from numpy.typing import NDArray
 from ..errors import DTypeError, in_short
 from ..opencl import arrays
 from ..opencl.mappings import map_of
+from ..problem.meaning import check_meaning
 
 
 def numbers(name: str, x: Any) -> NDArray[Any]:
     """*x* as an array of numbers in this machine's order of bytes. Raises DTypeError for anything else."""
-    if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError(f"{name} is a masked array, and its mask would be ignored; pass {name}.filled(0)")
+    check_meaning(name, x)
     try:
-        found = np.asarray(x)
+        found = np.asanyarray(x)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, DTypeError):  # of a QuantizedArray
             raise
         raise DTypeError(f"{name} is a {type(x).__name__}: {in_short(error)}; pass a NumPy array") from error
+    check_meaning(name, found, x)
+    found = np.asarray(found)
     if found.dtype.kind in "OUS":
         what = f"an array of {found.dtype}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"
         raise DTypeError(
@@ -43,6 +46,25 @@ def on_host(data: Any) -> NDArray[np.uint8]:
     if hasattr(data, "get"):  # CuPy's
         return np.asarray(data.get())
     return np.asarray(data.cpu() if hasattr(data, "cpu") else data)
+
+
+def copied(data: Any) -> Any:
+    """A copy of *data* where it is."""
+    if isinstance(data, cla.Array):
+        return data.copy(arrays.common_queue({"data": data}, None))
+    found = copy.deepcopy(data)
+    if isinstance(found, np.ndarray):
+        found.flags.writeable = False
+    return found
+
+
+def check_pickled(data: Any) -> None:
+    """Raise DTypeError if *data* cannot be pickled."""
+    if isinstance(data, cla.Array):
+        raise DTypeError(
+            "a QuantizedArray on an OpenCL device cannot be pickled; pickle q.to(np.empty(0)), a copy on the "
+            "host, and in the other process take .to(queue) of that"
+        )
 
 
 def brought(data: Any, like: Any) -> Any:

@@ -36,12 +36,14 @@ _MOST = 1 << 30  # bytes of an operand that are read
 _THREADS = min(8, os.cpu_count() or 1)
 
 
-def fingerprint(source: Storage) -> dict[str, Any]:
+def fingerprint(source: Storage, beside_out: bool = False) -> dict[str, Any]:
     """Shape, dtype, digest; for a mapped file its path, length and time of change, for a dataset its path.
 
     What was written to a mapped file, by whatever map, is flushed first, so that its time tells a later
-    change. The time of an HDF5 file is not taken, since ``out`` may lie in the same file. Of an operand of n
-    GiB each piece of 32 MiB gives 1/n of its columns, in turn. Raises StorageError.
+    change. Length and time of a file that has ``out`` too (*beside_out*) change with each tile: there every
+    byte of the operand is hashed. The time of an HDF5 file is not taken of datasets, since ``out`` may lie in
+    the same file. Of an operand of n GiB each piece of 32 MiB gives 1/n of its columns, in turn. Raises
+    StorageError.
     """
     found: dict[str, Any] = {"shape": list(source.shape), "dtype": source.dtype.str + source.dtype.name}
     if isinstance(source, MappedStorage) and source.file.path is not None and source.file.path.is_file():
@@ -50,17 +52,20 @@ def fingerprint(source: Storage) -> dict[str, Any]:
         status = os.stat(source.file.path)
         place = source.file.place(source.x)[0] if source.x.size else 0
         found |= {"path": str(source.file.path), "byte": place}
-        found |= {"size": status.st_size, "mtime": status.st_mtime_ns}
+        if source.x.size and not beside_out:  # what has no element cannot change
+            found |= {"size": status.st_size, "mtime": status.st_mtime_ns}
     elif isinstance(source, DatasetStorage) and where(source.x) is not None:
         found["path"] = where(source.x)
-    share = -(-source.nbytes // _MOST)
-    return found | {"digest": _digest(source, _matrices(source.shape), source.nbytes, share)}
+    share = 1 if beside_out else -(-source.nbytes // _MOST)
+    parts, is_whole = _matrices(source.shape), beside_out or source.nbytes <= _WHOLE
+    return found | {"digest": _digest(source, parts, source.nbytes, share, is_whole)}
 
 
 def tile_digest(source: Storage, region: Region) -> str:
     """The digest of a part of ``out``. Raises StorageError."""
     if not isinstance(source, DatasetStorage):
-        return _digest(source, [region], region.elements * source.dtype.itemsize, 1)
+        nbytes = region.elements * source.dtype.itemsize
+        return _digest(source, [region], nbytes, 1, nbytes <= _WHOLE)
     tile = WrittenTile(source.dtype, region)
     for piece in tile.pieces(region):
         tile.add(piece, source.block(piece))
@@ -108,8 +113,9 @@ def _matrices(shape: tuple[int, ...]) -> Iterator[Region]:
         yield Region(index, slice(0, rows), slice(0, columns))
 
 
-def _digest(source: Storage, parts: Iterable[Region], nbytes: int, share: int) -> str:
-    """The digest of *parts*, *nbytes* in all, of which one byte of *share* is looked at."""
+def _digest(source: Storage, parts: Iterable[Region], nbytes: int, share: int, is_whole: bool) -> str:
+    """The digest of *parts*, *nbytes* in all, of which one byte of *share* is looked at; *is_whole*: and each
+    of these is hashed."""
     state = hashlib.blake2b(digest_size=16)
     if nbytes:
         itemsize, step, turned = source.dtype.itemsize, source.row_step(), source.turned
@@ -118,7 +124,7 @@ def _digest(source: Storage, parts: Iterable[Region], nbytes: int, share: int) -
 
         def of(piece: Region) -> bytes:
             block = source.block(piece)
-            if nbytes <= _WHOLE:
+            if is_whole:
                 return _every_byte(block)
             return _sampled(block, (piece.columns if turned else piece.rows).start)
 

@@ -22,7 +22,7 @@ from ..problem.gemm import Gemm, Operand, dense
 from ..quantized import QuantizedArray
 from . import datasets
 from .fingerprints import fingerprint
-from .storage import Storage, overlaps, sink, source
+from .storage import Storage, is_beside, overlaps, sink, source
 from .tiles import TiledProduct
 
 
@@ -138,7 +138,11 @@ class Given:
     def fingerprints(self) -> dict[str, Any]:
         """What tells these operands from others, for a checkpoint."""
         bias = {} if self.bias is None else {"bias": source("bias", self.bias)}
-        return {name: fingerprint(x) for name, x in {**self.operands, **bias}.items()}
+        out = None if self.out is None else source("out", self.matrices(self.out))
+        return {
+            name: fingerprint(x, out is not None and is_beside(x, out))
+            for name, x in {**self.operands, **bias}.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -355,3 +355,13 @@ def overlaps(a: Storage, out: Storage) -> bool:
     return datasets.shows(stored, mappings.span_in(x, stored.file.filename)) or any(
         mappings.span_in(x, str(path)) is not None for path in others
     )
+
+
+def is_beside(a: Storage, out: Storage) -> bool:
+    """Whether an operand is a map of a file to which blocks of the result are written."""
+    if not isinstance(a, MappedStorage):
+        return False
+    if isinstance(out, DatasetStorage):
+        return datasets.is_hdf5(out.x) and mappings.span_in(a.x, out.x.file.filename) is not None
+    mine, theirs = mappings.place_of(a.x), mappings.place_of(out.x)  # type: ignore[attr-defined]
+    return mine is not None and theirs is not None and mine.file == theirs.file

@@ -31,7 +31,7 @@ from .job import Job
 from .journal import unusable
 from .operands import Given, Shapes
 from .run import Report, StreamProgress, run
-from .storage import sink
+from .storage import sink, source
 from .tiles import Blocking, Region, Tile, region_of
 
 __all__ = ["StreamExplanation", "StreamProgress", "StreamedMatmul"]
@@ -148,6 +148,22 @@ class StreamedMatmul(OfProcess):
         """The sizes of tiles and chunks."""
         return self._blocking
 
+    @property
+    def precision(self) -> str:
+        """The precision that the plan was made with."""
+        return self._shapes.gemm.problem.precision
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the bits of its results are the same on every device. Those of integers always are."""
+        return self._shapes.gemm.problem.has_same_bits
+
+    @property
+    def verify(self) -> bool | str:
+        """How its results are checked: False, True or "repair" (docs/verification.md)."""
+        how: bool | str = self._options.verify
+        return how
+
     def explain(self) -> StreamExplanation:
         """The tiles, their order, the bytes that are moved, and the predicted times."""
         return StreamExplanation(tuple(self._fit.rows(self._blocking)), self._fit.kernel(self._blocking))
@@ -188,8 +204,6 @@ class StreamedMatmul(OfProcess):
             self._compute(given, target, progress)
         if given.out is None:
             return target if target.ndim else target[()]
-        if target is not given.out:
-            np.copyto(given.out, target, casting=self._options.casting)
         return out
 
     def _check_fits(self, given: Given) -> None:
@@ -241,6 +255,11 @@ class StreamedMatmul(OfProcess):
                 run(job, self._places, seconds, todo, count, kept, progress)
             elif progress is not None:
                 progress(StreamProgress(count, count, count, 0.0, 0.0, 0.0))
+            if given.out is not None and target is not given.out:
+                out = source("out", given.matrices(given.out))  # its file may have been cut since
+                np.copyto(given.out, target, casting=self._options.casting)
+                if kept is not None:  # whose folder has the only other copy
+                    out.flush()
 
     def _job(self, given: Given, target: Any) -> Job:
         fit, at, dtype = self._fit, self._blocking, self.dtype

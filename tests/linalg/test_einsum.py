@@ -140,6 +140,29 @@ def test_what_numpy_refuses_is_refused(subscripts, shapes):
         linalg.einsum(subscripts, *xs)
 
 
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,jk,k->ik", "i,j->ij", "ij,ij->ij", "ij->i"])
+@pytest.mark.parametrize(("dtype", "into"), [("i1", "i4"), ("i1", "f4"), ("f2", "f4"), ("f4", "f8")])
+def test_the_dtype_of_out_counts(place, subscripts, dtype, into, queue, rng):
+    """The products and sums are beyond what the operands' own dtype has."""
+    terms = subscripts.partition("->")[0].split(",")
+    values = rng.integers(90, 100, (3, 3)) if dtype != "f4" else rng.integers(9_000, 10_000, (3, 3)) * 2 + 1
+    xs = [(values if len(term) == 2 else values[0]).astype(dtype) for term in terms]
+    want = np.einsum(subscripts, *(x.astype("f8") for x in xs))
+    if "," in subscripts:
+        with np.errstate(over="ignore"):
+            assert not np.array_equal(np.einsum(subscripts, *xs, optimize=True), want)
+    out = placed(np.zeros(want.shape, into), place, queue)
+    linalg.einsum(subscripts, *(placed(x, place, queue) for x in xs), out=out)
+    same(fetched(out), want.astype(into))
+
+
+def test_a_dtype_that_is_asked_for_is_kept_whatever_out_has():
+    x, out = np.full(3, 100, "i1"), np.zeros(3, "i4")
+    linalg.einsum("i,i->i", x, x, out=out, dtype="i1")
+    assert out.tolist() == [16, 16, 16]
+
+
 def test_an_out_of_another_shape_and_a_narrower_dtype_are_refused():
     a = np.ones((2, 3), np.float32)
     with pytest.raises(pyclmm.ShapeError, match=r"out has shape \(3, 2\)"):

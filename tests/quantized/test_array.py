@@ -199,9 +199,10 @@ def test_rows_of_another_length_are_refused(shape, dtype, k):
         QuantizedArray.of_rows(np.zeros(shape, dtype), form, k)
 
 
-def test_a_pickle_holds_the_format(rng):
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickle_holds_the_format(rng, protocol):
     q = drawn(rng).T
-    again = pickle.loads(pickle.dumps(q))
+    again = pickle.loads(pickle.dumps(q, protocol))
     assert (again.format, again.shape) == (q.format, q.shape)
     np.testing.assert_array_equal(again.dequantize(), q.dequantize())
 

@@ -167,6 +167,16 @@ def test_layouts_and_casts_of_numpy_arrays():
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")
+@pytest.mark.parametrize("dims", [((70,), (70,)), ((90, 70), (70,)), ((70,), (70, 90))])
+def test_a_product_with_a_vector_is_cast_by_unsafe(dims, tmp_path):
+    """It is computed elsewhere, and copied."""
+    a, b = (integers(*shape) for shape in dims)
+    for extra in ({"memory_limit": 1 << 30}, {"checkpoint": tmp_path / "tiles"}):
+        counts = np.zeros((a @ b).shape, np.int32)
+        assert pyclmm.matmul(a, b, out=counts, casting="unsafe", **extra) is counts
+        assert np.array_equal(counts, a @ b)
+
+
 def test_out_may_overlap_an_operand():
     s = integers(90, 90)
     expected = s @ s
@@ -336,6 +346,21 @@ def test_a_plan_explains_itself():
     nothing = StreamedMatmul(normal(5, 0), normal(0, 3), memory_limit="1 MiB").explain()
     assert nothing.tile is None
     assert "nothing is multiplied" in str(nothing)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("verify", [False, True, "repair"])
+def test_a_plan_tells_what_it_was_made_with_as_matmul_does(verify, dtype):
+    a, asked = np.ones((3, 3), dtype), ("verify", "precision", "reproducible")
+
+    def told(plan):
+        return {name: getattr(plan, name) for name in asked}
+
+    for given in ({"verify": verify}, {"precision": "high", "reproducible": True}):
+        assert told(StreamedMatmul(a, a, **given)) == told(pyclmm.Matmul(a, a, **given))
+    with pyclmm.verified(verify), pyclmm.default_precision("medium"):
+        assert told(StreamedMatmul(a, a)) == told(pyclmm.Matmul(a, a))
+    assert StreamedMatmul(a[:0], a, verify=verify).verify == verify
 
 
 @pytest.mark.usefixtures("lane", "small_tiles")

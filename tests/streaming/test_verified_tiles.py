@@ -379,7 +379,51 @@ def test_a_product_of_no_elements_leaves_no_folder(shape, npy, tmp_path):
     assert not (tmp_path / "tiles").exists()
 
 
-# ---- nothing is noted before it is safe
+# ---- nothing is noted, or removed, before it is safe
+
+
+def into_integers(folder, a=A, **keywords):
+    """A @ B into a file of integers: tiles are computed elsewhere, and copied when all are finished."""
+    counts = np.memmap(folder / "counts", "i4", "r+", shape=(M, N))
+    keywords |= {"out": counts, "casting": "unsafe", "checkpoint": folder / "tiles"}
+    return pyclmm.matmul(a, B, **keywords)
+
+
+def test_tiles_are_kept_until_their_copy_is_in_out(tmp_path):
+    (tmp_path / "counts").write_bytes(bytes(4 * M * N))
+    large = np.where(np.arange(M) == 5, 1e12, 1).astype("f4")[:, None] * A
+    with np.errstate(invalid="raise"), pytest.raises(FloatingPointError, match="cast"):
+        into_integers(tmp_path, a=large)
+    seen = []
+    with np.errstate(invalid="ignore"):
+        got = into_integers(tmp_path, a=large, progress=seen.append)
+    assert [(each.tiles, each.resumed) for each in seen] == [(TILES, TILES)]
+    assert np.array_equal(got[6:], WANTED[6:])
+    assert not (tmp_path / "tiles").exists()
+
+
+def test_an_out_that_was_cut_before_the_copy_is_named(tmp_path):
+    (tmp_path / "counts").write_bytes(bytes(4 * M * N))
+
+    def cut(done):
+        if done.tiles == TILES:
+            os.truncate(tmp_path / "counts", 0)
+
+    with pytest.raises(pyclmm.StorageError, match=r"out: the whole array of .*counts could not be reached"):
+        into_integers(tmp_path, progress=cut)
+    os.truncate(tmp_path / "counts", 4 * M * N)
+    assert np.array_equal(into_integers(tmp_path), WANTED)
+
+
+def test_the_copy_in_out_is_flushed_before_tiles_are_removed(tmp_path, monkeypatch):
+    (tmp_path / "counts").write_bytes(bytes(4 * M * N))
+    events = []
+    noted(monkeypatch, storage.MappedStorage, "flush", lambda out: events.append(np.array(out.x)))
+    noted(monkeypatch, journal.Journal, "done", lambda log: events.append("done"))
+    into_integers(tmp_path)
+    flushed, done = events
+    assert np.array_equal(flushed, WANTED)
+    assert done == "done"
 
 
 def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
