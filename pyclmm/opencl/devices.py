@@ -15,7 +15,7 @@ from ..kernels.device import THREADLESS, AmxSupport, Caches, DeviceInfo, Target
 from ..kernels.matrix_unit import DPAS_EXTENSION
 from . import forks, loader, pocl, processor, user_rates
 from .loader import install_hint
-from .pocl import linker_fault, pocl_fault, warn_once
+from .pocl import hidden_fault, linker_fault, pocl_fault, warn_once
 from .processor import target_of
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
@@ -116,7 +116,7 @@ def all_devices() -> list[cl.Device]:
         devices = [device for platform in platforms for device in _devices(platform)]
     unlinked = next(filter(None, map(linker_fault, platforms)), None)
     if not devices:
-        cure = unlinked or pocl_fault(platforms) or install_hint()
+        cure = unlinked or pocl_fault(platforms) or hidden_fault(platforms) or install_hint()
         raise NoDeviceError(f"no OpenCL platform here has a device; {cure}")
     if unlinked:
         warn_once(unlinked)
