@@ -14,12 +14,11 @@ import contextlib
 import os
 import threading
 import uuid
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
 from .. import fields, store
-from ..errors import CacheWarning
+from ..errors import CacheWarning, warn_caller
 from ..kernels.device import DeviceInfo
 from .pocl import pocl_folder
 
@@ -94,11 +93,10 @@ def warn(device: DeviceInfo, what: str) -> None:
     """Warn that a detour is taken on *device*, because of *what* happened."""
     is_pocl = device.vendor == "pocl"
     cache = f"PoCL's cache folder, {pocl_folder()}" if is_pocl else "the cache folder of its driver"
-    warnings.warn(
+    warn_caller(
         f"device {device.name!r}: {what}. Programs are compiled past the driver's cache from now on, because "
         f"a file there seems to be damaged; delete {cache}",
         CacheWarning,
-        stacklevel=2,
     )
 
 

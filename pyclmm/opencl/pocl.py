@@ -20,7 +20,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
@@ -29,7 +28,7 @@ from pathlib import Path
 import pyopencl as cl
 
 from .. import environment
-from ..errors import ArgumentError, brief
+from ..errors import ArgumentError, brief, warn_caller
 
 _POCL = "Portable Computing Language"
 _ROOM = 1 << 16  # bytes; PoCL writes more for each program
@@ -140,7 +139,7 @@ def _has_linker() -> bool:
 @cache
 def warn_once(fault: str) -> None:
     """One RuntimeWarning in a process."""
-    warnings.warn(fault, RuntimeWarning, stacklevel=3)
+    warn_caller(fault, RuntimeWarning)
 
 
 def pocl_folder() -> Path:

@@ -24,6 +24,7 @@ import math
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -104,12 +105,24 @@ def endings() -> Iterator[None]:
         raise click.UsageError(message, error.ctx) from error
 
 
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings are shown without the place in the code, which tells a user of a command nothing."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, *_: f"{_fitting(f'{category.__name__}: {message}')}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
 class Group(click.Group):
     """Commands that end as :func:`endings` says. It suggests the nearest command for a misspelt one."""
 
     def main(self, *args: Any, **keywords: Any) -> Any:
         try:
-            return super().main(*args, **keywords)
+            with plain_warnings():
+                return super().main(*args, **keywords)
         except OSError:  # not even an error can be written
             _drop(sys.stderr)
             sys.exit(FAILED)
