@@ -109,10 +109,19 @@ def _key(device: DeviceInfo, digest: str = "") -> str:
     return store.digest_of((*device.identity.values(), digest))
 
 
-def _at_exit(pid: int = os.getpid()) -> None:
-    """A process that ends regularly leaves no mark. One that was forked leaves its parent's marks alone."""
-    if os.getpid() == pid:
-        clear(list(_marks))
+def _after_fork() -> None:
+    """A forked process leaves its parent's marks alone. A handle of its own would keep them locked."""
+    for handle in _marks.values():
+        with contextlib.suppress(OSError):
+            os.close(handle)
+    _marks.clear()
 
 
-atexit.register(_at_exit)
+@atexit.register
+def _at_exit() -> None:
+    """A process that ends regularly leaves no mark."""
+    clear(list(_marks))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
