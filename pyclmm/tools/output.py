@@ -188,12 +188,11 @@ class Output:
         """Have *fill* write a file beside, which then becomes *path*, or a device or a pipe itself. If it
         fails, the text still appears, and :meth:`finish` gives the reason.
         """
-        target = Path(os.path.realpath(path))
         try:
-            if target.exists() and not target.is_file():
-                fill(target)
+            if path.exists() and not path.is_file():  # what /dev/stdout leads to has no path of its own
+                fill(path)
                 return self._unwritten is None
-            with store.beside(target) as early:
+            with store.beside(real(path)) as early:
                 fill(early)
         except OSError as error:
             self._unwritten = f"cannot write {path}: {error.strerror or error}"

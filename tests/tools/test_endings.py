@@ -121,6 +121,15 @@ def test_a_closed_pipe_loses_no_measurement(tmp_path):
     assert json.loads((tmp_path / "b.json").read_text())["products"]
 
 
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
+def test_a_pipe_with_the_name_of_a_stream_gets_json(name):
+    """As from a shell's `--json >(program)`."""
+    status, out, err = run("warm", "8x8x8", "--json", name)
+    assert (status, err) == (0, "")
+    assert json.JSONDecoder().raw_decode(out)[0]["command"] == "warm"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a shell's way to close a stream")
 @pytest.mark.parametrize("closed", [">&-", *slow("2>&-", "<&-")])
 def test_streams_may_be_closed(closed):
