@@ -97,6 +97,8 @@ def endings() -> Iterator[None]:
     except OSError as error:
         _drop(sys.stdout)
         what = f"{error.filename}" if error.filename else "the output cannot be written"
+        if error.filename is None and isinstance(error, FileNotFoundError):  # of os.getcwd
+            what = "the working directory was deleted, change to another one"
         raise CommandError(f"{what}: {error.strerror}") from error
     except click.UsageError as error:
         if error.message == (error.ctx and error.ctx.get_help()):  # the help, of a command without arguments

@@ -17,6 +17,7 @@ from pyclmm.tools import bench, cli
 from pyclmm.tools.report import JSON_FORMAT
 from tests.support.selection import slow, slow_rows
 
+ROOT = Path(__file__).parents[2]
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
 BENCH = ("bench", "8", "8", "8", "--kernel", "naive", "--rounds", "1")
@@ -136,6 +137,17 @@ def test_streams_may_be_closed(closed):
     command = f"'{sys.executable}' -m pyclmm info {closed}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps a working directory")
+@pytest.mark.parametrize("command", ["info --json x", "multiply a.npy b.npy c.npy"])
+def test_a_deleted_working_directory_is_said(tmp_path, command):
+    shell = f"mkdir gone && cd gone && rmdir ../gone && '{sys.executable}' -m pyclmm {command}"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}  # without an empty entry, which is the working directory
+    command = ["sh", "-c", shell]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: the working directory was deleted, change to another one: ")
 
 
 # a busy machine
