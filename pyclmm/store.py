@@ -57,7 +57,7 @@ unwritten: dict[Path, str] = {}  # folders in which this process could not write
 def folder(*parts: str) -> Path:
     """The path of a file or folder in the cache folder, which need not exist."""
     given = environment.CACHE_DIR.value
-    if not given:
+    if not given.strip():  # as of every variable: blanks say nothing
         return environment.user_cache("pyclmm").joinpath(*parts)
     path = Path(given, *parts)
     with contextlib.suppress(FileNotFoundError):  # the working directory was deleted: nothing is kept

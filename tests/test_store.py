@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import store
+from pyclmm import environment, store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from tests.support.faults import Call, Failing, Part, check_caches, failing
@@ -144,6 +144,12 @@ def test_a_relative_folder_lies_in_the_working_directory(monkeypatch, call, tmp_
     monkeypatch.chdir(tmp_path)
     call()
     assert verdicts(tmp_path / "here")
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_folder_without_a_name_is_the_platforms(monkeypatch, blank):
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", blank)
+    assert store.folder() == environment.user_cache("pyclmm")
 
 
 def test_a_relative_folder_in_a_deleted_working_directory_keeps_nothing(monkeypatch, call, tmp_path):

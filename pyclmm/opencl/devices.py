@@ -144,8 +144,8 @@ def default_device() -> cl.Device:
             return cl.create_some_context(interactive=False).devices[0]
         except (RuntimeError, ValueError, cl.Error) as error:
             raise NoDeviceError(
-                f"PYOPENCL_CTX={brief(choice)} names no device ({error}); unset it, or set the number or "
-                f"a part of the name of one: {_listed(device_labels())}"
+                f"PYOPENCL_CTX={brief(choice)} names no device ({error}); unset it, or set platform:device, "
+                f"each by number or a part of its name (:NAME on one platform): {_listed(device_labels())}"
             ) from error
     devices = all_devices()
     gpu = _largest([d for d in devices if d.type & cl.device_type.GPU])

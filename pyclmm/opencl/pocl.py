@@ -144,17 +144,26 @@ def warn_once(fault: str) -> None:
 
 def pocl_folder() -> Path:
     """PoCL's cache folder."""
-    folder = Path(environment.POCL_CACHE_DIR.value or environment.user_cache("pocl") / "kcache")
+    if environment.POCL_CACHE_DIR.value:
+        return Path(environment.POCL_CACHE_DIR.value)
+    folder = environment.user_cache("pocl") / "kcache"
     return folder if folder.is_absolute() else Path("/tmp/pocl/kcache")  # for a user without a home
 
 
 def hidden_fault(platforms: Iterable[cl.Platform]) -> str | None:
-    """Why PoCL, if it is among *platforms* and none has a device, was told to show none; else None."""
-    shown = environment.POCL_DEVICES
-    if not shown.is_set or not _has_pocl(platforms):
+    """Which variable, if PoCL is among *platforms* and none has a device, is why; None if none is."""
+    shown, kept = environment.POCL_DEVICES, environment.POCL_CACHE_DIR
+    if not _has_pocl(platforms):
+        return None
+    if kept.is_set and len(kept.value) < 2:  # PoCL 3.0 takes no shorter name
+        return (
+            f"{kept.name} is {kept.value!r}, with which PoCL has no device: unset it, or set a folder that "
+            "can be written and has room"
+        )
+    if not shown.is_set:
         return None
     return (
-        f"POCL_DEVICES is {brief(shown.value)}, and PoCL has no such device: unset it, or name those that "
+        f"{shown.name} is {brief(shown.value)}, and PoCL has no such device: unset it, or name those that "
         "PoCL is to show, with spaces between: pthread and basic (since PoCL 4: cpu and cpu-minimal)"
     )
 
