@@ -36,6 +36,11 @@ class Variable:
             return ""
         return os.environ.get(self.name, "")
 
+    @property
+    def is_set(self) -> bool:
+        """Whether it is set, if only to nothing."""
+        return self.name in os.environ
+
     @functools.cached_property
     def _key(self) -> str | bytes:
         """The name as CPython keeps it in ``os.environ._data``."""
@@ -44,7 +49,7 @@ class Variable:
     @contextmanager
     def meanwhile(self, value: str) -> Iterator[None]:
         """In this block the variable has *value*, unless the user has set it. Then it is gone."""
-        with nullcontext() if self.name in os.environ else self.replaced(value):
+        with nullcontext() if self.is_set else self.replaced(value):
             yield
 
     @contextmanager
@@ -87,6 +92,7 @@ THREADLESS = Variable("PYCLMM_THREADLESS")
 CONTEXT = Variable("PYOPENCL_CTX")
 BUILD_OPTIONS = Variable("PYOPENCL_BUILD_OPTIONS")
 POCL_CACHE_DIR = Variable("POCL_CACHE_DIR")
+POCL_DEVICES = Variable("POCL_DEVICES")
 POCL_AFFINITY = Variable("POCL_AFFINITY")
 POCL_MAX_PTHREAD_COUNT = Variable("POCL_MAX_PTHREAD_COUNT")
 POCL_CPU_MAX_CU_COUNT = Variable("POCL_CPU_MAX_CU_COUNT")
@@ -135,15 +141,16 @@ def hidden_extensions() -> tuple[str, ...]:
     return (value,) if value else ()
 
 
-_OWN = tuple(variable for variable in VARIABLES if variable.name.startswith("PYCLMM_"))
+_CHECKED = (BUILD_OPTIONS, *(variable for variable in VARIABLES if variable.name.startswith("PYCLMM_")))
 
 
 def check() -> None:
-    """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand. The first
-    time in a process it warns of names like those of pyclmm's own that it does not know.
+    """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand, and for
+    build options that are no text. The first time in a process it warns of names like those of pyclmm's own
+    that it does not know.
     """
     _warn_of_unknown_names()
-    _check(*[os.environ.get(variable.name) for variable in _OWN])
+    _check(*[os.environ.get(variable.name) for variable in _CHECKED])
 
 
 @functools.lru_cache(maxsize=1)
@@ -154,4 +161,9 @@ def _check(*_values: str | None) -> None:
     if CACHE_DIR.value.startswith("~"):
         raise ArgumentError(
             f"{CACHE_DIR.name} is {CACHE_DIR.value!r}, where ~ is a folder of that name; set the whole path"
+        )
+    if any("\ud800" <= character <= "\udfff" for character in BUILD_OPTIONS.value):  # no bytes of UTF-8
+        raise ArgumentError(
+            f"{BUILD_OPTIONS.name} is {brief(BUILD_OPTIONS.value)}; set options of the compiler in UTF-8, or "
+            "leave it unset"
         )

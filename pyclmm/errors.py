@@ -15,7 +15,7 @@
     ├── LaunchError(RuntimeError)        the driver rejected a launch; nothing was written
     ├── DeviceLostError(RuntimeError)    the device stopped during a run, or its context is lost
     ├── VerificationError(RuntimeError)  a result was checked and is wrong; names the rows and columns
-    ├── ThreadError(RuntimeError)        the system refuses a thread
+    ├── ThreadError(RuntimeError)        the system refuses a thread, or the interpreter ends
     ├── StorageError(OSError)            a file or dataset could not be read or written; names the part
     ├── ForkError(RuntimeError)          the process forked after it had used OpenCL
     └── NoDeviceError(RuntimeError)      no OpenCL device; says what to install
@@ -156,7 +156,7 @@ class VerificationError(PyclmmError, RuntimeError):
 
 
 class ThreadError(PyclmmError, RuntimeError):
-    """The system lets this process start no further thread, which a product in tiles needs."""
+    """The system lets this process start no further thread, or the interpreter ends; tiles need threads."""
 
 
 class StorageError(PyclmmError, OSError):

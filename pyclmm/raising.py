@@ -67,10 +67,13 @@ def raise_of_system(error: MemoryError | RuntimeError, asked: str, *operands: ob
             "for NumPy arrays pass out=np.memmap(...), or a dataset, and memory_limit=; else free some, "
             "raise the limit of this process, or multiply smaller matrices"
         ) from error
-    if "new thread" in str(error):
+    said = str(error)
+    if "new thread" in said or "new futures" in said:  # the latter where the interpreter ends
+        cure = "raise the limit of processes and threads (`ulimit -u`, the container's pids)"
+        if "shutdown" in said:
+            cure = "multiply before the interpreter ends"
         raise ThreadError(
-            f"a product in tiles needs threads ({error}): raise the limit of processes and threads "
-            "(`ulimit -u`, the container's pids), or multiply without tiles"
+            f"a product in tiles needs threads ({error}): {cure}, or multiply without tiles"
         ) from error
 
 

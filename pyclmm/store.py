@@ -25,7 +25,6 @@ import shutil
 import stat
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -58,7 +57,7 @@ unwritten: dict[Path, str] = {}  # folders in which this process could not write
 def folder(*parts: str) -> Path:
     """The path of a file or folder in the cache folder, which need not exist."""
     given = environment.CACHE_DIR.value
-    if not given:
+    if not given.strip():  # as of every variable: blanks say nothing
         return environment.user_cache("pyclmm").joinpath(*parts)
     path = Path(given, *parts)
     with contextlib.suppress(FileNotFoundError):  # the working directory was deleted: nothing is kept
@@ -282,7 +281,10 @@ def _made(folder: Path) -> bool:
         raise NotADirectoryError(f"{folder} is not absolute")
     missing = list(takewhile(lambda path: not path.is_dir(), (folder, *folder.parents)))
     for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(f"{path} is no folder") from None
     return _is_trusted(folder)
 
 
@@ -373,15 +375,19 @@ def fault_of(status: os.stat_result, others: int = _OTHERS_WRITE) -> str | None:
 def _ignore(path: Path, reason: str) -> None:
     if path not in _told:
         _told.add(path)
-        warnings.warn(
+        warn_caller(
             f"{path} is ignored: {reason}; delete it, or set PYCLMM_CACHE_DIR (for locks of devices "
             "XDG_RUNTIME_DIR) to a folder of your own",
             CacheWarning,
-            stacklevel=4,
         )
 
 
 def _set_aside(path: Path, reason: str) -> None:
-    with contextlib.suppress(OSError):  # another process renamed it, or the folder is read-only
+    done = "was set aside"
+    try:
         os.replace(path, path.with_suffix(".bad"))
-    warnings.warn(f"cache file {path.name} was set aside: {reason}", CacheWarning, stacklevel=3)
+    except FileNotFoundError:  # another process renamed it
+        pass
+    except OSError as error:
+        done = f"is ignored, and cannot be set aside ({error.strerror}); delete it"
+    warn_caller(f"cache file {path} {done}: {reason}", CacheWarning)

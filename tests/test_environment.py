@@ -49,7 +49,7 @@ def test_every_variable_that_the_package_names_is_listed():
     text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "pyclmm").rglob("*.py"))
     named = set(
         re.findall(
-            r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS|HOME)\b|\bPOCL_(?:CACHE_DIR|AFFINITY|MAX_PTHREAD_COUNT)\b"
+            r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS|HOME)\b|\bPOCL_(?:CACHE_DIR|DEVICES|AFFINITY|MAX_PTHREAD_COUNT)\b"
             r"|\bPOCL_CPU_MAX_CU_COUNT\b|\bXDG_RUNTIME_DIR\b"
             r"|\bOCL_ICD_[A-Z_]+\b|\bOPENCL_VENDOR_PATH\b|\bHDF5_[A-Z]+_PREFIX\b",
             text,
@@ -85,6 +85,7 @@ WRONG = {
     "PYCLMM_WITHOUT": ("fp64", "cl_khr_fp64,cl_khr_fp16"),
     "PYCLMM_KEEP_WORKSPACE": ("-1", "1e", "many", "iB", "64 MO", "1e999", "9" * 5000),
     "PYCLMM_CACHE_DIR": ("~/cache",),
+    "PYOPENCL_BUILD_OPTIONS": (os.fsdecode(b"-w\xff"),),
 }
 
 
@@ -97,7 +98,7 @@ def test_a_value_that_is_not_understood_raises_and_names_what_is(monkeypatch, na
     monkeypatch.setenv(name, value)
     calls = (pyclmm.devices, lambda: pyclmm.Matmul(x, x.T), lambda: pyclmm.matmul(x, x.T, memory_limit=64))
     for call in calls:
-        with pytest.raises(pyclmm.ArgumentError, match=rf"^{name} is '{re.escape(value[:99])}.+ set "):
+        with pytest.raises(pyclmm.ArgumentError, match=rf"^{name} is '{re.escape(repr(value)[1:99])}.+ set "):
             call()
     shown = CliRunner().invoke(cli.main, ["info"])
     assert shown.exit_code == 2
@@ -105,7 +106,18 @@ def test_a_value_that_is_not_understood_raises_and_names_what_is(monkeypatch, na
 
 
 def test_every_variable_of_pyclmm_is_checked():
-    assert {v.name for v in environment.VARIABLES if v.name.startswith("PYCLMM_")} == WRONG.keys()
+    assert {v.name for v in environment.VARIABLES if v.name.startswith("PYCLMM_")} < WRONG.keys()
+
+
+def test_a_build_that_fails_names_the_variable_that_adds_options(monkeypatch, own_caches):
+    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-no-such-option")
+    x = np.ones((2, 3), np.float32)
+    names = re.escape("PYOPENCL_BUILD_OPTIONS adds '-no-such-option': unset it")
+    with pytest.raises(pyclmm.BuildError, match=names) as caught:
+        pyclmm.matmul(x, x.T, kernel="naive")
+    assert re.search(names, caught.value.complaint)
+    with pytest.raises(pyclmm.UnsupportedError, match=f"no kernel could be used.*{names}"):
+        pyclmm.matmul(x, x.T)
 
 
 @pytest.mark.parametrize("private", [True, False])

@@ -1,9 +1,11 @@
 """Errors: type and text of each, and a call that raises changes nothing."""
 
+import ast
 import pickle
 import traceback
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyopencl as cl
@@ -458,6 +460,18 @@ def test_a_traceback_ends_at_the_function_that_was_called(name, value, monkeypat
     else:
         assert len(frames) == 1
         assert len("".join(traceback.format_exception(caught.value)).splitlines()) <= 10
+
+
+def test_every_warning_names_the_line_that_called_pyclmm():
+    """By the one function that looks for it."""
+    folder = Path(pyclmm.__file__).parent
+    calls = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("warnings.warn")
+    }
+    assert calls == {"errors.py"}
 
 
 def test_a_build_that_the_options_fail_says_which():

@@ -287,6 +287,13 @@ def test_a_plot_is_written(queue, tmp_path):
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_plot_without_matplotlib_is_refused_before_training(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(SystemExit, match="2"):
+        program.main(["--plot", "x.png"])
+    assert 'Error: --plot needs matplotlib: pip install "pyclmm[plot]"' in capsys.readouterr().err
+
+
 def test_peers_are_refused_with_a_reason(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(compare.PeerRefused, match="pip install torch"):
@@ -343,6 +350,8 @@ def test_the_last_line_is_the_accuracy_and_training_goes_on(tmp_path):
         (["--batch", "99"], "--batch 99 is more than the 48 pictures"),
         (["--device", "no such device"], "--device: no such device names 0 devices"),
         (["--mode", "fused", "--operands", "float16"], "--operands float16 is for --mode layers"),
+        (["--plot", "x.txt"], "--plot x.txt: its name tells no format; end it in .png"),
+        (["--plot", "x"], "--plot x: its name tells no format; end it in .png"),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(tmp_path, capsys, arguments, says):

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import store
+from pyclmm import environment, store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from tests.support.faults import Call, Failing, Part, check_caches, failing
@@ -78,7 +78,9 @@ def test_a_folder_that_is_read_only_in_earnest(monkeypatch, call, tmp_path):
     for place in (blocker, blocker / "below"):
         monkeypatch.setenv("PYCLMM_CACHE_DIR", str(place))
         as_in_a_new_process(monkeypatch)
-        with pytest.warns(CacheWarning, match=f"{place}{_NOT_KEPT}.* PYCLMM_CACHE_DIR") as heard:
+        with pytest.warns(
+            CacheWarning, match=f"{place}{_NOT_KEPT}.*{blocker} is no folder.* PYCLMM_CACHE_DIR"
+        ) as heard:
             call.check_works()
         assert len(heard) == 1
         assert heard[0].filename.endswith("faults.py"), "the file that called pyclmm"
@@ -144,6 +146,12 @@ def test_a_relative_folder_lies_in_the_working_directory(monkeypatch, call, tmp_
     assert verdicts(tmp_path / "here")
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_folder_without_a_name_is_the_platforms(monkeypatch, blank):
+    monkeypatch.setenv("PYCLMM_CACHE_DIR", blank)
+    assert store.folder() == environment.user_cache("pyclmm")
+
+
 def test_a_relative_folder_in_a_deleted_working_directory_keeps_nothing(monkeypatch, call, tmp_path):
     monkeypatch.setenv("PYCLMM_CACHE_DIR", "here")
     (tmp_path / "gone").mkdir()
@@ -169,9 +177,10 @@ def test_a_broken_verdict_is_set_aside_with_one_warning(monkeypatch, call, own_c
     whole = verdicts(own_caches)[0].read_text()
     text = content if isinstance(content, str) else whole[: int(content * len(whole))]
     file = _spoil(monkeypatch, call, own_caches, text)
-    with pytest.warns(CacheWarning, match="set aside") as heard:
+    with pytest.warns(CacheWarning, match=f"^cache file {file} was set aside: ") as heard:
         call.check_works()
     assert len(heard) == 1
+    assert heard[0].filename.endswith("faults.py"), "the file that called pyclmm"
     assert file.with_suffix(".bad").read_text() == text
     assert json.loads(file.read_text())["reason"] is None, "it was checked again"
     file.with_suffix(".bad").unlink()
@@ -191,9 +200,10 @@ def test_a_verdict_of_an_older_version_is_not_looked_at(monkeypatch, call, own_c
 
 
 def test_a_verdict_that_cannot_be_set_aside_is_not_believed(monkeypatch, call, own_caches):
-    _spoil(monkeypatch, call, own_caches, "{")
+    file = _spoil(monkeypatch, call, own_caches, "{")
     fault = failing(store, "replace", OSError(errno.EROFS, "read-only"), library="os", always=True)
-    with fault, pytest.warns(CacheWarning):
+    said = f"^cache file {file} is ignored, and cannot be set aside .read-only.; delete it: "
+    with fault, pytest.warns(CacheWarning, match=_NOT_KEPT), pytest.warns(CacheWarning, match=said):
         call.check_works()
 
 

@@ -32,6 +32,7 @@ _ERRORS = (
     pyclmm.PyclmmError,
     FusedRefused,
     compare.PeerRefused,
+    plots.PlotRefused,
     OSError,
 )
 
@@ -184,6 +185,8 @@ def run(given: argparse.Namespace, console: Console) -> None:
         compare.find_torch()
     for option, path in (("--save", given.save), ("--plot", given.plot)):
         check_writable(option, path)
+    if given.plot:
+        plots.check(given.plot)
     data = pictures.digits() if given.data is None else pictures.load(given.data)
     saved = checkpoint.load(given.resume) if given.resume else None
     settings = settings_for(given, data, saved)

@@ -15,6 +15,20 @@ from .data import Data
 _ROWS, _COLUMNS = 4, 6
 
 
+class PlotRefused(Exception):  # noqa: N818
+    """No picture can be drawn to this file."""
+
+
+def check(path: Path) -> None:
+    """To be called before training. Raises PlotRefused without matplotlib, or for a name without a format."""
+    try:
+        figure = import_module("matplotlib.figure").Figure()
+    except ImportError as error:
+        raise PlotRefused('--plot needs matplotlib: pip install "pyclmm[plot]"') from error
+    if path.suffix.lower().removeprefix(".") not in figure.canvas.get_supported_filetypes():
+        raise PlotRefused(f"--plot {path}: its name tells no format; end it in .png, .svg or .pdf")
+
+
 def draw(path: Path, saved: Saved, data: Data, found: NDArray[np.int32]) -> None:
     """Write *path* (.png, .svg, .pdf). *found*: the classes of the unseen pictures."""
     figure = import_module("matplotlib.figure").Figure(figsize=(11, 5), layout="constrained")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -27,6 +26,7 @@ from ..errors import (
     UnsupportedError,
     VerificationError,
     in_short,
+    warn_caller,
 )
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work, fitted
@@ -178,10 +178,9 @@ class Executable:
         self.choice = choice
 
     def _warn(self, failures: list[str], choice: select.Choice) -> None:
-        warnings.warn(
+        warn_caller(
             f"device {self.device.name!r}: {'; '.join(failures)}; {choice.kernel.name!r} is used instead",
             KernelWarning,
-            stacklevel=2,
         )
 
     def _over_limit(self, work: Work) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, get_args
@@ -12,7 +11,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from ..byte_sizes import parse_limit
-from ..errors import ArgumentError, DTypeError, UnsupportedError, brief, unknown_name
+from ..errors import ArgumentError, DTypeError, UnsupportedError, brief, unknown_name, warn_caller
 from ..kernels import kernel_named
 from ..kernels.config import TileConfig
 from ..opencl import status
@@ -233,7 +232,7 @@ def check_scalars(gemm: Gemm, scales: Scales) -> None:
 def warn_of_dropped() -> None:
     """Warn as NumPy does where a complex product becomes real."""
     words = "Casting complex values to real discards the imaginary part"  # NumPy's
-    warnings.warn(words, np.exceptions.ComplexWarning, stacklevel=3)
+    warn_caller(words, np.exceptions.ComplexWarning)
 
 
 def refuse_events(wait_for: list[cl.Event]) -> None:

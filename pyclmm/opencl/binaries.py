@@ -19,7 +19,6 @@ import os
 import stat
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import TypeVar
 import pyopencl as cl
 
 from .. import environment, store
-from ..errors import CacheWarning
+from ..errors import CacheWarning, warn_caller
 from ..kernels import Program
 from ..kernels.device import DeviceInfo
 from ..version import __version__
@@ -133,7 +132,7 @@ def _check_owners() -> None:
     """
     if (fault := _fault_of(pocl_folder())) is not None:
         advice = "PoCL runs what others put there; set POCL_CACHE_DIR to a folder of your own"
-        warnings.warn(f"PoCL's cache folder: {fault}; {advice}", CacheWarning, stacklevel=6)
+        warn_caller(f"PoCL's cache folder: {fault}; {advice}", CacheWarning)
     for name in ("pyopencl", "pytools"):
         folder = _pyopencl_folder(name)
         for path in (folder, *(folder.iterdir() if folder.is_dir() else ())):
@@ -159,11 +158,10 @@ def _warn(error: Exception) -> None:
     while isinstance(cause, KeyError) and cause.__context__ is not None:
         cause = cause.__context__  # PyOpenCL reads PYOPENCL_CACHE_FAILURE_FATAL, which is not set
     folders = " and ".join(str(_pyopencl_folder(name)) for name in ("pyopencl", "pytools"))
-    warnings.warn(
+    warn_caller(
         f"PyOpenCL's caches in {folders} are off for this process, because they failed "
         f"({type(cause).__name__}: {cause}). Set XDG_CACHE_HOME or HOME so that these folders can be written "
         "and have room; delete the folders if their files are damaged or of others; or set "
         "PYOPENCL_NO_CACHE=1 to do without them",
         CacheWarning,
-        stacklevel=3,
     )

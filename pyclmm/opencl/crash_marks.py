@@ -14,12 +14,11 @@ import contextlib
 import os
 import threading
 import uuid
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
 from .. import fields, store
-from ..errors import CacheWarning
+from ..errors import CacheWarning, warn_caller
 from ..kernels.device import DeviceInfo
 from .pocl import pocl_folder
 
@@ -94,11 +93,10 @@ def warn(device: DeviceInfo, what: str) -> None:
     """Warn that a detour is taken on *device*, because of *what* happened."""
     is_pocl = device.vendor == "pocl"
     cache = f"PoCL's cache folder, {pocl_folder()}" if is_pocl else "the cache folder of its driver"
-    warnings.warn(
+    warn_caller(
         f"device {device.name!r}: {what}. Programs are compiled past the driver's cache from now on, because "
         f"a file there seems to be damaged; delete {cache}",
         CacheWarning,
-        stacklevel=2,
     )
 
 
@@ -111,10 +109,19 @@ def _key(device: DeviceInfo, digest: str = "") -> str:
     return store.digest_of((*device.identity.values(), digest))
 
 
-def _at_exit(pid: int = os.getpid()) -> None:
-    """A process that ends regularly leaves no mark. One that was forked leaves its parent's marks alone."""
-    if os.getpid() == pid:
-        clear(list(_marks))
+def _after_fork() -> None:
+    """A forked process leaves its parent's marks alone. A handle of its own would keep them locked."""
+    for handle in _marks.values():
+        with contextlib.suppress(OSError):
+            os.close(handle)
+    _marks.clear()
 
 
-atexit.register(_at_exit)
+@atexit.register
+def _at_exit() -> None:
+    """A process that ends regularly leaves no mark."""
+    clear(list(_marks))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

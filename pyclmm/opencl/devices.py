@@ -16,7 +16,7 @@ from ..kernels.device import THREADLESS, AmxSupport, Caches, DeviceInfo, Target
 from ..kernels.matrix_unit import DPAS_EXTENSION
 from . import forks, loader, pocl, processor, user_rates
 from .loader import install_hint
-from .pocl import linker_fault, pocl_fault, warn_once
+from .pocl import hidden_fault, linker_fault, pocl_fault, warn_once
 from .processor import target_of
 
 # Vendor -> substrings of platform and vendor strings, in lower case. The first match counts; PoCL comes early
@@ -117,7 +117,7 @@ def all_devices() -> list[cl.Device]:
         devices = [device for platform in platforms for device in _devices(platform)]
     unlinked = next(filter(None, map(linker_fault, platforms)), None)
     if not devices:
-        cure = unlinked or pocl_fault(platforms) or install_hint()
+        cure = unlinked or pocl_fault(platforms) or hidden_fault(platforms) or install_hint()
         raise NoDeviceError(f"no OpenCL platform here has a device; {cure}")
     if unlinked:
         warn_once(unlinked)
@@ -145,8 +145,8 @@ def default_device() -> cl.Device:
             return cl.create_some_context(interactive=False).devices[0]
         except (RuntimeError, ValueError, cl.Error) as error:
             raise NoDeviceError(
-                f"PYOPENCL_CTX={brief(choice)} names no device ({error}); unset it, or set the number or "
-                f"a part of the name of one: {_listed(device_labels())}"
+                f"PYOPENCL_CTX={brief(choice)} names no device ({error}); unset it, or set platform:device, "
+                f"each by number or a part of its name (:NAME on one platform): {_listed(device_labels())}"
             ) from error
     devices = all_devices()
     gpu = _largest([d for d in devices if d.type & cl.device_type.GPU])

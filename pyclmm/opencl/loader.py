@@ -16,7 +16,6 @@ import platform
 import shutil
 import sys
 import threading
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from tempfile import TemporaryDirectory
 import pyopencl as cl
 
 from .. import environment
+from ..errors import warn_caller
 
 PLATFORM = "Intel(R) OpenCL"  # Intel's runtimes for GPUs have longer names
 _PACKAGE = "intel-opencl-rt"
@@ -50,7 +50,7 @@ def platforms() -> list[cl.Platform]:
         _was_asked = True  # not if Ctrl-C came first: then the loader has not been told
     fault = intel_fault(found)
     if fault:
-        warnings.warn(fault, RuntimeWarning, stacklevel=2)
+        warn_caller(fault, RuntimeWarning)
     return found
 
 

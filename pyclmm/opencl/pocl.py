@@ -15,11 +15,11 @@ whole process if the linker fails. So drivers' threads, and what they start, do 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
@@ -28,10 +28,14 @@ from pathlib import Path
 import pyopencl as cl
 
 from .. import environment
+from ..errors import ArgumentError, brief, warn_caller
 
 _POCL = "Portable Computing Language"
 _ROOM = 1 << 16  # bytes; PoCL writes more for each program
 _LINKS = "PoCL 3.0"  # in the platform's version
+_COUNTS = (environment.POCL_MAX_PTHREAD_COUNT, environment.POCL_CPU_MAX_CU_COUNT)
+_COUNT = re.compile(r"\s*\+?([0-9]{1,9})(?![0-9])", re.ASCII)
+_NO_COUNT = re.compile(r"\s*(-|\+?[0-9]{10})", re.ASCII)
 _GCC = ("/usr/lib/gcc", "/usr/lib64/gcc", "/usr/lib32/gcc", "/lib/gcc")  # where PoCL's clang looks for libgcc
 
 
@@ -51,17 +55,36 @@ def bound() -> AbstractContextManager[None]:
         return nullcontext()
     allowed = _allowed()
     if not allowed:
-        return environment.POCL_AFFINITY.meanwhile("1")
+        has_room = _threads_asked_for() <= (os.cpu_count() or 1)  # PoCL aborts if it cannot bind one
+        return environment.POCL_AFFINITY.meanwhile("1") if has_room else nullcontext()
     if environment.POCL_CPU_MAX_CU_COUNT.value:  # its name since PoCL 6, which takes both
         return nullcontext()
     return environment.POCL_MAX_PTHREAD_COUNT.meanwhile(str(len(allowed)))
+
+
+def _threads_asked_for() -> int:
+    """The most threads that a variable asks of PoCL, which reads a number at its start; 0 if none does."""
+    return max(int(found[1]) if (found := _COUNT.match(x.value)) else 0 for x in _COUNTS)
+
+
+def _check_counts() -> None:
+    """Raise ArgumentError for a number of threads with which PoCL would end the process by SIGSEGV."""
+    for variable in _COUNTS:
+        if _NO_COUNT.match(variable.value):
+            raise ArgumentError(
+                f"{variable.name} is {brief(variable.value)}; set a number of threads of 1 or more, or leave "
+                "it unset"
+            )
 
 
 @contextmanager
 def placed(platform: str) -> Iterator[None]:
     """Threads that *platform* starts in this block are bound to the CPUs that this process may use, if it is
     PoCL, there is one for each, and these CPUs are not all. With POCL_AFFINITY set they are left alone.
+    Raises ArgumentError if PoCL cannot start the number of threads that a variable asks for.
     """
+    if platform == _POCL:
+        _check_counts()
     allowed = _allowed() if platform == _POCL and not environment.POCL_AFFINITY.value else set()
     before = _threads() if allowed else set()
     yield
@@ -116,20 +139,44 @@ def _has_linker() -> bool:
 @cache
 def warn_once(fault: str) -> None:
     """One RuntimeWarning in a process."""
-    warnings.warn(fault, RuntimeWarning, stacklevel=3)
+    warn_caller(fault, RuntimeWarning)
 
 
 def pocl_folder() -> Path:
     """PoCL's cache folder."""
-    folder = Path(environment.POCL_CACHE_DIR.value or environment.user_cache("pocl") / "kcache")
+    if environment.POCL_CACHE_DIR.value:
+        return Path(environment.POCL_CACHE_DIR.value)
+    folder = environment.user_cache("pocl") / "kcache"
     return folder if folder.is_absolute() else Path("/tmp/pocl/kcache")  # for a user without a home
+
+
+def hidden_fault(platforms: Iterable[cl.Platform]) -> str | None:
+    """Which variable, if PoCL is among *platforms* and none has a device, is why; None if none is."""
+    shown, kept = environment.POCL_DEVICES, environment.POCL_CACHE_DIR
+    if not _has_pocl(platforms):
+        return None
+    if kept.is_set and len(kept.value) < 2:  # PoCL 3.0 takes no shorter name
+        return (
+            f"{kept.name} is {kept.value!r}, with which PoCL has no device: unset it, or set a folder that "
+            "can be written and has room"
+        )
+    if not shown.is_set:
+        return None
+    return (
+        f"{shown.name} is {brief(shown.value)}, and PoCL has no such device: unset it, or name those that "
+        "PoCL is to show, with spaces between: pthread and basic (since PoCL 4: cpu and cpu-minimal)"
+    )
+
+
+def _has_pocl(platforms: Iterable[cl.Platform]) -> bool:
+    return any(_POCL.lower() in platform.name.lower() for platform in platforms)
 
 
 def pocl_fault(platforms: Iterable[cl.Platform]) -> str | None:
     """Why PoCL, if it is among *platforms*, cannot use its cache folder, and what would do; else None. Writes
     a small file there. Where it cannot be written PoCL shows no device or builds nothing.
     """
-    if not any("portable computing language" in platform.name.lower() for platform in platforms):
+    if not _has_pocl(platforms):
         return None
     folder = pocl_folder()
     try:

@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 
 import pyopencl as cl
 
-from .. import store
-from ..errors import BuildError
+from .. import environment, store
+from ..errors import BuildError, brief
 from ..kernels import Program
 from . import binaries, compiler, crash_marks
 from .binaries import with_pyopencl_caches
@@ -191,6 +191,10 @@ def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:
     fault = pocl_fault(device.platform for device in context.devices)
     if fault is not None:
         log += f"\nerror: {fault}"
+    added = environment.BUILD_OPTIONS
+    if added.value.strip():
+        said = BuildError("", "", log).complaint.partition(": ")[2]
+        log = f"error: {said}; {added.name} adds {brief(added.value)}: unset it if that is why\n{log}"
     return BuildError(_names(context), " ".join(build_options(program)), log)
 
 

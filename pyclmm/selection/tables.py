@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import environment, fields, store
-from ..errors import ArgumentError, CacheWarning
+from ..errors import ArgumentError, CacheWarning, warn_caller
 from ..kernels import KERNELS, kernel_named
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
@@ -140,7 +139,7 @@ def shipped() -> tuple[dict[str, Any], ...]:
             check("content", content)
             found.append(content)
         except (OSError, ValueError, RecursionError) as error:
-            warnings.warn(f"{file.name} is left out: {error}", CacheWarning, stacklevel=2)
+            warn_caller(f"{file.name} is left out: {error}", CacheWarning)
     return tuple(found)
 
 

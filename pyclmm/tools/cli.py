@@ -227,8 +227,11 @@ def selftest_command(
     for line in selftest.notes(tested, own) + (selftest.reasons(tested) if reasons else []):
         out.screen.line(line)
     bad = ", ".join(one.kernel for one in tested if one.is_bad)
-    failure = f"{bad} did not pass; please report it with --json's file" if bad else None
-    out.finish(failure, WRONG_RESULT, tested)
+    if bad:
+        out.finish(f"{bad} did not pass; please report it with --json's file", WRONG_RESULT, tested)
+    nothing = case is not None and all(one.verdict == selftest.REFUSED for one in tested)
+    lost = f"--case {case}: no kernel that was asked for has such a product here; --full names what failed"
+    out.finish(lost if nothing else None, FAILED, tested)
 
 
 @main.command("warm")

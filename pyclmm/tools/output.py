@@ -24,6 +24,7 @@ import math
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -96,6 +97,8 @@ def endings() -> Iterator[None]:
     except OSError as error:
         _drop(sys.stdout)
         what = f"{error.filename}" if error.filename else "the output cannot be written"
+        if error.filename is None and isinstance(error, FileNotFoundError):  # of os.getcwd
+            what = "the working directory was deleted, change to another one"
         raise CommandError(f"{what}: {error.strerror}") from error
     except click.UsageError as error:
         if error.message == (error.ctx and error.ctx.get_help()):  # the help, of a command without arguments
@@ -104,12 +107,24 @@ def endings() -> Iterator[None]:
         raise click.UsageError(message, error.ctx) from error
 
 
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings are shown without the place in the code, which tells a user of a command nothing."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, *_: f"{_fitting(f'{category.__name__}: {message}')}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
 class Group(click.Group):
     """Commands that end as :func:`endings` says. It suggests the nearest command for a misspelt one."""
 
     def main(self, *args: Any, **keywords: Any) -> Any:
         try:
-            return super().main(*args, **keywords)
+            with plain_warnings():
+                return super().main(*args, **keywords)
         except OSError:  # not even an error can be written
             _drop(sys.stderr)
             sys.exit(FAILED)
@@ -175,12 +190,11 @@ class Output:
         """Have *fill* write a file beside, which then becomes *path*, or a device or a pipe itself. If it
         fails, the text still appears, and :meth:`finish` gives the reason.
         """
-        target = Path(os.path.realpath(path))
         try:
-            if target.exists() and not target.is_file():
-                fill(target)
+            if path.exists() and not path.is_file():  # what /dev/stdout leads to has no path of its own
+                fill(path)
                 return self._unwritten is None
-            with store.beside(target) as early:
+            with store.beside(real(path)) as early:
                 fill(early)
         except OSError as error:
             self._unwritten = f"cannot write {path}: {error.strerror or error}"

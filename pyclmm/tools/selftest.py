@@ -226,8 +226,9 @@ def run(
     """Test the kernels *asked* for, or all, each in a child of its own, in *budget* seconds that they share.
     Ctrl-C yields what is known of the kernel that runs, before it ends the test.
     """
-    refused = {name: laws.refused(kernel_named(name), device) for name in asked or [k.name for k in KERNELS]}
-    names = [name for name, reason in refused.items() if reason is None] + [laws.AUTO] * (full and not asked)
+    asked = asked or [k.name for k in KERNELS] + [laws.AUTO] * (full and case is None)
+    refused = {x: None if x == laws.AUTO else laws.refused(kernel_named(x), device) for x in asked}
+    names = [name for name, reason in refused.items() if reason is None]
     for name in (name for name, reason in refused.items() if reason is not None):
         yield Tested(name, [LawVerdict(laws.LAWS[0].name, REFUSED, reason=refused[name])])
     end = time.monotonic() + budget
@@ -282,15 +283,17 @@ def notes(tested: list[Tested], device: DeviceInfo) -> list[str]:
     left = {one.kernel: sum(v.left_out for v in one.laws) for one in ran}
     told = ", ".join(f"{name} {cases}" for name, cases in left.items() if cases)
     lines += [f"cases left out, as the time was up: {told} (--json has the laws)"] * bool(told)
-    refused = [one.kernel for one in tested if one.verdict == REFUSED]
+    unknown = [one.kernel for one in tested if not one.laws]
+    lines += [f"without a drawn product of this number: {', '.join(unknown)}"] * bool(unknown)
+    refused = [one.kernel for one in tested if one.verdict == REFUSED and one.laws]
     return lines + [f"cannot run here: {', '.join(refused)} (--reasons says why)"] * bool(refused)
 
 
 def repeat(one: Tested, v: LawVerdict, device: DeviceInfo) -> str:
     """The command that comes to the same verdict."""
     case = "" if v.number is None else f" --case {v.number}"
-    kernel = "" if one.kernel == laws.AUTO else f" --kernel {one.kernel}"
-    return f"pyclmm selftest --full --device {shlex.quote(device.name.strip())}{kernel}{case}"
+    named = f"--device {shlex.quote(device.name.strip())} --kernel {one.kernel}"
+    return f"pyclmm selftest --full {named}{case}"
 
 
 def reasons(tested: list[Tested]) -> list[str]:

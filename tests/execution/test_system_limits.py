@@ -16,6 +16,7 @@ from pyclmm.opencl import staging
 from pyclmm.streaming import lanes
 from tests.support import selection
 from tests.support.faults import Failing
+from tests.support.processes import python
 from tests.support.threads import few_threads
 
 CALLS = ["matmul", "gemm", "plan", "tiles", "vdot", "einsum", "Arrays", "empty", "matrix_power", "dask"]
@@ -60,6 +61,28 @@ def test_a_product_in_tiles_without_threads_says_so_and_the_next_is_right():
     with few_threads(), pytest.raises(pyclmm.ThreadError, match="raise the limit of processes and threads"):
         pyclmm.matmul(x, x, memory_limit="64 KiB")
     assert np.array_equal(pyclmm.matmul(x, x, memory_limit="64 KiB"), x @ x)
+
+
+AT_EXIT = """
+import atexit
+import numpy as np, pyclmm
+x = np.eye(200, dtype="f4")
+
+@atexit.register
+def late():
+    try:
+        pyclmm.matmul(x, x, memory_limit="64 KiB")
+    except pyclmm.ThreadError as error:
+        print(error)
+    print(np.array_equal(pyclmm.matmul(x, x), x))
+"""
+
+
+def test_a_product_in_tiles_when_the_interpreter_ends_says_so_and_others_are_right():
+    done = python("-c", AT_EXIT)
+    said, right = done.stdout.splitlines()
+    assert (right, done.stderr) == ("True", "")
+    assert said.endswith("multiply before the interpreter ends, or multiply without tiles")
 
 
 @pytest.mark.parametrize("started", range(1, 6))

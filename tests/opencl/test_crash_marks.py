@@ -77,6 +77,34 @@ def test_a_process_that_ended_leaves_none(folder):
     assert not list((folder / "crash_marks").iterdir())
 
 
+FORKED = """
+import os, sys
+from pyclmm.opencl import crash_marks
+from tests.support.made_up import H200
+crash_marks.mark(H200, "of the parent")
+if os.fork() == 0:
+    crash_marks.mark(H200, "of the child")
+    print("marked", flush=True)
+    {"ends": sys.exit, "lives": sys.stdin.read}[sys.argv[1]]()
+if sys.argv[1] == "ends":
+    os.wait()
+os._exit(1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("child", ["ends", "lives"])
+def test_a_forked_process_has_marks_of_its_own(child):
+    """Its end removes them, and while it lives its parent's are those of a process that died."""
+    command = [sys.executable, "-c", FORKED, child]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"marked\n"
+    assert process.wait(600) == 1
+    assert crash_marks.of_the_dead(H200, ["of the parent"])
+    assert not crash_marks.of_the_dead(H200, ["of the child"])
+    process.communicate(timeout=600)
+
+
 def test_a_process_that_lives_is_not_taken_for_dead():
     process = marking("wait", "one")
     assert process.stdout.readline() == b"marked\n"

@@ -96,6 +96,7 @@ def test_pyopencl_ctx_that_names_nothing(monkeypatch, choice):
         matmul(A, B)
     assert f"PYOPENCL_CTX='{choice}' names no device" in str(caught.value)
     assert all(f"{one.number} {one.name}" in str(caught.value) for one in listed)
+    assert "set platform:device, each by number or a part of its name" in str(caught.value)
 
 
 @pytest.fixture

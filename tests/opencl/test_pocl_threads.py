@@ -8,7 +8,7 @@ import pytest
 
 from pyclmm.opencl import pocl
 from pyclmm.opencl.devices import all_devices, device_info
-from tests.support.processes import python
+from tests.support.processes import python, with_this_package
 
 # Prints how many threads PoCL started, how many of them are bound to one CPU, and the variable afterwards.
 REPORT = """
@@ -66,7 +66,46 @@ def test_in_a_process_that_may_use_one_cpu_there_is_one_thread_and_it_is_not_bou
     assert bound == 1, "to what the process may use, as all threads of the process"
 
 
-@pytest.mark.parametrize("name", ["POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"])
+COUNTS = ["POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"]
+
+
+def test_more_threads_than_cpus_are_not_bound():
+    """PoCL would abort, as there is no CPU to bind the last one to."""
+    assert report(POCL_MAX_PTHREAD_COUNT=str(len(CPUS) + 1)) == [len(CPUS) + 1, 0, None]
+    assert report(POCL_MAX_PTHREAD_COUNT="1") == [1, 1, None]
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("value", ["-1", " -1", "4294967295", "9" * 5000])
+def test_a_number_of_threads_that_pocl_crashes_with_is_refused_by_name(name, value):
+    done = python("-m", "pyclmm", "info", env=os.environ | {name: value})
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Error: {name} is {value[:9]!r}"[:-1]), done.stderr
+    assert "set a number of threads of 1 or more" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("POCL_DEVICES", "", "and PoCL has no such device: unset it, or name"),
+        ("POCL_DEVICES", "pthread,cpu", "and PoCL has no such device: unset it, or name"),
+        ("POCL_CACHE_DIR", "", "with which PoCL has no device: unset it, or set a folder"),
+        ("POCL_CACHE_DIR", "file/below", "set POCL_CACHE_DIR to a folder that can be written"),
+    ],
+)
+def test_a_variable_for_which_pocl_has_no_device_is_named(tmp_path, name, value, says):
+    (tmp_path / "file").touch()
+    env = with_this_package(PYOPENCL_CTX="", **{name: value})
+    done = python("-m", "pyclmm", "info", env=env, cwd=tmp_path)
+    if done.returncode == 0:
+        pytest.skip("another platform has a device, or another PoCL takes it")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert name in done.stderr
+    assert repr(value) in done.stderr or f" {value} " in done.stderr
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize("name", COUNTS)
 def test_a_number_of_threads_that_the_user_set_is_kept(monkeypatch, name):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     monkeypatch.setenv(name, "2")

@@ -317,6 +317,14 @@ def test_no_driver_says_what_to_do(tmp_path):
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
+    done = python("-m", "pyclmm", "warm", "8x8x8", env=os.environ | {"PYCLMM_CACHE_DIR": os.devnull})
+    assert done.returncode == 2
+    warned, error = done.stderr.splitlines()
+    assert warned.startswith(f"CacheWarning: {os.devnull}: not all can be kept")
+    assert error.startswith("Error: not all is kept: cannot write")
+
+
 def test_a_bad_default_device_does_not_hide_the_others():
     done = in_process("info", PYOPENCL_CTX="97")
     assert done.returncode == 0

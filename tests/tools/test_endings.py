@@ -17,6 +17,7 @@ from pyclmm.tools import bench, cli
 from pyclmm.tools.report import JSON_FORMAT
 from tests.support.selection import slow, slow_rows
 
+ROOT = Path(__file__).parents[2]
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
 BENCH = ("bench", "8", "8", "8", "--kernel", "naive", "--rounds", "1")
@@ -121,12 +122,32 @@ def test_a_closed_pipe_loses_no_measurement(tmp_path):
     assert json.loads((tmp_path / "b.json").read_text())["products"]
 
 
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1"])
+def test_a_pipe_with_the_name_of_a_stream_gets_json(name):
+    """As from a shell's `--json >(program)`."""
+    status, out, err = run("warm", "8x8x8", "--json", name)
+    assert (status, err) == (0, "")
+    assert json.JSONDecoder().raw_decode(out)[0]["command"] == "warm"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a shell's way to close a stream")
 @pytest.mark.parametrize("closed", [">&-", *slow("2>&-", "<&-")])
 def test_streams_may_be_closed(closed):
     command = f"'{sys.executable}' -m pyclmm info {closed}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps a working directory")
+@pytest.mark.parametrize("command", ["info --json x", "multiply a.npy b.npy c.npy"])
+def test_a_deleted_working_directory_is_said(tmp_path, command):
+    shell = f"mkdir gone && cd gone && rmdir ../gone && '{sys.executable}' -m pyclmm {command}"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}  # without an empty entry, which is the working directory
+    command = ["sh", "-c", shell]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: the working directory was deleted, change to another one: ")
 
 
 # a busy machine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import asdict
 from itertools import islice
 
 import numpy as np
@@ -192,6 +193,23 @@ def test_the_report_says_how_to_repeat_what_failed(monkeypatch, children, use_la
     assert again.exit_code == 1
     assert f"product {number}, " in again.output
     assert "covered: " not in again.output
+
+
+def test_a_number_that_no_kernel_has_is_an_error(children):
+    children.answers = selftest.answers
+    arguments = ["selftest", "--kernel", "naive", "--kernel", "auto", "--case", "9999"]
+    done = CliRunner().invoke(cli.main, arguments)
+    assert done.exit_code == 2, done.output
+    assert "without a drawn product of this number: naive, auto\n" in done.stdout
+    assert "cannot run here" not in done.stdout
+    assert done.stderr.startswith("Error: --case 9999: no kernel that was asked for has such a product here")
+
+
+def test_auto_may_be_asked_for_alone(children):
+    children.answers = lambda request: [asdict(selftest.LawVerdict("x", selftest.PASSED, 1))]
+    done = CliRunner().invoke(cli.main, ["selftest", "--kernel", "auto"])
+    assert done.exit_code == 0, done.output
+    assert [request["kernel"] for request in children.requests] == ["auto"]
 
 
 def test_what_a_compiler_says_is_in_the_report(monkeypatch):
