@@ -109,8 +109,8 @@ def _arrays(x: Any, y: Any) -> tuple[da.Array, da.Array]:
         )
     if type(x) is QuantizedArray or type(y) is QuantizedArray:
         raise UnsupportedError(
-            "x or y is a QuantizedArray, which no graph of Dask's takes; multiply chunks: "
-            "x.map_blocks(pyclmm.matmul, q.T)"
+            "x or y is a QuantizedArray, which no graph of Dask's takes; multiply chunks, "
+            "with K in one: x.map_blocks(pyclmm.matmul, q.T, dtype=x.dtype, chunks=(*x.chunks[:-1], len(q)))"
         )
     found = (da.asanyarray(x), da.asanyarray(y))
     for name, array in zip("xy", found, strict=True):
