@@ -90,8 +90,8 @@ def same(product, expected):
 
 
 def cut(draw, length):
-    """Chunks of a length."""
-    edges = sorted(draw(st.sets(st.integers(1, length - 1), max_size=3))) if length > 1 else []
+    """Chunks of a length, some of them empty."""
+    edges = sorted(draw(st.lists(st.integers(0, length), max_size=3)))
     return tuple(np.diff([0, *edges, length]).tolist())
 
 
@@ -110,15 +110,35 @@ def products(draw):
 
 
 @pytest.mark.parametrize("small", [0, None], indirect=True, ids=["each chunk", "merged"])
-@given(drawn=products(), seed=st.integers(0, 99), limit=st.sampled_from([None, 64, 600]))
+@given(drawn=products(), seed=st.integers(0, 99), limit=st.sampled_from([None, 64, 600]), merge=st.booleans())
 @examples(20)
-def test_matmul_is_numpys(small, drawn, seed, limit):
+def test_matmul_is_numpys(small, drawn, seed, limit, merge):
     shapes, chunks, dtypes = drawn
     rng = np.random.default_rng(seed)
     a, b = (numbers(rng, shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
     x, y = (da.from_array(z, chunks=c) for z, c in zip((a, b), chunks, strict=True))
-    product = pyclmm.dask.matmul(x, y, memory_limit=limit, host_limit=limit)
+    product = pyclmm.dask.matmul(x, y, memory_limit=limit, host_limit=limit, merge_chunks=merge)
     same(product, np.asarray(np.matmul(a, b)))
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize(
+    ("shapes", "chunks"),
+    [
+        ([(1, 3, 3), (2, 3, 3)], [((0, 1), 3, 3), ((1, 1), 3, 3)]),  # a stack of one in several chunks
+        ([(2, 3, 3), (1, 3, 3)], [(2, 3, 3), ((1, 0, 0), 3, 3)]),
+        ([(0, 3), (3, 3)], [((0, 0), 3), (3, 3)]),
+        ([(3, 3), (3, 3)], [(3, (0, 2, 1)), ((1, 2, 0), 3)]),
+        ([(2, 0), (0, 2)], [(2, (0, 0)), ((0, 0, 0), 2)]),
+        ([(0,), (0,)], [((0, 0, 0),), ((0,),)]),
+        ([(0,), (0,)], [((0, 0, 0),), ((0, 0),)]),
+    ],
+)
+def test_chunks_may_be_empty(rng, shapes, chunks, merge):
+    """As those are that a mask has selected, once their sizes are computed."""
+    arrays = [numbers(rng, shape, "int32") for shape in shapes]
+    x, y = (da.from_array(a, chunks=c) for a, c in zip(arrays, chunks, strict=True))
+    same(pyclmm.dask.matmul(x, y, merge_chunks=merge), np.asarray(np.matmul(*arrays)))
 
 
 @pytest.mark.parametrize(("small", "each"), [(800, 1), (799, 2), (399, 16)], indirect=["small"])

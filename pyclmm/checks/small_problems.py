@@ -50,6 +50,8 @@ _PATTERNS = sorted(
 )
 _CAPS = (160, 1200, 5000, 40000)  # of M, N and K, if programs depend on sizes
 _CHAINED_CAPS = ((24, 24, 96), (1, 24, 96), (24, 1, 96), (160, 160, 8))
+# A list's second product is shorter, by odd numbers too: programs for whole vectors are of a list of one.
+_CHAINED_STACKS = (2, 1)
 # "tiny": products and sums are subnormal; "ties": many sums lie halfway between two numbers
 _CHAINED_DATA = ("normal", "tiny", "ties")
 _MAX_ELEMENTS, _MAX_WORK = 1 << 25, 1 << 28
@@ -98,29 +100,30 @@ def _first_wrong_bits(
     """What is wrong with the bits of the first small problem that has not the host's, or None."""
     device, programs = info_of(queue), _programs(wanted)
     missing = set(programs)
-    for small in _chained_problems(problem, config):
-        if kernel.refuses(small, device) is not None or kernel.violations(small, config, device):
-            continue
-        work = kernel.launches(small, config, device)
-        if _programs(work) <= programs:
-            for data in _CHAINED_DATA:
-                reason = wrong_bits(queue, small, work, device, data)
-                if reason is not None:
-                    return f"not reproducible in the self-check, {small}: {reason}"
-            missing -= _programs(work)
+    for stack in _CHAINED_STACKS:
+        for small in _chained_problems(problem, config, stack) if missing else ():
+            if kernel.refuses(small, device) is not None or kernel.violations(small, config, device):
+                continue
+            work = kernel.launches(small, config, device)
+            if _programs(work) <= programs:
+                for data in _CHAINED_DATA:
+                    reason = wrong_bits(queue, small, work, device, data)
+                    if reason is not None:
+                        return f"not reproducible in the self-check, {small}: {reason}"
+                missing -= _programs(work)
     return "no small problem runs all of its programs, so its bits cannot be checked" if missing else None
 
 
-def _chained_problems(problem: GemmProblem, config: TileConfig) -> Iterator[GemmProblem]:
+def _chained_problems(problem: GemmProblem, config: TileConfig, stack: int) -> Iterator[GemmProblem]:
     """*problem* with sizes that the host computes in milliseconds. One has more steps than a block of K.
-    Lengths are multiples of 8, as programs may depend on that, or odd.
+    Lengths are multiples of 8, as programs may depend on that, or odd. *stack*: as of :func:`resized`.
     """
     own = (problem.m, problem.n, problem.k)
     longest = min(config.bk, _LONGEST_STEP)
     sizes = [(24, 16, 2 * longest), (19, 13, 2 * longest + 1), (8, 8, config.bk + 64), (3, 5, config.bk + 67)]
     sizes += [(min(own[0], m), min(own[1], n), min(own[2], k)) for m, n, k in _CHAINED_CAPS]
     for m, n, k in dict.fromkeys(sizes):
-        yield resized(problem, m, n, k if problem.k else 0)
+        yield resized(problem, m, n, k if problem.k else 0, stack)
 
 
 def _programs(work: Work) -> set[Program]:

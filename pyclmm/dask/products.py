@@ -15,7 +15,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.array import routines
-from dask.array.core import unify_chunks
+from dask.array.core import common_blockdim
 
 from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, UnsupportedError, brief
@@ -109,8 +109,8 @@ def _arrays(x: Any, y: Any) -> tuple[da.Array, da.Array]:
         )
     if type(x) is QuantizedArray or type(y) is QuantizedArray:
         raise UnsupportedError(
-            "x or y is a QuantizedArray, which no graph of Dask's takes; multiply chunks: "
-            "x.map_blocks(pyclmm.matmul, q.T)"
+            "x or y is a QuantizedArray, which no graph of Dask's takes; multiply chunks, "
+            "with K in one: x.map_blocks(pyclmm.matmul, q.T, dtype=x.dtype, chunks=(*x.chunks[:-1], len(q)))"
         )
     found = (da.asanyarray(x), da.asanyarray(y))
     for name, array in zip("xy", found, strict=True):
@@ -158,32 +158,39 @@ def _contract(
     if not isinstance(merge_chunks, bool | np.bool_):
         raise DTypeError(f"merge_chunks is {brief(merge_chunks)}; pass True or False")
     axes = product.axes
-    x, y = (_aligned if merge_chunks else _unified)(x, y, axes)
+    x, y = _aligned(x, y, axes, merge_chunks)
     whole = tuple(itertools.chain.from_iterable(chunks_of(x, y, axes)))
     x, y = _split(x, y, product, allowed)
     made = array_of(x, y, product, allowed, merge_chunks)
     return made if merge_chunks else made.rechunk(whole)
 
 
-def _unified(x: da.Array, y: da.Array, axes: Axes) -> tuple[da.Array, da.Array]:
-    """Both as Dask cuts them: K and stacks wherever one of the two is cut."""
-    left, right = list(range(x.ndim)), list(range(x.ndim, x.ndim + y.ndim))
+def _aligned(x: da.Array, y: da.Array, axes: Axes, merge_chunks: bool) -> tuple[da.Array, da.Array]:
+    """Both with the same chunks of K and of stacks: the one with fewer bytes is rechunked, or unless
+    *merge_chunks* both, as Dask does. An axis of length 1 that the other has longer is one chunk: some of its
+    chunks may be empty.
+    """
     for i, j in (*axes.sums, *axes.stack):
-        if i is not None and j is not None:
-            right[j] = i
-    _, (x, y) = unify_chunks(x, left, y, right)
+        if i is None or j is None or x.chunks[i] == y.chunks[j]:
+            continue
+        if x.shape[i] != y.shape[j]:
+            x, y = (_cut(z, axis, (1,)) if z.shape[axis] == 1 else z for z, axis in ((x, i), (y, j)))
+        elif not merge_chunks:
+            both = common_blockdim([x.chunks[i], y.chunks[j]]) or (0,)
+            x, y = _cut(x, i, both), _cut(y, j, both)
+        elif x.nbytes < y.nbytes:
+            x = _cut(x, i, y.chunks[j])
+        else:
+            y = _cut(y, j, x.chunks[i])
     return x, y
 
 
-def _aligned(x: da.Array, y: da.Array, axes: Axes) -> tuple[da.Array, da.Array]:
-    """Both with the same chunks of K and of stacks: the one with fewer bytes is rechunked."""
-    shared = [*axes.sums, *((i, j) for i, j in axes.stack if i is not None and j is not None)]
-    same = [(i, j) for i, j in shared if x.shape[i] == y.shape[j] and x.chunks[i] != y.chunks[j]]
-    if not same:
-        return x, y
-    if x.nbytes < y.nbytes:
-        return x.rechunk({i: y.chunks[j] for i, j in same}), y
-    return x, y.rechunk({j: x.chunks[i] for i, j in same})
+def _cut(x: da.Array, axis: int, lengths: tuple[int, ...]) -> da.Array:
+    """*x* in chunks of these *lengths* along *axis*."""
+    if any(x.shape):
+        return x.rechunk({axis: lengths})
+    # Dask leaves the chunks of an array without any length as they are.
+    return da.zeros(x.shape, dtype=x.dtype, chunks=(*x.chunks[:axis], lengths, *x.chunks[axis + 1 :]))
 
 
 def _split(x: da.Array, y: da.Array, product: Product, allowed: Limits) -> tuple[da.Array, da.Array]:

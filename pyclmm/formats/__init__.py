@@ -7,6 +7,8 @@ Others import: affine, base, mx, and what is in ``__all__``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, brief, unknown_name
@@ -14,7 +16,10 @@ from . import affine, mx
 from .base import RUN, Format
 from .gguf_blocks import OF_GGUF, BlockFormat
 
-__all__ = ["FORMATS", "FORMAT_NAMES", "OF_GGUF", "RUN", "BlockFormat", "Format", "format_named", "format_of"]
+__all__ = [
+    "FORMATS", "FORMAT_NAMES", "OF_GGUF", "RUN", "BlockFormat", "Format", "check_whole", "format_named",
+    "format_of",
+]  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (*affine.FORMATS, *mx.FORMATS, *OF_GGUF)
 _BY_NAME = {form.name: form for form in FORMATS}
@@ -29,11 +34,16 @@ def format_named(name: str) -> Format:
         raise unknown_name("format", name, FORMAT_NAMES) from None
 
 
-def format_of(mode: str, bits: int | None, group_size: int | None, dtype: str) -> Format:
-    """The format of *mode*; *dtype*: of affine scales. Raises ArgumentError, DTypeError for no integers."""
-    for name, value in (("bits", bits), ("group_size", group_size)):
+def check_whole(**numbers: Any) -> None:
+    """Raise DTypeError, by name, unless each of *numbers* is an integer or None."""
+    for name, value in numbers.items():
         if not (value is None or isinstance(value, int | np.integer)):
             raise DTypeError(f"{name} is {brief(value)}; pass an int")
+
+
+def format_of(mode: str, bits: int | None, group_size: int | None, dtype: str) -> Format:
+    """The format of *mode*; *dtype*: of affine scales. Raises ArgumentError, DTypeError for no integers."""
+    check_whole(bits=bits, group_size=group_size)
     modes = tuple(dict.fromkeys(form.mode for form in FORMATS))
     if not (isinstance(mode, str) and mode in modes):
         raise unknown_name("mode", mode, modes)

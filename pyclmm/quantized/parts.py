@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import ArgumentError, DTypeError, ShapeError, brief, unknown_name
-from ..formats import Format, format_of
+from ..formats import Format, check_whole, format_of
 from ..formats.affine import SCALES
 from ..formats.base import Array, RowFormat
 from ..formats.mx import SmallFloats
@@ -34,6 +34,7 @@ def joined(
     for name, given in (("mode", mode), ("layout", layout)):
         if not isinstance(given, str):
             raise DTypeError(f"{name} is {brief(given)}; pass a string")
+    check_whole(bits=bits, group_size=group_size)
     if layout not in LAYOUTS:
         raise unknown_name("layout", layout, LAYOUTS)
     words, by = numbers("packed", packed), numbers("scales", scales)
@@ -112,8 +113,11 @@ def _of_words(words: Array, by: Array, points: Array, layout: str) -> tuple[Form
     if layout == "gptq":
         zero += 1
     scale = by.T.astype(np.float32)
+    with np.errstate(over="ignore"):
+        bias = -scale * zero
+    _check_finite("scales times zeros", bias)
     form = format_of("affine", 4, k // groups, "float32")
-    return form, form.joined(codes, scale, -scale * zero), k  # type: ignore[attr-defined]
+    return form, form.joined(codes, scale, bias), k  # type: ignore[attr-defined]
 
 
 def _unpacked(words: Array, order: Any) -> Array:
@@ -135,7 +139,12 @@ def _check(name: str, x: Array, dtype: Any) -> None:
 def _check_scales(name: str, x: Array, dtypes: tuple[str, ...]) -> None:
     if x.dtype.name not in dtypes:
         raise DTypeError(f"{name} has dtype {x.dtype}; pass {' or '.join(dtypes)}")
-    if not np.isfinite(x.astype(np.float32)).all():
+    with np.errstate(over="ignore"):
+        _check_finite(name, x.astype(np.float32))
+
+
+def _check_finite(name: str, x: Array) -> None:
+    if not np.isfinite(x).all():
         raise ArgumentError(
-            f"{name} has numbers that are not finite; the weights would be NaN: mend them first"
+            f"{name} has numbers that are not finite in float32; the weights would be NaN: mend them first"
         )

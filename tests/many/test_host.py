@@ -213,6 +213,20 @@ def test_activation_precision_and_reproducible(rng):
     check(pyclmm.matmul_many(pairs, activation="relu", precision="high", reproducible=True), want)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "turned"),
+    [([(4, 7, 33)], ""), ([(4, 7, 33)], "a"), ([(8, 16, 16), (16, 24, 32)], "a")],
+)
+def test_reproducible_lists_have_kernels_of_whole_vectors(own_caches, rng, sizes, turned):
+    """Their programs are of lists without an odd length, which the self-check had none of."""
+    pairs = [(rng.standard_normal((m, k)), rng.standard_normal((k, n))) for m, k, n in sizes]
+    orders = ["F" if name == turned else "C" for name in "ab"]
+    pairs = [tuple(x.astype("f4", order) for x, order in zip(pair, orders, strict=True)) for pair in pairs]
+    plan = ManyMatmul(pairs, reproducible=True)
+    for got, pair in zip(plan(pairs), pairs, strict=True):
+        np.testing.assert_array_equal(got, pyclmm.reference.chain(*pair))
+
+
 def test_an_out_may_be_a_stack_of_the_product(rng):
     a, _ = pairs_of(rng, [(4, 4, 4)])[0]
     stack = np.zeros((3, 4, 4), np.float32)

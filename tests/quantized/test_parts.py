@@ -163,6 +163,15 @@ REFUSED = [
     (gptq(scales=np.ones((4, 23), np.float16)), pyclmm.ShapeError, r"scales has shape \(4, 23\)"),
     (gptq(scales=np.ones(24, np.float16)), pyclmm.ShapeError, r"scales has shape \(24,\)"),
     (gptq(scales=np.ones((4, 24), np.int32)), pyclmm.DTypeError, "scales has dtype int32"),
+    (
+        gptq(scales=np.full((4, 24), 1e38, np.float32), zeros=np.full((4, 3), -1, np.int32)),
+        pyclmm.ArgumentError,
+        "scales times zeros has numbers that are not finite in float32",
+    ),
+    (gptq(scales=np.full((4, 24), 1e300)), pyclmm.ArgumentError, "scales has numbers that are not finite in"),
+    (gptq(bits=np.array([4, 4])), pyclmm.DTypeError, "bits is array.*; pass an int"),
+    (gptq(group_size=np.array([32, 32])), pyclmm.DTypeError, "group_size is array.*; pass an int"),
+    (gptq(group_size="32"), pyclmm.DTypeError, "group_size is '32'; pass an int"),
     (gptq(scales=nan_at((4, 24), -np.inf)), pyclmm.ArgumentError, "scales has numbers that are not finite"),
     (
         gptq(
