@@ -27,6 +27,5 @@ typedef float4 wgmma_acc4;
 #define wgmma_tile(address, chunk) ((ulong)(address) / 16)
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)
-#define wgmma_wait_previous() emu_converge()
 #define wgmma_wait_all_but(pending) emu_converge()
 #define wgmma_wait(acc) emu_converge()

@@ -114,8 +114,8 @@ def _product(
     groups: int,
     strides: tuple[int, int],
 ) -> Launch:
-    """The launch of cl/nvidia/wgmma.cl, or of wgmma_drain.cl, for a product as :func:`seen`. Some operands may be
-    packed. *strides*: from one A, and one B, of the stack to the next."""
+    """The launch of cl/nvidia/wgmma.cl, or of wgmma_drain.cl, for a product as :func:`seen`.
+    Some operands may be packed. *strides*: from one A, and one B, of the stack to the next."""
     together = pieces.stack > 1  # one set of work-groups for the whole stack
     # without split-K, any pointer: never used
     partial = "workspace:partial" if config.split_k > 1 else "workspace:maps"
