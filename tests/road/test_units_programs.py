@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pyclmm.opencl import compiler
-from tests.kernels.nvidia.test_matrix_units import CLANG, CLANG_FLAGS, PTX_BUILTINS, PTXAS, clang
+from tests.kernels.nvidia.test_matrix_units import CLANG_FLAGS, PTX_BUILTINS, PTXAS, clang
 from tests.simulators import interleaved
+from tests.simulators.interleaved import CLANG
 
 ROAD = Path(__file__).parents[2] / "docs/road"
 PROGRAMS = {"14_matrix_units": ("HAS_MMA", "sm_80"), "15_hopper": ("HAS_WGMMA", "sm_90a")}
