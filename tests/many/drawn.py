@@ -16,8 +16,9 @@ TYPES = ("float32", "float64", "int32", "float16", "complex64", "int8")
 
 
 def drawn_layout(rng, x):
-    """*x* in another layout: column-major, with gaps, reversed, or as it is."""
-    return laid_out(x, rng.choice(["C", "C", "F", "sliced", "reversed"]), None)
+    """*x* in another layout: column-major, with gaps, upside down, or as it is."""
+    how = rng.choice(["C", "C", "F", "sliced", "upside down"])
+    return x[::-1].copy()[::-1] if how == "upside down" and x.ndim else laid_out(x, how, None)
 
 
 def pairs_of(rng, sizes, dtype="float32"):
