@@ -1,7 +1,5 @@
 """The snippets of docs/howto/ and of two pages of docs/ run as they stand; its commands exist and run."""
 
-import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -9,13 +7,10 @@ from click.testing import CliRunner
 
 import pyclmm
 from pyclmm.tools.cli import main
+from tests.support.pages import blocks, commands
 
 FOLDER = Path(__file__).parents[1] / "docs/howto"
 PAGES = [*sorted(FOLDER.glob("*.md")), *(FOLDER.parent / f"{name}.md" for name in ("many", "quantised"))]
-
-
-def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
 
 
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
@@ -43,15 +38,9 @@ def test_there_are_snippets_and_commands():
     assert {page.stem for page in PAGES if blocks(page, "sh")} == {"amd", "intel", "use"}
 
 
-def commands(page):
-    for block in blocks(page, "sh"):
-        for line in block.splitlines():
-            yield shlex.split(line.partition(">")[0])
-
-
 @pytest.mark.parametrize("vendor", ["amd", "intel"])
 def test_every_option_of_the_commands_exists(vendor):
-    found = list(commands(FOLDER / f"{vendor}.md"))
+    found = [words for _, words in commands(FOLDER / f"{vendor}.md")]
     assert [words[1] for words in found] == ["selftest", "tune", "bench", "tune"]
     for words in found:
         done = CliRunner().invoke(main, [words[1], "--help"])

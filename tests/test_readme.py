@@ -2,7 +2,6 @@
 
 import configparser
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -10,30 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages import blocks, commands
+
 ROOT = Path(__file__).parent.parent
-USE = "docs/howto/use.md"
-PAGES = ("README.md", USE, "CONTRIBUTING.md")
+README = ROOT / "README.md"
+PAGES = (README, ROOT / "docs/howto/use.md", ROOT / "CONTRIBUTING.md")
 LONGEST = 120  # lines: the README is a first screen; references have pages of their own
 BIN = Path(sys.executable).parent
 
 
-def blocks(page, language):
-    """The fenced blocks of *language* in a page."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
-def commands():
-    """(page, command) of every line in the shell blocks. Comments are dropped."""
-    for page in PAGES:
-        for block in blocks(page, "sh"):
-            for line in block.splitlines():
-                words = shlex.split(line, comments=True)
-                if words:
-                    yield page, words
-
-
-COMMANDS = list(commands())
+COMMANDS = list(commands(*PAGES))
 
 
 def run(words, **kwargs):
@@ -103,7 +88,7 @@ FOLLOW = {
 # The benchmark takes a tenth of all tests' time; tests/tools/test_bench.py runs shorter ones.
 MARKED = [
     pytest.param(
-        page, words, id=" ".join(words), marks=[pytest.mark.slow] if words[:2] == ["pyclmm", "bench"] else []
+        page.name, words, id=" ".join(words), marks=[pytest.mark.slow] * (words[:2] == ["pyclmm", "bench"])
     )
     for page, words in COMMANDS
 ]
@@ -122,13 +107,13 @@ def test_the_pages_have_commands():
 
 
 def test_the_readme_is_a_first_screen():
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    lines = README.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= LONGEST
     assert lines.index("```python") < 10
 
 
 def test_the_readmes_python_prints_true():
-    (example,) = blocks("README.md", "python")
+    (example,) = blocks(README, "python")
     assert len([line for line in example.splitlines() if line]) == 5
     assert run([sys.executable, "-W", "error", "-c", example]) == "True\n"
 

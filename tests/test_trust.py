@@ -33,9 +33,7 @@ HERE = device_info(DEVICE)
 
 @pytest.fixture(autouse=True)
 def folder(device_read_anew, own_caches):
-    tables.forget()
-    yield own_caches
-    tables.forget()
+    return own_caches
 
 
 # What makes a file, or the folder that it is in, one that others may have made. Root needs no trick.

@@ -24,6 +24,8 @@
 
 #if !defined(BN) || !defined(ACROSS_A) || !defined(ACROSS_B)
 #error "ptx_wgmma.h needs BN ACROSS_A ACROSS_B"
+#elif ACROSS_B && BN % 64 == 32 && BN > 32
+#error "ptx_wgmma.h: see its macros"
 #endif
 
 /* The matrix descriptor of a tile, which counts in 16 bytes. Bits 0 to 13: its address. 16 to 29: distance to the next
@@ -47,45 +49,8 @@ INLINE ulong wgmma_right(const uint address, const uint chunk_bytes)
 
 #define WGMMA_ACC (BN / 2) /* accumulators of a work-item */
 
-/* Names of the operands of wgmma: accumulators, two tiles and `keep`. WGMMA_LEFT_NAMES: those of wgmma_left. */
-#if BN == 32
-#define WGMMA_OPERANDS(v) ACC_16(WGMMA_REG, v, 0)
-#define BNAMES "{" NAMES_16 "}, %16, %17, p"
-#define WGMMA_KEEP "%18"
-#define WGMMA_LEFT_NAMES "{" NAMES_16 "}, {%16,%17,%18,%19}, %20, p"
-#elif BN == 64
-#define WGMMA_OPERANDS(v) ACC_16(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 16)
-#define BNAMES "{" NAMES_32 "}, %32, %33, p"
-#define WGMMA_KEEP "%34"
-#define WGMMA_LEFT_NAMES "{" NAMES_32 "}, {%32,%33,%34,%35}, %36, p"
-#elif BN == 128
-#define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0)
-#define BNAMES "{" NAMES_64 "}, %64, %65, p"
-#define WGMMA_KEEP "%66"
-#define WGMMA_LEFT_NAMES "{" NAMES_64 "}, {%64,%65,%66,%67}, %68, p"
-#elif BN == 160 && !ACROSS_B
-#define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 64)
-#define BNAMES "{" NAMES_80 "}, %80, %81, p"
-#define WGMMA_KEEP "%82"
-#define WGMMA_LEFT_NAMES "{" NAMES_80 "}, {%80,%81,%82,%83}, %84, p"
-#elif BN == 192
-#define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 64), ACC_16(WGMMA_REG, v, 80)
-#define BNAMES "{" NAMES_96 "}, %96, %97, p"
-#define WGMMA_KEEP "%98"
-#define WGMMA_LEFT_NAMES "{" NAMES_96 "}, {%96,%97,%98,%99}, %100, p"
-#elif BN == 224 && !ACROSS_B
-#define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 64), ACC_16(WGMMA_REG, v, 80), ACC_16(WGMMA_REG, v, 96)
-#define BNAMES "{" NAMES_112 "}, %112, %113, p"
-#define WGMMA_KEEP "%114"
-#define WGMMA_LEFT_NAMES "{" NAMES_112 "}, {%112,%113,%114,%115}, %116, p"
-#elif BN == 256
-#define WGMMA_OPERANDS(v) ACC_64(WGMMA_REG, v, 0), ACC_64(WGMMA_REG, v, 64)
-#define BNAMES "{" NAMES_128 "}, %128, %129, p"
-#define WGMMA_KEEP "%130"
-#define WGMMA_LEFT_NAMES "{" NAMES_128 "}, {%128,%129,%130,%131}, %132, p"
-#else
-#error "ptx_wgmma.h: see its macros"
-#endif
+#define WGMMA_OPERANDS(v) CAT(SUMS_, BN)(WGMMA_REG, v)
+#define BNAMES(behind) "{" CAT(NAMES_, BN) "}, " CAT(BEHIND_, BN)(behind) ", p"
 
 #define wgmma_float16 "k16.f32.f16.f16 "
 #define wgmma_bfloat16 "k16.f32.bf16.bf16 "
@@ -112,8 +77,8 @@ typedef float4 wgmma_acc4;
 INLINE void wgmma(
     wgmma_acc *acc, const ulong a, const ulong b, const int keep)
 {
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " WGMMA_KEEP ", 0;\n\t"
-               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(BN) WGMMA_KIND BNAMES
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " CAT(BEHIND_, BN)(THIRD) ", 0;\n\t"
+               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(BN) WGMMA_KIND BNAMES(TWO_TILES)
                WGMMA_TAIL ";\n\t}"
                : WGMMA_OPERANDS(acc) : "l"(a), "l"(b), "r"(keep) : "memory");
 }
@@ -123,17 +88,11 @@ INLINE void wgmma(
 INLINE void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
 {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
-               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(BN) WGMMA_KIND WGMMA_LEFT_NAMES
+               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(BN) WGMMA_KIND BNAMES(LEFT_AND_TILE)
                WGMMA_TAIL ";\n\t}"
                : WGMMA_OPERANDS(acc) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b) : "memory");
 }
 #endif
-
-/* Waits for all groups but the last. */
-INLINE void wgmma_wait_previous(void)
-{
-  asm volatile("//@sm_90a wgmma.wait_group.sync.aligned 1;" ::: "memory");
-}
 
 /* Waits for all groups but the last `pending`, a constant. */
 #define wgmma_wait_all_but(pending) \

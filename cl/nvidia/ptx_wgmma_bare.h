@@ -16,7 +16,7 @@
 
 /* The 32 sums of a work-item, as operands of an asm statement that reads and writes them. */
 #define WGMMA_REG "+f"
-#define SUMS(d) ACC_16(WGMMA_REG, d, 0), ACC_16(WGMMA_REG, d, 16)
+#define SUMS(d) SUMS_64(WGMMA_REG, d)
 
 /* Starts D (64 x 64) += A (64 x 16) B (16 x 64). a and b are descriptors. Predicate p is true: add to D. The numbers at
  * the end: 1, 1: A and B are not negated; 0, 0: both lie along K. */
@@ -24,7 +24,7 @@ INLINE void wgmma(float *d, const ulong a, const ulong b)
 {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
                "//@sm_90a wgmma.mma_async.sync.aligned.m64n64k16.f32." PTX_TYPE "." PTX_TYPE
-               " {" NAMES_32 "}, %32, %33, p, 1, 1, 0, 0;\n\t}"
+               " {" NAMES_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t}"
                : SUMS(d) : "l"(a), "l"(b) : "memory");
 }
 

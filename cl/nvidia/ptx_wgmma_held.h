@@ -18,24 +18,7 @@
 INLINE uint held_tile(const uint address) { return (address & 0x3ffff) >> 4; }
 
 #define WGMMA_REG "+f"
-#if BM == 8
-#define HELD_SUMS(v) ACC_4(WGMMA_REG, v, 0)
-#define HELD_NAMES "{" NAMES_4 "}, {%4,%5,%6,%7}, %8"
-#elif BM == 16
-#define HELD_SUMS(v) ACC_8(WGMMA_REG, v, 0)
-#define HELD_NAMES "{" NAMES_8 "}, {%8,%9,%10,%11}, %12"
-#elif BM == 32
-#define HELD_SUMS(v) ACC_16(WGMMA_REG, v, 0)
-#define HELD_NAMES "{" NAMES_16 "}, {%16,%17,%18,%19}, %20"
-#elif BM == 64
-#define HELD_SUMS(v) ACC_16(WGMMA_REG, v, 0), ACC_16(WGMMA_REG, v, 16)
-#define HELD_NAMES "{" NAMES_32 "}, {%32,%33,%34,%35}, %36"
-#elif BM == 128
-#define HELD_SUMS(v) ACC_64(WGMMA_REG, v, 0)
-#define HELD_NAMES "{" NAMES_64 "}, {%64,%65,%66,%67}, %68"
-#else
-#error "BM must be 8, 16, 32, 64 or 128"
-#endif
+#define HELD_SUMS(v) CAT(SUMS_, BM)(WGMMA_REG, v)
 #define held_float16 "f16.f16"
 #define held_bfloat16 "bf16.bf16"
 
@@ -43,8 +26,8 @@ INLINE uint held_tile(const uint address) { return (address & 0x3ffff) >> 4; }
 INLINE void wgmma_held(float *d, const uint *a, const uint b)
 {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"
-               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(BM) "k16.f32." CAT(held_, ELEMENT) " " HELD_NAMES
-               ", p, 1, 1, 0;\n\t}"
+               "//@sm_90a wgmma.mma_async.sync.aligned.m64n" TEXT(BM) "k16.f32." CAT(held_, ELEMENT) " {" CAT(NAMES_, BM) "}, "
+               CAT(BEHIND_, BM)(LEFT_AND_TILE) ", p, 1, 1, 0;\n\t}"
                : HELD_SUMS(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b | HELD_HIGH) : "memory");
 }
 

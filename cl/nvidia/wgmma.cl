@@ -13,8 +13,11 @@
  * ranges. The next piece's copies run while this one is stored.
  *
  * Where to read on: wgmma_feeders.h, what quartet 0 does; wgmma_quartet.h, what the others do with a stage and with their sums.
- * Forms: wgmma_residues.cl, products by modulus, and wgmma_ragged.cl, rows or K divided among products, have entries of their
- * own. wgmma_drain.cl, whose results leave through local memory, has a loop of its own, too.
+ * wgmma_drain.cl, whose results leave through local memory while the next tile is multiplied, has a loop and an entry of its own.
+ *
+ * GATE 2: products by modulus (cl/residues/residues.h), whose sums are taken modulo a number before they are stored (moduli.h).
+ * LISTED 1: rows of A and of out are divided; product p multiplies layer p of B, and its rows end where the next ones begin.
+ * LISTED 2: K is divided. The last stage of a product also has k of the next one: zeros replace them.
  *
  * SWAPPED 1: computes out^T = B^T A^T, and `a` is the caller's b. Matrix units read TF32 and bytes from local memory
  * only along K. They also take A from registers, and then A may be stored across K (LEFT_REGISTERS,
@@ -22,12 +25,18 @@
  *
  * Macros: BM, a multiple of 64; BN (ptx_wgmma.h); STAGES, 2 or more; ALTERNATE SWAPPED SPLIT_K 0, 1; CLUSTER (ptx_map.h); GROUP
  * (tile_order.h); OUT_VECTOR (fragment.h); ELEMENT, which is A_TYPE (operands.h); ACROSS_A ACROSS_B 1: the operand is stored
- * across K, 0: along K, after packing.
+ * across K, 0: along K, after packing; GATE 0, 2 and LISTED (gemm.h). With either of these CLUSTER 1; with LISTED SPLIT_K and
+ * SWAPPED 0; with LISTED 2 ACROSS_A ACROSS_B 1 and BN 64 or more.
  * Preconditions: operands and their rows begin on multiples of 16 bytes. With TF32 and bytes B lies along K.
  * Technique: wgmma and tensor maps as in NVIDIA's PTX manual; ALTERNATE 1 is CUTLASS's "ping-pong" schedule.
  */
 #include "include/gemm.h"
 #include "nvidia/wgmma_quartet.h"
+
+#if GATE == 1 || ((GATE || LISTED) && CLUSTER > 1) || (LISTED && (SPLIT_K || SWAPPED)) || \
+    (LISTED == 2 && (!ACROSS_A || !ACROSS_B || BN < 64))
+#error "wgmma.cl: see its macros"
+#endif
 
 /* A quartet's part of all pieces of this work-group. */
 INLINE void multiply(
@@ -82,7 +91,6 @@ INLINE void multiply(
   }
 }
 
-#if !GATE && !LISTED /* these have entries of their own */
 __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
     GEMM_ARGS, OPERAND_STRIDES, __global ulong *maps, __global wgmma_acc *partial, const int whole, const int split_k,
     const int stack)
@@ -92,9 +100,18 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   __local uint scratch[64 * FEEDERS] ALIGNED(128);
 
   /* --- Operands: each feeder's tensor map of A (M x K) or of B (K x N), and its first piece. Barriers --- */
+  if (GATE_SHUT) return;
   const long z = BATCH_ENTRY;
   const int quartet = get_local_id(0) / 128;
+#if LISTED
+  LISTED_OF_ALL;
+  const work_t work = listed_work(work_of(M, N, K, BLOCK_K, 1, whole, split_k), BLOCK_K, tiles_listed, products);
+#elif GATE /* fewer products of the stack may be needed than were expected */
+  const work_t work = work_of(M, N, K, BLOCK_K, stack > 1 ? min(stack, gate[0]) : stack, whole, split_k);
+#else
   const work_t work = work_of(M, N, K, BLOCK_K, stack, whole, split_k);
+#endif
+  if ((LISTED || GATE) && (int)get_group_id(0) >= pieces_of(work)) return;
   const stages_t stages = stages_in(tiles, bars);
   const feeder_t feeder = begin_stages_of(stages, maps, work, scratch, z, stack, OPERANDS);
   out += out_offset;
@@ -108,4 +125,3 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
   }
   meet_members(); /* nobody ends whose barriers others still arrive at */
 }
-#endif

@@ -154,7 +154,7 @@ INLINE void multiply_stage(
       wgmma(acc + f * WGMMA_ACC, a + f * (ROWS_64 / 16) + step * WGMMA_STEP_A, b + step * WGMMA_STEP_B, 1);
   }
   wgmma_commit();
-  wgmma_wait_previous();
+  wgmma_wait_all_but(1);
   if (before >= 0) release(stages, before);
 }
 #endif

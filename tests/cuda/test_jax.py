@@ -16,7 +16,7 @@ from pyclmm.cuda import dlpack, streams, xla
 from pyclmm.errors import ArgumentError, DeviceLostError, DTypeError, LaunchError, UnsupportedError
 from tests.support import fake_cuda
 from tests.support.habits import drawn
-from tests.support.linalg_calls import CALLS, NEED_NEW_NUMPY
+from tests.support.linalg_calls import CALLS, every_call
 from tests.support.optional import optional
 from tests.support.plans import executable, of_list, path
 
@@ -120,7 +120,7 @@ def test_stacks_types_and_results_without_elements(cuda):
     assert pyclmm.matmul(half, half.T).dtype == jax.numpy.bfloat16
 
 
-@pytest.mark.parametrize("name", [x for x in CALLS if x not in NEED_NEW_NUMPY or hasattr(np, "matvec")])
+@every_call
 def test_functions_of_linalg(name, cuda):
     shapes, call = CALLS[name]
     r = random.Random(name)

@@ -11,12 +11,7 @@ from pyclmm import linalg
 from pyclmm.execution import kinds
 from tests.support.fake_cuda import LibArray
 from tests.support.habits import drawn
-from tests.support.linalg_calls import CALLS, NEED_NEW_NUMPY
-
-NAIVE = {"kernel": "naive"}  # one kernel, so that few programs are compiled
-every_call = pytest.mark.parametrize(
-    "name", [x for x in CALLS if x not in NEED_NEW_NUMPY or hasattr(np, "matvec")]
-)
+from tests.support.linalg_calls import CALLS, NAIVE, every_call
 
 
 def same(got, want):

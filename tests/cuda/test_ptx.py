@@ -1,4 +1,4 @@
-"""What is changed in the PTX of NVIDIA's OpenCL compiler. texts/ has one as driver 580.159.04 gave it."""
+"""What is changed in the PTX of NVIDIA's OpenCL compiler. texts/ has the ends of one by driver 580.159.04."""
 
 import re
 from pathlib import Path

@@ -8,11 +8,7 @@ import pytest
 import pyclmm
 from pyclmm import linalg
 from tests.support.habits import drawn
-from tests.support.linalg_calls import CALLS, NEED_NEW_NUMPY
-
-every_call = pytest.mark.parametrize(
-    "name", [x for x in CALLS if x not in NEED_NEW_NUMPY or hasattr(np, "matvec")]
-)
+from tests.support.linalg_calls import CALLS, every_call
 
 
 @every_call

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import configparser
-import re
 import shlex
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from tests.support import pages
 
 from . import clean, dockerfile, newest
 from .clean import ROOT, Place
@@ -84,20 +85,9 @@ for d in found.values():
 """
 
 
-def blocks(language: str, page: Path = README) -> list[str]:
-    """The fenced blocks of *language* in a page."""
-    return re.findall(
-        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-
-
 def commands() -> Iterator[list[str]]:
     """The shell commands of the README and of the first products, but for OTHERS."""
-    for block in (*blocks("sh"), *blocks("sh", USE)):
-        for line in block.splitlines():
-            words = shlex.split(line, comments=True)
-            if words and words[0] not in OTHERS:
-                yield words
+    return (words for _, words in pages.commands(README, USE) if words[0] not in OTHERS)
 
 
 def install(place: Place) -> None:
@@ -110,7 +100,7 @@ def install(place: Place) -> None:
 def follow(place: Place, where: Path) -> None:
     """Run each page's snippets, as one program, and the commands of pyclmm."""
     for page in (README, USE):
-        place.run([place.python, "-W", "error", "-c", "\n".join(blocks("python", page))], where)
+        place.run([place.python, "-W", "error", "-c", "\n".join(pages.blocks(page, "python"))], where)
     for words in commands():
         if words[0] == "pyclmm":
             assert place.run(words, where), words

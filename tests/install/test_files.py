@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pyclmm
+from tests.support.pages import blocks
 
 from . import clean, dockerfile, newcomer
 
@@ -62,7 +63,7 @@ def test_intel_has_what_it_needs_and_the_same_versions_everywhere(setup):
 def test_every_command_of_the_readme_is_followed_by_someone():
     words = {command[0] for command in newcomer.commands()}
     assert words == {"pip", "pyclmm"}
-    assert newcomer.blocks("python")
+    assert blocks(newcomer.README, "python")
 
 
 def test_every_extra_for_users_is_put_to_use():

@@ -1,6 +1,5 @@
 """float64 on devices without cl_khr_fp64: by integers (cl/include/soft_double.h), and by residues."""
 
-import shutil
 import subprocess
 
 import numpy as np
@@ -15,10 +14,10 @@ from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.program import build_options
 from pyclmm.plan import programs_of
+from tests.simulators.interleaved import CLANG
 from tests.support.processes import nothing_compiled
 from tests.support.selection import slow
 
-CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
 WILD = np.array([
     0.0, -0.0, 1.0, -1.5, 2.0**-1074, -3 * 2.0**-1074, 2.0**-1022, 2.0**-1022 - 2.0**-1074, 2.0**1023,
     1 + 2.0**-52, 1 - 2.0**-53, -(2.0**-53), 2.0**-537, 2.0**-538, 3 * 2.0**511, np.inf, -np.inf, np.nan,

@@ -13,14 +13,10 @@ import pyclmm
 from pyclmm import linalg
 from pyclmm.execution import kinds
 from tests.support.habits import drawn
-from tests.support.linalg_calls import CALLS, NEED_NEW_NUMPY
+from tests.support.linalg_calls import CALLS, NAIVE, every_call
 from tests.support.optional import optional
 
 jax = optional("jax")
-NAIVE = {"kernel": "naive"}
-every_call = pytest.mark.parametrize(
-    "name", [x for x in CALLS if x not in NEED_NEW_NUMPY or hasattr(np, "matvec")]
-)
 
 
 class HostArray:

@@ -16,13 +16,13 @@ from pyclmm import api, linalg
 from pyclmm.linalg import pairs
 from tests.support.faults import noted
 from tests.support.habits import drawn, fetched, placed, same
+from tests.support.linalg_calls import NAIVE
 from tests.support.plans import executable, path
 from tests.support.processes import nothing_repeated
 from tests.support.selection import examples
 
 randoms = st.randoms(use_true_random=False)
 PLACES = pytest.mark.parametrize("place", ["host", "device"])
-NAIVE = {"kernel": "naive"}  # one kernel, so that few programs are compiled
 SIZES = (0, 1, 2, 3, 4)
 HAS_VECTOR_UFUNCS = hasattr(np, "matvec")  # NumPy 2.2
 

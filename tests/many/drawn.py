@@ -6,24 +6,19 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 
-from pyclmm.opencl.mappings import bounds
+from pyclmm.opencl.host_memory import HostSpan
 from pyclmm.problem.dtypes import dtype_of
 from tests.support.cases import small_integers
+from tests.support.habits import laid_out
 from tests.support.plans import of_list
 
 TYPES = ("float32", "float64", "int32", "float16", "complex64", "int8")
 
 
-def laid_out(rng, x):
-    """*x* in another layout: column-major, with gaps, reversed, or as it is."""
-    how = rng.choice(["C", "C", "F", "gaps", "reversed"]) if x.ndim else "C"
-    if how == "F":
-        return np.asfortranarray(x)
-    if how == "gaps":
-        big = np.zeros(tuple(2 * n for n in x.shape), x.dtype)
-        big[tuple(slice(None, None, 2) for _ in x.shape)] = x
-        return big[tuple(slice(None, None, 2) for _ in x.shape)]
-    return x[::-1].copy()[::-1] if how == "reversed" else x
+def drawn_layout(rng, x):
+    """*x* in another layout: column-major, with gaps, upside down, or as it is."""
+    how = rng.choice(["C", "C", "F", "sliced", "upside down"])
+    return x[::-1].copy()[::-1] if how == "upside down" and x.ndim else laid_out(x, how, None)
 
 
 def pairs_of(rng, sizes, dtype="float32"):
@@ -51,14 +46,14 @@ class Drawn:
         self.pairs, self.want = [], []
         lists = {name: [] for name in ("c", "alpha", "beta", "bias", "out")}
         for _ in range(count):
-            a, b = (laid_out(rng, small_integers(rng, s, rng.choice(types))) for s in shapes(rng))
+            a, b = (drawn_layout(rng, small_integers(rng, s, rng.choice(types))) for s in shapes(rng))
             product = np.asarray(a @ b)
             self.pairs.append((a, b))
-            c = laid_out(rng, small_integers(rng, product.shape, product.dtype))
+            c = drawn_layout(rng, small_integers(rng, product.shape, product.dtype))
             c = c if has[0] and rng.random() < 0.7 else None
             bias = small_integers(rng, b.shape[-1:], product.dtype) if b.ndim > 1 else None
             bias = bias if has[1] and rng.random() < 0.7 else None
-            out = laid_out(rng, small_integers(rng, product.shape, product.dtype))
+            out = drawn_layout(rng, small_integers(rng, product.shape, product.dtype))
             out = out if has[2] and rng.random() < 0.8 else None
             alpha, beta = (int(rng.integers(0, 3)) if has[0] else 1), (2 if c is not None else 0)
             want = alpha * product
@@ -84,14 +79,8 @@ def on_device(queue, xs, together):
 
 def _memory(x):
     """The bytes from the first to the last element of *x*, and where among them it begins."""
-    if not x.size:
-        return b"", 0
-    low, high = bounds(x)
-    start = x.__array_interface__["data"][0]
-    owner = x if x.base is None else x.base
-    raw = owner.reshape(-1, order="A").view(np.uint8)
-    first = low - owner.__array_interface__["data"][0]
-    return raw[first : first + high - low].tobytes(), start - low
+    span = HostSpan.around(x)
+    return (span.memory.tobytes(), span.start * x.itemsize) if x.size else (b"", 0)
 
 
 def _buffer(queue, content):

@@ -18,6 +18,7 @@ import pytest
 
 from pyclmm.kernels import KERNELS, textbook
 from tests.simulators import interleaved
+from tests.support.pages import blocks
 from tests.support.scripts import script
 
 ROAD = Path(__file__).parents[2] / "docs/road"
@@ -168,14 +169,10 @@ def test_a_page_has_the_parts_of_the_road(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_lines_of_a_kernel_stand_in_its_source(page):
     text = read(page)
-    blocks = re.findall(r"^<!-- (cl/\S+) -->\n```\w+\n(.*?)^```", text, re.M | re.S)
-    assert len(blocks) == text.count("\n```") // 2 - len(programs(page)) > 0
-    for source, lines in blocks:
+    shown = re.findall(r"^<!-- (cl/\S+) -->\n```\w+\n(.*?)^```", text, re.M | re.S)
+    assert len(shown) == text.count("\n```") // 2 - len(blocks(page, "python")) > 0
+    for source, lines in shown:
         assert lines in read(ROAD.parents[1] / source), f"{source} has other lines"
-
-
-def programs(page):
-    return re.findall(r"^```python\n(.*?)^```", read(page), re.M | re.S)
 
 
 @pytest.fixture
@@ -199,7 +196,7 @@ def test_a_whole_program_can_be_copied_and_prints_true(page, sizes, capsys, monk
     monkeypatch.setattr(
         cla, "empty", lambda queue, shape, dtype: cla.to_device(queue, np.full(shape, np.nan, dtype))
     )
-    (program,) = programs(page)
+    (program,) = blocks(page, "python")
     if sizes is not None:
         if page.stem == "02_single_group" and sizes[0] * sizes[1] > 256:
             sizes = (sizes[0] % 16 + 1, sizes[1] % 16 + 1, sizes[2])  # in one work-group

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pyclmm.opencl import compiler
-from tests.kernels.nvidia.test_matrix_units import CLANG, CLANG_FLAGS, PTX_BUILTINS, PTXAS, clang
+from tests.kernels.nvidia.test_matrix_units import CLANG_FLAGS, PTX_BUILTINS, PTXAS, clang
 from tests.simulators import interleaved
+from tests.simulators.interleaved import CLANG
 
 ROAD = Path(__file__).parents[2] / "docs/road"
 PROGRAMS = {"14_matrix_units": ("HAS_MMA", "sm_80"), "15_hopper": ("HAS_WGMMA", "sm_90a")}
@@ -18,7 +19,7 @@ WGMMA = [f"wgmma.{part}" for part in ("fence", "mma_async", "commit_group", "wai
 
 # Each instruction, and the function of the emulator for it.
 EMULATED = {
-    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": "emu_mma(d, a, b, 1);",
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32": "emu_mma(d, a, b, 1, 1);",
     "fence.proxy.async.shared::cta": "emu_bare_stores();",
     "wgmma.fence.sync.aligned": "emu_bare_fence();",
     "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16": "emu_bare_wgmma(d, a, b);",

@@ -50,14 +50,6 @@ def first(problem=PROBLEM, found=(), device=HERE):
     return next(select.candidates(problem, device, "auto", [{e.key: e for e in found}]))
 
 
-@pytest.fixture
-def own(own_caches):
-    """No earlier table, and none is left for later tests."""
-    tables.forget()
-    yield own_caches
-    tables.forget()
-
-
 def put(content):
     path = tables.own_path(HERE)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +141,7 @@ def test_a_configuration_with_violations_is_not_taken(monkeypatch):
 # files
 
 
-def test_a_stored_entry_is_read_and_used(own, rng):
+def test_a_stored_entry_is_read_and_used(own_caches, rng):
     assert next(select.candidates(PROBLEM, HERE, "auto")) == first()
     assert tables.merge(HERE, [entry()])
     assert next(select.candidates(PROBLEM, HERE, "auto")).config == entry().config
@@ -158,7 +150,7 @@ def test_a_stored_entry_is_read_and_used(own, rng):
     assert tables.own_path(HERE).stat().st_mode & 0o777 == 0o600
 
 
-def test_tables_are_read_once(own, monkeypatch):
+def test_tables_are_read_once(own_caches, monkeypatch):
     tables.merge(HERE, [entry()])
     first_time = tables.tables_for(HERE)
     tables.own_path(HERE).unlink()
@@ -167,7 +159,7 @@ def test_tables_are_read_once(own, monkeypatch):
     assert tables.tables_for(HERE) == ()
 
 
-def test_merging_keeps_the_rest_and_replaces_the_same(own):
+def test_merging_keeps_the_rest_and_replaces_the_same(own_caches):
     other = entry(layout="TN")
     tables.merge(HERE, [entry(), other])
     tables.merge(HERE, [entry(seconds=2e-3)])
@@ -207,7 +199,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("content", BAD.values(), ids=BAD)
-def test_a_bad_file_is_set_aside_with_one_warning(own, content):
+def test_a_bad_file_is_set_aside_with_one_warning(own_caches, content):
     path = put(content)
     with pytest.warns(CacheWarning, match="set aside") as heard:
         choices = [next(select.candidates(PROBLEM, HERE, "auto")) for _ in range(2)]
@@ -221,7 +213,7 @@ def test_a_bad_file_is_set_aside_with_one_warning(own, content):
     ("content", "said"),
     [("another driver", r"driver '0\.1'.*pyclmm tune"), ("another device", "for another device")],
 )
-def test_a_table_of_another_device_or_driver_says_so(own, content, said):
+def test_a_table_of_another_device_or_driver_says_so(own_caches, content, said):
     put(BAD[content])
     with pytest.warns(CacheWarning, match=said):
         tables.tables_for(HERE)
@@ -317,7 +309,7 @@ for number in range(40):
 """
 
 
-def test_two_processes_that_merge_lose_no_entry(own):
+def test_two_processes_that_merge_lose_no_entry(own_caches):
     """Each merges 40 entries. Without the lock some would be lost."""
     folder = str(Path(__file__).parents[2])
     running = [

@@ -6,7 +6,6 @@ arm_player.c plays the launches. All memory is one file, so whatever a kernel wr
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -167,14 +166,7 @@ class Emulator(Launcher):
         """*wanted* with a function entry_<kernel> for each kernel, which takes its arguments as words."""
         entries = [f"void entry_{name}(__global ulong *args)\n{{\n  {text}\n}}" for name, text in kernels]
         text = "\n".join([BUILTINS, expanded(wanted.source), *entries])
-        options = build_options(wanted)
-        digest = hashlib.sha256(f"{self.processor} {options} {text}".encode()).hexdigest()[:20]
-        source = self.folder / f"{digest}.cl"
-        library = source.with_suffix(".so")
-        if not library.exists():
-            source.write_text(text)
-            compilers.arm_library(self.processor, source, options)
-        return library
+        return entry.library(self.folder, self.processor, text, build_options(wanted), compilers.arm_library)
 
 
 launcher_of.register(Emulator, lambda emulator: emulator)

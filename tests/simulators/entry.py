@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 import numpy as np
 
 from pyclmm.kernels.interface import Launch
@@ -20,3 +24,20 @@ def call(launch: Launch) -> str:
         else:
             words.append(f"(__global void *)args[{i}]")
     return f"{launch.kernel}({', '.join(words)});"
+
+
+def library(
+    folder: Path,
+    processor: str,
+    text: str,
+    options: Sequence[str],
+    make: Callable[[str, Path, Sequence[str]], None],
+) -> Path:
+    """The library that *make* makes of the source *text*, in *folder*; made once."""
+    digest = hashlib.sha256(f"{processor} {options} {text}".encode()).hexdigest()[:20]
+    source = folder / f"{digest}.cl"
+    found = source.with_suffix(".so")
+    if not found.exists():
+        source.write_text(text, encoding="utf-8")
+        make(processor, source, options)
+    return found

@@ -1,9 +1,7 @@
 /* Replaces cl/nvidia/ptx_wgmma_held.h where interleaved.py runs a kernel: the same functions call those of
  * interleaved_units.c. A tile is its address, in units of 16 bytes. */
-#define held_float16 1
-#define held_bfloat16 2
 #define held_tile(address) ((address) / 16)
 #define wgmma_held(d, a, b) emu_held(a, b)
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)
-#define wgmma_wait_held(d) emu_held_wait(d, BM, CAT(held_, ELEMENT))
+#define wgmma_wait_held(d) emu_held_wait(d, BM, CAT(type_, ELEMENT))

@@ -229,39 +229,37 @@ static char *place(uint tile, int line, int k, int size, int lie)
   return swizzled(tile + k * 64 + line * size, 64);
 }
 
-static float element(uint tile, int line, int k, int size, int lie)
+/* A number of the operands. `type`: 1 float16, 2 bfloat16, 3 TF32, 4 int8, 5 uint8. */
+static double number(const void *at, int type)
 {
-  const char *at = place(tile, line, k, size, lie);
-  if (size == 2) return _cvtsh_ss(*(const unsigned short *)at);
-  return *(const float *)at;
+  uint word = 0;
+  float x;
+  if (type >= 4) return type == 4 ? *(const signed char *)at : *(const unsigned char *)at;
+  if (type == 1) return _cvtsh_ss(*(const unsigned short *)at);
+  memcpy((char *)&word + (type == 2 ? 2 : 0), at, type == 2 ? 2 : 4);
+  memcpy(&x, &word, 4);
+  return x;
+}
+static int size_of(int type) { return type >= 4 ? 1 : type == 3 ? 4 : 2; }
+
+/* Adds products of operands of that type to sum i. */
+static void add(void *acc, int i, double products, int type)
+{
+  if (type >= 4) ((int *)acc)[i] += (int)products;
+  else ((float *)acc)[i] += (float)products;
 }
 
 /* This work-item's part of D (64 x columns) = A B + (keep ? D : 0), over 32 bytes of K. */
-void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b)
+void emu_wgmma(void *acc, uint a, uint b, int keep, int columns, int type_a, int type_b, int lie_a, int lie_b)
 {
-  const int s = item % 128 / 32, g = item % 32 / 4, t = item % 4;
-  for (int j = 0; j < columns / 8; ++j)
-    for (int h = 0; h < 2; ++h)
-      for (int c = 0; c < 2; ++c) {
-        float sum = keep ? acc[4 * j + 2 * h + c] : 0;
-        for (int k = 0; k < 32 / size; ++k)
-          sum += element(a, 16 * s + g + 8 * h, k, size, lie_a) * element(b, 8 * j + 2 * t + c, k, size, lie_b);
-        acc[4 * j + 2 * h + c] = sum;
-      }
-}
-
-/* The same of bytes along K. */
-void emu_wgmma_bytes(int *acc, uint a, uint b, int keep, int columns, int signed_a, int signed_b)
-{
-  const int s = item % 128 / 32, g = item % 32 / 4, t = item % 4;
+  const int s = item % 128 / 32, g = item % 32 / 4, t = item % 4, size = size_of(type_a);
+  if (!keep) memset(acc, 0, columns * 2);
   for (int i = 0; i < columns / 2; ++i) {
-    int sum = keep ? acc[i] : 0;
-    for (int k = 0; k < 32; ++k) {
-      const unsigned char x = *place(a, 16 * s + g + 8 * (i / 2 % 2), k, 1, 0);
-      const unsigned char y = *place(b, 8 * (i / 4) + 2 * t + i % 2, k, 1, 0);
-      sum += (signed_a ? (signed char)x : x) * (signed_b ? (signed char)y : y);
-    }
-    acc[i] = sum;
+    double sum = 0;
+    for (int k = 0; k < 32 / size; ++k)
+      sum += number(place(a, 16 * s + g + 8 * (i / 2 % 2), k, size, lie_a), type_a) *
+             number(place(b, 8 * (i / 4) + 2 * t + i % 2, k, size, lie_b), type_b);
+    add(acc, i, sum, type_a);
   }
 }
 
@@ -278,35 +276,21 @@ void emu_store_pair(uint to, uint first, uint second)
   memcpy(local(to), words, 8);
 }
 
-/* The same where A, TF32, is in the sub-group's registers: a[h + 2 q] of work-item 4 g + t is (g + 8 h, t + 4 q). */
-void emu_wgmma_left(float *acc, const uint *a, uint b, int columns)
+/* The same where A is in the sub-group's registers: a[h + 2 q] of work-item 4 g + t has bytes 16 q + 4 t .. of row g + 8 h. */
+void emu_wgmma_left(void *acc, const uint *a, uint b, int columns, int type_a, int type_b)
 {
-  const int first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
+  const int first = item / 32 * 32, g = item % 32 / 4, t = item % 4, size = size_of(type_a);
   memcpy(words[item], a, 16);
   emu_converge();
-  for (int j = 0; j < columns / 8; ++j)
-    for (int h = 0; h < 2; ++h)
-      for (int c = 0; c < 2; ++c)
-        for (int k = 0; k < 8; ++k) {
-          float left;
-          memcpy(&left, &words[first + 4 * g + k % 4][h + 2 * (k / 4)], 4);
-          acc[4 * j + 2 * h + c] += left * element(b, 8 * j + 2 * t + c, k, 4, 0);
-        }
-  emu_converge();
-}
-
-/* The same of bytes: byte e of a[h + 2 q] is (g + 8 h, 16 q + 4 t + e). */
-void emu_wgmma_left_bytes(int *acc, const uint *a, uint b, int columns, int signed_a, int signed_b)
-{
-  const int first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
-  memcpy(words[item], a, 16);
-  emu_converge();
-  for (int i = 0; i < columns / 2; ++i)
-    for (int k = 0; k < 32; ++k) {
-      const unsigned char x = words[first + 4 * g + k % 16 / 4][i / 2 % 2 + k / 16 * 2] >> k % 4 * 8;
-      const unsigned char y = *place(b, 8 * (i / 4) + 2 * t + i % 2, k, 1, 0);
-      acc[i] += (signed_a ? (signed char)x : x) * (signed_b ? (signed char)y : y);
+  for (int i = 0; i < columns / 2; ++i) {
+    double sum = 0;
+    for (int at = 0; at < 32; at += size) {
+      const uint *left = words[first + 4 * g + at % 16 / 4] + i / 2 % 2 + at / 16 * 2;
+      sum += number((const char *)left + at % 4, type_a) *
+             number(place(b, 8 * (i / 4) + 2 * t + i % 2, at / size, size, 0), type_b);
     }
+    add(acc, i, sum, type_a);
+  }
   emu_converge();
 }
 
@@ -337,11 +321,7 @@ static float described(ulong tile, int line, int k, int bfloat16)
   const int away = (int)(((uint)(tile & 0x3fff) << 4) - near << 14) >> 14; /* the low 18 bits, with a sign */
   const uint atom = (uint)(tile >> 32 & 0x3fff) << 4;
   const char *at = swizzled(near + away + line / 8 * atom + line % 8 * 128 + k * 2, 128);
-  const unsigned short bits = *(const unsigned short *)at;
-  const uint word = (uint)bits << 16;
-  float x;
-  memcpy(&x, &word, 4);
-  return tile >> 62 != 1 ? NAN : bfloat16 ? x : _cvtsh_ss(bits);
+  return tile >> 62 != 1 ? NAN : number(at, bfloat16 ? 2 : 1);
 }
 
 void emu_bare_wait(float *d, int bfloat16)
@@ -384,8 +364,6 @@ void emu_land(uint pending)
   }
 }
 
-static float in_word(uint word, int e, int type);
-
 /* ptx_wgmma_held.h. The instructions run as late as they may: when their work-item waits for them. `b`: the address in 16
  * bytes. */
 enum { MOST_HELD = 8 };
@@ -414,8 +392,8 @@ void emu_held_wait(float *acc, int columns, int type)
       for (uint k = 0; k < 16; ++k) {
         const uint column = i / 4 * 8 + 2 * t + i % 2;
         const char *at = swizzled(near + column * 128 + k * 2, 128);
-        const uint left = held[first + 4 * g + k % 8 / 2].a[n][i / 2 % 2 + k / 8 * 2];
-        acc[i] += in_word(left, k % 2, type) * in_word(*(const unsigned short *)at, 0, type);
+        const uint *left = held[first + 4 * g + k % 8 / 2].a[n] + i / 2 % 2 + k / 8 * 2;
+        acc[i] += number((const char *)left + k % 2 * 2, type) * number(at, type);
       }
   }
   converge_quartet();
@@ -471,53 +449,22 @@ void emu_load_matrices_transposed(uint *w, uint address)
   emu_converge();
 }
 
-/* Element e of a word. `type` is 1 for float16, 2 for bfloat16, 3 for TF32. */
-static float in_word(uint word, int e, int type)
+/* a[h + 2 q] of work-item 4 g + t has bytes 16 q + 4 t .. of row g + 8 h of A, b[q] of column g of B. */
+void emu_mma(void *d, const uint *a, const uint *b, int type_a, int type_b)
 {
-  float x;
-  if (type == 1) return _cvtsh_ss((unsigned short)(word >> 16 * e));
-  if (type == 2) word = word >> 16 * e << 16;
-  memcpy(&x, &word, 4);
-  return x;
-}
-
-/* The a and b of all work-items of the sub-group. */
-static void exchange_words(const uint *a, const uint *b)
-{
+  const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4, size = size_of(type_a);
   memcpy(words[item], a, 16);
   memcpy(words[item] + 4, b, 8);
   emu_converge();
-}
-
-/* The word of A of work-item `from`, one of the four whose words give d[2 h + c]. */
-static uint left_word(uint h, uint q, uint from)
-{
-  return words[item / 32 * 32 + item % 32 / 4 * 4 + from][h + 2 * q];
-}
-static uint right_word(uint c, uint q, uint from)
-{
-  return words[item / 32 * 32 + 4 * (2 * (item % 4) + c) + from][4 + q];
-}
-
-void emu_mma(float *d, const uint *a, const uint *b, int type)
-{
-  exchange_words(a, b);
-  for (uint j = 0; j < 4; ++j)
-    for (uint i = 0; i < 8; ++i) /* half q = i / 4 of work-item i % 4 */
-      for (int e = 0; e < (type == 3 ? 1 : 2); ++e)
-        d[j] += in_word(left_word(j / 2, i / 4, i % 4), e, type) * in_word(right_word(j % 2, i / 4, i % 4), e, type);
-  emu_converge();
-}
-
-void emu_mma_bytes(int *d, const uint *a, const uint *b, int signed_a, int signed_b)
-{
-  exchange_words(a, b);
-  for (uint j = 0; j < 4; ++j)
-    for (uint i = 0; i < 8; ++i)
-      for (int e = 0; e < 4; ++e) {
-        const unsigned char x = left_word(j / 2, i / 4, i % 4) >> 8 * e, y = right_word(j % 2, i / 4, i % 4) >> 8 * e;
-        d[j] += (signed_a ? (signed char)x : x) * (signed_b ? (signed char)y : y);
-      }
+  for (uint j = 0; j < 4; ++j) {
+    double sum = 0;
+    for (uint at = 0; at < 32; at += size) {
+      const uint *left = words[first + 4 * g + at % 16 / 4] + j / 2 + at / 16 * 2;
+      const uint *right = words[first + 4 * (2 * t + j % 2) + at % 16 / 4] + 4 + at / 16;
+      sum += number((const char *)left + at % 4, type_a) * number((const char *)right + at % 4, type_b);
+    }
+    add(d, j, sum, type_a);
+  }
   emu_converge();
 }
 

@@ -17,10 +17,8 @@ void emu_mbarrier_init(uint address, uint arrivals);
 void emu_mbarrier_change(uint address, int arrivals, int bytes);
 void emu_mbarrier_wait(uint address, uint parity);
 void emu_copy_box(uint to, __global const ulong *map, int x, int y, int layer, uint bar);
-void emu_wgmma(float *acc, uint a, uint b, int keep, int columns, int size, int lie_a, int lie_b);
-void emu_wgmma_bytes(int *acc, uint a, uint b, int keep, int columns, int signed_a, int signed_b);
-void emu_wgmma_left(float *acc, const uint *a, uint b, int columns);
-void emu_wgmma_left_bytes(int *acc, const uint *a, uint b, int columns, int signed_a, int signed_b);
+void emu_wgmma(void *acc, uint a, uint b, int keep, int columns, int type_a, int type_b, int lie_a, int lie_b);
+void emu_wgmma_left(void *acc, const uint *a, uint b, int columns, int type_a, int type_b);
 void emu_held(const uint *a, ulong b);
 void emu_held_wait(float *acc, int columns, int type);
 int emu_all(int x);
@@ -41,9 +39,14 @@ void emu_land(uint pending);
 uint emu_exchanged(uint value, int distance);
 void emu_load_matrices(uint *w, uint address);
 void emu_load_matrices_transposed(uint *w, uint address);
-void emu_mma(float *d, const uint *a, const uint *b, int type);
-void emu_mma_bytes(int *d, const uint *a, const uint *b, int signed_a, int signed_b);
+void emu_mma(void *d, const uint *a, const uint *b, int type_a, int type_b);
 void emu_mma_double(double *d, const double *a, const double *b, int depth);
+/* The types that units multiply, of bytes A's and B's. */
+#define type_float16 1
+#define type_bfloat16 2
+#define type_float32 3
+#define type_int8 4
+#define type_uint8 5
 float emu_float_of_half(ushort x);
 ushort emu_half_of_float(float x);
 

@@ -5,19 +5,14 @@
 #if ELEMENT_BYTES == 1
 typedef int wgmma_acc;
 typedef int4 wgmma_acc4;
-#define sign_int8 1
-#define sign_uint8 0
-#define wgmma_left(acc, a, b) \
-  emu_wgmma_left_bytes(acc, a, (b) * 16, BN, CAT(sign_, A_TYPE), CAT(sign_, B_TYPE))
-#define wgmma(acc, a, b, keep) \
-  emu_wgmma_bytes(acc, (a) * 16, (b) * 16, keep, BN, CAT(sign_, A_TYPE), CAT(sign_, B_TYPE))
+#define UNIT_TYPES CAT(type_, A_TYPE), CAT(type_, B_TYPE)
 #else
 typedef float wgmma_acc;
 typedef float4 wgmma_acc4;
-#define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, BN)
-#define wgmma(acc, a, b, keep) \
-  emu_wgmma(acc, (a) * 16, (b) * 16, keep, BN, ELEMENT_BYTES, LIE_A, LIE_B)
+#define UNIT_TYPES CAT(type_, ELEMENT), CAT(type_, ELEMENT)
 #endif
+#define wgmma_left(acc, a, b) emu_wgmma_left(acc, a, (b) * 16, BN, UNIT_TYPES)
+#define wgmma(acc, a, b, keep) emu_wgmma(acc, (a) * 16, (b) * 16, keep, BN, UNIT_TYPES, LIE_A, LIE_B)
 #define WGMMA_ACC (BN / 2)
 #define LIE_A ACROSS_A /* 0: along K, 1: across, 2: across in boxes of 64 bytes */
 #define LIE_B (ACROSS_B ? (BN == 32 ? 2 : 1) : 0)
@@ -27,6 +22,5 @@ typedef float4 wgmma_acc4;
 #define wgmma_tile(address, chunk) ((ulong)(address) / 16)
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)
-#define wgmma_wait_previous() emu_converge()
 #define wgmma_wait_all_but(pending) emu_converge()
 #define wgmma_wait(acc) emu_converge()

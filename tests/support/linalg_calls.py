@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 CALLS: dict[str, tuple[Any, Any]] = {
     "dot": ([(3, 4), (2, 4, 5)], lambda m, a, b, **k: m.dot(a, b, **k)),
@@ -40,7 +41,9 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "nothing": ([(0, 4), (4, 5)], lambda m, a, b, **k: m.dot(a, b, **k)),
     "a sum over nothing": ([(3, 0), (0, 5)], lambda m, a, b, **k: m.dot(a, b, **k)),
 }
-NEED_NEW_NUMPY = {"vecdot", "vecdot that keeps its axis", "matvec", "vecmat"}  # NumPy 2.2's ufuncs
+_UFUNCS = {"vecdot", "vecdot that keeps its axis", "matvec", "vecmat"}  # of NumPy 2.2 on
+every_call = pytest.mark.parametrize("name", [x for x in CALLS if x not in _UFUNCS or hasattr(np, "matvec")])
+NAIVE = {"kernel": "naive"}  # one kernel, so that few programs are compiled
 
 
 def _linalg(module):

@@ -60,9 +60,7 @@ def few(monkeypatch, own_caches):
     naive = tuple(k for k in KERNELS if k.name == "naive")
     for module in (select, tuner):
         monkeypatch.setattr(module, "KERNELS", naive)
-    tables.forget()
-    yield own_caches
-    tables.forget()
+    return own_caches
 
 
 def timed(index, seconds, incumbent=()):

@@ -114,8 +114,8 @@ def _product(
     groups: int,
     strides: tuple[int, int],
 ) -> Launch:
-    """The launch of cl/nvidia/wgmma.cl or a form of it, for a product as :func:`seen`. Some operands may be
-    packed. *strides*: from one A, and one B, of the stack to the next."""
+    """The launch of cl/nvidia/wgmma.cl, or of wgmma_drain.cl, for a product as :func:`seen`.
+    Some operands may be packed. *strides*: from one A, and one B, of the stack to the next."""
     together = pieces.stack > 1  # one set of work-groups for the whole stack
     # without split-K, any pointer: never used
     partial = "workspace:partial" if config.split_k > 1 else "workspace:maps"
@@ -128,19 +128,12 @@ def _product(
         *out_defines(problem),
     )  # fmt: skip
     items = work_items(config)
-    packed, source = operands.as_packed(problem), _source(problem, config)
-    program = gemm_program(packed, source, defines, ptx_target="sm_90a")
+    source = "nvidia/wgmma_drain.cl" if config.option("drain") else "nvidia/wgmma.cl"
+    program = gemm_program(operands.as_packed(problem), source, defines, ptx_target="sm_90a")
     args = exchanged(args) if config.option("swapped") else args
     size = (groups * items,)
     made = gemm_launch(problem, program, "matmul_wgmma", size, (items,), args=args, together=together)
     return replace(made, cluster=members(config))
-
-
-def _source(problem: GemmProblem, config: TileConfig) -> str:
-    """wgmma.cl, or the form of it that has another loop."""
-    ragged, by_modulus = problem.ragged is not None, bool(problem.moduli)
-    form = "_drain" if config.option("drain") else "_ragged" if ragged else "_residues" if by_modulus else ""
-    return f"nvidia/wgmma{form}.cl"
 
 
 def _tile_defines(problem: GemmProblem, config: TileConfig) -> Defines:

@@ -2,7 +2,6 @@
 PoCL has none: such a program has no kernels, or ends the process."""
 
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 
@@ -15,9 +14,9 @@ from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.program import build_options
 from pyclmm.problem.dtypes import ELEMENTS
 from pyclmm.problem.gemm import GemmProblem
+from tests.simulators.interleaved import CLANG
 from tests.support.made_up import EPYC_POCL
 
-CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
 HASWELL = replace(EPYC_POCL, target=Target(256, ("fma",)))
 FLAGS = "-x cl -O1 -S -emit-llvm -target x86_64-unknown-linux -march=haswell -Wno-everything -o -"
 HEADER = ("-Xclang", "-finclude-default-header")

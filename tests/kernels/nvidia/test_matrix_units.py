@@ -18,6 +18,7 @@ from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import expanded, read_source
 from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem, Ragged
+from tests.simulators.interleaved import CLANG
 from tests.support.made_up import H200
 from tests.support.selection import few, slow
 
@@ -352,7 +353,6 @@ def test_one_set_of_work_groups_computes_an_evenly_spaced_stack(z, strides, at_o
 
 # --- compiling offline -----------------------------------------------------------------------------
 
-CLANG = next((found for v in ("", "-15", "-16", "-14") if (found := shutil.which(f"clang{v}"))), None)
 PTXAS = shutil.which("ptxas")
 clang = pytest.mark.skipif(CLANG is None, reason="needs clang")
 compilers = pytest.mark.skipif(CLANG is None or PTXAS is None, reason="needs clang and ptxas")

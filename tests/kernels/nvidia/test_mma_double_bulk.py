@@ -18,7 +18,8 @@ from pyclmm.opencl import compiler
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.program import build_options
 from pyclmm.problem.gemm import GemmProblem
-from tests.kernels.nvidia.test_matrix_units import CLANG, CLANG_FLAGS
+from tests.kernels.nvidia.test_matrix_units import CLANG_FLAGS
+from tests.simulators.interleaved import CLANG
 from tests.simulators.ptx_machine import Kernel, Machine
 from tests.support.made_up import H200
 from tests.support.selection import few

@@ -5,7 +5,6 @@ All wavefronts of a launch go in lockstep while they are at the same instruction
 those that are behind go first, until they are together again. At a barrier each waits for its work-group.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from pyclmm.opencl.steps import OFFSET, SCALES, Scalars, Scales, converter_of
 from pyclmm.problem.dtypes import dtype_of
 from tests.conformance import compilers
 from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN, TINYGRAD
+from tests.simulators import entry
 
 from .arithmetic import Step, arithmetic
 from .matrix import MATRIX, multiply
@@ -232,12 +232,8 @@ class Emulator(Launcher):
     def program(self, asked: Launch) -> Program:
         """The launch's program, compiled as a driver does."""
         text, options = self.edit(expanded(asked.program.source)), build_options(asked.program)
-        digest = hashlib.sha256(f"{self.processor} {options} {text}".encode()).hexdigest()[:20]
-        source = self.folder / f"{digest}.cl"
-        library = source.with_suffix(".so")
+        library = entry.library(self.folder, self.processor, text, options, compilers.amd_library)
         if library not in self._programs:
-            source.write_text(text, encoding="utf-8")
-            compilers.amd_library(self.processor, source, options)
             self._programs[library] = loaded(library, self.processor)
         return self._programs[library]
 
