@@ -91,7 +91,7 @@ class _Torch(KindWithAddresses):
         found = with_memory(name, x, found)
         return found.view(dtype) if is_bfloat16 else found
 
-    def of_host(self, array: NDArray[Any]) -> torch.Tensor:
+    def of_host(self, array: NDArray[Any], given: Iterable[Any]) -> torch.Tensor:
         if array.dtype.name == "bfloat16":
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
