@@ -103,7 +103,7 @@ def gemm(
         check_activation(act)
     a, b, c, bias = _operands({"a": a, "b": b, "c": c, "bias": bias})
     after = None
-    if act in _OF_INPUT and torch.is_grad_enabled() and any(map(_wants_gradient, (a, b, c, bias))):
+    if act in _OF_INPUT and _may_record(a, b, c, bias):
         act, after = "none", _OF_INPUT[act]
     z = _promoted(_op("a", a, trans_a), _op("b", b, trans_b), c, bias, *rest, act, *ways)
     return z if after is None else after(z)
@@ -121,6 +121,12 @@ def _number(name: str, value: Any) -> complex:
 
 def _wants_gradient(x: Tensor | None) -> bool:
     return x is not None and x.requires_grad
+
+
+def _may_record(*xs: Tensor | None) -> bool:
+    """Whether a gradient may be recorded of a product of *xs*. What vmap wraps says that it requires none."""
+    is_wrapped = torch._C._are_functorch_transforms_active()
+    return torch.is_grad_enabled() and (is_wrapped or any(map(_wants_gradient, xs)))
 
 
 def _promoted(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:
