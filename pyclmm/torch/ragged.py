@@ -10,9 +10,11 @@ from torch import Tensor
 
 from .. import many
 from ..errors import DTypeError
+from ..problem.gemm import MAX_ALIGN
 from ..problem.literals import Precision, Verify
+from ..problem.ragged import SIZES, ragged_gemm, ragged_shape
 from ..problem.settings import chosen, is_reproducible, is_verified
-from .products import VERIFY, _library, _operands, _wants_gradient
+from .products import VERIFY, _library, _operands, _wants_gradient, is_known, layout
 
 
 def ragged_matmul(
@@ -60,11 +62,15 @@ def _real(a: Tensor, b: Tensor, sizes: Tensor, precision: str, exact: bool, veri
     return result
 
 
-def _fake(a: Tensor, b: Tensor, sizes: Tensor, *_: Any) -> Tensor:
-    torch._check(
-        a.shape[1] == b.shape[-2], lambda: f"a {tuple(a.shape)} by b {tuple(b.shape)} do not multiply"
-    )
-    return a.new_empty(*(() if b.ndim == 3 else sizes.shape), a.shape[0], b.shape[-1])
+def _fake(a: Tensor, b: Tensor, sizes: Tensor, precision: str, exact: bool, _: str) -> Tensor:
+    layouts = {name: layout(x) for name, x in (("a", a), ("b", b), (SIZES, sizes))}
+    if all(map(is_known, (a, b, sizes))):
+        ways: dict[str, Any] = {"precision": precision, "reproducible": exact, "dtype": layouts["a"].dtype}
+        host_align = None if a.is_cuda else MAX_ALIGN
+        return a.new_empty(ragged_gemm(layouts, False, host_align=host_align, **ways).shape)
+    shape = ragged_shape(*layouts.values())
+    torch._check(a.shape[1] == b.shape[-2], lambda: f"a {a.shape} by b {b.shape} do not multiply")
+    return a.new_empty(shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
