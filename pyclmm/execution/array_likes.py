@@ -153,13 +153,9 @@ def unreadable(name: str, x: Any, error: Exception) -> DTypeError:
 
 
 def _advice(name: str, x: Any) -> str:
-    """What would do in place of *x*: of a tensor one that NumPy can read, if there is such a method."""
+    """What would do in place of *x*."""
     if isinstance(x, list | tuple) and hasattr(_first(x), "__dlpack__"):
         return f"stack the tensors in it into one, as torch.stack({name}) does"
-    if hasattr(x, "to_dense") and str(x.layout) != "torch.strided":
-        return f"pass {name}.to_dense()"
-    if hasattr(x, "cfloat") and not (x.is_meta or x.is_nested):
-        return f"pass {name}.cfloat()" if x.is_complex() else f"pass {name}.float()"
     return "pass a NumPy array of its values"
 
 

@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from .. import api
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..execution.options import beta_of, check_name, plain_number
+from ..execution.torch_tensors import check_plain, unfit_dtype
 from ..problem import dtypes
 from ..problem.canonical import Epilogue, checked_gemm
 from ..problem.extras import EXTRAS
@@ -170,17 +171,24 @@ def _operands(given: dict[str, Any]) -> tuple[Any, ...]:
 def _check(name: str, x: Any) -> None:
     if not isinstance(x, Tensor):
         raise DTypeError(f"{name} is a {type(x).__name__}; pass a torch.Tensor, or call pyclmm's function")
-    if x.layout is not torch.strided or x.is_nested:
-        raise DTypeError(
-            f"{name} is a tensor of layout {x.layout}; pass a dense one, as {name}.to_dense() is"
-        )
+    check_plain(name, x)
     if x.dtype not in _TYPES:
-        cure = "dequantize" if x.is_quantized else "cfloat" if x.is_complex() else "float"
-        raise DTypeError(f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {name}.{cure}()")
+        raise unfit_dtype(name, x)
     if forward_ad.unpack_dual(x).tangent is not None:
         raise DTypeError(f"{name} has a tangent; gradients are backward here: pass {name} to torch.matmul")
+    if _is_followed(x):
+        raise DTypeError(
+            f"{name} is in a transform of torch.func's, of which vmap alone works here; pass {name} to "
+            "torch.matmul, or use torch.autograd.grad"
+        )
     if x.device.type not in ("cpu", "cuda", "meta"):
         raise DTypeError(f"{name} is on {x.device}; pyclmm multiplies on cpu and cuda: pass {name}.cpu()")
+
+
+def _is_followed(x: Tensor) -> bool:
+    """Whether torch.func.grad or one made of it follows *x*. torch.compile does not trace the question."""
+    is_within = torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
+    return is_within and torch._C._functorch.is_gradtrackingtensor(x)
 
 
 # ---- the operator

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .. import many
 from ..errors import DTypeError
+from ..execution.torch_tensors import check_plain
 from ..problem.gemm import MAX_ALIGN
 from ..problem.literals import Precision, Verify
 from ..problem.ragged import SIZES, ragged_gemm, ragged_shape
@@ -46,6 +47,11 @@ def ragged_matmul(
     if not isinstance(group_sizes, Tensor):
         kind = type(group_sizes).__name__
         raise DTypeError(f"group_sizes is a {kind}; pass torch.as_tensor(group_sizes, device=a.device)")
+    check_plain(SIZES, group_sizes)
+    if group_sizes.dtype not in (torch.int32, torch.int64):
+        raise DTypeError(
+            f"group_sizes has dtype {group_sizes.dtype}; pass whole numbers, group_sizes.to(torch.int32)"
+        )
     if group_sizes.device != a.device:
         raise DTypeError(
             f"group_sizes is on {group_sizes.device} and a on {a.device}; pass group_sizes.to(a.device)"
@@ -68,7 +74,7 @@ def _fake(a: Tensor, b: Tensor, sizes: Tensor, precision: str, exact: bool, _: s
         ways: dict[str, Any] = {"precision": precision, "reproducible": exact, "dtype": layouts["a"].dtype}
         host_align = None if a.is_cuda else MAX_ALIGN
         return a.new_empty(ragged_gemm(layouts, False, host_align=host_align, **ways).shape)
-    shape = ragged_shape(*layouts.values())
+    shape = ragged_shape(layouts["a"], layouts["b"], layouts[SIZES])
     torch._check(a.shape[1] == b.shape[-2], lambda: f"a {a.shape} by b {b.shape} do not multiply")
     return a.new_empty(shape)
 

@@ -46,7 +46,7 @@ def test_activations(torch, door, device, mapped, activation):
 
 
 def test_an_ensemble_of_models(torch, door, device):
-    class Layer(torch.nn.Module):
+    class Layer(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.randn(6, 4, device=device))
