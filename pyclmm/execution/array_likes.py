@@ -47,6 +47,8 @@ def array_of(name: str, x: Any) -> Any:
         )
     if x is None:
         raise DTypeError(f"{name} is None; pass a NumPy array or a pyopencl.array.Array")
+    if type(x).__name__ == "PyCapsule":  # Python has no name for the type
+        raise DTypeError(f"{name} is a PyCapsule, as DLPack's are; pass the array that it was made of")
     if name == "out" or not _is_array_like(x):
         raise DTypeError(
             f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "
@@ -112,7 +114,7 @@ def _shared(name: str, x: Any) -> NDArray[Any]:
             return with_memory(name, x, np.from_dlpack(x))
     except DTypeError:
         raise
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         if hasattr(x, "__array__"):  # it has types that DLPack or NumPy's DLPack lacks, such as bfloat16
             return _converted(name, x)
         raise unreadable(name, x, error) from error

@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pyopencl.array import Array
 
+from ..cuda.dlpack import ON_CUDA
 from ..errors import DTypeError
 from ..problem.dtypes import dtype_of
 
 if TYPE_CHECKING:
     from ..cuda.arrays import CudaArray
     from ..cuda.streams import Stream
-
-_ON_CUDA = (2, 13)  # DLPack's device types whose memory a CUDA device owns: CUDA, managed by CUDA
 
 
 # Gives the address of an array that has the layout of another one; None if it must be looked at in full.
@@ -151,7 +150,7 @@ def read_on_host(name: str, x: Any) -> NDArray[Any] | None:
 
 def _is_on_cuda(x: Any) -> bool:
     try:
-        return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in _ON_CUDA
+        return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in ON_CUDA
     except Exception:  # who reads it as an array of the host's says what is wrong
         return False
 
