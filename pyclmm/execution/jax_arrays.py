@@ -32,6 +32,11 @@ class _Jax(Kind):
             )
         if name == "out":
             raise DTypeError("out is a JAX array, which cannot be changed; pass none")
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+            raise DTypeError(
+                f"{name} has dtype {x.dtype}, which has no numbers to multiply; pass the key's own, "
+                f"jax.random.key_data({name})"
+            )
         if x.is_deleted():
             raise DTypeError(f"{name} was deleted or donated, and has no elements any more")
         if len(x.devices()) > 1:

@@ -75,3 +75,36 @@ def test_operands_on_two_devices_are_refused(call, devices):
     a, b = (put(x, device) for x, device in zip((A, A.T.copy()), devices, strict=True))
     with pytest.raises(pyclmm.ArgumentError, match=r"is committed to device cpu:0 and .* to cpu:1; pass jax"):
         call(a, b)
+
+
+SEVERAL = {
+    "matmul": lambda x, y: pyclmm.matmul(y, x),
+    "bias": lambda x, y: pyclmm.gemm(y, y, bias=x),
+    "einsum": lambda x, y: linalg.einsum("ij,jk", y, x),
+    "a list": lambda x, y: pyclmm.matmul_many([(y, x)]),
+    "tiles": lambda x, y: pyclmm.matmul(y, x, memory_limit="1 MiB"),
+    "a plan": lambda x, y: pyclmm.Matmul(y, x),
+    "sizes": lambda x, y: pyclmm.ragged_matmul(y, jax.numpy.ones((4, 4, 4)), x),
+}
+each_refuses = pytest.mark.parametrize("call", SEVERAL.values(), ids=SEVERAL)
+
+
+@each_refuses
+def test_keys_of_random_numbers_are_refused(call):
+    keys = jax.random.split(jax.random.key(3), (4, 4))
+    with pytest.raises(
+        pyclmm.DTypeError, match=r"has dtype key<.*pass the key's own, jax\.random\.key_data\("
+    ):
+        call(keys, jax.numpy.ones((4, 4)))
+
+
+@each_refuses
+@pytest.mark.parametrize("axis", ["x", None])
+def test_arrays_on_several_devices_are_refused(call, axis, devices):
+    mesh = jax.sharding.Mesh(np.array(devices), ("x",))
+    spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(axis))
+    x = jax.device_put(np.ones((4, 4), np.float32), spec)
+    with pytest.raises(pyclmm.DTypeError, match=r"is on several devices; pass jax\.device_put\(.*shards, "):
+        call(x, jax.numpy.ones((4, 4)))
+    whole = jax.device_put(x, devices[0])
+    assert np.array_equal(pyclmm.matmul(whole, whole), 4 * np.ones((4, 4)))
