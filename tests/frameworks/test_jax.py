@@ -92,9 +92,7 @@ each_refuses = pytest.mark.parametrize("call", SEVERAL.values(), ids=SEVERAL)
 @each_refuses
 def test_keys_of_random_numbers_are_refused(call):
     keys = jax.random.split(jax.random.key(3), (4, 4))
-    with pytest.raises(
-        pyclmm.DTypeError, match=r"has dtype key<.*pass the key's own, jax\.random\.key_data\("
-    ):
+    with pytest.raises(pyclmm.DTypeError, match=r"has dtype key<.*pass .* jax\.random\.key_data\("):
         call(keys, jax.numpy.ones((4, 4)))
 
 
