@@ -129,7 +129,10 @@ def _wants_gradient(x: Tensor | None) -> bool:
 
 
 def _may_record(*xs: Tensor | None) -> bool:
-    """Whether a gradient may be recorded of a product of *xs*. What vmap wraps says that it requires none."""
+    """Whether a gradient may be recorded of a product of *xs*. What vmap wraps says that it requires none,
+    and what torch.jit.trace makes is run with and without gradients."""
+    if torch.jit.is_tracing():
+        return True
     is_wrapped = torch._C._are_functorch_transforms_active()
     return torch.is_grad_enabled() and (is_wrapped or any(map(_wants_gradient, xs)))
 

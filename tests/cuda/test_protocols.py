@@ -76,7 +76,8 @@ def test_what_another_library_refuses_is_an_error_of_the_argument(made, words, c
         pyclmm.matmul(made(cuda), made(cuda))
 
 
-WRONG = {  # a field of the interface, a value that it cannot have, and what is said
+# A field of the interface, a value that it cannot have, and what is said.
+WRONG: dict[str, list[tuple[object, str]]] = {
     "version": [(4, "has version 4, and 0 to 3 are known"), ("3", "has version 3")],
     "stream": [(0, "has stream 0; 1 is the legacy default stream"), (-1, "has stream -1"), ("1", "integer")],
     "data": [
@@ -120,13 +121,17 @@ def test_fields_as_other_libraries_write_them(cuda):
 
 
 class Changed(OnlyDlpack):
-    """What it lends is not as it should be."""
+    """What it lends has a field with another value."""
+
+    def __init__(self, cuda, x, field, value):
+        super().__init__(cuda, x)
+        self.field, self.value = field, value
 
     def __dlpack__(self, *, stream=None):
         made = super().__dlpack__(stream=stream)
         at = ctypes.pythonapi.PyCapsule_GetPointer
         at.restype, at.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        self.change(dlpack._Managed.from_address(at(made, b"dltensor")).tensor)
+        setattr(dlpack._Managed.from_address(at(made, b"dltensor")).tensor, self.field, self.value)
         return made
 
 
@@ -139,10 +144,8 @@ class Changed(OnlyDlpack):
     ],
 )
 def test_a_capsule_of_no_array_is_refused(field, value, said, cuda):
-    x = Changed(cuda, A)
-    x.change = lambda tensor: setattr(tensor, field, value)
     with pytest.raises(pyclmm.DTypeError, match=said):
-        pyclmm.matmul(x, OnlyDlpack(cuda, A.T.copy()))
+        pyclmm.matmul(Changed(cuda, A, field, value), OnlyDlpack(cuda, A.T.copy()))
 
 
 def test_the_array_interface_in_and_out(cuda):

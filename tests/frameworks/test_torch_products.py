@@ -392,6 +392,21 @@ def test_transforms_of_functions(torch, door, device):
         torch.func.jvp(lambda x: door.matmul(a, x), (b,), (b,))
 
 
+@pytest.mark.filterwarnings("ignore")  # torch.jit.trace is deprecated
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_a_traced_function_is_run_with_and_without_gradients(torch, door, device, activation, recorded):
+    x, y = (torch.randn(3, 3, device=device) for _ in range(2))
+    with torch.set_grad_enabled(recorded):
+        traced = torch.jit.trace(lambda a, b: door.gemm(a, b, activation=activation), (x, y))
+    x.requires_grad_()
+    got, want = traced(x, y), applied(torch, activation, x @ y)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(torch.autograd.grad(got.sum(), x), torch.autograd.grad(want.sum(), x))
+    with torch.no_grad():
+        torch.testing.assert_close(traced(x, y), want)
+
+
 # ---- without PyTorch
 
 
