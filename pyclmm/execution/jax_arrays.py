@@ -96,7 +96,7 @@ def _place_of(given: Mapping[str, Any]) -> tuple[Any, bool]:
     """The device for a product of the arrays of JAX's among those *given*, and whether they are committed to
     it: JAX moves the others there. Raises ArgumentError for arrays that are committed to several."""
     ours = {name: x for name, x in given.items() if isinstance(x, jax.Array)}
-    held = [name for name, x in ours.items() if x.committed]
+    held = [name for name, x in ours.items() if getattr(x, "committed", True)]  # older versions do not tell
     first = held[0] if held else next(iter(ours))
     device = _device(ours[first])
     for name in held:

@@ -223,12 +223,11 @@ def _real(
 
 
 def _fake(a: Tensor, b: Tensor, c: Any, bias: Any, *rest: Any) -> Tensor:
-    alpha, beta, act, precision, exact, _ = rest
+    _, _, act, precision, exact, _ = rest
     layouts = {name: layout(x) for name, x in zip(EXTRAS, (c, bias), strict=True) if x is not None}
-    given = Epilogue(layouts, act, reads_c=beta != 0)
     if all(map(is_known, (a, b, c, bias))):
-        ways: dict[str, Any] = {"precision": precision, "reproducible": exact, "alpha_is_zero": alpha == 0}
-        shape = checked_gemm(layout(a), layout(b), epilogue=given, dtype=layout(a).dtype, **ways).shape
+        ways: dict[str, Any] = {"precision": precision, "reproducible": exact, "dtype": layout(a).dtype}
+        shape = checked_gemm(layout(a), layout(b), epilogue=Epilogue(layouts, act), **ways).shape
     else:
         shape = _symbolic_shape(layout(a), layout(b), layouts)
     return a.new_empty(shape)
