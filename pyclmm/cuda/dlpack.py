@@ -16,6 +16,7 @@ from ..problem.dtypes import ELEMENTS, dtype_of
 from ..problem.gemm import dense_strides
 
 CUDA = 2  # DLPack's number for the memory of CUDA devices
+ON_CUDA = (CUDA, 13)  # that, and memory that CUDA manages
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 _NAME = b"dltensor"  # until a library has taken the tensor
 
@@ -47,6 +48,11 @@ def read(capsule: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[
     lives. Raises DTypeError for an element type that NumPy and ml_dtypes lack."""
     at = _python.PyCapsule_GetPointer(id(capsule), _NAME)
     x = ctypes.cast(at, ctypes.POINTER(_Managed)).contents.tensor
+    if x.device_type not in ON_CUDA or x.ndim < 0:
+        raise DTypeError(
+            "an operand says that it is on a CUDA device, but lends a tensor of "
+            f"{x.ndim} axes on one of DLPack's type {x.device_type}"
+        )
     kind = _KINDS.get(x.code, "")
     element = kind if kind == "bool" else f"{kind}{x.bits}"
     if element not in ELEMENTS or x.lanes != 1:
@@ -57,6 +63,8 @@ def read(capsule: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[
     dtype = dtype_of(element)
     shape = tuple(x.shape[i] for i in range(x.ndim))
     steps = tuple(x.strides[i] for i in range(x.ndim)) if x.strides else dense_strides(shape)
+    if not x.data and 0 not in shape:
+        raise DTypeError(f"an operand of shape {shape} has no memory by DLPack")
     address = int(x.data or 0) + int(x.byte_offset)
     return address, shape, tuple(step * dtype.itemsize for step in steps), dtype, int(x.device_id)
 

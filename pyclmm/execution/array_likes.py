@@ -48,6 +48,8 @@ def array_of(name: str, x: Any) -> Any:
         )
     if x is None:
         raise DTypeError(f"{name} is None; pass a NumPy array or a pyopencl.array.Array")
+    if type(x).__name__ == "PyCapsule":  # Python has no name for the type
+        raise DTypeError(f"{name} is a PyCapsule, as DLPack's are; pass the array that it was made of")
     if name == "out" or not _is_array_like(x):
         raise DTypeError(
             f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "
@@ -95,7 +97,7 @@ def _shared(name: str, x: Any) -> NDArray[Any]:
             return with_memory(name, x, np.from_dlpack(x))
     except DTypeError:
         raise
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         if hasattr(x, "__array__"):  # it has types that DLPack or NumPy's DLPack lacks, such as bfloat16
             return _converted(name, x)
         raise unreadable(name, x, error) from error
@@ -138,11 +140,7 @@ def unreadable(name: str, x: Any, error: Exception) -> DTypeError:
 
 
 def _advice(name: str, x: Any) -> str:
-    """What would do in place of *x*: of a tensor one that NumPy can read, if there is such a method."""
+    """What would do in place of *x*."""
     if isinstance(x, list | tuple) and hasattr(next(entries(x), None), "__dlpack__"):
         return f"stack the tensors in it into one, as torch.stack({name}) does"
-    if hasattr(x, "to_dense") and str(x.layout) != "torch.strided":
-        return f"pass {name}.to_dense()"
-    if hasattr(x, "cfloat") and not (x.is_meta or x.is_nested):
-        return f"pass {name}.cfloat()" if x.is_complex() else f"pass {name}.float()"
     return "pass a NumPy array of its values"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from ..cuda import dlpack
 from ..cuda.arrays import CudaArray, XlaArray
 from ..cuda.streams import context_of, own_stream
-from ..errors import DTypeError
+from ..errors import ArgumentError, DTypeError
 from ..problem.gemm import dense
 from .kinds import Kind
 from .prepared import PATHS
@@ -31,11 +32,17 @@ class _Jax(Kind):
             )
         if name == "out":
             raise DTypeError("out is a JAX array, which cannot be changed; pass none")
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+            raise DTypeError(
+                f"{name} has dtype {x.dtype}, which has no numbers to multiply; pass the key's own, "
+                f"jax.random.key_data({name})"
+            )
         if x.is_deleted():
             raise DTypeError(f"{name} was deleted or donated, and has no elements any more")
         if len(x.devices()) > 1:
             raise DTypeError(
-                f"{name} is on several devices; pass one of its shards, {name}.addressable_data(0)"
+                f"{name} is on several devices; pass jax.device_put({name}, jax.devices()[0]), or one of its "
+                f"shards, {name}.addressable_data(0)"
             )
         if _platform(x) == "cpu":
             return True
@@ -48,8 +55,16 @@ class _Jax(Kind):
     def host_array(self, name: str, x: Any) -> NDArray[Any]:
         return np.asarray(x)
 
-    def of_host(self, array: NDArray[Any]) -> Any:
-        return jax.device_put(array, jax.devices("cpu")[0])  # where the operands are
+    def of_host(self, array: NDArray[Any], given: Iterable[Any]) -> Any:
+        device, is_held = _place_of({f"operands[{i}]": x for i, x in enumerate(given)})
+        if is_held:
+            return jax.device_put(array, device)
+        with jax.default_device(device):
+            return jax.device_put(array)
+
+    def together(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        device, _ = _place_of(given)
+        return {name: x if _device(x) == device else jax.device_put(x, device) for name, x in given.items()}
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
         strides = dense(x.shape, x.dtype).strides
@@ -73,8 +88,28 @@ class _Jax(Kind):
         return made.reshape(shape).transpose([order.index(axis) for axis in range(x.ndim)])
 
 
+def _device(x: Any) -> Any:
+    return next(iter(x.devices()))
+
+
+def _place_of(given: Mapping[str, Any]) -> tuple[Any, bool]:
+    """The device for a product of the arrays of JAX's among those *given*, and whether they are committed to
+    it: JAX moves the others there. Raises ArgumentError for arrays that are committed to several."""
+    ours = {name: x for name, x in given.items() if isinstance(x, jax.Array)}
+    held = [name for name, x in ours.items() if getattr(x, "committed", True)]  # older versions do not tell
+    first = held[0] if held else next(iter(ours))
+    device = _device(ours[first])
+    for name in held:
+        if (other := _device(ours[name])) != device:
+            raise ArgumentError(
+                f"{first} is committed to device {device} and {name} to {other}; pass "
+                f"jax.device_put({name}, {first}.device)"
+            )
+    return device, bool(held)
+
+
 def _platform(x: Any) -> str:
-    name: str = next(iter(x.devices())).platform
+    name: str = _device(x).platform
     return name
 
 

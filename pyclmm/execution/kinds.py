@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pyopencl.array import Array
 
+from ..cuda.dlpack import ON_CUDA
 from ..errors import DTypeError
 from ..problem.dtypes import dtype_of
 
 if TYPE_CHECKING:
     from ..cuda.arrays import CudaArray
     from ..cuda.streams import Stream
-
-_ON_CUDA = (2, 13)  # DLPack's device types whose memory a CUDA device owns: CUDA, managed by CUDA
 
 
 # Gives the address of an array that has the layout of another one; None if it must be looked at in full.
@@ -47,9 +46,14 @@ class Kind(ABC):
         """*x*, on the host, as a NumPy array; out shares its memory. Raises DTypeError."""
         raise DTypeError(f"{name} is a {type(x).__name__}, which is never in the host's memory")
 
-    def of_host(self, array: NDArray[Any]) -> Any:
-        """An array of this kind that shares the memory of *array*."""
+    def of_host(self, array: NDArray[Any], given: Iterable[Any]) -> Any:
+        """An array of this kind that shares the memory of *array*, a result of those *given*."""
         return array  # nobody gave one
+
+    def together(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arrays *given*, of this kind and all on the host or all not, on one device. Raises
+        ArgumentError for those of several."""
+        return given  # CudaArrays tell theirs
 
     @abstractmethod
     def cuda_array(self, name: str, x: Any) -> CudaArray:
@@ -124,6 +128,18 @@ def kind_of(x: Any) -> Kind | None:
     return None
 
 
+def views_on_host(kind: Kind, given: Mapping[str, Any]) -> dict[str, NDArray[Any]] | None:
+    """The arrays *given*, all of that *kind*, as NumPy arrays, or None if they are on devices. Raises
+    DTypeError, and ArgumentError as :meth:`Kind.together`."""
+    where = {name: kind.on_host(name, x) for name, x in given.items()}
+    if not any(where.values()):
+        return None
+    if not all(where.values()):
+        listed = ", ".join(f"{name} is {'on the host' if its else 'on a GPU'}" for name, its in where.items())
+        raise DTypeError(f"{listed}; bring all operands and out to one place")
+    return {name: kind.host_array(name, x) for name, x in kind.together(given).items()}
+
+
 def read_on_host(name: str, x: Any) -> NDArray[Any] | None:
     """*x* as its library's adapter reads it; None if there is no adapter, or *x* lies on a device. Raises
     DTypeError, naming the argument *name*.
@@ -134,7 +150,7 @@ def read_on_host(name: str, x: Any) -> NDArray[Any] | None:
 
 def _is_on_cuda(x: Any) -> bool:
     try:
-        return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in _ON_CUDA
+        return hasattr(x, "__dlpack_device__") and int(x.__dlpack_device__()[0]) in ON_CUDA
     except Exception:  # who reads it as an array of the host's says what is wrong
         return False
 
@@ -173,7 +189,7 @@ def back(given: Mapping[str, Any], result: Any) -> Any:
     if kind is None:
         return result
     is_on_host = isinstance(result, np.ndarray | np.generic)
-    return kind.of_host(np.asarray(result)) if is_on_host else kind.back(result)
+    return kind.of_host(np.asarray(result), given.values()) if is_on_host else kind.back(result)
 
 
 def returned(given: Mapping[str, Any], result: Any) -> Any:

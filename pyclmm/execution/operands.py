@@ -26,7 +26,7 @@ from ..problem.literals import Mixed
 from ..problem.ragged import SIZES, ragged_gemm
 from ..raising import guarded
 from .array_likes import array_of
-from .kinds import Kind, common_kind, types_of
+from .kinds import Kind, common_kind, types_of, views_on_host
 from .options import Options
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
@@ -108,13 +108,10 @@ def check_mixed(mixed: Any) -> None:
 
 def _of_kind(kind: Kind, given: Operands) -> Operands:
     """The operands *given*, all of that *kind*: NumPy's views of them, or where they lie on a CUDA device."""
-    where = {name: kind.on_host(name, x) for name, x in given.items()}
-    if all(where.values()):
-        return {name: kind.host_array(name, x) for name, x in given.items()}
-    if any(where.values()):
-        listed = ", ".join(f"{name} is {'on the host' if its else 'on a GPU'}" for name, its in where.items())
-        raise DTypeError(f"{listed}; bring all operands and out to one place")
-    return {name: kind.cuda_array(name, x) for name, x in given.items()}
+    read = views_on_host(kind, given)
+    if read is not None:
+        return read
+    return {name: kind.cuda_array(name, x) for name, x in kind.together(given).items()}
 
 
 def sent(x: NDArray[Any], name: str, queue: cl.CommandQueue) -> Array:

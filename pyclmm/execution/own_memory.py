@@ -5,11 +5,12 @@ Such are numba's, and all others with CUDA's array interface or DLPack on a CUDA
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,46 @@ def _telling(name: str, x: Any) -> Iterator[None]:
         raise
     except (BufferError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise unreadable(name, x, error) from error
+
+
+class _Interface(NamedTuple):
+    """What CUDA's array interface tells of an array (its version 3, numba's documentation)."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in bytes
+    dtype: np.dtype[Any]
+    stream: int | None
+    is_read_only: bool
+    has_mask: bool
+
+
+def _interface(x: Any) -> _Interface:
+    """Raises ValueError, TypeError and KeyError for what is no array's."""
+    told = x.__cuda_array_interface__
+    if told.get("version", 0) not in range(4):
+        raise ValueError(f"CUDA's array interface has version {told['version']}, and 0 to 3 are known")
+    address, is_read_only = told["data"]
+    address, dtype = operator.index(address or 0), np.dtype(str(told["typestr"]))  # of None it is float64
+    shape = tuple(map(operator.index, told["shape"]))
+    steps = told.get("strides")
+    strides = dense(shape, dtype).strides if steps is None else tuple(map(operator.index, steps))
+    if len(strides) != len(shape) or min(shape, default=0) < 0:
+        raise ValueError(f"CUDA's array interface has shape {shape} and strides {strides}")
+    if address < 0 or (address == 0 not in shape):
+        raise ValueError(f"CUDA's array interface has address {address}, where no elements are")
+    how = {"is_read_only": bool(is_read_only), "has_mask": told.get("mask") is not None}
+    return _Interface(address, shape, strides, dtype, _stream_in(told), **how)
+
+
+def _stream_in(told: Mapping[str, Any]) -> int | None:
+    """The handle of the stream in which the array is written; None if it is complete."""
+    stream = told.get("stream")
+    if stream is not None and operator.index(stream) <= 0:
+        raise ValueError(
+            f"CUDA's array interface has stream {stream}; 1 is the legacy default stream, 2 that of a thread"
+        )
+    return stream if stream is None else operator.index(stream)
 
 
 class _Protocols(KindWithAddresses):
@@ -68,9 +109,9 @@ class _Protocols(KindWithAddresses):
             self._let_go()
             self._held.append((event, owners))
         for owner in owners:
-            told = getattr(owner, "__cuda_array_interface__", {})
-            if told.get("stream") not in (None, LEGACY) and not isinstance(owner, DeviceArray):
-                driver.order(stream.context.handle, LEGACY, told["stream"])
+            producer = _stream_in(getattr(owner, "__cuda_array_interface__", {}))
+            if producer not in (None, LEGACY) and not isinstance(owner, DeviceArray):
+                driver.order(stream.context.handle, LEGACY, producer)
 
     def _let_go(self) -> None:
         while self._held and self._held[0][0].has_ended():
@@ -86,23 +127,20 @@ class _Protocols(KindWithAddresses):
             if not hasattr(x, "__cuda_array_interface__"):
                 capsule = x.__dlpack__(stream=LEGACY)
                 return CudaArray(*dlpack.read(capsule), self, (x, capsule))
-            told = x.__cuda_array_interface__
-            address, is_read_only = told["data"]
-            shape, dtype = tuple(told["shape"]), np.dtype(told["typestr"])
-        if told.get("mask") is not None:
+            told = _interface(x)
+        if told.has_mask:
             raise DTypeError(f"{name} has a mask, which would be ignored; pass its plain numbers")
-        if is_read_only and name == "out":
+        if told.is_read_only and name == "out":
             raise ArgumentError("out is read-only; pass a writeable array, or none to get a new one")
-        strides = told.get("strides") or dense(shape, dtype).strides
+        address = told.address
         ordinal = driver.ordinal_of(address) if address else 0
         if ordinal is None:
             raise DTypeError(
                 f"{name} is at {address:#x}, which is no memory of a CUDA device; pass an array on one"
             )
-        producer = told.get("stream")
-        if producer not in (None, LEGACY):
-            driver.order(context_of(ordinal).handle, producer, LEGACY)
-        return CudaArray(address or 0, shape, tuple(strides), dtype, ordinal, self, x)
+        if told.stream not in (None, LEGACY):
+            driver.order(context_of(ordinal).handle, told.stream, LEGACY)
+        return CudaArray(address, told.shape, told.strides, told.dtype, ordinal, self, x)
 
     def stream(self, ordinal: int) -> int:
         return LEGACY

@@ -28,6 +28,8 @@ _NUMPYS = {
 _TORCHS = {dtype: own for own, dtype in _NUMPYS.items()}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _BYTES = np.dtype(np.uint8)
+_WRAPPED = "a tensor of torch.func or torch.compile, without memory of its own; use pyclmm.torch.matmul"
+_OUT = "none, or a plain tensor of the result's dtype"
 
 
 def _guards_of(xs: Sequence[Any]) -> Any:
@@ -48,7 +50,45 @@ def _may_have_tangents() -> bool:
 
 
 def _has_tangent(x: Any) -> bool:
-    return forward_ad.unpack_dual(x).tangent is not None
+    try:
+        return forward_ad.unpack_dual(x).tangent is not None
+    except RuntimeError:  # PyTorch 2.14 refuses in a kernel of its operators: they see to the tangents
+        return False
+
+
+def check_plain(name: str, x: Any) -> None:
+    """Raise DTypeError, with what to pass, for a tensor whose elements are not one array's."""
+    is_dense = x.layout is torch.strided and not x.is_nested
+    if is_dense and type(x) in _PLAIN:
+        return
+    if x.is_nested:
+        what, cure = "a nested tensor", f"the matrices in it, {name}.unbind(), to pyclmm.matmul_many"
+    elif not is_dense or isinstance(x, torch.sparse.SparseSemiStructuredTensor):
+        what, cure = f"a {type(x).__name__} of layout {x.layout}", f"{name}.to_dense()"
+    elif hasattr(x, "full_tensor"):
+        what, cure = "a DTensor", f"its part here, {name}.to_local(), or all of it, {name}.full_tensor()"
+    elif hasattr(x, "get_mask"):
+        what, cure = "a MaskedTensor, whose mask would be ignored", f"{name}.to_tensor(0)"
+    elif torch.nn.parameter.is_lazy(x):
+        what, cure = f"an {type(x).__name__}, without a shape", "what it is after a first call of its module"
+    else:
+        return
+    raise DTypeError(f"{name} is {what}; pass {_OUT if name == 'out' else cure}")
+
+
+def unfit_dtype(name: str, x: Any) -> DTypeError:
+    """The error for a tensor of a dtype that kernels have not."""
+    if name == "out":
+        cure = _OUT
+    elif x.is_quantized:
+        cure = f"{name}.dequantize()"
+    elif x.is_complex():
+        cure = f"{name}.cfloat()"
+    elif str(x.dtype).startswith("torch.float8"):
+        cure = f"{name}.float()"
+    else:  # PyTorch converts none of these
+        cure = "its values in a tensor of float32"
+    return DTypeError(f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {cure}")
 
 
 @cache
@@ -79,36 +119,34 @@ class _Torch(KindWithAddresses):
         is_bfloat16 = own.dtype is torch.bfloat16  # NumPy's view knows none
         try:
             found: NDArray[Any] = (own.view(torch.int16) if is_bfloat16 else own).numpy()
-        except (RuntimeError, TypeError) as error:
-            if name != "out" and (own.is_conj() or own.is_neg()):
+        except (RuntimeError, TypeError, ValueError) as error:
+            check_plain(name, own)
+            if torch._C._functorch.is_functorch_wrapped_tensor(own):
+                raise DTypeError(f"{name} is {_WRAPPED}") from error
+            if name == "out":
+                raise DTypeError(f"out cannot be written as it lies ({error}); pass {_OUT}") from error
+            if own.is_conj() or own.is_neg():
                 return self.host_array(name, own.resolve_conj().resolve_neg())
-            if name != "out":
-                read: NDArray[Any] = array_of(name, own)
-                return read
-            raise DTypeError(
-                f"out cannot be written as it lies ({error}); pass none, or a plain tensor"
-            ) from error
+            read: NDArray[Any] = array_of(name, own)
+            return read
         found = with_memory(name, x, found)
         return found.view(dtype) if is_bfloat16 else found
 
-    def of_host(self, array: NDArray[Any]) -> torch.Tensor:
+    def of_host(self, array: NDArray[Any], given: Iterable[Any]) -> torch.Tensor:
         if array.dtype.name == "bfloat16":
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
         x, dtype = self._checked(name, x)
-        if x.layout is not torch.strided:
-            raise DTypeError(f"{name} is a sparse tensor ({x.layout}); pass {name}.to_dense()")
+        check_plain(name, x)
         if name == "out" and (x.is_conj() or x.is_neg()):
             raise ArgumentError("out is a view that is conjugated or negated when it is read; pass its base")
         x = x.resolve_conj().resolve_neg()
         try:
             address = x.data_ptr()
-        except RuntimeError as error:  # under torch.compile or torch.func: it has no memory of its own
-            raise DTypeError(
-                f"{name} is a tensor without memory ({error}); use pyclmm.torch.matmul"
-            ) from error
+        except RuntimeError as error:
+            raise DTypeError(f"{name} is {_WRAPPED} ({error})") from error
         if address == 0 and x.numel():
             raise DTypeError(f"{name} is a tensor without memory; pass one that has its elements")
         strides = tuple(step * dtype.itemsize for step in x.stride())
@@ -136,8 +174,7 @@ class _Torch(KindWithAddresses):
     def _dtype_of(name: str, x: Any) -> np.dtype[Any]:
         if x.dtype is torch.bfloat16:
             return dtype_of("bfloat16")  # which says what it needs
-        other = "cfloat" if x.is_complex() else "dequantize" if x.is_quantized else "float"
-        raise DTypeError(f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {name}.{other}()")
+        raise unfit_dtype(name, x)
 
     def stream(self, ordinal: int) -> int:
         handle: int = _current_stream(ordinal)

@@ -11,7 +11,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, br
 from ..problem.ragged import SIZES
 from ..quantized import QuantizedArray
 from .array_likes import ADVICE, array_of, has_shape
-from .kinds import common_kind, kind_of, returned, types_of
+from .kinds import common_kind, kind_of, returned, types_of, views_on_host
 from .operands import ArrayT, Operands
 
 
@@ -45,8 +45,9 @@ def unpacked(given: Operands, trans_a: str = "N", trans_b: str = "N") -> Operand
     others = {name: x for name, x in given.items() if name != "b"}
     _check_depth(others["a"], b, trans_a)
     kind, on_host = common_kind(others), isinstance(b.data, np.ndarray)
-    if on_host and kind is not None and all(kind.on_host(name, x) for name, x in others.items()):
-        return {**{name: kind.host_array(name, x) for name, x in others.items()}, "b": b.data}
+    read = views_on_host(kind, others) if on_host and kind is not None else None
+    if read is not None:
+        return {**read, "b": b.data}
     alike = kind is not None or on_host != isinstance(others["a"], Array)
     if kind_of(b.data) is not kind or not alike:
         where = types_of({"a": others["a"], "the data of b": b.data})

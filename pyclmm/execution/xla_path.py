@@ -9,6 +9,7 @@ import itertools
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -50,7 +51,8 @@ class Made:
 
 
 def _device(ordinal: int) -> Any:
-    return next(device for device in jax.local_devices() if device.local_hardware_id == ordinal)
+    ours = jax.local_devices(backend=_PLATFORM.lower())
+    return next(device for device in ours if device.local_hardware_id == ordinal)
 
 
 MOVED = "JAX moved an array as it called; pass jax.numpy.copy of each"
@@ -68,7 +70,8 @@ class XlaLaunch(ABC):
     """Launches in a device's *context* that XLA calls."""
 
     def __init__(self, context: Context) -> None:
-        self.context = context
+        self.context, self._device = context, _device(context.ordinal)
+        self._usual = None if self._device == jax.local_devices()[0] else self._device  # as JAX's setting
         self.error: BaseException | None = None  # of the launch: XLA tells only the text
         self._number = next(_numbers)
         _launches[self._number] = self
@@ -101,12 +104,12 @@ class XlaLaunch(ABC):
     def __call__(self, *arrays: Any) -> list[Any]:
         """The results. Raises what the launch raised, or WorkspaceError."""
         try:
-            if not arrays:  # which say where
-                device = _device(self.context.ordinal)
-                with jax.default_device(device):
-                    found: list[Any] = jax.device_put(self._compiled(), device)
-                return found
-            made: list[Any] = self._compiled(*arrays)
+            # JAX computes on its default device, unless an array is committed to another one
+            is_default = jax.config.jax_default_device == self._usual
+            with nullcontext() if is_default else jax.default_device(self._device):
+                made: list[Any] = self._compiled(*arrays)
+            if not arrays:
+                made = jax.device_put(made, self._device)
         except Exception as error:  # JAX raises JaxRuntimeError, or ValueError where it need not trace
             cause, self.error = self.error, None
             if cause is not None:

@@ -206,14 +206,15 @@ def _handing_back(
             return result_of(key, function, args, keywords)
         result = function(*args, **keywords)
         given = [x for name, x in keywords.items() if name != "out"]
-        first = next((x for x in _flat([*args, *given]) if kinds.kind_of(x) is not None), None)
-        if first is None:
+        own = [x for x in _flat([*args, *given]) if kinds.kind_of(x) is not None]
+        if not own:
             return result
         arguments = signature.bind(*args, **keywords).arguments
         out = arguments.get("out", keywords.get("out"))
         out = out[0] if isinstance(out, tuple) else out
         is_ours = out is not None or isinstance(result, np.ndarray | np.generic | CudaArray)
-        return cast("Returned", kinds.returned({"a": first, "out": out}, result)) if is_ours else result
+        by_name = {"a": own[0], **{f"operands[{i}]": x for i, x in enumerate(own)}, "out": out}
+        return cast("Returned", kinds.returned(by_name, result)) if is_ours else result
 
     return call
 

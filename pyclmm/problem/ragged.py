@@ -22,7 +22,7 @@ def ragged_gemm(operands: Mapping[str, Operand], out_is_copied: bool, **ways: An
     out, is_in_place = operands.get("out"), ways.get("host_align") is None  # the host copies what has gaps
     if is_in_place and len(sizes.shape) == 1 < sizes.shape[0] and sizes.strides != (sizes.dtype.itemsize,):
         raise ArgumentError(f"{SIZES} has strides {sizes.strides} on a device; pass a contiguous copy")
-    shape = _checked_shape(a, b, sizes, -2 if ways.get("b_format") else -1)
+    shape = ragged_shape(a, b, sizes, -2 if ways.get("b_format") else -1)
     if out is not None and out.shape != shape:
         raise ShapeError(f"out has shape {out.shape}, but the result has shape {shape}")
     groups, divides_rows = sizes.shape[0], len(b.shape) == 3
@@ -60,7 +60,7 @@ def ragged_gemm(operands: Mapping[str, Operand], out_is_copied: bool, **ways: An
     return replace(gemm, problem=problem, shape=shape, out_copy=back)
 
 
-def _checked_shape(a: Operand, b: Operand, sizes: Operand, columns: int) -> tuple[int, ...]:
+def ragged_shape(a: Operand, b: Operand, sizes: Operand, columns: int = -1) -> tuple[int, ...]:
     """The result's shape; *columns* is the axis of b that has them. Raises as :func:`ragged_gemm` does."""
     if len(a.shape) != 2 or len(b.shape) not in (2, 3):
         raise ShapeError(

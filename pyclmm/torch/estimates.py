@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,15 +18,11 @@ from ..errors import UnsupportedError
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import default_device, device_info
 from ..problem.canonical import Epilogue, checked_gemm
-from ..problem.gemm import GemmProblem, Operand
+from ..problem.gemm import GemmProblem
 from ..selection.select import candidates
+from .products import layout
 
-TYPES: dict[Any, np.dtype[Any]] = {
-    torch.float32: np.dtype("float32"),
-    torch.float64: np.dtype("float64"),
-    torch.complex64: np.dtype("complex64"),
-    torch.complex128: np.dtype("complex128"),
-}
+TYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 # The part of the device's rate (kernels/rates.py) that cuBLAS reaches on large products: on an H200 51.2 of
 # 53.2 TFLOP/s in float32, 62.7 of 64 in float64 (driver 580.159.04, 2026-11-20).
 _OF_RATE = 0.96
@@ -64,10 +59,10 @@ def decide(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, asked: A
     device = device_of(a.device)
     demand = _demand(a, asked)
     extras = {"c": c, "bias": bias}
-    epilogue = Epilogue({name: _layout(x) for name, x in extras.items() if x is not None})
+    epilogue = Epilogue({name: layout(x) for name, x in extras.items() if x is not None})
     ways: dict[str, Any] = {"precision": asked.precision, "reproducible": asked.reproducible}
     try:
-        problem = checked_gemm(_layout(a), _layout(b), epilogue=epilogue, **ways).problem
+        problem = checked_gemm(layout(a), layout(b), epilogue=epilogue, **ways).problem
         choice = next(candidates(problem, device, "auto"))
     except UnsupportedError as error:
         if demand:
@@ -119,8 +114,3 @@ def _demand(a: Tensor, asked: Asked) -> str | None:
     if asked.tf32 and asked.precision != "medium" and a.dtype in (torch.float32, torch.complex64):
         return f"precision={asked.precision!r} demands it, as PyTorch is set to TF32"
     return None
-
-
-def _layout(x: Tensor) -> Operand:
-    size = x.element_size()
-    return Operand(tuple(x.shape), tuple(stride * size for stride in x.stride()), TYPES[x.dtype])

@@ -33,7 +33,8 @@ def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     for_a, for_b = ctx.needs_input_grad[:2]
     result = None if ctx.activation == "none" else output
     ctx.save_for_backward(a if for_b else None, b if for_a else None, result)
-    ctx.layouts = [(x.shape, x.stride(-2) == 1 < x.stride(-1)) for x in (a, b)]
+    ctx.shapes = a.shape, b.shape
+    ctx.turned = [x.ndim > 1 and x.stride(-2) == 1 < x.stride(-1) for x in (a, b)]
     ctx.bias_shape = None if bias is None else bias.shape
 
 
@@ -42,13 +43,26 @@ def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
     a, b, y = ctx.saved_tensors
     for_a, for_b, for_c, for_bias = ctx.needs_input_grad[:4]
     z = _BACK[ctx.activation](g, y)
-    return (
-        _product(ctx, z, b.mH, *ctx.layouts[0]) if for_a else None,
-        _product(ctx, a.mH, z, *ctx.layouts[1]) if for_b else None,
-        _conj(ctx.beta) * z if for_c else None,
-        z.sum_to_size(ctx.bias_shape) if for_bias else None,
-        *(None,) * 6,
-    )
+    of_c = _conj(ctx.beta) * z if for_c else None
+    a_shape, b_shape = ctx.shapes
+    if len(b_shape) == 1:
+        b_shape, z = (*b_shape, 1), z.unsqueeze(-1)
+    if len(a_shape) == 1:
+        a_shape, z = (1, *a_shape), z.unsqueeze(-2)
+    of_a = of_b = None
+    if for_a:
+        of_a = _product(ctx, z, b.reshape(b_shape).mH, a_shape, ctx.turned[0]).reshape(ctx.shapes[0])
+    if for_b:
+        of_b = _product(ctx, a.reshape(a_shape).mH, z, b_shape, ctx.turned[1]).reshape(ctx.shapes[1])
+    return of_a, of_b, of_c, _of_bias(ctx, z) if for_bias else None, *(None,) * 6
+
+
+def _of_bias(ctx: Any, z: Tensor) -> Tensor:
+    """The sum of *z* over what the bias was added to."""
+    shape = ctx.bias_shape
+    if len(shape) == 1 == len(ctx.shapes[1]):  # a value for each row
+        return z.sum_to_size((*shape, 1)).view(shape)
+    return z.sum_to_size(shape)
 
 
 def _product(ctx: Any, left: Tensor, right: Tensor, shape: tuple[int, ...], turned: bool) -> Tensor:

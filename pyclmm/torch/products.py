@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -13,9 +14,13 @@ from torch.autograd import forward_ad
 from .. import api
 from ..errors import ArgumentError, DTypeError, ShapeError
 from ..execution.options import beta_of, check_name, plain_number
+from ..execution.torch_tensors import check_plain, unfit_dtype
 from ..problem import dtypes
-from ..problem.gemm import ACTIVATIONS
+from ..problem.canonical import Epilogue, checked_gemm
+from ..problem.extras import EXTRAS
+from ..problem.gemm import ACTIVATIONS, Operand
 from ..problem.literals import Activation, Precision, Trans, Verify
+from ..problem.matrices import promoted, result_shape
 from ..problem.settings import REPAIR, check_activation, chosen, is_reproducible, is_verified
 from . import gradients
 
@@ -103,9 +108,9 @@ def gemm(
         check_activation(act)
     a, b, c, bias = _operands({"a": a, "b": b, "c": c, "bias": bias})
     after = None
-    if act in _OF_INPUT and torch.is_grad_enabled() and any(map(_wants_gradient, (a, b, c, bias))):
+    if act in _OF_INPUT and _may_record(a, b, c, bias):
         act, after = "none", _OF_INPUT[act]
-    z = _promoted(_op("a", a, trans_a), _op("b", b, trans_b), c, bias, *rest, act, *ways)
+    z = _folded(_op("a", a, trans_a), _op("b", b, trans_b), c, bias, *rest, act, *ways)
     return z if after is None else after(z)
 
 
@@ -123,24 +128,19 @@ def _wants_gradient(x: Tensor | None) -> bool:
     return x is not None and x.requires_grad
 
 
-def _promoted(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:
-    """The product of operands that may be 1-D."""
-    rows, columns = a.ndim > 1, b.ndim > 1  # those that the result has
-    a, b = (a if rows else a.unsqueeze(0)), (b if columns else b.unsqueeze(-1))
-    if c is not None:
-        c = c if columns else c.unsqueeze(-1)
-        c = c if rows else c.unsqueeze(-2)
-    if bias is not None and bias.ndim < 2:
-        bias = bias.reshape((1, -1) if columns else (-1, 1))
-    z = _folded(a, b, c, bias, *rest)
-    z = z if columns else z.squeeze(-1)
-    return z if rows else z.squeeze(-1 - columns)
+def _may_record(*xs: Tensor | None) -> bool:
+    """Whether a gradient may be recorded of a product of *xs*. What vmap wraps says that it requires none,
+    and what torch.jit.trace makes is run with and without gradients."""
+    if torch.jit.is_tracing():
+        return True
+    is_wrapped = torch._C._are_functorch_transforms_active()
+    return torch.is_grad_enabled() and (is_wrapped or any(map(_wants_gradient, xs)))
 
 
 def _folded(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:
     """The product of stacks of matrices: one product where b is one matrix, and so is the gradient of b."""
-    same_bias = bias is None or len(bias) == 1
-    folds = a.ndim > 2 and b.ndim == 2 and c is None and same_bias and a.is_contiguous()
+    folds = a.ndim > 2 and b.ndim == 2 and c is None and a.shape[-1] == b.shape[0] and a.is_contiguous()
+    folds = folds and (bias is None or tuple(bias.shape) in ((b.shape[1],), (1, b.shape[1])))
     z: Tensor = torch.ops.pyclmm.gemm.default(a.flatten(0, -2) if folds else a, b, c, bias, *rest)
     return z.view(*a.shape[:-1], b.shape[-1]) if folds else z
 
@@ -174,17 +174,24 @@ def _operands(given: dict[str, Any]) -> tuple[Any, ...]:
 def _check(name: str, x: Any) -> None:
     if not isinstance(x, Tensor):
         raise DTypeError(f"{name} is a {type(x).__name__}; pass a torch.Tensor, or call pyclmm's function")
-    if x.layout is not torch.strided or x.is_nested:
-        raise DTypeError(
-            f"{name} is a tensor of layout {x.layout}; pass a dense one, as {name}.to_dense() is"
-        )
+    check_plain(name, x)
     if x.dtype not in _TYPES:
-        cure = "dequantize" if x.is_quantized else "cfloat" if x.is_complex() else "float"
-        raise DTypeError(f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {name}.{cure}()")
+        raise unfit_dtype(name, x)
     if forward_ad.unpack_dual(x).tangent is not None:
         raise DTypeError(f"{name} has a tangent; gradients are backward here: pass {name} to torch.matmul")
+    if _is_followed(x):
+        raise DTypeError(
+            f"{name} is in a transform of torch.func's, of which vmap alone works here; pass {name} to "
+            "torch.matmul, or use torch.autograd.grad"
+        )
     if x.device.type not in ("cpu", "cuda", "meta"):
         raise DTypeError(f"{name} is on {x.device}; pyclmm multiplies on cpu and cuda: pass {name}.cpu()")
+
+
+def _is_followed(x: Tensor) -> bool:
+    """Whether torch.func.grad or one made of it follows *x*. torch.compile does not trace the question."""
+    is_within = torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
+    return is_within and torch._C._functorch.is_gradtrackingtensor(x)
 
 
 # ---- the operator
@@ -215,11 +222,39 @@ def _real(
     return product(a, b, c, bias, alpha=alpha, beta=beta, **ways, **words)
 
 
-def _fake(a: Tensor, b: Tensor, *_: Any) -> Tensor:
-    torch._check(
-        a.shape[-1] == b.shape[-2], lambda: f"a {tuple(a.shape)} by b {tuple(b.shape)} do not multiply"
-    )
-    return a.new_empty(*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+def _fake(a: Tensor, b: Tensor, c: Any, bias: Any, *rest: Any) -> Tensor:
+    _, _, act, precision, exact, _ = rest
+    layouts = {name: layout(x) for name, x in zip(EXTRAS, (c, bias), strict=True) if x is not None}
+    if all(map(is_known, (a, b, c, bias))):
+        ways: dict[str, Any] = {"precision": precision, "reproducible": exact, "dtype": layout(a).dtype}
+        shape = checked_gemm(layout(a), layout(b), epilogue=Epilogue(layouts, act), **ways).shape
+    else:
+        shape = _symbolic_shape(layout(a), layout(b), layouts)
+    return a.new_empty(shape)
+
+
+def _symbolic_shape(a: Operand, b: Operand, extras: Mapping[str, Operand]) -> tuple[int, ...]:
+    """The shape of a product whose lengths may be PyTorch's symbols."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # noqa: PLC0415 - takes long
+
+    (*of_a, m, k), (*of_b, depth, n) = (x.shape for x in promoted(a, b))
+    torch._check(k == depth, lambda: f"a {a.shape} by b {b.shape} do not multiply")
+    result = result_shape((*torch.broadcast_shapes(of_a, of_b), m, n), a, b)
+    for name, x in extras.items():
+        with suppress(GuardOnDataDependentSymNode):  # the product itself will see its lengths
+            EXTRAS[name].fitted(x.shape, x.strides, result)
+    return result.shape
+
+
+def layout(x: Tensor) -> Operand:
+    """Where the elements of *x* lie."""
+    size, dtype = x.element_size(), dtypes.dtype_of(str(x.dtype).removeprefix("torch."))
+    return Operand(tuple(x.shape), tuple(stride * size for stride in x.stride()), dtype)
+
+
+def is_known(x: Tensor | None) -> bool:
+    """Whether the shape of *x* is of numbers, not of PyTorch's symbols."""
+    return x is None or all(isinstance(length, int) for length in x.shape)
 
 
 _library = torch.library.Library("pyclmm", "FRAGMENT")  # by torch.library.custom_op a call costs 2 us more

@@ -10,9 +10,12 @@ from torch import Tensor
 
 from .. import many
 from ..errors import DTypeError
+from ..execution.torch_tensors import check_plain
+from ..problem.gemm import MAX_ALIGN
 from ..problem.literals import Precision, Verify
+from ..problem.ragged import SIZES, ragged_gemm, ragged_shape
 from ..problem.settings import chosen, is_reproducible, is_verified
-from .products import VERIFY, _library, _operands, _wants_gradient
+from .products import VERIFY, _library, _operands, _wants_gradient, is_known, layout
 
 
 def ragged_matmul(
@@ -44,6 +47,11 @@ def ragged_matmul(
     if not isinstance(group_sizes, Tensor):
         kind = type(group_sizes).__name__
         raise DTypeError(f"group_sizes is a {kind}; pass torch.as_tensor(group_sizes, device=a.device)")
+    check_plain(SIZES, group_sizes)
+    if group_sizes.dtype not in (torch.int32, torch.int64):
+        raise DTypeError(
+            f"group_sizes has dtype {group_sizes.dtype}; pass whole numbers, group_sizes.to(torch.int32)"
+        )
     if group_sizes.device != a.device:
         raise DTypeError(
             f"group_sizes is on {group_sizes.device} and a on {a.device}; pass group_sizes.to(a.device)"
@@ -60,11 +68,15 @@ def _real(a: Tensor, b: Tensor, sizes: Tensor, precision: str, exact: bool, veri
     return result
 
 
-def _fake(a: Tensor, b: Tensor, sizes: Tensor, *_: Any) -> Tensor:
-    torch._check(
-        a.shape[1] == b.shape[-2], lambda: f"a {tuple(a.shape)} by b {tuple(b.shape)} do not multiply"
-    )
-    return a.new_empty(*(() if b.ndim == 3 else sizes.shape), a.shape[0], b.shape[-1])
+def _fake(a: Tensor, b: Tensor, sizes: Tensor, precision: str, exact: bool, _: str) -> Tensor:
+    layouts = {name: layout(x) for name, x in (("a", a), ("b", b), (SIZES, sizes))}
+    if all(map(is_known, (a, b, sizes))):
+        ways: dict[str, Any] = {"precision": precision, "reproducible": exact, "dtype": layouts["a"].dtype}
+        host_align = None if a.is_cuda else MAX_ALIGN
+        return a.new_empty(ragged_gemm(layouts, False, host_align=host_align, **ways).shape)
+    shape = ragged_shape(layouts["a"], layouts["b"], layouts[SIZES])
+    torch._check(a.shape[1] == b.shape[-2], lambda: f"a {a.shape} by b {b.shape} do not multiply")
+    return a.new_empty(shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

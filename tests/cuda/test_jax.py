@@ -409,5 +409,22 @@ def test_operands_on_two_devices(cuda):
     if len(devices) < 2:
         pytest.skip("needs two GPUs")
     x, y = jax.device_put(A, devices[0]), jax.device_put(A.T.copy(), devices[1])
-    with pytest.raises(ArgumentError, match="b is on CUDA device 1, but a is on device 0"):
+    with pytest.raises(ArgumentError, match=r"a is committed to device \w+:0 and b to \w+:1; pass jax"):
         pyclmm.matmul(x, y)
+    got = pyclmm.matmul(array(A), y)  # JAX moves what is committed to no device
+    assert (got.devices(), got.committed) == ({devices[1]}, True)
+    assert np.array_equal(got, A @ A.T)
+
+
+@pytest.mark.parametrize("product", [pyclmm.matmul, lambda x, y: pyclmm.matmul_many([(x, y)] * 2)[1]])
+def test_arrays_that_are_committed_to_no_device_are_multiplied_where_they_are(cuda, product):
+    """JAX would call on its default device, with that one's stream."""
+    device = jax.local_devices()[-1]
+    with jax.default_device(device):
+        x, y = jax.device_put(A), jax.device_put(A.T.copy())
+    for default in (None, jax.local_devices()[0], device):
+        for _ in range(2):
+            with jax.default_device(default):
+                got = product(x, y)
+            assert (got.devices(), got.committed) == ({device}, False)
+            assert np.array_equal(got, A @ A.T)

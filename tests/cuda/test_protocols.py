@@ -76,6 +76,78 @@ def test_what_another_library_refuses_is_an_error_of_the_argument(made, words, c
         pyclmm.matmul(made(cuda), made(cuda))
 
 
+# A field of the interface, a value that it cannot have, and what is said.
+WRONG: dict[str, list[tuple[object, str]]] = {
+    "version": [(4, "has version 4, and 0 to 3 are known"), ("3", "has version 3")],
+    "stream": [(0, "has stream 0; 1 is the legacy default stream"), (-1, "has stream -1"), ("1", "integer")],
+    "data": [
+        ((0, False), "has address 0, where no elements are"), ((None, False), "has address 0"),
+        ((-8, False), "has address -8"), (("x", False), "integer"), (5, "unpack"),
+    ],
+    "shape": [((-3, 4), r"has shape \(-3, 4\)"), ((3.0, 4), "integer"), (None, "iterable")],
+    "strides": [
+        ((16,), r"strides \(16,\)"), ((16, 4, 4), "strides"), ((), "strides"), ((16.0, 4), "integer"),
+    ],
+    "typestr": [(None, "None")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [(field, *wrong) for field, values in WRONG.items() for wrong in values],
+    ids=str,
+)
+def test_fields_that_no_array_has_are_refused(field, value, said, cuda):
+    for name in ("a", "b", "out"):
+        given = {"a": Interface(cuda, A), "b": Interface(cuda, A.T.copy())}
+        given["out"] = Interface(cuda, np.zeros((3, 3), np.float32))
+        given[name].told[field] = value
+        with pytest.raises(pyclmm.DTypeError, match=f"{name} is a Interface: .*{said}"):
+            pyclmm.matmul(given["a"], given["b"], out=given["out"])
+
+
+def test_fields_as_other_libraries_write_them(cuda):
+    y = Interface(cuda, A.T.copy())
+    for fields in (
+        {"version": 0}, {"stream": None}, {"stream": 2}, {"stream": np.int64(1)}, {"strides": [16, 4]},
+        {"shape": [3, 4]}, {"shape": tuple(map(np.int64, A.shape))}, {"descr": [("", "<f4")]}, {"mask": None},
+    ):  # fmt: skip
+        assert np.array_equal(elements(cuda, pyclmm.matmul(Interface(cuda, A, **fields), y)), A @ A.T)
+    x = Interface(cuda, A)
+    x.told |= {"data": (x.address + 32, False), "strides": (-16, 4)}
+    assert np.array_equal(elements(cuda, pyclmm.matmul(x, y)), A[::-1] @ A.T)
+    x.told |= {"data": (None, False), "shape": (0, 4), "strides": None}
+    assert pyclmm.matmul(x, y).shape == (0, 3)
+
+
+class Changed(OnlyDlpack):
+    """What it lends has a field with another value."""
+
+    def __init__(self, cuda, x, field, value):
+        super().__init__(cuda, x)
+        self.field, self.value = field, value
+
+    def __dlpack__(self, *, stream=None):
+        made = super().__dlpack__(stream=stream)
+        at = ctypes.pythonapi.PyCapsule_GetPointer
+        at.restype, at.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        setattr(dlpack._Managed.from_address(at(made, b"dltensor")).tensor, self.field, self.value)
+        return made
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("device_type", 1, "on one of DLPack's type 1"),
+        ("ndim", -1, "a tensor of -1 axes"),
+        ("data", None, r"of shape \(3, 4\) has no memory"),
+    ],
+)
+def test_a_capsule_of_no_array_is_refused(field, value, said, cuda):
+    with pytest.raises(pyclmm.DTypeError, match=said):
+        pyclmm.matmul(Changed(cuda, A, field, value), OnlyDlpack(cuda, A.T.copy()))
+
+
 def test_the_array_interface_in_and_out(cuda):
     x, y = Interface(cuda, A), Interface(cuda, A.T.copy())
     result = pyclmm.matmul(x, y)

@@ -252,3 +252,39 @@ def test_out_in_a_tuple(queue):
         for function in (np.matmul, pyclmm.matmul):
             with pytest.raises(ValueError, match="exactly one entry"):
                 function(Y, Y.T, out=wrong)
+
+
+class WithoutMethod:
+    """It has one of DLPack's two methods."""
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+def test_a_capsule_is_refused_and_what_it_was_made_of_is_taken():
+    x = np.eye(3, dtype=np.float32)
+    for call in (
+        lambda capsule: pyclmm.matmul(capsule, x),
+        lambda capsule: pyclmm.matmul(x, x, out=capsule),
+        lambda capsule: pyclmm.gemm(x, x, capsule, beta=1),
+        lambda capsule: linalg.einsum("ij,jk", x, capsule),
+        lambda capsule: pyclmm.matmul_many([(x, capsule)]),
+        lambda capsule: pyclmm.ragged_matmul(x, np.ones((2, 3, 3)), capsule),
+    ):
+        with pytest.raises(pyclmm.DTypeError, match=r"is a PyCapsule, .*; pass the array that it was made"):
+            call(x.__dlpack__())
+    assert np.array_equal(pyclmm.matmul(Tensor(x), x), x)
+
+
+def test_half_of_dlpack_is_refused():
+    with pytest.raises(pyclmm.DTypeError, match=r"a is a WithoutMethod: .*pass a NumPy array"):
+        pyclmm.matmul(WithoutMethod(), np.eye(3))
+
+
+def test_a_read_only_export_is_read_and_not_written():
+    x = np.eye(3, dtype=np.float32)
+    x.flags.writeable = False
+    assert np.array_equal(pyclmm.matmul(Tensor(x), np.eye(3)), x)
+    with pytest.raises(pyclmm.ArgumentError, match="out is read-only"):
+        pyclmm.matmul(np.eye(3, dtype=np.float32), 2 * x, out=np.from_dlpack(Tensor(x)))
+    assert np.array_equal(x, np.eye(3))

@@ -306,7 +306,7 @@ REFUSED = [
     (lambda t, x: (x, x.numpy(force=True)), "b is a ndarray; pass a torch.Tensor"),
     (lambda t, x: (x.to(t.float8_e4m3fn), x), "a has dtype torch.float8_e4m3fn, .* pass a.float()"),
     (lambda t, x: (x, x.to(t.complex32)), "b has dtype torch.complex32, .* pass b.cfloat()"),
-    (lambda t, x: (x.to_sparse(), x), r"a is a tensor of layout torch.sparse_coo; .*a.to_dense\(\)"),
+    (lambda t, x: (x.to_sparse(), x), r"a is a Tensor of layout torch.sparse_coo; pass a.to_dense\(\)"),
     (lambda t, x: (x, x.double()), r"a has dtype torch.float32 and b torch.float64; pass b.to\(a.dtype\)"),
     (lambda t, x: (x, x.to("meta")), r"b on meta; pass b.to\(a.device\)"),
     (lambda t, x: (x, x[0, 0]), r"b has shape \(\)"),
@@ -384,12 +384,27 @@ def test_relu_passes_a_gradient_as_pytorchs_does(torch, door, device):
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules
 def test_transforms_of_functions(torch, door, device):
     a, b = (drawn(torch, device, 3, 3, grad=False) for _ in range(2))
-    with pytest.raises(RuntimeError, match="functorch transforms"):  # PyTorch's, of operators made in Python
+    with pytest.raises(pyclmm.DTypeError, match="a is in a transform"):
         torch.func.grad(lambda x: door.matmul(x, b).sum())(a)
     stack = drawn(torch, device, 4, 3, 3, grad=False)
     torch.testing.assert_close(torch.func.vmap(door.matmul, (0, None))(stack, b), stack @ b)
     with pytest.raises(pyclmm.DTypeError, match="b has a tangent"):  # it would be lost
         torch.func.jvp(lambda x: door.matmul(a, x), (b,), (b,))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.jit.trace is deprecated
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_a_traced_function_is_run_with_and_without_gradients(torch, door, device, activation, recorded):
+    x, y = (torch.randn(3, 3, device=device) for _ in range(2))
+    with torch.set_grad_enabled(recorded):
+        traced = torch.jit.trace(lambda a, b: door.gemm(a, b, activation=activation), (x, y))
+    x.requires_grad_()
+    got, want = traced(x, y), applied(torch, activation, x @ y)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(torch.autograd.grad(got.sum(), x), torch.autograd.grad(want.sum(), x))
+    with torch.no_grad():
+        torch.testing.assert_close(traced(x, y), want)
 
 
 # ---- without PyTorch

@@ -38,7 +38,7 @@ class HostLib(kinds.Kind):
     def host_array(self, name, x):
         return x.x
 
-    def of_host(self, array):
+    def of_host(self, array, given):
         return HostArray(array)
 
     cuda_array = stream = new = block = back = None
