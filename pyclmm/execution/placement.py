@@ -19,9 +19,13 @@ from ..selection import select
 from ..selection.explanation import Elsewhere
 from .options import Options
 
-# Seconds to wake a sleeping thread, beside the launch: with that, 30 to 50 us on Zen 4 and on a Xeon, each
-# with two virtual cores.
-_WAKING = 20e-6
+# Seconds to wake a sleeping thread, beside the launch, in the time of estimates at the clock that PoCL tells.
+# On Zen 5 with two virtual cores, which run at nearly twice that, both devices take as long from 180 cubed to
+# 220 cubed.
+_WAKING = 40e-6
+# The same of Intel's runtime, whose threads spin for a while: what they take to begin and end together. On
+# Zen 5 with two cores one is as fast as both from 90 cubed to 100 cubed.
+_MEETING = 4e-6
 
 
 class Placement(NamedTuple):
@@ -50,13 +54,14 @@ def placed(queue: Any, gemm: Gemm, options: Options) -> Placement:
 def _by_thread(queue: FreeQueue, gemm: Gemm, device: DeviceInfo, options: Options) -> Placement:
     """Where on one device: by all its threads, or by the caller's, with the same kernel and so the same bits.
 
-    No thread has to be woken that sleeps, as the caller takes part: the launch alone takes longer.
+    The caller takes part in both, so that no thread has to be woken.
     """
     choice = _first(gemm, device, options)
     if choice is None:
         return Placement(queue)
     asked = gemm.problem, choice.config
     every, alone = (choice.kernel.estimate(*asked, its) for its in (device, device.alone))
+    every += _MEETING
     if alone < every:
         return Placement(queue.threadless, Elsewhere(f"{device.name}, by its own threads", every))
     return Placement(queue, Elsewhere(f"{device.name}, by the caller's thread", alone))
