@@ -34,7 +34,7 @@ from ..kernels.launches import complete
 from ..kernels.verification import checked_problem, seconds, verified
 from ..opencl import status
 from ..opencl.launcher import info_of, launcher_of
-from ..opencl.queues import PerThread
+from ..opencl.queues import OwnThreadQueue, PerThread
 from ..opencl.watch import own_lock
 from ..problem.gemm import Gemm, GemmProblem
 from ..problem.settings import REPAIR
@@ -71,6 +71,8 @@ class Executable:
 
     def __init__(self, queue: Any, gemm: Gemm, options: Options) -> None:
         self.device = info_of(queue)
+        # Where the caller's thread computes all, macro-tiles are others, the kernel and so the bits the same.
+        self._runs_on = self.device.alone if isinstance(queue, OwnThreadQueue) else self.device
         self._asked = _on(self.device, gemm)
         self.verify: bool | str = options.verify
         self.gemm = self._asked
@@ -104,7 +106,8 @@ class Executable:
             self._skip(after, reason)
             choices = itertools.islice(itertools.dropwhile(lambda choice: choice != after, choices), 1, None)
         for choice in choices:
-            product = choice.work or choice.kernel.launches(self.problem, choice.config, self.device)
+            work = choice.work if self._runs_on is self.device else None
+            product = work or choice.kernel.launches(self.problem, choice.config, self._runs_on)
             whole = product
             if self.verify:
                 whole = verified(self._asked.problem, product, self.device)
@@ -245,7 +248,7 @@ class Executable:
         """Why it has its kernel."""
         return explain(
             self.problem,
-            self.device,
+            self._runs_on,
             self.choice,
             requested=requested,
             launches=[launch.kernel for launch in self.work.launches],

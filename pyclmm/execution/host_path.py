@@ -43,63 +43,55 @@ class _Input:
         return x if self.copied_as is None else np.array(x, dtype=self.copied_as, order="C", copy=True)
 
 
-_ALIGN, _ndarray = host_memory.HOST_ALIGN, np.ndarray
+_ALIGN, _ndarray, _empty = host_memory.HOST_ALIGN, np.ndarray, np.empty
+# Where the arrays of a call lie: addresses of a, b and the result, and the result.
+_Places = tuple[tuple[int, int, int], Array]
+PlainCalls = Callable[[Mapping[str, Any]], _Places | None]
 
 
-def _places_like(planned: Array) -> Callable[[Any], int | None]:
-    """A function: the address of an array, if it is a plain one with exactly the layout of *planned*. (What
-    it compares with it finds sooner than an object's attributes.)
-    """
-    shape, strides, dtype = planned.shape, planned.strides, planned.dtype
-    phase = host_memory.location(planned) % _ALIGN
-
-    def place(x: Any) -> int | None:
-        if type(x) is not _ndarray or x.dtype is not dtype or x.shape != shape or x.strides != strides:
-            return None
-        at = address_of(x)
-        return at if at % _ALIGN == phase else None
-
-    return place
-
-
-# Where the arrays of a call lie: addresses by the problem's names, and the result.
-_Places = tuple[dict[str, int], Array]
-
-
-@dataclass(frozen=True, slots=True)
-class PlainCalls:
-    """The calls of a plan whose operands, a and b, and result are plain arrays, used where they lie.
+def _places_like(a: Array, b: Array, out: Array, makes_out: bool) -> PlainCalls:
+    """A function: where the arrays of a call lie, with a new result if the plan *makes_out*; None unless they
+    are plain arrays with exactly the layouts of these.
 
     What the general way finds out about each array takes longer than a product of 64 cubed. A kernel is given
-    addresses here, which need no buffer. So the shape, strides, dtype and phase of each, compared with those
-    of the planned call, say everything; of *out* also that it owns its memory, or is a view of an array that
-    does, and no operand is.
+    addresses here, which need no buffer. So the shape, strides, dtype and phase of each say everything; of
+    *out* also that it owns its memory, or is a view of an array that does, and no operand is. (What a
+    function compares with it finds sooner than an object's attributes.)
     """
+    a_shape, a_strides, a_dtype = a.shape, a.strides, a.dtype
+    b_shape, b_strides, b_dtype = b.shape, b.strides, b.dtype
+    shape, strides, dtype = out.shape, out.strides, out.dtype
+    a_phase, b_phase, phase = (host_memory.location(x) % _ALIGN for x in (a, b, out))
+    count = 2 if makes_out else 3
 
-    a: Callable[[Any], int | None]  # of _places_like
-    b: Callable[[Any], int | None]
-    out: Callable[[Any], int | None]
-    shape: tuple[int, ...] | None  # of the result that a call makes
-    dtype: np.dtype[Any]
-    names: tuple[str, str]  # the problem's names of a and b
-
-    def places(self, given: Mapping[str, Array]) -> _Places | None:
-        """Where the arrays lie, with a new one for the result, if *given* is such a call, else None."""
-        a: Any = given["a"]
-        b: Any = given.get("b")
-        first, second = self.a(a), self.b(b)
-        if first is None or second is None or len(given) != (3 if self.shape is None else 2):
+    def places(given: Mapping[str, Any]) -> _Places | None:
+        x, y = given["a"], given.get("b")
+        if not (
+            type(x) is type(y) is _ndarray
+            and x.dtype is a_dtype
+            and y.dtype is b_dtype
+            and x.shape == a_shape
+            and y.shape == b_shape
+            and x.strides == a_strides
+            and y.strides == b_strides
+            and len(given) == count
+        ):
             return None
-        if self.shape is None:
-            out: Any = given.get("out")
-            at = self.out(out)
-            if at is None or not (out.flags.writeable and _are_apart(out, a, b)):
-                return None
-        else:
-            out = np.empty(self.shape, self.dtype)
-            at = address_of(out)
-        x, y = self.names
-        return {x: first, y: second, "out": at}, out
+        first, second = address_of(x), address_of(y)
+        if first % _ALIGN != a_phase or second % _ALIGN != b_phase:
+            return None
+        result: Any = _empty(shape, dtype) if makes_out else given.get("out")
+        if not (makes_out or takes_result(result, x, y)):
+            return None
+        return (first, second, address_of(result)), result
+
+    def takes_result(result: Any, x: Array, y: Array) -> bool:
+        if type(result) is not _ndarray or result.dtype is not dtype:
+            return False
+        alike = result.shape == shape and result.strides == strides and address_of(result) % _ALIGN == phase
+        return alike and result.flags.writeable and _are_apart(result, x, y)
+
+    return places
 
 
 def _are_apart(out: Array, *operands: Array) -> bool:
@@ -136,6 +128,8 @@ class HostPath:
                 type_name(x.dtype, name)
         self._device = info_of(queue)
         self._scales, self._scalars = scales, scalars_of(*scales)  # the latter of plain calls
+        self._names: tuple[str, ...] = ()  # the problem's, of a, b and the result of plain calls
+        self._is_shown = False  # that the device takes addresses
         self._casting = options.casting
         copied = {name for name, x in operands.items() if self._is_copied(name, x)}
         gemm = self._checked(operands, copied, overlaps, options)
@@ -205,13 +199,12 @@ class HostPath:
         arrays = operands["a"], operands["b"], like
         if not all(host_memory.is_used_whole(x, self._device) for x in arrays):
             return None
-        shape = gemm.shape if out is None else None
-        a, b, result = map(_places_like, arrays)
-        return PlainCalls(a, b, result, shape, gemm.dtype, (names["a"], names["b"]))
+        self._names = names["a"], names["b"], "out"
+        return _places_like(*arrays, makes_out=out is None)
 
     def again(
         self, given: Operands, queue: Any, scales: Scales, wait_for: list[cl.Event] | None
-    ) -> tuple[Array, list[cl.Event]] | None:
+    ) -> tuple[Array, None] | None:
         """The product, complete, if the call is on plain arrays like those of the plan: (result, no events).
 
         Returns None where :meth:`run` must be called, and raises as that does.
@@ -221,42 +214,43 @@ class HostPath:
             return None
         if binding.queue is not (self.queue if queue is None else queue):
             return None
-        if not same(scales, self._scales):
+        if scales is not self._scales and not same(scales, self._scales):
             return None
-        places = plain.places(given)
+        places = plain(given)
         if places is None:
             return None
         forks.check_process()
         if not self._run_at(binding, places, given):
             return None
-        return _returned(places[1], given.get("out")), []
+        return _returned(places[1], given.get("out")), None
 
     def _run_at(self, binding: Binding, places: _Places, given: Operands) -> bool:
         """Compute the result of *places*. It is complete, unless this raises or returns False: the device
         takes no addresses.
 
         OpenCL promises that kernels may be given any address of the host only where a device says so, and
-        PoCL 3 does not. So the first such result is compared with what buffers give.
+        PoCL 3 does not. So the first such result of a device is compared with what buffers give.
 
         Raises LaunchError, DeviceMemoryError or DeviceLostError.
         """
-        (addresses, result), device = places, binding.device
-        own = device.platform, device.name
-        shown = _takes_addresses.get(own)
-        if not shown and (shown is False or result.nbytes > _MOST_TO_SHOW):
-            return False
-        if shown is None and not host_memory.may_be_addressed(binding.queue.device, device):
-            _takes_addresses[own] = False
-            return False
-        right = None if shown else self._by_buffers(given, binding.queue, result)
+        (addresses, result), right = places, None
+        if not self._is_shown:
+            device = binding.device
+            own = device.platform, device.name
+            shown = _takes_addresses.get(own)
+            if shown is None and not host_memory.may_be_addressed(binding.queue.device, device):
+                shown = _takes_addresses[own] = False
+            if shown is False or (shown is None and result.nbytes > _MOST_TO_SHOW):
+                return False
+            right = None if shown else self._by_buffers(given, binding.queue, result)
         try:
-            done = binding.run_at(addresses, self._scalars)
+            done = binding.run_at(self._names, addresses, self._scalars)
         except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
             host_memory.finish(binding.queue)
             raise
-        binding.settle()
         if right is not None:
             done = _takes_addresses[own] = done and result.tobytes() == right
+        self._is_shown = done
         return done
 
     def _by_buffers(self, given: Operands, queue: cl.CommandQueue, target: Array) -> bytes:

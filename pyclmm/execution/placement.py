@@ -1,7 +1,8 @@
 """Placement: whether a product of NumPy arrays is so small that the caller's own thread computes it sooner.
 
 On PoCL's usual device a call wakes threads that sleep, on `basic` (`cpu-minimal` since PoCL 4) it does not.
-Where a platform shows both and the caller has chosen no device, the estimates decide (docs/decisions/0010).
+Intel's runtime has queues that do not. Where a platform shows both devices, or the device has such queues,
+and the caller has chosen no device, the estimates decide (docs/decisions/0010).
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from .. import environment
 from ..errors import ArgumentError, UnsupportedError
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import device_info
-from ..opencl.queues import FreeQueue
+from ..opencl.queues import FreeQueue, OwnThreadQueue
 from ..problem.gemm import Gemm
 from ..selection import select
 from ..selection.explanation import Elsewhere
 from .options import Options
 
-# Seconds to wake a sleeping thread, beside the launch: with that, 30 to 50 us on Zen 4 and on a Xeon, each
-# with two virtual cores.
-_WAKING = 20e-6
+# Seconds to wake a sleeping thread, beside the launch, in the time of estimates at the clock that PoCL tells.
+# On Zen 5 with two virtual cores, which run at nearly twice that, both devices take as long from 180 cubed to
+# 220 cubed.
+_WAKING = 40e-6
+# The same of Intel's runtime, whose threads spin for a while: what they take to begin and end together. On
+# Zen 5 with two cores one is as fast as both from 90 cubed to 100 cubed.
+_MEETING = 4e-6
 
 
 class Placement(NamedTuple):
@@ -35,6 +40,8 @@ def placed(queue: Any, gemm: Gemm, options: Options) -> Placement:
     if not isinstance(queue, FreeQueue) or environment.THREADLESS.is_off or gemm.is_empty:
         return Placement(queue)
     usual, threadless = device_info(queue.device), device_info(queue.threadless.device)
+    if isinstance(queue.threadless, OwnThreadQueue):
+        return _by_thread(queue, gemm, usual, options)
     there = _seconds(gemm, threadless, options)
     if there is None:
         return Placement(queue)
@@ -44,12 +51,30 @@ def placed(queue: Any, gemm: Gemm, options: Options) -> Placement:
     return Placement(queue, Elsewhere(threadless.name, there))
 
 
+def _by_thread(queue: FreeQueue, gemm: Gemm, device: DeviceInfo, options: Options) -> Placement:
+    """Where on one device: by all its threads, or by the caller's, with the same kernel and so the same bits.
+
+    The caller takes part in both, so that no thread has to be woken.
+    """
+    choice = _first(gemm, device, options)
+    if choice is None:
+        return Placement(queue)
+    asked = gemm.problem, choice.config
+    every, alone = (choice.kernel.estimate(*asked, its) for its in (device, device.alone))
+    every += _MEETING
+    if alone < every:
+        return Placement(queue.threadless, Elsewhere(f"{device.name}, by its own threads", every))
+    return Placement(queue, Elsewhere(f"{device.name}, by the caller's thread", alone))
+
+
 def _seconds(gemm: Gemm, device: DeviceInfo, options: Options) -> float | None:
     """The estimate of the first choice for *gemm* on *device*; None if there is none."""
+    choice = _first(gemm, device, options)
+    return None if choice is None else choice.kernel.estimate(gemm.problem, choice.config, device)
+
+
+def _first(gemm: Gemm, device: DeviceInfo, options: Options) -> select.Choice | None:
     try:
-        choice = next(
-            select.candidates(gemm.problem, device, options.kernel, has_constant=options.constant_b)
-        )
+        return next(select.candidates(gemm.problem, device, options.kernel, has_constant=options.constant_b))
     except (UnsupportedError, ArgumentError):
         return None
-    return choice.kernel.estimate(gemm.problem, choice.config, device)

@@ -25,6 +25,9 @@ _CPU_LAUNCH = {"intel": 6e-6}
 # PoCL's devices that compute on the caller's thread, up to PoCL 3 and since PoCL 4, and their launch.
 THREADLESS = ("basic", "cpu-minimal")
 _THREADLESS_LAUNCH = 5e-6
+# What a launch of Intel's runtime that runs on the caller's thread takes, of one that may wake others: 1.6 us
+# for 3.0, and 6 in the estimates above.
+_HERE = 1 / 3
 
 # Of Rates.launch, where a launch begins while the one before ends: H200, 2026-11-29, 0.55 us for 1.5.
 _OVERLAPPED = 0.37
@@ -167,6 +170,11 @@ class DeviceInfo:
     def threadless(self) -> bool:
         """Whether kernels run on the caller's thread, so that a launch wakes no other."""
         return self.is_cpu and self.vendor == "pocl" and self.name.startswith(THREADLESS)
+
+    @cached_property
+    def alone(self) -> DeviceInfo:
+        """What launches have that run on the caller's thread of a device which has threads: one unit."""
+        return replace(self, compute_units=1, user_rates=self.rates.of_one(self.units, _HERE))
 
     @property
     def in_place(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 # Field -> unit and meaning. The command line prints them, and the user's file has these names.
 MEANINGS: Mapping[str, tuple[str, str]] = {
@@ -77,6 +78,14 @@ class Rates:
     def moved(self, nbytes: float) -> float:
         """Seconds to move *nbytes* that are used again and again, so that small ones stay in the cache."""
         return nbytes / (self.cache if nbytes <= self.cache_size else self.memory)
+
+    def of_one(self, units: int, launch: float) -> Rates:
+        """The rates of one of *units* that share the work, where a launch takes so much of theirs."""
+        together = ("launch", "group", "latency", "memory")
+        own: dict[str, Any] = {
+            name: value / units for name, value in as_numbers(self).items() if name not in together
+        }
+        return replace(self, launch=self.launch * launch, **own)
 
     def with_measured(self, measured: Mapping[str, float], source: str) -> Rates:
         """These rates with those in *measured* in their place."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from . import host_memory, pocl, status, workspace
 from .last_call import LastCall
 from .late_events import Late, LateEvents, known_events
 from .program import built, in_doubt, new_kernel, settle
-from .steps import Borrowed, Buffers, Eventless, Scalars, Step, enqueue_eventless
+from .steps import Addresses, Borrowed, Buffers, Eventless, Scalars, Step, enqueue_eventless
 from .watch import QueueWatch
 
 _NOTHING: list[cl.Buffer] = []
@@ -161,14 +161,14 @@ class Binding:
             self.is_busy = False
         return events.replace((), self.queue)
 
-    def run_at(self, addresses: Mapping[str, int], scalars: Scalars) -> bool:
-        """Run the product on host memory at these *addresses*, complete. Returns False if the driver takes no
-        addresses. Raises as :meth:`enqueue` does.
+    def run_at(self, names: Sequence[str], addresses: Addresses, scalars: Scalars) -> bool:
+        """Run the product on host memory at *addresses*, of the arrays of these *names*; complete. Returns
+        False if the driver takes no addresses. Raises as :meth:`enqueue` does.
         """
         self.is_busy = True
         try:
             for step in self._steps:
-                if not step.set_addresses(addresses, scalars):
+                if not step.set_addresses(names, addresses, scalars):
                     return False
             if self._alone is None:
                 events = self.enqueue({}, scalars, [], is_waited_for=True)[-1:]
@@ -177,6 +177,8 @@ class Binding:
         finally:
             self.is_busy = False
         host_memory.wait(self.device, events)
+        if self._unsettled:
+            self.settle()
         return True
 
     def _enqueued(self, step: Step) -> cl.Event:

@@ -161,6 +161,11 @@ def threadless_beside(device: cl.Device) -> cl.Device | None:
     return next(filter(_is_threadless, _devices(device.platform)), None)
 
 
+def runs_on_callers_thread(device: cl.Device) -> bool:
+    """Whether *device*, a CPU, has queues whose kernels run on the caller's thread."""
+    return _kind(device) == "cpu" and "cl_intel_exec_by_local_thread" in device.extensions.split()
+
+
 def _is_threadless(device: cl.Device) -> bool:
     return device.name.strip().startswith(THREADLESS)
 

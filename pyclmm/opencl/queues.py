@@ -13,7 +13,7 @@ import pyopencl as cl
 from .. import environment
 from ..errors import ArgumentError, DTypeError
 from . import forks
-from .devices import DeviceChoice, default_device, find_device, threadless_beside
+from .devices import DeviceChoice, default_device, find_device, runs_on_callers_thread, threadless_beside
 
 T = TypeVar("T")
 _lock = threading.RLock()
@@ -36,12 +36,23 @@ def default_queue() -> cl.CommandQueue:
 
 class FreeQueue(cl.CommandQueue):
     """A queue on the default device that says: the caller has chosen no device, and its platform has one
-    without threads. A small product may go to ``threadless``, a queue there (execution/placement.py).
+    without threads, or the device has a queue without. A small product may go to ``threadless``, that queue
+    or one there (execution/placement.py).
     """
 
     threadless: cl.CommandQueue
 
 
+class OwnThreadQueue(cl.CommandQueue):
+    """An in-order queue of Intel's CPU runtime whose kernels run on the thread that enqueues them, all of
+    their work-groups (cl_intel_exec_by_local_thread).
+    """
+
+    def __init__(self, context: cl.Context, device: cl.Device) -> None:
+        super().__init__(context, device, _LOCAL_EXEC)
+
+
+_LOCAL_EXEC: Any = 1 << 31  # CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL
 _FREE = ("a queue for callers who choose no device",)
 
 
@@ -54,12 +65,14 @@ def free_queue() -> cl.CommandQueue:
 
 
 def _found_free() -> cl.CommandQueue:
-    queue = default_queue()
-    beside = threadless_beside(queue.device)
-    if beside is not None:
-        free = FreeQueue(queue.context, queue.device)
-        free.threadless = queue_on(beside)
-        queue = free
+    queue, threadless = default_queue(), None
+    if (beside := threadless_beside(queue.device)) is not None:
+        threadless = queue_on(beside)
+    elif runs_on_callers_thread(queue.device):
+        threadless = OwnThreadQueue(queue.context, queue.device)
+    if threadless is not None:
+        queue = FreeQueue(queue.context, queue.device)
+        queue.threadless = threadless
     with _lock:
         return _queues.setdefault(_FREE, queue)
 

@@ -14,13 +14,13 @@ from pyclmm.execution import placement
 from pyclmm.execution.options import Options
 from pyclmm.execution.placement import placed
 from pyclmm.opencl import queues
-from pyclmm.opencl.devices import device_info
-from pyclmm.opencl.queues import FreeQueue, default_queue, free_queue
+from pyclmm.opencl.devices import device_info, runs_on_callers_thread
+from pyclmm.opencl.queues import FreeQueue, OwnThreadQueue, default_queue, free_queue
 from pyclmm.problem.gemm import Gemm
 from pyclmm.selection import select
 from tests.support.cases import DEVICE, problem_of
 from tests.support.faults import DEVICE_NOT_AVAILABLE, OUT_OF_RESOURCES, cl_error, failing, refused_launch
-from tests.support.made_up import EPYC_POCL
+from tests.support.made_up import EPYC_INTEL, EPYC_POCL
 from tests.support.plans import executable, last_product
 from tests.support.processes import as_in_a_new_process, python
 
@@ -140,6 +140,7 @@ def test_a_free_queue_is_made_where_there_is_a_device_without_threads(monkeypatc
     usual = default_queue()
     for beside in (None, usual.device):
         monkeypatch.setattr(queues, "threadless_beside", lambda device, beside=beside: beside)
+        monkeypatch.setattr(queues, "runs_on_callers_thread", lambda _device: False)
         queues._queues.pop(queues._FREE, None)
         found = free_queue()
         assert found is free_queue()
@@ -147,6 +148,13 @@ def test_a_free_queue_is_made_where_there_is_a_device_without_threads(monkeypatc
         assert (found.context, found.device) == (usual.context, usual.device)
     assert isinstance(found, FreeQueue)
     assert found.threadless is queues.queue_on(usual.device)
+    monkeypatch.setattr(queues, "_LOCAL_EXEC", 0)
+    monkeypatch.setattr(queues, "threadless_beside", lambda _device: None)
+    monkeypatch.setattr(queues, "runs_on_callers_thread", lambda _device: True)
+    queues._queues.pop(queues._FREE)
+    found = free_queue()
+    assert isinstance(found, FreeQueue)
+    assert isinstance(found.threadless, OwnThreadQueue)
     assert default_queue() is usual
     monkeypatch.setenv("PYOPENCL_CTX", "0")
     assert free_queue() is default_queue()
@@ -170,6 +178,55 @@ def test_a_device_that_is_lost_on_the_callers_thread(free, rng):
     lost = failing("opencl.host_memory", "wait_for_events", cl_error(DEVICE_NOT_AVAILABLE), "cl")
     with lost, pytest.raises(pyclmm.DeviceLostError):
         pyclmm.matmul(a, b)
+
+
+@pytest.fixture
+def by_thread(monkeypatch, queue):
+    """A free queue of a device with queues for the caller's thread. Another driver gives a usual one."""
+    as_in_a_new_process(monkeypatch)
+    monkeypatch.delenv("PYOPENCL_CTX", raising=False)
+    monkeypatch.delenv("PYCLMM_THREADLESS", raising=False)
+    if not runs_on_callers_thread(queue.device):
+        monkeypatch.setattr(queues, "_LOCAL_EXEC", 0)
+    made = FreeQueue(queue.context, queue.device)
+    made.threadless = OwnThreadQueue(queue.context, queue.device)
+    monkeypatch.setitem(queues._queues, queues._FREE, made)
+    monkeypatch.setattr(placement, "device_info", lambda _device: EPYC_INTEL)
+    return made
+
+
+@pytest.mark.parametrize("shape", [(40, 70, 30), (16, 5, 1100), (40, 30, 70)])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_callers_thread_gives_the_same_bits(by_thread, rng, shape, dtype):
+    """On Intel's runtime with two compute units, one alone would take another kernel for the second."""
+    a, b = (x.astype(dtype) for x in operands(shape, rng))
+    b = b.T.copy().T if shape == (40, 30, 70) else b
+    right = pyclmm.matmul(a, b, queue=default_queue())
+    for _ in range(3):
+        assert (pyclmm.matmul(a, b) == right).all()
+        assert queue_used() is by_thread.threadless
+
+
+def test_where_threads_pay_they_compute(by_thread, monkeypatch):
+    small, large = (placed(by_thread, gemm_of(shape), Options()) for shape in (SMALL, LARGE))
+    assert small.queue is by_thread.threadless
+    assert large.queue is by_thread
+    assert (small.elsewhere.device, large.elsewhere.device) == (
+        f"{EPYC_INTEL.name}, by its own threads",
+        f"{EPYC_INTEL.name}, by the caller's thread",
+    )
+    assert EPYC_INTEL.alone.rates.launch < small.elsewhere.seconds < large.elsewhere.seconds
+    assert large.elsewhere.seconds > LARGE[0] ** 3 / EPYC_INTEL.rates.float32
+    monkeypatch.setenv("PYCLMM_THREADLESS", "off")
+    assert placed(by_thread, gemm_of(SMALL), Options()) == (by_thread, None)
+
+
+def test_what_a_device_has_for_the_callers_thread():
+    whole, alone = EPYC_INTEL, EPYC_INTEL.alone
+    assert (alone.compute_units, alone.name) == (1, whole.name)
+    assert alone.rates.float32 * whole.compute_units == whole.rates.float32
+    assert alone.rates.memory == whole.rates.memory
+    assert alone.rates.launch < whole.rates.launch
 
 
 REAL = """

@@ -305,7 +305,7 @@ def cut(problem: GemmProblem, config: TileConfig, device: DeviceInfo, part: Part
     """Macro-tiles of *part*, or of all rows. They are smaller than BM x BN if that keeps more units busy."""
     part = part or Part(0, problem.m, 0, problem.batch)
     inside, length = config.named.get("pack_b") == INSIDE, part.rows
-    groups = _groups_wanted(part.entries, device)
+    groups = _groups_wanted(problem, part.entries, device)
     is_stream = not packs_b(problem, config) and _is_stream(problem, config.tm, device)
     splits = _long_k(problem) or (is_stream and not problem.reproducible)
     if splits:
@@ -346,15 +346,21 @@ def _long_k(problem: GemmProblem) -> bool:
 
 def split_k(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     """The number of ranges of K: more than 1 where there are fewer macro-tiles than work-groups wanted."""
-    if problem.reproducible or problem.k < 2 * _SPLIT_K:
+    if not _may_split_k(problem):
         return 1
     found = cut(problem, config, device)
-    lacking = _groups_wanted(problem.batch, device) // (found.rows * found.columns)
+    lacking = _groups_wanted(problem, problem.batch, device) // (found.rows * found.columns)
     return max(1, min(lacking, problem.k // _SPLIT_K))
 
 
-def _groups_wanted(batch: int, device: DeviceInfo) -> int:
-    """Work-groups of each of *batch* products."""
+def _may_split_k(problem: GemmProblem) -> bool:
+    return not problem.reproducible and problem.k >= 2 * _SPLIT_K
+
+
+def _groups_wanted(problem: GemmProblem, batch: int, device: DeviceInfo) -> int:
+    """Work-groups of each of *batch* products. On one unit none waits for another, and each would pack B."""
+    if device.compute_units == 1 and not _may_split_k(problem):
+        return 1
     return -(-_GROUPS_A_UNIT * device.compute_units // batch)
 
 

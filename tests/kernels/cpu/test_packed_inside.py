@@ -95,6 +95,14 @@ def test_work_groups_divide_columns_before_rows(cpu):
     assert found.columns >= 2 * cpu.compute_units
 
 
+def test_one_unit_packs_a_small_b_once(cpu):
+    """But K is divided as ever, because that decides the bits."""
+    one, two = (dataclasses.replace(cpu, compute_units=units) for units in (1, 2))
+    p, config = problem_of(141, 108, 27, np.dtype("f4"), "NT"), inside(bm=336, bn=96, tm=8, tn=32)
+    assert cut(p, config, one).rows == 1 < cut(p, config, two).rows
+    assert kernel_named("packed").configs(dense_problem(16, 16, 2048), one)[0].split_k == 4
+
+
 def test_the_panel_fits_local_memory(cpu):
     config = inside()
     p = dense_problem(64, 64, 64)
