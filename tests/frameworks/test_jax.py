@@ -8,14 +8,11 @@ import pytest
 import pyclmm
 from pyclmm import linalg
 from tests.support.habits import drawn
-from tests.support.linalg_calls import CALLS, NEED_NEW_NUMPY
+from tests.support.linalg_calls import CALLS, every_call
 from tests.support.optional import optional
 
 jax = optional("jax")
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
-every_call = pytest.mark.parametrize(
-    "name", [x for x in CALLS if x not in NEED_NEW_NUMPY or hasattr(np, "matvec")]
-)
 
 
 @pytest.fixture
