@@ -122,6 +122,21 @@ def test_all_bits_of_affine_weights(case, kernel, config, small, folder):
     check_weights(kernel, config, kind, name, rows, k, folder)
 
 
+@pytest.mark.parametrize("place", [(0, 0), (0, 7), (47, 1), (31, 6)])
+@pytest.mark.parametrize("pair", [TWICE_ROUNDED["float16"][0], (0, 2.0**-9)])
+def test_one_group_that_the_quickest_way_does_not_serve(pair, place, folder):
+    """All others are as it wants them: a work-group judges two groups at a time."""
+    form, rng, n, k = format_named("affine4_g32_float16"), np.random.default_rng(3), 48, 256
+    rows = rng.integers(0, 256, (n, form.row_nbytes(k)), np.uint8)
+    pairs = rng.choice((-1, 1), (n, k // 32, 2)) * np.float16([2.0**-8, 2.0**-7])
+    pairs[place] = pair
+    values = np.swapaxes(pairs, 1, 2).astype(np.float16).reshape(n, -1).view(np.uint8)
+    rows[:, k * form.bits // 8 :][:, : values.shape[1]] = values
+    check_weights(
+        WGMMA, wgmma_config((64, 64, 128, 3, 1, 1), k), "float16", "affine4_g32_float16", rows, k, folder
+    )
+
+
 @pytest.mark.parametrize(
     "case", ["float16-q4_k", "bfloat16-q8_0", "float16-mxfp4", "bfloat16-nvfp4", "float16-q6_k"]
 )
