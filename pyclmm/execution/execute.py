@@ -106,8 +106,10 @@ class Executable:
             self._skip(after, reason)
             choices = itertools.islice(itertools.dropwhile(lambda choice: choice != after, choices), 1, None)
         for choice in choices:
-            work = choice.work if self._runs_on is self.device else None
-            product = work or choice.kernel.launches(self.problem, choice.config, self._runs_on)
+            # Without split_k a family divides K by compute units, and that decides the bits.
+            device = self._runs_on if choice.config.split_k else self.device
+            work = choice.work if device is self.device else None
+            product = work or choice.kernel.launches(self.problem, choice.config, device)
             whole = product
             if self.verify:
                 whole = verified(self._asked.problem, product, self.device)
