@@ -49,8 +49,8 @@ def test_every_variable_that_the_package_names_is_listed():
     text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "pyclmm").rglob("*.py"))
     named = set(
         re.findall(
-            r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS|HOME)\b|\bPOCL_(?:CACHE_DIR|DEVICES|AFFINITY|MAX_PTHREAD_COUNT)\b"
-            r"|\bPOCL_CPU_MAX_CU_COUNT\b|\bXDG_RUNTIME_DIR\b"
+            r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS|HOME)\b|\bPOCL_(?:CACHE_DIR|DEVICES|AFFINITY)\b"
+            r"|\bPOCL_(?:MAX_PTHREAD_COUNT|CPU_MAX_CU_COUNT|MAX_COMPUTE_UNITS|PTHREAD_MIN_THREADS|CPU_MIN_CU_COUNT)\b|\bXDG_RUNTIME_DIR\b"
             r"|\bOCL_ICD_[A-Z_]+\b|\bOPENCL_VENDOR_PATH\b|\bHDF5_[A-Z]+_PREFIX\b",
             text,
         )
