@@ -64,10 +64,9 @@ def bound() -> AbstractContextManager[None]:
         return nullcontext()
     allowed = _allowed()
     if not allowed:
+        # PoCL aborts if it cannot bind one.
         has_room = max(map(_number, (*_MOST, *_LEAST))) <= (os.cpu_count() or 1)
-        return (
-            environment.POCL_AFFINITY.meanwhile("1") if has_room else nullcontext()
-        )  # it aborts if it cannot bind one
+        return environment.POCL_AFFINITY.meanwhile("1") if has_room else nullcontext()
     if any(other.value for other in _MOST[1:]):
         return nullcontext()
     return environment.POCL_MAX_PTHREAD_COUNT.meanwhile(str(len(allowed)))
