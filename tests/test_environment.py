@@ -49,8 +49,8 @@ def test_every_variable_that_the_package_names_is_listed():
     text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "pyclmm").rglob("*.py"))
     named = set(
         re.findall(
-            r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS|HOME)\b|\bPOCL_(?:CACHE_DIR|DEVICES|AFFINITY|MAX_PTHREAD_COUNT)\b"
-            r"|\bPOCL_CPU_MAX_CU_COUNT\b|\bXDG_RUNTIME_DIR\b"
+            r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS|HOME)\b|\bPOCL_(?:CACHE_DIR|DEVICES|AFFINITY)\b"
+            r"|\bPOCL_(?:MAX_PTHREAD_COUNT|CPU_MAX_CU_COUNT|MAX_COMPUTE_UNITS|PTHREAD_MIN_THREADS|CPU_MIN_CU_COUNT)\b|\bXDG_RUNTIME_DIR\b"
             r"|\bOCL_ICD_[A-Z_]+\b|\bOPENCL_VENDOR_PATH\b|\bHDF5_[A-Z]+_PREFIX\b",
             text,
         )
@@ -109,13 +109,15 @@ def test_every_variable_of_pyclmm_is_checked():
     assert {v.name for v in environment.VARIABLES if v.name.startswith("PYCLMM_")} < WRONG.keys()
 
 
-def test_a_build_that_fails_names_the_variable_that_adds_options(monkeypatch, own_caches):
-    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-no-such-option")
+@pytest.mark.parametrize("option", ["-no-such-option", "-Dget_global_id="])
+def test_a_build_that_fails_names_the_variable_that_adds_options(monkeypatch, own_caches, option):
+    monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", option)
     x = np.ones((2, 3), np.float32)
-    names = re.escape("PYOPENCL_BUILD_OPTIONS adds '-no-such-option': unset it")
+    names = re.escape(f"PYOPENCL_BUILD_OPTIONS adds {option!r}: unset it")
     with pytest.raises(pyclmm.BuildError, match=names) as caught:
         pyclmm.matmul(x, x.T, kernel="naive")
     assert re.search(names, caught.value.complaint)
+    assert caught.value.complaint.count("error:") == 1
     with pytest.raises(pyclmm.UnsupportedError, match=f"no kernel could be used.*{names}"):
         pyclmm.matmul(x, x.T)
 

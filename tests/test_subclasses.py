@@ -66,6 +66,7 @@ WITHIN = {
     "the last of a list": lambda x: [*np.asarray(x[:-1]).tolist(), x[-1]],
     "deque": deque,
     "__array__": Giving,
+    "__array__ in a list": lambda x: [Giving(row) for row in x],
 }
 
 

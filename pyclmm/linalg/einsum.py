@@ -127,12 +127,14 @@ def copied(x: Any, out: Any) -> Any:
     return contract(Taken({"x": x}, out), subscripts.parsed("...->...", [x.shape]))
 
 
-def counting_out(given: Taken) -> Taken:
+def counting_out(given: Taken, casting: Casting) -> Taken:
     """What is *given*, computed in a dtype that counts ``out``'s in too, as that of numpy.einsum does, unless
-    one is asked for."""
+    one is asked for. Raises DTypeError for an ``out`` to which *casting* does not let the operands' be cast.
+    """
     if given.out is None or given.dtype is not None:
         return given
     type_name(given.out.dtype, "out")
+    check_cast(common_dtype(given, casting), given.out.dtype, "out", casting)
     computed = common_dtype(given._replace(arrays={**given.arrays, "out": given.out}), "unsafe")
     return given._replace(dtype=computed)
 

@@ -174,7 +174,7 @@ def einsum(
             f"quantize_a is {brief(rounded)}, but no operand is quantised weights; leave it out"
         )
     names = ("a", "b") if len(xs) == 2 else numbered("operands", xs)
-    given = counting_out(taken(dict(zip(names, xs, strict=True)), out, keywords))
+    given = counting_out(taken(dict(zip(names, xs, strict=True)), out, keywords), casting)
     result = contract(given, parsed(which, given.shapes), optimize=optimize, casting=casting, **keywords)
     return result if out is None else out
 

@@ -128,7 +128,7 @@ def _devices(platform: cl.Platform) -> list[cl.Device]:
     if linker_fault(platform):  # running a kernel would end the process
         return []
     try:
-        with pocl.placed(platform.name.strip()), pocl.uninterrupted():
+        with pocl.placed(platform), pocl.uninterrupted():
             return list(platform.get_devices())
     except cl.Error:  # CL_DEVICE_NOT_FOUND: the driver finds no hardware
         return []

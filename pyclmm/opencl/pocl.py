@@ -33,9 +33,18 @@ from ..errors import ArgumentError, brief, warn_caller
 _POCL = "Portable Computing Language"
 _ROOM = 1 << 16  # bytes; PoCL writes more for each program
 _LINKS = "PoCL 3.0"  # in the platform's version
-_COUNTS = (environment.POCL_MAX_PTHREAD_COUNT, environment.POCL_CPU_MAX_CU_COUNT)
-_COUNT = re.compile(r"\s*\+?([0-9]{1,9})(?![0-9])", re.ASCII)
-_NO_COUNT = re.compile(r"\s*(-|\+?[0-9]{10})", re.ASCII)
+# By PoCL's version, the variables from which it takes the most threads, and the least: the first above 0, or
+# the last.
+_MOST = (
+    environment.POCL_MAX_PTHREAD_COUNT,
+    environment.POCL_CPU_MAX_CU_COUNT,
+    environment.POCL_MAX_COMPUTE_UNITS,
+)
+_LEAST = (environment.POCL_PTHREAD_MIN_THREADS, environment.POCL_CPU_MIN_CU_COUNT)
+_COUNTS = {7: (_MOST,), 4: (_MOST[:2], _LEAST), 0: (_MOST[:1], _LEAST[:1])}
+_VERSION = re.compile(r"PoCL ([0-9]+)", re.ASCII)
+_NUMBER = re.compile(r"\s*([+-]?[0-9]+)", re.ASCII)
+_TOO_MANY = 1 << 22  # Linux has no more threads
 _GCC = ("/usr/lib/gcc", "/usr/lib64/gcc", "/usr/lib32/gcc", "/lib/gcc")  # where PoCL's clang looks for libgcc
 
 
@@ -55,37 +64,43 @@ def bound() -> AbstractContextManager[None]:
         return nullcontext()
     allowed = _allowed()
     if not allowed:
-        has_room = _threads_asked_for() <= (os.cpu_count() or 1)  # PoCL aborts if it cannot bind one
+        # PoCL aborts if it cannot bind one.
+        has_room = max(map(_number, (*_MOST, *_LEAST))) <= (os.cpu_count() or 1)
         return environment.POCL_AFFINITY.meanwhile("1") if has_room else nullcontext()
-    if environment.POCL_CPU_MAX_CU_COUNT.value:  # its name since PoCL 6, which takes both
+    if any(other.value for other in _MOST[1:]):
         return nullcontext()
     return environment.POCL_MAX_PTHREAD_COUNT.meanwhile(str(len(allowed)))
 
 
-def _threads_asked_for() -> int:
-    """The most threads that a variable asks of PoCL, which reads a number at its start; 0 if none does."""
-    return max(int(found[1]) if (found := _COUNT.match(x.value)) else 0 for x in _COUNTS)
+def _number(variable: environment.Variable) -> float:
+    """The number that PoCL reads at the start of a value, of whatever length; 0 if there is none."""
+    found = _NUMBER.match(variable.value)
+    return float(found[1]) if found else 0
 
 
-def _check_counts() -> None:
-    """Raise ArgumentError for a number of threads with which PoCL would end the process by SIGSEGV."""
-    for variable in _COUNTS:
-        if _NO_COUNT.match(variable.value):
+def _check_counts(version: str) -> None:
+    """Raise ArgumentError for a number of threads with which PoCL of this *version* would end the process."""
+    found = _VERSION.search(version)
+    own = int(found[1]) if found else max(_COUNTS)
+    for variables in next(counts for first, counts in _COUNTS.items() if own >= first):
+        taken = next((x for x in variables if _number(x) > 0), variables[-1])
+        if not 0 <= _number(taken) < _TOO_MANY:
             raise ArgumentError(
-                f"{variable.name} is {brief(variable.value)}; set a number of threads of 1 or more, or leave "
-                "it unset"
+                f"{taken.name} is {brief(taken.value)}; set a number of threads of 1 or more, or leave it "
+                "unset"
             )
 
 
 @contextmanager
-def placed(platform: str) -> Iterator[None]:
+def placed(platform: cl.Platform) -> Iterator[None]:
     """Threads that *platform* starts in this block are bound to the CPUs that this process may use, if it is
     PoCL, there is one for each, and these CPUs are not all. With POCL_AFFINITY set they are left alone.
     Raises ArgumentError if PoCL cannot start the number of threads that a variable asks for.
     """
-    if platform == _POCL:
-        _check_counts()
-    allowed = _allowed() if platform == _POCL and not environment.POCL_AFFINITY.value else set()
+    is_pocl = platform.name.strip() == _POCL
+    if is_pocl:
+        _check_counts(platform.version)
+    allowed = _allowed() if is_pocl and not environment.POCL_AFFINITY.value else set()
     before = _threads() if allowed else set()
     yield
     started = sorted(_threads() - before) if allowed else []

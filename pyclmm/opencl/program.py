@@ -194,7 +194,8 @@ def _build_error(context: cl.Context, program: Program, log: str) -> BuildError:
     added = environment.BUILD_OPTIONS
     if added.value.strip():
         said = BuildError("", "", log).complaint.partition(": ")[2]
-        log = f"error: {said}; {added.name} adds {brief(added.value)}: unset it if that is why\n{log}"
+        said = said if "error:" in said else f"error: {said}"
+        log = f"{said}; {added.name} adds {brief(added.value)}: unset it if that is why\n{log}"
     return BuildError(_names(context), " ".join(build_options(program)), log)
 
 

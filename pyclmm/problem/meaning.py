@@ -32,14 +32,27 @@ def entries(x: Any) -> Iterator[Any]:
                 yield each
 
 
+def _becoming(x: Any) -> Any:
+    """The array that NumPy makes of *x* in a list, as of a netCDF variable; *x* if it is none, or one of
+    DLPack's, which have no mask, and may lie on a device.
+    """
+    if not hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
+        return x
+    try:
+        return np.asanyarray(x)
+    except Exception:  # it is told where the list is converted
+        return x
+
+
 def check_meaning(name: str, x: Any, of: Any = None) -> None:
     """Raise DTypeError if the array *x* has a mask or a unit, or an array in the list *x*. *of*: what has *x*
     in it, or becomes it, if that is what the caller passed; *name* is what errors call that.
     """
+    if of is not None:
+        x = _becoming(x)
     if not isinstance(x, np.ndarray):
         for each in entries(x):
-            if isinstance(each, np.ndarray):
-                check_meaning(name, each, x)
+            check_meaning(name, each, x)
         return
     within = ""
     if of is not None:

@@ -157,6 +157,20 @@ def test_the_dtype_of_out_counts(place, subscripts, dtype, into, queue, rng):
     same(fetched(out), want.astype(into))
 
 
+@pytest.mark.parametrize(
+    ("own", "into", "casting"), [("int8", "uint16", "same_kind"), ("float32", "float64", "no")]
+)
+def test_an_out_that_no_cast_allows_is_named_with_a_dtype_that_would_do(own, into, casting, rng):
+    x = rng.integers(0, 9, (3, 3)).astype(own)
+    with pytest.raises(
+        pyclmm.DTypeError, match=f"^out: cannot cast {own} to {into} .*; pass out of dtype {own}$"
+    ):
+        linalg.einsum("ij,jk->ik", x, x, out=np.empty((3, 3), into), casting=casting)
+    out = np.empty((3, 3), own)
+    linalg.einsum("ij,jk->ik", x, x, out=out, casting=casting)
+    np.testing.assert_array_equal(out, np.einsum("ij,jk->ik", x, x))
+
+
 def test_a_dtype_that_is_asked_for_is_kept_whatever_out_has():
     x, out = np.full(3, 100, "i1"), np.zeros(3, "i4")
     linalg.einsum("i,i->i", x, x, out=out, dtype="i1")

@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 
+from pyclmm.errors import ArgumentError
 from pyclmm.opencl import pocl
 from pyclmm.opencl.devices import all_devices, device_info
 from tests.support.processes import python, with_this_package
@@ -66,22 +68,60 @@ def test_in_a_process_that_may_use_one_cpu_there_is_one_thread_and_it_is_not_bou
     assert bound == 1, "to what the process may use, as all threads of the process"
 
 
-COUNTS = ["POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"]
+COUNTS = ["POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT", "POCL_MAX_COMPUTE_UNITS"]
 
 
 def test_more_threads_than_cpus_are_not_bound():
     """PoCL would abort, as there is no CPU to bind the last one to."""
     assert report(POCL_MAX_PTHREAD_COUNT=str(len(CPUS) + 1)) == [len(CPUS) + 1, 0, None]
     assert report(POCL_MAX_PTHREAD_COUNT="1") == [1, 1, None]
+    started, bound, _ = report(POCL_PTHREAD_MIN_THREADS=str(len(CPUS) + 1))
+    assert (started, bound) in ((len(CPUS) + 1, 0), (len(CPUS), 0)), "PoCL 7 has no least number"
 
 
-@pytest.mark.parametrize("name", COUNTS)
-@pytest.mark.parametrize("value", ["-1", " -1", "4294967295", "9" * 5000])
+@pytest.mark.parametrize("name", ["POCL_MAX_PTHREAD_COUNT", "POCL_PTHREAD_MIN_THREADS"])
+@pytest.mark.parametrize("value", ["-1", " -1", "4294967295", "999999999", "9" * 5000])
 def test_a_number_of_threads_that_pocl_crashes_with_is_refused_by_name(name, value):
+    if not any("PoCL 3." in device.platform.version for device in all_devices()):
+        pytest.skip("needs PoCL 3")
     done = python("-m", "pyclmm", "info", env=os.environ | {name: value})
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: {name} is {value[:9]!r}"[:-1]), done.stderr
     assert "set a number of threads of 1 or more" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "crashes", "works"),
+    [
+        ("3.1", {"POCL_MAX_PTHREAD_COUNT": "-1"}, {"POCL_CPU_MAX_CU_COUNT": "-1"}),
+        ("3.1", {"POCL_PTHREAD_MIN_THREADS": "-1"}, {"POCL_MAX_PTHREAD_COUNT": "0000000002"}),
+        ("5.0", {"POCL_CPU_MAX_CU_COUNT": "-1"}, {"POCL_MAX_PTHREAD_COUNT": "-1"}),
+        ("6.0", {"POCL_CPU_MIN_CU_COUNT": "-2"}, {"POCL_PTHREAD_MIN_THREADS": "-1"}),
+        (
+            "6.0",
+            {"POCL_MAX_PTHREAD_COUNT": "9" * 8},
+            {"POCL_CPU_MAX_CU_COUNT": "-1", "POCL_MAX_PTHREAD_COUNT": "3"},
+        ),
+        ("7.1", {"POCL_MAX_COMPUTE_UNITS": "-1"}, {"POCL_CPU_MAX_CU_COUNT": "-1"}),
+        ("10.0-pre", {"POCL_MAX_COMPUTE_UNITS": "-1"}, {"POCL_PTHREAD_MIN_THREADS": "-1"}),
+    ],
+)
+def test_each_version_of_pocl_refuses_what_it_crashes_with_alone(monkeypatch, version, crashes, works):
+    """Later versions take a number that is not above 0 as one that is not set, if another name follows."""
+    for name in [name for name in os.environ if name.startswith("POCL_")]:
+        monkeypatch.delenv(name)
+    platform = SimpleNamespace(
+        name="Portable Computing Language", version=f"OpenCL 3.0 PoCL {version}  Linux"
+    )
+    with monkeypatch.context() as patch:
+        for name, value in crashes.items():
+            patch.setenv(name, value)
+        with pytest.raises(ArgumentError, match=next(iter(crashes))), pocl.placed(platform):
+            pass
+    for name, value in works.items():
+        monkeypatch.setenv(name, value)
+    with pocl.placed(platform):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -111,14 +151,12 @@ def test_a_number_of_threads_that_the_user_set_is_kept(monkeypatch, name):
     monkeypatch.setenv(name, "2")
     with pocl.bound():
         assert os.environ[name] == "2"
-        assert (
-            len({"POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT", "POCL_AFFINITY"} & set(os.environ)) == 1
-        )
+        assert len({*COUNTS, "POCL_AFFINITY"} & set(os.environ)) == 1
     assert os.environ[name] == "2"
 
 
 def test_the_number_of_threads_is_gone_afterwards(monkeypatch):
-    for name in ("POCL_MAX_PTHREAD_COUNT", "POCL_CPU_MAX_CU_COUNT"):
+    for name in COUNTS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 5, 9})
     with pocl.bound():
