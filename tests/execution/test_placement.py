@@ -207,6 +207,14 @@ def test_the_callers_thread_gives_the_same_bits(by_thread, rng, shape, dtype):
         assert queue_used() is by_thread.threadless
 
 
+def test_the_lowest_estimate_is_the_lowest_of_those_told(by_thread, rng):
+    """On Intel's runtime with two compute units, one alone would take another kernel."""
+    found = pyclmm.Matmul(*operands((16, 5, 1100), rng)).explain()
+    others = [x for x in found.others if x.config and x.reason is None]
+    assert others
+    assert all(found.seconds <= x.seconds for x in others)
+
+
 # What takes as long as its memory is read: sums of rows and of columns, one of each, and an outer product.
 FROM_MEMORY = [(1, 4096, 4096), (4096, 1, 4096), (1, 1, 1 << 22), (4096, 4096, 1)]
 
