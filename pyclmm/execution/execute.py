@@ -250,7 +250,7 @@ class Executable:
         """Why it has its kernel."""
         return explain(
             self.problem,
-            self._runs_on,
+            self.device,
             self.choice,
             requested=requested,
             launches=[launch.kernel for launch in self.work.launches],
@@ -258,6 +258,7 @@ class Executable:
             failed=self.failed,
             check_seconds=self.check_seconds,
             elsewhere=elsewhere,
+            runs_on=self._runs_on,
         )
 
     def release(self) -> None:

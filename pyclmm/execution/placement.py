@@ -7,6 +7,7 @@ and the caller has chosen no device, the estimates decide (docs/decisions/0010).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .. import environment
@@ -42,10 +43,13 @@ def placed(queue: Any, gemm: Gemm, options: Options) -> Placement:
     usual, threadless = device_info(queue.device), device_info(queue.threadless.device)
     if isinstance(queue.threadless, OwnThreadQueue):
         return _by_thread(queue, gemm, usual, options)
-    there = _seconds(gemm, threadless, options)
+    # One thread is counted with its share of the memory's speed: else what no cache holds would all go there.
+    memory = min(threadless.rates.memory, usual.rates.memory / usual.units)
+    rates = replace(threadless.rates, memory=memory)
+    there = _seconds(gemm, threadless, options, replace(threadless, user_rates=rates))
     if there is None:
         return Placement(queue)
-    here = _seconds(gemm, usual, options)
+    here = _seconds(gemm, usual, options, usual)
     if here is None or there < here + _WAKING:
         return Placement(queue.threadless, Elsewhere(usual.name, here and here + _WAKING))
     return Placement(queue, Elsewhere(threadless.name, there))
@@ -67,10 +71,11 @@ def _by_thread(queue: FreeQueue, gemm: Gemm, device: DeviceInfo, options: Option
     return Placement(queue, Elsewhere(f"{device.name}, by the caller's thread", alone))
 
 
-def _seconds(gemm: Gemm, device: DeviceInfo, options: Options) -> float | None:
-    """The estimate of the first choice for *gemm* on *device*; None if there is none."""
+def _seconds(gemm: Gemm, device: DeviceInfo, options: Options, rated: DeviceInfo) -> float | None:
+    """The estimate, with the rates of *rated*, of the first choice for *gemm* on *device*; None if there is
+    none."""
     choice = _first(gemm, device, options)
-    return None if choice is None else choice.kernel.estimate(gemm.problem, choice.config, device)
+    return None if choice is None else choice.kernel.estimate(gemm.problem, choice.config, rated)
 
 
 def _first(gemm: Gemm, device: DeviceInfo, options: Options) -> select.Choice | None:

@@ -81,7 +81,7 @@ class Rates:
 
     def of_one(self, units: int, launch: float) -> Rates:
         """The rates of one of *units* that share the work, where a launch takes so much of theirs."""
-        together = ("launch", "group", "latency", "memory")
+        together = ("launch", "group", "latency")
         own: dict[str, Any] = {
             name: value / units for name, value in as_numbers(self).items() if name not in together
         }

@@ -77,7 +77,8 @@ class Explanation:
     ``memory_seconds`` and ``arithmetic_seconds`` are the least times that the bytes and the operations of the
     product take on the device. ``entry`` is the entry of a measured table that made the choice, or None.
     ``kernel`` is None if the result is empty. ``elsewhere`` is the other device if there was a choice between
-    one with threads and one without; else None.
+    one with threads and one without; else None. Where the caller's thread computes on a device with threads,
+    ``others`` have the estimates of all threads, by which the kernel was chosen.
     """
 
     problem: str
@@ -169,15 +170,18 @@ def explain(
     failed: Sequence[str] = (),
     check_seconds: float = 0.0,
     elsewhere: Elsewhere | None = None,
+    runs_on: DeviceInfo | None = None,
 ) -> Explanation:
     """The explanation of *choice* for *problem*.
 
     *requested*: the ``kernel=`` of the call. *failed*: "name: reason" for each kernel that was tried and
     failed. *check_seconds*: what ``verify=`` adds to each estimate. *elsewhere*: the other
-    device that there was.
+    device that there was. *runs_on*: the part of *device* that computes it, where that is not all; the choice
+    was made for all.
     """
+    runs_on = runs_on or device
     entry = choice.entry if choice else None
-    memory, arithmetic = _least_seconds(problem, device)
+    memory, arithmetic = _least_seconds(problem, runs_on)
     on_matrix_units = choice is not None and choice.kernel.matrix_units
     reasons = dict(text.split(": ", 1) for text in failed)
     others = [k for k in KERNELS if choice is not None and k.name != choice.kernel.name]
@@ -186,10 +190,10 @@ def explain(
         kernel=choice.kernel.name if choice else None, config=choice.config if choice else None,
         because=_because(choice, requested, entry, failed),
         arithmetic=_arithmetic(problem, device, choice),
-        seconds=choice.kernel.estimate(problem, choice.config, device) + check_seconds if choice else None,
+        seconds=choice.kernel.estimate(problem, choice.config, runs_on) + check_seconds if choice else None,
         check_seconds=check_seconds, memory_seconds=memory,
         arithmetic_seconds=None if on_matrix_units else arithmetic,
-        rates_source=device.rates.source, flops=problem.flops, nbytes=problem.nbytes,
+        rates_source=runs_on.rates.source, flops=problem.flops, nbytes=problem.nbytes,
         workspace_nbytes=workspace_nbytes, launches=tuple(launches), entry=entry,
         others=tuple(_alternative(k, problem, device, reasons.get(k.name), check_seconds) for k in others),
         elsewhere=elsewhere,

@@ -207,6 +207,25 @@ def test_the_callers_thread_gives_the_same_bits(by_thread, rng, shape, dtype):
         assert queue_used() is by_thread.threadless
 
 
+def test_the_lowest_estimate_is_the_lowest_of_those_told(by_thread, rng):
+    """On Intel's runtime with two compute units, one alone would take another kernel."""
+    found = pyclmm.Matmul(*operands((16, 5, 1100), rng)).explain()
+    others = [x for x in found.others if x.config and x.reason is None]
+    assert others
+    assert all(found.seconds <= x.seconds for x in others)
+
+
+# What takes as long as its memory is read: sums of rows and of columns, one of each, and an outer product.
+FROM_MEMORY = [(1, 4096, 4096), (4096, 1, 4096), (1, 1, 1 << 22), (4096, 4096, 1)]
+
+
+@pytest.mark.parametrize("shape", FROM_MEMORY)
+@pytest.mark.parametrize("kind", ["free", "by_thread"])
+def test_what_no_cache_holds_stays(request, kind, shape):
+    whole = request.getfixturevalue(kind)
+    assert placed(whole, gemm_of(shape), Options()).queue is whole
+
+
 def test_where_threads_pay_they_compute(by_thread, monkeypatch):
     small, large = (placed(by_thread, gemm_of(shape), Options()) for shape in (SMALL, LARGE))
     assert small.queue is by_thread.threadless
@@ -225,7 +244,7 @@ def test_what_a_device_has_for_the_callers_thread():
     whole, alone = EPYC_INTEL, EPYC_INTEL.alone
     assert (alone.compute_units, alone.name) == (1, whole.name)
     assert alone.rates.float32 * whole.compute_units == whole.rates.float32
-    assert alone.rates.memory == whole.rates.memory
+    assert alone.rates.memory * whole.compute_units == whole.rates.memory
     assert alone.rates.launch < whole.rates.launch
 
 
