@@ -127,6 +127,10 @@ class _Torch(KindWithAddresses):
                 raise DTypeError(f"out cannot be written as it lies ({error}); pass {_OUT}") from error
             if own.is_conj() or own.is_neg():
                 return self.host_array(name, own.resolve_conj().resolve_neg())
+            if torch._C._are_functorch_transforms_active():  # PyTorch 2.6 wraps all that numpy() reads
+                raise DTypeError(
+                    f"{name} is in a transform of torch.func; use pyclmm.torch.matmul"
+                ) from error
             read: NDArray[Any] = array_of(name, own)
             return read
         found = with_memory(name, x, found)
