@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -136,7 +136,7 @@ class _Torch(KindWithAddresses):
         found = with_memory(name, x, found)
         return found.view(dtype) if is_bfloat16 else found
 
-    def of_host(self, array: NDArray[Any], given: Iterable[Any]) -> torch.Tensor:
+    def of_host(self, array: NDArray[Any], given: Mapping[str, Any]) -> torch.Tensor:
         if array.dtype.name == "bfloat16":
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
