@@ -182,8 +182,11 @@ def _check(name: str, x: Any) -> None:
     check_plain(name, x)
     if x.dtype not in _TYPES:
         raise unfit_dtype(name, x)
-    if any(forward_ad.unpack_dual(its).tangent is not None for its in _unmapped(x)):
-        raise DTypeError(f"{name} has a tangent; gradients are backward here: pass {name} to torch.matmul")
+    for its in _unmapped(x):
+        if forward_ad.unpack_dual(its).tangent is not None:
+            raise DTypeError(
+                f"{name} has a tangent; gradients are backward here: pass {name} to torch.matmul"
+            )
     if _is_followed(x):
         raise DTypeError(
             f"{name} is in a transform of torch.func's, of which vmap alone works here; pass {name} to "
@@ -196,7 +199,7 @@ def _check(name: str, x: Any) -> None:
 def _unmapped(x: Tensor) -> list[Tensor]:
     """*x* and what torch.func's transforms wrapped in it, without those that vmap made, of which PyTorch
     tells no tangent. torch.compile does not trace the question."""
-    if torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active():
+    if not torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
         return [x]
     found = [x]
     while torch._C._functorch.is_functorch_wrapped_tensor(found[-1]):
