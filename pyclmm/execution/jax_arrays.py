@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -55,8 +55,8 @@ class _Jax(Kind):
     def host_array(self, name: str, x: Any) -> NDArray[Any]:
         return np.asarray(x)
 
-    def of_host(self, array: NDArray[Any], given: Iterable[Any]) -> Any:
-        device, is_held = _place_of({f"operands[{i}]": x for i, x in enumerate(given)})
+    def of_host(self, array: NDArray[Any], given: Mapping[str, Any]) -> Any:
+        device, is_held = _place_of(given)
         if is_held:
             return jax.device_put(array, device)
         with jax.default_device(device):

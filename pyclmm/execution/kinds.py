@@ -46,7 +46,7 @@ class Kind(ABC):
         """*x*, on the host, as a NumPy array; out shares its memory. Raises DTypeError."""
         raise DTypeError(f"{name} is a {type(x).__name__}, which is never in the host's memory")
 
-    def of_host(self, array: NDArray[Any], given: Iterable[Any]) -> Any:
+    def of_host(self, array: NDArray[Any], given: Mapping[str, Any]) -> Any:
         """An array of this kind that shares the memory of *array*, a result of those *given*."""
         return array  # nobody gave one
 
@@ -189,7 +189,7 @@ def back(given: Mapping[str, Any], result: Any) -> Any:
     if kind is None:
         return result
     is_on_host = isinstance(result, np.ndarray | np.generic)
-    return kind.of_host(np.asarray(result), given.values()) if is_on_host else kind.back(result)
+    return kind.of_host(np.asarray(result), given) if is_on_host else kind.back(result)
 
 
 def returned(given: Mapping[str, Any], result: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -127,12 +127,16 @@ class _Torch(KindWithAddresses):
                 raise DTypeError(f"out cannot be written as it lies ({error}); pass {_OUT}") from error
             if own.is_conj() or own.is_neg():
                 return self.host_array(name, own.resolve_conj().resolve_neg())
+            if torch._C._are_functorch_transforms_active():  # PyTorch 2.6 wraps all that numpy() reads
+                raise DTypeError(
+                    f"{name} is in a transform of torch.func; use pyclmm.torch.matmul"
+                ) from error
             read: NDArray[Any] = array_of(name, own)
             return read
         found = with_memory(name, x, found)
         return found.view(dtype) if is_bfloat16 else found
 
-    def of_host(self, array: NDArray[Any], given: Iterable[Any]) -> torch.Tensor:
+    def of_host(self, array: NDArray[Any], given: Mapping[str, Any]) -> torch.Tensor:
         if array.dtype.name == "bfloat16":
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)

@@ -139,10 +139,15 @@ def _may_record(*xs: Tensor | None) -> bool:
 
 def _folded(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: Any) -> Tensor:
     """The product of stacks of matrices: one product where b is one matrix, and so is the gradient of b."""
-    folds = a.ndim > 2 and b.ndim == 2 and c is None and a.shape[-1] == b.shape[0] and a.is_contiguous()
-    folds = folds and (bias is None or tuple(bias.shape) in ((b.shape[1],), (1, b.shape[1])))
-    z: Tensor = torch.ops.pyclmm.gemm.default(a.flatten(0, -2) if folds else a, b, c, bias, *rest)
-    return z.view(*a.shape[:-1], b.shape[-1]) if folds else z
+    folds = a.ndim > 2 and b.ndim == 2 and c is None and a.is_contiguous()
+    if folds and (bias is None or bias.ndim < 2 or (bias.ndim == 2 and bias.shape[0] == 1)):
+        try:  # without a question of lengths, which a compiled graph may learn late
+            folded: Tensor = torch.ops.pyclmm.gemm.default(a.flatten(0, -2), b, c, bias, *rest)
+            return folded.view(*a.shape[:-1], b.shape[-1])
+        except ShapeError:  # it tells folded shapes: the next tells those that were passed
+            pass
+    made: Tensor = torch.ops.pyclmm.gemm.default(a, b, c, bias, *rest)
+    return made
 
 
 def _op(name: str, x: Tensor, trans: str) -> Tensor:
@@ -177,8 +182,11 @@ def _check(name: str, x: Any) -> None:
     check_plain(name, x)
     if x.dtype not in _TYPES:
         raise unfit_dtype(name, x)
-    if forward_ad.unpack_dual(x).tangent is not None:
-        raise DTypeError(f"{name} has a tangent; gradients are backward here: pass {name} to torch.matmul")
+    for its in _unmapped(x):
+        if forward_ad.unpack_dual(its).tangent is not None:
+            raise DTypeError(
+                f"{name} has a tangent; gradients are backward here: pass {name} to torch.matmul"
+            )
     if _is_followed(x):
         raise DTypeError(
             f"{name} is in a transform of torch.func's, of which vmap alone works here; pass {name} to "
@@ -188,10 +196,21 @@ def _check(name: str, x: Any) -> None:
         raise DTypeError(f"{name} is on {x.device}; pyclmm multiplies on cpu and cuda: pass {name}.cpu()")
 
 
+def _unmapped(x: Tensor) -> list[Tensor]:
+    """*x* and what torch.func's transforms wrapped in it, without those that vmap made, of which PyTorch
+    tells no tangent. torch.compile does not trace the question."""
+    if not torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
+        return [x]
+    found = [x]
+    while torch._C._functorch.is_functorch_wrapped_tensor(found[-1]):
+        found.append(torch._C._functorch.get_unwrapped(found[-1]))
+    return [its for its in found if not torch._C._functorch.is_batchedtensor(its)]
+
+
 def _is_followed(x: Tensor) -> bool:
-    """Whether torch.func.grad or one made of it follows *x*. torch.compile does not trace the question."""
+    """Whether torch.func.grad or one made of it follows *x*, or what vmap made of it."""
     is_within = torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
-    return is_within and torch._C._functorch.is_gradtrackingtensor(x)
+    return is_within and any(map(torch._C._functorch.is_gradtrackingtensor, _unmapped(x)))
 
 
 # ---- the operator

@@ -136,3 +136,34 @@ def test_within_transforms_of_functions(torch, door, device):
     for transform in (torch.func.grad, torch.func.jacrev):
         with pytest.raises(pyclmm.DTypeError, match=r"b is in a transform .* pass b to torch\.matmul"):
             transform(lambda y: door.matmul(x, y).sum())(x)
+
+
+@pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules
+def test_within_vmap_of_what_another_transform_follows(torch, door, device):
+    x = torch.eye(3, device=device)
+    sizes, blocks = torch.tensor([1, 2], device=device), torch.ones(2, 3, 3, device=device)
+    for product in (
+        lambda z: door.matmul(z, x),
+        lambda z: door.gemm(z, x, activation="gelu"),
+        lambda z: door.ragged_matmul(z, blocks, sizes),
+    ):
+        mapped = torch.func.vmap(product)
+        with pytest.raises(pyclmm.DTypeError, match=r"a is in a transform .* pass a to torch\.matmul"):
+            torch.func.vjp(lambda y, mapped=mapped: mapped(torch.stack([y, y])), x)
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(torch.stack([x, x]), torch.stack([x, x]))
+            with pytest.raises(pyclmm.DTypeError, match="a has a tangent"):
+                mapped(dual)
+
+
+@pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules
+def test_what_a_transform_does_not_follow(torch, door, device):
+    x = torch.eye(3, device=device)
+    twice, said = 2 * x, ""
+    assert torch.equal(torch.func.grad(lambda y: (y * door.matmul(x, twice)).sum())(x), twice)
+    try:
+        got = torch.func.grad(lambda y: (y * pyclmm.matmul(x, twice)).sum())(x)
+    except pyclmm.DTypeError as error:  # PyTorch 2.6 wraps it all the same
+        got, said = twice, str(error)
+    assert torch.equal(got, twice)
+    assert said in ("", "a is in a transform of torch.func; use pyclmm.torch.matmul")

@@ -98,12 +98,28 @@ def test_a_compiled_call_refuses_what_a_call_refuses(torch, door, device, traced
             compiled(x, x.new_ones(4, 5), x.new_ones(c), x.new_ones(bias))
 
 
+@pytest.fixture
+def late(torch):
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        yield
+
+
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own modules
-def test_lengths_that_a_compiled_graph_learns_late(torch, door, device, traced, monkeypatch):
-    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
+def test_lengths_that_a_compiled_graph_learns_late(torch, door, device, traced, late):
     compiled = torch.compile(
         lambda x, y: door.gemm(x[x[:, 0] > 0], y, x[x[:, 1] > 0] @ y, beta=2),
         fullgraph=True, backend="aot_eager",
     )  # fmt: skip
     x = torch.tensor([[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]], device=device)
     torch.testing.assert_close(compiled(x, x.mT), 3 * x[:2] @ x.mT)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own modules
+def test_lengths_of_a_stack_that_a_compiled_graph_learns_late(torch, door, device, traced, late):
+    compiled = torch.compile(
+        lambda x, y, bias, k, n: door.gemm(x[..., k > 0], y[k > 0][:, n > 0], bias=bias[n > 0]),
+        fullgraph=True, backend="aot_eager",
+    )  # fmt: skip
+    x, y, bias = (torch.randn(shape, device=device) for shape in ((2, 3, 4), (4, 5), (5,)))
+    got = compiled(x, y, bias, x.new_tensor([0, 1, 1, 1]), x.new_tensor([1, 0, 1, 1, 0]))
+    torch.testing.assert_close(got, (x[..., 1:] @ y[1:] + bias)[..., [0, 2, 3]])
