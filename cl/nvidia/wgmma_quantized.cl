@@ -74,6 +74,7 @@ INLINE void multiply_runs(
   const int mode = top ? TOP_MODE : mode_of(runs, 2 * SPANS);
   const uint tile = held_tile((uint)first_ones(slice));
   UNROLL for (int n = 0; n < 2 * SPANS; ++n) ready_run(runs + n, mode);
+  wgmma_wait_all_but(1); /* part 0 of the step before may be read until then from the registers that get this one's */
   UNROLL for (int part = 0; part < 2; ++part) {
     uint w[2][8];
     if (mode == TOP_MODE) convert(w, runs, part, TOP_MODE);
