@@ -74,7 +74,6 @@ INLINE void multiply_runs(
   const int mode = top ? TOP_MODE : mode_of(runs, 2 * SPANS);
   const uint tile = held_tile((uint)first_ones(slice));
   UNROLL for (int n = 0; n < 2 * SPANS; ++n) ready_run(runs + n, mode);
-  wgmma_wait_all_but(1); /* part 0 of the step before may be read until then from the registers that get this one's */
   UNROLL for (int part = 0; part < 2; ++part) {
     uint w[2][8];
     if (mode == TOP_MODE) convert(w, runs, part, TOP_MODE);
@@ -112,6 +111,7 @@ INLINE void multiply_range(
 #endif
     if (k < k_end) { /* all of a quartet, or none */
       run_t runs[2 * SPANS];
+      wgmma_wait_all_but(1); /* until then the registers that part 0 is converted into may be read */
       take_runs(runs, memory, stages.tiles + runs_at(ring.stage), step * (STEP / GROUP_SIZE));
       const uint slice = stages.tiles + (RESIDENT ? step : ring.stage) * A_BYTES + SLICE * (2 * BOX_BYTES);
       multiply_runs(sum, runs, slice, stages, ring, before, top);
