@@ -94,10 +94,6 @@ INLINE void wgmma_left(wgmma_acc *acc, const uint *a, const ulong b)
 }
 #endif
 
-/* Waits for all groups but the last `pending`, a constant. */
-#define wgmma_wait_all_but(pending) \
-  asm volatile("//@sm_90a wgmma.wait_group.sync.aligned %0;" :: "n"(pending) : "memory")
-
 /* Waits for all groups. The accumulators are its operands, so the compiler moves no use of them above it. */
 INLINE void wgmma_wait(wgmma_acc *acc)
 {

@@ -49,3 +49,7 @@ INLINE void wgmma_fence(void) { asm volatile("//@sm_90a wgmma.fence.sync.aligned
 
 /* Closes a group: the multiplications started since the last one. */
 INLINE void wgmma_commit(void) { asm volatile("//@sm_90a wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/* Waits for all groups but the last `pending`, a constant. */
+#define wgmma_wait_all_but(pending) \
+  asm volatile("//@sm_90a wgmma.wait_group.sync.aligned %0;" :: "n"(pending) : "memory")

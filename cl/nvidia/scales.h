@@ -7,8 +7,8 @@
  */
 #include "nvidia/runs.h"
 
-/* Scales of a column, then its biases */
-#define GROUPS (STEPS * STEP / GROUP_SIZE)
+/* Scales of a column, then its biases; an even number, so that both begin on words */
+#define GROUPS ((STEPS * STEP / GROUP_SIZE + 1) / 2 * 2)
 #define COLUMN_BYTES (2 * GROUPS * BYTES_OF(SCALE_ELEMENT) + 4)
 #define SCALES_BYTES ((BN * COLUMN_BYTES + 15) / 16 * 16)
 #define SCALES_AT (RUNS_AT + STAGES * RUNS_BYTES)

@@ -111,6 +111,7 @@ INLINE void multiply_range(
 #endif
     if (k < k_end) { /* all of a quartet, or none */
       run_t runs[2 * SPANS];
+      wgmma_wait_all_but(1); /* until then the registers that part 0 is converted into may be read */
       take_runs(runs, memory, stages.tiles + runs_at(ring.stage), step * (STEP / GROUP_SIZE));
       const uint slice = stages.tiles + (RESIDENT ? step : ring.stage) * A_BYTES + SLICE * (2 * BOX_BYTES);
       multiply_runs(sum, runs, slice, stages, ring, before, top);

@@ -4,4 +4,5 @@
 #define wgmma_held(d, a, b) emu_held(a, b)
 #define wgmma_fence() ((void)0)
 #define wgmma_commit() ((void)0)
+#define wgmma_wait_all_but(pending) emu_converge()
 #define wgmma_wait_held(d) emu_held_wait(d, BM, CAT(type_, ELEMENT))

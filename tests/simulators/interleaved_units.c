@@ -346,6 +346,10 @@ int emu_stops;    /* 1: work-items end when they first wait for copies */
 
 void emu_copy(uint to, const void *from, int bytes, int size)
 {
+  if (to % size || (ulong)from % size) {
+    fprintf(stderr, "a copy of %d bytes is not aligned to them\n", size);
+    abort();
+  }
   me->flying[me->started++ % 1024] = (struct copy){to, from, bytes, size, me->open_group};
   emu_copied += size;
   emu_read += bytes;

@@ -51,3 +51,9 @@ inline float float_of_half(const ushort bits)
   }
 HALVES(__global)
 HALVES(__private)
+BUILTIN float8 vload_half8(size_t i, const half *p)
+{
+  float v[8];
+  for (int e = 0; e < 8; ++e) v[e] = vload_half(8 * i + e, p);
+  return (float8)(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
+}

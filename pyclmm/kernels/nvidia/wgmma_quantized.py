@@ -144,6 +144,7 @@ def _local_bytes(problem: GemmProblem, config: TileConfig) -> int:
     slices, steps = c.bk // DEPTH, c.option("steps", 0)
     runs = c.bn * slices * 16 * weight_bits(problem)
     a = c.bm * c.bk * 2 * (steps if c.option("resident", 0) else c.stages)
-    scales = c.bn * (2 * steps * c.bk // form.group_size * ELEMENTS[form.dtype].nbytes + 4)
+    groups = round_up(steps * c.bk // form.group_size, 2)
+    scales = c.bn * (2 * groups * ELEMENTS[form.dtype].nbytes + 4)
     bars = 16 * c.stages + 128 + 1024
     return max(c.stages * runs + a + scales + 15, slices * c.bm * (c.bn + 4) * 4) + bars

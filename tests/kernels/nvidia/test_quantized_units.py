@@ -122,19 +122,21 @@ def test_all_bits_of_affine_weights(case, kernel, config, small, folder):
     check_weights(kernel, config, kind, name, rows, k, folder)
 
 
-@pytest.mark.parametrize("place", [(0, 0), (0, 7), (47, 1), (31, 6)])
+@pytest.mark.parametrize(
+    ("size", "place"),
+    [(32, (0, 0)), (32, (0, 7)), (32, (47, 1)), (32, (31, 6)), (128, (3, 0)), (128, (5, 1))],
+)
 @pytest.mark.parametrize("pair", [TWICE_ROUNDED["float16"][0], (0, 2.0**-9)])
-def test_one_group_that_the_quickest_way_does_not_serve(pair, place, folder):
-    """All others are as it wants them: a work-group judges two groups at a time."""
-    form, rng, n, k = format_named("affine4_g32_float16"), np.random.default_rng(3), 48, 256
+def test_one_group_that_the_quickest_way_does_not_serve(pair, size, place, folder):
+    """All others are as it wants them. A work-group judges two groups at a time; of 128 weights three fit."""
+    name, rng, n, k = f"affine4_g{size}_float16", np.random.default_rng(3), 48, 256
+    form = format_named(name)
     rows = rng.integers(0, 256, (n, form.row_nbytes(k)), np.uint8)
-    pairs = rng.choice((-1, 1), (n, k // 32, 2)) * np.float16([2.0**-8, 2.0**-7])
+    pairs = rng.choice((-1, 1), (n, k // size, 2)) * np.float16([2.0**-8, 2.0**-7])
     pairs[place] = pair
     values = np.swapaxes(pairs, 1, 2).astype(np.float16).reshape(n, -1).view(np.uint8)
     rows[:, k * form.bits // 8 :][:, : values.shape[1]] = values
-    check_weights(
-        WGMMA, wgmma_config((64, 64, 128, 3, 1, 1), k), "float16", "affine4_g32_float16", rows, k, folder
-    )
+    check_weights(WGMMA, wgmma_config((64, 64, 128, 3, 1, 1), k), "float16", name, rows, k, folder)
 
 
 @pytest.mark.parametrize(
