@@ -12,7 +12,7 @@
  * The order of k within mma is any that both operands have. Here t's four elements of a step are neighbours in its run:
  *   16 bytes of A: row 8 j + g, k = 32 t + 8 s ..    at ((s MT + j) 32 + 4 g + t) 16 of the slice, as they are read
  *
- * weights.h adds up slices and ranges.
+ * slices.h adds up slices and ranges.
  *
  * Macros: BM 8, 16, 32, 64; BN, TEAMS times SGN; SGN 16, 32; SLICES; STAGES 2 or more; AHEAD, steps that weights are loaded
  * ahead; SPLIT; BITS, of an affine weight, else 0; if 0, BYTES_OF_256, what 256 weights take of a row; those of weights.h and gemm.h;
