@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import GemmProblem
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
@@ -21,6 +22,10 @@ _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most resu
 # Multiply-adds in the time of one step of a chain of sums, and in that of a load, behind which they hide;
 # and the steps of K that a product takes besides its own. Zen 5, 2026-11-30
 _CHAIN, _LOAD, _MORE_STEPS = 8, 1.25, 16
+# An operand beyond the cache that is stored across K: the bytes in whose time each of its bytes comes besides,
+# where its rows are a page apart, and at most. Zen 5, 2026-11-30
+_A_PAGE, _FAR = 1.0, 4.0
+_PAGE = 4096  # bytes
 # Sums of which a result is made, at most, or results that are computed together: as fast as 8 on Zen 5
 _CHAINS = 4
 _IN_FLIGHT = 8  # sums in registers, for which those of a result are fewer
@@ -67,7 +72,8 @@ class Small(CpuKernel):
         chain = _CHAIN / (chains if _in_k(problem, config) else min(chains, problem.batch))
         step = sums / lanes if across > 1 else max(chain, _LOAD * loads)
         products = tiles * steps * step / rate
-        moved = rates.moved(problem.nbytes) / (OF_MEMORY if sums == across == 1 else 1)
+        moved = rates.moved(problem.nbytes + _waits(problem, rates.cache_size))
+        moved /= OF_MEMORY if sums == across == 1 else 1
         launches = 1 + (config.split_k > 1)
         return launches * rates.launch + rates.group + together(products, moved)
 
@@ -101,6 +107,21 @@ class Small(CpuKernel):
             for name, ranges in (("matmul_small", split_k), ("add_small", 1))
         )
         return Work((product,)) if split_k == 1 else Work((product, added), (sums,))
+
+
+def _waits(problem: GemmProblem, cache_size: float) -> float:
+    """Bytes in whose time a work-item waits for A and B where each step of K needs a line far from the last."""
+    operands = (
+        (problem.trans_a, problem.m, problem.lda, problem.a_type),
+        (not problem.trans_b, problem.n, problem.ldb, problem.b_type),
+    )
+    total = 0.0
+    for is_across, length, pitch, name in operands:
+        itemsize = ELEMENTS[name].nbytes
+        nbytes = length * problem.k * itemsize
+        if is_across and nbytes > cache_size:
+            total += nbytes * min(_FAR, _A_PAGE * pitch * itemsize / _PAGE)
+    return total * problem.batch
 
 
 def _is_few_of_a_long_k(problem: GemmProblem) -> bool:
