@@ -22,8 +22,8 @@ _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most resu
 # Multiply-adds in the time of one step of a chain of sums, and in that of a load, behind which they hide;
 # and the steps of K that a product takes besides its own. Zen 5, 2026-11-30
 _CHAIN, _LOAD, _MORE_STEPS = 8, 1.25, 16
-# An operand beyond the cache that is stored across K: the bytes in whose time each of its bytes comes besides,
-# where its rows are a page apart, and at most. Zen 5, 2026-11-30
+# An operand beyond the cache that is stored across K: the bytes in whose time each of its bytes comes
+# besides, where its rows are a page apart, and at most. Zen 5, 2026-11-30
 _A_PAGE, _FAR = 1.0, 4.0
 _PAGE = 4096  # bytes
 # Sums of which a result is made, at most, or results that are computed together: as fast as 8 on Zen 5
@@ -110,7 +110,7 @@ class Small(CpuKernel):
 
 
 def _waits(problem: GemmProblem, cache_size: float) -> float:
-    """Bytes in whose time a work-item waits for A and B where each step of K needs a line far from the last."""
+    """Bytes in whose time a work-item waits for A and B, where each step of K needs a far line."""
     operands = (
         (problem.trans_a, problem.m, problem.lda, problem.a_type),
         (not problem.trans_b, problem.n, problem.ldb, problem.b_type),

@@ -100,8 +100,8 @@ def test_auto_takes_it_for_few_rows_and_columns_of_a_long_k(cpu):
 
 
 def test_auto_does_not_take_it_where_each_step_needs_a_far_line_of_memory(cpu):
-    """As measured with PoCL 3.0 on Zen 5: 2 x 4096 by 4096 x 4096 17 ms, 2.7 by `packed`; 2 x 20,000 by 20,000 x
-    300 0.8 ms, 0.4. 20 columns are 84 us, 123 by `packed`."""
+    """As measured with PoCL 3.0 on Zen 5: 2 x 4096 by 4096 x 4096 17 ms, 2.7 by `packed`; 2 x 20,000 by
+    20,000 x 300 0.8 ms, 0.4. 20 columns are 84 us, 123 by `packed`."""
     machine = dataclasses.replace(cpu, target=Target(512), compute_units=2, max_clock_mhz=2600)
     for m, n, k in ((2, 4096, 4096), (2, 300, 20_000), (2, 1000, 3000)):
         assert next(candidates(problem(m, n, k), machine, "auto")).kernel.name == "packed"
