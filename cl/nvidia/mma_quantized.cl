@@ -184,9 +184,5 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_mma_quantized(
   __local float *sums = (__local float *)memory;
   const int count = min(M - m0, BM);
   leave_slice(sums, sum[0][0], NT, TEAM * SGN);
-#if SPLIT
   finish_tile(sums, count, m0, j0, partial, arrived, (__local int *)(memory + LOCAL_BYTES), RESULT);
-#else
-  finish_tile(sums, count, m0, j0, RESULT);
-#endif
 }

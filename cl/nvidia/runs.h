@@ -4,6 +4,10 @@
  */
 #include "nvidia/few_rows.h"
 
+#ifndef STEPS
+#error "runs.h needs STEPS"
+#endif
+
 /* Weights of 16 columns and a slice: parts of 16 bytes, a column's side by side. */
 #define TEAM_BYTES (16 * BITS * 16)
 #define COPIES ((16 * BITS + 31) / 32) /* of a work-item */

@@ -81,15 +81,16 @@ INLINE bool leave_range(
   if (get_local_id(0) == 0) *counter = 0;
   return true;
 }
-#define FINISH_ARGS __global float *partial, __global int *arrived, __local int *ticket, RESULT_ARGS
 #define SUMS_AT(e) ranges_at(partial, e)
 #else
-#define FINISH_ARGS RESULT_ARGS
 #define SUMS_AT(e) slices_at(sums, e)
 #endif
 
-/* Stores `rows` rows of a tile, whose first element is out(m0, j0), from the slices' sums; with SPLIT once all ranges are there. */
-INLINE void finish_tile(__local const float *sums, const int rows, const int m0, const int j0, FINISH_ARGS)
+/* Stores `rows` rows of a tile, whose first element is out(m0, j0), from the slices' sums; with SPLIT once all ranges are there.
+ * Without it `partial`, `arrived` and `ticket` are not used. */
+INLINE void finish_tile(
+    __local const float *sums, const int rows, const int m0, const int j0, __global float *partial, __global int *arrived,
+    __local int *ticket, RESULT_ARGS)
 {
 #if SPLIT
   partial += partial_at(get_group_id(0), get_num_groups(0), 0, get_num_groups(1), BM * BN);

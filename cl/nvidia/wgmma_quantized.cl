@@ -17,9 +17,8 @@
  *
  * A step is DEPTH values of k of each slice. Weights of STAGES - 1 steps are on their way to local memory: those that a sub-group
  * copies for itself, so none waits for others. All 32 work-items copy neighbouring parts to neighbouring places: else each copy
- * takes several times as long (docs/quantised_kernels.md). Scales and biases of the range of K are copied before the first step:
- * later they would come as four bytes of each of 32 lines. If the highest mode of weights.h serves all of them, the loop has no
- * other.
+ * takes several times as long (docs/quantised_kernels.md). If the highest mode of weights.h serves all scales and biases
+ * of the range of K (scales.h), the loop has no other.
  *
  * Macros: BM 8, 16, 32, 64, 128; BN, 16 times TEAMS, a multiple of 4; SLICES; RESIDENT; STAGES, 2 or more, 3 if RESIDENT is 0;
  * STEPS, most steps of a range; those of weights.h and gemm.h. Work-group (tile, range): K from range * k_range. `maps`: with
@@ -33,10 +32,6 @@
 #include "nvidia/ptx_wgmma_held.h"
 #include "nvidia/runs.h"
 #include "nvidia/scales.h"
-
-#ifndef STEPS
-#error "wgmma_quantized.cl needs STEPS"
-#endif
 
 #define SPANS (RESIDENT ? 1 : DEPTH / GROUP_SIZE) /* groups of a run */
 /* Local memory: A of all steps or of STAGES, weights of STAGES steps, scales */
@@ -173,9 +168,5 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void matmul_wgmma_quantized(
   copies_wait(0);
   __local float *sums = (__local float *)memory;
   leave_slice(sums, sum[0], 1, TEAM * 16);
-#if SPLIT
   finish_tile(sums, rows, m0, j0, partial, arrived, (__local int *)(memory + LOCAL_BYTES), RESULT);
-#else
-  finish_tile(sums, rows, m0, j0, RESULT);
-#endif
 }
