@@ -22,10 +22,9 @@ _LEAST_K, _MOST_SUMS = 4096, 4096  # fewest steps of K in a range, and most resu
 # Multiply-adds in the time of one step of a chain of sums, and in that of a load, behind which they hide;
 # and the steps of K that a product takes besides its own. Zen 5, 2026-11-30
 _CHAIN, _LOAD, _MORE_STEPS = 8, 1.25, 16
-# An operand beyond the cache that is stored across K: the bytes in whose time each of its bytes comes
-# besides, where its rows are a page apart, and at most. Zen 5, 2026-11-30
-_A_PAGE, _FAR = 1.0, 4.0
-_PAGE = 4096  # bytes
+# An operand beyond the cache that is stored across K takes the time of as many bytes more for each of its
+# own as its rows are pages of memory apart, and of _FAR at most. Zen 5, 2026-11-30
+_PAGE, _FAR = 4096, 4.0
 # Sums of which a result is made, at most, or results that are computed together: as fast as 8 on Zen 5
 _CHAINS = 4
 _IN_FLIGHT = 8  # sums in registers, for which those of a result are fewer
@@ -120,7 +119,7 @@ def _waits(problem: GemmProblem, cache_size: float) -> float:
         itemsize = ELEMENTS[name].nbytes
         nbytes = length * problem.k * itemsize
         if is_across and nbytes > cache_size:
-            total += nbytes * min(_FAR, _A_PAGE * pitch * itemsize / _PAGE)
+            total += nbytes * min(_FAR, pitch * itemsize / _PAGE)
     return total * problem.batch
 
 
