@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,15 +71,11 @@ class Spans:
             name, pair = names[at // length], at % length
             meet = (lows < high) & (highs > low) & (self._at % length != pair) & self._are_outs
             for out in self._at[meet]:
-                if mappings.share_elements(*(_at(addresses[one], arrays[one]) for one in (out, at))):
+                if mappings.share_elements(
+                    *(mappings.laid_at(addresses[one], arrays[one]) for one in (out, at))
+                ):
                     whose = f"out[{pair}]" if name == "out" else f"{name} of pairs[{pair}]"
                     raise ArgumentError(
                         f"out[{out % length}] overlaps {whose}; pass outs that share no element with another "
                         "out or with another pair's operands"
                     )
-
-
-def _at(address: int, x: Any) -> Any:
-    """A NumPy array of the layout of *x* at an address that nobody reads: a device's arrays have some too."""
-    layout = {"shape": x.shape, "strides": x.strides, "typestr": f"|V{x.dtype.itemsize}", "version": 3}
-    return np.asarray(SimpleNamespace(__array_interface__={**layout, "data": (int(address), True)}))

@@ -71,6 +71,12 @@ def extent(x: Array) -> int:
     return high - low
 
 
+def laid_at(address: int, x: Any) -> Array:
+    """A NumPy array of the layout of *x*, of any kind, at an address, not 0, that nobody reads."""
+    layout = {"shape": x.shape, "strides": x.strides, "typestr": f"|V{x.dtype.itemsize}", "version": 3}
+    return np.asarray(SimpleNamespace(__array_interface__={**layout, "data": (int(address), True)}))
+
+
 def share_elements(x: Array, y: Array) -> bool:
     """Whether two arrays have bytes in common, by their addresses. True where that is hard to tell."""
     try:
@@ -117,10 +123,9 @@ def shares_file(x: Array, out: Array) -> bool:
 
 
 def _in_file(x: Array, place: Place) -> Array:
-    """An array like *x* that is never read, whose addresses are places in the file."""
+    """An array like *x* whose addresses are places in the file, a page further on."""
     at = int(x.__array_interface__["data"][0]) - place.address + place.offset
-    its = {"shape": x.shape, "strides": x.strides, "typestr": f"|V{x.itemsize}", "version": 3}
-    return np.asarray(SimpleNamespace(__array_interface__={**its, "data": (at + mmap.PAGESIZE, True)}))
+    return laid_at(at + mmap.PAGESIZE, x)
 
 
 def span_in(x: Array, path: str) -> tuple[int, int] | None:
