@@ -47,7 +47,7 @@ class Shown:
 
 
 def run(*command, columns, press_at=None, timeout=400, **environment):
-    """``python -m pyclmm *command`` on a terminal. Ctrl-C is pressed when the text *press_at* appears."""
+    """``python -m pyclmm *command`` on a terminal. Ctrl-C is pressed when the pattern *press_at* appears."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     variables = {name: x for name, x in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
@@ -79,7 +79,7 @@ def _heard(parent, press_at, end):
             if not part:
                 break
             heard += part
-            if press_at is not None and press_at in heard.decode("utf-8", "replace"):
+            if press_at is not None and re.search(press_at, heard.decode("utf-8", "replace")):
                 os.write(parent, INTERRUPT)
                 press_at = None
     return heard.decode("utf-8", "replace")

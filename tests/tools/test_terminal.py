@@ -179,7 +179,8 @@ def test_no_color_is_obeyed():
     assert not re.search("\x1b\\[(3|4|9|10)[0-7]", shown.raw)
 
 
-# Ctrl-C, by the key, at each long command: what is shown and written, and exit code 130
+# Ctrl-C, by the key, at each long command: what is shown and written, and exit code 130. A line of progress
+# is drawn ten times a second, so any number may never be shown: `at` has those behind it, too.
 
 
 def interrupted(*command, at, tmp_path, columns=80):
@@ -199,7 +200,7 @@ def interrupted(*command, at, tmp_path, columns=80):
 @pytest.mark.slow
 def test_ctrl_c_in_bench_keeps_the_samples(tmp_path):
     command = ("bench", 64, 64, 64, "--rounds", 900, "--kernel", "naive")
-    shown, data = interrupted(*command, at="round 30 of 900", tmp_path=tmp_path)
+    shown, data = interrupted(*command, at="round ([3-9][0-9]|[0-9]{3}) of 900", tmp_path=tmp_path)
     (product,) = data["products"]
     counts = [len(row["wall_samples_s"]) for row in product["rows"]]
     assert 20 <= min(counts) <= max(counts) < 900
@@ -229,7 +230,7 @@ def test_ctrl_c_in_selftest_keeps_the_kernels(tmp_path):
 def test_ctrl_c_in_tune_keeps_what_was_found(tmp_path):
     shapes = "64x64x64,99x99x99,100x100x100,128x128x128,140x140x140"  # the signal may come late
     command = ("tune", "--shapes", shapes, "--layout", "NN", "--budget", "60s")
-    shown, data = interrupted(*command, at=" 2 of ", tmp_path=tmp_path)
+    shown, data = interrupted(*command, at=" ([2-9]|[1-9][0-9]) of [0-9]", tmp_path=tmp_path)
     assert data["kept"] is True
     assert any(one["won"] for one in data["products"][0]["tried"])
     assert list(tmp_path.glob("**/*tuned*")) or list(tmp_path.glob("**/*.json"))
