@@ -7,12 +7,14 @@
  *   ready_run(run, mode)      before the first eight() of a run
  *   eight(words, run, s, mode)   weights 8 s up to 8 s + 8 of the run, two a word; s and mode are constants
  *
+ * FRAGMENTS 1: the words are those of formats/packed_rows.h, in which two neighbours are 16 bits apart: no bytes move.
+ *
  * A weight is field * scale + bias in float32, rounded to A's type (formats/affine.h).
  *
  *   mode   instructions for 8 weights of 4 bits
  *   0      35     in float32
  *   1      15     a 16-bit FMA, which rounds once, of the field times 2^15 (2^127)
- *   2      12     a 16-bit FMA of the field where it lies in a byte; for BITS 4 and small scales
+ *   2      12     a 16-bit FMA of the field where it lies in a byte; for BITS 4 and small scales; with FRAGMENTS 11
  *
  * FUSED 1: modes 1 and 2 may be used, as scales have A's type. One rounding gives what float32, rounded again, gives where
  * float32 holds field * scale + bias exactly. That needs 24 bits or less from the top of the greater to the end of the smaller,
@@ -85,20 +87,32 @@ INLINE void fields_in_bytes(uint bytes[2], const run_t *run, const int s, const 
 #endif
 }
 
-/* Mode 1 multiplies fields by `large` and scales by 1 / (large least), mode 2 scales by 1 / (8 least), as fields are three bits
- * up in their byte: it adds to their exponents, so they must be normal, and less than 2^-5 (2^-2). */
+#if FRAGMENTS
+/* Fields 2 j and 2 j + 1 of the run as 16-bit integers, times 2^up. */
+INLINE uint pair_of(const run_t *run, const int j, const int up)
+{
+  const uint word = run->words[j / (16 / BITS)], mask = ((1u << BITS) - 1) * 0x10001u;
+  const int at = j % (16 / BITS) * BITS;
+  return (at > up ? word >> (at - up) : word << (up - at)) & mask << up;
+}
+#endif
+
+/* Mode 1 multiplies fields by `large` and scales by 1 / (large least), mode 2 scales by 1 / (2^UP least), as fields are UP bits
+ * up: it adds to their exponents, so they must be normal, and less than 2^(UP - 8) (2^-2). */
 #define large_float16 0x78007800u    /* 2^15 */
 #define large_bfloat16 0x7f007f00u   /* 2^127 */
 #define scaling_float16 0x60006000u  /* 2^9 */
 #define scaling_bfloat16 0x42804280u /* 2^6 */
-#define UP 3
-#define raised_float16 0x54005400u   /* 21 */
+#define up_float16 (FRAGMENTS ? 4 : 3) /* with 4 a field of a word's four needs no shift */
+#define up_bfloat16 3
+#define UP CAT(up_, ELEMENT)
+#define raised_float16 ((24 - up_float16) * 0x04000400u)
 #define raised_bfloat16 0x41004100u  /* 130 */
 #define exponent_float16 0x7c00
 #define exponent_bfloat16 0x7f80
 #define unit_float16 0x0400 /* of the exponent */
 #define unit_bfloat16 0x0080
-#define normal_float16 (BITS == 4 ? 9 : 20) /* exponents of scales that the highest mode takes */
+#define normal_float16 (BITS == 4 ? 6 + up_float16 : 20) /* exponents of scales that the highest mode takes */
 #define normal_bfloat16 (BITS == 4 ? 124 : 246)
 #define limit_float16 0x1p6f
 #define limit_bfloat16 0x1p120f
@@ -164,12 +178,22 @@ INLINE float weight(const float field, const float scale, const float bias)
 
 INLINE void eight(uint *words, const run_t *run, const int s, const int mode)
 {
+  const int up = mode == 2 ? UP : 0;
+#if FRAGMENTS
+  uint pairs[4];
+  UNROLL for (int i = 0; i < 4; ++i) pairs[i] = pair_of(run, 4 * s + i, up);
+#define PAIR(i) pairs[i]
+#define IN_BYTE_0(e) chosen_bytes(pairs[(e) / 2], run->start, 0x7440 + (e) % 2 * 2)
+#else
   uint bytes[2];
-  fields_in_bytes(bytes, run, s, mode == 2 ? UP : 0);
+  fields_in_bytes(bytes, run, s, up);
+#define PAIR(i) (chosen_bytes(bytes[0], bytes[1], 0xc480 + (i) * 0x1111) & (BITS == 8 ? 0x00ff00ffu : ~0u))
+#define IN_BYTE_0(e) chosen_bytes(bytes[(e) % 2], run->start, 0x7440 + (e) / 2)
+#endif
 #if FUSED
   if (mode) {
     UNROLL for (int i = 0; i < 4; ++i) {
-      uint fields = chosen_bytes(bytes[0], bytes[1], 0xc480 + i * 0x1111) & (BITS == 8 ? 0x00ff00ffu : ~0u);
+      uint fields = PAIR(i);
       if (mode == 1) fields = FUSED_TWO(fields, CAT(large_, ELEMENT), 0);
       words[i] = FUSED_TWO(fields, run->scales, run->biases);
     }
@@ -180,7 +204,7 @@ INLINE void eight(uint *words, const run_t *run, const int s, const int mode)
   float v[8];
   /* A field as the end of 2^23's significand: conversions would take longer. */
   UNROLL for (int e = 0; e < 8; ++e)
-    v[e] = weight(as_float(chosen_bytes(bytes[e % 2], run->start, 0x7440 + e / 2)) - 8388608.0f, scale, bias);
+    v[e] = weight(as_float(IN_BYTE_0(e)) - 8388608.0f, scale, bias);
   UNROLL for (int i = 0; i < 4; ++i) words[i] = PACKED(v[2 * i], v[2 * i + 1]);
 }
 #endif

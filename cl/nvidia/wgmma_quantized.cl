@@ -14,6 +14,7 @@
  * the next one, p = 2 s and 2 s + 1. So elements of A move as pairs.
  * RESIDENT 0: the copy engine brings A as it is, in stages (stages.h). Then t has 8 e + 2 t and the next one, e = 0 .. 15, and
  * bytes of weights move in registers.
+ * FRAGMENTS 1: weights lie so that t has these anyway (formats/packed_rows.h), and A is as it is with RESIDENT 1 too.
  *
  * A step is DEPTH values of k of each slice. Weights of STAGES - 1 steps are on their way to local memory: those that a sub-group
  * copies for itself, so none waits for others. All 32 work-items copy neighbouring parts to neighbouring places: else each copy
@@ -33,7 +34,11 @@
 #include "nvidia/runs.h"
 #include "nvidia/scales.h"
 
-#define SPANS (RESIDENT ? 1 : DEPTH / GROUP_SIZE) /* groups of a run */
+#if RESIDENT && !FRAGMENTS
+#define SPANS 1 /* groups of a run */
+#else
+#define SPANS (DEPTH / GROUP_SIZE)
+#endif
 /* Local memory: A of all steps or of STAGES, weights of STAGES steps, scales */
 #define ALL_BYTES (SCALES_AT + SCALES_BYTES)
 #define LOCAL_BYTES (ALL_BYTES > SUMS_BYTES ? ALL_BYTES : SUMS_BYTES)
@@ -42,7 +47,7 @@
  * n SPANS + z has the scale of span z of column n. */
 INLINE void take_runs(run_t runs[2 * SPANS], __local uchar *memory, const uint from, const int groups)
 {
-  const int own = groups + (SLICE * DEPTH + RESIDENT * (OWN_LANE % 4) * RUN) / GROUP_SIZE;
+  const int own = groups + (SLICE * DEPTH + RESIDENT * !FRAGMENTS * (OWN_LANE % 4) * RUN) / GROUP_SIZE;
   uint words[2][BITS];
   take_weights(words, from);
   UNROLL for (int n = 0; n < 2; ++n) {

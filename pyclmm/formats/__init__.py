@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError, brief, unknown_name
+from ..errors import ArgumentError, DTypeError, UnsupportedError, brief, unknown_name
 from . import affine, mx
-from .base import RUN, Format
+from .base import RUN, Array, Format
 from .gguf_blocks import OF_GGUF, BlockFormat
 
 __all__ = [
     "FORMATS", "FORMAT_NAMES", "OF_GGUF", "RUN", "BlockFormat", "Format", "check_whole", "format_named",
-    "format_of",
+    "format_of", "ordered",
 ]  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (*affine.FORMATS, *mx.FORMATS, *OF_GGUF)
-_BY_NAME = {form.name: form for form in FORMATS}
-FORMAT_NAMES = tuple(_BY_NAME)
+FORMAT_NAMES = tuple(form.name for form in FORMATS)
+_BY_NAME = {form.name: form for form in (*FORMATS, *affine.FRAGMENTS)}
 
 
 def format_named(name: str) -> Format:
@@ -32,6 +32,25 @@ def format_named(name: str) -> Format:
         return _BY_NAME[name]
     except KeyError:
         raise unknown_name("format", name, FORMAT_NAMES) from None
+
+
+def ordered(form: Format, rows: Array, k: int, order: str) -> tuple[Format, Array]:
+    """*rows* of *k* weights of *form* in *order*, and their format. Raises ArgumentError for an order that is
+    not known, UnsupportedError for weights that have no other.
+    """
+    if not (isinstance(order, str) and order in ("rows", "fragments")):
+        raise unknown_name("order", order, ("rows", "fragments"))
+    if order == form.order:
+        return form, rows
+    if isinstance(form, affine.Fragments):
+        return _BY_NAME[form.name.removesuffix("_fragments")], form.reordered(rows, k, back=True)
+    other = _BY_NAME.get(f"{form.name}_fragments")
+    if not isinstance(other, affine.Fragments):
+        raise UnsupportedError(
+            f"{form.name} cannot lie in the order of fragments, as affine weights of 4 and 8 bits can: leave "
+            "order out"
+        )
+    return other, other.reordered(rows, k)
 
 
 def check_whole(**numbers: Any) -> None:

@@ -40,6 +40,7 @@ class Format(ABC):
     align: int = 1
     defines: tuple[tuple[str, int | str], ...] = ()
     has_codes: bool = False
+    order = "rows"  # in which weights lie along K: one behind the other
 
     def padded(self, k: int) -> int:
         """The least number from *k* on of which there are rows: the smallest is one group."""

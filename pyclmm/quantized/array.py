@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, brief
-from ..formats import Format
+from ..formats import Format, ordered
 from ..formats.base import RowFormat
 from ..problem.dtypes import dtype_of, named_dtype, type_name
 from . import files, parts, places
@@ -116,7 +116,8 @@ class QuantizedArray:
         The file is there whole, or as it was before. Raises ArgumentError for another ending, StorageError
         if the file cannot be written.
         """
-        files.save(path, places.on_host(self.data), self.format, self._k)
+        form, rows = self._in_rows()
+        files.save(path, rows, form, self._k)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -158,6 +159,11 @@ class QuantizedArray:
         return self.format.group_size
 
     @property
+    def order(self) -> str:
+        """How weights lie along K: "rows" or "fragments" (see :meth:`to`)."""
+        return self.format.order
+
+    @property
     def packed(self) -> NDArray[np.uint32]:
         """The weights as MLX packs them, (N, K * bits / 32), as *scales* and *biases* a view in NumPy; a
         copy if they are on a device. Formats of GGUF have no such parts: raises UnsupportedError."""
@@ -174,11 +180,15 @@ class QuantizedArray:
         return self._part("biases", self.dtype)
 
     def _part(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-        form = self.format
+        form, rows = self._in_rows()
         if not isinstance(form, RowFormat) or (name == "biases" and not form.biases):
             raise UnsupportedError(f"{form.name} has no {name} apart from its weights; see q.dequantize()")
-        found: NDArray[np.uint8] = getattr(form.parts(places.on_host(self.data), self._k), name)
+        found: NDArray[np.uint8] = getattr(form.parts(rows, self._k), name)
         return found.view(dtype)
+
+    def _in_rows(self) -> tuple[Format, NDArray[np.uint8]]:
+        """Its format and bytes on the host in order of k."""
+        return ordered(self.format, places.on_host(self.data), self._k, "rows")
 
     @property
     def T(self) -> QuantizedArray:
@@ -211,10 +221,19 @@ class QuantizedArray:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def to(self, like: Any) -> QuantizedArray:
+    def to(self, like: Any, order: str | None = None) -> QuantizedArray:
         """The same weights where *like* is: a queue, an Array, a NumPy array, or an array of PyTorch's,
-        CuPy's or JAX's. Raises DTypeError for anything else."""
-        return self._with(places.brought(self.data, like))
+        CuPy's or JAX's.
+
+        *order*: how weights lie along K, "rows", one behind the other, or "fragments", as matrix units take
+        them (affine weights of 4 and 8 bits: docs/quantised.md); None, as they do. The host's memory holds
+        another order meanwhile. Raises DTypeError for another *like*, ArgumentError for another order,
+        UnsupportedError for weights that cannot lie so.
+        """
+        form, data = self.format, self.data
+        if order is not None:
+            form, data = ordered(form, places.on_host(data), self._k, order)
+        return QuantizedArray(places.brought(data, like), form, self._k, self.is_transposed)
 
     def dequantize(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
         """The values as a NumPy array, rounded to *dtype*, by default that which the weights stand for.
@@ -240,6 +259,7 @@ class QuantizedArray:
     def __repr__(self) -> str:
         form, shape = self.format, " x ".join(map(str, self.shape))
         kept = f", {self.nbytes / self.size:.4g} bytes a weight" if self.size else ""
+        kept += ", in the order of fragments" if form.order == "fragments" else ""
         return (
             f"<QuantizedArray {shape}: {form.mode}, {form.bits} bits in groups of "
             f"{form.group_size}, for {form.dtype}{kept}, "

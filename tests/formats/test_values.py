@@ -122,7 +122,19 @@ def test_powers_of_two_are_those_of_ml_dtypes():
     assert_same_bits(power_of_two(codes), codes.view(ml_dtypes.float8_e8m0fnu).astype(np.float32))
 
 
-@pytest.mark.parametrize("form", [form for form in FORMATS if form not in OF_GGUF], ids=by_name)
+def field_of(form, i):
+    """Where weight i is among the packed ones of its row."""
+    if form.order == "rows":
+        return i
+    fields = 128 // form.bits  # of 16 bytes
+    eight, place = divmod(i % fields, 8)
+    return i // fields * fields + place * (fields // 8) + eight
+
+
+OF_ROWS = [*(form for form in FORMATS if form not in OF_GGUF), *affine.FRAGMENTS]
+
+
+@pytest.mark.parametrize("form", OF_ROWS, ids=by_name)
 def test_rows_are_packed_weights_then_scales_then_biases(rng, form):
     """Read weight by weight, from each row as one number."""
     k = 256
@@ -134,7 +146,7 @@ def test_rows_are_packed_weights_then_scales_then_biases(rng, form):
         stored = row[start : start + groups * size * (1 + form.biases)]
         numbers = affine.widened(stored, form.dtype) if form.mode == "affine" else form.widened(stored)
         for i in rng.integers(0, k, 40):
-            code = packed >> int(i) * form.bits & (1 << form.bits) - 1
+            code = packed >> field_of(form, int(i)) * form.bits & (1 << form.bits) - 1
             scale = numbers[i // form.group_size]
             if form.mode == "affine":
                 want = np.float32(code) * scale + numbers[groups + i // form.group_size]

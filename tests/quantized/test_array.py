@@ -111,6 +111,50 @@ def test_values_of_other_dtypes_are_refused(rng, dtype):
         drawn(rng).dequantize(dtype)
 
 
+IN_FRAGMENTS = [form for form in FORMATS if form.mode == "affine" and form.bits in (4, 8)]
+
+
+@pytest.mark.parametrize("form", IN_FRAGMENTS, ids=lambda f: f.name)
+def test_weights_in_the_order_of_fragments_are_the_same_weights(rng, form):
+    q = drawn(rng, form.name)
+    f = q.to(np.empty(0), order="fragments")
+    assert (q.order, f.order, f.nbytes, f.shape) == ("rows", "fragments", q.nbytes, q.shape)
+    assert not np.array_equal(f.data, q.data)
+    for name in ("packed", "scales", "biases"):
+        np.testing.assert_array_equal(getattr(f, name).view(np.uint8), getattr(q, name).view(np.uint8))
+    np.testing.assert_array_equal(f.dequantize(), q.dequantize())
+    np.testing.assert_array_equal(f[3:7].dequantize(), q[3:7].dequantize())
+    for again in (f.to(np.empty(0), "rows"), pickle.loads(pickle.dumps(f)).to(np.empty(0), "rows")):
+        assert again.format is form
+        np.testing.assert_array_equal(again.data, q.data)
+    assert f.to(np.empty(0)).order == "fragments"
+
+
+def test_products_and_files_do_not_depend_on_the_order(rng, tmp_path):
+    q = pyclmm.quantize(rng.standard_normal((2, 40, 256), np.float32), bits=4, group_size=64)
+    f, x = q.to(np.empty(0), order="fragments"), rng.standard_normal((5, 256), np.float32)
+    assert "in the order of fragments" in repr(f)
+    for one, other in ((q[1].T, f[1].T), (q[0][8:].T, f[0][8:].T)):
+        want = pyclmm.matmul(x, one, reproducible=True)
+        np.testing.assert_array_equal(pyclmm.matmul(x, other, reproducible=True), want)
+        np.testing.assert_allclose(pyclmm.matmul(x, other, verify=True), want, rtol=1e-4, atol=1e-3)
+    want = pyclmm.ragged_matmul(x, q.mT, [3, 2], reproducible=True)
+    np.testing.assert_array_equal(pyclmm.ragged_matmul(x, f.mT, [3, 2], reproducible=True), want)
+    f.save(tmp_path / "w.npz")
+    loaded = QuantizedArray.load(tmp_path / "w.npz")
+    assert loaded.order == "rows"
+    np.testing.assert_array_equal(loaded.data, q.data)
+
+
+def test_orders_that_there_are_not(rng):
+    q = drawn(rng, "affine4_g64_float32")
+    with pytest.raises(pyclmm.ArgumentError, match="unknown order 'fragment': .*'rows', 'fragments'"):
+        q.to(np.empty(0), order="fragment")
+    for name in ("q4_0", "affine3_g64_float32", "mxfp4"):
+        with pytest.raises(pyclmm.UnsupportedError, match=f"{name} cannot lie in the order of fragments"):
+            drawn(rng, name).to(np.empty(0), order="fragments")
+
+
 @pytest.mark.parametrize("form", [form for form in FORMATS if form not in OF_GGUF], ids=lambda f: f.name)
 def test_parts_are_views_of_numbers(rng, form):
     q = drawn(rng, form.name)

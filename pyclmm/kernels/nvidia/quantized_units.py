@@ -43,6 +43,7 @@ class QuantizedUnits(MatrixKernel):
 
     accepts = Accepts((Types(("float16", "bfloat16"), "float32", weights=True),), EPILOGUE | {"b_format"})
     rows: tuple[int, ...]  # that BM may be
+    orders: tuple[str, ...] = ("rows",)  # in which weights may lie along K
     source: str
     function: str
     target: str | None = None
@@ -50,6 +51,8 @@ class QuantizedUnits(MatrixKernel):
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if why := no_weights(problem) or super().obstacle(problem, device):
             return why
+        if format_of(problem).order not in self.orders:
+            return f"its weights are in the order of fragments, which {self.name} does not take"
         if problem.m > _MOST_ROWS:
             return f"A has {problem.m} rows: at most {_MOST_ROWS} are few"
         if problem.trans_a or problem.a_align < LINE_ALIGN:

@@ -45,6 +45,7 @@ class WgmmaQuantized(QuantizedUnits):
     summary = "few rows by affine weights on matrix units of sm_90a (wgmma)"
     options = ("resident", "steps")
     rows = (8, 16, 32, 64, 128)
+    orders = ("rows", "fragments")
     source, function, target = "nvidia/wgmma_quantized.cl", "matmul_wgmma_quantized", "sm_90a"
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:

@@ -57,6 +57,10 @@ WGMMA_CASES = [
     ("float16", (16, 64, 512), "affine2_g128_float16", (16, 64, 128, 3, 1, 0), ()),
     ("bfloat16", (9, 70, 768), "affine3_g32_float16", (16, 128, 128, 2, 2, 1), ()),
     ("float16", (16, 64, 640), "affine8_g64_float16", (16, 64, 256, 3, 1, 1), (2,)),
+    ("float16", (70, 140, 768), "affine4_g128_float16_fragments", (64, 128, 128, 3, 2, 0), (2,)),
+    ("bfloat16", (13, 75, 1280), "affine4_g64_bfloat16_fragments", (16, 64, 256, 2, 1, 1), ()),
+    ("float16", (33, 64, 640), "affine8_g32_float16_fragments", (64, 64, 256, 3, 1, 0), ()),
+    ("bfloat16", (5, 64, 1024), "affine8_g64_float32_fragments", (8, 64, 256, 3, 1, 1), ()),
 ]
 
 
@@ -97,23 +101,32 @@ AFFINE = [  # in 16-bit arithmetic, and not
 ]
 
 
+FRAGMENTS = [
+    *("float16-affine4_g128_float16_fragments", "bfloat16-affine4_g32_bfloat16_fragments"),
+    *("float16-affine8_g64_float16_fragments", "bfloat16-affine8_g128_bfloat16_fragments"),
+    *("bfloat16-affine4_g64_float16_fragments", "float16-affine8_g32_float32_fragments"),
+]
+BY_WGMMA = {"wgmma": wgmma_config((64, 64, 128, 3, 1, 0), 256)}
+BY_WGMMA["wgmma-resident"] = wgmma_config((64, 64, 128, 3, 1, 1), 256)
+
+
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize(
-    ("kernel", "config"),
-    [(MMA, MMA_64), *((WGMMA, wgmma_config((64, 64, 128, 3, 1, resident), 256)) for resident in (0, 1))],
-    ids=["mma", "wgmma", "wgmma-resident"],
+    ("how", "case"),
+    [*(("mma", case) for case in AFFINE), *((how, case) for how in BY_WGMMA for case in AFFINE + FRAGMENTS)],
 )
-@pytest.mark.parametrize("case", AFFINE)
-def test_all_bits_of_affine_weights(case, kernel, config, small, folder):
+def test_all_bits_of_affine_weights(case, how, small, folder):
     """A one in each row of A: the result is the weights. Scales and biases are near to each other and far;
     or all are *small* and near, as the quickest way wants them."""
+    kernel, config = (MMA, MMA_64) if how == "mma" else (WGMMA, BY_WGMMA[how])
     kind, name = case.split("-")
     form, rng, k, n = format_named(name), np.random.default_rng(1), 256, 48
     rows = rng.integers(0, 256, (n, form.row_nbytes(k)), np.uint8)
     groups, scale_type = k // form.group_size, TYPES.get(form.dtype, np.dtype(np.float32))
     pairs = rng.standard_normal((n, groups, 2)) * 2.0 ** rng.integers(-11, 4, (n, groups, 2))
     if small:
-        pairs = 2.0 ** rng.uniform((-14, -12), (-5.01, -6), pairs.shape) * rng.choice((-1, 1), pairs.shape)
+        most = -4.01 if case == FRAGMENTS[0] else -5.01
+        pairs = 2.0 ** rng.uniform((-14, -12), (most, -6), pairs.shape) * rng.choice((-1, 1), pairs.shape)
     else:
         pairs[:4, 0] = TWICE_ROUNDED["float16"] + TWICE_ROUNDED["bfloat16"]
         pairs[4:8, -1] = [(0, 1), (1, 0), (0, 0), (2.0**-24, -(2.0**-22))]
@@ -213,6 +226,7 @@ def test_refusals():
     given = of("float16", (16, 64, 512), "affine4_g128_float16")
     assert "affine" in WGMMA.refuses(replace(given, b_format="q8_0"), H200)
     assert "multiple of 256" in WGMMA.refuses(replace(given, k=384), H200)
+    assert "order of fragments" in MMA.refuses(replace(given, b_format=f"{given.b_format}_fragments"), H200)
     assert WGMMA.refuses(replace(given, k=384, b_format="affine4_g64_float16"), H200) is None
     too_few = wgmma_config((16, 64, 128, 2, 1, 0), 512)  # A of the step before would be overwritten
     assert "stages 3 or more" in WGMMA.violations(given, too_few, H200)[0]
