@@ -17,8 +17,8 @@ from .base import RUN, Array, Format
 from .gguf_blocks import OF_GGUF, BlockFormat
 
 __all__ = [
-    "FORMATS", "FORMAT_NAMES", "OF_GGUF", "RUN", "BlockFormat", "Format", "check_whole", "format_named",
-    "format_of", "ordered",
+    "FORMATS", "FORMAT_NAMES", "OF_GGUF", "RUN", "BlockFormat", "Format", "as_affine", "check_whole",
+    "format_named", "format_of", "ordered",
 ]  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (*affine.FORMATS, *mx.FORMATS, *OF_GGUF)
@@ -48,9 +48,29 @@ def ordered(form: Format, rows: Array, k: int, order: str) -> tuple[Format, Arra
     if not isinstance(other, affine.Fragments):
         raise UnsupportedError(
             f"{form.name} cannot lie in the order of fragments, as affine weights of 4 and 8 bits can: leave "
-            "order out"
+            "order out, or take q.as_affine() of weights from GGUF"
         )
     return other, other.reordered(rows, k)
+
+
+def as_affine(form: Format, rows: Array, k: int) -> tuple[Format, Array]:
+    """*rows* of *k* weights of *form* as affine ones of the same values, of 4 or 8 bits, and their format:
+    with float16 scales where these hold them. Raises UnsupportedError for weights of other kinds.
+    """
+    if form.mode == "affine":
+        return form, rows
+    if not (isinstance(form, BlockFormat) and form.is_affine):
+        takes = ", ".join(one.name for one in OF_GGUF if one.is_affine)
+        raise UnsupportedError(f"{form.name} weights are no affine ones; those of {takes} can be")
+    codes, *parts = form.as_affine(rows, k)
+    if not all(np.isfinite(x).all() for x in parts):
+        raise UnsupportedError(f"{form.name} weights with a scale that is not finite are no affine ones")
+    with np.errstate(over="ignore"):
+        exact = all(np.array_equal(x.astype(np.float16).astype(np.float32), x) for x in parts)
+    dtype = "float16" if exact else "float32"
+    found = _BY_NAME[f"affine{4 if form.bits == 4 else 8}_g{form.group_size}_{dtype}"]
+    assert isinstance(found, affine.Affine)
+    return found, found.joined(codes, *(affine.narrowed(x, dtype) for x in parts))
 
 
 def check_whole(**numbers: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .affine import GROUPS
 from .base import Array, Format
 from .mx import E2M1, code_of_power, signed
 
@@ -112,6 +113,25 @@ class BlockFormat(Format):
             if biases is not None:
                 values += biases[:, :, None]
         return values.reshape(len(rows), k)
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether a weight is scale * integer + bias in groups that affine weights have (see as_affine)."""
+        return self.group_size in GROUPS and self.number is not _doubled
+
+    def as_affine(self, rows: Array, k: int) -> tuple[Array, Array, Array]:
+        """*rows* as codes, (N, K) of uint8, scales and biases, (N, K / group_size) of float32.
+
+        A weight is scale * code + bias, of the value that dequantize() gives: for a code of c bits and scales
+        of s the product has c + s bits, at most 22, so float32 holds it, and the sum is rounded once.
+        """
+        blocks = np.ascontiguousarray(rows).reshape(-1, self.nbytes)
+        zero = -self.number(np.arange(1 << self.bits, dtype=np.uint8)).min()  # the code that stands for 0
+        with np.errstate(all="ignore"):
+            scales, biases = self.scales(blocks)
+            biases = (0 if biases is None else biases) - zero * scales
+        codes = (self.number(read(blocks, *self.codes)) + zero).astype(np.uint8)
+        return codes.reshape(len(rows), k), scales.reshape(len(rows), -1), biases.reshape(len(rows), -1)
 
     def quantize(self, w: Array) -> Array:
         if self.made is None:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ..byte_sizes import format_bytes
 from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, brief
-from ..formats import Format, ordered
+from ..formats import Format, as_affine, ordered
 from ..formats.base import RowFormat
 from ..problem.dtypes import dtype_of, named_dtype, type_name
 from . import files, parts, places
@@ -234,6 +234,17 @@ class QuantizedArray:
         if order is not None:
             form, data = ordered(form, places.on_host(data), self._k, order)
         return QuantizedArray(places.brought(data, like), form, self._k, self.is_transposed)
+
+    def as_affine(self) -> QuantizedArray:
+        """The same values as affine weights, in the host's memory: of Q4_0, Q4_1, Q4_K, and of Q5_0, Q8_0 and
+        Q5_K with 8 bits. So `wgmma_quantized` multiplies them, and :meth:`to` knows an order for that.
+
+        Raises UnsupportedError for other weights, and for scales that are not finite.
+        """
+        stacked = places.on_host(self.data)
+        form, rows = as_affine(self.format, stacked.reshape(-1, stacked.shape[-1]), self._k)
+        data = rows.reshape(*stacked.shape[:-1], rows.shape[-1])
+        return QuantizedArray(_held(data, form, data.shape[-1]), form, self._k, self.is_transposed)
 
     def dequantize(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
         """The values as a NumPy array, rounded to *dtype*, by default that which the weights stand for.

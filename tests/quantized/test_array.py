@@ -146,9 +146,43 @@ def test_products_and_files_do_not_depend_on_the_order(rng, tmp_path):
     np.testing.assert_array_equal(loaded.data, q.data)
 
 
+@pytest.mark.parametrize(
+    ("name", "as_name"),
+    [
+        ("q4_0", "affine4_g32_float16"), ("q4_1", "affine4_g32_float16"), ("q5_0", "affine8_g32_float16"),
+        ("q8_0", "affine8_g32_float16"), ("q4_k", "affine4_g32_float32"), ("q5_k", "affine8_g32_float32"),
+        ("affine3_g64_float16", "affine3_g64_float16"),
+    ],
+)  # fmt: skip
+def test_weights_of_gguf_as_affine_ones_have_the_same_values(rng, name, as_name):
+    q = drawn(rng, name, n=40, k=512)
+    a = q.T.as_affine()
+    assert (a.format.name, a.shape) == (as_name, q.T.shape)
+    np.testing.assert_array_equal(a.dequantize(np.float32), q.T.dequantize(np.float32))
+    stack = QuantizedArray.of_rows(q.data.reshape(2, 20, -1), q.format, 512).as_affine()
+    np.testing.assert_array_equal(stack.data.reshape(40, -1), a.data)
+
+
+def test_weights_that_are_no_affine_ones(rng):
+    for name in ("q6_k", "mxfp4_gguf", "nvfp4"):
+        with pytest.raises(
+            pyclmm.UnsupportedError, match=f"{name} weights .*q4_0, q4_1, q5_0, q8_0, q4_k, q5_k"
+        ):
+            drawn(rng, name).as_affine()
+    q = drawn(rng, "q4_0")
+    rows = q.data.copy()
+    rows[3, :2] = np.array([np.inf], np.float16).view(np.uint8)
+    with pytest.raises(pyclmm.UnsupportedError, match="not finite"):
+        QuantizedArray.of_rows(rows, q.format, K).as_affine()
+    rows[3, :2] = np.array([9000], np.float16).view(np.uint8)  # 8 times that is no float16
+    large = QuantizedArray.of_rows(rows, q.format, K)
+    assert large.as_affine().format.name == "affine4_g32_float32"
+    np.testing.assert_array_equal(large.as_affine().dequantize(), large.dequantize())
+
+
 def test_orders_that_there_are_not(rng):
     q = drawn(rng, "affine4_g64_float32")
-    with pytest.raises(pyclmm.ArgumentError, match="unknown order 'fragment': .*'rows', 'fragments'"):
+    with pytest.raises(pyclmm.ArgumentError, match=r"unknown order 'fragment': .*'rows', 'fragments'"):
         q.to(np.empty(0), order="fragment")
     for name in ("q4_0", "affine3_g64_float32", "mxfp4"):
         with pytest.raises(pyclmm.UnsupportedError, match=f"{name} cannot lie in the order of fragments"):
