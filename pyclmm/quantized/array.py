@@ -233,6 +233,7 @@ class QuantizedArray:
         form, data = self.format, self.data
         if order is not None:
             form, data = ordered(form, places.on_host(data), self._k, order)
+            data = _held(data, form, data.shape[-1])
         return QuantizedArray(places.brought(data, like), form, self._k, self.is_transposed)
 
     def as_affine(self) -> QuantizedArray:

@@ -120,6 +120,7 @@ def test_weights_in_the_order_of_fragments_are_the_same_weights(rng, form):
     f = q.to(np.empty(0), order="fragments")
     assert (q.order, f.order, f.nbytes, f.shape) == ("rows", "fragments", q.nbytes, q.shape)
     assert not np.array_equal(f.data, q.data)
+    assert not f.data.flags.writeable
     for name in ("packed", "scales", "biases"):
         np.testing.assert_array_equal(getattr(f, name).view(np.uint8), getattr(q, name).view(np.uint8))
     np.testing.assert_array_equal(f.dequantize(), q.dequantize())
