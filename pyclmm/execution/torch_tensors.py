@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceMemoryError, DTypeError
+from ..opencl.mappings import check_out
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
 from .array_likes import array_of, with_memory
@@ -134,6 +135,8 @@ class _Torch(KindWithAddresses):
             read: NDArray[Any] = array_of(name, own)
             return read
         found = with_memory(name, x, found)
+        if name == "out" and not found.flags.forc:
+            check_out(found)
         return found.view(dtype) if is_bfloat16 else found
 
     def of_host(self, array: NDArray[Any], given: Mapping[str, Any]) -> torch.Tensor:
