@@ -143,7 +143,15 @@ def test_without_gradients(torch, door, device):
         close(torch, got, TRANSFORMS[name](torch, lambda x: applied(torch, "gelu", x @ b), a))
 
 
-def test_compiled(torch, door, device, traced):
+@pytest.fixture
+def compiles_anew(torch):
+    """PyTorch keeps of a function that it could not trace that it need not try."""
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("traced", "compiles_anew")
+def test_compiled(torch, door, device):
     a, b = drawn(torch, device, 3, 4), drawn(torch, device, 4, 2)
     compiled = torch.compile(lambda x: door.matmul(x, b).sin(), backend="aot_eager")
     compiled(a)  # without what follows
