@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, UnsupportedError
-from ..opencl.mappings import meet
+from ..opencl.mappings import check_out, meet
 from ..problem.dtypes import check_order
 from ..problem.gemm import MAX_ALIGN, Operand, alignment, dense
 
@@ -66,8 +66,11 @@ def new(kind: Any, shape: tuple[int, ...], dtype: np.dtype[Any], ordinal: int) -
 
 
 def operand(x: CudaArray, argument: str) -> Operand:
-    """The layout of *x*. Raises UnsupportedError for an odd offset, DTypeError for the other byte order."""
+    """The layout of *x*. Raises UnsupportedError for an odd offset, DTypeError for the other byte order,
+    ArgumentError as :func:`check_out` does."""
     check_order(x.dtype, argument)
+    if argument == "out":
+        check_out(x)
     if x.address % min(x.dtype.itemsize, 8):
         raise UnsupportedError(f"{argument} does not begin at a whole element of {x.dtype}; copy it first")
     return Operand(x.shape, x.strides, x.dtype, alignment(x.address))

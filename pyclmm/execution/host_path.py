@@ -15,6 +15,7 @@ from ..opencl.binding import Binding, Constant
 from ..opencl.host_memory import Array
 from ..opencl.last_call import same
 from ..opencl.launcher import info_of
+from ..opencl.mappings import overlaps_itself
 from ..opencl.steps import Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
@@ -179,12 +180,12 @@ class HostPath:
     def _is_copied(self, name: str, x: Array) -> bool:
         """Whether the host copies *x* for its layout.
 
-        A result is copied if kernels cannot address it, and also if its elements may share memory, because
+        A result is copied if kernels cannot address it, and also if its elements share memory, because
         work-items write in any order. NumPy's order is fixed. Kernels read the sizes of groups
         without a stride.
         """
         if name == "out":
-            return not host_memory.is_addressable(x) or host_memory.may_overlap_itself(x)
+            return not host_memory.is_addressable(x) or overlaps_itself(x)
         return (name == SIZES and not x.flags.c_contiguous) or host_memory.is_copied(x, self._device)
 
     def _plain_calls(self, operands: Operands, gemm: Gemm) -> PlainCalls | None:

@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceMemoryError, DTypeError
+from ..opencl.mappings import check_out
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
 from .array_likes import array_of, with_memory
@@ -43,7 +44,7 @@ def _guards_of(xs: Sequence[Any]) -> Any:
         return None
 
 
-def _may_have_tangents() -> bool:
+def may_have_tangents() -> bool:
     """Whether a dual level is entered. PyTorch's own number for it takes a tenth of the time of a tensor's
     tangent, and may change."""
     return getattr(forward_ad, "_current_level", 0) >= 0
@@ -134,6 +135,8 @@ class _Torch(KindWithAddresses):
             read: NDArray[Any] = array_of(name, own)
             return read
         found = with_memory(name, x, found)
+        if name == "out" and not found.flags.forc:
+            check_out(found)
         return found.view(dtype) if is_bfloat16 else found
 
     def of_host(self, array: NDArray[Any], given: Mapping[str, Any]) -> torch.Tensor:
@@ -159,10 +162,10 @@ class _Torch(KindWithAddresses):
     def _checked(self, name: str, x: Any) -> tuple[Any, np.dtype[Any]]:
         """*x* apart from autograd, and NumPy's dtype for it. Raises DTypeError for a tensor that autograd
         follows, and for a dtype that kernels have not."""
-        if _may_have_tangents() and _has_tangent(x):
+        if may_have_tangents() and _has_tangent(x):
             raise DTypeError(
-                f"{name} has a tangent, and pyclmm's functions compute none, nor do those of pyclmm.torch: "
-                f"use torch.matmul, or pass {name}.detach()"
+                f"{name} has a tangent, and pyclmm.matmul and gemm compute none: use pyclmm.torch.matmul, or "
+                f"pass {name}.detach()"
             )
         dtype = _NUMPYS.get(x.dtype) or self._dtype_of(name, x)
         if not x.requires_grad:
@@ -219,7 +222,7 @@ class _Torch(KindWithAddresses):
                     return None
                 if x.requires_grad and torch.is_grad_enabled():
                     return None
-                if _may_have_tangents() and _has_tangent(x):
+                if may_have_tangents() and _has_tangent(x):
                     return None
                 address: int = x.data_ptr()
             except RuntimeError:  # a sparse tensor, or one inside torch.func: the other way says what it is
@@ -237,7 +240,7 @@ class _Torch(KindWithAddresses):
 
         def addresses_of(xs: Sequence[Any]) -> list[int] | None:
             nonlocal latest, guards, need_gradients
-            is_plain = guards is not None and guards.check(*xs) and not _may_have_tangents()
+            is_plain = guards is not None and guards.check(*xs) and not may_have_tangents()
             if not is_plain or (need_gradients and torch.is_grad_enabled()):
                 latest = looked_at(xs)
                 # guards refuse a tensor that comes twice, as c that is out

@@ -17,7 +17,8 @@ from ..execution.options import wait_here
 from ..opencl import host_memory
 from ..opencl.array_fields import reads_host
 from ..opencl.devices import device_info
-from ..opencl.host_memory import HostBuffers, dense_layout, may_overlap_itself, new_is_plain
+from ..opencl.host_memory import HostBuffers, dense_layout, new_is_plain
+from ..opencl.mappings import overlaps_itself
 from ..opencl.queues import FreeQueue
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import MAX_ALIGN, Operand
@@ -64,7 +65,7 @@ class HostMany(ManyByAddress):
         out = operands.get("out")
         if out is None:
             return False
-        return not self._is_addressed(out) or may_overlap_itself(out) or super().overlaps(operands)
+        return not self._is_addressed(out) or overlaps_itself(out) or super().overlaps(operands)
 
     def is_alone(self, entry: ListEntry, alike: int) -> bool:
         return False  # what is copied is copied by the host

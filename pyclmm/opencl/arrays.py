@@ -17,7 +17,7 @@ from ..problem.gemm import MAX_ALIGN, Operand, alignment
 from .devices import device_info
 from .host_memory import check_size, new_memory
 from .late_events import late_events
-from .mappings import meet, reach
+from .mappings import check_out, meet, reach
 from .status import out_of_memory
 
 Array = cla.Array
@@ -27,8 +27,11 @@ _PARENT = cl.mem_info.ASSOCIATED_MEMOBJECT
 
 
 def operand(x: Array, argument: str) -> Operand:
-    """The layout of an Array. Raises UnsupportedError for an odd offset, DTypeError for the other order."""
+    """The layout of an Array. Raises UnsupportedError for an odd offset, DTypeError for the other order,
+    ArgumentError as :func:`check_out` does."""
     check_order(x.dtype, argument)
+    if argument == "out":
+        check_out(x)
     if x.offset % x.dtype.itemsize:
         raise UnsupportedError(
             f"{argument} begins {x.offset} bytes into its buffer, not at a whole element of {x.dtype}; "

@@ -39,16 +39,6 @@ def is_addressable(x: Array) -> bool:
     return x.dtype.isnative and not [at for at in (location(x), *x.strides) if at % x.itemsize]
 
 
-def may_overlap_itself(x: Array) -> bool:
-    """Whether elements of *x* may share memory. False is certain."""
-    reach = x.itemsize  # bytes that the axes so far span
-    for stride, length in sorted(zip(map(abs, x.strides), x.shape, strict=True)):
-        if length > 1 and stride < reach:
-            return True
-        reach += (length - 1) * stride
-    return False
-
-
 def is_copied(x: Array, device: DeviceInfo) -> bool:
     """Whether the layout of *x* requires that the host copies it before kernels read it."""
     # What is transferred has gaps of at most a quarter of its size.

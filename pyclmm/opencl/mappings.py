@@ -17,8 +17,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ..errors import ArgumentError
+
 Array = np.ndarray[Any, Any]
 MAPS = Path("/proc/self/maps")  # Linux's list of this process's maps
+_SOMEWHERE = 1 << 46  # an address for a layout alone
 _HARD: Any = 100_000  # the most steps to find out whether strided arrays share an element
 
 
@@ -83,6 +86,34 @@ def share_elements(x: Array, y: Array) -> bool:
         return np.shares_memory(x, y, max_work=_HARD)
     except np.exceptions.TooHardError:
         return True
+
+
+def overlaps_itself(x: Any) -> bool:
+    """Whether elements of *x*, an array of any kind, share memory. True where that is hard to tell."""
+    reach, steps = x.dtype.itemsize, sorted(zip(map(abs, x.strides), x.shape, strict=True))
+    for stride, length in steps:
+        if length > 1 and stride < reach:
+            break
+        reach += (length - 1) * stride  # bytes that the axes so far span
+    else:
+        return False
+    part = laid_at(_SOMEWHERE, x)
+    while part.size and part.ndim:  # two elements that meet differ first in one of the axes
+        first = part[0, ...]  # a view: part[0] of a vector would be read
+        if share_elements(part[1:], first):
+            return True
+        part = first
+    return False
+
+
+def check_out(x: Any) -> None:
+    """Raise ArgumentError if elements of *x*, an ``out`` that is not NumPy's, share memory: nothing says
+    which of them is written last."""
+    if overlaps_itself(x):
+        raise ArgumentError(
+            "elements of out share memory, as those of an expanded or broadcast array do; pass an out that "
+            "has memory for each, or none to get a new one"
+        )
 
 
 def map_of(x: Any) -> np.memmap[Any, Any] | None:

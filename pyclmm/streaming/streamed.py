@@ -19,7 +19,7 @@ from ..execution.operands import check_writeable
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
-from ..opencl.host_memory import may_overlap_itself
+from ..opencl.mappings import overlaps_itself
 from ..problem.literals import Activation, Casting, Precision, Trans, Verify
 from ..raising import OfProcess, guarded
 from ..repr_tables import aligned
@@ -237,7 +237,7 @@ class StreamedMatmul(OfProcess):
     def _needs_copy(self, given: Given) -> bool:
         """Whether the result is computed elsewhere first: *out* overlaps an operand or itself, or the rule
         for casts is not that of tiles."""
-        overlaps = given.is_in_place or may_overlap_itself(given.out)
+        overlaps = given.is_in_place or overlaps_itself(given.out)
         return overlaps or not np.can_cast(self.dtype, given.out.dtype, "same_kind")
 
     def _compute(self, given: Given, target: Any, progress: Report | None) -> None:

@@ -1,7 +1,8 @@
-"""The gradients of the operator: two products of the same precision, by the operator, so they have gradients.
+"""The operator ``pyclmm::gemm`` and its derivatives: two products of the same precision, by that operator.
 
 With ``z = alpha a b + beta c + bias`` and g the gradient of z, that of a is ``conj(alpha) g b^H`` and that
-of b is ``conj(alpha) a^H g``. What was repeated is summed.
+of b is ``conj(alpha) a^H g``. What was repeated is summed. The tangent of z is
+``alpha (da b + a db) + beta dc + dbias``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DTypeError
+from .custom_ops import defined
 
 _SLOPE = 0.01  # of leaky_relu
 # Activation -> the gradient of what it is given, by the gradient g of its result y.
@@ -25,20 +27,19 @@ _BACK: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    """Save what :func:`backward` reads. Raises DTypeError for an activation without a gradient here."""
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor, needed: tuple[bool, ...]) -> tuple[Any, ...]:
+    """What derivatives read. Raises DTypeError for an activation without one here."""
     a, b, _, bias, ctx.alpha, ctx.beta, ctx.activation, *ctx.ways = inputs
     if ctx.activation not in _BACK:
         raise DTypeError(f"activation {ctx.activation!r} has no gradient here; call pyclmm.torch.gemm")
-    for_a, for_b = ctx.needs_input_grad[:2]
-    result = None if ctx.activation == "none" else output
-    ctx.save_for_backward(a if for_b else None, b if for_a else None, result)
     ctx.shapes = a.shape, b.shape
     ctx.turned = [x.ndim > 1 and x.stride(-2) == 1 < x.stride(-1) for x in (a, b)]
     ctx.bias_shape = None if bias is None else bias.shape
+    for_a, for_b = needed[:2]
+    return a if for_b else None, b if for_a else None, None if ctx.activation == "none" else output
 
 
-def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+def _backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
     """The gradients of the operator's arguments."""
     a, b, y = ctx.saved_tensors
     for_a, for_b, for_c, for_bias = ctx.needs_input_grad[:4]
@@ -71,9 +72,26 @@ def _product(ctx: Any, left: Tensor, right: Tensor, shape: tuple[int, ...], turn
     if turned:
         return _product(ctx, right.mT, left.mT, (*shape[:-2], shape[-1], shape[-2]), False).mT
     rest = (None, None, _conj(ctx.alpha), 0.0, "none", *ctx.ways)
-    result: Tensor = torch.ops.pyclmm.gemm.default(left, right, *rest)
+    result: Tensor = gemm(left, right, *rest)
     return result.sum_to_size(shape)
+
+
+def _tangent(ctx: Any, da: Any, db: Any, dc: Any, dbias: Any, *_: None) -> Tensor:
+    """The tangent of the result by those of the arguments: None of one without."""
+    a, b, y = ctx.saved_tensors
+    left, alpha = (a, 0.0) if da is None else (da, ctx.alpha)  # by 0 nothing is read
+    dz = gemm(left, b, dc, dbias, alpha, 0.0 if dc is None else ctx.beta, "none", *ctx.ways)
+    if db is not None:
+        dz = dz + gemm(a, db, None, None, ctx.alpha, 0.0, "none", *ctx.ways)
+    return _BACK[ctx.activation](dz, y)
 
 
 def _conj(x: complex) -> complex:
     return x.conjugate() if isinstance(x, complex) else x
+
+
+gemm = defined(
+    "gemm(Tensor a, Tensor b, Tensor? c, Tensor? bias, Scalar alpha, Scalar beta, str activation, "
+    "str precision, bool reproducible, str verify) -> Tensor",
+    *(_keep, _backward, _tangent),
+)

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from .. import api
 from ..errors import ArgumentError, DTypeError, ShapeError
@@ -23,6 +22,7 @@ from ..problem.literals import Activation, Precision, Trans, Verify
 from ..problem.matrices import promoted, result_shape
 from ..problem.settings import REPAIR, check_activation, chosen, is_reproducible, is_verified
 from . import gradients
+from .custom_ops import implement, is_followed
 
 _TYPES = {getattr(torch, name) for name in dtypes.ELEMENT_TYPES}
 # Their derivatives need what the activation was given. The others' follow from what it gave.
@@ -129,9 +129,9 @@ def _wants_gradient(x: Tensor | None) -> bool:
 
 
 def _may_record(*xs: Tensor | None) -> bool:
-    """Whether a gradient may be recorded of a product of *xs*. What vmap wraps says that it requires none,
+    """Whether a derivative may be recorded of a product of *xs*. What vmap wraps says that it requires none,
     and what torch.jit.trace makes is run with and without gradients."""
-    if torch.jit.is_tracing():
+    if torch.jit.is_tracing() or is_followed():
         return True
     is_wrapped = torch._C._are_functorch_transforms_active()
     return torch.is_grad_enabled() and (is_wrapped or any(map(_wants_gradient, xs)))
@@ -142,11 +142,11 @@ def _folded(a: Tensor, b: Tensor, c: Tensor | None, bias: Tensor | None, *rest: 
     folds = a.ndim > 2 and b.ndim == 2 and c is None and a.is_contiguous()
     if folds and (bias is None or bias.ndim < 2 or (bias.ndim == 2 and bias.shape[0] == 1)):
         try:  # without a question of lengths, which a compiled graph may learn late
-            folded: Tensor = torch.ops.pyclmm.gemm.default(a.flatten(0, -2), b, c, bias, *rest)
+            folded: Tensor = gradients.gemm(a.flatten(0, -2), b, c, bias, *rest)
             return folded.view(*a.shape[:-1], b.shape[-1])
         except ShapeError:  # it tells folded shapes: the next tells those that were passed
             pass
-    made: Tensor = torch.ops.pyclmm.gemm.default(a, b, c, bias, *rest)
+    made: Tensor = gradients.gemm(a, b, c, bias, *rest)
     return made
 
 
@@ -182,35 +182,8 @@ def _check(name: str, x: Any) -> None:
     check_plain(name, x)
     if x.dtype not in _TYPES:
         raise unfit_dtype(name, x)
-    for its in _unmapped(x):
-        if forward_ad.unpack_dual(its).tangent is not None:
-            raise DTypeError(
-                f"{name} has a tangent; gradients are backward here: pass {name} to torch.matmul"
-            )
-    if _is_followed(x):
-        raise DTypeError(
-            f"{name} is in a transform of torch.func's, of which vmap alone works here; pass {name} to "
-            "torch.matmul, or use torch.autograd.grad"
-        )
     if x.device.type not in ("cpu", "cuda", "meta"):
         raise DTypeError(f"{name} is on {x.device}; pyclmm multiplies on cpu and cuda: pass {name}.cpu()")
-
-
-def _unmapped(x: Tensor) -> list[Tensor]:
-    """*x* and what torch.func's transforms wrapped in it, without those that vmap made, of which PyTorch
-    tells no tangent. torch.compile does not trace the question."""
-    if not torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
-        return [x]
-    found = [x]
-    while torch._C._functorch.is_functorch_wrapped_tensor(found[-1]):
-        found.append(torch._C._functorch.get_unwrapped(found[-1]))
-    return [its for its in found if not torch._C._functorch.is_batchedtensor(its)]
-
-
-def _is_followed(x: Tensor) -> bool:
-    """Whether torch.func.grad or one made of it follows *x*, or what vmap made of it."""
-    is_within = torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
-    return is_within and any(map(torch._C._functorch.is_gradtrackingtensor, _unmapped(x)))
 
 
 # ---- the operator
@@ -276,15 +249,4 @@ def is_known(x: Tensor | None) -> bool:
     return x is None or all(isinstance(length, int) for length in x.shape)
 
 
-_library = torch.library.Library("pyclmm", "FRAGMENT")  # by torch.library.custom_op a call costs 2 us more
-_library.define(
-    "gemm(Tensor a, Tensor b, Tensor? c, Tensor? bias, Scalar alpha, Scalar beta, str activation, "
-    "str precision, bool reproducible, str verify) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
-for _key in ("CPU", "CUDA"):
-    _library.impl("gemm", _real, _key)
-torch.library.register_fake("pyclmm::gemm", _fake, lib=_library)
-torch.library.register_autograd(
-    "pyclmm::gemm", gradients.backward, setup_context=gradients.keep, lib=_library
-)
+implement("gemm", _real, _fake)

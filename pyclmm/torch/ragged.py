@@ -15,7 +15,8 @@ from ..problem.gemm import MAX_ALIGN
 from ..problem.literals import Precision, Verify
 from ..problem.ragged import SIZES, ragged_gemm, ragged_shape
 from ..problem.settings import chosen, is_reproducible, is_verified
-from .products import VERIFY, _library, _operands, _wants_gradient, is_known, layout
+from .custom_ops import defined, implement
+from .products import VERIFY, _operands, _wants_gradient, is_known, layout
 
 
 def ragged_matmul(
@@ -57,7 +58,7 @@ def ragged_matmul(
             f"group_sizes is on {group_sizes.device} and a on {a.device}; pass group_sizes.to(a.device)"
         )
     ways = (chosen(precision), is_reproducible(reproducible), str(is_verified(verify)))
-    result: Tensor = torch.ops.pyclmm.ragged.default(a, b, group_sizes, *ways)
+    result: Tensor = _ragged(a, b, group_sizes, *ways)
     return result
 
 
@@ -79,30 +80,35 @@ def _fake(a: Tensor, b: Tensor, sizes: Tensor, precision: str, exact: bool, _: s
     return a.new_empty(shape)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    a, b, sizes, *ctx.ways = inputs
-    ctx.save_for_backward(a, b, sizes)
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor, needed: tuple[bool, ...]) -> tuple[Any, ...]:
+    ctx.ways = inputs[3:]
+    return inputs[:3]
 
 
 def _backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
     a, b, sizes = ctx.saved_tensors
-    ragged = torch.ops.pyclmm.ragged.default
     for_a, for_b = ctx.needs_input_grad[:2]
     of_a = of_b = None
     if b.ndim == 3:
-        of_a = ragged(g, b.mH, sizes, *ctx.ways) if for_a else None
-        of_b = ragged(a.mH, g, sizes, *ctx.ways) if for_b else None
+        of_a = _ragged(g, b.mH, sizes, *ctx.ways) if for_a else None
+        of_b = _ragged(a.mH, g, sizes, *ctx.ways) if for_b else None
     else:  # g has a matrix for each group
-        of_a = ragged(b.conj(), g.mT, sizes, *ctx.ways).mT if for_a else None
-        of_b = ragged(a.mH, g, sizes, *ctx.ways) if for_b else None
+        of_a = _ragged(b.conj(), g.mT, sizes, *ctx.ways).mT if for_a else None
+        of_b = _ragged(a.mH, g, sizes, *ctx.ways) if for_b else None
     return of_a, of_b, None, None, None, None
 
 
-_library.define(
+def _tangent(ctx: Any, da: Any, db: Any, *_: None) -> Tensor:
+    a, b, sizes = ctx.saved_tensors
+    if da is None:
+        found: Tensor = _ragged(a, db, sizes, *ctx.ways)
+        return found
+    of_a: Tensor = _ragged(da, b, sizes, *ctx.ways)
+    return of_a if db is None else of_a + _ragged(a, db, sizes, *ctx.ways)
+
+
+_ragged = defined(
     "ragged(Tensor a, Tensor b, Tensor group_sizes, str precision, bool reproducible, str verify) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag,),
+    *(_keep, _backward, _tangent),
 )
-for _key in ("CPU", "CUDA"):
-    _library.impl("ragged", _real, _key)
-torch.library.register_fake("pyclmm::ragged", _fake, lib=_library)
-torch.library.register_autograd("pyclmm::ragged", _backward, setup_context=_keep, lib=_library)
+implement("ragged", _real, _fake)

@@ -45,6 +45,20 @@ def test_arrays_on_two_devices(lib):
         pyclmm.matmul(x, y)
 
 
+@pytest.mark.parametrize("strides", [(0, 4), (12, 0), (4, 4)])
+def test_an_out_whose_elements_share_memory(lib, strides):
+    x, memory = lib.array(A), lib.array(np.zeros((3, 3), np.float32))
+    out = fake_cuda.LibArray(lib, memory.address, (3, 3), np.float32, strides)
+    for call in (
+        lambda: pyclmm.gemm(x, x, trans_b="T", out=out),
+        lambda: pyclmm.linalg.einsum("ij,kj->ik", x, x, out=out),
+        lambda: pyclmm.matmul_many([(x, x.T)], out=[out]),
+    ):
+        with pytest.raises(pyclmm.ArgumentError, match=r"elements of out share memory, .*; pass an out that"):
+            call()
+    assert not memory.get().any()
+
+
 def test_a_launch_that_is_refused(cuda, lib):
     x = lib.array(A)
     out = lib.array(np.zeros((3, 3), np.float32))

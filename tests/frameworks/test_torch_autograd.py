@@ -75,3 +75,14 @@ def test_elements_of_less_than_a_byte_are_refused(torch, device):
         x = whole.view(getattr(torch, name))
         with pytest.raises(pyclmm.DTypeError, match=f"a has dtype torch.{name}, which pyclmm does not"):
             pyclmm.matmul(x, whole)
+
+
+@every_call
+@pytest.mark.parametrize("shape", [(3, 1), (1, 3), (1, 1)])
+def test_an_out_whose_elements_share_memory_is_refused(call, shape, torch, device):
+    x, is_vector = torch.ones(3, 3, device=device), call is CALLS["matvec"]
+    memory = torch.zeros(shape, device=device)
+    out = memory[:1, 0].expand(3) if is_vector else memory.expand(3, 3)
+    with pytest.raises(pyclmm.ArgumentError, match=r"elements of out share memory, .*; pass an out|C-contig"):
+        call(x, x[0] if is_vector else x, out)
+    assert not memory.any()

@@ -381,17 +381,6 @@ def test_relu_passes_a_gradient_as_pytorchs_does(torch, door, device):
     torch.testing.assert_close(*grads, equal_nan=True)
 
 
-@pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules
-def test_transforms_of_functions(torch, door, device):
-    a, b = (drawn(torch, device, 3, 3, grad=False) for _ in range(2))
-    with pytest.raises(pyclmm.DTypeError, match="a is in a transform"):
-        torch.func.grad(lambda x: door.matmul(x, b).sum())(a)
-    stack = drawn(torch, device, 4, 3, 3, grad=False)
-    torch.testing.assert_close(torch.func.vmap(door.matmul, (0, None))(stack, b), stack @ b)
-    with pytest.raises(pyclmm.DTypeError, match="b has a tangent"):  # it would be lost
-        torch.func.jvp(lambda x: door.matmul(a, x), (b,), (b,))
-
-
 @pytest.mark.filterwarnings("ignore")  # torch.jit.trace is deprecated
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("activation", ["gelu", "relu"])

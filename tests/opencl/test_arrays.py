@@ -205,3 +205,33 @@ def test_a_plan_takes_new_scalars(queue, pair):
     plan = pyclmm.Matmul(a, b, c, alpha=2.0, beta=3.0)
     assert np.array_equal(plan(a, b, c).get(), 2 * (pair[0] @ pair[1]) + 3)
     assert np.array_equal(plan(a, b, c, alpha=-1.0, beta=0.5).get(), 0.5 - pair[0] @ pair[1])
+
+
+LAYOUTS = [
+    ((4, 4), (0, 4)), ((4, 4), (16, 0)), ((4, 4), (4, 4)), ((4, 4), (12, 4)), ((4, 4), (-12, 4)),
+    ((2, 4, 4), (0, 16, 4)), ((2, 4, 4), (16, 16, 4)), ((3, 4), (8, 12)),  # these share elements
+    ((4, 4), (16, 4)), ((4, 4), (4, 16)), ((4, 4), (-16, 4)), ((3, 2), (8, 12)), ((1, 4), (0, 4)),
+    ((4, 0), (0, 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "strides"), LAYOUTS, ids=str)
+@pytest.mark.parametrize("call", ["matmul", "einsum", "a list", "a plan"])
+def test_an_out_whose_elements_share_memory_is_refused(call, shape, strides, queue):
+    """And no other, however its elements lie between each other."""
+    a, b = (cla.zeros(queue, its, np.float32) for its in ((*shape[:-1], 5), (5, shape[-1])))
+    start = sum((length - 1) * -step for length, step in zip(shape, strides, strict=True) if step < 0)
+    memory = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 512)
+    out = cla.Array(queue, shape, np.float32, data=memory, strides=strides, offset=start)
+    calls = {
+        "matmul": lambda: pyclmm.matmul(a, b, out=out),
+        "einsum": lambda: pyclmm.linalg.einsum("...ij,jk", a, b, out=out),
+        "a list": lambda: pyclmm.matmul_many([(a, b)], out=[out]),
+        "a plan": lambda: pyclmm.Matmul(a, b, out=out)(a, b, out=out),
+    }
+    indices = np.indices(shape).reshape(len(shape), -1)
+    if len(np.unique(np.array(strides) @ indices)) == indices.shape[1]:
+        calls[call]()
+        return
+    with pytest.raises(pyclmm.ArgumentError, match=r"elements of out share memory, .*; pass an out that has"):
+        calls[call]()
