@@ -106,7 +106,7 @@ class BuildError(PyclmmError, RuntimeError):
         return f"does not build: {found}"
 
 
-class DeviceMemoryError(PyclmmError, MemoryError):
+class DeviceMemoryError(MemoryError, PyclmmError):  # in this order its __new__ is MemoryError's
     """A buffer is larger than the device allows, or its memory is used up, or the host's."""
 
 
