@@ -28,7 +28,8 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ class BuildError(PyclmmError, RuntimeError):
         return f"does not build: {found}"
 
 
-class DeviceMemoryError(PyclmmError, MemoryError):
+class DeviceMemoryError(MemoryError, PyclmmError):  # in this order its __new__ is MemoryError's
     """A buffer is larger than the device allows, or its memory is used up, or the host's."""
 
 
@@ -171,8 +172,15 @@ class NoDeviceError(PyclmmError, RuntimeError):
     """There is no OpenCL platform, or none with a device."""
 
 
+# In threads of pyclmm's: what brings a warning to the thread that called pyclmm.
+bring_warning: ContextVar[Callable[[str, type[Warning]], None] | None] = ContextVar("warning", default=None)
+
+
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line outside pyclmm that called it, however deep this is."""
+    if (bring := bring_warning.get()) is not None:
+        bring(message, category)
+        return
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "pyclmm":
         frame, level = frame.f_back, level + 1

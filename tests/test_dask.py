@@ -235,6 +235,26 @@ def test_chunks_that_are_no_arrays_are_refused(rng, turned, said):
             product.compute()
 
 
+@pytest.mark.parametrize(
+    ("turned", "said"),
+    [
+        (lambda x: x[0], r"a chunk of NAME has shape \(.,\)"),
+        (lambda x: x[None], r"a chunk of NAME has shape \(1, ., .\)"),
+        (lambda x: x.T, r"a chunk of x has matrices of \(., .\), one of y \(., .\)"),
+        (lambda x: x.astype(object), "a chunk of NAME has dtype object"),
+    ],
+)
+def test_chunks_of_another_shape_or_dtype_than_promised_are_refused(rng, turned, said):
+    x = da.from_array(numbers(rng, (6, 4)), chunks=(3, 2))
+    y = da.from_array(numbers(rng, (4, 6)), chunks=(2, 3))
+    for name in "xy":
+        odd, other = (x, y) if name == "x" else (y, x)
+        odd = odd.map_blocks(turned, chunks=odd.chunks, meta=np.empty((0, 0), "f4"))
+        product = pyclmm.dask.matmul(odd, other) if name == "x" else pyclmm.dask.matmul(other, odd)
+        with pytest.raises((pyclmm.ShapeError, pyclmm.DTypeError), match=said.replace("NAME", name)):
+            product.compute()
+
+
 # graphs
 
 
@@ -355,6 +375,7 @@ BAD = [
     (lambda x: matmul(x, x, host_limit=7), pyclmm.ArgumentError, "host_limit is 7.* of 8 or more"),
     (lambda x: matmul(x, x, memory_limit=31), pyclmm.ArgumentError, "memory_limit is 31.* of 32 or more"),
     (lambda x: matmul(x, dask.delayed(np.ones)(4)), pyclmm.DTypeError, "y is a Delayed; pass a dask array"),
+    (lambda x: matmul(object(), x), pyclmm.DTypeError, "x is a object; pass a dask array"),
     (
         lambda x: matmul(x, x, merge_chunks="no"),
         pyclmm.DTypeError,

@@ -492,3 +492,10 @@ FOUND_WRONG = errors.VerificationError("text", device="d", kernel="k", seed=3, e
 def test_errors_of_other_processes_have_their_attributes(error):
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.parametrize("name", sorted({"WorkspaceError", *pyclmm.__all__} & set(vars(errors))))
+def test_errors_are_made_by_their_own_new(name):
+    """tblib, by which Dask brings errors from its processes, makes them by ``__new__``."""
+    error = getattr(errors, name)
+    assert error.__new__(error, "text").args == ("text",)

@@ -18,11 +18,12 @@ import pyopencl.array as cla
 from numpy.typing import NDArray
 
 from ..api import gemm
-from ..errors import DTypeError
+from ..errors import DTypeError, ShapeError
 from ..execution.verdicts import finish_own
 from ..opencl import arrays, staging
 from ..opencl.queues import PerThread, at_release, default_queue, queue_on
 from ..opencl.watch import own_lock
+from ..problem.dtypes import type_name
 from ..raising import guarded
 from .axes import Axes
 from .workers import device_here
@@ -32,6 +33,8 @@ Host = NDArray[Any]
 # Bytes of chunks that are joined with their neighbours. PoCL 3.0, two cores: 8 x 8 chunks of 16 or 64 KiB
 # take a quarter to a third of the time, 4 x 4 of 256 KiB the same, 4 x 4 of 1 MiB twice as long.
 _SMALL = 1 << 17
+
+_PROMISED = "its Dask array promises another shape; correct from_delayed's shape=, or map_blocks' chunks="
 
 
 class _Queues:
@@ -69,6 +72,7 @@ def multiply(product: Product, xs: list[list[Host]], ys: list[list[Host]], earli
     dtype = product.dtype if only else product.summed
     left = [[_matrices(x, product.axes, 0) for x in row] for row in xs]
     right = [[_matrices(y, product.axes, 1) for y in row] for row in ys]
+    _check_lengths(left, right)
     m, n = sum(row[0].shape[-2] for row in left), sum(y.shape[-1] for y in right[0])
     stack = np.broadcast_shapes(left[0][0].shape[:-2], right[0][0].shape[:-2])
     result = np.empty((*stack, m, n), dtype)
@@ -142,10 +146,25 @@ def _matrices(chunk: Any, axes: Axes, operand: int) -> Host:
             "that its Dask array promises; convert the chunks, x.map_blocks(...)"
         )
     stack, first, second = axes.of(operand)
+    type_name(plain.dtype, f"a chunk of {'xy'[operand]}")
+    if plain.ndim != len(stack) + len(first) + len(second):
+        raise ShapeError(f"a chunk of {'xy'[operand]} has shape {plain.shape}; {_PROMISED}")
     turned = plain.transpose(*stack, *first, *second)
     lengths = [math.prod(plain.shape[i] for i in part) for part in (first, second)]
     native = turned.reshape(*(plain.shape[i] for i in stack), *lengths)
     return native if native.dtype.isnative else native.astype(native.dtype.newbyteorder("="))
+
+
+def _check_lengths(left: list[list[Host]], right: list[list[Host]]) -> None:
+    """Raise ShapeError for matrices that do not fit each other: somebody told Dask wrong shapes."""
+    for row in left:
+        for x, line in zip(row, right, strict=True):
+            for y, above in zip(line, right[0], strict=True):
+                fitting = (row[0].shape[-2], y.shape[-2]), (x.shape[-1], above.shape[-1])
+                if (x.shape[-2:], y.shape[-2:]) != fitting:
+                    raise ShapeError(
+                        f"a chunk of x has matrices of {x.shape[-2:]}, one of y {y.shape[-2:]}; {_PROMISED}"
+                    )
 
 
 def _shape(axes: Axes, xs: list[list[Host]], ys: list[list[Host]], stack: Sequence[int]) -> tuple[int, ...]:

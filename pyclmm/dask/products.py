@@ -113,10 +113,10 @@ def _arrays(x: Any, y: Any) -> tuple[da.Array, da.Array]:
             "with K in one: x.map_blocks(pyclmm.matmul, q.T, dtype=x.dtype, chunks=(*x.chunks[:-1], len(q)))"
         )
     found = (da.asanyarray(x), da.asanyarray(y))
-    for name, array in zip("xy", found, strict=True):
-        if not isinstance(array, da.Array):
+    for name, given, array in zip("xy", (x, y), found, strict=True):
+        if not isinstance(array, da.Array) or (array.dtype == object and array.ndim == 0):
             raise DTypeError(
-                f"{name} is a {type(array).__name__}; pass a dask array, as dask.array.from_delayed gives"
+                f"{name} is a {type(given).__name__}; pass a dask array, as dask.array.from_delayed gives"
             )
         type_name(array.dtype, name)
         if (error := _unfit(name, array)) is not None:

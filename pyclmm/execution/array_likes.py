@@ -51,9 +51,9 @@ def array_of(name: str, x: Any) -> Any:
     if type(x).__name__ == "PyCapsule":  # Python has no name for the type
         raise DTypeError(f"{name} is a PyCapsule, as DLPack's are; pass the array that it was made of")
     if name == "out" or not _is_array_like(x):
+        copy = "" if name == "out" else f" (np.asarray({name}))"
         raise DTypeError(
-            f"{name} is a {type(x).__name__}; pass a NumPy array (np.asarray({name})) or a "
-            f"pyopencl.array.Array"
+            f"{name} is a {type(x).__name__}; pass a NumPy array{copy} or a pyopencl.array.Array"
         )
     for element in entries(x):
         _check_element(name, x, element)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -168,14 +169,16 @@ class Checkpoint:
                 with failing_as("checkpoint", f"the content of {self.folder}", "removed"):
                     self._sink.remove_mark()
                     self._sink.flush()
-                    self._journal.done()
-                    _empty(self.folder)
+                    with contextlib.suppress(FileNotFoundError):  # somebody has removed the folder
+                        self._journal.done()
+                        _empty(self.folder)
         finally:
             self._journal.close()
             self._lock.release(remove)
         if remove:
             with contextlib.suppress(OSError):  # a link, a mount, or one that holds another's file by now
-                self.folder.rmdir()
+                if not os.path.samefile(self.folder, os.curdir):  # without which nothing relative is found
+                    self.folder.rmdir()
 
 
 def _stored(folder: Path) -> journal.Contents | None:

@@ -88,11 +88,13 @@ def streamed(
     as that does.
     """
     others = {name: x for name, x in operands.items() if name not in _TAKEN}
+    stored = [name for name, x in operands.items() if is_stored(x)]
+    or_read = f", or read {stored[0]} first, {stored[0]}[...]" if stored else ""
     for name, value in {**unfit, **others}.items():
         if value is not None:
             raise ArgumentError(
                 f"{name} is given for a product in tiles, which takes arrays of the host and in files with "
-                f"the matrices in the last two axes; leave {name} out"
+                f"the matrices in the last two axes; leave {name} out{or_read}"
             )
     if progress is not None and not callable(progress):
         raise ArgumentError(f"progress is {brief(progress)}; pass a function that takes a StreamProgress")

@@ -41,8 +41,10 @@ def unusable(folder: Path, why: str) -> Iterator[None]:
         yield
     except StorageError:
         raise
-    except NotADirectoryError:
-        raise CheckpointError(f"checkpoint {folder} is a file, or lies in one; name a folder") from None
+    except (NotADirectoryError, FileExistsError):
+        is_broken = folder.is_symlink() and not folder.exists()
+        what = "a link that leads nowhere" if is_broken else "a file, or lies in one"
+        raise CheckpointError(f"checkpoint {folder} is {what}; name a folder") from None
     except OSError as error:
         raise CheckpointError(f"checkpoint folder {folder} {why}: {error}; name another") from error
 

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -331,7 +332,8 @@ class DeviceLane(Lane):
                 self._down_ring.give_back(memory)
 
         cut = pieces(region, False, job.dtype.itemsize, staging.PIECE)
-        futures = [self._threads.writers.submit(fetch, piece, start) for piece, start in cut]
+        submit = self._threads.writers.submit
+        futures = [submit(copy_context().run, fetch, piece, start) for piece, start in cut]
         self._remember(futures)
         for each in futures:
             each.result()

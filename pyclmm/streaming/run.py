@@ -145,6 +145,9 @@ def _supervise(
         if what == "done":
             tell(value)
             continue
+        if what == "warning":
+            warn_caller(*value)
+            continue
         running.discard(number)
         if value is None:
             continue

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import bring_warning
 from .checkpoint import Checkpoint
 from .fingerprints import WrittenTile
 from .job import Job
@@ -188,7 +190,12 @@ class Worker:
         pools = (loops, self._load), (self._threads.multiplier, self._multiply)
         # Two deliver: while one waits for the end of its tile the other begins the next.
         for pool, loop in (*pools, (loops, self._deliver), (loops, self._deliver)):
-            self._futures.append(pool.submit(self._guarded, loop))
+            context = Context()
+            context.run(bring_warning.set, self._warn)
+            self._futures.append(pool.submit(context.run, self._guarded, loop))
+
+    def _warn(self, message: str, category: type[Warning]) -> None:
+        self._state.reports.put(("warning", self._number, (message, category)))
 
     def join(self) -> None:
         """Wait until the loops have ended."""

@@ -227,6 +227,8 @@ def reading(place: MatrixPlace, named: str) -> Iterator[None]:
             yield
     except CommandError:
         raise
+    except BlockingIOError as error:  # HDF5 locks its files
+        raise CommandError(f"{named}: another program has it open; close it there, or wait") from error
     except Exception as error:
         raise CommandError(f"{named}: {_NOT_READ[place.kind]}: {in_one_line(error)}") from error
 

@@ -22,6 +22,12 @@ _TRANS = click.Choice(["N", "T", "C"])
 _GO_ON = "finished tiles are kept: run the command again to go on"
 
 
+def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
+    if value == "":  # pathlib takes it for the working directory
+        raise click.BadParameter("'' names no folder")
+    return None if value is None else Path(value)
+
+
 def _devices(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | str | None:
     return value if value in (None, "all") else output.names(ctx, param, value or "")
 
@@ -33,7 +39,7 @@ def _devices(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @click.option("--memory-limit", help='The most memory of a device to use, such as "8 GiB".')
 @click.option("--devices", callback=_devices, help='Several devices: names separated by commas, or "all".')
 @output.device_option
-@click.option("--checkpoint", type=click.Path(path_type=Path), help="Keep finished tiles in this folder.")
+@click.option("--checkpoint", type=click.Path(), callback=_folder, help="Keep finished tiles in this folder.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT if it is such a matrix.")
 @click.option("--trans-a", type=_TRANS, default="N", help="T: A is stored transposed.")
 @click.option("--trans-b", type=_TRANS, default="N", help="T: B is stored transposed.")

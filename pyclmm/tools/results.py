@@ -210,7 +210,10 @@ class _WrittenBeside(Result):
 
     def finish(self) -> None:
         root = self.place.root
+        state = "lost with"
         try:
+            self._opened()  # somebody may have removed it meanwhile
+            state = "complete in"
             if identity(root) != self._seen:
                 raise OSError("somebody else has changed OUT meanwhile")
             with suppress(OSError):  # it is not there, or its system has no permissions
@@ -218,10 +221,8 @@ class _WrittenBeside(Result):
             self._make_way(root)
             os.replace(self.staged, root)
         except Exception as error:
-            self.give_up(keep=True)
-            raise CommandError(
-                f"{self.place.text}: the result is complete in {self.staged}: {error}"
-            ) from error
+            self.give_up(keep=state == "complete in")
+            raise CommandError(f"{self.place.text}: the result is {state} {self.staged}: {error}") from error
         self.give_up(keep=False)
         try:
             self._tell()

@@ -1,6 +1,7 @@
 """Checkpoints: killed at any moment they go on; of another product, damaged or in use they are refused."""
 
 import os
+import shutil
 import sys
 
 import numpy as np
@@ -99,6 +100,28 @@ def test_a_folder_that_is_a_link_is_emptied(tmp_path):
     (tmp_path / "link").symlink_to("c")
     opened(tmp_path / "link").close(remove=True)
     assert not list((tmp_path / "link").iterdir())
+
+
+def test_the_working_directory_is_emptied_and_stays(tmp_path, monkeypatch):
+    (tmp_path / "c").mkdir()
+    monkeypatch.chdir(tmp_path / "c")
+    x = np.ones((4, 4), "f4")
+    pyclmm.matmul(x, x, checkpoint=".")
+    assert (tmp_path / "c").is_dir()
+    assert not list((tmp_path / "c").iterdir())
+
+
+def test_a_folder_that_is_removed_meanwhile_is_no_error_of_a_complete_product(tmp_path):
+    x, out = np.ones((4, 4), "f4"), np.memmap(tmp_path / "out", "f4", "w+", shape=(4, 4))
+    folder = tmp_path / "c"
+    pyclmm.matmul(x, x, out=out, checkpoint=folder, progress=lambda at: shutil.rmtree(folder))
+    np.testing.assert_array_equal(out, x @ x)
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path):
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(CheckpointError, match="link is a link that leads nowhere; name a folder"):
+        opened(tmp_path / "link")
 
 
 def test_a_relative_folder_in_a_deleted_working_directory_is_named(monkeypatch, tmp_path):

@@ -45,8 +45,10 @@ def test_a_damaged_part_is_fetched_again(damage, dtype):
     want = plan(a, b)
     for byte in (0, 1, 2, 3, 70):
         damage.append((byte, 1))
-        with pytest.warns(pyclmm.VerificationWarning, match=r"damaged on its way from.*rows.*fetched again"):
+        words = r"damaged on its way from.*rows.*fetched again"
+        with pytest.warns(pyclmm.VerificationWarning, match=words) as told:
             got = plan(a, b)
+        assert told[0].filename == __file__
         assert not damage
         assert got.tobytes() == want.tobytes()
     assert pyclmm.health() == {name: count + 5 for name, count in before.items()}

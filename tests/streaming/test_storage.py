@@ -177,6 +177,14 @@ def test_other_products_refuse_what_is_in_a_closed_file(tmp_path):
             call()
 
 
+def test_what_no_product_in_tiles_takes_is_refused_with_what_would_do():
+    a, b = Stored(numbers((4, 5))), numbers((1, 5, 4))
+    with pytest.raises(ArgumentError, match=r"group_sizes is .* or read a first, a\[\.\.\.\]$"):
+        pyclmm.ragged_matmul(a, b, [4])
+    with pytest.raises(DTypeError, match=r"^out is a Stored; pass a NumPy array or"):  # a copy would be lost
+        pyclmm.linalg.dot(numbers((4, 5)), b[0], out=Stored(numbers((4, 4))))
+
+
 def test_a_bias_that_cannot_be_read_is_named():
     class Broken(Stored):
         def __getitem__(self, _):

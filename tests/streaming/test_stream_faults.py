@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 import sys
 import threading
 from types import SimpleNamespace
@@ -402,3 +403,23 @@ def test_an_error_after_the_last_tile_was_handed_out_ends_the_run(step, runs):
         pyclmm.matmul(A[:40], B[:, :32], memory_limit="1 GiB")
     watchdog.cancel()
     assert not woken, "the run would have waited forever"
+
+
+PRODUCT = """
+import numpy as np, pyclmm
+x = np.ones((50, 50), "f4")
+assert (pyclmm.matmul(x, x, memory_limit="10 kB") == 50).all()
+"""
+
+
+def test_a_warning_of_another_thread_names_the_line_of_the_call(tmp_path):
+    environment = with_this_package(PYCLMM_CACHE_DIR=str(tmp_path), PYCLMM_SELFCHECK="on")
+    assert python("-c", PRODUCT, env=environment).returncode == 0
+    verdicts = list((tmp_path / "selfcheck").glob("*.json"))
+    assert verdicts
+    for verdict in verdicts:
+        verdict.write_text("")
+    ended = python("-c", PRODUCT, env=environment)
+    assert ended.returncode == 0
+    assert re.search("^<string>:4: CacheWarning: cache file .* was set aside", ended.stderr, re.M)
+    assert "thread.py" not in ended.stderr

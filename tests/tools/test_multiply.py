@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -169,6 +170,7 @@ def test_finished_tiles_of_a_result_that_is_gone_are_no_result(interrupted, here
         (("a.npy", "b.npy", "c.npy", "--devices", "all", "--device", "0:0"), "devices is given beside"),
         (("a.npy", "b.npy", "c.npy", "--devices", ","), "names nothing"),
         (("a.npy", "b.npy", "c.npy", "--checkpoint", "m.zarr"), "holds other files"),
+        (("a.npy", "b.npy", "c.npy", "--checkpoint", ""), "'' names no folder"),
     ],
     ids=lambda x: "-".join(x) if isinstance(x, tuple) else "",
 )
@@ -239,6 +241,21 @@ def test_a_file_of_hdf5_that_cannot_grow_ends_the_command_with_its_error(here, m
     assert ended.returncode == 2, ended.stderr
     assert re.fullmatch(r"Error: out: .+ could not be (written|flushed): .+\n", ended.stderr)
     assert (here / "c.h5").exists() == bool(more)
+
+
+HELD = "import h5py, sys; file = h5py.File('m.h5', 'a'); print('open', flush=True); sys.stdin.read()"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="HDF5 locks its files otherwise")
+@pytest.mark.parametrize("places", [("m.h5:x", "b.npy", "c.npy"), ("a.npy", "b.npy", "m.h5:c")])
+def test_a_file_of_hdf5_that_another_program_has_open_is_named(here, places):
+    command = [sys.executable, "-c", HELD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"open\n"
+        shown = run(*places)
+    assert shown.exit_code == 2
+    words = r"Error: m\.h5.*: another program has it open; close it there, or wait\n"
+    assert re.fullmatch(words, shown.stderr)
 
 
 def test_a_name_that_hdf5_cannot_have_is_refused_at_once(here):

@@ -468,6 +468,16 @@ def test_a_file_that_somebody_makes_meanwhile_is_kept(at_tile):
     np.testing.assert_array_equal(np.load(staged[1]), A @ B)
 
 
+@pytest.mark.parametrize("out", ["c.npy", "c.zarr"])
+def test_a_result_that_somebody_removes_meanwhile_is_told(out, at_tile):
+    """Zarr makes folders anew, so that only the chunks would be there that came later."""
+    at_tile(lambda at: at.tiles == 1 and shutil.rmtree(next(Path().glob(f"{out}.unfinished-*"))))
+    shown = run("a.npy", "b.npy", out, "--memory-limit", "1 KiB")
+    assert shown.exit_code == 2
+    assert f"{out}: the result is lost with " in shown.stderr
+    assert not list(Path().glob(f"{out}*"))
+
+
 # (further arguments, words of the error)
 WRITTEN = {
     "the product": (("--json", "c.npy"), "--json is, or lies in or around, c.npy"),
