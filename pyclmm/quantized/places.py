@@ -51,8 +51,9 @@ def on_host(data: Any) -> NDArray[np.uint8]:
 def copied(data: Any) -> Any:
     """A copy of *data* where it is."""
     if isinstance(data, cla.Array):
-        # PyOpenCL copies no Array with gaps, as every second matrix of a stack.
-        return data.copy(arrays.common_queue({"data": data}, None)) if data.flags.forc else brought(data, data)
+        if not data.flags.forc:  # as every second matrix of a stack, which PyOpenCL does not copy
+            return brought(data, data)
+        return data.copy(arrays.common_queue({"data": data}, None))
     found = copy.deepcopy(data)
     if isinstance(found, np.ndarray):
         found.flags.writeable = False

@@ -154,6 +154,7 @@ def test_sizes_that_do_not_fit_are_refused(rng):
     refused(r"group_sizes\[1\] is -1; pass 0", a, b, [10, -1, 3, 4])
     refused("add up to 60, but there are 50 rows", a, b, [10, 10, 10, 30])
     refused("add up to 60, but there are 50 rows", a.T, a, [10, 10, 10, 30])
+    refused("K is 33 in a and 50 in b", a, a, [10, 10, 10, 20], error=pyclmm.ShapeError)  # a.T is meant
     refused("dtype float64; pass whole numbers", a, b, [1.0, 2, 3, 4], error=pyclmm.DTypeError)
     refused("4 matrices and group_sizes 3", a, b, [1, 2, 3], error=pyclmm.ShapeError)
     refused("pass a 1-D array", a, b, np.zeros((2, 2), int), error=pyclmm.ShapeError)
