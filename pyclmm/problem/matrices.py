@@ -123,8 +123,8 @@ def check_sizes(a: Operand, b: Operand, sizes: tuple[int, ...]) -> None:
     if max(sizes) > MAX_DIMENSION:
         raise UnsupportedError(
             f"a has shape {brief(a.shape)} and b {brief(b.shape)}: M, N, K and the stack must be at most "
-            f"2^31 - 2^16: {', '.join(map(brief, sizes))}; matmul and gemm cut larger NumPy arrays into tiles "
-            "(memory_limit= where a kernel is named), multiply parts of Arrays"
+            f"2^31 - 2^16: {', '.join(map(brief, sizes))}; matmul and gemm cut larger NumPy arrays into "
+            "tiles (memory_limit= where a kernel is named), multiply parts of Arrays"
         )
 
 
