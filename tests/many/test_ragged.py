@@ -144,6 +144,15 @@ def test_nan_stays_in_its_group(rng):
     check(got[10:], a[10:], b[1:], SIZES["some"][1:])
 
 
+@pytest.mark.usefixtures("own_caches")
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_dot_products_of_columns_with_gaps(rng, reproducible):
+    """The self-check took them for dot products that lie side by side in a stack."""
+    x, y = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((1, 34), (17, 2)))
+    x, y, sizes = x[:, ::2], y[:, ::2], [2, 0, 15]
+    check(pyclmm.ragged_matmul(x, y, sizes, reproducible=reproducible), x, y, sizes)
+
+
 def refused(match, *args, error=pyclmm.ArgumentError, **keywords):
     with pytest.raises(error, match=match):
         pyclmm.ragged_matmul(*args, **keywords)
