@@ -60,6 +60,14 @@ def test_copies_of_weights(way, place, queue):
             copied.data[0] = 0
 
 
+@pytest.mark.parametrize("part", [lambda q: q[::2].mT, lambda q: q[1][::3], lambda q: q[:0]])
+def test_copies_of_parts_of_a_stack_on_a_device(part, queue):
+    q = pyclmm.quantize(X.reshape(4, 8, 64))
+    copied = copy.deepcopy(part(q.to(queue)))
+    assert copied.shape == part(q).shape
+    assert np.array_equal(copied.dequantize(), part(q).dequantize())
+
+
 def test_weights_on_a_device_are_not_pickled(queue):
     q = pyclmm.quantize(X)
     refused(q.to(queue), "pickle q.to(np.empty(0))")

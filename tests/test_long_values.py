@@ -12,6 +12,7 @@ KEYWORDS = (
     "activation", "bias", "casting", "checkpoint", "device", "devices", "dtype", "kernel", "precision",
     "progress", "quantize_a", "reproducible", "trans_a", "trans_b", "verify", "wait_for",
 )  # fmt: skip
+GPTQ = {"packed": np.zeros((8, 8), "i4"), "scales": np.ones((1, 8), "f4"), "zeros": np.zeros((1, 1), "i4")}
 CALLS = {
     **{name: lambda value, name=name: pyclmm.gemm(A, A, **{name: value}) for name in KEYWORDS},
     "axes": lambda value: pyclmm.matmul(A, A, axes=value),
@@ -21,6 +22,12 @@ CALLS = {
     "mixed": lambda value: pyclmm.matmul(A, A, mixed=value),
     "shape": lambda value: pyclmm.warm((value, A)),
     "mode": lambda value: pyclmm.quantize(A, mode=value),
+    "group_size": lambda value: QuantizedArray.from_parts(**GPTQ, layout="gptq", group_size=value),
+    "shape of a list": lambda value: pyclmm.ManyMatmul([((4, value), (4, 4))], dtype="float32"),
+    "shape of a list without dtype": lambda value: pyclmm.ManyMatmul([((4, 4), (value,))]),
+    "tune's budget": lambda value: pyclmm.tune(budget=value),
+    "tune's layout": lambda value: pyclmm.tune(layouts=[value], budget=1e-9),
+    "tune's shape": lambda value: pyclmm.tune([(4, 4, value)], budget=1e-9),
     "path": QuantizedArray.load,
 }
 
@@ -33,7 +40,7 @@ def test_a_long_value_is_an_error_that_shows_a_part_of_it(call, value):
     assert len(str(caught.value)) < 1500
 
 
-@pytest.mark.parametrize("call", ["checkpoint", "dtype", "mode", "optimize", "subscripts"])
+@pytest.mark.parametrize("call", ["checkpoint", "dtype", "mode", "optimize", "subscripts", "tune's layout"])
 @pytest.mark.parametrize("value", [np.arange(2), np.zeros(0), set(), "\ud800"])
 def test_a_value_of_another_kind_is_no_error_of_python_s_own(call, value):
     with pytest.raises(PyclmmError):

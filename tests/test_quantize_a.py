@@ -108,6 +108,11 @@ def test_the_reference_rounds_to_the_nearest_of_255_numbers(rng, x, q):
     assert (abs(near - groups) <= 0.5001 * scale).all()
 
 
+def test_the_reference_refuses_rows_that_groups_do_not_divide(x, q):
+    with pytest.raises(pyclmm.ShapeError, match=r"a has shape \(5, 96\); pass \(\.\.\., K\).* groups of 64"):
+        int8_groups(x[:, :96], q)
+
+
 @pytest.mark.parametrize("form", OF_CODES[::3], ids=lambda form: form.name)
 def test_the_bound_that_is_promised(rng, form):
     """|y - x w| <= sum over groups of 0.5001 scale sum |w|, and the rounding of float32 sums."""

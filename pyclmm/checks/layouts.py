@@ -34,7 +34,8 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
     *stack* products, and rows are divided among so many groups.
     """
     if problem.is_listed:
-        whole = replace(lists.stack_of(problem), batch_shape=(1,))
+        # Products of lists and groups do not lie side by side, however near they are.
+        whole = replace(lists.stack_of(problem), batch_shape=(1,), batch_strides=((0,),) * 4)
         return lists.listed(problem, resized(whole, m, n, k, stack))
     side_by_side = m * n == 1 and problem.is_side_by_side
     near = min(problem.batch_shape[-1], _NEIGHBOURS) if side_by_side else 1

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ShapeError
 from ..problem.dtypes import ELEMENTS
 from .fma_reference import chain
 
@@ -56,9 +57,13 @@ def int8_groups(a: Array, weights: Any) -> Array:
 
     The numbers of a in each group of the weights, along the last axis, are rounded to multiples of their
     largest absolute value / 127, to the nearest in float32. Groups without a number of 2^-120 or more are 0;
-    those with a NaN or an infinity are NaN.
+    those with a NaN or an infinity are NaN. Raises ShapeError if the groups do not divide the axis.
     """
     size = weights.group_size
+    if a.ndim == 0 or a.shape[-1] % size:
+        raise ShapeError(
+            f"a has shape {a.shape}; pass (..., K), whose K is that of weights in groups of {size}"
+        )
     groups = np.ascontiguousarray(a).astype(np.float32).reshape(*a.shape[:-1], a.shape[-1] // size, size)
     most = abs(groups).max(-1, keepdims=True, initial=0)
     counts = (most >= 2.0**-120) & (most < np.inf)

@@ -106,9 +106,12 @@ def _check_sizes(sizes: Any, a: Any, b: Any) -> None:
     """Raise ArgumentError for sizes on the host that a, and b, do not have."""
     if sizes.ndim != 1 or np.ndim(a) != 2 or np.ndim(b) not in (2, 3):
         return
+    divides_rows = np.ndim(b) == 3
+    if not divides_rows and np.shape(a)[1] != np.shape(b)[0]:
+        return  # as of x where x.T is meant: their shapes are at fault, not the sizes
     for group, size in enumerate(listed := sizes.tolist()):
         if size < 0:
             raise ArgumentError(f"{SIZES}[{group}] is {size}; pass 0 for an empty group")
-    rows = np.shape(a)[0 if np.ndim(b) == 3 else 1]
+    rows = np.shape(a)[0 if divides_rows else 1]
     if (total := sum(listed)) > rows:
         raise ArgumentError(f"{SIZES} add up to {total}, but there are {rows} rows to divide")

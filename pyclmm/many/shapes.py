@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..errors import ArgumentError, DTypeError, ShapeError, in_short
+from ..errors import ArgumentError, DTypeError, ShapeError, brief, in_short
 from ..problem.dtypes import named_dtype, type_name
 from .apart import Lists
 from .lists import naming
@@ -45,7 +45,7 @@ def refuse_shapes(pairs: Any) -> None:
     for number, pair in enumerate(pairs if isinstance(pairs, list | tuple) else ()):
         if isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_shape, pair)):
             raise ArgumentError(
-                f"pairs[{number}] is {pair}: with shapes pass dtype= too; to multiply these numbers "
+                f"pairs[{number}] is {brief(pair)}: with shapes pass dtype= too; to multiply these numbers "
                 "pass arrays"
             )
 
@@ -64,12 +64,12 @@ def _checked(name: str, shape: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:
     try:
         sizes = tuple(map(index, shape))
     except TypeError:
-        raise DTypeError(f"{name} has shape {shape}; pass whole numbers") from None
+        raise DTypeError(f"{name} has shape {brief(shape)}; pass whole numbers") from None
     if any(size < 0 for size in sizes):
-        raise ShapeError(f"{name} has shape {sizes}; pass lengths of at least 0")
+        raise ShapeError(f"{name} has shape {brief(sizes)}; pass lengths of at least 0")
     try:
         np.broadcast_to(np.empty((), dtype), sizes)
     except ValueError as error:  # too many axes, or bytes
         why = f"NumPy has no array of it: {in_short(error)}"
-        raise ShapeError(f"{name} has shape {sizes}; {why}; pass shapes of arrays") from None
+        raise ShapeError(f"{name} has shape {brief(sizes)}; {why}; pass shapes of arrays") from None
     return sizes

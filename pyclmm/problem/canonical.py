@@ -63,7 +63,7 @@ def problem_of(
     """The problem of dense matrices, M x K and K x N, each stored transposed if its letter of *layout* is T.
     Raises ArgumentError for a layout other than "NN", "NT", "TN" and "TT".
     """
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
         raise unknown_name("layout", layout, LAYOUTS)
     a = dense((*stack, m, k) if layout[0] == "N" else (*stack, k, m), dtype)
     b = dense((*stack, k, n) if layout[1] == "N" else (*stack, n, k), dtype)

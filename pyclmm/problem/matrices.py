@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..errors import ShapeError, UnsupportedError
+from ..errors import ShapeError, UnsupportedError, brief
 from . import dtypes
 from .extras import ResultShape, StridedMatrix
 from .gemm import MAX_DIMENSION, Operand, alignment
@@ -122,9 +122,9 @@ def check_sizes(a: Operand, b: Operand, sizes: tuple[int, ...]) -> None:
     """Raise UnsupportedError if *sizes*, of a product and its stack, are more than kernels count to."""
     if max(sizes) > MAX_DIMENSION:
         raise UnsupportedError(
-            f"a has shape {a.shape} and b {b.shape}: M, N, K and the stack must be at most 2^31 - 2^16: "
-            f"{', '.join(map(str, sizes))}; matmul and gemm cut larger NumPy arrays into tiles "
-            "(memory_limit= where a kernel is named), multiply parts of Arrays"
+            f"a has shape {brief(a.shape)} and b {brief(b.shape)}: M, N, K and the stack must be at most "
+            f"2^31 - 2^16: {', '.join(map(brief, sizes))}; matmul and gemm cut larger NumPy arrays into "
+            "tiles (memory_limit= where a kernel is named), multiply parts of Arrays"
         )
 
 

@@ -55,8 +55,8 @@ def joined(
     form, rows, k = _of_words(words, by, points, layout)
     if group_size not in (None, form.group_size):
         raise ArgumentError(
-            f"group_size is {group_size}, but scales of shape {by.shape} have groups of {form.group_size}; "
-            "leave it out"
+            f"group_size is {brief(group_size)}, but scales of shape {by.shape} have groups of "
+            f"{form.group_size}; leave it out"
         )
     if g_idx is not None and not np.array_equal(numbers("g_idx", g_idx), np.arange(k) // form.group_size):
         raise ArgumentError(

@@ -51,6 +51,8 @@ def on_host(data: Any) -> NDArray[np.uint8]:
 def copied(data: Any) -> Any:
     """A copy of *data* where it is."""
     if isinstance(data, cla.Array):
+        if not data.flags.forc:  # as every second matrix of a stack, which PyOpenCL does not copy
+            return brought(data, data)
         return data.copy(arrays.common_queue({"data": data}, None))
     found = copy.deepcopy(data)
     if isinstance(found, np.ndarray):

@@ -24,7 +24,7 @@ import pyopencl as cl
 
 from .. import fields, repr_tables
 from ..checks import child, isolation, worker
-from ..errors import ArgumentError, DeviceLostError, DTypeError, PyclmmError
+from ..errors import ArgumentError, DeviceLostError, DTypeError, PyclmmError, brief
 from ..kernels import KERNELS, kernel_named
 from ..kernels.device import DeviceInfo
 from ..opencl.devices import DeviceChoice, device_info, find_device
@@ -149,9 +149,9 @@ def tune(
     DTypeError for what is no list of names, no number or no function, DeviceMemoryError.
     """
     _check_kinds(budget, on_progress, shapes=shapes, dtypes=dtypes, layouts=layouts, precisions=precisions)
-    budget = float(budget)  # of NumPy's numbers too, which JSON does not take
     if not 0 < budget <= _MOST_S:
-        raise ArgumentError(f"budget is {budget}; pass a number of seconds over 0, up to {_MOST_S:g}")
+        raise ArgumentError(f"budget is {brief(budget)}; pass a number of seconds over 0, up to {_MOST_S:g}")
+    budget = float(budget)  # of NumPy's numbers too, which JSON does not take
     tuning = Tuning(device_info(find_device(device)))
     asked = itertools.product(dtypes, shapes, layouts, precisions)
     problems = [product(shape, dtype, layout, precision) for dtype, shape, layout, precision in asked]
@@ -183,11 +183,11 @@ def _check_kinds(budget: object, on_progress: object, **lists: object) -> None:
     for name, given in lists.items():
         if isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
             what = "(M, N, K)" if name == "shapes" else "names"
-            raise DTypeError(f"{name} is {given!r}; pass a list of {what}")
+            raise DTypeError(f"{name} is {brief(given)}; pass a list of {what}")
     if not isinstance(budget, Real):
-        raise DTypeError(f"budget is {budget!r}; pass a number of seconds over 0")
+        raise DTypeError(f"budget is {brief(budget)}; pass a number of seconds over 0")
     if not callable(on_progress):
-        raise DTypeError(f"on_progress is {on_progress!r}; pass a function that takes a stage")
+        raise DTypeError(f"on_progress is {brief(on_progress)}; pass a function that takes a stage")
 
 
 def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str = "highest") -> GemmProblem:
@@ -195,7 +195,7 @@ def product(shape: tuple[int, int, int], dtype: str, layout: str, precision: str
     is_one = isinstance(shape, tuple | list | np.ndarray) and len(shape) == 3
     if not is_one or not all(isinstance(x, int | np.integer) and x > 0 for x in shape):
         raise ArgumentError(
-            f"a shape is {shape!r}; pass M, N and K, whole numbers of 1 or more, of each product"
+            f"a shape is {brief(shape)}; pass M, N and K, whole numbers of 1 or more, of each product"
         )
     m, n, k = map(int, shape)
     return problem_of(m, n, k, dtype_named(dtype), layout, precision)

@@ -144,6 +144,15 @@ def test_nan_stays_in_its_group(rng):
     check(got[10:], a[10:], b[1:], SIZES["some"][1:])
 
 
+@pytest.mark.usefixtures("own_caches")
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_dot_products_of_columns_with_gaps(rng, reproducible):
+    """The self-check took them for dot products that lie side by side in a stack."""
+    x, y = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((1, 34), (17, 2)))
+    x, y, sizes = x[:, ::2], y[:, ::2], [2, 0, 15]
+    check(pyclmm.ragged_matmul(x, y, sizes, reproducible=reproducible), x, y, sizes)
+
+
 def refused(match, *args, error=pyclmm.ArgumentError, **keywords):
     with pytest.raises(error, match=match):
         pyclmm.ragged_matmul(*args, **keywords)
@@ -154,6 +163,7 @@ def test_sizes_that_do_not_fit_are_refused(rng):
     refused(r"group_sizes\[1\] is -1; pass 0", a, b, [10, -1, 3, 4])
     refused("add up to 60, but there are 50 rows", a, b, [10, 10, 10, 30])
     refused("add up to 60, but there are 50 rows", a.T, a, [10, 10, 10, 30])
+    refused("K is 33 in a and 50 in b", a, a, [10, 10, 10, 20], error=pyclmm.ShapeError)  # a.T is meant
     refused("dtype float64; pass whole numbers", a, b, [1.0, 2, 3, 4], error=pyclmm.DTypeError)
     refused("4 matrices and group_sizes 3", a, b, [1, 2, 3], error=pyclmm.ShapeError)
     refused("pass a 1-D array", a, b, np.zeros((2, 2), int), error=pyclmm.ShapeError)
