@@ -60,11 +60,21 @@ def _memory(base: Any) -> tuple[int, int]:
     """(identity of the allocation that holds a buffer, offset of the buffer in it in bytes)."""
     if not isinstance(base, cl.MemoryObjectHolder):  # shared virtual memory is one address space
         return 0, int(getattr(base, "svm_ptr", id(base)))
-    parent: Any = base.get_info(_PARENT)
+    parent = _parent(base)
     if parent is None:
         return base.int_ptr, 0
     offset: Any = base.get_info(cl.mem_info.OFFSET)
-    return parent.int_ptr, offset
+    return parent if isinstance(parent, int) else parent.int_ptr, offset
+
+
+def _parent(base: cl.MemoryObjectHolder) -> Any:
+    """The buffer of which *base* is a sub-buffer; None if it is none. -1 for a parent that nobody else holds
+    on Intel's runtime, which tells no more of it: all such may be one.
+    """
+    try:
+        return base.get_info(_PARENT)
+    except cl.LogicError:
+        return -1
 
 
 def location(x: Array) -> tuple[int, int]:
@@ -80,7 +90,7 @@ def phase(x: Array) -> int:
 
 def is_whole(base: Any) -> bool:
     """Whether a buffer is known to be a whole allocation, not a sub-buffer."""
-    return type(base) is cl.Buffer and base.get_info(_PARENT) is None
+    return type(base) is cl.Buffer and _parent(base) is None
 
 
 def may_share(x: Array, y: Array) -> bool:
