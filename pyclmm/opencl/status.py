@@ -51,7 +51,8 @@ def failure_of(event: cl.Event) -> str:
         state: Any = event.command_execution_status
     except cl.Error:  # the device is lost, or its context freed: the call itself says so
         return ""
-    return str(cl.status_code.to_string(state, "code %d")) if state < 0 else ""
+    codes: Any = cl.status_code
+    return str(codes.to_string(state, "code %d")) if state < 0 else ""
 
 
 def failed_event(what: str, failure: object) -> ArgumentError:
