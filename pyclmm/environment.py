@@ -149,8 +149,8 @@ _CHECKED = (BUILD_OPTIONS, *(variable for variable in VARIABLES if variable.name
 
 def check() -> None:
     """Raise ArgumentError for a variable of pyclmm's own with a value that it does not understand, and for
-    build options that are no text. The first time in a process it warns of names like those of pyclmm's own
-    that it does not know.
+    build options that are no text or incomplete. The first time in a process it warns of names like those of
+    pyclmm's own that it does not know.
     """
     _warn_of_unknown_names()
     _check(*[os.environ.get(variable.name) for variable in _CHECKED])
@@ -164,6 +164,11 @@ def _check(*_values: str | None) -> None:
     if CACHE_DIR.value.startswith("~"):
         raise ArgumentError(
             f"{CACHE_DIR.name} is {CACHE_DIR.value!r}, where ~ is a folder of that name; set the whole path"
+        )
+    if BUILD_OPTIONS.value.split()[-1:] in (["-D"], ["-I"]):  # PoCL 3.0 ends the process
+        raise ArgumentError(
+            f"{BUILD_OPTIONS.name} is {brief(BUILD_OPTIONS.value)}; set a macro after -D and a "
+            "folder after -I, or leave it unset"
         )
     if any("\ud800" <= character <= "\udfff" for character in BUILD_OPTIONS.value):  # no bytes of UTF-8
         raise ArgumentError(

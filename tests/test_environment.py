@@ -85,7 +85,7 @@ WRONG = {
     "PYCLMM_WITHOUT": ("fp64", "cl_khr_fp64,cl_khr_fp16"),
     "PYCLMM_KEEP_WORKSPACE": ("-1", "1e", "many", "iB", "64 MO", "1e999", "9" * 5000),
     "PYCLMM_CACHE_DIR": ("~/cache",),
-    "PYOPENCL_BUILD_OPTIONS": (os.fsdecode(b"-w\xff"),),
+    "PYOPENCL_BUILD_OPTIONS": (os.fsdecode(b"-w\xff"), "-D", "-w -I "),
 }
 
 

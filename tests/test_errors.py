@@ -403,6 +403,35 @@ def test_an_event_that_failed_is_named_and_is_no_loss_of_the_device(queue):
     assert (matmul(A, B, queue=queue) == 4).all()
 
 
+@pytest.mark.parametrize("name", ["a", "out", "wait_for"])
+def test_arrays_whose_event_failed_are_refused(queue, name):
+    """PoCL waited for it forever, and with it all later commands of an in-order queue."""
+    failed = cl.UserEvent(queue.context)
+    failed.set_status(cl.status_code.OUT_OF_RESOURCES)
+    a, out = (cla.to_device(queue, ones(3, 3)) for _ in range(2))
+    plan = pyclmm.Matmul(a, a, out=out)
+    bound = plan.bind(a, a, out=out)
+    how, what = {}, "an event of an operand, or of out,"
+    if name == "wait_for":
+        how, what = {"wait_for": [failed]}, r"wait_for\[0\]"
+    for call in (
+        lambda **how: matmul(a, a, out=out, **how),
+        lambda **how: plan(a, a, out=out, **how),
+        lambda **how: plan.enqueue(a, a, out=out, **how),
+        lambda **how: plan.enqueue(a, a, out=out, **how) if how else bound(),
+        lambda **how: pyclmm.matmul_many([(a, a)], out=[out], **how),
+        lambda **how: pyclmm.linalg.einsum("ij,jk", a, a, out=out, **how),
+    ):
+        call()
+        if name != "wait_for":
+            {"a": a, "out": out}[name].add_event(failed)
+        with pytest.raises(errors.ArgumentError, match=f"{what} ended with an error .*OUT_OF_RESOURCES"):
+            call(**how)
+        for x in (a, out):
+            x.events[:] = [event for event in x.events if event is not failed]
+    assert (out.get() == 3).all()
+
+
 def test_arrays_without_a_queue(queue):
     a, b = (cla.to_device(queue, x).with_queue(None) for x in (A, B))
     with pytest.raises(errors.ArgumentError, match="none of the Arrays has a queue; pass queue="):

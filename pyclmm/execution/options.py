@@ -244,7 +244,8 @@ def refuse_events(wait_for: list[cl.Event]) -> None:
 def events_of(wait_for: Any, queue: Any = None) -> list[cl.Event]:
     """A new list of the events to wait for, on *queue* if one is given.
 
-    Raises DTypeError for anything but a list or tuple of events, ArgumentError for one of another context.
+    Raises DTypeError for anything but a list or tuple of events, ArgumentError for one of another context,
+    or of a command that failed.
     """
     if wait_for is None:
         return []
@@ -252,18 +253,18 @@ def events_of(wait_for: Any, queue: Any = None) -> list[cl.Event]:
         raise DTypeError(f"wait_for is {brief(wait_for)}; pass a list of pyopencl.Event")
     if isinstance(queue, cl.CommandQueue):  # a path on CUDA refuses all events itself
         status.check_events(wait_for, queue.context, "wait_for has")
+        for at, event in enumerate(wait_for):
+            if failure := status.failure_of(event):  # PoCL would wait for it forever
+                raise status.failed_event(f"wait_for[{at}]", failure)
     return list(wait_for)
 
 
 def wait_here(wait_for: Any) -> None:
     """Wait for the events on the host, which reads operands next. Raises as :func:`events_of` does, and
-    ArgumentError for one that ends with an error: that is no fault of the device of this product.
+    ArgumentError for one that ends with an error.
     """
     for at, event in enumerate(events_of(wait_for)):
         try:
             event.wait()
         except cl.Error as error:
-            raise ArgumentError(
-                f"wait_for[{at}] ended with an error ({error}), so what its command was to write may be "
-                "missing; repeat that command"
-            ) from error
+            raise status.failed_event(f"wait_for[{at}]", error) from error

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyopencl as cl
+from pyopencl.array import Array
 
 from ..errors import ArgumentError, ShapeError, brief, in_short
 from ..execution import kinds
 from ..execution.operands import alike, queue_of
 from ..execution.options import Options, events_of, options_of, wait_here
+from ..opencl.arrays import check_buffer
 from ..opencl.devices import DeviceChoice
 from ..problem import subscripts
 from ..problem.contraction import Label, contiguous, joined
@@ -63,8 +65,11 @@ def taken(given: Mapping[str, Any], out: Any, keywords: dict[str, Any]) -> Taken
     if events and isinstance(next(iter(found.values())), np.ndarray):
         wait_here(events)
         del keywords["wait_for"]
-    for name in given:
-        type_name(found[name].dtype, name)
+    for name, x in found.items():
+        if name in given:
+            type_name(x.dtype, name)
+        if isinstance(x, Array):
+            check_buffer(x, name)
     own = {kinds.computed_dtype({"a": x, "b": x}) for x in given.values()}
     dtype = own.pop() if dtype is None and len(own) == 1 else dtype
     return Taken({name: found[name] for name in given}, found.get("out"), dtype)

@@ -63,11 +63,21 @@ def _memory(base: Any) -> tuple[int, int]:
     """(identity of the allocation that holds a buffer, offset of the buffer in it in bytes)."""
     if not isinstance(base, cl.MemoryObjectHolder):  # shared virtual memory is one address space
         return 0, int(getattr(base, "svm_ptr", id(base)))
-    parent: Any = base.get_info(_PARENT)
+    parent = _parent(base)
     if parent is None:
         return base.int_ptr, 0
     offset: Any = base.get_info(cl.mem_info.OFFSET)
-    return parent.int_ptr, offset
+    return parent if isinstance(parent, int) else parent.int_ptr, offset
+
+
+def _parent(base: cl.MemoryObjectHolder) -> Any:
+    """The buffer of which *base* is a sub-buffer; None if it is none. -1 for a parent that nobody else holds
+    on Intel's runtime, which tells no more of it: all such may be one.
+    """
+    try:
+        return base.get_info(_PARENT)
+    except cl.LogicError:
+        return -1
 
 
 def location(x: Array) -> tuple[int, int]:
@@ -83,7 +93,7 @@ def phase(x: Array) -> int:
 
 def is_whole(base: Any) -> bool:
     """Whether a buffer is known to be a whole allocation, not a sub-buffer."""
-    return type(base) is cl.Buffer and base.get_info(_PARENT) is None
+    return type(base) is cl.Buffer and _parent(base) is None
 
 
 def may_share(x: Array, y: Array) -> bool:
@@ -112,6 +122,8 @@ def check_buffer(x: Array, name: str, pair: str = "") -> None:
     *pair*: what an error about a list begins with.
     """
     end, base = end_of(x), x.base_data
+    if end and base is None:
+        raise ArgumentError(f"{pair}{name} has no memory, its base_data is None; pass an Array with a buffer")
     size = getattr(base, "size", None)  # some shared virtual memory has None
     if end and size is not None and not 0 < end <= size:
         raise ArgumentError(

@@ -239,6 +239,7 @@ class Binding:
         if self._first is not None:  # between the first call and its end
             self._settle_if_ended(self._first)
         with_events = with_events or bool(self._unsettled)
+        first = self._awaited(wait_for)
         # 1. Workspace. What was packed into other workspace must be packed again.
         lender, borrowed, moved = self._lender, _NOTHING, False
         if lender is not None:
@@ -248,8 +249,8 @@ class Binding:
         # 2. Until this call has succeeded, nobody knows what the kernel objects and the workspace hold.
         self._packed = self.last_call = self._alone = None
         self._number = 0
-        # 3. The launches. The first one waits for the previous call too, which may still use the workspace.
-        first, given = wait_for + self.last, (buffers, scalars, borrowed)
+        # 3. The launches.
+        given = buffers, scalars, borrowed
         events: list[cl.Event] = []
         step, begun, after = None, False, first or None
         try:
@@ -270,6 +271,15 @@ class Binding:
             self._number = spaces.number
             lender.take_back(spaces, events, is_waited_for)
         return events
+
+    def _awaited(self, wait_for: list[cl.Event]) -> list[cl.Event]:
+        """What the first launch waits for: *wait_for*, and the previous call, which may still use the
+        workspace, unless that has failed. PoCL waits for what has failed forever. Raises ArgumentError.
+        """
+        for event in wait_for:
+            if failure := status.failure_of(event):
+                raise status.failed_event("an event of an operand, or of out,", failure)
+        return wait_for + [event for event in self.last if not status.failure_of(event)]
 
     def _enqueue_part(
         self,

@@ -45,6 +45,24 @@ def has_ended(event: cl.Event) -> bool:
     return bool(state <= cl.command_execution_status.COMPLETE)  # less than that is an error
 
 
+def failure_of(event: cl.Event) -> str:
+    """The error that ended the command of *event*; empty if none has yet."""
+    try:
+        state: Any = event.command_execution_status
+    except cl.Error:  # the device is lost, or its context freed: the call itself says so
+        return ""
+    codes: Any = cl.status_code
+    return str(codes.to_string(state, "code %d")) if state < 0 else ""
+
+
+def failed_event(what: str, failure: object) -> ArgumentError:
+    """The error for an event of a command that failed, which is no fault of the product's device."""
+    return ArgumentError(
+        f"{what} ended with an error ({failure}), so what its command was to write may be missing; repeat "
+        "that command"
+    )
+
+
 def check_events(events: Iterable[Any], context: cl.Context, whose: str) -> None:
     """Raise ArgumentError if one of the *events*, *whose* they are, is not of *context*."""
     try:

@@ -193,7 +193,6 @@ pyclmm.keep_workspace(0)
 never = cl.UserEvent(queue.context)
 pending = plan(x, x, wait_for=[never])
 import atexit
-from tests.support.threads import in_threads
 atexit.register(never.set_status, cl.command_execution_status.COMPLETE)
 """
 

@@ -283,15 +283,14 @@ def test_launches_wait_until_all_are_enqueued(ring, monkeypatch):
     def enqueue(plan, *operands, **keywords):
         events = real(plan, *operands, **keywords)
         ring.board.queue.flush()
-        time.sleep(0.1)  # it would have ended by now if it had started
+        time.sleep(0.1)  # it would have ended by now if it had not to wait
         enqueued.extend(event.command_execution_status for event in events)
         return events
 
     monkeypatch.setattr(pyclmm.Matmul, "enqueue", enqueue)
     ring.challenge(choice(2))
-    waiting = (cl.command_execution_status.QUEUED, cl.command_execution_status.SUBMITTED)
     assert enqueued
-    assert set(enqueued) <= set(waiting)
+    assert cl.command_execution_status.COMPLETE not in enqueued  # GPUs may call what waits running
 
 
 def test_rounds_alternate_with_the_incumbent(ring, monkeypatch, limits):
