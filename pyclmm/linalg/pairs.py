@@ -107,11 +107,11 @@ def summed(x: Tensor, kept: Collection[Label], ways: Ways) -> Tensor:
 
 
 def total(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> Any:
-    """The sum of *x* over all labels but *labels*, in *out* or a new C-contiguous array.
+    """The sum of *x* over all labels but *labels*, in *out* or a new array.
 
-    NumPy sums its own arrays. Else it is a product with ones, which are one number with strides of 0. Labels
-    whose strides do not follow from one another take a product each. Without a label to sum over it is a
-    copy.
+    NumPy sums its own arrays, in their order. Else it is a product with ones, which are one number with
+    strides of 0, and a new array is C-contiguous. Labels whose strides do not follow from one another take a
+    product each. Without a label to sum over it is a copy.
     """
     x = diagonal(x, ways)
     gone = [label for label in x.labels if label not in labels]
@@ -148,13 +148,15 @@ def _summed_by_numpy(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any)
     number = {label: i for i, label in enumerate(x.labels)}
     integers = ways.dtype.kind in "biu"
     sums = ways.dtype if integers else dtype_of(ELEMENTS[type_name(ways.dtype, "x")].accumulator)
+    kept = [number[label] for label in labels]
+    summand = viewed(x.array, view)
     if out is None:
-        out = np.empty(ways.shape(labels), ways.dtype)
+        out = _in_their_order(ways.shape(labels), ways.dtype, [permuted(summand, kept)])
     how = {
-        "axes": list(number.values()), "kept": [number[label] for label in labels],
-        "sums": sums, "dtype": ways.dtype, "casting": ways.casting,
+        "axes": list(number.values()), "kept": kept, "sums": sums, "dtype": ways.dtype,
+        "casting": ways.casting,
     }  # fmt: skip
-    computed(Computation(_sum_by_numpy, (viewed(x.array, view),), out, how))
+    computed(Computation(_sum_by_numpy, (summand,), out, how))
     return out
 
 
@@ -164,9 +166,9 @@ def _sum_by_numpy(
     """*out* = the sums of *x* over those of *axes* that are not *kept*, in the type *sums*, then *dtype*."""
     check_writeable(out)
     with np.errstate(all="ignore"):
-        apart = out.flags.forc and not may_share(x, out)  # with gaps elements may share memory
-        direct = apart and out.dtype == sums == dtype
-        made = out if direct else np.empty(out.shape, sums)  # order="C" would read columns slowly
+        made = _in_their_order(out.shape, sums, [permuted(x, kept)])  # else x would be read slowly
+        if made.strides == out.strides and out.dtype == sums == dtype and not may_share(x, out):
+            made = out
         np.einsum(x, axes, kept, out=made, dtype=sums, casting="unsafe")
         if made is not out:
             np.copyto(out, made.astype(dtype, copy=False), casting=casting)

@@ -337,6 +337,19 @@ def test_numpy_multiplies_where_each_sum_has_one_term(rng, dtype):
         assert not np.signbit([zeros.real, zeros.imag]).any()
 
 
+@pytest.mark.parametrize("subscripts", ["ijk->ik", "ijk->ij", "kji->jk"])
+def test_what_numpy_sums_lies_in_the_order_of_the_operand(rng, subscripts):
+    """Also in a repeated call. An out of another order is written as it lies."""
+    x = rng.integers(-9, 9, (4, 5, 6)).astype(np.float32).T
+    expected = np.einsum(subscripts, x)
+    for _ in range(2):
+        got = linalg.einsum(subscripts, x)
+        assert got.strides == expected.strides
+        same(got, expected)
+        out = np.empty(expected.shape, np.float32)
+        same(linalg.einsum(subscripts, x, out=out), expected)
+
+
 def test_elementwise_arrays_of_the_host_warn_as_einsum_does(recwarn):
     x = np.full(3, 3e38, np.float32)
     assert np.isinf(linalg.einsum("i,i->i", x, x)).all()
