@@ -150,27 +150,37 @@ def _summed_by_numpy(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any)
     sums = ways.dtype if integers else dtype_of(ELEMENTS[type_name(ways.dtype, "x")].accumulator)
     kept = [number[label] for label in labels]
     summand = viewed(x.array, view)
+    in_order = _in_their_order(ways.shape(labels), ways.dtype, [permuted(summand, kept)])
     if out is None:
-        out = _in_their_order(ways.shape(labels), ways.dtype, [permuted(summand, kept)])
+        out = in_order
     how = {
-        "axes": list(number.values()), "kept": kept, "sums": sums, "dtype": ways.dtype,
-        "casting": ways.casting,
+        "axes": list(number.values()), "kept": kept,
+        "sums": sums, "dtype": ways.dtype, "casting": ways.casting,
+        "is_direct": out.dtype == sums == ways.dtype and out.strides == in_order.strides,
     }  # fmt: skip
     computed(Computation(_sum_by_numpy, (summand,), out, how))
     return out
 
 
 def _sum_by_numpy(
-    x: Any, out: Any, axes: list[int], kept: list[int], sums: Any, dtype: Any, casting: Casting
+    x: Any,
+    out: Any,
+    axes: list[int],
+    kept: list[int],
+    sums: Any,
+    dtype: Any,
+    casting: Casting,
+    is_direct: bool,
 ) -> None:
-    """*out* = the sums of *x* over those of *axes* that are not *kept*, in the type *sums*, then *dtype*."""
+    """*out* = the sums of *x* over those of *axes* that are not *kept*, in the type *sums*, then *dtype*.
+    *is_direct*: *out* has this type, and the order of *x*, in which x is read fast.
+    """
     check_writeable(out)
     with np.errstate(all="ignore"):
-        made = _in_their_order(out.shape, sums, [permuted(x, kept)])  # else x would be read slowly
-        if made.strides == out.strides and out.dtype == sums == dtype and not may_share(x, out):
-            made = out
-        np.einsum(x, axes, kept, out=made, dtype=sums, casting="unsafe")
-        if made is not out:
+        if is_direct and not may_share(x, out):
+            np.einsum(x, axes, kept, out=out, dtype=sums, casting="unsafe")
+        else:
+            made = np.einsum(x, axes, kept, dtype=sums, casting="unsafe")
             np.copyto(out, made.astype(dtype, copy=False), casting=casting)
 
 
