@@ -6,7 +6,7 @@
  *
  * Complex numbers: (re, im) pairs side by side. Each element's sum is mac_pair's of types.h, in its order.
  * Macros: ACROSS; GAPS_A, GAPS_B, 1: neighbours are near_a, near_b elements apart, before or behind, and are loaded one by
- * one; those of gemm.h, vectors.h and vector_loads.h. LANES divides ACROSS * PLANES.
+ * one; 2: they are the same element; those of gemm.h, vectors.h and vector_loads.h. LANES divides ACROSS * PLANES.
  */
 #include "cpu/vectors.h"
 #include "cpu/vector_loads.h"
@@ -48,8 +48,8 @@ INLINE VEC mac_across(const VEC acc, const VEC x, const VEC y)
   }
 DEFINE_APART(apart_a, A_REAL, REAL_A)
 DEFINE_APART(apart_b, B_REAL, REAL_B)
-#define ROW_A(row, v) (GAPS_A ? apart_a(row, near_a, v) : VEC_A((row) + (v) * LANES))
-#define ROW_B(row, v) (GAPS_B ? apart_b(row, near_b, v) : VEC_B((row) + (v) * LANES))
+#define ROW_A(row, v) (GAPS_A ? apart_a(row, GAPS_A == 2 ? 0 : near_a, v) : VEC_A((row) + (v) * LANES))
+#define ROW_B(row, v) (GAPS_B ? apart_b(row, GAPS_B == 2 ? 0 : near_b, v) : VEC_B((row) + (v) * LANES))
 
 /* sums = the dot products of `count` rows of A and B, next_a and next_b elements apart */
 INLINE void dots_across(

@@ -37,7 +37,6 @@
 #endif
 
 #define AT_ONCE 8 /* rows of W that matvec_columns reads at the same time, to hide latency */
-#define FOR_ROWS(r) UNROLL for (int r = 0; r < AT_ONCE; ++r)
 
 /* A piece of partial sums is eight vectors (add_partial_sums.h). */
 #define PIECE_VECS 8
@@ -100,22 +99,26 @@ __kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
         C_AT(BATCH_OFFSET_OF(batch_offsets, z, 2)), c_rs, c_cs, BIAS_AT(0), bias_stride, alpha, beta);
 }
 
-/* sums[p] += x[p][0] * row 0 + x[p][1] * row 1 + ..., over `count` reals of each row. */
+/* sums[p] += x[0] * row 0 + x[1] * row 1 + ... of `rows`, over `count` reals of each row. */
 INLINE void add_rows(
     __local VEC (*sums)[BN * PLANES / LANES], __global const W_REAL *w, const long ld,
-    const REAL x[PLANES][AT_ONCE], const int count)
+    __global const X_REAL *x_reals, const long step_x, const int rows, const int count)
 {
+  REAL x[PLANES][AT_ONCE];
+  UNROLL for (int r = 0; r < rows; ++r) FOR_PLANES(p) x[p][r] = X_AT(x_reals, r * step_x + p);
   const int vectors = count / LANES;
   for (int v = 0; v < vectors; ++v) {
     VEC sum[PLANES];
     FOR_PLANES(p) sum[p] = sums[p][v];
-    FOR_ROWS(r) FOR_PLANES(p) sum[p] = FMA_VEC((VEC)(x[p][r]), W_VEC(w + r * ld + v * LANES), sum[p]);
+    UNROLL for (int r = 0; r < rows; ++r)
+      FOR_PLANES(p) sum[p] = FMA_VEC((VEC)(x[p][r]), W_VEC(w + r * ld + v * LANES), sum[p]);
     FOR_PLANES(p) sums[p][v] = sum[p];
   }
   FOR_PLANES(p)
   {
     __local REAL *rest = (__local REAL *)sums[p];
-    for (int j = vectors * LANES; j < count; ++j) FOR_ROWS(r) rest[j] = FMA_REAL(x[p][r], W_AT(w, r * ld + j), rest[j]);
+    for (int j = vectors * LANES; j < count; ++j)
+      UNROLL for (int r = 0; r < rows; ++r) rest[j] = FMA_REAL(x[p][r], W_AT(w, r * ld + j), rest[j]);
   }
 }
 
@@ -133,17 +136,9 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
   w += (long)j0 * PLANES;
   for (int v = 0; v < (count + LANES - 1) / LANES; ++v) FOR_PLANES(p) sums[p][v] = (VEC)(0);
   int k = k0;
-  for (; k <= k1 - AT_ONCE; k += AT_ONCE) {
-    REAL x[PLANES][AT_ONCE];
-    FOR_ROWS(r) FOR_PLANES(p) x[p][r] = X_AT(x_reals, (k + r) * step_x + p);
-    add_rows(sums, w + k * step_w, step_w, x, count);
-  }
-  for (; k < k1; ++k)
-    FOR_PLANES(p)
-    {
-      __local REAL *sum = (__local REAL *)sums[p];
-      for (int j = 0; j < count; ++j) sum[j] = FMA_REAL(X_AT(x_reals, k * step_x + p), W_AT(w, k * step_w + j), sum[j]);
-    }
+  for (; k <= k1 - AT_ONCE; k += AT_ONCE)
+    add_rows(sums, w + k * step_w, step_w, x_reals + k * step_x, step_x, AT_ONCE, count);
+  for (; k < k1; ++k) add_rows(sums, w + k * step_w, step_w, x_reals + k * step_x, step_x, 1, count);
   __local const REAL *s = (__local const REAL *)sums[0];
 #if PLANES == 2
   __local const REAL *t = (__local const REAL *)sums[1];

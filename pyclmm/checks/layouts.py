@@ -40,7 +40,7 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
     side_by_side = m * n == 1 and problem.is_side_by_side
     near = min(problem.batch_shape[-1], _NEIGHBOURS) if side_by_side else 1
     steps = (its[-1] if side_by_side else 1 for its in problem.batch_strides[:2])
-    gap_a, gap_b = (1 if step == 1 else max(2, abs(step)) for step in steps)  # backwards: as with gaps
+    gap_a, gap_b = (step if step in (0, 1) else max(2, abs(step)) for step in steps)  # < 0: as with gaps
 
     def leading(length: int, align: int, name: str, own: int) -> int:
         return 1 if length == own == 1 else round_up(length + 1, _unit(align, name))

@@ -63,8 +63,12 @@ def contracted(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out:
     """
     a = summed(a, {*b.labels, *labels}, ways)
     b = summed(b, {*a.labels, *labels}, ways)
+    single: list[Label] = []  # labels of sums of one term. NumPy would take long to add zeros to float16
+    if ways.is_plain and _is_exact(ways):
+        single = [x for x in a.labels if x in b.labels and x not in labels and ways.lengths[x] == 1]
+    a, b = _without(a, single), _without(b, single)
     if isinstance(a.array, np.ndarray) and _is_elementwise(a, b, labels, ways):
-        return _multiplied(a, b, labels, ways, out)
+        return _multiplied(a, b, labels, ways, out, is_sum=bool(single))
     if out is None:
         out = new(ways.shape(labels), ways.dtype, a.array, ways.queue)
     return _product(a, b, labels, ways, out)
@@ -103,11 +107,11 @@ def summed(x: Tensor, kept: Collection[Label], ways: Ways) -> Tensor:
 
 
 def total(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> Any:
-    """The sum of *x* over all labels but *labels*, in *out* or a new C-contiguous array.
+    """The sum of *x* over all labels but *labels*, in *out* or a new array.
 
-    NumPy sums its own arrays. Else it is a product with ones, which are one number with strides of 0. Labels
-    whose strides do not follow from one another take a product each. Without a label to sum over it is a
-    copy.
+    NumPy sums its own arrays, in their order. Else it is a product with ones, which are one number with
+    strides of 0, and a new array is C-contiguous. Labels whose strides do not follow from one another take a
+    product each. Without a label to sum over it is a copy.
     """
     x = diagonal(x, ways)
     gone = [label for label in x.labels if label not in labels]
@@ -125,6 +129,12 @@ def total(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any = None) -> 
     return _product(x, ones, labels, ways, out)
 
 
+def _is_exact(ways: Ways) -> bool:
+    """Whether sums are not rounded to a narrower type."""
+    sums = dtype_of(ELEMENTS[type_name(ways.dtype, "a")].accumulator)
+    return ways.dtype.kind in "biu" or sums.itemsize == ways.dtype.itemsize
+
+
 def _is_numpys(x: Tensor, ways: Ways) -> bool:
     """Whether NumPy sums *x*: no kernel, bits or check is asked for, and nothing is converted."""
     mine = isinstance(x.array, np.ndarray) and x.array.dtype == ways.dtype and not x.conj
@@ -138,27 +148,39 @@ def _summed_by_numpy(x: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any)
     number = {label: i for i, label in enumerate(x.labels)}
     integers = ways.dtype.kind in "biu"
     sums = ways.dtype if integers else dtype_of(ELEMENTS[type_name(ways.dtype, "x")].accumulator)
+    kept = [number[label] for label in labels]
+    summand = viewed(x.array, view)
+    in_order = _in_their_order(ways.shape(labels), ways.dtype, [permuted(summand, kept)])
     if out is None:
-        out = np.empty(ways.shape(labels), ways.dtype)
+        out = in_order
     how = {
-        "axes": list(number.values()), "kept": [number[label] for label in labels],
+        "axes": list(number.values()), "kept": kept,
         "sums": sums, "dtype": ways.dtype, "casting": ways.casting,
+        "is_direct": out.dtype == sums == ways.dtype and out.strides == in_order.strides,
     }  # fmt: skip
-    computed(Computation(_sum_by_numpy, (viewed(x.array, view),), out, how))
+    computed(Computation(_sum_by_numpy, (summand,), out, how))
     return out
 
 
 def _sum_by_numpy(
-    x: Any, out: Any, axes: list[int], kept: list[int], sums: Any, dtype: Any, casting: Casting
+    x: Any,
+    out: Any,
+    axes: list[int],
+    kept: list[int],
+    sums: Any,
+    dtype: Any,
+    casting: Casting,
+    is_direct: bool,
 ) -> None:
-    """*out* = the sums of *x* over those of *axes* that are not *kept*, in the type *sums*, then *dtype*."""
+    """*out* = the sums of *x* over those of *axes* that are not *kept*, in the type *sums*, then *dtype*.
+    *is_direct*: *out* has this type, and the order of *x*, in which x is read fast.
+    """
     check_writeable(out)
     with np.errstate(all="ignore"):
-        apart = out.flags.forc and not may_share(x, out)  # with gaps elements may share memory
-        direct = apart and out.dtype == sums == dtype
-        made = out if direct else np.empty(out.shape, sums)  # order="C" would read columns slowly
-        np.einsum(x, axes, kept, out=made, dtype=sums, casting="unsafe")
-        if made is not out:
+        if is_direct and not may_share(x, out):
+            np.einsum(x, axes, kept, out=out, dtype=sums, casting="unsafe")
+        else:
+            made = np.einsum(x, axes, kept, dtype=sums, casting="unsafe")
             np.copyto(out, made.astype(dtype, copy=False), casting=casting)
 
 
@@ -221,9 +243,7 @@ def _summed_apart(
     strides = [x.strides(ways.lengths) for x in (a, b)]
     gone = [label for label in a.labels if label in b.labels and label not in labels]
     axes = joined(gone, ways.lengths, strides)
-    wide = dtype_of(ELEMENTS[type_name(ways.dtype, "a")].accumulator).itemsize == ways.dtype.itemsize
-    exact = wide or ways.dtype.kind in "biu"
-    if not (axes and exact and _is_numpys(replace(a, conj=False), ways)):
+    if not (axes and _is_exact(ways) and _is_numpys(replace(a, conj=False), ways)):
         return ()
     nearest = min(axes, key=lambda axis: max(abs(its[axis[-1]]) for its in strides))
     longest = max(axes, key=lambda axis: math.prod(ways.shape(axis)))
@@ -240,9 +260,11 @@ def _conjugated(x: Any, conj: bool) -> tuple[Any, Any]:
     return (permuted(x, [*range(x.ndim - 2), x.ndim - 1, x.ndim - 2]), "C") if conj else (x, "N")
 
 
-def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any) -> Any:
+def _multiplied(
+    a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out: Any, *, is_sum: bool
+) -> Any:
     """a times b where nothing is summed and an axis is common: element by element, by NumPy. Of Arrays this
-    is a stack of products of 1 x 1 or of a column with a row.
+    is a stack of products of 1 x 1 or of a column with a row. *is_sum*: each is a sum of one term.
     """
     factors = []
     for x in (a, b):
@@ -252,7 +274,7 @@ def _multiplied(a: Tensor, b: Tensor, labels: tuple[Label, ...], ways: Ways, out
         factors.append(np.conj(viewed(x.array, view)) if is_other else viewed(x.array, view))
     if out is None:
         out = _in_their_order(ways.shape(labels), ways.dtype, factors)
-    how = {"dtype": ways.dtype, "casting": ways.casting}
+    how = {"dtype": ways.dtype, "casting": ways.casting, "is_sum": is_sum and ways.dtype.kind not in "biu"}
     computed(Computation(_multiply_by_numpy, tuple(factors), out, how))
     return out
 
@@ -278,8 +300,10 @@ def _is_nearer(first: int, second: int, factors: Sequence[Any]) -> bool:
     return bool(steps) and all(mine < other for mine, other in steps)
 
 
-def _multiply_by_numpy(x: Any, y: Any, out: Any, dtype: Any, casting: Casting) -> None:
+def _multiply_by_numpy(x: Any, y: Any, out: Any, dtype: Any, casting: Casting, is_sum: bool) -> None:
     check_writeable(out)
     x, y = (each.copy() if shares_file(each, out) else each for each in (x, y))  # NumPy sees shared memory
     with np.errstate(all="ignore"):
         np.multiply(x, y, out=out, dtype=dtype, casting=casting)
+        if is_sum:  # a sum of zeros is +0.0
+            np.add(out, out.dtype.type(0), out=out)

@@ -5,8 +5,8 @@ only the operands have it, and it is a row or a column of the result if one oper
 Labels whose strides follow from one another in every array that has them become one axis. One axis of the
 rows, one of the columns and one of the sums become M, N and K, and the others join the stack, where the
 operand that lacks them has the stride 0. Only sums that do not become one axis need a dense copy of an
-operand, or are added up in two steps. Where a matrix would have gaps both ways, rows or columns may join the
-stack too: what is left are dot products whose neighbours lie side by side.
+operand, or are added up in two steps. Where a matrix would have gaps both ways, and be copied, rows or
+columns may join the stack too: what is left are dot products, which are read with their gaps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Items = tuple[tuple[Label, int], ...]  # of a mapping
 Axis = tuple[Label, ...]  # labels that are one axis, the outermost first
 
 _LEAST_BESIDE = 16  # dot products side by side: the numbers of a wide vector
-_MOST_AGAIN = 8  # how often they read an element, on average, at most: beyond that copies are faster
+# How often dot products side by side, and others, read an element, on average, at most
+_MOST_AGAIN, _MOST_AGAIN_APART = 8, 2
+_LEAST_NBYTES = 32  # of an operand of one, if they are apart: as many as the offsets of each product have
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,12 @@ def _stacked(
     rows = joined([x for x in out if x not in b], lengths, (out, a))
     columns = joined([x for x in out if x not in a], lengths, (out, b))
     choices = list(product(rows or [()], columns or [()]))
-    if beside and k and _lie_beside(lengths, stack, (a, b), itemsizes):
+    if beside and k:
         high, wide = (math.prod(lengths[x] for axis in axes for x in axis) for axes in (rows, columns))
-        choices += [((), ())] if 2 * high * wide <= _MOST_AGAIN * (high + wide) else []
+        is_long = math.prod(lengths[x] for x in k) * itemsizes[0] >= _LEAST_NBYTES
+        near = _lie_beside(lengths, stack, (a, b), itemsizes)
+        most = _MOST_AGAIN if near else _MOST_AGAIN_APART * is_long
+        choices += [((), ())] if 2 * high * wide <= most * (high + wide) else []
     m, n = max(
         choices,
         key=lambda mn: _merit(lengths, (a, b, out), (*mn, k), itemsizes),

@@ -237,12 +237,13 @@ class GemmProblem(ExtraFields):
     @cached_property
     def is_side_by_side(self) -> bool:
         """Whether it is dot products of a stack whose neighbours are near in memory, in A and in B, and no
-        farther than steps of K.
+        farther than steps of K. One operand may be the same for all.
         """
-        if not (self.m == self.n == 1 and self.trans_a and not self.trans_b and self.batch_shape):
+        if not (self.m == self.n == 1 and not self.trans_b and self.batch_shape):
             return False
-        nearest = zip(self.batch_strides, (self.lda, self.ldb), strict=False)
-        return all(0 < abs(strides[-1]) <= min(_NEAR, abs(step)) for strides, step in nearest)
+        nearest = [abs(strides[-1]) for strides in self.batch_strides[:2]]
+        steps = self.lda if self.trans_a else 0, self.ldb
+        return any(nearest) and all(map(lambda x, step: x <= min(_NEAR, abs(step)), nearest, steps))
 
     @cached_property
     def batch(self) -> int:

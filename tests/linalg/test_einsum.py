@@ -322,6 +322,34 @@ def test_reproducible_products_of_elements_have_the_bits_of_a_chain(rng, dtype, 
     np.testing.assert_array_equal(got, np.reshape(want, got.shape))
 
 
+@pytest.mark.parametrize("dtype", ["c8", "f4", "i4"])
+def test_numpy_multiplies_where_each_sum_has_one_term(rng, dtype):
+    """The result lies as the operands do, and a sum of zeros is +0.0, also in a repeated call."""
+    x, y = (rng.integers(-3, 4, (40, 1, 30)).astype(dtype).transpose(2, 1, 0) for _ in range(2))
+    expected = x[:, 0] * y[:, 0] + np.dtype(dtype).type(0)
+    for _ in range(2):
+        got = linalg.einsum("ijk,ijk->ik", x, y)
+        assert got.flags.f_contiguous
+        same(got, expected)
+        same(linalg.einsum("ijk,ijk->ik", x, y, out=np.ones_like(expected)), expected)
+        zeros = got[got == 0]
+        assert zeros.size
+        assert not np.signbit([zeros.real, zeros.imag]).any()
+
+
+@pytest.mark.parametrize("subscripts", ["ijk->ik", "ijk->ij", "kji->jk"])
+def test_what_numpy_sums_lies_in_the_order_of_the_operand(rng, subscripts):
+    """Also in a repeated call. An out of another order is written as it lies."""
+    x = rng.integers(-9, 9, (4, 5, 6)).astype(np.float32).T
+    expected = np.einsum(subscripts, x)
+    for _ in range(2):
+        got = linalg.einsum(subscripts, x)
+        assert got.strides == expected.strides
+        same(got, expected)
+        out = np.empty(expected.shape, np.float32)
+        same(linalg.einsum(subscripts, x, out=out), expected)
+
+
 def test_elementwise_arrays_of_the_host_warn_as_einsum_does(recwarn):
     x = np.full(3, 3e38, np.float32)
     assert np.isinf(linalg.einsum("i,i->i", x, x)).all()

@@ -92,7 +92,9 @@ def test_dot_products_follow_one_another_as_their_operands_lie():
 
 
 def test_matrices_with_gaps_both_ways_are_dot_products_side_by_side():
-    """Where elements are read again and again, or neighbours are few or apart, they stay matrices."""
+    """Where elements are read again and again they stay matrices, and where neighbours are few or apart,
+    unless one operand has vectors only.
+    """
     sizes = (ITEM, ITEM, ITEM)
 
     def matrix(high, wide, stack, step=1, beside=True):
@@ -108,6 +110,6 @@ def test_matrices_with_gaps_both_ways_are_dot_products_side_by_side():
     assert matrix(1, 100, 40) == (1, 1)
     assert matrix(8, 8, 40) == (1, 1)
     assert matrix(8, 100, 40) == (8, 100)
-    assert matrix(100, 1, 8) == (100, 1)
-    assert matrix(100, 1, 40, step=2) == (100, 1)
+    assert matrix(8, 8, 8) == matrix(8, 8, 40, step=2) == (8, 8)
+    assert matrix(100, 1, 8) == matrix(1, 100, 40, step=2) == (1, 1)
     assert matrix(100, 1, 40, beside=False) == (100, 1)

@@ -30,6 +30,7 @@ _CHAINS = 4
 _IN_FLIGHT = 8  # sums in registers, for which those of a result are fewer
 _LEAST_CHAINED_K = 32  # for which they are of one product, whose memory is read in order. Zen 5, 2026-11-29
 _COLUMNS = (16, 8, 4)  # of B, the numbers of a vector
+_GAPS = {1: 0, 0: 2}  # GAPS_A and GAPS_B for neighbours so many elements apart; 1 for others
 _VECTORS = (8, 4, 2, 1)  # of sums, where products are computed together: the most that a row of the stack has
 
 
@@ -90,7 +91,7 @@ class Small(CpuKernel):
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         split_k, across = config.split_k, _across(problem, config)
         groups, span, inner, parts = _chunks(problem, across, device)
-        gaps = (int(across > 1 and strides[-1] != 1) for strides in problem.batch_strides[:2])
+        gaps = (_GAPS.get(strides[-1], 1) if across > 1 else 0 for strides in problem.batch_strides[:2])
         defines = (
             *vector_defines(config, device), *config.macros("tm", "tn"), ("SPLIT", int(split_k > 1)),
             ("ACROSS", across), *zip(("GAPS_A", "GAPS_B"), gaps, strict=True),

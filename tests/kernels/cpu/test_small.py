@@ -284,10 +284,15 @@ def test_dot_products_side_by_side_are_exact(dtype, rng):
 @pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", ["f4", "c8", "i1", *slow("f2", "f8", "u8", "?", "c16")])
 def test_dot_products_side_by_side_with_gaps_are_exact(dtype, rng):
-    """Or backwards, in either operand. They are computed by vectors too, if asked in the order of K."""
+    """Or backwards, or all by one vector. They are computed by vectors too, if asked in the order of K."""
     wide = {"c": "c16", "b": "?"}.get(np.dtype(dtype).kind, "i8")
-    for (i, j, k), steps in itertools.product(((2, 7, 33), (3, 4, 130)), ((2, 1), (1, -1), (-3, 8))):
-        x, y = (small_integers(rng, (i, j, k * abs(step)), dtype)[..., ::step] for step in steps)
+    cases = (2, 1), (1, -1), (-3, 8), (1, 0), (0, -3)
+    for (i, j, k), steps in itertools.product(((2, 7, 33), (3, 4, 130)), cases):
+        x, y = (small_integers(rng, (i, j, k * max(1, abs(step))), dtype) for step in steps)
+        x, y = (
+            each[..., ::step] if step else np.broadcast_to(each[..., :1], (i, j, k))
+            for each, step in zip((x, y), steps, strict=True)
+        )
         a, b = np.moveaxis(x, 1, 2)[:, :, None, :], np.moveaxis(y, 1, 2)[..., None]
         expected = (x.astype(wide) * y.astype(wide)).sum(1, dtype=wide).astype(dtype)
         for reproducible in (False, True):
@@ -295,10 +300,10 @@ def test_dot_products_side_by_side_with_gaps_are_exact(dtype, rng):
             assert np.array_equal(got[..., 0, 0], expected), (i, j, k, steps, reproducible)
         define = program_of(a, b).define
         assert define("ACROSS") > 1
-        assert (define("GAPS_A"), define("GAPS_B")) == tuple(int(step != 1) for step in steps)
+        assert (define("GAPS_A"), define("GAPS_B")) == tuple({1: 0, 0: 2}.get(step, 1) for step in steps)
 
 
-@pytest.mark.parametrize("steps", [(1, -1), (-1, 1), (2, 1), (-3, 8)])
+@pytest.mark.parametrize("steps", [(1, -1), (-1, 1), (2, 1), (-3, 8), (1, 0), (0, 2)])
 def test_the_self_check_runs_programs_of_neighbours_with_gaps(steps, cpu):
     strides = tuple((80_000, step) for step in steps)
     found = dataclasses.replace(
