@@ -36,12 +36,13 @@ def split(arguments: Sequence[Any]) -> tuple[list[Any], Any]:
 
 class Taken(NamedTuple):
     """The operands of a call by what errors call them, and ``out`` if there is one, as arrays of one kind.
-    ``dtype``: what to compute in; None for NumPy's rule.
+    ``dtype``: what to compute in; None for NumPy's rule. ``own``: the caller's object for ``out``.
     """
 
     arrays: Mapping[str, Any]
     out: Any = None
     dtype: Any = None
+    own: Any = None
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -66,7 +67,7 @@ def taken(given: Mapping[str, Any], out: Any, keywords: dict[str, Any]) -> Taken
         type_name(found[name].dtype, name)
     own = {kinds.computed_dtype({"a": x, "b": x}) for x in given.values()}
     dtype = own.pop() if dtype is None and len(own) == 1 else dtype
-    return Taken({name: found[name] for name in given}, found.get("out"), dtype)
+    return Taken({name: found[name] for name in given}, found.get("out"), dtype, out)
 
 
 def contract(
@@ -81,7 +82,7 @@ def contract(
     **keywords: Any,
 ) -> Any:
     """The contraction of what is *given*, whose labels are *which*. *conj* has the numbers of the operands
-    that are conjugated. *keywords* are gemm's besides.
+    that are conjugated. *keywords* are gemm's besides. What has an ``out`` is the caller's own object for it.
     """
     arrays, target = [*given.arrays.values()], given.out
     computed = common_dtype(given, casting)
@@ -107,7 +108,7 @@ def contract(
         return plain(view)
     path = path_of(which.operands, which.out, which.lengths, optimize)
     result = _along(tensors, path, which.out, ways, target)
-    return plain(result) if target is None else target
+    return plain(result) if target is None else given.own
 
 
 def asked_of(keywords: Mapping[str, Any]) -> Options:
@@ -123,7 +124,7 @@ def numbered(name: str, xs: Sequence[Any]) -> list[str]:
 
 def copied(x: Any, out: Any) -> Any:
     """*out*, an array of one kind with *x* and not NumPy's, with the elements of *x*."""
-    return contract(Taken({"x": x}, out), subscripts.parsed("...->...", [x.shape]))
+    return contract(Taken({"x": x}, out, own=out), subscripts.parsed("...->...", [x.shape]))
 
 
 def counting_out(given: Taken, casting: Casting) -> Taken:
