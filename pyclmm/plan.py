@@ -132,7 +132,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
             operands, signature(operands), options, own, plain_numbers(alpha, beta_of(beta, c))
         )
         self._executable, self._options = self._product.executable, options
-        self._shape_of_weights = b.shape if options.b_format else None
+        self._shapes_of_weights = (b.data.shape, b.shape) if options.b_format else (None, None)
 
     def __call__(
         self,
@@ -233,9 +233,9 @@ class Matmul(OfProcess, Generic[ArrayT]):
             raise ArgumentError(f"b is {its}, the plan is for {planned}; make a plan for it")
         if not found:
             return given
-        read, planned_shape = unpacked(given, self._options.trans_a), self._shape_of_weights
-        if given["b"].shape != planned_shape:  # the bytes have another one, which the caller does not know
-            raise ArgumentError(unfit("b", "shape", given["b"].shape, planned_shape))
+        read, (of_bytes, of_weights) = unpacked(given, self._options.trans_a), self._shapes_of_weights
+        if given["b"].data.shape != of_bytes:  # the caller knows the other one
+            raise ArgumentError(unfit("b", "shape", given["b"].shape, of_weights))
         return read
 
     def _on_arrays(self, method: str) -> DevicePath:
