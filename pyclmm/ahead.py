@@ -12,7 +12,7 @@ from .checks import selfcheck, small_problems
 from .errors import ArgumentError, DTypeError, brief, in_short
 from .execution.kinds import kind_of
 from .execution.operands import collect, queue_of
-from .opencl.queues import default_queue, queue_on
+from .opencl.queues import check_queue, default_queue, queue_on
 from .plan import Matmul, programs_of
 from .quantized import QuantizedArray
 
@@ -62,8 +62,10 @@ def warm(
     home = None
     if not isinstance(on_device, bool | np.bool_):
         raise DTypeError(f"on_device is {brief(on_device)}; pass True or False")
+    if queue is not None:
+        check_queue(queue, device)
     if on_device:
-        home = queue or (default_queue() if device is None else queue_on(device))
+        home = queue if queue is not None else default_queue() if device is None else queue_on(device)
     others = {name: _operand(name, x, home) for name, x in (("bias", bias), ("out", out)) if x is not None}
     make: Any = Matmul  # its overloads are for operands of known types
     plans = []

@@ -13,7 +13,7 @@ from . import repr_tables
 from .errors import ArgumentError, DTypeError
 from .execution import kinds
 from .execution.device_path import BoundCall, DevicePath
-from .execution.operands import ArrayT, Operands, collect, named, queue_of, signature, used_layouts
+from .execution.operands import ArrayT, Operands, collect, named, queue_of, signature, unfit, used_layouts
 from .execution.options import Options, beta_of, events_of, plain_numbers
 from .execution.prepared import CLOSED, Prepared
 from .execution.weights import as_given, format_of, unpacked
@@ -132,6 +132,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
             operands, signature(operands), options, own, plain_numbers(alpha, beta_of(beta, c))
         )
         self._executable, self._options = self._product.executable, options
+        self._shapes_of_weights = (b.data.shape, b.shape) if options.b_format else (None, None)
 
     def __call__(
         self,
@@ -225,12 +226,17 @@ class Matmul(OfProcess, Generic[ArrayT]):
 
     def _unpacked(self, given: Operands) -> Operands:
         """The operands *given*, quantised weights as bytes. Raises ArgumentError for those of another format
-        than the plan's."""
+        or shape than the plan's."""
         found, planned = format_of(given["b"]), self._options.b_format
         if found != planned:
             its, planned = (name or "no quantised weights" for name in (found, planned))
             raise ArgumentError(f"b is {its}, the plan is for {planned}; make a plan for it")
-        return unpacked(given, self._options.trans_a) if found else given
+        if not found:
+            return given
+        read, (of_bytes, of_weights) = unpacked(given, self._options.trans_a), self._shapes_of_weights
+        if given["b"].data.shape != of_bytes:  # the caller knows the other one
+            raise ArgumentError(unfit("b", "shape", given["b"].shape, of_weights))
+        return read
 
     def _on_arrays(self, method: str) -> DevicePath:
         path = self._product.path

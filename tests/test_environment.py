@@ -50,7 +50,7 @@ def test_every_variable_that_the_package_names_is_listed():
     named = set(
         re.findall(
             r"\bPYCLMM_[A-Z_]+\b|\bPYOPENCL_(?:CTX|BUILD_OPTIONS|HOME)\b|\bPOCL_(?:CACHE_DIR|DEVICES|AFFINITY)\b"
-            r"|\bPOCL_(?:MAX_PTHREAD_COUNT|CPU_MAX_CU_COUNT|MAX_COMPUTE_UNITS|PTHREAD_MIN_THREADS|CPU_MIN_CU_COUNT)\b|\bXDG_RUNTIME_DIR\b"
+            r"|\bPOCL_(?:MAX_PTHREAD_COUNT|CPU_MAX_CU_COUNT|MAX_COMPUTE_UNITS|PTHREAD_MIN_THREADS|CPU_MIN_CU_COUNT)\b|\bPOCL_MAX_WORK_GROUP_SIZE\b|\bXDG_RUNTIME_DIR\b"
             r"|\bOCL_ICD_[A-Z_]+\b|\bOPENCL_VENDOR_PATH\b|\bHDF5_[A-Z]+_PREFIX\b",
             text,
         )

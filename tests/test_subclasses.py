@@ -1,6 +1,7 @@
 """Subclasses of ndarray: those that hold more than elements are refused, others are read as arrays."""
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -60,7 +61,24 @@ class Giving:
         return self.x
 
 
+class Rows(Sequence):
+    """Somebody's own sequence, which makes its rows as they are read."""
+
+    def __init__(self, x):
+        self.x, self.reads = x, 0
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        self.reads += 1
+        row = self.x[i]
+        return [*row] if isinstance(row, list) else row
+
+
 WITHIN = {
+    "somebody's sequence": Rows,
+    "somebody's sequence in a list": lambda x: [Rows(x[:1]), Rows(x[1:])] if len(x) == 2 else [Rows(x)],
     "list": list,
     "tuple in a list": lambda x: [tuple(x[:1]), tuple(x[1:])] if len(x) == 2 else [tuple(x)],
     "the last of a list": lambda x: [*np.asarray(x[:-1]).tolist(), x[-1]],
@@ -78,6 +96,43 @@ def test_masks_and_units_within_other_objects_are_refused(name, of, within):
     x = within(of(np.ones(shapes[name], np.float32)))
     with pytest.raises(pyclmm.DTypeError, match=rf"^{name} is a \w+( with| that becomes) a .* ignored; pass"):
         pyclmm.quantize(x) if name == "w" else call(pyclmm.gemm, **{name: x})
+
+
+def test_what_is_read_to_be_multiplied_is_read_once():
+    class Read(Giving):
+        reads = 0
+
+        def __array__(self, dtype=None, copy=None):
+            self.reads += 1
+            return self.x
+
+    x = np.arange(6.0).reshape(2, 3)
+    rows, held, variables = Rows(x.tolist()), Rows(x.tolist()), [Read(row) for row in x]
+
+    def reads():
+        return rows.reads + held.reads + sum(one.reads for one in variables)
+
+    for each in (rows, [held, held], variables, [tuple(variables)], [variables[0], x[1].tolist()]):
+        before = reads()
+        want = np.asarray(each)
+        of_numpy = reads() - before
+        assert np.array_equal(pyclmm.matmul(each, np.eye(3)), want)
+        assert before + of_numpy < reads() <= before + 2 * of_numpy
+
+
+@pytest.mark.parametrize("entries", [[1.0, "2"], [[1.0, 2.0], [3.0]], [[1.0], 2.0], [{1: 2}, {}], [object()]])
+def test_lists_of_other_things_than_numbers_are_refused_as_by_numpy(entries):
+    with pytest.raises((pyclmm.DTypeError, pyclmm.ShapeError), match=r"^a (is a list|has dtype)"):
+        pyclmm.matmul(entries, np.eye(2))
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[1, True, 2.5, 1j], [np.float32(3e38), np.float32(3e38)], [1.0, np.float32(3e38), np.float32(3e38)]],
+)
+def test_numbers_of_any_type_in_a_list_give_no_warning(numbers, recwarn):
+    assert np.array_equal(pyclmm.matmul([numbers], np.eye(len(numbers))), [np.asarray(numbers)])
+    assert not recwarn.list
 
 
 def test_a_masked_number_in_a_list_is_refused():

@@ -123,6 +123,14 @@ def test_a_plan_takes_weights_of_its_format(rng, weights):
     for wrong in (pyclmm.quantize(weights.dequantize(), bits=8).T, weights.dequantize().T):
         with pytest.raises(pyclmm.ArgumentError, match="the plan is for affine4_g64"):
             plan(x, wrong)
+    for wrong, its in (
+        (weights[2:], f"({K}, {N - 2})"),
+        (pyclmm.quantize(np.ones((N, 64), "f4")), f"(64, {N})"),
+    ):
+        with pytest.raises(
+            pyclmm.ArgumentError, match=re.escape(f"its shape is {its}, the plan's ({K}, {N})")
+        ):
+            plan(np.ones((3, wrong.shape[1]), "f4"), wrong.T)
     with pytest.raises(pyclmm.ArgumentError, match="the plan is for no quantised weights"):
         pyclmm.Matmul(x, weights.dequantize().T)(x, weights.T)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from numbers import Number
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import DTypeError, ShapeError, UnsupportedError, in_short
-from ..problem.meaning import check_meaning, entries
+from ..problem.meaning import check_meaning, first_of, with_arrays_read
 from ..quantized import QuantizedArray
 
 ADVICE = "matmul(x, q.T) is x @ q.dequantize().T"
@@ -55,16 +56,13 @@ def array_of(name: str, x: Any) -> Any:
         raise DTypeError(
             f"{name} is a {type(x).__name__}; pass a NumPy array{copy} or a pyopencl.array.Array"
         )
-    for element in entries(x):
-        _check_element(name, x, element)
     return _shared(name, x) if hasattr(x, "__dlpack_device__") else _converted(name, x)
 
 
 def _check_element(name: str, x: Any, element: Any) -> None:
-    """Raise DTypeError for an *element* of the list *x* that NumPy would fetch number by number, take for one
-    object, or take without its mask or unit.
+    """Raise DTypeError for an *element* of the list *x* that NumPy would fetch number by number, or take for
+    one object.
     """
-    check_meaning(name, element, x)
     if isinstance(element, Array):
         raise DTypeError(
             f"{name} is a {type(x).__name__} of pyopencl Arrays; stack them into one, "
@@ -118,8 +116,9 @@ def with_memory(name: str, x: Any, found: NDArray[Any]) -> NDArray[Any]:
 
 
 def _converted(name: str, x: Any) -> NDArray[Any]:
+    read = with_arrays_read(name, x, partial(_check_element, name, x))
     try:
-        found = np.asanyarray(x)
+        found = np.asanyarray(read)
     except ValueError as error:
         if isinstance(x, list | tuple):
             raise ShapeError(
@@ -141,6 +140,7 @@ def unreadable(name: str, x: Any, error: Exception) -> DTypeError:
 
 def _advice(name: str, x: Any) -> str:
     """What would do in place of *x*."""
-    if isinstance(x, list | tuple) and hasattr(next(entries(x), None), "__dlpack__"):
+    first, depth = first_of(x)
+    if depth and hasattr(first, "__dlpack__"):
         return f"stack the tensors in it into one, as torch.stack({name}) does"
     return "pass a NumPy array of its values"

@@ -202,11 +202,16 @@ def mismatch(planned: Signature, given: Signature) -> str:
         for field, what in _FIELDS.items():
             its, planned_its = getattr(found[name], field), getattr(wanted[name], field)
             if its != planned_its:
-                return (
-                    f"{name} is not what the plan was made for: its {what} is {its}, the plan's "
-                    f"{planned_its}; make a plan for it"
-                )
+                return unfit(name, what, its, planned_its)
     return "out overlaps other operands than it did when the plan was made; make a plan for that"
+
+
+def unfit(name: str, what: str, its: Any, planned: Any) -> str:
+    """The message for the operand *name* of a call, of which *what* is another one than that of the plan."""
+    return (
+        f"{name} is not what the plan was made for: its {what} is {its}, the plan's {planned}; make a plan "
+        "for it"
+    )
 
 
 def queue_of(operands: Operands, queue: cl.CommandQueue | None, device: DeviceChoice | None = None) -> Any:

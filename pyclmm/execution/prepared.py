@@ -63,7 +63,7 @@ class Prepared:
         given = signature(operands)
         if self.signature is None or not fits(self.signature, given):
             raise ArgumentError(CLOSED if self.signature is None else mismatch(self.signature, given))
-        own = queue_of(operands, queue or self._queue)
+        own = queue_of(operands, self._queue if queue is None else queue)
         scales = self.scales_of(alpha, beta)
         if scales is self._scales:
             return own, scales
@@ -90,7 +90,7 @@ class Prepared:
         try:
             done = self.path.again(given, queue, scales, wait_for)
         except REFUSED as error:
-            own = queue or self._own(self._queue) or queue_of(collect(given), None)
+            own = queue if queue is not None else self._own(self._queue) or queue_of(collect(given), None)
             self.executable.fall_back(choice, own, error)
             return None
         return None if done is None else done[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,12 +38,13 @@ def split(arguments: Sequence[Any]) -> tuple[list[Any], Any]:
 
 class Taken(NamedTuple):
     """The operands of a call by what errors call them, and ``out`` if there is one, as arrays of one kind.
-    ``dtype``: what to compute in; None for NumPy's rule.
+    ``dtype``: what to compute in; None for NumPy's rule. ``own``: the caller's object for ``out``.
     """
 
     arrays: Mapping[str, Any]
     out: Any = None
     dtype: Any = None
+    own: Any = None
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -72,7 +72,7 @@ def taken(given: Mapping[str, Any], out: Any, keywords: dict[str, Any]) -> Taken
             check_buffer(x, name)
     own = {kinds.computed_dtype({"a": x, "b": x}) for x in given.values()}
     dtype = own.pop() if dtype is None and len(own) == 1 else dtype
-    return Taken({name: found[name] for name in given}, found.get("out"), dtype)
+    return Taken({name: found[name] for name in given}, found.get("out"), dtype, out)
 
 
 def contract(
@@ -87,7 +87,7 @@ def contract(
     **keywords: Any,
 ) -> Any:
     """The contraction of what is *given*, whose labels are *which*. *conj* has the numbers of the operands
-    that are conjugated. *keywords* are gemm's besides.
+    that are conjugated. *keywords* are gemm's besides. What has an ``out`` is the caller's own object for it.
     """
     arrays, target = [*given.arrays.values()], given.out
     computed = common_dtype(given, casting)
@@ -113,7 +113,7 @@ def contract(
         return plain(view)
     path = path_of(which.operands, which.out, which.lengths, optimize)
     result = _along(tensors, path, which.out, ways, target)
-    return plain(result) if target is None else target
+    return plain(result) if target is None else given.own
 
 
 def asked_of(keywords: Mapping[str, Any]) -> Options:
@@ -129,7 +129,7 @@ def numbered(name: str, xs: Sequence[Any]) -> list[str]:
 
 def copied(x: Any, out: Any) -> Any:
     """*out*, an array of one kind with *x* and not NumPy's, with the elements of *x*."""
-    return contract(Taken({"x": x}, out), subscripts.parsed("...->...", [x.shape]))
+    return contract(Taken({"x": x}, out, own=out), subscripts.parsed("...->...", [x.shape]))
 
 
 def counting_out(given: Taken, casting: Casting) -> Taken:
@@ -145,20 +145,19 @@ def counting_out(given: Taken, casting: Casting) -> Taken:
 
 
 def common_dtype(given: Taken, casting: Casting) -> np.dtype[Any]:
-    """The dtype of a product of all operands. Raises DTypeError if *casting* lets one not be cast."""
+    """The dtype of a product of all operands, to which they are promoted at once, as by numpy.einsum: two by
+    two int8, uint16 and float32 would give float64. Raises DTypeError if *casting* lets one not be cast.
+    """
     check_casting(casting)
     wanted = named_dtype(given.dtype)
     if wanted is not None:
         type_name(wanted, "dtype")
     types = {name: x.dtype for name, x in given.arrays.items()}
-    first, *others = types.values()
-    common = reduce(
-        lambda x, y: result_dtype(x, y, None, None), others, result_dtype(first, first, None, None)
-    )
-    computed = common if wanted is None else wanted
+    if wanted is None:
+        wanted = np.result_type(*[result_dtype(x, x, None, None) for x in types.values()])
     for name, own in types.items():
-        check_cast(own, computed, name, casting)
-    return computed
+        check_cast(own, wanted, name, casting)
+    return wanted
 
 
 def _view(x: Tensor, out: tuple[Label, ...], typed: bool, ways: Ways) -> Any:

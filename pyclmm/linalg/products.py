@@ -96,7 +96,7 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
         strides = *(step_a * each for each in of_a), *(step_b * each for each in of_b)
         target = viewed(target, View((*a.shape, *b.shape), strides))
     result = contract(given._replace(out=target), _of_axes(a, b), **keywords)
-    return reshaped(result, shape) if out is None else out
+    return reshaped(result, shape) if out is None else result
 
 
 @typed(Vectors, AxesKeywords)
@@ -175,8 +175,7 @@ def einsum(
         )
     names = ("a", "b") if len(xs) == 2 else numbered("operands", xs)
     given = counting_out(taken(dict(zip(names, xs, strict=True)), out, keywords), casting)
-    result = contract(given, parsed(which, given.shapes), optimize=optimize, casting=casting, **keywords)
-    return result if out is None else out
+    return contract(given, parsed(which, given.shapes), optimize=optimize, casting=casting, **keywords)
 
 
 @refusing(TypedKeywords)
@@ -313,7 +312,7 @@ def _of_vectors(
     (place,) = cores[2]
     computed = contract(given._replace(out=_without(given.out, place)), which, conj=conj, **keywords)
     if out is not None:
-        return given.out
+        return computed
     return reshaped(computed, (*computed.shape[:place], 1, *computed.shape[place:]))
 
 

@@ -211,6 +211,17 @@ class ManyMatmul(OfProcess):
         return tuple([x.choice.kernel.name for x in self._executables if x.choice])
 
     @property
+    def precision(self) -> str:
+        """The precision that the plan was made with."""
+        precision: str = self._asked.options.precision
+        return precision
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the bits of all its results are the same on every device. Those of integers always are."""
+        return all(x.problem.has_same_bits for x in self._executables)
+
+    @property
     def verify(self) -> bool | str:
         """How its results are checked: False, True or "repair" (docs/verification.md)."""
         how: bool | str = self._asked.options.verify

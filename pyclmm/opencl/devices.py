@@ -69,7 +69,10 @@ def _sub_group_size(device: cl.Device, extensions: frozenset[str]) -> int:
 
 @lru_cache(maxsize=64)
 def device_info(device: cl.Device) -> DeviceInfo:
-    """The :class:`DeviceInfo` of a PyOpenCL device, read once for each device, with the user's rates."""
+    """The :class:`DeviceInfo` of a PyOpenCL device, read once for each device, with the user's rates. Raises
+    ArgumentError for a device that can run no work-item.
+    """
+    pocl.check_items(device)
     extensions = frozenset(device.extensions.split())
     sizes = tuple(device.max_work_item_sizes)
     kind, vendor = _kind(device), _vendor(device)

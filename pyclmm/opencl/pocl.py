@@ -91,6 +91,19 @@ def _check_counts(version: str) -> None:
             )
 
 
+def check_items(device: cl.Device) -> None:
+    """Raise ArgumentError if a work-group of *device* may have no work-item, so that it can run nothing."""
+    if device.max_work_group_size > 0:
+        return
+    size = environment.POCL_MAX_WORK_GROUP_SIZE
+    says = f"device {device.name.strip()!r} allows 0 work-items in a work-group"
+    if size.is_set and _has_pocl([device.platform]):
+        raise ArgumentError(
+            f"{size.name} is {brief(size.value)}, and {says}: set a number of 1 or more, or leave it unset"
+        )
+    raise ArgumentError(f"{says}, so that it computes nothing; take another device, or update its driver")
+
+
 @contextmanager
 def placed(platform: cl.Platform) -> Iterator[None]:
     """Threads that *platform* starts in this block are bound to the CPUs that this process may use, if it is

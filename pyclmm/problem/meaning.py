@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import UserList, deque
-from collections.abc import Iterator
+from collections.abc import Callable
+from itertools import chain
 from numbers import Number
 from typing import Any
 
@@ -11,52 +11,116 @@ import numpy as np
 
 from ..errors import DTypeError
 
-_LISTS = (list, tuple, deque, UserList)
+_LISTS = {list, tuple}
+_NUMBERS = {int, float, complex}
+_MOST_AXES = 64  # of NumPy's arrays
+# NumPy asks for these before it takes something for a sequence, but for DLPack's, which it does not ask for
+# in a list: such an array may lie on a device.
+_OF_ARRAYS = ("__array__", "__array_interface__", "__array_struct__", "__dlpack__")
 
 
-def entries(x: Any) -> Iterator[Any]:
-    """What is no number in a list, and in the lists within it; nothing of what is no list. Each list is read
-    once, as one may hold itself.
-    """
-    left, seen = [x] if isinstance(x, _LISTS) else [], set()
-    while left:
-        one = left.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        others = {kind for kind in set(map(type, one)) if not issubclass(kind, Number | np.generic)}
-        for each in one if others else ():
-            if isinstance(each, _LISTS):
-                left.append(each)
-            elif type(each) in others:
-                yield each
-
-
-def _becoming(x: Any) -> Any:
-    """The array that NumPy makes of *x* in a list, as of a netCDF variable; *x* if it is none, or one of
-    DLPack's, which have no mask, and may lie on a device.
-    """
-    if not hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
-        return x
+def _is_list(x: Any) -> bool:
+    """Whether NumPy reads *x* entry by entry: a list, or what has a length and entries by their numbers."""
+    if type(x) in _LISTS:
+        return True
+    if isinstance(x, str | bytes | dict) or any(hasattr(x, name) for name in _OF_ARRAYS):
+        return False
+    if not hasattr(type(x), "__getitem__"):
+        return False
     try:
-        return np.asanyarray(x)
-    except Exception:  # it is told where the list is converted
+        len(x)
+    except Exception:
+        return False
+    try:
+        memoryview(x)
+    except TypeError:  # no buffer, which NumPy asks for before entries
+        return True
+    return False
+
+
+def first_of(x: Any) -> tuple[Any, int]:
+    """The first entry of the first list in *x*, and in how many lists it is; a list if there are too many."""
+    depth = 0
+    while type(x) in _LISTS and x and depth < _MOST_AXES:  # a list may hold itself
+        x, depth = x[0], depth + 1
+    return x, depth
+
+
+def _are_numbers(x: Any) -> bool:
+    """Whether *x* is lists of one depth with nothing but Python's numbers in them.
+
+    sum() tells that faster than the types of all entries do: one that is no such number makes the sum another
+    type's, or an error.
+    """
+    first, depth = first_of(x)
+    if not depth or type(first) not in _NUMBERS:
+        return False
+    level = [x]
+    for _ in range(depth - 1):
+        level = [*chain.from_iterable(level)]
+        if not {*map(type, level)} <= _LISTS:
+            return False
+    try:
+        with np.errstate(all="ignore"):  # NumPy's numbers among them
+            return type(sum(chain.from_iterable(level))) in _NUMBERS
+    except Exception:
+        return False
+
+
+def with_arrays_read(name: str, x: Any, check: Callable[[Any], None] = lambda entry: None) -> Any:
+    """*x*, but of a list one in which what becomes an array, as a netCDF variable, has become it: so it is
+    read once. Raises DTypeError for a mask or a unit in it. *check* gets what is neither a number nor
+    a list in it, and may raise.
+    """
+    if not _is_list(x) or _are_numbers(x):
         return x
+
+    def read(entry: Any) -> Any:
+        check(entry)
+        if hasattr(entry, "__array__") and not hasattr(entry, "__dlpack__"):
+            try:
+                entry = np.asanyarray(entry)
+            except Exception:  # it is told where the list is converted
+                return entry
+        check_meaning(name, entry, x)
+        return entry
+
+    return _walked(x, read, {}, 0)
+
+
+def _walked(x: Any, read: Callable[[Any], Any], walked: dict[int, Any], depth: int) -> Any:
+    """What *read* makes of *x*; of a list one with what it makes of each entry that is no number.
+
+    *walked*: by id each list, which lives as long as that, and what became of it; one within itself stays.
+    """
+    if type(x) not in _LISTS:
+        x = read(x)
+    if depth > _MOST_AXES or not _is_list(x):
+        return x
+    if id(x) not in walked:
+        walked[id(x)] = x, x
+        try:
+            entries = x if type(x) in _LISTS else list(x)  # of somebody else's sequence, which is read once
+        except Exception:  # it is told where the list is converted
+            return x
+        others = {kind for kind in {*map(type, entries)} if not issubclass(kind, Number | np.generic)}
+        if others:
+            entries = [
+                _walked(each, read, walked, depth + 1) if type(each) in others else each for each in entries
+            ]
+        walked[id(x)] = x, entries
+    return walked[id(x)][1]
 
 
 def check_meaning(name: str, x: Any, of: Any = None) -> None:
-    """Raise DTypeError if the array *x* has a mask or a unit, or an array in the list *x*. *of*: what has *x*
-    in it, or becomes it, if that is what the caller passed; *name* is what errors call that.
+    """Raise DTypeError if *x* is an array with a mask or a unit. *of*: what has *x* in it, or becomes it, if
+    that is what the caller passed; *name* is what errors call that.
     """
-    if of is not None:
-        x = _becoming(x)
     if not isinstance(x, np.ndarray):
-        for each in entries(x):
-            check_meaning(name, each, x)
         return
     within = ""
     if of is not None:
-        within = f"{type(of).__name__} {'with' if isinstance(of, _LISTS) else 'that becomes'} a "
+        within = f"{type(of).__name__} {'with' if _is_list(of) else 'that becomes'} a "
     if isinstance(x, np.ma.MaskedArray):
         would_do = f"{name}.filled(0), or {name}.data if no element is masked"
         if name == "out":

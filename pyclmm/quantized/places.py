@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from ..errors import DTypeError, in_short
 from ..opencl import arrays
 from ..opencl.mappings import map_of
-from ..problem.meaning import check_meaning
+from ..problem.meaning import check_meaning, with_arrays_read
 
 
 def numbers(name: str, x: Any) -> NDArray[Any]:
     """*x* as an array of numbers in this machine's order of bytes. Raises DTypeError for anything else."""
-    check_meaning(name, x)
+    read = with_arrays_read(name, x)
     try:
-        found = np.asanyarray(x)
+        found = np.asanyarray(read)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, DTypeError):  # of a QuantizedArray
             raise
         raise DTypeError(f"{name} is a {type(x).__name__}: {in_short(error)}; pass a NumPy array") from error
-    check_meaning(name, found, x)
+    check_meaning(name, found, None if found is x else x)
     found = np.asarray(found)
     if found.dtype.kind in "OUS":
         what = f"an array of {found.dtype}" if isinstance(x, np.ndarray) else f"a {type(x).__name__}"

@@ -329,7 +329,7 @@ def tune_command(
     out.save(report.tuning_json(tuning, wanted["budget"]))
     if export_file is not None:
         text = json.dumps(tables.table_json(own, tuning.entries), indent=2)
-        out.write(export_file, lambda path: path.write_text(f"{text}\n", encoding="utf-8"))
+        out.write_text(export_file, f"{text}\n")
     out.screen.line(report.device_line(own))
     out.screen.table(report.tuning_table(tuning.searches))
     for line in report.tuning_notes(tuning):

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from ..streaming.datasets import failing_as, hdf5_reads
-from .output import FAILED, CommandError, identity, real
+from .output import FAILED, CommandError
+from .paths import identity, real
 
 KINDS = "FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY"
 _SUFFIXES = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}

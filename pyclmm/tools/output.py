@@ -37,6 +37,7 @@ from click.exceptions import Exit
 from .. import store
 from ..errors import PyclmmError, unknown_name
 from . import plots
+from .paths import overlap, real, stream_of, write_to
 from .terminal import OnStage, Screen, broken, progress, width_of
 
 STDOUT = "-"
@@ -184,14 +185,26 @@ class Output:
         if self.file is None:
             click.echo(text, nl=False)
         else:
-            self.write(self.file, lambda path: path.write_text(text, encoding="utf-8"))
+            self.write_text(self.file, text)
+
+    def write_text(self, path: Path, text: str) -> None:
+        """:meth:`write` of a text, also to a stream that *path* names: behind what is there."""
+        stream = stream_of(path)
+
+        def fill(at: Path) -> None:
+            if stream is None:
+                at.write_text(text, encoding="utf-8")
+            else:
+                write_to(stream, text)
+
+        self.write(path, fill)
 
     def write(self, path: Path, fill: Callable[[Path], object]) -> bool:
         """Have *fill* write a file beside, which then becomes *path*, or a device or a pipe itself. If it
         fails, the text still appears, and :meth:`finish` gives the reason.
         """
         try:
-            if path.exists() and not path.is_file():  # what /dev/stdout leads to has no path of its own
+            if stream_of(path) is not None or (path.exists() and not path.is_file()):
                 fill(path)
                 return self._unwritten is None
             with store.beside(real(path)) as early:
@@ -226,28 +239,6 @@ class Output:
         if failure is not None:
             say(f"Error: {failure}")
             sys.exit(status)
-
-
-def real(path: Path) -> Path:
-    """*path* without links. It need not be there."""
-    return Path(os.path.realpath(path))
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode; None if nothing is there. Links are followed."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        status = path.stat()
-        return status.st_dev, status.st_ino
-    return None
-
-
-def overlap(x: Path, y: Path) -> bool:
-    """Whether one of two files or folders is the other, or lies in it, by whatever names and links."""
-    x, y = real(x), real(y)
-    if x == y or x in y.parents or y in x.parents:
-        return True
-    around_x, around_y = ({identity(at) for at in (z, *z.parents)} - {None} for z in (x, y))
-    return identity(x) in around_y or identity(y) in around_x
 
 
 @dataclass(frozen=True)
@@ -324,10 +315,11 @@ def check_file(path: Path | None, own: Written) -> None:
         )
     if path.is_dir():
         raise CommandError(f"{path}: it is a folder; name a file")
-    is_new = path.is_file() or not path.exists()  # it is written beside, and renamed
+    is_file = path.is_file() and stream_of(path) is None
+    is_new = is_file or not path.exists()  # it is written beside, and renamed
     if not os.access(real(path).parent if is_new else path, os.W_OK):
         raise CommandError(f"{path}: it cannot be written; name another file")
-    if path.is_file() and not own.wrote(path):
+    if is_file and not own.wrote(path):
         raise CommandError(f"{path}: it is there and is no {own.what} of pyclmm; name another file")
     ctx = click.get_current_context(silent=True)
     taken: dict[Path, None] = {} if ctx is None else ctx.meta.setdefault(__name__, {})

@@ -35,7 +35,8 @@ from .matrix_files import (
     reading,
     zarr_json,
 )
-from .output import CommandError, identity, overlap, real
+from .output import CommandError
+from .paths import identity, overlap, real
 
 _LOCK, _NEW, _OLD = "lock", "new", "old"
 # What a Zarr array consists of: its metadata, chunks by either way to name them, and what a kill left of one.

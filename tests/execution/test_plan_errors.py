@@ -62,6 +62,21 @@ def test_a_plan_refuses_scalars_that_become_zero():
         planned(A, B, alpha=0.0)
 
 
+@pytest.mark.parametrize("queue", [0, [], "", np.ones(2), np.ones(0)], ids=repr)
+def test_what_is_no_queue_is_refused_if_it_is_false_or_has_no_truth_value(queue):
+    planned, of_list = Matmul(A, B), pyclmm.ManyMatmul([(A, B)])
+    shapes = [((3, 4), "f4"), ((4, 5), "f4")]
+    for call in (
+        lambda: planned(A, B, queue=queue),
+        lambda: of_list([(A, B)], queue=queue),
+        lambda: pyclmm.matmul(A, B, queue=queue),
+        lambda: pyclmm.warm(shapes, queue=queue),
+        lambda: pyclmm.warm(shapes, queue=queue, on_device=True),
+    ):
+        with pytest.raises(errors.DTypeError, match=r"queue is a \w+; pass a pyopencl.CommandQueue"):
+            call()
+
+
 def test_a_plan_for_numpy_arrays_has_no_events():
     with pytest.raises(errors.DTypeError, match="enqueue takes pyopencl Arrays"):
         Matmul(A, B, out=ones(3, 5)).enqueue(A, B, out=ones(3, 5))

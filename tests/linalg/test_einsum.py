@@ -1,5 +1,7 @@
 """einsum against numpy.einsum: any subscripts, layouts and dtypes, on the host and on the device."""
 
+import itertools
+
 import numpy as np
 import pyopencl.array as cla
 import pytest
@@ -46,6 +48,15 @@ def test_any_dtypes(place, queue, r, types):
     subscripts = ",".join(terms) + "->" + r.choice(["i", "ij", "ji", ""])
     want = np.einsum(subscripts, *xs)
     same(linalg.einsum(subscripts, *(placed(x, place, queue) for x in xs), kernel="naive"), want)
+
+
+@pytest.mark.parametrize("types", [("i1", "u2", "f4"), ("u1", "i1", "f2"), ("u2", "i2", "c8", "f4")])
+def test_operands_are_promoted_at_once(types, rng):
+    """Two by two some orders of these would give a wider dtype."""
+    for order in itertools.permutations(types):
+        xs = [rng.integers(0, 4, (2, 2)).astype(dtype) for dtype in order]
+        subscripts = ",".join(["ij", "jk", "kl", "lm"][: len(xs)])
+        same(linalg.einsum(subscripts, *xs), np.einsum(subscripts, *xs))
 
 
 @pytest.mark.parametrize("place", PLACES)

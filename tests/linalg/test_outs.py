@@ -78,6 +78,31 @@ def test_results_whose_elements_share_memory_keep_the_last_in_c_order(subscripts
         np.testing.assert_array_equal(memory, expected)
 
 
+@pytest.mark.parametrize("kind", [np.matrix, np.memmap])
+def test_out_of_a_subclass_is_written_and_returned(kind, tmp_path):
+    a, x = np.arange(9.0).reshape(3, 3), np.arange(3.0)
+
+    def made(*shape):
+        return (
+            np.memmap(tmp_path / "out", "f8", "w+", shape=shape)
+            if kind is np.memmap
+            else np.zeros(shape).view(kind)
+        )
+
+    for shape, call, want in (
+        ((3, 3), lambda out: linalg.dot(a, a, out), a @ a),
+        ((3, 3), lambda out: linalg.outer(x, x, out=out), np.outer(x, x)),
+        ((3, 3), lambda out: linalg.multi_dot([a, a, a], out=out), a @ a @ a),
+        ((3, 3), lambda out: linalg.einsum("ij,jk", a, a, out=out), a @ a),
+        ((1, 3), lambda out: linalg.matvec(a, x[None], out=out), [a @ x]),
+        ((1, 3), lambda out: linalg.vecmat(x[None], a, out=(out,)), [x @ a]),
+        ((3, 1), lambda out: linalg.vecdot(a.T, x, out=out, keepdims=True), (x @ a)[:, None]),
+    ):
+        out = made(*shape)
+        assert call(out) is out
+        np.testing.assert_array_equal(out, want)
+
+
 @pytest.mark.parametrize("subscripts", SUBSCRIPTS)
 def test_a_read_only_result_is_refused_by_name(subscripts):
     """In a first call, and in one that repeats it."""

@@ -213,6 +213,28 @@ def test_activation_precision_and_reproducible(rng):
     check(pyclmm.matmul_many(pairs, activation="relu", precision="high", reproducible=True), want)
 
 
+def test_a_plan_keeps_the_precision_and_the_bits_that_it_was_made_with(rng):
+    pairs = [
+        (rng.standard_normal((m, 40)).astype("f4"), rng.standard_normal((40, n))) for m, n in [(3, 5), (9, 2)]
+    ]
+    want = [pyclmm.matmul(*pair, reproducible=True) for pair in pairs]
+    shapes = [(a.shape, b.shape) for a, b in pairs]
+    asked = ManyMatmul(pairs, precision="medium", reproducible=True)
+    with pyclmm.default_precision("medium"), pyclmm.default_reproducible():
+        of_block = ManyMatmul(pairs)
+    of_shapes = ManyMatmul(shapes, dtype="f8", precision="medium", reproducible=True)
+    for plan in (asked, of_block, of_shapes):
+        assert (plan.precision, plan.reproducible) == ("medium", True)
+        apart = [tuple(np.asfortranarray(x) for x in pair) for pair in pairs]  # by a plan that is kept
+        for given in (pairs, apart) if plan is not of_shapes else ():
+            for got, one in zip(plan(given), want, strict=True):
+                np.testing.assert_array_equal(got, one, strict=True)
+    plain = ManyMatmul(pairs)
+    assert (plain.precision, plain.reproducible) == ("highest", False)
+    assert ManyMatmul([(np.ones((2, 2), "i4"),) * 2]).reproducible  # integers
+    assert not ManyMatmul([(np.ones((2, 2), "i4"),) * 2, *pairs]).reproducible
+
+
 @pytest.mark.parametrize(
     ("sizes", "turned"),
     [([(4, 7, 33)], ""), ([(4, 7, 33)], "a"), ([(8, 16, 16), (16, 24, 32)], "a")],

@@ -145,6 +145,21 @@ def test_a_variable_for_which_pocl_has_no_device_is_named(tmp_path, name, value,
     assert says in done.stderr
 
 
+@pytest.mark.parametrize("value", ["0", "none", ""])
+def test_a_work_group_without_work_items_is_refused_by_name_before_any_verdict(tmp_path, value):
+    env = with_this_package(POCL_MAX_WORK_GROUP_SIZE=value, PYCLMM_CACHE_DIR=str(tmp_path))
+    product = "import numpy, pyclmm; print(pyclmm.matmul(numpy.eye(9), numpy.eye(9)).sum())"
+    done = python("-c", product, env=env)
+    assert done.returncode != 0
+    said = f"ArgumentError: POCL_MAX_WORK_GROUP_SIZE is {value!r}, and device '"
+    assert said in done.stderr
+    assert "set a number of 1 or more, or leave it unset" in done.stderr
+    assert not list(tmp_path.rglob("*.json"))
+    env["POCL_MAX_WORK_GROUP_SIZE"] = "1"
+    again = python("-c", product, env=env)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "9.0\n", "")
+
+
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_number_of_threads_that_the_user_set_is_kept(monkeypatch, name):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})

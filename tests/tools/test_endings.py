@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -129,6 +130,32 @@ def test_a_pipe_with_the_name_of_a_stream_gets_json(name):
     status, out, err = run("warm", "8x8x8", "--json", name)
     assert (status, err) == (0, "")
     assert json.JSONDecoder().raw_decode(out)[0]["command"] == "warm"
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "link", "/dev/stderr"])
+def test_a_stream_that_goes_to_a_file_gets_json_behind_what_is_there(tmp_path, name):
+    """As by a shell's `--json /dev/stdout >> file`."""
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    path = tmp_path / "file"
+    path.write_text("before\n")
+    with path.open("a") as file:
+        stream = {"stderr" if name == "/dev/stderr" else "stdout": file}
+        assert run("warm", "8x8x8", "--json", str(tmp_path / name), **stream)[0] == 0
+    before, _, rest = path.read_text().partition("\n")
+    assert before == "before"
+    found, end = json.JSONDecoder().raw_decode(rest)
+    assert found["command"] == "warm"
+    assert ("8 x 8 x 8" in rest[end:]) is (name != "/dev/stderr")
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
+def test_the_name_of_a_stream_that_is_not_open_is_refused():
+    for name in ("/dev/fd/99", "/dev/stdout"):
+        command = f"'{sys.executable}' -m pyclmm info --json {name} >&-"
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 2
+        assert re.fullmatch(rf"Error: .*{name}: .*\n", done.stderr)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell's way to close a stream")
