@@ -173,21 +173,18 @@ class Binding:
             if self._alone is None:
                 events = self.enqueue({}, scalars, [], is_waited_for=True)[-1:]
             else:  # Intel's runtime takes longer to finish a queue than to wait for an event
-                events = [self._enqueued(step)]
+                events = [cl.enqueue_nd_range_kernel(self.queue, step.kernel, *step.parts[0].sizes)]
+            host_memory.wait(self.device, events)
+        except BaseException as error:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
+            host_memory.finish(self.queue)
+            if isinstance(error, cl.Error):
+                self._fail(step, error, begun=False)
+            raise
         finally:
             self.is_busy = False
-        host_memory.wait(self.device, events)
         if self._unsettled:
             self.settle()
         return True
-
-    def _enqueued(self, step: Step) -> cl.Event:
-        """The event of *step*, one launch whose arguments are set. Raises as :meth:`enqueue` does."""
-        try:
-            return cl.enqueue_nd_range_kernel(self.queue, step.kernel, *step.parts[0].sizes)
-        except cl.Error as error:
-            self._fail(step, error, begun=False)
-            raise
 
     def enqueue_again(
         self,
