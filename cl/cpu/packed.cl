@@ -98,7 +98,7 @@ WORK_OF_ENTRY void multiply_macro_tile(
     const int steps = min(kc, k_end - k0);
     for (int j = j0; j < min(N, j0 + nc); j += NR) {
 #if PACK_B == 2
-      pack_panel((__local ACC_T *)memory, b, ldb, N, j, k0, k0 + steps);
+      pack_panel((__local ACC_T *)memory, b, ldb, N, MOVED(PACK_B, j, NR, N), k0, k0 + steps);
       B_SPACE const B_NUMBER *columns = (B_SPACE const B_NUMBER *)memory;
 #else
       __global const B_NUMBER *columns =
