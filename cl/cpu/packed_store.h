@@ -9,7 +9,7 @@
 
 /* Where a tile that should begin at `at` begins. Unless it is read from panels in global memory (packed 1) it moves back
  * to fit within `length`, as far as there is room. */
-#define MOVED(packed, at, tile, length) ((packed) == 1 ? (at) : min(at, max(0, (length) - (tile))))
+#define MOVED(packed, at, tile, length) ((packed) == 1 ? (at) : max(0, min(at, (length) - (tile))))
 
 #if SWAPPED
 #define OUT_INDEX(i, j, ldo) ((long)(j) * (ldo) + (i))
