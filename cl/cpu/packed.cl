@@ -56,6 +56,13 @@
 #else
 #define B_START(b, panels, k, j, ldb, K) ((b) + B_INDEX(k, j, ldb))
 #endif
+/* Intel's compiler (SPIR-V) keeps parts of the addresses at which tiles begin in registers, and then stores a vector in the
+ * loop of multiply_tile. If they are volatile it does not see the parts. With panels, and with PoCL, that is slower. */
+#if defined(__SPIR64__) && !PACK_B
+#define UNSEEN volatile
+#else
+#define UNSEEN
+#endif
 
 /* Prefetches what is read next: NR columns of `steps` rows of B. The processor's own prefetching does not recognize
  * rows a page apart as a stream. */
@@ -98,10 +105,10 @@ WORK_OF_ENTRY void multiply_macro_tile(
     const int steps = min(kc, k_end - k0);
     for (int j = j0; j < min(N, j0 + nc); j += NR) {
 #if PACK_B == 2
-      pack_panel((__local ACC_T *)memory, b, ldb, N, j, k0, k0 + steps);
+      pack_panel((__local ACC_T *)memory, b, ldb, N, MOVED(PACK_B, j, NR, N), k0, k0 + steps);
       B_SPACE const B_NUMBER *columns = (B_SPACE const B_NUMBER *)memory;
 #else
-      __global const B_NUMBER *columns =
+      __global const B_NUMBER *UNSEEN columns =
           (__global const B_NUMBER *)B_START(b, b_panels, k0, MOVED(PACK_B, j, NR, N), ldb, K);
 #endif
       for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
@@ -111,7 +118,7 @@ WORK_OF_ENTRY void multiply_macro_tile(
 #else
         __local VEC *sum = memory + PANEL_VECS + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
 #endif
-        __global const REAL *rows = (__global const REAL *)A_START(a, a_panels, ti, first_row, k0, lda, K);
+        __global const REAL *UNSEEN rows = (__global const REAL *)A_START(a, a_panels, ti, first_row, k0, lda, K);
         VEC acc[ROWS][NV];
 #if REPRODUCIBLE
         if (k0 > k_begin) TAKE_TILE(acc, sum);

@@ -7,8 +7,9 @@
 /* 1: out has type ACC_T, and the epilogue is alpha * acc only */
 #define VECTOR_STORE (PLANES == 1 && SAME_TYPE(OUT_TYPE, ACC_TYPE) && !HAS_C && !BIAS && !ACTIVATION)
 
-/* Where a tile that should begin at `at` begins. If it is read in place it moves back to fit within `length`. */
-#define MOVED(packed, at, tile, length) ((packed) ? (at) : min(at, (length) - (tile)))
+/* Where a tile that should begin at `at` begins. Unless it is read from panels in global memory (packed 1) it moves back
+ * to fit within `length`, as far as there is room. */
+#define MOVED(packed, at, tile, length) ((packed) == 1 ? (at) : max(0, min(at, (length) - (tile))))
 
 #if SWAPPED
 #define OUT_INDEX(i, j, ldo) ((long)(j) * (ldo) + (i))

@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..opencl import forks, host_memory
-from ..opencl.array_fields import address_of
+from ..opencl.array_fields import addresses_of
 from ..opencl.binding import Binding, Constant
 from ..opencl.host_memory import Array
 from ..opencl.last_call import same
@@ -78,18 +78,18 @@ def _places_like(a: Array, b: Array, out: Array, makes_out: bool) -> PlainCalls:
             and len(given) == count
         ):
             return None
-        first, second = address_of(x), address_of(y)
-        if first % _ALIGN != a_phase or second % _ALIGN != b_phase:
-            return None
         result: Any = _empty(shape, dtype) if makes_out else given.get("out")
         if not (makes_out or takes_result(result, x, y)):
             return None
-        return (first, second, address_of(result)), result
+        addresses = first, second, third = addresses_of(x, y, result)
+        if first % _ALIGN != a_phase or second % _ALIGN != b_phase:
+            return None
+        return (addresses, result) if makes_out or third % _ALIGN == phase else None
 
     def takes_result(result: Any, x: Array, y: Array) -> bool:
         if type(result) is not _ndarray or result.dtype is not dtype:
             return False
-        alike = result.shape == shape and result.strides == strides and address_of(result) % _ALIGN == phase
+        alike = result.shape == shape and result.strides == strides
         return alike and result.flags.writeable and _are_apart(result, x, y)
 
     return places
@@ -221,34 +221,33 @@ class HostPath:
         if places is None:
             return None
         forks.check_process()
-        if not self._run_at(binding, places, given):
+        addresses, result = places
+        if not (
+            binding.run_at(self._names, addresses, self._scalars)
+            if self._is_shown
+            else self._shown(binding, places, given)
+        ):
             return None
-        return _returned(places[1], given.get("out")), None
+        return _returned(result, given.get("out")), None
 
-    def _run_at(self, binding: Binding, places: _Places, given: Operands) -> bool:
-        """Compute the result of *places*. It is complete, unless this raises or returns False: the device
-        takes no addresses.
+    def _shown(self, binding: Binding, places: _Places, given: Operands) -> bool:
+        """Compute the first result of *places*. It is complete, unless this raises or returns False: the
+        device takes no addresses.
 
         OpenCL promises that kernels may be given any address of the host only where a device says so, and
         PoCL 3 does not. So the first such result of a device is compared with what buffers give.
 
         Raises LaunchError, DeviceMemoryError or DeviceLostError.
         """
-        (addresses, result), right = places, None
-        if not self._is_shown:
-            device = binding.device
-            own = device.platform, device.name
-            shown = _takes_addresses.get(own)
-            if shown is None and not host_memory.may_be_addressed(binding.queue.device, device):
-                shown = _takes_addresses[own] = False
-            if shown is False or (shown is None and result.nbytes > _MOST_TO_SHOW):
-                return False
-            right = None if shown else self._by_buffers(given, binding.queue, result)
-        try:
-            done = binding.run_at(self._names, addresses, self._scalars)
-        except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
-            host_memory.finish(binding.queue)
-            raise
+        (addresses, result), device = places, binding.device
+        own = device.platform, device.name
+        shown = _takes_addresses.get(own)
+        if shown is None and not host_memory.may_be_addressed(binding.queue.device, device):
+            shown = _takes_addresses[own] = False
+        if shown is False or (shown is None and result.nbytes > _MOST_TO_SHOW):
+            return False
+        right = None if shown else self._by_buffers(given, binding.queue, result)
+        done = binding.run_at(self._names, addresses, self._scalars)
         if right is not None:
             done = _takes_addresses[own] = done and result.tobytes() == right
         self._is_shown = done

@@ -105,7 +105,7 @@ def _letter(dtype: np.dtype[Any] | None) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _kept(letter: str | None, *asked: Any) -> Options:
+def _kept(letter: str | None, asked: tuple[Any, ...]) -> Options:
     return Options(*asked)
 
 
@@ -130,7 +130,7 @@ def options_of(
         is_verified(verify), named, quantize_a, b_format,
     )  # fmt: skip
     try:
-        return _kept(_letter(named), *asked)
+        return _kept(_letter(named), asked)
     except TypeError:  # one cannot be hashed, and no value of an option is like that
         return Options(*asked)
 

@@ -85,8 +85,8 @@ class Prepared:
         if self.signature is None:
             return None
         choice = self.executable.choice
-        if self._placed is not None:
-            queue = self._own(queue)
+        if self._placed is not None and isinstance(queue, FreeQueue):
+            queue = self._placed
         try:
             done = self.path.again(given, queue, scales, wait_for)
         except REFUSED as error:

@@ -47,9 +47,11 @@ _DATA = _HEAD // 8 - 1
 _words = memoryview(_MEMORY.data)  # which reads one sooner than the array does
 
 
-def address_of(x: NDArray[Any]) -> int:
-    """The address of the first element of *x*, a NumPy array."""
-    return _words[(id(x) >> 3) + _DATA] if READABLE else location(x)
+def addresses_of(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> tuple[int, int, int]:
+    """The addresses of the first elements of three NumPy arrays."""
+    if not READABLE:
+        return location(x), location(y), location(z)
+    return _words[(id(x) >> 3) + _DATA], _words[(id(y) >> 3) + _DATA], _words[(id(z) >> 3) + _DATA]
 
 
 class ArrayFields(NamedTuple):

@@ -173,21 +173,18 @@ class Binding:
             if self._alone is None:
                 events = self.enqueue({}, scalars, [], is_waited_for=True)[-1:]
             else:  # Intel's runtime takes longer to finish a queue than to wait for an event
-                events = [self._enqueued(step)]
+                events = [cl.enqueue_nd_range_kernel(*step.parts[0].with_event)]
+            host_memory.wait(self.device, events)
+        except BaseException as error:  # Ctrl-C too: the caller may free the arrays then, or write to them
+            host_memory.finish(self.queue)
+            if isinstance(error, cl.Error):
+                self._fail(step, error, begun=False)
+            raise
         finally:
             self.is_busy = False
-        host_memory.wait(self.device, events)
         if self._unsettled:
             self.settle()
         return True
-
-    def _enqueued(self, step: Step) -> cl.Event:
-        """The event of *step*, one launch whose arguments are set. Raises as :meth:`enqueue` does."""
-        try:
-            return cl.enqueue_nd_range_kernel(self.queue, step.kernel, *step.parts[0].sizes)
-        except cl.Error as error:
-            self._fail(step, error, begun=False)
-            raise
 
     def enqueue_again(
         self,
@@ -300,15 +297,14 @@ class Binding:
         if not wanted and enqueue_eventless(part.eventless, after):
             return []
         # A launch without an event that failed is repeated here, so that PyOpenCL raises its error.
-        sizes = (*part.sizes, after)  # PyOpenCL is slower with keywords
         try:
-            event = cl.enqueue_nd_range_kernel(self.queue, step.kernel, *sizes)
+            event = cl.enqueue_nd_range_kernel(*part.with_event, after)  # PyOpenCL is slower with keywords
         except cl.Error as error:
             buffers, scalars, borrowed = given
             if scalars is None or not status.arguments_rejected(error):
                 raise
             step.replace_kernel(buffers, scalars, borrowed)
-            event = cl.enqueue_nd_range_kernel(self.queue, step.kernel, *sizes)
+            event = cl.enqueue_nd_range_kernel(*step.parts[number].with_event, after)
         return [event] if wanted else []
 
     def _remember(self, first: list[cl.Event], events: list[cl.Event]) -> None:
@@ -338,7 +334,7 @@ class Binding:
         status.check_events(before, self.context, "the events of an operand, or of out, have")
         what = "the arguments of a product"
         if step is not None:
-            _, local_size, _ = step.parts[0].sizes
+            *_, local_size, _ = step.parts[0].with_event
             what = f"kernel {step.kernel.function_name!r} with work-groups of {local_size}"
         rejection = status.rejected(self.device, what, error)
         if self._has_own and isinstance(rejection, DeviceMemoryError):  # drivers may allocate at a launch

@@ -57,10 +57,9 @@ _FREE = ("a queue for callers who choose no device",)
 
 
 def free_queue() -> cl.CommandQueue:
-    """The default queue, or a :class:`FreeQueue`. Raises as :func:`default_queue` does."""
+    """The default queue, or a :class:`FreeQueue`. Raises NoDeviceError; ForkError if there is none yet."""
     if environment.CONTEXT.value:
         return default_queue()
-    forks.check_process()
     return _queues.get(_FREE) or _found_free()
 
 
@@ -152,12 +151,11 @@ class _Mine(threading.local):
     """What one thread holds: objects by key, those made first first, and the one that it used last."""
 
     latest: Any = None
-    held: dict[Hashable, Any]
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "held":
-            raise AttributeError(name)
-        return vars(self).setdefault(name, {})  # here, as a call may come inside __init__ and find none
+    @property
+    def held(self) -> dict[Hashable, Any]:
+        made: dict[Hashable, Any] = vars(self).setdefault("held", {})  # a call may come inside __init__
+        return made
 
 
 class PerThread(Generic[T]):

@@ -101,7 +101,8 @@ def _set_scalar(kernel: cl.Kernel, index: int, content: bytes) -> None:
 class Enqueue(NamedTuple):
     """One enqueue of a launch, which has several where its stack is long."""
 
-    sizes: tuple[Any, ...]  # global and local size, offset
+    # For PyOpenCL's function: queue, kernel, global and local size, offset
+    with_event: tuple[Any, Any, Any, Any, Any]
     eventless: Eventless
 
 
@@ -154,8 +155,8 @@ class Step:
         self.parts = []
         for size, first in spans(launch):
             offset = (0, 0, first) if first or size != launch.global_size else None
-            sizes = (size, launch.local_size, offset)
-            self.parts.append(Enqueue(sizes, eventless(self._queue, self.kernel, *sizes)))
+            arguments = (self._queue, self.kernel, size, launch.local_size, offset)
+            self.parts.append(Enqueue(arguments, eventless(*arguments)))
 
     def set_args(self, buffers: Buffers, scalars: Scalars | None, borrowed: Borrowed, moved: bool) -> None:
         """Set *buffers*, those *scalars* that differ from the last call's, and *borrowed* workspace that has

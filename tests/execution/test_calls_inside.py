@@ -152,7 +152,7 @@ def test_while_what_a_thread_holds_is_begun(number):
 
     def begins(frame, *_):
         code = frame.f_code
-        return at_a_line if code.co_filename == queues.__file__ and code.co_name.startswith("__") else None
+        return at_a_line if code.co_filename == queues.__file__ and code.co_name == "held" else None
 
     def look():
         sys.settrace(begins)

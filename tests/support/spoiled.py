@@ -137,7 +137,7 @@ class FaultyTiled:
     @contextmanager
     def installed(self):
         """All programs of `tiled` are this build while the block runs."""
-        read, enqueue, enqueue_alone = compiler.read_source, Binding._enqueue_part, Binding._enqueued
+        read, enqueue, run_at = compiler.read_source, Binding._enqueue_part, Binding.run_at
 
         def source(name):
             text = read(name)
@@ -157,10 +157,11 @@ class FaultyTiled:
                 binding._alone = None
             return enqueue(binding, step, part, after, given, with_events)
 
-        def erring_alone(binding, step):
-            if step.kernel.function_name == "matmul_tiled":
-                step.kernel.set_arg(step.kernel.num_args - 1, np.int64(self.place))
-            return enqueue_alone(binding, step)
+        def erring_at(binding, *given):
+            for step in binding._steps:
+                if step.kernel.function_name == "matmul_tiled":
+                    step.kernel.set_arg(step.kernel.num_args - 1, np.int64(self.place))
+            return run_at(binding, *given)
 
         pyclmm.release()
         compiler.expanded.cache_clear()
@@ -168,7 +169,7 @@ class FaultyTiled:
             with (
                 patch.object(compiler, "read_source", source),
                 patch.object(Binding, "_enqueue_part", erring),
-                patch.object(Binding, "_enqueued", erring_alone),
+                patch.object(Binding, "run_at", erring_at),
             ):
                 yield self
         finally:
