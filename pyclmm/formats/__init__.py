@@ -22,8 +22,8 @@ __all__ = [
 ]  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (*affine.FORMATS, *mx.FORMATS, *OF_GGUF)
-FORMAT_NAMES = tuple(form.name for form in FORMATS)
 _BY_NAME = {form.name: form for form in (*FORMATS, *affine.FRAGMENTS)}
+FORMAT_NAMES = tuple(_BY_NAME)
 
 
 def format_named(name: str) -> Format:

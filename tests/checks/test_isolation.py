@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 import pyclmm
 from pyclmm import TileConfig, plan_cache
 from pyclmm.checks import isolation, selfcheck, worker
+from pyclmm.formats import FORMATS
+from pyclmm.formats.affine import FRAGMENTS
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl import crash_marks
@@ -380,6 +382,12 @@ def test_problems_and_configurations_survive_json(kernel):
         for config in [] if kernel.unsuited(DEVICE) else kernel.configs(problem, DEVICE):
             again = json.loads(json.dumps(schema.config_json(config)))
             assert schema.config_from(again) == config
+
+
+def test_problems_of_weights_survive_json():
+    for form in (*FORMATS, *FRAGMENTS):
+        problem = replace(PROBLEM, b_format=form.name)
+        assert schema.problem_from(json.loads(json.dumps(schema.problem_json(problem)))) == problem
 
 
 def _check_refused_or_same(name, content, read, write):
