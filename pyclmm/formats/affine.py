@@ -93,7 +93,8 @@ class Fragments(Affine):
         found, axes = rows.copy(), (8, 16 // self.bits) if back else (16 // self.bits, 8)
         packed = self.parts(found, k).packed
         fields = packed if self.bits == 8 else np.stack((packed & 15, packed >> 4), -1)
-        turned = fields.reshape(*rows.shape[:-1], -1, *axes).swapaxes(-1, -2).reshape(*rows.shape[:-1], k)
+        pieces = (*rows.shape[:-1], k * self.bits // 128, *axes)
+        turned = fields.reshape(pieces).swapaxes(-1, -2).reshape(*rows.shape[:-1], k)
         packed[...] = turned if self.bits == 8 else turned[..., ::2] | turned[..., 1::2] << 4
         return found
 

@@ -131,7 +131,8 @@ class BlockFormat(Format):
             scales, biases = self.scales(blocks)
             biases = (0 if biases is None else biases) - zero * scales
         codes = (self.number(read(blocks, *self.codes)) + zero).astype(np.uint8)
-        return codes.reshape(len(rows), k), scales.reshape(len(rows), -1), biases.reshape(len(rows), -1)
+        groups = (len(rows), k // self.group_size)
+        return codes.reshape(len(rows), k), scales.reshape(groups), biases.reshape(groups)
 
     def quantize(self, w: Array) -> Array:
         if self.made is None:

@@ -166,7 +166,8 @@ class QuantizedArray:
     @property
     def packed(self) -> NDArray[np.uint32]:
         """The weights as MLX packs them, (N, K * bits / 32), as *scales* and *biases* a view in NumPy; a
-        copy if they are on a device. Formats of GGUF have no such parts: raises UnsupportedError."""
+        copy if they are on a device or in another order. Formats of GGUF have no such parts: raises
+        UnsupportedError."""
         return self._part("packed", np.dtype(np.uint32))
 
     @property
@@ -239,6 +240,9 @@ class QuantizedArray:
     def as_affine(self) -> QuantizedArray:
         """The same values as affine weights, in the host's memory: of Q4_0, Q4_1, Q4_K, and of Q5_0, Q8_0 and
         Q5_K with 8 bits. So `wgmma_quantized` multiplies them, and :meth:`to` knows an order for that.
+
+        Scales are float16 where that holds all of them, else float32: what the values stand for, to which
+        :meth:`dequantize` rounds unless its dtype is given. A zero may have another sign.
 
         Raises UnsupportedError for other weights, and for scales that are not finite.
         """

@@ -147,6 +147,14 @@ def test_products_and_files_do_not_depend_on_the_order(rng, tmp_path):
     np.testing.assert_array_equal(loaded.data, q.data)
 
 
+def test_no_rows_in_another_order_and_as_affine_ones(rng):
+    for name in ("affine4_g32_float32", "affine8_g64_float16", "q4_0", "q4_k"):
+        empty = drawn(rng, name)[:0].as_affine()
+        f = empty.to(np.empty(0), order="fragments")
+        assert (f.shape, f.order, f.packed.shape) == (empty.shape, "fragments", empty.packed.shape)
+        assert f.to(np.empty(0), "rows").format is empty.format
+
+
 @pytest.mark.parametrize(
     ("name", "as_name"),
     [
