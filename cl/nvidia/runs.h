@@ -13,11 +13,7 @@
 #define COPIES ((16 * BITS + 31) / 32) /* of a work-item */
 #define RUNS_BYTES (ITEMS / 32 * TEAM_BYTES)
 #define RUNS_AT ((RESIDENT ? STEPS : STAGES) * A_BYTES) /* behind A */
-#if BITS == 4 || BITS == 8
-#define BY_MATRICES (FRAGMENTS | !RESIDENT)
-#else
-#define BY_MATRICES 0
-#endif
+#define BY_MATRICES (!IN_PAIRS && (BITS == 4 || BITS == 8))
 
 /* Where part `part` of a sub-group's weights is. BY_MATRICES: the same part of eight columns in different banks. */
 INLINE int place_of(const int part)
@@ -53,7 +49,7 @@ INLINE void copy_runs(weights_t *weights, const uint to, const bool wanted)
   copies_commit();
 }
 
-#if RESIDENT && !FRAGMENTS
+#if IN_PAIRS
 /* Words of a run are read in parts. */
 #if BITS % 4 == 0
 typedef uint4 part_t;

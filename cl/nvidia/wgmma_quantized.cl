@@ -34,11 +34,7 @@
 #include "nvidia/runs.h"
 #include "nvidia/scales.h"
 
-#if RESIDENT && !FRAGMENTS
-#define SPANS 1 /* groups of a run */
-#else
-#define SPANS (DEPTH / GROUP_SIZE)
-#endif
+#define SPANS (IN_PAIRS ? 1 : DEPTH / GROUP_SIZE) /* groups of a run */
 /* Local memory: A of all steps or of STAGES, weights of STAGES steps, scales */
 #define ALL_BYTES (SCALES_AT + SCALES_BYTES)
 #define LOCAL_BYTES (ALL_BYTES > SUMS_BYTES ? ALL_BYTES : SUMS_BYTES)
@@ -47,7 +43,7 @@
  * n SPANS + z has the scale of span z of column n. */
 INLINE void take_runs(run_t runs[2 * SPANS], __local uchar *memory, const uint from, const int groups)
 {
-  const int own = groups + (SLICE * DEPTH + RESIDENT * !FRAGMENTS * (OWN_LANE % 4) * RUN) / GROUP_SIZE;
+  const int own = groups + (SLICE * DEPTH + IN_PAIRS * (OWN_LANE % 4) * RUN) / GROUP_SIZE;
   uint words[2][BITS];
   take_weights(words, from);
   UNROLL for (int n = 0; n < 2; ++n) {
