@@ -23,7 +23,8 @@ def stream_of(path: Path) -> int | None:
     A shell may have redirected it to a file, which has another name and something in it.
     """
     for _ in range(_MOST_LINKS):
-        if path.name.isdecimal() and real(path.parent) == real(_STREAMS):
+        # With ten digits no C int has it.
+        if path.name.isdecimal() and len(path.name) < 10 and real(path.parent) == real(_STREAMS):
             return int(path.name)
         if not path.is_symlink():
             break

@@ -211,10 +211,10 @@ class _WrittenBeside(Result):
 
     def finish(self) -> None:
         root = self.place.root
-        state = "lost with"
+        is_there = True
         try:
-            self._opened()  # somebody may have removed it meanwhile
-            state = "complete in"
+            if not (is_there := self._is_there()):
+                raise OSError("somebody has removed it meanwhile")
             if identity(root) != self._seen:
                 raise OSError("somebody else has changed OUT meanwhile")
             with suppress(OSError):  # it is not there, or its system has no permissions
@@ -222,7 +222,8 @@ class _WrittenBeside(Result):
             self._make_way(root)
             os.replace(self.staged, root)
         except Exception as error:
-            self.give_up(keep=state == "complete in")
+            self.give_up(keep=is_there)
+            state = "complete in" if is_there else "lost with"
             raise CommandError(f"{self.place.text}: the result is {state} {self.staged}: {error}") from error
         self.give_up(keep=False)
         try:
@@ -232,6 +233,9 @@ class _WrittenBeside(Result):
                 f"{self.place.text}: the result is there, but its groups still tell of the old one: "
                 f"{error}; call zarr.consolidate_metadata"
             ) from error
+
+    def _is_there(self) -> bool:
+        return self.staged.exists()
 
     def _make_way(self, root: Path) -> None:
         """What comes before the renaming."""
@@ -295,6 +299,10 @@ class _Zarr(_WrittenBeside):
 
     def _opened(self) -> Any:
         return self._zarr().open_array(str(self.staged), mode="r+")
+
+    def _is_there(self) -> bool:
+        """Zarr makes folders anew, but not this file."""
+        return any((self.staged / name).exists() for name in ("zarr.json", ".zarray"))
 
     def _format(self) -> dict[str, int]:
         """The format of the array that is replaced, or of the group around it. Zarr 2 knows one, unnamed."""

@@ -151,7 +151,7 @@ def test_a_stream_that_goes_to_a_file_gets_json_behind_what_is_there(tmp_path, n
 
 @pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
 def test_the_name_of_a_stream_that_is_not_open_is_refused():
-    for name in ("/dev/fd/99", "/dev/stdout"):
+    for name in ("/dev/fd/99", "/dev/fd/9999999999", "/dev/stdout"):
         command = f"'{sys.executable}' -m pyclmm info --json {name} >&-"
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 2
