@@ -150,6 +150,17 @@ def test_a_stream_that_goes_to_a_file_gets_json_behind_what_is_there(tmp_path, n
 
 
 @pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
+def test_a_picture_does_not_replace_the_file_that_a_stream_goes_to(tmp_path):
+    (tmp_path / "link.svg").symlink_to("/dev/stdout")
+    path = tmp_path / "file"
+    path.write_text("before\n")
+    with path.open("a") as file:
+        code, _, err = run("bench", "8x8x8", "--plot", str(tmp_path / "link.svg"), stdout=file)
+    assert (code, path.read_text()) == (2, "before\n")
+    assert "it is there and is no picture of pyclmm" in err
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
 def test_the_name_of_a_stream_that_is_not_open_is_refused():
     for name in ("/dev/fd/99", "/dev/fd/9999999999", "/dev/stdout"):
         command = f"'{sys.executable}' -m pyclmm info --json {name} >&-"
