@@ -255,6 +255,21 @@ def test_chunks_of_another_shape_or_dtype_than_promised_are_refused(rng, turned,
             product.compute()
 
 
+@pytest.mark.parametrize("short", [0, 1])
+def test_chunks_of_other_shapes_than_those_before_along_k_are_refused(rng, short):
+    """What they are added to would be read from memory that nobody wrote."""
+
+    def turned(chunk, block_info):
+        return chunk[:2] if block_info[0]["chunk-location"][1] == short else chunk
+
+    x = da.from_array(numbers(rng, (3, 8)), chunks=(3, 4))
+    y = da.from_array(numbers(rng, (8, 5)), chunks=(4, 5))
+    odd = x.map_blocks(turned, chunks=x.chunks, meta=np.empty((0, 0), "f4"))
+    product = pyclmm.dask.matmul(odd, y, host_limit=100)  # a task for each chunk of K
+    with pytest.raises(pyclmm.ShapeError, match=r"shape \(., 5\), those before them along K \(., 5\)"):
+        product.compute()
+
+
 # graphs
 
 

@@ -75,14 +75,19 @@ def multiply(product: Product, xs: list[list[Host]], ys: list[list[Host]], earli
     _check_lengths(left, right)
     m, n = sum(row[0].shape[-2] for row in left), sum(y.shape[-1] for y in right[0])
     stack = np.broadcast_shapes(left[0][0].shape[:-2], right[0][0].shape[:-2])
+    shape = _shape(product.axes, xs, ys, stack)
+    if earlier is not None and earlier.shape != shape:
+        raise ShapeError(
+            f"chunks of x and y give a product of shape {shape}, those before them along K "
+            f"{earlier.shape}; {_PROMISED}"
+        )
     result = np.empty((*stack, m, n), dtype)
     if result.size:
         with own_lock():  # so that finish() of another thread does not hear of this task's products
             _fill(result, (left, right), earlier, product, only)
             if product.verify:
                 finish_own()
-    shaped = result.reshape(_shape(product.axes, xs, ys, stack))
-    return shaped.astype(product.dtype if last else product.summed, copy=False)
+    return result.reshape(shape).astype(product.dtype if last else product.summed, copy=False)
 
 
 def _fill(
