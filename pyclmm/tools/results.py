@@ -143,6 +143,8 @@ def _refuse(written: Mapping[str, Path], path: Path, text: str) -> None:
 class _WrittenBeside(Result):
     """A result that is a file or a folder of its own."""
 
+    lasting: tuple[str, ...] = ("",)  # files of the folder that nothing makes anew, of which one is there
+
     def __init__(self, place: MatrixPlace, checkpoint: Path | None) -> None:
         super().__init__(place, checkpoint)
         store = real(place.path)
@@ -213,7 +215,7 @@ class _WrittenBeside(Result):
         root = self.place.root
         is_there = True
         try:
-            if not (is_there := self._is_there()):
+            if not (is_there := any((self.staged / name).exists() for name in self.lasting)):
                 raise OSError("somebody has removed it meanwhile")
             if identity(root) != self._seen:
                 raise OSError("somebody else has changed OUT meanwhile")
@@ -233,9 +235,6 @@ class _WrittenBeside(Result):
                 f"{self.place.text}: the result is there, but its groups still tell of the old one: "
                 f"{error}; call zarr.consolidate_metadata"
             ) from error
-
-    def _is_there(self) -> bool:
-        return self.staged.exists()
 
     def _make_way(self, root: Path) -> None:
         """What comes before the renaming."""
@@ -268,6 +267,8 @@ class _Npy(_WrittenBeside):
 class _Zarr(_WrittenBeside):
     """``FOLDER.zarr``, or ``FOLDER.zarr:ARRAY``."""
 
+    lasting = "zarr.json", ".zarray"
+
     def _matrix(self, at: Path) -> Any:
         found = self._zarr().open(str(at), mode="r")
         if not hasattr(found, "shape"):
@@ -299,10 +300,6 @@ class _Zarr(_WrittenBeside):
 
     def _opened(self) -> Any:
         return self._zarr().open_array(str(self.staged), mode="r+")
-
-    def _is_there(self) -> bool:
-        """Zarr makes folders anew, but not this file."""
-        return any((self.staged / name).exists() for name in ("zarr.json", ".zarray"))
 
     def _format(self) -> dict[str, int]:
         """The format of the array that is replaced, or of the group around it. Zarr 2 knows one, unnamed."""

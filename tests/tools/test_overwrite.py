@@ -478,11 +478,9 @@ def test_a_result_that_somebody_removes_meanwhile_is_told(out, at_tile):
     assert not list(Path().glob(f"{out}*"))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
 def test_a_result_that_cannot_be_opened_at_the_end_is_there(at_tile):
     """The process has no number for a file left: what is complete is not thrown away."""
-    import resource
-
+    resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     at_tile(lambda at: resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1])))
     try:
