@@ -143,8 +143,6 @@ def _refuse(written: Mapping[str, Path], path: Path, text: str) -> None:
 class _WrittenBeside(Result):
     """A result that is a file or a folder of its own."""
 
-    lasting: tuple[str, ...] = ("",)  # files of the folder that nothing makes anew, of which one is there
-
     def __init__(self, place: MatrixPlace, checkpoint: Path | None) -> None:
         super().__init__(place, checkpoint)
         store = real(place.path)
@@ -215,7 +213,7 @@ class _WrittenBeside(Result):
         root = self.place.root
         is_there = True
         try:
-            if not (is_there := any((self.staged / name).exists() for name in self.lasting)):
+            if not (is_there := self.staged.is_file() or is_zarr_array(self.staged)):
                 raise OSError("somebody has removed it meanwhile")
             if identity(root) != self._seen:
                 raise OSError("somebody else has changed OUT meanwhile")
@@ -266,8 +264,6 @@ class _Npy(_WrittenBeside):
 
 class _Zarr(_WrittenBeside):
     """``FOLDER.zarr``, or ``FOLDER.zarr:ARRAY``."""
-
-    lasting = "zarr.json", ".zarray"
 
     def _matrix(self, at: Path) -> Any:
         found = self._zarr().open(str(at), mode="r")
