@@ -213,7 +213,8 @@ class _WrittenBeside(Result):
         root = self.place.root
         is_there = True
         try:
-            if not (is_there := self.staged.is_file() or is_zarr_array(self.staged)):
+            marks = self.staged, self.staged / "zarr.json", self.staged / ".zarray"
+            if not (is_there := any(path.is_file() for path in marks)):
                 raise OSError("somebody has removed it meanwhile")
             if identity(root) != self._seen:
                 raise OSError("somebody else has changed OUT meanwhile")

@@ -478,17 +478,18 @@ def test_a_result_that_somebody_removes_meanwhile_is_told(out, at_tile):
     assert not list(Path().glob(f"{out}*"))
 
 
-def test_a_result_that_cannot_be_opened_at_the_end_is_there(at_tile):
+@pytest.mark.parametrize("out", ["c.npy", "c.zarr"])
+def test_a_result_that_cannot_be_opened_at_the_end_is_there(out, at_tile):
     """The process has no number for a file left: what is complete is not thrown away."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     at_tile(lambda at: resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1])))
     try:
-        shown = run("a.npy", "b.npy", "c.npy")
+        shown = run("a.npy", "b.npy", out)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert shown.exit_code == 0
-    np.testing.assert_array_equal(np.load("c.npy"), A @ B)
+    np.testing.assert_array_equal(kept(out), A @ B)
 
 
 # (further arguments, words of the error)
