@@ -42,9 +42,9 @@ def unusable(folder: Path, why: str) -> Iterator[None]:
     except StorageError:
         raise
     except (NotADirectoryError, FileExistsError):
-        is_broken = folder.is_symlink() and not folder.exists()
-        what = "a link that leads nowhere" if is_broken else "a file, or lies in one"
-        raise CheckpointError(f"checkpoint {folder} is {what}; name a folder") from None
+        is_broken = any(at.is_symlink() and not at.exists() for at in (folder, *folder.parents))
+        what = "a link that leads nowhere" if is_broken else "a file"
+        raise CheckpointError(f"checkpoint {folder} is {what}, or lies in one; name a folder") from None
     except OSError as error:
         raise CheckpointError(f"checkpoint folder {folder} {why}: {error}; name another") from error
 
