@@ -240,7 +240,7 @@ def test_chunks_that_are_no_arrays_are_refused(rng, turned, said):
     [
         (lambda x: x[0], r"a chunk of NAME has shape \(.,\)"),
         (lambda x: x[None], r"a chunk of NAME has shape \(1, ., .\)"),
-        (lambda x: x.T, r"a chunk of x has matrices of \(., .\), one of y \(., .\)"),
+        (lambda x: x.T, r"a chunk of x has shape \(., .\), one of y \(., .\)"),
         (lambda x: x.astype(object), "a chunk of NAME has dtype object"),
     ],
 )
@@ -253,6 +253,13 @@ def test_chunks_of_another_shape_or_dtype_than_promised_are_refused(rng, turned,
         product = pyclmm.dask.matmul(odd, other) if name == "x" else pyclmm.dask.matmul(other, odd)
         with pytest.raises((pyclmm.ShapeError, pyclmm.DTypeError), match=said.replace("NAME", name)):
             product.compute()
+
+
+def test_chunks_with_as_many_numbers_along_several_axes_of_k_are_refused(rng):
+    x, y = (da.from_array(numbers(rng, shape)) for shape in ((4, 2, 3), (2, 3, 5)))
+    odd = x.map_blocks(lambda chunk: chunk.swapaxes(1, 2), chunks=x.chunks, meta=x._meta)
+    with pytest.raises(pyclmm.ShapeError, match=r"a chunk of x has shape \(4, 3, 2\), one of y \(2, 3, 5\)"):
+        pyclmm.dask.tensordot(odd, y, 2).compute()
 
 
 @pytest.mark.parametrize("short", [0, 1])

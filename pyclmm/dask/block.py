@@ -72,7 +72,7 @@ def multiply(product: Product, xs: list[list[Host]], ys: list[list[Host]], earli
     dtype = product.dtype if only else product.summed
     left = [[_matrices(x, product.axes, 0) for x in row] for row in xs]
     right = [[_matrices(y, product.axes, 1) for y in row] for row in ys]
-    _check_lengths(left, right)
+    _check_lengths(product.axes, xs, ys)
     m, n = sum(row[0].shape[-2] for row in left), sum(y.shape[-1] for y in right[0])
     stack = np.broadcast_shapes(left[0][0].shape[:-2], right[0][0].shape[:-2])
     shape = _shape(product.axes, xs, ys, stack)
@@ -155,27 +155,29 @@ def _matrices(chunk: Any, axes: Axes, operand: int) -> Host:
     if plain.ndim != len(stack) + len(first) + len(second):
         raise ShapeError(f"a chunk of {'xy'[operand]} has shape {plain.shape}; {_PROMISED}")
     turned = plain.transpose(*stack, *first, *second)
-    lengths = [math.prod(plain.shape[i] for i in part) for part in (first, second)]
-    native = turned.reshape(*(plain.shape[i] for i in stack), *lengths)
+    lengths = [math.prod(_lengths(plain, part)) for part in (first, second)]
+    native = turned.reshape(*_lengths(plain, stack), *lengths)
     return native if native.dtype.isnative else native.astype(native.dtype.newbyteorder("="))
 
 
-def _check_lengths(left: list[list[Host]], right: list[list[Host]]) -> None:
-    """Raise ShapeError for matrices that do not fit each other: somebody told Dask wrong shapes."""
-    for row in left:
-        for x, line in zip(row, right, strict=True):
-            for y, above in zip(line, right[0], strict=True):
-                fitting = (row[0].shape[-2], y.shape[-2]), (x.shape[-1], above.shape[-1])
-                if (x.shape[-2:], y.shape[-2:]) != fitting:
-                    raise ShapeError(
-                        f"a chunk of x has matrices of {x.shape[-2:]}, one of y {y.shape[-2:]}; {_PROMISED}"
-                    )
+def _check_lengths(axes: Axes, xs: list[list[Host]], ys: list[list[Host]]) -> None:
+    """Raise ShapeError for chunks that do not fit each other: somebody told Dask wrong shapes."""
+    (_, rows, k_of_x), (_, k_of_y, columns) = axes.of(0), axes.of(1)
+    for row in xs:
+        for x, line in zip(row, ys, strict=True):
+            for y, above in zip(line, ys[0], strict=True):
+                found = _lengths(x, rows), _lengths(x, k_of_x), _lengths(y, columns)
+                if found != (_lengths(row[0], rows), _lengths(y, k_of_y), _lengths(above, columns)):
+                    raise ShapeError(f"a chunk of x has shape {x.shape}, one of y {y.shape}; {_PROMISED}")
+
+
+def _lengths(x: Host, part: Sequence[int]) -> list[int]:
+    return [x.shape[i] for i in part]
 
 
 def _shape(axes: Axes, xs: list[list[Host]], ys: list[list[Host]], stack: Sequence[int]) -> tuple[int, ...]:
     """The shape of the output chunk. Several chunks of rows or columns are neighbours on the first axis."""
-    rows = [xs[0][0].shape[i] for i in axes.rows]
-    columns = [ys[0][0].shape[j] for j in axes.columns]
+    rows, columns = _lengths(xs[0][0], axes.rows), _lengths(ys[0][0], axes.columns)
     if rows:
         rows[0] = sum(row[0].shape[axes.rows[0]] for row in xs)
     if columns:
