@@ -213,6 +213,7 @@ class _WrittenBeside(Result):
         root = self.place.root
         is_there = True
         try:
+            # Zarr makes a folder anew, but none of these.
             marks = self.staged, self.staged / "zarr.json", self.staged / ".zarray"
             if not (is_there := any(path.is_file() for path in marks)):
                 raise OSError("somebody has removed it meanwhile")
