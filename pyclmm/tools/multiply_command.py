@@ -15,7 +15,8 @@ from ..streaming.checkpoint import Checkpoint
 from ..streaming.streamed import StreamedMatmul, StreamProgress
 from . import output, report
 from .matrix_files import Files, MatrixPlace
-from .results import Result, result_at
+from .result import Result
+from .results import result_at
 from .terminal import OnStage, Stage, duration, significant
 
 _TRANS = click.Choice(["N", "T", "C"])
