@@ -10,8 +10,9 @@
 /* Where a tile that should begin at `at` begins. Unless it is read from panels in global memory (packed 1) it moves back
  * to fit within `length`. In place (0) it may begin before 0: there are rows of other groups, where rows are divided. A
  * panel in local memory (2) may not. */
+#define BACK(at, tile, length) min(at, (length) - (tile))
 #define MOVED(packed, at, tile, length) \
-  ((packed) == 1 ? (at) : min(at, (packed) == 2 ? max(0, (length) - (tile)) : (length) - (tile)))
+  ((packed) == 1 ? (at) : (packed) == 2 ? max(0, BACK(at, tile, length)) : BACK(at, tile, length))
 
 #if SWAPPED
 #define OUT_INDEX(i, j, ldo) ((long)(j) * (ldo) + (i))
