@@ -315,8 +315,7 @@ def check_file(path: Path | None, own: Written) -> None:
         )
     if path.is_dir():
         raise CommandError(f"{path}: it is a folder; name a file")
-    # A text goes behind what a stream has, a picture would be in its place.
-    is_file = path.is_file() and (own is PICTURE or stream_of(path) is None)
+    is_file = path.is_file() and stream_of(path) is None
     is_new = is_file or not path.exists()  # it is written beside, and renamed
     if not os.access(real(path).parent if is_new else path, os.W_OK):
         raise CommandError(f"{path}: it cannot be written; name another file")

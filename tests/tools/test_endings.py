@@ -150,17 +150,6 @@ def test_a_stream_that_goes_to_a_file_gets_json_behind_what_is_there(tmp_path, n
 
 
 @pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
-def test_a_picture_is_not_drawn_over_what_a_stream_goes_to(tmp_path):
-    (tmp_path / "link.svg").symlink_to("/dev/stdout")
-    path = tmp_path / "file"
-    path.write_text("before\n")
-    with path.open("a") as file:
-        status, _, error = run(*BENCH, "--plot", str(tmp_path / "link.svg"), stdout=file)
-    assert (status, path.read_text()) == (2, "before\n")
-    assert "it is there and is no picture of pyclmm" in error
-
-
-@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="needs /dev/fd")
 def test_the_name_of_a_stream_that_is_not_open_is_refused():
     for name in ("/dev/fd/99", "/dev/stdout"):
         command = f"'{sys.executable}' -m pyclmm info --json {name} >&-"
