@@ -20,7 +20,7 @@
  * That saves a launch and the way through memory, but each macro-tile of rows packs the same columns again.
  *
  * An operand that is read in place (PACK_A or PACK_B 0) has no zeros beyond its edge. So the last tile moves back
- * into the matrix (packed_store.h).
+ * into the matrix (packed_store.h). With PACK_B 2 it does too, as whole tiles are stored faster.
  *
  * With SWAPPED 1 this is out^T = B^T A^T: `a` is the caller's b, `b` the caller's a, M and N are those of out^T, and out(i, j)
  * is at j*ldo + i. So of operands that are both transposed, neither is packed; of a transposed B, the smaller one.

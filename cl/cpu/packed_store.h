@@ -8,8 +8,11 @@
 #define VECTOR_STORE (PLANES == 1 && SAME_TYPE(OUT_TYPE, ACC_TYPE) && !HAS_C && !BIAS && !ACTIVATION)
 
 /* Where a tile that should begin at `at` begins. Unless it is read from panels in global memory (packed 1) it moves back
- * to fit within `length`, as far as there is room. */
-#define MOVED(packed, at, tile, length) ((packed) == 1 ? (at) : max(0, min(at, (length) - (tile))))
+ * to fit within `length`. In place (0) it may begin before 0: there are rows of other groups, where rows are divided. A
+ * panel in local memory (2) may not. */
+#define BACK(at, tile, length) min(at, (length) - (tile))
+#define MOVED(packed, at, tile, length) \
+  ((packed) == 1 ? (at) : (packed) == 2 ? max(0, BACK(at, tile, length)) : BACK(at, tile, length))
 
 #if SWAPPED
 #define OUT_INDEX(i, j, ldo) ((long)(j) * (ldo) + (i))

@@ -96,7 +96,7 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
         strides = *(step_a * each for each in of_a), *(step_b * each for each in of_b)
         target = viewed(target, View((*a.shape, *b.shape), strides))
     result = contract(given._replace(out=target), _of_axes(a, b), **keywords)
-    return reshaped(result, shape) if out is None else result
+    return reshaped(result, shape) if target is None else result
 
 
 @typed(Vectors, AxesKeywords)
@@ -311,7 +311,7 @@ def _of_vectors(
         return contract(given, which, conj=conj, **keywords)
     (place,) = cores[2]
     computed = contract(given._replace(out=_without(given.out, place)), which, conj=conj, **keywords)
-    if out is not None:
+    if given.out is not None:
         return computed
     return reshaped(computed, (*computed.shape[:place], 1, *computed.shape[place:]))
 

@@ -243,6 +243,8 @@ def test_out_of_vecdot_is_cast_and_may_be_a_tuple(place, queue):
     with pytest.raises(pyclmm.DTypeError, match="same_kind"):
         linalg.vecdot(x, x, out=placed(np.zeros(2, "i4"), place, queue))
     linalg.vecdot(x, x, out=placed(np.zeros(2, "i4"), place, queue), casting="unsafe")
+    assert linalg.vecdot(x, x, out=(None,), keepdims=True).shape == (2, 1)
+    assert linalg.outer(x, x, out=(None,)).shape == (6, 6)
 
 
 @PLACES

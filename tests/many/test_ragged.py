@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 
 import numpy as np
 import pyopencl.array as cla
@@ -12,6 +13,7 @@ import pyclmm
 from pyclmm.checks import reference
 from tests.support.cases import for_cpus
 from tests.support.contexts import new_queue
+from tests.support.guarded import before_a_guard
 from tests.support.plans import kept_plans
 
 ROWS, K, N = 50, 33, 21
@@ -68,6 +70,16 @@ def test_operands_of_any_layout(rng, kernel, divides, turned):
     b = np.swapaxes(np.swapaxes(b, -1, -2).copy(), -1, -2) if "b" in turned else b
     got = pyclmm.ragged_matmul(a, b, SIZES["some"], kernel=kernel)
     check(got, a, b, SIZES["some"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="memory is guarded by mprotect")
+@pytest.mark.parametrize("kernel", [pytest.param("packed", marks=for_cpus), "auto"])
+@pytest.mark.parametrize("order", "CF")
+def test_a_last_group_of_few_rows_is_read_within_a(rng, kernel, order):
+    a, b = operands(rng, "float32", "rows")
+    a = before_a_guard(a) if order == "C" else before_a_guard(a.T.copy()).T
+    for sizes in ([26, 4, 19, 1], [10, 8, 30, 2], [47, 0, 0, 3]):
+        check(pyclmm.ragged_matmul(a, b, sizes, kernel=kernel), a, b, sizes)
 
 
 @pytest.mark.parametrize("divides", ["rows", "K"])
