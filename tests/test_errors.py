@@ -408,7 +408,7 @@ def test_arrays_whose_event_failed_are_refused(queue, name):
     """PoCL waited for it forever, and with it all later commands of an in-order queue."""
     failed = cl.UserEvent(queue.context)
     failed.set_status(cl.status_code.OUT_OF_RESOURCES)
-    a, out = (cla.to_device(queue, ones(3, 3)) for _ in range(2))
+    a, out, other, last = (cla.to_device(queue, ones(3, 3)) for _ in range(4))
     plan = pyclmm.Matmul(a, a, out=out)
     bound = plan.bind(a, a, out=out)
     how, what = {}, "an event of an operand, or of out,"
@@ -420,6 +420,7 @@ def test_arrays_whose_event_failed_are_refused(queue, name):
         lambda **how: plan.enqueue(a, a, out=out, **how),
         lambda **how: plan.enqueue(a, a, out=out, **how) if how else bound(),
         lambda **how: pyclmm.matmul_many([(a, a)], out=[out], **how),
+        lambda **how: pyclmm.matmul_many([(a, other), (other, other)], out=[out, last], **how),  # copied
         lambda **how: pyclmm.linalg.einsum("ij,jk", a, a, out=out, **how),
     ):
         call()

@@ -63,6 +63,13 @@ def failed_event(what: str, failure: object) -> ArgumentError:
     )
 
 
+def refuse_failed(events: Iterable[cl.Event]) -> None:
+    """Raise ArgumentError if one of the *events*, of Arrays, has failed. PoCL waits for it forever."""
+    for event in events:
+        if failure := failure_of(event):
+            raise failed_event("an event of an operand, or of out,", failure)
+
+
 def check_events(events: Iterable[Any], context: cl.Context, whose: str) -> None:
     """Raise ArgumentError if one of the *events*, *whose* they are, is not of *context*."""
     try:
