@@ -254,7 +254,7 @@ def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
     def are_within(xs: tuple[Any, ...]) -> bool:
         for first, end in ends.items():
             base = xs[first].base_data
-            size = getattr(base, "size", 0)  # some shared virtual memory has None
+            size = 0 if base is None else getattr(base, "size", None)  # some shared virtual memory has None
             if not (size is None or size >= end) or (first >= outs and not arrays.is_writeable(base)):
                 return False
         return True
