@@ -408,24 +408,26 @@ def test_arrays_whose_event_failed_are_refused(queue, name):
     """PoCL waited for it forever, and with it all later commands of an in-order queue."""
     failed = cl.UserEvent(queue.context)
     failed.set_status(cl.status_code.OUT_OF_RESOURCES)
-    a, out = (cla.to_device(queue, ones(3, 3)) for _ in range(2))
+    a, out, other, last = (cla.to_device(queue, ones(3, 3)) for _ in range(4))
     plan = pyclmm.Matmul(a, a, out=out)
     bound = plan.bind(a, a, out=out)
-    how, what = {}, "an event of an operand, or of out,"
+    how, what, cure = {}, "an event of an operand, or of out,", "take it out of the Array's events, .*"
     if name == "wait_for":
-        how, what = {"wait_for": [failed]}, r"wait_for\[0\]"
+        how, what, cure = {"wait_for": [failed]}, r"wait_for\[0\]", ""
+    says = rf"{what} ended with an error \(OUT_OF_RESOURCES\), .*; {cure}repeat that command"
     for call in (
         lambda **how: matmul(a, a, out=out, **how),
         lambda **how: plan(a, a, out=out, **how),
         lambda **how: plan.enqueue(a, a, out=out, **how),
         lambda **how: plan.enqueue(a, a, out=out, **how) if how else bound(),
         lambda **how: pyclmm.matmul_many([(a, a)], out=[out], **how),
+        lambda **how: pyclmm.matmul_many([(a, other), (other, other)], out=[out, last], **how),  # copied
         lambda **how: pyclmm.linalg.einsum("ij,jk", a, a, out=out, **how),
     ):
         call()
         if name != "wait_for":
             {"a": a, "out": out}[name].add_event(failed)
-        with pytest.raises(errors.ArgumentError, match=f"{what} ended with an error .*OUT_OF_RESOURCES"):
+        with pytest.raises(errors.ArgumentError, match=says):
             call(**how)
         for x in (a, out):
             x.events[:] = [event for event in x.events if event is not failed]

@@ -84,6 +84,7 @@ class DeviceMany(PlannedList):
         earlier = [(x, late_events.before(x, queue)) for x in written]
         known = known_events(queue)
         after = wait_for + known.missing(chain(written, *found.values()))
+        status.refuse_failed(after)
         memory = {key: whole.base_data for key, whole in new.items()}
         for key in {key for group in self.groups for key in group.keys.values()} - memory.keys():
             memory[key] = lists.arrays[key.memory].base_data

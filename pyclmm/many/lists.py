@@ -243,19 +243,31 @@ class _SeenLists:
 
 
 def _of_arrays(lists: Lists, layouts: Layouts) -> _Look | None:
-    """Of the very same Arrays, in the same buffers: PyOpenCL never gives an Array another layout."""
+    """Of the very same Arrays: PyOpenCL never gives an Array another layout. Their buffers may be others."""
 
     def look(xs: tuple[Any, ...]) -> Addresses | None:
         with suppress(TypeError):  # None among them
-            if all(map(is_, map(ref, xs), refs)) and _buffers(Lists(names, xs)) == layouts[-2:]:
-                return nothing
+            if all(map(is_, map(ref, xs), refs)) and are_within(xs):
+                return nothing if _buffers(Lists(names, xs)) == layouts[-2:] else None
         return None
+
+    def are_within(xs: tuple[Any, ...]) -> bool:
+        for first, end in ends.items():
+            base = xs[first].base_data
+            size = 0 if base is None else getattr(base, "size", None)  # some shared virtual memory has None
+            if not (size is None or size >= end) or (first >= outs and not arrays.is_writeable(base)):
+                return False
+        return True
 
     names, nothing = lists.names, np.empty(0, np.int64)
     try:
         refs = [*map(ref, lists.arrays)]
     except TypeError:  # None among them
         return None
+    ends: dict[int, int] = {}  # the bytes of a buffer that are needed, by the first Array in it
+    for first, x in zip(layouts.firsts, lists.arrays, strict=True):
+        ends[first] = max(ends.get(first, 0), arrays.end_of(x))
+    outs = names.index("out") * lists.length if "out" in names else len(lists.arrays)  # which are last
     return look
 
 

@@ -273,9 +273,7 @@ class Binding:
         """What the first launch waits for: *wait_for*, and the previous call, which may still use the
         workspace, unless that has failed. PoCL waits for what has failed forever. Raises ArgumentError.
         """
-        for event in wait_for:
-            if failure := status.failure_of(event):
-                raise status.failed_event("an event of an operand, or of out,", failure)
+        status.refuse_failed(wait_for)
         return wait_for + [event for event in self.last if not status.failure_of(event)]
 
     def _enqueue_part(

@@ -55,12 +55,20 @@ def failure_of(event: cl.Event) -> str:
     return str(codes.to_string(state, "code %d")) if state < 0 else ""
 
 
-def failed_event(what: str, failure: object) -> ArgumentError:
+def failed_event(what: str, failure: object, cure: str = "") -> ArgumentError:
     """The error for an event of a command that failed, which is no fault of the product's device."""
     return ArgumentError(
-        f"{what} ended with an error ({failure}), so what its command was to write may be missing; repeat "
-        "that command"
+        f"{what} ended with an error ({failure}), so what its command was to write may be missing; {cure}"
+        "repeat that command"
     )
+
+
+def refuse_failed(events: Iterable[cl.Event]) -> None:
+    """Raise ArgumentError if one of the *events*, of Arrays, has failed. PoCL waits for it forever."""
+    for event in events:
+        if failure := failure_of(event):
+            cure = "take it out of the Array's events, where it stays, and "
+            raise failed_event("an event of an operand, or of out,", failure, cure)
 
 
 def check_events(events: Iterable[Any], context: cl.Context, whose: str) -> None:

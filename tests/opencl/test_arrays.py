@@ -125,6 +125,27 @@ def test_views_of_an_array_without_a_buffer_get_none(queue, name):
         pyclmm.linalg.einsum("ij,kj->ik", xs["a"], xs["b"], out=xs["out"])
 
 
+@pytest.mark.parametrize("side", [4, 200], ids=["copied", "in place"])
+@pytest.mark.parametrize("memory", ["none", "short", "read-only"])
+def test_arrays_of_the_last_list_with_other_buffers_are_looked_at_again(queue, memory, side):
+    """Kernels read and wrote behind them, or PyOpenCL's errors came out."""
+    xs = [cla.zeros(queue, (side, side), np.float32) for _ in range(6)]
+    pairs, outs = [(xs[0], xs[1]), (xs[2], xs[3])], xs[4:] if memory == "read-only" else None
+    for _ in range(2):
+        pyclmm.matmul_many(pairs, out=outs)
+    flags = cl.mem_flags
+    buffer, number, says = {
+        "none": (None, 2, "a has no memory"),
+        "short": (cl.Buffer(queue.context, flags.READ_WRITE, 32), 2, "a has elements outside of its buffer"),
+        "read-only": (cl.Buffer(queue.context, flags.READ_ONLY, xs[5].nbytes), 5, "out has a READ_ONLY"),
+    }[memory]
+    own, xs[number].base_data = xs[number].base_data, buffer
+    with pytest.raises(pyclmm.ArgumentError, match=rf"^pairs\[1\]: {says}"):
+        pyclmm.matmul_many(pairs, out=outs)
+    xs[number].base_data = own
+    pyclmm.matmul_many(pairs, out=outs)
+
+
 def test_a_view_that_begins_before_its_buffer_or_a_list_with_one_beyond_it(queue):
     x = cla.zeros(queue, (4, 4), np.float32)
     before = cla.Array(queue, (4, 4), np.float32, data=x.base_data, strides=(-16, 4))
