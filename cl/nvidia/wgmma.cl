@@ -111,7 +111,9 @@ __kernel WORK_GROUP(WORK_ITEMS, 1, 1) void matmul_wgmma(
 #else
   const work_t work = work_of(M, N, K, BLOCK_K, stack, whole, split_k);
 #endif
-  if ((LISTED || GATE) && (int)get_group_id(0) >= pieces_of(work)) return;
+#if LISTED || GATE
+  if ((int)get_group_id(0) >= pieces_of(work)) return;
+#endif
   const stages_t stages = stages_in(tiles, bars);
   const feeder_t feeder = begin_stages_of(stages, maps, work, scratch, z, stack, OPERANDS);
   out += out_offset;
