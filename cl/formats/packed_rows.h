@@ -19,6 +19,7 @@
   ((uint16)(v.x, v.x, v.x, v.x, v.y, v.y, v.y, v.y, v.z, v.z, v.z, v.z, v.w, v.w, v.w, v.w) \
    >> (uint16)(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3) * (uint)QUANT_BITS & MASK)
 
+/* Codes e and e + 1 of both halves of four words. */
 #define EACH_TWICE(v, e) \
   ((uint16)(v.x, v.x, v.y, v.y, v.z, v.z, v.w, v.w, v.x, v.x, v.y, v.y, v.z, v.z, v.w, v.w) \
    >> ((uint16)(0, 16, 0, 16, 0, 16, 0, 16, 0, 16, 0, 16, 0, 16, 0, 16) + \

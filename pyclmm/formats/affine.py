@@ -106,11 +106,11 @@ def _format(bits: int, group_size: int, number: int, dtype: str) -> Affine:
     return Affine(name, "affine", bits, group_size, group_size, *how)
 
 
-def in_fragments(form: Affine) -> Fragments:
+def _in_fragments(form: Affine) -> Fragments:
     """The format with the same weights in the order of fragments. *form* has 4 or 8 bits."""
     how = form.header, form.dtype, form.align, (*form.defines, ("FRAGMENTS", 1))
     return Fragments(f"{form.name}_fragments", "affine", form.bits, form.group_size, form.block, *how)
 
 
 FORMATS = tuple(_format(b, g, i, t) for b in BITS for g in GROUPS for i, t in enumerate(SCALES))
-FRAGMENTS = tuple(in_fragments(form) for form in FORMATS if form.has_codes)
+FRAGMENTS = tuple(_in_fragments(form) for form in FORMATS if form.has_codes)

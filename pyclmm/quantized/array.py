@@ -227,8 +227,8 @@ class QuantizedArray:
         CuPy's or JAX's.
 
         *order*: how weights lie along K, "rows", one behind the other, or "fragments", as matrix units take
-        them (affine weights of 4 and 8 bits: docs/quantised.md); None, as they do. The host's memory holds
-        another order meanwhile. Raises DTypeError for another *like*, ArgumentError for another order,
+        them (affine weights of 4 and 8 bits: docs/quantised.md); None, as they do. They are reordered in the
+        host's memory. Raises DTypeError for another *like*, ArgumentError for another order,
         UnsupportedError for weights that cannot lie so.
         """
         form, data = self.format, self.data
