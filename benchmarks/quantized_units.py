@@ -28,7 +28,7 @@ from burst import Burst
 from cuda_graph import Graph
 
 from pyclmm.errors import UnsupportedError
-from pyclmm.formats import Format, format_named
+from pyclmm.formats import Format, format_named, ordered
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
 from pyclmm.opencl.devices import device_info, find_device
@@ -92,7 +92,8 @@ class Case:
         rows = np.resize(few, (n, ldb))
         x = rng.standard_normal((m, k)).astype(TYPES[dtype])
         self.columns = np.sort(rng.choice(n, min(n, CHECKED), replace=False))
-        weights = form.dequantize(rows[self.columns], k).astype(TYPES[dtype]).astype(np.float64)
+        plain, lines = ordered(form, rows, k, "rows")
+        weights = plain.dequantize(lines[self.columns], k).astype(TYPES[dtype]).astype(np.float64)
         self.want = x.astype(np.float64) @ weights.T
         self.out = np.empty((m, n), TYPES[dtype])
         self.nbytes = rows.nbytes

@@ -1,15 +1,11 @@
 /* Rows that are [packed weights | scales | biases] and begin at multiples of 16 bytes.
  *
  * Defines codes32(row, k, &low, &high): the 32 packed numbers from k on. Weight k is at bit k * QUANT_BITS of the row, read
- * as one little-endian number. With FRAGMENTS, for QUANT_BITS 4 and 8, 16 bytes hold weights 8 e + 2 t + c in word t, c E + e,
- * E = 16 / QUANT_BITS.
- * Macros: QUANT_BITS, 2, 3, 4, 6 or 8; GROUP_SIZE; FRAGMENTS 1, if defined.
+ * as one little-endian number.
+ * Macros: QUANT_BITS, 2, 3, 4, 6 or 8; GROUP_SIZE.
  */
 #include "formats/bytes.h"
 
-#ifndef FRAGMENTS
-#define FRAGMENTS 0
-#endif
 #define MASK ((1u << QUANT_BITS) - 1)
 /* Codes of two words, or of four: of scalars, as Oclgrind makes no vector of vectors. */
 #define EIGHT_TWICE(v, w) \
@@ -18,12 +14,6 @@
 #define FOUR_TIMES_FOUR(v) \
   ((uint16)(v.x, v.x, v.x, v.x, v.y, v.y, v.y, v.y, v.z, v.z, v.z, v.z, v.w, v.w, v.w, v.w) \
    >> (uint16)(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3) * (uint)QUANT_BITS & MASK)
-
-/* Codes e and e + 1 of both halves of four words. */
-#define EACH_TWICE(v, e) \
-  ((uint16)(v.x, v.x, v.y, v.y, v.z, v.z, v.w, v.w, v.x, v.x, v.y, v.y, v.z, v.z, v.w, v.w) \
-   >> ((uint16)(0, 16, 0, 16, 0, 16, 0, 16, 0, 16, 0, 16, 0, 16, 0, 16) + \
-       (uint16)(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1) * (uint)QUANT_BITS + (uint)(e) * QUANT_BITS) & MASK)
 
 /* 96 bits as four numbers of 24. */
 INLINE uint4 of_24_bits(__global const uint *w)
@@ -34,16 +24,7 @@ INLINE uint4 of_24_bits(__global const uint *w)
 INLINE void codes32(bytes_t row, const int k, uint16 *low, uint16 *high)
 {
   __global const uint *words = (__global const uint *)(row + k / 32 * (4 * QUANT_BITS));
-#if FRAGMENTS
-  const uint4 v = *(__global const uint4 *)words;
-  *low = EACH_TWICE(v, 0);
-#if QUANT_BITS == 4
-  *high = EACH_TWICE(v, 2);
-#else
-  const uint4 w = *(__global const uint4 *)(words + 4);
-  *high = EACH_TWICE(w, 0);
-#endif
-#elif QUANT_BITS == 2
+#if QUANT_BITS == 2
   const uint2 w = *(__global const uint2 *)words;
   *low = EIGHT_TWICE(w.x, w.x >> 16);
   *high = EIGHT_TWICE(w.y, w.y >> 16);
@@ -65,7 +46,7 @@ INLINE void codes32(bytes_t row, const int k, uint16 *low, uint16 *high)
 #endif
 }
 
-#if QUANT_BITS == 4 && !FRAGMENTS
+#if QUANT_BITS == 4
 #define CODES_GROUP GROUP_SIZE
 #define NIBBLES_IN EVEN_AND_ODD
 #define NIBBLES_APART 16

@@ -11,7 +11,6 @@
 #ifndef RESIDENT
 #error "few_rows.h needs RESIDENT"
 #endif
-#define IN_PAIRS (RESIDENT && !FRAGMENTS)
 #define BOX_BYTES (BM * 128)
 #define A_BYTES (SLICES * 2 * BOX_BYTES)
 

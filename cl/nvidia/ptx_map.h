@@ -68,6 +68,13 @@ INLINE void copy_box(
                :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(layer), "r"(bar) : "memory");
 }
 
+/* Starts the copy of neighbouring bytes. Both ends and the length are multiples of 16. They count at `bar`. */
+INLINE void copy_bytes(const uint to, __global const uchar *from, const uint bytes, const uint bar)
+{
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :: "r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
+}
+
 #define MAP_REPLACE "//@sm_90a tensormap.replace.tile."
 #define MAP_CONSTANT(map, field, value) \
   asm volatile(MAP_REPLACE field ".shared::cta.b1024.b32 [%0], " value ";" :: "r"(map) : "memory")

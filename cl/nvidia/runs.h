@@ -13,7 +13,7 @@
 #define COPIES ((16 * BITS + 31) / 32) /* of a work-item */
 #define RUNS_BYTES (ITEMS / 32 * TEAM_BYTES)
 #define RUNS_AT ((RESIDENT ? STEPS : STAGES) * A_BYTES) /* behind A */
-#define BY_MATRICES (!IN_PAIRS && (BITS == 4 || BITS == 8))
+#define BY_MATRICES (!RESIDENT && (BITS == 4 || BITS == 8))
 
 /* Where part `part` of a sub-group's weights is. BY_MATRICES: the same part of eight columns in different banks. */
 INLINE int place_of(const int part)
@@ -49,7 +49,7 @@ INLINE void copy_runs(weights_t *weights, const uint to, const bool wanted)
   copies_commit();
 }
 
-#if IN_PAIRS
+#if RESIDENT
 /* Words of a run are read in parts. */
 #if BITS % 4 == 0
 typedef uint4 part_t;
@@ -83,20 +83,17 @@ INLINE void exchange(uint *v, uint *w, const int distance, const bool halves)
   *w = chosen_bytes(*w, got, of_w);
 }
 
-/* Of the 128 weights of a sub-group's columns g and g + 8, 8 e + 2 t and 8 e + 2 t + 1, e = 0 .. 15. With FRAGMENTS they are the
- * words that t gets. */
+/* Of the 128 weights of a sub-group's columns g and g + 8, 8 e + 2 t and 8 e + 2 t + 1, e = 0 .. 15. */
 INLINE void take_weights(uint words[2][BITS], const uint from)
 {
   const int column = OWN_LANE % 8, part = OWN_LANE / 8;
   UNROLL for (int n = 0; n < 2; ++n)
     UNROLL for (int m = 0; m < BITS; m += 4)
       load_matrices(words[n] + m, from + place_of((column + 8 * n) * BITS + part + m) * 16);
-#if !FRAGMENTS
   UNROLL for (int distance = 1; distance < 4; distance *= 2)
     UNROLL for (int n = 0; n < 2; ++n)
       UNROLL for (int w = 0; w < BITS; w += 2)
         exchange(words[n] + w, words[n] + w + 1, distance, BITS == 8 || distance == 2);
-#endif
 }
 #else
 INLINE void take_column(uint *words, const uint from)

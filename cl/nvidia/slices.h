@@ -20,6 +20,9 @@
 #if !defined(BM) || !defined(BN) || !defined(TEAMS) || !defined(SLICES) || !defined(SPLIT)
 #error "slices.h needs BM BN TEAMS SLICES SPLIT"
 #endif
+#ifndef FEEDERS
+#define FEEDERS 0 /* work-items behind those of the slices */
+#endif
 #define DEPTH 128 /* of K, that a sub-group takes at a time */
 #define STEP (SLICES * DEPTH)
 #define MT (BM / 8)
@@ -39,7 +42,7 @@ INLINE void leave_slice(__local float *sums, const float *sum, const int fragmen
   UNROLL for (int n = 0; n < fragments; ++n)
     UNROLL for (int j = 0; j < BM / 8; ++j)
       UNROLL for (int e = 0; e < 4; ++e)
-        sums[(8 * j + e % 2) * LINE + 16 * n + e / 2 * 8] = sum[(n * (BM / 8) + j) * 4 + e];
+        if (!FEEDERS || SLICE < SLICES) sums[(8 * j + e % 2) * LINE + 16 * n + e / 2 * 8] = sum[(n * (BM / 8) + j) * 4 + e];
   barrier(CLK_LOCAL_MEM_FENCE);
 }
 

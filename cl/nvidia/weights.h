@@ -7,7 +7,7 @@
  *   ready_run(run, mode)      before the first eight() of a run
  *   eight(words, run, s, mode)   weights 8 s up to 8 s + 8 of the run, two a word; s and mode are constants
  *
- * FRAGMENTS 1: the words are those of formats/packed_rows.h, in which two neighbours are 16 bits apart: no bytes move.
+ * FRAGMENTS 1: two neighbours are 16 bits apart in a word (fragment_blocks.h): no bytes move.
  *
  * A weight is field * scale + bias in float32, rounded to A's type (formats/affine.h).
  *
@@ -28,6 +28,9 @@
 
 #ifndef BITS
 #error "weights.h needs BITS"
+#endif
+#ifndef FRAGMENTS
+#define FRAGMENTS 0
 #endif
 #define RUN 32
 #define PACKED CAT(packed_, ELEMENT)

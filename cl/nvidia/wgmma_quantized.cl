@@ -14,7 +14,6 @@
  * the next one, p = 2 s and 2 s + 1. So elements of A move as pairs.
  * RESIDENT 0: the copy engine brings A as it is, in stages (stages.h). Then t has 8 e + 2 t and the next one, e = 0 .. 15, and
  * bytes of weights move in registers.
- * FRAGMENTS 1: weights lie so that t has these anyway (formats/packed_rows.h), and A is as it is with RESIDENT 1 too.
  *
  * A step is DEPTH values of k of each slice. Weights of STAGES - 1 steps are on their way to local memory: those that a sub-group
  * copies for itself, so none waits for others. All 32 work-items copy neighbouring parts to neighbouring places: else each copy
@@ -29,12 +28,10 @@
  */
 #define CLUSTER 1
 #include "include/gemm.h"
-#include "nvidia/few_rows.h"
-#include "nvidia/ptx_wgmma_held.h"
+#include "nvidia/held_parts.h"
 #include "nvidia/runs.h"
 #include "nvidia/scales.h"
 
-#define SPANS (IN_PAIRS ? 1 : DEPTH / GROUP_SIZE) /* groups of a run */
 /* Local memory: A of all steps or of STAGES, weights of STAGES steps, scales */
 #define ALL_BYTES (SCALES_AT + SCALES_BYTES)
 #define LOCAL_BYTES (ALL_BYTES > SUMS_BYTES ? ALL_BYTES : SUMS_BYTES)
@@ -43,7 +40,7 @@
  * n SPANS + z has the scale of span z of column n. */
 INLINE void take_runs(run_t runs[2 * SPANS], __local uchar *memory, const uint from, const int groups)
 {
-  const int own = groups + (SLICE * DEPTH + IN_PAIRS * (OWN_LANE % 4) * RUN) / GROUP_SIZE;
+  const int own = groups + (SLICE * DEPTH + RESIDENT * (OWN_LANE % 4) * RUN) / GROUP_SIZE;
   uint words[2][BITS];
   take_weights(words, from);
   UNROLL for (int n = 0; n < 2; ++n) {
@@ -56,12 +53,6 @@ INLINE void take_runs(run_t runs[2 * SPANS], __local uchar *memory, const uint f
   }
 }
 
-INLINE void convert(uint w[2][8], const run_t runs[2 * SPANS], const int part, const int mode)
-{
-  UNROLL for (int s = 2 * part; s < 2 * part + 2; ++s)
-    UNROLL for (int n = 0; n < 2; ++n) eight(w[n] + s % 2 * 4, runs + n * SPANS + s * SPANS / 4, s, mode);
-}
-
 /* sum += products of a quartet's runs with A of its slice, which lies at `slice`. Without `top` its sub-groups may have other
  * modes, but must meet at wgmma. RESIDENT 0: waits for the stage at `ring`, and releases stage `before`, if any. */
 INLINE void multiply_runs(
@@ -72,20 +63,15 @@ INLINE void multiply_runs(
   UNROLL for (int n = 0; n < 2 * SPANS; ++n) ready_run(runs + n, mode);
   UNROLL for (int part = 0; part < 2; ++part) {
     uint w[2][8];
-    if (mode == TOP_MODE) convert(w, runs, part, TOP_MODE);
-    else if (mode) convert(w, runs, part, 1);
-    else convert(w, runs, part, 0);
+    if (mode == TOP_MODE) convert_part(w, runs, part, TOP_MODE);
+    else if (mode) convert_part(w, runs, part, 1);
+    else convert_part(w, runs, part, 0);
     if (part == 0) {
       if (!RESIDENT) wait_until_full(stages, ring);
       wgmma_wait_held(sum);
       if (!RESIDENT && before >= 0) release(stages, before);
     }
-    wgmma_fence();
-    UNROLL for (int j = 0; j < 4; ++j) {
-      const uint of[4] = {w[0][2 * j], w[1][2 * j], w[0][2 * j + 1], w[1][2 * j + 1]};
-      wgmma_held(sum, of, tile + part * (BOX_BYTES / 16) + 2 * j);
-    }
-    wgmma_commit();
+    multiply_part(sum, w, tile, part);
   }
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import format_named
+from ..formats import format_named, in_rows, ordered
 from ..problem import dtypes
 from ..problem.gemm import GemmProblem
 from .fma_reference import parts_of
@@ -107,12 +107,13 @@ def drawn_weights(p: GemmProblem, lines: tuple[int, ...], rng: np.random.Generat
     Affine ones for INTEGERS are as ``quantize`` makes them of a layer: kernels have a quicker way for weights
     whose scales and biases are all ordinary. Others may have any scales.
     """
-    form, count = format_named(p.b_format), math.prod(lines)
+    wanted, count = format_named(p.b_format), math.prod(lines)
+    form = in_rows(wanted)
     if drawn is Drawn.INTEGERS and form.mode == "affine":
         rows = form.quantize(rng.standard_normal((count, p.k), np.float32) / 32)
     else:
         rows = form.drawn(rng, count, p.k)
-    return rows.reshape(*lines, rows.shape[-1])
+    return ordered(form, rows.reshape(*lines, rows.shape[-1]), p.k, wanted.order)[1]
 
 
 def _has_factors(p: GemmProblem) -> bool:

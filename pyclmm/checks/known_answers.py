@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from ..formats import format_named
+from ..formats import format_named, ordered
 from ..kernels.device import DeviceInfo
 from ..kernels.interface import Work
 from ..kernels.launches import complete
@@ -129,8 +129,8 @@ def wrong_bits(queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo,
 def _weights(p: GemmProblem, rows: Array) -> Array:
     """The values of quantised weights, (..., N, K), as they are multiplied: rounded to A's type, but for a
     rounded A."""
-    lines = rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1])
-    values = format_named(p.b_format).dequantize(lines, p.k)
+    form, rows = ordered(format_named(p.b_format), rows, p.k, "rows")
+    values = form.dequantize(rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1]), p.k)
     values = values if p.quantize_a else values.astype(dtypes.dtype_of(p.a_type))
     return values.reshape(*rows.shape[:-1], p.k)
 

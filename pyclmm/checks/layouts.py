@@ -46,11 +46,13 @@ def resized(problem: GemmProblem, m: int, n: int, k: int, stack: int = 2) -> Gem
         return 1 if length == own == 1 else round_up(length + 1, _unit(align, name))
 
     b_row = k if problem.trans_b else n * near * gap_b
+    in_blocks = False
     if problem.b_format:
-        k = round_up(k, math.lcm(format_named(problem.b_format).block, 64 if problem.quantize_a else 1))
-        b_row = format_named(problem.b_format).row_nbytes(k)
+        form = format_named(problem.b_format)
+        k = round_up(k, math.lcm(form.block, 64 if problem.quantize_a else 1))
+        b_row, in_blocks = form.row_nbytes(k), form.order == "fragments"
     lda = leading(m * near * gap_a if problem.trans_a else k, problem.a_align, problem.a_type, problem.lda)
-    ldb = leading(b_row, problem.b_align, problem.b_type, problem.ldb)
+    ldb = b_row if in_blocks else leading(b_row, problem.b_align, problem.b_type, problem.ldb)
     ldo = leading(n, problem.out_align, problem.out_type, problem.ldo)
     rows = (k if problem.trans_a else m, n if problem.trans_b else k)
     batch: tuple[int, ...] = ()

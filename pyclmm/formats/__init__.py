@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, UnsupportedError, brief, unknown_name
-from . import affine, mx
+from . import affine, fragments, mx
 from .base import RUN, Array, Format
 from .gguf_blocks import OF_GGUF, BlockFormat
 
 __all__ = [
     "FORMATS", "FORMAT_NAMES", "OF_GGUF", "RUN", "BlockFormat", "Format", "as_affine", "check_whole",
-    "format_named", "format_of", "ordered",
+    "format_named", "format_of", "in_rows", "ordered",
 ]  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (*affine.FORMATS, *mx.FORMATS, *OF_GGUF)
-_BY_NAME = {form.name: form for form in (*FORMATS, *affine.FRAGMENTS)}
+_BY_NAME = {form.name: form for form in (*FORMATS, *fragments.FRAGMENTS)}
 FORMAT_NAMES = tuple(_BY_NAME)
 
 
@@ -34,6 +34,11 @@ def format_named(name: str) -> Format:
         raise unknown_name("format", name, FORMAT_NAMES) from None
 
 
+def in_rows(form: Format) -> Format:
+    """The format of the same weights, one behind the other."""
+    return _BY_NAME[form.name.removesuffix("_fragments")]
+
+
 def ordered(form: Format, rows: Array, k: int, order: str) -> tuple[Format, Array]:
     """*rows* of *k* weights of *form* in *order*, and their format. Raises ArgumentError for an order that is
     not known, UnsupportedError for weights that have no other.
@@ -42,13 +47,18 @@ def ordered(form: Format, rows: Array, k: int, order: str) -> tuple[Format, Arra
         raise unknown_name("order", order, ("rows", "fragments"))
     if order == form.order:
         return form, rows
-    if isinstance(form, affine.Fragments):
-        return _BY_NAME[form.name.removesuffix("_fragments")], form.reordered(rows, k, back=True)
+    if isinstance(form, fragments.Fragments):
+        return in_rows(form), form.reordered(rows, k, back=True)
     other = _BY_NAME.get(f"{form.name}_fragments")
-    if not isinstance(other, affine.Fragments):
+    if not isinstance(other, fragments.Fragments):
         raise UnsupportedError(
             f"{form.name} cannot lie in the order of fragments, as affine weights of 4 and 8 bits can: leave "
             "order out, or take q.as_affine() of weights from GGUF"
+        )
+    if k % other.block:
+        raise UnsupportedError(
+            f"K is {k}; weights lie in the order of fragments where it is a multiple of {other.block}: leave "
+            "order out"
         )
     return other, other.reordered(rows, k)
 

@@ -1,8 +1,4 @@
-"""affine: scale * q + bias, a scale and a bias for each group along K, as MLX's `quantize` makes them.
-
-Weights of 4 and 8 bits may lie in another order within each 16 bytes, that of matrix units' fragments: each
-of four work-items then finds its weights in a word of its own (cl/nvidia/runs.h).
-"""
+"""affine: scale * q + bias, a scale and a bias for each group along K, as MLX's `quantize` makes them."""
 
 from __future__ import annotations
 
@@ -74,31 +70,6 @@ def narrowed(x: Array, dtype: str) -> Array:
     return x.astype("<f4" if dtype == "float32" else "<f2")
 
 
-class Fragments(Affine):
-    """Affine weights in the order of matrix units' fragments.
-
-    For E = 16 / bits, field (2 t + c) E + e of each 16 bytes is weight 8 e + 2 t + c, t < 4, c < 2.
-    """
-
-    order = "fragments"
-
-    def codes(self, rows: Array, k: int) -> Array:
-        return super().codes(self.reordered(rows, k, back=True), k)
-
-    def joined(self, codes: Array, scales: Array, biases: Array | None = None) -> Array:
-        return self.reordered(super().joined(codes, scales, biases), codes.shape[1])
-
-    def reordered(self, rows: Array, k: int, *, back: bool = False) -> Array:
-        """*rows* of K weights in order of k, (..., bytes), as this format has them; *back*: the opposite."""
-        found, axes = rows.copy(), (8, 16 // self.bits) if back else (16 // self.bits, 8)
-        packed = self.parts(found, k).packed
-        fields = packed if self.bits == 8 else np.stack((packed & 15, packed >> 4), -1)
-        pieces = (*rows.shape[:-1], k * self.bits // 128, *axes)
-        turned = fields.reshape(pieces).swapaxes(-1, -2).reshape(*rows.shape[:-1], k)
-        packed[...] = turned if self.bits == 8 else turned[..., ::2] | turned[..., 1::2] << 4
-        return found
-
-
 def _format(bits: int, group_size: int, number: int, dtype: str) -> Affine:
     defines = (("QUANT_BITS", bits), ("GROUP_SIZE", group_size), ("SCALE_TYPE", number))
     name = f"affine{bits}_g{group_size}_{dtype}"
@@ -106,11 +77,4 @@ def _format(bits: int, group_size: int, number: int, dtype: str) -> Affine:
     return Affine(name, "affine", bits, group_size, group_size, *how)
 
 
-def _in_fragments(form: Affine) -> Fragments:
-    """The format with the same weights in the order of fragments. *form* has 4 or 8 bits."""
-    how = form.header, form.dtype, form.align, (*form.defines, ("FRAGMENTS", 1))
-    return Fragments(f"{form.name}_fragments", "affine", form.bits, form.group_size, form.block, *how)
-
-
 FORMATS = tuple(_format(b, g, i, t) for b in BITS for g in GROUPS for i, t in enumerate(SCALES))
-FRAGMENTS = tuple(_in_fragments(form) for form in FORMATS if form.has_codes)

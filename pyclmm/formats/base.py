@@ -40,7 +40,8 @@ class Format(ABC):
     align: int = 1
     defines: tuple[tuple[str, int | str], ...] = ()
     has_codes: bool = False
-    order = "rows"  # in which weights lie along K: one behind the other
+    order = "rows"  # in which weights lie: one behind the other along K, and each row behind the last
+    together = 1  # rows that cannot be divided
 
     def padded(self, k: int) -> int:
         """The least number from *k* on of which there are rows: the smallest is one group."""

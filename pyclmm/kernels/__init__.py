@@ -22,6 +22,7 @@ from .nvidia.mma_quantized import MmaQuantized
 from .nvidia.split import MmaSplit, Split
 from .nvidia.wgmma import Wgmma
 from .nvidia.wgmma_bare import WgmmaBare
+from .nvidia.wgmma_fragments import WgmmaFragments
 from .nvidia.wgmma_quantized import WgmmaQuantized
 from .quantized.dequantized import Dequantized
 from .quantized.rows import Quantized
@@ -61,6 +62,7 @@ KERNELS = Kernels(
         Int8Quantized(),
         Int8Tile(),
         MmaQuantized(),
+        WgmmaFragments(),
         WgmmaQuantized(),
         Dequantized(_OF_WEIGHTS),
         Wgmma(),

@@ -32,6 +32,7 @@ from .interface import (
 )
 from .launches import batch_table, copy_launch
 from .listed import in_a_list
+from .reordered import with_rows
 from .weights import RUN, program_of
 
 SUMS = 4096  # of a transfer: as many work-items
@@ -111,7 +112,7 @@ def checked_problem(problem: GemmProblem) -> GemmProblem:
 def verified(problem: GemmProblem, product: Work, device: DeviceInfo) -> Work:
     """*product*, the launches of what is checked of *problem*, between those that check it."""
     plain = checked_problem(problem)
-    before, after, spaces, own = _checks(plain, device)
+    before, after, spaces, own = _checks_of_rows(plain, device)
     launches, tables = (*before, *product.launches, *after), {**own, **product.tables}
     if plain is not problem:
         space = Workspace("verify_sums", problem.m * problem.n * problem.batch * problem.sums.nbytes)
@@ -161,6 +162,21 @@ def _offsets(problem: GemmProblem, plain: GemmProblem) -> Table:
 
 
 _Checks = tuple[list[Launch], list[Launch], list[Workspace], dict[str, Table]]
+
+
+def _checks_of_rows(problem: GemmProblem, device: DeviceInfo) -> _Checks:
+    """As :func:`_checks`. Weights in another order are read as rows."""
+    last = 0
+
+    def checks(in_rows: GemmProblem) -> Work:
+        nonlocal last
+        before, after, spaces, own = _checks(in_rows, device)
+        last = len(after)
+        return Work((*before, *after), tuple(spaces), own)
+
+    work = with_rows(problem, checks)
+    cut = len(work.launches) - last
+    return [*work.launches[:cut]], [*work.launches[cut:]], [*work.workspace], dict(work.tables)
 
 
 def _checks(problem: GemmProblem, device: DeviceInfo) -> _Checks:

@@ -13,6 +13,7 @@ from .config import TileConfig
 from .device import DeviceInfo
 from .interface import Arg, Defines, Launch, Program, gemm_defines, gemm_launch, round_up, vector_defines
 
+ORDERS = ("rows", "fragments")  # in which weights may lie
 RUN = 32  # weights that a format's header gives at a time (weights32)
 GROUPS_A_UNIT = 4  # work-groups for each compute unit of a CPU
 TYPES = (Types(("float32", "float16", "bfloat16"), "float32", weights=True),)
@@ -23,14 +24,21 @@ def format_of(problem: GemmProblem) -> Format:
     return format_named(problem.b_format)
 
 
-def no_weights(problem: GemmProblem) -> str | None:
-    """Why *problem* is not a product with quantised weights that these families multiply, or None."""
-    if problem.k and problem.b_align < format_of(problem).align:
-        return f"rows of weights do not begin on multiples of {format_of(problem).align} bytes"
+def no_weights(problem: GemmProblem, *orders: str) -> str | None:
+    """Why *problem* is not a product with quantised weights that these families multiply, or None. *orders*:
+    those in which weights may lie; none: in rows.
+    """
+    form = format_of(problem)
+    if form.order not in (orders or ("rows",)):
+        return f"its weights are in the order of {form.order}"
+    if form.order != "rows" and problem.n > 1 and problem.ldb != form.row_nbytes(problem.k):
+        return "the rows of its weights are not behind one another"
+    if problem.k and problem.b_align < form.align:
+        return f"rows of weights do not begin on multiples of {form.align} bytes"
     if any(problem.batch_strides.b):
         return "a stack of quantised matrices is not offered: multiply each of them"
-    if problem.k % max(RUN, format_of(problem).block):
-        return f"K is {problem.k}, no multiple of {max(RUN, format_of(problem).block)}"
+    if problem.k % max(RUN, form.block):
+        return f"K is {problem.k}, no multiple of {max(RUN, form.block)}"
     return None
 
 

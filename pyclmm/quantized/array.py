@@ -160,7 +160,7 @@ class QuantizedArray:
 
     @property
     def order(self) -> str:
-        """How weights lie along K: "rows" or "fragments" (see :meth:`to`)."""
+        """How weights lie: "rows" or "fragments" (see :meth:`to`)."""
         return self.format.order
 
     @property
@@ -217,7 +217,18 @@ class QuantizedArray:
             raise ArgumentError(
                 f"index is {brief(index)}: take a slice of rows of (N, K) weights, q[2:8], then .T"
             )
+        elif self.format.together > 1:
+            self._check_divides(index)
         return self._with(self.data[index])
+
+    def _check_divides(self, rows: Any) -> None:
+        """Raise ArgumentError unless the slice *rows* has whole blocks of rows, or none."""
+        (start, stop, step), n, many = rows.indices(len(self)), len(self), self.format.together
+        if stop > start and (start % many or (stop % many and stop != n) or (step != 1 and n > 1)):
+            raise ArgumentError(
+                f"index is {brief(rows)}: rows in the order of fragments lie in blocks of {many}; take whole "
+                f"blocks, q[{many}:{2 * many}], or the rows before they are put in this order"
+            )
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -226,10 +237,10 @@ class QuantizedArray:
         """The same weights where *like* is: a queue, an Array, a NumPy array, or an array of PyTorch's,
         CuPy's or JAX's.
 
-        *order*: how weights lie along K, "rows", one behind the other, or "fragments", as matrix units take
-        them (affine weights of 4 and 8 bits: docs/quantised.md); None, as they do. They are reordered in the
-        host's memory. Raises DTypeError for another *like*, ArgumentError for another order,
-        UnsupportedError for weights that cannot lie so.
+        *order*: how weights lie: "rows", one behind the other, or "fragments", in blocks as matrix units take
+        them (affine weights of 4 and 8 bits, K a multiple of 128: docs/quantised.md); None, as they do. They
+        are reordered in the host's memory. Raises DTypeError for another *like*, ArgumentError for another
+        order, UnsupportedError for weights that cannot lie so.
         """
         form, data = self.format, self.data
         if order is not None:
@@ -239,7 +250,7 @@ class QuantizedArray:
 
     def as_affine(self) -> QuantizedArray:
         """The same values as affine weights, in the host's memory: of Q4_0, Q4_1, Q4_K, and of Q5_0, Q8_0 and
-        Q5_K with 8 bits. So `wgmma_quantized` multiplies them, and :meth:`to` knows an order for that.
+        Q5_K with 8 bits. So `wgmma_quantized` and `wgmma_fragments` take them.
 
         Scales are float16 where that holds all of them, else float32: what the values stand for, to which
         :meth:`dequantize` rounds unless its dtype is given. A zero may have another sign.
@@ -258,9 +269,9 @@ class QuantizedArray:
         wanted = named_dtype(dtype) or self.dtype
         if type_name(wanted, "dtype") not in FLOATS:
             raise DTypeError(f"dtype is {wanted}; weights stand for one of {', '.join(FLOATS)}")
-        host = places.on_host(self.data)
+        form, host = self._in_rows()
         rows = host.reshape(math.prod(host.shape[:-1]), host.shape[-1])
-        values = self.format.dequantize(rows, self._k) if len(rows) else np.empty((0, self._k), np.float32)
+        values = form.dequantize(rows, self._k) if len(rows) else np.empty((0, self._k), np.float32)
         with np.errstate(over="ignore"):
             values = values.astype(wanted, copy=False).reshape(*host.shape[:-1], self._k)
         return np.swapaxes(values, -1, -2) if self.is_transposed else values

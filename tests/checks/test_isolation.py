@@ -22,7 +22,7 @@ import pyclmm
 from pyclmm import TileConfig, plan_cache
 from pyclmm.checks import isolation, selfcheck, worker
 from pyclmm.formats import FORMATS
-from pyclmm.formats.affine import FRAGMENTS
+from pyclmm.formats.fragments import FRAGMENTS
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.device import DeviceInfo
 from pyclmm.opencl import crash_marks

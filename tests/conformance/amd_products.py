@@ -217,5 +217,5 @@ def test_every_kernel_for_gpus_is_offered_somewhere():
     assert set(others) == {
         *("packed", "matvec", "small", "int8_quantized", "int8_tile", "amx", "dpas", "wgmma"),
         *("wgmma_bare", "split", "mma", "mma_split", "mma_double", "mma_double_bulk"),
-        *("mma_quantized", "wgmma_quantized"),
+        *("mma_quantized", "wgmma_quantized", "wgmma_fragments"),
     }

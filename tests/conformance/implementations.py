@@ -68,7 +68,7 @@ FOR_CPUS = tuple(kernel.name for kernel in KERNELS if kernel.made_for == "cpu")
 # Kernels for matrix units of GPUs. No implementation here must run them.
 MATRIX_UNITS = (
     *("wgmma", "wgmma_bare", "split", "mma_split", "mma_double", "mma_double_bulk", "mma"),  # NVIDIA
-    *("mma_quantized", "wgmma_quantized"),
+    *("mma_quantized", "wgmma_quantized", "wgmma_fragments"),
     *("mfma", "wmma", "dpas"),  # AMD, Intel
     "amx",  # some of Intel's processors
 )

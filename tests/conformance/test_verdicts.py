@@ -130,7 +130,11 @@ def test_a_share_leaves_each_kernel_what_it_must_pass():
     kept = {case.values[0].name for case in (*grid.grid(), *grid.weights_grid()) if case.marks}
     # Matrix units' families for weights run nowhere here: their tests are those of their emulation
     assert kept == {kernel.name for kernel in (*grid.OF_NUMBERS, *grid.OF_WEIGHTS, *grid.OF_ROUNDED)}
-    assert {kernel.name for kernel in KERNELS} - kept <= {"mma_quantized", "wgmma_quantized"}
+    assert {kernel.name for kernel in KERNELS} - kept <= {
+        "mma_quantized",
+        "wgmma_quantized",
+        "wgmma_fragments",
+    }
 
 
 def test_weights_of_every_kind_are_multiplied_by_every_family_for_them(few):

@@ -6,7 +6,6 @@ import pytest
 from pyclmm.checks.known_answers import computed
 from pyclmm.checks.layouts import Placed
 from pyclmm.formats import FORMATS
-from pyclmm.formats.affine import FRAGMENTS
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.interface import Work
 from pyclmm.opencl.devices import device_info
@@ -32,7 +31,7 @@ def on_device(queue, form, rows):
     return got
 
 
-@pytest.mark.parametrize("form", [*FORMATS, *FRAGMENTS], ids=lambda form: form.name)
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 def test_any_bytes_have_the_bits_of_dequantize(queue, rng, form):
     for rows in (rng.integers(0, 256, (N, form.row_nbytes(K)), np.uint8), form.drawn(rng, N, K)):
         want, got = form.dequantize(rows, K), on_device(queue, form, rows)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pyclmm.errors import ArgumentError, ShapeError, UnsupportedError
-from pyclmm.formats import FORMATS, OF_GGUF, affine, format_named, format_of, mx
+from pyclmm.formats import FORMATS, OF_GGUF, affine, format_named, format_of, fragments, mx
 from pyclmm.formats.mx import E2M1, E4M3, nearest, power_of_two, signed
 from tests.support.optional import optional
 from tests.support.selection import examples
@@ -122,19 +122,7 @@ def test_powers_of_two_are_those_of_ml_dtypes():
     assert_same_bits(power_of_two(codes), codes.view(ml_dtypes.float8_e8m0fnu).astype(np.float32))
 
 
-def field_of(form, i):
-    """Where weight i is among the packed ones of its row."""
-    if form.order == "rows":
-        return i
-    fields = 128 // form.bits  # of 16 bytes
-    eight, place = divmod(i % fields, 8)
-    return i // fields * fields + place * (fields // 8) + eight
-
-
-OF_ROWS = [*(form for form in FORMATS if form not in OF_GGUF), *affine.FRAGMENTS]
-
-
-@pytest.mark.parametrize("form", OF_ROWS, ids=by_name)
+@pytest.mark.parametrize("form", [form for form in FORMATS if form not in OF_GGUF], ids=by_name)
 def test_rows_are_packed_weights_then_scales_then_biases(rng, form):
     """Read weight by weight, from each row as one number."""
     k = 256
@@ -146,13 +134,34 @@ def test_rows_are_packed_weights_then_scales_then_biases(rng, form):
         stored = row[start : start + groups * size * (1 + form.biases)]
         numbers = affine.widened(stored, form.dtype) if form.mode == "affine" else form.widened(stored)
         for i in rng.integers(0, k, 40):
-            code = packed >> field_of(form, int(i)) * form.bits & (1 << form.bits) - 1
+            code = packed >> int(i) * form.bits & (1 << form.bits) - 1
             scale = numbers[i // form.group_size]
             if form.mode == "affine":
                 want = np.float32(code) * scale + numbers[groups + i // form.group_size]
             else:
                 want = signed(E2M1 if form.bits == 4 else E4M3, np.array(code)) * scale
             assert want == values[i]
+
+
+@pytest.mark.parametrize("form", fragments.FRAGMENTS, ids=by_name)
+def test_blocks_of_fragments_are_slices_of_weights_then_pairs(rng, form):
+    """Read weight by weight, from all bytes as one number; 16 bytes of a row and 128 of K are a part."""
+    n, k, size = 70, 256, form.scale_nbytes
+    stored = form.drawn(rng, n, k)
+    values, memory, slice_bytes = form.dequantize(stored, k), stored.tobytes(), 16 * form.bits
+    packed = int.from_bytes(memory, "little")
+    for j, i in zip(rng.integers(0, n, 200).tolist(), rng.integers(0, k, 200).tolist(), strict=True):
+        first = j // 64 * 64
+        rows, row = min(64, n - first), j - first
+        fields = 128 // form.bits
+        part = i % 128 // fields ^ (row // 2 % 4 if form.bits == 4 else row % 8)
+        eight, place = divmod(i % fields, 8)
+        at = first * form.row_nbytes(k) + (i // 128 * rows + row) * slice_bytes + part * 16
+        code = packed >> 8 * at + (place * (fields // 8) + eight) * form.bits & (1 << form.bits) - 1
+        at = first * form.row_nbytes(k) + k // 128 * rows * slice_bytes
+        at += (i // form.group_size * rows + row) * 2 * size
+        scale, bias = affine.widened(np.frombuffer(memory[at : at + 2 * size], np.uint8), form.dtype)
+        assert np.float32(code) * scale + bias == values[j, i]
 
 
 @pytest.mark.parametrize("bits", OF_MLX)

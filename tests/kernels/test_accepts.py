@@ -19,7 +19,8 @@ OF_BYTES = {"wgmma", "mma", "mfma", "wmma", "dpas", "amx"}
 OF_FLOAT64 = {"mma_double", "mma_double_bulk", "mfma"}
 OF_PARTS = {"split", "mma_split"}
 OF_WHOLE_NUMBERS = {"residues", "limbs"}
-OF_WEIGHTS = {"quantized", "int8_quantized", "int8_tile", "dequantized", "mma_quantized", "wgmma_quantized"}
+OF_WEIGHTS = {"quantized", "int8_quantized", "int8_tile", "dequantized", "mma_quantized"}
+OF_WEIGHTS |= {"wgmma_quantized", "wgmma_fragments"}
 ANY_TYPE = NAMES - OF_HALVES - OF_BYTES - OF_FLOAT64 - OF_PARTS - OF_WHOLE_NUMBERS - OF_WEIGHTS
 
 HALF = replace(problem_of(64, 64, 64, np.dtype("f2")), precision="medium")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pyclmm.formats import format_named
 from pyclmm.kernels import KERNELS
 from pyclmm.kernels.device import AmxSupport, Target
 from pyclmm.kernels.interface import Work
@@ -34,12 +35,14 @@ def launches(family):
             asked = replace(shape, precision=precision)
             weights = replace(asked, b_type="uint8", trans_b=True, k=512, b_format="q8_0")
             affine = replace(weights, b_format="affine4_g128_float16")
+            name = "affine4_g128_float16_fragments"
+            blocks = replace(affine, b_format=name, ldb=format_named(name).row_nbytes(512))
             if family is None:
-                for problem in (shape, weights) if dtype.startswith("float") else (shape,):
+                for problem in (shape, weights, blocks) if dtype.startswith("float") else (shape,):
                     yield from verified(problem, Work(()), device).launches
                 continue
             rounded = replace(weights, quantize_a="int8")
-            few = [replace(x, m=1) for x in (asked, weights, affine)]
+            few = [replace(x, m=1) for x in (asked, weights, affine, blocks)]
             for problem in (asked, weights, rounded, *few):
                 if family.refuses(problem, device) is None:
                     for config in family.configs(problem, device):

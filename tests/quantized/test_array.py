@@ -124,18 +124,27 @@ def test_weights_in_the_order_of_fragments_are_the_same_weights(rng, form):
     for name in ("packed", "scales", "biases"):
         np.testing.assert_array_equal(getattr(f, name).view(np.uint8), getattr(q, name).view(np.uint8))
     np.testing.assert_array_equal(f.dequantize(), q.dequantize())
-    np.testing.assert_array_equal(f[3:7].dequantize(), q[3:7].dequantize())
     for again in (f.to(np.empty(0), "rows"), pickle.loads(pickle.dumps(f)).to(np.empty(0), "rows")):
         assert again.format is form
         np.testing.assert_array_equal(again.data, q.data)
     assert f.to(np.empty(0)).order == "fragments"
 
 
+def test_rows_in_the_order_of_fragments_are_divided_at_multiples_of_64(rng):
+    q = drawn(rng, "affine8_g32_float16", n=150)
+    f = q.to(np.empty(0), order="fragments")
+    for rows in (slice(None), slice(64, 128), slice(64, None), slice(128, 900), slice(-86, -22), slice(7, 7)):
+        np.testing.assert_array_equal(f[rows].dequantize(), q[rows].dequantize())
+    for rows in (slice(3, 7), slice(0, 149), slice(64, 128, 2), slice(1, None)):
+        with pytest.raises(pyclmm.ArgumentError, match=r"index .* blocks of 64; take .*q\[64:128\]"):
+            f[rows]
+
+
 def test_products_and_files_do_not_depend_on_the_order(rng, tmp_path):
-    q = pyclmm.quantize(rng.standard_normal((2, 40, 256), np.float32), bits=4, group_size=64)
+    q = pyclmm.quantize(rng.standard_normal((2, 140, 256), np.float32), bits=4, group_size=64)
     f, x = q.to(np.empty(0), order="fragments"), rng.standard_normal((5, 256), np.float32)
     assert "in the order of fragments" in repr(f)
-    for one, other in ((q[1].T, f[1].T), (q[0][8:].T, f[0][8:].T)):
+    for one, other in ((q[1].T, f[1].T), (q[0][64:].T, f[0][64:].T)):
         want = pyclmm.matmul(x, one, reproducible=True)
         np.testing.assert_array_equal(pyclmm.matmul(x, other, reproducible=True), want)
         np.testing.assert_allclose(pyclmm.matmul(x, other, verify=True), want, rtol=1e-4, atol=1e-3)
@@ -193,6 +202,8 @@ def test_orders_that_there_are_not(rng):
     q = drawn(rng, "affine4_g64_float32")
     with pytest.raises(pyclmm.ArgumentError, match=r"unknown order 'fragment': .*'rows', 'fragments'"):
         q.to(np.empty(0), order="fragment")
+    with pytest.raises(pyclmm.UnsupportedError, match=r"K is 96; .* a multiple of 128"):
+        drawn(rng, "affine4_g32_float32", k=96).to(np.empty(0), order="fragments")
     for name in ("q4_0", "affine3_g64_float32", "mxfp4"):
         with pytest.raises(pyclmm.UnsupportedError, match=f"{name} cannot lie in the order of fragments"):
             drawn(rng, name).to(np.empty(0), order="fragments")

@@ -33,7 +33,7 @@ REPLACED = {  # headers, and what replaces them in addition to interleaved_units
 # A kernel's array in local memory, of which each member of a cluster has its own.
 _LOCAL = re.compile(r"^  __local (\w+) (\w+)\[(.*)\]( ALIGNED\(\d+\))?;", re.MULTILINE)
 _PARTS = (
-    r"  __local \1 \2_of[CLUSTER][\3]\4; __local \1 *const \2 = \2_of[member()];"
+    r"  __local \1 \2_of[CLUSTER][((\3) + 1023) / 1024 * 1024]\4; __local \1 *const \2 = \2_of[member()];"
     r" emu_part((uint)(ulong)\2_of, sizeof \2_of[0]);"
 )
 _shipped = compiler.read_source

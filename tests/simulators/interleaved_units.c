@@ -99,7 +99,7 @@ uint emu_rows(void) { return rows; }
 uint emu_layer(void) { return layer; }
 
 struct named { uint come, round, waits, waited, unlike; };
-enum { OF_SUB_GROUPS = 32, OF_QUARTETS = OF_SUB_GROUPS + MOST / 32, OF_CLUSTER = OF_QUARTETS + MOST / 128 };
+enum { OF_SUB_GROUPS = 32, OF_QUARTETS = OF_SUB_GROUPS + MOST / 32, OF_CLUSTER = OF_QUARTETS + MOST / 128 + 2 };
 static struct named named[OF_CLUSTER + 1]; /* 16 of each member, then one for each sub-group, for each quartet, for all */
 
 /* Meetings at which all waited, but had not waited equally often before: compute-sanitizer's racecheck takes them for
@@ -128,7 +128,10 @@ void emu_named(uint n, uint count, int wait) { come(n + 16 * member, count, wait
 
 /* For sync.aligned instructions: the work-items of a sub-group, or of a quartet, wait for each other. */
 void emu_converge(void) { come(OF_SUB_GROUPS + item / 32, 32, 1); }
-static void converge_quartet(void) { come(OF_QUARTETS + item / 128, 128, 1); }
+static void converge_quartet(void)
+{
+  come(OF_QUARTETS + member * ((items + 127) / 128) + item % items / 128, 128, 1);
+}
 
 /* interleaved_cluster.h: all work-items of the members wait for each other. */
 void emu_meet_members(void) { come(OF_CLUSTER, items * members, 1); }
@@ -200,7 +203,7 @@ void emu_mbarrier_wait(uint address, uint parity)
 static char *local(uint address) { return (char *)bars + (int)(address - (uint)(ulong)bars); }
 
 /* A tensor map, as WRITE_MAP wrote it. */
-struct map { const char *base; long rows, columns, pitch, box_rows, box_columns, type, layers, layer_pitch, width; };
+struct map { const char *base; long rows, columns, pitch, box_rows, box_columns, type, layers, layer_pitch, width, box_layers; };
 
 /* The place of an address in a box with rows of 128 or 64 bytes. */
 static char *swizzled(uint address, long width)
@@ -208,18 +211,26 @@ static char *swizzled(uint address, long width)
   return local(address ^ (address >> 7 & (width == 128 ? 7 : 3)) << 4);
 }
 
+void emu_copy_bytes(uint to, const unsigned char *from, uint bytes, uint bar)
+{
+  memcpy(local(to), from, bytes);
+  emu_mbarrier_change(bar, 0, -(int)bytes);
+}
+
 void emu_copy_box(uint to, const struct map *map, int x, int y, int z, uint bar)
 {
   const int size = map->type == 0 ? 1 : map->type == 1 ? 2 : 4;
-  for (int r = 0; r < map->box_rows; ++r)
+  const long rows = map->box_rows * map->box_layers;
+  for (int r = 0; r < rows; ++r)
     for (int c = 0; c < map->box_columns; ++c) {
+      const long row = y + r % map->box_rows, layer = z + r / map->box_rows;
       uint value = 0;
-      if (y + r < map->rows && x + c < map->columns && z < map->layers)
-        memcpy(&value, map->base + z * map->layer_pitch + (y + r) * map->pitch + (x + c) * size, size);
+      if (row < map->rows && x + c < map->columns && layer < map->layers)
+        memcpy(&value, map->base + layer * map->layer_pitch + row * map->pitch + (x + c) * size, size);
       if (map->type == 11) value = value + 0x1000 & 0xffffe000; /* to TF32 */
       memcpy(swizzled(to + r * map->width + c * size, map->width), &value, size);
     }
-  emu_mbarrier_change(bar, 0, -(int)(map->box_rows * map->box_columns * size));
+  emu_mbarrier_change(bar, 0, -(int)(rows * map->box_columns * size));
 }
 
 static char *place(uint tile, int line, int k, int size, int lie)
@@ -368,52 +379,63 @@ void emu_land(uint pending)
   }
 }
 
-/* ptx_wgmma_held.h. The instructions run as late as they may: when their work-item waits for them. `b`: the address in 16
+/* ptx_wgmma_held.h. The instructions run as late as they may: when their work-item waits for their group. `b`: the address in 16
  * bytes. */
-enum { MOST_HELD = 8 };
-static struct held { uint a[MOST_HELD][4]; ulong b[MOST_HELD]; uint issued; } *held; /* no static array either */
+enum { MOST_HELD = 16 };
+static struct held { uint a[MOST_HELD][4]; ulong b[MOST_HELD]; int group[MOST_HELD]; uint issued; int groups; float *acc; } *held;
 
-void emu_held(const uint *a, ulong b)
+void emu_held(float *acc, const uint *a, ulong b)
 {
-  if (!held) held = calloc(MOST, sizeof *held);
+  if (!held) held = calloc(MOST, sizeof *held); /* no static array either */
   struct held *h = held + item;
   converge_quartet();
   if (h->issued == MOST_HELD) {
     fprintf(stderr, "more multiplications than the emulator keeps\n");
     abort();
   }
+  h->acc = acc;
   memcpy(h->a[h->issued], a, 16);
+  h->group[h->issued] = h->groups;
   h->b[h->issued++] = b;
 }
 
-void emu_held_wait(float *acc, int columns, int type)
+void emu_held_commit(void) { ++held[item].groups; }
+
+/* Runs all groups but the last `pending`. */
+void emu_held_wait(int pending, int columns, int type)
 {
   const uint first = item / 32 * 32, g = item % 32 / 4, t = item % 4;
+  uint done = 0;
+  if (!held) held = calloc(MOST, sizeof *held); /* no static array either */
+  struct held *h = held + item;
   converge_quartet();
-  for (uint n = 0; held && n < held[item].issued; ++n) {
-    const uint near = (uint)held[item].b[n] << 4;
+  for (; done < h->issued && h->group[done] < h->groups - pending; ++done) {
+    const uint near = (uint)h->b[done] << 4;
     for (int i = 0; i < columns / 2; ++i)
       for (uint k = 0; k < 16; ++k) {
         const uint column = i / 4 * 8 + 2 * t + i % 2;
         const char *at = swizzled(near + column * 128 + k * 2, 128);
-        const uint *left = held[first + 4 * g + k % 8 / 2].a[n] + i / 2 % 2 + k / 8 * 2;
-        acc[i] += number((const char *)left + k % 2 * 2, type) * number(at, type);
+        const uint *left = held[first + 4 * g + k % 8 / 2].a[done] + i / 2 % 2 + k / 8 * 2;
+        h->acc[i] += number((const char *)left + k % 2 * 2, type) * number(at, type);
       }
   }
   converge_quartet();
-  if (held) held[item].issued = 0;
+  for (uint n = done; n < h->issued; ++n) {
+    memcpy(h->a[n - done], h->a[n], 16);
+    h->b[n - done] = h->b[n], h->group[n - done] = h->group[n];
+  }
+  h->issued -= done;
 }
 
 /* ptx.h: whether x holds for all work-items of the work-group, which meet. */
 int emu_all(int x)
 {
-  static uint refusals[2], round;
-  const uint now = round % 2;
-  refusals[now] += !x;
+  static uint refusals[2]; /* of each member */
+  refusals[member] += !x;
   emu_named(0, items, 1);
-  const int all_agree = !refusals[now];
+  const int all_agree = !refusals[member];
   emu_named(0, items, 1);
-  if (item == 0) refusals[now] = 0, ++round;
+  if (item % items == 0) refusals[member] = 0;
   emu_named(0, items, 1);
   return all_agree;
 }

@@ -16,11 +16,13 @@ uint emu_of_member(uint address, uint which);
 void emu_mbarrier_init(uint address, uint arrivals);
 void emu_mbarrier_change(uint address, int arrivals, int bytes);
 void emu_mbarrier_wait(uint address, uint parity);
+void emu_copy_bytes(uint to, __global const uchar *from, uint bytes, uint bar);
 void emu_copy_box(uint to, __global const ulong *map, int x, int y, int layer, uint bar);
 void emu_wgmma(void *acc, uint a, uint b, int keep, int columns, int type_a, int type_b, int lie_a, int lie_b);
 void emu_wgmma_left(void *acc, const uint *a, uint b, int columns, int type_a, int type_b);
-void emu_held(const uint *a, ulong b);
-void emu_held_wait(float *acc, int columns, int type);
+void emu_held(float *acc, const uint *a, ulong b);
+void emu_held_commit(void);
+void emu_held_wait(int pending, int columns, int type);
 int emu_all(int x);
 void emu_load_pair(uint *words, uint from);
 void emu_load_four(uint *words, uint from);
@@ -206,6 +208,7 @@ static uint chosen_bytes(uint a, uint b, uint which)
 #define mbarrier_expect(bar, bytes) emu_mbarrier_change(bar, 1, bytes)
 #define mbarrier_wait(bar, parity) emu_mbarrier_wait(bar, parity)
 #define copy_box(to, map, x, y, layer, bar) emu_copy_box(to, map, x, y, layer, bar)
+#define copy_bytes(to, from, bytes, bar) emu_copy_bytes(to, from, bytes, bar)
 #define map_acquire(map) ((void)0)
 #define fetch_map(map) ((void)0)
 #define MAP_SLOT 48
@@ -218,9 +221,9 @@ typedef struct {
 #define word_about(slot, n) 0
 #define keep_map(slot, n, scratch, of, box_bytes, about)                                                      \
   do {                                                                                                        \
-    const ulong words_[10] = {(ulong)(of).from, (of).rows, (of).columns, (of).pitch, (of).box_rows,           \
+    const ulong words_[11] = {(ulong)(of).from, (of).rows, (of).columns, (of).pitch, (of).box_rows,           \
                               (of).box_columns, ELEMENT_BYTES == 1 ? 0 : ELEMENT_BYTES == 2 ? 1 : 11,         \
-                              (of).layers, (of).layer_pitch, box_bytes};                              \
+                              (of).layers, (of).layer_pitch, box_bytes, (of).box_layers};             \
     if (get_local_id(0) % 32 == 0)                                                                            \
-      for (int w_ = 0; w_ < 10; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
+      for (int w_ = 0; w_ < 11; ++w_) ((slot) + 16 * (n))[w_] = words_[w_];                                    \
   } while (0)

@@ -35,13 +35,14 @@ def taken_by(kernel, problem):
     """*problem*, with quantised weights in place of B for a *kernel* that takes no others."""
     if "b_format" not in kernel.accepts.fields:
         return problem
-    name, unit = ("affine4_g64_float16", 128) if kernel.name == "wgmma_quantized" else ("q8_0", 2 * RUN)
+    own = {"wgmma_quantized": "affine4_g64_float16", "wgmma_fragments": "affine4_g64_float16_fragments"}
+    name, unit = (own[kernel.name], 128) if kernel.name in own else ("q8_0", 2 * RUN)
     k = round_up(problem.k, unit)
     row = format_named(name).row_nbytes(k)
-    own = {"b_format": name, "ldb": row, "b_align": format_named(name).align}
+    changed = {"b_format": name, "ldb": row, "b_align": format_named(name).align}
     if "quantize_a" in kernel.accepts.fields:
-        own["quantize_a"] = "int8"
-    return replace(problem, k=k, lda=k, b_type="uint8", trans_a=False, trans_b=True, **own)
+        changed["quantize_a"] = "int8"
+    return replace(problem, k=k, lda=k, b_type="uint8", trans_a=False, trans_b=True, **changed)
 
 
 # Families for quantised weights multiply no arrays of numbers: see tests/test_weights.py.

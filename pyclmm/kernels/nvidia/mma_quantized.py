@@ -50,7 +50,6 @@ class MmaQuantized(QuantizedUnits):
     summary = "few rows by quantised weights on matrix units of sm_80 and later (mma.sync)"
     options = ("ahead",)
     rows = (8, 16, 32, 64)
-    source, function = "nvidia/mma_quantized.cl", "matmul_mma_quantized"
 
     def offered(self, problem: GemmProblem, bm: int, device: DeviceInfo) -> Iterator[TileConfig]:
         for bn, sgn, slices, stages, ahead in _TILES:

@@ -37,22 +37,16 @@ _MOST_RANGES = 16
 
 
 class QuantizedUnits(MatrixKernel):
-    """The launch of such a family. ``source``, ``function`` and ``target``: the program, its kernel and the
-    target that its PTX is for.
-    """
+    """The launch of such a family. Its program below cl/nvidia/ has its name. ``target``: that of its PTX."""
 
     accepts = Accepts((Types(("float16", "bfloat16"), "float32", weights=True),), EPILOGUE | {"b_format"})
     rows: tuple[int, ...]  # that BM may be
-    orders: tuple[str, ...] = ("rows",)  # in which weights may lie along K
-    source: str
-    function: str
+    order = "rows"  # in which weights lie
     target: str | None = None
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        if why := no_weights(problem) or super().obstacle(problem, device):
+        if why := no_weights(problem, self.order) or super().obstacle(problem, device):
             return why
-        if format_of(problem).order not in self.orders:
-            return f"its weights are in the order of fragments, which {self.name} does not take"
         if problem.m > _MOST_ROWS:
             return f"A has {problem.m} rows: at most {_MOST_ROWS} are few"
         if problem.trans_a or problem.a_align < LINE_ALIGN:
@@ -105,7 +99,7 @@ class QuantizedUnits(MatrixKernel):
         arrived = Workspace("arrived", 4 * tiles * problem.batch, zeroed=True)
         own: Defines = (("ELEMENT", problem.a_type), *self.sizes(problem, config), ("SPLIT", int(ranges > 1)))
         defines = (*gemm_defines(problem), *out_defines(problem), *own, *_weight_defines(problem))
-        program = replace(program_of(problem, self.source, defines), ptx_target=self.target)
+        program = replace(program_of(problem, f"nvidia/{self.name}.cl", defines), ptx_target=self.target)
         spaces: tuple[Workspace, ...] = (sums.workspace, arrived) if ranges > 1 else ()
         # without ranges, any pointers: never used
         extra = tuple(space.symbol for space in spaces) or ("batch_offsets", "batch_offsets")
@@ -113,7 +107,8 @@ class QuantizedUnits(MatrixKernel):
         extra = (*(x if isinstance(x, str) else x.symbol for x in maps), *extra)
         spaces += tuple(x for x in maps if not isinstance(x, str))
         size, local = (tiles * self.items(config), ranges), (self.items(config), 1)
-        launch = gemm_launch(problem, program, self.function, size, local, (np.int32(k_range), *extra))
+        function = f"matmul_{self.name}"
+        launch = gemm_launch(problem, program, function, size, local, (np.int32(k_range), *extra))
         return Work((launch,), spaces)
 
 

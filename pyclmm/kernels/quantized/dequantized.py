@@ -14,7 +14,8 @@ from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Arg, Kernel, Launch, Loops, Work, Workspace, gemm_defines, round_up
 from ..plain import Products
-from ..weights import RUN, TYPES, format_of, no_weights, program_of
+from ..reordered import with_rows
+from ..weights import ORDERS, RUN, TYPES, format_of, no_weights, program_of
 
 _ITEMS = 64  # of a work-group on a GPU, each with one run of weights
 _SPAN = 128  # runs that a work-item of a CPU turns into numbers. The self-check reaches the third work-item
@@ -39,7 +40,7 @@ class Dequantized(Kernel):
         self.options = tuple(sorted(self._products.options))
 
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
-        if why := no_weights(problem):
+        if why := no_weights(problem, *ORDERS):
             return why
         if problem.ragged is not None and problem.ragged.axis == "k":
             return "quantised weights have groups along K, which is not divided among products"
@@ -89,6 +90,9 @@ class Dequantized(Kernel):
         return self._products.violations(_inner(problem), config, device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
+        return with_rows(problem, lambda in_rows: self._launches(in_rows, config, device))
+
+    def _launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         family, own = self._products.of(config)
         product = _inner(problem)
         work = family.launches(product, own, device)

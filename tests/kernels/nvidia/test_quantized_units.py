@@ -10,7 +10,7 @@ import pytest
 
 from pyclmm.checks.drawn import Drawn, drawn_weights
 from pyclmm.checks.layouts import resized
-from pyclmm.formats import format_named
+from pyclmm.formats import format_named, in_rows, ordered
 from pyclmm.formats.base import RowFormat
 from pyclmm.kernels import kernel_named
 from pyclmm.kernels.config import TileConfig
@@ -22,7 +22,7 @@ from tests.support.made_up import H200
 from .test_matrix_units import problem
 
 pytestmark = interleaved.needs_clang
-MMA, WGMMA = kernel_named("mma_quantized"), kernel_named("wgmma_quantized")
+MMA, WGMMA, BLOCKS = map(kernel_named, ("mma_quantized", "wgmma_quantized", "wgmma_fragments"))
 TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -57,10 +57,17 @@ WGMMA_CASES = [
     ("float16", (16, 64, 512), "affine2_g128_float16", (16, 64, 128, 3, 1, 0), ()),
     ("bfloat16", (9, 70, 768), "affine3_g32_float16", (16, 128, 128, 2, 2, 1), ()),
     ("float16", (16, 64, 640), "affine8_g64_float16", (16, 64, 256, 3, 1, 1), (2,)),
+]
+
+
+BLOCK_CASES = [  # the last columns are a block of their own; ranges and stages of all lengths
     ("float16", (70, 140, 768), "affine4_g128_float16_fragments", (64, 128, 128, 3, 2, 0), (2,)),
+    ("float16", (70, 257, 1152), "affine4_g32_float16_fragments", (64, 64, 384, 2, 2, 0), ()),
     ("bfloat16", (13, 75, 1280), "affine4_g64_bfloat16_fragments", (16, 64, 256, 2, 1, 1), ()),
     ("float16", (33, 64, 640), "affine8_g32_float16_fragments", (64, 64, 256, 3, 1, 0), ()),
     ("bfloat16", (5, 64, 1024), "affine8_g64_float32_fragments", (8, 64, 256, 3, 1, 1), ()),
+    ("float16", (3, 1, 128), "affine4_g128_float16_fragments", (8, 64, 512, 4, 1, 0), ()),
+    ("bfloat16", (128, 130, 640), "affine8_g128_bfloat16_fragments", (128, 128, 128, 4, 2, 0), ()),
 ]
 
 
@@ -79,7 +86,13 @@ MMA_64 = config_of((64, 16, 16, 128, 2, 1, 1))
 
 
 @pytest.mark.parametrize(
-    ("kernel", "case"), [*((MMA, x) for x in CASES), *((WGMMA, x) for x in WGMMA_CASES)], ids=str
+    ("kernel", "case"),
+    [
+        (kernel, x)
+        for kernel, cases in ((MMA, CASES), (WGMMA, WGMMA_CASES), (BLOCKS, BLOCK_CASES))
+        for x in cases
+    ],
+    ids=str,
 )
 def test_products(kernel, case, folder):
     kind, shape, name, sizes, stack = case
@@ -118,7 +131,8 @@ BY_WGMMA["wgmma-resident"] = wgmma_config((64, 64, 128, 3, 1, 1), 256)
 def test_all_bits_of_affine_weights(case, how, small, folder):
     """A one in each row of A: the result is the weights. Scales and biases are near to each other and far;
     or all are *small* and near, as the quickest way wants them."""
-    kernel, config = (MMA, MMA_64) if how == "mma" else (WGMMA, BY_WGMMA[how])
+    by_wgmma = BLOCKS if case in FRAGMENTS else WGMMA
+    kernel, config = (MMA, MMA_64) if how == "mma" else (by_wgmma, BY_WGMMA[how])
     kind, name = case.split("-")
     form, rng, k, n = format_named(name), np.random.default_rng(1), 256, 48
     rows = rng.integers(0, 256, (n, form.row_nbytes(k)), np.uint8)
@@ -132,6 +146,7 @@ def test_all_bits_of_affine_weights(case, how, small, folder):
         pairs[4:8, -1] = [(0, 1), (1, 0), (0, 0), (2.0**-24, -(2.0**-22))]
     values = np.swapaxes(pairs, 1, 2).astype(scale_type).reshape(n, -1).view(np.uint8)
     rows[:, k * form.bits // 8 :][:, : values.shape[1]] = values
+    rows = ordered(in_rows(form), rows, k, form.order)[1]
     check_weights(kernel, config, kind, name, rows, k, folder)
 
 

@@ -1,0 +1,46 @@
+"""Weights in the order of fragments are put in rows on the device, for kernels that read rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pyclmm.checks.known_answers import FILL, computed
+from pyclmm.checks.layouts import Placed
+from pyclmm.formats import in_rows, ordered
+from pyclmm.formats.fragments import FRAGMENTS
+from pyclmm.kernels import kernel_named
+from pyclmm.kernels.interface import Work
+from pyclmm.opencl.devices import device_info
+from pyclmm.problem.gemm import GemmProblem
+
+N, K = 150, 256
+DEQUANTIZED = kernel_named("dequantized")
+
+
+@pytest.mark.parametrize("form", FRAGMENTS, ids=lambda form: form.name)
+def test_a_launch_writes_the_rows_of_any_bytes(queue, rng, form):
+    stored = rng.integers(0, 256, (N, form.row_nbytes(K)), np.uint8)
+    want = ordered(form, stored, K, "rows")[1]
+    problem = GemmProblem(1, N, K, "float32", "uint8", "float32", "float32", trans_b=True, lda=K, ldo=N,
+                          ldb=stored.shape[1], b_format=form.name)  # fmt: skip
+    device = device_info(queue.device)
+    work = DEQUANTIZED.launches(problem, DEQUANTIZED.configs(problem, device)[0], device)
+    renamed = work.launches[0].renamed({work.workspace[0].symbol: "out"})
+    b, out = (Placed.of(stored.shape, (stored.shape[1], 1), "uint8", lead, 0) for lead in (64, 0))
+    b.view[...] = stored
+    out.memory[...] = FILL
+    got, clean = computed(queue, device, Work((renamed,)), {"b": b, "out": out})
+    assert clean
+    form = in_rows(form)
+    for written, expected in zip(form.parts(got, K), form.parts(want, K), strict=True):
+        np.testing.assert_array_equal(written, expected)
+
+
+def test_rows_with_gaps_between_them_are_refused(queue):
+    form, device = FRAGMENTS[0], device_info(queue.device)
+    problem = GemmProblem(1, N, K, "float32", "uint8", "float32", "float32", trans_b=True, lda=K, ldo=N,
+                          ldb=form.row_nbytes(K), b_format=form.name, b_align=16)  # fmt: skip
+    assert DEQUANTIZED.refuses(problem, device) is None
+    assert "behind one another" in DEQUANTIZED.refuses(replace(problem, ldb=problem.ldb + 16), device)
+    assert "order of fragments" in kernel_named("quantized").refuses(problem, device)
