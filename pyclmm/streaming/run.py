@@ -102,12 +102,13 @@ def run(
 
 
 def _end(state: RunState, workers: dict[int, Worker], lanes: list[Lane], error: Any, *_: object) -> None:
-    """End the workers, and then the lanes, after an *error* or none."""
+    """End the workers, and then the lanes, after an *error* or none; all of them if one raises."""
     state.stop()
-    for worker in workers.values():
-        worker.join()
-    while lanes:
-        lanes.pop().close(error is not None)
+    with ExitStack() as stack:
+        for lane in lanes:
+            stack.callback(lane.close, error is not None)
+        for worker in workers.values():
+            stack.callback(worker.join)
 
 
 def _reporter(
