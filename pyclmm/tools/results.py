@@ -278,11 +278,11 @@ class _Hdf5(Result):
     def begin(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         self._files = None if self.place.path.exists() else files
         with reading(self.place, self.place.text):
-            file = files.hdf5(self.place)
-            if file.get(self.staged, getlink=True) is not None:
-                del file[self.staged]
-            self._file, made = file, file.create_dataset(self.staged, shape=shape, dtype=dtype)
-            file.flush()
+            self._file = files.hdf5(self.place)
+            if self._file.get(self.staged, getlink=True) is not None:
+                del self._file[self.staged]
+            made = self._file.create_dataset(self.staged, shape=shape, dtype=dtype)
+            self._file.flush()
         return made
 
     def go_on(self, files: Files) -> Any:
