@@ -203,6 +203,14 @@ def _folder(x: Any) -> str | None:
     return os.path.join(root, x.path) if isinstance(root, str | os.PathLike) else None
 
 
+def is_described(x: Any) -> bool:
+    """Whether *x* is a Zarr array in a folder that has its metadata. Chunks that are missing are no fault:
+    they read as the fill value, and a write makes their folder anew.
+    """
+    folder = _folder(x) if is_zarr(x) else None
+    return folder is not None and any(Path(folder, name).is_file() for name in _DESCRIBE)
+
+
 def has(x: Any, path: str | os.PathLike[str]) -> bool:
     """Whether a file, by this name or where its links lead, is one of a Zarr array's."""
     folder = _folder(x)
