@@ -147,6 +147,31 @@ def test_ctrl_c_twice_ends_the_call_after_its_threads(tmp_path):
     assert out.writes > 0
 
 
+FORKED = """
+import os
+import numpy as np
+import pyclmm
+
+def fork(done):
+    if done.tiles == 2:
+        child = os.fork()
+        if not child:
+            raise SystemExit(7)
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+ended, a = [], np.ones((100, 100), "f4")
+c = pyclmm.matmul(a, a, memory_limit="60 KB", checkpoint="checkpoint", progress=fork)
+assert (c == 100).all()
+assert ended == [7], ended
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_in_progress_waits_for_no_thread(tmp_path):
+    """It has none of the run's threads. Its error ends it, and the run goes on."""
+    python("-c", FORKED, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
+
+
 @pytest.mark.usefixtures("small_tiles")
 def test_a_run_that_has_nothing_left_to_do_says_so(tmp_path):
     a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((200, 70), (70, 90)))
