@@ -83,6 +83,9 @@ class _WrittenBeside(Result):
             raise CommandError(
                 f"{self.place.text}: another command is writing it, in {self.folder}"
             ) from None
+        except OSError as error:
+            why = error.strerror or error
+            raise CommandError(f"{self.folder / _LOCK}: it cannot be locked: {why}") from error
         found = {path.name for path in self.folder.iterdir()} - {_LOCK, _NEW}
         if found:
             self._lock.release(remove=True)

@@ -209,6 +209,14 @@ def test_a_memory_limit_below_the_tiles_of_the_checkpoint_is_refused(tmp_path, f
     assert resumes(tmp_path / "c")
 
 
+def test_a_file_system_without_locks_is_said_to_be_so(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    without = failing(fcntl, "flock", OSError(errno.ENOLCK, "no locks here"), library="", always=True)
+    with without, pytest.raises(CheckpointError, match=r"cannot be written: .*no locks here"):
+        pyclmm.matmul(A, B, checkpoint=tmp_path / "c")
+    assert pyclmm.matmul(A, B, checkpoint=tmp_path / "c").tobytes() == WANTED.tobytes()
+
+
 def test_a_full_disk_under_the_checkpoint_keeps_what_is_finished(tmp_path):
     full, out = OSError(errno.ENOSPC, "No space left on device"), fresh_out()
     said = r"checkpoint .*: tile \d+ could not be kept: .*No sp"

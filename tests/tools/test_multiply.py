@@ -205,6 +205,15 @@ def test_a_full_disk_for_metadata_is_told(here):
     assert [path.name for path in here.iterdir() if "c.zarr" in path.name] == []
 
 
+def test_a_file_system_without_locks_is_said_to_be_so(here):
+    fcntl = pytest.importorskip("fcntl")
+    with failing(fcntl, "flock", OSError(errno.ENOLCK, "no locks here"), library="", always=True):
+        shown = run("a.npy", "b.npy", "c.npy", *TILES)
+    assert shown.exit_code == 2
+    said = r"Error: .*c\.npy\.unfinished-.*/lock: it cannot be locked: no locks here\n"
+    assert re.fullmatch(said, shown.stderr)
+
+
 LATE = """
 import sys, numpy as np
 from pyclmm.tools.matrix_files import Files, MatrixPlace
