@@ -206,13 +206,13 @@ class Files:
             written = self._written
             writes = written is not None and key in (identity(written), real(written))
             file = library("h5py", "hdf5", place).File
-            with reading(place, str(place.path)), _made_or_not(place.path if writes else None):
+            with reading(place, str(place.path)), _no_empty_file(place.path if writes else None):
                 self._open[key] = self._stack.enter_context(file(place.path, "a" if writes else "r"))
         return self._open[key]
 
 
 @contextmanager
-def _made_or_not(path: Path | None) -> Iterator[None]:
+def _no_empty_file(path: Path | None) -> Iterator[None]:
     """HDF5 leaves an empty file, which it never opens, where the disk has no room for a new one."""
     is_new = path is not None and not path.exists()
     try:
