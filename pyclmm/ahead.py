@@ -9,7 +9,7 @@ import pyopencl as cl
 from pyopencl.array import Array
 
 from .checks import selfcheck, small_problems
-from .errors import ArgumentError, DTypeError, brief, in_short
+from .errors import ArgumentError, DeviceMemoryError, DTypeError, brief, in_short
 from .execution.kinds import kind_of
 from .execution.operands import collect, queue_of
 from .opencl.queues import check_queue, default_queue, queue_on
@@ -55,8 +55,8 @@ def warm(
         Those of :class:`Matmul`, *queue* and *device* too, for all products of the call.
 
     Returns the plan of each product, in order. They can be called, or dropped. Raises DTypeError for an
-    operand in another form, ArgumentError for a product of another number of operands, and as
-    :class:`Matmul` does.
+    operand in another form, ArgumentError for a product of another number of operands, DeviceMemoryError for
+    a shape that no array has here, and as :class:`Matmul` does.
     """
     queue, device = keywords.pop("queue", None), keywords.pop("device", None)
     home = None
@@ -108,6 +108,9 @@ def _operand(name: str, given: Any, queue: cl.CommandQueue | None) -> Any:
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{name} is {brief(given)} ({in_short(error)}); {_FORMS}") from error
     if queue is None:
-        return np.empty(like.shape, like.dtype, order)  # takes memory only when it is written
+        try:
+            return np.empty(like.shape, like.dtype, order)  # takes memory only when it is written
+        except MemoryError as error:
+            raise DeviceMemoryError(f"{name} is {brief(given)}, an array too large here: {error}") from error
     nothing = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 1)  # no kernel reads it
     return Array(queue, like.shape, like.dtype, order=order, data=nothing)

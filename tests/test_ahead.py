@@ -186,6 +186,7 @@ X = np.ones((3, 3), "f4")
         (([(X, X), (X, X)],), pyclmm.DTypeError, r"a of product 1 is [^\n]{,200}; pass an array"),
         (((X, ((4, 3), "f4")),), pyclmm.ShapeError, "3"),
         (((X, X, X),), pyclmm.ArgumentError, "c is given without beta"),
+        (((((1 << 46, 3), "f4"), X),), pyclmm.DeviceMemoryError, "a of product 1 is .*too large here"),
     ],
 )
 def test_what_cannot_be_multiplied_is_named(products, error, words):

@@ -24,6 +24,11 @@ def check_process() -> None:
     _used = True
 
 
+def is_forked() -> bool:
+    """Whether this process was forked from one that had used a driver, of which no thread came along."""
+    return _broken
+
+
 def _after_fork() -> None:
     global _broken  # noqa: PLW0603
     _broken = _used

@@ -12,8 +12,8 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from queue import SimpleQueue
@@ -124,6 +124,23 @@ def _pool(_process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="pyclmm-copy")
 
 
+def wait_for_all(futures: Iterable[Future[Any]]) -> None:
+    """Wait until each has ended or was cancelled, also while a signal's handler raises, as that of Ctrl-C
+    does: no thread may use memory of a call that has ended. What it raised last comes afterwards.
+    """
+    raised: BaseException | None = None
+    for each in futures:
+        while not each.done():
+            try:
+                each.exception()
+            except CancelledError:
+                break
+            except BaseException as error:
+                raised = error
+    if raised is not None:
+        raise raised
+
+
 def _copy(target: Bytes, source: Bytes) -> None:
     """Copy by several threads; NumPy releases the interpreter's lock while it copies."""
     threads = min(_THREADS, target.nbytes // _BYTES_PER_THREAD)
@@ -134,7 +151,13 @@ def _copy(target: Bytes, source: Bytes) -> None:
     pieces = [(target[i:j], source[i:j]) for i, j in itertools.pairwise(edges)]
     pool = _pool(os.getpid())
     try:
-        list(pool.map(lambda piece: np.copyto(*piece), pieces))
+        copies: list[Future[None]] = []
+        try:
+            copies += (pool.submit(np.copyto, *piece) for piece in pieces)
+        finally:
+            wait_for_all(copies)
+        for each in copies:
+            each.result()
     except (RuntimeError, CancelledError):  # the system refuses a thread, or the interpreter ends
         _pool.cache_clear()  # another thread's call may have ended the pool, too
         pool.shutdown(cancel_futures=True)  # what has not begun would overwrite a later transfer's bytes

@@ -10,6 +10,7 @@ killed: it is dropped.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -27,6 +28,7 @@ from ..store import fault_of, lock_open, replacing
 VERSION = 3  # 2 had the problem in a file of its own
 _RECORD = re.compile(r"(?P<tile>[0-9]{1,18}) (?P<size>[0-9]{1,18}) (?P<digest>[0-9a-f]{32}|-)")
 ANEW = "delete the folder to start anew"
+_LOCKED = (errno.EAGAIN, errno.EACCES)  # the second on Windows
 
 
 def damaged(path: Path, why: str) -> CheckpointError:
@@ -118,6 +120,8 @@ class FolderLock:
                 lock_open(self._handle)
             except OSError as error:
                 os.close(self._handle)
+                if error.errno not in _LOCKED:  # a file system without locks
+                    raise
                 raise CheckpointError(
                     f"checkpoint {path.parent} is in use by another process or call; wait, or name another"
                 ) from error

@@ -12,7 +12,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -168,7 +168,7 @@ class Lane(ABC):
         """Wait until the device uses nothing of this lane, and free what it has."""
         for each in self._futures:
             each.cancel()
-        wait(self._futures)
+        staging.wait_for_all(self._futures)
         if failed:
             for queue in self._queues:
                 host_memory.finish(queue)

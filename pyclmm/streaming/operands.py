@@ -131,7 +131,8 @@ class Given:
             return x
         if not isinstance(x, np.ndarray):
             raise ArgumentError(
-                f"out or c is a {type(x).__name__}; a product with a vector takes NumPy arrays there"
+                f"{'c' if x is self.c else 'out'} is a {type(x).__name__}; in a product with a vector pass a "
+                "NumPy array, or a memory map of a file (FILE.npy)"
             )
         return np.expand_dims(x, (-2,) * self.is_row + (-1,) * self.is_column)
 

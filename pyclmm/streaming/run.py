@@ -21,7 +21,7 @@ from ..errors import (
     in_short,
     warn_caller,
 )
-from ..opencl import queues
+from ..opencl import forks, queues
 from ..opencl.devices import device_info
 from .checkpoint import Checkpoint
 from .job import Job
@@ -102,12 +102,15 @@ def run(
 
 
 def _end(state: RunState, workers: dict[int, Worker], lanes: list[Lane], error: Any, *_: object) -> None:
-    """End the workers, and then the lanes, after an *error* or none."""
+    """End the workers, and then the lanes, after an *error* or none; all of them if one raises."""
+    if forks.is_forked():  # by the caller's function: their threads did not come along
+        return
     state.stop()
-    for worker in workers.values():
-        worker.join()
-    while lanes:
-        lanes.pop().close(error is not None)
+    with ExitStack() as stack:
+        for lane in lanes:
+            stack.callback(lane.close, error is not None)
+        for worker in workers.values():
+            stack.callback(worker.join)
 
 
 def _reporter(

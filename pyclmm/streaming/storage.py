@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError, DTypeError, ShapeError, StorageError
 from ..opencl import mappings
 from . import datasets
-from .datasets import MappedFile
+from .mapped_file import MappedFile
 from .tiles import Index, Region
 
 # Bytes; a shorter piece is copied from the map, where a system call would take longer.
@@ -175,7 +175,8 @@ class MappedStorage(ArrayStorage):
         self.persistent = file.mode in ("r+", "w+") and file.has_name
         if self.persistent:
             first = file.place(self.x)[0] if self.x.size else 0
-            self.place = f"{file.path}, byte {first}, strides {self.x.strides}"
+            dtype = self.dtype.str + self.dtype.name  # bfloat16 has a name only
+            self.place = f"{file.path}, byte {first}, {dtype}, strides {self.x.strides}"
         if file.mode != "c":
             with self._failing(f"the {self.x.nbytes} bytes", "reserved"):
                 file.reserve(self.x)
@@ -217,7 +218,7 @@ class DatasetStorage(Storage):
         self._one, self._as_row = len(shape) == 1, as_row
         self._lock, self._noting = threading.Lock(), threading.Lock()
         self._written: list[Index] = []  # since the last flush
-        self._is_out = False
+        self._is_out, self._is_described = False, datasets.is_described(x)
         super().__init__(name, ((1, *shape) if as_row else (*shape, 1)) if self._one else shape, dtype)
 
     @contextlib.contextmanager
@@ -227,6 +228,8 @@ class DatasetStorage(Storage):
             if datasets.is_hdf5(self.x) and not self.x:
                 raise StorageError(f"{self.name}: {part} could not be {verb}: the HDF5 file is closed")
             yield
+            if self._is_described and not datasets.is_described(self.x):  # its chunks were, too
+                raise OSError(f"somebody has removed {datasets.where(self.x)} meanwhile")
 
     def read(self, target: NDArray[Any], region: Region) -> None:
         if not target.size:
@@ -343,9 +346,10 @@ def overlaps(a: Storage, out: Storage) -> bool:
     """Whether an operand and the result may share elements. Two names of one file are one file."""
     if isinstance(a, ArrayStorage) and isinstance(out, ArrayStorage):
         return mappings.share_elements(a.x, out.x) or mappings.shares_file(a.x, out.x)
+    mine, theirs = (datasets.origin(each.x) for each in (a, out))  # type: ignore[attr-defined]
     if isinstance(a, DatasetStorage) and isinstance(out, DatasetStorage):
-        return datasets.overlap(a.x, out.x)
-    stored, x = (a.x, out.x) if isinstance(a, DatasetStorage) else (out.x, a.x)  # type: ignore[attr-defined]
+        return datasets.overlap(mine, theirs)
+    stored, x = (mine, theirs) if isinstance(a, DatasetStorage) else (theirs, mine)
     if datasets.is_zarr(stored):
         place = mappings.place_of(x)
         return place is not None and datasets.has(stored, place.path)

@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import bring_warning
+from ..opencl import staging
 from .checkpoint import Checkpoint
 from .fingerprints import WrittenTile
 from .job import Job
@@ -199,7 +200,7 @@ class Worker:
 
     def join(self) -> None:
         """Wait until the loops have ended."""
-        wait(self._futures)
+        staging.wait_for_all(self._futures)
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         try:

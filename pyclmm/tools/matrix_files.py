@@ -6,6 +6,7 @@ h5py and zarr are extras and are imported when used.
 from __future__ import annotations
 
 import atexit
+import errno
 import importlib
 import json
 import os
@@ -27,6 +28,7 @@ from .paths import identity, real
 KINDS = "FILE.npy, FILE.h5:DATASET, FOLDER.zarr or FOLDER.zarr:ARRAY"
 _SUFFIXES = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
 _NAMED = re.compile(r"(?P<path>.+?\.(?:h5|hdf5|zarr)):(?P<name>.+)", re.IGNORECASE | re.DOTALL)
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_READ = {
     "npy": "it is no array that NumPy can map",
     "hdf5": "it cannot be opened",
@@ -204,9 +206,21 @@ class Files:
             written = self._written
             writes = written is not None and key in (identity(written), real(written))
             file = library("h5py", "hdf5", place).File
-            with reading(place, str(place.path)):
+            with reading(place, str(place.path)), _no_empty_file(place.path if writes else None):
                 self._open[key] = self._stack.enter_context(file(place.path, "a" if writes else "r"))
         return self._open[key]
+
+
+@contextmanager
+def _no_empty_file(path: Path | None) -> Iterator[None]:
+    """HDF5 leaves an empty file, which it never opens, where the disk has no room for a new one."""
+    is_new = path is not None and not path.exists()
+    try:
+        yield
+    except OSError as error:
+        if path is not None and is_new and error.errno in _NO_ROOM:  # else it may be another's
+            path.unlink(missing_ok=True)
+        raise
 
 
 def library(name: str, extra: str, place: MatrixPlace) -> Any:

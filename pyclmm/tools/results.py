@@ -83,6 +83,9 @@ class _WrittenBeside(Result):
             raise CommandError(
                 f"{self.place.text}: another command is writing it, in {self.folder}"
             ) from None
+        except OSError as error:
+            why = error.strerror or error
+            raise CommandError(f"{self.folder / _LOCK}: it cannot be locked: {why}") from error
         found = {path.name for path in self.folder.iterdir()} - {_LOCK, _NEW}
         if found:
             self._lock.release(remove=True)
@@ -278,11 +281,11 @@ class _Hdf5(Result):
     def begin(self, files: Files, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         self._files = None if self.place.path.exists() else files
         with reading(self.place, self.place.text):
-            file = files.hdf5(self.place)
-            if file.get(self.staged, getlink=True) is not None:
-                del file[self.staged]
-            self._file, made = file, file.create_dataset(self.staged, shape=shape, dtype=dtype)
-            file.flush()
+            self._file = files.hdf5(self.place)
+            if self._file.get(self.staged, getlink=True) is not None:
+                del self._file[self.staged]
+            made = self._file.create_dataset(self.staged, shape=shape, dtype=dtype)
+            self._file.flush()
         return made
 
     def go_on(self, files: Files) -> Any:

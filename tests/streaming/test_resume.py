@@ -1,6 +1,9 @@
 """Products that were killed or interrupted go on: no finished tile is computed or written again."""
 
 import os
+import signal
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +108,68 @@ def test_ctrl_c_in_progress_ends_the_run_and_the_next_goes_on(kind, five_tiles, 
     assert seen[-1].flops == seen[-1].all_flops < 2 * 200 * 70 * 90
     assert got.tobytes() == pyclmm.matmul(a, b).tobytes()
     assert not folder.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_ctrl_c_twice_ends_the_call_after_its_threads(tmp_path):
+    heard, writing, over = [], [], threading.Event()
+
+    def hear(number, frame):
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    class Slow(Stored):
+        """While its first part is being written, Ctrl-C comes twice."""
+
+        def __setitem__(self, where, value):
+            writing.append(where)
+            for count in range(len(heard), 2):
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                while len(heard) == count:
+                    over.wait(0.2)  # a call that does not wait for its threads ends meanwhile
+            super().__setitem__(where, value)
+            if not over.is_set():
+                writing.remove(where)
+
+    a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((200, 70), (70, 90)))
+    out = Slow(np.zeros((200, 90), "f4"))
+    standing = signal.signal(signal.SIGINT, hear)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pyclmm.matmul(a, b, out=out, checkpoint=tmp_path / "checkpoint")
+        over.set()
+        assert not writing, "a thread still writes"
+    finally:
+        over.set()
+        signal.signal(signal.SIGINT, standing)
+    assert len(heard) == 2
+    assert out.writes > 0
+
+
+FORKED = """
+import os
+import numpy as np
+import pyclmm
+
+def fork(done):
+    if done.tiles == 2:
+        child = os.fork()
+        if not child:
+            raise SystemExit(7)
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+ended, a = [], np.ones((100, 100), "f4")
+c = pyclmm.matmul(a, a, memory_limit="60 KB", checkpoint="checkpoint", progress=fork)
+assert (c == 100).all()
+assert ended == [7], ended
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_in_progress_waits_for_no_thread(tmp_path):
+    """It has none of the run's threads. Its error ends it, and the run goes on."""
+    python("-c", FORKED, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
 
 
 @pytest.mark.usefixtures("small_tiles")

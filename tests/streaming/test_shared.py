@@ -175,6 +175,14 @@ def test_an_hdf5_dataset_that_is_also_an_operand_is_refused(how, tmp_path):
     assert np.array_equal(out[...], matrix(3))
 
 
+def test_a_view_of_h5pys_is_its_dataset(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    out = h5py.File(tmp_path / "x.h5", "w").create_dataset("x", data=matrix(3))
+    with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
+        check("3 KiB", out, b=out.astype("f8"))
+    assert np.array_equal(out[...], matrix(3))
+
+
 def virtual(path, of, name="x"):
     """A virtual dataset in a new file."""
     h5py = pytest.importorskip("h5py")

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import re
+import shutil
 import sys
 import threading
 from types import SimpleNamespace
@@ -208,6 +209,14 @@ def test_a_memory_limit_below_the_tiles_of_the_checkpoint_is_refused(tmp_path, f
     assert resumes(tmp_path / "c")
 
 
+def test_a_file_system_without_locks_is_said_to_be_so(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    without = failing(fcntl, "flock", OSError(errno.ENOLCK, "no locks here"), library="", always=True)
+    with without, pytest.raises(CheckpointError, match=r"cannot be written: .*no locks here"):
+        pyclmm.matmul(A, B, checkpoint=tmp_path / "c")
+    assert pyclmm.matmul(A, B, checkpoint=tmp_path / "c").tobytes() == WANTED.tobytes()
+
+
 def test_a_full_disk_under_the_checkpoint_keeps_what_is_finished(tmp_path):
     full, out = OSError(errno.ENOSPC, "No space left on device"), fresh_out()
     said = r"checkpoint .*: tile \d+ could not be kept: .*No sp"
@@ -236,6 +245,32 @@ def test_a_file_shorter_than_its_shape_is_named_before_the_first_tile(name, tmp_
     with pytest.raises(StorageError, match=rf"{name}: .*cut after it was opened"):
         pyclmm.matmul(given["a"], given["b"], out=given["out"], checkpoint=tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("name", ["a", "out"])
+def test_a_zarr_array_removed_in_mid_run_is_named(name, zarr_format, tmp_path, runs):
+    """Zarr reads what is missing as zeros, and makes the folder anew for what it writes."""
+    zarr = pytest.importorskip("zarr", minversion="3")
+    arrays = {
+        each: zarr.create_array(tmp_path / each, data=x, chunks=(16, 16), zarr_format=zarr_format)
+        for each, x in (("a", A), ("out", fresh_out()))
+    }
+
+    begun, removed = [], threading.Event()
+
+    def wait(state):
+        begun.append(state)
+        assert len(begun) == 1 or removed.wait(60), "all tiles but the first find it removed"
+
+    def remove(_):
+        if not removed.is_set():
+            shutil.rmtree(tmp_path / name)
+            removed.set()
+
+    runs.before_tile = wait
+    with pytest.raises(StorageError, match=rf"^{name}: rows .*somebody has removed .*{name}.* meanwhile"):
+        pyclmm.matmul(arrays["a"], B, out=arrays["out"], progress=remove)
 
 
 @pytest.mark.parametrize("name", ["a", "out"])

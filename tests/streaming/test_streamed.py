@@ -318,6 +318,14 @@ def test_out_is_returned_as_it_was_passed():
     assert np.array_equal(out, a @ b)
 
 
+@pytest.mark.parametrize("name", ["c", "out"])
+def test_a_dataset_for_the_product_with_a_vector_is_named_with_what_to_pass(name):
+    a, b, x = normal(5, 6), normal(6), Stored(normal(5))
+    c, out = (x, None) if name == "c" else (None, x)
+    with pytest.raises(ArgumentError, match=rf"^{name} is a Stored; in a product with a vector pass a NumPy"):
+        pyclmm.gemm(a, b, c, beta=0.0 if c is None else 1.0, out=out)
+
+
 def test_shapes_are_checked_before_anything_is_read():
     with pytest.raises(ShapeError, match="mismatch"):
         pyclmm.matmul(Stored(normal(5, 6), 0), normal(5, 5))

@@ -316,6 +316,20 @@ def test_another_nan_is_another_tile(npy):
     assert len(found) == 1
 
 
+@pytest.mark.parametrize(("written", "taken"), [("f4", ">f4"), ("i4", "f4")])
+def test_out_that_takes_the_same_bytes_for_other_numbers_is_refused(written, taken, npy):
+    np.save(npy.path, np.zeros((M, N), written))
+    a, b = A.astype(written), B.astype(written)
+    tiles = npy.path.with_name("tiles")
+    with pytest.raises(KeyboardInterrupt), npy.opened() as target:
+        pyclmm.matmul(a, b, out=target, checkpoint=tiles, progress=interrupt)
+    before = npy.path.read_bytes()
+    refused = pytest.raises(CheckpointError, match=f"another product: out was .*{written}")
+    with npy.opened() as target, refused:
+        pyclmm.matmul(a, b, out=target.view(taken), checkpoint=tiles)
+    assert npy.path.read_bytes() == before
+
+
 def test_a_file_that_was_restored_from_a_copy_goes_on(npy):
     begun(npy)
     shutil.copy(npy.path, npy.path.with_name("copy.npy"))

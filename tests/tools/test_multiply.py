@@ -205,6 +205,15 @@ def test_a_full_disk_for_metadata_is_told(here):
     assert [path.name for path in here.iterdir() if "c.zarr" in path.name] == []
 
 
+def test_a_file_system_without_locks_is_said_to_be_so(here):
+    fcntl = pytest.importorskip("fcntl")
+    with failing(fcntl, "flock", OSError(errno.ENOLCK, "no locks here"), library="", always=True):
+        shown = run("a.npy", "b.npy", "c.npy", *TILES)
+    assert shown.exit_code == 2
+    said = r"Error: .*c\.npy\.unfinished-.*/lock: it cannot be locked: no locks here\n"
+    assert re.fullmatch(said, shown.stderr)
+
+
 LATE = """
 import sys, numpy as np
 from pyclmm.tools.matrix_files import Files, MatrixPlace
@@ -228,8 +237,8 @@ import pyclmm
 from pyclmm.tools.cli import main
 from tests.support.matrix_files import kept
 pyclmm.matmul(kept("a.npy"), kept("b.npy"), memory_limit="8 KiB")  # compiles, which takes files too
-resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
-main(["multiply", "a.npy", "b.npy", "c.h5:c", "--memory-limit", "8 KiB", *sys.argv[1:]])
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+main(["multiply", "a.npy", "b.npy", "c.h5:c", "--memory-limit", "8 KiB", *sys.argv[2:]])
 """
 
 
@@ -237,10 +246,27 @@ main(["multiply", "a.npy", "b.npy", "c.h5:c", "--memory-limit", "8 KiB", *sys.ar
 @pytest.mark.parametrize("more", [(), ("--checkpoint", "tiles")])
 def test_a_file_of_hdf5_that_cannot_grow_ends_the_command_with_its_error(here, more):
     """HDF5 cannot close such a file, and dies by SIGSEGV when it tries again."""
-    ended = python("-c", FULL, *more, env=with_this_package())
+    ended = python("-c", FULL, "6000", *more, env=with_this_package())
     assert ended.returncode == 2, ended.stderr
     assert re.fullmatch(r"Error: out: .+ could not be (written|flushed): .+\n", ended.stderr)
     assert (here / "c.h5").exists() == bool(more)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a limit of a file's length")
+def test_a_file_of_hdf5_that_cannot_be_made_is_not_left_empty(here):
+    """HDF5 would refuse the empty file in each later run."""
+    ended = python("-c", FULL, "0", env=with_this_package())
+    assert ended.returncode == 2
+    assert "Error: c.h5: it cannot be opened: " in ended.stderr
+    assert not (here / "c.h5").exists()
+
+
+def test_a_dataset_that_hdf5_cannot_make_leaves_no_file(here):
+    np.save("many.npy", np.ones((1,) * 31 + (40, 40), "f4"))  # HDF5 knows 32 axes
+    shown = run("many.npy", "many.npy", "c.h5:c")
+    assert shown.exit_code == 2
+    assert shown.stderr.startswith("Error: c.h5:c: ")
+    assert not (here / "c.h5").exists()
 
 
 HELD = "import h5py, sys; file = h5py.File('m.h5', 'a'); print('open', flush=True); sys.stdin.read()"
