@@ -25,6 +25,7 @@ from pyclmm.streaming.storage import DatasetStorage, sink, source
 from pyclmm.streaming.tiles import Region
 from tests.support.faults import noted
 from tests.support.processes import as_user, python, with_this_package
+from tests.support.streams import ctrl_c_at
 
 M, K, N, TILES = 200, 70, 90, 15  # tiles of 40 x 32
 RNG = np.random.default_rng(37)
@@ -107,11 +108,6 @@ def npy(tmp_path):
     return made(Npy, tmp_path)
 
 
-def interrupt(done):
-    if done.tiles == 4:
-        raise KeyboardInterrupt
-
-
 def multiply(out, a=A, **keywords):
     """A @ B into *out*, with the checkpoint beside it; what it has then, and the warnings."""
     with warnings.catch_warnings(record=True) as found, out.opened() as target:
@@ -123,7 +119,7 @@ def multiply(out, a=A, **keywords):
 def begun(out, **keywords):
     """A run that ends after four tiles; the numbers of the finished ones."""
     with pytest.raises(KeyboardInterrupt):
-        multiply(out, progress=interrupt, **keywords)
+        multiply(out, progress=ctrl_c_at(4), **keywords)
     return journalled(out)
 
 
@@ -227,7 +223,7 @@ def test_the_snippet_of_the_docs_goes_on_after_c_npy_was_deleted(tmp_path, monke
     np.save("b.npy", B)
     code = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[1]
     with pytest.raises(KeyboardInterrupt):
-        exec(code, {"print": interrupt})
+        exec(code, {"print": ctrl_c_at(4)})
     os.unlink("c.npy")
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -360,7 +356,7 @@ def test_several_devices_verify_and_go_on(npy, two_devices):
 def test_out_in_memory_gets_its_tiles_from_the_folder_whatever_it_has(tmp_path):
     folder, target = tmp_path / "tiles", np.zeros((M, N), "f4")
     with pytest.raises(KeyboardInterrupt):
-        pyclmm.matmul(A, B, out=target, checkpoint=folder, progress=interrupt)
+        pyclmm.matmul(A, B, out=target, checkpoint=folder, progress=ctrl_c_at(4))
     target[:] = 9
     pyclmm.matmul(A, B, out=target, checkpoint=folder)
     assert np.array_equal(target, WANTED)
@@ -518,7 +514,7 @@ def test_a_mapped_operand_that_was_changed_without_a_flush_is_noticed(folder, at
         target = np.zeros((3000, 2), "f4")
         keywords = {"out": target, "checkpoint": tmp_path / "tiles"}
         with pytest.raises(KeyboardInterrupt):
-            pyclmm.matmul(a, np.ones((300, 2), "f4"), progress=interrupt, **keywords)
+            pyclmm.matmul(a, np.ones((300, 2), "f4"), progress=ctrl_c_at(4), **keywords)
         a[at] = 2
         with pytest.raises(CheckpointError, match=r"another product: operands\.a\."):
             pyclmm.matmul(a, np.ones((300, 2), "f4"), **keywords)
