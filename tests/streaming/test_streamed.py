@@ -250,7 +250,6 @@ def test_an_operand_that_cannot_be_read_is_named_and_out_keeps_what_is_finished(
 
 @pytest.mark.usefixtures("small_tiles")
 def test_files_of_each_kind_are_operands_and_results(tmp_path, lane):
-    h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
     a, b = integers(90, 70), integers(70, 50)
     np.save(tmp_path / "a.npy", a)
     with h5py.File(tmp_path / "x.h5", "w") as file:
