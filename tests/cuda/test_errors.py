@@ -87,27 +87,18 @@ def test_scalars_of_a_call_that_was_refused_are_not_kept(cuda, lib):
     assert np.array_equal(gemm(2.0), 2 * A @ A.T)
 
 
-def test_a_lost_context_is_let_go(cuda, lib):
-    x = lib.array(A)
-    pyclmm.gemm(x, x, trans_b="T")
-    lost = streams.context_of(0)
-    cuda.fail["cuLaunchKernelEx"] = fake_cuda.ILLEGAL_ADDRESS
-    with pytest.raises(pyclmm.DeviceLostError, match="the CUDA context, or the stream, was lost"):
-        pyclmm.gemm(x, x, trans_b="T")
-    cuda.fail.clear()
-    assert np.array_equal(pyclmm.gemm(x, x, trans_b="T").get(), A @ A.T)
-    assert streams.context_of(0) is not lost
-
-
-@pytest.mark.parametrize("function", ["cuLaunchKernelEx", "cuCtxPushCurrent_v2"])
-def test_a_plan_goes_on_in_a_new_context(cuda, lib, function):
+@pytest.mark.parametrize(
+    ("function", "current"),  # the thread's context: none, or already that of the arrays
+    [("cuLaunchKernelEx", 0), ("cuLaunchKernelEx", 0xC0), ("cuCtxPushCurrent_v2", 0)],
+)
+def test_a_plan_goes_on_in_a_new_context(cuda, lib, function, current):
     x = lib.array(A)
     plan = pyclmm.Matmul(x, lib.array(A.T.copy()))
     y = lib.array(A.T.copy())
     plan(x, y)
-    lost = streams.context_of(0)
+    lost, cuda.current = streams.context_of(0), current
     cuda.fail[function] = fake_cuda.ILLEGAL_ADDRESS
-    with pytest.raises(pyclmm.DeviceLostError):
+    with pytest.raises(pyclmm.DeviceLostError, match="the CUDA context, or the stream, was lost"):
         plan(x, y)
     cuda.fail.clear()
     modules = [name for name, _ in cuda.calls].count("cuModuleLoadDataEx")
@@ -116,28 +107,18 @@ def test_a_plan_goes_on_in_a_new_context(cuda, lib, function):
     assert [name for name, _ in cuda.calls].count("cuModuleLoadDataEx") > modules  # the old ones are gone
 
 
-def test_a_context_that_is_lost_while_a_plan_makes_its_launches_anew(cuda, lib):
+def test_a_context_that_is_lost_while_a_plan_is_made_or_makes_its_launches_anew(cuda, lib):
     x, y = lib.array(STACK), lib.array(A.T.copy())
     plan = pyclmm.Matmul(x, y, kernel="naive")
-    lost = streams.context_of(0)
-    plan.release()
-    cuda.fail["cuMemAlloc_v2"] = fake_cuda.ILLEGAL_ADDRESS  # for the offsets of the stack
-    with pytest.raises(pyclmm.DeviceLostError):
-        plan(x, y)
-    cuda.fail.clear()
-    assert streams.context_of(0) is not lost
-    assert np.array_equal(plan(x, y).get(), STACK @ A.T)
-
-
-def test_a_context_that_is_lost_while_a_plan_is_made(cuda, lib):
-    x = lib.array(A)
-    pyclmm.gemm(x, x, trans_b="T")
-    lost = streams.context_of(0)
-    cuda.fail["cuMemAlloc_v2"] = fake_cuda.ILLEGAL_ADDRESS
-    with pytest.raises(pyclmm.DeviceLostError):
-        pyclmm.matmul(lib.array(STACK), lib.array(A.T.copy()))
-    cuda.fail.clear()
-    assert streams.context_of(0) is not lost
+    for multiply in (plan, pyclmm.matmul):
+        lost = streams.context_of(0)
+        plan.release()
+        cuda.fail["cuMemAlloc_v2"] = fake_cuda.ILLEGAL_ADDRESS  # for the offsets of the stack
+        with pytest.raises(pyclmm.DeviceLostError):
+            multiply(x, y)
+        cuda.fail.clear()
+        assert streams.context_of(0) is not lost
+        assert np.array_equal(multiply(x, y).get(), STACK @ A.T)
 
 
 def test_a_device_without_memory_for_a_table(cuda, lib):

@@ -11,7 +11,6 @@ import pytest
 
 import pyclmm
 from pyclmm.opencl import queues
-from pyclmm.opencl.devices import default_device
 from tests.support.contexts import new_queue
 from tests.support.selection import slow
 from tests.support.threads import in_threads
@@ -26,20 +25,25 @@ def operands(seed):
     return tuple(rng.integers(-3, 4, s).astype(np.float32) for s in ((m, k), (k, n)))
 
 
+@pytest.mark.parametrize(("threads", "share"), [(16, True), (8, False)])
 @pytest.mark.usefixtures("own_caches")
-def test_16_threads_on_one_device():
-    """From a cold start, with shared and separate plans, on NumPy arrays and Arrays."""
-    queue = queues.default_queue()
+def test_threads_on_one_device(threads, share):
+    """From a cold start, with shared and separate plans, on NumPy arrays and Arrays, with one context or a
+    context for each.
+    """
+    common = queues.default_queue()
 
     def work(number):
-        for step in range(20):
+        own = None if share else new_queue(common.device)
+        for step in range(20 if share else 8):
             a, b = operands(step if number % 2 else 100 * number + step)
             for kernel in ("tiled", "naive"):
-                assert np.array_equal(pyclmm.matmul(a, b, kernel=kernel), a @ b)
-            c = pyclmm.matmul(cla.to_device(queue, a), cla.to_device(queue, b), kernel="tiled")
+                assert np.array_equal(pyclmm.matmul(a, b, queue=own, kernel=kernel), a @ b)
+            x, y = (cla.to_device(own or common, z) for z in (a, b))
+            c = pyclmm.matmul(x, y, kernel="tiled")
             assert np.array_equal(c.get(), a @ b)
 
-    in_threads(16, work)
+    in_threads(threads, work)
 
 
 @pytest.mark.usefixtures("own_caches")
@@ -53,21 +57,6 @@ def test_one_plan_in_16_threads():
             assert np.array_equal(plan(x, b), x @ b)
 
     in_threads(16, work)
-
-
-@pytest.mark.usefixtures("own_caches")
-def test_8_threads_with_contexts_of_their_own():
-    device = default_device()
-
-    def work(number):
-        queue = new_queue(device)
-        for step in range(8):
-            a, b = operands(10 * number + step)
-            assert np.array_equal(pyclmm.matmul(a, b, queue=queue, kernel="tiled"), a @ b)
-            c = pyclmm.matmul(cla.to_device(queue, a), cla.to_device(queue, b), kernel="naive")
-            assert np.array_equal(c.get(), a @ b)
-
-    in_threads(8, work)
 
 
 def resident():

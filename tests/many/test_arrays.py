@@ -74,17 +74,11 @@ def test_shapes_of_numpys_integers(queue, rng):
     check([read(queue, x) for x in pyclmm.matmul_many(pairs)], want)
 
 
-def test_what_lies_in_one_buffer_is_not_copied(queue, rng, copies):
+@pytest.mark.parametrize(("in_one", "copied"), [(True, 0), (False, 3 * len(SIZES))])
+def test_what_lies_in_one_buffer_is_not_copied_and_what_lies_in_many_is(queue, rng, copies, in_one, copied):
     a, b, want = operands(rng)
-    got = pyclmm.matmul_many(pairs_on(queue, a, b, True), zeros(queue, want, True))
-    assert not copies
-    check([read(queue, x) for x in got], want)
-
-
-def test_what_lies_in_many_is_copied_into_one(queue, rng, copies):
-    a, b, want = operands(rng)
-    got = pyclmm.matmul_many(pairs_on(queue, a, b, False), zeros(queue, want, False))
-    assert len(copies) == 3 * len(SIZES)
+    got = pyclmm.matmul_many(pairs_on(queue, a, b, in_one), zeros(queue, want, in_one))
+    assert len(copies) == copied
     check([read(queue, x) for x in got], want)
 
 

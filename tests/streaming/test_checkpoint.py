@@ -118,14 +118,6 @@ def test_a_folder_that_is_removed_meanwhile_is_no_error_of_a_complete_product(tm
     np.testing.assert_array_equal(out, x @ x)
 
 
-def test_a_link_that_leads_nowhere_is_named(tmp_path):
-    (tmp_path / "link").symlink_to("nowhere")
-    for folder in (tmp_path / "link", tmp_path / "link/x"):
-        words = f"{folder} is a link that leads nowhere, or lies in one; name a folder"
-        with pytest.raises(CheckpointError, match=words):
-            opened(folder)
-
-
 def test_a_relative_folder_in_a_deleted_working_directory_is_named(monkeypatch, tmp_path):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -48,20 +48,15 @@ def break_lanes(runs, numbers=(0,), at=3):
     runs.before = before
 
 
+@pytest.mark.parametrize("why", ["it stopped", "no room"])
 @pytest.mark.usefixtures("lane", "small_tiles")
-def test_the_others_finish_the_tiles_of_a_lost_device(two_devices, runs):
-    break_lanes(runs)
+def test_the_others_finish_the_tiles_of_a_device_that_is_lost_or_has_no_room(why, two_devices, runs):
+    if why == "it stopped":
+        break_lanes(runs)
+    else:
+        runs.refused[two_devices[1]] = DeviceMemoryError(why)
     a, b = integers(900, 70), integers(70, 500)
-    with pytest.warns(DeviceWarning, match="takes no more part in the product: it stopped"):
-        got = pyclmm.matmul(a, b, devices=two_devices)
-    assert np.array_equal(got, a @ b)
-
-
-@pytest.mark.usefixtures("lane", "small_tiles")
-def test_a_device_without_room_takes_no_part(two_devices, runs):
-    runs.refused[two_devices[1]] = DeviceMemoryError("no room")
-    a, b = integers(200, 70), integers(70, 100)
-    with pytest.warns(DeviceWarning, match="no room"):
+    with pytest.warns(DeviceWarning, match=f"takes no more part in the product: {why}"):
         got = pyclmm.matmul(a, b, devices=two_devices)
     assert np.array_equal(got, a @ b)
 

@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 import pyclmm
 from pyclmm import CheckpointError
 from tests.support.optional import optional
-from tests.support.streams import integers
+from tests.support.streams import ctrl_c_at, integers
 
 h5py = optional("h5py")
 
@@ -35,12 +35,8 @@ def multiply(folder, given, out, **keywords):
 
 
 def begun(folder, given, out):
-    def interrupt(done):
-        if done.tiles == 4:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        multiply(folder, given, out, progress=interrupt)
+        multiply(folder, given, out, progress=ctrl_c_at(4))
 
 
 def check_goes_on(folder, given, out):
@@ -155,9 +151,6 @@ def test_exchanged_elements_of_a_large_operand_are_noticed(tmp_path, limits):
         out = np.memmap(tmp_path / "raw", "f4", "r+", shape=(1000, 2))
         return np.memmap(tmp_path / "raw", "f4", mode, out.nbytes, a.shape), out
 
-    def interrupt(done):
-        raise KeyboardInterrupt
-
     def product(**keywords):
         x, out = parts()
         pyclmm.matmul(x, b, out=out, checkpoint=tmp_path / "tiles", **keywords)
@@ -165,7 +158,7 @@ def test_exchanged_elements_of_a_large_operand_are_noticed(tmp_path, limits):
     x, _ = parts("r+")
     x[[1, 2], 555] = 7, 9
     with pytest.raises(KeyboardInterrupt):
-        product(progress=interrupt)
+        product(progress=ctrl_c_at(1))
     x[[1, 2], 555] = x[[2, 1], 555]
     with pytest.raises(CheckpointError, match=r"another product: operands\.a\.digest"):
         product()
@@ -182,10 +175,7 @@ def test_an_operand_without_elements(tmp_path):
         a = np.memmap(tmp_path / "raw", "f4", "r", shape=(M, N))[:, :0]
         pyclmm.matmul(a, np.zeros((0, N), "f4"), out=out, checkpoint=tmp_path / "tiles", **keywords)
 
-    def interrupt(done):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        product(progress=interrupt)
+        product(progress=ctrl_c_at(1))
     product()
     assert not (tmp_path / "tiles").exists()

@@ -13,7 +13,7 @@ import pyclmm
 from pyclmm.streaming import lanes
 from tests.support.processes import python, with_this_package
 from tests.support.selection import slow_rows
-from tests.support.streams import Stored
+from tests.support.streams import Stored, ctrl_c_at
 
 RUNS = Path(__file__).parent / "killed_runs.py"
 M, K, N, TILES = 160, 24, 80, 200  # as in killed_runs.py
@@ -84,13 +84,8 @@ def test_ctrl_c_in_progress_ends_the_run_and_the_next_goes_on(kind, five_tiles, 
     folder, seen = tmp_path / "checkpoint", []
     mapped = np.memmap(tmp_path / "out", "f4", "w+", shape=(200, 90)) if kind == "memmap" else None
 
-    def interrupt(done):
-        seen.append(done)
-        if done.tiles == 4:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        pyclmm.matmul(a, b, out=mapped, checkpoint=folder, progress=interrupt)
+        pyclmm.matmul(a, b, out=mapped, checkpoint=folder, progress=ctrl_c_at(4, seen))
     reads, before = a.reads, None if mapped is None else mapped.copy()
     lanes.release()
     assert a.reads == reads, "no thread reads on"
@@ -177,12 +172,8 @@ def test_a_run_that_has_nothing_left_to_do_says_so(tmp_path):
     a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((200, 70), (70, 90)))
     out, seen = np.memmap(tmp_path / "out", "f4", "w+", shape=(200, 90)), []
 
-    def interrupt(done):
-        if done.tiles == done.all_tiles:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        pyclmm.matmul(a, b, out=out, checkpoint=tmp_path / "checkpoint", progress=interrupt)
+        pyclmm.matmul(a, b, out=out, checkpoint=tmp_path / "checkpoint", progress=ctrl_c_at(15))
     pyclmm.matmul(a, b, out=out, checkpoint=tmp_path / "checkpoint", progress=seen.append)
     assert [(each.tiles, each.resumed, each.all_tiles) for each in seen] == [(15, 15, 15)]
 
@@ -195,12 +186,12 @@ def test_the_bits_of_a_resumed_float64_product_with_c_and_bias_are_the_same(five
     def product(**keywords):
         return pyclmm.gemm(a, b, c, alpha=0.5, beta=2.0, bias=bias, activation="relu", **keywords)
 
-    def interrupt(done):
+    def fail(done):
         raise ZeroDivisionError
 
     for _ in range(2):  # of 15 tiles they finish 10 at most
         with pytest.raises(ZeroDivisionError):
-            product(checkpoint=tmp_path / "checkpoint", progress=interrupt)
+            product(checkpoint=tmp_path / "checkpoint", progress=fail)
     five_tiles.clear()
     got = product(checkpoint=tmp_path / "checkpoint")
     assert got.tobytes() == product(memory_limit="1 GiB").tobytes()
@@ -210,11 +201,9 @@ def test_a_run_goes_on_in_the_tiles_that_it_began_in(tmp_path):
     a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((200, 70), (70, 90)))
     seen = []
 
-    def interrupt(done):
-        seen.append(done)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        pyclmm.matmul(a, b, memory_limit="32 KiB", checkpoint=tmp_path / "checkpoint", progress=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.matmul(
+            a, b, memory_limit="32 KiB", checkpoint=tmp_path / "checkpoint", progress=ctrl_c_at(1, seen)
+        )
     pyclmm.matmul(a, b, memory_limit="1 GiB", checkpoint=tmp_path / "checkpoint", progress=seen.append)
     assert seen[-1].tiles == seen[-1].all_tiles == seen[0].all_tiles > seen[-1].resumed > 0

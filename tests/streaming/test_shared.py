@@ -14,6 +14,9 @@ from pyclmm.errors import ArgumentError
 from pyclmm.execution.operands import collect, signature
 from pyclmm.execution.options import Options
 from pyclmm.streaming.operands import Given
+from tests.support.optional import optional
+
+h5py, zarr = optional("h5py"), optional("zarr")
 
 N = 40
 LIMITS = pytest.mark.parametrize("limit", [None, "3 KiB"])
@@ -146,7 +149,6 @@ def test_maps_of_other_parts_or_private_pages_share_nothing(tmp_path):
 
 def hdf5(tmp_path, how):
     """(the dataset x of a file, something that shows the same elements)."""
-    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["x"], file["other"] = matrix(3), matrix(4)
@@ -185,7 +187,6 @@ def test_a_view_of_h5pys_is_its_dataset(tmp_path):
 
 def virtual(path, of, name="x"):
     """A virtual dataset in a new file."""
-    h5py = pytest.importorskip("h5py")
     layout = h5py.VirtualLayout((N, N), np.float32)
     layout[:] = h5py.VirtualSource(of, name, (N, N))
     with h5py.File(path, "w") as file:
@@ -195,7 +196,6 @@ def virtual(path, of, name="x"):
 
 @pytest.mark.parametrize("how", ["found from here", "found by the environment", "virtual of virtual"])
 def test_a_virtual_dataset_of_out_in_other_files_is_refused(how, tmp_path, monkeypatch):
-    h5py = pytest.importorskip("h5py")
     for folder in ("here", "there"):
         (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -215,7 +215,6 @@ def test_a_virtual_dataset_of_out_in_other_files_is_refused(how, tmp_path, monke
 
 @LIMITS
 def test_a_map_of_the_raw_file_of_a_dataset(limit, tmp_path):
-    h5py = pytest.importorskip("h5py")
     path = tmp_path / "raw"
     path.write_bytes(matrix(3).tobytes())
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -238,7 +237,6 @@ def test_a_map_of_an_hdf5_file_that_has_an_operand(limit, tmp_path):
 
 @pytest.mark.parametrize("how", ["again", "symbolic link", "relative path", "without the group"])
 def test_a_zarr_array_that_is_also_an_operand_is_refused(how, tmp_path, monkeypatch):
-    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
     monkeypatch.chdir(tmp_path)
     group = zarr.open_group(tmp_path / "z", mode="w")
     group.create_array("x", data=matrix(3), chunks=(16, 16))
@@ -255,7 +253,6 @@ def test_a_zarr_array_that_is_also_an_operand_is_refused(how, tmp_path, monkeypa
 
 @pytest.mark.parametrize("how", ["r", "mmap", "another library", "link"])
 def test_a_map_of_a_zarr_arrays_chunk_is_refused(how, tmp_path):
-    zarr = pytest.importorskip("zarr")
     shape = (2 * N, N)
     out = zarr.create_array(tmp_path / "o.zarr", shape=shape, chunks=shape, dtype="f4", compressors=None)
     before = np.concatenate([matrix(1), matrix(2)])

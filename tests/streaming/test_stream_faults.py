@@ -30,7 +30,7 @@ from pyclmm.streaming.tiles import Blocking
 from tests.support.faults import failing
 from tests.support.made_up import seen_as
 from tests.support.processes import python, with_this_package
-from tests.support.streams import Stored, integers
+from tests.support.streams import Stored, ctrl_c_at, integers
 
 M, K, N, TILES = 200, 70, 90, 15
 UNTOUCHED = 0.5  # no element of the product
@@ -67,12 +67,8 @@ def check_out(out):
 
 def started(folder, five_tiles, out=None):
     """A run of A @ B that was interrupted after its first tile."""
-
-    def progress(_):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        pyclmm.matmul(A, B, out=out, checkpoint=folder, progress=progress)
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.matmul(A, B, out=out, checkpoint=folder, progress=ctrl_c_at(1))
     five_tiles.clear()
 
 
@@ -162,15 +158,18 @@ def test_a_damaged_or_half_written_file_is_refused_before_the_first_tile(name, t
         ("a\0b", ArgumentError, "checkpoint is .*; pass the path of a folder"),
         ("file", CheckpointError, "checkpoint .*file is a file, or lies in one; name a folder"),
         ("file/c", CheckpointError, "checkpoint .*file/c is a file, or lies in one; name a folder"),
+        ("link", CheckpointError, "checkpoint .*link is a link that leads nowhere, or lies in one; name a"),
+        ("link/x", CheckpointError, "checkpoint .*link/x is a link that leads nowhere, or lies in one; name"),
         ("x" * 300, CheckpointError, "checkpoint folder .*; name another"),
         ("others", CheckpointError, r"checkpoint folder .* holds other files \(mine\)"),
     ],
-    ids=["number", "empty", "nul", "file", "below a file", "long", "others"],
+    ids=["number", "empty", "nul", "file", "below a file", "link", "below a link", "long", "others"],
 )
 @pytest.mark.usefixtures("no_tile")
 def test_a_folder_that_cannot_be_one_is_named(path, error, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
     (tmp_path / "others").mkdir()
     (tmp_path / "others/mine").touch()
     out = fresh_out()

@@ -15,6 +15,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pyopencl.array as cla
 import pytest
 
 import pyclmm
@@ -24,7 +25,11 @@ from pyclmm.streaming.fingerprints import WrittenTile, fingerprint, tile_digest
 from pyclmm.streaming.storage import DatasetStorage, sink, source
 from pyclmm.streaming.tiles import Region
 from tests.support.faults import noted
+from tests.support.optional import optional
 from tests.support.processes import as_user, python, with_this_package
+from tests.support.streams import ctrl_c_at
+
+h5py, numcodecs, zarr = optional("h5py"), optional("numcodecs"), optional("zarr")
 
 M, K, N, TILES = 200, 70, 90, 15  # tiles of 40 x 32
 RNG = np.random.default_rng(37)
@@ -39,8 +44,10 @@ pytestmark = pytest.mark.usefixtures("small_tiles")
 class Npy:
     """c.npy, mapped."""
 
+    name = "c.npy"
+
     def __init__(self, folder):
-        self.path = folder / "c.npy"
+        self.path = folder / self.name
 
     def new(self):
         """The array, anew, as somebody else makes it who knows nothing of the old one."""
@@ -57,35 +64,31 @@ class Npy:
 
 
 class Hdf5(Npy):
-    def __init__(self, folder):
-        self.h5py = pytest.importorskip("h5py")
-        self.path = folder / "c.h5"
+    name = "c.h5"
 
     def new(self):
-        with self.h5py.File(self.path, "a") as file:
+        with h5py.File(self.path, "a") as file:
             if "c" in file:
                 del file["c"]
             file.create_dataset("c", (M, N), "f4", chunks=(16, 16), compression="gzip")
 
     @contextlib.contextmanager
     def opened(self):
-        with self.h5py.File(self.path, "r+") as file:
+        with h5py.File(self.path, "r+") as file:
             yield file["c"]
 
     replaced = new
 
 
 class Zarr(Npy):
-    def __init__(self, folder):
-        self.zarr = pytest.importorskip("zarr")
-        self.path = folder / "c.zarr"
+    name = "c.zarr"
 
     def new(self):
-        self.zarr.create_array(self.path, shape=(M, N), chunks=(16, 16), dtype="f4", overwrite=True)
+        zarr.create_array(self.path, shape=(M, N), chunks=(16, 16), dtype="f4", overwrite=True)
 
     @contextlib.contextmanager
     def opened(self):
-        yield self.zarr.open_array(self.path, mode="r+")
+        yield zarr.open_array(self.path, mode="r+")
 
     replaced = new
 
@@ -107,11 +110,6 @@ def npy(tmp_path):
     return made(Npy, tmp_path)
 
 
-def interrupt(done):
-    if done.tiles == 4:
-        raise KeyboardInterrupt
-
-
 def multiply(out, a=A, **keywords):
     """A @ B into *out*, with the checkpoint beside it; what it has then, and the warnings."""
     with warnings.catch_warnings(record=True) as found, out.opened() as target:
@@ -123,7 +121,7 @@ def multiply(out, a=A, **keywords):
 def begun(out, **keywords):
     """A run that ends after four tiles; the numbers of the finished ones."""
     with pytest.raises(KeyboardInterrupt):
-        multiply(out, progress=interrupt, **keywords)
+        multiply(out, progress=ctrl_c_at(4), **keywords)
     return journalled(out)
 
 
@@ -174,24 +172,23 @@ def test_a_dataset_is_not_read_back_while_it_is_written(dataset, monkeypatch):
 
 
 def test_two_devices_read_one_block_back_too(tmp_path, two_devices, monkeypatch):
-    zarr = made(Zarr, tmp_path)
+    out = made(Zarr, tmp_path)
     # Slow, so that the other device's first tile is written meanwhile
     reads = noted(monkeypatch, DatasetStorage, "read", lambda *_: time.sleep(0.2))
-    assert np.array_equal(multiply(zarr, devices=two_devices)[0], WANTED)
+    assert np.array_equal(multiply(out, devices=two_devices)[0], WANTED)
     assert len(reads) == 1
 
 
 def test_a_dataset_that_rounds_what_is_written_goes_on(tmp_path):
-    numcodecs = pytest.importorskip("numcodecs")
-    zarr = Zarr(tmp_path)
+    made = Zarr(tmp_path)
     rounds = numcodecs.Quantize(digits=1, dtype="f4")
-    keywords = {"zarr_format": 2} if int(zarr.zarr.__version__.partition(".")[0]) > 2 else {}
-    zarr.zarr.open_array(
-        str(zarr.path), mode="w", shape=(M, N), chunks=(40, 32), dtype="f4", filters=[rounds], **keywords
+    keywords = {"zarr_format": 2} if int(zarr.__version__.partition(".")[0]) > 2 else {}
+    zarr.open_array(
+        str(made.path), mode="w", shape=(M, N), chunks=(40, 32), dtype="f4", filters=[rounds], **keywords
     )
     a = A + np.float32(0.01)
-    begun(zarr, a=a)
-    got, found = multiply(zarr, a=a)
+    begun(made, a=a)
+    got, found = multiply(made, a=a)
     assert not found
     assert not np.array_equal(got, a @ B)
     np.testing.assert_allclose(got, a @ B, atol=0.1)
@@ -200,7 +197,6 @@ def test_a_dataset_that_rounds_what_is_written_goes_on(tmp_path):
 @pytest.mark.parametrize("dtype", ["f4", ">f8"])
 @pytest.mark.parametrize("shape", [(200, 90), (2500, 1200), (1300, 7, 600)])
 def test_a_digest_is_that_of_the_blocks_in_any_order(shape, dtype, tmp_path):
-    h5py = pytest.importorskip("h5py")
     x = np.random.default_rng(1).standard_normal(shape).astype("f4")
     with h5py.File(tmp_path / "x.h5", "w") as file:
         made = file.create_dataset("x", data=x, dtype=dtype)
@@ -227,7 +223,7 @@ def test_the_snippet_of_the_docs_goes_on_after_c_npy_was_deleted(tmp_path, monke
     np.save("b.npy", B)
     code = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)[1]
     with pytest.raises(KeyboardInterrupt):
-        exec(code, {"print": interrupt})
+        exec(code, {"print": ctrl_c_at(4)})
     os.unlink("c.npy")
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -347,11 +343,11 @@ def test_a_copy_with_a_change_is_another_array(npy):
 
 
 def test_a_damaged_chunk_is_a_tile_that_is_computed_again(tmp_path):
-    zarr = Zarr(tmp_path)
-    zarr.zarr.create_array(zarr.path, shape=(M, N), chunks=(40, 32), dtype="f4")
-    begun(zarr)
-    (zarr.path / "c/0/0").write_bytes(b"no chunk")
-    check_goes_on(zarr, 1)
+    out = Zarr(tmp_path)
+    zarr.create_array(out.path, shape=(M, N), chunks=(40, 32), dtype="f4")
+    begun(out)
+    (out.path / "c/0/0").write_bytes(b"no chunk")
+    check_goes_on(out, 1)
 
 
 @pytest.mark.parametrize("kind", [Hdf5, Zarr])
@@ -374,16 +370,15 @@ def test_several_devices_verify_and_go_on(npy, two_devices):
 def test_out_in_memory_gets_its_tiles_from_the_folder_whatever_it_has(tmp_path):
     folder, target = tmp_path / "tiles", np.zeros((M, N), "f4")
     with pytest.raises(KeyboardInterrupt):
-        pyclmm.matmul(A, B, out=target, checkpoint=folder, progress=interrupt)
+        pyclmm.matmul(A, B, out=target, checkpoint=folder, progress=ctrl_c_at(4))
     target[:] = 9
     pyclmm.matmul(A, B, out=target, checkpoint=folder)
     assert np.array_equal(target, WANTED)
 
 
 def test_an_array_of_a_device_takes_no_checkpoint(queue, tmp_path):
-    array = pytest.importorskip("pyopencl.array")
     with pytest.raises(DTypeError, match=r"out is a pyopencl Array.*checkpoint"):
-        pyclmm.matmul(A, B, out=array.zeros(queue, (M, N), "f4"), checkpoint=tmp_path / "tiles")
+        pyclmm.matmul(A, B, out=cla.zeros(queue, (M, N), "f4"), checkpoint=tmp_path / "tiles")
 
 
 @pytest.mark.parametrize("shape", [(0, 70), (200, 0)])
@@ -474,7 +469,6 @@ def test_a_tile_is_noted_only_after_out_was_flushed(out, monkeypatch):
 
 @pytest.mark.parametrize("keywords", [{"zarr_format": 2}, {"shards": (32, 32)}], ids=["format 2", "shards"])
 def test_the_files_of_zarr_chunks_are_waited_for(keywords, tmp_path, monkeypatch):
-    zarr = pytest.importorskip("zarr")
     x = zarr.create_array(tmp_path / "z/x", shape=(100, 60), chunks=(16, 16), dtype="f4", **keywords)
     to, synced = sink(x, x.shape, np.dtype("f4")), []
     noted(monkeypatch, os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
@@ -532,7 +526,7 @@ def test_a_mapped_operand_that_was_changed_without_a_flush_is_noticed(folder, at
         target = np.zeros((3000, 2), "f4")
         keywords = {"out": target, "checkpoint": tmp_path / "tiles"}
         with pytest.raises(KeyboardInterrupt):
-            pyclmm.matmul(a, np.ones((300, 2), "f4"), progress=interrupt, **keywords)
+            pyclmm.matmul(a, np.ones((300, 2), "f4"), progress=ctrl_c_at(4), **keywords)
         a[at] = 2
         with pytest.raises(CheckpointError, match=r"another product: operands\.a\."):
             pyclmm.matmul(a, np.ones((300, 2), "f4"), **keywords)
@@ -541,7 +535,6 @@ def test_a_mapped_operand_that_was_changed_without_a_flush_is_noticed(folder, at
 
 
 def test_the_digest_of_an_operand_tells_every_change(tmp_path):
-    zarr = pytest.importorskip("zarr")
     x = RNG.integers(0, 100, (2100, 300)).astype("f4")
     stored = zarr.create_array(tmp_path / "x", data=x, chunks=(100, 100))
     for make in (lambda: x, lambda: np.asfortranarray(x), lambda: x[None], lambda: x[:, 1:], lambda: stored):

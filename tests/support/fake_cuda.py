@@ -61,10 +61,10 @@ class FakeCuda:
         self.fail = {}  # function -> the code that it returns
         self.after_launch = lambda: None
         self.before_launch = lambda name: None  # of a kernel that runs now, in a replay too
-        self.memory, self.pooled, self.graphs, self.capturing = {}, {}, {}, {}
+        self.memory, self.graphs, self.capturing = {}, {}, {}
         self.mode, self.synchronized, self._of_thread = 0, [], threading.local()
         self._handles, self._made = itertools.count(0x1000, 16), {}
-        self._programs, self._texts = {}, {}
+        self._programs = {}
         self._context = _context(device)
         self.queue = cl.CommandQueue(self._context)
 

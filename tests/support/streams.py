@@ -16,6 +16,18 @@ def integers(*shape, dtype=np.float32):
     return RNG.integers(-4, 5, shape).astype(dtype)
 
 
+def ctrl_c_at(tiles, seen=None):
+    """What is told of progress, until Ctrl-C comes with so many *tiles*. *seen* gets all that is told."""
+
+    def progress(done):
+        if seen is not None:
+            seen.append(done)
+        if done.tiles == tiles:
+            raise KeyboardInterrupt
+
+    return progress
+
+
 class Stored:
     """A user's own kind of array in storage. It counts reads and writes; those beyond the limits fail."""
 
