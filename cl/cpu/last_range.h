@@ -22,7 +22,7 @@ INLINE int ends_last(__global int *arrived)
   mem_fence(CLK_GLOBAL_MEM_FENCE);
   const int before = atomic_inc(counter);
   mem_fence(CLK_GLOBAL_MEM_FENCE);
-  if (before < (int)get_num_groups(1) - 1) return 0;
+  if (before != (int)get_num_groups(1) - 1) return 0;
   *counter = 0;
   return 1;
 }
