@@ -16,7 +16,7 @@
  * Of several vectors, matvec_rows multiplies VECTORS at a time with the same ROWS rows of W, which caches keep.
  *
  * Work-group (nc of J, range of K, `span` products of the stack in matvec_rows, one in matvec_columns). With SPLIT 1
- * partial sums go to `partial`, and add_partial_sums adds them.
+ * there are several ranges (last_range.h).
  *
  * Complex numbers: PLANES = 2 reals side by side. Real and imaginary parts of w and x have four products. Vectors of
  * reals sum each of the four, and `element` combines the sums and conjugates.
@@ -30,7 +30,7 @@
 #include "include/gemm.h"
 #include "cpu/vectors.h"
 #include "cpu/dot_rows.h"
-#include "cpu/add_partial_sums.h"
+#include "cpu/last_range.h"
 
 #if !defined(BN) || !defined(SPLIT)
 #error "matvec.cl needs BN SPLIT"
@@ -38,35 +38,33 @@
 
 #define AT_ONCE 8 /* rows of W that matvec_columns reads at the same time, to hide latency */
 
-/* A piece of partial sums is eight vectors (add_partial_sums.h). */
-#define PIECE_VECS 8
-#define PIECE_SUMS (PIECE_VECS * LANES / PLANES)
-#define PIECES(j) (((j) + PIECE_SUMS - 1) / PIECE_SUMS)
-INLINE void store_piece(const VEC *sum, const int piece, RESULT_ARGS)
-{
-  const int first = piece * PIECE_SUMS, end = min(OF_W(M, N), first + PIECE_SUMS);
-  for (int j = first; j < end; ++j) store_sum(0, j, ((const ACC_T *)sum)[j - first], RESULT);
-}
-
 /* The sum of result j of vector v: to this work-group's range of partial sums, or through the epilogue. */
-INLINE void put_sum(
-    const int v, const int j, const ACC_T sum, __global ACC_T *partial, const int split_k, RESULT_ARGS)
+INLINE void put_sum(const int v, const int j, const ACC_T sum RANGE_ARGS, RESULT_ARGS)
 {
 #if SPLIT
-  const long first = partial_at(get_group_id(1), split_k, 0, PIECES(OF_W(M, N)), PIECE_VECS);
-  partial[first * LANES / PLANES + j] = sum;
+  partial[(BATCH_ENTRY * get_num_groups(1) + get_group_id(1)) * OF_W(M, N) + j] = sum;
 #else
   store_sum(v, j, sum, RESULT);
 #endif
 }
 
-#define MATVEC_ARGS \
-  GEMM_ARGS, const int nc, const int split_k, const int k_range, const int stack, const int span, __global ACC_T *partial
+/* After the last sum of results j0 to j1. */
+INLINE void end_range(const int j0, const int j1 RANGE_ARGS, RESULT_ARGS)
+{
+#if SPLIT
+  const int sums = OF_W(M, N);
+  partial += BATCH_ENTRY * get_num_groups(1) * sums;
+  if (ends_last(arrived))
+    for (int j = j0; j < j1; ++j) store_sum(0, j, sum_of_ranges(partial + j, sums), RESULT);
+#endif
+}
+
+#define MATVEC_ARGS GEMM_ARGS, const int nc, const int k_range, const int stack, const int span RANGE_ARGS
 
 /* This work-group's part of one product. */
 INLINE void multiply_rows(
     __global const A_T *a, const long lda, __global const B_T *b, const long ldb, const int K, const int nc,
-    const int split_k, const int k_range, __global ACC_T *partial, RESULT_ARGS)
+    const int k_range RANGE_ARGS, RESULT_ARGS)
 {
   __global const W_REAL *w = (__global const W_REAL *)MATRIX;
   __global const X_REAL *x = (__global const X_REAL *)VECTOR;
@@ -83,9 +81,10 @@ INLINE void multiply_rows(
       UNROLL for (int v = 0; v < VECTORS; ++v) xs[v] = x + (min(v0 + v, few - 1) * next_x + k0 * step_x) * PLANES;
       dot_rows(sums, rows, xs, step_x, (k1 - k0) * PLANES);
       for (int v = 0; v < min(VECTORS, few - v0); ++v)
-        for (int r = 0; r < min(ROWS, j1 - j); ++r) put_sum(v0 + v, j + r, sums[v][r], partial, split_k, RESULT);
+        for (int r = 0; r < min(ROWS, j1 - j); ++r) put_sum(v0 + v, j + r, sums[v][r] RANGES, RESULT);
     }
   }
+  end_range(j0, j1 RANGES, RESULT);
 }
 
 __kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
@@ -95,7 +94,7 @@ __kernel ONE_WIDE_ITEM void matvec_rows(MATVEC_ARGS)
   for (int z = z0; z < z0 + min(span, stack - z0); ++z)
     multiply_rows(
         a + a_offset + BATCH_OFFSET_OF(batch_offsets, z, 0), lda, b + b_offset + BATCH_OFFSET_OF(batch_offsets, z, 1), ldb,
-        K, nc, split_k, k_range, partial, M, N, out + out_offset + BATCH_OFFSET_OF(batch_offsets, z, 3), ldo,
+        K, nc, k_range RANGES, M, N, out + out_offset + BATCH_OFFSET_OF(batch_offsets, z, 3), ldo,
         C_AT(BATCH_OFFSET_OF(batch_offsets, z, 2)), c_rs, c_cs, BIAS_AT(0), bias_stride, alpha, beta);
 }
 
@@ -149,21 +148,7 @@ __kernel ONE_WIDE_ITEM void matvec_columns(MATVEC_ARGS)
 #else
     const ACC_T sum = s[j];
 #endif
-    put_sum(0, j0 + j, sum, partial, split_k, RESULT);
+    put_sum(0, j0 + j, sum RANGES, RESULT);
   }
+  end_range(j0, j1 RANGES, RESULT);
 }
-
-#if SPLIT
-/* The second launch of split-K. A work-group, which is one work-item, adds `span` of `pieces` pieces. */
-__kernel ONE_WIDE_ITEM void add_partial_sums(
-    GEMM_ARGS, const int split_k, const int pieces, const int span, __global const VEC *partial)
-{
-  GEMM_BEGIN;
-  const int first = get_group_id(0) * span;
-  for (int piece = first; piece < min(pieces, first + span); ++piece) {
-    VEC sum[PIECE_VECS];
-    add_ranges(sum, PIECE_VECS, partial, split_k, piece, pieces);
-    store_piece(sum, piece, RESULT);
-  }
-}
-#endif

@@ -10,9 +10,7 @@
  * stack is rows of `inner` products, a row is `parts` parts. The last products of a part overlap those before: they are
  * computed twice. small_tile.h has the sums of a tile.
  *
- * With SPLIT 1 the sums of each range of K go to `partial`, and add_small adds them in the order of K.
- *
- *   sum (i, j) of product z and range r  at  partial[((r * stack + z) * M + i) * N + j]
+ * With SPLIT 1 there are several ranges of K (last_range.h). Sum (i, j) of product z is number (z * M + i) * N + j.
  *
  * Macros: TM, TN, the tile; SPLIT 0, 1; ACROSS; GAPS_A, GAPS_B of dots_across.h; LANES, numbers in a vector, 1: none; those of gemm.h, and with LANES > 1 of
  * vectors.h; CHAINS, sums that are computed together, and IN_K 0, 1: of one result. Rows and columns past the last one repeat
@@ -25,11 +23,11 @@
     !defined(IN_K)
 #error "small.cl needs TM TN SPLIT ACROSS LANES CHAINS IN_K"
 #endif
+#include "cpu/last_range.h"
 #include "cpu/small_tile.h"
 
 #define SMALL_ARGS                                                                                             \
-  GEMM_ARGS, const int stack, const int inner, const int parts, const int span, const int k_range, const int split_k, \
-    __global ACC_T *partial
+  GEMM_ARGS, const int stack, const int inner, const int parts, const int span, const int k_range RANGE_ARGS
 /* From product z to the next one in its row of the stack, in A (0), B (1) and out (3). */
 #define STEP_IN(array, z) (BATCH_OFFSET_OF(batch_offsets, (z) + 1, array) - BATCH_OFFSET_OF(batch_offsets, z, array))
 /* RESULT of the product that is v behind z in its row. */
@@ -71,7 +69,7 @@ __kernel ONE_ITEM void matmul_small(SMALL_ARGS)
             for (int j = j0; j < min(N, j0 + TN); ++j)
               BY_NUMBERS for (int v = 0; v < count; ++v) {
 #if SPLIT
-                partial[(((long)range * stack + z + v) * M + i) * N + j] = sums[i - i0][j - from][v];
+                partial[(range * (long)stack + z + v) * M * N + i * N + j] = sums[i - i0][j - from][v];
 #else
                 store_sum(i, j, sums[i - i0][j - from][v], RESULT_OF(z, v));
 #endif
@@ -79,20 +77,11 @@ __kernel ONE_ITEM void matmul_small(SMALL_ARGS)
         }
     }
   }
-}
-
 #if SPLIT
-/* The second launch: a work-group, which is one work-item, adds the sums of `span` products (ACROSS is 1). */
-__kernel ONE_ITEM void add_small(SMALL_ARGS)
-{
-  const int z0 = get_group_id(0) * span, z1 = z0 + min(span, stack - z0);
-  for (int z = z0; z < z1; ++z)
+  if (!ends_last(arrived)) return;
+  for (int z = first; z < last; ++z)
     for (int i = 0; i < M; ++i)
-      for (int j = 0; j < N; ++j) {
-        ACC_T sum = ACC_ZERO;
-        for (int range = 0; range < split_k; ++range)
-          sum = ADD(sum, partial[(((long)range * stack + z) * M + i) * N + j]);
-        store_sum(i, j, sum, RESULT_OF(z, 0));
-      }
-}
+      for (int j = 0; j < N; ++j)
+        store_sum(i, j, sum_of_ranges(partial + ((long)z * M + i) * N + j, (long)stack * M * N), RESULT_OF(z, 0));
 #endif
+}

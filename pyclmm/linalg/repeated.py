@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from ..api import matmul
 from ..opencl.host_memory import location
 from ..problem.contraction import View
 from ..problem.settings import is_reproducible, is_verified
@@ -51,9 +52,12 @@ class _Repeat(NamedTuple):
     has_out: bool
     is_scalar: bool
     view: View | None  # of the new result's memory, if that has another order
+    is_dot: bool  # it is matmul's product of the two arrays, which makes no views of them
 
     def result(self, arrays: list[Any]) -> Any:
         """The result of a call on *arrays*: the operands, and perhaps ``out``."""
+        if self.is_dot:
+            return matmul(*arrays)
         place = len(arrays) - self.has_out
         arrays += [np.empty(*like) for like in self.made]
         for function, operands, out, keywords in self.steps:
@@ -165,7 +169,18 @@ def _repeat(steps: Sequence[Computation], arrays: Sequence[Any], result: Any) ->
     likes = [(x.shape, x.dtype) for x in known[len(arrays) :]]
     if not has_out:
         likes[0] = (whole.shape if view else result.shape), result.dtype
-    return _Repeat(tuple(found), tuple(likes), has_out, isinstance(result, np.generic), view)
+    is_scalar = isinstance(result, np.generic)
+    is_dot = is_scalar and not has_out and _is_dot(steps, arrays)
+    return _Repeat(tuple(found), tuple(likes), has_out, is_scalar, view, is_dot)
+
+
+def _is_dot(steps: Sequence[Computation], arrays: Sequence[Any]) -> bool:
+    """Whether *steps* are one product, of two vectors as they are; conjugates of real ones are themselves."""
+    keywords = steps[0].keywords
+    vectors = [x for x in arrays if x.ndim == 1 and x.dtype == keywords.get("dtype")]
+    is_product = len(steps) == 1 and len(vectors) == len(arrays) == 2 and "trans_a" in keywords
+    is_conjugated = "C" in (keywords.get("trans_a"), keywords.get("trans_b"))
+    return is_product and not (is_conjugated and vectors[0].dtype.kind == "c")
 
 
 def _is_permuted(x: Any) -> bool:

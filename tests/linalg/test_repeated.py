@@ -28,6 +28,8 @@ CASES = {
     ),
     "matvec": (linalg.matvec, np.matvec, (2, 3, 4), (4,), {}),
     "vdot": (linalg.vdot, np.vdot, (3, 4), (3, 4), {}),
+    "vdot of vectors": (linalg.vdot, np.vdot, (9,), (9,), {}),
+    "vecdot of vectors": (linalg.vecdot, np.vecdot, (9,), (9,), {}),
 }  # fmt: skip
 TYPES = ["f4", "c8"]
 
@@ -54,6 +56,15 @@ def test_a_call_like_an_earlier_one_goes_straight_to_its_product(case, dtype, co
         assert (got.shape, got.dtype) == (want.shape, want.dtype)
         np.testing.assert_array_equal(got, want)
         assert turn == 0 or len(contracted) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "c8", "i8", "q", ">f4", "?"])
+@pytest.mark.parametrize("function", [linalg.dot, linalg.inner, linalg.vdot, linalg.vecdot])
+def test_a_product_of_two_vectors_has_the_bits_and_the_dtype_of_the_first_call(function, dtype, rng):
+    for step in (1, -1, 3):
+        a, b = ((rng.random(3000 * abs(step)) - 0.5).astype(dtype)[::step] for _ in "ab")
+        first, *others = (function(a, b) for _ in range(3))
+        assert {(x.tobytes(), x.dtype.char) for x in others} == {(first.tobytes(), first.dtype.char)}
 
 
 SUMS = ("ijk->", "ijk->j", "ijk->ki", "iji->j", "ijk,ijk->ijk", "ijk,j->kij")

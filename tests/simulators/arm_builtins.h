@@ -1,10 +1,15 @@
 /* OpenCL's builtins of the kernels for CPUs, where arm_player.c plays a launch. exp, tanh and erf are libm's. */
 #define BUILTIN static inline __attribute__((overloadable, always_inline))
 ulong player_global_id(uint d);
+ulong player_global_size(uint d);
 ulong player_local_size(uint d);
 BUILTIN size_t get_global_id(uint d) { return player_global_id(d); }
 BUILTIN size_t get_group_id(uint d) { return player_global_id(d) / player_local_size(d); }
 BUILTIN size_t get_local_id(uint d) { return player_global_id(d) % player_local_size(d); }
+BUILTIN size_t get_num_groups(uint d) { return player_global_size(d) / player_local_size(d); }
+/* One work-item runs at a time. */
+BUILTIN void mem_fence(cl_mem_fence_flags flags) {}
+BUILTIN int atomic_inc(volatile __global int *p) { return (*p)++; }
 
 #define INTEGERS(T)                                   \
   BUILTIN T min(T x, T y) { return x < y ? x : y; }   \

@@ -20,10 +20,11 @@
 
 typedef unsigned long ulong;
 
-static ulong global_id[3], local_size[3];
+static ulong global_id[3], global_size[3], local_size[3];
 
 /* What arm_builtins.h asks for. */
 ulong player_global_id(unsigned d) { return d < 3 ? global_id[d] : 0; }
+ulong player_global_size(unsigned d) { return d < 3 ? global_size[d] : 1; }
 ulong player_local_size(unsigned d) { return d < 3 ? local_size[d] : 1; }
 
 static void *checked(void *p, const char *what)
@@ -58,7 +59,7 @@ static void read_arguments(ulong *arguments, char *text, char *image)
 static void play(char *line, char *image)
 {
   static char library[1 << 12], function[256];
-  ulong size[3], arguments[MOST_ARGUMENTS];
+  ulong *const size = global_size, arguments[MOST_ARGUMENTS];
   int read;
   const int found = sscanf(line, "%4095s %255s %lu %lu %lu %lu %lu %lu%n", library, function, size, size + 1, size + 2,
                            local_size, local_size + 1, local_size + 2, &read);

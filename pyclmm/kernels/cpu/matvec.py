@@ -13,9 +13,9 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import UNUSED, Loops, Work, gemm_launch, gemm_program, round_up, vector_defines
+from ..interface import Arg, Loops, Work, gemm_launch, gemm_program, round_up, vector_defines
 from .packed_shape import sum_size
-from .pieces import FRACTION, OF_MEMORY, CpuKernel, PieceSums, stack_seconds, unfit_vectors
+from .pieces import FRACTION, OF_MEMORY, CpuKernel, range_sums, stack_seconds, unfit_vectors
 
 # Bytes of sums that a work-group keeps in local memory; they fit the first-level cache
 _SUM_BYTES = 1 << 14
@@ -30,7 +30,7 @@ _LEAST_PIECE, _LEAST_FAR_PIECE = 512, 4096
 _MOST_VECTORS = 64  # with more, packing the matrix pays
 # Most rows of the matrix that one vector is multiplied with at a time. Zen 4, docs/kernels/packed.md
 _ROWS_OF_ONE = 8
-_PIECE_VECS = 8  # as in matvec.cl
+_AT_ONCE = 8  # as in matvec.cl
 _SINGLE = 8  # times as long as a multiply-add in registers takes one in memory. Assumed, not fitted
 _APART = 2  # multiply-adds of single numbers in the time that a number of a vector with gaps takes. Zen 5
 _FEW_FRACTION = 0.8  # of FRACTION: dot products of a few rows. Zen 4, docs/kernels/packed.md
@@ -60,7 +60,7 @@ class Matvec(CpuKernel):
         """The matrix is read once, unless the rows that several vectors share exceed their cache."""
         rates, few, length = device.rates, min(problem.m, problem.n), max(problem.m, problem.n)
         groups = -(-length // _piece(problem, config, device)) * config.split_k
-        sums = _partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
+        sums = sum(space.nbytes for space in range_sums(problem, config.split_k, groups))
         rate = rates.multiply_adds(problem.acc_type) * FRACTION
         if few > 1:  # the ends of dot products: the numbers of a vector are added one by one
             rate *= _FEW_FRACTION * min(1.0, groups * problem.batch / device.units)
@@ -74,8 +74,7 @@ class Matvec(CpuKernel):
         again = config.tm * problem.k * _matrix_size(problem) > device.caches.l2 // 2
         passes = -(-few // config.tn) if again else 1
         nbytes = problem.nbytes + (passes - 1) * length * problem.k * _matrix_size(problem) * problem.batch
-        launches = 1 if config.split_k == 1 else 2
-        seconds = launches * rates.launch + rates.group * max(1.0, config.split_k / device.units)
+        seconds = rates.launch + rates.group * max(1.0, config.split_k / device.units)
         span = _span(problem, config, device)
         seconds += stack_seconds(groups, problem, device) / span
         products += _PRODUCT * (problem.batch - problem.batch // span) / device.units
@@ -113,7 +112,7 @@ class Matvec(CpuKernel):
     def loops(self, problem: GemmProblem, config: TileConfig) -> Loops:
         """Of several vectors TN at a time, of the matrix TM rows or BN results, and ranges of K."""
         long = (config.tm, config.bn)
-        found = Loops((config.tn,), long, (config.vec * _PIECE_VECS,))
+        found = Loops((config.tn,), long, (config.vec * _AT_ONCE,))
         return found if _x_is_a(problem) else found.exchanged
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
@@ -128,22 +127,14 @@ class Matvec(CpuKernel):
         program = gemm_program(named, "cpu/matvec.cl", defines)
         nc = _piece(problem, config, device)
         groups = -(-length // nc)
-        sums = _partial_sums(problem, config)
-        partial = sums.workspace.symbol if split_k > 1 else UNUSED
         span = _span(problem, config, device)
-        sizes = map(np.int32, (nc, split_k, -(-problem.k // split_k), problem.batch, span))
+        sizes = map(np.int32, (nc, -(-problem.k // split_k), problem.batch, span))
+        spaces = range_sums(problem, split_k, groups)
+        extra: tuple[Arg, ...] = (*sizes, *(space.symbol for space in spaces))
         kernel = "matvec_rows" if _by_rows(problem) else "matvec_columns"
         size = (groups, split_k, -(-problem.batch // span))
-        product = gemm_launch(problem, program, kernel, size, (1, 1, 1), (*sizes, partial), together=True)
-        if split_k == 1:
-            return Work((product,))
-        return Work((product, sums.added(program, -(-sums.pieces // groups))), (sums.workspace,))
-
-
-def _partial_sums(problem: GemmProblem, config: TileConfig) -> PieceSums:
-    reals = _PIECE_VECS * config.vec
-    pieces = -(-max(problem.m, problem.n) * problem.sums.planes // reals)
-    return PieceSums(problem, config.split_k, pieces, reals * problem.sums.nbytes_of_real)
+        launch = gemm_launch(problem, program, kernel, size, (1, 1, 1), extra, together=True)
+        return Work((launch,), spaces)
 
 
 def _x_is_a(problem: GemmProblem) -> bool:
@@ -208,7 +199,7 @@ def _span(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
 def _columns_of_a_group(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> int:
     """Results of a work-group, so that each compute unit has as many columns of the matrix, and all of K.
 
-    That needs no second launch for partial sums. 0 where the matrix comes from memory and pieces of its rows
+    That needs no partial sums. 0 where the matrix comes from memory and pieces of its rows
     would be too short for the processor's prefetching, or where K is along the rows.
     """
     length = max(problem.m, problem.n)

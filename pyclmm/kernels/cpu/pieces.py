@@ -16,6 +16,8 @@ OF_MEMORY = 0.6  # of the memory's rate, where numbers are loaded one by one. Ze
 
 # Seconds in which a compute unit starts a work-group of a stack: PoCL 3.0, a Xeon; 0.3 with Intel's runtime
 _GROUP = 0.1e-6
+# Of partial sums that stay with their plan: a loan takes longer on the host
+_FEW_BYTES = 1 << 12
 
 
 def stack_seconds(groups: int, problem: GemmProblem, device: DeviceInfo) -> float:
@@ -49,6 +51,18 @@ class CpuKernel(Kernel):
         if device.ends_loops_early:
             return f"{self.name} is for CPU devices that run loops to their end, not for {device.name!r}"
         return None
+
+
+def range_sums(problem: GemmProblem, split_k: int, groups: int) -> tuple[Workspace, ...]:
+    """The workspace of ``RANGE_ARGS`` (cl/cpu/last_range.h): partial sums, and counters of *groups*
+    work-groups for each product; nothing where K is not split.
+    """
+    if split_k == 1:
+        return ()
+    nbytes = split_k * problem.m * problem.n * problem.batch * problem.sums.nbytes
+    few = nbytes <= _FEW_BYTES
+    counters = Workspace("arrived", 4 * groups * problem.batch, zeroed=True)
+    return Workspace("partial", nbytes, zeroed=few), counters
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..cost import together
 from ..device import DeviceInfo
-from ..interface import UNUSED, Arg, Loops, Work, Workspace, gemm_launch, gemm_program, vector_defines
-from .pieces import OF_MEMORY, CpuKernel, side, unfit_vectors
+from ..interface import Arg, Loops, Work, gemm_launch, gemm_program, vector_defines
+from .pieces import OF_MEMORY, CpuKernel, range_sums, side, unfit_vectors
 
 _SIDE, _LARGEST = 4, 16  # of the tile: where there is more than one row, or column, and at most
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
@@ -73,9 +73,9 @@ class Small(CpuKernel):
         step = sums / lanes if across > 1 else max(chain, _LOAD * loads)
         products = tiles * steps * step / rate
         moved = rates.moved(problem.nbytes + _waits(problem, rates.cache_size))
+        moved += _again(problem, config, device) / rates.cache
         moved /= OF_MEMORY if sums == across == 1 else 1
-        launches = 1 + (config.split_k > 1)
-        return launches * rates.launch + rates.group + together(products, moved)
+        return rates.launch + rates.group + together(products, moved)
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = []
@@ -98,15 +98,25 @@ class Small(CpuKernel):
             ("CHAINS", _chains(problem, config)), ("IN_K", int(_in_k(problem, config))),
         )  # fmt: skip
         program = gemm_program(problem, "cpu/small.cl", defines)
-        results = problem.m * problem.n * problem.batch
-        sums = Workspace("partial", max(1, split_k * results * problem.sums.nbytes))
-        sizes = map(np.int32, (problem.batch, inner, parts, span, -(-problem.k // split_k), split_k))
-        extra: tuple[Arg, ...] = (*sizes, sums.symbol if split_k > 1 else UNUSED)
-        product, added = (
-            gemm_launch(problem, program, name, (groups, ranges), (1, 1), extra, together=True)
-            for name, ranges in (("matmul_small", split_k), ("add_small", 1))
+        sizes = map(np.int32, (problem.batch, inner, parts, span, -(-problem.k // split_k)))
+        spaces = range_sums(problem, split_k, groups)
+        extra: tuple[Arg, ...] = (*sizes, *(space.symbol for space in spaces))
+        launch = gemm_launch(
+            problem, program, "matmul_small", (groups, split_k), (1, 1), extra, together=True
         )
-        return Work((product,)) if split_k == 1 else Work((product, added), (sums,))
+        return Work((launch,), spaces)
+
+
+def _again(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
+    """Bytes that tiles after the first read again, where a product's range of K exceeds the first cache."""
+    of_a, of_b = (
+        length * problem.k * ELEMENTS[name].nbytes
+        for length, name in ((problem.m, problem.a_type), (problem.n, problem.b_type))
+    )
+    if of_a + of_b <= device.caches.l1 * config.split_k:
+        return 0.0
+    down, across = -(-problem.m // config.tm), -(-problem.n // config.tn)
+    return float(((across - 1) * of_a + (down - 1) * of_b) * problem.batch)
 
 
 def _waits(problem: GemmProblem, cache_size: float) -> float:
