@@ -254,8 +254,29 @@ def test_what_a_stack_does_not_have_is_refused(rng):
     for index in ((0, 1), slice(None, None, -1), slice(0.0, 1.0), None, [0], True):
         with pytest.raises(pyclmm.ArgumentError, match=r"index is .*take a matrix of a stack"):
             q[index]
-    with pytest.raises(IndexError):
-        q[2]
+
+
+def test_matrices_of_a_stack_that_are_not_there(rng, queue):
+    """Also of libraries whose arrays give another one, as JAX's do, or fail in their own words."""
+    form = format_named("q4_0")
+    q = QuantizedArray.of_rows(form.drawn(rng, 8, K).reshape(2, 4, -1), form, K)
+    for own in (q, q.to(queue), q.mT, QuantizedArray(_Clamped(q.data), form, K)):
+        for index in (2, -3, np.int8(100), 2**70):
+            with pytest.raises(IndexError, match="but the stack has 2 matrices"):
+                own[index]
+    for rows in (slice(5, 2), slice(2, 1), slice(2**70), slice(-9, 9, 2)):
+        assert q.to(queue)[rows].shape == q[rows].shape == q.to(queue)[rows].dequantize().shape
+    assert np.array_equal(q.to(queue)[np.int8(1)].dequantize(), q[1].dequantize())
+
+
+class _Clamped:
+    """Bytes that count as JAX's: what is beyond the end is the last of them."""
+
+    def __init__(self, data):
+        self._data, self.shape = data, data.shape
+
+    def __getitem__(self, index):
+        return self._data[min(index, len(self._data) - 1)]
 
 
 def test_rows_of_bytes_become_weights_without_a_copy_if_they_are_aligned(rng):
