@@ -124,6 +124,9 @@ def test_a_folder_that_is_missing(tmp_path, path):
 def test_a_name_that_no_system_has(path):
     with pytest.raises(StorageError, match="cannot be written: embedded null"):
         drawn().save(f"a\0{path.suffix}")
+    long = path.with_name("w" * 300 + path.suffix)  # an error of safetensors' own, as a full disk is
+    with pytest.raises(StorageError, match=r"cannot be written: .*File name too long"):
+        drawn().save(long)
 
 
 def refused(path, words=""):
