@@ -358,3 +358,22 @@ def test_it_goes_to_a_tensor_and_back(rng):
 def test_a_place_that_is_not_known_is_refused(rng):
     with pytest.raises(pyclmm.DTypeError, match="like is a str; pass a queue, or an array of NumPy's"):
         drawn(rng).to("gpu")
+
+
+def test_places_without_memory_are_refused(rng):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(pyclmm.DTypeError, match=r"like is a torch array on meta, .* has no elements"):
+        drawn(rng).to(torch.zeros(1, device="meta"))
+
+
+def test_arrays_that_jax_traces_or_has_deleted_are_named(rng, tmp_path):
+    jax = pytest.importorskip("jax")
+    q = drawn(rng)
+    with pytest.raises(pyclmm.DTypeError, match=r"like is a jax array .*where no weights can lie"):
+        jax.jit(lambda x: q.to(x).shape[0])(np.zeros(1, np.float32))
+    there = q.to(jax.numpy.zeros(1))
+    there.data.delete()
+    for call in (there.dequantize, there.as_affine, lambda: there.save(tmp_path / "w.npz")):
+        with pytest.raises(pyclmm.DTypeError, match=r"the weights are a .* whose bytes cannot be read"):
+            call()
+    assert "QuantizedArray 12 x 256" in repr(there)
