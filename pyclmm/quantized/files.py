@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -67,11 +68,15 @@ def _way(path: Path) -> tuple[Callable[[Path, Array, dict[str, str]], None], Cal
         raise ArgumentError('.safetensors needs safetensors: pip install "pyclmm[safetensors]"') from error
 
     def write(path: Path, data: Array, about: dict[str, str]) -> None:
-        numbers.save_file({"data": data}, path, metadata=about)
+        numbers.save_file({"data": data}, path, metadata=about | {"crc32": str(zlib.crc32(data.data))})
 
-    def read(path: Path) -> _Rows:
+    def read(path: Path) -> _Rows:  # .npz has such a sum of its own
         with whole.safe_open(path, framework="numpy") as found:
-            return found.get_tensor("data"), found.metadata()
+            data, about = found.get_tensor("data"), found.metadata() or {}
+        now = str(zlib.crc32(data.data))
+        if about.get("crc32", now) != now:
+            raise ValueError("its bytes are not those that were written")
+        return data, about
 
     return write, read
 
