@@ -40,7 +40,7 @@ _verify: ContextVar[bool | str] = ContextVar("pyclmm.verified", default=False)
 _reproducible: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
 
 
-class Block(AbstractContextManager[None]):
+class SettingBlock(AbstractContextManager[None]):
     """A block that *begin* begins, and a decorator of functions whose calls are such blocks."""
 
     def __init__(self, begin: Callable[[], Any]) -> None:
@@ -73,9 +73,9 @@ class Block(AbstractContextManager[None]):
         return decorated
 
 
-def block(begin: Callable[P, Iterator[None]]) -> Callable[P, Block]:
-    """As :func:`contextlib.contextmanager`, with a :class:`Block`."""
-    return wraps(begin)(lambda *given, **named: Block(partial(contextmanager(begin), *given, **named)))
+def block(begin: Callable[P, Iterator[None]]) -> Callable[P, SettingBlock]:
+    """As :func:`contextlib.contextmanager`, with a :class:`SettingBlock`."""
+    return wraps(begin)(lambda *given, **named: SettingBlock(partial(contextmanager(begin), *given, **named)))
 
 
 def default_precision(precision: Precision) -> AbstractContextManager[None]:
