@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from pyopencl.array import Array
 from . import linalg
 from .api import matmul
 from .errors import DTypeError, ShapeError
+from .problem.settings import block
 
 _PRODUCTS: dict[str, Callable[..., Any]] = {
     "matmul": matmul,
@@ -103,7 +103,7 @@ def uninstall() -> None:
         _patch.update()
 
 
-@contextmanager
+@block
 def installed() -> Iterator[None]:
     """:func:`install` for a block. Blocks nest; the last one that ends, in any thread, undoes it."""
     with _patch.lock:

@@ -7,7 +7,6 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any
@@ -22,7 +21,7 @@ from ..errors import ArgumentError, DTypeError, UnsupportedError, brief
 from ..execution.options import check_kernel
 from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype, type_name
 from ..problem.literals import Precision, Verify
-from ..problem.settings import chosen, is_reproducible, is_verified
+from ..problem.settings import block, chosen, is_reproducible, is_verified
 from ..quantized import QuantizedArray
 from ..selection.select import KernelChoice
 from . import axes as roles
@@ -225,7 +224,7 @@ _open: list[object] = []  # a mark for each open block, of all threads
 _theirs: dict[tuple[Any, str], Callable[..., Any]] = {}  # what stood at each name before the first block
 
 
-@contextmanager
+@block
 def backend(**options: Any) -> Iterator[None]:
     """In this block ``da.matmul``, ``x @ y``, ``np.matmul``, ``da.tensordot``, ``da.dot`` use pyclmm.
 

@@ -16,10 +16,12 @@ in order (docs/reproducibility.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import TypeVar, get_args
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from ..errors import ArgumentError, DTypeError, brief, unknown_name
 from .literals import Precision, Verify
 
 T = TypeVar("T")
+P = ParamSpec("P")
 PRECISIONS = get_args(Precision)
 # Activations of comparisons and multiplications alone. The others use builtins (exp, erf, tanh), whose last
 # bits differ between drivers.
@@ -35,6 +38,44 @@ _precision: ContextVar[str] = ContextVar("pyclmm.default_precision", default="hi
 REPAIR = "repair"
 _verify: ContextVar[bool | str] = ContextVar("pyclmm.verified", default=False)
 _reproducible: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
+
+
+class SettingBlock(AbstractContextManager[None]):
+    """A block that *begin* begins, and a decorator of functions whose calls are such blocks."""
+
+    def __init__(self, begin: Callable[[], Any]) -> None:
+        self._begin, self._open = begin, None
+
+    def __enter__(self) -> None:
+        if self._open is not None:
+            raise ArgumentError("this block is open already; make another for a block in it or in a thread")
+        block = self._begin()
+        block.__enter__()
+        self._open = block
+
+    def __exit__(self, *raised: Any) -> None:
+        block, self._open = self._open, None
+        block.__exit__(*raised)  # type: ignore[attr-defined]
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Raises DTypeError for a generator or coroutine function, whose body runs after its call."""
+        for of_later in (
+            inspect.isgeneratorfunction,
+            inspect.iscoroutinefunction,
+            inspect.isasyncgenfunction,
+        ):
+            if of_later(function):
+                raise DTypeError(
+                    f"{function!r} is a generator or coroutine function, whose body runs after its call; "
+                    "write the `with` block in its body"
+                )
+        decorated: Callable[P, T] = self._begin()(function)
+        return decorated
+
+
+def block(begin: Callable[P, Iterator[None]]) -> Callable[P, SettingBlock]:
+    """As :func:`contextlib.contextmanager`, with a :class:`SettingBlock`."""
+    return wraps(begin)(lambda *given, **named: SettingBlock(partial(contextmanager(begin), *given, **named)))
 
 
 def default_precision(precision: Precision) -> AbstractContextManager[None]:
@@ -52,14 +93,14 @@ def default_precision(precision: Precision) -> AbstractContextManager[None]:
     (:mod:`contextvars`): other threads and asyncio tasks do not see it, and a task that was created inside
     a block keeps it. A generator that yields within a block leaves it set for its caller until it goes on,
     as a generator has no context of its own. A :class:`pyclmm.Matmul` reads it when it is made, not when it
-    is called.
+    is called. It decorates functions too, but no generators and coroutines, whose bodies run after the call.
 
     Raises ArgumentError for an unknown value and DTypeError if *precision* is not a string.
     """
     return having(_precision, checked(precision))
 
 
-@contextmanager
+@block
 def having(setting: ContextVar[T], value: T) -> Iterator[None]:
     """In this block *setting* has *value*."""
     token = setting.set(value)

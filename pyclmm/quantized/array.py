@@ -207,24 +207,24 @@ class QuantizedArray:
         """The weights of a slice along N; of a stack a matrix, or a slice of the stack. They share memory.
         Raises ArgumentError for another index, IndexError for a matrix that is not there.
         """
-        if self.ndim > 2:
-            is_number = isinstance(index, int | np.integer) and not isinstance(index, bool)
-            if not is_number and not _is_forwards(index):
-                raise ArgumentError(
-                    f"index is {brief(index)}: take a matrix of a stack, q[2], or a slice, q[2:8]"
-                )
-        elif self.is_transposed or not _is_forwards(index):
-            raise ArgumentError(
-                f"index is {brief(index)}: take a slice of rows of (N, K) weights, q[2:8], then .T"
-            )
-        elif self.format.together > 1:
-            self._check_divides(index)
-        return self._with(self.data[index])
+        length, is_stack = int(self.data.shape[0]), self.ndim > 2
+        if is_stack and isinstance(index, int | np.integer) and not isinstance(index, bool):
+            if not -length <= index < length:  # JAX's arrays would give the last one
+                raise IndexError(f"index is {brief(index)}, but the stack has {length} matrices")
+            return self._with(self.data[int(index)])
+        rows = _forwards(index, length)
+        if rows is None or (self.is_transposed and not is_stack):
+            takes = "a matrix of a stack, q[2], or a slice, q[2:8]"
+            of_one = "a slice of rows of (N, K) weights, q[2:8], then .T"
+            raise ArgumentError(f"index is {brief(index)}: take {takes if is_stack else of_one}")
+        if not is_stack:
+            self._check_divides(rows)
+        return self._with(self.data[rows])
 
-    def _check_divides(self, rows: Any) -> None:
+    def _check_divides(self, rows: slice) -> None:
         """Raise ArgumentError unless the slice *rows* has whole blocks of rows, or none."""
         (start, stop, step), n, many = rows.indices(len(self)), len(self), self.format.together
-        if stop > start and (start % many or (stop % many and stop != n) or (step != 1 and n > 1)):
+        if stop > start and (start % many or (stop % many and stop != n) or (step != 1 and many > 1)):
             raise ArgumentError(
                 f"index is {brief(rows)}: rows in the order of fragments lie in blocks of {many}; take whole "
                 f"blocks, q[{many}:{2 * many}], or the rows before they are put in this order"
@@ -303,9 +303,12 @@ def _held(data: NDArray[np.uint8], form: Format, nbytes: int) -> NDArray[np.uint
     return held
 
 
-def _is_forwards(index: Any) -> bool:
-    """Whether *index* is a slice of whole numbers that goes on from row to row."""
+def _forwards(index: Any, length: int) -> slice | None:
+    """*index* within *length* rows, which every library reads alike; None if it is no slice of whole numbers
+    that goes on from row to row.
+    """
     try:
-        return isinstance(index, slice) and index.indices(1)[2] > 0
+        start, stop, step = index.indices(length) if isinstance(index, slice) else (0, 0, 0)
     except (TypeError, ValueError):  # a text, a step of 0
-        return False
+        return None
+    return slice(start, max(start, stop), step) if step > 0 else None

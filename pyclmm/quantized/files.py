@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +28,7 @@ def save(path: str | os.PathLike[str], data: Array, form: Format, k: int) -> Non
         target = Path(os.path.realpath(path_of(path)))
         with store.beside(target) as early:
             write(early, np.ascontiguousarray(data), {"format": form.name, "k": str(k)})
-    except (OSError, ValueError) as error:  # a name with a NUL
+    except Exception as error:  # of whatever kind a writer meets first: a name with a NUL, a full disk
         reason = getattr(error, "strerror", None) or in_short(error)
         raise StorageError(f"path: {str(path)!r} cannot be written: {reason}") from error
 
@@ -67,11 +68,15 @@ def _way(path: Path) -> tuple[Callable[[Path, Array, dict[str, str]], None], Cal
         raise ArgumentError('.safetensors needs safetensors: pip install "pyclmm[safetensors]"') from error
 
     def write(path: Path, data: Array, about: dict[str, str]) -> None:
-        numbers.save_file({"data": data}, path, metadata=about)
+        numbers.save_file({"data": data}, path, metadata=about | {"crc32": str(zlib.crc32(data.data))})
 
-    def read(path: Path) -> _Rows:
+    def read(path: Path) -> _Rows:  # .npz has such a sum of its own
         with whole.safe_open(path, framework="numpy") as found:
-            return found.get_tensor("data"), found.metadata()
+            data, about = found.get_tensor("data"), found.metadata() or {}
+        now = str(zlib.crc32(data.data))
+        if about.get("crc32", now) != now:
+            raise ValueError("its bytes are not those that were written")
+        return data, about
 
     return write, read
 

@@ -38,14 +38,19 @@ def numbers(name: str, x: Any) -> NDArray[Any]:
 
 
 def on_host(data: Any) -> NDArray[np.uint8]:
-    """*data* as a NumPy array."""
+    """*data* as a NumPy array. Raises DTypeError for an array without memory, as one that JAX has deleted."""
     if isinstance(data, np.ndarray):
         return data
     if isinstance(data, cla.Array):
         return arrays.fetched(data)
-    if hasattr(data, "get"):  # CuPy's
-        return np.asarray(data.get())
-    return np.asarray(data.cpu() if hasattr(data, "cpu") else data)
+    try:
+        if hasattr(data, "get"):  # CuPy's
+            return np.asarray(data.get())
+        return np.asarray(data.cpu() if hasattr(data, "cpu") else data)
+    except Exception as error:  # of whatever kind its library has
+        raise DTypeError(
+            f"the weights are {named(data)}, whose bytes cannot be read: {in_short(error)}"
+        ) from error
 
 
 def copied(data: Any) -> Any:
@@ -70,7 +75,7 @@ def check_pickled(data: Any) -> None:
 
 
 def brought(data: Any, like: Any) -> Any:
-    """*data* where *like* is. Raises DTypeError if that is nowhere that is known."""
+    """*data* where *like* is. Raises DTypeError if that is nowhere that is known, or without memory."""
     host = on_host(data)
     if isinstance(like, np.ndarray):
         return host
@@ -80,7 +85,13 @@ def brought(data: Any, like: Any) -> Any:
     for library, name, bring in _LIBRARIES:
         module = sys.modules.get(library)
         if module is not None and isinstance(like, getattr(module, name)):
-            return bring(module, np.array(host, order="C"), like)
+            try:
+                return bring(module, np.array(host, order="C"), like)
+            except (AttributeError, ValueError) as error:
+                raise DTypeError(
+                    f"like is {named(like)}, where no weights can lie: {in_short(error)}; pass one that has "
+                    "its elements"
+                ) from error
     raise DTypeError(
         f"like is a {type(like).__name__}; pass a queue, or an array of NumPy's, PyOpenCL's, PyTorch's, "
         "CuPy's or JAX's where the weights are wanted"
@@ -88,6 +99,8 @@ def brought(data: Any, like: Any) -> Any:
 
 
 def _to_torch(torch: Any, host: NDArray[np.uint8], like: Any) -> Any:
+    if like.device.type == "meta":
+        raise ValueError("it has no elements")
     return torch.from_numpy(host).to(like.device)
 
 
@@ -109,4 +122,8 @@ def named(data: Any) -> str:
         return "a memory-mapped file" if map_of(data) is not None else "the host's memory"
     if isinstance(data, cla.Array):
         return f"the memory of {arrays.common_queue({'data': data}, None).device.name.strip()}"
-    return f"a {type(data).__module__.partition('.')[0]} array on {getattr(data, 'device', 'a device')}"
+    try:
+        device = data.device
+    except Exception:  # of an array that JAX has deleted, or traces
+        device = "a device"
+    return f"a {type(data).__module__.partition('.')[0]} array on {device}"

@@ -10,7 +10,6 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from ..opencl.queues import at_release
 from ..problem.literals import Precision, Verify
-from ..problem.settings import chosen, is_reproducible, is_verified
+from ..problem.settings import block, chosen, is_reproducible, is_verified
 from .estimates import TYPES, Asked, Decision, decide
 from .products import product
 
@@ -155,7 +154,7 @@ _overrides: dict[str, _Override] = {}
 _lock = threading.RLock()
 
 
-@contextmanager
+@block
 def installed(
     precision: Precision | None = None,
     reproducible: bool | None = None,

@@ -3,6 +3,7 @@
 import asyncio
 import doctest
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -66,6 +67,35 @@ def test_default_precision_decorates_functions():
         return chosen(None)
 
     assert (word(), word(), chosen(None)) == ("medium", "medium", "highest")
+
+
+async def _later():
+    pass
+
+
+def _one_by_one():
+    yield
+
+
+@pytest.mark.parametrize("of_later", [_later, _one_by_one])
+@pytest.mark.parametrize(
+    "begin",
+    [partial(default_precision, "medium"), pyclmm.default_reproducible, pyclmm.verified, pyclmm.installed],
+)
+def test_a_function_whose_body_runs_after_its_call_is_not_decorated(begin, of_later):
+    with pytest.raises(pyclmm.DTypeError, match=r"is a generator or coroutine .*write the `with` block"):
+        begin()(of_later)
+    assert begin()(chosen)(None) == ("medium" if isinstance(begin, partial) else "highest")
+
+
+def test_a_block_may_be_entered_again_once_it_has_ended():
+    block = default_precision("medium")
+    for _ in range(2):
+        with block:
+            assert chosen(None) == "medium"
+            with pytest.raises(pyclmm.ArgumentError, match="open already; make another"):
+                block.__enter__()
+        assert chosen(None) == "highest"
 
 
 def test_other_threads_do_not_see_the_default():

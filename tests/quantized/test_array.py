@@ -265,8 +265,29 @@ def test_what_a_stack_does_not_have_is_refused(rng):
     for index in ((0, 1), slice(None, None, -1), slice(0.0, 1.0), None, [0], True):
         with pytest.raises(pyclmm.ArgumentError, match=r"index is .*take a matrix of a stack"):
             q[index]
-    with pytest.raises(IndexError):
-        q[2]
+
+
+def test_matrices_of_a_stack_that_are_not_there(rng, queue):
+    """Also of libraries whose arrays give another one, as JAX's do, or fail in their own words."""
+    form = format_named("q4_0")
+    q = QuantizedArray.of_rows(form.drawn(rng, 8, K).reshape(2, 4, -1), form, K)
+    for own in (q, q.to(queue), q.mT, QuantizedArray(_Clamped(q.data), form, K)):
+        for index in (2, -3, np.int8(100), 2**70):
+            with pytest.raises(IndexError, match="but the stack has 2 matrices"):
+                own[index]
+    for rows in (slice(5, 2), slice(2, 1), slice(2**70), slice(-9, 9, 2)):
+        assert q.to(queue)[rows].shape == q[rows].shape == q.to(queue)[rows].dequantize().shape
+    assert np.array_equal(q.to(queue)[np.int8(1)].dequantize(), q[1].dequantize())
+
+
+class _Clamped:
+    """Bytes that count as JAX's: what is beyond the end is the last of them."""
+
+    def __init__(self, data):
+        self._data, self.shape = data, data.shape
+
+    def __getitem__(self, index):
+        return self._data[min(index, len(self._data) - 1)]
 
 
 def test_rows_of_bytes_become_weights_without_a_copy_if_they_are_aligned(rng):
@@ -348,3 +369,22 @@ def test_it_goes_to_a_tensor_and_back(rng):
 def test_a_place_that_is_not_known_is_refused(rng):
     with pytest.raises(pyclmm.DTypeError, match="like is a str; pass a queue, or an array of NumPy's"):
         drawn(rng).to("gpu")
+
+
+def test_places_without_memory_are_refused(rng):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(pyclmm.DTypeError, match=r"like is a torch array on meta, .* has no elements"):
+        drawn(rng).to(torch.zeros(1, device="meta"))
+
+
+def test_arrays_that_jax_traces_or_has_deleted_are_named(rng, tmp_path):
+    jax = pytest.importorskip("jax")
+    q = drawn(rng)
+    with pytest.raises(pyclmm.DTypeError, match=r"like is a jax array .*where no weights can lie"):
+        jax.jit(lambda x: q.to(x).shape[0])(np.zeros(1, np.float32))
+    there = q.to(jax.numpy.zeros(1))
+    there.data.delete()
+    for call in (there.dequantize, there.as_affine, lambda: there.save(tmp_path / "w.npz")):
+        with pytest.raises(pyclmm.DTypeError, match=r"the weights are a .* whose bytes cannot be read"):
+            call()
+    assert "QuantizedArray 12 x 256" in repr(there)

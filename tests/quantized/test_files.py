@@ -124,6 +124,9 @@ def test_a_folder_that_is_missing(tmp_path, path):
 def test_a_name_that_no_system_has(path):
     with pytest.raises(StorageError, match="cannot be written: embedded null"):
         drawn().save(f"a\0{path.suffix}")
+    long = path.with_name("w" * 300 + path.suffix)  # an error of safetensors' own, as a full disk is
+    with pytest.raises(StorageError, match=r"cannot be written: .*File name too long"):
+        drawn().save(long)
 
 
 def refused(path, words=""):
@@ -186,7 +189,7 @@ def test_an_array_or_objects_in_place_of_an_archive_are_refused(tmp_path):
 
 @examples(80)
 @given(st.data())
-def test_a_file_cut_short_or_spoiled_is_refused_or_has_a_shape_that_fits(tmp_path_factory, data):
+def test_a_file_cut_short_or_spoiled_is_refused_or_has_the_bytes_that_were_written(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / f"spoiled{data.draw(st.sampled_from(ENDINGS))}"
     q = drawn(n=2, k=64)
     q.save(path)
@@ -202,7 +205,7 @@ def test_a_file_cut_short_or_spoiled_is_refused_or_has_a_shape_that_fits(tmp_pat
     except StorageError:
         return
     assert found.data.shape[1] == found.format.row_nbytes(found.shape[1])
-    assert found.data.size <= q.data.size
+    np.testing.assert_array_equal(found.data.ravel(), q.data.ravel())
 
 
 def test_a_faulty_archive_is_closed(tmp_path):
