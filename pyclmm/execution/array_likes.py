@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from numbers import Number
 from typing import Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import DTypeError, ShapeError, UnsupportedError, in_short
-from ..problem.meaning import check_meaning, first_of, with_arrays_read
+from ..problem.meaning import check_meaning, first_of, is_list, with_arrays_read
 from ..quantized import QuantizedArray
 
 ADVICE = "matmul(x, q.T) is x @ q.dequantize().T"
@@ -73,10 +73,15 @@ def _check_element(name: str, x: Any, element: Any) -> None:
             f"{name} is a {type(x).__name__} with a sparse {type(element).__name__}; pass dense arrays, "
             f"[each.toarray() for each in {name}]"
         )
+    if isinstance(element, Mapping):  # of somebody else's NumPy would multiply the keys
+        raise DTypeError(
+            f"{name} is a {type(x).__name__} with a {type(element).__name__}; pass its values, "
+            "[*each.values()] of each"
+        )
 
 
 def _is_array_like(x: Any) -> bool:
-    if isinstance(x, Number) or (isinstance(x, Sequence) and not isinstance(x, str)):
+    if isinstance(x, Number) or is_list(x):
         return True
     if any(hasattr(x, name) for name in ("__array__", "__array_interface__", "__dlpack_device__")):
         return True

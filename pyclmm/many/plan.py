@@ -219,7 +219,8 @@ class ManyMatmul(OfProcess):
     @property
     def reproducible(self) -> bool:
         """Whether the bits of all its results are the same on every device. Those of integers always are."""
-        return all(x.problem.has_same_bits for x in self._executables)
+        same: bool = self._many.has_same_bits
+        return same
 
     @property
     def verify(self) -> bool | str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from numbers import Number
 from typing import Any
@@ -19,11 +19,11 @@ _MOST_AXES = 64  # of NumPy's arrays
 _OF_ARRAYS = ("__array__", "__array_interface__", "__array_struct__", "__dlpack__")
 
 
-def _is_list(x: Any) -> bool:
+def is_list(x: Any) -> bool:
     """Whether NumPy reads *x* entry by entry: a list, or what has a length and entries by their numbers."""
     if type(x) in _LISTS:
         return True
-    if isinstance(x, str | bytes | dict) or any(hasattr(x, name) for name in _OF_ARRAYS):
+    if isinstance(x, str | bytes | Mapping) or any(hasattr(x, name) for name in _OF_ARRAYS):
         return False
     if not hasattr(type(x), "__getitem__"):
         return False
@@ -72,7 +72,7 @@ def with_arrays_read(name: str, x: Any, check: Callable[[Any], None] = lambda en
     read once. Raises DTypeError for a mask or a unit in it. *check* gets what is neither a number nor
     a list in it, and may raise.
     """
-    if not _is_list(x) or _are_numbers(x):
+    if not is_list(x) or _are_numbers(x):
         return x
 
     def read(entry: Any) -> Any:
@@ -95,7 +95,7 @@ def _walked(x: Any, read: Callable[[Any], Any], walked: dict[int, Any], depth: i
     """
     if type(x) not in _LISTS:
         x = read(x)
-    if depth > _MOST_AXES or not _is_list(x):
+    if depth > _MOST_AXES or not is_list(x):
         return x
     if id(x) not in walked:
         walked[id(x)] = x, x
@@ -120,7 +120,7 @@ def check_meaning(name: str, x: Any, of: Any = None) -> None:
         return
     within = ""
     if of is not None:
-        within = f"{type(of).__name__} {'with' if _is_list(of) else 'that becomes'} a "
+        within = f"{type(of).__name__} {'with' if is_list(of) else 'that becomes'} a "
     if isinstance(x, np.ma.MaskedArray):
         would_do = f"{name}.filled(0), or {name}.data if no element is masked"
         if name == "out":
