@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyopencl.array import Array
 
 from ..api import matmul
-from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, brief
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, amount, brief
 from ..execution.kinds import kind_of
 from ..execution.operands import single
 from ..problem.axes import back, last, summed_axes, vector_axes
@@ -199,7 +199,8 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
     for name, x in given.arrays.items():
         if x.ndim != 2 and not (x.ndim == 1 and name in (names[0], names[-1])):
             raise MatrixError(
-                f"{name} has {x.ndim} axes; pass matrices, of which the first and the last may be vectors"
+                f"{name} has {amount(x.ndim, 'axes')}; pass matrices, of which the first and the last "
+                "may be vectors"
             )
     for two, (x, y) in zip(pairwise(names), pairwise(chain), strict=True):
         _check_aligned(x, y, x.shape[-1:], y.shape[:1], two)
