@@ -16,25 +16,29 @@ in order (docs/reproducibility.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
-from typing import TypeVar, get_args
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ContextDecorator
+from contextvars import ContextVar, Token
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, brief, unknown_name
 from .literals import Precision, Verify
 
-T = TypeVar("T")
+Function = TypeVar("Function", bound=Callable[..., Any])
 PRECISIONS = get_args(Precision)
 # Activations of comparisons and multiplications alone. The others use builtins (exp, erf, tanh), whose last
 # bits differ between drivers.
 EXACT_ACTIVATIONS = ("none", "relu", "leaky_relu")
+_RUN_LATER = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _precision: ContextVar[str] = ContextVar("pyclmm.default_precision", default="highest")
 REPAIR = "repair"
 _verify: ContextVar[bool | str] = ContextVar("pyclmm.verified", default=False)
 _reproducible: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
+# The blocks that the context is in, each with what ends it.
+_entered: ContextVar[tuple[tuple[object, Token[Any]], ...]] = ContextVar("pyclmm.blocks", default=())
 
 
 def default_precision(precision: Precision) -> AbstractContextManager[None]:
@@ -48,25 +52,44 @@ def default_precision(precision: Precision) -> AbstractContextManager[None]:
     >>> plan.precision, exact.precision
     ('medium', 'highest')
 
-    Blocks nest; the end of a block restores the setting before it. The setting belongs to the context
-    (:mod:`contextvars`): other threads and asyncio tasks do not see it, and a task that was created inside
-    a block keeps it. A generator that yields within a block leaves it set for its caller until it goes on,
-    as a generator has no context of its own. A :class:`pyclmm.Matmul` reads it when it is made, not when it
-    is called.
+    Blocks nest, and may be entered again; the end of one restores the setting before it. The setting belongs
+    to the context (:mod:`contextvars`): other threads and asyncio tasks do not see it, and a task that was
+    created inside a block keeps it. A generator that yields within a block leaves it set for its caller until
+    it goes on, as a generator has no context of its own. A :class:`pyclmm.Matmul` reads it when it is made,
+    not when it is called. A block also decorates a function, but no coroutine or generator.
 
     Raises ArgumentError for an unknown value and DTypeError if *precision* is not a string.
     """
-    return having(_precision, checked(precision))
+    return _Having(_precision, checked(precision))
 
 
-@contextmanager
-def having(setting: ContextVar[T], value: T) -> Iterator[None]:
-    """In this block *setting* has *value*."""
-    token = setting.set(value)
-    try:
-        yield
-    finally:
-        setting.reset(token)
+class _Having(ContextDecorator, AbstractContextManager[None]):
+    """A block in which *setting* has *value*. It may be entered again: later, within itself, by threads."""
+
+    def __init__(self, setting: ContextVar[Any], value: object) -> None:
+        self._setting, self._value = setting, value
+
+    def __call__(self, function: Function) -> Function:
+        if any(test(function) for test in _RUN_LATER):
+            raise DTypeError(
+                f"{self._setting.name} decorates {function.__name__}, which runs after its call has ended; "
+                "write the block in it"
+            )
+        return super().__call__(function)
+
+    def __enter__(self) -> None:
+        _entered.set((*_entered.get(), (self, self._setting.set(self._value))))
+
+    def __exit__(self, *_: object) -> None:
+        entered = _entered.get()
+        at = max((i for i, (block, _) in enumerate(entered) if block is self), default=None)
+        if at is None:
+            raise ArgumentError(
+                f"the block of {self._setting.name} ends in another thread or task than it began in; begin "
+                "and end it in one"
+            )
+        self._setting.reset(entered[at][1])
+        _entered.set(entered[:at] + entered[at + 1 :])
 
 
 def checked(precision: str) -> str:
@@ -96,7 +119,7 @@ def default_reproducible(enabled: bool = True) -> AbstractContextManager[None]:
 
     Raises DTypeError if *enabled* is not True or False.
     """
-    return having(_reproducible, _switch(enabled))
+    return _Having(_reproducible, _switch(enabled))
 
 
 def _switch(enabled: object) -> bool:
@@ -119,7 +142,7 @@ def verified(how: Verify = True) -> AbstractContextManager[None]:
 
     Raises ArgumentError for another text, and DTypeError if *how* is neither a bool nor a text.
     """
-    return having(_verify, _way(how))
+    return _Having(_verify, _way(how))
 
 
 def _way(verify: object) -> bool | str:

@@ -60,12 +60,63 @@ def test_blocks_nest_and_end_after_an_error():
     assert chosen(None) == "highest"
 
 
+@pytest.mark.parametrize(
+    ("block", "plans"),
+    [
+        (default_precision("medium"), "medium"),
+        (pyclmm.default_reproducible(), True),
+        (pyclmm.verified("repair"), "repair"),
+    ],
+    ids=["precision", "reproducible", "verify"],
+)
+def test_a_block_may_be_entered_again(block, plans, request):
+    name, a = request.node.callspec.id, np.ones((2, 2), "f4")
+
+    def seen(number=0):
+        with block:
+            with block:
+                pass
+            return getattr(pyclmm.Matmul(a, a), name)
+
+    outside = getattr(pyclmm.Matmul(a, a), name)
+    assert in_threads(3, seen) == [plans] * 3
+    assert [seen(), seen(), getattr(pyclmm.Matmul(a, a), name)] == [plans, plans, outside]
+
+
+def test_a_block_that_ends_in_another_thread_is_refused():
+    def work(_):
+        with pytest.raises(pyclmm.ArgumentError, match="default_precision ends in another thread"):
+            block.__exit__(None, None, None)
+        return chosen(None)
+
+    block = default_precision("medium")
+    with block:
+        assert in_threads(1, work) == ["highest"]
+        assert chosen(None) == "medium"
+    assert chosen(None) == "highest"
+
+
 def test_default_precision_decorates_functions():
     @default_precision("medium")
     def word():
         return chosen(None)
 
     assert (word(), word(), chosen(None)) == ("medium", "medium", "highest")
+
+
+def test_what_runs_after_its_call_is_not_decorated():
+    async def coroutine():
+        pass
+
+    def generator():
+        yield
+
+    async def both():
+        yield
+
+    for function in (coroutine, generator, both):
+        with pytest.raises(pyclmm.DTypeError, match=r"decorates (coro|gen|both).* ended; write the block"):
+            pyclmm.default_reproducible()(function)
 
 
 def test_other_threads_do_not_see_the_default():
