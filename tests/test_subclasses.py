@@ -137,6 +137,12 @@ def test_lists_of_other_things_than_numbers_are_refused_as_by_numpy(entries):
         pyclmm.matmul(entries, np.eye(2))
 
 
+@pytest.mark.parametrize("w", [UserDict({1.5: 0}), [UserDict({1.5: 0})]])
+def test_weights_are_not_the_keys_of_a_mapping(w):
+    with pytest.raises(pyclmm.DTypeError, match=r"is a UserDict; pass its values"):
+        pyclmm.quantize(w)
+
+
 @pytest.mark.parametrize(
     "numbers",
     [[1, True, 2.5, 1j], [np.float32(3e38), np.float32(3e38)], [1.0, np.float32(3e38), np.float32(3e38)]],

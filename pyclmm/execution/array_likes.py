@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from numbers import Number
 from typing import Any
@@ -72,11 +71,6 @@ def _check_element(name: str, x: Any, element: Any) -> None:
         raise DTypeError(
             f"{name} is a {type(x).__name__} with a sparse {type(element).__name__}; pass dense arrays, "
             f"[each.toarray() for each in {name}]"
-        )
-    if isinstance(element, Mapping):  # of somebody else's NumPy would multiply the keys
-        raise DTypeError(
-            f"{name} is a {type(x).__name__} with a {type(element).__name__}; pass its values, "
-            "[*each.values()] of each"
         )
 
 

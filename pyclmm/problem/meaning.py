@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import chain
 from numbers import Number
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -69,13 +69,17 @@ def _are_numbers(x: Any) -> bool:
 
 def with_arrays_read(name: str, x: Any, check: Callable[[Any], None] = lambda entry: None) -> Any:
     """*x*, but of a list one in which what becomes an array, as a netCDF variable, has become it: so it is
-    read once. Raises DTypeError for a mask or a unit in it. *check* gets what is neither a number nor
-    a list in it, and may raise.
+    read once. Raises DTypeError for a mask or a unit in it, and for a mapping. *check* gets what is neither a
+    number nor a list in it, and may raise.
     """
+    if isinstance(x, Mapping):
+        _refuse_keys(name, x)
     if not is_list(x) or _are_numbers(x):
         return x
 
     def read(entry: Any) -> Any:
+        if isinstance(entry, Mapping):
+            _refuse_keys(f"{name} is a {type(x).__name__}, in which an entry", entry)
         check(entry)
         if hasattr(entry, "__array__") and not hasattr(entry, "__dlpack__"):
             try:
@@ -86,6 +90,11 @@ def with_arrays_read(name: str, x: Any, check: Callable[[Any], None] = lambda en
         return entry
 
     return _walked(x, read, {}, 0)
+
+
+def _refuse_keys(name: str, x: Mapping[Any, Any]) -> NoReturn:
+    """Raise DTypeError for a mapping, of which NumPy would read the keys, if it is no dict."""
+    raise DTypeError(f"{name} is a {type(x).__name__}; pass its values, [*x.values()]")
 
 
 def _walked(x: Any, read: Callable[[Any], Any], walked: dict[int, Any], depth: int) -> Any:
