@@ -9,7 +9,7 @@ import pyopencl as cl
 from pyopencl.array import Array
 
 from .checks import selfcheck, small_problems
-from .errors import ArgumentError, DeviceMemoryError, DTypeError, brief, in_short
+from .errors import ArgumentError, DeviceMemoryError, DTypeError, amount, brief, in_short
 from .execution.kinds import kind_of
 from .execution.operands import collect, queue_of
 from .opencl.queues import check_queue, default_queue, queue_on
@@ -90,7 +90,9 @@ def _named(number: int, product: Any) -> list[tuple[str, Any]]:
             "warm((a, b), (c, d))"
         )
     if len(product) not in (2, 3):
-        raise ArgumentError(f"product {number} has {len(product)} operands; pass (a, b) or (a, b, c)")
+        raise ArgumentError(
+            f"product {number} has {amount(len(product), 'operands')}; pass (a, b) or (a, b, c)"
+        )
     return list(zip(_NAMES, product, strict=False))
 
 

@@ -196,6 +196,14 @@ def in_short(error: BaseException) -> str:
     return line.rstrip(".") if len(line) <= _LINE else f"{line[:_LINE]}..."
 
 
+def amount(count: int, what: str) -> str:
+    """*count* and what is counted, in the plural: "2 axes", "1 axis"."""
+    ends = {"axes": "axis", "entries": "entry", "launches": "launch"}
+    *words, last = what.split()
+    one = " ".join([*words, ends.get(last, last.removesuffix("s"))])
+    return f"{count} {one if count == 1 else what}"
+
+
 def brief(value: object) -> str:
     """``repr(value)`` in a short line, also of an integer of 5,000 digits, which Python does not print."""
     if isinstance(value, int) and value.bit_length() > _BITS:

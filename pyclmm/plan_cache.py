@@ -63,11 +63,11 @@ def kept(
 
 def _bound_programs() -> None:
     """Keep only as many plans, those used last, as have _PROGRAMS_KEPT programs together; at least one."""
-    programs: set[Program] = set()
+    programs: set[tuple[Any, Program]] = set()  # each context has its own
     if program.count() <= _PROGRAMS_KEPT:
         return
     for number, (key, plan) in enumerate(reversed(list(_plans.items()))):
-        programs |= plan.programs
+        programs |= {(key[0], one) for one in plan.programs}
         if number and len(programs) > _PROGRAMS_KEPT:
             _plans.pop(key, None)
 

@@ -176,7 +176,7 @@ X = np.ones((3, 3), "f4")
     ("products", "error", "words"),
     [
         ((X, X), pyclmm.DTypeError, r"product 1 is a ndarray; pass .* tuple: warm\(\(a, b\)"),
-        (((X, X), (X,)), pyclmm.ArgumentError, r"product 2 has 1 operands; pass \(a, b\) or \(a, b, c\)"),
+        (((X, X), (X,)), pyclmm.ArgumentError, r"product 2 has 1 operand; pass \(a, b\) or \(a, b, c\)"),
         (((X, X, X, X),), pyclmm.ArgumentError, "product 1 has 4 operands"),
         (((X, "f4"),), pyclmm.DTypeError, r"b of product 1 is a str; pass an array, \(shape, dtype\)"),
         (((X, (3, 3)),), pyclmm.DTypeError, r"b of product 1 is \(3, 3\) \(.*\); pass an array"),

@@ -40,6 +40,11 @@ SHAPES = {
         "shapes (4, 5) of arrays[1] and (3, 4) of arrays[2] not aligned",
         "5 and 3; pass axes of equal lengths",
     ),
+    "multi_dot of two": (
+        lambda: pyclmm.linalg.multi_dot([A, A]),
+        "shapes (3, 4) of arrays[0] and (3, 4) of arrays[1] not aligned",
+        "pass axes of equal lengths",
+    ),
     "0-D a": (lambda: matmul(np.float32(2), B), "a is 0-dim", "use *"),
     "0-D b": (lambda: matmul(A, np.array(2.0)), "b is 0-dim", "use *"),
     "K differs": (

@@ -1,6 +1,6 @@
 """Subclasses of ndarray: those that hold more than elements are refused, others are read as arrays."""
 
-from collections import deque
+from collections import UserDict, deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -120,10 +120,27 @@ def test_what_is_read_to_be_multiplied_is_read_once():
         assert before + of_numpy < reads() <= before + 2 * of_numpy
 
 
-@pytest.mark.parametrize("entries", [[1.0, "2"], [[1.0, 2.0], [3.0]], [[1.0], 2.0], [{1: 2}, {}], [object()]])
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [1.0, "2"],
+        [[1.0, 2.0], [3.0]],
+        [[1.0], 2.0],
+        [{1: 2}, {}],
+        [object()],
+        UserDict({0: 1.0, 1: 2.0}),
+        [UserDict({0: 1.0, 1: 2.0})] * 2,
+    ],
+)
 def test_lists_of_other_things_than_numbers_are_refused_as_by_numpy(entries):
-    with pytest.raises((pyclmm.DTypeError, pyclmm.ShapeError), match=r"^a (is a list|has dtype)"):
+    with pytest.raises((pyclmm.DTypeError, pyclmm.ShapeError), match=r"^a (is a (list|UserDict)|has dtype)"):
         pyclmm.matmul(entries, np.eye(2))
+
+
+@pytest.mark.parametrize("w", [UserDict({1.5: 0}), [UserDict({1.5: 0})]])
+def test_weights_are_not_the_keys_of_a_mapping(w):
+    with pytest.raises(pyclmm.DTypeError, match=r"is a UserDict; pass its values"):
+        pyclmm.quantize(w)
 
 
 @pytest.mark.parametrize(

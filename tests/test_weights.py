@@ -170,7 +170,9 @@ def test_einsum_multiplies_weights(rng, weights, subscripts, shape):
 def test_einsum_takes_and_refuses_beside_weights_what_matmul_does(weights, x, place):
     terms = ["mk", "nk"] if place == 0 else ["nk", "mk"]
     operands = [x, weights] if place == 0 else [weights, x]
-    words = "pass a.astype" if isinstance(x, list) else rf"operands\[{place}\] is .*; pass a NumPy array"
+    words = rf"operands\[{place}\] is .*; pass a NumPy array"
+    if isinstance(x, list):
+        words = rf"operands\[{place}\] is a, operands\[{1 - place}\] is b: a has .*pass a.astype"
     with pytest.raises(pyclmm.DTypeError, match=words):
         pyclmm.linalg.einsum(f"{','.join(terms)}->mn", *operands)
 

@@ -17,7 +17,7 @@ import pyopencl.array as cla
 from numpy.lib.stride_tricks import as_strided
 
 from ..api import matmul
-from ..errors import ArgumentError, DTypeError, brief
+from ..errors import ArgumentError, DTypeError, amount, brief
 from ..execution.operands import sent
 from ..linalg.views import permuted
 from ..opencl.arrays import fetched
@@ -51,7 +51,7 @@ class Array(cla.Array):
     def mT(self) -> Array:
         """A view with the last two axes exchanged."""
         if self.ndim < 2:
-            raise ArgumentError(f"x has {self.ndim} axes; pass a matrix or a stack of them")
+            raise ArgumentError(f"x has {amount(self.ndim, 'axes')}; pass a matrix or a stack of them")
         return wrapped(permuted(self, [*range(self.ndim - 2), self.ndim - 1, self.ndim - 2]))
 
     def _item(self) -> Any:

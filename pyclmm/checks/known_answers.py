@@ -90,6 +90,7 @@ class _Case:
         return EXTRAS[name].spread(self.problem, self.view(name))
 
 
+@np.errstate(all="ignore")  # the caller's may be to raise
 def outcome(
     queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo, decks: Decks, drawn: Drawn
 ) -> Outcome:
@@ -101,10 +102,10 @@ def outcome(
     got, clean = _run(queue, case, work, device, decks.kernel)
     if not clean:
         return Outcome("memory around the result, or between its rows, was overwritten", np.inf)
-    with np.errstate(all="ignore"):
-        return _compared(got, *_expected(case), case)
+    return _compared(got, *_expected(case), case)
 
 
+@np.errstate(all="ignore")
 def wrong_bits(queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo, data: str) -> str | None:
     """Run a reproducible *problem* by *work* on fixed numbers, and compare its bits with those of the host.
     *data*: as for :func:`.fixed_products.numbers`. Returns what is wrong, or None.

@@ -283,6 +283,7 @@ def _near(problem: GemmProblem) -> Iterator[GemmProblem]:
             yield resized(problem, m, n, k)
 
 
+@np.errstate(all="ignore")
 def wrong_copy(queue: Any, program: Program) -> str | None:
     """What is wrong with *program* on *queue*'s device, if it copies operands, or None. Some drivers compile
     a kernel only when it is launched. Raises as a product does.
@@ -325,5 +326,4 @@ def _copied_numbers(source: np.dtype[Any], target: np.dtype[Any]) -> Array:
 
 
 def _converted(x: Array, target: np.dtype[Any]) -> Array:
-    with np.errstate(all="ignore"):
-        return (x.real if x.dtype.kind == "c" and target.kind not in "cb" else x).astype(target)
+    return (x.real if x.dtype.kind == "c" and target.kind not in "cb" else x).astype(target)

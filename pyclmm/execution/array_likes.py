@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from numbers import Number
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import DTypeError, ShapeError, UnsupportedError, in_short
-from ..problem.meaning import check_meaning, first_of, with_arrays_read
+from ..problem.meaning import check_meaning, first_of, is_list, with_arrays_read
 from ..quantized import QuantizedArray
 
 ADVICE = "matmul(x, q.T) is x @ q.dequantize().T"
@@ -76,7 +75,7 @@ def _check_element(name: str, x: Any, element: Any) -> None:
 
 
 def _is_array_like(x: Any) -> bool:
-    if isinstance(x, Number) or (isinstance(x, Sequence) and not isinstance(x, str)):
+    if isinstance(x, Number) or is_list(x):
         return True
     if any(hasattr(x, name) for name in ("__array__", "__array_interface__", "__dlpack_device__")):
         return True

@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as cl
 from pyopencl.array import Array
 
-from ..errors import ArgumentError, ShapeError, brief, in_short
+from ..errors import ArgumentError, ShapeError, amount, brief, in_short
 from ..execution import kinds
 from ..execution.operands import alike, queue_of
 from ..execution.options import Options, events_of, options_of, wait_here
@@ -29,8 +29,9 @@ def split(arguments: Sequence[Any]) -> tuple[list[Any], Any]:
     """einsum's positional arguments as (operands, the subscripts: a string, or sublists and the result's)."""
     if len(arguments) < 2:
         raise ArgumentError('einsum got no operands; pass subscripts and operands, einsum("ij,jk->ik", a, b)')
-    if isinstance(arguments[0], str):
-        return list(arguments[1:]), arguments[0]
+    first = arguments[0].decode("latin-1") if isinstance(arguments[0], bytes) else arguments[0]
+    if isinstance(first, str):
+        return list(arguments[1:]), first
     operands = list(arguments[: len(arguments) // 2 * 2 : 2])
     out = arguments[-1] if len(arguments) % 2 else None
     return operands, (list(arguments[1 : 2 * len(operands) : 2]), out)
@@ -263,11 +264,12 @@ def _checked(path: Sequence[Any], operands: int) -> Path:
         fits = all(isinstance(place, int | np.integer) and 0 <= place < left for place in step)
         if not (step and fits and len(set(step)) == len(step)):
             raise ArgumentError(
-                f"optimize: the step {step} of the path does not fit {left} operands; see einsum_path"
+                f"optimize: the step {step} of the path does not fit {amount(left, 'operands')}; "
+                "see einsum_path"
             )
         left -= len(step) - 1
     if left != 1:
         raise ArgumentError(
-            f"optimize: the path leaves {left} operands; each step takes some and puts one back"
+            f"optimize: the path leaves {amount(left, 'operands')}; each step takes some and puts one back"
         )
     return [tuple(step) for step in path]

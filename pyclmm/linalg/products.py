@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pyopencl.array import Array
 
 from ..api import matmul
-from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, brief
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, amount, brief, in_short
 from ..execution.kinds import kind_of
 from ..execution.operands import single
 from ..problem.axes import back, last, summed_axes, vector_axes
@@ -47,7 +47,8 @@ _VECTORS = ("x1", "x2")  # what NumPy calls the operands of vecdot, matvec and v
 
 
 class MatrixError(ShapeError, np.linalg.LinAlgError):
-    """No matrix, or no square one. Code written for numpy.linalg catches LinAlgError."""
+    """No matrix, no square one, or one without an inverse. Code written for numpy.linalg catches
+    LinAlgError."""
 
 
 @typed(TwoInto)
@@ -55,9 +56,7 @@ def dot(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
     """The sum over the last axis of a and the last but one, or only, axis of b, as :func:`numpy.dot`. *out*
     must have the very shape and dtype of the result and be C-contiguous, as in NumPy.
     """
-    given = _taken(a, b, out, keywords)
-    _check_out(given)
-    return contract(given, _of_last(given, 2), **keywords)
+    return _dot(_taken(a, b, out, keywords), keywords)
 
 
 @typed(Two)
@@ -69,7 +68,7 @@ def vdot(a: Any, b: Any, **keywords: Any) -> Any:
     a, b = given.arrays.values()
     if a.shape != b.shape:
         a, b = _flat(a), _flat(b)
-        _check_aligned(a, b, a.shape, b.shape)
+        _check_aligned({"a": a, "b": b}, a.shape, b.shape)
     labels = tuple(range(a.ndim))
     given = given._replace(arrays={"a": a, "b": b})
     return contract(given, _labels((a, b), (labels, labels), ()), conj=(0,), **keywords)
@@ -95,7 +94,7 @@ def outer(a: Any, b: Any, out: Any = None, **keywords: Any) -> Any:
         step_a, step_b = target.strides
         strides = *(step_a * each for each in of_a), *(step_b * each for each in of_b)
         target = viewed(target, View((*a.shape, *b.shape), strides))
-    result = contract(given._replace(out=target), _of_axes(a, b), **keywords)
+    result = contract(given._replace(out=target), _of_axes(given), **keywords)
     return reshaped(result, shape) if target is None else result
 
 
@@ -129,8 +128,8 @@ def vecmat(x1: Any, x2: Any, /, out: Any = None, **keywords: Any) -> Any:
 def tensordot(a: Any, b: Any, axes: Any = 2, **keywords: Any) -> Any:
     """The sum over *axes* of a and b, as :func:`numpy.tensordot`: the last and first N, or two lists."""
     given = _taken(a, b, None, keywords)
-    a, b = given.arrays.values()
-    result = contract(given, _of_axes(a, b, *summed_axes({"a": a.ndim, "b": b.ndim}, axes)), **keywords)
+    ndims = {name: x.ndim for name, x in given.arrays.items()}
+    result = contract(given, _of_axes(given, *summed_axes(ndims, axes)), **keywords)
     return np.asarray(result) if isinstance(result, np.generic) else result  # without axes too, as NumPy's
 
 
@@ -189,20 +188,20 @@ def multi_dot(arrays: Sequence[Either], *, out: Any = None, mixed: Any = None, *
         raise DTypeError(f"arrays is a {type(arrays).__name__}; pass a list of two or more arrays")
     if len(arrays) < 2:
         raise ArgumentError(f"arrays has {len(arrays)} of them; pass two or more")
-    if len(arrays) == 2:
-        of_two: Any = dot
-        return of_two(*arrays, out=out, mixed=mixed, **keywords)
     names = numbered("arrays", arrays)
     keywords["mixed"] = mixed
     given = taken(dict(zip(names, arrays, strict=True)), out, keywords)
+    if len(arrays) == 2:
+        return _dot(given, keywords)
     chain = [*given.arrays.values()]
     for name, x in given.arrays.items():
         if x.ndim != 2 and not (x.ndim == 1 and name in (names[0], names[-1])):
             raise MatrixError(
-                f"{name} has {x.ndim} axes; pass matrices, of which the first and the last may be vectors"
+                f"{name} has {amount(x.ndim, 'axes')}; pass matrices, of which the first and the last "
+                "may be vectors"
             )
-    for two, (x, y) in zip(pairwise(names), pairwise(chain), strict=True):
-        _check_aligned(x, y, x.shape[-1:], y.shape[:1], two)
+    for (first, x), (second, y) in pairwise(given.arrays.items()):
+        _check_aligned({first: x, second: y}, x.shape[-1:], y.shape[:1])
     _check_out(given)
     labels = [(i, i + 1)[-x.ndim :] if i == 0 else (i, i + 1)[: x.ndim] for i, x in enumerate(chain)]
     free = ((0,) if chain[0].ndim == 2 else ()) + ((len(chain),) if chain[-1].ndim == 2 else ())
@@ -252,10 +251,18 @@ def _inverse(x: Any, must_be_reproducible: bool) -> NDArray[Any]:
         )
     try:
         return np.linalg.inv(x)
+    except np.linalg.LinAlgError as error:
+        raise MatrixError(f"n is negative, and a has no inverse: {in_short(error)}; pass n >= 0") from error
     except TypeError as error:
         raise DTypeError(
             f"n is negative, and NumPy inverts no {x.dtype}; pass a.astype(np.float32)"
         ) from error
+
+
+def _dot(given: Taken, keywords: Mapping[str, Any]) -> Any:
+    """:func:`dot` of what is *given*."""
+    _check_out(given)
+    return contract(given, _of_last(given, 2), **keywords)
 
 
 # ---- labels -----------------------------------------------------------------------------------
@@ -270,9 +277,10 @@ def _labels(arrays: Sequence[Any], operands: Sequence[tuple[Label, ...]], out: t
     return Labelled(tuple(operands), out, lengths)
 
 
-def _of_axes(a: Any, b: Any, of_a: Sequence[int] = (), of_b: Sequence[int] = ()) -> Labelled:
+def _of_axes(given: Taken, of_a: Sequence[int] = (), of_b: Sequence[int] = ()) -> Labelled:
     """The labels of a sum over axes *of_a* and *of_b*, pair by pair; none is the outer product."""
-    _check_aligned(a, b, [a.shape[i] for i in of_a], [b.shape[j] for j in of_b])
+    a, b = given.arrays.values()
+    _check_aligned(given.arrays, [a.shape[i] for i in of_a], [b.shape[j] for j in of_b])
     first = tuple(range(a.ndim))
     second = tuple(of_a[of_b.index(axis)] if axis in of_b else a.ndim + axis for axis in range(b.ndim))
     free = (*(x for x in first if x not in of_a), *(x for x in second if x >= a.ndim))
@@ -283,7 +291,9 @@ def _of_last(given: Taken, place: int) -> Labelled:
     """The labels of a sum over the last axis of a and that axis of b, or its only one, that is at *place*
     from the end; without axes a product."""
     a, b = given.arrays.values()
-    return _of_axes(a, b, [a.ndim - 1], [max(0, b.ndim - place)]) if a.ndim and b.ndim else _of_axes(a, b)
+    if not (a.ndim and b.ndim):
+        return _of_axes(given)
+    return _of_axes(given, [a.ndim - 1], [max(0, b.ndim - place)])
 
 
 def _of_vectors(
@@ -360,15 +370,15 @@ def _check_out(given: Taken) -> None:
         )
 
 
-def _check_aligned(
-    a: Any, b: Any, of_a: Sequence[int], of_b: Sequence[int], names: tuple[str, str] = ("a", "b")
-) -> None:
-    """Raise ShapeError unless the axes that are summed have the same lengths, *of_a* and *of_b*."""
+def _check_aligned(two: Mapping[str, Any], of_a: Sequence[int], of_b: Sequence[int]) -> None:
+    """Raise ShapeError unless the axes that are summed of *two* arrays, by their names, have the same
+    lengths, *of_a* and *of_b*."""
     for left, right in zip(of_a, of_b, strict=True):
         if left != right:
+            a, b = (f"{tuple(x.shape)} of {name}" for name, x in two.items())
             raise ShapeError(
-                f"shapes {tuple(a.shape)} of {names[0]} and {tuple(b.shape)} of {names[1]} not aligned: a "
-                f"shape-mismatch for sum, {left} and {right}; pass axes of equal lengths"
+                f"shapes {a} and {b} not aligned: a shape-mismatch for sum, {left} and {right}; pass axes "
+                "of equal lengths"
             )
 
 

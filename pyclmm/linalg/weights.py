@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..api import matmul
-from ..errors import ShapeError, UnsupportedError
+from ..errors import ShapeError, UnsupportedError, amount
 from ..execution.array_likes import array_of, has_shape
 from ..problem.contraction import Label
 from ..problem.subscripts import Labelled, parsed
 from ..quantized import QuantizedArray
+from ..raising import OF_CALLER
 
 
 def _is_weights(x: Any) -> bool:
@@ -31,19 +32,22 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     place = next(i for i, x in enumerate(operands) if _is_weights(x))
     weights = operands[place]
     if len(operands) != 2 or sum(map(_is_weights, operands)) > 1 or weights.ndim != 2:
-        what = f"{len(operands)} operands with quantised weights of shape {weights.shape}"
+        what = f"{amount(len(operands), 'operands')} with quantised weights of shape {weights.shape}"
         raise UnsupportedError(f"einsum got {what}; {_WOULD_DO}")
     x, of_x, of_weights = operands[1 - place], which.operands[1 - place], which.operands[place]
     k, n = of_weights if weights.is_transposed else of_weights[::-1]
     rest = _free(which, of_x, k, n)
     if out is not None:
         _check_out(out, tuple(which.lengths[label] for label in which.out))
-    result = matmul(
-        _permuted(x, of_x, (*rest, k)),
-        weights if weights.is_transposed else weights.T,
-        out=None if out is None else _permuted(out, which.out, (*rest, n)),
-        **keywords,
-    )
+    try:
+        result = matmul(
+            _permuted(x, of_x, (*rest, k)),
+            weights if weights.is_transposed else weights.T,
+            out=None if out is None else _permuted(out, which.out, (*rest, n)),
+            **keywords,
+        )
+    except OF_CALLER as error:  # of which the array is a, and the weights are b
+        raise type(error)(f"operands[{1 - place}] is a, operands[{place}] is b: {error}") from error.__cause__
     return _permuted(result, (*rest, n), which.out) if out is None else out
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from pyopencl.array import Array
 
 from ..cuda.arrays import CudaArray, common_ordinal
-from ..errors import ArgumentError, DTypeError, PyclmmError
+from ..errors import ArgumentError, DTypeError, PyclmmError, amount
 from ..execution.kinds import KindWithAddresses, common_kind, computed_dtype
 from ..execution.operands import check_writeable, collect, signature
 from ..opencl import array_fields, arrays
@@ -120,7 +120,9 @@ def check_length(name: str, given: Any, wanted: int) -> None:
     if not isinstance(given, list | tuple):
         raise DTypeError(f"{name} is a {type(given).__name__}; pass a list with an entry for each pair")
     if len(given) != wanted:
-        raise ArgumentError(f"{name} has {len(given)} entries, pairs has {wanted}; pass one for each pair")
+        raise ArgumentError(
+            f"{name} has {amount(len(given), 'entries')}, pairs has {wanted}; pass one for each pair"
+        )
 
 
 def _no_pairs(pairs: Any) -> PyclmmError:
@@ -348,7 +350,7 @@ def mismatch(planned: Layouts, given: Layouts, takes_any: bool) -> str:
     shapes and dtypes, and for other arrays if the plan *takes_any*."""
     planned_count, count = (len(each.arrays) // len(each.names) for each in (planned, given))
     if count != planned_count:
-        return f"pairs has {count} entries, the plan is for {planned_count}; make a plan for them"
+        return f"pairs has {amount(count, 'entries')}, the plan is for {planned_count}; make a plan for them"
     if planned.kind is not given.kind and not takes_any:
         return "the plan is for arrays of another library, or in other memory; make a plan for these"
     last = {np.ndarray: "", Array: "offset"}.get(planned.kind, "alignment")

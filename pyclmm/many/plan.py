@@ -14,7 +14,7 @@ from pyopencl.array import Array
 
 from .. import environment, plan_cache
 from ..cuda.arrays import CudaArray
-from ..errors import ArgumentError, DeviceLostError, DTypeError
+from ..errors import ArgumentError, DeviceLostError, DTypeError, amount
 from ..execution import kinds
 from ..execution.operands import queue_of
 from ..execution.options import Options, events_of, options_of, plain_number
@@ -219,7 +219,8 @@ class ManyMatmul(OfProcess):
     @property
     def reproducible(self) -> bool:
         """Whether the bits of all its results are the same on every device. Those of integers always are."""
-        return all(x.problem.has_same_bits for x in self._executables)
+        same: bool = self._many.has_same_bits
+        return same
 
     @property
     def verify(self) -> bool | str:
@@ -253,7 +254,7 @@ class ManyMatmul(OfProcess):
         lines = [
             f"{x.problem}: {x.choice.kernel.name} ({x.choice.config})" for x in self._executables if x.choice
         ]
-        return "\n  ".join([f"<{closed}ManyMatmul of {len(lines)} launches>", *lines])
+        return "\n  ".join([f"<{closed}ManyMatmul of {amount(len(lines), 'launches')}>", *lines])
 
 
 class _ListCall(NamedTuple):

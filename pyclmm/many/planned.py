@@ -191,7 +191,9 @@ class PlannedList(ABC):
                 product = plan_for(operands, calls.signature(operands), named, queue, one.scales)
             self._alone.append((one.pair, product, one.scales))
         owners: list[Any] = [*self.groups, *[product for _, product, _ in self._alone]]
-        self.executables = [one.executable for one in owners if not one.executable.gemm.is_empty]
+        every = [one.executable for one in owners]
+        self.has_same_bits = all(one.gemm.problem.has_same_bits for one in every)
+        self.executables = [one for one in every if not one.gemm.is_empty]
 
     def _entries(self, given: CallLists, options: Options, scalars: tuple[Any, Any]) -> Iterator[ListEntry]:
         """The checked products. *scalars*: alpha and beta, each one for all or a tuple. Raises as gemm does,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, brief, in_short
+from ..errors import ArgumentError, AxisError, DTypeError, ShapeError, amount, brief, in_short
 
 
 def core_axes(ndims: Mapping[str, int], axes: Any) -> dict[str, tuple[int, ...]]:
@@ -42,7 +42,7 @@ def vector_axes(
     for name, ndim, count in zip(("x1", "x2"), ndims, cores, strict=False):
         if ndim < count:
             raise ShapeError(
-                f"{name} has {ndim} axes and does not have enough dimensions; pass {count} or more"
+                f"{name} has {amount(ndim, 'axes')} and does not have enough dimensions; pass {count} or more"
             )
     kept = (*cores[:2], cores[2] + keepdims)
     if axis is not None:
@@ -59,8 +59,8 @@ def vector_axes(
         axes = [*axes, tuple(range(-kept[2], 0))]
     if len(axes) != 3:
         raise ShapeError(
-            f"axes has {len(axes)} entries; pass one each for x1, x2 and the result, which may be left out "
-            f"if it has no core axis"
+            f"axes has {amount(len(axes), 'entries')}; pass one each for x1, x2 and the result, which may be "
+            "left out if it has no core axis"
         )
     rest = max(ndim - count for ndim, count in zip(ndims, cores, strict=False))
     return [
@@ -77,7 +77,7 @@ def _core(name: str, item: Any, count: int, ndim: int) -> tuple[int, ...]:
     found = counted(name, given, ndim)
     if len(found) != count:
         which = f"{brief(item)} of {name}"
-        raise AxisError(f"axes: {which}, which has {count} core axes; pass a tuple of as many")
+        raise AxisError(f"axes: {which}, which has {amount(count, 'core axes')}; pass a tuple of as many")
     return found
 
 
@@ -92,7 +92,7 @@ def counted(name: str, axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
             f"axes: {brief(axes)} of {name}: {in_short(error)}; pass an integer or a tuple of them"
         ) from error
     if any(not -ndim <= axis < ndim for axis in found):
-        raise AxisError(f"axes: {brief(axes)} is out of bounds for {name}, which has {ndim} axes")
+        raise AxisError(f"axes: {brief(axes)} is out of bounds for {name}, which has {amount(ndim, 'axes')}")
     found = tuple(axis % ndim for axis in found)
     if len(set(found)) != len(found):
         raise ArgumentError(f"axes: {brief(axes)} of {name} has an axis twice; pass each once")
@@ -119,7 +119,9 @@ def summed_axes(ndims: Mapping[str, int], axes: Any) -> tuple[tuple[int, ...], t
         except TypeError as error:
             raise DTypeError(f"axes is {brief(axes)}; pass an integer, or two lists of integers") from error
         if count > ndim:
-            raise AxisError(f"axes is {brief(count)}; pass 0 to {ndim}, as {first} has {ndim} axes")
+            raise AxisError(
+                f"axes is {brief(count)}; pass 0 to {ndim}, as {first} has {amount(ndim, 'axes')}"
+            )
         given = range(ndim - count, ndim), range(count)  # none if it is negative, as in NumPy
     left, right = (counted(name, list(its), n) for (name, n), its in zip(ndims.items(), given, strict=True))
     if len(left) != len(right):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from numbers import Number
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -19,11 +19,11 @@ _MOST_AXES = 64  # of NumPy's arrays
 _OF_ARRAYS = ("__array__", "__array_interface__", "__array_struct__", "__dlpack__")
 
 
-def _is_list(x: Any) -> bool:
+def is_list(x: Any) -> bool:
     """Whether NumPy reads *x* entry by entry: a list, or what has a length and entries by their numbers."""
     if type(x) in _LISTS:
         return True
-    if isinstance(x, str | bytes | dict) or any(hasattr(x, name) for name in _OF_ARRAYS):
+    if isinstance(x, str | bytes | Mapping) or any(hasattr(x, name) for name in _OF_ARRAYS):
         return False
     if not hasattr(type(x), "__getitem__"):
         return False
@@ -69,13 +69,17 @@ def _are_numbers(x: Any) -> bool:
 
 def with_arrays_read(name: str, x: Any, check: Callable[[Any], None] = lambda entry: None) -> Any:
     """*x*, but of a list one in which what becomes an array, as a netCDF variable, has become it: so it is
-    read once. Raises DTypeError for a mask or a unit in it. *check* gets what is neither a number nor
-    a list in it, and may raise.
+    read once. Raises DTypeError for a mask or a unit in it, and for a mapping. *check* gets what is neither a
+    number nor a list in it, and may raise.
     """
-    if not _is_list(x) or _are_numbers(x):
+    if isinstance(x, Mapping):
+        _refuse_keys(name, x)
+    if not is_list(x) or _are_numbers(x):
         return x
 
     def read(entry: Any) -> Any:
+        if isinstance(entry, Mapping):
+            _refuse_keys(f"{name} is a {type(x).__name__}, in which an entry", entry)
         check(entry)
         if hasattr(entry, "__array__") and not hasattr(entry, "__dlpack__"):
             try:
@@ -88,6 +92,11 @@ def with_arrays_read(name: str, x: Any, check: Callable[[Any], None] = lambda en
     return _walked(x, read, {}, 0)
 
 
+def _refuse_keys(name: str, x: Mapping[Any, Any]) -> NoReturn:
+    """Raise DTypeError for a mapping, of which NumPy would read the keys, if it is no dict."""
+    raise DTypeError(f"{name} is a {type(x).__name__}; pass its values, [*x.values()]")
+
+
 def _walked(x: Any, read: Callable[[Any], Any], walked: dict[int, Any], depth: int) -> Any:
     """What *read* makes of *x*; of a list one with what it makes of each entry that is no number.
 
@@ -95,7 +104,7 @@ def _walked(x: Any, read: Callable[[Any], Any], walked: dict[int, Any], depth: i
     """
     if type(x) not in _LISTS:
         x = read(x)
-    if depth > _MOST_AXES or not _is_list(x):
+    if depth > _MOST_AXES or not is_list(x):
         return x
     if id(x) not in walked:
         walked[id(x)] = x, x
@@ -120,7 +129,7 @@ def check_meaning(name: str, x: Any, of: Any = None) -> None:
         return
     within = ""
     if of is not None:
-        within = f"{type(of).__name__} {'with' if _is_list(of) else 'that becomes'} a "
+        within = f"{type(of).__name__} {'with' if is_list(of) else 'that becomes'} a "
     if isinstance(x, np.ma.MaskedArray):
         would_do = f"{name}.filled(0), or {name}.data if no element is masked"
         if name == "out":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, amount
 from .canonical import checked_gemm
 from .dtypes import dtype_of
 from .gemm import MAX_GROUPS, SIZE_TYPES, Gemm, Operand, Ragged, alignment, dense_strides
@@ -77,5 +77,7 @@ def ragged_shape(a: Operand, b: Operand, sizes: Operand, columns: int = -1) -> t
     if len(b.shape) == 2:
         return groups, a.shape[0], b.shape[columns]
     if b.shape[0] != groups:
-        raise ShapeError(f"b has {b.shape[0]} matrices and {SIZES} {groups} sizes; pass a size for each")
+        raise ShapeError(
+            f"b has {b.shape[0]} matrices and {SIZES} {amount(groups, 'sizes')}; pass a size for each"
+        )
     return a.shape[0], b.shape[columns]

@@ -38,39 +38,67 @@ _precision: ContextVar[str] = ContextVar("pyclmm.default_precision", default="hi
 REPAIR = "repair"
 _verify: ContextVar[bool | str] = ContextVar("pyclmm.verified", default=False)
 _reproducible: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
+_RUN_LATER = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+# The blocks that the context is in.
+_entered: ContextVar[tuple[object, ...]] = ContextVar("pyclmm.blocks", default=())
 
 
 class SettingBlock(AbstractContextManager[None]):
-    """A block that *begin* begins, and a decorator of functions whose calls are such blocks."""
+    """A block that *begin* begins, and a decorator of functions whose calls are such blocks. It may be
+    entered again: later, within itself, by several threads.
+    """
 
-    def __init__(self, begin: Callable[[], Any]) -> None:
-        self._begin, self._open = begin, None
+    def __init__(self, begin: Callable[[], AbstractContextManager[None]]) -> None:
+        self._begin, self._open = begin, list[AbstractContextManager[None]]()
 
     def __enter__(self) -> None:
-        if self._open is not None:
-            raise ArgumentError("this block is open already; make another for a block in it or in a thread")
         block = self._begin()
         block.__enter__()
-        self._open = block
+        self._open.append(block)
+        _entered.set((*_entered.get(), block))
 
     def __exit__(self, *raised: Any) -> None:
-        block, self._open = self._open, None
-        block.__exit__(*raised)  # type: ignore[attr-defined]
+        own = [block for block in _entered.get() if block in self._open]
+        if not (own or self._open):
+            raise ArgumentError("this block is not open")
+        block = (own or self._open)[-1]  # what is the process's may end in another thread
+        block.__exit__(*raised)
+        self._open.remove(block)
+        _entered.set(tuple(other for other in _entered.get() if other is not block))
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Raises DTypeError for a generator or coroutine function, whose body runs after its call."""
-        for of_later in (
-            inspect.isgeneratorfunction,
-            inspect.iscoroutinefunction,
-            inspect.isasyncgenfunction,
-        ):
-            if of_later(function):
-                raise DTypeError(
-                    f"{function!r} is a generator or coroutine function, whose body runs after its call; "
-                    "write the `with` block in its body"
-                )
-        decorated: Callable[P, T] = self._begin()(function)
+        if any(is_later(function) for is_later in _RUN_LATER):
+            raise DTypeError(
+                f"{function!r} is a generator or coroutine function, whose body runs after its call; "
+                "write the `with` block in its body"
+            )
+
+        @wraps(function)
+        def decorated(*given: P.args, **named: P.kwargs) -> T:
+            with self._begin():
+                return function(*given, **named)
+
         return decorated
+
+
+class _Having(AbstractContextManager[None]):
+    """*setting* has *value* in the context that enters it."""
+
+    def __init__(self, setting: ContextVar[T], value: T) -> None:
+        self._setting, self._value = setting, value
+
+    def __enter__(self) -> None:
+        self._token = self._setting.set(self._value)
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._setting.reset(self._token)
+        except ValueError:
+            raise ArgumentError(
+                f"the block of {self._setting.name} ends in another thread or task than it began in; begin "
+                "and end it in one"
+            ) from None
 
 
 def block(begin: Callable[P, Iterator[None]]) -> Callable[P, SettingBlock]:
@@ -89,9 +117,9 @@ def default_precision(precision: Precision) -> AbstractContextManager[None]:
     >>> plan.precision, exact.precision
     ('medium', 'highest')
 
-    Blocks nest; the end of a block restores the setting before it. The setting belongs to the context
-    (:mod:`contextvars`): other threads and asyncio tasks do not see it, and a task that was created inside
-    a block keeps it. A generator that yields within a block leaves it set for its caller until it goes on,
+    Blocks nest, and may be entered again; the end of one restores the setting before it. The setting belongs
+    to the context (:mod:`contextvars`): other threads and asyncio tasks do not see it, and a task that was
+    created inside a block keeps it. A generator that yields within a block leaves it set for its caller until it goes on,
     as a generator has no context of its own. A :class:`pyclmm.Matmul` reads it when it is made, not when it
     is called. It decorates functions too, but no generators and coroutines, whose bodies run after the call.
 
@@ -100,14 +128,9 @@ def default_precision(precision: Precision) -> AbstractContextManager[None]:
     return having(_precision, checked(precision))
 
 
-@block
-def having(setting: ContextVar[T], value: T) -> Iterator[None]:
+def having(setting: ContextVar[T], value: T) -> SettingBlock:
     """In this block *setting* has *value*."""
-    token = setting.set(value)
-    try:
-        yield
-    finally:
-        setting.reset(token)
+    return SettingBlock(partial(_Having, setting, value))
 
 
 def checked(precision: str) -> str:

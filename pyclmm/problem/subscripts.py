@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DTypeError, ShapeError, brief
+from ..errors import ArgumentError, DTypeError, ShapeError, amount, brief
 from .contraction import Label
 
 _ELLIPSIS = "..."
@@ -87,8 +87,8 @@ def _labelled(terms: Iterable[Term], out: Term | None, shapes: Sequence[tuple[in
     inputs = list(terms)
     if len(inputs) != len(shapes):
         raise ArgumentError(
-            f"the number of operands is {len(shapes)}, but the subscripts have {len(inputs)} terms; pass "
-            f"as many"
+            f"the number of operands is {len(shapes)}, but the subscripts have "
+            f"{amount(len(inputs), 'terms')}; pass as many"
         )
     operands = tuple(
         _placed(i, term, shape) for i, (term, shape) in enumerate(zip(inputs, shapes, strict=True))
@@ -104,8 +104,8 @@ def _placed(number: int, term: Term, shape: tuple[int, ...]) -> tuple[Label, ...
     spare = len(shape) - named
     if spare < 0 or (spare > 0 and _ELLIPSIS not in term):
         raise ShapeError(
-            f"operand {number} has {len(shape)} axes, but its subscripts name {named}; name each, or use "
-            f"an ellipsis"
+            f"operand {number} has {amount(len(shape), 'axes')}, but its subscripts name {named}; name "
+            "each, or use an ellipsis"
         )
     found: list[Label] = []
     for each in term:

@@ -18,6 +18,7 @@ from ..errors import (
     DeviceWarning,
     LaunchError,
     UnsupportedError,
+    amount,
     in_short,
     warn_caller,
 )
@@ -62,7 +63,7 @@ class StreamProgress:
 
     def __str__(self) -> str:
         left = "" if self.seconds_left is None else f", {self.seconds_left:.1f} s left"
-        return f"{self.tiles} of {self.all_tiles} tiles, {self.rate / 1e9:.1f} GFLOP/s{left}"
+        return f"{self.tiles} of {amount(self.all_tiles, 'tiles')}, {self.rate / 1e9:.1f} GFLOP/s{left}"
 
 
 Report = Callable[[StreamProgress], Any]

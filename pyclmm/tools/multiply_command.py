@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.exceptions import Exit
 
+from ..errors import amount
 from ..opencl.devices import device_info
 from ..problem.settings import PRECISIONS
 from ..streaming.checkpoint import Checkpoint
@@ -124,7 +125,8 @@ def _multiply(
     size, earlier = " x ".join(map(str, plan.shape)), f", {at.resumed} of them by an earlier run"
     told.screen.line(
         f"{result.place.text}: {size} {plan.dtype} in {duration(seconds)}, "
-        f"{significant(at.flops / seconds / 1e9)} GFLOP/s, {at.all_tiles} tiles{earlier * bool(at.resumed)}"
+        f"{significant(at.flops / seconds / 1e9)} GFLOP/s, {amount(at.all_tiles, 'tiles')}"
+        f"{earlier * bool(at.resumed)}"
     )
     told.finish()
 

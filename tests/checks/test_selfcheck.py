@@ -379,3 +379,13 @@ def test_a_verdict_of_other_code_of_the_checks_does_not_count(tmp_path):
     with (own / "checks/small_problems.py").open("a") as file:
         file.write("# another check")
     assert not comes_from_disk()
+
+
+def test_a_check_does_not_raise_where_the_callers_arithmetic_would():
+    """The numbers of a check are too small or large for float16, also as copies."""
+    x = np.ones((5, 6), np.float16)
+    with np.errstate(all="raise"):
+        for queue, keywords in itertools.product((None, default_queue()), ({}, {"dtype": "f8"})):
+            given = x if queue is None else cla.to_device(queue, x)
+            product = pyclmm.matmul(given, given.T, reproducible=True, kernel="naive", **keywords)
+            assert np.array_equal(x @ x.T, product if queue is None else product.get())

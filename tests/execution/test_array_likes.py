@@ -73,10 +73,25 @@ def test_lists_of_any_numbers(data, m, k, n):
     assert np.allclose(got, want, rtol=1e-12, atol=1e-12)
 
 
+class Indexed:
+    """What has a length and entries by their numbers, and is registered as no sequence."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i]
+
+
 Y = np.arange(6, dtype=np.float32).reshape(2, 3)
 LIKES = {
     "list": (Y.tolist(), "f8"),
     "range": (range(3), "i8"),
+    "a length and entries": (Indexed(Y.tolist()), "f8"),
+    "a length and entries in a list": ([Indexed([1.0, 2.0, 3.0])] * 2, "f8"),
     "memoryview": (memoryview(Y), "f4"),
     "bytearray": (bytearray(3), "u1"),
     "array.array": (array.array("d", [1, 2, 3]), "f8"),

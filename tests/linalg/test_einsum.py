@@ -36,6 +36,14 @@ def test_any_subscripts(place, queue, r, count):
     same(got, want)
 
 
+@pytest.mark.parametrize("subscripts", ["ij->ji", " i j -> j i ", np.str_("ij->ji"), b"ij->ji"], ids=repr)
+def test_what_numpy_takes_for_subscripts(subscripts):
+    x = np.arange(6.0).reshape(2, 3)
+    same(linalg.einsum(subscripts, x), x.T)
+    with pytest.raises(pyclmm.ShapeError, match="operand 0 has 1 axis, but its subscripts name 2"):
+        linalg.einsum(subscripts, x[0])
+
+
 @pytest.mark.parametrize("place", PLACES)
 @examples(40)
 @given(

@@ -140,6 +140,7 @@ A = np.ones((N, N), np.float32)
         ("operands[2]", lambda x: linalg.einsum("ij,jk,kl", A, A, x)),
         ("arrays[2]", lambda x: linalg.multi_dot([A, A, x])),
         ("arrays[0]", lambda x: linalg.multi_dot([x, A, A], out=np.empty_like(A))),
+        ("arrays[1]", lambda x: linalg.multi_dot([A, x])),
         ("b", lambda x: linalg.dot(A, x, out=np.empty_like(A))),
         ("x2", lambda x: linalg.vecdot(A, x)),
         ("x1", lambda x: linalg.matvec(x, A[0])),

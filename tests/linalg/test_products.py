@@ -276,6 +276,8 @@ def test_matrix_power_of_what_has_none(queue):
     for kind in (pyclmm.ShapeError, np.linalg.LinAlgError):  # NumPy's users catch the second
         with pytest.raises(kind, match="square"):
             linalg.matrix_power(np.ones((2, 3)), 2)
+        with pytest.raises(kind, match="a has no inverse: Singular"):
+            linalg.matrix_power(np.zeros((2, 2)), -1)
     with pytest.raises(pyclmm.DTypeError, match="exponent must be an integer"):
         linalg.matrix_power(a, 1.5)
 

@@ -33,11 +33,11 @@ def read_only():
 
 CASES = {
     "lists of unequal lengths": [
-        ((P, [X.copy()]), {}, pyclmm.ArgumentError, "out has 1 entries, pairs has 2"),
+        ((P, [X.copy()]), {}, pyclmm.ArgumentError, "out has 1 entry, pairs has 2"),
         ((P,), {"c": [X] * 3, "beta": 1.0}, pyclmm.ArgumentError, "c has 3 entries, pairs has 2"),
         ((P,), {"bias": []}, pyclmm.ArgumentError, "bias has 0 entries, pairs has 2"),
-        ((P,), {"alpha": [1.0]}, pyclmm.ArgumentError, "alpha has 1 entries, pairs has 2"),
-        ((P,), {"c": [X, X], "beta": [1.0]}, pyclmm.ArgumentError, "beta has 1 entries, pairs has 2"),
+        ((P,), {"alpha": [1.0]}, pyclmm.ArgumentError, "alpha has 1 entry, pairs has 2"),
+        ((P,), {"c": [X, X], "beta": [1.0]}, pyclmm.ArgumentError, "beta has 1 entry, pairs has 2"),
     ],
     "no lists": [
         ((3,), {}, pyclmm.DTypeError, "pairs is a int; pass a list of pairs"),
@@ -132,7 +132,7 @@ def test_another_list_than_the_plans():
             "pairs[1]: a is (2, 3) float32, strides (12, 4), alignment 16, the plan is for (3, 3) float32",
         ),
         ([(X, X), (X, X.astype("f8"))], {}, "pairs[1]: b is (3, 3) float64"),
-        ([(X, X)], {}, "pairs has 1 entries, the plan is for 2"),
+        ([(X, X)], {}, "pairs has 1 entry, the plan is for 2"),
         (
             P,
             {"out": [zeros(3, 3), None]},

@@ -233,6 +233,9 @@ def test_a_plan_keeps_the_precision_and_the_bits_that_it_was_made_with(rng):
     assert (plain.precision, plain.reproducible) == ("highest", False)
     assert ManyMatmul([(np.ones((2, 2), "i4"),) * 2]).reproducible  # integers
     assert not ManyMatmul([(np.ones((2, 2), "i4"),) * 2, *pairs]).reproducible
+    for dtype in ("i4", "f4"):
+        empty = np.ones((0, 3), dtype), np.ones((3, 2), dtype)
+        assert ManyMatmul([empty]).reproducible == pyclmm.Matmul(*empty).reproducible
 
 
 @pytest.mark.parametrize(

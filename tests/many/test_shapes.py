@@ -127,7 +127,7 @@ def test_a_call_with_other_arrays_is_refused(rng, queue):
             "pairs[0]: a is (6, 2) float32, strides (8, 4), alignment 16, the plan",
         ),
         ([(a.astype("f8"), b), second], "pairs[0]: a is (3, 5) float64"),
-        ([(a, b)], "pairs has 1 entries, the plan is for 2"),
+        ([(a, b)], "pairs has 1 entry, the plan is for 2"),
         ([on_device[0], on_device[0]], "pairs[1]: a is (3, 5) float32"),
         (SHAPES[:2], "pairs[0]: a is (2,) int64"),
     ):

@@ -209,6 +209,14 @@ def test_the_plans_of_matmul_hold_a_bounded_number_of_programs(own_queue, monkey
     assert np.array_equal(mine(x, x), x @ x)
 
 
+def test_programs_of_several_contexts_are_counted_apart(own_queue, monkeypatch, builds):
+    nothing_compiled(monkeypatch, programs=2, plans_programs=3)
+    x = np.ones((3, 3), "f4")
+    for count in range(1, 7):
+        pyclmm.matmul(x, x, kernel="naive", queue=new_queue(own_queue.device))
+        assert program.count() == min(count, 3)
+
+
 def test_the_newest_plan_is_kept_whatever_it_needs(own_queue, monkeypatch, builds):
     nothing_compiled(monkeypatch, programs=1, plans_programs=0)
     x = np.ones((3, 3), "f4")

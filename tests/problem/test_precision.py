@@ -61,6 +61,42 @@ def test_blocks_nest_and_end_after_an_error():
     assert chosen(None) == "highest"
 
 
+@pytest.mark.parametrize(
+    ("block", "plans"),
+    [
+        (default_precision("medium"), "medium"),
+        (pyclmm.default_reproducible(), True),
+        (pyclmm.verified("repair"), "repair"),
+    ],
+    ids=["precision", "reproducible", "verify"],
+)
+def test_a_block_may_be_entered_again(block, plans, request):
+    name, a = request.node.callspec.id, np.ones((2, 2), "f4")
+
+    def seen(number=0):
+        with block:
+            with block:
+                pass
+            return getattr(pyclmm.Matmul(a, a), name)
+
+    outside = getattr(pyclmm.Matmul(a, a), name)
+    assert in_threads(3, seen) == [plans] * 3
+    assert [seen(), seen(), getattr(pyclmm.Matmul(a, a), name)] == [plans, plans, outside]
+
+
+def test_a_block_that_ends_in_another_thread_is_refused():
+    def work(_):
+        with pytest.raises(pyclmm.ArgumentError, match="default_precision ends in another thread"):
+            block.__exit__(None, None, None)
+        return chosen(None)
+
+    block = default_precision("medium")
+    with block:
+        assert in_threads(1, work) == ["highest"]
+        assert chosen(None) == "medium"
+    assert chosen(None) == "highest"
+
+
 def test_default_precision_decorates_functions():
     @default_precision("medium")
     def word():
@@ -86,16 +122,6 @@ def test_a_function_whose_body_runs_after_its_call_is_not_decorated(begin, of_la
     with pytest.raises(pyclmm.DTypeError, match=r"is a generator or coroutine .*write the `with` block"):
         begin()(of_later)
     assert begin()(chosen)(None) == ("medium" if isinstance(begin, partial) else "highest")
-
-
-def test_a_block_may_be_entered_again_once_it_has_ended():
-    block = default_precision("medium")
-    for _ in range(2):
-        with block:
-            assert chosen(None) == "medium"
-            with pytest.raises(pyclmm.ArgumentError, match="open already; make another"):
-                block.__enter__()
-        assert chosen(None) == "highest"
 
 
 def test_other_threads_do_not_see_the_default():

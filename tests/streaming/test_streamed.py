@@ -217,6 +217,8 @@ def test_progress_is_told_after_each_tile():
     assert seen[-1].flops == seen[-1].all_flops == 2 * 90 * 70 * 50
     assert seen[-1].seconds_left == 0
     assert str(seen[-1]).startswith("6 of 6 tiles, ")
+    pyclmm.matmul(integers(3, 3), integers(3, 3), progress=seen.append)
+    assert str(seen[-1]).startswith("1 of 1 tile, ")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])

@@ -318,7 +318,7 @@ def test_out_that_takes_the_same_bytes_for_other_numbers_is_refused(written, tak
     a, b = A.astype(written), B.astype(written)
     tiles = npy.path.with_name("tiles")
     with pytest.raises(KeyboardInterrupt), npy.opened() as target:
-        pyclmm.matmul(a, b, out=target, checkpoint=tiles, progress=interrupt)
+        pyclmm.matmul(a, b, out=target, checkpoint=tiles, progress=ctrl_c_at(4))
     before = npy.path.read_bytes()
     refused = pytest.raises(CheckpointError, match=f"another product: out was .*{written}")
     with npy.opened() as target, refused:

@@ -44,9 +44,9 @@ _HELD = 48  # by a work-item, besides sums and what it has of A: the compiler ma
 
 
 class HeldWeights(QuantizedUnits):
-    """BM x BN is a work-group's tile of out, BK its slices of 128. STAGES is the number of steps of weights
-    in local memory. SPLIT_K is the number of ranges of K. Options: ``resident``: 1 if a range of A is in local
-    memory as a whole; ``steps``, most steps of a range.
+    """BM x BN is a work-group's tile of out, BK its slices of 128. STAGES is the number of steps of
+    weights in local memory. SPLIT_K is the number of ranges of K. Options: ``resident``: 1 if a range of A is
+    in local memory as a whole; ``steps``, most steps of a range.
     """
 
     unit = "wgmma"
