@@ -15,7 +15,7 @@
  * ptx_map.h for each work-group.
  * Preconditions: A is stored along K in rows on multiples of 16 bytes; K and k_range are multiples of DEPTH, and those of k_range
  * pairs of a column are a multiple of 16 bytes.
- * Technique: weights shuffled offline into blocks of what a step takes, as in Marlin and Machete; a warp for copies, as in CUTLASS.
+ * Technique: weights shuffled offline into blocks of what a step takes, as in Marlin and Machete; a sub-group for copies, as in CUTLASS.
  */
 #define CLUSTER 1
 #define FRAGMENTS 1

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pyopencl as cl
@@ -32,6 +33,8 @@ from .layouts import Array, Decks, Placed, is_in_place, placed
 
 _ALPHA, _BETA = 1.3, -0.7  # of reproducible problems: no powers of two, so that each operation rounds
 _MOST_OF_EINSUM = 1 << 25  # multiply-adds of a product
+P = ParamSpec("P")
+T = TypeVar("T")
 FILL = 0xA5  # every byte of the result's memory before the run
 _ALWAYS_THERE = ("a", "b", "c", "bias")  # what the product does not ask for must not be read
 
@@ -90,7 +93,20 @@ class _Case:
         return EXTRAS[name].spread(self.problem, self.view(name))
 
 
-@np.errstate(all="ignore")  # the caller's may be to raise
+def quietly(function: Callable[P, T]) -> Callable[P, T]:
+    """*function* with nothing raised or told of overflow and the like, whatever np.errstate the caller has.
+    As a decorator np.errstate is a frame between, which a warning would name as the caller.
+    """
+
+    @wraps(function)
+    def called(*given: P.args, **named: P.kwargs) -> T:
+        with np.errstate(all="ignore"):
+            return function(*given, **named)
+
+    return called
+
+
+@quietly
 def outcome(
     queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo, decks: Decks, drawn: Drawn
 ) -> Outcome:
@@ -105,7 +121,7 @@ def outcome(
     return _compared(got, *_expected(case), case)
 
 
-@np.errstate(all="ignore")
+@quietly
 def wrong_bits(queue: Any, problem: GemmProblem, work: Work, device: DeviceInfo, data: str) -> str | None:
     """Run a reproducible *problem* by *work* on fixed numbers, and compare its bits with those of the host.
     *data*: as for :func:`.fixed_products.numbers`. Returns what is wrong, or None.

@@ -26,7 +26,7 @@ from ..opencl.program import source_hash
 from ..problem.gemm import Copy, GemmProblem
 from .drawn import Drawn, over_the_range
 from .fma_reference import parts_of
-from .known_answers import FILL, computed, outcome, wrong_bits
+from .known_answers import FILL, computed, outcome, quietly, wrong_bits
 from .layouts import Array, Decks, Placed, rearranged, resized
 
 Shape = tuple[int, int, int]  # M, N, K
@@ -283,7 +283,7 @@ def _near(problem: GemmProblem) -> Iterator[GemmProblem]:
             yield resized(problem, m, n, k)
 
 
-@np.errstate(all="ignore")
+@quietly
 def wrong_copy(queue: Any, program: Program) -> str | None:
     """What is wrong with *program* on *queue*'s device, if it copies operands, or None. Some drivers compile
     a kernel only when it is launched. Raises as a product does.

@@ -45,7 +45,7 @@ _TAKEN = (
     *(("float32", "highest", ""), ("float16", "highest", ""), ("float32", "high", "")),
     *(("float32", "medium", ""), ("float64", "highest", ""), ("float64", "high", "")),
     *(("int8", "highest", ""), ("float32", "highest", "q8_0"), ("float16", "highest", "q8_0")),
-    ("float16", "highest", "affine4_g64_float16"),
+    *(("float16", "highest", f"affine4_g64_float16{order}") for order in ("", "_fragments")),
 )
 _LARGEST = 160  # the most that M, N and K follow a tile's size
 
@@ -198,7 +198,8 @@ def _lists(at: Setting) -> Iterator[LawCase]:
 
 
 def _formats(at: Setting) -> Iterator[LawCase]:
-    for form in (f for i, f in enumerate(FORMATS) if f.mode != "affine" or i % 4 == 2):
+    some = (form for i, form in enumerate(FORMATS) if form.mode != "affine" or i % 4 == 2)
+    for form in (*some, format_named("affine4_g64_float16_fragments")):
         yield LawCase(at.problem(5, 21, 2 * form.block, b_format=form.name), Drawn.REALS)
 
 

@@ -35,7 +35,7 @@ KERNEL_STYLES: Mapping[str, tuple[str, str]] = {
     "mma_split": ("#008488", "P"), "mma_double_bulk": ("#709c41", "*"), "wgmma_bare": ("#7a78c2", "D"),
     "residues": ("#a85a9c", "o"), "limbs": ("#8a7a30", "h"), "mma_quantized": ("#7d8a1f", "<"),
     "int8_quantized": ("#b0793a", "X"), "int8_tile": ("#9a5a78", "P"),
-    "wgmma_quantized": ("#3f7f8d", ">"), "wgmma_fragments": ("#6f4fa0", "s"),
+    "wgmma_quantized": ("#3f7f8d", ">"), "wgmma_fragments": ("#8466c0", "s"),
     "quantized": ("#4d8f3f", "v"), "dequantized": ("#a0619b", "^"),
     **{unit.name: unit.style for unit in MATRIX_UNITS.values()},
 }  # fmt: skip
