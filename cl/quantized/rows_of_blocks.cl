@@ -12,7 +12,7 @@
 #define BLOCK 64
 #define DEPTH 128
 #define FIELDS (16 / BITS)
-#define FIELD(words, e, pair) ((words)[(pair) / 2] >> (pair) % 2 * 16 + (e) * BITS & (1u << BITS) - 1)
+#define FIELD(words, e, pair) ((words)[(pair) / 2] >> ((pair) % 2 * 16 + (e) * BITS) & ((1u << BITS) - 1))
 #if SCALE_BYTES == 4
 typedef uint scale_bits;
 #else
