@@ -39,8 +39,13 @@ REPAIR = "repair"
 _verify: ContextVar[bool | str] = ContextVar("pyclmm.verified", default=False)
 _reproducible: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
 _RUN_LATER = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-# The blocks that the context is in.
-_entered: ContextVar[tuple[object, ...]] = ContextVar("pyclmm.blocks", default=())
+# The blocks that the context is in. A task begins with those of the one that made it, which may have ended.
+_entered: ContextVar[tuple[tuple[SettingBlock, AbstractContextManager[None]], ...]]
+_entered = ContextVar("pyclmm.blocks", default=())
+
+
+def _still_open() -> tuple[tuple[SettingBlock, AbstractContextManager[None]], ...]:
+    return tuple((of, block) for of, block in _entered.get() if block in of._open)
 
 
 class SettingBlock(AbstractContextManager[None]):
@@ -55,20 +60,21 @@ class SettingBlock(AbstractContextManager[None]):
         block = self._begin()
         block.__enter__()
         self._open.append(block)
-        _entered.set((*_entered.get(), block))
+        _entered.set((*_still_open(), (self, block)))
 
     def __exit__(self, *raised: Any) -> None:
-        own = [block for block in _entered.get() if block in self._open]
+        own = [block for of, block in _still_open() if of is self]
         if not (own or self._open):
             raise ArgumentError("this block is not open")
         block = (own or self._open)[-1]  # what is the process's may end in another thread
         block.__exit__(*raised)
         self._open.remove(block)
-        _entered.set(tuple(other for other in _entered.get() if other is not block))
+        _entered.set(_still_open())
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Raises DTypeError for a generator or coroutine function, whose body runs after its call."""
-        if any(is_later(function) for is_later in _RUN_LATER):
+        bodies = function, getattr(function, "__func__", None), type(function).__call__
+        if any(is_later(body) for is_later in _RUN_LATER for body in bodies):
             raise DTypeError(
                 f"{function!r} is a generator or coroutine function, whose body runs after its call; "
                 "write the `with` block in its body"
@@ -121,7 +127,8 @@ def default_precision(precision: Precision) -> AbstractContextManager[None]:
     to the context (:mod:`contextvars`): other threads and asyncio tasks do not see it, and a task that was
     created inside a block keeps it. A generator that yields within a block leaves it set for its caller until
     it goes on, as a generator has no context of its own. A :class:`pyclmm.Matmul` reads it when it is made,
-    not when it is called. It decorates functions too, but no generators and coroutines, whose bodies run after the call.
+    not when it is called. It decorates functions too, but no generators and coroutines, whose bodies run
+    after the call.
 
     Raises ArgumentError for an unknown value and DTypeError if *precision* is not a string.
     """
