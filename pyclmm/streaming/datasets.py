@@ -200,6 +200,10 @@ def shows(x: Any, span: tuple[int, int] | None) -> bool:
 
 def _folder(x: Any) -> str | None:
     """The folder of a Zarr array on a disk."""
+    files = getattr(x.store, "fs", None)  # of fsspec, which may be remote
+    kinds = getattr(files, "protocol", ())
+    if files is not None and "file" not in ((kinds,) if isinstance(kinds, str) else kinds):
+        return None
     root = getattr(x.store, "root", None) or getattr(x.store, "path", None)
     return os.path.join(root, x.path) if isinstance(root, str | os.PathLike) else None
 

@@ -272,6 +272,19 @@ def test_a_zarr_array_removed_in_mid_run_is_named(name, zarr_format, tmp_path, r
         pyclmm.matmul(arrays["a"], B, out=arrays["out"], progress=remove)
 
 
+@pytest.mark.filterwarnings("ignore:fs .* was not created with:UserWarning")
+def test_a_local_folder_of_the_name_of_a_remote_zarr_array_is_another(tmp_path, monkeypatch):
+    zarr, fsspec = pytest.importorskip("zarr", minversion="3"), pytest.importorskip("fsspec")
+    wrapped = pytest.importorskip("fsspec.implementations.asyn_wrapper").AsyncFileSystemWrapper
+    remote = zarr.storage.FsspecStore(wrapped(fsspec.filesystem("memory")), path="bucket/a")
+    a = zarr.create_array(remote, shape=A.shape, chunks=(16, 16), dtype="f4", overwrite=True)
+    a[...] = A
+    monkeypatch.chdir(tmp_path)
+    zarr.create_array("bucket/a", shape=A.shape, chunks=(16, 16), dtype="f4")
+    got = pyclmm.matmul(a, B, progress=lambda _: shutil.rmtree("bucket", ignore_errors=True))
+    assert got.tobytes() == WANTED.tobytes()
+
+
 @pytest.mark.parametrize("name", ["a", "out"])
 def test_a_dataset_closed_in_mid_run_is_named_and_the_next_run_goes_on(name, tmp_path, runs):
     h5py = pytest.importorskip("h5py")
