@@ -112,7 +112,7 @@ def block(begin: Callable[P, Iterator[None]]) -> Callable[P, SettingBlock]:
     return wraps(begin)(lambda *given, **named: SettingBlock(partial(contextmanager(begin), *given, **named)))
 
 
-def default_precision(precision: Precision) -> AbstractContextManager[None]:
+def default_precision(precision: Precision) -> SettingBlock:
     """Set the precision of products in a ``with`` block that are not given one.
 
     >>> import numpy as np, pyclmm
@@ -154,7 +154,7 @@ def chosen(precision: str | None) -> str:
     return _precision.get() if precision is None else checked(precision)
 
 
-def default_reproducible(enabled: bool = True) -> AbstractContextManager[None]:
+def default_reproducible(enabled: bool = True) -> SettingBlock:
     """Make products in a ``with`` block reproducible that are not told otherwise.
 
     >>> with default_reproducible():
@@ -181,7 +181,7 @@ def is_reproducible(enabled: bool | None) -> bool:
     return _reproducible.get() if enabled is None else _switch(enabled)
 
 
-def verified(how: Verify = True) -> AbstractContextManager[None]:
+def verified(how: Verify = True) -> SettingBlock:
     """Check the result of each product in a ``with`` block that is not told otherwise (docs/verification.md).
 
     *how* is True, "repair" or False, as ``verify=`` of :func:`pyclmm.matmul`. Blocks nest; the setting
