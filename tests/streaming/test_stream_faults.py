@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -212,6 +213,13 @@ def test_a_file_system_without_locks_is_said_to_be_so(tmp_path):
     fcntl = pytest.importorskip("fcntl")
     without = failing(fcntl, "flock", OSError(errno.ENOLCK, "no locks here"), library="", always=True)
     with without, pytest.raises(CheckpointError, match=r"cannot be written: .*no locks here"):
+        pyclmm.matmul(A, B, checkpoint=tmp_path / "c")
+    assert pyclmm.matmul(A, B, checkpoint=tmp_path / "c").tobytes() == WANTED.tobytes()
+
+
+def test_a_lock_that_cannot_be_removed_is_released(tmp_path):
+    interrupted = failing(Path, "unlink", KeyboardInterrupt(), library="", always=True)
+    with interrupted, pytest.raises(KeyboardInterrupt):
         pyclmm.matmul(A, B, checkpoint=tmp_path / "c")
     assert pyclmm.matmul(A, B, checkpoint=tmp_path / "c").tobytes() == WANTED.tobytes()
 
