@@ -549,6 +549,21 @@ def test_backend_belongs_to_its_thread(rng):
         assert theirs.result(30)
 
 
+def test_a_block_of_backend_that_ends_in_another_thread_is_refused():
+    def work():
+        with pytest.raises(pyclmm.ArgumentError, match=r"dask\.backend ends in another thread"):
+            mine.__exit__(None, None, None)
+
+    mine, theirs = pyclmm.dask.backend(), da.matmul
+    for _ in range(2):
+        with mine:
+            ours = da.matmul
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(work).result(30)
+            assert da.matmul is ours is not theirs
+        assert da.matmul is theirs
+
+
 def test_backend_leaves_to_dask_what_it_cannot_multiply():
     x = da.from_array(np.arange(16.0).reshape(4, 4), chunks=2)
     with pyclmm.dask.backend():

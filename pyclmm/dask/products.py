@@ -6,7 +6,8 @@ import inspect
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any
@@ -21,7 +22,7 @@ from ..errors import ArgumentError, DTypeError, UnsupportedError, brief
 from ..execution.options import check_kernel
 from ..problem.dtypes import ELEMENTS, dtype_of, result_dtype, type_name
 from ..problem.literals import Precision, Verify
-from ..problem.settings import block, chosen, is_reproducible, is_verified
+from ..problem.settings import SettingBlock, chosen, having, is_reproducible, is_verified
 from ..quantized import QuantizedArray
 from ..selection.select import KernelChoice
 from . import axes as roles
@@ -224,8 +225,7 @@ _open: list[object] = []  # a mark for each open block, of all threads
 _theirs: dict[tuple[Any, str], Callable[..., Any]] = {}  # what stood at each name before the first block
 
 
-@block
-def backend(**options: Any) -> Iterator[None]:
+def backend(**options: Any) -> SettingBlock:
     """In this block ``da.matmul``, ``x @ y``, ``np.matmul``, ``da.tensordot``, ``da.dot`` use pyclmm.
 
     *options* are keywords of :func:`pyclmm.dask.matmul`. They hold for arrays that are made in the block,
@@ -247,13 +247,22 @@ def backend(**options: Any) -> Iterator[None]:
     unknown = sorted(options.keys() - set(known))
     if unknown:
         raise DTypeError(f"backend() has no option {unknown}; pass some of {known}")
-    token = _options.set(options)
-    _enter()
-    try:
-        yield
-    finally:
+    return SettingBlock(partial(_Backend, options))
+
+
+class _Backend(AbstractContextManager[None]):
+    """A block that is refused as a whole if it ends in another thread."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._setting = having(_options, options)
+
+    def __enter__(self) -> None:
+        self._setting.__enter__()
+        _enter()
+
+    def __exit__(self, *raised: Any) -> None:
+        self._setting.__exit__(*raised)
         _leave()
-        _options.reset(token)
 
 
 def _enter() -> None:

@@ -39,8 +39,13 @@ REPAIR = "repair"
 _verify: ContextVar[bool | str] = ContextVar("pyclmm.verified", default=False)
 _reproducible: ContextVar[bool] = ContextVar("pyclmm.default_reproducible", default=False)
 _RUN_LATER = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-# The blocks that the context is in.
-_entered: ContextVar[tuple[object, ...]] = ContextVar("pyclmm.blocks", default=())
+# The blocks that the context is in. A task begins with those of the one that made it, which may have ended.
+_entered: ContextVar[tuple[tuple[SettingBlock, AbstractContextManager[None]], ...]]
+_entered = ContextVar("pyclmm.blocks", default=())
+
+
+def _still_open() -> tuple[tuple[SettingBlock, AbstractContextManager[None]], ...]:
+    return tuple((of, block) for of, block in _entered.get() if block in of._open)
 
 
 class SettingBlock(AbstractContextManager[None]):
@@ -55,20 +60,21 @@ class SettingBlock(AbstractContextManager[None]):
         block = self._begin()
         block.__enter__()
         self._open.append(block)
-        _entered.set((*_entered.get(), block))
+        _entered.set((*_still_open(), (self, block)))
 
     def __exit__(self, *raised: Any) -> None:
-        own = [block for block in _entered.get() if block in self._open]
+        own = [block for of, block in _still_open() if of is self]
         if not (own or self._open):
             raise ArgumentError("this block is not open")
         block = (own or self._open)[-1]  # what is the process's may end in another thread
         block.__exit__(*raised)
         self._open.remove(block)
-        _entered.set(tuple(other for other in _entered.get() if other is not block))
+        _entered.set(_still_open())
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Raises DTypeError for a generator or coroutine function, whose body runs after its call."""
-        if any(is_later(function) for is_later in _RUN_LATER):
+        bodies = function, getattr(function, "__func__", None), type(function).__call__
+        if any(is_later(body) for is_later in _RUN_LATER for body in bodies):
             raise DTypeError(
                 f"{function!r} is a generator or coroutine function, whose body runs after its call; "
                 "write the `with` block in its body"
@@ -106,7 +112,7 @@ def block(begin: Callable[P, Iterator[None]]) -> Callable[P, SettingBlock]:
     return wraps(begin)(lambda *given, **named: SettingBlock(partial(contextmanager(begin), *given, **named)))
 
 
-def default_precision(precision: Precision) -> AbstractContextManager[None]:
+def default_precision(precision: Precision) -> SettingBlock:
     """Set the precision of products in a ``with`` block that are not given one.
 
     >>> import numpy as np, pyclmm
@@ -148,7 +154,7 @@ def chosen(precision: str | None) -> str:
     return _precision.get() if precision is None else checked(precision)
 
 
-def default_reproducible(enabled: bool = True) -> AbstractContextManager[None]:
+def default_reproducible(enabled: bool = True) -> SettingBlock:
     """Make products in a ``with`` block reproducible that are not told otherwise.
 
     >>> with default_reproducible():
@@ -175,7 +181,7 @@ def is_reproducible(enabled: bool | None) -> bool:
     return _reproducible.get() if enabled is None else _switch(enabled)
 
 
-def verified(how: Verify = True) -> AbstractContextManager[None]:
+def verified(how: Verify = True) -> SettingBlock:
     """Check the result of each product in a ``with`` block that is not told otherwise (docs/verification.md).
 
     *how* is True, "repair" or False, as ``verify=`` of :func:`pyclmm.matmul`. Blocks nest; the setting

@@ -28,6 +28,8 @@ def save(path: str | os.PathLike[str], data: Array, form: Format, k: int) -> Non
         target = Path(os.path.realpath(path_of(path)))
         with store.beside(target) as early:
             write(early, np.ascontiguousarray(data), {"format": form.name, "k": str(k)})
+    except MemoryError:
+        raise
     except Exception as error:  # of whatever kind a writer meets first: a name with a NUL, a full disk
         reason = getattr(error, "strerror", None) or in_short(error)
         raise StorageError(f"path: {str(path)!r} cannot be written: {reason}") from error

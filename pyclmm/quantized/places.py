@@ -47,6 +47,8 @@ def on_host(data: Any) -> NDArray[np.uint8]:
         if hasattr(data, "get"):  # CuPy's
             return np.asarray(data.get())
         return np.asarray(data.cpu() if hasattr(data, "cpu") else data)
+    except MemoryError:
+        raise
     except Exception as error:  # of whatever kind its library has
         raise DTypeError(
             f"the weights are {named(data)}, whose bytes cannot be read: {in_short(error)}"

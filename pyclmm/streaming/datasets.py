@@ -71,7 +71,8 @@ def is_stored(x: object) -> bool:
 
 def origin(x: Any) -> Any:
     """The dataset of which *x* is a view of h5py's own, as ``x.astype("f8")`` is; *x* for anything else."""
-    shown = getattr(x, "_dset", None)
+    is_view = type(x).__module__.partition(".")[0] == "h5py"  # a class of others may show a part alone
+    shown = getattr(x, "_dset", None) if is_view else None
     return shown if is_hdf5(shown) else x
 
 
@@ -199,6 +200,10 @@ def shows(x: Any, span: tuple[int, int] | None) -> bool:
 
 def _folder(x: Any) -> str | None:
     """The folder of a Zarr array on a disk."""
+    files = getattr(x.store, "fs", None)  # of fsspec, which may be remote
+    kinds = getattr(files, "protocol", ())
+    if files is not None and "file" not in ((kinds,) if isinstance(kinds, str) else kinds):
+        return None
     root = getattr(x.store, "root", None) or getattr(x.store, "path", None)
     return os.path.join(root, x.path) if isinstance(root, str | os.PathLike) else None
 

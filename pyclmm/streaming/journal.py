@@ -110,16 +110,18 @@ def write_whole(path: Path, *parts: bytes | memoryview) -> tuple[int, str]:
 
 
 class FolderLock:
-    """A file that this process locks until :meth:`release` or its end, however it ends."""
+    """A file that this process locks until :meth:`release` or its end, however it ends. Where Ctrl-C keeps
+    it from being released, it is when nobody has it.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._handle = path, -1
         for _ in range(100):  # again if the holder has removed the file in between
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 lock_open(self._handle)
             except OSError as error:
-                os.close(self._handle)
+                self._close()
                 if error.errno not in _LOCKED:  # a file system without locks
                     raise
                 raise CheckpointError(
@@ -127,17 +129,26 @@ class FolderLock:
                 ) from error
             if path.exists() and os.path.samestat(os.fstat(self._handle), path.stat()):
                 return
-            os.close(self._handle)
+            self._close()
         raise OSError(f"{path} is removed again and again")
 
     def release(self, remove: bool = False) -> None:
         """Unlock, and remove the file on request."""
-        if remove and sys.platform != "win32":  # while it is locked: afterwards it may be another's
-            self._path.unlink(missing_ok=True)
-        os.close(self._handle)
+        try:
+            if remove and sys.platform != "win32":  # while it is locked: afterwards it may be another's
+                self._path.unlink(missing_ok=True)
+        finally:
+            self._close()
         if remove and sys.platform == "win32":  # which removes no open file
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        handle, self._handle = self._handle, -1
+        if handle >= 0 and os is not None:  # None at the end of the process
+            os.close(handle)
+
+    __del__ = _close
 
 
 def _line(text: str) -> str:

@@ -79,7 +79,8 @@ def run(
     report: Report | None = None,
 ) -> None:
     """Compute the tiles *todo* of *job* on *devices*; *seconds*: estimated, a tile on each. Raises what a
-    worker raised if no other could take its part, and what *report* raises. No thread is left after an error.
+    worker raised if no other could take its part, what *report* raises, and ForkError in a process that it
+    forks. No thread is left after an error.
     """
     on_host = [device_info(device).unified_memory for device, _ in devices]
     state = RunState(job, TileScheduler(job.blocking, todo, seconds, on_host), checkpoint)
@@ -129,6 +130,7 @@ def _reporter(
         at = replace(at, tiles=at.tiles + 1, flops=flops, seconds=elapsed)
         if report is not None:
             report(at)
+            forks.check_process()  # the caller's function may have forked, and no thread goes on there
 
     return tell
 

@@ -371,6 +371,16 @@ def test_a_place_that_is_not_known_is_refused(rng):
         drawn(rng).to("gpu")
 
 
+def test_a_host_without_memory_is_no_fault_of_the_weights(rng):
+    class Far(_Clamped):
+        def get(self):
+            raise MemoryError("no room")
+
+    q = drawn(rng)
+    with pytest.raises(MemoryError, match="no room"):
+        QuantizedArray(Far(q.data), q.format, K).dequantize()
+
+
 def test_places_without_memory_are_refused(rng):
     torch = pytest.importorskip("torch")
     with pytest.raises(pyclmm.DTypeError, match=r"like is a torch array on meta, .* has no elements"):

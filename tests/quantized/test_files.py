@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -127,6 +128,13 @@ def test_a_name_that_no_system_has(path):
     long = path.with_name("w" * 300 + path.suffix)  # an error of safetensors' own, as a full disk is
     with pytest.raises(StorageError, match=r"cannot be written: .*File name too long"):
         drawn().save(long)
+
+
+def test_a_host_without_memory_is_no_fault_of_the_file(tmp_path):
+    assert numpy_files.save_file  # or it skips
+    with failing(zlib, "crc32", MemoryError("no room"), library=""), pytest.raises(MemoryError):
+        drawn().save(tmp_path / "w.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 def refused(path, words=""):

@@ -185,6 +185,30 @@ def test_a_view_of_h5pys_is_its_dataset(tmp_path):
     assert np.array_equal(out[...], matrix(3))
 
 
+class Rows:
+    """Some rows of a dataset, by a class of somebody else's."""
+
+    def __init__(self, dataset, first):
+        self._dset, self._first = dataset, first
+        self.shape, self.dtype = (N, N), dataset.dtype
+
+    def _at(self, where):
+        rows, columns = (slice(0, N), slice(0, N)) if where is ... else where
+        return slice(rows.start + self._first, rows.stop + self._first), columns
+
+    def __getitem__(self, where):
+        return self._dset[self._at(where)]
+
+    def __setitem__(self, where, value):
+        self._dset[self._at(where)] = value
+
+
+def test_a_class_of_others_shows_what_it_likes_of_a_dataset(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        both = file.create_dataset("x", data=np.concatenate([matrix(1), matrix(2)]))
+        check("3 KiB", Rows(both, N), b=Rows(both, 0))
+
+
 def virtual(path, of, name="x"):
     """A virtual dataset in a new file."""
     layout = h5py.VirtualLayout((N, N), np.float32)

@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -216,6 +217,13 @@ def test_a_file_system_without_locks_is_said_to_be_so(tmp_path):
     assert pyclmm.matmul(A, B, checkpoint=tmp_path / "c").tobytes() == WANTED.tobytes()
 
 
+def test_a_lock_that_cannot_be_removed_is_released(tmp_path):
+    interrupted = failing(Path, "unlink", KeyboardInterrupt(), library="", always=True)
+    with interrupted, pytest.raises(KeyboardInterrupt):
+        pyclmm.matmul(A, B, checkpoint=tmp_path / "c")
+    assert pyclmm.matmul(A, B, checkpoint=tmp_path / "c").tobytes() == WANTED.tobytes()
+
+
 def test_a_full_disk_under_the_checkpoint_keeps_what_is_finished(tmp_path):
     full, out = OSError(errno.ENOSPC, "No space left on device"), fresh_out()
     said = r"checkpoint .*: tile \d+ could not be kept: .*No sp"
@@ -270,6 +278,19 @@ def test_a_zarr_array_removed_in_mid_run_is_named(name, zarr_format, tmp_path, r
     runs.before_tile = wait
     with pytest.raises(StorageError, match=rf"^{name}: rows .*somebody has removed .*{name}.* meanwhile"):
         pyclmm.matmul(arrays["a"], B, out=arrays["out"], progress=remove)
+
+
+@pytest.mark.filterwarnings("ignore:fs .* was not created with:UserWarning")
+def test_a_local_folder_of_the_name_of_a_remote_zarr_array_is_another(tmp_path, monkeypatch):
+    zarr, fsspec = pytest.importorskip("zarr", minversion="3"), pytest.importorskip("fsspec")
+    wrapped = pytest.importorskip("fsspec.implementations.asyn_wrapper").AsyncFileSystemWrapper
+    remote = zarr.storage.FsspecStore(wrapped(fsspec.filesystem("memory")), path="bucket/a")
+    a = zarr.create_array(remote, shape=A.shape, chunks=(16, 16), dtype="f4", overwrite=True)
+    a[...] = A
+    monkeypatch.chdir(tmp_path)
+    zarr.create_array("bucket/a", shape=A.shape, chunks=(16, 16), dtype="f4")
+    got = pyclmm.matmul(a, B, progress=lambda _: shutil.rmtree("bucket", ignore_errors=True))
+    assert got.tobytes() == WANTED.tobytes()
 
 
 @pytest.mark.parametrize("name", ["a", "out"])

@@ -60,6 +60,11 @@ def products(a: NDArray[np.float32], x: Array) -> None:
     linalg.matrix_power(x, 3)
     with pyclmm.installed():
         pyclmm.uninstall()
+    verifies = pyclmm.verified("repair")(linalg.matrix_power)
+    reproduces = pyclmm.installed()(pyclmm.default_reproducible()(pyclmm.default_precision("high")(len)))
+    with pyclmm.default_reproducible() as nothing:
+        assert_type(reproduces([verifies(a, 3)]), int)
+    assert_type(nothing, None)
 
 
 def wrong(a: NDArray[np.float32], x: Array) -> None:
