@@ -121,7 +121,8 @@ def default_precision(precision: Precision) -> AbstractContextManager[None]:
     to the context (:mod:`contextvars`): other threads and asyncio tasks do not see it, and a task that was
     created inside a block keeps it. A generator that yields within a block leaves it set for its caller until
     it goes on, as a generator has no context of its own. A :class:`pyclmm.Matmul` reads it when it is made,
-    not when it is called. It decorates functions too, but no generators and coroutines, whose bodies run after the call.
+    not when it is called. It decorates functions too, but no generators and coroutines, whose bodies run
+    after the call.
 
     Raises ArgumentError for an unknown value and DTypeError if *precision* is not a string.
     """
