@@ -15,7 +15,9 @@
 #define RANGE_ARGS , __global ACC_T *partial, __global int *arrived
 #define RANGES , partial, arrived
 
-/* Whether the other ranges of this work-group's results are stored too. Fences order what is stored, counted and read. */
+/* Whether the other ranges of this work-group's results are stored too. Fences order what is stored, counted and read;
+ * PoCL's are empty (up to 7), but its atomic functions release and acquire.
+ */
 INLINE int ends_last(__global int *arrived)
 {
   volatile __global int *counter = arrived + BATCH_ENTRY * get_num_groups(0) + get_group_id(0);

@@ -30,6 +30,9 @@ CASES = {
     "vdot": (linalg.vdot, np.vdot, (3, 4), (3, 4), {}),
     "vdot of vectors": (linalg.vdot, np.vdot, (9,), (9,), {}),
     "vecdot of vectors": (linalg.vecdot, np.vecdot, (9,), (9,), {}),
+    "einsum of a vector and one element": (
+        lambda a, b: linalg.einsum("i,i->", a, b), lambda a, b: np.einsum("i,i->", a, b), (9,), (1,), {}
+    ),
 }  # fmt: skip
 TYPES = ["f4", "c8"]
 

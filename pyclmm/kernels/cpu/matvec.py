@@ -60,7 +60,7 @@ class Matvec(CpuKernel):
         """The matrix is read once, unless the rows that several vectors share exceed their cache."""
         rates, few, length = device.rates, min(problem.m, problem.n), max(problem.m, problem.n)
         groups = -(-length // _piece(problem, config, device)) * config.split_k
-        sums = sum(space.nbytes for space in range_sums(problem, config.split_k, groups))
+        sums = sum(space.nbytes for space in range_sums(problem, config.split_k, groups * problem.batch))
         rate = rates.multiply_adds(problem.acc_type) * FRACTION
         if few > 1:  # the ends of dot products: the numbers of a vector are added one by one
             rate *= _FEW_FRACTION * min(1.0, groups * problem.batch / device.units)
@@ -129,7 +129,7 @@ class Matvec(CpuKernel):
         groups = -(-length // nc)
         span = _span(problem, config, device)
         sizes = map(np.int32, (nc, -(-problem.k // split_k), problem.batch, span))
-        spaces = range_sums(problem, split_k, groups)
+        spaces = range_sums(problem, split_k, groups * problem.batch)
         extra: tuple[Arg, ...] = (*sizes, *(space.symbol for space in spaces))
         kernel = "matvec_rows" if _by_rows(problem) else "matvec_columns"
         size = (groups, split_k, -(-problem.batch // span))

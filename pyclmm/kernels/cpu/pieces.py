@@ -53,16 +53,15 @@ class CpuKernel(Kernel):
         return None
 
 
-def range_sums(problem: GemmProblem, split_k: int, groups: int) -> tuple[Workspace, ...]:
-    """The workspace of ``RANGE_ARGS`` (cl/cpu/last_range.h): partial sums, and counters of *groups*
-    work-groups for each product; nothing where K is not split.
+def range_sums(problem: GemmProblem, split_k: int, counters: int) -> tuple[Workspace, ...]:
+    """The workspace of ``RANGE_ARGS`` (cl/cpu/last_range.h): partial sums and *counters*; nothing where K is
+    not split.
     """
     if split_k == 1:
         return ()
     nbytes = split_k * problem.m * problem.n * problem.batch * problem.sums.nbytes
     few = nbytes <= _FEW_BYTES
-    counters = Workspace("arrived", 4 * groups * problem.batch, zeroed=True)
-    return Workspace("partial", nbytes, zeroed=few), counters
+    return Workspace("partial", nbytes, zeroed=few), Workspace("arrived", 4 * counters, zeroed=True)
 
 
 @dataclass(frozen=True)

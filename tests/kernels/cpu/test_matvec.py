@@ -200,6 +200,19 @@ def test_ranges_of_k_are_one_launch_in_which_the_last_adds_their_sums(kernel, m,
 
 
 @pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("kernel", ["matvec", "small"])
+def test_a_long_stack_in_ranges_has_a_counter_a_product_at_most(kernel):
+    stack = 1000
+    a, b = np.ones((stack, 1, 100), "f4"), np.ones((stack, 100, 1), "f4")
+    config = pyclmm.TileConfig(tm=1, tn=1, bn=512, vec=4 if kernel == "matvec" else 1)
+    both = [
+        pyclmm.Matmul(a, b, kernel=(kernel, dataclasses.replace(config, split_k=ranges))) for ranges in (1, 2)
+    ]
+    whole, divided = (plan.workspace_nbytes for plan in both)
+    assert 0 < divided - whole - 2 * a.itemsize * stack <= 4 * stack
+
+
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("dtype", ["f4", "c8", "i2", "f2", *slow("f8", "c16", "u1")])
 @pytest.mark.parametrize("stack", [(), (3,), (500,)])
 def test_dot_products_are_exact_alone_and_in_stacks(dtype, stack, rng):
