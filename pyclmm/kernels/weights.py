@@ -31,7 +31,8 @@ def no_weights(problem: GemmProblem, *orders: str) -> str | None:
     form = format_of(problem)
     if form.order not in (orders or ("rows",)):
         return f"its weights are in the order of {form.order}"
-    if form.order != "rows" and problem.n > 1 and problem.ldb != form.row_nbytes(problem.k):
+    parted = problem.n > 1 and problem.ldb != form.row_nbytes(problem.k)
+    if problem.k and form.order != "rows" and parted:
         return "the rows of its weights are not behind one another"
     if problem.k and problem.b_align < form.align:
         return f"rows of weights do not begin on multiples of {form.align} bytes"

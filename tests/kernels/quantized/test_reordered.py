@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import pyclmm
 from pyclmm.checks.known_answers import FILL, computed
 from pyclmm.checks.layouts import Placed
 from pyclmm.formats import in_rows, ordered
@@ -44,3 +45,11 @@ def test_rows_with_gaps_between_them_are_refused(queue):
     assert DEQUANTIZED.refuses(problem, device) is None
     assert "behind one another" in DEQUANTIZED.refuses(replace(problem, ldb=problem.ldb + 16), device)
     assert "order of fragments" in kernel_named("quantized").refuses(problem, device)
+
+
+def test_products_that_read_no_weights(rng):
+    q = pyclmm.quantize(rng.standard_normal((3, N, K), np.float32), bits=4, group_size=32)
+    f = q.to(np.empty(0), order="fragments")
+    x, c = (rng.standard_normal((5, length), np.float32) for length in (K, N))
+    np.testing.assert_array_equal(pyclmm.gemm(x, f[1].T, c, alpha=0, beta=2), 2 * c)
+    np.testing.assert_array_equal(pyclmm.ragged_matmul(x, f[:0].mT, []), np.zeros_like(c))
