@@ -17,9 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyclmm.checks import fixed_products
-from pyclmm.formats import FORMATS, format_named
+from pyclmm.formats import FORMATS, ORDERS, format_named
 from pyclmm.kernels import KERNELS, kernel_named
-from pyclmm.kernels.weights import ORDERS
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
 from pyclmm.problem import dtypes
