@@ -113,7 +113,8 @@ def verified(problem: GemmProblem, product: Work, device: DeviceInfo) -> Work:
     """*product*, the launches of what is checked of *problem*, between those that check it."""
     plain = checked_problem(problem)
     before, after, spaces, own = _checks_of_rows(plain, device)
-    launches, tables = (*before, *product.launches, *after), {**own, **product.tables}
+    rest = [x for x in product.launches if x not in before]  # weights are put in rows once
+    launches, tables = (*before, *rest, *after), {**own, **product.tables}
     if plain is not problem:
         space = Workspace("verify_sums", problem.m * problem.n * problem.batch * problem.sums.nbytes)
         spaces.append(space)

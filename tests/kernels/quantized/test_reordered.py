@@ -60,6 +60,12 @@ def test_the_launch_is_in_the_estimates(queue):
         assert longer == pytest.approx(device.rates.launch + device.rates.moved(2 * N * rows.ldb), rel=0.01)
 
 
+def test_a_check_reads_the_rows_of_the_product(rng):
+    q = pyclmm.quantize(rng.standard_normal((N, K), np.float32), bits=4, group_size=32)
+    plan = pyclmm.Matmul(np.ones((5, K), np.float32), q.to(np.empty(0), order="fragments").T, verify=True)
+    assert "launches    5: rows_of_blocks, verify_b, dequantize," in str(plan.explain())
+
+
 def test_products_that_read_no_weights(rng):
     q = pyclmm.quantize(rng.standard_normal((3, N, K), np.float32), bits=4, group_size=32)
     f = q.to(np.empty(0), order="fragments")
