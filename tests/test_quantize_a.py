@@ -255,7 +255,7 @@ def test_other_formats_are_refused_with_the_list(form):
 
 def test_the_order_of_fragments_is_refused_with_what_to_do():
     cpu, wanted = device_info(default_device()), problem("affine4_g32_float32_fragments", **INT8)
-    with pytest.raises(UnsupportedError, match=r'order of fragments; q.to\(x, order="rows"\) are in rows$'):
+    with pytest.raises(UnsupportedError, match=r'order of fragments, not rows: see q.to\(x, order="rows"\)$'):
         next(candidates(wanted, cpu, "auto"))
 
 

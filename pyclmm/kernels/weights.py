@@ -32,9 +32,11 @@ def no_weights(problem: GemmProblem, *orders: str) -> str | None:
     """Why *problem* is not a product with quantised weights that these families multiply, or None. *orders*:
     those in which weights may lie; none: in rows.
     """
-    form = format_of(problem)
-    if form.order not in (orders or ("rows",)):
-        return f'its weights are in the order of {form.order}; q.to(x, order="rows") are in rows'
+    form, wanted = format_of(problem), orders or ("rows",)
+    if form.order not in wanted:
+        return (
+            f'its weights are in the order of {form.order}, not {wanted[0]}: see q.to(x, order="{wanted[0]}")'
+        )
     parted = problem.n > 1 and problem.ldb != form.row_nbytes(problem.k)
     if problem.k and form.order != "rows" and parted:
         return "the rows of its weights are not behind one another"
