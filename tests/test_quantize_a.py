@@ -253,6 +253,12 @@ def test_other_formats_are_refused_with_the_list(form):
         next(candidates(problem(form.name, **INT8), cpu, "auto"))
 
 
+def test_the_order_of_fragments_is_refused_with_what_to_do():
+    cpu, wanted = device_info(default_device()), problem("affine4_g32_float32_fragments", **INT8)
+    with pytest.raises(UnsupportedError, match=r'order of fragments, not rows: see q.to\(x, order="rows"\)$'):
+        next(candidates(wanted, cpu, "auto"))
+
+
 def test_half_a_step_of_k_is_refused():
     cpu = device_info(default_device())
     with pytest.raises(UnsupportedError, match="K is 96, no positive multiple of 64; leave quantize_a out"):

@@ -115,3 +115,15 @@ def test_a_wrong_part_is_repaired(rng, mode, queue, spoiler):
         assert pyclmm.health()["repaired"] == before + 1
         assert np.allclose(got if a is x else got.get(), x @ q.dequantize().T, atol=1e-3)
     assert spoiler.kernels.count("verify_out") == 4
+
+
+def test_a_wrong_part_of_weights_in_blocks_is_repaired_as_whole_blocks(rng, queue, spoiler):
+    x, n = operand(rng), 150
+    q = pyclmm.quantize(rng.standard_normal((n, K), np.float32), bits=4, group_size=32)
+    right, there = x @ q.dequantize().T, q.to(np.empty(0), order="fragments")
+    for column in (70, 149):
+        spoiler.element(3 * n + column, "f", lambda y: y + 900)
+        with pytest.warns(pyclmm.VerificationWarning, match=f"row 3, column {column} .* computed again by"):
+            got = pyclmm.matmul(x, there.T, verify="repair")
+        np.testing.assert_allclose(got, right, atol=1e-3)
+    assert spoiler.kernels.count("verify_out") == 4

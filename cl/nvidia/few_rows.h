@@ -1,4 +1,5 @@
-/* few_rows: A of wgmma_quantized.cl in local memory: for each slice of a step two boxes of ptx_map.h, 64 of K each.
+/* few_rows: A of wgmma_quantized.cl and wgmma_fragments.cl in local memory: for each slice of a step two boxes of ptx_map.h, 64
+ * of K each.
  *
  *     RESIDENT 1: work-items store A of all steps, in pairs, in the order of k that the weights have; with FRAGMENTS as it lies
  *     RESIDENT 0: the copy engine brings A of a step into a stage (stages.h), as it lies

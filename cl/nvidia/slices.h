@@ -1,4 +1,4 @@
-/* slices: how mma_quantized.cl and wgmma_quantized.cl divide a work-group, and how its tile of out ends.
+/* slices: how mma_quantized.cl, wgmma_quantized.cl and wgmma_fragments.cl divide a work-group, and how its tile of out ends.
  *
  * A work-group has SLICES sub-groups for the same BM rows of out, each with the products of another part of K, in fragments of
  * mma: work-item 4 g + t has

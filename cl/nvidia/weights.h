@@ -1,4 +1,4 @@
-/* weights: how mma_quantized.cl and wgmma_quantized.cl convert affine weights.
+/* weights: how mma_quantized.cl, wgmma_quantized.cl and wgmma_fragments.cl convert affine weights.
  *
  * Runs of 32 affine weights, in registers, become pairs of A's type, eight at a time:
  *

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import PyclmmError, VerificationError
-from ..kernels.interface import Work
+from ..formats import format_named
+from ..kernels.interface import Work, round_up
 from ..kernels.launches import batch_table, complete
 from ..kernels.verification import verified
 from ..opencl.launcher import launcher_of
@@ -66,8 +67,10 @@ def _parts(gemm: Gemm, error: VerificationError) -> Iterator[tuple[Gemm, dict[st
     aligns: dict[str, Any] = {
         f"{x}_align": ELEMENTS[getattr(problem, f"{x}_type")].nbytes for x in ("a", "b", "out")
     }
-    if problem.b_format:  # rows of weights begin where they do
+    if problem.b_format:  # rows of weights begin where they do, and some cannot be divided
         del aligns["b_align"]
+        many = format_named(problem.b_format).together
+        c0, c1 = c0 // many * many, min(problem.n, round_up(c1, many))
     one: dict[str, Any] = {"batch_shape": (), "batch_strides": ((), (), (), ())}
     part = replace(problem, m=r1 - r0, n=c1 - c0, **one, **aligns)
     whole = replace(gemm, problem=part, shape=(part.m, part.n))

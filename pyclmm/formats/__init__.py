@@ -2,7 +2,7 @@
 
 A format of GGUF is a record in gguf_blocks.py and a header in cl/formats/ of its name.
 
-Others import: affine, base, mx, and what is in ``__all__``.
+Others import: affine, base, fragments, mx, and what is in ``__all__``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from .base import RUN, Array, Format
 from .gguf_blocks import OF_GGUF, BlockFormat
 
 __all__ = [
-    "FORMATS", "FORMAT_NAMES", "OF_GGUF", "RUN", "BlockFormat", "Format", "as_affine", "check_whole",
-    "format_named", "format_of", "in_rows", "ordered",
+    "FORMATS", "FORMAT_NAMES", "OF_GGUF", "ORDERS", "RUN", "BlockFormat", "Format", "as_affine",
+    "check_whole", "format_named", "format_of", "in_rows", "ordered",
 ]  # fmt: skip
 
 FORMATS: tuple[Format, ...] = (*affine.FORMATS, *mx.FORMATS, *OF_GGUF)
 _BY_NAME = {form.name: form for form in (*FORMATS, *fragments.FRAGMENTS)}
 FORMAT_NAMES = tuple(_BY_NAME)
+ORDERS = ("rows", "fragments")  # in which weights may lie
 
 
 def format_named(name: str) -> Format:
@@ -43,8 +44,8 @@ def ordered(form: Format, rows: Array, k: int, order: str) -> tuple[Format, Arra
     """*rows* of *k* weights of *form* in *order*, and their format. Raises ArgumentError for an order that is
     not known, UnsupportedError for weights that have no other.
     """
-    if not (isinstance(order, str) and order in ("rows", "fragments")):
-        raise unknown_name("order", order, ("rows", "fragments"))
+    if not (isinstance(order, str) and order in ORDERS):
+        raise unknown_name("order", order, ORDERS)
     if order == form.order:
         return form, rows
     if isinstance(form, fragments.Fragments):

@@ -11,9 +11,15 @@ from ..formats import in_rows
 from ..problem.dtypes import ELEMENTS
 from ..problem.gemm import GemmProblem
 from .interface import Arg, Launch, Program, Work, Workspace, round_up
-from .weights import format_of
+from .weights import format_of, matrices_of
 
 _ITEMS = 64  # of a work-group, each with 16 bytes
+
+
+def moved(problem: GemmProblem) -> int:
+    """Bytes that the launch reads and writes; 0 if there is none."""
+    form = format_of(problem)
+    return 0 if form.order == "rows" else 2 * matrices_of(problem) * problem.n * form.row_nbytes(problem.k)
 
 
 def with_rows(problem: GemmProblem, of_rows: Callable[[GemmProblem], Work]) -> Work:
@@ -22,10 +28,7 @@ def with_rows(problem: GemmProblem, of_rows: Callable[[GemmProblem], Work]) -> W
     """
     if not problem.b_format or format_of(problem).order == "rows":
         return of_rows(problem)
-    nbytes, matrices = (
-        format_of(problem).row_nbytes(problem.k),
-        problem.ragged.groups if problem.ragged else 1,
-    )
+    nbytes, matrices = format_of(problem).row_nbytes(problem.k), matrices_of(problem)
     ragged = problem.ragged and replace(problem.ragged, stride=problem.n * nbytes)
     work = of_rows(replace(problem, b_format=in_rows(format_of(problem)).name, ldb=nbytes, ragged=ragged))
     space = Workspace("rows_of_blocks", max(1, matrices * problem.n * nbytes))

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..problem.dtypes import COMPLEX, ELEMENTS, dtype_of
 from ..problem.gemm import Copy, GemmProblem, alignment, dense_strides
+from . import reordered
 from .config import ACCESS
 from .device import DeviceInfo
 from .interface import (
@@ -32,7 +33,6 @@ from .interface import (
 )
 from .launches import batch_table, copy_launch
 from .listed import in_a_list
-from .reordered import with_rows
 from .weights import RUN, program_of
 
 SUMS = 4096  # of a transfer: as many work-items
@@ -113,7 +113,8 @@ def verified(problem: GemmProblem, product: Work, device: DeviceInfo) -> Work:
     """*product*, the launches of what is checked of *problem*, between those that check it."""
     plain = checked_problem(problem)
     before, after, spaces, own = _checks_of_rows(plain, device)
-    launches, tables = (*before, *product.launches, *after), {**own, **product.tables}
+    rest = [x for x in product.launches if x not in before]  # weights are put in rows once
+    launches, tables = (*before, *rest, *after), {**own, **product.tables}
     if plain is not problem:
         space = Workspace("verify_sums", problem.m * problem.n * problem.batch * problem.sums.nbytes)
         spaces.append(space)
@@ -140,7 +141,7 @@ def seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """Estimated seconds of what :func:`verified` adds: launches that read the operands and the result."""
     plain = checked_problem(problem)
     launches = verified(problem, Work(()), device).launches
-    moved = plain.nbytes
+    moved = plain.nbytes + (reordered.moved(plain) if plain.b_format else 0)
     if plain is not problem:  # the activation reads the sums and writes the result
         element = plain.sums.nbytes + ELEMENTS[problem.out_type].nbytes
         moved += problem.m * problem.n * problem.batch * element
@@ -174,7 +175,7 @@ def _checks_of_rows(problem: GemmProblem, device: DeviceInfo) -> _Checks:
         last = len(after)
         return Work((*before, *after), tuple(spaces), own)
 
-    work = with_rows(problem, checks)
+    work = reordered.with_rows(problem, checks)
     cut = len(work.launches) - last
     return [*work.launches[:cut]], [*work.launches[cut:]], [*work.workspace], dict(work.tables)
 

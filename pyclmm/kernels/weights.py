@@ -13,7 +13,6 @@ from .config import TileConfig
 from .device import DeviceInfo
 from .interface import Arg, Defines, Launch, Program, gemm_defines, gemm_launch, round_up, vector_defines
 
-ORDERS = ("rows", "fragments")  # in which weights may lie
 RUN = 32  # weights that a format's header gives at a time (weights32)
 GROUPS_A_UNIT = 4  # work-groups for each compute unit of a CPU
 TYPES = (Types(("float32", "float16", "bfloat16"), "float32", weights=True),)
@@ -24,14 +23,22 @@ def format_of(problem: GemmProblem) -> Format:
     return format_named(problem.b_format)
 
 
+def matrices_of(problem: GemmProblem) -> int:
+    """How many matrices of weights there are: those of groups, or one."""
+    return problem.ragged.groups if problem.ragged else 1
+
+
 def no_weights(problem: GemmProblem, *orders: str) -> str | None:
     """Why *problem* is not a product with quantised weights that these families multiply, or None. *orders*:
     those in which weights may lie; none: in rows.
     """
-    form = format_of(problem)
-    if form.order not in (orders or ("rows",)):
-        return f"its weights are in the order of {form.order}"
-    if form.order != "rows" and problem.n > 1 and problem.ldb != form.row_nbytes(problem.k):
+    form, wanted = format_of(problem), orders or ("rows",)
+    if form.order not in wanted:
+        return (
+            f'its weights are in the order of {form.order}, not {wanted[0]}: see q.to(x, order="{wanted[0]}")'
+        )
+    parted = problem.n > 1 and problem.ldb != form.row_nbytes(problem.k)
+    if problem.k and form.order != "rows" and parted:
         return "the rows of its weights are not behind one another"
     if problem.k and problem.b_align < form.align:
         return f"rows of weights do not begin on multiples of {form.align} bytes"

@@ -27,6 +27,7 @@ from ..checks.known_answers import Outcome, Wrong, outcome
 from ..checks.layouts import Decks, rearranged, resized
 from ..errors import UnsupportedError
 from ..formats import FORMATS, format_named
+from ..formats.fragments import FRAGMENTS
 from ..kernels import Kernel
 from ..kernels.config import TileConfig
 from ..kernels.device import DeviceInfo
@@ -45,7 +46,7 @@ _TAKEN = (
     *(("float32", "highest", ""), ("float16", "highest", ""), ("float32", "high", "")),
     *(("float32", "medium", ""), ("float64", "highest", ""), ("float64", "high", "")),
     *(("int8", "highest", ""), ("float32", "highest", "q8_0"), ("float16", "highest", "q8_0")),
-    *(("float16", "highest", f"affine4_g64_float16{order}") for order in ("", "_fragments")),
+    *(("float16", "highest", "affine4_g64_float16"), ("float16", "highest", "affine4_g64_float16_fragments")),
 )
 _LARGEST = 160  # the most that M, N and K follow a tile's size
 
@@ -198,9 +199,10 @@ def _lists(at: Setting) -> Iterator[LawCase]:
 
 
 def _formats(at: Setting) -> Iterator[LawCase]:
-    some = (form for i, form in enumerate(FORMATS) if form.mode != "affine" or i % 4 == 2)
-    for form in (*some, format_named("affine4_g64_float16_fragments")):
+    for form in (f for i, f in enumerate(FORMATS) if f.mode != "affine" or i % 4 == 2):
         yield LawCase(at.problem(5, 21, 2 * form.block, b_format=form.name), Drawn.REALS)
+    for form in FRAGMENTS[::4]:
+        yield LawCase(at.problem(5, 85, 2 * form.block, b_format=form.name), Drawn.REALS)
 
 
 LAWS = (
@@ -219,7 +221,11 @@ LAWS = (
     Law("bias and activation", _epilogues, "relu and gelu, of NaN and infinity too"),
 )  # fmt: skip
 # Of families for them, to which the interface and the bits below do not apply.
-OF_WEIGHTS = Law("formats of quantised weights", _formats, "all but three of four affine ones")
+OF_WEIGHTS = Law(
+    "formats of quantised weights",
+    _formats,
+    "all but three of four affine ones, in rows and in the order of fragments",
+)
 INTERFACE = "NumPy interface"
 BITS = "bits of fixed products"
 TILES = "products in tiles"

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyclmm.checks import fixed_products
-from pyclmm.formats import FORMATS, format_named
+from pyclmm.formats import FORMATS, ORDERS, format_named
 from pyclmm.kernels import KERNELS, kernel_named
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import default_queue
@@ -316,6 +316,7 @@ def test_families_for_weights_are_tested_on_weights(kernel):
     assert {(format_named(name).mode, format_named(name).bits) for name in formats} == {
         (form.mode, form.bits) for form in FORMATS
     }
+    assert {format_named(name).order for name in formats} == set(ORDERS)
     for law in laws.LAWS:
         if law.name in ("transposes", "stacks", "error bound of random numbers"):
             cases = [case.problem for case in law.cases(laws.Setting(taken, None))]
@@ -330,7 +331,7 @@ def test_a_wrong_header_of_a_format_is_told(monkeypatch):
 
     changed_sources(monkeypatch, change)
     found = laws.check(new_queue(), kernel_named("dequantized"), laws.OF_WEIGHTS)
-    assert found.cases == 3  # and weights in the order of fragments
+    assert found.cases == 7  # these two, and five in the order of fragments
     assert "q8_0 NT: random data gave an error over the bound" in found.wrong
 
 

@@ -45,11 +45,13 @@ class _RowsOf8Bits(CpuKernel):
     def obstacle(self, problem: GemmProblem, device: DeviceInfo) -> str | None:
         if not problem.quantize_a:
             return 'rounds A to 8 bits, which quantize_a="int8" asks for'
+        if why := no_weights(problem):
+            return why
         if not format_of(problem).has_codes:
             return f"quantize_a is offered with {', '.join(OFFERED)}, not {format_of(problem).name}"
         if problem.k % STEP or problem.k == 0:
             return f"K is {problem.k}, no positive multiple of {STEP}; leave quantize_a out"
-        return no_weights(problem)
+        return None
 
     def violations(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[str]:
         reasons = [] if config.tm in self.rows else [f"TM must be one of {self.rows}: {config}"]

@@ -1,4 +1,4 @@
-"""What `mma_quantized` and `wgmma_quantized` share: few rows by quantised weights, on matrix units."""
+"""What `mma_quantized`, `wgmma_quantized` and `wgmma_fragments` share: few rows by quantised weights."""
 
 from __future__ import annotations
 

@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...formats import ORDERS
 from ...problem.dtypes import ELEMENTS
 from ...problem.gemm import MAX_ALIGN, GemmProblem
+from .. import reordered
 from ..accepts import GENERAL, IN_ORDER, Accepts
 from ..config import TileConfig
 from ..device import DeviceInfo
 from ..interface import Arg, Kernel, Launch, Loops, Work, Workspace, gemm_defines, round_up
 from ..plain import Products
-from ..reordered import with_rows
-from ..weights import ORDERS, RUN, TYPES, format_of, no_weights, program_of
+from ..weights import RUN, TYPES, format_of, matrices_of, no_weights, program_of
 
 _ITEMS = 64  # of a work-group on a GPU, each with one run of weights
 _SPAN = 128  # runs that a work-item of a CPU turns into numbers. The self-check reaches the third work-item
@@ -58,11 +59,13 @@ class Dequantized(Kernel):
 
     def estimate(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> float:
         family, own = self._products.of(config)
-        lines, rates = _matrices(problem) * problem.n, device.rates
+        lines, rates = matrices_of(problem) * problem.n, device.rates
         weights, size = lines * problem.k, ELEMENTS[problem.a_type].nbytes
         moved = lines * format_of(problem).row_nbytes(problem.k) + weights * size
         turning = weights / RUN * _RUN_SECONDS / device.units if device.is_cpu else 0.0
         seconds = rates.launch + max(rates.moved(moved), turning)
+        if in_rows := reordered.moved(problem):
+            seconds += rates.launch + rates.moved(in_rows)
         return seconds + family.estimate(_inner(problem), own, device)
 
     def out_of_order(self, problem: GemmProblem, config: TileConfig) -> str | None:
@@ -90,13 +93,13 @@ class Dequantized(Kernel):
         return self._products.violations(_inner(problem), config, device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        return with_rows(problem, lambda in_rows: self._launches(in_rows, config, device))
+        return reordered.with_rows(problem, lambda in_rows: self._launches(in_rows, config, device))
 
     def _launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         family, own = self._products.of(config)
         product = _inner(problem)
         work = family.launches(product, own, device)
-        numbers = _matrices(problem) * problem.n * product.ldb
+        numbers = matrices_of(problem) * problem.n * product.ldb
         space = Workspace("weights", max(1, numbers * ELEMENTS[problem.a_type].nbytes))
         names: dict[Arg, Arg] = {"b": space.symbol, "b_offset": np.int64(0)}
         multiplied = tuple(launch.renamed(names) for launch in work.launches)
@@ -113,11 +116,6 @@ def _inner(problem: GemmProblem) -> GemmProblem:
     return replace(plain, ragged=ragged)
 
 
-def _matrices(problem: GemmProblem) -> int:
-    """How many matrices of weights there are: those of groups, or one."""
-    return problem.ragged.groups if problem.ragged else 1
-
-
 def _turned(problem: GemmProblem, ld: int, space: Workspace, device: DeviceInfo) -> Launch:
     """The launch that turns weights into numbers."""
     own = problem.a_type
@@ -125,7 +123,7 @@ def _turned(problem: GemmProblem, ld: int, space: Workspace, device: DeviceInfo)
     defines = tuple(one for one in gemm_defines(plain) if one[0] in _TYPE_MACROS)
     runs = problem.k // RUN
     span, items = (min(runs, _SPAN), 1) if device.is_cpu else (1, min(_ITEMS, device.max_work_group_size))
-    size = (round_up(max(1, -(-runs // max(1, span))), items), problem.n, _matrices(problem))
+    size = (round_up(max(1, -(-runs // max(1, span))), items), problem.n, matrices_of(problem))
     apart = problem.ragged.stride if problem.ragged else 0
     extra = (np.int64(problem.ldb), np.int64(apart), space.symbol, np.int64(ld), np.int32(span))
     args = (np.int32(problem.n), np.int32(problem.k), "b", "b_offset", *extra)

@@ -1,4 +1,4 @@
-"""mma_quantized.cl and wgmma_quantized.cl run without a GPU (interleaved.py), judged as on a device."""
+"""The kernels of few rows by quantised weights run without a GPU (interleaved.py), judged as on a device."""
 
 from __future__ import annotations
 
