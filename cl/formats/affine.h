@@ -1,6 +1,6 @@
 /* affine: scale * q + bias, a scale and a bias for GROUP_SIZE weights.
  *
- * Macros: QUANT_BITS; GROUP_SIZE, 32, 64 or 128; SCALE_TYPE, 0: float32, 1: float16, 2: bfloat16; FRAGMENTS (packed_rows.h).
+ * Macros: QUANT_BITS; GROUP_SIZE, 32, 64 or 128; SCALE_TYPE, 0: float32, 1: float16, 2: bfloat16.
  */
 #include "formats/packed_rows.h"
 
@@ -49,8 +49,7 @@ INLINE void code_scales(bytes_t row, const int k, const int K, const int count, 
     for (int g = 0; g < count; ++g) bias[g] += CODES_ZERO * scale[g];
 }
 
-#if FRAGMENTS /* codes are read one run at a time */
-#elif QUANT_BITS == 4
+#if QUANT_BITS == 4
 #define NIBBLE_VALUES(codes, scale, bias) affine_values(CONVERTED(float16, codes), scale, bias)
 #elif QUANT_BITS == 8
 #define CODES_GROUP GROUP_SIZE

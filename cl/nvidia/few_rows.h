@@ -1,7 +1,7 @@
 /* few_rows: A of wgmma_quantized.cl and wgmma_fragments.cl in local memory: for each slice of a step two boxes of ptx_map.h, 64
  * of K each.
  *
- *     RESIDENT 1: work-items store A of all steps, in pairs, in the order of k that the weights have; with FRAGMENTS as it lies
+ *     RESIDENT 1: work-items store A of all steps, in pairs, in the order of k that the weights have; with IN_BLOCKS as it lies
  *     RESIDENT 0: the copy engine brings A of a step into a stage (stages.h), as it lies
  *
  * Macros: RESIDENT; STAGES (stages.h); CLUSTER 1 (ptx_map.h); those of weights.h.
@@ -28,8 +28,8 @@ typedef struct {
 
 INLINE chunks_t chunks_of(__global const A_T *a, const long lda, const int rows, const int k0)
 {
-  const int c = OWN_LANE % 16, row = 2 * TEAM + OWN_LANE / 16, first = FRAGMENTS ? c : c % 4 * 4; /* piece p of a row: 16 bytes */
-  const uint place = (SLICE * 2 + first / 8) * BOX_BYTES + row * 128 + (first % 8 ^ row % 8) * 16 + (FRAGMENTS ? 0 : c / 4 * 4);
+  const int c = OWN_LANE % 16, row = 2 * TEAM + OWN_LANE / 16, first = IN_BLOCKS ? c : c % 4 * 4; /* piece p of a row: 16 bytes */
+  const uint place = (SLICE * 2 + first / 8) * BOX_BYTES + row * 128 + (first % 8 ^ row % 8) * 16 + (IN_BLOCKS ? 0 : c / 4 * 4);
   return (chunks_t){a + row * lda + k0 + SLICE * DEPTH + 8 * c, 2 * TEAMS * lda, rows - row, place};
 }
 
@@ -47,7 +47,7 @@ INLINE void move_chunks(chunks_t chunks, __local uchar *memory, const int steps,
       UNROLL for (int p = 0; p < CHUNKS; ++p)
         if (first + i < steps && chunks.rows_left > 2 * TEAMS * p) {
           __local uchar *to = memory + (first + i) * A_BYTES + p * 2 * TEAMS * 128;
-#if FRAGMENTS
+#if IN_BLOCKS
           *(__local uint4 *)(to + chunks.place) = held[i][p];
 #else
           UNROLL for (int e = 0; e < 4; ++e) *(__local uint *)(to + (chunks.place ^ e * 16)) = ((const uint *)&held[i][p])[e];

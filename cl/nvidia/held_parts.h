@@ -5,13 +5,21 @@
 #include "nvidia/few_rows.h"
 #include "nvidia/ptx_wgmma_held.h"
 
-#define SPANS (RESIDENT && !FRAGMENTS ? 1 : DEPTH / GROUP_SIZE) /* groups of a run */
+#define SPANS (RESIDENT && !IN_BLOCKS ? 1 : DEPTH / GROUP_SIZE) /* groups of a run */
 
-/* The weights of part 0 or 1 of the runs of two columns, for w of multiply_part. Run n SPANS + z has those of span z of column n. */
-INLINE void convert_part(uint w[2][8], const run_t runs[2 * SPANS], const int part, const int mode)
+INLINE void convert_in_mode(uint w[2][8], const run_t runs[2 * SPANS], const int part, const int mode)
 {
   UNROLL for (int s = 2 * part; s < 2 * part + 2; ++s)
     UNROLL for (int n = 0; n < 2; ++n) eight(w[n] + s % 2 * 4, runs + n * SPANS + s * SPANS / 4, s, mode);
+}
+
+/* The weights of part 0 or 1 of the runs of two columns, for w of multiply_part. Run n SPANS + z has those of span z of column n.
+ * `mode` is mode_of's, which need not be a constant. */
+INLINE void convert_part(uint w[2][8], const run_t runs[2 * SPANS], const int part, const int mode)
+{
+  if (mode == TOP_MODE) convert_in_mode(w, runs, part, TOP_MODE);
+  else if (mode) convert_in_mode(w, runs, part, 1);
+  else convert_in_mode(w, runs, part, 0);
 }
 
 /* Starts sum += their product with A of the slice at `tile`, held_tile's, as a group of wgmma. */

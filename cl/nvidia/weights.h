@@ -7,14 +7,14 @@
  *   ready_run(run, mode)      before the first eight() of a run
  *   eight(words, run, s, mode)   weights 8 s up to 8 s + 8 of the run, two a word; s and mode are constants
  *
- * FRAGMENTS 1: two neighbours are 16 bits apart in a word (fragment_blocks.h): no bytes move.
+ * IN_BLOCKS 1: two neighbours are 16 bits apart in a word (fragment_blocks.h): no bytes move.
  *
  * A weight is field * scale + bias in float32, rounded to A's type (formats/affine.h).
  *
  *   mode   instructions for 8 weights of 4 bits
  *   0      35     in float32
  *   1      15     a 16-bit FMA, which rounds once, of the field times 2^15 (2^127)
- *   2      12     a 16-bit FMA of the field where it lies in a byte; for BITS 4 and small scales; with FRAGMENTS 11
+ *   2      12     a 16-bit FMA of the field where it lies in a byte; for BITS 4 and small scales; with IN_BLOCKS 11
  *
  * FUSED 1: modes 1 and 2 may be used, as scales have A's type. One rounding gives what float32, rounded again, gives where
  * float32 holds field * scale + bias exactly. That needs 24 bits or less from the top of the greater to the end of the smaller,
@@ -29,8 +29,8 @@
 #ifndef BITS
 #error "weights.h needs BITS"
 #endif
-#ifndef FRAGMENTS
-#define FRAGMENTS 0
+#ifndef IN_BLOCKS
+#define IN_BLOCKS 0
 #endif
 #define RUN 32
 #define PACKED CAT(packed_, ELEMENT)
@@ -90,7 +90,7 @@ INLINE void fields_in_bytes(uint bytes[2], const run_t *run, const int s, const 
 #endif
 }
 
-#if FRAGMENTS
+#if IN_BLOCKS
 /* Fields 2 j and 2 j + 1 of the run as 16-bit integers, times 2^up. */
 INLINE uint pair_of(const run_t *run, const int j, const int up)
 {
@@ -106,7 +106,7 @@ INLINE uint pair_of(const run_t *run, const int j, const int up)
 #define large_bfloat16 0x7f007f00u   /* 2^127 */
 #define scaling_float16 0x60006000u  /* 2^9 */
 #define scaling_bfloat16 0x42804280u /* 2^6 */
-#define up_float16 (FRAGMENTS ? 4 : 3) /* with 4 a field of a word's four needs no shift */
+#define up_float16 (IN_BLOCKS ? 4 : 3) /* with 4 a field of a word's four needs no shift */
 #define up_bfloat16 3
 #define UP CAT(up_, ELEMENT)
 #define raised_float16 ((24 - up_float16) * 0x04000400u)
@@ -182,7 +182,7 @@ INLINE float weight(const float field, const float scale, const float bias)
 INLINE void eight(uint *words, const run_t *run, const int s, const int mode)
 {
   const int up = mode == 2 ? UP : 0;
-#if FRAGMENTS
+#if IN_BLOCKS
   uint pairs[4];
   UNROLL for (int i = 0; i < 4; ++i) pairs[i] = pair_of(run, 4 * s + i, up);
 #define PAIR(i) pairs[i]

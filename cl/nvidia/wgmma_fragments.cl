@@ -18,7 +18,7 @@
  * Technique: weights shuffled offline into blocks of what a step takes, as in Marlin and Machete; a sub-group for copies, as in CUTLASS.
  */
 #define CLUSTER 1
-#define FRAGMENTS 1
+#define IN_BLOCKS 1
 #define FEEDERS 32
 #include "include/gemm.h"
 #include "nvidia/fragment_blocks.h"
@@ -52,9 +52,7 @@ INLINE void multiply_runs(
   UNROLL for (int n = 0; n < 2 * SPANS; ++n) ready_run(runs + n, mode);
   UNROLL for (int part = 0; part < 2; ++part) {
     uint w[2][8];
-    if (mode == TOP_MODE) convert_part(w, runs, part, TOP_MODE);
-    else if (mode) convert_part(w, runs, part, 1);
-    else convert_part(w, runs, part, 0);
+    convert_part(w, runs, part, mode);
     multiply_part(sum, w, tile, part);
     wgmma_wait_all_but(1); /* until then the registers that the next part is converted into may be read */
     if (!RESIDENT && part == 0 && before >= 0) release(stages, before);

@@ -63,9 +63,7 @@ INLINE void multiply_runs(
   UNROLL for (int n = 0; n < 2 * SPANS; ++n) ready_run(runs + n, mode);
   UNROLL for (int part = 0; part < 2; ++part) {
     uint w[2][8];
-    if (mode == TOP_MODE) convert_part(w, runs, part, TOP_MODE);
-    else if (mode) convert_part(w, runs, part, 1);
-    else convert_part(w, runs, part, 0);
+    convert_part(w, runs, part, mode);
     if (part == 0) {
       if (!RESIDENT) wait_until_full(stages, ring);
       wgmma_wait_held(sum);

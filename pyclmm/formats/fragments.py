@@ -1,8 +1,9 @@
 """Affine weights of 4 and 8 bits in the order of matrix units' fragments (cl/nvidia/fragment_blocks.h).
 
 64 rows are a block; the last may have fewer. A block has its rows' bytes in another order: for each 128 of K
-the weights of all rows, then for each group of K a pair, scale and bias, of all rows. What 64 work-items of a
-matrix unit multiply in a step is contiguous then, and each finds its weights in words of its own.
+the weights of all rows, then for each group of K a pair, scale and bias, of all rows. What the
+work-items of a matrix unit multiply in a step is contiguous then, and each finds its weights in words of its
+own.
 """
 
 from __future__ import annotations
@@ -65,11 +66,8 @@ class Fragments(Affine):
         their pairs, (..., groups, rows, 2, bytes).
         """
         *stack, rows, nbytes = blocks.shape
-        memory, end, groups = (
-            blocks.reshape(*stack, rows * nbytes),
-            rows * k * self.bits // 8,
-            k // self.group_size,
-        )
+        memory = blocks.reshape(*stack, rows * nbytes)
+        end, groups = rows * k * self.bits // 8, k // self.group_size
         pairs = memory[..., end : end + rows * groups * 2 * self.scale_nbytes]
         weights = memory[..., :end].reshape(*stack, k // _SLICE, rows, self.bits, 16)
         return weights, pairs.reshape(*stack, groups, rows, 2, self.scale_nbytes)
