@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..formats import in_rows
 from ..problem.dtypes import ELEMENTS
 from ..problem.gemm import GemmProblem
-from .interface import Arg, Launch, Program, Work, Workspace, round_up
+from .interface import Arg, Launch, Program, Workspace, round_up
 from .weights import format_of, matrices_of
 
 _ITEMS = 64  # of a work-group, each with 16 bytes
@@ -18,25 +18,37 @@ _ITEMS = 64  # of a work-group, each with 16 bytes
 
 def moved(problem: GemmProblem) -> int:
     """Bytes that the launch reads and writes; 0 if there is none."""
-    form = format_of(problem)
-    return 0 if form.order == "rows" else 2 * matrices_of(problem) * problem.n * form.row_nbytes(problem.k)
+    return 2 * sum(space.nbytes for space in InRows.of(problem).workspace)
 
 
-def with_rows(problem: GemmProblem, of_rows: Callable[[GemmProblem], Work]) -> Work:
-    """The launches that *of_rows* makes for weights in rows, behind one that writes such rows if the
-    problem's weights lie in another order.
+@dataclass(frozen=True)
+class InRows:
+    """A ``problem`` whose weights lie in rows, and what writes them: ``launches``, in ``workspace``. Launches
+    of the problem read that as :meth:`read` says.
     """
-    if not problem.b_format or format_of(problem).order == "rows":
-        return of_rows(problem)
-    nbytes, matrices = format_of(problem).row_nbytes(problem.k), matrices_of(problem)
-    ragged = problem.ragged and replace(problem.ragged, stride=problem.n * nbytes)
-    work = of_rows(replace(problem, b_format=in_rows(format_of(problem)).name, ldb=nbytes, ragged=ragged))
-    space = Workspace("rows_of_blocks", max(1, matrices * problem.n * nbytes))
-    names: dict[Arg, Arg] = {"b": space.symbol, "b_offset": np.int64(0)}
-    launches = tuple(launch.renamed(names) for launch in work.launches)
-    return replace(
-        work, launches=(_rows(problem, space, matrices), *launches), workspace=(space, *work.workspace)
-    )
+
+    problem: GemmProblem
+    launches: tuple[Launch, ...] = ()
+    workspace: tuple[Workspace, ...] = ()
+
+    @classmethod
+    def of(cls, problem: GemmProblem) -> InRows:
+        """*problem* as it is, if its weights lie so."""
+        if not problem.b_format or format_of(problem).order == "rows":
+            return cls(problem)
+        form, matrices = format_of(problem), matrices_of(problem)
+        nbytes = form.row_nbytes(problem.k)
+        ragged = problem.ragged and replace(problem.ragged, stride=problem.n * nbytes)
+        plain = replace(problem, b_format=in_rows(form).name, ldb=nbytes, ragged=ragged)
+        space = Workspace("rows_of_blocks", max(1, matrices * problem.n * nbytes))
+        return cls(plain, (_rows(problem, space, matrices),), (space,))
+
+    def read(self, launches: Iterable[Launch]) -> tuple[Launch, ...]:
+        """*launches* of the problem, which read the rows that were written, if any."""
+        names: dict[Arg, Arg] = {}
+        if self.workspace:
+            names = {"b": self.workspace[0].symbol, "b_offset": np.int64(0)}
+        return tuple(launch.renamed(names) for launch in launches)
 
 
 def _rows(problem: GemmProblem, space: Workspace, matrices: int) -> Launch:

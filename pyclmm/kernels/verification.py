@@ -141,7 +141,7 @@ def seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """Estimated seconds of what :func:`verified` adds: launches that read the operands and the result."""
     plain = checked_problem(problem)
     launches = verified(problem, Work(()), device).launches
-    moved = plain.nbytes + (reordered.moved(plain) if plain.b_format else 0)
+    moved = plain.nbytes + reordered.moved(plain)
     if plain is not problem:  # the activation reads the sums and writes the result
         element = plain.sums.nbytes + ELEMENTS[problem.out_type].nbytes
         moved += problem.m * problem.n * problem.batch * element
@@ -167,17 +167,9 @@ _Checks = tuple[list[Launch], list[Launch], list[Workspace], dict[str, Table]]
 
 def _checks_of_rows(problem: GemmProblem, device: DeviceInfo) -> _Checks:
     """As :func:`_checks`. Weights in another order are read as rows."""
-    last = 0
-
-    def checks(in_rows: GemmProblem) -> Work:
-        nonlocal last
-        before, after, spaces, own = _checks(in_rows, device)
-        last = len(after)
-        return Work((*before, *after), tuple(spaces), own)
-
-    work = reordered.with_rows(problem, checks)
-    cut = len(work.launches) - last
-    return [*work.launches[:cut]], [*work.launches[cut:]], [*work.workspace], dict(work.tables)
+    rows = reordered.InRows.of(problem)
+    before, after, spaces, own = _checks(rows.problem, device)
+    return [*rows.launches, *rows.read(before)], [*rows.read(after)], [*rows.workspace, *spaces], own
 
 
 def _checks(problem: GemmProblem, device: DeviceInfo) -> _Checks:

@@ -93,18 +93,19 @@ class Dequantized(Kernel):
         return self._products.violations(_inner(problem), config, device)
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
-        return reordered.with_rows(problem, lambda in_rows: self._launches(in_rows, config, device))
-
-    def _launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         family, own = self._products.of(config)
-        product = _inner(problem)
+        rows, product = reordered.InRows.of(problem), _inner(problem)
         work = family.launches(product, own, device)
         numbers = matrices_of(problem) * problem.n * product.ldb
         space = Workspace("weights", max(1, numbers * ELEMENTS[problem.a_type].nbytes))
         names: dict[Arg, Arg] = {"b": space.symbol, "b_offset": np.int64(0)}
         multiplied = tuple(launch.renamed(names) for launch in work.launches)
-        turned = _turned(problem, product.ldb, space, device)
-        return replace(work, launches=(turned, *multiplied), workspace=(space, *work.workspace))
+        turned = rows.read([_turned(rows.problem, product.ldb, space, device)])
+        return replace(
+            work,
+            launches=(*rows.launches, *turned, *multiplied),
+            workspace=(*rows.workspace, space, *work.workspace),
+        )
 
 
 def _inner(problem: GemmProblem) -> GemmProblem:
