@@ -29,17 +29,6 @@
 /* The columns of block `block` of a tile that begins at column j0. */
 INLINE int columns_of(const int j0, const int block, const int N) { return min(BLOCK, max(0, N - j0 - block * BLOCK)); }
 
-/* Starts the copies of the weights at k of `slices` slices, from column j0 on, whose bytes count at `bar`. */
-INLINE void copy_runs(
-    const uint to, __global const uchar *b, const long ldb, const int j0, const int N, const int k, const int slices, const uint bar)
-{
-  UNROLL for (int block = 0; block < BLOCKS; ++block) {
-    const int columns = columns_of(j0, block, N);
-    __global const uchar *from = b + (j0 + block * BLOCK) * ldb + (long)(k / DEPTH) * (columns * COLUMN_BYTES);
-    if (columns) copy_bytes(to + block * BLOCK_BYTES, from, columns * COLUMN_BYTES * slices, bar);
-  }
-}
-
 /* Starts the copies of the pairs of `groups` groups from k0 on. Announces them at `bar`. */
 INLINE void copy_pairs(
     const uint slots, __global const uchar *b, const long ldb, const int j0, const int N, const int K, const int k0, const int groups,

@@ -2,8 +2,8 @@
  * sm_90a. Slices, quartets and out are as in wgmma_quantized.cl. But a step's weights lie behind one another in memory
  * (fragment_blocks.h), so one work-item, of a sub-group of its own, starts all copies by the copy engine:
  *
- *     feeder    | pairs, weights of stages 0, 1, .. | A of these |  a stage whenever one is empty ..
- *     quartets  | (RESIDENT: A)  judge the pairs                 |  wait until a stage is full, convert, multiply, release ..
+ *     feeder    | weights of stage 0, pairs | A of stage 0, weights and A of 1, .. |  a stage whenever one is empty ..
+ *     quartets  | (RESIDENT: A)  judge the pairs                                   |  wait until one is full, convert, multiply, release ..
  *
  * and `ldmatrix` gives each work-item its own weights, as wgmma wants them: t has 8 e + 2 t and the next one, e = 0 .. 15.
  *
@@ -78,27 +78,48 @@ INLINE void multiply_range(float *sum, const stages_t stages, place_t at, const 
   wgmma_wait_held(sum);
 }
 
-/* What the feeder copies: `slices` slices of a range of K from k0 on, of A's rows from m0 on and B's columns from j0 on. */
+/* What the feeder copies next of a range of K: rows of A from m0 on, at k; weights of each block, of which `left` bytes are left. */
 typedef struct {
   __global const ulong *map; /* of A */
-  __global const uchar *b;
-  long ldb;
-  int m0, j0, N, k0, slices;
+  int m0, k;
+  __global const uchar *next[BLOCKS];
+  int left[BLOCKS], step[BLOCKS]; /* bytes */
 } feeding_t;
 
-/* Starts the copies of a step's weights into the stage at `ring`, once that is empty. A's bytes count too. */
-INLINE void feed_weights(const stages_t stages, const feeding_t fed, const ring_t ring, const int step)
+/* Of `slices` slices from k0 on and B's columns from j0 on. */
+INLINE feeding_t feeding(
+    __global const ulong *map, __global const uchar *b, const long ldb, const int m0, const int j0, const int N, const int k0,
+    const int slices)
 {
-  const int wanted = min(SLICES, fed.slices - step * SLICES), bytes = min(BN, fed.N - fed.j0) * COLUMN_BYTES * wanted;
-  const uint bar = begin_filling(stages, ring, bytes + (RESIDENT ? 0 : A_BYTES));
-  copy_runs(stages.tiles + RUNS_AT + ring.stage * RUNS_BYTES, fed.b, fed.ldb, fed.j0, fed.N, fed.k0 + step * STEP, wanted, bar);
+  feeding_t fed = {map, m0, k0};
+  UNROLL for (int block = 0; block < BLOCKS; ++block) {
+    const int bytes = columns_of(j0, block, N) * COLUMN_BYTES;
+    fed.next[block] = b + (j0 + block * BLOCK) * ldb + (long)(k0 / DEPTH) * bytes;
+    fed.left[block] = slices * bytes;
+    fed.step[block] = SLICES * bytes;
+  }
+  return fed;
+}
+
+/* Starts the copies of a step's weights into the stage at `ring`, once that is empty. A's bytes count too. Addresses and lengths are
+ * known before the wait: what follows it delays the copies. */
+INLINE void feed_weights(const stages_t stages, feeding_t *fed, const ring_t ring)
+{
+  int bytes[BLOCKS], all = RESIDENT ? 0 : A_BYTES;
+  UNROLL for (int block = 0; block < BLOCKS; ++block) all += bytes[block] = min(fed->step[block], fed->left[block]);
+  const uint bar = begin_filling(stages, ring, all), to = stages.tiles + RUNS_AT + ring.stage * RUNS_BYTES;
+  UNROLL for (int block = 0; block < BLOCKS; ++block) {
+    if (bytes[block]) copy_bytes(to + block * BLOCK_BYTES, fed->next[block], bytes[block], bar);
+    fed->next[block] += bytes[block];
+    fed->left[block] -= bytes[block];
+  }
 }
 
 /* Starts that of A, of which the map has a layer for each 64 of K. */
-INLINE void feed_rows(const stages_t stages, const feeding_t fed, const int stage, const int step)
+INLINE void feed_rows(const stages_t stages, feeding_t *fed, const int stage)
 {
-  if (!RESIDENT)
-    copy_box(stages.tiles + stage * A_BYTES, fed.map, 0, fed.m0, (fed.k0 + step * STEP) / 64, stages.full + 8 * stage);
+  if (!RESIDENT) copy_box(stages.tiles + stage * A_BYTES, fed->map, 0, fed->m0, fed->k / 64, stages.full + 8 * stage);
+  fed->k += STEP;
 }
 
 __kernel WORK_GROUP(ITEMS + FEEDERS, 1, 1) void matmul_wgmma_fragments(
@@ -123,21 +144,25 @@ __kernel WORK_GROUP(ITEMS + FEEDERS, 1, 1) void matmul_wgmma_fragments(
   const uint has_pairs = stages.full + 16 * STAGES;
   __global ulong *map =
       RESIDENT ? maps : maps + MAP_SLOT * ((BATCH_ENTRY * get_num_groups(1) + get_group_id(1)) * get_num_groups(0) + get_group_id(0));
-  const feeding_t fed = {map, b, ldb, m0, j0, N, k0, slices};
+  feeding_t fed = feeding(map, b, ldb, m0, j0, N, k0, slices);
   if (feeds) {
     const ulong about = RESIDENT ? 0 : word_about(map, 0);
     if (OWN_LANE == 0) {
       mbarrier_init(has_pairs, 1);
       begin_stages(stages, 1, ITEMS / 32);
+      feed_weights(stages, &fed, (ring_t){0, 0});
       copy_pairs(stages.tiles, b, ldb, j0, N, K, k0, groups, has_pairs);
-      for (int step = 0; step < min(steps, STAGES); ++step) feed_weights(stages, fed, (ring_t){step, 0}, step);
     }
     if (!RESIDENT) {
       fetch_map(map);
       const map_t of_a = {(__global const uchar *)a, 64, M, K / 64, lda * 2, 128, 64, BM, 2 * SLICES};
       keep_map(map, 0, scratch, of_a, 128, about);
     }
-    for (int step = 0; step < min(steps, STAGES) && OWN_LANE == 0; ++step) feed_rows(stages, fed, step, step);
+    if (OWN_LANE == 0) feed_rows(stages, &fed, 0);
+    for (int step = 1; step < min(steps, STAGES) && OWN_LANE == 0; ++step) {
+      feed_weights(stages, &fed, (ring_t){step, 0});
+      feed_rows(stages, &fed, step);
+    }
   } else {
 #if RESIDENT
     move_chunks(chunks_of(a + m0 * lda, lda, rows, k0), memory, steps, k0 + SLICE * DEPTH, k_end);
@@ -155,8 +180,8 @@ __kernel WORK_GROUP(ITEMS + FEEDERS, 1, 1) void matmul_wgmma_fragments(
   if (feeds) {
     ring_t ring = {0, 1};
     for (int step = STAGES; step < steps && OWN_LANE == 0; ++step) {
-      feed_weights(stages, fed, ring, step);
-      feed_rows(stages, fed, ring.stage, step);
+      feed_weights(stages, &fed, ring);
+      feed_rows(stages, &fed, ring.stage);
       ring = ahead_by(ring, 1);
     }
     sub_group_barrier();

@@ -37,7 +37,7 @@ _PARTS = (
     r" emu_part((uint)(ulong)\2_of, sizeof \2_of[0]);"
 )
 _shipped = compiler.read_source
-_FLAGS = ("-O1", "-fPIC", "-mf16c", "-w")
+_FLAGS = ("-O1", "-fPIC", "-mf16c", "-w", "-fsanitize=alignment", "-fsanitize-trap=alignment")
 _CL = ("-x", "cl", "-cl-std=CL1.2", "-Xclang", "-finclude-default-header", "-Xclang", "-fgnu-keywords")
 
 

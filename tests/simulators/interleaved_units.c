@@ -211,8 +211,17 @@ static char *swizzled(uint address, long width)
   return local(address ^ (address >> 7 & (width == 128 ? 7 : 3)) << 4);
 }
 
+/* What the hardware refuses: addresses and lengths that are no multiples of `size`. */
+static void demand_multiples(const char *what, ulong of, uint size)
+{
+  if (of % size == 0) return;
+  fprintf(stderr, "%s is no multiple of %u bytes\n", what, size);
+  abort();
+}
+
 void emu_copy_bytes(uint to, const unsigned char *from, uint bytes, uint bar)
 {
+  demand_multiples("what a bulk copy reads, writes, or its length", to | (ulong)from | bytes, 16);
   memcpy(local(to), from, bytes);
   emu_mbarrier_change(bar, 0, -(int)bytes);
 }
@@ -221,6 +230,8 @@ void emu_copy_box(uint to, const struct map *map, int x, int y, int z, uint bar)
 {
   const int size = map->type == 0 ? 1 : map->type == 1 ? 2 : 4;
   const long rows = map->box_rows * map->box_layers;
+  demand_multiples("the place of a box", to, 128);
+  demand_multiples("what a tensor map describes", (ulong)map->base | map->pitch | map->layer_pitch, 16);
   for (int r = 0; r < rows; ++r)
     for (int c = 0; c < map->box_columns; ++c) {
       const long row = y + r % map->box_rows, layer = z + r / map->box_rows;
@@ -454,6 +465,7 @@ uint emu_exchanged(uint value, int distance)
 void emu_load_matrices(uint *w, uint address)
 {
   const uint first = item / 32 * 32;
+  demand_multiples("the address of a matrix's row", address, 16);
   words[item][0] = address;
   emu_converge();
   for (uint m = 0; m < 4; ++m) w[m] = *(uint *)local(words[first + 8 * m + item % 32 / 4][0] + 4 * (item % 4));

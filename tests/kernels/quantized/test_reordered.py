@@ -1,5 +1,6 @@
 """Weights in the order of fragments are put in rows on the device, for kernels that read rows."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -63,7 +64,9 @@ def test_the_launch_is_in_the_estimates(queue):
 def test_a_check_reads_the_rows_of_the_product(rng):
     q = pyclmm.quantize(rng.standard_normal((N, K), np.float32), bits=4, group_size=32)
     plan = pyclmm.Matmul(np.ones((5, K), np.float32), q.to(np.empty(0), order="fragments").T, verify=True)
-    assert "launches    5: rows_of_blocks, verify_b, dequantize," in str(plan.explain())
+    (launches,) = re.findall(r"launches +\d+: (.*)", str(plan.explain()))  # how many is the device's choice
+    assert launches.startswith("rows_of_blocks, verify_b, ")
+    assert launches.count("rows_of_blocks") == 1
 
 
 def test_products_that_read_no_weights(rng):
