@@ -1,9 +1,9 @@
-/* last_range: split-K on CPUs in one launch. Work-groups of dimension 1 sum a range of K each, and store their sums. The
- * one that ends last of those with the same results adds the sums of all ranges, in the order of K.
+/* last_range: split-K on CPUs in one launch. Work-groups sum a range of K each, and store their sums. The one that ends
+ * last of those with the same results adds the sums of all ranges, in the order of K.
  *
  *   sum i of range r  at  partial[r * sums + i],  `sums` in each range
  *
- * `arrived` has a counter for each work-group of dimension 0 and each product of the stack, 0 before and after a launch.
+ * `arrived` has a counter for the results that are added at once, 0 before and after a launch.
  * A second launch would wake the threads once more. Macros: SPLIT 0, 1; those of gemm.h.
  */
 #include "include/gemm.h"
@@ -15,16 +15,15 @@
 #define RANGE_ARGS , __global ACC_T *partial, __global int *arrived
 #define RANGES , partial, arrived
 
-/* Whether the other ranges of this work-group's results are stored too. Fences order what is stored, counted and read;
+/* Whether the other ranges of the results of a counter are stored too. Fences order what is stored, counted and read;
  * PoCL's are empty (up to 7), but its atomic functions release and acquire.
  */
-INLINE int ends_last(__global int *arrived)
+INLINE int ends_last(volatile __global int *counter, const int ranges)
 {
-  volatile __global int *counter = arrived + BATCH_ENTRY * get_num_groups(0) + get_group_id(0);
   mem_fence(CLK_GLOBAL_MEM_FENCE);
   const int before = atomic_inc(counter);
   mem_fence(CLK_GLOBAL_MEM_FENCE);
-  if (before != (int)get_num_groups(1) - 1) return 0;
+  if (before != ranges - 1) return 0;
   *counter = 0;
   return 1;
 }

@@ -54,7 +54,7 @@ INLINE void end_range(const int j0, const int j1 RANGE_ARGS, RESULT_ARGS)
 #if SPLIT
   const int sums = OF_W(M, N);
   partial += BATCH_ENTRY * get_num_groups(1) * sums;
-  if (ends_last(arrived))
+  if (ends_last(arrived + BATCH_ENTRY * get_num_groups(0) + get_group_id(0), get_num_groups(1)))
     for (int j = j0; j < j1; ++j) store_sum(0, j, sum_of_ranges(partial + j, sums), RESULT);
 #endif
 }

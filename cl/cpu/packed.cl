@@ -13,8 +13,8 @@
  * That is no slower, but `REPRODUCIBLE 0` is more accurate: it adds shorter sums.
  *
  * kc x NR of B stay in the first-level cache while mc / MR tiles use them, and mc x kc of A in the second-level cache.
- * The sums of a macro-tile are kept in local memory. With SPLIT 1 each range of K has its own work-groups. Partial
- * sums go to `partial`, a piece for each register tile, and add_partial_sums adds them.
+ * The sums of a macro-tile are kept in local memory. With SPLIT 1 each range of K has its own work-groups, and sums are
+ * kept in `partial`. Of each NR columns the work-group that ends last adds those of all ranges (last_range.h).
  *
  * With PACK_B 2 each work-group packs the columns of B that it uses, one panel of kc steps at a time, in local memory.
  * That saves a launch and the way through memory, but each macro-tile of rows packs the same columns again.
@@ -36,7 +36,7 @@
 #include "cpu/packed_tile.h"
 #include "cpu/packed_panels.h"
 #include "cpu/packed_store.h"
-#include "cpu/add_partial_sums.h"
+#include "cpu/last_range.h"
 
 #if !defined(BM) || !defined(BN) || !defined(SPLIT) || !defined(SWAPPED)
 #error "packed.cl needs BM BN SPLIT SWAPPED"
@@ -93,12 +93,23 @@ static inline void prefetch_bytes(__global const char *from, const long bytes)
 #define LOCAL , memory + get_local_id(0)
 #endif
 
+/* Where the sums of the register tile at row i and column j are kept. `partial` is for a macro-tile. */
+#if SPLIT
+#define SUM_SPACE __global
+#define MACRO_VECS ((long)(mc / MR) * (nc / NR) * TILE_VECS)
+#define SUM_AT(i, j, range) \
+  ((__global VEC *)partial + (range) * MACRO_VECS + ((i - i0) / MR * (nc / NR) + (j - j0) / NR) * TILE_VECS)
+#else
+#define SUM_SPACE __local
+#define SUM_AT(i, j, range) (memory + PANEL_VECS + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS)
+#endif
+
 /* The macro-tile at row i0 and column j0, of steps k_begin to k_end - 1. `readable`: rows of A that can be read. */
 WORK_OF_ENTRY void multiply_macro_tile(
     __global const A_T *a, const long lda, __global const B_T *b, const long ldb, const int K, const int mc, const int nc,
     const int kc, const int i0, const int j0, const int k_begin, const int k_end, const int first_row, const int last_row,
-    const int readable, const int range, const int split_k, __global const ACC_T *a_panels, __global const ACC_T *b_panels,
-    __global VEC *partial LOCAL_ARG, RESULT_ARGS)
+    const int readable, const int range, const int split_k, __global const ACC_T *a_panels,
+    __global const ACC_T *b_panels RANGE_ARGS LOCAL_ARG, RESULT_ARGS)
 {
   int k0 = k_begin;
   do { /* at least once: if K is 0 the result is the epilogue of zero */
@@ -113,11 +124,7 @@ WORK_OF_ENTRY void multiply_macro_tile(
 #endif
       for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
         const int ti = MOVED(PACK_A, i, MR, readable);
-#if SPLIT
-        __global VEC *sum = partial + partial_at(range, split_k, TILE_NUMBER(i, j, N), TILE_COUNT(M, N), PIECE_VECS);
-#else
-        __local VEC *sum = memory + PANEL_VECS + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS;
-#endif
+        SUM_SPACE VEC *sum = SUM_AT(i, j, range);
         __global const REAL *UNSEEN rows = (__global const REAL *)A_START(a, a_panels, ti, first_row, k0, lda, K);
         VEC acc[ROWS][NV];
 #if REPRODUCIBLE
@@ -137,6 +144,15 @@ WORK_OF_ENTRY void multiply_macro_tile(
         if (SPLIT || k0 + kc < k_end) KEEP_TILE(sum, acc);
         else store_tile(acc, i, j, i0, j0, readable, RESULT);
       }
+#if SPLIT
+      if (k0 + kc < k_end || !ends_last(arrived + (j - j0) / NR, split_k)) continue;
+      for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
+        VEC acc[ROWS][NV];
+        clear_tile(acc);
+        for (int from = 0; from < split_k; ++from) ADD_TILE(acc, SUM_AT(i, j, from));
+        store_tile(acc, i, j, i0, j, readable, RESULT);
+      }
+#endif
     }
     k0 += kc;
   } while (k0 < k_end);
@@ -144,7 +160,7 @@ WORK_OF_ENTRY void multiply_macro_tile(
 
 /* Arguments that only some programs have. */
 #if SPLIT
-#define SPLIT_ARGS , const int tile_rows, const int split_k, const int k_range, __global VEC *partial
+#define SPLIT_ARGS , const int tile_rows, const int split_k, const int k_range RANGE_ARGS
 #else
 #define SPLIT_ARGS
 #endif
@@ -179,7 +195,6 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
 #endif
 #if !SPLIT
   const int range = 0, split_k = 1, k_begin = 0, k_end = K;
-  __global VEC *partial = 0;
 #endif
 #if LISTED
   const int i0 = tile_listed.y, j0 = tile_listed.z;
@@ -196,32 +211,14 @@ __kernel ONE_WIDE_ITEM void packed_multiply(
   const int readable = M, down = get_group_id(!rows_first), j0 = get_group_id(rows_first) * nc;
 #if SPLIT
   const int range = down / tile_rows, k_begin = range * k_range, k_end = min(K, k_begin + k_range);
-  const int i0 = first_row + (down - range * tile_rows) * mc;
+  const int row = down % tile_rows, i0 = first_row + row * mc;
+  const long tile = (BATCH_ENTRY * tile_rows + row) * get_num_groups(rows_first) + get_group_id(rows_first);
+  partial = (__global ACC_T *)((__global VEC *)partial + tile * split_k * MACRO_VECS);
+  arrived += tile * (nc / NR);
 #else
   const int i0 = first_row + down * mc;
 #endif
 #endif
   multiply_macro_tile(a, lda, b, ldb, K, mc, nc, kc, i0, j0, k_begin, k_end, first_row, last_row, readable, range, split_k,
-                      a_panels, b_panels, partial LOCAL, RESULT);
+                      a_panels, b_panels RANGES LOCAL, RESULT);
 }
-
-#if SPLIT
-/* The second launch of split-K. A work-group, which is one work-item, adds `span` of `pieces` pieces. */
-WORK_OF_ENTRY void add_pieces(
-    const int split_k, const int pieces, const int first, const int end, __global const VEC *partial, RESULT_ARGS)
-{
-  for (int piece = first; piece < end; ++piece) {
-    VEC sum[PIECE_VECS];
-    add_ranges(sum, PIECE_VECS, partial, split_k, piece, pieces);
-    store_piece(sum, piece, RESULT);
-  }
-}
-
-__kernel ONE_WIDE_ITEM void add_partial_sums(
-    GEMM_ARGS, const int split_k, const int pieces, const int span, __global const VEC *partial)
-{
-  PACKED_BEGIN;
-  const int first = get_group_id(0) * span;
-  add_pieces(split_k, pieces, first, min(pieces, first + span), partial, RESULT);
-}
-#endif

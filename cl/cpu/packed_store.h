@@ -20,11 +20,6 @@
 #define OUT_INDEX(i, j, ldo) ((long)(i) * (ldo) + (j))
 #endif
 
-/* Register tiles of the result are numbered along its rows. */
-#define TILES_ACROSS(n) (((n) + NR - 1) / NR)
-#define TILE_NUMBER(i, j, n) ((long)((i) / MR) * TILES_ACROSS(n) + (j) / NR)
-#define TILE_COUNT(m, n) ((long)(((m) + MR - 1) / MR) * TILES_ACROSS(n))
-
 /* As in `finished` (gemm.h). */
 #if REPRODUCIBLE
 #define FINAL_SUM(sum) ((sum) + (VEC)(0))
@@ -110,13 +105,4 @@ INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, const int i0
   }
 #endif
   store_elements(acc, ti, tj, i - ti, j - tj, RESULT);
-}
-
-/* A piece of partial sums is one register tile (add_partial_sums.h). */
-#define PIECE_VECS TILE_VECS
-INLINE void store_piece(VEC *sum, const int piece, RESULT_ARGS)
-{
-  const int i = piece / TILES_ACROSS(N) * MR;
-  const int j = piece % TILES_ACROSS(N) * NR;
-  store_tile((VEC (*)[NV])sum, i, j, i, j, M, RESULT);
 }

@@ -78,7 +78,7 @@ __kernel ONE_ITEM void matmul_small(SMALL_ARGS)
     }
   }
 #if SPLIT
-  if (!ends_last(arrived)) return;
+  if (!ends_last(arrived + get_group_id(0), get_num_groups(1))) return;
   for (int z = first; z < last; ++z)
     for (int i = 0; i < M; ++i)
       for (int j = 0; j < N; ++j)

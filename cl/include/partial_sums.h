@@ -1,8 +1,6 @@
-/* partial_sums: where split-K keeps its sums, which one launch stores and the next one adds.
+/* partial_sums: where split-K on GPUs keeps its sums, which one launch stores and the next one adds.
  *
- *                  for each product of the stack, for each    for each         `size` sums
- *     on GPUs      tile (split_k.cl)                          range of K       BM BN
- *     on CPUs      range of K (cpu/add_partial_sums.h)        piece            PIECE_VECS vectors
+ *   for each product of the stack, for each tile (split_k.cl), for each range of K:  `size` sums
  */
 #include "include/gemm.h"
 

@@ -133,8 +133,8 @@ CHECK_FAULTS = (
           "STORE_RESULT(THIN_ROWS ? q : x,", "STORE_RESULT(THIN_ROWS ? (M == 7 ? min(q, 5) : q) : x,", "thin",
           shape=(7, 900, 100)),
     # Ranges of K
-    fault("cpu_third_range", "the third range of K is lost", "cpu/add_partial_sums.h",
-          "range < split_k; ++range", "range < min(split_k, 2); ++range", "packed", shape=(20, 20, 20_000)),
+    fault("cpu_third_range", "the third range of K is lost", PACKED,
+          "from < split_k;", "from < min(split_k, 2);", "packed", shape=(20, 20, 20_000)),
     fault("gpu_third_range", "the third range of K is lost", "split_k.cl",
           "range < split_k ?", "range < min(split_k, 2) ?", "thin", shape=(4, 4, 20_000), trans_b=True),
     fault("register_second_range", "a range of K begins at the first", REGISTER,
@@ -160,7 +160,7 @@ CHECK_FAULTS = (
           "panels += min(BATCH_ENTRY - first_entry, 2L) * stack;", "packed", shape=(40, 60, 50), stack=5,
           dtype="float16"),
     fault("stack_ranges", "partial sums of a stack's third product go to the second's",
-          "include/partial_sums.h", "((BATCH_ENTRY * groups", "((min(BATCH_ENTRY, 1L) * groups", "packed",
+          PACKED, "(BATCH_ENTRY * tile_rows", "(min(BATCH_ENTRY, 1L) * tile_rows", "packed",
           shape=(8, 8, 20_000), stack=4),
     # Scalars
     fault("alpha_imaginary", "the imaginary part of alpha is lost", TYPES, "(IS_ZERO((s).y) ? (ACC_T)(TIMES",

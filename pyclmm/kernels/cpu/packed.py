@@ -30,7 +30,7 @@ from ..interface import (
 from . import packed_shape as shape
 from . import packing
 from .blocking import PAGE, UNROLL_K, equal_steps
-from .packed_shape import Part
+from .packed_shape import Cut, Part
 from .packing import INSIDE, PackedOperands
 from .pieces import FRACTION, CpuKernel, stack_seconds
 
@@ -92,8 +92,8 @@ class Packed(CpuKernel):
         packed = packing.packed(problem, config)
         slower = _step_with_loads(problem, config, packed, device)
         seconds = together(products / rate * slower, rates.moved(problem.nbytes))
-        sums = 2 * shape.partial_sums(problem, config).workspace.nbytes if config.split_k > 1 else 0
-        launches = (1 + packed.a) * len(pieces) + packed.b + (config.split_k > 1)
+        sums = 2 * sum(space.nbytes for space in shape.partial_sums(problem, config, [tiles]))
+        launches = (1 + packed.a) * len(pieces) + packed.b
         copied = _packing_seconds(problem, config, packed, device)
         if packed.inside:
             copied += _inside_seconds(problem, config, device, tiles.rows) / min(1.0, groups / device.units)
@@ -161,7 +161,7 @@ def _of_transposed(launch: Launch) -> Launch:
 
 
 class _PackedWork:
-    """The launches of one product: pack B, pack and multiply each part of A, add partial sums."""
+    """The launches of one product: pack B, pack and multiply each part of A."""
 
     def __init__(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> None:
         self.problem, self.config, self.device = problem, config, device
@@ -182,8 +182,7 @@ class _PackedWork:
 
     def work(self) -> Work:
         p, c = self.problem, self.config
-        sums, largest = shape.partial_sums(p, c), self.parts[0]
-        partial: Args = ()
+        largest = self.parts[0]
         a_panels: Args = ()
         b_panels: Args = ()
         if self.packed.b:
@@ -192,15 +191,14 @@ class _PackedWork:
         if self.packed.a:
             rows = round_up(largest.rows, c.tm)
             a_panels = self._space("a", rows * round_up(p.k, UNROLL_K), largest.entries)
-        if c.split_k > 1:
-            self.workspace.append(sums.workspace)
-            partial = (sums.workspace.symbol,)
-        for part in self.parts:
+        cuts = [shape.cut(p, c, self.device, part) for part in self.parts]
+        spaces = shape.partial_sums(p, c, cuts)
+        self.workspace += spaces
+        partial: Args = tuple(space.symbol for space in spaces)
+        for part, tiles in zip(self.parts, cuts, strict=True):
             if self.packed.a:  # over the part before it
                 self._pack("a", part.rows, c.tm, not p.trans_a, part, (*a_panels, *_part_args(part)))
-            self._multiply(part, partial, a_panels, b_panels)
-        if c.split_k > 1:
-            self.steps.append(sums.added(self.program))
+            self._multiply(part, tiles, partial, a_panels, b_panels)
         return Work(tuple(self.steps), tuple(self.workspace))
 
     def listed(self, whole: GemmProblem) -> Work:
@@ -213,8 +211,8 @@ class _PackedWork:
 
         return listed.in_a_list(whole, tiles.mc, tiles.nc, launch, reads_ahead=True)
 
-    def _multiply(self, part: Part, partial: Args, a_panels: Args, b_panels: Args) -> None:
-        p, c, tiles = self.problem, self.config, shape.cut(self.problem, self.config, self.device, part)
+    def _multiply(self, part: Part, tiles: Cut, partial: Args, a_panels: Args, b_panels: Args) -> None:
+        p, c = self.problem, self.config
         steps = shape.range_of_k(p, c)
         rows_first = tiles.rows_first and not shape.stores_most(p, self.device)
         args: Args = tuple(map(np.int32, (tiles.mc, tiles.nc, equal_steps(steps, c.bk), rows_first)))

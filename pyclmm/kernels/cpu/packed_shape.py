@@ -14,7 +14,7 @@ from ...problem.dtypes import COMPLEX
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import round_up
+from ..interface import Workspace, round_up
 from ..listed import misfits
 from .blocking import PAGE, UNROLL_K, blocks, steps_from_memory, steps_in_place
 from .packing import (
@@ -28,7 +28,7 @@ from .packing import (
     packs_b,
     row_bytes,
 )
-from .pieces import PieceSums
+from .pieces import range_sums
 
 # Register tiles, rows x vectors of reals, best first, by the width of a vector register in bits. The
 # accumulators, a row of B and one number of A must fit the registers: 32 of 512 bits, 16 of 256 bits, and
@@ -231,12 +231,6 @@ def _is_stream(problem: GemmProblem, tm: int, device: DeviceInfo) -> bool:
     return few and row_bytes(problem) * problem.k > _FAR_CACHES * device.caches.l2
 
 
-def partial_sums(problem: GemmProblem, config: TileConfig) -> PieceSums:
-    """The partial sums of each range of K: a piece for each register tile."""
-    tiles = -(-problem.n // config.tn) * -(-problem.m // config.tm)
-    return PieceSums(problem, config.split_k, tiles, config.tm * config.tn * sum_size(problem))
-
-
 class Cut(NamedTuple):
     """The macro-tiles of one product: mc x nc elements each."""
 
@@ -293,6 +287,15 @@ def parts(problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> list[
         for entry in range(entries)
         for at, length in rows
     ]
+
+
+def partial_sums(problem: GemmProblem, config: TileConfig, cuts: list[Cut]) -> tuple[Workspace, ...]:
+    """The sums of each range of K, and a counter for each TN columns of a macro-tile. Parts, of *cuts*, use
+    the same ones.
+    """
+    counters = max(c.rows * c.columns * c.nc // config.tn for c in cuts)
+    size = max(c.rows * c.mc * c.columns * c.nc for c in cuts) * sum_size(problem)
+    return range_sums(problem, config.split_k, counters * problem.batch, size)
 
 
 def _ranges(length: int, most: int) -> list[tuple[int, int]]:

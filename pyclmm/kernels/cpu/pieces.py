@@ -1,15 +1,11 @@
-"""What the families for CPU devices share: who may run, macros, and split-K by pieces of the result."""
+"""What the families for CPU devices share: who may run, macros, and the workspace of split-K."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-
-import numpy as np
 
 from ...problem.gemm import GemmProblem
 from ..config import TileConfig
 from ..device import DeviceInfo
-from ..interface import Kernel, Launch, Program, Workspace, gemm_launch
+from ..interface import Kernel, Workspace
 
 FRACTION = 0.85  # of the rate of multiply-adds. Zen 4 and Zen 5, docs/kernels/packed.md
 OF_MEMORY = 0.6  # of the memory's rate, where numbers are loaded one by one. Zen 5, PoCL 3.0, 2026-11-29
@@ -53,36 +49,12 @@ class CpuKernel(Kernel):
         return None
 
 
-def range_sums(problem: GemmProblem, split_k: int, counters: int) -> tuple[Workspace, ...]:
+def range_sums(problem: GemmProblem, split_k: int, counters: int, size: int = 0) -> tuple[Workspace, ...]:
     """The workspace of ``RANGE_ARGS`` (cl/cpu/last_range.h): partial sums and *counters*; nothing where K is
-    not split.
+    not split. *size*: bytes of a product's sums, if they are not those of its elements.
     """
     if split_k == 1:
         return ()
-    nbytes = split_k * problem.m * problem.n * problem.batch * problem.sums.nbytes
+    nbytes = split_k * problem.batch * (size or problem.m * problem.n * problem.sums.nbytes)
     few = nbytes <= _FEW_BYTES
     return Workspace("partial", nbytes, zeroed=few), Workspace("arrived", 4 * counters, zeroed=True)
-
-
-@dataclass(frozen=True)
-class PieceSums:
-    """Partial sums (cl/cpu/add_partial_sums.h): for each of ``split_k`` ranges of K, ``pieces`` pieces of a
-    result, each ``nbytes``.
-    """
-
-    problem: GemmProblem
-    split_k: int
-    pieces: int
-    nbytes: int
-
-    @property
-    def workspace(self) -> Workspace:
-        return Workspace("partial", self.problem.batch * self.split_k * self.pieces * self.nbytes)
-
-    def added(self, program: Program, span: int = 1) -> Launch:
-        """The launch that adds the partial sums, *span* pieces in each work-group."""
-        sizes = (np.int32(self.split_k), np.int32(self.pieces), np.int32(span))
-        extra = (*sizes, self.workspace.symbol)
-        return gemm_launch(
-            self.problem, program, "add_partial_sums", (-(-self.pieces // span), 1), (1, 1), extra
-        )

@@ -186,11 +186,13 @@ def test_a_work_group_computes_several_products_of_a_long_stack(cpu):
 
 
 @pytest.mark.usefixtures("on_cpu")
-@pytest.mark.parametrize("kernel", ["matvec", "small"])
+@pytest.mark.parametrize("kernel", ["matvec", "small", "packed"])
 @pytest.mark.parametrize(("m", "n", "stack"), [(1, 1, ()), (1, 1, (5,)), (1, 700, ()), (3, 1, (2,))])
 def test_ranges_of_k_are_one_launch_in_which_the_last_adds_their_sums(kernel, m, n, stack, rng):
     """Its counters begin each call as they began the first. Many partial sums are lent for it, few stay."""
     config = pyclmm.TileConfig(tm=min(m, 2), tn=1, bn=512, vec=4 if kernel == "matvec" else 1, split_k=5)
+    if kernel == "packed":
+        config = pyclmm.TileConfig(bm=2, bn=24, bk=8, tm=2, tn=8, vec=4, split_k=5)
     for k in (100, 997):
         a, b = small_integers(rng, (*stack, m, k), "f4"), small_integers(rng, (*stack, k, n), "f4")
         plan = pyclmm.Matmul(a, b, kernel=(kernel, config))

@@ -15,25 +15,30 @@ from pyclmm.opencl.program import build_options
 from pyclmm.problem.dtypes import ELEMENTS
 from pyclmm.problem.gemm import GemmProblem
 from tests.simulators.interleaved import CLANG
-from tests.support.made_up import EPYC_POCL
+from tests.support.made_up import EPYC_POCL, dense_problem
 
 HASWELL = replace(EPYC_POCL, target=Target(256, ("fma",)))
 FLAGS = "-x cl -O1 -S -emit-llvm -target x86_64-unknown-linux -march=haswell -Wno-everything -o -"
 HEADER = ("-Xclang", "-finclude-default-header")
 WIDE = re.compile(r"declare .*@(?!llvm)(\S*(?:Dv16_[fij]|Dv8_[dlm])\S*)\(")
+WORK = re.compile(r"^define internal .*?^}", re.S | re.M)  # of a function that is no entry
 LOADS = re.compile(r"declare .*@(_Z\d+v(?:load|store)\S*)\(")
 # One affine form of each number of bits.
 KINDS = [form for form in FORMATS if form.mode != "affine" or "_g64_float32" in form.name]
 pytestmark = pytest.mark.skipif(CLANG is None, reason="needs clang")
 
 
-def called(program, *patterns):
-    """The names of the library's functions that *program* calls, if they are like one of *patterns*."""
-    done = subprocess.run(
+def compiled(program):
+    return subprocess.run(
         [CLANG, *FLAGS.split(), *HEADER, *build_options(program), "-"],
         input=expanded(program.source), text=True, capture_output=True, check=True,
-    )  # fmt: skip
-    return [name for pattern in patterns for name in pattern.findall(done.stdout)]
+    ).stdout  # fmt: skip
+
+
+def called(program, *patterns):
+    """The names of the library's functions that *program* calls, if they are like one of *patterns*."""
+    text = compiled(program)
+    return [name for pattern in patterns for name in pattern.findall(text)]
 
 
 def programs(kernel, problem):
@@ -67,3 +72,15 @@ def test_of_dense_matrices(dtype):
     found = {program for kernel in offered for program in programs(kernel, problem)}
     assert found
     assert not [name for program in found for name in called(program, WIDE)]
+
+
+@pytest.mark.parametrize("split_k", [1, 3])
+def test_functions_for_the_processor_itself_ask_for_no_work_group(split_k):
+    """PoCL 3.0 would compile what asks without AVX-512 (attributes.h): two to three times as long."""
+    device = replace(HASWELL, target=replace(HASWELL.target, beyond=512))
+    problem, packed = dense_problem(16, 64, 20_000), kernel_named("packed")
+    for config in packed.configs(problem, device):
+        for launch in packed.launches(problem, replace(config, split_k=split_k), device).launches:
+            bodies = WORK.findall(compiled(launch.program))
+            assert bodies
+            assert not [name for body in bodies for name in re.findall(r"@_Z\d+(get_\w+)\(", body)]
