@@ -269,7 +269,7 @@ class StreamedMatmul(OfProcess):
         read, options = given.operands, fit.options(at)
         if given.updates_c and target is given.out:  # one storage, whose reads wait for its writes
             read = {**read, "c": out}
-        return Job(product, at, read, given.bias, out, options, *scalars, dtype, fit.acc_dtype(at))
+        return Job(product, at, read, given.bias_values(), out, options, *scalars, dtype, fit.acc_dtype(at))
 
     def _problem(self, given: Given) -> dict[str, Any]:
         """What a checkpoint is kept by."""

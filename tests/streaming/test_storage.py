@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -138,6 +139,15 @@ def test_a_file_cut_in_mid_run_is_an_error(rows, tmp_path):
             make()
 
 
+def test_a_map_that_is_closed_is_named(tmp_path):
+    x = mapped(tmp_path / "x", (4, 4))
+    x._mmap.close()
+    for name in "ab":
+        given = {"a": numbers((4, 4)), "b": numbers((4, 4))} | {name: x}
+        with pytest.raises(StorageError, match=rf"^{name}: .*closed"):
+            pyclmm.matmul(given["a"], given["b"], memory_limit="1 MiB")
+
+
 def test_a_sparse_file_gets_its_blocks_first(tmp_path):
     x = np.memmap(tmp_path / "x", "f4", "w+", shape=(1000, 1000))
     sink(x, x.shape, x.dtype)
@@ -157,6 +167,24 @@ def test_a_product_names_what_is_in_a_closed_file(name, tmp_path):
     given = {"a": a, "b": b, "c": None} | {name: closed}
     keywords = {"beta": 1.0} if name == "c" else {name: given.pop(name)} if name in ("bias", "out") else {}
     with pytest.raises(StorageError, match=rf"^{name} is an HDF5 dataset whose file is closed"):
+        pyclmm.gemm(*given.values(), **keywords)
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "bias", "out"])
+@pytest.mark.parametrize("how", ["removed", "another working directory"])
+def test_a_product_names_a_zarr_array_that_is_no_longer_there(name, how, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    zarr.open_array("x", mode="w", shape=(4, 4), chunks=(4, 4), dtype="f4")[...] = numbers((4, 4))
+    gone = zarr.open_array("x", mode="r+")
+    if how == "removed":
+        shutil.rmtree("x")
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir("elsewhere")
+    a, b = numbers((4, 4)), numbers((4, 4))
+    given = {"a": a, "b": b, "c": None} | {name: gone}
+    keywords = {"beta": 1.0} if name == "c" else {name: given.pop(name)} if name in ("bias", "out") else {}
+    with pytest.raises(StorageError, match=rf"^{name} is the Zarr array .*x.* no longer there"):
         pyclmm.gemm(*given.values(), **keywords)
 
 

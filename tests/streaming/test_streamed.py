@@ -116,6 +116,14 @@ def test_bias_of_each_shape(bias):
     assert np.array_equal(pyclmm.gemm(a, b, bias=v, memory_limit=1 << 30), a @ b + v)
 
 
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_operands_in_the_other_order_of_bytes():
+    a, b, c, bias = integers(90, 70), integers(70, 50), integers(90, 50), integers(50)
+    other = [x.astype(x.dtype.newbyteorder()) for x in (a, b, c, bias)]
+    got = pyclmm.gemm(*other[:3], beta=1.0, bias=other[3], memory_limit=1 << 30)
+    assert np.array_equal(got, a @ b + c + bias)
+
+
 @pytest.mark.parametrize("bias", [(90,), (1,), ()], ids=str)
 @pytest.mark.usefixtures("lane", "small_tiles")
 def test_bias_of_a_product_with_a_vector_has_a_value_for_each_row(bias):
