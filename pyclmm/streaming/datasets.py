@@ -9,6 +9,8 @@ import contextlib
 import errno
 import glob
 import itertools
+import math
+import operator
 import os
 import shutil
 import sys
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import environment
-from ..errors import ArgumentError, DTypeError, StorageError
+from ..errors import ArgumentError, DTypeError, ShapeError, StorageError, brief
 from .journal import sync
 from .tiles import Index, Span
 
@@ -93,7 +95,16 @@ def layout(name: str, x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         )
     if dtype.names is not None or dtype.kind in "OSUMm":
         raise DTypeError(f"{name} has dtype {dtype}; pass a dataset of numbers, such as float32")
-    return tuple(int(length) for length in shape), dtype
+    try:
+        lengths = tuple(map(operator.index, shape))
+    except TypeError:
+        lengths = (-1,)
+    if min(lengths, default=0) < 0 or math.prod(lengths) * dtype.itemsize > sys.maxsize:
+        raise ShapeError(
+            f"{name} has shape {brief(shape)}; pass an array whose lengths are whole numbers, and of fewer "
+            "than 2^63 bytes"
+        )
+    return lengths, dtype
 
 
 def where(x: Any) -> str | None:

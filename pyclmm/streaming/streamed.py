@@ -255,6 +255,7 @@ class StreamedMatmul(OfProcess):
                 run(job, self._places, seconds, todo, count, kept, progress)
             elif progress is not None:
                 progress(StreamProgress(count, count, count, 0.0, 0.0, 0.0))
+                forks.check_process()  # what it has forked would end the parent's checkpoint
             if given.out is not None and target is not given.out:
                 out = source("out", given.matrices(given.out))  # its file may have been cut since
                 np.copyto(given.out, target, casting=self._options.casting)

@@ -241,6 +241,26 @@ def test_what_cannot_be_an_operand_or_out(tmp_path):
         sink(np.zeros((4, 5), "i4"), (4, 5), np.dtype("f4"))
 
 
+@pytest.mark.parametrize(
+    "shape", [(None, 5), (-1, 5), (4.0, 5), ("4", 5), (10**30, 5), (1 << 60, 5)], ids=str
+)
+def test_a_shape_that_is_none_of_an_array_is_named(shape):
+    b, odd = numbers((5, 4)), Stored(numbers((4, 5)))
+    odd.shape = shape
+    with pytest.raises(ShapeError, match=r"^a has shape \(.*, 5\); pass an array whose lengths"):
+        pyclmm.matmul(odd, b)
+
+
+def test_a_group_of_arrays_is_no_sequence_of_its_names(tmp_path):
+    group, file = zarr.open_group(tmp_path / "z", mode="w"), h5py.File(tmp_path / "x.h5", "w")
+    np.savez(tmp_path / "x.npz", x=numbers((5, 4)))
+    for x in (group, file, np.load(tmp_path / "x.npz"), {"x": numbers((5, 4))}):
+        with pytest.raises(DTypeError, match=r"^b is a \w+; pass a NumPy array, such as b\[KEY\], or"):
+            pyclmm.matmul(numbers((4, 5)), x)
+    with pytest.raises(DTypeError, match=r"^a is a list"):
+        pyclmm.matmul([group], numbers((5, 4)))
+
+
 def test_an_open_hdf5_file_whose_name_leads_nowhere_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     a, b = np.ones((6, 4), "f4"), np.ones((4, 5), "f4")
