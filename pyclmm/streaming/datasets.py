@@ -82,7 +82,9 @@ def layout(name: str, x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and dtype of a stored array. Raises StorageError if it is closed, DTypeError for its dtype."""
     if is_hdf5(x) and not x:
         raise StorageError(f"{name} is an HDF5 dataset whose file is closed; open the file again")
-    if is_zarr(x) and is_persistent(x) and not is_described(x):  # Zarr reads zeros there
+    with failing_as(name, "its metadata"):
+        is_gone = is_zarr(x) and is_persistent(x) and not is_described(x)
+    if is_gone:  # Zarr would read zeros
         raise StorageError(
             f"{name} is the Zarr array {where(x)}, which is no longer there: it was removed, or its path is "
             "relative and the working directory another one; open it again"
