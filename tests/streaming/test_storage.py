@@ -192,9 +192,9 @@ def test_a_product_names_a_zarr_array_that_is_no_longer_there(name, how, tmp_pat
 def test_a_zarr_array_whose_folder_may_not_be_read_is_named(tmp_path):
     a = zarr.create_array(tmp_path / "z", data=numbers((4, 5)))
     denied = PermissionError(errno.EACCES, "Permission denied")
-    with failing(Path, "is_file", denied, library="", always=True):
-        with pytest.raises(StorageError, match=r"^a: its metadata could not be read: .*denied"):
-            pyclmm.matmul(a, numbers((5, 4)))
+    unreadable = failing(Path, "is_file", denied, library="", always=True)
+    with unreadable, pytest.raises(StorageError, match=r"^a: its metadata could not be read: .*denied"):
+        pyclmm.matmul(a, numbers((5, 4)))
 
 
 def test_other_products_refuse_what_is_in_a_closed_file(tmp_path):
