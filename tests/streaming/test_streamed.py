@@ -124,6 +124,26 @@ def test_operands_in_the_other_order_of_bytes():
     assert np.array_equal(got, a @ b + c + bias)
 
 
+@pytest.mark.skipif(np.__version__ < "2", reason="errstate of NumPy 1 holds for one thread")
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_an_overflow_in_a_cast_is_what_the_caller_has_set(recwarn):
+    a, out = np.full((90, 90), 1e30), np.zeros((90, 90), "f4")
+    with np.errstate(over="ignore"):
+        pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+    assert np.isinf(out).all()
+    assert not recwarn
+    pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+    assert {(str(each.message), each.filename) for each in recwarn} == {
+        ("overflow encountered in cast", __file__)
+    }
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+        pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+    seen = []
+    with np.errstate(over="call", call=lambda *told: seen.append(told)):
+        pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+    assert seen
+
+
 @pytest.mark.parametrize("bias", [(90,), (1,), ()], ids=str)
 @pytest.mark.usefixtures("lane", "small_tiles")
 def test_bias_of_a_product_with_a_vector_has_a_value_for_each_row(bias):
