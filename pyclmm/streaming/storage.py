@@ -338,7 +338,10 @@ def sink(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Storage:
     if given != tuple(shape):
         raise ShapeError(f"out has shape {given}; the product has shape {tuple(shape)}")
     if not np.can_cast(dtype, own, "same_kind"):
-        raise DTypeError(f"out has dtype {own}, to which {dtype} is not cast by the rule 'same_kind'")
+        raise DTypeError(
+            f"out has dtype {own}, to which {dtype} is not cast by the rule 'same_kind', the only one for a "
+            "dataset; pass a NumPy array, or a memory map"
+        )
     found = source("out", x)
     found.open_to_write()
     return found

@@ -192,6 +192,8 @@ class StreamedMatmul(OfProcess):
         earlier run has finished all. What it raises, and Ctrl-C, ends the run; nothing then uses the
         operands.
         """
+        if progress is not None and not callable(progress):
+            raise ArgumentError(f"progress is {brief(progress)}; pass a function that takes a StreamProgress")
         given = Given.of(a, b, c, bias, out, self._beta, self._options)
         self._check_fits(given)
         self._check_overlaps(given)

@@ -248,6 +248,10 @@ def test_what_cannot_be_an_operand_or_out(tmp_path):
         sink(numbers((4, 5)), (5, 4), np.dtype("f4"))
     with pytest.raises(DTypeError, match="same_kind"):
         sink(np.zeros((4, 5), "i4"), (4, 5), np.dtype("f4"))
+    with pytest.raises(
+        DTypeError, match=r"^out .*'same_kind', the only one for a dataset; pass a NumPy array"
+    ):
+        pyclmm.matmul(numbers((4, 5)), numbers((5, 4)), out=Stored(np.zeros((4, 4), "i4")), casting="unsafe")
 
 
 @pytest.mark.parametrize(

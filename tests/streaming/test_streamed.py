@@ -441,6 +441,8 @@ def test_a_plan_refuses_operands_that_it_was_not_made_for(tmp_path):
     ):
         with pytest.raises(pyclmm.ArgumentError, match=words):
             plan(*operands)
+    with pytest.raises(pyclmm.ArgumentError, match="progress is 5; pass a function"):
+        plan(a, b, progress=5)
 
 
 def test_threads_are_kept_and_released(small_tiles):
