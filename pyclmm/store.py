@@ -23,7 +23,6 @@ import os
 import re
 import shutil
 import stat
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,12 +33,7 @@ from typing import IO, Any
 from . import environment
 from .errors import ArgumentError, CacheWarning, warn_caller
 from .fields import Check, one_of, record
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
-CAN_LOCK = sys.platform != "win32"  # there, if two processes write at once, the entries of one may be lost
+from .file_locks import CAN_LOCK, lock_open, unlock
 
 MAX_BYTES = 1 << 22  # pyclmm writes no larger JSON file
 MAX_CONTENT = 1 << 24  # and no more bytes into another file
@@ -202,11 +196,11 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         if handle is not None:
-            os.close(handle)  # unlocks it, as does the end of the process
+            unlock(handle)
 
 
 def try_lock(path: Path) -> int | None:
-    """Lock *path*, made if missing, until the handle is closed. None: it is locked or untrusted; Windows."""
+    """Lock *path*, made if missing, until ``unlock``. None: it is locked or untrusted; Windows."""
     return _lock(path, waits=False)
 
 
@@ -221,17 +215,9 @@ def _lock(path: Path, waits: bool) -> int | None:
         if handle is None:
             _refused(path, error, "written")
         else:
-            os.close(handle)
+            unlock(handle)
         return None
     return handle
-
-
-def lock_open(handle: int, waits: bool = False) -> None:
-    """Lock an open file until it is closed. Raises OSError if it is locked already, unless this *waits*."""
-    if sys.platform == "win32":
-        msvcrt.locking(handle, msvcrt.LK_LOCK if waits else msvcrt.LK_NBLCK, 1)
-    else:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
 
 
 def create_locked(path: Path) -> int | None:
@@ -255,7 +241,7 @@ def remove_locked(path: Path, handle: int) -> None:
     with contextlib.suppress(OSError):
         path.unlink()
     with contextlib.suppress(OSError):
-        os.close(handle)
+        unlock(handle)
 
 
 def is_locked(path: Path) -> bool:
@@ -272,7 +258,7 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return True
     finally:
-        os.close(handle)
+        unlock(handle)
 
 
 def _made(folder: Path) -> bool:

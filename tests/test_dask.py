@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import store
+from pyclmm import file_locks
 from pyclmm.opencl import staging
 from pyclmm.opencl.devices import default_device, device_info
 from tests.support.faults import failing, replace_driver
@@ -668,7 +668,7 @@ def test_locks_beside_temporary_files_are_of_this_user_only(tmp_path, lent, monk
 
 
 def test_without_locks_the_name_counts(lent, monkeypatch):
-    monkeypatch.setattr(store, "CAN_LOCK", False)
+    monkeypatch.setattr(file_locks, "CAN_LOCK", False)
     started("0", "1", "2")
     assert lent == {"0": "0:0", "1": "0:1", "2": "0:0"}
 

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import environment, store
+from pyclmm import environment, file_locks, store
 from pyclmm.checks import selfcheck
 from pyclmm.errors import CacheWarning
 from tests.support.faults import Call, Failing, Part, check_caches, failing
@@ -322,6 +323,39 @@ def test_a_refusal_on_disk_is_only_shown(monkeypatch, call, own_caches):
     _spoil(monkeypatch, call, own_caches, json.dumps(content | {"reason": "-DX=`id`"}))
     with pytest.raises(pyclmm.UnsupportedError, match="-DX="):
         call()
+
+
+# locks
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("lock", [store.try_lock, store.create_locked])
+def test_a_lock_ends_with_its_process_though_a_forked_one_lives(tmp_path, lock):
+    handle, (told, tell) = lock(tmp_path / "lock"), os.pipe()
+    if not (child := os.fork()):
+        os.write(tell, b"1")
+        signal.pause()
+    try:
+        os.read(told, 1)
+        assert store.is_locked(tmp_path / "lock")
+        os.close(handle)  # as the end of the process does
+        assert not store.is_locked(tmp_path / "lock")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(told)
+        os.close(tell)
+
+
+@pytest.mark.skipif(not file_locks.CAN_LOCK, reason="no locks on this system")
+def test_to_unlock_waits_for_no_forked_process(tmp_path):
+    """Which has the handle until it has closed it."""
+    handle = store.try_lock(tmp_path / "lock")
+    inherited = os.dup(handle)
+    file_locks.unlock(handle)
+    assert not store.is_locked(tmp_path / "lock")
+    os.close(inherited)
 
 
 # files of bytes

@@ -10,7 +10,7 @@ from typing import Any
 
 import distributed
 
-from .. import environment, store
+from .. import environment, file_locks, store
 from ..errors import ArgumentError, DTypeError, NoDeviceError, brief
 from ..opencl.devices import DeviceChoice, default_device, device_info, devices, find_device
 
@@ -57,7 +57,7 @@ class DevicePlugin(distributed.WorkerPlugin):
         if place is None:
             name = str(worker.name)  # a number, as LocalCluster gives it
             place = (int(name) if name.isdecimal() else os.getpid()) % len(numbers)
-            if store.CAN_LOCK:
+            if file_locks.CAN_LOCK:
                 _log.warning(
                     "%d devices, all taken: worker %s shares %s", len(numbers), worker.name, numbers[place]
                 )
@@ -67,7 +67,7 @@ class DevicePlugin(distributed.WorkerPlugin):
         """Give the device back."""
         _given.pop(worker.id, None)
         if self._lock is not None:
-            os.close(self._lock)
+            file_locks.unlock(self._lock)
             self._lock = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class DevicePlugin(distributed.WorkerPlugin):
 
     def _free_place(self, numbers: list[str]) -> int | None:
         """The first place in *numbers* whose lock is free; it is locked then."""
-        if not store.CAN_LOCK:
+        if not file_locks.CAN_LOCK:
             return None
         folder = environment.user_runtime()
         for place, number in enumerate(numbers):

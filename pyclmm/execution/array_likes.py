@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyopencl.array import Array
 
 from ..errors import DTypeError, ShapeError, UnsupportedError, in_short
-from ..problem.meaning import check_meaning, first_of, is_list, with_arrays_read
+from ..problem.meaning import check_meaning, first_of, is_list, is_mapping, with_arrays_read
 from ..quantized import QuantizedArray
 
 ADVICE = "matmul(x, q.T) is x @ q.dequantize().T"
@@ -52,6 +52,7 @@ def array_of(name: str, x: Any) -> Any:
         raise DTypeError(f"{name} is a PyCapsule, as DLPack's are; pass the array that it was made of")
     if name == "out" or not _is_array_like(x):
         copy = "" if name == "out" else f" (np.asarray({name}))"
+        copy = f", such as {name}[KEY]," if is_mapping(x) else copy  # an .npz file, a group of HDF5 or Zarr
         raise DTypeError(
             f"{name} is a {type(x).__name__}; pass a NumPy array{copy} or a pyopencl.array.Array"
         )

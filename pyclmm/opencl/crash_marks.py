@@ -110,10 +110,7 @@ def _key(device: DeviceInfo, digest: str = "") -> str:
 
 
 def _after_fork() -> None:
-    """A forked process leaves its parent's marks alone. A handle of its own would keep them locked."""
-    for handle in _marks.values():
-        with contextlib.suppress(OSError):
-            os.close(handle)
+    """A forked process leaves its parent's marks alone."""
     _marks.clear()
 
 

@@ -159,7 +159,7 @@ def _in_file(x: Array, place: Place) -> Array:
     return laid_at(at + mmap.PAGESIZE, x)
 
 
-def span_in(x: Array, path: str) -> tuple[int, int] | None:
+def span_in(x: Array, path: Path) -> tuple[int, int] | None:
     """The first byte of *x* in the file at *path*, and the one behind its last; None if it is not there."""
     place = place_of(x)
     try:

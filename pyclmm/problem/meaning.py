@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from numbers import Number
 from typing import Any, NoReturn
@@ -23,7 +23,7 @@ def is_list(x: Any) -> bool:
     """Whether NumPy reads *x* entry by entry: a list, or what has a length and entries by their numbers."""
     if type(x) in _LISTS:
         return True
-    if isinstance(x, str | bytes | Mapping) or any(hasattr(x, name) for name in _OF_ARRAYS):
+    if isinstance(x, str | bytes) or is_mapping(x) or any(hasattr(x, name) for name in _OF_ARRAYS):
         return False
     if not hasattr(type(x), "__getitem__"):
         return False
@@ -36,6 +36,14 @@ def is_list(x: Any) -> bool:
     except TypeError:  # no buffer, which NumPy asks for before entries
         return True
     return False
+
+
+def is_mapping(x: Any) -> bool:
+    """Whether NumPy would read the keys of *x*, as of a group of Zarr's. A DataFrame becomes an array."""
+    if isinstance(x, Mapping):
+        return True
+    has_keys = hasattr(type(x), "keys") and not isinstance(x, Sequence)
+    return has_keys and not any(hasattr(x, name) for name in _OF_ARRAYS)
 
 
 def first_of(x: Any) -> tuple[Any, int]:
@@ -72,13 +80,13 @@ def with_arrays_read(name: str, x: Any, check: Callable[[Any], None] = lambda en
     read once. Raises DTypeError for a mask or a unit in it, and for a mapping. *check* gets what is neither a
     number nor a list in it, and may raise.
     """
-    if isinstance(x, Mapping):
+    if is_mapping(x):
         _refuse_keys(name, x)
     if not is_list(x) or _are_numbers(x):
         return x
 
     def read(entry: Any) -> Any:
-        if isinstance(entry, Mapping):
+        if is_mapping(entry):
             _refuse_keys(f"{name} is a {type(x).__name__}, in which an entry", entry)
         check(entry)
         if hasattr(entry, "__array__") and not hasattr(entry, "__dlpack__"):
@@ -92,9 +100,11 @@ def with_arrays_read(name: str, x: Any, check: Callable[[Any], None] = lambda en
     return _walked(x, read, {}, 0)
 
 
-def _refuse_keys(name: str, x: Mapping[Any, Any]) -> NoReturn:
+def _refuse_keys(name: str, x: Any) -> NoReturn:
     """Raise DTypeError for a mapping, of which NumPy would read the keys, if it is no dict."""
-    raise DTypeError(f"{name} is a {type(x).__name__}; pass its values, [*x.values()]")
+    raise DTypeError(
+        f"{name} is a {type(x).__name__}; pass its values, [*x.values()], or one of them, x[KEY]"
+    )
 
 
 def _walked(x: Any, read: Callable[[Any], Any], walked: dict[int, Any], depth: int) -> Any:

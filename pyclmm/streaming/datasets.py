@@ -9,6 +9,8 @@ import contextlib
 import errno
 import glob
 import itertools
+import math
+import operator
 import os
 import shutil
 import sys
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import environment
-from ..errors import ArgumentError, DTypeError, StorageError
+from ..errors import ArgumentError, DTypeError, ShapeError, StorageError, brief
 from .journal import sync
 from .tiles import Index, Span
 
@@ -80,6 +82,13 @@ def layout(name: str, x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and dtype of a stored array. Raises StorageError if it is closed, DTypeError for its dtype."""
     if is_hdf5(x) and not x:
         raise StorageError(f"{name} is an HDF5 dataset whose file is closed; open the file again")
+    with failing_as(name, "its metadata"):
+        is_gone = is_zarr(x) and is_persistent(x) and not is_described(x)
+    if is_gone:  # Zarr would read zeros
+        raise StorageError(
+            f"{name} is the Zarr array {where(x)}, which is no longer there: it was removed, or its path is "
+            "relative and the working directory another one; open it again"
+        )
     with failing_as(name, "its shape"):
         shape, dtype = x.shape, np.dtype(x.dtype)
     if shape is None:
@@ -88,16 +97,37 @@ def layout(name: str, x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         )
     if dtype.names is not None or dtype.kind in "OSUMm":
         raise DTypeError(f"{name} has dtype {dtype}; pass a dataset of numbers, such as float32")
-    return tuple(int(length) for length in shape), dtype
+    try:
+        lengths = tuple(map(operator.index, shape))
+    except TypeError:
+        lengths = (-1,)
+    if min(lengths, default=0) < 0 or math.prod(lengths) * dtype.itemsize > sys.maxsize:
+        raise ShapeError(
+            f"{name} has shape {brief(shape)}; pass an array whose lengths are whole numbers, and of fewer "
+            "than 2^63 bytes"
+        )
+    return lengths, dtype
 
 
 def where(x: Any) -> str | None:
     """The path of the dataset: file and name, or Zarr's store and path; None for anything else."""
     if is_hdf5(x):
-        return f"{os.path.abspath(x.file.filename)}:{x.name}"
+        return f"{hdf5_path(x)}:{x.name}"
     if is_zarr(x):
         return f"{x.store}:{x.path}"
     return None
+
+
+def hdf5_path(x: Any) -> Path:
+    """The file of a dataset of HDF5. Its own name for it leads elsewhere once the process has changed its
+    working directory, or somebody has renamed the file.
+    """
+    path = Path(os.path.abspath(x.file.filename))
+    if x.file.driver == "sec2":
+        opened = f"/proc/self/fd/{x.file.id.get_vfd_handle()}"
+        if os.path.exists(opened) and not _samefile(path, opened):
+            return Path(os.readlink(opened))
+    return path
 
 
 def is_read_only(x: Any) -> bool:
@@ -122,8 +152,8 @@ def check_room(x: Any) -> None:
     """
     if x.chunks is None and not (x.is_virtual or x.external or x.id.get_storage_size()):
         try:
-            free = shutil.disk_usage(x.file.filename).free
-        except OSError:  # the file was removed, or its name is relative and the process elsewhere by now
+            free = shutil.disk_usage(hdf5_path(x)).free
+        except OSError:  # the file was removed
             return
         if x.nbytes > free + x.file.id.get_freespace():
             raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free} bytes are free")
@@ -149,7 +179,7 @@ def overlap(x: Any, y: Any) -> bool:
 
 def _is_part(x: Any, of: Any) -> bool:
     """Whether the dataset *of* may be a virtual one that shows elements of *x*."""
-    return of.is_virtual and any(_samefile(path, x.file.filename) for path, _ in hdf5_reads(of))
+    return of.is_virtual and any(_samefile(path, hdf5_path(x)) for path, _ in hdf5_reads(of))
 
 
 def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tuple[Path, str]]:
@@ -157,7 +187,7 @@ def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tu
     datasets and raw files are followed to each place where HDF5 may find them, but for those *seen*.
     """
     seen = set() if seen is None else seen
-    path = Path(os.path.realpath(x.file.filename))
+    path = Path(os.path.realpath(hdf5_path(x)))
     if (path, x.name) in seen:
         return
     seen.add((path, x.name))
@@ -251,7 +281,7 @@ def flush(x: Any, written: list[Index]) -> None:
     if is_hdf5(x):
         with _HDF5:
             x.file.flush()
-            path = Path(x.file.filename)
+            path = hdf5_path(x)
         if is_persistent(x):
             sync(path, path.parent)
     elif is_zarr(x):

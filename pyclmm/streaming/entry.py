@@ -13,7 +13,7 @@ import pyopencl as cl
 from numpy.typing import NDArray
 from pyopencl.array import Array
 
-from ..errors import ArgumentError, brief
+from ..errors import ArgumentError
 from ..execution.options import Options, wait_here
 from ..opencl import staging
 from ..opencl.devices import device_info
@@ -96,8 +96,6 @@ def streamed(
                 f"{name} is given for a product in tiles, which takes arrays of the host and in files with "
                 f"the matrices in the last two axes; leave {name} out{or_read}"
             )
-    if progress is not None and not callable(progress):
-        raise ArgumentError(f"progress is {brief(progress)}; pass a function that takes a StreamProgress")
     wait_here(wait_for)
     read = operands["a"], operands["b"], operands.get("c")
     more: dict[str, Any] = {"bias": operands.get("bias"), "out": operands.get("out")}

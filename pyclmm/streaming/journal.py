@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import CheckpointError, StorageError
-from ..store import fault_of, lock_open, replacing
+from ..file_locks import lock_open, unlock
+from ..store import fault_of, replacing
 
 VERSION = 3  # 2 had the problem in a file of its own
 _RECORD = re.compile(r"(?P<tile>[0-9]{1,18}) (?P<size>[0-9]{1,18}) (?P<digest>[0-9a-f]{32}|-)")
@@ -145,8 +146,8 @@ class FolderLock:
 
     def _close(self) -> None:
         handle, self._handle = self._handle, -1
-        if handle >= 0 and os is not None:  # None at the end of the process
-            os.close(handle)
+        if unlock is not None:  # as at the end of the process
+            unlock(handle)
 
     __del__ = _close
 

@@ -23,7 +23,7 @@ from ..quantized import QuantizedArray
 from . import datasets
 from .fingerprints import fingerprint
 from .storage import Storage, is_beside, overlaps, sink, source
-from .tiles import TiledProduct
+from .tiles import Region, TiledProduct
 
 
 def _taken(name: str, x: Any) -> Any:
@@ -135,6 +135,15 @@ class Given:
                 "NumPy array, or a memory map of a file (FILE.npy)"
             )
         return np.expand_dims(x, (-2,) * self.is_row + (-1,) * self.is_column)
+
+    def bias_values(self) -> NDArray[Any] | None:
+        """The bias in memory, of which each tile takes a part. Raises StorageError."""
+        if self.bias is None:
+            return None
+        of = source("bias", self.bias)
+        found = np.empty(of.shape, of.native)
+        of.read(found, Region((), *(slice(0, length) for length in of.shape)))
+        return found
 
     def fingerprints(self) -> dict[str, Any]:
         """What tells these operands from others, for a checkpoint."""

@@ -324,7 +324,9 @@ def source(name: str, x: Any, *, as_row: bool = True) -> Storage:
     owner = mappings.map_of(x)
     if owner is None:
         return ArrayStorage(name, x, as_row)
-    return MappedStorage(name, x, as_row, MappedFile(owner))
+    with datasets.failing_as(name, "the whole array", "reached"):  # whose map may be closed
+        file = MappedFile(owner)
+    return MappedStorage(name, x, as_row, file)
 
 
 def sink(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Storage:
@@ -336,7 +338,10 @@ def sink(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Storage:
     if given != tuple(shape):
         raise ShapeError(f"out has shape {given}; the product has shape {tuple(shape)}")
     if not np.can_cast(dtype, own, "same_kind"):
-        raise DTypeError(f"out has dtype {own}, to which {dtype} is not cast by the rule 'same_kind'")
+        raise DTypeError(
+            f"out has dtype {own}, to which {dtype} is not cast by the rule 'same_kind', the only one for a "
+            "dataset; pass a NumPy array, or a memory map"
+        )
     found = source("out", x)
     found.open_to_write()
     return found
@@ -356,8 +361,8 @@ def overlaps(a: Storage, out: Storage) -> bool:
     if not datasets.is_hdf5(stored):
         return False
     others = (path for path, _ in itertools.islice(datasets.hdf5_reads(stored), 1, None))
-    return datasets.shows(stored, mappings.span_in(x, stored.file.filename)) or any(
-        mappings.span_in(x, str(path)) is not None for path in others
+    return datasets.shows(stored, mappings.span_in(x, datasets.hdf5_path(stored))) or any(
+        mappings.span_in(x, path) is not None for path in others
     )
 
 
@@ -366,6 +371,6 @@ def is_beside(a: Storage, out: Storage) -> bool:
     if not isinstance(a, MappedStorage):
         return False
     if isinstance(out, DatasetStorage):
-        return datasets.is_hdf5(out.x) and mappings.span_in(a.x, out.x.file.filename) is not None
+        return datasets.is_hdf5(out.x) and mappings.span_in(a.x, datasets.hdf5_path(out.x)) is not None
     mine, theirs = mappings.place_of(a.x), mappings.place_of(out.x)  # type: ignore[attr-defined]
     return mine is not None and theirs is not None and mine.file == theirs.file

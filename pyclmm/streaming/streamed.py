@@ -192,6 +192,8 @@ class StreamedMatmul(OfProcess):
         earlier run has finished all. What it raises, and Ctrl-C, ends the run; nothing then uses the
         operands.
         """
+        if progress is not None and not callable(progress):
+            raise ArgumentError(f"progress is {brief(progress)}; pass a function that takes a StreamProgress")
         given = Given.of(a, b, c, bias, out, self._beta, self._options)
         self._check_fits(given)
         self._check_overlaps(given)
@@ -255,6 +257,7 @@ class StreamedMatmul(OfProcess):
                 run(job, self._places, seconds, todo, count, kept, progress)
             elif progress is not None:
                 progress(StreamProgress(count, count, count, 0.0, 0.0, 0.0))
+                forks.check_process()  # what it has forked would end the parent's checkpoint
             if given.out is not None and target is not given.out:
                 out = source("out", given.matrices(given.out))  # its file may have been cut since
                 np.copyto(given.out, target, casting=self._options.casting)
@@ -269,7 +272,7 @@ class StreamedMatmul(OfProcess):
         read, options = given.operands, fit.options(at)
         if given.updates_c and target is given.out:  # one storage, whose reads wait for its writes
             read = {**read, "c": out}
-        return Job(product, at, read, given.bias, out, options, *scalars, dtype, fit.acc_dtype(at))
+        return Job(product, at, read, given.bias_values(), out, options, *scalars, dtype, fit.acc_dtype(at))
 
     def _problem(self, given: Given) -> dict[str, Any]:
         """What a checkpoint is kept by."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import Context
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import bring_warning
+from ..errors import bring_warning, warn_caller
 from ..opencl import staging
 from .checkpoint import Checkpoint
 from .fingerprints import WrittenTile
@@ -163,6 +163,10 @@ class _BlockCache:
                 self._changed.notify()
 
 
+def _warn_of_cast(kind: str, _: int) -> None:
+    warn_caller(f"{kind} encountered in cast", RuntimeWarning)
+
+
 class Worker:
     """The loops of one lane. They end when the run has no more tiles, or at the first error."""
 
@@ -186,14 +190,18 @@ class Worker:
         self._futures: list[Future[None]] = []
 
     def start(self) -> None:
-        """Start the loops."""
+        """Start the loops. NumPy's casts in them do with an overflow what the caller's do."""
+        errors: dict[str, Any] = {"call": np.geterrcall(), **np.geterr()}
+        if errors["call"] is None:  # a warning of NumPy's would name a line of pyclmm's
+            called = {kind: "call" for kind, how in errors.items() if how == "warn"}
+            errors |= {"call": _warn_of_cast, **called}
         loops = self._threads.loops
         pools = (loops, self._load), (self._threads.multiplier, self._multiply)
         # Two deliver: while one waits for the end of its tile the other begins the next.
         for pool, loop in (*pools, (loops, self._deliver), (loops, self._deliver)):
             context = Context()
             context.run(bring_warning.set, self._warn)
-            self._futures.append(pool.submit(context.run, self._guarded, loop))
+            self._futures.append(pool.submit(context.run, self._guarded, loop, errors))
 
     def _warn(self, message: str, category: type[Warning]) -> None:
         self._state.reports.put(("warning", self._number, (message, category)))
@@ -202,9 +210,10 @@ class Worker:
         """Wait until the loops have ended."""
         staging.wait_for_all(self._futures)
 
-    def _guarded(self, loop: Callable[[], None]) -> None:
+    def _guarded(self, loop: Callable[[], None], errors: Mapping[str, Any]) -> None:
         try:
-            loop()
+            with np.errstate(**errors):
+                loop()
         except Stopped:
             self._break()
         except BaseException as error:

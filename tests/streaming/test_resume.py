@@ -171,6 +171,66 @@ def test_a_process_forked_in_progress_waits_for_no_thread(tmp_path):
     python("-c", FORKED, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
 
 
+FORKED_LAST = """
+import os
+import numpy as np
+import pyclmm
+
+def fork(done):
+    child = os.fork()
+    if child:
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        ended.append(os.path.exists("checkpoint"))
+
+def stop(done):
+    if done.tiles == done.all_tiles:
+        raise KeyboardInterrupt
+
+ended, a = [], np.ones((100, 100), "f4")
+for progress in (stop, fork):
+    try:
+        pyclmm.matmul(a, a, memory_limit="60 KB", checkpoint="checkpoint", progress=progress)
+    except KeyboardInterrupt:
+        continue
+    except pyclmm.ForkError:
+        raise SystemExit(8)
+assert ended == [8, True], ended
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_when_all_is_finished_leaves_the_checkpoint_to_its_parent(tmp_path):
+    python("-c", FORKED_LAST, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
+
+
+OUTLIVED = """
+import os, signal
+import numpy as np
+import pyclmm
+
+def fork(done):
+    children.append(os.fork())
+    if not children[-1]:
+        signal.pause()
+    raise KeyboardInterrupt
+
+children, a = [], np.ones((100, 100), "f4")
+try:
+    pyclmm.matmul(a, a, memory_limit="60 KB", checkpoint="checkpoint", progress=fork)
+except KeyboardInterrupt:
+    pass
+try:
+    assert (pyclmm.matmul(a, a, memory_limit="60 KB", checkpoint="checkpoint") == 100).all()
+finally:
+    os.kill(children[0], signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_that_outlives_the_run_does_not_keep_its_folder(tmp_path):
+    python("-c", OUTLIVED, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
+
+
 @pytest.mark.usefixtures("small_tiles")
 def test_a_run_that_has_nothing_left_to_do_says_so(tmp_path):
     a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((200, 70), (70, 90)))

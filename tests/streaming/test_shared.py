@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyclmm
 from pyclmm.errors import ArgumentError
 from pyclmm.execution.operands import collect, signature
 from pyclmm.execution.options import Options
+from pyclmm.opencl import mappings
 from pyclmm.streaming.operands import Given
 from tests.support.optional import optional
 
@@ -174,6 +176,18 @@ def test_an_hdf5_dataset_that_is_also_an_operand_is_refused(how, tmp_path):
     for name in ("a", "c") if how in ("virtual", "a map of the file") else ("a", "b"):
         with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
             check("3 KiB", out, **{name: again})
+    assert np.array_equal(out[...], matrix(3))
+
+
+@pytest.mark.skipif(not mappings.MAPS.exists(), reason="the system does not tell which file is open")
+@pytest.mark.parametrize("how", ["virtual", "a map of the file"])
+def test_a_dataset_of_a_relative_path_is_known_from_another_folder(how, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out, again = hdf5(Path(), how)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
+        check("3 KiB", out, a=again)
     assert np.array_equal(out[...], matrix(3))
 
 

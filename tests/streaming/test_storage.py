@@ -2,7 +2,9 @@
 
 import errno
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyopencl.array as cla
@@ -138,6 +140,15 @@ def test_a_file_cut_in_mid_run_is_an_error(rows, tmp_path):
             make()
 
 
+def test_a_map_that_is_closed_is_named(tmp_path):
+    x = mapped(tmp_path / "x", (4, 4))
+    x._mmap.close()
+    for name in "ab":
+        given = {"a": numbers((4, 4)), "b": numbers((4, 4))} | {name: x}
+        with pytest.raises(StorageError, match=rf"^{name}: .*closed"):
+            pyclmm.matmul(given["a"], given["b"], memory_limit="1 MiB")
+
+
 def test_a_sparse_file_gets_its_blocks_first(tmp_path):
     x = np.memmap(tmp_path / "x", "f4", "w+", shape=(1000, 1000))
     sink(x, x.shape, x.dtype)
@@ -158,6 +169,32 @@ def test_a_product_names_what_is_in_a_closed_file(name, tmp_path):
     keywords = {"beta": 1.0} if name == "c" else {name: given.pop(name)} if name in ("bias", "out") else {}
     with pytest.raises(StorageError, match=rf"^{name} is an HDF5 dataset whose file is closed"):
         pyclmm.gemm(*given.values(), **keywords)
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "bias", "out"])
+@pytest.mark.parametrize("how", ["removed", "another working directory"])
+def test_a_product_names_a_zarr_array_that_is_no_longer_there(name, how, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    zarr.open_array("x", mode="w", shape=(4, 4), chunks=(4, 4), dtype="f4")[...] = numbers((4, 4))
+    gone = zarr.open_array("x", mode="r+")
+    if how == "removed":
+        shutil.rmtree("x")
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir("elsewhere")
+    a, b = numbers((4, 4)), numbers((4, 4))
+    given = {"a": a, "b": b, "c": None} | {name: gone}
+    keywords = {"beta": 1.0} if name == "c" else {name: given.pop(name)} if name in ("bias", "out") else {}
+    with pytest.raises(StorageError, match=rf"^{name} is the Zarr array .*x.* no longer there"):
+        pyclmm.gemm(*given.values(), **keywords)
+
+
+def test_a_zarr_array_whose_folder_may_not_be_read_is_named(tmp_path):
+    a = zarr.create_array(tmp_path / "z", data=numbers((4, 5)))
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    unreadable = failing(Path, "is_file", denied, library="", always=True)
+    with unreadable, pytest.raises(StorageError, match=r"^a: its metadata could not be read: .*denied"):
+        pyclmm.matmul(a, numbers((5, 4)))
 
 
 def test_other_products_refuse_what_is_in_a_closed_file(tmp_path):
@@ -211,6 +248,30 @@ def test_what_cannot_be_an_operand_or_out(tmp_path):
         sink(numbers((4, 5)), (5, 4), np.dtype("f4"))
     with pytest.raises(DTypeError, match="same_kind"):
         sink(np.zeros((4, 5), "i4"), (4, 5), np.dtype("f4"))
+    with pytest.raises(
+        DTypeError, match=r"^out .*'same_kind', the only one for a dataset; pass a NumPy array"
+    ):
+        pyclmm.matmul(numbers((4, 5)), numbers((5, 4)), out=Stored(np.zeros((4, 4), "i4")), casting="unsafe")
+
+
+@pytest.mark.parametrize(
+    "shape", [(None, 5), (-1, 5), (4.0, 5), ("4", 5), (10**30, 5), (1 << 60, 5)], ids=str
+)
+def test_a_shape_that_is_none_of_an_array_is_named(shape):
+    b, odd = numbers((5, 4)), Stored(numbers((4, 5)))
+    odd.shape = shape
+    with pytest.raises(ShapeError, match=r"^a has shape \(.*, 5\); pass an array whose lengths"):
+        pyclmm.matmul(odd, b)
+
+
+def test_a_group_of_arrays_is_no_sequence_of_its_names(tmp_path):
+    group, file = zarr.open_group(tmp_path / "z", mode="w"), h5py.File(tmp_path / "x.h5", "w")
+    np.savez(tmp_path / "x.npz", x=numbers((5, 4)))
+    for x in (group, file, np.load(tmp_path / "x.npz"), {"x": numbers((5, 4))}):
+        with pytest.raises(DTypeError, match=r"^b is a \w+; pass a NumPy array, such as b\[KEY\], or"):
+            pyclmm.matmul(numbers((4, 5)), x)
+    with pytest.raises(DTypeError, match=r"^a is a list"):
+        pyclmm.matmul([group], numbers((5, 4)))
 
 
 def test_an_open_hdf5_file_whose_name_leads_nowhere_is_written(tmp_path, monkeypatch):

@@ -26,6 +26,7 @@ from pyclmm import (
     StorageError,
     UnsupportedError,
 )
+from pyclmm.opencl import mappings
 from pyclmm.streaming import checkpoint, machines
 from pyclmm.streaming.tiles import Blocking
 from tests.support.faults import failing
@@ -254,6 +255,31 @@ def test_a_file_shorter_than_its_shape_is_named_before_the_first_tile(name, tmp_
     assert not (tmp_path / "c").exists()
 
 
+def test_a_bias_in_a_file_that_is_cut_ends_no_process(tmp_path):
+    """It is read before the first tile. In a process of its own: a mapped read is a SIGBUS."""
+    python("-c", CUT_BIAS, check=True, env=with_this_package(), cwd=tmp_path, timeout=120)
+
+
+CUT_BIAS = """
+import os
+import numpy as np
+import pyclmm
+
+def cut(_):
+    os.truncate("bias", 0)
+
+a, b = np.ones((60, 10), "f4"), np.ones((10, 9000), "f4")
+bias = np.memmap("bias", "f4", "w+", shape=9000)
+assert (pyclmm.gemm(a, b, bias=bias, memory_limit="100 KB", progress=cut) == 10).all()
+try:
+    pyclmm.gemm(a, b, bias=bias, memory_limit="100 KB")
+except pyclmm.StorageError as error:
+    assert "bias: " in str(error) and "cut after it was opened" in str(error), error
+else:
+    raise AssertionError
+"""
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("name", ["a", "out"])
 def test_a_zarr_array_removed_in_mid_run_is_named(name, zarr_format, tmp_path, runs):
@@ -321,6 +347,19 @@ def test_a_dataset_closed_in_mid_run_is_named_and_the_next_run_goes_on(name, tmp
     with h5py.File(tmp_path / "out.h5", "r+") as file, h5py.File(tmp_path / "a.h5", "r") as of:
         check_out(file["out"][:])
         assert resumes(tmp_path / "c", of["a"], file["out"])
+
+
+@pytest.mark.skipif(not mappings.MAPS.exists(), reason="the system does not tell which file is open")
+def test_an_hdf5_file_of_a_relative_path_goes_on_in_another_folder(tmp_path, five_tiles, monkeypatch):
+    h5py = pytest.importorskip("h5py")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with h5py.File("out.h5", "w") as file:
+        out = file.create_dataset("out", data=fresh_out())
+        monkeypatch.chdir("elsewhere")
+        started(tmp_path / "c", five_tiles, out)
+        monkeypatch.chdir(tmp_path)
+        assert resumes(tmp_path / "c", A, out)
 
 
 def test_a_full_disk_under_out_is_named_and_what_is_finished_stays():

@@ -116,6 +116,34 @@ def test_bias_of_each_shape(bias):
     assert np.array_equal(pyclmm.gemm(a, b, bias=v, memory_limit=1 << 30), a @ b + v)
 
 
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_operands_in_the_other_order_of_bytes():
+    a, b, c, bias = integers(90, 70), integers(70, 50), integers(90, 50), integers(50)
+    other = [x.astype(x.dtype.newbyteorder()) for x in (a, b, c, bias)]
+    got = pyclmm.gemm(*other[:3], beta=1.0, bias=other[3], memory_limit=1 << 30)
+    assert np.array_equal(got, a @ b + c + bias)
+
+
+@pytest.mark.skipif(np.__version__ < "2", reason="errstate of NumPy 1 holds for one thread")
+@pytest.mark.usefixtures("lane", "small_tiles")
+def test_an_overflow_in_a_cast_is_what_the_caller_has_set(recwarn):
+    a, out = np.full((90, 90), 1e30), np.zeros((90, 90), "f4")
+    with np.errstate(over="ignore"):
+        pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+    assert np.isinf(out).all()
+    assert not recwarn
+    pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+    assert {(str(each.message), each.filename) for each in recwarn} == {
+        ("overflow encountered in cast", __file__)
+    }
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+        pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+    seen = []
+    with np.errstate(over="call", call=lambda *told: seen.append(told)):
+        pyclmm.matmul(a, a, out=out, memory_limit=1 << 30)
+    assert seen
+
+
 @pytest.mark.parametrize("bias", [(90,), (1,), ()], ids=str)
 @pytest.mark.usefixtures("lane", "small_tiles")
 def test_bias_of_a_product_with_a_vector_has_a_value_for_each_row(bias):
@@ -413,6 +441,8 @@ def test_a_plan_refuses_operands_that_it_was_not_made_for(tmp_path):
     ):
         with pytest.raises(pyclmm.ArgumentError, match=words):
             plan(*operands)
+    with pytest.raises(pyclmm.ArgumentError, match="progress is 5; pass a function"):
+        plan(a, b, progress=5)
 
 
 def test_threads_are_kept_and_released(small_tiles):
