@@ -90,6 +90,12 @@ def test_true_and_false_are_masks_as_in_numpy(key):
     assert got.offset >= 0 and got.offset + got.nbytes <= got.base_data.size if got.size else True
 
 
+@pytest.mark.parametrize("key", [range(2), ((0, 2),), (0, (2, 1)), np.array([2, 0]).data, (None, ((0,),))])
+def test_sequences_are_lists_of_places_as_in_numpy(key):
+    host = np.arange(12.0, dtype="f4").reshape(3, 4)
+    is_same(xp.asarray(host)[key], host[key])
+
+
 def test_numpy_reads_an_array_and_its_views():
     host = np.arange(24.0, dtype="f4").reshape(2, 3, 4)
     x = xp.asarray(host)
@@ -190,6 +196,7 @@ def test_what_becomes_no_array_is_refused_by_name():
         (lambda: xp.asarray(2**70), "obj has dtype object"),
         (lambda: xp.from_dlpack(None), "x is a NoneType without DLPack"),
         (lambda: xp.sum(None), "x has dtype object"),
+        (lambda: xp.linalg.matrix_power(xp.eye(2), None), "n is None"),
     ):
         with pytest.raises(pyclmm.DTypeError, match=words):
             call()

@@ -9,6 +9,7 @@ Others import: nothing.
 
 from __future__ import annotations
 
+import operator
 from collections import namedtuple
 from collections.abc import Callable
 from functools import wraps
@@ -222,7 +223,7 @@ def vecdot(x1: cla.Array, x2: cla.Array, /, *, axis: int = -1) -> Array:
 def _matrix_power(x: cla.Array, n: int, /) -> Array:
     """:func:`pyclmm.linalg.matrix_power`; the inverse for a negative n is NumPy's, on the host."""
     queue = queue_of(_own("x", x).queue)
-    if n < 0:
+    if hasattr(n, "__index__") and operator.index(n) < 0:
         return new(_products.matrix_power(to_host(x), n, queue=queue), queue)
     return wrapped(_products.matrix_power(x, n))
 
