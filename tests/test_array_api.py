@@ -221,6 +221,15 @@ def test_functions_have_the_signatures_of_the_standard():
     is_same(xp.count_nonzero(x), np.int64(2))
 
 
+@pytest.mark.parametrize(
+    "call", [lambda x: xp.add(x, x, out=x), lambda x: xp.add(x, x, x), lambda x: xp.sum(x, out=x)]
+)
+def test_an_out_which_the_standard_lacks_is_refused(call):
+    """It would get nothing: NumPy writes to a copy on the host."""
+    with pytest.raises(pyclmm.DTypeError, match="leave out"):
+        call(xp.asarray([1.0, 2.0]))
+
+
 def test_arrays_of_pyopencl_are_taken_as_they_are(queue):
     plain = cla.to_device(queue, np.ones((2, 2), "f4"))
     x = xp.asarray(plain)

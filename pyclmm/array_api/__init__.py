@@ -74,6 +74,8 @@ def _to_device(x: Any, queue: cl.CommandQueue) -> Any:
 def _by_host(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def called(*args: Any, device: Any = None, **keywords: Any) -> Any:
+        if "out" in keywords or len(args) > getattr(function, "nin", len(args)):
+            raise DTypeError(f"{function.__name__} returns a new array and writes to none; leave out `out`")
         queue = None if device is not None else _queue_in((*args, *keywords.values()))
         with np.errstate(all="ignore"):
             result = function(*map(to_host, args), **{name: to_host(x) for name, x in keywords.items()})
