@@ -149,6 +149,13 @@ def test_operators_broadcast_and_promote(name):
     is_same(f(2, x), f(2, a))
 
 
+def test_a_product_with_an_array_of_pyopencl_first(queue):
+    host = np.arange(6.0, dtype="f4").reshape(2, 3)
+    is_same(cla.to_device(queue, host) @ xp.asarray(host).T, host @ host.T)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        host @ xp.asarray(host).T
+
+
 def test_asarray_refuses_what_has_more_than_elements():
     """NumPy would make one object of a sparse matrix, and forget a mask."""
     for wrong, words in (

@@ -115,6 +115,9 @@ class Array(cla.Array):
     def __matmul__(self, other: Any) -> Any:
         return wrapped(matmul(self, other)) if isinstance(other, cla.Array) else NotImplemented
 
+    def __rmatmul__(self, other: Any) -> Any:
+        return wrapped(matmul(other, self)) if isinstance(other, cla.Array) else NotImplemented
+
     def __imatmul__(self, other: Any) -> Any:
         return self.__matmul__(other)
 
