@@ -90,6 +90,12 @@ def test_true_and_false_are_masks_as_in_numpy(key):
     assert got.offset >= 0 and got.offset + got.nbytes <= got.base_data.size if got.size else True
 
 
+@pytest.mark.parametrize("key", [range(2), ((0, 2),), (0, (2, 1)), np.array([2, 0]).data, (None, ((0,),))])
+def test_sequences_are_lists_of_places_as_in_numpy(key):
+    host = np.arange(12.0, dtype="f4").reshape(3, 4)
+    is_same(xp.asarray(host)[key], host[key])
+
+
 def test_numpy_reads_an_array_and_its_views():
     host = np.arange(24.0, dtype="f4").reshape(2, 3, 4)
     x = xp.asarray(host)
@@ -143,6 +149,13 @@ def test_operators_broadcast_and_promote(name):
     is_same(f(2, x), f(2, a))
 
 
+def test_a_product_with_an_array_of_pyopencl_first(queue):
+    host = np.arange(6.0, dtype="f4").reshape(2, 3)
+    is_same(cla.to_device(queue, host) @ xp.asarray(host).T, host @ host.T)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        host @ xp.asarray(host).T
+
+
 def test_asarray_refuses_what_has_more_than_elements():
     """NumPy would make one object of a sparse matrix, and forget a mask."""
     for wrong, words in (
@@ -190,6 +203,7 @@ def test_what_becomes_no_array_is_refused_by_name():
         (lambda: xp.asarray(2**70), "obj has dtype object"),
         (lambda: xp.from_dlpack(None), "x is a NoneType without DLPack"),
         (lambda: xp.sum(None), "x has dtype object"),
+        (lambda: xp.linalg.matrix_power(xp.eye(2), None), "n is None"),
     ):
         with pytest.raises(pyclmm.DTypeError, match=words):
             call()
@@ -212,6 +226,15 @@ def test_functions_have_the_signatures_of_the_standard():
     is_same(xp.expand_dims(x), [[1.0, 5.0, 0.0]])
     is_same(xp.expand_dims(x, axis=1), [[1.0], [5.0], [0.0]])
     is_same(xp.count_nonzero(x), np.int64(2))
+
+
+@pytest.mark.parametrize(
+    "call", [lambda x: xp.add(x, x, out=x), lambda x: xp.add(x, x, x), lambda x: xp.sum(x, out=x)]
+)
+def test_an_out_which_the_standard_lacks_is_refused(call):
+    """It would get nothing: NumPy writes to a copy on the host."""
+    with pytest.raises(pyclmm.DTypeError, match="leave out"):
+        call(xp.asarray([1.0, 2.0]))
 
 
 def test_arrays_of_pyopencl_are_taken_as_they_are(queue):

@@ -241,6 +241,7 @@ ARGUMENTS = {
         "TileConfig.options is ((3, 4),)",
         "mapping of names to integers",
     ),
+    "options that are an array": (lambda: TileConfig(options=np.arange(3)), "TileConfig.options is array"),
     "TileConfig": (lambda: TileConfig(bm=-1), "TileConfig.bm", "-1", "integer"),
     "device misspelt": (lambda: devices.find_device("nosuch"), "unknown device 'nosuch'", "0:0", "pu'"),
 }

@@ -200,7 +200,11 @@ def test_unsafe_casts_give_what_astype_gives(queue, source, target):
             cast_first = pyclmm.matmul(place(x), place(np.eye(2, dtype=wanted)), dtype=wanted, **call)
         with warned():
             cast_last = pyclmm.matmul(place(x), place(np.eye(2, dtype=x.dtype)), out=out, **call)
-        for got in (cast_first, cast_last):
+        with warned():  # of a real number nothing is conjugated
+            turned = pyclmm.gemm(
+                place(x.T.copy()), place(np.eye(2, dtype=wanted)), trans_a="C", dtype=wanted, **call
+            )
+        for got in (cast_first, cast_last, turned):
             assert got.dtype == wanted
             assert np.array_equal(on_host(got), want)
 

@@ -9,6 +9,7 @@ Others import: nothing.
 
 from __future__ import annotations
 
+import operator
 from collections import namedtuple
 from collections.abc import Callable
 from functools import wraps
@@ -73,6 +74,8 @@ def _to_device(x: Any, queue: cl.CommandQueue) -> Any:
 def _by_host(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def called(*args: Any, device: Any = None, **keywords: Any) -> Any:
+        if "out" in keywords or len(args) > getattr(function, "nin", len(args)):
+            raise DTypeError(f"{function.__name__} returns a new array and writes to none; leave out `out`")
         queue = None if device is not None else _queue_in((*args, *keywords.values()))
         with np.errstate(all="ignore"):
             result = function(*map(to_host, args), **{name: to_host(x) for name, x in keywords.items()})
@@ -222,7 +225,7 @@ def vecdot(x1: cla.Array, x2: cla.Array, /, *, axis: int = -1) -> Array:
 def _matrix_power(x: cla.Array, n: int, /) -> Array:
     """:func:`pyclmm.linalg.matrix_power`; the inverse for a negative n is NumPy's, on the host."""
     queue = queue_of(_own("x", x).queue)
-    if n < 0:
+    if hasattr(n, "__index__") and operator.index(n) < 0:
         return new(_products.matrix_power(to_host(x), n, queue=queue), queue)
     return wrapped(_products.matrix_power(x, n))
 

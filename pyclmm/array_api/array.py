@@ -23,6 +23,8 @@ from ..linalg.views import permuted
 from ..opencl.arrays import fetched
 from ..opencl.queues import default_queue, queue_on
 
+_OF_VIEWS = (int, np.integer, slice, type(...), type(None))  # what a key of a view consists of
+
 
 class Array(cla.Array):
     """An array of ``pyclmm.array_api``; wherever PyOpenCL takes its Array it takes this one."""
@@ -77,8 +79,8 @@ class Array(cla.Array):
     def __getitem__(self, key: Any) -> Array:
         """A view where NumPy gives one, else a copy by way of the host."""
         parts = key if isinstance(key, tuple) else (key,)
-        # NumPy gives a copy for these keys: True and False are masks, not the numbers 1 and 0.
-        if any(isinstance(part, cla.Array | np.ndarray | list | bool | np.bool_) for part in parts):
+        # NumPy gives a copy for other keys: True and False are masks, not the numbers 1 and 0.
+        if any(isinstance(part, bool) or not isinstance(part, _OF_VIEWS) for part in parts):
             return new(fetched(self)[to_host(key)], self.device)
         size = self.dtype.itemsize
         model = as_strided(np.empty(1, f"V{size}"), self.shape, self.strides)  # its elements are never read
@@ -112,6 +114,9 @@ class Array(cla.Array):
 
     def __matmul__(self, other: Any) -> Any:
         return wrapped(matmul(self, other)) if isinstance(other, cla.Array) else NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return wrapped(matmul(other, self)) if isinstance(other, cla.Array) else NotImplemented
 
     def __imatmul__(self, other: Any) -> Any:
         return self.__matmul__(other)

@@ -41,7 +41,7 @@ class TileConfig:
     plain: PlainConfig | None = None
 
     def __post_init__(self) -> None:
-        named = {} if self.options == () else _options(self.options)
+        named = _options(self.options)
         for name, value in vars(self).items():
             if name in _NO_SIZES:
                 continue

@@ -128,9 +128,9 @@ def numbered(name: str, xs: Sequence[Any]) -> list[str]:
     return [f"{name}[{i}]" for i in range(len(xs))]
 
 
-def copied(x: Any, out: Any) -> Any:
+def copied(x: Any, out: Any, **keywords: Any) -> Any:
     """*out*, an array of one kind with *x* and not NumPy's, with the elements of *x*."""
-    return contract(Taken({"x": x}, out, own=out), subscripts.parsed("...->...", [x.shape]))
+    return contract(Taken({"x": x}, out, own=out), subscripts.parsed("...->...", [x.shape]), **keywords)
 
 
 def counting_out(given: Taken, casting: Casting) -> Taken:

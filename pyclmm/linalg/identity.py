@@ -10,18 +10,19 @@ from ..api import matmul
 from ..execution.operands import queue_of
 from ..problem.contraction import View
 from .einsum import copied
-from .views import new_like, one, viewed
+from .views import new, one, viewed
 
 
-def identity(x: Any) -> Any:
-    """Identity matrices of the shape, dtype and kind of *x*."""
+def identity(x: Any, queue: Any = None, device: Any = None) -> Any:
+    """Identity matrices of the shape, dtype and kind of *x*, made by *queue*, on *device*, or where x is."""
     if isinstance(x, np.ndarray):
         return np.array(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape), order="C")
-    made = new_like(x)
+    queue = queue_of({"a": x}, queue, device)
+    made = new(x.shape, x.dtype, x, queue)
     if not x.size:
         return made
     # By launches alone, which a graph can capture: zeros are a product with K = 0.
-    number = one(x.dtype, x, queue_of({"a": x}, None))
+    number = one(x.dtype, x, queue)
 
     def repeated(*shape: int) -> Any:
         return viewed(number, View(shape, (0,) * len(shape)))

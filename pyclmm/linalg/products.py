@@ -15,7 +15,7 @@ from pyopencl.array import Array
 from ..api import matmul
 from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, amount, brief, in_short
 from ..execution.kinds import kind_of
-from ..execution.operands import single
+from ..execution.operands import queue_of, single
 from ..problem.axes import back, last, summed_axes, vector_axes
 from ..problem.contraction import Label, View
 from ..problem.gemm import dense_strides
@@ -36,7 +36,7 @@ from .signatures import (
     refusing,
     typed,
 )
-from .views import is_contiguous, new_like, permuted, reshaped, viewed
+from .views import is_contiguous, new, permuted, reshaped, viewed
 from .weights import contract_weights, has_weights
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def vdot(a: Any, b: Any, **keywords: Any) -> Any:
     given = _taken(a, b, None, keywords)
     a, b = given.arrays.values()
     if a.shape != b.shape:
-        a, b = _flat(a), _flat(b)
+        queue = queue_of(given.arrays, keywords.get("queue"), keywords.get("device"))
+        a, b = (_flat(x, queue, keywords) for x in (a, b))
         _check_aligned({"a": a, "b": b}, a.shape, b.shape)
     labels = tuple(range(a.ndim))
     given = given._replace(arrays={"a": a, "b": b})
@@ -229,7 +230,7 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     elif kind_of(a) is not None:
         x, like = a, x  # matmul takes it by its library's rules
     if power == 0:
-        return identity(like)
+        return identity(like, keywords.get("queue"), keywords.get("device"))
     result = None
     while power:
         if power & 1:
@@ -382,8 +383,10 @@ def _check_aligned(two: Mapping[str, Any], of_a: Sequence[int], of_b: Sequence[i
             )
 
 
-def _flat(x: Any) -> Any:
-    """*x* with one axis: a view if it is C-contiguous, else a copy."""
+def _flat(x: Any, queue: Any, keywords: Mapping[str, Any]) -> Any:
+    """*x* with one axis: a view if it is C-contiguous, else a copy, which *keywords* say how to make."""
     if isinstance(x, np.ndarray):
         return x.reshape(-1)
-    return reshaped(x if is_contiguous(x) else copied(x, new_like(x)), (x.size,))
+    if not is_contiguous(x):
+        x = copied(x, new(x.shape, x.dtype, x, queue), **keywords)
+    return reshaped(x, (x.size,))

@@ -106,8 +106,3 @@ def one(dtype: np.dtype[Any], like: Any, queue: Any) -> Any:
 def plain(x: Any) -> Any:
     """*x*, or the scalar that NumPy's functions return for a result without axes."""
     return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
-
-
-def new_like(x: Any) -> Any:
-    """A new array of the shape, dtype and kind of *x*, which is not NumPy's, in C order."""
-    return new(x.shape, x.dtype, x, None if isinstance(x, CudaArray) else x.queue or x.context)

@@ -106,8 +106,9 @@ def checked_gemm(
     if b_format:
         b = _weights(a, b, trans_a, computed, b_format)
     a2, b2 = promoted(a, b)
-    ma = transposed(matrix_of(a2, "a"), trans_a, len(a.shape) == 1)
-    mb = transposed(matrix_of(b2, "b"), trans_b, len(b.shape) == 1)
+    is_complex = computed.kind == "c"
+    ma = transposed(matrix_of(a2, "a"), trans_a, len(a.shape) == 1, is_complex)
+    mb = transposed(matrix_of(b2, "b"), trans_b, len(b.shape) == 1, is_complex)
     batch = stack_of_result(a, b, ma, mb, out)
     if not in_tiles:
         check_sizes(a, b, (ma.rows, mb.cols, ma.cols, math.prod(batch)))

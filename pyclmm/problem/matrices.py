@@ -84,11 +84,11 @@ def promoted(a: Operand, b: Operand) -> tuple[Operand, Operand]:
     return a, b
 
 
-def transposed(x: MatrixLayout, trans: str, vector: bool) -> MatrixLayout:
-    """op(x). A *vector* equals its transpose, as in NumPy."""
+def transposed(x: MatrixLayout, trans: str, vector: bool, is_complex: bool) -> MatrixLayout:
+    """op(x), of a product that *is_complex* or not. A *vector* equals its transpose, as in NumPy."""
     if trans == "N":
         return x
-    conj = trans == "C" and x.type in dtypes.COMPLEX
+    conj = trans == "C" and is_complex and x.type in dtypes.COMPLEX
     return replace(x if vector else x.T, conj=conj)
 
 

@@ -1,4 +1,4 @@
-"""NumPy operands are read after what ``wait_for`` names: by a kernel, by a copy or by NumPy."""
+"""Operands are read after what ``wait_for`` names: by a kernel, by a copy or by NumPy."""
 
 import threading
 
@@ -68,6 +68,28 @@ def test_what_is_copied_beside_arrays_is_read_after_what_is_waited_for(queue, rn
     b = cla.to_device(queue, EYE)
     got = written_meanwhile(queue, a, a + 1, lambda **ways: call(a, b, mixed="copy", **ways))
     np.testing.assert_array_equal(got.get(), a)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y, **ways: linalg.vdot(x.T, y.ravel(), **ways),
+        lambda x, y, **ways: linalg.einsum("ijk,kji->", x.reshape(1, 4, 4), y.reshape(4, 4, 1), **ways),
+        lambda x, y, **ways: linalg.multi_dot([y, y, x], **ways),
+    ],
+    ids=["flattened", "a copy, then a product", "steps"],
+)
+def test_arrays_are_read_after_what_is_waited_for(queue, rng, call):
+    x, y, later = (cla.to_device(queue, rng.integers(1, 4, (4, 4)).astype("f4")) for _ in range(3))
+    call(x, y).get()  # compiled before
+    gate, other = cl.UserEvent(queue.context), cl.CommandQueue(queue.context)
+    copied = cl.enqueue_copy(other, x.base_data, later.base_data, wait_for=[gate])
+    got = call(x, y, wait_for=[copied])
+    queue.flush()
+    writer = threading.Timer(0.1, gate.set_status, [cl.command_execution_status.COMPLETE])
+    writer.start()
+    assert np.array_equal(got.get(), call(later, y).get())
+    writer.join()
 
 
 def written_meanwhile(queue, a, later, call):

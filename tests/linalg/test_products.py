@@ -502,6 +502,17 @@ def test_an_array_times_a_number_is_no_product(subscripts, work, rng):
     assert work == {"products": 0, "copies": []}
 
 
+def test_arrays_without_a_queue_take_that_of_the_call(queue):
+    x = cla.to_device(queue, np.ones((2, 2), "f4")).with_queue(None)
+    for call, want in (
+        (lambda **ways: linalg.matrix_power(x, 0, **ways), np.eye(2)),
+        (lambda **ways: linalg.vdot(x.T, x.ravel(), **ways), 4),
+    ):
+        assert np.array_equal(call(queue=queue).get(), want)
+        with pytest.raises(pyclmm.ArgumentError, match="none of the Arrays has a queue"):
+            call()
+
+
 @pytest.mark.parametrize("dtype", ["?", "i1", "f2", "f4", "c8"])
 def test_vdot_of_numbers_has_numpys_dtype(dtype):
     for x, y in itertools.product((0, 1, 1j) if dtype == "c8" else (0, 1), repeat=2):
