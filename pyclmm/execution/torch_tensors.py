@@ -30,6 +30,7 @@ _TORCHS = {dtype: own for own, dtype in _NUMPYS.items()}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _BYTES = np.dtype(np.uint8)
 _WRAPPED = "a tensor of torch.func or torch.compile, without memory of its own; use pyclmm.torch.matmul"
+_OPERATORS = "pyclmm.torch's matmul, gemm and ragged_matmul"
 _OUT = "none, or a plain tensor of the result's dtype"
 
 
@@ -164,16 +165,15 @@ class _Torch(KindWithAddresses):
         follows, and for a dtype that kernels have not."""
         if may_have_tangents() and _has_tangent(x):
             raise DTypeError(
-                f"{name} has a tangent, and pyclmm.matmul and gemm compute none: use pyclmm.torch.matmul, or "
-                f"pass {name}.detach()"
+                f"{name} has a tangent, which only {_OPERATORS} compute: use them, or pass {name}.detach()"
             )
         dtype = _NUMPYS.get(x.dtype) or self._dtype_of(name, x)
         if not x.requires_grad:
             return x, dtype
         if torch.is_grad_enabled():
             raise DTypeError(
-                f"{name} requires a gradient, and pyclmm.matmul and gemm record none: use "
-                f"pyclmm.torch.matmul, or pass {name}.detach()"
+                f"{name} requires a gradient, which only {_OPERATORS} record: use them, or pass "
+                f"{name}.detach()"
             )
         return x.detach(), dtype
 
