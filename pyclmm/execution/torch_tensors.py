@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceMemoryError, DTypeError
+from ..opencl.host_memory import location
 from ..opencl.mappings import check_out
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
@@ -93,6 +94,17 @@ def unfit_dtype(name: str, x: Any) -> DTypeError:
     return DTypeError(f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {cure}")
 
 
+def _of_memory(array: NDArray[Any]) -> torch.Tensor:
+    """A tensor of the memory of *array*: of a tensor's memory a view of it, which counts what is written."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) or isinstance(getattr(owner, "base", None), np.ndarray):
+        owner = owner.base  # as_strided's are no arrays
+    if not (array.size and isinstance(owner, torch.Tensor)):
+        return torch.from_numpy(array)
+    start = owner.storage_offset() + (location(array) - owner.data_ptr()) // array.itemsize
+    return owner.as_strided(array.shape, [step // array.itemsize for step in array.strides], start)
+
+
 @cache
 def _device(ordinal: int) -> torch.device:
     return torch.device("cuda", ordinal)
@@ -142,8 +154,8 @@ class _Torch(KindWithAddresses):
 
     def of_host(self, array: NDArray[Any], given: Mapping[str, Any]) -> torch.Tensor:
         if array.dtype.name == "bfloat16":
-            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(array)
+            return _of_memory(array.view(np.int16)).view(torch.bfloat16)
+        return _of_memory(array)
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
         x, dtype = self._checked(name, x)
