@@ -75,8 +75,7 @@ def called(
     if tiles or (not kinds.are_known(given) and entry.is_stored(*given.values())):
         (alpha, beta), unfit = scales, {"axes": axes, "mixed": mixed}
         how = {"alpha": alpha, "beta": beta, "queue": queue, "device": device, **(tiles or {})}
-        result = entry.streamed(given, options, unfit=unfit, wait_for=wait_for, **how)
-        return kinds.returned(given, result)
+        return entry.streamed(given, options, unfit=unfit, wait_for=wait_for, **how)
     if mixed is not None:  # NumPy arrays are copied at once
         wait_here(wait_for)
     operands, core = collect(given, mixed, queue), None

@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceMemoryError, DTypeError
+from ..opencl.host_memory import location
 from ..opencl.mappings import check_out
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
@@ -30,6 +31,7 @@ _TORCHS = {dtype: own for own, dtype in _NUMPYS.items()}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _BYTES = np.dtype(np.uint8)
 _WRAPPED = "a tensor of torch.func or torch.compile, without memory of its own; use pyclmm.torch.matmul"
+_OPERATORS = "pyclmm.torch's matmul, gemm and ragged_matmul"
 _OUT = "none, or a plain tensor of the result's dtype"
 
 
@@ -92,6 +94,17 @@ def unfit_dtype(name: str, x: Any) -> DTypeError:
     return DTypeError(f"{name} has dtype {x.dtype}, which pyclmm does not multiply; pass {cure}")
 
 
+def _of_memory(array: NDArray[Any]) -> torch.Tensor:
+    """A tensor of the memory of *array*: of a tensor's memory a view of it, which counts what is written."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) or isinstance(getattr(owner, "base", None), np.ndarray):
+        owner = owner.base  # as_strided's are no arrays
+    if not (array.size and isinstance(owner, torch.Tensor)):
+        return torch.from_numpy(array)
+    start = owner.storage_offset() + (location(array) - owner.data_ptr()) // array.itemsize
+    return owner.as_strided(array.shape, [step // array.itemsize for step in array.strides], start)
+
+
 @cache
 def _device(ordinal: int) -> torch.device:
     return torch.device("cuda", ordinal)
@@ -141,8 +154,8 @@ class _Torch(KindWithAddresses):
 
     def of_host(self, array: NDArray[Any], given: Mapping[str, Any]) -> torch.Tensor:
         if array.dtype.name == "bfloat16":
-            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(array)
+            return _of_memory(array.view(np.int16)).view(torch.bfloat16)
+        return _of_memory(array)
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
         x, dtype = self._checked(name, x)
@@ -164,16 +177,15 @@ class _Torch(KindWithAddresses):
         follows, and for a dtype that kernels have not."""
         if may_have_tangents() and _has_tangent(x):
             raise DTypeError(
-                f"{name} has a tangent, and pyclmm.matmul and gemm compute none: use pyclmm.torch.matmul, or "
-                f"pass {name}.detach()"
+                f"{name} has a tangent, which only {_OPERATORS} compute: use them, or pass {name}.detach()"
             )
         dtype = _NUMPYS.get(x.dtype) or self._dtype_of(name, x)
         if not x.requires_grad:
             return x, dtype
         if torch.is_grad_enabled():
             raise DTypeError(
-                f"{name} requires a gradient, and pyclmm.matmul and gemm record none: use "
-                f"pyclmm.torch.matmul, or pass {name}.detach()"
+                f"{name} requires a gradient, which only {_OPERATORS} record: use them, or pass "
+                f"{name}.detach()"
             )
         return x.detach(), dtype
 

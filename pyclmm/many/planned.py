@@ -53,12 +53,13 @@ class Key(NamedTuple):
 
 class ListEntry(NamedTuple):
     """A checked product: its place in the list, what is to be computed, the key of each array that kernels
-    read or write, by the problem's name, alpha and beta."""
+    read or write, by the problem's name, alpha and beta, and the options of a call of gemm."""
 
     pair: int
     gemm: Gemm
     keys: dict[str, Key]
     scales: Scales
+    options: Options
 
 
 Start = Callable[[Key, int], int]  # by key and pair: the first element in its memory
@@ -186,7 +187,8 @@ class PlannedList(ABC):
         self._alone = []  # what has a launch of its own, or none as it is empty
         for one in alone:
             operands = lists.pair(one.pair)
-            named = replace(options, pairs=(one.pair,) * (one.gemm.problem.batch if options.verify else 0))
+            products = one.gemm.problem.batch if options.verify else 0
+            named = replace(one.options, pairs=(one.pair,) * products)
             with naming(one.pair):
                 product = plan_for(operands, calls.signature(operands), named, queue, one.scales)
             self._alone.append((one.pair, product, one.scales))
@@ -218,7 +220,7 @@ class PlannedList(ABC):
                 is_new = name == "out" and (gemm.out_copy is not None or "out" not in operands)
                 memory = self.new if is_new else self.memory_of(operands[own], lists.number(own, pair))
                 keys[name] = Key(own, its_type, memory)
-            yield ListEntry(pair, gemm, keys, scales)
+            yield ListEntry(pair, gemm, keys, scales, how)
 
     @abstractmethod
     def layout(self, x: Any, argument: str) -> Operand:

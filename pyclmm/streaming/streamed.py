@@ -15,7 +15,8 @@ from numpy.typing import DTypeLike
 
 from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, brief
-from ..execution.operands import check_writeable
+from ..execution import kinds
+from ..execution.operands import check_writeable, named
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
@@ -114,7 +115,8 @@ class StreamedMatmul(OfProcess):
         alpha, beta = plain_numbers(alpha, beta_of(beta, c))
         options = Options(
             trans_a=trans_a, trans_b=trans_b, activation=activation, kernel=kernel, precision=precision,
-            reproducible=reproducible, casting=casting, verify=verify, dtype=dtype,
+            reproducible=reproducible, casting=casting, verify=verify,
+            dtype=kinds.computed_dtype({"a": a, "b": b}) if dtype is None else dtype,
         )  # fmt: skip
         places = machines.places(devices, queue, device)
         given = Given.of(a, b, c, bias, out, beta, options)
@@ -204,9 +206,9 @@ class StreamedMatmul(OfProcess):
             target = np.empty(self.shape, self.dtype)
         if 0 not in self._shapes.gemm.shape:
             self._compute(given, target, progress)
-        if given.out is None:
-            return target if target.ndim else target[()]
-        return out
+        if given.out is None and not target.ndim:
+            target = target[()]
+        return kinds.returned(named(a, b, c, bias, out), target)
 
     def _check_fits(self, given: Given) -> None:
         """Raise ArgumentError if the plan was made for other operands than *given*."""

@@ -108,7 +108,7 @@ def gemm(
         check_activation(act)
     a, b, c, bias = _operands({"a": a, "b": b, "c": c, "bias": bias})
     after = None
-    if act in _OF_INPUT and _may_record(a, b, c, bias):
+    if act in _OF_INPUT and a.is_floating_point() and _may_record(a, b, c, bias):
         act, after = "none", _OF_INPUT[act]
     z = _folded(_op("a", a, trans_a), _op("b", b, trans_b), c, bias, *rest, act, *ways)
     return z if after is None else after(z)

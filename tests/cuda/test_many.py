@@ -310,6 +310,9 @@ def test_arrays_of_the_protocols(cuda, rng, monkeypatch):
 def test_a_list_of_torchs_rule_for_bfloat16(lib, rng):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     pairs, want = operands(lib, rng, dtype=ml_dtypes.bfloat16)
+    (a, b), gaps = pairs[0], small_integers(rng, (3, 10), ml_dtypes.bfloat16)[:, ::2]
+    pairs += [(lib.laid_out(gaps), b), (lib.array(a.get()[:0]), b)]  # each has a launch of its own, or none
+    want += [gaps @ b.get(), want[0][:0]]
     results = pyclmm.matmul_many(pairs)
     assert {x.dtype for x in results} == {np.dtype(ml_dtypes.bfloat16)}
     check(got(results), [x.astype(ml_dtypes.bfloat16) for x in want])

@@ -69,6 +69,14 @@ def test_the_advice_for_tensors_of_pytorchs_that_are_refused_works(torch):
         assert got.shape[-2:] == (2, 2)
 
 
+def test_a_plan_in_tiles_takes_tensors_as_matmul_does(torch):
+    x, out = torch.eye(40).bfloat16(), torch.zeros(40, 40).bfloat16()
+    assert torch.equal(pyclmm.StreamedMatmul(x, x)(x, x), x)
+    assert pyclmm.StreamedMatmul(x, x, out=out)(x, x, out=out) is out
+    assert torch.equal(out, x)
+    assert out._version == 1  # so backward() refuses what was saved before
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_tensor_without_memory_is_refused(torch):
     fake = pytest.importorskip("torch._subclasses.fake_tensor")

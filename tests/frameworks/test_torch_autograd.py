@@ -39,7 +39,7 @@ def test_a_tangent_is_refused(call, torch, device):
         for i, name in enumerate(("", "", "out")):
             given = [*xs]
             given[i] = forward_ad.make_dual(xs[i], torch.ones_like(xs[i]))
-            with pytest.raises(pyclmm.DTypeError, match=f"{name} has a tangent.*pyclmm.torch"):
+            with pytest.raises(pyclmm.DTypeError, match=f"{name} has a tangent.*torch's .* ragged_matmul"):
                 call(*given)
 
 
@@ -57,7 +57,7 @@ def test_a_gradient_is_refused_in_compiled_code(torch, device):
 def test_an_out_that_requires_a_gradient_is_refused_unless_none_is_recorded(call, dtype, torch, device):
     x = torch.eye(3, dtype=getattr(torch, dtype), device=device)
     out = torch.zeros_like(x).requires_grad_()
-    with pytest.raises(pyclmm.DTypeError, match="out requires a gradient"):
+    with pytest.raises(pyclmm.DTypeError, match=r"out requires a gradient.*torch's .* ragged_matmul"):
         call(x, x, out)
     assert not out.any()
     with torch.no_grad():

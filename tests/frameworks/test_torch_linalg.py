@@ -36,6 +36,18 @@ def test_bfloat16_stays_so(torch, device):
     assert turned[1, 0] == 7  # a view of the tensor's memory
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("subscripts", ["ij->ji", "ii->i"])
+def test_what_is_written_to_a_view_counts_as_written(subscripts, dtype, torch, device):
+    x = torch.arange(20, device=device).to(getattr(torch, dtype)).view(4, 5)[1:, 1:4]  # not all of its memory
+    loss = (x * torch.ones_like(x).requires_grad_()).sum()
+    view, want = linalg.einsum(subscripts, x), torch.einsum(subscripts, x)
+    view += 1
+    assert torch.equal(view, want)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_a_tensor_that_requires_a_gradient_is_refused(torch, device):
     a = torch.ones(3, 3, requires_grad=True, device=device)
     with pytest.raises(pyclmm.DTypeError, match="detach"):

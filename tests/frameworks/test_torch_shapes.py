@@ -59,10 +59,12 @@ def test_shapes_that_ragged_matmul_refuses(torch, door, place, a, b, sizes, said
         door.ragged_matmul(made(torch, place, a), made(torch, place, b), sizes)
 
 
-def test_an_activation_of_integers_is_refused_everywhere(torch, door, place):
-    x = made(torch, place, (3, 3), "int32")
-    with pytest.raises(pyclmm.DTypeError, match="activation 'relu' needs a real float result, not int32"):
-        door.gemm(x, x, activation="relu")
+@pytest.mark.parametrize(("name", "dtype"), [("relu", "int32"), ("gelu", "complex64"), ("silu", "complex64")])
+def test_an_activation_needs_real_floats_everywhere(torch, door, place, name, dtype):
+    x = made(torch, place, (3, 3), dtype)
+    x.requires_grad_(x.is_complex())
+    with pytest.raises(pyclmm.DTypeError, match=f"'{name}' needs a real float result, not {dtype}"):
+        door.gemm(x, x, activation=name)
 
 
 @pytest.mark.parametrize("a", [(4,), (3, 4), (2, 3, 4)], ids=str)

@@ -202,9 +202,9 @@ def test_what_is_like_an_array(rng):
 def test_tensors_give_tensors(rng):
     torch = pytest.importorskip("torch", reason="needs torch")
     x, y = (torch.from_numpy(small_integers(rng, (4, 4), "f4")) for _ in "xy")
-    got = pyclmm.matmul_many([(x, y), (x.bfloat16(), y.bfloat16())])
-    assert [one.dtype for one in got] == [torch.float32, torch.bfloat16]
-    assert all(torch.equal(one.float(), x @ y) for one in got)
+    got = pyclmm.matmul_many([(x, y), (x.bfloat16(), y.bfloat16()), (x[:0].bfloat16(), y.bfloat16())])
+    assert [one.dtype for one in got] == [torch.float32, torch.bfloat16, torch.bfloat16]
+    assert all(torch.equal(one.float(), (x @ y)[: len(one)]) for one in got)
 
 
 def test_activation_precision_and_reproducible(rng):
