@@ -188,14 +188,18 @@ def test_a_finite_element_where_there_must_be_none_is_noticed(where, spoiler, fo
 
 
 @pytest.mark.parametrize("beside_nan", [False, True])
+@pytest.mark.parametrize("more", ["nothing", "c", "bias", "out is c"])
 @pytest.mark.parametrize("wrong", [lambda x: np.nan, lambda x: np.inf, lambda x: x + 100])
-def test_what_is_wrong_is_noticed_beside_a_column_of_nan_too(wrong, beside_nan, spoiler, form):
+def test_what_is_wrong_is_noticed_beside_a_column_of_nan_too(wrong, more, beside_nan, spoiler, form):
     a, b = operands("float32")
+    c, bias = np.ones((M, N), "f"), np.ones(N, "f")
     if beside_nan:
-        b[2, 3] = np.nan
+        b[2, 3] = c[4, 3] = bias[3] = np.nan
+    given, extra = ((a, b, c), {"beta": 2.0}) if "c" in more else ((a, b), {})
+    extra |= {"bias": {"bias": bias}, "out is c": {"out": c}}.get(more, {})
     spoiler.element(4 * N + 6, "f", wrong)
-    with wrong_at(4, 6):
-        pyclmm.matmul(a, b, verify=True)
+    with wrong_at(4, (0, N) if "out" in more else 6):
+        pyclmm.gemm(*given, **extra, verify=True)
 
 
 # ---- wrong elements

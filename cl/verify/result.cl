@@ -5,7 +5,7 @@
  *
  * Integers must be equal modulo 2^bits of out's type. In a row of A and a column of B with a NaN or an infinity all of out
  * must be NaN or infinite, and nothing else may be, but for an infinity where an element may be too large. Such a column is
- * taken out of t_i by its dot product. With C or bias, only this is compared in such rows.
+ * taken out of t_i by its dot product, and is not in u_i.
  *
  * The group that finds a wrong row computes its elements again and so finds the wrong columns, if out is not C. alarm[0]
  * becomes 1 with the first wrong row; the host looks at it. Macros: those of verify/sums.h.
@@ -193,7 +193,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     const int is_known = (!WITH_BOUND || isfinite(limit)) && line0 + r < M;
     const int is_odd = WITH_BOUND && (FLAGGED_ROW(r) || (odd >> r & 1));
     const int is_other = others.size[r] > 0;
-    const int is_compared = is_odd ? HAS_C + BIAS == 0 && FLAGGED_ROW(r) != 2 && !(overflows >> r & 1) : 1;
+    const int is_compared = is_odd ? FLAGGED_ROW(r) != 2 && !(overflows >> r & 1) : 1;
     if (is_known && (is_other || (is_compared && DIFFERS(off, ACC_ZERO, limit)))) {
       wrong |= 1u << r;
       if (item == 0) {

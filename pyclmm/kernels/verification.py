@@ -205,8 +205,9 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> _Checks:
     t = sums("t", rows, form.parts) if problem.trans_a else x
     u = sums("u", rows) if problem.extras else x
     # What needs no result comes first: then the last rows of out are in the cache when verify_out reads them.
-    before = [launch("verify_c", form.groups(m, False), u)] if problem.extras else []
-    before.append(launch("verify_b", of_b.groups(k, problem.trans_b), x))
+    before = [launch("verify_b", of_b.groups(k, problem.trans_b), x)]
+    if problem.extras:  # behind verify_b, which marks columns
+        before.append(launch("verify_c", form.groups(m, False), u))
     if problem.trans_b and form.parts > 1:
         before.append(launch("verify_fold", (max(1, -(-k // form.items)), 1), x))
     if problem.trans_a:

@@ -107,12 +107,15 @@ def test_a_stack_of_a_list_and_outs(rng, spoiler):
     assert all(np.array_equal(x, y) for x, y in zip(outs, want, strict=True))
 
 
-def test_nan_of_one_product_is_not_anothers(rng, spoiler, form):
+@pytest.mark.parametrize("more", ["nothing", "c", "bias"])
+def test_nan_of_one_product_is_not_anothers(rng, more, spoiler, form):
     pairs = pairs_of(rng)
+    like = [np.ones((len(x), y.shape[1]), np.float32) for x, y in pairs]
+    extra: dict = {"c": {"c": like, "beta": 2.0}, "bias": {"bias": [x[:1] for x in like]}}.get(more, {})
     pairs[0][0][3, 4] = pairs[1][1][5, 6] = np.nan
-    want = pyclmm.matmul_many(pairs, verify=True)
+    want = pyclmm.matmul_many(pairs, **extra, verify=True)
     spoil(spoiler, want[PAIR][ROW, COLUMN])
-    alarm(pyclmm.matmul_many, pairs, verify=True)
+    alarm(pyclmm.matmul_many, pairs, **extra, verify=True)
 
 
 def on_device(queue, xs):
