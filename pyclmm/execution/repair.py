@@ -19,7 +19,7 @@ from ..opencl.launcher import launcher_of
 from ..problem.dtypes import ELEMENTS
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import select
-from .verdicts import repaired, watch_over
+from .verdicts import counted, repaired, watch_over
 
 # Enqueues a binding's launches on the arrays of the call, which begin so many elements later, by the
 # problem's names, and waits for them.
@@ -41,8 +41,10 @@ def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue:
     others = dict.fromkeys(choice.kernel.name for choice in offered if choice.kernel.name != first)
     for kernel in (*others, first):
         try:
-            # What lies in workspace is gone by now: then all is computed again. So is what tables list.
-            if gemm.copies or gemm.out_copy or gemm.problem.is_listed or asked is not gemm.problem:
+            # What lies in workspace is gone by now: then all is computed again. So is what tables list,
+            # and a product of a list, as the error names its pair.
+            is_all = gemm.copies or gemm.out_copy or gemm.problem.is_listed or executable.pairs
+            if is_all or asked is not gemm.problem:
                 check = executable.remade(replace(gemm, problem=asked), kernel, True, queue)
             else:
                 for part, shifts in _parts(gemm, error):
@@ -51,7 +53,7 @@ def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue:
             run(check, {})
             check.watch.finish()
         except VerificationError as again:
-            error = again
+            error = counted(again, -1)  # of the same product
         except PyclmmError:
             continue
         else:

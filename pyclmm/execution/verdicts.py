@@ -111,10 +111,10 @@ def _range(name: str, found: _Range) -> str:
     return f"{name} {first}" if first == last else f"{name}s {first} to {last}"
 
 
-def counted(error: VerificationError) -> VerificationError:
-    """*error*, which :func:`health` counts."""
+def counted(error: VerificationError, times: int = 1) -> VerificationError:
+    """*error*, which :func:`health` counts so many *times*."""
     with _lock:
-        _counts["wrong"] += 1
+        _counts["wrong"] += times
     return error
 
 
