@@ -126,6 +126,12 @@ def test_huge_and_tiny_scales(dtype, scales):
     same_bits(pyclmm.matmul(a, b, verify=True), pyclmm.matmul(a, b))
 
 
+@pytest.mark.parametrize(("dtype", "alpha"), [("float32", 1e30), ("complex64", 1e30), ("float64", 1e250)])
+def test_sums_of_subnormal_products_that_alpha_makes_large(dtype, alpha, form):
+    a, b = (x * np.sqrt(np.finfo(dtype).tiny / 1e5).astype(dtype) for x in operands(dtype))
+    same_bits(pyclmm.gemm(a, b, alpha=alpha, verify=True), pyclmm.gemm(a, b, alpha=alpha))
+
+
 def test_a_result_may_overflow_to_infinity():
     a, b = (np.full(shape, 200, "f2") for shape in ((M, K), (K, N)))
     b[:, ::2] = 0.5

@@ -1,7 +1,7 @@
 /* verify/result: is `out` the product? Row sums of out against what verify/operands.cl has found.
  *
  *   verify_out   y_i = sum_j out(i, j) r_j; t_i too, where A is stored along k
- *                wrong: |y_i - alpha t_i - u_i| > factor (|alpha| size_t_i + size_u_i) + rest
+ *                wrong: |y_i - alpha t_i - u_i| > factor (|alpha| size_t_i + size_u_i) + |alpha| lost + rest_of_out
  *
  * Integers must be equal modulo 2^bits of out's type. In a row of A and a column of B with a NaN or an infinity all of out
  * must be NaN or infinite, and nothing else may be, but for an infinity where an element may be too large. Such a column is
@@ -89,11 +89,12 @@ INLINE void note_columns(
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     GEMM_ARGS, CHECK_ARGS, __global const ACC_T *x, __global const SIZE_T *size_x, __global const ACC_T *t,
     __global const SIZE_T *size_t_, __global const ACC_T *u, __global const SIZE_T *size_u, const SIZE_T factor,
-    const SIZE_T rest, const SIZE_T largest)
+    const SIZE_T lost, const SIZE_T rest_of_out, const SIZE_T largest)
 {
   SCRATCH;
   __local int tickets[ROWS];
   GEMM_BEGIN;
+  const SIZE_T rest = SIZE(alpha) * lost + rest_of_out;
   const int mark = verdict[NEXT], item = get_local_id(0);
 #if LISTED
   const long z = tile_listed.x;
