@@ -140,6 +140,16 @@ def test_a_result_may_overflow_to_infinity():
     assert np.isfinite(got[:, ::2]).all()
 
 
+@pytest.mark.parametrize("wrong", [lambda x: np.nan, lambda x: np.inf, lambda x: x + 5000])
+def test_what_is_wrong_is_noticed_beside_an_overflow(wrong, spoiler, form):
+    a, b = (np.full(shape, 1, "f2") for shape in ((M, K), (K, N)))
+    b[:, 3] = 2000
+    assert np.isinf(pyclmm.matmul(a, b, verify=True)[:, 3]).all()
+    spoiler.element(4 * N + 6, "f2", wrong)
+    with wrong_at(4, 6):
+        pyclmm.matmul(a, b, verify=True)
+
+
 def test_stacks_with_c_and_a_bias_in_the_form_of_gpus(monkeypatch, spoiler):
     spoiled.gpu_form(monkeypatch)
     pyclmm.release()
