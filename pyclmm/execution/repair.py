@@ -19,7 +19,7 @@ from ..opencl.launcher import launcher_of
 from ..problem.dtypes import ELEMENTS
 from ..problem.gemm import Gemm, GemmProblem
 from ..selection import select
-from .verdicts import counted, repaired, watch_over
+from .verdicts import repaired, watch_over
 
 # Enqueues a binding's launches on the arrays of the call, which begin so many elements later, by the
 # problem's names, and waits for them.
@@ -53,7 +53,7 @@ def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue:
             run(check, {})
             check.watch.finish()
         except VerificationError as again:
-            error = counted(again, -1)  # of the same product
+            error = again
         except PyclmmError:
             continue
         else:

@@ -111,10 +111,10 @@ def _range(name: str, found: _Range) -> str:
     return f"{name} {first}" if first == last else f"{name}s {first} to {last}"
 
 
-def counted(error: VerificationError, times: int = 1) -> VerificationError:
-    """*error*, which :func:`health` counts so many *times*."""
+def counted(error: VerificationError) -> VerificationError:
+    """*error*, which :func:`health` counts."""
     with _lock:
-        _counts["wrong"] += times
+        _counts["wrong"] += 1
     return error
 
 
