@@ -126,12 +126,28 @@ def test_huge_and_tiny_scales(dtype, scales):
     same_bits(pyclmm.matmul(a, b, verify=True), pyclmm.matmul(a, b))
 
 
+@pytest.mark.parametrize(("dtype", "alpha"), [("float32", 1e30), ("complex64", 1e30), ("float64", 1e250)])
+def test_sums_of_subnormal_products_that_alpha_makes_large(dtype, alpha, form):
+    a, b = (x * np.sqrt(np.finfo(dtype).tiny / 1e5).astype(dtype) for x in operands(dtype))
+    same_bits(pyclmm.gemm(a, b, alpha=alpha, verify=True), pyclmm.gemm(a, b, alpha=alpha))
+
+
 def test_a_result_may_overflow_to_infinity():
     a, b = (np.full(shape, 200, "f2") for shape in ((M, K), (K, N)))
     b[:, ::2] = 0.5
     got = pyclmm.matmul(a, b, verify=True)
     assert np.isinf(got[:, 1::2]).all()
     assert np.isfinite(got[:, ::2]).all()
+
+
+@pytest.mark.parametrize("wrong", [lambda x: np.nan, lambda x: np.inf, lambda x: x + 5000])
+def test_what_is_wrong_is_noticed_beside_an_overflow(wrong, spoiler, form):
+    a, b = (np.full(shape, 1, "f2") for shape in ((M, K), (K, N)))
+    b[:, 3] = 2000
+    assert np.isinf(pyclmm.matmul(a, b, verify=True)[:, 3]).all()
+    spoiler.element(4 * N + 6, "f2", wrong)
+    with wrong_at(4, 6):
+        pyclmm.matmul(a, b, verify=True)
 
 
 def test_stacks_with_c_and_a_bias_in_the_form_of_gpus(monkeypatch, spoiler):
@@ -188,14 +204,18 @@ def test_a_finite_element_where_there_must_be_none_is_noticed(where, spoiler, fo
 
 
 @pytest.mark.parametrize("beside_nan", [False, True])
+@pytest.mark.parametrize("more", ["nothing", "c", "bias", "out is c"])
 @pytest.mark.parametrize("wrong", [lambda x: np.nan, lambda x: np.inf, lambda x: x + 100])
-def test_what_is_wrong_is_noticed_beside_a_column_of_nan_too(wrong, beside_nan, spoiler, form):
+def test_what_is_wrong_is_noticed_beside_a_column_of_nan_too(wrong, more, beside_nan, spoiler, form):
     a, b = operands("float32")
+    c, bias = np.ones((M, N), "f"), np.ones(N, "f")
     if beside_nan:
-        b[2, 3] = np.nan
+        b[2, 3] = c[4, 3] = bias[3] = np.nan
+    given, extra = ((a, b, c), {"beta": 2.0}) if "c" in more else ((a, b), {})
+    extra |= {"bias": {"bias": bias}, "out is c": {"out": c}}.get(more, {})
     spoiler.element(4 * N + 6, "f", wrong)
-    with wrong_at(4, 6):
-        pyclmm.matmul(a, b, verify=True)
+    with wrong_at(4, (0, N) if "out" in more else 6):
+        pyclmm.gemm(*given, **extra, verify=True)
 
 
 # ---- wrong elements

@@ -1,7 +1,7 @@
 /* verify/operands: what is known of a product before it is looked at, with random signs r  (Freivalds 1977).
  *
- *   verify_c     u_i = sum_j (beta C(i, j) + bias) r_j    size_u_i = sum_j |beta C(i, j)| + |bias|     before the product
  *   verify_b     x_k = sum_j B(k, j) r_j                  size_x_k = sum_j |B(k, j)|                   before the product
+ *   verify_c     u_i = sum_j (beta C(i, j) + bias) r_j    size_u_i = sum_j |beta C(i, j)| + |bias|     before the product, without marked columns
  *   verify_fold  adds the partial sums of x, where B is stored along k
  *   verify_a     t_i = sum_k A(i, k) x_k                  size_t_i = sum_k |A(i, k)| size_x_k          where A is stored along i
  *
@@ -169,18 +169,22 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_c(GEMM_ARGS, CHECK_ARGS, __global A
 {
   SCRATCH;
   ENTRY_BEGIN;
-  const uint seed = SEED(verdict[CALLS]);
+  const int mark = verdict[NEXT], b_is_flagged = WITH_BOUND && verdict[FLAGGED] == mark;
+  const uint seed = SEED(mark - 1);
   const int line0 = get_group_id(0) * ROWS, length = line0 < M ? N : 0;
+  columns += BATCH_ENTRY * OF_ALL(N);
   u += BATCH_ENTRY * OF_ALL(M);
   size_u += BATCH_ENTRY * OF_ALL(M);
   line_sums_t s;
   clear(&s);
-  for (int j = get_local_id(0); j < length; j += ITEMS)
+  for (int j = get_local_id(0); j < length; j += ITEMS) {
+    if (b_is_flagged && columns[j] == mark) continue;
     EACH for (int r = 0; r < ROWS; ++r) {
       SIZE_T own;
       const ACC_T v = extras_of(LINE(r, M), j, c, c_rs, c_cs, bias, bias_stride, beta, &own);
       TAKE(FAST, r, r * LANES, SIGNED(v, j, seed), own, v);
     }
+  }
   FOLD(&s, OF_DOT);
   STORE(OF_DOT, M, 0, u, size_u);
 }

@@ -1,11 +1,11 @@
 /* verify/result: is `out` the product? Row sums of out against what verify/operands.cl has found.
  *
  *   verify_out   y_i = sum_j out(i, j) r_j; t_i too, where A is stored along k
- *                wrong: |y_i - alpha t_i - u_i| > factor (|alpha| size_t_i + size_u_i) + rest
+ *                wrong: |y_i - alpha t_i - u_i| > factor (|alpha| size_t_i + size_u_i) + |alpha| lost + rest_of_out
  *
  * Integers must be equal modulo 2^bits of out's type. In a row of A and a column of B with a NaN or an infinity all of out
- * must be NaN or infinite, and nothing else may be, but for an infinity where an element may be too large. Such a column is
- * taken out of t_i by its dot product. With C or bias, only this is compared in such rows.
+ * must be NaN or infinite, and nothing else may be, but for an infinity where an element may be too large. Such a column, or
+ * element, is taken out of t_i by its dot product. Such a column is not in u_i.
  *
  * The group that finds a wrong row computes its elements again and so finds the wrong columns, if out is not C. alarm[0]
  * becomes 1 with the first wrong row; the host looks at it. Macros: those of verify/sums.h.
@@ -70,7 +70,7 @@ INLINE void include(__global int *range, const int first, const int last)
 INLINE void note_columns(
     RESULT_ARGS, const int i, const int flagged, const int mark, __global int *verdict, __global const int *columns,
     const int K, __global const A_T *a, const long lda, __global const B_T *b, const long ldb, const SIZE_T whole,
-    const SIZE_T factor, const SIZE_T rest)
+    const SIZE_T factor, const SIZE_T rest, const SIZE_T largest)
 {
   for (int j = get_local_id(0); j < N; j += ITEMS) {
     SIZE_T own, of_extras;
@@ -79,9 +79,9 @@ INLINE void note_columns(
     own = own * SIZE(alpha) + of_extras;
     const ACC_T is = LOAD_OUT(out, (long)i * ldo + j);
     const int is_flagged = !IS_FINITE(value) || flagged == 2 || (flagged == 1 && columns[j] == mark);
-    if (IS_FINITE(is) == is_flagged || (!is_flagged && DIFFERS(is, value, factor * own + rest))) {
-      include(verdict + WRONG_COLUMNS, j, j);
-    }
+    const int is_wrong = IS_FINITE(is) ? is_flagged || DIFFERS(is, value, factor * own + rest)
+                                       : !is_flagged && (IS_NAN(is) || own < largest);
+    if (is_wrong) include(verdict + WRONG_COLUMNS, j, j);
   }
 }
 
@@ -89,11 +89,12 @@ INLINE void note_columns(
 __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     GEMM_ARGS, CHECK_ARGS, __global const ACC_T *x, __global const SIZE_T *size_x, __global const ACC_T *t,
     __global const SIZE_T *size_t_, __global const ACC_T *u, __global const SIZE_T *size_u, const SIZE_T factor,
-    const SIZE_T rest, const SIZE_T largest)
+    const SIZE_T lost, const SIZE_T rest_of_out, const SIZE_T largest)
 {
   SCRATCH;
   __local int tickets[ROWS];
   GEMM_BEGIN;
+  const SIZE_T rest = SIZE(alpha) * lost + rest_of_out;
   const int mark = verdict[NEXT], item = get_local_id(0);
 #if LISTED
   const long z = tile_listed.x;
@@ -172,8 +173,8 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
           ACC_T dot = ACC_ZERO;
           if (is_flagged ? FLAGGED_ROW(r) == 1 : !IS_FINITE(is)) dot = dot_product(line0 + r, j, K, a, lda, b, ldb, whole, &its_size);
           const int lane = ITS_LANE(1, r, j, 0);
+          others.sum[lane] = others.sum[lane] + SIGNED(dot, j, seed);
           if (is_flagged) {
-            others.sum[lane] = others.sum[lane] + SIGNED(dot, j, seed);
             others.size[lane] += IS_FINITE(is);
           } else if (!IS_FINITE(is)) { /* infinity is right where the element may be too large for out */
             const int may_overflow = (HAS_C || BIAS ? s.size[r] : SIZE(alpha) * its_size) >= largest;
@@ -191,9 +192,8 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     const ACC_T off = s.sum[r] + SCALE(alpha, others.sum[r]);
     /* Where sums may overflow, nothing can be said. */
     const int is_known = (!WITH_BOUND || isfinite(limit)) && line0 + r < M;
-    const int is_odd = WITH_BOUND && (FLAGGED_ROW(r) || (odd >> r & 1));
     const int is_other = others.size[r] > 0;
-    const int is_compared = is_odd ? HAS_C + BIAS == 0 && FLAGGED_ROW(r) != 2 && !(overflows >> r & 1) : 1;
+    const int is_compared = FLAGGED_ROW(r) != 2 && !((HAS_C || BIAS) && overflows >> r & 1);
     if (is_known && (is_other || (is_compared && DIFFERS(off, ACC_ZERO, limit)))) {
       wrong |= 1u << r;
       if (item == 0) {
@@ -219,7 +219,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     if ((HAS_C && (ulong)c == (ulong)out) || tickets[r] >= 64) {
       include(verdict + WRONG_COLUMNS, 0, N - 1);
     } else {
-      note_columns(RESULT, line0 + r, FLAGGED_ROW(r), mark, verdict, columns, K, a, lda, b, ldb, whole, factor, rest);
+      note_columns(RESULT, line0 + r, FLAGGED_ROW(r), mark, verdict, columns, K, a, lda, b, ldb, whole, factor, rest, largest);
     }
   }
   if (get_group_id(0) == 0 && BATCH_ENTRY == 0 && item == 0) verdict[CALLS] = mark;

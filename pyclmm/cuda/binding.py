@@ -10,8 +10,8 @@ import numpy as np
 
 from ..errors import DeviceLostError, LaunchError
 from ..kernels.interface import ALARM, VERDICT, Launch, Work
-from ..opencl.steps import OFFSET, SCALES, Scalars, converter_of, spans
-from ..problem.dtypes import dtype_of
+from ..opencl.steps import OFFSET, SCALES, Scalars, spans
+from ..problem.dtypes import converter_of, dtype_of
 from . import driver
 from .driver import LaunchConfig
 from .streams import Context, constant, forget, own_stream, written

@@ -149,7 +149,7 @@ class DevicePath(PathOnDevice):
             def again(other: Any, shifts: Mapping[str, int]) -> None:
                 other.enqueue(buffers, (*scales, moved(offsets, shifts)), [])[-1].wait()
 
-            updates_c = "c" in operands and operands["c"].base_data is out.base_data
+            updates_c = "c" in operands and arrays.may_share(operands["c"], out)
             self.executable.conclude(binding, queue, again, self._overlaps or updates_c)
         return late_events.as_list(late_events.ended(out, earlier, events, queue))
 

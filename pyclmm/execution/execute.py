@@ -78,7 +78,7 @@ class Executable:
         self.gemm = self._asked
         if self.verify and not gemm.is_empty:
             self.gemm = replace(gemm, problem=checked_problem(self._asked.problem))
-        self._options, self._requested = options, options.kernel
+        self._options, self._requested, self.pairs = options, options.kernel, options.pairs
         self._launcher = launcher_of(queue)
         self._packs_once = options.constant_b and self._launcher.packs_once
         self._bound: PerThread[Any] = PerThread(_BINDINGS_KEPT)
@@ -216,7 +216,7 @@ class Executable:
         keeps = self._packs_once  # what is packed must stay
         made = self._launcher.binding(queue, self.device, work, self.gemm.unread, keeps)
         if made.watch is not None and choice is not None:
-            watch_over(made, self.gemm, self.device, choice.kernel.name, self._options.pairs)
+            watch_over(made, self.gemm, self.device, choice.kernel.name, self.pairs)
         return made
 
     @property

@@ -41,8 +41,10 @@ def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue:
     others = dict.fromkeys(choice.kernel.name for choice in offered if choice.kernel.name != first)
     for kernel in (*others, first):
         try:
-            # What lies in workspace is gone by now: then all is computed again. So is what tables list.
-            if gemm.copies or gemm.out_copy or gemm.problem.is_listed or asked is not gemm.problem:
+            # What lies in workspace is gone by now: then all is computed again. So is what tables list,
+            # and a product of a list, as the error names its pair.
+            is_all = gemm.copies or gemm.out_copy or gemm.problem.is_listed or executable.pairs
+            if is_all or asked is not gemm.problem:
                 check = executable.remade(replace(gemm, problem=asked), kernel, True, queue)
             else:
                 for part, shifts in _parts(gemm, error):

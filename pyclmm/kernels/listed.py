@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..problem.dtypes import dtype_of
+from ..problem.dtypes import converter_of, dtype_of
 from ..problem.gemm import MAX_GROUPS, GemmProblem, ListedProduct, Ragged
 from .config import TileConfig
 from .interface import ALARM, LISTED, VERDICT, Arg, Launch, Program, Table, Work, Workspace, tiles_of
@@ -75,16 +75,13 @@ def size_classes(sizes: Sequence[tuple[int, int, int]], is_cpu: bool) -> list[tu
 
 def _rows(problem: GemmProblem) -> Table:
     """The table of products."""
-    dtype = dtype_of(problem.acc_type)
+    convert, dtype = converter_of(problem.acc_type), dtype_of(problem.acc_type)
     rows = np.zeros((len(problem.products), _ROW), np.int64)
     for at, name in enumerate(_PLACES):
         rows[:, at] = [getattr(one, name) for one in problem.products]
     for at, name in ((14, "alpha"), (16, "beta")):
-        values = np.array([getattr(one, name) for one in problem.products])
-        if dtype.kind == "u":
-            values = np.array([int(x.real) % 2 ** (8 * dtype.itemsize) for x in values], dtype)
         with np.errstate(over="ignore"):
-            own = values.astype(dtype) if dtype.kind == "c" else values.real.astype(dtype)
+            own = np.array([convert(getattr(one, name)) for one in problem.products], dtype)
         rows.view(np.uint8).reshape(len(rows), -1)[:, 8 * at : 8 * at + dtype.itemsize] = own.view(
             np.uint8
         ).reshape(len(rows), -1)

@@ -205,8 +205,9 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> _Checks:
     t = sums("t", rows, form.parts) if problem.trans_a else x
     u = sums("u", rows) if problem.extras else x
     # What needs no result comes first: then the last rows of out are in the cache when verify_out reads them.
-    before = [launch("verify_c", form.groups(m, False), u)] if problem.extras else []
-    before.append(launch("verify_b", of_b.groups(k, problem.trans_b), x))
+    before = [launch("verify_b", of_b.groups(k, problem.trans_b), x)]
+    if problem.extras:  # behind verify_b, which marks columns
+        before.append(launch("verify_c", form.groups(m, False), u))
     if problem.trans_b and form.parts > 1:
         before.append(launch("verify_fold", (max(1, -(-k // form.items)), 1), x))
     if problem.trans_a:
@@ -296,15 +297,16 @@ def _align_of_sums(problem: GemmProblem, form: _FormOfSums) -> int:
     return problem.k * (form.parts if problem.trans_b else 1) * size_dtype(problem).itemsize
 
 
-def _bound(problem: GemmProblem, form: _FormOfSums) -> tuple[float, float, float]:
-    """The bound of a row's sum relative to sum |a| |b|, what is added, and the largest number of out."""
+def _bound(problem: GemmProblem, form: _FormOfSums) -> tuple[float, float, float, float]:
+    """The bound of a row's sum relative to sum |a| |b|; what subnormal numbers may lose in sums of products,
+    and in the rest; the largest number of out."""
     if not problem.sums.significand:
-        return 0.0, 0.0, 0.0
+        return 0.0, 0.0, 0.0, 0.0
     u = 2.0**-problem.sums.significand
     least, end = ELEMENTS[problem.out_type].exponents
     lowest = 2.0**-1074 if u < 2.0**-24 else 2.0**-126  # that a sum of a device keeps
-    rest = problem.n * (2.0**least + (problem.k + 4) * lowest)
-    return _factor(problem, form), rest, 2.0 ** (end - 1)
+    lost, rest = problem.n * (problem.k + 4) * lowest, problem.n * (2.0**least + 4 * lowest)
+    return _factor(problem, form), lost, rest, 2.0 ** (end - 1)
 
 
 def _factor(problem: GemmProblem, form: _FormOfSums) -> float:

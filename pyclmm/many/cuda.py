@@ -56,7 +56,7 @@ class CudaMany(ManyByAddress):
         that of the library which lends workspace."""
         if any(group.executable.repairs for group in self.groups):
             refuse_captured_repair(stream)
-        begins, updates_c = self.columns(addresses), self.updates_c(addresses)
+        begins, updates_c = self.columns(addresses), partial(self.updates_c, addresses)
         with stream.context.current():
             kept, is_captured = self.tables.mine.held, driver.capture_of(stream.handle) != 0
             # Nobody else's while it is used: a signal handler, or a finalizer, may call within this call.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, repeat
 from operator import attrgetter, is_, methodcaller
 from typing import Any
@@ -19,7 +20,7 @@ from ..opencl.launcher import info_of
 from ..problem.gemm import Operand
 from .apart import Lists, Spans
 from .lists import CallLists, each, places
-from .planned import NEW, SCALARS, Key, ListEntry, PlannedList
+from .planned import NEW, SCALARS, Key, LaunchGroup, ListEntry, PlannedList
 
 _COPIED = -2  # the number of the memory of what is copied
 _LITTLE = 64 << 10  # bytes of an Array, up to which its copy takes less time than a launch for it
@@ -103,7 +104,8 @@ class DeviceMany(PlannedList):
                 wanted = with_events and (group is self.groups[-1] or not in_order)
                 buffers = {name: memory[key] for name, key in group.keys.items()}
                 launch = methodcaller("enqueue", buffers, SCALARS, after, with_events=wanted)
-                ends += group.launched(queue, launch, False, buffers.get("c") is buffers["out"])
+                updates_c = partial(self._updates_c, group, lists)
+                ends += group.launched(queue, launch, False, updates_c)
             ends += self._copy(lists, memory, queue, ends, back=True)
             ends = ends[-1:] if in_order else [cl.enqueue_marker(queue, ends)]
         except cl.Error as error:
@@ -111,6 +113,13 @@ class DeviceMany(PlannedList):
             raise status.rejected(self._device, "the copies of a list's operands", error) from error
         for x, events in earlier:
             late_events.ended(x, events, ends, queue)
+
+    def _updates_c(self, group: LaunchGroup, lists: Lists) -> bool:
+        """Whether an out of *group* is its C."""
+        keys, c, out = group.keys, lists.named("c"), lists.named("out")
+        if "c" not in keys or not self.rows.keys().isdisjoint([keys["c"], keys["out"]]):
+            return False
+        return any(arrays.may_share(c[pair], out[pair]) for pair in group.pairs)
 
     def _copy(
         self, lists: Lists, memory: Mapping[Key, Any], queue: cl.CommandQueue, after: Any, *, back: bool

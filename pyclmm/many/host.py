@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from operator import methodcaller
 from typing import Any
@@ -113,7 +114,7 @@ class HostMany(ManyByAddress):
             if addresses is not holds:
                 columns = self.columns(addresses)
                 rows[:, : columns.shape[1]] = columns
-            at, updates_c = 0, self._in_place and self.updates_c(addresses)
+            at, updates_c = 0, partial(self.updates_c, addresses)
             for group in self.groups:
                 its = rows[at : (at := at + len(group.pairs))].view(np.uint8)
                 own = {name: memory.get(key, base) for name, key in group.keys.items()}

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, product, repeat
-from operator import attrgetter, is_
+from operator import attrgetter, is_, length_hint
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -80,7 +80,11 @@ class CallLists(NamedTuple):
 def lists_of(pairs: Any, c: Any, bias: Any, out: Any) -> Lists:
     """The lists of a call. Raises DTypeError and ArgumentError for what are no lists of the same length."""
     try:
-        pairs = tuple(pairs)
+        entries = iter(pairs)
+    except TypeError:
+        raise DTypeError(f"pairs is a {type(pairs).__name__}; pass a list of pairs, [(a, b), ...]") from None
+    pairs = tuple(entries)  # an error of a generator's is the caller's own
+    try:
         a, b = zip(*pairs, strict=True) if pairs else ((), ())
     except (TypeError, ValueError):
         raise _no_pairs(pairs) from None
@@ -125,10 +129,8 @@ def check_length(name: str, given: Any, wanted: int) -> None:
         )
 
 
-def _no_pairs(pairs: Any) -> PyclmmError:
-    if not isinstance(pairs, tuple):
-        return DTypeError(f"pairs is a {type(pairs).__name__}; pass a list of pairs, [(a, b), ...]")
-    wrong = (i for i, pair in enumerate(pairs) if not (isinstance(pair, list | tuple) and len(pair) == 2))
+def _no_pairs(pairs: tuple[Any, ...]) -> PyclmmError:
+    wrong = (i for i, pair in enumerate(pairs) if length_hint(pair) != 2)
     index = next(wrong, 0)
     kind = type(pairs[index]).__name__
     return ArgumentError(f"pairs[{index}] is a {kind} that has not two entries; pass (a, b)")

@@ -101,11 +101,13 @@ class LaunchGroup:
             self.executable = Executable(queue, gemm, replace(options, pairs=tuple(self.pairs)))
         self.keys = entries[0].keys
 
-    def launched(self, queue: Any, launch: Callable[[Any], Any], waits: bool, updates_c: bool) -> Any:
+    def launched(
+        self, queue: Any, launch: Callable[[Any], Any], waits: bool, updates_c: Callable[[], bool]
+    ) -> Any:
         """What *launch* gives for a binding, by the next kernel if one is refused.
 
-        *updates_c*: whether an out is its C. It waits for a check if the caller *waits*, or if what is wrong
-        is repaired. Raises LaunchError, DeviceMemoryError, DeviceLostError or VerificationError.
+        *updates_c* tells whether an out is its C. It waits for a check if the caller *waits*, or if what is
+        wrong is repaired. Raises LaunchError, DeviceMemoryError, DeviceLostError or VerificationError.
         """
 
         def again(other: Any, _shifts: Any) -> None:
@@ -115,8 +117,9 @@ class LaunchGroup:
         def once() -> Any:
             binding = self.executable.idle_binding(queue)
             found = launch(binding)
-            if binding.watch is not None and (waits or self.executable.repairs):
-                self.executable.conclude(binding, queue, again, updates_c)
+            repairs = self.executable.repairs
+            if binding.watch is not None and (waits or repairs):
+                self.executable.conclude(binding, queue, again, repairs and updates_c())
             return found
 
         return self.executable.launched(queue, once)

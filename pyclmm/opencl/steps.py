@@ -11,7 +11,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..kernels.interface import LISTED, Launch
-from ..problem.dtypes import COMPLEX, dtype_of
+from ..problem.dtypes import COMPLEX, converter_of, dtype_of
 
 # The most work-groups of an enqueue in dimension 2, as in CUDA's grid. A longer stack takes several enqueues,
 # each with an offset in that dimension.
@@ -229,14 +229,6 @@ def spans(launch: Launch) -> list[tuple[tuple[int, ...], int]]:
         return [(launch.global_size, launch.first)]
     starts = range(0, stack, _MAX_STACK)
     return [((*plane, min(_MAX_STACK, stack - at)), launch.first + at) for at in starts]
-
-
-def converter_of(acc_type: str) -> Callable[[Any], Any]:
-    """The function that makes alpha and beta numbers of the accumulator's kind."""
-    if acc_type.startswith("uint"):
-        bits = 8 * dtype_of(acc_type).itemsize
-        return lambda value: int(value) % (1 << bits)  # wraps like NumPy's integers
-    return complex if acc_type in COMPLEX else float
 
 
 @cache

@@ -6,6 +6,7 @@ its NumPy name, and the OpenCL C sources use the same name (cl/include/types.h).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, get_args
@@ -149,6 +150,14 @@ def dtype_of(name: str) -> np.dtype[Any]:
         raise DTypeError(f'{name} needs ml_dtypes: pip install "pyclmm[bfloat16]"')
     found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return found
+
+
+def converter_of(acc_type: str) -> Callable[[Any], Any]:
+    """The function that makes alpha and beta numbers of the accumulator's kind."""
+    if acc_type.startswith("uint"):
+        bits = 8 * dtype_of(acc_type).itemsize
+        return lambda value: int(value) % (1 << bits)  # wraps like NumPy's integers
+    return complex if acc_type in COMPLEX else float
 
 
 def check_casting(casting: str) -> None:

@@ -338,6 +338,8 @@ def test_a_result_in_the_memory_of_c_is_not_repaired(queue, spoiler):
     with pytest.raises(pyclmm.VerificationError):
         pyclmm.gemm(a, b, on_device, beta=1.0, out=on_device, verify="repair")
     assert since(before) == {"wrong": 2, "repaired": 0}
+    whole = cla.to_device(queue, np.ones((2 * M, N), "f"))
+    repaired(spoiler, pyclmm.gemm, a, b, whole[:M], beta=1.0, out=whole[M:], place=PLACE + M * N)
 
 
 def test_a_result_in_the_memory_of_a_is_not_repaired_wrongly(spoiler):

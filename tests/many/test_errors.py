@@ -43,6 +43,7 @@ CASES = {
         ((3,), {}, pyclmm.DTypeError, "pairs is a int; pass a list of pairs"),
         (([(X, X), X],), {}, pyclmm.ArgumentError, "pairs[1] is a ndarray that has not two entries"),
         (([(X, X), 5],), {}, pyclmm.ArgumentError, "pairs[1] is a int that has not two entries"),
+        (([np.stack([X, X]), (X,)],), {}, pyclmm.ArgumentError, "pairs[1] is a tuple that has not"),
         ((P, X), {}, pyclmm.DTypeError, "out is a ndarray; pass a list with an entry for each pair"),
     ],
     "one pair": [
@@ -116,6 +117,19 @@ def test_a_pair_that_only_its_launch_refuses_is_named():
         pyclmm.matmul_many([(X, X), (bools, bools)], verify=True)
     with pytest.raises(pyclmm.UnsupportedError, match=r"^pairs\[0\]: kernel 'naive' cannot compute"):
         pyclmm.matmul_many([(X, X), (X, X)], kernel="naive")
+
+
+def test_an_error_of_the_callers_generator_is_raised():
+    own = ValueError("the caller's own")
+
+    def pairs():
+        yield X, X
+        raise own
+
+    for call in (pyclmm.matmul_many, ManyMatmul):
+        with pytest.raises(ValueError, match="the caller's own") as caught:
+            call(pairs())
+        assert caught.value is own
 
 
 def test_lists_with_an_activation_are_not_verified():

@@ -99,6 +99,22 @@ def test_alpha_may_be_an_array(rng):
     check(got, [alpha * x for alpha, x in zip((2, 3), loop(pairs), strict=True)])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "numbers"),
+    [
+        ("i8", (1.0, 2**62 + 1)),
+        ("u8", (-1, 2**64 - 1)),
+        ("i1", (1.0, 2**62 + 3)),
+        ("f4", (1, 2**60 + 2**36 + 1)),
+    ],
+)
+def test_alpha_and_beta_of_each_pair_are_those_of_gemm(dtype, numbers):
+    """In a list of both NumPy would round, or convert, the one to the other's type."""
+    x = np.ones((1, 1), dtype)
+    got = pyclmm.matmul_many([(x, x)] * 2, c=[x, x], alpha=numbers, beta=numbers)
+    check(got, [pyclmm.gemm(x, x, x, alpha=one, beta=one) for one in numbers])
+
+
 def test_a_second_call_does_not_plan_again(rng, planned):
     for _ in range(3):
         pairs = pairs_of(rng, [(3, 4, 5), (6, 7, 2)])

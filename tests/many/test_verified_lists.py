@@ -107,12 +107,15 @@ def test_a_stack_of_a_list_and_outs(rng, spoiler):
     assert all(np.array_equal(x, y) for x, y in zip(outs, want, strict=True))
 
 
-def test_nan_of_one_product_is_not_anothers(rng, spoiler, form):
+@pytest.mark.parametrize("more", ["nothing", "c", "bias"])
+def test_nan_of_one_product_is_not_anothers(rng, more, spoiler, form):
     pairs = pairs_of(rng)
+    like = [np.ones((len(x), y.shape[1]), np.float32) for x, y in pairs]
+    extra: dict = {"c": {"c": like, "beta": 2.0}, "bias": {"bias": [x[:1] for x in like]}}.get(more, {})
     pairs[0][0][3, 4] = pairs[1][1][5, 6] = np.nan
-    want = pyclmm.matmul_many(pairs, verify=True)
+    want = pyclmm.matmul_many(pairs, **extra, verify=True)
     spoil(spoiler, want[PAIR][ROW, COLUMN])
-    alarm(pyclmm.matmul_many, pairs, verify=True)
+    alarm(pyclmm.matmul_many, pairs, **extra, verify=True)
 
 
 def on_device(queue, xs):
@@ -181,15 +184,33 @@ def test_a_list_for_which_there_is_one_kernel_is_repaired_by_it(rng, spoiler):
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-3)
 
 
-def test_a_result_in_the_memory_of_c_is_not_repaired(rng, queue, spoiler):
+@pytest.mark.parametrize("stack", [(), (3,)])
+def test_arrays_that_have_launches_of_their_own_are_repaired(rng, queue, stack, spoiler):
+    """As large ones in buffers of their own do."""
+    pairs = [
+        tuple(cla.to_device(queue, numbers(rng, (*stack, 130, 130), np.dtype("f4"))) for _ in "ab")
+        for _ in range(PAIR + 1)
+    ]
+    want = [x.get() for x in pyclmm.matmul_many(pairs)]
+    spoil(spoiler, want[PAIR][..., ROW, COLUMN].ravel()[0])
+    named = rf"pairs\[{PAIR}\], row {ROW}, column {COLUMN} .* computed again by"
+    with pytest.warns(pyclmm.VerificationWarning, match=named):
+        got = pyclmm.matmul_many(pairs, verify="repair")
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_allclose(x.get(), y, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("is_c", [True, False])
+def test_a_result_in_the_memory_of_c_is_not_repaired(rng, queue, spoiler, is_c):
     a, b = zip(*pairs_of(rng), strict=True)
     zeros = [np.zeros((len(x), y.shape[1]), np.float32) for x, y in zip(a, b, strict=True)]
     want = pyclmm.matmul_many(list(zip(a, b, strict=True)))
-    c = on_device(queue, zeros)
+    both = on_device(queue, [*zeros, *zeros])
+    c, out = both[: len(a)], both[0 if is_c else len(a) :][: len(a)]
     pairs = list(zip(on_device(queue, a), on_device(queue, b), strict=True))
     spoil(spoiler, want[PAIR][ROW, COLUMN])
-    with pytest.raises(pyclmm.VerificationError):
-        pyclmm.matmul_many(pairs, c, c=c, beta=1.0, verify="repair")
+    with pytest.raises(pyclmm.VerificationError) if is_c else pytest.warns(pyclmm.VerificationWarning):
+        pyclmm.matmul_many(pairs, out, c=c, beta=1.0, verify="repair")
 
 
 @pytest.mark.parametrize("is_c", [True, False])

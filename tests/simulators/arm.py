@@ -19,8 +19,8 @@ from pyclmm.kernels.interface import Launch, Program, Work
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.launcher import Launcher, Memory, launcher_of
 from pyclmm.opencl.program import build_options
-from pyclmm.opencl.steps import SCALES, Scalars, converter_of
-from pyclmm.problem.dtypes import dtype_of
+from pyclmm.opencl.steps import SCALES, Scalars
+from pyclmm.problem.dtypes import converter_of, dtype_of
 from tests.conformance import compilers
 from tests.conformance.implementations import ARM_LIBC, DEBIAN, DEBIAN_LIB, DEBIAN_PACKAGES
 from tests.simulators import entry

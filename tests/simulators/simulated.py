@@ -11,8 +11,7 @@ from pyclmm.checks.drawn import Drawn
 from pyclmm.checks.known_answers import outcome
 from pyclmm.checks.layouts import Decks
 from pyclmm.opencl.launcher import Launcher, launcher_of
-from pyclmm.opencl.steps import converter_of
-from pyclmm.problem.dtypes import dtype_of
+from pyclmm.problem.dtypes import converter_of, dtype_of
 from pyclmm.problem.gemm import GemmProblem
 from tests.simulators import interleaved
 

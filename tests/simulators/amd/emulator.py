@@ -19,8 +19,8 @@ from pyclmm.kernels.interface import Launch, Work
 from pyclmm.opencl.compiler import expanded
 from pyclmm.opencl.launcher import Launcher, Memory, launcher_of
 from pyclmm.opencl.program import build_options
-from pyclmm.opencl.steps import OFFSET, SCALES, Scalars, Scales, converter_of
-from pyclmm.problem.dtypes import dtype_of
+from pyclmm.opencl.steps import OFFSET, SCALES, Scalars, Scales
+from pyclmm.problem.dtypes import converter_of, dtype_of
 from tests.conformance import compilers
 from tests.conformance.implementations import AMD_LIBRARIES, DEBIAN, TINYGRAD
 from tests.simulators import entry
