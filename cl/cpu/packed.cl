@@ -20,7 +20,8 @@
  * That saves a launch and the way through memory, but each macro-tile of rows packs the same columns again.
  *
  * An operand that is read in place (PACK_A or PACK_B 0) has no zeros beyond its edge. So the last tile moves back
- * into the matrix (packed_store.h). With PACK_B 2 it does too, as whole tiles are stored faster.
+ * into the matrix (packed_store.h). With PACK_B 2 it does too, as whole tiles are stored faster. Of last columns that fill
+ * no more than a vector, the tile is one vector wide.
  *
  * With SWAPPED 1 this is out^T = B^T A^T: `a` is the caller's b, `b` the caller's a, M and N are those of out^T, and out(i, j)
  * is at j*ldo + i. So of operands that are both transposed, neither is packed; of a transposed B, the smaller one.
@@ -88,9 +89,11 @@ static inline void prefetch_bytes(__global const char *from, const long bytes)
 #if SPLIT && PACK_B != 2
 #define LOCAL_ARG
 #define LOCAL
+#define LOCAL_AGAIN
 #else /* The sum is no constant, which LLVM would move into the function: PoCL 3.0 looks for no local memory there. */
 #define LOCAL_ARG , __local VEC *memory
 #define LOCAL , memory + get_local_id(0)
+#define LOCAL_AGAIN , memory
 #endif
 
 /* Where the sums of the register tile at row i and column j are kept. `partial` is for a macro-tile. */
@@ -104,6 +107,51 @@ static inline void prefetch_bytes(__global const char *from, const long bytes)
 #define SUM_AT(i, j, range) (memory + PANEL_VECS + ((i - i0) / MR * (BN / NR) + (j - j0) / NR) * TILE_VECS)
 #endif
 
+/* The register tiles of a macro-tile at column j, which begin at column tj: their first `count` vectors, of `steps` steps
+ * from k0 on. `columns`: column tj of B, or of its panel. */
+INLINE void multiply_panel(
+    __global const A_T *a, const long lda, B_SPACE const B_NUMBER *UNSEEN columns, const long ldb, const int K, const int mc,
+    const int nc, const int kc, const int i0, const int j0, const int j, const int tj, const int k_begin, const int k_end,
+    const int k0, const int steps, const int first_row, const int last_row, const int readable, const int range, const int split_k,
+    __global const ACC_T *a_panels RANGE_ARGS LOCAL_ARG, const int count, RESULT_ARGS)
+{
+  for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
+    const int ti = moved(PACK_A, i, MR, readable);
+    SUM_SPACE VEC *sum = SUM_AT(i, j, range);
+    __global const REAL *UNSEEN rows = (__global const REAL *)A_START(a, a_panels, ti, first_row, k0, lda, K);
+    VEC acc[ROWS][NV];
+#if REPRODUCIBLE
+    if (k0 > k_begin) TAKE_TILE(acc, sum);
+    else clear_tile(acc);
+#else
+    clear_tile(acc);
+#endif
+#if !PACK_B
+    if (i == i0 && kc <= FEW_STEPS)
+      prefetch_rows(columns + (long)kc * B_STEP(ldb), ldb, min(kc, k_end - k0 - kc));
+#endif
+    multiply_tile(acc, rows, lda, columns, ldb, steps, count);
+#if !REPRODUCIBLE
+    if (k0 > k_begin) ADD_TILE(acc, sum);
+#endif
+    if (SPLIT || k0 + kc < k_end) KEEP_TILE(sum, acc);
+    else store_tile(acc, i, j, ti, tj, i0, j0, count, RESULT);
+  }
+#if SPLIT
+  if (k0 + kc < k_end || !ends_last(arrived + (j - j0) / NR, split_k)) return;
+  for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
+    VEC acc[ROWS][NV];
+    clear_tile(acc);
+    for (int from = 0; from < split_k; ++from) ADD_TILE(acc, SUM_AT(i, j, from));
+    store_tile(acc, i, j, moved(PACK_A, i, MR, readable), tj, i0, j, count, RESULT);
+  }
+#endif
+}
+
+#define MULTIPLY_PANEL(count) \
+  multiply_panel(a, lda, columns, ldb, K, mc, nc, kc, i0, j0, j, tj, k_begin, k_end, k0, steps, first_row, last_row, readable, \
+                 range, split_k, a_panels RANGES LOCAL_AGAIN, count, RESULT)
+
 /* The macro-tile at row i0 and column j0, of steps k_begin to k_end - 1. `readable`: rows of A that can be read. */
 WORK_OF_ENTRY void multiply_macro_tile(
     __global const A_T *a, const long lda, __global const B_T *b, const long ldb, const int K, const int mc, const int nc,
@@ -115,44 +163,16 @@ WORK_OF_ENTRY void multiply_macro_tile(
   do { /* at least once: if K is 0 the result is the epilogue of zero */
     const int steps = min(kc, k_end - k0);
     for (int j = j0; j < min(N, j0 + nc); j += NR) {
+      const int tj = moved(PACK_B, j, WIDTH(j, N), N);
 #if PACK_B == 2
-      pack_panel((__local ACC_T *)memory, b, ldb, N, MOVED(PACK_B, j, NR, N), k0, k0 + steps);
+      pack_panel((__local ACC_T *)memory, b, ldb, N, tj, k0, k0 + steps);
       B_SPACE const B_NUMBER *columns = (B_SPACE const B_NUMBER *)memory;
 #else
       __global const B_NUMBER *UNSEEN columns =
-          (__global const B_NUMBER *)B_START(b, b_panels, k0, MOVED(PACK_B, j, NR, N), ldb, K);
+          (__global const B_NUMBER *)B_START(b, b_panels, k0, tj, ldb, K);
 #endif
-      for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
-        const int ti = MOVED(PACK_A, i, MR, readable);
-        SUM_SPACE VEC *sum = SUM_AT(i, j, range);
-        __global const REAL *UNSEEN rows = (__global const REAL *)A_START(a, a_panels, ti, first_row, k0, lda, K);
-        VEC acc[ROWS][NV];
-#if REPRODUCIBLE
-        if (k0 > k_begin) TAKE_TILE(acc, sum);
-        else clear_tile(acc);
-#else
-        clear_tile(acc);
-#endif
-#if !PACK_B
-        if (i == i0 && kc <= FEW_STEPS)
-          prefetch_rows(columns + (long)kc * B_STEP(ldb), ldb, min(kc, k_end - k0 - kc));
-#endif
-        multiply_tile(acc, rows, lda, columns, ldb, steps);
-#if !REPRODUCIBLE
-        if (k0 > k_begin) ADD_TILE(acc, sum);
-#endif
-        if (SPLIT || k0 + kc < k_end) KEEP_TILE(sum, acc);
-        else store_tile(acc, i, j, i0, j0, readable, RESULT);
-      }
-#if SPLIT
-      if (k0 + kc < k_end || !ends_last(arrived + (j - j0) / NR, split_k)) continue;
-      for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
-        VEC acc[ROWS][NV];
-        clear_tile(acc);
-        for (int from = 0; from < split_k; ++from) ADD_TILE(acc, SUM_AT(i, j, from));
-        store_tile(acc, i, j, i0, j, readable, RESULT);
-      }
-#endif
+      if (WIDTH(j, N) == NR) MULTIPLY_PANEL(NV);
+      else MULTIPLY_PANEL(1);
     }
     k0 += kc;
   } while (k0 < k_end);

@@ -10,9 +10,12 @@
 /* Where a tile that should begin at `at` begins. Unless it is read from panels in global memory (packed 1) it moves back
  * to fit within `length`. In place (0) it may begin before 0: there are rows of other groups, where rows are divided. A
  * panel in local memory (2) may not. */
-#define BACK(at, tile, length) min(at, (length) - (tile))
-#define MOVED(packed, at, tile, length) \
-  ((packed) == 1 ? (at) : (packed) == 2 ? max(0, BACK(at, tile, length)) : BACK(at, tile, length))
+INLINE int moved(const int packed, const int at, const int tile, const int length)
+{
+  const int back = length - tile;
+  if (packed == 1 || at <= back) return at;
+  return packed == 2 && back < 0 ? 0 : back;
+}
 
 #if SWAPPED
 #define OUT_INDEX(i, j, ldo) ((long)(j) * (ldo) + (i))
@@ -28,9 +31,10 @@
 #endif
 
 #if SWAPPED && MR >= PER_LANE
-/* Rows of the tile are columns of out: PER_LANE of them are turned at a time, the last ones moved back into the tile. */
+/* Rows of the tile are columns of out: PER_LANE of them are turned at a time, the last ones moved back into the tile.
+ * Of its columns, rows of out, the first `cols` are stored. */
 INLINE void store_vectors(
-    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
+    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha, const int cols)
 {
   UNROLL for (int group = 0; group < MR; group += PER_LANE) {
     const int r = min(group, MR - PER_LANE);
@@ -39,26 +43,28 @@ INLINE void store_vectors(
       UNROLL for (int q = 0; q < PER_LANE; ++q) x[q] = alpha * FINAL_SUM(acc[r + q][v]);
       turn_lanes(x);
       UNROLL for (int q = 0; q < PER_LANE; ++q)
-        UNROLL for (int at = 0; at < LANES; at += PER_LANE)
-          *(__global LANE *)(out + (v * LANES + at + q) * ldo + r) = ((const LANE *)&x[q])[at / PER_LANE];
+        UNROLL for (int at = 0; at < LANES; at += PER_LANE) {
+          const int s = v * LANES + at + q;
+          if (s < cols) *(__global LANE *)(out + s * ldo + r) = ((const LANE *)&x[q])[at / PER_LANE];
+        }
     }
   }
 }
 #elif SWAPPED
 INLINE void store_vectors(
-    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
+    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha, const int cols)
 {
   VEC kept[TILE_VECS];
   FOR_TILE(r, v) kept[r * NV + v] = alpha * FINAL_SUM(acc[r][v]);
   const REAL *tile = (const REAL *)kept;
-  for (int s = 0; s < NR; ++s)
+  for (int s = 0; s < cols; ++s)
     UNROLL for (int r = 0; r < MR; ++r) out[s * ldo + r] = tile[r * NR + s];
 }
 #else
 INLINE void store_vectors(
-    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha)
+    VEC acc[ROWS][NV], __global REAL *out, const long ldo, const REAL alpha, const int cols)
 {
-  FOR_TILE(r, v) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * FINAL_SUM(acc[r][v]);
+  FOR_TILE(r, v) if (v * LANES < cols) *(__global LOOSE_VEC *)(out + r * ldo + v * LANES) = alpha * FINAL_SUM(acc[r][v]);
 }
 #endif
 
@@ -92,15 +98,19 @@ INLINE void store_elements(
 #endif
 }
 
-/* Stores the tile of row i and column j. `readable`: rows of A from row 0 on, as for MOVED. A tile that moved back, but not before row i0 and column j0, is stored whole:
- * it has computed the same values once more. Others may be storing what lies before i0 and j0. */
-INLINE void store_tile(VEC acc[ROWS][NV], const int i, const int j, const int i0, const int j0, const int readable, RESULT_ARGS)
+/* Stores the first `count` vectors of the tile of row i and column j, which begins at ti and tj. A tile that moved back,
+ * but not before row i0 and column j0, is stored whole: it has computed the same values once more. Others may be storing
+ * what lies before i0 and j0. */
+INLINE void store_tile(
+    VEC acc[ROWS][NV], const int i, const int j, const int ti, const int tj, const int i0, const int j0, const int count,
+    RESULT_ARGS)
 {
-  const int ti = MOVED(PACK_A, i, MR, readable);
-  const int tj = MOVED(PACK_B, j, NR, N);
 #if VECTOR_STORE
-  if (ti >= i0 && tj >= j0 && ti + MR <= M && tj + NR <= N) {
-    store_vectors(acc, out + OUT_INDEX(ti, tj, ldo), ldo, alpha);
+  const int width = count * LANES;
+  if (ti >= i0 && tj >= j0 && ti + MR <= M && ((SWAPPED && count == NV) || tj + width <= N)) {
+    /* Two calls, as one compiles to fewer instructions where all columns are there. */
+    if (tj + width <= N) store_vectors(acc, out + OUT_INDEX(ti, tj, ldo), ldo, alpha, width);
+    else store_vectors(acc, out + OUT_INDEX(ti, tj, ldo), ldo, alpha, N - tj);
     return;
   }
 #endif

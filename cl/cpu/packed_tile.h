@@ -39,6 +39,8 @@
 #define ROWS (APART ? MR * PLANES : MR)
 #define NV (NR * PLANES / LANES)
 #define TILE_VECS (ROWS * NV)
+/* Columns of the tile at column j: a vector, if that has all that are left and the tile moves back. */
+#define WIDTH(j, n) (PACK_B != 1 && PLANES == 1 && NV > 1 && (n) - (j) <= LANES ? LANES : NR)
 #define FOR_TILE(r, v) \
   UNROLL for (int r = 0; r < ROWS; ++r) UNROLL for (int v = 0; v < NV; ++v)
 
@@ -79,12 +81,12 @@ INLINE void clear_tile(VEC acc[ROWS][NV])
   FOR_TILE(r, v) acc[r][v] = (VEC)(0);
 }
 
-/* acc += a column of A times a row of B, at step u. */
+/* acc += a column of A times the first `count` vectors of a row of B, at step u. */
 INLINE void multiply_step(
-    VEC acc[ROWS][NV], __global const REAL *a, const long lda, B_SPACE const B_NUMBER *b, const int u)
+    VEC acc[ROWS][NV], __global const REAL *a, const long lda, B_SPACE const B_NUMBER *b, const int u, const int count)
 {
   VEC row[NV];
-  UNROLL for (int v = 0; v < NV; ++v) row[v] = LOAD_ROW(b + v * LANES);
+  UNROLL for (int v = 0; v < NV; ++v) if (v < count) row[v] = LOAD_ROW(b + v * LANES);
 #if PLANES == 2 && !APART
   VEC turned[NV];
   UNROLL for (int v = 0; v < NV; ++v) {
@@ -99,27 +101,27 @@ INLINE void multiply_step(
 #else
   UNROLL for (int r = 0; r < ROWS; ++r) {
     const VEC x = (VEC)(a[A_AT(r, u, lda)]);
-    UNROLL for (int v = 0; v < NV; ++v) acc[r][v] = FMA_VEC(x, row[v], acc[r][v]);
+    UNROLL for (int v = 0; v < NV; ++v) if (v < count) acc[r][v] = FMA_VEC(x, row[v], acc[r][v]);
   }
 #endif
 }
 
-/* acc += A(tile, 0..K) B(0..K, tile), starting where a and b point. */
+/* acc += A(tile, 0..K) B(0..K, tile), starting where a and b point: the first `count` vectors. */
 INLINE void multiply_tile(
     VEC acc[ROWS][NV], __global const REAL *a, const long lda, B_SPACE const B_NUMBER *b,
-    const long ldb, const int K)
+    const long ldb, const int K, const int count)
 {
   int k = 0;
   for (; k <= K - UNROLL_K; k += UNROLL_K) {
     UNROLL for (int u = 0; u < UNROLL_K; ++u)
     {
-      multiply_step(acc, a, lda, b, u);
+      multiply_step(acc, a, lda, b, u, count);
       b += B_STEP(ldb);
     }
     a += A_STEP(lda);
   }
   for (int u = 0; u < K - k; ++u) {
-    multiply_step(acc, a, lda, b, u);
+    multiply_step(acc, a, lda, b, u, count);
     b += B_STEP(ldb);
   }
 }

@@ -32,18 +32,15 @@ from .steps import scalars_of
 Words = NDArray[np.int64]
 _HEAD = object.__basicsize__  # bytes of an object before its own fields
 # PyArrayObject_fields: data, nd, dimensions, strides, base, descr, flags. The second and the last are C ints.
-_FIELDS = np.arange(7)[:, None] + _HEAD // 8 - 1
+_FIELDS = np.arange(7)[:, None]
 _MASKS: Words = np.array([-1, 2**32 - 1, -1, -1, 0, -1, 2**32 - 1], np.int64)[:, None]
 _PLATFORM = sys.implementation.name, sys.byteorder, ctypes.sizeof(ctypes.c_void_p)
 _IS_KNOWN = _PLATFORM == ("cpython", "little", 8)
 _ALL = 2**57 if _IS_KNOWN else 1
-# All memory from address 8 on, as whole words. Nothing is read that is not indexed.
-_MEMORY: Words = np.asarray(
-    SimpleNamespace(__array_interface__={"shape": (_ALL,), "typestr": "<i8", "data": (8, True), "version": 3})
-)
-
-
-_DATA = _HEAD // 8 - 1
+# All memory from address _HEAD on, as whole words, so that an object's address // 8 is the place of its first
+# field. Nothing is read that is not indexed.
+_PLACE = {"shape": (_ALL,), "typestr": "<i8", "data": (_HEAD, True), "version": 3}
+_MEMORY: Words = np.asarray(SimpleNamespace(__array_interface__=_PLACE))
 _words = memoryview(_MEMORY.data)  # which reads one sooner than the array does
 
 
@@ -51,7 +48,7 @@ def addresses_of(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> tuple[int
     """The addresses of the first elements of three NumPy arrays."""
     if not READABLE:
         return location(x), location(y), location(z)
-    return _words[(id(x) >> 3) + _DATA], _words[(id(y) >> 3) + _DATA], _words[(id(z) >> 3) + _DATA]
+    return _words[id(x) >> 3], _words[id(y) >> 3], _words[id(z) >> 3]
 
 
 class ArrayFields(NamedTuple):
@@ -65,7 +62,7 @@ class ArrayFields(NamedTuple):
 def fields_of(xs: Sequence[NDArray[Any]]) -> ArrayFields:
     """The fields of *xs*, which must be NumPy arrays."""
     fields = _MEMORY.take((np.fromiter(map(id, xs), np.int64, len(xs)) >> 3) + _FIELDS) & _MASKS
-    places, ndim, lists = fields[0].copy(), fields[1], (fields[2:4] >> 3) - 1
+    places, ndim, lists = fields[0].copy(), fields[1], (fields[2:4] - _HEAD) >> 3
     most = ndim.max(initial=0)
     if ndim.min(initial=most) == most:
         lengths = [_MEMORY.take(lists + np.arange(most)[:, None, None]).ravel()]

@@ -229,6 +229,8 @@ FAULTS = (
     Fault("swapped_store", "a tile of the transposed product is stored untransposed", "cl/cpu/packed_store.h",
           "out[s * ldo + r] = tile[r * NR + s]", "out[r * ldo + s] = tile[r * NR + s]",
           ("tests/kernels/cpu/test_packed_transposed.py",)),
+    Fault("swapped_edge", "columns past the edge of a tile of the transposed product are stored",
+          "cl/cpu/packed_store.h", "if (s < cols) *", "*", ("tests/kernels/cpu/test_packed_transposed.py",)),
     Fault("swapped_stack", "operands of the transposed product exchange offsets", "cl/cpu/packed_panels.h",
           "GEMM_BEGIN_WITH(SWAPPED, !SWAPPED)", "GEMM_BEGIN_WITH(!SWAPPED, SWAPPED)",
           ("tests/kernels/cpu/test_packed_transposed.py",)),

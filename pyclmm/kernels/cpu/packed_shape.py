@@ -40,6 +40,7 @@ _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: (
 _ORDERED_COMPLEX_TILES = {512: ((16, 2),), 256: ((8, 2),), 128: ((4, 2),)}
 _NARROW_TILES = {512: (8, 1), 256: (8, 1), 128: (4, 1)}  # where one vector covers a row of out
 _LANE_BYTES = 16  # of the shortest vectors of turn.h
+_LONE_VECTOR = 1.4  # time of a tile of one vector, with a load for each multiply-add. Zen 5, 2026-11-30
 _LATER_TILE = 0.05  # a later tile of the list counts as slower by this, if nothing else tells them apart
 _PANELS_BYTES = 16 << 20  # of A's panels for each compute unit: docs/kernels/packed.md
 _GROUPS_A_UNIT = 4  # work-groups for each compute unit, so that all end at about the same time
@@ -186,8 +187,11 @@ def padded_products(problem: GemmProblem, config: TileConfig, device: DeviceInfo
         slower = 1.0 + _LATER_TILE * (listed.index(shape) if shape in listed else 0)
         shape = shape if shape[1] == 1 else listed[0]
         rows = round_up(problem.m, max(1, shape[0] // reals))
-    columns = round_up(problem.n * reals, shape[1] * config.vec) / reals
-    return rows * columns * problem.k * problem.batch * slower
+    vectors, whole = -(-problem.n * reals // config.vec), shape[1]
+    columns: float = round_up(vectors, whole)
+    if vectors % whole == 1 < whole and reals == 1 and config.named.get("pack_b") in (0, INSIDE):
+        columns = vectors - 1 + _LONE_VECTOR
+    return rows * columns * config.vec / reals * problem.k * problem.batch * slower
 
 
 def _tile(tm: int, tn: int, lanes: int, problem: GemmProblem, device: DeviceInfo) -> TileConfig:

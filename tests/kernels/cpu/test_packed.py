@@ -158,6 +158,14 @@ def test_the_tile_that_wastes_least_is_taken(cpu):
     assert columns(512, 48, 512, pocl) == 48
 
 
+def test_last_columns_that_fill_a_vector_count_as_one(cpu):
+    packed, wide = kernel_named("packed"), dataclasses.replace(cpu, target=Target(512))
+    config = packed.configs(problem(64, 64, 64), wide)[0]
+    whole, lone, more = (packed.estimate(problem(64, n, 64), config, wide) for n in (64, 48, 49))
+    assert lone < more
+    assert more == pytest.approx(whole, rel=0.05)
+
+
 def test_rows_of_a_pages_apart_are_packed(cpu):
     packed = kernel_named("packed")
     assert packed.configs(problem(2048, 2048, 2048), cpu)[0].option("pack_a") == 1

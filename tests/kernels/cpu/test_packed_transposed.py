@@ -73,13 +73,17 @@ def test_every_type_and_stack_is_exact(packing, dtype, turned, rng):
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_the_transposed_product_leaves_the_gaps_of_out(rng):
+@pytest.mark.parametrize("tm", [3, 6])
+@pytest.mark.parametrize("pack_b", [1, 2])
+def test_the_transposed_product_leaves_the_gaps_of_out(tm, pack_b, rng):
+    """A tile has more columns than are left. They are rows of out, and stored by numbers or by lanes."""
     a, b = small_integers(rng, (13, 20), "f4"), small_integers(rng, (20, 17), "f4")
-    whole = np.full((13, 40), 7, np.float32)
-    pyclmm.matmul(a, laid_out(b, "T"), out=whole[:, 3:20], kernel=("packed", swapped()))
-    assert np.array_equal(whole[:, 3:20], a @ b)
-    assert np.all(whole[:, :3] == 7)
-    assert np.all(whole[:, 20:] == 7)
+    whole = np.full((17, 40), 7, np.float32)
+    config = swapped(0, pack_b, tm=tm)
+    pyclmm.matmul(a, laid_out(b, "T"), out=whole[:13, 3:20], kernel=("packed", config))
+    assert np.array_equal(whole[:13, 3:20], a @ b)
+    whole[:13, 3:20] = 7
+    assert np.all(whole == 7)
 
 
 @pytest.mark.usefixtures("on_cpu")
