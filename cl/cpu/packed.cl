@@ -112,8 +112,8 @@ static inline void prefetch_bytes(__global const char *from, const long bytes)
 INLINE void multiply_panel(
     __global const A_T *a, const long lda, B_SPACE const B_NUMBER *UNSEEN columns, const long ldb, const int K, const int mc,
     const int nc, const int kc, const int i0, const int j0, const int j, const int tj, const int k_begin, const int k_end,
-    const int k0, const int steps, const int first_row, const int last_row, const int readable, const int range, const int split_k,
-    __global const ACC_T *a_panels RANGE_ARGS LOCAL_ARG, const int count, RESULT_ARGS)
+    const int k0, const int steps, const int first_row, const int last_row, const int readable, const int range,
+    const int split_k, __global const ACC_T *a_panels RANGE_ARGS LOCAL_ARG, const int count, RESULT_ARGS)
 {
   for (int i = i0; i < min(last_row, i0 + mc); i += MR) {
     const int ti = moved(PACK_A, i, MR, readable);

@@ -385,7 +385,7 @@ FAULTS = (
           "k=0 if alpha_is_zero else a.cols", "k=a.cols", laws("alpha_zero_never and naive")),
     Fault("conj_flag", "A's conjugation is lost", "pyclmm/problem/canonical.py", "conj_a=a.conj",
           "conj_a=False", laws("conjugate_transposes")),
-    Fault("scalar_wraps", "negative scalars of integer products lose their sign", "pyclmm/opencl/steps.py",
+    Fault("scalar_wraps", "negative scalars of integer products lose their sign", "pyclmm/problem/dtypes.py",
           "int(value) % (1 << bits)", "abs(int(value))", laws("integer_epilogue and naive")),
     Fault("column_major_operands", "a column-major out does not exchange A and B",
           "pyclmm/problem/canonical.py",
