@@ -79,12 +79,14 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
         ) from error
     if reader.byte_order != "I":
         raise UnsupportedError(f"path: {name!r} has its bytes in another order; convert it with gguf")
-    for tensor in reader.tensors:
-        if tensor.data_offset < reader.data_offset:
+    end = reader.data_offset  # of the head, then of tensor after tensor
+    for tensor in sorted(reader.tensors, key=lambda one: (one.data_offset, one.n_bytes)):
+        if tensor.data_offset < end or tensor.data_offset % reader.alignment:
             raise StorageError(
                 f"path: {name!r} is damaged: tensor {tensor.name!r} begins at byte {tensor.data_offset}, "
-                f"before the first one may ({reader.data_offset})"
+                f"before byte {end}, where what lies there ends, or at no multiple of {reader.alignment}"
             )
+        end = int(tensor.data_offset) + int(tensor.n_bytes)
     return GGUFTensors(name, {tensor.name: tensor for tensor in reader.tensors})
 
 

@@ -217,6 +217,17 @@ def test_a_tensor_that_begins_before_the_first_is_refused(tmp_path):
         pyclmm.from_gguf(path)
 
 
+@pytest.mark.parametrize("moved", [-32, -1, 1])
+def test_a_tensor_within_another_or_between_multiples_is_refused(rng, tmp_path, moved):
+    path, rows = tmp_path / "a.gguf", OF_GGUF[0].drawn(rng, 2, 64)
+    content = bytearray(written(path, {"v": (rows, "Q4_0"), "w": (rows, "Q4_0")}).read_bytes())
+    place = content.index(struct.pack("<IQ", 2, 96))  # the type and the offset of "w"
+    struct.pack_into("<IQ", content, place, 2, 96 + moved)
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match=r"'w' begins at byte \d+, before byte \d+, .* no multiple of 32"):
+        pyclmm.from_gguf(path)
+
+
 @pytest.mark.parametrize("lengths", [(0, 4), (32, 0), (1 << 58, 0)])
 def test_a_tensor_without_weights_is_refused_by_name(tmp_path, lengths):
     path = tmp_path / "a.gguf"
