@@ -86,7 +86,7 @@ class QuantizedArray:
         zeros: ArrayLike | None = None,
         g_idx: ArrayLike | None = None,
         mode: str = "affine",
-        bits: int = 4,
+        bits: int | None = None,
         group_size: int | None = None,
         layout: str = "mlx",
     ) -> QuantizedArray:
