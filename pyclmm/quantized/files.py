@@ -96,6 +96,13 @@ def _from_npz(path: Path) -> _Rows:
     with path.open("rb") as file:  # which NumPy would leave open if its content is faulty
         if not zipfile.is_zipfile(file):
             raise ValueError("it is no .npz file")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as found:
-            return found["data"], {name: str(found[name]) for name in ("format", "k")}
+        with zipfile.ZipFile(file) as found:
+            return _array(found, "data"), {name: str(_array(found, name)) for name in ("format", "k")}
+
+
+def _array(found: zipfile.ZipFile, name: str) -> Array:
+    with found.open(f"{name}.npy") as file:
+        array: Array = np.lib.format.read_array(file, allow_pickle=False)
+        if file.read(1):  # zipfile compares the CRC-32 at the end alone
+            raise ValueError(f"{name} is shorter than what was written")
+    return array

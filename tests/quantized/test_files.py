@@ -224,6 +224,14 @@ def test_another_format_of_rows_as_long_is_refused(tmp_path):
     refused(path, "its bytes are not those")
 
 
+def test_fewer_rows_than_were_written_are_refused(path):
+    drawn(n=500).save(path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"(500, ", b"(400, ").replace(b"[500,", b"[400,"))
+    assert path.read_bytes() != content
+    refused(path)
+
+
 def test_a_faulty_archive_is_closed(tmp_path):
     path = tmp_path / "w.npz"
     drawn(n=2, k=64).save(path)
