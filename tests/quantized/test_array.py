@@ -9,6 +9,7 @@ import pytest
 import pyclmm
 from pyclmm import QuantizedArray
 from pyclmm.formats import FORMATS, OF_GGUF, format_named
+from tests.support.made_up import seen_as
 from tests.support.optional import optional
 
 ml_dtypes = optional("ml_dtypes")
@@ -103,6 +104,13 @@ def test_values_are_rounded_to_the_dtype_that_is_asked_for(rng, dtype):
     wanted = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
     np.testing.assert_array_equal(q.dequantize(dtype), q.dequantize().astype(wanted))
     assert q.dequantize(dtype).dtype == wanted
+
+
+def test_weights_for_which_the_device_has_no_room(rng, queue, monkeypatch):
+    seen_as(monkeypatch, max_mem_alloc_size=300)
+    q = drawn(rng)
+    with pytest.raises(pyclmm.DeviceMemoryError, match=f"weights needs a buffer of {q.nbytes} bytes"):
+        q.to(queue)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "complex64", "bool", "no"])
