@@ -86,10 +86,10 @@ def brought(data: Any, like: Any) -> Any:
         return host
     if isinstance(like, cl.CommandQueue | cla.Array):
         queue = like if isinstance(like, cl.CommandQueue) else arrays.common_queue({"like": like}, None)
-        info = device_info(queue.device)
+        host, info = np.ascontiguousarray(host), device_info(queue.device)
         memory = host_memory.allocate(queue.context, host.nbytes, info, "the array of weights")
-        made = cla.Array(queue, host.shape, np.uint8, data=memory)
-        made.set(np.ascontiguousarray(host))
+        made = cla.Array(queue, host.shape, host.dtype, data=memory, strides=host.strides)
+        made.set(host)
         return made
     for library, name, bring in _LIBRARIES:
         module = sys.modules.get(library)

@@ -364,6 +364,7 @@ def test_it_goes_to_a_device_and_back(queue, rng, name):
         np.testing.assert_array_equal(there.biases, q.biases)
     part = q[1::2].to(queue)
     np.testing.assert_array_equal(part.data.get(), q.data[1::2])
+    assert QuantizedArray.of_rows(q.data.reshape(2, 6, -1)[:, :0], q.format, K).to(queue).shape == (2, 0, K)
 
 
 def test_it_goes_to_a_tensor_and_back(rng):
