@@ -86,6 +86,7 @@ def test_it_is_a_mapping(model):
     assert "q4_0" in tensors
     assert tensors.get("no") is None
     assert repr(tensors) == f"<16 tensors of {model}>"
+    assert {tensors: 1}[tensors] == (tensors != pyclmm.from_gguf(model))
     with pytest.raises(KeyError):
         tensors["no"]
 
