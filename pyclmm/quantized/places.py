@@ -85,7 +85,9 @@ def brought(data: Any, like: Any) -> Any:
     if isinstance(like, np.ndarray):
         return host
     if isinstance(like, cl.CommandQueue | cla.Array):
-        queue = like if isinstance(like, cl.CommandQueue) else arrays.common_queue({"like": like}, None)
+        queue = like if isinstance(like, cl.CommandQueue) else like.queue
+        if queue is None:
+            raise DTypeError("like is an Array without a queue; pass the queue")
         host, info = np.ascontiguousarray(host), device_info(queue.device)
         memory = host_memory.allocate(queue.context, host.nbytes, info, "the array of weights")
         made = cla.Array(queue, host.shape, host.dtype, data=memory, strides=host.strides)

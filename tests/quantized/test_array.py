@@ -375,9 +375,11 @@ def test_it_goes_to_a_tensor_and_back(rng):
     np.testing.assert_array_equal(there.dequantize(), q.dequantize()[2:5])
 
 
-def test_a_place_that_is_not_known_is_refused(rng):
+def test_a_place_that_is_not_known_is_refused(queue, rng):
     with pytest.raises(pyclmm.DTypeError, match="like is a str; pass a queue, or an array of NumPy's"):
         drawn(rng).to("gpu")
+    with pytest.raises(pyclmm.DTypeError, match="like is an Array without a queue; pass the queue"):
+        drawn(rng).to(cla.Array(queue.context, 1, np.float32))
 
 
 def test_a_host_without_memory_is_no_fault_of_the_weights(rng):
