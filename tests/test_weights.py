@@ -207,6 +207,11 @@ WRONG = [
     (lambda x, q: pyclmm.matmul(x[:, 1:], q.T), pyclmm.ShapeError, "K is 192 in b"),
     (lambda x, q: pyclmm.gemm(x, q.T, trans_b="T"), pyclmm.ArgumentError, "trans_b is 'T'"),
     (lambda x, q: pyclmm.matmul(x.astype("f8"), q.T), pyclmm.DTypeError, r"pass a.astype\(np.float32\)"),
+    (
+        lambda x, q: pyclmm.matmul(x.astype("f8"), q.T, dtype="f4", casting="safe"),
+        pyclmm.DTypeError,
+        "^a has dtype float64: Cannot cast",  # b has none that is cast
+    ),
     (lambda x, q: pyclmm.matmul(x.astype("i4"), q.T), pyclmm.DTypeError, r"pass a.astype\(np.float32\)"),
     (lambda x, q: pyclmm.matmul(x.astype("c8"), q.T), pyclmm.DTypeError, r"pass a.astype\(np.float32\)"),
     (lambda x, q: pyclmm.matmul(x, q.T, memory_limit="1 MiB"), pyclmm.UnsupportedError, "memory_limit"),

@@ -26,7 +26,7 @@ INLINE float16 affine_values(const float16 q, const float scale, const float bia
 INLINE void weights32(bytes_t row, const int k, const int K, float16 *low, float16 *high)
 {
   bytes_t scales = row + K / 8 * QUANT_BITS;
-  const float scale = SCALE_AT(scales, k / GROUP_SIZE), bias = SCALE_AT(scales, (K + k) / GROUP_SIZE);
+  const float scale = SCALE_AT(scales, k / GROUP_SIZE), bias = SCALE_AT(scales, ((uint)K + k) / GROUP_SIZE);
   uint16 of_low, of_high;
   codes32(row, k, &of_low, &of_high);
   *low = affine_values(NUMBERS(of_low), scale, bias);

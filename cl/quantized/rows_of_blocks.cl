@@ -37,7 +37,7 @@ __kernel void rows_of_blocks(
 {
   const int parts = K / DEPTH * BITS, groups = K / GROUP_SIZE, i = get_global_id(0), j = get_global_id(1), first = j / BLOCK * BLOCK;
   if (i >= parts + groups) return;
-  const int column = j - first, columns = min(BLOCK, N - first);
+  const long column = j - first, columns = min(BLOCK, N - first); /* up to 2^33 parts are in a block */
   b += b_offset + get_global_id(2) * apart + first * ld;
   rows += (get_global_id(2) * N + j) * ld;
   if (i < parts) {

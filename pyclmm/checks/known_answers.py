@@ -315,7 +315,7 @@ def _run(
     if is_in_place(p):
         out.view[...] = case.view("c")
         operands["c"] = out
-    whole, before = complete(Gemm(p, (p.m, p.n), dtype), work), out.view.copy()
+    whole, before = complete(Gemm(p, (p.m, p.n), dtype), work, device), out.view.copy()
     got, clean = computed(queue, device, whole, operands, (case.alpha, case.beta), make)
     if p.is_listed:
         of_none = np.ones(got.shape, bool)

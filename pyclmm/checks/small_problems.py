@@ -299,10 +299,11 @@ def wrong_copy(queue: Any, program: Program) -> str | None:
     target = Placed.of(_COPIED, target_strides, types[1], _LEAD, 0)
     source.view[...] = _copied_numbers(source.view.dtype, target.view.dtype)
     target.memory[...] = FILL
-    launch = copy_launch(copy, ("a", "a_offset"), ("out", "out_offset"), "batch_offsets", soft)
+    device = info_of(queue)
+    launch = copy_launch(copy, ("a", "a_offset"), ("out", "out_offset"), "batch_offsets", device, soft)
     tables = {"batch_offsets": batch_table(_COPIED[:1], (source_strides[:1], target_strides[:1]))}
     work = Work((launch,), tables=tables)
-    got, clean = computed(queue, info_of(queue), work, {"a": source, "out": target})
+    got, clean = computed(queue, device, work, {"a": source, "out": target})
     # A sum of NaN and others is NaN in each part.
     own, other = (parts_of(x) for x in (got, _converted(source.view, got.dtype)))
     if clean and np.array_equal(own, other, equal_nan=True):

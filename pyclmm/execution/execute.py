@@ -113,7 +113,7 @@ class Executable:
             whole = product
             if self.verify:
                 whole = verified(self._asked.problem, product, self.device)
-            work = complete(self.gemm, whole)
+            work = complete(self.gemm, whole, self.device)
             copies = {x.program for x in work.launches} - {x.program for x in whole.launches}
             try:
                 reason = (

@@ -94,7 +94,7 @@ def _parts(gemm: Gemm, error: VerificationError) -> Iterator[tuple[Gemm, dict[st
 def _check(executable: Any, asked: GemmProblem, kernel: str, queue: Any) -> Any:
     """The launches that check the whole result without computing it."""
     gemm, device = executable.gemm, executable.device
-    work = complete(gemm, verified(asked, Work(()), device))
+    work = complete(gemm, verified(asked, Work(()), device), device)
     made = launcher_of(queue).binding(queue, device, work, gemm.unread, False)
     watch_over(made, gemm, device, kernel)
     return made

@@ -8,28 +8,35 @@ own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from .affine import FORMATS, Affine
-from .base import Array
+from .base import Array, Format
 
 _BLOCK, _SLICE = 64, 128  # rows, and of K
 
 
-class Fragments(Affine):
-    """Its rows of bytes, (..., N, bytes), are as long as those of weights one behind the other, but a row's
-    are anywhere in its block.
+@dataclass(frozen=True, kw_only=True)
+class Fragments(Format):
+    """Its rows of bytes, (..., N, bytes), are as long as those of ``in_rows``, weights one behind the
+    other, but a row's are anywhere in its block.
 
     Within 16 bytes, a part, field (2 t + c) E + e is weight 8 e + 2 t + c, t < 4, c < 2, E = 16 / bits.
     """
 
+    in_rows: Affine
     order, together = "fragments", _BLOCK
 
-    def dequantize(self, rows: Array, k: int) -> Array:
-        return super().dequantize(self.reordered(rows, k, back=True), k)
+    def row_nbytes(self, k: int) -> int:
+        return self.in_rows.row_nbytes(k)
 
-    def joined(self, codes: Array, scales: Array, biases: Array | None = None) -> Array:
-        return self.reordered(super().joined(codes, scales, biases), codes.shape[1])
+    def dequantize(self, rows: Array, k: int) -> Array:
+        return self.in_rows.dequantize(self.reordered(rows, k, back=True), k)
+
+    def drawn(self, rng: np.random.Generator, n: int, k: int) -> Array:
+        return self.reordered(self.in_rows.drawn(rng, n, k), k)
 
     def reordered(self, rows: Array, k: int, *, back: bool = False) -> Array:
         """*rows*, (..., N, bytes), of K weights in order of k, in this format's; *back*: the other way."""
@@ -44,17 +51,17 @@ class Fragments(Affine):
 
     def _to_blocks(self, rows: Array, k: int) -> Array:
         """Of blocks, (..., rows, bytes), in order of k."""
-        blocks, (packed, *pair) = np.zeros(rows.shape, np.uint8), self.parts(rows, k)
+        blocks, (packed, *pair) = np.zeros(rows.shape, np.uint8), self.in_rows.parts(rows, k)
         weights, pairs = self._views(blocks, k)
         turned = _turned(packed.reshape(*packed.shape[:-1], -1, 16), self.bits, 8)
         weights[...] = self._apart(np.moveaxis(turned.reshape(np.moveaxis(weights, -3, -4).shape), -4, -3))
         for n, part in enumerate(pair):
-            pairs[..., n, :] = np.swapaxes(part.reshape(*part.shape[:-1], -1, self.scale_nbytes), -2, -3)
+            pairs[..., n, :] = np.swapaxes(part.reshape(*part.shape[:-1], -1, pairs.shape[-1]), -2, -3)
         return blocks
 
     def _to_rows(self, blocks: Array, k: int) -> Array:
         rows, (weights, pairs) = np.zeros_like(blocks), self._views(blocks, k)
-        packed, *pair = self.parts(rows, k)
+        packed, *pair = self.in_rows.parts(rows, k)
         turned = _turned(np.moveaxis(self._apart(weights), -3, -4), self.bits, 16 // self.bits)
         packed[...] = turned.reshape(packed.shape)
         for n, part in enumerate(pair):
@@ -67,10 +74,10 @@ class Fragments(Affine):
         """
         *stack, rows, nbytes = blocks.shape
         memory = blocks.reshape(*stack, rows * nbytes)
-        end, groups = rows * k * self.bits // 8, k // self.group_size
-        pairs = memory[..., end : end + rows * groups * 2 * self.scale_nbytes]
+        end, groups, size = rows * k * self.bits // 8, k // self.group_size, self.in_rows.scale_nbytes
+        pairs = memory[..., end : end + rows * groups * 2 * size]
         weights = memory[..., :end].reshape(*stack, k // _SLICE, rows, self.bits, 16)
-        return weights, pairs.reshape(*stack, groups, rows, 2, self.scale_nbytes)
+        return weights, pairs.reshape(*stack, groups, rows, 2, size)
 
     def _apart(self, weights: Array) -> Array:
         """*weights*, as of :meth:`_views`, with the parts of each of eight rows in another order: so they lie
@@ -91,7 +98,8 @@ def _turned(parts: Array, bits: int, step: int) -> Array:
 def _of(form: Affine) -> Fragments:
     """The format with the same weights in this order."""
     how = form.header, form.dtype, form.align, form.defines
-    return Fragments(f"{form.name}_fragments", "affine", form.bits, form.group_size, _SLICE, *how)
+    name = f"{form.name}_fragments"
+    return Fragments(name, "affine", form.bits, form.group_size, _SLICE, *how, in_rows=form)
 
 
 FRAGMENTS = tuple(_of(form) for form in FORMATS if form.bits in (4, 8))

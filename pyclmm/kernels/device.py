@@ -176,6 +176,10 @@ class DeviceInfo:
         """What launches have that run on the caller's thread of a device which has threads: one unit."""
         return replace(self, compute_units=1, user_rates=self.rates.of_one(self.units, _HERE))
 
+    def group_items(self, most: int) -> int:
+        """The largest power of two of work-items, up to *most*, that a work-group may have in dimension 0."""
+        return min(most, 1 << (min(self.max_work_group_size, self.max_work_item_sizes[0]).bit_length() - 1))
+
     @property
     def in_place(self) -> bool:
         """Whether a buffer made over a host array uses the array's memory, so that no map is needed.

@@ -9,15 +9,15 @@ import numpy as np
 
 from ..problem.dtypes import COMPLEX, ELEMENTS, dtype_of, narrows
 from ..problem.gemm import ACTIVATIONS, Copy, Gemm
+from .device import DeviceInfo
 from .interface import Arg, Launch, Program, Table, Work, Workspace, round_up
 
-_COPY_ITEMS = (
-    256  # of a copy's work-group at most. A GPU starts a work-group in 0.6 ns (H200), as it moves 3 KB
-)
+# Of a copy's work-group at most. A GPU starts a work-group in 0.6 ns (H200), as it moves 3 KB
+_COPY_ITEMS = 256
 _START = np.int64(0)  # the offset of a temporary
 
 
-def complete(gemm: Gemm, product: Work) -> Work:
+def complete(gemm: Gemm, product: Work, device: DeviceInfo) -> Work:
     """*product*, the launches of gemm's problem, with the batch offsets and the copies around it."""
     problem, soft = gemm.problem, gemm.problem.soft_float64
     renamed: dict[Arg, Arg] = {}
@@ -36,9 +36,9 @@ def complete(gemm: Gemm, product: Work) -> Work:
         tables[offsets] = batch_table(copy.shape[:-2], (copy.source_strides[:-2], copy.target_strides[:-2]))
         own, temporary = (name, f"{name}_offset"), (space.symbol, _START)
         if name == "out":
-            after.append(copy_launch(copy, temporary, own, offsets, soft))
+            after.append(copy_launch(copy, temporary, own, offsets, device, soft))
         else:
-            before.append(replace(copy_launch(copy, own, temporary, offsets, soft), packs=name))
+            before.append(replace(copy_launch(copy, own, temporary, offsets, device, soft), packs=name))
         renamed |= dict(zip(own, temporary, strict=True))
     between = product.launches
     if renamed:
@@ -63,6 +63,7 @@ def copy_launch(
     source: tuple[Arg, Arg],
     target: tuple[Arg, Arg],
     batch_offsets: Arg,
+    device: DeviceInfo,
     soft: bool = False,
     activation: str = "none",
 ) -> Launch:
@@ -78,17 +79,17 @@ def copy_launch(
         ("SOFT_FLOAT64", int(soft)), ("DOT_BYTES", 0), ("ACTIVATION", ACTIVATIONS.index(activation)),
     )  # fmt: skip
     batch = copy.elements // max(1, rows * cols)
-    group = _copy_group(rows, cols)
+    group = _copy_group(rows, cols, device.group_items(_COPY_ITEMS))
     size = (round_up(cols, group[0]), round_up(rows, group[1]), batch)
     from_strides, to_strides = (map(np.int64, x[-2:]) for x in (copy.source_strides, copy.target_strides))
     args = (np.int32(rows), np.int32(cols), *source, *from_strides, *target, *to_strides, batch_offsets)
     return Launch(Program("copy.cl", defines), "copy_strided", size, group, args)
 
 
-def _copy_group(rows: int, cols: int) -> tuple[int, int, int]:
+def _copy_group(rows: int, cols: int, items: int) -> tuple[int, int, int]:
     """A work-group as wide as the matrix, if that has few columns, and as high as work-items are left."""
-    width = min(_COPY_ITEMS, 1 << max(0, cols - 1).bit_length())
-    return width, min(_COPY_ITEMS // width, 1 << max(0, rows - 1).bit_length()), 1
+    width = min(items, 1 << max(0, cols - 1).bit_length())
+    return width, min(items // width, 1 << max(0, rows - 1).bit_length()), 1
 
 
 def intermediate_type(source: str, target: str) -> str:

@@ -11,12 +11,13 @@ import numpy as np
 from ..problem.dtypes import converter_of, dtype_of
 from ..problem.gemm import MAX_GROUPS, GemmProblem, ListedProduct, Ragged
 from .config import TileConfig
+from .device import DeviceInfo
 from .interface import ALARM, LISTED, VERDICT, Arg, Launch, Program, Table, Work, Workspace, tiles_of
 from .split_k import GROUP
 
 _ROW = 18  # PRODUCT of listed.h
 _PLACES = ("a", "b", "c", "out", "bias", "m", "n", "k", "lda", "ldb", "ldo", "c_rs", "c_cs", "bias_stride")
-_ITEMS = 256  # work-items that fill the tables on a device
+_ITEMS = 256  # of a work-group that fills the tables on a device, at most
 _MOST_GROUPS = 16  # work-groups that do
 _TILE = 4  # ints of an entry
 _FEW_STEPS = 1 << 16  # multiply-adds of a class on CPUs, times its tile's area: a launch takes about as long
@@ -24,14 +25,19 @@ _FEW_PRODUCTS = 256  # whose tiles take a GPU less time than a launch: two for e
 
 
 def in_a_list(
-    problem: GemmProblem, bm: int, bn: int, make: Callable[[int], Launch], reads_ahead: bool = False
+    problem: GemmProblem,
+    device: DeviceInfo,
+    bm: int,
+    bn: int,
+    make: Callable[[int], Launch],
+    reads_ahead: bool = False,
 ) -> Work:
     """The work of a list, or of ragged products, in tiles of BM x BN. *make* gives the launch of so many
     work-groups. Those of ragged products are as many as there may be tiles. *reads_ahead*: the processor
     fetches what lies behind a product, so only products of twice the mean K, or more, leave the list's order.
     """
     if problem.ragged is not None:
-        return _ragged(problem, problem.ragged, bm, bn, make)
+        return _ragged(problem, problem.ragged, device.group_items(_ITEMS), bm, bn, make)
     tiles = _tiles(problem.products, bm, bn, reads_ahead)
     tables = dict(zip(LISTED, (_rows(problem), tiles.view(np.int64)), strict=True))
     return Work((make(len(tiles) - 1),), tables=tables)
@@ -106,7 +112,9 @@ def _tiles(products: tuple[ListedProduct, ...], bm: int, bn: int, reads_ahead: b
     return tiles
 
 
-def _ragged(problem: GemmProblem, ragged: Ragged, bm: int, bn: int, make: Callable[[int], Launch]) -> Work:
+def _ragged(
+    problem: GemmProblem, ragged: Ragged, items: int, bm: int, bn: int, make: Callable[[int], Launch]
+) -> Work:
     """The launch that fills the tables from the sizes of the groups, and that of the product."""
     groups, along_k = ragged.groups, ragged.axis == "k"
     whole, across = tiles_of(problem, bm, bn), -(-problem.n // bn)
@@ -115,7 +123,7 @@ def _ragged(problem: GemmProblem, ragged: Ragged, bm: int, bn: int, make: Callab
     nbytes = (1 + groups) * _ROW * 8, (1 + tiles) * _TILE * 4
     spaces = [Workspace(name, size) for name, size in zip(LISTED, nbytes, strict=True)]
     defines = (
-        ("PRODUCT", _ROW), ("GROUP", GROUP), ("ITEMS", _ITEMS), ("AXIS_K", int(along_k)),
+        ("PRODUCT", _ROW), ("GROUP", GROUP), ("ITEMS", items), ("AXIS_K", int(along_k)),
         ("ROOM", MAX_GROUPS + 1), ("SIZE_64", int(ragged.size_type == "int64")),
         ("TRANS_A", int(problem.trans_a)), ("TRANS_B", int(problem.trans_b)),
     )  # fmt: skip
@@ -127,6 +135,6 @@ def _ragged(problem: GemmProblem, ragged: Ragged, bm: int, bn: int, make: Callab
         *map(np.int64, (ragged.stride, *one.view(np.int64))),
         "group_sizes", "group_sizes_offset", *(space.symbol for space in (*spaces, ALARM, VERDICT)),
     )  # fmt: skip
-    size = min(_MOST_GROUPS, -(-tiles // _ITEMS)) * _ITEMS
-    fill = Launch(Program("ragged.cl", defines), "list_groups", (size,), (_ITEMS,), args)
+    size = min(_MOST_GROUPS, -(-tiles // items)) * items
+    fill = Launch(Program("ragged.cl", defines), "list_groups", (size,), (items,), args)
     return Work((fill, make(tiles)), (*spaces, ALARM, VERDICT))

@@ -10,15 +10,16 @@ import numpy as np
 from ..formats import in_rows
 from ..problem.dtypes import ELEMENTS
 from ..problem.gemm import GemmProblem
+from .device import DeviceInfo
 from .interface import Arg, Launch, Program, Workspace, round_up
 from .weights import format_of, matrices_of
 
-_ITEMS = 64  # of a work-group, each with 16 bytes
+_ITEMS = 64  # of a work-group, at most, each with 16 bytes
 
 
-def moved(problem: GemmProblem) -> int:
+def moved(problem: GemmProblem, device: DeviceInfo) -> int:
     """Bytes that the launch reads and writes; 0 if there is none."""
-    return 2 * sum(space.nbytes for space in InRows.of(problem).workspace)
+    return 2 * sum(space.nbytes for space in InRows.of(problem, device).workspace)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class InRows:
     workspace: tuple[Workspace, ...] = ()
 
     @classmethod
-    def of(cls, problem: GemmProblem) -> InRows:
+    def of(cls, problem: GemmProblem, device: DeviceInfo) -> InRows:
         """*problem* as it is, if its weights lie so."""
         if not problem.b_format or format_of(problem).order == "rows":
             return cls(problem)
@@ -41,7 +42,7 @@ class InRows:
         ragged = problem.ragged and replace(problem.ragged, stride=problem.n * nbytes)
         plain = replace(problem, b_format=in_rows(form).name, ldb=nbytes, ragged=ragged)
         space = Workspace("rows_of_blocks", max(1, matrices * problem.n * nbytes))
-        return cls(plain, (_rows(problem, space, matrices),), (space,))
+        return cls(plain, (_rows(problem, space, matrices, device.group_items(_ITEMS)),), (space,))
 
     def read(self, launches: Iterable[Launch]) -> tuple[Launch, ...]:
         """*launches* of the problem, which read the rows that were written, if any."""
@@ -51,7 +52,7 @@ class InRows:
         return tuple(launch.renamed(names) for launch in launches)
 
 
-def _rows(problem: GemmProblem, space: Workspace, matrices: int) -> Launch:
+def _rows(problem: GemmProblem, space: Workspace, matrices: int, items: int) -> Launch:
     """The launch of cl/quantized/rows_of_blocks.cl."""
     form, apart = format_of(problem), problem.ragged.stride if problem.ragged else 0
     count = problem.k * form.bits // 128 + problem.k // form.group_size
@@ -60,13 +61,13 @@ def _rows(problem: GemmProblem, space: Workspace, matrices: int) -> Launch:
         ("SCALE_BYTES", ELEMENTS[form.dtype].nbytes),
     )
     args = (np.int32(problem.n), np.int32(problem.k), "b", "b_offset", np.int64(apart), space.symbol)
-    size = (round_up(max(1, count), _ITEMS), max(1, problem.n), max(1, matrices))
+    size = (round_up(max(1, count), items), max(1, problem.n), max(1, matrices))
     program = Program("quantized/rows_of_blocks.cl", defines)
     return Launch(
         program,
         "rows_of_blocks",
         size,
-        (_ITEMS, 1, 1),
+        (items, 1, 1),
         (*args, np.int64(form.row_nbytes(problem.k))),
         packs="b",
     )

@@ -72,8 +72,7 @@ class PartialSums:
 
     def added(self, device: DeviceInfo) -> Launch:
         """The launch that adds partial sums stored row by row, with a work-item for each element."""
-        most = min(_TEAM_ITEMS, device.max_work_group_size)
-        items = math.gcd(self.bm * self.bn, 1 << (most.bit_length() - 1))
+        items = math.gcd(self.bm * self.bn, device.group_items(_TEAM_ITEMS))
         return self._launch(items, 1, 1, 1, (("GROUP", GROUP), ("FRAGMENTS", 0)))
 
     def in_teams(self, items: int, chunk: int, defines: Defines) -> Launch:

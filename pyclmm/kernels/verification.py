@@ -66,7 +66,7 @@ class _FormOfSums:
     @staticmethod
     def group(device: DeviceInfo) -> int:
         """Work-items of a group, a power of two."""
-        return min(128, 1 << (device.max_work_group_size.bit_length() - 1))
+        return device.group_items(128)
 
     def is_wide(self, align: int, nbytes: int) -> bool:
         """Whether lines with that alignment are read by accesses of 16 bytes."""
@@ -119,7 +119,7 @@ def verified(problem: GemmProblem, product: Work, device: DeviceInfo) -> Work:
         space = Workspace("verify_sums", problem.m * problem.n * problem.batch * problem.sums.nbytes)
         spaces.append(space)
         renamed: dict[Arg, Arg] = {"out": space.symbol, "out_offset": np.int64(0)}
-        launches = (*(x.renamed(renamed) for x in launches), _activation(problem, plain, space))
+        launches = (*(x.renamed(renamed) for x in launches), _activation(problem, plain, space, device))
         tables = {**tables, "activation_offsets": _offsets(problem, plain)}
     return Work(launches, (*dict.fromkeys([*product.workspace, *spaces]),), tables)
 
@@ -141,21 +141,21 @@ def seconds(problem: GemmProblem, device: DeviceInfo) -> float:
     """Estimated seconds of what :func:`verified` adds: launches that read the operands and the result."""
     plain = checked_problem(problem)
     launches = verified(problem, Work(()), device).launches
-    moved = plain.nbytes + reordered.moved(plain)
+    moved = plain.nbytes + reordered.moved(plain, device)
     if plain is not problem:  # the activation reads the sums and writes the result
         element = plain.sums.nbytes + ELEMENTS[problem.out_type].nbytes
         moved += problem.m * problem.n * problem.batch * element
     return len(launches) * device.rates.launch + device.rates.moved(moved)
 
 
-def _activation(problem: GemmProblem, plain: GemmProblem, space: Workspace) -> Launch:
+def _activation(problem: GemmProblem, plain: GemmProblem, space: Workspace, device: DeviceInfo) -> Launch:
     """The launch that activates what was checked, and stores it in out."""
     shape = (*problem.batch_shape, problem.m, problem.n)
     source, target = (*plain.batch_strides.out, plain.ldo, 1), (*problem.batch_strides.out, problem.ldo, 1)
     copy = Copy(shape, plain.out_type, source, problem.out_type, target)
     where: tuple[Arg, Arg] = (space.symbol, np.int64(0))
     offsets = "activation_offsets"
-    return copy_launch(copy, where, ("out", "out_offset"), offsets, activation=problem.activation)
+    return copy_launch(copy, where, ("out", "out_offset"), offsets, device, activation=problem.activation)
 
 
 def _offsets(problem: GemmProblem, plain: GemmProblem) -> Table:
@@ -167,7 +167,7 @@ _Checks = tuple[list[Launch], list[Launch], list[Workspace], dict[str, Table]]
 
 def _checks_of_rows(problem: GemmProblem, device: DeviceInfo) -> _Checks:
     """As :func:`_checks`. Weights in another order are read as rows."""
-    rows = reordered.InRows.of(problem)
+    rows = reordered.InRows.of(problem, device)
     before, after, spaces, own = _checks(rows.problem, device)
     return [*rows.launches, *rows.read(before)], [*rows.read(after)], [*rows.workspace, *spaces], own
 
@@ -215,7 +215,9 @@ def _checks(problem: GemmProblem, device: DeviceInfo) -> _Checks:
     last = (*x, *t, *u, *bound)
     if not problem.is_listed:
         return before, [launch("verify_out", form.groups(m, False), last)], spaces, {}
-    listed = in_a_list(plain, form.rows, max(1, n), lambda tiles: launch("verify_out", (tiles, 1, 1), last))
+    listed = in_a_list(
+        plain, device, form.rows, max(1, n), lambda tiles: launch("verify_out", (tiles, 1, 1), last)
+    )
     return _with_tables(listed, before, spaces)
 
 

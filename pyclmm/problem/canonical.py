@@ -267,10 +267,9 @@ def _computed_dtype(
     a: Operand, b: Operand, out: Operand | None, dtype: DTypeLike | None, casting: Casting, b_format: str
 ) -> np.dtype[Any]:
     """The dtype to compute in. With quantised weights it is that of what they multiply."""
-    of_b = b.dtype
-    if b_format:
-        of_b = a.dtype.newbyteorder("=")
-        dtype = of_b if dtype is None else dtype
+    if b_format and dtype is None:
+        dtype = a.dtype.newbyteorder("=")
+    of_b = None if b_format else b.dtype
     return dtypes.result_dtype(a.dtype, of_b, dtype, out.dtype if out else None, casting)
 
 

@@ -181,12 +181,12 @@ def check_cast(source: np.dtype[Any], target: np.dtype[Any], argument: str, cast
 
 def result_dtype(
     a: np.dtype[Any],
-    b: np.dtype[Any],
+    b: np.dtype[Any] | None,
     dtype: DTypeLike | None,
     out: np.dtype[Any] | None,
     casting: Casting = "same_kind",
 ) -> np.dtype[Any]:
-    """The dtype that ``numpy.matmul(a, b, dtype=dtype, casting=casting)`` computes in.
+    """The dtype that ``numpy.matmul(a, b, dtype=dtype, casting=casting)`` computes in. *b* None: that of *a*.
 
     Operands of bfloat16 give float32, as in ``numpy.matmul``, or bfloat16 with ``dtype=bfloat16``. Raises
     DTypeError if the rule *casting* does not cast an operand to the computed dtype or the result to *out*, if
@@ -197,16 +197,18 @@ def result_dtype(
         if given is not None:
             type_name(given, argument)
     if wanted is not None and wanted.name == "bfloat16":
-        check_cast(a, wanted, "a", casting)
-        check_cast(b, wanted, "b", casting)
+        for argument, given in (("a", a), ("b", b)):
+            if given is not None:
+                check_cast(given, wanted, argument, casting)
         if out is not None:
             check_cast(wanted, out, "out", casting)
         return wanted
     try:
         fixed: dict[str, Any] = {} if wanted is None else {"signature": (None, None, wanted)}
-        computed = np.matmul.resolve_dtypes((a, b, out), casting=casting, **fixed)[2]
+        computed = np.matmul.resolve_dtypes((a, a if b is None else b, out), casting=casting, **fixed)[2]
     except TypeError as error:
-        types = f"a has dtype {a}, b has dtype {b}" + ("" if out is None else f", out has dtype {out}")
+        named = (("a", a), ("b", b), ("out", out))
+        types = ", ".join(f"{name} has dtype {given}" for name, given in named if given is not None)
         would_do = "; pass an out of the result's dtype, or casting='unsafe' (not for lists of pairs)"
         raise DTypeError(f"{types}: {error}" + ("" if out is None else would_do)) from error
     type_name(computed, "the result of a @ b")

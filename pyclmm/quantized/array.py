@@ -86,7 +86,7 @@ class QuantizedArray:
         zeros: ArrayLike | None = None,
         g_idx: ArrayLike | None = None,
         mode: str = "affine",
-        bits: int = 4,
+        bits: int | None = None,
         group_size: int | None = None,
         layout: str = "mlx",
     ) -> QuantizedArray:
@@ -240,7 +240,7 @@ class QuantizedArray:
         *order*: how weights lie: "rows", one behind the other, or "fragments", in blocks as matrix units take
         them (affine weights of 4 and 8 bits, K a multiple of 128: docs/quantised.md); None, as they do. They
         are reordered in the host's memory. Raises DTypeError for another *like*, ArgumentError for another
-        order, UnsupportedError for weights that cannot lie so.
+        order, UnsupportedError for weights that cannot lie so, DeviceMemoryError for a device without room.
         """
         form, data = self.format, self.data
         if order is not None:

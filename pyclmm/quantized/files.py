@@ -70,17 +70,21 @@ def _way(path: Path) -> tuple[Callable[[Path, Array, dict[str, str]], None], Cal
         raise ArgumentError('.safetensors needs safetensors: pip install "pyclmm[safetensors]"') from error
 
     def write(path: Path, data: Array, about: dict[str, str]) -> None:
-        numbers.save_file({"data": data}, path, metadata=about | {"crc32": str(zlib.crc32(data.data))})
+        numbers.save_file({"data": data}, path, metadata=about | {"crc32_of_all": _sum(data, about)})
 
     def read(path: Path) -> _Rows:  # .npz has such a sum of its own
         with whole.safe_open(path, framework="numpy") as found:
             data, about = found.get_tensor("data"), found.metadata() or {}
-        now = str(zlib.crc32(data.data))
-        if about.get("crc32", now) != now:
+        if about.get("crc32_of_all", now := _sum(data, about)) != now:
             raise ValueError("its bytes are not those that were written")
         return data, about
 
     return write, read
+
+
+def _sum(data: Array, about: dict[str, str]) -> str:
+    """A CRC-32 of the bytes and of what they are."""
+    return str(zlib.crc32(data.data, zlib.crc32("{format} {k}".format_map(about).encode())))
 
 
 def _to_npz(path: Path, data: Array, about: dict[str, str]) -> None:
@@ -92,6 +96,13 @@ def _from_npz(path: Path) -> _Rows:
     with path.open("rb") as file:  # which NumPy would leave open if its content is faulty
         if not zipfile.is_zipfile(file):
             raise ValueError("it is no .npz file")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as found:
-            return found["data"], {name: str(found[name]) for name in ("format", "k")}
+        with zipfile.ZipFile(file) as found:
+            return _array(found, "data"), {name: str(_array(found, name)) for name in ("format", "k")}
+
+
+def _array(found: zipfile.ZipFile, name: str) -> Array:
+    with found.open(f"{name}.npy") as file:
+        array: Array = np.lib.format.read_array(file, allow_pickle=False)
+        if file.read(1):  # zipfile compares the CRC-32 at the end alone
+            raise ValueError(f"{name} is shorter than what was written")
+    return array

@@ -24,6 +24,8 @@ _NUMBERS = ("F32", "F16", "F64", "I8", "I16", "I32", "I64")  # which are arrays 
 class GGUFTensors(Mapping[str, Any]):
     """The tensors of a GGUF file by name; :func:`from_gguf` makes one."""
 
+    __eq__, __hash__ = object.__eq__, object.__hash__  # Mapping's would read and compare every tensor
+
     def __init__(self, path: str, tensors: Mapping[str, Any]) -> None:
         self._path, self._tensors = path, tensors
 
@@ -79,12 +81,14 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
         ) from error
     if reader.byte_order != "I":
         raise UnsupportedError(f"path: {name!r} has its bytes in another order; convert it with gguf")
-    for tensor in reader.tensors:
-        if tensor.data_offset < reader.data_offset:
+    end = reader.data_offset  # of the head, then of tensor after tensor
+    for tensor in sorted(reader.tensors, key=lambda one: (one.data_offset, one.n_bytes)):
+        if tensor.data_offset < end or tensor.data_offset % reader.alignment:
             raise StorageError(
                 f"path: {name!r} is damaged: tensor {tensor.name!r} begins at byte {tensor.data_offset}, "
-                f"before the first one may ({reader.data_offset})"
+                f"before byte {end}, where what lies there ends, or at no multiple of {reader.alignment}"
             )
+        end = int(tensor.data_offset) + int(tensor.n_bytes)
     return GGUFTensors(name, {tensor.name: tensor for tensor in reader.tensors})
 
 

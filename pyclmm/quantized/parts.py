@@ -26,7 +26,7 @@ def joined(
     zeros: ArrayLike | None,
     g_idx: ArrayLike | None,
     mode: str,
-    bits: int,
+    bits: int | None,
     group_size: int | None,
     layout: str,
 ) -> tuple[Format, Array, int]:
@@ -43,7 +43,7 @@ def joined(
         if zeros is not None or g_idx is not None:
             raise ArgumentError("zeros or g_idx is given, but layout 'mlx' has biases; leave it out")
         return _of_mlx(words, by, biases, mode, bits, group_size)
-    if mode != "affine" or bits != 4 or biases is not None:
+    if mode != "affine" or bits not in (None, 4) or biases is not None:
         raise ArgumentError(
             f"layout {layout!r} is of affine weights of 4 bits with zeros=; leave out mode, bits and biases"
         )
@@ -67,12 +67,12 @@ def joined(
 
 
 def _of_mlx(
-    words: Array, by: Array, biases: ArrayLike | None, mode: str, bits: int, group_size: int | None
+    words: Array, by: Array, biases: ArrayLike | None, mode: str, bits: int | None, group_size: int | None
 ) -> tuple[Format, Array, int]:
     affine = mode == "affine"
     if affine:
         _check_scales("scales", by, tuple(SCALES))
-    form = format_of(mode, bits if affine else None, group_size if affine else None, by.dtype.name)
+    form = format_of(mode, bits, group_size, by.dtype.name)
     if not isinstance(form, RowFormat):
         raise ArgumentError(
             f"mode {brief(mode)} has its scales in blocks, not as parts; read a file with pyclmm.from_gguf"

@@ -12,7 +12,8 @@ import pyopencl.array as cla
 from numpy.typing import NDArray
 
 from ..errors import DTypeError, in_short
-from ..opencl import arrays
+from ..opencl import arrays, host_memory
+from ..opencl.devices import device_info
 from ..opencl.mappings import map_of
 from ..problem.meaning import check_meaning, with_arrays_read
 
@@ -77,13 +78,21 @@ def check_pickled(data: Any) -> None:
 
 
 def brought(data: Any, like: Any) -> Any:
-    """*data* where *like* is. Raises DTypeError if that is nowhere that is known, or without memory."""
+    """*data* where *like* is. Raises DTypeError if that is nowhere that is known, or without memory, and
+    DeviceMemoryError for a device without room.
+    """
     host = on_host(data)
     if isinstance(like, np.ndarray):
         return host
     if isinstance(like, cl.CommandQueue | cla.Array):
-        queue = like if isinstance(like, cl.CommandQueue) else arrays.common_queue({"like": like}, None)
-        return cla.to_device(queue, np.ascontiguousarray(host))
+        queue = like if isinstance(like, cl.CommandQueue) else like.queue
+        if queue is None:
+            raise DTypeError("like is an Array without a queue; pass the queue")
+        host, info = np.ascontiguousarray(host), device_info(queue.device)
+        memory = host_memory.allocate(queue.context, host.nbytes, info, "the array of weights")
+        made = cla.Array(queue, host.shape, host.dtype, data=memory, strides=host.strides)
+        made.set(host)
+        return made
     for library, name, bring in _LIBRARIES:
         module = sys.modules.get(library)
         if module is not None and isinstance(like, getattr(module, name)):

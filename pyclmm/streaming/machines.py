@@ -322,11 +322,12 @@ def _chunk(info: DeviceInfo, dtypes: _Dtypes, options: Options, m: int, n: int, 
     gemm = checked(layouts, plain, (1.0, 0.0), out_is_copied=False, host_align=align)
     choice = next(select.candidates(gemm.problem, info, options.kernel))
     work, check, check_nbytes = choice.kernel.launches(gemm.problem, choice.config, info), 0.0, 0
-    nbytes = complete(gemm, work).workspace_nbytes
+    nbytes = complete(gemm, work, info).workspace_nbytes
     if options.verify:
         ending = replace(gemm.problem, activation=options.activation or "none")
         work, check = verification.verified(ending, work, info), verification.seconds(ending, info)
-        check_nbytes = verification.most_workspace(ending, info) + complete(gemm, Work(())).workspace_nbytes
+        check_nbytes = verification.most_workspace(ending, info)
+        check_nbytes += complete(gemm, Work(()), info).workspace_nbytes
     seconds = float(choice.kernel.estimate(gemm.problem, choice.config, info)) + check
     return _Chunk(gemm.problem, choice, work, seconds, check, nbytes + check_nbytes, check_nbytes)
 

@@ -288,7 +288,7 @@ CHECK_FAULTS = (
           "18, count, scale), scale[count - 1] = scale[max(0, count - 2)];",
           "quantized", shape=(3, 37, 2048), weights="q4_0"),
     fault("scale_for_bias", "biases are read from the last but one group on as from that", "formats/affine.h",
-          "(K + k) / GROUP_SIZE)", "min(K + k, 2 * (K - GROUP_SIZE)) / GROUP_SIZE)", "dequantized",
+          "((uint)K + k) / GROUP_SIZE)", "min(K + k, 2 * (K - GROUP_SIZE)) / GROUP_SIZE)", "dequantized",
           shape=(70, 60, 512), weights="affine4_g64_float16"),
     fault("nibble_of_the_last_run", "of the last run of 256 weights the codes are those before",
           "formats/q4_k.h", "run % 2 * 4;", "run % 2 * 4 * (run < 7);", "dequantized", shape=(70, 60, 512),

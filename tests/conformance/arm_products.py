@@ -72,7 +72,7 @@ class Subject:
         assert self.family.refuses(problem, NEON) is None
         config = config or self.family.configs(problem, NEON)[0]
         assert not self.family.violations(problem, config, NEON)
-        work = complete(call, self.family.launches(problem, config, NEON))
+        work = complete(call, self.family.launches(problem, config, NEON), NEON)
         a, b = (b, a) if call.swapped else (a, b)
         given = {"a": a, "b": b, "c": c, "bias": bias, "out": out}
         spans = {name: HostSpan.around(x) for name, x in given.items() if x is not None and x.size}

@@ -200,11 +200,11 @@ def checks(device: DeviceInfo) -> Iterator[tuple[str, str, Launch]]:
                 yield "verify", dtype, launch
 
 
-def copies() -> Iterator[tuple[str, str, Launch]]:
+def copies(device: DeviceInfo) -> Iterator[tuple[str, str, Launch]]:
     """The kernel that packs operands that no family reads in place."""
     for dtype in ("int8", "bfloat16", "complex64"):
         copy = Copy((2, 100, 100), dtype, (10**6, 200, 2), dtype, (10**4, 100, 1))
-        yield "copy", dtype, copy_launch(copy, ("a", "a_offset"), ("b", "b_offset"), "offsets")
+        yield "copy", dtype, copy_launch(copy, ("a", "a_offset"), ("b", "b_offset"), "offsets", device)
 
 
 def compile_launch(
@@ -242,6 +242,8 @@ def compile_jobs(jobs: Iterable[Job], workers: int = 2) -> list[Compiled]:
 def compile_all(workers: int, share: int) -> list[Compiled]:
     """Compile every launch for every target, in the order of KERNELS; of *share* launches one."""
     jobs = [
-        (target, *job) for target in TARGETS for job in (*launches(target), *checks(target.device), *copies())
+        (target, *job)
+        for target in TARGETS
+        for job in (*launches(target), *checks(target.device), *copies(target.device))
     ]
     return compile_jobs(jobs[::share], workers)

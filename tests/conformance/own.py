@@ -43,7 +43,7 @@ _OF_REGISTERS = re.compile(r"^.*(Build succeeded|RetryManager|allocated \d+ regs
 def shared() -> Iterator[Job]:
     """The programs of docs/conformance.md that the compilers get."""
     for first, target in enumerate(WHOLE):
-        for job in [*launches(target), *copies()][first % SHARE :: SHARE]:
+        for job in [*launches(target), *copies(target.device)][first % SHARE :: SHARE]:
             yield target, *job
 
 

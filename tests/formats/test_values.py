@@ -146,7 +146,7 @@ def test_rows_are_packed_weights_then_scales_then_biases(rng, form):
 @pytest.mark.parametrize("form", fragments.FRAGMENTS, ids=by_name)
 def test_blocks_of_fragments_are_slices_of_weights_then_pairs(rng, form):
     """Read weight by weight, from all bytes as one number; 16 bytes of a row and 128 of K are a part."""
-    n, k, size = 70, 256, form.scale_nbytes
+    n, k, size = 70, 256, form.in_rows.scale_nbytes
     stored = form.drawn(rng, n, k)
     values, memory, slice_bytes = form.dequantize(stored, k), stored.tobytes(), 16 * form.bits
     packed = int.from_bytes(memory, "little")
@@ -162,6 +162,7 @@ def test_blocks_of_fragments_are_slices_of_weights_then_pairs(rng, form):
         at += (i // form.group_size * rows + row) * 2 * size
         scale, bias = affine.widened(np.frombuffer(memory[at : at + 2 * size], np.uint8), form.dtype)
         assert np.float32(code) * scale + bias == values[j, i]
+    assert not any(hasattr(form, of_rows) for of_rows in ("codes", "joined", "parts"))  # a row has none
 
 
 @pytest.mark.parametrize("bits", OF_MLX)

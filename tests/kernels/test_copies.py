@@ -9,6 +9,7 @@ import pytest
 import pyclmm
 from pyclmm.kernels.launches import copy_launch
 from pyclmm.problem.gemm import Copy
+from tests.support.made_up import DEVICE
 
 
 @pytest.mark.parametrize("shape", [(4096, 4096), (100_000, 3), (3, 100_000), (1, 7), (7, 1), (513, 257)])
@@ -18,7 +19,7 @@ def test_a_copy_has_few_work_groups_and_few_idle_work_items(shape):
     copy = Copy(
         (5, rows, columns), "int8", (rows * columns, columns, 1), "int32", (rows * columns, columns, 1)
     )
-    launch = copy_launch(copy, ("a", "a_offset"), ("out", "out_offset"), "offsets")
+    launch = copy_launch(copy, ("a", "a_offset"), ("out", "out_offset"), "offsets", DEVICE)
     items, group = prod(launch.global_size), prod(launch.local_size)
     assert all(whole % its == 0 for whole, its in zip(launch.global_size, launch.local_size, strict=True))
     assert 5 * rows * columns <= items <= 2 * 5 * rows * columns

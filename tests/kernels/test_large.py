@@ -1,8 +1,10 @@
-"""Offsets of more than 2^31 elements between two rows."""
+"""Offsets of more than 2^31 elements between two rows, or within one."""
 
 import numpy as np
 import pytest
 
+import pyclmm
+from pyclmm.formats import affine
 from tests.support.cases import DEVICE, defaults, small_integers
 
 APART = 2**31 + 64  # elements from one row to the next
@@ -33,3 +35,12 @@ def test_rows_may_lie_more_than_2_31_elements_apart(subject, far, rng, operand):
     out = view if operand == "out" else None
     got = subject(a, b, c, beta=2, out=out)
     assert np.array_equal(got, right)
+
+
+def test_a_row_of_weights_may_have_more_than_2_30(far):
+    k, form = 2**30 + 2**20, affine.FORMATS[1]  # float16 scales for 32
+    rows = np.zeros((1, form.row_nbytes(k)), np.uint8)
+    form.parts(rows, k).biases.view(np.float16)[0, -1] = 3
+    x = far.reshape(-1)[: 2 * k].view(np.float16)
+    x[-32:] = 2
+    assert pyclmm.matmul(x, pyclmm.QuantizedArray.of_rows(rows, form, k).T) == 3 * 2 * 32

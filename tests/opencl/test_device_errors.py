@@ -66,7 +66,7 @@ made_up = DeviceInfo("d", "other", "gpu", "p", "1", "1", (1, 2), 1, 256, (256, 2
     1 << 30, 1 << 28, 1000, 1, False, False, False, frozenset())
 gemm = canonical.checked_gemm(x, x)
 choice = next(select.candidates(gemm.problem, made_up, "auto"))
-print(len(complete(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up)).launches))
+print(len(complete(gemm, choice.kernel.launches(gemm.problem, choice.config, made_up), made_up).launches))
 """
     done = python("-c", code, env=os.environ | no_driver)
     assert (done.stdout.strip(), done.stderr) == ("1", "")

@@ -9,6 +9,7 @@ import pytest
 import pyclmm
 from pyclmm import QuantizedArray
 from pyclmm.formats import FORMATS, OF_GGUF, format_named
+from tests.support.made_up import seen_as
 from tests.support.optional import optional
 
 ml_dtypes = optional("ml_dtypes")
@@ -103,6 +104,13 @@ def test_values_are_rounded_to_the_dtype_that_is_asked_for(rng, dtype):
     wanted = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
     np.testing.assert_array_equal(q.dequantize(dtype), q.dequantize().astype(wanted))
     assert q.dequantize(dtype).dtype == wanted
+
+
+def test_weights_for_which_the_device_has_no_room(rng, queue, monkeypatch):
+    seen_as(monkeypatch, max_mem_alloc_size=300)
+    q = drawn(rng)
+    with pytest.raises(pyclmm.DeviceMemoryError, match=f"weights needs a buffer of {q.nbytes} bytes"):
+        q.to(queue)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "complex64", "bool", "no"])
@@ -356,6 +364,7 @@ def test_it_goes_to_a_device_and_back(queue, rng, name):
         np.testing.assert_array_equal(there.biases, q.biases)
     part = q[1::2].to(queue)
     np.testing.assert_array_equal(part.data.get(), q.data[1::2])
+    assert QuantizedArray.of_rows(q.data.reshape(2, 6, -1)[:, :0], q.format, K).to(queue).shape == (2, 0, K)
 
 
 def test_it_goes_to_a_tensor_and_back(rng):
@@ -366,9 +375,11 @@ def test_it_goes_to_a_tensor_and_back(rng):
     np.testing.assert_array_equal(there.dequantize(), q.dequantize()[2:5])
 
 
-def test_a_place_that_is_not_known_is_refused(rng):
+def test_a_place_that_is_not_known_is_refused(queue, rng):
     with pytest.raises(pyclmm.DTypeError, match="like is a str; pass a queue, or an array of NumPy's"):
         drawn(rng).to("gpu")
+    with pytest.raises(pyclmm.DTypeError, match="like is an Array without a queue; pass the queue"):
+        drawn(rng).to(cla.Array(queue.context, 1, np.float32))
 
 
 def test_a_host_without_memory_is_no_fault_of_the_weights(rng):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pyclmm
 from pyclmm import QuantizedArray, StorageError
-from pyclmm.formats import FORMATS
+from pyclmm.formats import FORMATS, format_named
 from tests.support.faults import failing
 from tests.support.optional import optional
 from tests.support.selection import examples
@@ -214,6 +214,22 @@ def test_a_file_cut_short_or_spoiled_is_refused_or_has_the_bytes_that_were_writt
         return
     assert found.data.shape[1] == found.format.row_nbytes(found.shape[1])
     np.testing.assert_array_equal(found.data.ravel(), q.data.ravel())
+
+
+def test_another_format_of_rows_as_long_is_refused(tmp_path):
+    path = tmp_path / "w.safetensors"
+    assert numpy_files.save_file  # or it skips
+    drawn(format_named("q4_0")).save(path)
+    path.write_bytes(path.read_bytes().replace(b"q4_0", b"q4_k"))
+    refused(path, "its bytes are not those")
+
+
+def test_fewer_rows_than_were_written_are_refused(path):
+    drawn(n=500).save(path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"(500, ", b"(400, ").replace(b"[500,", b"[400,"))
+    assert path.read_bytes() != content
+    refused(path)
 
 
 def test_a_faulty_archive_is_closed(tmp_path):

@@ -86,6 +86,7 @@ def test_it_is_a_mapping(model):
     assert "q4_0" in tensors
     assert tensors.get("no") is None
     assert repr(tensors) == f"<16 tensors of {model}>"
+    assert {tensors: 1}[tensors] == (tensors != pyclmm.from_gguf(model))
     with pytest.raises(KeyError):
         tensors["no"]
 
@@ -214,6 +215,17 @@ def test_a_tensor_that_begins_before_the_first_is_refused(tmp_path):
     path = tmp_path / "a.gguf"
     path.write_bytes(one_tensor(32, 2, offset=2**64 - 32))
     with pytest.raises(StorageError, match=r"a\.gguf' is damaged: tensor 'w' begins at byte \d+, before"):
+        pyclmm.from_gguf(path)
+
+
+@pytest.mark.parametrize("moved", [-32, -1, 1])
+def test_a_tensor_within_another_or_between_multiples_is_refused(rng, tmp_path, moved):
+    path, rows = tmp_path / "a.gguf", OF_GGUF[0].drawn(rng, 2, 64)
+    content = bytearray(written(path, {"v": (rows, "Q4_0"), "w": (rows, "Q4_0")}).read_bytes())
+    place = content.index(struct.pack("<IQ", 2, 96))  # the type and the offset of "w"
+    struct.pack_into("<IQ", content, place, 2, 96 + moved)
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match=r"'w' begins at byte \d+, before byte \d+, .* no multiple of 32"):
         pyclmm.from_gguf(path)
 
 

@@ -81,7 +81,8 @@ def counted(queue, device, problem, work):
     buffers = {"a": a.buffer, "b": b.buffer, "out": out.buffer, "c": out.buffer, "bias": out.buffer}
     with pytest.MonkeyPatch.context() as patch:
         changed_sources(patch, _with_counters)
-        whole = complete(Gemm(p, (p.m, p.n), np.dtype(np.float32)), replace(work, launches=tuple(own)))
+        gemm = Gemm(p, (p.m, p.n), np.dtype(np.float32))
+        whole = complete(gemm, replace(work, launches=tuple(own)), device)
         binding = Binding(queue, device, whole)
         binding.enqueue(buffers, scalars_of(1.0, 0.0), [])
         queue.finish()

@@ -209,7 +209,7 @@ class _PackedWork:
         def launch(groups: int) -> Launch:
             return Launch(self.program, "packed_multiply", (groups, 1), (1, 1), args)
 
-        return listed.in_a_list(whole, tiles.mc, tiles.nc, launch, reads_ahead=True)
+        return listed.in_a_list(whole, self.device, tiles.mc, tiles.nc, launch, reads_ahead=True)
 
     def _multiply(self, part: Part, tiles: Cut, partial: Args, a_panels: Args, b_panels: Args) -> None:
         p, c = self.problem, self.config

@@ -205,7 +205,7 @@ class Register(Kernel):
             return Work((_rows_launch(problem, config),))
         if problem.is_listed:
             return listed.in_a_list(
-                problem, config.bm, config.bn, lambda tiles: _launch(problem, config, tiles)
+                problem, device, config.bm, config.bn, lambda tiles: _launch(problem, config, tiles)
             )
         tiling = Tiling(problem, config, device)
         sums = [PartialSums(problem, config.bm, config.bn, r) for r in tiling.tile_ranges()]

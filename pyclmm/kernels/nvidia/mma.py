@@ -120,7 +120,7 @@ class Mma(MatrixKernel):
         operands, ranges = _operands(problem, ELEMENTS[problem.a_type]), config.split_k
         if problem.is_listed:
             make = partial(self._product, problem, config, operands)
-            return listed.in_a_list(problem, config.bm, config.bn, make)
+            return listed.in_a_list(problem, device, config.bm, config.bn, make)
         read, spaces = operands.as_packed(problem), operands.workspace(problem)
         tiles = TileRange(0, tiles_of(problem, config.bm, config.bn), ranges)
         sums = PartialSums(read, config.bm, config.bn, tiles)

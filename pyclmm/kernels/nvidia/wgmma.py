@@ -102,7 +102,7 @@ def _ragged(problem: GemmProblem, ragged: Ragged, config: TileConfig, device: De
         groups = pieces.groups(device)
         return _product(problem, config, Operands.of(problem), pieces, groups, (0, apart))
 
-    work = listed.in_a_list(problem, config.bm, config.bn, product)
+    work = listed.in_a_list(problem, device, config.bm, config.bn, product)
     return replace(work, workspace=(*work.workspace, maps))
 
 

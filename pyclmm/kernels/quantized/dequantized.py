@@ -64,7 +64,7 @@ class Dequantized(Kernel):
         moved = lines * format_of(problem).row_nbytes(problem.k) + weights * size
         turning = weights / RUN * _RUN_SECONDS / device.units if device.is_cpu else 0.0
         seconds = rates.launch + max(rates.moved(moved), turning)
-        if in_rows := reordered.moved(problem):
+        if in_rows := reordered.moved(problem, device):
             seconds += rates.launch + rates.moved(in_rows)
         return seconds + family.estimate(_inner(problem), own, device)
 
@@ -94,7 +94,7 @@ class Dequantized(Kernel):
 
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         family, own = self._products.of(config)
-        rows, product = reordered.InRows.of(problem), _inner(problem)
+        rows, product = reordered.InRows.of(problem, device), _inner(problem)
         work = family.launches(product, own, device)
         numbers = matrices_of(problem) * problem.n * product.ldb
         space = Workspace("weights", max(1, numbers * ELEMENTS[problem.a_type].nbytes))
@@ -123,7 +123,7 @@ def _turned(problem: GemmProblem, ld: int, space: Workspace, device: DeviceInfo)
     plain = replace(problem, reproducible=False, soft_fma=False, out_type=own, c_type=own, bias_type=own)
     defines = tuple(one for one in gemm_defines(plain) if one[0] in _TYPE_MACROS)
     runs = problem.k // RUN
-    span, items = (min(runs, _SPAN), 1) if device.is_cpu else (1, min(_ITEMS, device.max_work_group_size))
+    span, items = (min(runs, _SPAN), 1) if device.is_cpu else (1, device.group_items(_ITEMS))
     size = (round_up(max(1, -(-runs // max(1, span))), items), problem.n, matrices_of(problem))
     apart = problem.ragged.stride if problem.ragged else 0
     extra = (np.int64(problem.ldb), np.int64(apart), space.symbol, np.int64(ld), np.int32(span))

@@ -93,7 +93,7 @@ def choose(
     """See cl/residues/choose.cl. *half_bits*: what whole numbers may have, for each count that it may choose;
     *products*: of each of them; *most_bits* of an element.
     """
-    items = min(_CHOOSE_ITEMS, 1 << (device.max_work_group_size.bit_length() - 1))
+    items = device.group_items(_CHOOSE_ITEMS)
     listed = ",".join(f"{bits:.3f}f" for bits in half_bits)
     defines = (
         ("MODULI", len(half_bits)), ("BITS_LIST", listed), ("PER_MODULUS", products),

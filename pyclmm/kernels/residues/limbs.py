@@ -16,7 +16,7 @@ from .decision import WHOLE_NUMBERS, choose, launch, lost_bits, measure, spaces,
 _MOST_BITS = 58  # of an element: two limbs (cl/residues/limbs.cl)
 _HALF_BITS = 126.0  # whole numbers stay below 2^126
 _MOST_PLACES = 1 << 31  # numbers of an operand: places are 32-bit integers
-_ITEMS = 64  # of the work-groups of limbs_convert and limbs_round
+_ITEMS = 64  # most of the work-groups of limbs_convert and limbs_round
 # A product takes as long as so many multiply-adds of 32-bit integers at the rate that we know: on CPUs by the
 # vendor of the driver (PoCL 3.0, 3.1, Intel 2026.2, llvmpipe of Mesa 22.3, 512 and 1024 cubed, 2026-11-24);
 # on a GPU four products with their loads (H200, 2048 and 4096 cubed, 2026-11-25).
@@ -80,11 +80,12 @@ class Limbs(Kernel):
     def launches(self, problem: GemmProblem, config: TileConfig, device: DeviceInfo) -> Work:
         plain = self._plain.launches(problem, config, device)
         depth, (x, y) = problem.k * problem.sums.planes, _items(config)
+        items = device.group_items(_ITEMS)
         decided = ("workspace:scales", GATE)
         defines = (("TM", config.tm), ("TN", config.tn), ("ITEMS_X", x), ("ITEMS_Y", y))
         convert_a, convert_b = (
             launch(
-                problem, "limbs", "convert", (round_up(width, _ITEMS), rows), (_ITEMS, 1),
+                problem, "limbs", "convert", (round_up(width, items), rows), (items, 1),
                 (*decided, f"workspace:limbs_{operand}", np.int32(operand == "b")), defines,
             )
             for operand, width, rows in (("a", depth, problem.m), ("b", problem.n, depth))
@@ -92,9 +93,9 @@ class Limbs(Kernel):
         size = (round_up(problem.n, config.bn) // config.tn, round_up(problem.m, config.bm) // config.tm)
         operands = (GATE, "workspace:limbs_a", "workspace:limbs_b", "workspace:wholes")
         multiply = launch(problem, "limbs", "multiply", size, (x, y), operands, defines)
-        results = (round_up(problem.n, _ITEMS), problem.m)
+        results = (round_up(problem.n, items), problem.m)
         sums = (*decided, "workspace:wholes")
-        rounded = launch(problem, "limbs", "round", results, (_ITEMS, 1), sums, defines)
+        rounded = launch(problem, "limbs", "round", results, (items, 1), sums, defines)
         first = (measure(problem, device), choose(problem, device, (_HALF_BITS,), 1, _MOST_BITS))
         needed = (
             *spaces(problem),

@@ -37,7 +37,7 @@ class Run:
         problem = problem_of(m, n, k, a.dtype, precision="high")
         work = work or kernel.launches(problem, kernel.configs(problem, device)[0], device)
         gemm = Gemm(problem, (m, n), a.dtype)
-        binding = Binding(queue, device, complete(gemm, work), lend=workspace.own)
+        binding = Binding(queue, device, complete(gemm, work, device), lend=workspace.own)
         out = np.zeros((m, n), a.dtype)
         arrays = {"a": a, "b": b, "c": out.copy(), "bias": out.copy(), "out": out}
         buffers = {

@@ -66,7 +66,7 @@ class Memory:
         own = {name: x.reshape(-1).view(np.uint8) for name, x in (("a", self.a), ("b", self.b))}
         own["out"] = own["c"] = own["bias"] = self.out.copy()
         gemm = Gemm(inner, (inner.m, inner.n), np.dtype(np.uint8))
-        launcher_of(queue).compute(queue, DEVICE, complete(gemm, work), own, scalars_of(1, 0))
+        launcher_of(queue).compute(queue, DEVICE, complete(gemm, work, DEVICE), own, scalars_of(1, 0))
         return own["out"]
 
     def after(self, needed):
