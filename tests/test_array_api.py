@@ -204,6 +204,7 @@ def test_what_becomes_no_array_is_refused_by_name():
         (lambda: xp.from_dlpack(None), "x is a NoneType without DLPack"),
         (lambda: xp.sum(None), "x has dtype object"),
         (lambda: xp.linalg.matrix_power(xp.eye(2), None), "n is None"),
+        (lambda: xp.linalg.matrix_power(xp.eye(2), np.array(2.0)), "n is array"),
     ):
         with pytest.raises(pyclmm.DTypeError, match=words):
             call()

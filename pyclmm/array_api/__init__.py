@@ -9,7 +9,6 @@ Others import: nothing.
 
 from __future__ import annotations
 
-import operator
 from collections import namedtuple
 from collections.abc import Callable
 from functools import wraps
@@ -25,6 +24,7 @@ from ..api import matmul as _matmul
 from ..errors import ArgumentError, DTypeError, in_short
 from ..execution.array_likes import array_of
 from ..execution.kinds import read_on_host
+from ..linalg.products import exponent
 from ..linalg.views import permutation, permuted
 from ..opencl.devices import devices
 from ..problem.dtypes import named_dtype
@@ -225,7 +225,7 @@ def vecdot(x1: cla.Array, x2: cla.Array, /, *, axis: int = -1) -> Array:
 def _matrix_power(x: cla.Array, n: int, /) -> Array:
     """:func:`pyclmm.linalg.matrix_power`; the inverse for a negative n is NumPy's, on the host."""
     queue = queue_of(_own("x", x).queue)
-    if hasattr(n, "__index__") and operator.index(n) < 0:
+    if exponent(n) < 0:
         return new(_products.matrix_power(to_host(x), n, queue=queue), queue)
     return wrapped(_products.matrix_power(x, n))
 

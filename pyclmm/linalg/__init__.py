@@ -1,6 +1,6 @@
 """NumPy's functions that multiply, on arrays of any kind that matmul takes: each is one product or a few.
 
-Others import: views.
+Others import: products, views.
 """
 
 from .products import (

@@ -68,7 +68,7 @@ def vdot(a: Any, b: Any, **keywords: Any) -> Any:
     a, b = given.arrays.values()
     if a.shape != b.shape:
         queue = queue_of(given.arrays, keywords.get("queue"), keywords.get("device"))
-        a, b = (_flat(x, queue, keywords) for x in (a, b))
+        a, b = (_flat(x, queue, keywords.get("wait_for")) for x in (a, b))
         _check_aligned({"a": a, "b": b}, a.shape, b.shape)
     labels = tuple(range(a.ndim))
     given = given._replace(arrays={"a": a, "b": b})
@@ -221,10 +221,7 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
     asked_of(keywords)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise MatrixError(f"a has shape {x.shape}; pass a square matrix, or a stack of them")
-    try:
-        power = operator.index(n)
-    except TypeError as error:
-        raise DTypeError(f"n is {brief(n)}; the exponent must be an integer") from error
+    power = exponent(n)
     if power < 0:
         x, power = _inverse(x, is_reproducible(keywords.get("reproducible"))), -power
     elif kind_of(a) is not None:
@@ -238,6 +235,14 @@ def matrix_power(a: Either, n: int, **keywords: Any) -> Any:
         power >>= 1
         x = matmul(x, x, **keywords) if power else x
     return result
+
+
+def exponent(n: Any) -> int:
+    """*n* as a number of Python's. Raises DTypeError if it is no integer."""
+    try:
+        return operator.index(n)
+    except TypeError as error:
+        raise DTypeError(f"n is {brief(n)}; the exponent must be an integer") from error
 
 
 def _inverse(x: Any, must_be_reproducible: bool) -> NDArray[Any]:
@@ -383,10 +388,10 @@ def _check_aligned(two: Mapping[str, Any], of_a: Sequence[int], of_b: Sequence[i
             )
 
 
-def _flat(x: Any, queue: Any, keywords: Mapping[str, Any]) -> Any:
-    """*x* with one axis: a view if it is C-contiguous, else a copy, which *keywords* say how to make."""
+def _flat(x: Any, queue: Any, wait_for: Any) -> Any:
+    """*x* with one axis: a view if it is C-contiguous, else a copy, made by *queue* after *wait_for*."""
     if isinstance(x, np.ndarray):
         return x.reshape(-1)
     if not is_contiguous(x):
-        x = copied(x, new(x.shape, x.dtype, x, queue), **keywords)
+        x = copied(x, new(x.shape, x.dtype, x, queue), queue=queue, wait_for=wait_for)
     return reshaped(x, (x.size,))

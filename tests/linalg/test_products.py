@@ -513,6 +513,13 @@ def test_arrays_without_a_queue_take_that_of_the_call(queue):
             call()
 
 
+def test_the_dtype_of_vdot_is_that_of_its_product_alone(queue):
+    """What makes an operand flat is a copy of bools, which ``verify`` would refuse."""
+    x = cla.to_device(queue, np.ones((2, 3), "?"))
+    got = linalg.vdot(x.T, x.ravel(), dtype="f4", verify=True)
+    assert got.get() == 6
+
+
 @pytest.mark.parametrize("dtype", ["?", "i1", "f2", "f4", "c8"])
 def test_vdot_of_numbers_has_numpys_dtype(dtype):
     for x, y in itertools.product((0, 1, 1j) if dtype == "c8" else (0, 1), repeat=2):
