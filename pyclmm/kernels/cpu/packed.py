@@ -121,9 +121,9 @@ class Packed(CpuKernel):
             reasons.append(f"swapped must be 0 or 1: {config}")
         elif config.named.get("swapped") and not shape.may_swap(problem):
             reasons.append("with swapped, a complex product is not summed in order")
-        widest = shape.vector_bits(problem, device)
-        if _bits(problem, config) > widest:
-            reasons.append(f"vectors of {config.vec} are wider than the device's {widest} bits")
+        least, widest = 8 * shape.LANE_BYTES, shape.vector_bits(problem, device)
+        if not least <= _bits(problem, config) <= widest:
+            reasons.append(f"vectors of {config.vec} are under {least} bits or wider than {widest}: {config}")
         return reasons + config.violations(device, (1,), _local_bytes(problem, config))
 
     def checked_on(self, device: DeviceInfo) -> tuple[DeviceInfo, ...]:

@@ -39,7 +39,7 @@ _REGISTER_TILES = {512: ((8, 2), (12, 2), (8, 3)), 256: ((6, 2), (4, 3)), 128: (
 # many rows, as far as the registers hold the second row of B too.
 _ORDERED_COMPLEX_TILES = {512: ((16, 2),), 256: ((8, 2),), 128: ((4, 2),)}
 _NARROW_TILES = {512: (8, 1), 256: (8, 1), 128: (4, 1)}  # where one vector covers a row of out
-_LANE_BYTES = 16  # of the shortest vectors of turn.h
+LANE_BYTES = 16  # of the shortest vectors of turn.h
 _LONE_VECTOR = 1.4  # time of a tile of one vector, with a load for each multiply-add. Zen 5, 2026-11-30
 _LATER_TILE = 0.05  # a later tile of the list counts as slower by this, if nothing else tells them apart
 _PANELS_BYTES = 16 << 20  # of A's panels for each compute unit: docs/kernels/packed.md
@@ -143,7 +143,7 @@ def shapes_of_list(problem: GemmProblem, device: DeviceInfo) -> list[TileConfig]
     smallest, reals, typical = least(problem), problem.sums.planes, problem.typical
     bits = vector_bits(problem, device)
     widest = bits // 8 // problem.sums.nbytes_of_real
-    narrowest = _LANE_BYTES // problem.sums.nbytes_of_real
+    narrowest = LANE_BYTES // problem.sums.nbytes_of_real
     widths = [(2, widest), *((1, lanes) for lanes in (widest, widest // 2, widest // 4) if lanes > narrowest)]
     fitting = [one for one in widths if math.prod(one) <= smallest.n * reals]
     vectors, lanes = fitting[0] if fitting else (1, narrowest)

@@ -246,6 +246,9 @@ def test_each_violation_has_a_reason(cpu):
     assert "BK" in reasons
     wide = TileConfig(bm=2, bn=16, bk=4, tm=2, tn=16, vec=16)
     assert "wider" in " ".join(packed.violations(problem(8, 8, 8), wide, cpu))
+    narrow = TileConfig(bm=2, bn=4, bk=4, tm=2, tn=4, vec=2)  # no compiler takes what turn.h makes of these
+    assert "under 128 bits" in " ".join(packed.violations(problem(8, 8, 8), narrow, cpu))
+    assert packed.violations(problem(8, 8, 8, "float64"), narrow, cpu) == []
 
 
 # -- A is packed a part at a time
