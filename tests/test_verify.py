@@ -140,6 +140,14 @@ def test_a_result_may_overflow_to_infinity():
     assert np.isfinite(got[:, ::2]).all()
 
 
+@pytest.mark.parametrize("more", ["nothing", "c", "bias"])
+def test_a_sum_may_overflow_that_alpha_makes_small(more, form):
+    a, b = np.full((M, K), 1e19, "f4"), np.full((K, 1), 4e19 / K, "f4")
+    c, bias = (np.ones((M, 1), "f4") if more == name else None for name in ("c", "bias"))
+    got = pyclmm.gemm(a, b, c, bias=bias, alpha=1e-3, beta=float(more == "c"), verify=True)
+    assert np.isinf(got).all()
+
+
 @pytest.mark.parametrize("wrong", [lambda x: np.nan, lambda x: np.inf, lambda x: x + 5000])
 def test_what_is_wrong_is_noticed_beside_an_overflow(wrong, spoiler, form):
     a, b = (np.full(shape, 1, "f2") for shape in ((M, K), (K, N)))

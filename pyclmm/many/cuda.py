@@ -56,7 +56,7 @@ class CudaMany(ManyByAddress):
         that of the library which lends workspace."""
         if any(group.executable.repairs for group in self.groups):
             refuse_captured_repair(stream)
-        begins, updates_c = self.columns(addresses), partial(self.updates_c, addresses)
+        begins = self.columns(addresses)
         with stream.context.current():
             kept, is_captured = self.tables.mine.held, driver.capture_of(stream.handle) != 0
             # Nobody else's while it is used: a signal handler, or a finalizer, may call within this call.
@@ -71,6 +71,7 @@ class CudaMany(ManyByAddress):
             for group in self.groups:
                 own = {name: new.get(key, 0) for name, key in group.keys.items()} | {"products": at}
                 how = {"kind": kind, "stream": stream.handle, "addresses": own, "scalars": SCALARS}
+                updates_c = partial(self.updates_c, addresses, group)
                 group.launched(stream, partial(launch_with_block, **how), False, updates_c)
                 at += len(group.pairs) * self.template.strides[0]
             if not is_captured:

@@ -114,13 +114,13 @@ class HostMany(ManyByAddress):
             if addresses is not holds:
                 columns = self.columns(addresses)
                 rows[:, : columns.shape[1]] = columns
-            at, updates_c = 0, partial(self.updates_c, addresses)
+            at = 0
             for group in self.groups:
                 its = rows[at : (at := at + len(group.pairs))].view(np.uint8)
                 own = {name: memory.get(key, base) for name, key in group.keys.items()}
                 own["products"], _ = buffers.read(its, self._plain, "a table of products")
                 launch = methodcaller("enqueue", own, SCALARS, buffers.uploads, is_waited_for=True)
-                ends += group.launched(queue, launch, True, updates_c)[-1:]
+                ends += group.launched(queue, launch, True, partial(self.updates_c, addresses, group))[-1:]
             parts = []  # meanwhile
             for key, whole in new.items():
                 its = self.rows[key]

@@ -297,8 +297,7 @@ class ManyByAddress(PlannedList):
         # What is added to rows of a column: the addresses of these numbers, in units of so many bytes.
         self._begins: list[tuple[slice, int, NDArray[np.int64], int]] = []
         lists, row = given.lists, 0
-        both = [pair for pair in range(lists.length) if {"c", "out"} <= lists.pair(pair).keys()]
-        self._updated = [lists.number(name) + np.array(both, np.int64) for name in ("c", "out")]
+        self._updated = lists.number("c"), lists.number("out")
         for group in self.groups:
             rows = slice(row, row := row + len(group.pairs))
             for name, key in group.keys.items():
@@ -313,7 +312,9 @@ class ManyByAddress(PlannedList):
             begins[rows, column] += addresses[at] // size
         return begins
 
-    def updates_c(self, addresses: Addresses) -> bool:
-        """Whether an out is the C of its pair."""
-        c, out = (addresses[its] for its in self._updated)
+    def updates_c(self, addresses: Addresses, group: LaunchGroup) -> bool:
+        """Whether an out of *group* is the C of its pair."""
+        if "c" not in group.keys or group.keys["out"].memory == NEW:
+            return False
+        c, out = (addresses[first + np.array(group.pairs)] for first in self._updated)
         return bool(np.any(c == out))

@@ -222,13 +222,14 @@ def test_outs_where_they_lie_are_repaired_unless_they_were_c(rng, queue, spoiler
     want = pyclmm.matmul_many(pairs, c=c, beta=1.0)
     spoiler.host = outs = c if is_c else [np.empty_like(x) for x in c]
     spoil(spoiler, want[PAIR][ROW, COLUMN])
-    outs, c = ([*xs, None] for xs in (outs, c))  # of one pair there is neither
-    call = partial(pyclmm.matmul_many, [*pairs, pairs[0]], outs, c=c, beta=1.0, verify="repair")
+    x, y = np.eye(2), np.eye(2)  # of another launch, whose out is its C
+    outs, c = ([*xs, None, y] for xs in (outs, c))  # of one pair there is neither
+    call = partial(pyclmm.matmul_many, [*pairs, pairs[0], (x, x)], outs, c=c, beta=1.0, verify="repair")
     if is_c:
         with pytest.raises(pyclmm.VerificationError, match=rf"pairs\[{PAIR}\], row {ROW}"):
             call()
         return
     with pytest.warns(pyclmm.VerificationWarning):
         call()
-    for x, y in zip(outs[:-1], want, strict=True):
+    for x, y in zip(outs[:-2], want, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
