@@ -69,7 +69,7 @@ REGISTER: Said = STORES | {
 }
 PACKED: Said = {
     "cpu/packed_store.h": {
-        "store_vectors(acc, out + OUT_INDEX(ti, tj, ldo), ldo, alpha);": (
+        "store_vectors(acc, out + OUT_INDEX(ti, tj, ldo), ldo, alpha, width);": (
             'for (int r_ = 0; r_ < MR; ++r_) SAY_ALL("out", NR, OUT_INDEX(ti + r_, tj + e_, ldo));'
         ),
     },
