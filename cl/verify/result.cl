@@ -193,7 +193,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     /* Where sums may overflow, nothing can be said. */
     const int is_known = (!WITH_BOUND || isfinite(limit)) && line0 + r < M;
     const int is_other = others.size[r] > 0;
-    const int is_compared = FLAGGED_ROW(r) != 2 && IS_FINITE(others.sum[r]) && !((HAS_C || BIAS) && overflows >> r & 1);
+    const int is_compared = FLAGGED_ROW(r) != 2 && IS_FINITE(others.sum[r]) ? !((HAS_C || BIAS) && overflows >> r & 1) : 0;
     if (is_known && (is_other || (is_compared && DIFFERS(off, ACC_ZERO, limit)))) {
       wrong |= 1u << r;
       if (item == 0) {
