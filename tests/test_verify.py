@@ -7,7 +7,7 @@ import pyclmm
 from pyclmm.kernels import verification
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from tests.support import spoiled
-from tests.support.cases import laid_out, numbers
+from tests.support.cases import DEVICE, laid_out, numbers
 from tests.support.plans import executable
 from tests.support.spoiled import wrong_at
 
@@ -16,6 +16,7 @@ INTEGERS = [name for name in TYPES if "int" in name]
 FLOATS = [name for name in TYPES if name not in INTEGERS]
 LAYOUTS = ("NN", "NT", "TN", "TT")
 M, N, K = 19, 37, 53
+WITHOUT_C = (0, N) if DEVICE.is_cpu else 6  # columns, with out in place of C; GPUs have a copy of C still
 
 
 def operands(dtype, layout="NN", m=M, n=N, k=K, seed=0):
@@ -222,7 +223,7 @@ def test_what_is_wrong_is_noticed_beside_a_column_of_nan_too(wrong, more, beside
     given, extra = ((a, b, c), {"beta": 2.0}) if "c" in more else ((a, b), {})
     extra |= {"bias": {"bias": bias}, "out is c": {"out": c}}.get(more, {})
     spoiler.element(4 * N + 6, "f", wrong)
-    with wrong_at(4, (0, N) if "out" in more else 6):
+    with wrong_at(4, WITHOUT_C if "out" in more else 6):
         pyclmm.gemm(*given, **extra, verify=True)
 
 
@@ -321,7 +322,7 @@ def test_with_c_the_column_is_named_unless_out_is_c(dtype, in_place, spoiler):
     a, b = operands(dtype)
     c = np.arange(M * N).astype(dtype).reshape(M, N)
     spoiler.element(3 * N + 6, dtype, lambda x: x + type(x)(90))
-    with wrong_at(3, (0, N) if in_place else 6):
+    with wrong_at(3, WITHOUT_C if in_place else 6):
         pyclmm.gemm(a, b, c, alpha=2, beta=3, out=c if in_place else None, verify=True)
 
 

@@ -77,7 +77,7 @@ INLINE void take_pair(run_t *run, const uint from)
   run->scale = pair.s0, run->bias = pair.s1;
 #else
   const uint pair = *(__local const uint *)local_at(from);
-  run->scale = pair & 0xffff, run->bias = pair >> 16;
+  run->scale = chosen_bytes(pair, 0, 0x1010), run->bias = chosen_bytes(pair, 0, 0x3232);
 #endif
 }
 

@@ -68,11 +68,14 @@ INLINE void copy_box(
                :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(layer), "r"(bar) : "memory");
 }
 
-/* Starts the copy of neighbouring bytes. Both ends and the length are multiples of 16. They count at `bar`. */
+/* Starts the copy of neighbouring bytes that are not read again soon: the cache gives them up first. Both ends and the length are
+ * multiples of 16. They count at `bar`. */
 INLINE void copy_bytes(const uint to, __global const uchar *from, const uint bytes, const uint bar)
 {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :: "r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
+  ulong first;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+               :: "r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(first) : "memory");
 }
 
 #define MAP_REPLACE "//@sm_90a tensormap.replace.tile."

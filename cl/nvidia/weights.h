@@ -55,7 +55,7 @@ typedef ushort scale_bits;
 #endif
 typedef struct {
   uint words[BITS];
-  uint scale, bias;    /* their bits */
+  uint scale, bias;    /* their bits; IN_BLOCKS and of 16 bits: twice */
   uint scales, biases; /* modes 1 and 2: as they are multiplied and added, twice */
   uint start; /* mode 0: 2^23, which a compiler that knew it would move to registers again and again */
 } run_t;
@@ -91,12 +91,18 @@ INLINE void fields_in_bytes(uint bytes[2], const run_t *run, const int s, const 
 }
 
 #if IN_BLOCKS
-/* Fields 2 j and 2 j + 1 of the run as 16-bit integers, times 2^up. */
+/* Fields 2 j and 2 j + 1 of the run as 16-bit integers, times 2^up. Few bits are masked and few words shifted to the right, as one
+ * unit does both at half the rate of others. */
 INLINE uint pair_of(const run_t *run, const int j, const int up)
 {
-  const uint word = run->words[j / (16 / BITS)], mask = ((1u << BITS) - 1) * 0x10001u;
+  const uint word = run->words[j / (16 / BITS)];
   const int at = j % (16 / BITS) * BITS;
-  return (at > up ? word >> (at - up) : word << (up - at)) & mask << up;
+#if BITS == 8
+  return chosen_bytes(word, 0, at ? 0x4341 : 0x4240) << up;
+#else
+  const uint bytes = at < 8 ? word : chosen_bytes(word, 0, 0x4341);
+  return (at % 8 > up ? bytes >> (at % 8 - up) : bytes << (up - at % 8)) & 0x000f000fu << up;
+#endif
 }
 #endif
 
@@ -161,8 +167,8 @@ INLINE int mode_of(const run_t *runs, const int count)
 INLINE void ready_run(run_t *run, const int mode)
 {
   run->start = 0x4b000000u + ((uint)get_local_size(0) >> 31);
-  run->scales = chosen_bytes(run->scale, 0, 0x1010);
-  run->biases = chosen_bytes(run->bias, 0, 0x1010);
+  run->scales = IN_BLOCKS ? run->scale : chosen_bytes(run->scale, 0, 0x1010);
+  run->biases = IN_BLOCKS ? run->bias : chosen_bytes(run->bias, 0, 0x1010);
 #if FUSED
   run->scales = mode == 2 ? run->scales + CAT(raised_, ELEMENT) : FUSED_TWO(run->scales, CAT(scaling_, ELEMENT), 0);
 #endif

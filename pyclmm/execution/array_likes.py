@@ -101,7 +101,8 @@ def _shared(name: str, x: Any) -> NDArray[Any]:
         raise unreadable(name, x, error) from error
     raise DTypeError(
         f"{name} is a {type(x).__name__} in the memory of another device (DLPack's device type {kind}); "
-        f"bring it to the host first, as {name}.cpu() does in PyTorch and {name}.get() in CuPy"
+        f"bring it to the host first, as {name}.cpu() does in PyTorch, {name}.get() in CuPy "
+        f"and jax.device_get({name}) in JAX"
     )
 
 

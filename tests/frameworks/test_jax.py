@@ -15,6 +15,12 @@ jax = optional("jax")
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
+@pytest.fixture(autouse=True)
+def by_default_on_the_host():
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+
+
 @pytest.fixture
 def devices():
     """Two of the host's. tests/conftest.py asks XLA for them."""
