@@ -30,7 +30,6 @@ _NUMPYS = {
 _TORCHS = {dtype: own for own, dtype in _NUMPYS.items()}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _BYTES = np.dtype(np.uint8)
-_WRAPPED = "a tensor of torch.func or torch.compile, without memory of its own; use pyclmm.torch.matmul"
 _OPERATORS = "pyclmm.torch's matmul, gemm and ragged_matmul"
 _OUT = "none, or a plain tensor of the result's dtype"
 
@@ -105,6 +104,17 @@ def _of_memory(array: NDArray[Any]) -> torch.Tensor:
     return owner.as_strided(array.shape, [step // array.itemsize for step in array.strides], start)
 
 
+def _without_memory(name: str, x: torch.Tensor) -> DTypeError:
+    """The error for a tensor whose memory is out of reach. In a transform PyTorch wraps what it makes, also
+    of plain tensors."""
+    is_within = torch._C._are_functorch_transforms_active()
+    if is_within and (name == "the result" or not torch._C._functorch.is_functorch_wrapped_tensor(x)):
+        what = "in a transform of torch.func"
+    else:
+        what = "a tensor of torch.func or torch.compile, without memory of its own"
+    return DTypeError(f"{name} is {what}; use pyclmm.torch.matmul")
+
+
 @cache
 def _device(ordinal: int) -> torch.device:
     return torch.device("cuda", ordinal)
@@ -136,15 +146,13 @@ class _Torch(KindWithAddresses):
         except (RuntimeError, TypeError, ValueError) as error:
             check_plain(name, own)
             if torch._C._functorch.is_functorch_wrapped_tensor(own):
-                raise DTypeError(f"{name} is {_WRAPPED}") from error
+                raise _without_memory(name, own) from error
             if name == "out":
                 raise DTypeError(f"out cannot be written as it lies ({error}); pass {_OUT}") from error
             if own.is_conj() or own.is_neg():
                 return self.host_array(name, own.resolve_conj().resolve_neg())
             if torch._C._are_functorch_transforms_active():  # PyTorch 2.6 wraps all that numpy() reads
-                raise DTypeError(
-                    f"{name} is in a transform of torch.func; use pyclmm.torch.matmul"
-                ) from error
+                raise _without_memory(name, own) from error
             read: NDArray[Any] = array_of(name, own)
             return read
         found = with_memory(name, x, found)
@@ -162,11 +170,12 @@ class _Torch(KindWithAddresses):
         check_plain(name, x)
         if name == "out" and (x.is_conj() or x.is_neg()):
             raise ArgumentError("out is a view that is conjugated or negated when it is read; pass its base")
-        x = x.resolve_conj().resolve_neg()
         try:
-            address = x.data_ptr()
+            resolved = x.resolve_conj().resolve_neg()
+            address = resolved.data_ptr()
         except RuntimeError as error:
-            raise DTypeError(f"{name} is {_WRAPPED} ({error})") from error
+            raise _without_memory(name, x) from error
+        x = resolved
         if address == 0 and x.numel():
             raise DTypeError(f"{name} is a tensor without memory; pass one that has its elements")
         strides = tuple(step * dtype.itemsize for step in x.stride())
@@ -207,7 +216,10 @@ class _Torch(KindWithAddresses):
             made = torch.empty(shape, dtype=own, device=_device(ordinal))
         except torch.OutOfMemoryError as error:
             raise DeviceMemoryError(f"PyTorch's allocator: {error}") from error
-        return made, made.data_ptr()
+        try:
+            return made, made.data_ptr()
+        except RuntimeError as error:
+            raise _without_memory("the result", made) from error
 
     def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
         return self.new((nbytes,), _BYTES, ordinal)

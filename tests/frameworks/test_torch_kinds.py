@@ -1,5 +1,6 @@
 """Tensors that are no plain ones: each is multiplied, or refused with what to pass."""
 
+import numpy as np
 import pytest
 
 import pyclmm
@@ -146,3 +147,23 @@ def test_what_a_transform_does_not_follow(torch, door, device):
         got, said = twice, str(error)
     assert torch.equal(got, twice)
     assert said in ("", "a is in a transform of torch.func; use pyclmm.torch.matmul")
+
+
+@pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules
+def test_what_a_transform_wraps_has_no_address(torch, monkeypatch):
+    from pyclmm.execution import torch_tensors  # noqa: PLC0415 - it needs PyTorch
+
+    monkeypatch.setattr(torch_tensors, "_device", lambda ordinal: torch.device("cpu"))
+    x, gpus = torch.eye(3), torch_tensors.TORCH
+    said = []
+
+    def product(y):
+        for call in (lambda: gpus.cuda_array("b", x), lambda: gpus.new((3,), np.dtype("f"), 0)):
+            with pytest.raises(pyclmm.DTypeError) as caught:
+                call()
+            said.append(str(caught.value))
+        return y.sum()
+
+    torch.func.grad(product)(x)
+    cure = "is in a transform of torch.func; use pyclmm.torch.matmul"
+    assert said == [f"b {cure}", f"the result {cure}"]
