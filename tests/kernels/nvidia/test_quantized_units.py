@@ -66,6 +66,7 @@ BLOCK_CASES = [  # the last columns are a block of their own; ranges and stages 
     ("bfloat16", (13, 75, 1280), "affine4_g64_bfloat16_fragments", (16, 64, 256, 2, 1, 1), ()),
     ("float16", (33, 64, 640), "affine8_g32_float16_fragments", (64, 64, 256, 3, 1, 0), ()),
     ("bfloat16", (5, 64, 1024), "affine8_g64_float32_fragments", (8, 64, 256, 3, 1, 1), ()),
+    ("float16", (20, 140, 640), "affine4_g128_float16_fragments", (32, 128, 256, 2, 1, 0), ()),
     ("float16", (3, 1, 128), "affine4_g128_float16_fragments", (8, 64, 512, 4, 1, 0), ()),
     ("bfloat16", (128, 130, 640), "affine8_g128_bfloat16_fragments", (128, 128, 128, 4, 2, 0), ()),
 ]
