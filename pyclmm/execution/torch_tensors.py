@@ -17,6 +17,7 @@ from ..opencl.host_memory import location
 from ..opencl.mappings import check_out
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
+from ..untraced import tell
 from .array_likes import array_of, with_memory
 from .kinds import AddressOf, Follower, KindWithAddresses, Part
 
@@ -276,3 +277,4 @@ class _Torch(KindWithAddresses):
 
 
 TORCH = _Torch()
+tell()
