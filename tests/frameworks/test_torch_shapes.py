@@ -128,7 +128,7 @@ def test_lengths_of_a_stack_that_a_compiled_graph_learns_late(torch, door, devic
 
 
 def test_scales_of_lengths_are_exported(torch, door, device):
-    class Model(torch.nn.Module):
+    class Model(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, a, b):
             return door.gemm(a, b, b, alpha=a.shape[-1] ** -0.5, beta=a.shape[-1])
 
