@@ -148,6 +148,8 @@ class _Torch(KindWithAddresses):
                 ) from error
             read: NDArray[Any] = array_of(name, own)
             return read
+        if found.flags.owndata and torch._is_functional_tensor(own):
+            raise DTypeError(f"{name} is {_WRAPPED}")
         found = with_memory(name, x, found)
         if name == "out" and not found.flags.forc:
             check_out(found)
