@@ -15,6 +15,7 @@ from .execution.operands import collect, queue_of
 from .opencl.queues import check_queue, default_queue, queue_on
 from .plan import Matmul, programs_of
 from .quantized import QuantizedArray
+from .untraced import untraced
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -25,6 +26,7 @@ _FORMS = "pass an array, (shape, dtype) or (shape, dtype, order)"
 _NAMES = ("a", "b", "c")
 
 
+@untraced
 def warm(
     *products: tuple[Any, ...],
     bias: Any = None,

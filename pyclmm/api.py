@@ -21,6 +21,7 @@ from .quantized import QuantizedArray
 from .raising import OF_CALLER, briefly
 from .selection.select import KernelChoice
 from .streaming.run import Report
+from .untraced import untraced
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -57,6 +58,7 @@ def matmul(
 ) -> Any: ...
 
 
+@untraced
 def matmul(
     a: Any,
     b: Any,
@@ -212,6 +214,7 @@ def gemm(
 ) -> Any: ...
 
 
+@untraced
 def gemm(
     a: Any,
     b: Any,

@@ -23,6 +23,7 @@ from .opencl.steps import Scales
 from .problem.axes import back
 from .problem.ragged import SIZES
 from .streaming import entry
+from .untraced import untraced
 
 PLAIN: Scales = (1.0, 0.0)  # alpha and beta of matmul
 
@@ -154,6 +155,7 @@ def _again(latest: _Latest, given: Operands, queue: Any, scales: tuple[Any, Any]
         raise
 
 
+@untraced
 def _product(
     operands: Operands, asked: Options, options: Options, queue: Any, scales: Scales, wait_for: Any
 ) -> Any:

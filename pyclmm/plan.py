@@ -25,6 +25,7 @@ from .problem.literals import Activation, Casting, Precision, Rounded, Trans, Ve
 from .raising import OfProcess, guarded, raise_of_system
 from .selection.explanation import Estimate, Explanation
 from .selection.select import KernelChoice
+from .untraced import untraced
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -134,6 +135,7 @@ class Matmul(OfProcess, Generic[ArrayT]):
         self._executable, self._options = self._product.executable, options
         self._shapes_of_weights = (b.data.shape, b.shape) if options.b_format else (None, None)
 
+    @untraced
     def __call__(
         self,
         a: ArrayT,

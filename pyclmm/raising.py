@@ -8,6 +8,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 from .environment import SHORT_TRACEBACKS
 from .errors import ArgumentError, DeviceMemoryError, DTypeError, PyclmmError, ThreadError, UnsupportedError
+from .untraced import untraced
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -39,7 +40,8 @@ def guarded(asked: str) -> Callable[[Callable[Parameters, Returned]], Callable[P
                 raise_of_system(error, asked, *args, *keywords.values())
                 raise
 
-        return call
+        untraced(function)
+        return untraced(call)
 
     return decorator
 

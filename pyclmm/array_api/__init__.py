@@ -176,7 +176,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
     elif not isinstance(x, cla.Array):
         try:
             x = np.from_dlpack(x)
-        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # a library has its own
             raise DTypeError(
                 f"x is a {type(x).__name__} without DLPack in the host's memory ({in_short(error)}); pass a "
                 "tensor of the host, or asarray(x)"

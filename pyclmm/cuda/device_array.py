@@ -44,6 +44,8 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.dtype.kind == "V":
+            raise AttributeError(f"CUDA's array interface has no {self.dtype}; DLPack has")
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -56,9 +58,13 @@ class DeviceArray:
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.CUDA, self._stream.context.ordinal
 
-    def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
+    def __dlpack__(
+        self, *, stream: int | None = None, dl_device: Any = None, copy: bool | None = None, **_: Any
+    ) -> Any:
         """A capsule; work that is put into *stream* from now on, the legacy default stream for None, finds
-        the result complete. -1: the caller sees to that."""
+        the result complete. -1: the caller sees to that. Raises BufferError where a copy is asked for."""
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("a pyclmm array lends its own memory; copy what your library makes of it")
         if stream != -1:
             driver.order(self._stream.context.handle, self._stream.handle, 1 if stream is None else stream)
         return dlpack.capsule(self.address, self.shape, self.dtype, self._stream.context.ordinal, self)

@@ -38,16 +38,17 @@ class _Managed(ctypes.Structure):
 _python = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)  # None alone fails on Windows
 _python.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _python.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-_python.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-_python.PyCapsule_New.restype = ctypes.py_object
-_python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def _managed(capsule: Any) -> Any:
+    """The structure of a *capsule* that nobody has taken. Raises ValueError."""
+    return ctypes.cast(_python.PyCapsule_GetPointer(id(capsule), _NAME), ctypes.POINTER(_Managed)).contents
 
 
 def read(capsule: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any], int]:
     """(address, shape, strides in bytes, dtype, device) of a capsule, which holds the memory as long as it
     lives. Raises DTypeError for an element type that NumPy and ml_dtypes lack."""
-    at = _python.PyCapsule_GetPointer(id(capsule), _NAME)
-    x = ctypes.cast(at, ctypes.POINTER(_Managed)).contents.tensor
+    x = _managed(capsule).tensor
     if x.device_type not in ON_CUDA or x.ndim < 0:
         raise DTypeError(
             "an operand says that it is on a CUDA device, but lends a tensor of "
@@ -75,27 +76,24 @@ def _code_of(dtype: np.dtype[Any]) -> int:
     return next(code for code, kind in _KINDS.items() if kind == name)
 
 
-_lent: dict[int, tuple[Any, ...]] = {}  # what other libraries hold, by the address of its structure
+class _Lent:
+    """Memory as NumPy takes it. It holds the *owner*."""
 
-
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]
-def _give_back(managed: int) -> None:
-    _lent.pop(managed, None)
-
-
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)  # type: ignore[untyped-decorator]
-def _unused(capsule: int) -> None:
-    """Called with a capsule that is freed: nobody took its tensor if it still has its first name."""
-    if _python is not None and _python.PyCapsule_IsValid(capsule, _NAME):  # None at the end of the process
-        _lent.pop(_python.PyCapsule_GetPointer(capsule, _NAME), None)
+    def __init__(self, told: dict[str, Any], owner: Any) -> None:
+        self.__array_interface__, self.owner = told, owner
 
 
 def capsule(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: int, owner: Any) -> Any:
-    """A capsule of C-contiguous memory, which *owner* holds: it lives until the taker lets go."""
-    lengths = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-    bits = 8 * dtype.itemsize
-    tensor = _DLTensor(address, CUDA, device, len(shape), _code_of(dtype), bits, 1, lengths, None, 0)
-    made = _Managed(tensor, None, ctypes.cast(_give_back, ctypes.c_void_p).value)
-    at = ctypes.addressof(made)
-    _lent[at] = (made, lengths, owner)
-    return _python.PyCapsule_New(at, _NAME, ctypes.cast(_unused, ctypes.c_void_p).value)
+    """A capsule of C-contiguous memory, which *owner* holds: it lives until the taker lets go.
+
+    It is one of NumPy's, for another device and type. What frees it is C: a capsule may be freed while an
+    exception is on its way, which a function of Python's would lose.
+    """
+    size = dtype.itemsize
+    told = {"shape": shape, "data": (address, False), "version": 3}
+    told["typestr"] = f"u{size}" if size <= 8 else dtype.str  # NumPy's capsules have no bfloat16
+    made = np.asarray(_Lent(told, owner)).__dlpack__()
+    x = _managed(made).tensor
+    x.data, x.device_type, x.device_id = address, CUDA, device
+    x.code, x.bits = _code_of(dtype), 8 * size
+    return made

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyopencl.array import Array
 
-from ..errors import DTypeError, ShapeError, UnsupportedError, in_short
+from ..errors import DTypeError, PyclmmError, ShapeError, UnsupportedError, in_short
 from ..problem.meaning import check_meaning, first_of, is_list, is_mapping, with_arrays_read
 from ..quantized import QuantizedArray
 
@@ -93,9 +93,9 @@ def _shared(name: str, x: Any) -> NDArray[Any]:
         kind = int(x.__dlpack_device__()[0])
         if kind in _ON_HOST:
             return with_memory(name, x, np.from_dlpack(x))
-    except DTypeError:
+    except (PyclmmError, MemoryError):
         raise
-    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:  # a library has its own
         if hasattr(x, "__array__"):  # it has types that DLPack or NumPy's DLPack lacks, such as bfloat16
             return _converted(name, x)
         raise unreadable(name, x, error) from error

@@ -1,8 +1,12 @@
-"""JAX's arrays, eagerly: in the host's memory by NumPy's view, on CUDA devices where XLA calls back."""
+"""JAX's arrays, eagerly: in the host's memory by NumPy's view, on CUDA devices where XLA calls back.
+
+A call within jax.jit, of arrays that it does not trace, is eager too: by ``jax.ensure_compile_time_eval``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -57,14 +61,15 @@ class _Jax(Kind):
 
     def of_host(self, array: NDArray[Any], given: Mapping[str, Any]) -> Any:
         device, is_held = _place_of(given)
-        if is_held:
-            return jax.device_put(array, device)
-        with jax.default_device(device):
-            return jax.device_put(array)
+        with jax.ensure_compile_time_eval(), nullcontext() if is_held else jax.default_device(device):
+            return jax.device_put(array, device if is_held else None)
 
     def together(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         device, _ = _place_of(given)
-        return {name: x if _device(x) == device else jax.device_put(x, device) for name, x in given.items()}
+        with jax.ensure_compile_time_eval():
+            return {
+                name: x if _device(x) == device else jax.device_put(x, device) for name, x in given.items()
+            }
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
         strides = dense(x.shape, x.dtype).strides
@@ -85,7 +90,8 @@ class _Jax(Kind):
             return made  # JAX would take as long for a copy that changes nothing as for all the rest
         order = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
         shape = tuple(x.shape[axis] for axis in order)
-        return made.reshape(shape).transpose([order.index(axis) for axis in range(x.ndim)])
+        with jax.ensure_compile_time_eval():
+            return made.reshape(shape).transpose([order.index(axis) for axis in range(x.ndim)])
 
 
 def _device(x: Any) -> Any:

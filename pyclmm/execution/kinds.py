@@ -122,7 +122,7 @@ def kind_of(x: Any) -> Kind | None:
             found: Kind = getattr(import_module(f".{adapter}", __package__), its)
             _kinds[type(x)] = found
             return found
-    if hasattr(x, "__cuda_array_interface__") or _is_on_cuda(x):  # a type may be on both sides
+    if _has_interface(x) or _is_on_cuda(x):  # a type may be on both sides
         other: Kind = import_module(".own_memory", __package__).PROTOCOLS
         return other
     return None
@@ -146,6 +146,13 @@ def read_on_host(name: str, x: Any) -> NDArray[Any] | None:
     """
     kind = kind_of(x)
     return kind.host_array(name, x) if kind is not None and kind.on_host(name, x) else None
+
+
+def _has_interface(x: Any) -> bool:
+    try:
+        return hasattr(x, "__cuda_array_interface__")
+    except Exception:  # who reads it says what is wrong
+        return True
 
 
 def _is_on_cuda(x: Any) -> bool:

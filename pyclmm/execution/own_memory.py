@@ -32,9 +32,9 @@ def _telling(name: str, x: Any) -> Iterator[None]:
     """What another library raises in the block, as a DTypeError that names the argument."""
     try:
         yield
-    except PyclmmError:
+    except (PyclmmError, MemoryError):
         raise
-    except (BufferError, KeyError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:  # a library has its own
         raise unreadable(name, x, error) from error
 
 
@@ -51,7 +51,7 @@ class _Interface(NamedTuple):
 
 
 def _interface(x: Any) -> _Interface:
-    """Raises ValueError, TypeError and KeyError for what is no array's."""
+    """Raises ValueError, TypeError, AttributeError and KeyError for what is no array's."""
     told = x.__cuda_array_interface__
     if told.get("version", 0) not in range(4):
         raise ValueError(f"CUDA's array interface has version {told['version']}, and 0 to 3 are known")
@@ -60,9 +60,10 @@ def _interface(x: Any) -> _Interface:
     shape = tuple(map(operator.index, told["shape"]))
     steps = told.get("strides")
     strides = dense(shape, dtype).strides if steps is None else tuple(map(operator.index, steps))
-    if len(strides) != len(shape) or min(shape, default=0) < 0:
+    largest = max(map(abs, (*shape, *strides)), default=0)
+    if len(strides) != len(shape) or min(shape, default=0) < 0 or largest >= 1 << 63:
         raise ValueError(f"CUDA's array interface has shape {shape} and strides {strides}")
-    if address < 0 or (address == 0 not in shape):
+    if not 0 <= address < 1 << 64 or (address == 0 not in shape):
         raise ValueError(f"CUDA's array interface has address {address}, where no elements are")
     how = {"is_read_only": bool(is_read_only), "has_mask": told.get("mask") is not None}
     return _Interface(address, shape, strides, dtype, _stream_in(told), **how)
@@ -71,7 +72,7 @@ def _interface(x: Any) -> _Interface:
 def _stream_in(told: Mapping[str, Any]) -> int | None:
     """The handle of the stream in which the array is written; None if it is complete."""
     stream = told.get("stream")
-    if stream is not None and operator.index(stream) <= 0:
+    if stream is not None and not 0 < operator.index(stream) < 1 << 64:
         raise ValueError(
             f"CUDA's array interface has stream {stream}; 1 is the legacy default stream, 2 that of a thread"
         )

@@ -17,6 +17,7 @@ from ..opencl.host_memory import location
 from ..opencl.mappings import check_out
 from ..problem.dtypes import ELEMENT_TYPES, ELEMENTS, dtype_of, ml_dtypes
 from ..problem.gemm import MAX_ALIGN
+from ..untraced import tell
 from .array_likes import array_of, with_memory
 from .kinds import AddressOf, Follower, KindWithAddresses, Part
 
@@ -155,6 +156,8 @@ class _Torch(KindWithAddresses):
                 raise _without_memory(name, own) from error
             read: NDArray[Any] = array_of(name, own)
             return read
+        if found.flags.owndata and torch._is_functional_tensor(own):
+            raise DTypeError(f"{name} is {_WRAPPED}")
         found = with_memory(name, x, found)
         if name == "out" and not found.flags.forc:
             check_out(found)
@@ -288,3 +291,4 @@ class _Torch(KindWithAddresses):
 
 
 TORCH = _Torch()
+tell()

@@ -46,7 +46,8 @@ class Made:
     def read(self) -> Any:
         """The array of JAX's."""
         if self.array is None:  # nothing is launched for a result without elements
-            self.array = jax.device_put(np.empty(self.shape, self.dtype), self.device)
+            with jax.ensure_compile_time_eval():
+                self.array = jax.device_put(np.empty(self.shape, self.dtype), self.device)
         return self.array
 
 
@@ -108,6 +109,9 @@ class XlaLaunch(ABC):
             is_default = jax.config.jax_default_device == self._usual
             with nullcontext() if is_default else jax.default_device(self._device):
                 made: list[Any] = self._compiled(*arrays)
+            if isinstance(made[0], jax.core.Tracer):  # jax.jit's function may outlive the plan
+                with jax.ensure_compile_time_eval():
+                    return self(*arrays)
             if not arrays:
                 made = jax.device_put(made, self._device)
         except Exception as error:  # JAX raises JaxRuntimeError, or ValueError where it need not trace

@@ -14,6 +14,7 @@ from ..errors import ArgumentError, DTypeError, ShapeError, UnsupportedError, br
 from ..formats import Format, as_affine, ordered
 from ..formats.base import RowFormat
 from ..problem.dtypes import dtype_of, named_dtype, type_name
+from ..untraced import untraced
 from . import files, parts, places
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -233,6 +234,7 @@ class QuantizedArray:
     def __len__(self) -> int:
         return self.shape[0]
 
+    @untraced
     def to(self, like: Any, order: str | None = None) -> QuantizedArray:
         """The same weights where *like* is: a queue, an Array, a NumPy array, or an array of PyTorch's,
         CuPy's or JAX's.
@@ -262,6 +264,7 @@ class QuantizedArray:
         data = rows.reshape(*stacked.shape[:-1], rows.shape[-1])
         return QuantizedArray(_held(data, form, data.shape[-1]), form, self._k, self.is_transposed)
 
+    @untraced
     def dequantize(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
         """The values as a NumPy array, rounded to *dtype*, by default that which the weights stand for.
         Raises DTypeError unless that is float32, float16, bfloat16 or float64.

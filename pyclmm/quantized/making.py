@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from ..errors import ArgumentError, DTypeError, ShapeError, brief
 from ..formats import Format, format_of
 from ..formats.base import Array
+from ..untraced import untraced
 from .array import FLOATS, QuantizedArray
 from .places import numbers
 
@@ -17,6 +18,7 @@ _ALWAYS_IN_RANGE = 2**-6, 1024  # of the largest number: every format has scales
 _AT_A_TIME = 1 << 22  # weights, so that what the host holds besides is small
 
 
+@untraced
 def quantize(
     w: ArrayLike,
     group_size: int | None = None,

@@ -121,7 +121,8 @@ def _to_cupy(cupy: Any, host: NDArray[np.uint8], like: Any) -> Any:
 
 
 def _to_jax(jax: Any, host: NDArray[np.uint8], like: Any) -> Any:
-    return jax.device_put(host, like.sharding)
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(host, like.sharding)
 
 
 _LIBRARIES = (("torch", "Tensor", _to_torch), ("cupy", "ndarray", _to_cupy), ("jax", "Array", _to_jax))

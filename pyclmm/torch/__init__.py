@@ -18,8 +18,11 @@ try:
 except ImportError as error:
     raise ImportError(f"pyclmm.torch needs PyTorch ({error}): pip install 'pyclmm[torch]'") from error
 
+from ..untraced import tell
 from .override import installed
 from .products import gemm, matmul
 from .ragged import ragged_matmul
+
+tell()
 
 __all__ = ["gemm", "installed", "matmul", "ragged_matmul"]

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..opencl.queues import at_release
 from ..problem.literals import Precision, Verify
 from ..problem.settings import block, chosen, is_reproducible, is_verified
+from ..untraced import untraced
 from .estimates import TYPES, Asked, Decision, decide
 from .products import product
 
@@ -37,6 +38,7 @@ class _TorchBlock:
         self.decided = _decisions.setdefault(asked, {})
         self.ways: dict[str, Any] = {x: getattr(asked, x) for x in ("precision", "reproducible", "verify")}
 
+    @untraced
     def takes(self, name: str, a: Tensor, b: Tensor, c: Tensor | None, form: str) -> bool:
         """Whether pyclmm computes this product. *form*: "bias" or "c", what c is there; or "none"."""
         key = (

@@ -116,7 +116,8 @@ def gemm(
 
 def _number(name: str, value: Any) -> complex:
     """alpha or beta as PyTorch's operators take it. Raises DTypeError, ArgumentError."""
-    number = plain_number(name, value)
+    is_symbol = isinstance(value, torch.SymInt | torch.SymFloat)  # of lengths, while PyTorch exports
+    number: complex = value if is_symbol else plain_number(name, value)
     if isinstance(number, int) and not -(2**63) <= number < 2**63:
         raise ArgumentError(
             f"{name} is an integer beyond int64, which PyTorch's operators take; pass a float"

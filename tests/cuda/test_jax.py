@@ -428,3 +428,21 @@ def test_arrays_that_are_committed_to_no_device_are_multiplied_where_they_are(cu
                 got = product(x, y)
             assert (got.devices(), got.committed) == ({device}, False)
             assert np.array_equal(got, A @ A.T)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        pyclmm.matmul,
+        lambda a, b: pyclmm.matmul_many([(a, b)])[0],
+        lambda a, b: linalg.einsum("ij,jk->ki", a, b),
+    ],
+)
+def test_a_traced_function_outlives_the_plan_of_a_product_in_it(cuda, product):
+    a, b = array(A), array(A.T.copy())
+    c = product(product(a, b), product(a, b))
+    traced = jax.jit(lambda x: x + product(product(a, b), product(a, b)))
+    for number in (1, 2):
+        assert np.array_equal(traced(np.float32(number)), c + number)
+        pyclmm.release()
+        gc.collect()

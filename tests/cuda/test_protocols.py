@@ -55,6 +55,22 @@ class Silent(OnlyDlpack):
         raise BufferError("it is busy")
 
 
+class Failing(OnlyDlpack):
+    """Its library has an exception of its own for what goes wrong."""
+
+    class Error(Exception):
+        pass
+
+    def __dlpack__(self, *, stream=None):
+        raise self.Error("it is broken")
+
+
+class FailingInterface(Failing):
+    @property
+    def __cuda_array_interface__(self):
+        return self.__dlpack__()
+
+
 class Nowhere(OnlyDlpack):
     """Its library does not say where it is."""
 
@@ -67,6 +83,8 @@ class Nowhere(OnlyDlpack):
     [
         (lambda cuda: Silent(cuda, A), "a is a Silent: it is busy; pass a "),
         (lambda cuda: Nowhere(cuda, A), "a is a Nowhere: .*; pass a "),
+        (lambda cuda: Failing(cuda, A), "a is a Failing: it is broken; pass a "),
+        (lambda cuda: FailingInterface(cuda, A), "a is a FailingInterface: it is broken; pass a "),
         (lambda cuda: Interface(cuda, A, data=None), "a is a Interface: .*; pass a "),
         (lambda cuda: Interface(cuda, A, typestr="x"), "a is a Interface: .*; pass a "),
     ],
@@ -76,17 +94,30 @@ def test_what_another_library_refuses_is_an_error_of_the_argument(made, words, c
         pyclmm.matmul(made(cuda), made(cuda))
 
 
+@pytest.mark.parametrize("told", [None, (), 3])
+def test_an_interface_that_is_no_dict_is_refused(told, cuda):
+    x = Interface(cuda, A)
+    x.told = told
+    with pytest.raises(pyclmm.DTypeError, match=r"b is a Interface: .*; pass a "):
+        pyclmm.matmul(Interface(cuda, A.T.copy()), x)
+
+
 # A field of the interface, a value that it cannot have, and what is said.
 WRONG: dict[str, list[tuple[object, str]]] = {
     "version": [(4, "has version 4, and 0 to 3 are known"), ("3", "has version 3")],
-    "stream": [(0, "has stream 0; 1 is the legacy default stream"), (-1, "has stream -1"), ("1", "integer")],
+    "stream": [
+        (0, "has stream 0; 1 is the legacy default stream"), (-1, "has stream -1"), ("1", "integer"),
+        (1 << 64, "stream 18"),
+    ],
     "data": [
         ((0, False), "has address 0, where no elements are"), ((None, False), "has address 0"),
-        ((-8, False), "has address -8"), (("x", False), "integer"), (5, "unpack"),
+        ((-8, False), "has address -8"), ((1 << 64, False), "has address 18"), (("x", False), "integer"),
+        (5, "unpack"),
     ],
     "shape": [((-3, 4), r"has shape \(-3, 4\)"), ((3.0, 4), "integer"), (None, "iterable")],
     "strides": [
-        ((16,), r"strides \(16,\)"), ((16, 4, 4), "strides"), ((), "strides"), ((16.0, 4), "integer"),
+        ((16,), r"strides \(16,\)"), ((1 << 63, 4), r"strides \(9"), ((16, 4, 4), "strides"),
+        ((), "strides"), ((16.0, 4), "integer"),
     ],
     "typestr": [(None, "None")],
 }  # fmt: skip
@@ -129,9 +160,7 @@ class Changed(OnlyDlpack):
 
     def __dlpack__(self, *, stream=None):
         made = super().__dlpack__(stream=stream)
-        at = ctypes.pythonapi.PyCapsule_GetPointer
-        at.restype, at.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        setattr(dlpack._Managed.from_address(at(made, b"dltensor")).tensor, self.field, self.value)
+        setattr(dlpack._managed(made).tensor, self.field, self.value)
         return made
 
 
@@ -159,6 +188,26 @@ def test_the_array_interface_in_and_out(cuda):
     assert told["stream"] == 1
     assert told["version"] == 3
     assert told["strides"] is None
+
+
+def test_a_result_of_bfloat16_is_taken_by_dlpack(cuda):
+    """CUDA's array interface has no name for the type."""
+    x = OnlyDlpack(cuda, A.astype(dtype_of("bfloat16")))
+    result = pyclmm.gemm(x, x, trans_b="T")
+    assert not hasattr(result, "__cuda_array_interface__")
+    for again in (pyclmm.matmul(result, x), linalg.dot(result, x), pyclmm.matmul_many([(result, x)])[0]):
+        assert again.dtype == dtype_of("bfloat16")
+        got = cuda.view(again.address, (3, 4), again.dtype).astype(np.float32)
+        np.testing.assert_allclose(got, A @ A.T @ A, rtol=2**-6)
+
+
+def test_no_copy_is_lent(cuda):
+    result = pyclmm.gemm(Interface(cuda, A), Interface(cuda, A), trans_b="T")
+    for asked in ({"copy": True}, {"dl_device": (1, 0)}):
+        with pytest.raises(BufferError, match="copy what your library makes of it"):
+            result.__dlpack__(**asked)
+    for asked in ({"copy": False}, {"dl_device": (2, 0)}):
+        assert dlpack.read(result.__dlpack__(**asked))[0] == result.address
 
 
 def test_out_is_written_where_it_lies(cuda):
@@ -199,7 +248,7 @@ def test_dlpack_in(cuda):
 
 def lent():
     """How many capsules are held."""
-    return len(dlpack._lent)
+    return sum(type(x) is dlpack._Lent for x in gc.get_objects())
 
 
 def test_a_type_that_is_on_both_sides(cuda):
@@ -273,23 +322,32 @@ def test_a_capsule_says_what_was_given(dtype):
 
 
 def test_a_taken_capsule_lives_until_the_taker_lets_go():
-    memory = ctypes.create_string_buffer(64)
+    memory, before = ctypes.create_string_buffer(64), lent()
     made = dlpack.capsule(ctypes.addressof(memory), (4,), np.dtype("f4"), 0, memory)
-    at = dlpack._python.PyCapsule_GetPointer(id(made), b"dltensor")
+    managed = dlpack._managed(made)
     used = ctypes.create_string_buffer(b"used_dltensor")
     ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(made), used)
     del made
-    before = lent()
-    managed = dlpack._Managed.from_address(at)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter)(at)
-    assert lent() == before - 1
+    assert lent() == before + 1
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter)(ctypes.addressof(managed))
+    assert lent() == before
+
+
+def test_a_capsule_that_nobody_took_loses_no_exception():
+    def failing():
+        raise KeyError("its taker's")
+
+    memory, before = ctypes.create_string_buffer(64), lent()
+    with pytest.raises(KeyError, match="its taker's"):
+        (dlpack.capsule(ctypes.addressof(memory), (4,), np.dtype("f4"), 0, memory), failing())
+    assert lent() == before
 
 
 def test_an_element_type_that_is_unknown():
     memory = ctypes.create_string_buffer(64)
     made = dlpack.capsule(ctypes.addressof(memory), (4,), np.dtype("f4"), 0, memory)
-    managed = dlpack._Managed.from_address(dlpack._python.PyCapsule_GetPointer(id(made), b"dltensor"))
-    managed.tensor.code, managed.tensor.bits = 10, 8  # float8_e4m3fn
+    tensor = dlpack._managed(made).tensor
+    tensor.code, tensor.bits = 10, 8  # float8_e4m3fn
     with pytest.raises(pyclmm.DTypeError, match=r"DLPack's type \(10, 8 bits, 1 lanes\)"):
         dlpack.read(made)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyclmm
-from pyclmm import linalg
+from pyclmm import array_api, linalg
 from pyclmm.execution.array_likes import array_of
 from tests.support.habits import same
 from tests.support.optional import optional
@@ -291,9 +291,23 @@ def test_a_capsule_is_refused_and_what_it_was_made_of_is_taken():
     assert np.array_equal(pyclmm.matmul(Tensor(x), x), x)
 
 
-def test_half_of_dlpack_is_refused():
-    with pytest.raises(pyclmm.DTypeError, match=r"a is a WithoutMethod: .*pass a NumPy array"):
-        pyclmm.matmul(WithoutMethod(), np.eye(3))
+class Failing(WithoutMethod):
+    def __dlpack__(self, **_):
+        raise AssertionError("of its library")
+
+
+class FailingToTell(Failing):
+    def __dlpack_device__(self):
+        self.__dlpack__()
+
+
+@pytest.mark.parametrize("kind", [WithoutMethod, Failing, FailingToTell])
+def test_what_dlpack_does_not_give_is_refused(kind):
+    for call in (pyclmm.matmul, lambda a, b: linalg.dot(b, a), lambda a, b: pyclmm.matmul_many([(a, b)])):
+        with pytest.raises(pyclmm.DTypeError, match=rf"is a {kind.__name__}: .*pass a NumPy array"):
+            call(kind(), np.eye(3))
+    with pytest.raises(pyclmm.DTypeError, match=f"x is a {kind.__name__} without DLPack"):
+        array_api.from_dlpack(kind())
 
 
 def test_a_read_only_export_is_read_and_not_written():

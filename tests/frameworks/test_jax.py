@@ -109,3 +109,17 @@ def test_arrays_on_several_devices_are_refused(call, axis, devices):
         call(x, jax.numpy.ones((4, 4)))
     whole = jax.device_put(x, devices[0])
     assert np.array_equal(pyclmm.matmul(whole, whole), 4 * np.ones((4, 4)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pyclmm.matmul,
+        lambda a, b: pyclmm.matmul_many([(a, b)])[0],
+        lambda a, b: linalg.einsum("ij,jk->ki", a, b),
+    ],
+)
+def test_within_a_traced_function_arrays_from_outside_are_multiplied_at_once(call, devices):
+    a, b = put(A, devices[0], False), put(A.T.copy(), devices[1])
+    traced = jax.jit(lambda x: x + call(call(a, b), call(a, b)))
+    np.testing.assert_array_equal(traced(np.float32(1)), call(call(a, b), call(a, b)) + 1)

@@ -130,10 +130,20 @@ def test_subclasses_are_multiplied(torch, door, device):
 
 
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules
-def test_within_transforms_of_functions(torch, device):
+def test_within_transforms_of_functions(torch, door, device):
     x = torch.eye(3, device=device)
     with pytest.raises(pyclmm.DTypeError, match=r"a is a tensor of torch.func .*use pyclmm\.torch\.matmul"):
         torch.func.vmap(lambda y: pyclmm.matmul(y, x))(torch.stack([x, x]))
+    for call in (
+        lambda y: pyclmm.matmul(y, x),
+        lambda y: linalg.einsum("ij,jk", y, x),
+        lambda y: pyclmm.matmul_many([(y, x)])[0],
+    ):
+        with pytest.raises(
+            pyclmm.DTypeError, match=r"is a tensor (of torch\.func .*use pyclmm\.torch|without m)"
+        ):
+            torch.func.functionalize(call)(x)
+    assert torch.equal(torch.func.functionalize(door.matmul)(x, x), x)
 
 
 @pytest.mark.filterwarnings("ignore")  # of PyTorch's own modules

@@ -125,3 +125,16 @@ def test_lengths_of_a_stack_that_a_compiled_graph_learns_late(torch, door, devic
     x, y, bias = (torch.randn(shape, device=device) for shape in ((2, 3, 4), (4, 5), (5,)))
     got = compiled(x, y, bias, x.new_tensor([0, 1, 1, 1]), x.new_tensor([1, 0, 1, 1, 0]))
     torch.testing.assert_close(got, (x[..., 1:] @ y[1:] + bias)[..., [0, 2, 3]])
+
+
+def test_scales_of_lengths_are_exported(torch, door, device):
+    class Model(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, a, b):
+            return door.gemm(a, b, b, alpha=a.shape[-1] ** -0.5, beta=a.shape[-1])
+
+    rows = torch.export.Dim("rows", min=2)
+    a, b = torch.ones(4, 4, device=device), torch.ones(4, 3, device=device)
+    exported = torch.export.export(Model(), (a, b), dynamic_shapes=({0: rows, 1: rows}, {0: rows}))
+    for n in (4, 9):
+        a, b = torch.ones(n, n, device=device), torch.ones(n, 3, device=device)
+        torch.testing.assert_close(exported.module()(a, b), n**-0.5 * (a @ b) + n * b)
