@@ -108,8 +108,8 @@ def _of_memory(array: NDArray[Any]) -> torch.Tensor:
 def _without_memory(name: str, x: torch.Tensor) -> DTypeError:
     """The error for a tensor whose memory is out of reach. In a transform PyTorch wraps what it makes, also
     of plain tensors."""
-    is_within = torch._C._are_functorch_transforms_active()
-    if is_within and (name == "the result" or not torch._C._functorch.is_functorch_wrapped_tensor(x)):
+    is_plain = not (torch._C._functorch.is_functorch_wrapped_tensor(x) or torch._is_functional_tensor(x))
+    if torch._C._are_functorch_transforms_active() and (is_plain or name == "the result"):
         what = "in a transform of torch.func"
     else:
         what = "a tensor of torch.func or torch.compile, without memory of its own"
@@ -157,7 +157,7 @@ class _Torch(KindWithAddresses):
             read: NDArray[Any] = array_of(name, own)
             return read
         if found.flags.owndata and torch._is_functional_tensor(own):
-            raise DTypeError(f"{name} is {_WRAPPED}")
+            raise _without_memory(name, own)
         found = with_memory(name, x, found)
         if name == "out" and not found.flags.forc:
             check_out(found)
