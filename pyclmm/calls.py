@@ -32,10 +32,10 @@ class _Latest:
     """A thread's last call: the options that it asked for, which its arrays' library may add a dtype to, and
     what computed it, which this does not keep alive."""
 
-    __slots__ = ("asked", "options", "product")  # read sooner than the fields of a tuple
+    __slots__ = ("asked", "options", "product", "shape")  # read sooner than the fields of a tuple
 
-    def __init__(self, asked: Options, options: Options, product: Prepared) -> None:
-        self.asked, self.options, self.product = asked, options, weakref.ref(product)
+    def __init__(self, asked: Options, options: Options, product: Prepared, shape: Any) -> None:
+        self.asked, self.options, self.product, self.shape = asked, options, weakref.ref(product), shape
 
     def again(self, given: Operands, queue: Any, scales: tuple[Any, Any], wait_for: Any) -> Any:
         """The result if the call is so much like this one, in options too, that few checks do; else None."""
@@ -46,7 +46,10 @@ class _Latest:
             if "c" in given:  # without beta it is refused
                 return None
             scales = scales[0], 0.0
-        if type(given["a"]) is _ndarray:
+        a = given["a"]
+        if type(a) is _ndarray:
+            if a.shape != self.shape:
+                return None
             # These arrays may have been a library's own, which NumPy's view of them does not tell.
             if self.options is not self.asked:
                 return None
@@ -168,7 +171,7 @@ def _product(
         product = latest.product() if latest is not None and latest.options is options else None
         if product is None or not product.fits(layouts, queue, scales):
             product = plan_cache.plan_for(operands, layouts, options, queue, scales)
-            _last.keep(_shapes(operands), _Latest(asked, options, product))
+            _last.keep(_shapes(operands), _Latest(asked, options, product, operands["a"].shape))
         return product.multiply(operands, queue, scales, wait_for)
     except (DeviceLostError, MemoryError) as error:
         plan_cache.failed(error, queue.context, operands)

@@ -199,6 +199,16 @@ def test_where_fields_of_arrays_are_not_read_calls_take_every_check(quick, ab, m
     assert not quick
 
 
+def test_of_two_shapes_in_turn_the_plan_of_the_other_is_not_asked(quick, ab, monkeypatch):
+    a, b = ab
+    again, asked = HostPath.again, []
+    monkeypatch.setattr(HostPath, "again", lambda self, *call: asked.append(self) or again(self, *call))
+    for _ in range(3):
+        close(pyclmm.matmul(a, b), a, b)
+        close(pyclmm.matmul(a[1:], b), a[1:], b)
+    assert len(asked) == len(quick) == 4
+
+
 def test_a_kernel_that_holds_the_arguments_is_not_given_them_again(quick, ab, monkeypatch):
     out = np.empty((M, N), np.float32)
     for _ in range(3):
