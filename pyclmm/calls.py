@@ -6,8 +6,8 @@ docs/design.md has the cases of a warm call.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -26,15 +26,41 @@ from .streaming import entry
 from .untraced import untraced
 
 PLAIN: Scales = (1.0, 0.0)  # alpha and beta of matmul
+_ndarray = np.ndarray
 
 
-class _Latest(NamedTuple):
+class _Latest:
     """A thread's last call: the options that it asked for, which its arrays' library may add a dtype to, and
     what computed it, which this does not keep alive."""
 
-    asked: Options
-    options: Options
-    product: Callable[[], Prepared | None]
+    __slots__ = ("asked", "options", "product", "shape")  # read sooner than the fields of a tuple
+
+    def __init__(self, asked: Options, options: Options, product: Prepared, shape: Any) -> None:
+        self.asked, self.options, self.product, self.shape = asked, options, weakref.ref(product), shape
+
+    def again(self, given: Operands, queue: Any, scales: tuple[Any, Any], wait_for: Any) -> Any:
+        """The result if the call is so much like this one, in options too, that few checks do; else None."""
+        product = self.product()
+        if product is None:
+            return None
+        if scales is not PLAIN and scales[1] is None:
+            if "c" in given:  # without beta it is refused
+                return None
+            scales = scales[0], 0.0
+        a = given["a"]
+        if type(a) is _ndarray:
+            if a.shape != self.shape:
+                return None
+            # These arrays may have been a library's own, which NumPy's view of them does not tell.
+            if self.options is not self.asked:
+                return None
+            if queue is None:
+                queue = queues.free_queue()
+        try:
+            return product.again(given, queue, scales, wait_for)
+        except (DeviceLostError, MemoryError) as error:
+            plan_cache.failed(error, product.context, *given.values())
+            raise
 
 
 # Of each thread the last call and, by shapes, those before: the layers of a network take turns.
@@ -112,7 +138,7 @@ def _followed(given: Operands, asked: Options, queue: Any, scales: tuple[Any, An
     """
     latest: _Latest | None = _last.mine.latest
     if latest is not None and latest.asked is asked:
-        again = _again(latest, given, queue, scales, wait_for)
+        again = latest.again(given, queue, scales, wait_for)
         if again is not None:
             return again
     try:
@@ -122,7 +148,7 @@ def _followed(given: Operands, asked: Options, queue: Any, scales: tuple[Any, An
     if earlier is None or earlier is latest or earlier.asked is not asked:
         return None
     _last.mine.latest = earlier
-    return _again(earlier, given, queue, scales, wait_for)
+    return earlier.again(given, queue, scales, wait_for)
 
 
 def _shapes(given: Operands) -> Any:
@@ -131,28 +157,6 @@ def _shapes(given: Operands) -> Any:
         return tuple([getattr(x, "shape", None) for x in given.values()])
     except Exception:  # a property of somebody else's, as of a dataset whose file is closed
         return None
-
-
-def _again(latest: _Latest, given: Operands, queue: Any, scales: tuple[Any, Any], wait_for: Any) -> Any:
-    """The result if the call is so much like the *latest*, in options too, that few checks do; else None."""
-    product = latest.product()
-    if product is None:
-        return None
-    if scales[1] is None:
-        if "c" in given:  # without beta it is refused
-            return None
-        scales = scales[0], 0.0
-    if type(given["a"]) is np.ndarray:
-        # The last arrays may have been a library's own, which NumPy's view of them does not tell.
-        if latest.options is not latest.asked:
-            return None
-        if queue is None:
-            queue = queues.free_queue()
-    try:
-        return product.again(given, queue, scales, wait_for)
-    except (DeviceLostError, MemoryError) as error:
-        plan_cache.failed(error, product.context, *given.values())
-        raise
 
 
 @untraced
@@ -169,7 +173,7 @@ def _product(
         product = latest.product() if latest is not None and latest.options is options else None
         if product is None or not product.fits(layouts, queue, scales):
             product = plan_cache.plan_for(operands, layouts, options, queue, scales)
-            _last.keep(_shapes(operands), _Latest(asked, options, weakref.ref(product)))
+            _last.keep(_shapes(operands), _Latest(asked, options, product, operands["a"].shape))
         return product.multiply(operands, queue, scales, wait_for)
     except (DeviceLostError, MemoryError) as error:
         plan_cache.failed(error, queue.context, operands)

@@ -124,13 +124,13 @@ def options_of(
     b_format: str = "",
 ) -> Options:
     """The options asked for: of two calls that ask for the same, the same object. Raises as Options does."""
-    named = named_dtype(dtype)
+    named = None if dtype is None else named_dtype(dtype)
     asked = (
         trans_a, trans_b, activation, kernel, chosen(precision), is_reproducible(reproducible), casting,
         is_verified(verify), named, quantize_a, b_format,
     )  # fmt: skip
     try:
-        return _kept(_letter(named), asked)
+        return _kept(None if named is None else _letter(named), asked)
     except TypeError:  # one cannot be hashed, and no value of an option is like that
         return Options(*asked)
 

@@ -41,14 +41,9 @@ _ALL = 2**57 if _IS_KNOWN else 1
 # field. Nothing is read that is not indexed.
 _PLACE = {"shape": (_ALL,), "typestr": "<i8", "data": (_HEAD, True), "version": 3}
 _MEMORY: Words = np.asarray(SimpleNamespace(__array_interface__=_PLACE))
-_words = memoryview(_MEMORY.data)  # which reads one sooner than the array does
-
-
-def addresses_of(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any]) -> tuple[int, int, int]:
-    """The addresses of the first elements of three NumPy arrays."""
-    if not READABLE:
-        return location(x), location(y), location(z)
-    return _words[id(x) >> 3], _words[id(y) >> 3], _words[id(z) >> 3]
+# Which reads one sooner than the array does. Where READABLE, WORDS[id(x) >> 3] is the address of x's first
+# element.
+WORDS = memoryview(_MEMORY.data)
 
 
 class ArrayFields(NamedTuple):

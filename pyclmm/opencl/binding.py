@@ -18,6 +18,7 @@ from . import host_memory, pocl, status, workspace
 from .last_call import LastCall
 from .late_events import Late, LateEvents, known_events
 from .program import built, in_doubt, new_kernel, settle
+from .queues import OwnThreadQueue
 from .steps import Addresses, Borrowed, Buffers, Eventless, Scalars, Step, enqueue_eventless
 from .watch import QueueWatch
 
@@ -58,6 +59,7 @@ class Binding:
         self.out_of_order = bool(queue.properties & kinds.OUT_OF_ORDER_EXEC_MODE_ENABLE)
         # An event costs time. Order and profiling need one of each launch, else at most the last has one.
         self._every_event = self.out_of_order or bool(queue.properties & kinds.PROFILING_ENABLE)
+        self._is_immediate = isinstance(queue, OwnThreadQueue)  # it has ended when it is enqueued
         self.last: list[cl.Event] = []  # ends the previous call, on an out-of-order queue
         lent = [space for space in work.workspace if not space.zeroed]
         self._needs = tuple(sorted(lent, key=lambda space: space.nbytes, reverse=True))
@@ -168,13 +170,15 @@ class Binding:
         self.is_busy = True
         try:
             for step in self._steps:
-                if not step.set_addresses(names, addresses, scalars):
+                holds = step.addresses == addresses and step.scalars is scalars
+                if not (holds or step.set_addresses(names, addresses, scalars)):
                     return False
             if self._alone is None:
                 events = self.enqueue({}, scalars, [], is_waited_for=True)[-1:]
             else:  # Intel's runtime takes longer to finish a queue than to wait for an event
                 events = [cl.enqueue_nd_range_kernel(*step.parts[0].with_event)]
-            host_memory.wait(self.device, events)
+            if not self._is_immediate:
+                host_memory.wait(self.device, events)
         except BaseException as error:  # Ctrl-C too: the caller may free the arrays then, or write to them
             host_memory.finish(self.queue)
             if isinstance(error, cl.Error):

@@ -150,8 +150,8 @@ class Step:
         """Let the step have a new kernel object, which holds no argument."""
         launch = self._launch
         self.kernel = self._make(self._queue.context, launch.program, launch.kernel)
-        self._current: Scalars | None = None  # the scalars that it holds
-        self._addresses: Addresses = ()  # what it holds in place of buffers, if that is known
+        self.scalars: Scalars | None = None  # the scalars that it holds
+        self.addresses: Addresses = ()  # what it holds in place of buffers, if that is known
         self.parts = []
         for size, first in spans(launch):
             offset = (0, 0, first) if first or size != launch.global_size else None
@@ -162,11 +162,11 @@ class Step:
         """Set *buffers*, those *scalars* that differ from the last call's, and *borrowed* workspace that has
         *moved*.
         """
-        if scalars is not None and scalars != self._current:
+        if scalars is not None and scalars != self.scalars:
             self._set_scalars(scalars)
         set_arg = self.kernel.set_arg
         if buffers:
-            self._addresses = ()
+            self.addresses = ()
         for index, name in self._buffers:
             if name in buffers:
                 set_arg(index, buffers[name])
@@ -178,14 +178,12 @@ class Step:
         """Set *addresses* of host memory in place of the buffers of these *names*, the same in every call,
         and *scalars*: what differs. Returns False if the driver takes no addresses.
         """
-        if scalars is not self._current and scalars != self._current:
+        if scalars != self.scalars:
             self._set_scalars(scalars)
-        held = self._addresses
-        if addresses == held:
-            return True
+        self.scalars, held = scalars, self.addresses
         if _set_address is None:
             return False
-        self._addresses = ()  # until all are set: Ctrl-C may come between
+        self.addresses = ()  # until all are set: Ctrl-C may come between
         kernel = self.kernel.int_ptr
         for index, name in self._buffers:
             place = names.index(name)
@@ -193,12 +191,12 @@ class Step:
                 kernel, index, addresses[place]
             ):
                 return False
-        self._addresses = addresses
+        self.addresses = addresses
         return True
 
     def _set_scalars(self, scalars: Scalars) -> None:
         """Set the scalars that differ; all, and what stays, in a new kernel object."""
-        before, self._current = self._current, None  # until all are set
+        before, self.scalars = self.scalars, None  # until all are set
         for index, value in self._fixed if before is None else ():
             if isinstance(value, bytes):
                 _set_scalar(self.kernel, index, value)
@@ -209,7 +207,7 @@ class Step:
             value = values.get(name, 0)
             if held is None or value != held.get(name, 0):
                 _set_scalar(self.kernel, index, to_bytes(value))
-        self._current = scalars
+        self.scalars = scalars
 
     def replace_kernel(self, buffers: Buffers, scalars: Scalars, borrowed: Borrowed) -> None:
         """Use a new kernel object with the same arguments."""

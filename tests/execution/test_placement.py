@@ -13,7 +13,7 @@ import pyclmm
 from pyclmm.execution import placement
 from pyclmm.execution.options import Options
 from pyclmm.execution.placement import placed
-from pyclmm.opencl import queues
+from pyclmm.opencl import host_memory, queues
 from pyclmm.opencl.devices import device_info, runs_on_callers_thread
 from pyclmm.opencl.queues import FreeQueue, OwnThreadQueue, default_queue, free_queue
 from pyclmm.problem.gemm import Gemm
@@ -182,12 +182,21 @@ def test_a_device_that_is_lost_on_the_callers_thread(free, rng):
 
 @pytest.fixture
 def by_thread(monkeypatch, queue):
-    """A free queue of a device with queues for the caller's thread. Another driver gives a usual one."""
+    """A free queue of a device with queues for the caller's thread. Another driver gives a usual one, whose
+    launches are waited for."""
     as_in_a_new_process(monkeypatch)
     monkeypatch.delenv("PYOPENCL_CTX", raising=False)
     monkeypatch.delenv("PYCLMM_THREADLESS", raising=False)
     if not runs_on_callers_thread(queue.device):
         monkeypatch.setattr(queues, "_LOCAL_EXEC", 0)
+        enqueue = cl.enqueue_nd_range_kernel
+
+        def until_it_ends(*launch):
+            event = enqueue(*launch)
+            event.wait()
+            return event
+
+        monkeypatch.setattr(cl, "enqueue_nd_range_kernel", until_it_ends)
     made = FreeQueue(queue.context, queue.device)
     made.threadless = OwnThreadQueue(queue.context, queue.device)
     monkeypatch.setitem(queues._queues, queues._FREE, made)
@@ -205,6 +214,15 @@ def test_the_callers_thread_gives_the_same_bits(by_thread, rng, shape, dtype):
     for _ in range(3):
         assert (pyclmm.matmul(a, b) == right).all()
         assert queue_used() is by_thread.threadless
+
+
+def test_what_the_callers_thread_has_enqueued_has_ended(by_thread, rng, monkeypatch):
+    a, b = operands(SMALL, rng)
+    for _ in range(3):
+        pyclmm.matmul(a, b)
+    monkeypatch.setattr(host_memory, "wait", lambda *_given: pytest.fail("it was waited for"))
+    np.testing.assert_allclose(pyclmm.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    assert queue_used() is by_thread.threadless
 
 
 def test_the_lowest_estimate_is_the_lowest_of_those_told(by_thread, rng):

@@ -8,6 +8,7 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
+from pyclmm.execution import host_path
 from pyclmm.execution.host_path import HostPath
 from pyclmm.opencl import host_memory, steps
 from pyclmm.opencl.binding import Binding
@@ -189,6 +190,33 @@ def test_memory_that_is_out_of_order_itself_takes_few_checks(quick, ab):
     for _ in range(2):
         close(pyclmm.matmul(a, ab[1])[:, 0], *ab)
     assert len(quick) == 1
+
+
+def test_where_fields_of_arrays_are_not_read_calls_take_every_check(quick, ab, monkeypatch):
+    monkeypatch.setattr(host_path, "READABLE", False)
+    for _ in range(3):
+        close(pyclmm.matmul(*ab), *ab)
+    assert not quick
+
+
+def test_of_two_shapes_in_turn_the_plan_of_the_other_is_not_asked(quick, ab, monkeypatch):
+    a, b = ab
+    again, asked = HostPath.again, []
+    monkeypatch.setattr(HostPath, "again", lambda self, *call: asked.append(self) or again(self, *call))
+    for _ in range(3):
+        close(pyclmm.matmul(a, b), a, b)
+        close(pyclmm.matmul(a[1:], b), a[1:], b)
+    assert len(asked) == len(quick) == 4
+
+
+def test_a_kernel_that_holds_the_arguments_is_not_given_them_again(quick, ab, monkeypatch):
+    out = np.empty((M, N), np.float32)
+    for _ in range(3):
+        pyclmm.matmul(*ab, out=out)
+    monkeypatch.setattr(steps.Step, "set_addresses", lambda *_given: pytest.fail("they are set"))
+    out[...] = 0
+    close(pyclmm.matmul(*ab, out=out), *ab)
+    assert len(quick) == 3
 
 
 @pytest.mark.parametrize("fault", ["refused", "not found", "not used"])
