@@ -264,6 +264,8 @@ class _Hdf5(Result):
     def _found(self, files: Files) -> Any:
         if not self.place.path.exists():
             return None
+        if not self.place.path.is_file():
+            raise self._no_matrix("it is no regular file")
         at = files.hdf5(self.place)
         for part in self.place.parts:
             if hasattr(at, "shape"):
