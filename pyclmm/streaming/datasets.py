@@ -246,13 +246,30 @@ def is_described(x: Any) -> bool:
     return folder is not None and any(Path(folder, name).is_file() for name in _DESCRIBE)
 
 
+class HeldFolder:
+    """The folder of a Zarr array, kept open where the system can, so that no other gets its number."""
+
+    def __init__(self, x: Any) -> None:
+        self._x, self._path = x, _folder(x)
+        self._handle = None if sys.platform == "win32" else os.open(str(self._path), os.O_RDONLY)
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle is not None and os is not None:  # None at the end of the process
+            os.close(handle)
+
+    def is_there(self) -> bool:
+        """Whether it is at its place, and describes the array."""
+        return (self._handle is None or _samefile(self._handle, self._path)) and is_described(self._x)
+
+
 def has(x: Any, path: str | os.PathLike[str]) -> bool:
     """Whether a file, by this name or where its links lead, is one of a Zarr array's."""
     folder = _folder(x)
     return folder is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def _samefile(x: str | Path | None, y: str | Path | None) -> bool:
+def _samefile(x: str | Path | int | None, y: str | Path | None) -> bool:
     try:
         return x is not None and y is not None and os.path.samefile(x, y)
     except OSError:

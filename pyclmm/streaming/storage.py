@@ -218,7 +218,9 @@ class DatasetStorage(Storage):
         self._one, self._as_row = len(shape) == 1, as_row
         self._lock, self._noting = threading.Lock(), threading.Lock()
         self._written: list[Index] = []  # since the last flush
-        self._is_out, self._is_described = False, datasets.is_described(x)
+        self._is_out = False
+        with datasets.failing_as(name, "its folder"):
+            self._folder = datasets.HeldFolder(x) if datasets.is_described(x) else None
         super().__init__(name, ((1, *shape) if as_row else (*shape, 1)) if self._one else shape, dtype)
 
     @contextlib.contextmanager
@@ -228,8 +230,8 @@ class DatasetStorage(Storage):
             if datasets.is_hdf5(self.x) and not self.x:
                 raise StorageError(f"{self.name}: {part} could not be {verb}: the HDF5 file is closed")
             yield
-            if self._is_described and not datasets.is_described(self.x):  # its chunks were, too
-                raise OSError(f"somebody has removed {datasets.where(self.x)} meanwhile")
+            if self._folder is not None and not self._folder.is_there():  # nor are its chunks
+                raise OSError(f"somebody has removed or replaced {datasets.where(self.x)} meanwhile")
 
     def read(self, target: NDArray[Any], region: Region) -> None:
         if not target.size:

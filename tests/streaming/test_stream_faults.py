@@ -282,7 +282,8 @@ else:
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("name", ["a", "out"])
-def test_a_zarr_array_removed_in_mid_run_is_named(name, zarr_format, tmp_path, runs):
+@pytest.mark.parametrize("how", ["removed", "replaced", "written anew"])
+def test_a_zarr_array_removed_in_mid_run_is_named(how, name, zarr_format, tmp_path, runs):
     """Zarr reads what is missing as zeros, and makes the folder anew for what it writes."""
     zarr = pytest.importorskip("zarr", minversion="3")
     arrays = {
@@ -297,12 +298,20 @@ def test_a_zarr_array_removed_in_mid_run_is_named(name, zarr_format, tmp_path, r
         assert len(begun) == 1 or removed.wait(60), "all tiles but the first find it removed"
 
     def remove(_):
-        if not removed.is_set():
+        if removed.is_set():
+            return
+        if how == "written anew":
+            again = {"shape": A.shape, "dtype": "f4", "chunks": (16, 16), "zarr_format": zarr_format}
+            zarr.create_array(tmp_path / name, overwrite=True, **again)
+        else:
+            copy = shutil.copytree(tmp_path / name, tmp_path / "copy")
             shutil.rmtree(tmp_path / name)
-            removed.set()
+            if how == "replaced":
+                os.rename(copy, tmp_path / name)
+        removed.set()
 
     runs.before_tile = wait
-    with pytest.raises(StorageError, match=rf"^{name}: rows .*somebody has removed .*{name}.* meanwhile"):
+    with pytest.raises(StorageError, match=rf"^{name}: rows .*somebody has .*{name}.* meanwhile"):
         pyclmm.matmul(arrays["a"], B, out=arrays["out"], progress=remove)
 
 
