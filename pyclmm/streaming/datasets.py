@@ -110,11 +110,12 @@ def layout(name: str, x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def where(x: Any) -> str | None:
-    """The path of the dataset: file and name, or Zarr's store and path; None for anything else."""
+    """Where the dataset is: file and name, a Zarr array's folder, or its store and path; else None."""
     if is_hdf5(x):
         return f"{hdf5_path(x)}:{x.name}"
     if is_zarr(x):
-        return f"{x.store}:{x.path}"
+        folder = _folder(x)
+        return f"{x.store}:{x.path}" if folder is None else os.path.abspath(folder)
     return None
 
 

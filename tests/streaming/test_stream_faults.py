@@ -67,10 +67,10 @@ def check_out(out):
     assert ((out == WANTED) | (out == UNTOUCHED)).all()
 
 
-def started(folder, five_tiles, out=None):
-    """A run of A @ B that was interrupted after its first tile."""
+def started(folder, five_tiles, out=None, a=A):
+    """A run of a @ B that was interrupted after its first tile."""
     with pytest.raises(KeyboardInterrupt):
-        pyclmm.matmul(A, B, out=out, checkpoint=folder, progress=ctrl_c_at(1))
+        pyclmm.matmul(a, B, out=out, checkpoint=folder, progress=ctrl_c_at(1))
     five_tiles.clear()
 
 
@@ -369,6 +369,18 @@ def test_an_hdf5_file_of_a_relative_path_goes_on_in_another_folder(tmp_path, fiv
         started(tmp_path / "c", five_tiles, out)
         monkeypatch.chdir(tmp_path)
         assert resumes(tmp_path / "c", A, out)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_zarr_array_goes_on_by_whatever_path_it_is_opened(zarr_format, tmp_path, five_tiles, monkeypatch):
+    zarr = pytest.importorskip("zarr", minversion="3")
+    monkeypatch.chdir(tmp_path)
+    group = zarr.create_group("all", zarr_format=zarr_format)
+    for name, x in (("a", A), ("out", fresh_out())):
+        group.create_array(name, data=x, chunks=(16, 16))
+    started(tmp_path / "c", five_tiles, group["out"], group["a"])
+    a, out = (zarr.open_array(tmp_path / "all" / name, mode="r+") for name in ("a", "out"))
+    assert resumes(tmp_path / "c", a, out)
 
 
 def test_a_full_disk_under_out_is_named_and_what_is_finished_stays():
