@@ -294,6 +294,16 @@ def lock_for(x: Any) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if is_zarr(x) else _ALIKE
 
 
+def check_lock(name: str, x: Any) -> None:
+    """Raise ArgumentError if this thread holds h5py's lock, for which the threads of a run would wait."""
+    lock = getattr(sys.modules.get("h5py._objects"), "phil", None)
+    if lock is not None and not is_zarr(x) and lock._is_owned():
+        raise ArgumentError(
+            f"{name} would be read by other threads, and h5py, which has called this function (as visititems "
+            "does), holds its lock until it returns; collect the names there, and multiply afterwards"
+        )
+
+
 def flush(x: Any, written: list[Index]) -> None:
     """Give what was written to the system, and wait for the disk where there is a file to wait for."""
     if is_hdf5(x):

@@ -214,6 +214,7 @@ class DatasetStorage(Storage):
 
     def __init__(self, name: str, x: Any, as_row: bool) -> None:
         shape, dtype = datasets.layout(name, x)
+        datasets.check_lock(name, x)
         self.x, self._chunks = x, datasets.chunks(x)
         self._one, self._as_row = len(shape) == 1, as_row
         self._lock, self._noting = threading.Lock(), threading.Lock()

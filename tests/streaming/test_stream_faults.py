@@ -358,6 +358,20 @@ def test_a_dataset_closed_in_mid_run_is_named_and_the_next_run_goes_on(name, tmp
         assert resumes(tmp_path / "c", of["a"], file["out"])
 
 
+@pytest.mark.parametrize("name", ["a", "out"])
+def test_a_function_that_h5py_calls_is_told_that_it_cannot_wait_for_other_threads(name, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        file["x"] = A if name == "a" else fresh_out()
+
+        def multiply(_, x):
+            return pyclmm.matmul(*((x, B) if name == "a" else (A, B)), out=x if name == "out" else None)
+
+        with pytest.raises(ArgumentError, match=f"^{name} would be .* multiply afterwards"):
+            file.visititems(multiply)
+        assert multiply("x", file["x"])[:].tobytes() == WANTED.tobytes()
+
+
 @pytest.mark.skipif(not mappings.MAPS.exists(), reason="the system does not tell which file is open")
 def test_an_hdf5_file_of_a_relative_path_goes_on_in_another_folder(tmp_path, five_tiles, monkeypatch):
     h5py = pytest.importorskip("h5py")
