@@ -35,7 +35,8 @@ _OTHERS |= {"torch", "xarray"}
 _DESCRIBE = ("zarr.json", ".zarray", ".zattrs")  # Zarr's files beside the chunks
 _IN_FOLDERS = {"LocalStore", "DirectoryStore", "NestedDirectoryStore"}
 _HDF5 = threading.RLock()  # HDF5 is serial
-_ALIKE = threading.RLock()  # of a class of somebody else's nobody knows whether it is serial
+# Of a class of somebody else's nobody knows whether it is serial. A read may call pyclmm, whose threads read.
+_ALIKE: list[Any] = [threading.RLock()]
 
 
 def _is_of(x: object, module: str, name: str) -> bool:
@@ -288,10 +289,16 @@ def chunks(x: Any) -> tuple[int, ...] | None:
 
 
 def lock_for(x: Any) -> contextlib.AbstractContextManager[Any]:
-    """What reads of *x* have to hold."""
+    """What reads of *x*, in a run that begins in this thread, have to hold."""
     if is_hdf5(x):
         return _HDF5
-    return contextlib.nullcontext() if is_zarr(x) else _ALIKE
+    if is_zarr(x):
+        return contextlib.nullcontext()
+    depth = 1 + max((at for at, lock in enumerate(_ALIKE) if lock._is_owned()), default=-1)
+    if depth == len(_ALIKE):
+        _ALIKE.append(threading.RLock())
+    found: contextlib.AbstractContextManager[Any] = _ALIKE[depth]
+    return found
 
 
 def check_lock(name: str, x: Any) -> None:

@@ -217,6 +217,7 @@ class DatasetStorage(Storage):
         datasets.check_lock(name, x)
         self.x, self._chunks = x, datasets.chunks(x)
         self._one, self._as_row = len(shape) == 1, as_row
+        self._serial = datasets.lock_for(x)
         self._lock, self._noting = threading.Lock(), threading.Lock()
         self._written: list[Index] = []  # since the last flush
         self._is_out = False
@@ -227,7 +228,7 @@ class DatasetStorage(Storage):
     @contextlib.contextmanager
     def _using(self, part: str, verb: str) -> Any:
         """In the block others wait where they must; an error names the *part* that could not be *verb*."""
-        with datasets.failing_as(self.name, part, verb), datasets.lock_for(self.x):
+        with datasets.failing_as(self.name, part, verb), self._serial:
             if datasets.is_hdf5(self.x) and not self.x:
                 raise StorageError(f"{self.name}: {part} could not be {verb}: the HDF5 file is closed")
             yield

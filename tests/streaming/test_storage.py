@@ -189,6 +189,20 @@ def test_a_product_names_a_zarr_array_that_is_no_longer_there(name, how, tmp_pat
         pyclmm.gemm(*given.values(), **keywords)
 
 
+def test_a_read_of_an_array_may_multiply_another_one():
+    """In tiles: their threads wait for no read that waits for them."""
+    a, b = numbers((4, 5), "i4"), numbers((5, 5), "i4")
+
+    class Lazy:
+        def __init__(self, of):
+            self.of, self.shape, self.dtype = of, of.shape, of.dtype
+
+        def __getitem__(self, where):
+            return pyclmm.matmul(self.of, b)[where]
+
+    assert np.array_equal(pyclmm.matmul(Lazy(Lazy(Stored(a))), b), a @ b @ b @ b)
+
+
 def test_a_zarr_array_whose_folder_may_not_be_read_is_named(tmp_path):
     a = zarr.create_array(tmp_path / "z", data=numbers((4, 5)))
     denied = PermissionError(errno.EACCES, "Permission denied")
