@@ -268,7 +268,8 @@ class DatasetStorage(Storage):
         if not block.size:
             return
         where = region.where
-        cast = np.ascontiguousarray(block.astype(self.native, casting="same_kind", copy=False))
+        # What lies in memory may keep what it is given, as Zarr's whole chunks without a compressor do.
+        cast = block.astype(self.native, "C", "same_kind", copy=not self.persistent)
         with self._alone(where), self._using(str(region), "written"):
             if datasets.is_hdf5(self.x):
                 self.x.write_direct(cast, dest_sel=where)
