@@ -132,6 +132,14 @@ def hdf5_path(x: Any) -> Path:
     return path
 
 
+def hdf5_object(file: Any, name: str) -> Any:
+    """What is called *name*; None if nothing is, or a link leads nowhere."""
+    try:
+        return file[name or "/"]
+    except (KeyError, OSError, RuntimeError):
+        return None
+
+
 def is_read_only(x: Any) -> bool:
     """Whether *x* was opened for reading only, or its class has no way to write."""
     if is_hdf5(x):
@@ -181,7 +189,10 @@ def overlap(x: Any, y: Any) -> bool:
 
 def _is_part(x: Any, of: Any) -> bool:
     """Whether the dataset *of* may be a virtual one that shows elements of *x*."""
-    return of.is_virtual and any(_samefile(path, hdf5_path(x)) for path, _ in hdf5_reads(of))
+    if not of.is_virtual:
+        return False
+    read = (name for path, name in hdf5_reads(of) if _samefile(path, hdf5_path(x)))
+    return any(not name or hdf5_object(x.file, name) == x for name in read)
 
 
 def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tuple[Path, str]]:
@@ -204,7 +215,8 @@ def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tu
                 continue
             yield at, source.dset_name
             # A source that is not there reads as the fill value.
-            with contextlib.suppress(OSError, KeyError, AttributeError), type(x.file)(at, "r") as beside:
+            with contextlib.suppress(OSError, KeyError, AttributeError), contextlib.ExitStack() as stack:
+                beside = x.file if same else stack.enter_context(type(x.file)(at, "r"))
                 yield from hdf5_reads(beside[source.dset_name], seen)
 
 

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError
-from ..streaming.datasets import failing_as
+from ..streaming.datasets import failing_as, hdf5_object
 from ..streaming.journal import FolderLock
 from .matrix_files import (
     Files,
     MatrixPlace,
-    hdf5_object,
     library,
     mounts_below,
     reading,
