@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -280,13 +280,21 @@ class StreamedMatmul(OfProcess):
     def _problem(self, given: Given) -> dict[str, Any]:
         """What a checkpoint is kept by."""
         options = self._options
-        named = ("trans_a", "trans_b", "activation", "precision", "reproducible", "casting")
+        named = ("trans_a", "trans_b", "precision", "reproducible", "casting")
         return {
             **{name: getattr(options, name) for name in named}, "kernel": str(options.kernel),
-            "dtype": str(self.dtype), "shape": list(self.shape),
-            "alpha": str(self._alpha), "beta": str(self._beta),
+            "dtype": str(self.dtype), "shape": list(self.shape), "activation": options.activation or "none",
+            "alpha": _text(self._alpha), "beta": _text(self._beta),
             "operands": given.fingerprints(), "blocking": asdict(self._blocking),
         }  # fmt: skip
+
+
+def _text(number: complex) -> str:
+    """The same for all numbers that are equal. Python prints no long integer but in base 16."""
+    with suppress(OverflowError):
+        if (plain := float(number.real)) == number:
+            return str(plain)
+    return hex(number) if isinstance(number, int) else str(number)
 
 
 def _path(checkpoint: Any) -> Path:

@@ -100,7 +100,7 @@ OTHERS: dict[str, Any] = {
     "stack": (lambda: (A[None], B), {}, r"shape was .* is \[1, 200, 90\]"),
     "out": (lambda: (A, B), {"alpha": 2.0}, r"alpha was '1\.0' and is '2\.0'"),
     "beta": (lambda: (A, B), {"c": True, "beta": 2.0}, r"beta was '0\.0' and is '2\.0'"),
-    "activation": (lambda: (A, B), {"activation": "relu"}, "activation was None and is 'relu'"),
+    "activation": (lambda: (A, B), {"activation": "relu"}, "activation was 'none' and is 'relu'"),
     "reproducible": (lambda: (A, B), {"reproducible": True}, "reproducible was False and is True"),
 }
 
@@ -125,6 +125,28 @@ def test_a_checkpoint_of_another_product_is_refused_before_the_first_tile(
             **{key: value for key, value in keywords.items() if key != "c"},
         )
     assert finished(tmp_path / "c") == before
+
+
+# (the arguments that a run begins with, others that mean the same)
+ALIKE: dict[str, Any] = {
+    "alpha": ({"alpha": 2}, {"alpha": np.float64(2)}),
+    "alpha of a complex product": ({"alpha": 2, "dtype": "c8"}, {"alpha": 2 + 0j, "dtype": "c8"}),
+    "a long alpha": ({"alpha": 7**6000, "dtype": "i4", "casting": "unsafe"},) * 2,
+    "beta": ({"beta": 0}, {}),
+    "activation": ({"activation": "none"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_checkpoint_goes_on_with_equal_arguments(name, tmp_path, five_tiles):
+    first, then = ALIKE[name]
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.gemm(A, B, checkpoint=tmp_path / "c", progress=ctrl_c_at(1), **first)
+    five_tiles.clear()
+    seen = []
+    got = pyclmm.gemm(A, B, checkpoint=tmp_path / "c", progress=seen.append, **then)
+    assert seen[0].resumed
+    assert np.array_equal(got, pyclmm.gemm(A, B, **then))
 
 
 def test_after_a_refusal_the_right_product_goes_on(tmp_path, five_tiles):
