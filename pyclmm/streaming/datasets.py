@@ -113,10 +113,10 @@ def layout(name: str, x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 def where(x: Any) -> str | None:
     """Where the dataset is: file and name, a Zarr array's folder, or its store and path; else None."""
     if is_hdf5(x):
-        return f"{hdf5_path(x)}:{x.name}"
+        return f"{os.path.realpath(hdf5_path(x))}:{x.name}"
     if is_zarr(x):
         folder = _folder(x)
-        return f"{x.store}:{x.path}" if folder is None else os.path.abspath(folder)
+        return f"{x.store}:{x.path}" if folder is None else os.path.realpath(folder)
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 import threading
 import uuid
 from typing import Any
@@ -176,7 +177,8 @@ class MappedStorage(ArrayStorage):
         if self.persistent:
             first = file.place(self.x)[0] if self.x.size else 0
             dtype = self.dtype.str + self.dtype.name  # bfloat16 has a name only
-            self.place = f"{file.path}, byte {first}, {dtype}, strides {self.x.strides}"
+            path = os.path.realpath(str(file.path))
+            self.place = f"{path}, byte {first}, {dtype}, strides {self.x.strides}"
         if file.mode != "c":
             with self._failing(f"the {self.x.nbytes} bytes", "reserved"):
                 file.reserve(self.x)

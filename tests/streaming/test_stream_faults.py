@@ -407,15 +407,32 @@ def test_an_hdf5_file_of_a_relative_path_goes_on_in_another_folder(tmp_path, fiv
         assert resumes(tmp_path / "c", A, out)
 
 
-@pytest.mark.parametrize("zarr_format", [2, 3])
-def test_a_zarr_array_goes_on_by_whatever_path_it_is_opened(zarr_format, tmp_path, five_tiles, monkeypatch):
-    zarr = pytest.importorskip("zarr", minversion="3")
+def in_file(kind, folder, mode, **given):
+    """The arrays a and out of a file or group in *folder*, which is made with what is *given*."""
+    if kind == "npy":
+        for name, x in given.items():
+            np.save(folder / f"{name}.npy", x)
+        return [np.load(f"{folder}/{name}.npy", mmap_mode="r+") for name in ("a", "out")]
+    if kind == "hdf5":
+        file = pytest.importorskip("h5py").File(folder / "all.h5", mode)
+        found = [file.create_dataset(name, data=x) for name, x in given.items()]
+    else:
+        made = {"zarr_format": int(kind[-1])} if given else {}
+        file = pytest.importorskip("zarr", minversion="3").open_group(folder / "all", mode=mode, **made)
+        found = [file.create_array(name, data=x, chunks=(16, 16)) for name, x in given.items()]
+    return found or [file["a"], file["out"]]
+
+
+@pytest.mark.parametrize("kind", ["npy", "hdf5", "zarr 2", "zarr 3"])
+def test_files_go_on_by_whatever_path_they_are_opened(kind, tmp_path, five_tiles, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
     monkeypatch.chdir(tmp_path)
-    group = zarr.create_group("all", zarr_format=zarr_format)
-    for name, x in (("a", A), ("out", fresh_out())):
-        group.create_array(name, data=x, chunks=(16, 16))
-    started(tmp_path / "c", five_tiles, group["out"], group["a"])
-    a, out = (zarr.open_array(tmp_path / "all" / name, mode="r+") for name in ("a", "out"))
+    a, out = in_file(kind, Path("real"), "w", a=A, out=fresh_out())
+    started(tmp_path / "c", five_tiles, out, a)
+    if kind == "hdf5":
+        out.file.close()
+    a, out = in_file(kind, tmp_path / "link", "r+")
     assert resumes(tmp_path / "c", a, out)
 
 
