@@ -244,11 +244,14 @@ def shows(x: Any, span: tuple[int, int] | None) -> bool:
 
 def _folder(x: Any) -> str | None:
     """The folder of a Zarr array on a disk."""
-    files = getattr(x.store, "fs", None)  # of fsspec, which may be remote
+    store = x.store
+    while hasattr(store, "_store"):  # in one that logs, or caches
+        store = store._store
+    files = getattr(store, "fs", None)  # of fsspec, which may be remote
     kinds = getattr(files, "protocol", ())
     if files is not None and "file" not in ((kinds,) if isinstance(kinds, str) else kinds):
         return None
-    root = getattr(x.store, "root", None) or getattr(x.store, "path", None)
+    root = getattr(store, "root", None) or getattr(store, "path", None)
     return os.path.join(root, x.path) if isinstance(root, str | os.PathLike) else None
 
 

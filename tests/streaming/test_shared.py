@@ -283,13 +283,14 @@ def test_a_map_of_an_hdf5_file_that_has_an_operand(limit, tmp_path):
     check(limit, dataset.file["other"], a=again)
 
 
-@pytest.mark.parametrize("how", ["again", "symbolic link", "relative path", "without the group"])
+@pytest.mark.parametrize("how", ["again", "symbolic link", "relative path", "in a log", "without the group"])
 def test_a_zarr_array_that_is_also_an_operand_is_refused(how, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     group = zarr.open_group(tmp_path / "z", mode="w")
     group.create_array("x", data=matrix(3), chunks=(16, 16))
     os.symlink(tmp_path / "z", tmp_path / "link")
     places = {"again": tmp_path / "z", "symbolic link": tmp_path / "link", "relative path": "z"}
+    places["in a log"] = zarr.storage.LoggingStore(zarr.storage.LocalStore(tmp_path / "z"), "CRITICAL")
     if how in places:
         again = zarr.open_group(places[how], mode="r+")["x"]
     else:
