@@ -27,7 +27,7 @@ def lock_open(handle: int, waits: bool = False) -> None:
 
 
 def unlock(handle: int) -> None:
-    """Close the file, unless this process was forked since it was locked."""
+    """Close the file."""
     if handle in _held:
         _held.remove(handle)
         if sys.platform != "win32":  # where each process has its own; a forked one may not have closed it yet
@@ -37,10 +37,18 @@ def unlock(handle: int) -> None:
 
 
 def _after_fork() -> None:
-    """A file is locked until every process that has inherited the handle has closed it."""
-    while _held:
+    """A file is locked until every process that has inherited the handle has closed it. Whoever holds it
+    closes that number here too, so no other file may get it.
+    """
+    for handle in (*_held,):
+        _held.remove(handle)
         with contextlib.suppress(OSError):
-            os.close(_held.pop())
+            os.close(handle)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            if nothing != handle:
+                os.dup2(nothing, handle, inheritable=False)
+                os.close(nothing)
+            _held.add(handle)
 
 
 if hasattr(os, "register_at_fork"):

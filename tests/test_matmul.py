@@ -230,6 +230,43 @@ def test_a_dropped_imaginary_part_warns_in_every_call(queue):
                 call(x, x, out=out, **given)
 
 
+TINY = np.full((2, 2), 1e-30)
+CASTS = {
+    "an operand": lambda x, out: pyclmm.matmul(x, TINY, dtype="f4"),
+    "out": lambda x, out: pyclmm.matmul(x, x, out=out),
+    "a plan's": lambda x, out: pyclmm.Matmul(x, x, out=out)(x, x, out=out),
+    "a list's": lambda x, out: pyclmm.matmul_many([(x, x)], [out]),
+    "einsum's": lambda x, out: pyclmm.linalg.einsum("ij,jk->ik", x, x, out=out, casting="same_kind"),
+    "in tiles, copied at the end": lambda x, out: pyclmm.matmul(
+        x, x, out=out.view("i4"), casting="unsafe", memory_limit="1 MiB"
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CASTS)
+def test_a_warning_of_a_cast_names_the_line_of_the_call(call, recwarn):
+    """And an overflow does what the caller has set."""
+    x, out = np.full((2, 2), 1e100), np.zeros((2, 2), "f4")
+    with np.errstate(all="ignore"):
+        CASTS[call](x, out)
+    assert not recwarn
+    CASTS[call](x, out)
+    assert {each.filename for each in recwarn} == {__file__}
+    assert {each.category for each in recwarn} == {RuntimeWarning}
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError, match="in cast"):
+        CASTS[call](x, out)
+
+
+@pytest.mark.parametrize("limit", [None, "1 MiB"])
+def test_a_warning_of_imaginary_parts_names_the_line_of_the_call(limit):
+    z, out = np.full((2, 2), 1 + 1j, "c8"), np.zeros((2, 2), "f4")
+    for into in ({"out": out}, {"dtype": "f4"}):
+        with pytest.warns(np.exceptions.ComplexWarning) as heard:
+            pyclmm.matmul(z, z, casting="unsafe", memory_limit=limit, **into)
+        assert {each.filename for each in heard} == {__file__}
+    assert (out == 0).all()
+
+
 def test_c_and_bias_are_cast_by_the_same_rule(queue):
     x, c = np.full((2, 2), 2, "i4"), np.full((2, 2), 1.75, "f4")
     for place in places(queue):

@@ -348,6 +348,20 @@ def test_a_lock_ends_with_its_process_though_a_forked_one_lives(tmp_path, lock):
         os.close(tell)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_that_unlocks_what_it_inherited_closes_no_other_file(tmp_path):
+    handle = store.try_lock(tmp_path / "lock")
+    if not (child := os.fork()):
+        own = store.try_lock(tmp_path / "own")
+        file_locks.unlock(handle)
+        os._exit(0 if own and store.is_locked(tmp_path / "own") else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert store.is_locked(tmp_path / "lock")
+    file_locks.unlock(handle)
+    assert not store.is_locked(tmp_path / "lock")
+
+
 @pytest.mark.skipif(not file_locks.CAN_LOCK, reason="no locks on this system")
 def test_to_unlock_waits_for_no_forked_process(tmp_path):
     """Which has the handle until it has closed it."""

@@ -41,7 +41,11 @@ class _Input:
 
     def as_read(self, x: Array) -> Array:
         """The array that the kernels read for *x*: *x* or its copy."""
-        return x if self.copied_as is None else np.array(x, dtype=self.copied_as, order="C", copy=True)
+        if self.copied_as is None:
+            return x
+        copy = np.empty(x.shape, self.copied_as)
+        host_memory.copy_into(copy, x, "unsafe")
+        return copy
 
 
 _ALIGN, _ndarray, _empty = host_memory.HOST_ALIGN, np.ndarray, np.empty
@@ -277,7 +281,7 @@ class HostPath:
                 host_memory.finish(queue)
                 raise
         if out is not None and target is not out:
-            np.copyto(out, target, casting=self._casting)
+            host_memory.copy_into(out, target, self._casting)
         return _returned(target, out)
 
     def _multiply(

@@ -12,7 +12,7 @@ import pyopencl as cl
 
 from ..api import gemm
 from ..execution.operands import check_writeable
-from ..opencl.host_memory import may_share
+from ..opencl.host_memory import copy_into, may_share
 from ..opencl.mappings import shares_file
 from ..problem.contraction import Dense, Label, View, joined, stacked
 from ..problem.dtypes import ELEMENTS, dtype_of, type_name
@@ -181,7 +181,7 @@ def _sum_by_numpy(
             np.einsum(x, axes, kept, out=out, dtype=sums, casting="unsafe")
         else:
             made = np.einsum(x, axes, kept, dtype=sums, casting="unsafe")
-            np.copyto(out, made.astype(dtype, copy=False), casting=casting)
+            copy_into(out, made.astype(dtype, copy=False), casting)
 
 
 def _without(x: Tensor, labels: Collection[Label]) -> Tensor:

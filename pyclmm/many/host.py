@@ -99,7 +99,7 @@ class HostMany(ManyByAddress):
             if outs[pair] is None:
                 yield pair, part if part.shape else part[()]
             else:
-                np.copyto(outs[pair], part, casting="same_kind")
+                host_memory.copy_into(outs[pair], part, "same_kind")
 
     def _multiplied(self, given: CallLists, queue: cl.CommandQueue) -> list[tuple[int, Array]]:
         """Compute the outs that kernels write, and what is returned: the pair of each result, and that."""

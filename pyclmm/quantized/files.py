@@ -40,6 +40,7 @@ def load(path: str | os.PathLike[str], make: Callable[[Array, Format, int], _Mad
     source = Path(path_of(path))
     _, read = _way(source)
     try:
+        check_regular(source)
         data, about = read(source)
         return make(data, format_named(about["format"]), int(about["k"]))
     except FileNotFoundError:
@@ -56,6 +57,12 @@ def path_of(path: Any) -> str:
         return os.fsdecode(path)
     except TypeError as error:
         raise DTypeError(f"path is {brief(path)}; pass the name of a file") from error
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Raise OSError for a pipe, which would be waited for, a folder or a device."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError("it is no regular file")
 
 
 def _way(path: Path) -> tuple[Callable[[Path, Array, dict[str, str]], None], Callable[[Path], _Rows]]:

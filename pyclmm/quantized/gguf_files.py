@@ -15,7 +15,7 @@ from ..errors import ArgumentError, StorageError, UnsupportedError, in_short
 from ..formats import OF_GGUF
 from ..formats.affine import widened
 from .array import QuantizedArray
-from .files import path_of
+from .files import check_regular, path_of
 
 _FORMATS = {form.name.removesuffix("_gguf").upper(): form for form in OF_GGUF}  # by GGUF's names
 _NUMBERS = ("F32", "F16", "F64", "I8", "I16", "I32", "I64")  # which are arrays of NumPy's
@@ -71,6 +71,7 @@ def from_gguf(path: str | os.PathLike[str]) -> GGUFTensors:
     """
     reader_of, name = _bounded_reader(), path_of(path)
     try:
+        check_regular(name)
         with np.errstate(over="ignore"):  # gguf adds offsets modulo 2^64
             reader = reader_of(name, "c")  # Intel's runtime would copy what is mapped read-only in each call
     except FileNotFoundError:

@@ -35,7 +35,8 @@ _OTHERS |= {"torch", "xarray"}
 _DESCRIBE = ("zarr.json", ".zarray", ".zattrs")  # Zarr's files beside the chunks
 _IN_FOLDERS = {"LocalStore", "DirectoryStore", "NestedDirectoryStore"}
 _HDF5 = threading.RLock()  # HDF5 is serial
-_ALIKE = threading.RLock()  # of a class of somebody else's nobody knows whether it is serial
+# Of a class of somebody else's nobody knows whether it is serial. A read may call pyclmm, whose threads read.
+_ALIKE: list[Any] = [threading.RLock()]
 
 
 def _is_of(x: object, module: str, name: str) -> bool:
@@ -110,11 +111,12 @@ def layout(name: str, x: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def where(x: Any) -> str | None:
-    """The path of the dataset: file and name, or Zarr's store and path; None for anything else."""
+    """Where the dataset is: file and name, a Zarr array's folder, or its store and path; else None."""
     if is_hdf5(x):
-        return f"{hdf5_path(x)}:{x.name}"
+        return f"{os.path.realpath(hdf5_path(x))}:{x.name}"
     if is_zarr(x):
-        return f"{x.store}:{x.path}"
+        folder = _folder(x)
+        return f"{x.store}:{x.path}" if folder is None else os.path.realpath(folder)
     return None
 
 
@@ -128,6 +130,14 @@ def hdf5_path(x: Any) -> Path:
         if os.path.exists(opened) and not _samefile(path, opened):
             return Path(os.readlink(opened))
     return path
+
+
+def hdf5_object(file: Any, name: str) -> Any:
+    """What is called *name*; None if nothing is, or a link leads nowhere."""
+    try:
+        return file[name or "/"]
+    except (KeyError, OSError, RuntimeError):
+        return None
 
 
 def is_read_only(x: Any) -> bool:
@@ -179,7 +189,10 @@ def overlap(x: Any, y: Any) -> bool:
 
 def _is_part(x: Any, of: Any) -> bool:
     """Whether the dataset *of* may be a virtual one that shows elements of *x*."""
-    return of.is_virtual and any(_samefile(path, hdf5_path(x)) for path, _ in hdf5_reads(of))
+    if not of.is_virtual:
+        return False
+    read = (name for path, name in hdf5_reads(of) if _samefile(path, hdf5_path(x)))
+    return any(not name or hdf5_object(x.file, name) == x for name in read)
 
 
 def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tuple[Path, str]]:
@@ -202,7 +215,8 @@ def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tu
                 continue
             yield at, source.dset_name
             # A source that is not there reads as the fill value.
-            with contextlib.suppress(OSError, KeyError, AttributeError), type(x.file)(at, "r") as beside:
+            with contextlib.suppress(OSError, KeyError, AttributeError), contextlib.ExitStack() as stack:
+                beside = x.file if same else stack.enter_context(type(x.file)(at, "r"))
                 yield from hdf5_reads(beside[source.dset_name], seen)
 
 
@@ -230,11 +244,14 @@ def shows(x: Any, span: tuple[int, int] | None) -> bool:
 
 def _folder(x: Any) -> str | None:
     """The folder of a Zarr array on a disk."""
-    files = getattr(x.store, "fs", None)  # of fsspec, which may be remote
+    store = x.store
+    while hasattr(store, "_store"):  # in one that logs, or caches
+        store = store._store
+    files = getattr(store, "fs", None)  # of fsspec, which may be remote
     kinds = getattr(files, "protocol", ())
     if files is not None and "file" not in ((kinds,) if isinstance(kinds, str) else kinds):
         return None
-    root = getattr(x.store, "root", None) or getattr(x.store, "path", None)
+    root = getattr(store, "root", None) or getattr(store, "path", None)
     return os.path.join(root, x.path) if isinstance(root, str | os.PathLike) else None
 
 
@@ -246,13 +263,30 @@ def is_described(x: Any) -> bool:
     return folder is not None and any(Path(folder, name).is_file() for name in _DESCRIBE)
 
 
+class HeldFolder:
+    """The folder of a Zarr array, kept open where the system can, so that no other gets its number."""
+
+    def __init__(self, x: Any) -> None:
+        self._x, self._path = x, _folder(x)
+        self._handle = None if sys.platform == "win32" else os.open(str(self._path), os.O_RDONLY)
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle is not None and os is not None:  # None at the end of the process
+            os.close(handle)
+
+    def is_there(self) -> bool:
+        """Whether it is at its place, and describes the array."""
+        return (self._handle is None or _samefile(self._handle, self._path)) and is_described(self._x)
+
+
 def has(x: Any, path: str | os.PathLike[str]) -> bool:
     """Whether a file, by this name or where its links lead, is one of a Zarr array's."""
     folder = _folder(x)
     return folder is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def _samefile(x: str | Path | None, y: str | Path | None) -> bool:
+def _samefile(x: str | Path | int | None, y: str | Path | None) -> bool:
     try:
         return x is not None and y is not None and os.path.samefile(x, y)
     except OSError:
@@ -270,10 +304,26 @@ def chunks(x: Any) -> tuple[int, ...] | None:
 
 
 def lock_for(x: Any) -> contextlib.AbstractContextManager[Any]:
-    """What reads of *x* have to hold."""
+    """What reads of *x*, in a run that begins in this thread, have to hold."""
     if is_hdf5(x):
         return _HDF5
-    return contextlib.nullcontext() if is_zarr(x) else _ALIKE
+    if is_zarr(x):
+        return contextlib.nullcontext()
+    depth = 1 + max((at for at, lock in enumerate(_ALIKE) if lock._is_owned()), default=-1)
+    if depth == len(_ALIKE):
+        _ALIKE.append(threading.RLock())
+    found: contextlib.AbstractContextManager[Any] = _ALIKE[depth]
+    return found
+
+
+def check_lock(name: str, x: Any) -> None:
+    """Raise ArgumentError if this thread holds h5py's lock, for which the threads of a run would wait."""
+    lock = getattr(sys.modules.get("h5py._objects"), "phil", None)
+    if lock is not None and not is_zarr(x) and lock._is_owned():
+        raise ArgumentError(
+            f"{name} would be read by other threads, and h5py, which has called this function (as visititems "
+            "does), holds its lock until it returns; collect the names there, and multiply afterwards"
+        )
 
 
 def flush(x: Any, written: list[Index]) -> None:

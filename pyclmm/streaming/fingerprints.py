@@ -51,7 +51,7 @@ def fingerprint(source: Storage, beside_out: bool = False) -> dict[str, Any]:
             source.file.settle()
         status = os.stat(source.file.path)
         place = source.file.place(source.x)[0] if source.x.size else 0
-        found |= {"path": str(source.file.path), "byte": place}
+        found |= {"path": os.path.realpath(source.file.path), "byte": place}
         if source.x.size and not beside_out:  # what has no element cannot change
             found |= {"size": status.st_size, "mtime": status.st_mtime_ns}
     elif isinstance(source, DatasetStorage) and where(source.x) is not None:

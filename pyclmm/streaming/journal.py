@@ -26,7 +26,7 @@ from ..errors import CheckpointError, StorageError
 from ..file_locks import lock_open, unlock
 from ..store import fault_of, replacing
 
-VERSION = 3  # 2 had the problem in a file of its own
+VERSION = 4  # 3 did not know the dtype of a mapped out, 2 had the problem in a file of its own
 _RECORD = re.compile(r"(?P<tile>[0-9]{1,18}) (?P<size>[0-9]{1,18}) (?P<digest>[0-9a-f]{32}|-)")
 ANEW = "delete the folder to start anew"
 _LOCKED = (errno.EAGAIN, errno.EACCES)  # the second on Windows

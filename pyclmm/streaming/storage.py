@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 import threading
 import uuid
 from typing import Any
@@ -176,7 +177,8 @@ class MappedStorage(ArrayStorage):
         if self.persistent:
             first = file.place(self.x)[0] if self.x.size else 0
             dtype = self.dtype.str + self.dtype.name  # bfloat16 has a name only
-            self.place = f"{file.path}, byte {first}, {dtype}, strides {self.x.strides}"
+            path = os.path.realpath(str(file.path))
+            self.place = f"{path}, byte {first}, {dtype}, strides {self.x.strides}"
         if file.mode != "c":
             with self._failing(f"the {self.x.nbytes} bytes", "reserved"):
                 file.reserve(self.x)
@@ -214,22 +216,26 @@ class DatasetStorage(Storage):
 
     def __init__(self, name: str, x: Any, as_row: bool) -> None:
         shape, dtype = datasets.layout(name, x)
+        datasets.check_lock(name, x)
         self.x, self._chunks = x, datasets.chunks(x)
         self._one, self._as_row = len(shape) == 1, as_row
+        self._serial = datasets.lock_for(x)
         self._lock, self._noting = threading.Lock(), threading.Lock()
         self._written: list[Index] = []  # since the last flush
-        self._is_out, self._is_described = False, datasets.is_described(x)
+        self._is_out = False
+        with datasets.failing_as(name, "its folder"):
+            self._folder = datasets.HeldFolder(x) if datasets.is_described(x) else None
         super().__init__(name, ((1, *shape) if as_row else (*shape, 1)) if self._one else shape, dtype)
 
     @contextlib.contextmanager
     def _using(self, part: str, verb: str) -> Any:
         """In the block others wait where they must; an error names the *part* that could not be *verb*."""
-        with datasets.failing_as(self.name, part, verb), datasets.lock_for(self.x):
+        with datasets.failing_as(self.name, part, verb), self._serial:
             if datasets.is_hdf5(self.x) and not self.x:
                 raise StorageError(f"{self.name}: {part} could not be {verb}: the HDF5 file is closed")
             yield
-            if self._is_described and not datasets.is_described(self.x):  # its chunks were, too
-                raise OSError(f"somebody has removed {datasets.where(self.x)} meanwhile")
+            if self._folder is not None and not self._folder.is_there():  # nor are its chunks
+                raise OSError(f"somebody has removed or replaced {datasets.where(self.x)} meanwhile")
 
     def read(self, target: NDArray[Any], region: Region) -> None:
         if not target.size:
@@ -264,7 +270,8 @@ class DatasetStorage(Storage):
         if not block.size:
             return
         where = region.where
-        cast = np.ascontiguousarray(block.astype(self.native, casting="same_kind", copy=False))
+        # What lies in memory may keep what it is given, as Zarr's whole chunks without a compressor do.
+        cast = block.astype(self.native, "C", "same_kind", copy=not self.persistent)
         with self._alone(where), self._using(str(region), "written"):
             if datasets.is_hdf5(self.x):
                 self.x.write_direct(cast, dest_sel=where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ..execution.operands import check_writeable, named
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
+from ..opencl.host_memory import cast_errors, copy_into
 from ..opencl.mappings import overlaps_itself
 from ..problem.literals import Activation, Casting, Precision, Trans, Verify
 from ..raising import OfProcess, guarded
@@ -262,7 +263,7 @@ class StreamedMatmul(OfProcess):
                 forks.check_process()  # what it has forked would end the parent's checkpoint
             if given.out is not None and target is not given.out:
                 out = source("out", given.matrices(given.out))  # its file may have been cut since
-                np.copyto(given.out, target, casting=self._options.casting)
+                copy_into(given.out, target, self._options.casting)
                 if kept is not None:  # whose folder has the only other copy
                     out.flush()
 
@@ -279,13 +280,21 @@ class StreamedMatmul(OfProcess):
     def _problem(self, given: Given) -> dict[str, Any]:
         """What a checkpoint is kept by."""
         options = self._options
-        named = ("trans_a", "trans_b", "activation", "precision", "reproducible", "casting")
+        named = ("trans_a", "trans_b", "precision", "reproducible", "casting")
         return {
             **{name: getattr(options, name) for name in named}, "kernel": str(options.kernel),
-            "dtype": str(self.dtype), "shape": list(self.shape),
-            "alpha": str(self._alpha), "beta": str(self._beta),
+            "dtype": str(self.dtype), "shape": list(self.shape), "activation": options.activation or "none",
+            "alpha": _text(self._alpha), "beta": _text(self._beta),
             "operands": given.fingerprints(), "blocking": asdict(self._blocking),
         }  # fmt: skip
+
+
+def _text(number: complex) -> str:
+    """The same for all numbers that are equal. Python prints no long integer but in base 16."""
+    with suppress(OverflowError):
+        if (plain := float(number.real)) == number:
+            return str(plain)
+    return hex(number) if isinstance(number, int) else str(number)
 
 
 def _path(checkpoint: Any) -> Path:
@@ -310,7 +319,8 @@ def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:
         return region_of(every[number], job.product.stack)
 
     kept.verify(region)
-    for number, content in kept.blocks():
-        where = region(number)
-        job.sink.write(np.frombuffer(content, job.dtype).reshape(where.shape), where)
+    with np.errstate(**cast_errors()):
+        for number, content in kept.blocks():
+            where = region(number)
+            job.sink.write(np.frombuffer(content, job.dtype).reshape(where.shape), where)
     return [tile for tile in every if tile.number not in kept.finished]

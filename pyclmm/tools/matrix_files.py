@@ -124,14 +124,6 @@ def zarr_json(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def hdf5_object(file: Any, name: str) -> Any:
-    """What is called *name*; None if nothing is, or a link leads nowhere."""
-    try:
-        return file[name or "/"]
-    except (KeyError, OSError, RuntimeError):
-        return None
-
-
 class Files:
     """The files of one command; the end of the context closes them. A file is opened once, for writing if it
     gets the *result*: HDF5 refuses two ways at a time.

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError
-from ..streaming.datasets import failing_as
+from ..streaming.datasets import failing_as, hdf5_object
 from ..streaming.journal import FolderLock
 from .matrix_files import (
     Files,
     MatrixPlace,
-    hdf5_object,
     library,
     mounts_below,
     reading,
@@ -264,6 +263,8 @@ class _Hdf5(Result):
     def _found(self, files: Files) -> Any:
         if not self.place.path.exists():
             return None
+        if not self.place.path.is_file():
+            raise self._no_matrix("it is no regular file")
         at = files.hdf5(self.place)
         for part in self.place.parts:
             if hasattr(at, "shape"):

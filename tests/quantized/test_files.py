@@ -178,7 +178,10 @@ def test_what_is_no_such_file_is_refused(path):
         refused(path)
     path.unlink()
     path.mkdir()
-    refused(path)
+    refused(path, "it is no regular file")
+    path.rmdir()
+    os.mkfifo(path)
+    refused(path, "it is no regular file")
 
 
 def test_an_array_or_objects_in_place_of_an_archive_are_refused(tmp_path):

@@ -1,5 +1,6 @@
 """from_gguf: tensors of files that gguf's writer made, with gguf's own values, and broken files."""
 
+import os
 import struct
 
 import numpy as np
@@ -239,6 +240,9 @@ def test_a_tensor_without_weights_is_refused_by_name(tmp_path, lengths):
 
 def test_what_is_no_file_is_refused(tmp_path):
     (tmp_path / "a.gguf").mkdir()
+    refused(tmp_path / "a.gguf")
+    (tmp_path / "a.gguf").rmdir()
+    os.mkfifo(tmp_path / "a.gguf")
     refused(tmp_path / "a.gguf")
     with pytest.raises(FileNotFoundError):
         pyclmm.from_gguf(tmp_path / "b.gguf")

@@ -157,9 +157,10 @@ def hdf5(tmp_path, how):
         file["y"] = file["x"]
         file["soft"] = h5py.SoftLink("/x")
         start = file["x"].id.get_offset()
-        layout = h5py.VirtualLayout((N, N), np.float32)
-        layout[:] = h5py.VirtualSource(".", "x", (N, N))
-        file.create_virtual_dataset("virtual", layout)
+        for name, of in (("virtual", "x"), ("of virtual", "virtual"), ("of y", "y"), ("of other", "other")):
+            layout = h5py.VirtualLayout((N, N), np.float32)
+            layout[:] = h5py.VirtualSource(".", of, (N, N))
+            file.create_virtual_dataset(name, layout)
     if how == "hard link":
         os.link(path, tmp_path / "y.h5")
     file = h5py.File(path, "r+")
@@ -170,13 +171,22 @@ def hdf5(tmp_path, how):
     return file["x"], file[how]
 
 
-@pytest.mark.parametrize("how", ["x", "y", "soft", "virtual", "hard link", "a map of the file"])
+VIRTUAL = ["virtual", "of virtual", "of y"]
+
+
+@pytest.mark.parametrize("how", ["x", "y", "soft", *VIRTUAL, "hard link", "a map of the file"])
 def test_an_hdf5_dataset_that_is_also_an_operand_is_refused(how, tmp_path):
     out, again = hdf5(tmp_path, how)
-    for name in ("a", "c") if how in ("virtual", "a map of the file") else ("a", "b"):
+    for name in ("a", "c") if how in (*VIRTUAL, "a map of the file") else ("a", "b"):
         with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
             check("3 KiB", out, **{name: again})
     assert np.array_equal(out[...], matrix(3))
+
+
+def test_a_virtual_dataset_of_others_in_the_file_of_out_is_an_operand(tmp_path):
+    out, other = hdf5(tmp_path, "of other")
+    check("3 KiB", out, a=other)
+    check("3 KiB", other, a=out)
 
 
 @pytest.mark.skipif(not mappings.MAPS.exists(), reason="the system does not tell which file is open")
@@ -273,13 +283,14 @@ def test_a_map_of_an_hdf5_file_that_has_an_operand(limit, tmp_path):
     check(limit, dataset.file["other"], a=again)
 
 
-@pytest.mark.parametrize("how", ["again", "symbolic link", "relative path", "without the group"])
+@pytest.mark.parametrize("how", ["again", "symbolic link", "relative path", "in a log", "without the group"])
 def test_a_zarr_array_that_is_also_an_operand_is_refused(how, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     group = zarr.open_group(tmp_path / "z", mode="w")
     group.create_array("x", data=matrix(3), chunks=(16, 16))
     os.symlink(tmp_path / "z", tmp_path / "link")
     places = {"again": tmp_path / "z", "symbolic link": tmp_path / "link", "relative path": "z"}
+    places["in a log"] = zarr.storage.LoggingStore(zarr.storage.LocalStore(tmp_path / "z"), "CRITICAL")
     if how in places:
         again = zarr.open_group(places[how], mode="r+")["x"]
     else:

@@ -189,6 +189,46 @@ def test_a_product_names_a_zarr_array_that_is_no_longer_there(name, how, tmp_pat
         pyclmm.gemm(*given.values(), **keywords)
 
 
+class Keeping:
+    """It writes by and by, and copies nothing."""
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype, self.written = shape, np.dtype(dtype), {}
+
+    def __setitem__(self, where, value):
+        self.written[str(where)] = where, value
+
+    def __getitem__(self, _):
+        array = np.zeros(self.shape, self.dtype)
+        for where, value in self.written.values():
+            array[where] = value
+        return array
+
+
+@pytest.mark.usefixtures("lane", "small_tiles")
+@pytest.mark.parametrize("kind", ["zarr", "of a user"])
+def test_an_array_that_keeps_what_it_is_given_gets_memory_of_its_own(kind):
+    a, b = numbers((120, 20)), numbers((20, 96))
+    out = Keeping((120, 96), "f4")
+    if kind == "zarr":
+        out = zarr.create_array({}, shape=out.shape, dtype="f4", chunks=(40, 32), compressors=None)
+    assert np.array_equal(pyclmm.matmul(a, b, out=out)[:], a @ b)
+
+
+def test_a_read_of_an_array_may_multiply_another_one():
+    """In tiles: their threads wait for no read that waits for them."""
+    a, b = numbers((4, 5), "i4"), numbers((5, 5), "i4")
+
+    class Lazy:
+        def __init__(self, of):
+            self.of, self.shape, self.dtype = of, of.shape, of.dtype
+
+        def __getitem__(self, where):
+            return pyclmm.matmul(self.of, b)[where]
+
+    assert np.array_equal(pyclmm.matmul(Lazy(Lazy(Stored(a))), b), a @ b @ b @ b)
+
+
 def test_a_zarr_array_whose_folder_may_not_be_read_is_named(tmp_path):
     a = zarr.create_array(tmp_path / "z", data=numbers((4, 5)))
     denied = PermissionError(errno.EACCES, "Permission denied")

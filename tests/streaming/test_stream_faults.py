@@ -67,10 +67,10 @@ def check_out(out):
     assert ((out == WANTED) | (out == UNTOUCHED)).all()
 
 
-def started(folder, five_tiles, out=None):
-    """A run of A @ B that was interrupted after its first tile."""
+def started(folder, five_tiles, out=None, a=A):
+    """A run of a @ B that was interrupted after its first tile."""
     with pytest.raises(KeyboardInterrupt):
-        pyclmm.matmul(A, B, out=out, checkpoint=folder, progress=ctrl_c_at(1))
+        pyclmm.matmul(a, B, out=out, checkpoint=folder, progress=ctrl_c_at(1))
     five_tiles.clear()
 
 
@@ -100,7 +100,7 @@ OTHERS: dict[str, Any] = {
     "stack": (lambda: (A[None], B), {}, r"shape was .* is \[1, 200, 90\]"),
     "out": (lambda: (A, B), {"alpha": 2.0}, r"alpha was '1\.0' and is '2\.0'"),
     "beta": (lambda: (A, B), {"c": True, "beta": 2.0}, r"beta was '0\.0' and is '2\.0'"),
-    "activation": (lambda: (A, B), {"activation": "relu"}, "activation was None and is 'relu'"),
+    "activation": (lambda: (A, B), {"activation": "relu"}, "activation was 'none' and is 'relu'"),
     "reproducible": (lambda: (A, B), {"reproducible": True}, "reproducible was False and is True"),
 }
 
@@ -125,6 +125,28 @@ def test_a_checkpoint_of_another_product_is_refused_before_the_first_tile(
             **{key: value for key, value in keywords.items() if key != "c"},
         )
     assert finished(tmp_path / "c") == before
+
+
+# (the arguments that a run begins with, others that mean the same)
+ALIKE: dict[str, Any] = {
+    "alpha": ({"alpha": 2}, {"alpha": np.float64(2)}),
+    "alpha of a complex product": ({"alpha": 2, "dtype": "c8"}, {"alpha": 2 + 0j, "dtype": "c8"}),
+    "a long alpha": ({"alpha": 7**6000, "dtype": "i4", "casting": "unsafe"},) * 2,
+    "beta": ({"beta": 0}, {}),
+    "activation": ({"activation": "none"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_checkpoint_goes_on_with_equal_arguments(name, tmp_path, five_tiles):
+    first, then = ALIKE[name]
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.gemm(A, B, checkpoint=tmp_path / "c", progress=ctrl_c_at(1), **first)
+    five_tiles.clear()
+    seen = []
+    got = pyclmm.gemm(A, B, checkpoint=tmp_path / "c", progress=seen.append, **then)
+    assert seen[0].resumed
+    assert np.array_equal(got, pyclmm.gemm(A, B, **then))
 
 
 def test_after_a_refusal_the_right_product_goes_on(tmp_path, five_tiles):
@@ -282,7 +304,8 @@ else:
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("name", ["a", "out"])
-def test_a_zarr_array_removed_in_mid_run_is_named(name, zarr_format, tmp_path, runs):
+@pytest.mark.parametrize("how", ["removed", "replaced", "written anew"])
+def test_a_zarr_array_removed_in_mid_run_is_named(how, name, zarr_format, tmp_path, runs):
     """Zarr reads what is missing as zeros, and makes the folder anew for what it writes."""
     zarr = pytest.importorskip("zarr", minversion="3")
     arrays = {
@@ -297,12 +320,20 @@ def test_a_zarr_array_removed_in_mid_run_is_named(name, zarr_format, tmp_path, r
         assert len(begun) == 1 or removed.wait(60), "all tiles but the first find it removed"
 
     def remove(_):
-        if not removed.is_set():
+        if removed.is_set():
+            return
+        if how == "written anew":
+            again = {"shape": A.shape, "dtype": "f4", "chunks": (16, 16), "zarr_format": zarr_format}
+            zarr.create_array(tmp_path / name, overwrite=True, **again)
+        else:
+            copy = shutil.copytree(tmp_path / name, tmp_path / "copy")
             shutil.rmtree(tmp_path / name)
-            removed.set()
+            if how == "replaced":
+                os.rename(copy, tmp_path / name)
+        removed.set()
 
     runs.before_tile = wait
-    with pytest.raises(StorageError, match=rf"^{name}: rows .*somebody has removed .*{name}.* meanwhile"):
+    with pytest.raises(StorageError, match=rf"^{name}: rows .*somebody has .*{name}.* meanwhile"):
         pyclmm.matmul(arrays["a"], B, out=arrays["out"], progress=remove)
 
 
@@ -349,6 +380,20 @@ def test_a_dataset_closed_in_mid_run_is_named_and_the_next_run_goes_on(name, tmp
         assert resumes(tmp_path / "c", of["a"], file["out"])
 
 
+@pytest.mark.parametrize("name", ["a", "out"])
+def test_a_function_that_h5py_calls_is_told_that_it_cannot_wait_for_other_threads(name, tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        file["x"] = A if name == "a" else fresh_out()
+
+        def multiply(_, x):
+            return pyclmm.matmul(*((x, B) if name == "a" else (A, B)), out=x if name == "out" else None)
+
+        with pytest.raises(ArgumentError, match=f"^{name} would be .* multiply afterwards"):
+            file.visititems(multiply)
+        assert multiply("x", file["x"])[:].tobytes() == WANTED.tobytes()
+
+
 @pytest.mark.skipif(not mappings.MAPS.exists(), reason="the system does not tell which file is open")
 def test_an_hdf5_file_of_a_relative_path_goes_on_in_another_folder(tmp_path, five_tiles, monkeypatch):
     h5py = pytest.importorskip("h5py")
@@ -360,6 +405,35 @@ def test_an_hdf5_file_of_a_relative_path_goes_on_in_another_folder(tmp_path, fiv
         started(tmp_path / "c", five_tiles, out)
         monkeypatch.chdir(tmp_path)
         assert resumes(tmp_path / "c", A, out)
+
+
+def in_file(kind, folder, mode, **given):
+    """The arrays a and out of a file or group in *folder*, which is made with what is *given*."""
+    if kind == "npy":
+        for name, x in given.items():
+            np.save(folder / f"{name}.npy", x)
+        return [np.load(f"{folder}/{name}.npy", mmap_mode="r+") for name in ("a", "out")]
+    if kind == "hdf5":
+        file = pytest.importorskip("h5py").File(folder / "all.h5", mode)
+        found = [file.create_dataset(name, data=x) for name, x in given.items()]
+    else:
+        made = {"zarr_format": int(kind[-1])} if given else {}
+        file = pytest.importorskip("zarr", minversion="3").open_group(folder / "all", mode=mode, **made)
+        found = [file.create_array(name, data=x, chunks=(16, 16)) for name, x in given.items()]
+    return found or [file["a"], file["out"]]
+
+
+@pytest.mark.parametrize("kind", ["npy", "hdf5", "zarr 2", "zarr 3"])
+def test_files_go_on_by_whatever_path_they_are_opened(kind, tmp_path, five_tiles, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path)
+    a, out = in_file(kind, Path("real"), "w", a=A, out=fresh_out())
+    started(tmp_path / "c", five_tiles, out, a)
+    if kind == "hdf5":
+        out.file.close()
+    a, out = in_file(kind, tmp_path / "link", "r+")
+    assert resumes(tmp_path / "c", a, out)
 
 
 def test_a_full_disk_under_out_is_named_and_what_is_finished_stays():

@@ -617,7 +617,7 @@ def test_a_link_in_the_folder_is_refused(name, npy, tmp_path):
     assert (tmp_path / "elsewhere").read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [2, journal.VERSION + 1])
+@pytest.mark.parametrize("version", [2, 3, journal.VERSION + 1])
 def test_a_folder_of_another_version_is_refused(version, npy, tmp_path):
     begun(npy)
     path = tmp_path / "tiles/pyclmm-journal"

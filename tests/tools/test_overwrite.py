@@ -251,6 +251,7 @@ NO_MATRIX = {
     "a link to nothing": (lambda: os.symlink("none.npy", "o.npy"), "o.npy", "is a link, to"),
     "a folder": (lambda: os.mkdir("o.npy"), "o.npy", "it is no regular file"),
     "a pipe": (lambda: os.mkfifo("o.npy"), "o.npy", "it is no regular file"),
+    "a pipe of that name": (lambda: os.mkfifo("o.h5"), "o.h5:C", "it is no regular file"),
     "texts": (lambda: np.save("o.npy", np.array(["a", "b"])), "o.npy", "it holds <U1"),
     "a group of HDF5": (nothing, "f.h5:g", "it is no dataset, but holds others"),
     "below a dataset": (nothing, "f.h5:D/new", "it lies below the dataset /D"),
