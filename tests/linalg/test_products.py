@@ -572,8 +572,12 @@ def test_keywords_of_gemm_reach_every_product(queue):
             linalg.matrix_power(a, n, nosuch=1)
 
 
+def elementwise(x, y, **keywords):
+    return linalg.einsum("ij,ij->ij", x, y, **keywords)
+
+
 @pytest.mark.parametrize(
-    "function", [pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul, linalg.vecdot, linalg.matvec]
+    "function", [pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul, linalg.vecdot, linalg.matvec, elementwise]
 )
 def test_a_wrong_dtype_and_a_wrong_casting(function):
     a, x = np.ones((2, 2), "f4"), np.ones(2, "f4")
@@ -583,6 +587,9 @@ def test_a_wrong_dtype_and_a_wrong_casting(function):
             function(*xs, dtype=wrong)
     with pytest.raises(pyclmm.DTypeError, match="dtype is object"):
         function(*xs, dtype=object)
+    swapped = np.dtype("f8").newbyteorder()
+    with pytest.raises(pyclmm.DTypeError, match=r"dtype is .* order of bytes; pass 'float64'"):
+        function(*xs, dtype=swapped)
     with pytest.raises(pyclmm.ArgumentError, match=r"casting must be one of 'no', .* not 'nosuch'"):
         function(*xs, casting="nosuch")
     with pytest.raises(pyclmm.DTypeError, match="casting must be str, not int"):
