@@ -22,6 +22,7 @@ from ..execution.operands import sent
 from ..linalg.views import permuted
 from ..opencl.arrays import fetched
 from ..opencl.queues import default_queue, queue_on
+from ..problem.meaning import check_meaning
 
 _OF_VIEWS = (int, np.integer, slice, type(...), type(None))  # what a key of a view consists of
 
@@ -170,13 +171,16 @@ def _sharing(x: cla.Array) -> Array:
 
 def new(x: Any, queue: cl.CommandQueue, name: str = "x") -> Array:
     """An array with the elements of a NumPy array. Raises DTypeError for elements that no device has."""
+    check_meaning(name, x)
     return wrapped(sent(np.asarray(x), name, queue))
 
 
 def to_host(x: Any) -> Any:
-    """Arrays, and those in lists and tuples, as NumPy arrays."""
+    """Arrays, and those in lists and tuples, as NumPy arrays, in which nobody writes: they are copies."""
     if isinstance(x, cla.Array):
-        return fetched(x)
+        host = fetched(x)
+        host.flags.writeable = False
+        return host
     return type(x)(map(to_host, x)) if type(x) in (list, tuple) else x
 
 
