@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 import pyclmm
+from pyclmm import array_api, linalg
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.calls import draw_axes, draw_matmul, judge, matmul_kind, operands, same_rest
 from tests.support.cases import numbers, small_integers
@@ -228,6 +229,47 @@ def test_a_dropped_imaginary_part_warns_in_every_call(queue):
             given = {} if call is plan else {"casting": "unsafe"}
             with pytest.warns(np.exceptions.ComplexWarning, match="discards the imaginary part"):
                 call(x, x, out=out, **given)
+
+
+CASTS = {  # of an operand or a result, by the host
+    "result": lambda x, out, rule: pyclmm.matmul(x, x, out=out, casting=rule),
+    "operands": lambda x, out, rule: pyclmm.matmul(x, x, dtype=out.dtype, casting=rule),
+    "bias": lambda x, out, rule: pyclmm.gemm(out, out, bias=x[0], casting=rule),
+    "plan": lambda x, out, rule: pyclmm.Matmul(x, x, out=out, casting=rule)(x, x, out=out),
+    "sum": lambda x, out, rule: linalg.einsum("ij->i", x, out=out[0], casting=rule),
+    "elements": lambda x, out, rule: linalg.einsum("ij,ij->ij", x, x, out=out, casting=rule),
+    "factors": lambda x, out, rule: linalg.einsum("ij,ij->ij", x, x, dtype=out.dtype, casting=rule),
+    "tiles": lambda x, out, rule: pyclmm.matmul(x, x, out=out, casting=rule, memory_limit=1 << 30),
+    "array_api": lambda x, out, rule: np.asarray(array_api.asarray(x), out.dtype),
+}
+OF_LISTS = {
+    "list": lambda x, out, _: pyclmm.matmul_many([(x, x)], [out]),
+    "list's operands": lambda x, out, _: pyclmm.matmul_many([(out, out)], bias=[x[0]]),
+}
+
+
+@pytest.mark.parametrize("what", CASTS)
+def test_a_warning_of_dropped_parts_names_the_line_of_the_call(what):
+    """Python shows a warning once for a line, and all of these named one of pyclmm's."""
+    for _ in range(2):
+        with pytest.warns(np.exceptions.ComplexWarning) as seen:
+            CASTS[what](np.full((2, 2), 1 + 1j, "c8"), np.zeros((2, 2), "f4"), "unsafe")
+        assert {each.filename for each in seen} == {__file__}
+
+
+@pytest.mark.parametrize("what", [name for name in CASTS | OF_LISTS if name not in ("elements", "factors")])
+def test_a_warning_of_an_overflow_names_the_line_of_the_call(what, recwarn):
+    call = (CASTS | OF_LISTS)[what]
+    x, out = np.full((2, 2), 1e99), np.zeros((2, 2), "f4")
+    with np.errstate(over="ignore"):
+        call(x, out, "same_kind")
+    assert not recwarn
+    call(x, out, "same_kind")
+    assert {(str(each.message), each.filename) for each in recwarn} == {
+        ("overflow encountered in cast", __file__)
+    }
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+        call(x, out, "same_kind")
 
 
 def test_c_and_bias_are_cast_by_the_same_rule(queue):

@@ -179,7 +179,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
         _check_parts("obj", found.dtype, dtype)
         numbers = host if is_list(host) or isinstance(host, Number) else found
         try:
-            found = np.asarray(numbers, dtype=dtype)
+            with np.errstate(all="ignore"):
+                found = np.asarray(numbers, dtype=dtype)
         except OverflowError as error:  # of Python's integers; others wrap
             raise ArgumentError(f"obj: {in_short(error)}; pass a wider dtype") from error
     return new(found, queue or queue_of(device), "obj")

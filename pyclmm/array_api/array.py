@@ -18,6 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..api import matmul
 from ..errors import ArgumentError, DTypeError, amount, brief
+from ..execution.casts import converted
 from ..execution.operands import sent
 from ..linalg.views import permuted
 from ..opencl.arrays import fetched
@@ -109,7 +110,8 @@ class Array(cla.Array):
                 "x has gaps or another order of its elements; assign to a copy, asarray(x, copy=True)"
             )
         elements = fetched(self)
-        elements[to_host(key)] = to_host(value)
+        with np.errstate(all="ignore"):
+            elements[to_host(key)] = to_host(value)
         if self.size:
             self.set(elements, queue=self.device)
 
@@ -127,7 +129,7 @@ class Array(cla.Array):
         if copy is False:
             raise ValueError("the elements are in the device's memory, so NumPy needs a copy; pass copy=None")
         host = fetched(self)
-        return host if dtype is None else host.astype(dtype)
+        return host if dtype is None else converted(host, np.dtype(dtype))
 
     def __copy__(self) -> Array:
         return _sharing(self)

@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, brief
 from ..execution import kinds
+from ..execution.casts import cast_into
 from ..execution.operands import check_writeable, named
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
@@ -262,7 +263,7 @@ class StreamedMatmul(OfProcess):
                 forks.check_process()  # what it has forked would end the parent's checkpoint
             if given.out is not None and target is not given.out:
                 out = source("out", given.matrices(given.out))  # its file may have been cut since
-                np.copyto(given.out, target, casting=self._options.casting)
+                cast_into(given.out, target, self._options.casting)
                 if kept is not None:  # whose folder has the only other copy
                     out.flush()
 

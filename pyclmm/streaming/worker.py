@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import bring_warning, warn_caller
+from ..errors import bring_warning
+from ..execution.casts import errors_of_caller
 from ..opencl import staging
 from .checkpoint import Checkpoint
 from .fingerprints import WrittenTile
@@ -163,10 +164,6 @@ class _BlockCache:
                 self._changed.notify()
 
 
-def _warn_of_cast(kind: str, _: int) -> None:
-    warn_caller(f"{kind} encountered in cast", RuntimeWarning)
-
-
 class Worker:
     """The loops of one lane. They end when the run has no more tiles, or at the first error."""
 
@@ -191,10 +188,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the loops. NumPy's casts in them do with an overflow what the caller's do."""
-        errors: dict[str, Any] = {"call": np.geterrcall(), **np.geterr()}
-        if errors["call"] is None:  # a warning of NumPy's would name a line of pyclmm's
-            called = {kind: "call" for kind, how in errors.items() if how == "warn"}
-            errors |= {"call": _warn_of_cast, **called}
+        errors = errors_of_caller()
         loops = self._threads.loops
         pools = (loops, self._load), (self._threads.multiplier, self._multiply)
         # Two deliver: while one waits for the end of its tile the other begins the next.
