@@ -82,7 +82,8 @@ def _is_array_like(x: Any) -> bool:
         return True
     if isinstance(x, type):  # which has its arrays' attributes
         return False
-    if any(hasattr(x, name) for name in ("__array__", "__array_interface__", "__dlpack_device__")):
+    names = "__array__", "__array_interface__", "__array_struct__", "__dlpack_device__"
+    if any(hasattr(x, name) for name in names):
         return True
     try:
         memoryview(x)
