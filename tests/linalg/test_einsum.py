@@ -113,6 +113,7 @@ def test_a_sublist_may_be_an_array_of_integers():
         ([[None, 1]], TypeError),
         ([[0.0, 1]], TypeError),
         ([["i", 1]], TypeError),
+        ([[True, 0]], TypeError),
         ([[0, 1], [None]], TypeError),
         ([None], TypeError),
         ([0], TypeError),
