@@ -246,7 +246,7 @@ def gemm(
 ) -> Any:
     """BLAS's GEMM with an epilogue: ``act(alpha op(a) op(b) + beta c + bias)``.
 
-    Parameters as for :func:`matmul`, without *axes*, and:
+    Parameters as for :func:`matmul`, without *axes* and a tuple as *out*, and:
 
     c
         Multiplied by *beta* and added. Its shape is the result's shape, and its dtype casts to the result's

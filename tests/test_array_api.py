@@ -201,6 +201,8 @@ def test_what_becomes_no_array_is_refused_by_name():
         (lambda: xp.astype(x, None), "dtype is None"),
         (lambda: xp.asarray([1.0], dtype="nosuch"), "dtype is 'nosuch'"),
         (lambda: xp.astype(z, xp.float32), r"x has dtype complex128 and dtype is float32; pass real\(x\)"),
+        (lambda: xp.asarray(z, dtype=xp.float32), r"obj has dtype complex128 .*; pass real\(obj\)"),
+        (lambda: xp.add(x, np.ma.array([1.0], mask=[True])), "its mask would be ignored"),
         (lambda: xp.asarray(2**70), "obj has dtype object"),
         (lambda: xp.from_dlpack(None), "x is a NoneType without DLPack"),
         (lambda: xp.sum(None), "x has dtype object"),
@@ -231,12 +233,33 @@ def test_functions_have_the_signatures_of_the_standard():
 
 
 @pytest.mark.parametrize(
-    "call", [lambda x: xp.add(x, x, out=x), lambda x: xp.add(x, x, x), lambda x: xp.sum(x, out=x)]
+    "call",
+    [
+        lambda x: xp.add(x, x, out=x),
+        lambda x: xp.add(x, x, x),
+        lambda x: xp.sum(x, out=x[0]),
+        lambda x: xp.sum(x, None, None, x[0]),
+        lambda x: xp.concat([x[:1], x[1:]], 0, x),
+        lambda x: xp.take(x, xp.asarray([1, 0]), 0, x),
+        lambda x: xp.argmax(xp.linalg.outer(x, x), 0, xp.asarray([1, 2])),
+    ],
 )
 def test_an_out_which_the_standard_lacks_is_refused(call):
     """It would get nothing: NumPy writes to a copy on the host."""
     with pytest.raises(pyclmm.DTypeError, match="leave out"):
         call(xp.asarray([1.0, 2.0]))
+
+
+def test_a_result_is_a_copy_and_numbers_fit_their_dtype():
+    x = xp.asarray([[1.0, 2.0]])
+    with pytest.raises(pyclmm.ArgumentError, match="copy is False, but reshape returns a new array"):
+        xp.reshape(x, (2,), copy=False)
+    is_same(xp.reshape(x, (2,), copy=None), [1.0, 2.0])
+    for numbers in (300, [[300]]):
+        with pytest.raises(pyclmm.ArgumentError, match=r"obj: .* out of bounds for int8; pass a wider dtype"):
+            xp.asarray(numbers, dtype=xp.int8)
+    is_same(xp.asarray(np.array([300]), dtype=xp.int8), np.array([44], "i1"))
+    is_same(xp.asarray([xp.asarray(7), 3], dtype=xp.int8), np.array([7, 3], "i1"))
 
 
 def test_arrays_of_pyopencl_are_taken_as_they_are(queue):

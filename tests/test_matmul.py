@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 import pyclmm
+from pyclmm import array_api, linalg
 from pyclmm.problem.dtypes import CASTINGS, ELEMENT_TYPES, dtype_of
 from tests.support.calls import draw_axes, draw_matmul, judge, matmul_kind, operands, same_rest
 from tests.support.cases import numbers, small_integers
@@ -230,41 +231,45 @@ def test_a_dropped_imaginary_part_warns_in_every_call(queue):
                 call(x, x, out=out, **given)
 
 
-TINY = np.full((2, 2), 1e-30)
-CASTS = {
-    "an operand": lambda x, out: pyclmm.matmul(x, TINY, dtype="f4"),
-    "out": lambda x, out: pyclmm.matmul(x, x, out=out),
-    "a plan's": lambda x, out: pyclmm.Matmul(x, x, out=out)(x, x, out=out),
-    "a list's": lambda x, out: pyclmm.matmul_many([(x, x)], [out]),
-    "einsum's": lambda x, out: pyclmm.linalg.einsum("ij,jk->ik", x, x, out=out, casting="same_kind"),
-    "in tiles, copied at the end": lambda x, out: pyclmm.matmul(
-        x, x, out=out.view("i4"), casting="unsafe", memory_limit="1 MiB"
-    ),
+CASTS = {  # of an operand or a result, by the host
+    "result": lambda x, out, rule: pyclmm.matmul(x, x, out=out, casting=rule),
+    "operands": lambda x, out, rule: pyclmm.matmul(x, x, dtype=out.dtype, casting=rule),
+    "bias": lambda x, out, rule: pyclmm.gemm(out, out, bias=x[0], casting=rule),
+    "plan": lambda x, out, rule: pyclmm.Matmul(x, x, out=out, casting=rule)(x, x, out=out),
+    "sum": lambda x, out, rule: linalg.einsum("ij->i", x, out=out[0], casting=rule),
+    "elements": lambda x, out, rule: linalg.einsum("ij,ij->ij", x, x, out=out, casting=rule),
+    "factors": lambda x, out, rule: linalg.einsum("ij,ij->ij", x, x, dtype=out.dtype, casting=rule),
+    "tiles": lambda x, out, rule: pyclmm.matmul(x, x, out=out, casting=rule, memory_limit=1 << 30),
+    "array_api": lambda x, out, rule: np.asarray(array_api.asarray(x), out.dtype),
+}
+OF_LISTS = {
+    "list": lambda x, out, _: pyclmm.matmul_many([(x, x)], [out]),
+    "list's operands": lambda x, out, _: pyclmm.matmul_many([(out, out)], bias=[x[0]]),
 }
 
 
-@pytest.mark.parametrize("call", CASTS)
-def test_a_warning_of_a_cast_names_the_line_of_the_call(call, recwarn):
-    """And an overflow does what the caller has set."""
-    x, out = np.full((2, 2), 1e100), np.zeros((2, 2), "f4")
-    with np.errstate(all="ignore"):
-        CASTS[call](x, out)
+@pytest.mark.parametrize("what", CASTS)
+def test_a_warning_of_dropped_parts_names_the_line_of_the_call(what):
+    """Python shows a warning once for a line, and all of these named one of pyclmm's."""
+    for _ in range(2):
+        with pytest.warns(np.exceptions.ComplexWarning) as seen:
+            CASTS[what](np.full((2, 2), 1 + 1j, "c8"), np.zeros((2, 2), "f4"), "unsafe")
+        assert {each.filename for each in seen} == {__file__}
+
+
+@pytest.mark.parametrize("what", [name for name in CASTS | OF_LISTS if name not in ("elements", "factors")])
+def test_a_warning_of_an_overflow_names_the_line_of_the_call(what, recwarn):
+    call = (CASTS | OF_LISTS)[what]
+    x, out = np.full((2, 2), 1e99), np.zeros((2, 2), "f4")
+    with np.errstate(over="ignore"):
+        call(x, out, "same_kind")
     assert not recwarn
-    CASTS[call](x, out)
-    assert {each.filename for each in recwarn} == {__file__}
-    assert {each.category for each in recwarn} == {RuntimeWarning}
-    with np.errstate(all="raise"), pytest.raises(FloatingPointError, match="in cast"):
-        CASTS[call](x, out)
-
-
-@pytest.mark.parametrize("limit", [None, "1 MiB"])
-def test_a_warning_of_imaginary_parts_names_the_line_of_the_call(limit):
-    z, out = np.full((2, 2), 1 + 1j, "c8"), np.zeros((2, 2), "f4")
-    for into in ({"out": out}, {"dtype": "f4"}):
-        with pytest.warns(np.exceptions.ComplexWarning) as heard:
-            pyclmm.matmul(z, z, casting="unsafe", memory_limit=limit, **into)
-        assert {each.filename for each in heard} == {__file__}
-    assert (out == 0).all()
+    call(x, out, "same_kind")
+    assert {(str(each.message), each.filename) for each in recwarn} == {
+        ("overflow encountered in cast", __file__)
+    }
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+        call(x, out, "same_kind")
 
 
 def test_c_and_bias_are_cast_by_the_same_rule(queue):

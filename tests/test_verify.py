@@ -1,10 +1,14 @@
 """verify=: right products raise no alarm and keep their bits; a wrong element is noticed and named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import pyclmm
 from pyclmm.kernels import verification
+from pyclmm.opencl import compiler, program
+from pyclmm.plan import programs_of
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
 from tests.support import spoiled
 from tests.support.cases import DEVICE, laid_out, numbers
@@ -59,6 +63,17 @@ def test_right_products_with_c_and_a_bias(dtype):
     for extra in ({"beta": 3, "alpha": 2, "bias": row}, {"bias": column}):
         given = (a, b, c) if "beta" in extra else (a, b)
         same_bits(pyclmm.gemm(*given, verify=True, **extra), pyclmm.gemm(*given, **extra))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("shape", [None, (1, N), (M, 1)])
+def test_compilers_have_nothing_to_say_of_a_check(dtype, shape, queue):
+    """They print on the terminal how many warnings they have."""
+    bias = None if shape is None else np.ones(shape, dtype)
+    plan = pyclmm.Matmul(*operands(dtype), bias=bias, verify=True, queue=queue)
+    for one in programs_of(plan):
+        anew = replace(one, defines=(*one.defines, ("ANEW", 1)))  # not from the binary that is kept
+        assert compiler.logs(program.built(queue.context, anew)) == []
 
 
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu"])

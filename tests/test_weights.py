@@ -177,6 +177,17 @@ def test_einsum_takes_and_refuses_beside_weights_what_matmul_does(weights, x, pl
         pyclmm.linalg.einsum(f"{','.join(terms)}->mn", *operands)
 
 
+def test_einsum_reads_beside_weights_what_it_reads_beside_an_array(tmp_path, rng, weights):
+    x = rng.standard_normal((K, 3), np.float32)
+    want = pyclmm.linalg.einsum("km,nk->nm", x, weights)
+    with optional("h5py").File(tmp_path / "x.h5", "w") as file:
+        for like in (memoryview(x), optional("pandas").DataFrame(x), file.create_dataset("x", data=x)):
+            got = pyclmm.linalg.einsum("km,nk->nm", like, weights)
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        with pytest.raises(pyclmm.DTypeError, match="out is a Dataset"):
+            pyclmm.linalg.einsum("km,nk->nm", x, weights, out=file.create_dataset("out", want.shape, "f4"))
+
+
 @pytest.mark.parametrize("term", ["mn", "nm"])
 def test_an_out_of_einsum_that_is_no_array_of_the_axes_is_refused(rng, weights, term):
     x = rng.standard_normal((3, K), np.float32)
@@ -211,6 +222,22 @@ WRONG = [
         lambda x, q: pyclmm.matmul(x.astype("f8"), q.T, dtype="f4", casting="safe"),
         pyclmm.DTypeError,
         "^a has dtype float64: Cannot cast",  # b has none that is cast
+    ),
+    (
+        lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", x.astype("f8"), q),
+        pyclmm.DTypeError,
+        "or dtype=np.float32, casting='same_kind'$",  # its rule is "safe"
+    ),
+    (lambda x, q: pyclmm.matmul(np.float32, q.T), pyclmm.DTypeError, "a is a type"),
+    (
+        lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", np.float32, q),
+        pyclmm.DTypeError,
+        r"operands\[0\] is a type",
+    ),
+    (
+        lambda x, q: pyclmm.linalg.einsum("mk,nk->mn", x, q, out=np.float32),
+        pyclmm.DTypeError,
+        "out is a type",
     ),
     (lambda x, q: pyclmm.matmul(x.astype("i4"), q.T), pyclmm.DTypeError, r"pass a.astype\(np.float32\)"),
     (lambda x, q: pyclmm.matmul(x.astype("c8"), q.T), pyclmm.DTypeError, r"pass a.astype\(np.float32\)"),

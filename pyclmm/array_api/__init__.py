@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable
 from functools import wraps
+from numbers import Number
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +29,7 @@ from ..linalg.products import exponent
 from ..linalg.views import permutation, permuted
 from ..opencl.devices import devices
 from ..problem.dtypes import named_dtype
+from ..problem.meaning import is_list
 from .array import Array as Array
 from .array import new, queue_of, to_host, wrapped
 
@@ -74,11 +76,18 @@ def _to_device(x: Any, queue: cl.CommandQueue) -> Any:
 def _by_host(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def called(*args: Any, device: Any = None, **keywords: Any) -> Any:
-        if "out" in keywords or len(args) > getattr(function, "nin", len(args)):
-            raise DTypeError(f"{function.__name__} returns a new array and writes to none; leave out `out`")
+        name = function.__name__
+        if keywords.get("copy") is False:
+            raise ArgumentError(f"copy is False, but {name} returns a new array; pass None or True")
         queue = None if device is not None else _queue_in((*args, *keywords.values()))
-        with np.errstate(all="ignore"):
-            result = function(*map(to_host, args), **{name: to_host(x) for name, x in keywords.items()})
+        try:
+            with np.errstate(all="ignore"):
+                result = function(*map(to_host, args), **{key: to_host(x) for key, x in keywords.items()})
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
+            words = f"{name} returns a new array and writes to none; leave out `out`"
+            raise DTypeError(words) from error
         return _to_device(result, queue or queue_of(device))
 
     return called
@@ -164,8 +173,17 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
         raise ArgumentError("copy is False, but the elements must go to the device; pass None or True")
     queue = _queue_in([obj]) if device is None else None
     read = read_on_host("obj", obj)
-    found = array_of("obj", to_host(obj)) if read is None else read
-    return new(np.asarray(found, dtype=dtype), queue or queue_of(device), "obj")
+    host = to_host(obj)
+    found = array_of("obj", host) if read is None else read
+    if dtype is not None:
+        _check_parts("obj", found.dtype, dtype)
+        numbers = host if is_list(host) or isinstance(host, Number) else found
+        try:
+            with np.errstate(all="ignore"):
+                found = np.asarray(numbers, dtype=dtype)
+        except OverflowError as error:  # of Python's integers; others wrap
+            raise ArgumentError(f"obj: {in_short(error)}; pass a wider dtype") from error
+    return new(found, queue or queue_of(device), "obj")
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
@@ -191,12 +209,19 @@ def astype(x: cla.Array, dtype: Any, /, *, copy: Any = True, device: Any = None)
     wanted = named_dtype(dtype)
     if wanted is None:
         raise DTypeError("dtype is None; pass one of the namespace, such as float32")
-    if _own("x", x).dtype.kind == "c" and wanted.kind in "iuf":
-        raise DTypeError(f"x has dtype {x.dtype} and dtype is {wanted}; pass real(x) or imag(x) as x")
+    _check_parts("x", _own("x", x).dtype, wanted)
     if not copy and x.dtype == wanted and device is None:
         return wrapped(x)
     with np.errstate(all="ignore"):
         return new(to_host(x).astype(wanted), queue_of(x.queue if device is None else device))
+
+
+def _check_parts(name: str, own: np.dtype[Any], wanted: np.dtype[Any]) -> None:
+    """Raise DTypeError for complex numbers as real ones."""
+    if own.kind == "c" and wanted.kind in "iuf":
+        raise DTypeError(
+            f"{name} has dtype {own} and dtype is {wanted}; pass real({name}) or imag({name}) as {name}"
+        )
 
 
 def permute_dims(x: cla.Array, /, axes: Any) -> Array:

@@ -18,10 +18,12 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..api import matmul
 from ..errors import ArgumentError, DTypeError, amount, brief
+from ..execution.casts import converted
 from ..execution.operands import sent
 from ..linalg.views import permuted
 from ..opencl.arrays import fetched
 from ..opencl.queues import default_queue, queue_on
+from ..problem.meaning import check_meaning
 
 _OF_VIEWS = (int, np.integer, slice, type(...), type(None))  # what a key of a view consists of
 
@@ -108,7 +110,8 @@ class Array(cla.Array):
                 "x has gaps or another order of its elements; assign to a copy, asarray(x, copy=True)"
             )
         elements = fetched(self)
-        elements[to_host(key)] = to_host(value)
+        with np.errstate(all="ignore"):
+            elements[to_host(key)] = to_host(value)
         if self.size:
             self.set(elements, queue=self.device)
 
@@ -126,7 +129,7 @@ class Array(cla.Array):
         if copy is False:
             raise ValueError("the elements are in the device's memory, so NumPy needs a copy; pass copy=None")
         host = fetched(self)
-        return host if dtype is None else host.astype(dtype)
+        return host if dtype is None else converted(host, np.dtype(dtype))
 
     def __copy__(self) -> Array:
         return _sharing(self)
@@ -170,13 +173,16 @@ def _sharing(x: cla.Array) -> Array:
 
 def new(x: Any, queue: cl.CommandQueue, name: str = "x") -> Array:
     """An array with the elements of a NumPy array. Raises DTypeError for elements that no device has."""
+    check_meaning(name, x)
     return wrapped(sent(np.asarray(x), name, queue))
 
 
 def to_host(x: Any) -> Any:
-    """Arrays, and those in lists and tuples, as NumPy arrays."""
+    """Arrays, and those in lists and tuples, as NumPy arrays, in which nobody writes: they are copies."""
     if isinstance(x, cla.Array):
-        return fetched(x)
+        host = fetched(x)
+        host.flags.writeable = False
+        return host
     return type(x)(map(to_host, x)) if type(x) in (list, tuple) else x
 
 

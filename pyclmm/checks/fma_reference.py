@@ -32,8 +32,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike
 
+from ..errors import ArgumentError
 from ..problem import dtypes
-from ..problem.settings import check_activation
+from ..problem.canonical import Epilogue, checked_gemm
+from ..problem.gemm import dense
+from ..problem.meaning import numbers_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -50,7 +53,7 @@ def chain(
     /,
     *,
     alpha: complex = 1.0,
-    beta: complex = 0.0,
+    beta: complex | None = None,
     bias: Any = None,
     activation: str | None = None,
     dtype: DTypeLike | None = None,
@@ -58,20 +61,26 @@ def chain(
     """What :func:`pyclmm.gemm` gives with ``reproducible=True``, bit for bit but for the payload of NaN.
 
     It needs no OpenCL. It takes about 20 ns for each multiply-add of float32, and ten times as long for
-    float64. Arguments and errors as for gemm, without transposes: pass ``a.T``.
+    float64. Arguments, and errors of arrays, as for gemm, without transposes: pass ``a.T``.
     """
-    a, b = np.asarray(a), np.asarray(b)
-    computed = dtypes.result_dtype(a.dtype, b.dtype, dtype, None)
+    if c is not None and beta is None:
+        raise ArgumentError("c is given without beta; pass beta=1.0 to add c, or leave c out")
+    given = {"a": a, "b": b, "c": c, "bias": bias}
+    given = {name: numbers_of(name, x) for name, x in given.items() if name in "ab" or x is not None}
+    a, b, c, bias = given["a"], given["b"], given.get("c"), given.get("bias")
+    layouts = {name: dense(x.shape, x.dtype) for name, x in given.items()}
+    epilogue = Epilogue(layouts, activation)
+    named = dtypes.named_dtype(dtype)
+    gemm = checked_gemm(layouts["a"], layouts["b"], dtype=named, epilogue=epilogue, reproducible=True)
+    computed, shape = gemm.dtype, gemm.shape
     accumulator = dtypes.dtype_of(dtypes.ELEMENTS[dtypes.type_name(computed, "the result")].accumulator)
-    check_activation(activation or "none")
-    shape = np.matmul(np.empty(a.shape, bool), np.empty(b.shape, bool)).shape
     x, y = (z.astype(accumulator) for z in (np.atleast_2d(a), b if b.ndim > 1 else b[:, None]))
     if alpha == 0:  # a and b are not read
         x, y = x[..., :0], y[..., :0, :]
     sums = x @ y if accumulator.kind == "u" else _sums(x, y)
     with np.errstate(all="ignore"):
         value = _finished(
-            sums.reshape(shape), _scalar(alpha, accumulator), _rest(c, beta, bias, accumulator, shape)
+            sums.reshape(shape), _scalar(alpha, accumulator), _rest(c, beta or 0.0, bias, accumulator, shape)
         )
         return np.asarray(_activated(value, activation).astype(computed))
 

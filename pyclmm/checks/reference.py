@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ShapeError
-from ..problem.dtypes import ELEMENTS
+from ..errors import DTypeError, ShapeError
+from ..problem.dtypes import ELEMENTS, check_cast, type_name
+from ..problem.meaning import numbers_of
 from .fma_reference import chain
 
 __all__ = [
@@ -37,8 +38,9 @@ def _wide(x: Array) -> Array:
     return x.astype(np.longdouble if double else np.float64)
 
 
-def matmul(a: Array, b: Array) -> Array:
+def matmul(a: Any, b: Any) -> Array:
     """``a @ b`` by NumPy: in float64, in longdouble for float64 operands, integers in their own type."""
+    a, b = numbers_of("a", a), numbers_of("b", b)
     if a.dtype.kind in "biu" and b.dtype.kind in "biu":
         return np.asarray(np.matmul(a, b))
     # NaN and infinity are valid data. Whether NumPy warns of them depends on the processor.
@@ -46,20 +48,26 @@ def matmul(a: Array, b: Array) -> Array:
         return np.asarray(np.matmul(_wide(a), _wide(b)))
 
 
-def magnitude(a: Array, b: Array) -> Array:
+def magnitude(a: Any, b: Any) -> Array:
     """``|a| @ |b|`` in float64 or longdouble: the scale of rounding errors."""
+    a, b = numbers_of("a", a), numbers_of("b", b)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.matmul(abs(_wide(a)), abs(_wide(b))))
 
 
-def int8_groups(a: Array, weights: Any) -> Array:
+def int8_groups(a: Any, weights: Any) -> Array:
     """*a* as ``quantize_a="int8"`` multiplies it by *weights*, a :class:`pyclmm.QuantizedArray`, in float64.
 
     The numbers of a in each group of the weights, along the last axis, are rounded to multiples of their
     largest absolute value / 127, to the nearest in float32. Groups without a number of 2^-120 or more are 0;
-    those with a NaN or an infinity are NaN. Raises ShapeError if the groups do not divide the axis.
+    those with a NaN or an infinity are NaN. Raises ShapeError if the groups do not divide the axis, and
+    DTypeError.
     """
-    size = weights.group_size
+    size = getattr(weights, "group_size", None)
+    if size is None:
+        raise DTypeError(f"weights is a {type(weights).__name__}; pass a QuantizedArray")
+    a = numbers_of("a", a)
+    check_cast(a.dtype, np.dtype(np.float32), "a", "same_kind")
     if a.ndim == 0 or a.shape[-1] % size:
         raise ShapeError(
             f"a has shape {a.shape}; pass (..., K), whose K is that of weights in groups of {size}"
@@ -82,10 +90,10 @@ def unit_roundoff(dtype: Any) -> float:
     return 2.0**-known.significand if known.significand else 0.0
 
 
-def rounding(values: Array, dtype: Any) -> Array:
+def rounding(values: Any, dtype: Any) -> Array:
     """The largest error of rounding each of *values* to *dtype*: u times it, or half the least subnormal."""
-    least = 2.0 ** (ELEMENTS[np.dtype(dtype).name].exponents[0] - 1)
-    return np.asarray(np.maximum(unit_roundoff(dtype) * abs(values), least))
+    least = 2.0 ** (ELEMENTS[type_name(np.dtype(dtype), "dtype")].exponents[0] - 1)
+    return np.asarray(np.maximum(unit_roundoff(dtype) * abs(numbers_of("values", values)), least))
 
 
 def limit(k: int) -> float:
@@ -93,8 +101,9 @@ def limit(k: int) -> float:
     return max(NETLIB_RATIO, float(k + 2))
 
 
-def activate(x: Array, activation: int) -> Array:
+def activate(x: Any, activation: int) -> Array:
     """Apply an activation, given by its index in ``ACTIVATIONS``, to each element of *x*."""
+    x = numbers_of("x", x)
     with np.errstate(over="ignore"):
         if activation == 3:
             return np.asarray(x * 0.5 * (1 + _erf(x * np.sqrt(0.5))))
@@ -116,9 +125,7 @@ def _erf(x: Array) -> Array:
     return np.vectorize(math.erf, otypes=[np.float64])(x) if x.size else x
 
 
-def error_ratio(
-    got: Array, a: Array, b: Array, *, result: Array | None = None, operands: float = 0.0
-) -> float:
+def error_ratio(got: Any, a: Any, b: Any, *, result: Any = None, operands: float = 0.0) -> float:
     """The largest test ratio of the elements of *got*; that of a correct product is at most :func:`limit`.
 
     *result* is the exact result if that is not ``a @ b``. *operands* is the relative error allowed for each
@@ -126,7 +133,8 @@ def error_ratio(
     wider, so a narrower result may also have its own rounding error. The ratio is infinite if the shape is
     wrong, or if a NaN or an infinity is missing or not expected. For integers it is 0 or infinite.
     """
-    reference = matmul(a, b) if result is None else result
+    got = numbers_of("got", got)
+    reference = matmul(a, b) if result is None else numbers_of("result", result)
     if got.shape != reference.shape:
         return float("inf")
     if got.dtype.kind in "biu":

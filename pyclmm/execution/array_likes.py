@@ -22,9 +22,11 @@ _ON_HOST = (1, 3, 11, 13)
 
 
 def has_shape(x: Any) -> bool:
-    """Whether *x* has a shape. A property of somebody else's may fail, as that of a closed dataset does."""
+    """Whether *x* has a shape. A property of somebody else's may fail, as that of a closed dataset does, and
+    of a class it is no tuple.
+    """
     try:
-        return hasattr(x, "shape")
+        return isinstance(x.shape, tuple)
     except Exception:
         return False
 
@@ -78,7 +80,10 @@ def _check_element(name: str, x: Any, element: Any) -> None:
 def _is_array_like(x: Any) -> bool:
     if isinstance(x, Number) or is_list(x):
         return True
-    if any(hasattr(x, name) for name in ("__array__", "__array_interface__", "__dlpack_device__")):
+    if isinstance(x, type):  # which has its arrays' attributes
+        return False
+    names = "__array__", "__array_interface__", "__array_struct__", "__dlpack_device__"
+    if any(hasattr(x, name) for name in names):
         return True
     try:
         memoryview(x)

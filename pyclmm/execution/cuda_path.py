@@ -12,13 +12,12 @@ from ..cuda.arrays import CudaArray
 from ..cuda.streams import Stream
 from ..errors import DeviceMemoryError, UnsupportedError, WorkspaceError
 from ..opencl import forks
-from ..opencl.host_memory import warn_of_dropped
 from ..opencl.last_call import same
 from ..opencl.mappings import reach
 from ..opencl.steps import Scales, scalars_of
 from .kinds import KindWithAddresses
 from .operands import Operands
-from .options import Options, refuse_events
+from .options import Options, refuse_events, warn_of_dropped
 from .path_on_device import PathOnDevice
 
 

@@ -15,12 +15,11 @@ from pyopencl.array import Array
 from ..errors import REFUSED, ArgumentError
 from ..opencl import arrays, forks, late_events
 from ..opencl.binding import Constant
-from ..opencl.host_memory import warn_of_dropped
 from ..opencl.last_call import LastCall, same
 from ..opencl.steps import Scales
 from ..raising import OfProcess
 from .operands import Operands, problem_name
-from .options import Options, events_of
+from .options import Options, events_of, warn_of_dropped
 from .path_on_device import PathOnDevice
 from .repair import moved
 

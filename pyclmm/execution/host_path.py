@@ -20,6 +20,7 @@ from ..opencl.steps import Scales, scalars_of
 from ..problem.dtypes import dtype_of, type_name
 from ..problem.gemm import Gemm
 from ..problem.ragged import SIZES
+from .casts import cast_into, converted
 from .execute import Executable
 from .operands import Operands, check_writeable, checked, problem_name, read_operands
 from .options import Options, check_scalars, wait_here
@@ -41,11 +42,7 @@ class _Input:
 
     def as_read(self, x: Array) -> Array:
         """The array that the kernels read for *x*: *x* or its copy."""
-        if self.copied_as is None:
-            return x
-        copy = np.empty(x.shape, self.copied_as)
-        host_memory.copy_into(copy, x, "unsafe")
-        return copy
+        return x if self.copied_as is None else converted(x, self.copied_as)
 
 
 _ALIGN, _ndarray, _empty = host_memory.HOST_ALIGN, np.ndarray, np.empty
@@ -281,7 +278,7 @@ class HostPath:
                 host_memory.finish(queue)
                 raise
         if out is not None and target is not out:
-            host_memory.copy_into(out, target, self._casting)
+            cast_into(out, target, self._casting)
         return _returned(target, out)
 
     def _multiply(

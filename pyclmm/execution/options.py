@@ -11,7 +11,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 
 from ..byte_sizes import parse_limit
-from ..errors import ArgumentError, DTypeError, UnsupportedError, brief, unknown_name
+from ..errors import ArgumentError, DTypeError, UnsupportedError, brief, unknown_name, warn_caller
 from ..kernels import kernel_named
 from ..kernels.config import TileConfig
 from ..opencl import status
@@ -227,6 +227,12 @@ def check_scalars(gemm: Gemm, scales: Scales) -> None:
                 f"{name} is {brief(value)}, beyond the range of float64, but the result is {gemm.dtype}; "
                 "pass a number of at most 1.7e308 in size"
             )
+
+
+def warn_of_dropped() -> None:
+    """Warn as NumPy does where a complex product becomes real."""
+    words = "Casting complex values to real discards the imaginary part"  # NumPy's
+    warn_caller(words, np.exceptions.ComplexWarning)
 
 
 def refuse_events(wait_for: list[cl.Event]) -> None:

@@ -225,7 +225,7 @@ def path_of(
     a path. Raises ArgumentError for another word.
     """
     if _is_path(optimize):
-        return _checked([step for step in optimize if step != "einsum_path"], len(operands))
+        return _checked([step for step in optimize if not isinstance(step, str)], len(operands))
     if len(operands) <= 2 or optimize is False:
         return [tuple(range(len(operands)))]
     import opt_einsum  # noqa: PLC0415 - it takes 16 ms, and most products have two operands
@@ -234,14 +234,14 @@ def path_of(
     terms = ["".join(symbol[x] for x in labels) for labels in (*operands, out)]
     shapes = [tuple(lengths[x] for x in labels) for labels in operands]
     word, limit = optimize if isinstance(optimize, tuple) and len(optimize) == 2 else (optimize, None)
-    if limit == 0:
-        limit = 1  # no temporary array is so small; opt_einsum takes no 0, as NumPy does
     subscripts = f"{','.join(terms[:-1])}->{terms[-1]}"
     try:
+        if limit == 0:
+            limit = 1  # no temporary array is so small; opt_einsum takes no 0, as NumPy does
         found, _ = opt_einsum.contract_path(
             subscripts, *shapes, shapes=True, optimize="auto" if word is True else word, memory_limit=limit
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ArgumentError(
             f"optimize is {brief(optimize)}: {in_short(error)}; pass True, False, 'greedy', 'optimal', or "
             "a path of numpy.einsum_path"
@@ -264,7 +264,7 @@ def _checked(path: Sequence[Any], operands: int) -> Path:
         fits = all(isinstance(place, int | np.integer) and 0 <= place < left for place in step)
         if not (step and fits and len(set(step)) == len(step)):
             raise ArgumentError(
-                f"optimize: the step {step} of the path does not fit {amount(left, 'operands')}; "
+                f"optimize: the step {brief(step)} of the path does not fit {amount(left, 'operands')}; "
                 "see einsum_path"
             )
         left -= len(step) - 1

@@ -11,8 +11,9 @@ import numpy as np
 import pyopencl as cl
 
 from ..api import gemm
+from ..execution.casts import cast_into, drops_parts, real_if_cast
 from ..execution.operands import check_writeable
-from ..opencl.host_memory import copy_into, may_share
+from ..opencl.host_memory import may_share
 from ..opencl.mappings import shares_file
 from ..problem.contraction import Dense, Label, View, joined, stacked
 from ..problem.dtypes import ELEMENTS, dtype_of, type_name
@@ -176,12 +177,13 @@ def _sum_by_numpy(
     *is_direct*: *out* has this type, and the order of *x*, in which x is read fast.
     """
     check_writeable(out)
+    into = out if is_direct and not may_share(x, out) else None
     with np.errstate(all="ignore"):
-        if is_direct and not may_share(x, out):
-            np.einsum(x, axes, kept, out=out, dtype=sums, casting="unsafe")
-        else:
-            made = np.einsum(x, axes, kept, dtype=sums, casting="unsafe")
-            copy_into(out, made.astype(dtype, copy=False), casting)
+        made = np.einsum(x, axes, kept, out=into, dtype=sums, casting="unsafe")
+        if into is None:
+            made = np.asarray(made, dtype)
+    if into is None:
+        cast_into(out, made, casting)
 
 
 def _without(x: Tensor, labels: Collection[Label]) -> Tensor:
@@ -303,7 +305,11 @@ def _is_nearer(first: int, second: int, factors: Sequence[Any]) -> bool:
 def _multiply_by_numpy(x: Any, y: Any, out: Any, dtype: Any, casting: Casting, is_sum: bool) -> None:
     check_writeable(out)
     x, y = (each.copy() if shares_file(each, out) else each for each in (x, y))  # NumPy sees shared memory
+    x, y = (real_if_cast(each, dtype) for each in (x, y))
+    made = np.empty(out.shape, dtype) if drops_parts(dtype, out.dtype) else out
     with np.errstate(all="ignore"):
-        np.multiply(x, y, out=out, dtype=dtype, casting=casting)
+        np.multiply(x, y, out=made, dtype=dtype, casting=casting)
         if is_sum:  # a sum of zeros is +0.0
-            np.add(out, out.dtype.type(0), out=out)
+            np.add(made, made.dtype.type(0), out=made)
+    if made is not out:
+        cast_into(out, made, casting)

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..api import matmul
 from ..errors import ShapeError, UnsupportedError, amount
-from ..execution.array_likes import array_of, has_shape
+from ..execution.array_likes import array_of
+from ..execution.kinds import kind_of
 from ..problem.contraction import Label
 from ..problem.subscripts import Labelled, parsed
 from ..quantized import QuantizedArray
@@ -27,7 +28,8 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     """The contraction of *operands*, an array and quantised weights. *keywords* are matmul's. Raises
     UnsupportedError unless it is one product that sums along the weights' K alone.
     """
-    operands = [x if has_shape(x) else array_of(f"operands[{i}]", x) for i, x in enumerate(operands)]
+    operands = [_array(f"operands[{i}]", x) for i, x in enumerate(operands)]
+    target = None if out is None else _array("out", out)
     which = parsed(subscripts, [x.shape for x in operands])
     place = next(i for i, x in enumerate(operands) if _is_weights(x))
     weights = operands[place]
@@ -37,13 +39,13 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     x, of_x, of_weights = operands[1 - place], which.operands[1 - place], which.operands[place]
     k, n = of_weights if weights.is_transposed else of_weights[::-1]
     rest = _free(which, of_x, k, n)
-    if out is not None:
-        _check_out(out, tuple(which.lengths[label] for label in which.out))
+    if target is not None:
+        _check_out(target, tuple(which.lengths[label] for label in which.out))
     try:
         result = matmul(
             _permuted(x, of_x, (*rest, k)),
             weights if weights.is_transposed else weights.T,
-            out=None if out is None else _permuted(out, which.out, (*rest, n)),
+            out=None if target is None else _permuted(target, which.out, (*rest, n)),
             **keywords,
         )
     except OF_CALLER as error:  # of which the array is a, and the weights are b
@@ -51,9 +53,14 @@ def contract_weights(operands: Sequence[Any], subscripts: Any, out: Any = None, 
     return _permuted(result, (*rest, n), which.out) if out is None else out
 
 
+def _array(name: str, x: Any) -> Any:
+    """*x*, which has axes to permute: weights, or an array of any library."""
+    return x if _is_weights(x) or kind_of(x) is not None else array_of(name, x)
+
+
 def _check_out(out: Any, wanted: tuple[int, ...]) -> None:
-    """Raise DTypeError or ShapeError unless *out* is an array of the shape *wanted*."""
-    shape = tuple((out if has_shape(out) else array_of("out", out)).shape)
+    """Raise ShapeError unless *out* has the shape *wanted*."""
+    shape = tuple(out.shape)
     if shape != wanted:
         raise ShapeError(f"out has shape {shape}, but the result has shape {wanted}; pass an out of it")
 

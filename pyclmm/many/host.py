@@ -13,6 +13,7 @@ import pyopencl as cl
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError
+from ..execution.casts import cast_into, converted
 from ..execution.operands import Operands
 from ..execution.options import wait_here
 from ..opencl import host_memory
@@ -99,7 +100,7 @@ class HostMany(ManyByAddress):
             if outs[pair] is None:
                 yield pair, part if part.shape else part[()]
             else:
-                host_memory.copy_into(outs[pair], part, "same_kind")
+                cast_into(outs[pair], part, "same_kind")
 
     def _multiplied(self, given: CallLists, queue: cl.CommandQueue) -> list[tuple[int, Array]]:
         """Compute the outs that kernels write, and what is returned: the pair of each result, and that."""
@@ -147,7 +148,7 @@ class HostMany(ManyByAddress):
         for at, key in keys.items():
             if key not in made:
                 x, dtype = given.lists.arrays[at], key[1]
-                made[key] = x if dtype is None else np.array(x, dtype, order="C", copy=True)
+                made[key] = x if dtype is None else converted(x, dtype)
         row, begins = (None, map(host_memory.location, made.values())) if self._in_place else _packed(made)
         addresses, places = given.addresses.copy(), dict(zip(made, begins, strict=True))
         addresses[[*keys]] = [places[key] for key in keys.values()]

@@ -17,7 +17,7 @@ import numpy as np
 import pyopencl as cl
 from numpy.lib.stride_tricks import as_strided
 
-from ..errors import DeviceMemoryError, warn_caller
+from ..errors import DeviceMemoryError
 from ..kernels.device import DeviceInfo
 from ..problem.gemm import MAX_ALIGN, Operand, alignment, dense
 from . import mappings, status
@@ -44,39 +44,6 @@ def is_copied(x: Array, device: DeviceInfo) -> bool:
     # What is transferred has gaps of at most a quarter of its size.
     has_wide_gaps = not device.unified_memory and mappings.extent(x) > 1.25 * x.nbytes
     return has_wide_gaps or not is_addressable(x)
-
-
-def cast_errors() -> dict[str, Any]:
-    """For np.errstate around a cast: an overflow does what the caller has set, but a warning names the line
-    that called pyclmm.
-    """
-    errors: dict[str, Any] = {"call": np.geterrcall(), **np.geterr()}
-    if errors["call"] is None:
-        called = {kind: "call" for kind, how in errors.items() if how == "warn"}
-        errors |= {"call": _warn_of_cast, **called}
-    return errors
-
-
-def _warn_of_cast(kind: str, _: int) -> None:
-    warn_caller(f"{kind} encountered in cast", RuntimeWarning)
-
-
-def warn_of_dropped() -> None:
-    """Warn as NumPy does where a complex product becomes real."""
-    words = "Casting complex values to real discards the imaginary part"  # NumPy's
-    warn_caller(words, np.exceptions.ComplexWarning)
-
-
-def copy_into(target: Array, source: Array, casting: Any) -> None:
-    """numpy.copyto, whose warnings name the line that called pyclmm."""
-    if target.dtype == source.dtype:
-        np.copyto(target, source)
-        return
-    if source.dtype.kind == "c" and target.dtype.kind in "iuf":
-        warn_of_dropped()
-        source = source.real
-    with np.errstate(**cast_errors()):
-        np.copyto(target, source, casting=casting)
 
 
 def dense_layout(shape: tuple[int, ...], dtype: np.dtype[Any], device: DeviceInfo) -> Operand:

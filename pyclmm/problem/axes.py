@@ -81,12 +81,19 @@ def _core(name: str, item: Any, count: int, ndim: int) -> tuple[int, ...]:
     return found
 
 
+def integer(x: Any) -> int:
+    """*x* as a number of Python's. Raises TypeError for what is none, and for True, as NumPy does."""
+    if isinstance(x, bool):
+        raise TypeError("'bool' object is not an integer")
+    return operator.index(x)
+
+
 def counted(name: str, axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
     """Different *axes* of the array *name*, which has *ndim*, counted from the first. Raises DTypeError for
     what is no integer, AxisError for an axis that is not there, else ArgumentError.
     """
     try:
-        found = tuple(operator.index(axis) for axis in axes)
+        found = tuple(map(integer, axes))
     except TypeError as error:
         raise DTypeError(
             f"axes: {brief(axes)} of {name}: {in_short(error)}; pass an integer or a tuple of them"

@@ -104,7 +104,7 @@ def checked_gemm(
     """
     computed = _computed_dtype(a, b, out, dtype, casting, b_format)
     if b_format:
-        b = _weights(a, b, trans_a, computed, b_format)
+        b = _weights(a, b, trans_a, computed, casting, b_format)
     a2, b2 = promoted(a, b)
     is_complex = computed.kind == "c"
     ma = transposed(matrix_of(a2, "a"), trans_a, len(a.shape) == 1, is_complex)
@@ -273,13 +273,16 @@ def _computed_dtype(
     return dtypes.result_dtype(a.dtype, of_b, dtype, out.dtype if out else None, casting)
 
 
-def _weights(a: Operand, b: Operand, trans_a: str, computed: np.dtype[Any], b_format: str) -> Operand:
+def _weights(
+    a: Operand, b: Operand, trans_a: str, computed: np.dtype[Any], casting: Casting, b_format: str
+) -> Operand:
     """The bytes *b* of quantised weights as the K x N matrices that they stand for. Raises DTypeError or
     ShapeError for an *a* that does not multiply it."""
     if computed.name not in WITH_WEIGHTS:
+        rule = "" if np.can_cast(a.dtype, np.float32, casting) else ", casting='same_kind'"
         raise DTypeError(
             f"a has dtype {a.dtype}, and the product would be computed in {computed}; quantised weights are "
-            f"multiplied in {', '.join(WITH_WEIGHTS)}: pass a.astype(np.float32), or dtype=np.float32"
+            f"multiplied in {', '.join(WITH_WEIGHTS)}: pass a.astype(np.float32), or dtype=np.float32{rule}"
         )
     if not a.shape:
         raise ShapeError("a is 0-dimensional and does not have enough dimensions; matmul takes 1 or more")

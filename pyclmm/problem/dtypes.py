@@ -103,14 +103,22 @@ _ALSO_DIRECT = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8")}
 
 
 def named_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
-    """The dtype that the argument *dtype* names. Raises DTypeError for what names none."""
+    """The dtype that the argument *dtype* names. Raises DTypeError for what names none, or the other order of
+    bytes, in which nothing is computed.
+    """
+    if dtype is None:
+        return None
     try:
-        return None if dtype is None else np.dtype(dtype)
+        found = np.dtype(dtype)
     except (SyntaxError, TypeError, ValueError) as error:
         library, _, name = brief(dtype).partition(".")
         if library == "torch" and name in ELEMENTS:
             return dtype_of(name)
         raise DTypeError(f"dtype is {brief(dtype)}: {in_short(error)}; pass one such as 'float32'") from error
+    if not found.isnative:
+        own = found.newbyteorder("=")
+        raise DTypeError(f"dtype is {brief(dtype)}, in the other order of bytes; pass {str(own)!r}")
+    return found
 
 
 def type_name(dtype: np.dtype[Any], argument: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..errors import DTypeError
+from ..errors import DTypeError, in_short
+from .dtypes import ELEMENTS
 
 _LISTS = {list, tuple}
 _NUMBERS = {int, float, complex}
@@ -152,3 +153,19 @@ def check_meaning(name: str, x: Any, of: Any = None) -> None:
             f"{name} is a {within}{type(x).__name__}, a subclass of ndarray with arithmetic of its own, "
             f"which would be ignored; pass its plain numbers, np.asarray({name})"
         )
+
+
+def numbers_of(name: str, x: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """*x* as a plain NumPy array, of longdouble too. Raises DTypeError for a mask or a unit, for what lies on
+    a device, and for what has no numbers.
+    """
+    check_meaning(name, x)
+    if hasattr(x, "shape") and hasattr(x, "get") and not hasattr(x, "__array__"):  # NumPy would make objects
+        raise DTypeError(f"{name} is a {type(x).__name__} on a device; pass {name}.get()")
+    try:
+        found = np.asarray(x)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise DTypeError(f"{name} is a {type(x).__name__}: {in_short(error)}; pass a NumPy array") from error
+    if found.dtype.kind not in "biufc" and found.dtype.name not in ELEMENTS:
+        raise DTypeError(f"{name} is a {type(x).__name__} of dtype {found.dtype}; pass an array of numbers")
+    return found

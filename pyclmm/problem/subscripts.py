@@ -8,7 +8,6 @@ ellipsis.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DTypeError, ShapeError, amount, brief
+from .axes import integer
 from .contraction import Label
 
 _ELLIPSIS = "..."
@@ -70,7 +70,7 @@ def _numbers(sublist: Any) -> Term:
         if isinstance(each, str) and each == _ELLIPSIS:
             continue
         try:
-            term[i] = operator.index(each)
+            term[i] = integer(each)
         except TypeError:
             raise DTypeError(
                 f"subscript {brief(each)} is not an integer; pass integers from 0 to 51, or an Ellipsis"

@@ -16,11 +16,11 @@ from numpy.typing import DTypeLike
 from ..byte_sizes import parse_limit
 from ..errors import ArgumentError, DTypeError, brief
 from ..execution import kinds
+from ..execution.casts import cast_into, errors_of_caller
 from ..execution.operands import check_writeable, named
 from ..execution.options import Options, beta_of, check_scalars, plain_numbers
 from ..opencl import forks
 from ..opencl.devices import DeviceChoice
-from ..opencl.host_memory import cast_errors, copy_into
 from ..opencl.mappings import overlaps_itself
 from ..problem.literals import Activation, Casting, Precision, Trans, Verify
 from ..raising import OfProcess, guarded
@@ -263,7 +263,7 @@ class StreamedMatmul(OfProcess):
                 forks.check_process()  # what it has forked would end the parent's checkpoint
             if given.out is not None and target is not given.out:
                 out = source("out", given.matrices(given.out))  # its file may have been cut since
-                copy_into(given.out, target, self._options.casting)
+                cast_into(given.out, target, self._options.casting)
                 if kept is not None:  # whose folder has the only other copy
                     out.flush()
 
@@ -319,7 +319,7 @@ def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:
         return region_of(every[number], job.product.stack)
 
     kept.verify(region)
-    with np.errstate(**cast_errors()):
+    with np.errstate(**errors_of_caller()):
         for number, content in kept.blocks():
             where = region(number)
             job.sink.write(np.frombuffer(content, job.dtype).reshape(where.shape), where)

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import bring_warning
+from ..execution.casts import errors_of_caller
 from ..opencl import staging
-from ..opencl.host_memory import cast_errors
 from .checkpoint import Checkpoint
 from .fingerprints import WrittenTile
 from .job import Job
@@ -188,7 +188,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the loops. NumPy's casts in them do with an overflow what the caller's do."""
-        errors = cast_errors()
+        errors = errors_of_caller()
         loops = self._threads.loops
         pools = (loops, self._load), (self._threads.multiplier, self._multiply)
         # Two deliver: while one waits for the end of its tile the other begins the next.

@@ -147,6 +147,14 @@ def test_wrong_arguments_are_named():
         pyclmm.reference.chain(a, a, activation="gelu")
     with pytest.raises(pyclmm.DTypeError):
         pyclmm.reference.chain(a.astype(object), a)
+    with pytest.raises(pyclmm.ArgumentError, match="c is given without beta"):
+        pyclmm.reference.chain(a, a, a)
+    with pytest.raises(pyclmm.ShapeError, match="b has a mismatch in its core dimension"):
+        pyclmm.reference.chain(a, np.ones((3, 2), "f4"))
+    with pytest.raises(pyclmm.ShapeError, match="c has shape"):
+        pyclmm.reference.chain(a, a, a[0], beta=1.0)
+    with pytest.raises(pyclmm.ShapeError, match="bias has shape"):
+        pyclmm.reference.chain(a, a, bias=np.ones(3, "f4"))
 
 
 @pytest.mark.parametrize("product", PRODUCTS, ids=lambda p: p.name)

@@ -1,9 +1,13 @@
 """The references of package and tests reject results that are slightly wrong, or wrong in one place."""
 
+import inspect
+
 import numpy as np
+import pyopencl.array as cla
 import pytest
 import scipy.special
 
+import pyclmm
 from pyclmm.checks import reference
 from pyclmm.problem.gemm import ACTIVATIONS
 from tests.support.cases import numbers
@@ -162,3 +166,44 @@ def test_subnormal_results_have_a_larger_limit():
     a, b = np.full((1, 1), 2.0**-10, "f4"), np.full((1, 1), 3.3 * 2.0**-10, "f4")
     assert reference.error_ratio((a @ b).astype("f2"), a, b) < reference.limit(1)
     assert reference.error_ratio(((a @ b) * 1.02).astype("f2"), a, b) > reference.limit(1)
+
+
+Q = pyclmm.quantize(np.ones((2, 64), "f4"))
+WRONG_OPERANDS = {
+    "weights": (Q, r"QuantizedArray: .*dequantize\(\)"),
+    "a mask": (np.ma.array(np.ones((2, 2)), mask=np.eye(2)), r"masked array.*filled\(0\)"),
+    "objects": (np.array([[None]]), "dtype object"),
+    "text": ("abc", "str of dtype"),
+    "None": (None, "NoneType"),
+}
+
+
+@pytest.mark.parametrize(
+    "function", ["matmul", "magnitude", "error_ratio", "chain", "activate", "int8_groups"]
+)
+def test_lists_are_read_and_what_has_no_numbers_is_named(function, queue):
+    function = getattr(reference, function)
+    right = {"got": [[7.0]], "x": [[1.0, -2.0]], "activation": 1, "weights": Q, "b": [[2.0], [3.0]]}
+    right["a"] = [[1.0] * 64] if function is reference.int8_groups else [[2.0, 1.0]]
+    parameters = inspect.signature(function).parameters.values()
+    taken = {its.name: right[its.name] for its in parameters if its.default is its.empty}
+    np.testing.assert_array_equal(function(*taken.values()), function(*map(as_array, taken.values())))
+    on_device = {"an Array": (cla.to_device(queue, np.ones((2, 2), "f4")), r"on a device; pass .*\.get\(\)")}
+    for name in taken.keys() - {"activation", "weights"}:
+        for wrong, words in (WRONG_OPERANDS | on_device).values():
+            with pytest.raises(pyclmm.DTypeError, match=f"{name} is a .*{words}"):
+                function(*(taken | {name: wrong}).values())
+
+
+def as_array(x):
+    return np.array(x) if isinstance(x, list) else x
+
+
+def test_what_has_no_groups_and_no_known_rounding_is_named():
+    with pytest.raises(pyclmm.DTypeError, match="weights is a ndarray"):
+        reference.int8_groups(np.ones((2, 64)), np.ones((2, 64)))
+    with pytest.raises(pyclmm.DTypeError, match="a: cannot cast complex128"):
+        reference.int8_groups(np.ones((2, 64), complex), Q)
+    with pytest.raises(pyclmm.DTypeError, match="dtype is float128"):
+        reference.rounding([1.0], np.longdouble)
+    assert reference.rounding([1.0], "f4") == 2.0**-24

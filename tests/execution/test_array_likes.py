@@ -54,6 +54,14 @@ class Typed(Likeness, Tensor):
     __init__ = Tensor.__init__
 
 
+@pytest.mark.parametrize("protocol", ["__array_interface__", "__array_struct__"])
+def test_what_has_a_protocol_of_numpys_is_read(protocol):
+    x = np.arange(6.0).reshape(2, 3)
+    like = type("Like", (), {protocol: getattr(x, protocol)})()
+    same(pyclmm.matmul(like, x.T), x @ x.T)
+    same(pyclmm.linalg.einsum("ij,kj->ik", like, x), x @ x.T)
+
+
 @examples(80)
 @given(st.data(), st.integers(0, 3), st.integers(1, 3), st.integers(0, 3))
 def test_lists_of_any_numbers(data, m, k, n):

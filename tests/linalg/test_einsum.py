@@ -113,6 +113,7 @@ def test_a_sublist_may_be_an_array_of_integers():
         ([[None, 1]], TypeError),
         ([[0.0, 1]], TypeError),
         ([["i", 1]], TypeError),
+        ([[True, 0]], TypeError),
         ([[0, 1], [None]], TypeError),
         ([None], TypeError),
         ([0], TypeError),
@@ -264,7 +265,10 @@ def test_a_limit_of_memory_is_taken(limit, rng):
     assert np.allclose(linalg.einsum("a,b,c->abc", *xs, optimize=("greedy", limit), kernel="naive"), want)
 
 
-@pytest.mark.parametrize("optimize", ["best", 7, ("greedy",), ("greedy", 1, 2), ("best", 1)])
+@pytest.mark.parametrize(
+    "optimize",
+    ["best", 7, ("greedy",), ("greedy", 1, 2), ("best", 1), ("greedy", np.ones(2)), ("greedy", np.inf)],
+)
 def test_a_word_that_is_no_order_is_refused(optimize):
     with pytest.raises(pyclmm.ArgumentError, match=r"optimize is .*pass True, False, 'greedy'") as caught:
         linalg.einsum("a,b,c->abc", [1.0], [1.0], [1.0], optimize=optimize)
@@ -282,6 +286,8 @@ def test_a_word_that_is_no_order_is_refused(optimize):
         ["einsum_path"],
         ["einsum_path", 1],
         [("a", "b")],
+        [np.array([0, 1]), (0, 1)],
+        [(10**5000,)],
         [(0.0, 1.0), (0, 1)],
         [([0], 1), (0, 1)],
     ],

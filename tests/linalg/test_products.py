@@ -196,6 +196,8 @@ def test_axes_of_products_of_vectors(name, place, queue, r):
         ("vecdot", {"axes": [0, 0], "axis": 0}),
         ("vecdot", {"axis": 2}),
         ("vecdot", {"axis": 1.0}),
+        ("vecdot", {"axis": True}),
+        ("vecdot", {"axes": [True, 0]}),
         ("vecdot", {"keepdims": 1}),
         ("vecdot", {"keepdims": True, "out": np.zeros((2, 2), "f4")}),
         ("vecdot", {"keepdims": True, "out": np.zeros(2, "f4")}),
@@ -316,6 +318,7 @@ def test_a_negative_number_of_axes_is_none(place, queue, axes):
         (1.5, TypeError),
         (None, TypeError),
         (([0], [0.5]), TypeError),
+        (([0], [True]), TypeError),
         (([0], [0], [0]), ValueError),
         (3, IndexError),
         (([5], [0]), IndexError),
@@ -572,8 +575,12 @@ def test_keywords_of_gemm_reach_every_product(queue):
             linalg.matrix_power(a, n, nosuch=1)
 
 
+def elementwise(x, y, **keywords):
+    return linalg.einsum("ij,ij->ij", x, y, **keywords)
+
+
 @pytest.mark.parametrize(
-    "function", [pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul, linalg.vecdot, linalg.matvec]
+    "function", [pyclmm.matmul, pyclmm.gemm, pyclmm.Matmul, linalg.vecdot, linalg.matvec, elementwise]
 )
 def test_a_wrong_dtype_and_a_wrong_casting(function):
     a, x = np.ones((2, 2), "f4"), np.ones(2, "f4")
@@ -583,6 +590,9 @@ def test_a_wrong_dtype_and_a_wrong_casting(function):
             function(*xs, dtype=wrong)
     with pytest.raises(pyclmm.DTypeError, match="dtype is object"):
         function(*xs, dtype=object)
+    swapped = np.dtype("f8").newbyteorder()
+    with pytest.raises(pyclmm.DTypeError, match=r"dtype is .* order of bytes; pass 'float64'"):
+        function(*xs, dtype=swapped)
     with pytest.raises(pyclmm.ArgumentError, match=r"casting must be one of 'no', .* not 'nosuch'"):
         function(*xs, casting="nosuch")
     with pytest.raises(pyclmm.DTypeError, match="casting must be str, not int"):

@@ -1,0 +1,58 @@
+"""Casts of arrays in the host's memory. NumPy's warnings of them would name a line of pyclmm's, and so be
+shown once for all calls; these name the line that called pyclmm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import warn_caller
+from ..problem.literals import Casting
+from .options import warn_of_dropped
+
+
+def errors_of_caller() -> dict[str, Any]:
+    """Keywords of np.errstate, by which an overflow in a cast does what the caller's np.errstate says."""
+    errors: dict[str, Any] = {"call": np.geterrcall(), **np.geterr()}
+    if errors["call"] is None:
+        called = {kind: "call" for kind, how in errors.items() if how == "warn"}
+        errors |= {"call": _warn_of_cast, **called}
+    return errors
+
+
+def _warn_of_cast(kind: str, _: int) -> None:
+    warn_caller(f"{kind} encountered in cast", RuntimeWarning)
+
+
+def drops_parts(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Whether a cast drops imaginary parts, of which NumPy warns."""
+    return source.kind == "c" and target.kind in "iuf"
+
+
+def real_if_cast(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """*x*, or its real parts where a cast to *dtype* drops the imaginary ones, of which it warns."""
+    if not drops_parts(x.dtype, dtype):
+        return x
+    warn_of_dropped()
+    return x.real
+
+
+def cast_into(out: NDArray[Any], x: NDArray[Any], casting: Casting = "unsafe") -> None:
+    """Write *x* into *out*."""
+    if np.can_cast(x.dtype, out.dtype):  # NumPy warns of none of these
+        np.copyto(out, x, casting=casting)
+        return
+    with np.errstate(**errors_of_caller()):
+        np.copyto(out, real_if_cast(x, out.dtype), casting=casting)
+
+
+def converted(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A C-contiguous copy of *x* with that *dtype*."""
+    if np.can_cast(x.dtype, dtype):  # the faster way
+        return np.array(x, dtype, order="C", copy=True)
+    made = np.empty(x.shape, dtype)
+    cast_into(made, x)
+    return made
