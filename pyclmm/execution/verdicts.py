@@ -37,7 +37,8 @@ def watch_over(binding: Any, gemm: Gemm, device: DeviceInfo, kernel: str, pairs:
         words, problem = watch.taken(), gemm.problem
         if problem.ragged is not None and not words[_WRONG]:
             raise _sizes_error(problem, problem.ragged)
-        raise counted(_error(gemm, device, kernel, words, pairs))
+        error = _error(gemm, device, kernel, words, pairs)
+        raise error if watch.repairs else counted(error)
 
     watch.on_alarm = alarm
     with _lock:

@@ -37,6 +37,7 @@ class Watch(ABC):
     def __init__(self) -> None:
         self.on_alarm: Callable[[], Any] = lambda: None  # nobody listens yet
         self.lock: Any = own_lock()
+        self.repairs = False  # whether its products were wrong before, in another binding
 
     @property
     @abstractmethod
