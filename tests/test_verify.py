@@ -60,6 +60,15 @@ def test_right_products_with_c_and_a_bias(dtype):
         same_bits(pyclmm.gemm(*given, verify=True, **extra), pyclmm.gemm(*given, **extra))
 
 
+def test_no_compiler_warns_of_constants(own_caches, caplog):
+    """PoCL prints how many warnings there are. The number of a bias along columns is 2."""
+    caplog.set_level("INFO", "pyclmm.opencl.program")
+    a, b = operands("float32")
+    pyclmm.gemm(a, b, bias=np.ones((M, 1), "f"), verify=True)
+    assert "compiling verify/result.cl" in caplog.text
+    assert "constant operand" not in caplog.text
+
+
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "gelu", "gelu_tanh", "sigmoid", "tanh", "silu"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_an_activation_keeps_its_bits(activation, dtype):
