@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,18 @@ _lock = threading.RLock()
 _watches: weakref.WeakSet[Any] = weakref.WeakSet()
 _left: deque[Any] = deque(maxlen=256)  # the watches of plans that have ended
 _counts = {"wrong": 0, "repaired": 0}
+# What the product that is computed is a part of, in words behind its name.
+_part: ContextVar[str] = ContextVar("part", default="")
+
+
+@contextmanager
+def part_of(words: str) -> Iterator[None]:
+    """Errors and warnings of products within this block name the part that *words* do."""
+    token = _part.set(words)
+    try:
+        yield
+    finally:
+        _part.reset(token)
 
 
 def watch_over(binding: Any, gemm: Gemm, device: DeviceInfo, kernel: str, pairs: Sequence[int] = ()) -> None:
@@ -74,8 +88,8 @@ def _error(
     elif limit:
         how += f" by {error:.3g}, where {limit:.3g} is allowed"
     return VerificationError(
-        f"a result is wrong: {where} of {problem}, computed by {kernel!r} on {device.name!r}. {how}. Compute "
-        'it again, or pass verify="repair"; if it comes back, test the device: pyclmm selftest',
+        f"a result is wrong: {where} of {problem}{_part.get()}, computed by {kernel!r} on {device.name!r}. "
+        f'{how}. Compute it again, or pass verify="repair"; if it comes back, test the device: pyclmm selftest',
         device=device.name,
         kernel=kernel,
         rows=rows,
