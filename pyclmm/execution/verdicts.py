@@ -89,7 +89,8 @@ def _error(
         how += f" by {error:.3g}, where {limit:.3g} is allowed"
     return VerificationError(
         f"a result is wrong: {where} of {problem}{_part.get()}, computed by {kernel!r} on {device.name!r}. "
-        f'{how}. Compute it again, or pass verify="repair"; if it comes back, test the device: pyclmm selftest',
+        f'{how}. Compute it again, or pass verify="repair"; if it comes back, test the device: '
+        "pyclmm selftest",
         device=device.name,
         kernel=kernel,
         rows=rows,
