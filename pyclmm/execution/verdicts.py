@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -148,6 +149,17 @@ def health() -> dict[str, int]:
     """
     with _lock:
         return dict(_counts)
+
+
+def _after_fork() -> None:
+    for watch in (*_watches, *_left):
+        watch.abandon()
+    _watches.clear()
+    _left.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def finish() -> None:
