@@ -99,8 +99,8 @@ class QueueWatch(Watch):
         )
 
     def skip(self, wait_for: list[cl.Event]) -> None:
-        """After a call of which only some launches were enqueued, which end with *wait_for*: no other gets its
-        number, by which they have marked rows and columns."""
+        """After a call that failed with some launches enqueued, which end with *wait_for*: no other call gets
+        its number, by which they have marked rows and columns."""
         with suppress(cl.Error):  # the device is lost
             words = {"byte_count": 4, "src_offset": 4 * NEXT, "dst_offset": 4 * CALLS}
             cl.enqueue_copy(self._queue, self._verdict, self._verdict, **words, wait_for=wait_for)
