@@ -127,3 +127,13 @@ def test_a_wrong_part_of_weights_in_blocks_is_repaired_as_whole_blocks(rng, queu
             got = pyclmm.matmul(x, there.T, verify="repair")
         np.testing.assert_allclose(got, right, atol=1e-3)
     assert spoiler.kernels.count("verify_out") == 4
+
+
+@pytest.mark.parametrize("name", HEADERS.values())
+def test_no_compiler_warns_of_vectors_that_are_passed(rng, name, own_caches, caplog):
+    """PoCL prints how many warnings there are."""
+    caplog.set_level("INFO", "pyclmm.opencl.program")
+    for options in ({"verify": True}, {"kernel": "dequantized"}):
+        pyclmm.matmul(operand(rng), drawn(rng, name).T, **options)
+    assert f"compiling {format_named(name).header} verify/" in caplog.text
+    assert "changes the ABI" not in caplog.text

@@ -24,6 +24,11 @@
 #else
 #define TO_AVX512 0
 #endif
+/* Functions of vectors that the processor's registers do not hold are part of their callers: which registers they would
+ * be passed in does not matter. PoCL prints that it warns. */
+#ifdef __x86_64__
+#pragma clang diagnostic ignored "-Wpsabi"
+#endif
 #define INLINE static inline __attribute__((always_inline)) FOR_TARGET
 #define UNROLL _Pragma("unroll")
 #define ONCE _Pragma("unroll 1") /* a loop that is not unrolled */

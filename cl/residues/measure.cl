@@ -5,7 +5,7 @@
  *      LINES |  0  1  2  3  ..  or  0 ..  |       work-items read neighbours in memory.
  *            +---------------------------+
  *
- * Macros: LINES, ITEMS (a multiple of LINES), those of gemm.h. Technique: see residues.h.
+ * Macros: LINES, ITEMS (a multiple of LINES, of complex numbers of 2 LINES), those of gemm.h. Technique: see residues.h.
  */
 #include "include/gemm.h"
 #include "residues/lines.h"

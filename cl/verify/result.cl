@@ -12,6 +12,7 @@
  */
 #include "verify/sums.h"
 
+#define HAS_EXTRAS (HAS_C || BIAS != 0)
 #if WITH_BOUND
 #define DIFFERS(x, y, limit) ((SIZE_T)SIZE((x) - (y)) > (limit))
 #else
@@ -150,7 +151,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     odd_a = ANY_ITEM(odd_a);
     odd = ANY_ITEM(odd);
   }
-#if HAS_C || BIAS
+#if HAS_EXTRAS
   EACH for (int r = 0; r < ROWS; ++r) {
     s.sum[r] = s.sum[r] - u[FIRST_ROW(z, 1) + LINE(r, M)];
     s.size[r] += size_u[FIRST_ROW(z, 1) + LINE(r, M)];
@@ -177,7 +178,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
           if (is_flagged) {
             others.size[lane] += IS_FINITE(is);
           } else if (!IS_FINITE(is)) { /* infinity is right where the element may be too large for out */
-            const SIZE_T size = HAS_C | BIAS ? s.size[r] : SIZE(alpha) * its_size;
+            const SIZE_T size = HAS_EXTRAS ? s.size[r] : SIZE(alpha) * its_size;
             others.size[lane] += isfinite(its_size) && (IS_NAN(is) || size < largest);
             overflows |= 1u << r;
           }
@@ -193,7 +194,7 @@ __kernel WORK_GROUP(ITEMS, 1, 1) void verify_out(
     /* Where sums may overflow, nothing can be said. */
     const int is_known = (!WITH_BOUND || isfinite(limit)) && line0 + r < M;
     const int is_other = others.size[r] > 0;
-    const int is_compared = FLAGGED_ROW(r) != 2 && IS_FINITE(others.sum[r]) ? !((HAS_C | BIAS) && overflows >> r & 1) : 0;
+    const int is_compared = FLAGGED_ROW(r) != 2 && IS_FINITE(others.sum[r]) ? !(HAS_EXTRAS && overflows >> r & 1) : 0;
     if (is_known && (is_other || (is_compared && DIFFERS(off, ACC_ZERO, limit)))) {
       wrong |= 1u << r;
       if (item == 0) {

@@ -220,8 +220,11 @@ class CudaBinding:
                 if code:
                     raise self._rejection(code, step, begun)
                 begun = True
-        except DeviceLostError:
-            forget(self.context)
+        except BaseException as error:  # Ctrl-C too
+            if isinstance(error, DeviceLostError):
+                forget(self.context)
+            self._kept.pop(self._order, None)  # where checks have marked rows and columns
+            self._order = (-1, 0)
             raise
         finally:
             self.is_busy = False

@@ -50,6 +50,7 @@ def repair(executable: Any, asked: GemmProblem, error: VerificationError, queue:
                 for part, shifts in _parts(gemm, error):
                     run(executable.remade(part, kernel, False, queue), shifts)
                 check = _check(executable, asked, kernel, queue)
+            check.watch.repairs = True
             run(check, {})
             check.watch.finish()
         except VerificationError as again:

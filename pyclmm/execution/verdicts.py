@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,18 @@ _lock = threading.RLock()
 _watches: weakref.WeakSet[Any] = weakref.WeakSet()
 _left: deque[Any] = deque(maxlen=256)  # the watches of plans that have ended
 _counts = {"wrong": 0, "repaired": 0}
+# What the product that is computed is a part of, in words behind its name.
+_part: ContextVar[str] = ContextVar("part", default="")
+
+
+@contextmanager
+def part_of(words: str) -> Iterator[None]:
+    """Errors and warnings of products within this block name the part that *words* do."""
+    token = _part.set(words)
+    try:
+        yield
+    finally:
+        _part.reset(token)
 
 
 def watch_over(binding: Any, gemm: Gemm, device: DeviceInfo, kernel: str, pairs: Sequence[int] = ()) -> None:
@@ -37,7 +52,8 @@ def watch_over(binding: Any, gemm: Gemm, device: DeviceInfo, kernel: str, pairs:
         words, problem = watch.taken(), gemm.problem
         if problem.ragged is not None and not words[_WRONG]:
             raise _sizes_error(problem, problem.ragged)
-        raise counted(_error(gemm, device, kernel, words, pairs))
+        error = _error(gemm, device, kernel, words, pairs)
+        raise error if watch.repairs else counted(error)
 
     watch.on_alarm = alarm
     with _lock:
@@ -73,8 +89,9 @@ def _error(
     elif limit:
         how += f" by {error:.3g}, where {limit:.3g} is allowed"
     return VerificationError(
-        f"a result is wrong: {where} of {problem}, computed by {kernel!r} on {device.name!r}. {how}. Compute "
-        'it again, or pass verify="repair"; if it comes back, test the device: pyclmm selftest',
+        f"a result is wrong: {where} of {problem}{_part.get()}, computed by {kernel!r} on {device.name!r}. "
+        f'{how}. Compute it again, or pass verify="repair"; if it comes back, test the device: '
+        "pyclmm selftest",
         device=device.name,
         kernel=kernel,
         rows=rows,
@@ -132,6 +149,17 @@ def health() -> dict[str, int]:
     """
     with _lock:
         return dict(_counts)
+
+
+def _after_fork() -> None:
+    for watch in (*_watches, *_left):
+        watch.abandon()
+    _watches.clear()
+    _left.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def finish() -> None:

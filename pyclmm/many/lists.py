@@ -18,7 +18,7 @@ from ..cuda.arrays import CudaArray, common_ordinal
 from ..errors import ArgumentError, DTypeError, PyclmmError, amount
 from ..execution.kinds import KindWithAddresses, common_kind, computed_dtype
 from ..execution.operands import check_writeable, collect, signature
-from ..opencl import array_fields, arrays
+from ..opencl import array_fields, arrays, mappings
 from ..opencl.host_memory import HOST_ALIGN, location
 from ..opencl.queues import PerThread, at_release
 from ..problem.gemm import MAX_ALIGN, alignment, reaching
@@ -219,6 +219,8 @@ def _checked_outs(lists: Lists, addresses: Addresses, like: Any) -> tuple[tuple[
     if (like is not None or all(x.flags.owndata for x in outs.values())) and spans.are_apart(addresses):
         return (), spans
     spans.check(lists, addresses)
+    if like is None:
+        spans.check(lists, mappings.in_files(lists.arrays, addresses, lists.number("out")))
     shared = [(pair, signature(lists.pair(pair)).overlapping) for pair in outs]
     return tuple([one for one in shared if one[1]]), None
 

@@ -330,6 +330,8 @@ class Binding:
 
         Raises pyclmm's error for one of the driver's.
         """
+        if self.watch is not None:
+            self.watch.skip(self._marker())
         self.last = self._marker()  # what stays between calls is in use until all launches so far end
         if not isinstance(error, cl.Error):
             return

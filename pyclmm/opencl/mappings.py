@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -151,6 +151,17 @@ def shares_file(x: Array, out: Array) -> bool:
     if theirs is None or mine is None or mine.file != theirs.file:
         return False  # a private map shows what is written to the file until its own pages are written
     return share_elements(_in_file(x, mine), _in_file(out, theirs))
+
+
+def in_files(xs: Sequence[Any], addresses: Any, first_out: int) -> Any:
+    """The *addresses* of the arrays *xs*, some None, as if each file were mapped once, far from all memory.
+    From *first_out* on they are written: there private maps stay."""
+    found, files = addresses.copy(), dict[Hashable, int]()
+    for at, x in enumerate(xs):
+        place = None if x is None or x.flags.owndata else _place(x)
+        if place is not None and not (place.private and at >= first_out):
+            found[at] += files.setdefault(place.file, len(files) + 1 << 48) + place.offset - place.address
+    return found
 
 
 def _in_file(x: Array, place: Place) -> Array:

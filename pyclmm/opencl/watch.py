@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from ..kernels.interface import VERDICT
 from .status import has_ended
 
 Words = np.ndarray[Any, np.dtype[np.int32]]
+CALLS, NEXT = 0, 1  # words of cl/verify/sums.h
 
 
 class _OfThread(threading.local):
@@ -37,6 +40,7 @@ class Watch(ABC):
     def __init__(self) -> None:
         self.on_alarm: Callable[[], Any] = lambda: None  # nobody listens yet
         self.lock: Any = own_lock()
+        self.repairs = False  # whether its products were wrong before, in another binding
 
     @property
     @abstractmethod
@@ -63,6 +67,9 @@ class Watch(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Wait for all products so far; then as :meth:`look`. Any thread may call it."""
+
+    def abandon(self) -> None:  # noqa: B027
+        """In a forked process, in which no product of its parent's ends: wait for none."""
 
     @abstractmethod
     def taken(self) -> Words:
@@ -91,6 +98,13 @@ class QueueWatch(Watch):
             cl.enqueue_copy(self._queue, self._seen, self._alarm, is_blocking=False, wait_for=wait_for)
         )
 
+    def skip(self, wait_for: list[cl.Event]) -> None:
+        """After a call that failed with some launches enqueued, which end with *wait_for*: no other call gets
+        its number, by which they have marked rows and columns."""
+        with suppress(cl.Error):  # the device is lost
+            words = {"byte_count": 4, "src_offset": 4 * NEXT, "dst_offset": 4 * CALLS}
+            cl.enqueue_copy(self._queue, self._verdict, self._verdict, **words, wait_for=wait_for)
+
     @property
     def is_open(self) -> bool:
         return bool(self._reads) or bool(self._seen[0])
@@ -106,6 +120,10 @@ class QueueWatch(Watch):
             read.wait()
         with self.lock:
             self.look()
+
+    def abandon(self) -> None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._reads))  # to drop one is to wait for it
+        self._reads = []
 
     def taken(self) -> Words:
         words = np.empty(VERDICT.nbytes // 4, np.int32)

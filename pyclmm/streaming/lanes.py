@@ -24,6 +24,7 @@ import pyopencl.array as cla
 from numpy.typing import NDArray
 
 from ..errors import VerificationError
+from ..execution import verdicts
 from ..opencl import host_memory, staging, status
 from ..opencl.devices import device_info
 from ..opencl.mappings import extent
@@ -150,11 +151,8 @@ class Lane(ABC):
         bias = self._job.bias_of(tile)
         if bias is not None:
             operands["bias"] = self._bias[bias]
-        try:
+        with _naming(tile):
             written = self._job.multiply(self._queue, chunk, operands, acc, out, wait_for)
-        except VerificationError as error:
-            _name_in_whole(error, tile)
-            raise
         self._enqueued(blocks, slot, written)
 
     def _enqueued(self, blocks: Mapping[str, LoadedBlock], slot: int, written: Any) -> None:  # noqa: B027
@@ -363,12 +361,18 @@ class DeviceLane(Lane):
             raise status.rejected(self._info, "a transfer", error) from error
 
 
-def _name_in_whole(error: VerificationError, tile: Tile) -> None:
-    """*error* is about *tile*: let it name rows, columns and products of the whole result."""
-    for name, span in (("rows", tile.rows), ("columns", tile.columns), ("stack", tile.z)):
-        setattr(error, name, tuple(span.start + at for at in getattr(error, name)))
+@contextmanager
+def _naming(tile: Tile) -> Iterator[None]:
+    """Verification errors and warnings in this block name *tile*; errors have rows, columns and products of
+    the whole result."""
     row, column = tile.rows.start, tile.columns.start
-    error.args = (f"{error} (in a tile that begins at row {row}, column {column})",)
+    try:
+        with verdicts.part_of(f" (in a tile that begins at row {row}, column {column})"):
+            yield
+    except VerificationError as error:
+        for name, span in (("rows", tile.rows), ("columns", tile.columns), ("stack", tile.z)):
+            setattr(error, name, tuple(span.start + at for at in getattr(error, name)))
+        raise
 
 
 def lane_for(device: cl.Device, job: Job, threads: LaneThreads, queue: cl.CommandQueue | None) -> Lane:

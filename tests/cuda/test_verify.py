@@ -49,6 +49,25 @@ def test_right_products(lib, operands):
     assert pyclmm.health() == before
 
 
+def test_nan_of_a_call_that_was_interrupted_is_not_anothers(cuda, lib, operands):
+    a, b, out = operands
+    plan, nan = pyclmm.Matmul(a, b, out=out, verify=True, kernel="naive"), B.copy()
+    nan[2, 3] = np.nan
+
+    def fail(name):
+        if name == "matmul_naive":
+            cuda.before_launch = lambda _: None
+            raise KeyboardInterrupt
+
+    plan(a, b, out=out)
+    cuda.before_launch = fail
+    with pytest.raises(KeyboardInterrupt):
+        plan(a, lib.array(nan), out=out)
+    plan(a, b, out=out)
+    pyclmm.finish()
+    close(out)
+
+
 def test_a_wrong_product_in_finish_and_in_the_next_call(operands, spoil):
     a, b, out = operands
     before = pyclmm.health()["wrong"]

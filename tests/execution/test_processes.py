@@ -86,6 +86,28 @@ assert status == 0, status
 assert pyclmm.matmul(a, a)[0, 0] == 20
 """
 
+FORKED_WITH_A_CHECK = """
+import os, signal, sys
+import numpy as np, pyclmm, pyopencl as cl, pyopencl.array as cla
+queue = pyclmm.default_queue()
+x = cla.to_device(queue, np.ones((20, 20), np.float32))
+pyclmm.matmul(x, x, verify=True)
+pyclmm.finish()
+begin = cl.UserEvent(queue.context)
+result = pyclmm.matmul(x, x, verify=True, wait_for=[begin])
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    pyclmm.finish()
+    if queue.device.type == cl.device_type.CPU:
+        sys.exit()
+    os._exit(0)  # a forked child that gives NVIDIA's objects back ends with SIGSEGV
+status = os.waitpid(child, 0)[1]
+begin.set_status(cl.command_execution_status.COMPLETE)
+pyclmm.finish()
+print(status, result.get()[0, 0])
+"""
+
 POOLED = """
 import multiprocessing
 import numpy as np, pyclmm
@@ -178,6 +200,13 @@ def test_fork_before_use_works(environment):
     done = run(environment, FORKED, "unused", "matmul")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "worked\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_waits_for_no_check_of_its_parents(environment):
+    """Neither in finish() nor where it ends."""
+    done = run(environment, FORKED_WITH_A_CHECK)
+    assert (done.returncode, done.stdout) == (0, "0 20.0\n"), done.stderr
 
 
 def test_spawned_processes_work(environment, tmp_path):

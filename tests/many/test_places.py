@@ -197,6 +197,14 @@ def test_two_maps_of_one_file(rng, tmp_path, way):
     pyclmm.matmul_many([(one, plain)], [other])
     assert np.array_equal(third, x @ x)
     assert np.array_equal(other, x @ x)
+    for b, out, named in (
+        (one, None, r"out\[0\] overlaps b of pairs\[1\]"),
+        (plain, one, r"out\[1\] overlaps out\[0\]"),
+    ):
+        with pytest.raises(pyclmm.ArgumentError, match=named):
+            pyclmm.matmul_many([(plain, plain), (plain, b)], [other, out])
+    own = np.memmap(tmp_path / "x", np.float32, "c", shape=(64, 64))  # nobody else sees what is written there
+    pyclmm.matmul_many([(plain, plain), (plain, one)], [own, None])
 
 
 def test_a_plan_takes_numpy_arrays_of_other_strides(rng, way):

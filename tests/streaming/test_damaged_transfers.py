@@ -102,3 +102,14 @@ def test_a_wrong_element_of_a_tile_is_named_in_the_whole_result(damage):
     assert rows[1] == rows[0] + 1
     assert columns[1] == min(columns[0] + 32, N), "all, as the second chunk is added to the first"
     assert f"begins at row {rows[0]}, column {columns[0]})" in str(caught.value)
+
+
+def test_a_wrong_element_of_a_tile_that_is_repaired_is_named_with_its_tile(damage):
+    a, b = (np.ones(shape, "f") for shape in ((M, K), (K, N)))
+    plan = pyclmm.StreamedMatmul(a, b, verify="repair")
+    with spoiled.installed(spoiled.Spoiler()) as spoiler:
+        spoiler.waiting += [lambda words: None] * 6  # two chunks of each of three tiles
+        spoiler.element(2, "f", lambda x: x + 90)
+        where = r"row 0, column 2 of .* \(in a tile that begins at row (0|40), column (0|32)\), computed"
+        with pytest.warns(pyclmm.VerificationWarning, match=where):
+            assert (plan(a, b) == K).all()

@@ -17,7 +17,7 @@ from ..accepts import GENERAL, Accepts, Types
 from ..device import DeviceInfo
 from ..interface import GATE, Arg, Defines, Launch, Program, Workspace, gemm_launch, gemm_program
 
-_LINES = 16  # LINES of cl/residues/measure.cl
+_LINES = 16  # LINES of cl/residues/measure.cl, at most
 _MOST_ITEMS = 256  # of its work-groups
 _CHOOSE_ITEMS = 128
 _LINE_BYTES = 4 * (2 + 6 + 2)  # line_t of cl/residues/residues.h
@@ -42,7 +42,8 @@ def too_deep(problem: GemmProblem, device: DeviceInfo) -> str | None:
     """Why K is not one of products by whole numbers on *device*, or None if it may be."""
     if not 0 < problem.k <= _LONGEST // problem.sums.planes:
         return f"K must be 1 to {_LONGEST // problem.sums.planes} for products by residues"
-    return device.too_many_steps(2 * problem.sums.planes * ceil(problem.k * _LINES / _items(device)))
+    depth = problem.k * problem.sums.planes
+    return device.too_many_steps(2 * ceil(depth * _lines(problem, device) / _items(device)))
 
 
 def lost_bits(depth: int, planes: int) -> float:
@@ -52,19 +53,24 @@ def lost_bits(depth: int, planes: int) -> float:
 
 def _items(device: DeviceInfo) -> int:
     """Work-items of a work-group of cl/residues/measure.cl."""
-    return max(_LINES, min(_MOST_ITEMS, device.max_work_group_size) // _LINES * _LINES)
+    return device.group_items(_MOST_ITEMS)
 
 
-def _groups(problem: GemmProblem) -> tuple[int, int]:
+def _lines(problem: GemmProblem, device: DeviceInfo) -> int:
+    """Lines that it measures. As many work-items have each, a multiple of the parts of a number."""
+    return min(_LINES, _items(device) // problem.sums.planes)
+
+
+def _groups(problem: GemmProblem, device: DeviceInfo) -> tuple[int, int]:
     """Work-groups of measure.cl for one product: of rows of A, and of columns of B."""
-    return ceil(problem.m / _LINES), ceil(problem.n / _LINES)
+    return ceil(problem.m / _lines(problem, device)), ceil(problem.n / _lines(problem, device))
 
 
-def spaces(problem: GemmProblem) -> tuple[Workspace, ...]:
+def spaces(problem: GemmProblem, device: DeviceInfo) -> tuple[Workspace, ...]:
     """What the launches that decide write."""
     return (
         Workspace("scales", 4 * (problem.m + problem.n) * problem.batch),
-        Workspace("worst", _LINE_BYTES * sum(_groups(problem)) * problem.batch),
+        Workspace("worst", _LINE_BYTES * sum(_groups(problem, device)) * problem.batch),
         Workspace("plan", _PLAN_BYTES),
     )
 
@@ -81,9 +87,9 @@ def launch(
 
 def measure(problem: GemmProblem, device: DeviceInfo) -> Launch:
     """See cl/residues/measure.cl."""
-    items = _items(device)
+    items, lines = _items(device), _lines(problem, device)
     extra = ("workspace:scales", "workspace:worst")
-    size, defines = sum(_groups(problem)) * items, (("LINES", _LINES), ("ITEMS", items))
+    size, defines = sum(_groups(problem, device)) * items, (("LINES", lines), ("ITEMS", items))
     return launch(problem, "residues", "measure", (size,), (items,), extra, defines)
 
 
@@ -99,6 +105,6 @@ def choose(
         ("MODULI", len(half_bits)), ("BITS_LIST", listed), ("PER_MODULUS", products),
         ("MOST_BITS", most_bits), ("ITEMS", items),
     )  # fmt: skip
-    sizes = (*_groups(problem), problem.k * problem.sums.planes, problem.batch)
+    sizes = (*_groups(problem, device), problem.k * problem.sums.planes, problem.batch)
     args: tuple[Arg, ...] = ("workspace:worst", GATE, *(np.int32(size) for size in sizes))
     return Launch(Program("residues/choose.cl", defines), "residues_choose", (items,), (items,), args)

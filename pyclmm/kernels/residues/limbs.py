@@ -98,7 +98,7 @@ class Limbs(Kernel):
         rounded = launch(problem, "limbs", "round", results, (items, 1), sums, defines)
         first = (measure(problem, device), choose(problem, device, (_HALF_BITS,), 1, _MOST_BITS))
         needed = (
-            *spaces(problem),
+            *spaces(problem, device),
             Workspace("limbs_a", 8 * problem.batch * problem.m * depth),
             Workspace("limbs_b", 8 * problem.batch * problem.n * depth),
             Workspace("wholes", 16 * problem.batch * problem.m * problem.n * problem.sums.planes),

@@ -114,7 +114,7 @@ class Residues(Kernel):
             _combine(problem, form),
         )
         needed = (
-            *spaces(problem),
+            *spaces(problem, device),
             *_spaces(problem, form),
             *plain.workspace,
             *(replace(space, name=f"product_{space.name}") for space in work.workspace),
