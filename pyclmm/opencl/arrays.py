@@ -14,6 +14,7 @@ from ..errors import ArgumentError, UnsupportedError
 from ..kernels.device import DeviceInfo
 from ..problem.dtypes import check_order
 from ..problem.gemm import MAX_ALIGN, Operand, alignment
+from . import forks
 from .devices import device_info
 from .host_memory import check_size, new_memory
 from .late_events import late_events
@@ -198,7 +199,8 @@ def empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, allocator:
 
 
 def fetched(x: Array) -> np.ndarray[Any, Any]:
-    """The elements of an Array of any strides as a new NumPy array."""
+    """The elements of an Array of any strides as a new NumPy array. Raises ForkError."""
+    forks.check_process()
     if x.size == 0:
         return np.empty(x.shape, x.dtype)
     if x.flags.forc:

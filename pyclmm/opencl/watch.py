@@ -11,6 +11,7 @@ import numpy as np
 import pyopencl as cl
 
 from ..kernels.interface import VERDICT
+from . import forks
 from .status import has_ended
 
 Words = np.ndarray[Any, np.dtype[np.int32]]
@@ -102,6 +103,7 @@ class QueueWatch(Watch):
             self.on_alarm()
 
     def finish(self) -> None:
+        forks.check_process()
         for read in tuple(self._reads):  # without the lock: an event may wait for what its thread does next
             read.wait()
         with self.lock:
