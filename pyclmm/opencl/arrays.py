@@ -173,13 +173,24 @@ class Results:
         return made
 
     def memory(self, context: cl.Context, allocator: Any) -> Any:
-        """Memory for one, from *allocator* if that is given. Raises DeviceMemoryError."""
+        """Memory for one, from *allocator* if that is given. Raises DeviceMemoryError, and ArgumentError for
+        memory of an allocator that kernels cannot write a result to.
+        """
         try:
-            if allocator is not None:
-                return allocator(self._nbytes)
-            return cl.Buffer(context, self._flags, max(1, self._nbytes))
+            if allocator is None:
+                return cl.Buffer(context, self._flags, max(1, self._nbytes))
+            memory = allocator(self._nbytes)
         except cl.Error as error:
             raise out_of_memory(self._nbytes, self._device, "out", error) from error
+        size = getattr(memory, "size", None)  # of some shared virtual memory, None
+        is_short = memory is None or (size is not None and size < self._nbytes)
+        if is_short or not is_writeable(memory):
+            gave = f"{size or 'no'} bytes" if is_short else "a READ_ONLY buffer"
+            raise ArgumentError(
+                f"an operand's allocator gave {gave} where out needs {self._nbytes} bytes; set "
+                "x.allocator to one that gives so many, which kernels may write"
+            )
+        return memory
 
 
 def views(base: Array, layouts: Iterable[dict[str, Any]]) -> list[Array]:
