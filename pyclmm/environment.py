@@ -71,7 +71,7 @@ class Variable:
         value = self.value.strip().lower()
         if value not in ("", "on", "off"):
             raise ArgumentError(
-                f"{self.name} is {self.value!r}; set off or on, or leave it unset, which is on"
+                f"{self.name} is {brief(self.value)}; set off or on, or leave it unset, which is on"
             )
         return value == "off"
 
@@ -164,7 +164,8 @@ def _check(*_values: str | None) -> None:
     _ = KEEP_WORKSPACE.nbytes, hidden_extensions()
     if CACHE_DIR.value.startswith("~"):
         raise ArgumentError(
-            f"{CACHE_DIR.name} is {CACHE_DIR.value!r}, where ~ is a folder of that name; set the whole path"
+            f"{CACHE_DIR.name} is {brief(CACHE_DIR.value)}, where ~ is a folder of that name; set the whole "
+            "path"
         )
     if BUILD_OPTIONS.value.split()[-1:] in (["-D"], ["-I"]):  # PoCL 3.0 ends the process
         raise ArgumentError(

@@ -65,13 +65,15 @@ if pipe >= 0:
             end()
         except BlockingIOError:
             pass
+answers = os.dup(1)
+os.dup2(2, 1)  # what a sitecustomize or a driver prints is no answer
 if sys.argv[3] == "site":
     import site
     site.main()
 sys.path[:] = sys.argv[4:]
 from pyclmm.checks import child
 child.within = within
-child.serve()
+child.serve(answers)
 """
 
 
@@ -81,10 +83,9 @@ def within(seconds: float) -> None:
     """
 
 
-def serve() -> None:
-    """Answer requests on standard input until there are no more."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        os.dup2(2, 1)  # drivers may print to standard output
+def serve(answers: int) -> None:
+    """Answer requests on standard input, to the handle *answers*, until there are no more."""
+    with os.fdopen(answers, "w", encoding="utf-8") as out:
         for line in _requests(sys.stdin.buffer):
             asked = json.loads(line)
             within(asked["limit"] + _GRACE)

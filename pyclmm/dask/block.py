@@ -21,7 +21,7 @@ from ..api import gemm
 from ..errors import DTypeError, ShapeError
 from ..execution.verdicts import finish_own
 from ..opencl import arrays, staging
-from ..opencl.queues import PerThread, at_release, default_queue, queue_on
+from ..opencl.queues import PerThread, at_release, default_queue, queue_beside, queue_on
 from ..opencl.watch import own_lock
 from ..problem.dtypes import type_name
 from ..raising import guarded
@@ -41,7 +41,7 @@ class _Queues:
     """Two queues in the context of *like*: for transfers, ``up``, and for products."""
 
     def __init__(self, like: cl.CommandQueue) -> None:
-        self.up, self.products = (cl.CommandQueue(like.context, like.device) for _ in range(2))
+        self.up, self.products = (queue_beside(like) for _ in range(2))
 
 
 _kept: PerThread[_Queues] = PerThread(1)  # by context: that of a lost device is made anew

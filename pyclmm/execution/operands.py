@@ -115,7 +115,8 @@ def _of_kind(kind: Kind, given: Operands) -> Operands:
 
 
 def sent(x: NDArray[Any], name: str, queue: cl.CommandQueue) -> Array:
-    """A copy of *x* on the device of *queue*."""
+    """A copy of *x* on the device of *queue*. Raises ForkError."""
+    forks.check_process()
     type_name(x.dtype, name)
     return to_device(
         queue, np.ascontiguousarray(x.astype(x.dtype.newbyteorder("="), copy=False)).reshape(x.shape)

@@ -51,7 +51,7 @@ def refuse_shapes(pairs: Any) -> None:
 
 
 def _is_shape(x: Any) -> bool:
-    return isinstance(x, tuple) and x != () and all(isinstance(size, int) for size in x)
+    return isinstance(x, tuple) and x != () and all(isinstance(size, int | np.integer) for size in x)
 
 
 def _checked(name: str, shape: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:

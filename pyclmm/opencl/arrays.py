@@ -14,6 +14,7 @@ from ..errors import ArgumentError, UnsupportedError
 from ..kernels.device import DeviceInfo
 from ..problem.dtypes import check_order
 from ..problem.gemm import MAX_ALIGN, Operand, alignment
+from . import forks
 from .devices import device_info
 from .host_memory import check_size, new_memory
 from .late_events import late_events
@@ -172,13 +173,24 @@ class Results:
         return made
 
     def memory(self, context: cl.Context, allocator: Any) -> Any:
-        """Memory for one, from *allocator* if that is given. Raises DeviceMemoryError."""
+        """Memory for one, from *allocator* if that is given. Raises DeviceMemoryError, and ArgumentError for
+        memory of an allocator that kernels cannot write a result to.
+        """
         try:
-            if allocator is not None:
-                return allocator(self._nbytes)
-            return cl.Buffer(context, self._flags, max(1, self._nbytes))
+            if allocator is None:
+                return cl.Buffer(context, self._flags, max(1, self._nbytes))
+            memory = allocator(self._nbytes)
         except cl.Error as error:
             raise out_of_memory(self._nbytes, self._device, "out", error) from error
+        size = getattr(memory, "size", None)  # of some shared virtual memory, None
+        is_short = memory is None or (size is not None and size < self._nbytes)
+        if is_short or not is_writeable(memory):
+            gave = f"{size or 'no'} bytes" if is_short else "a READ_ONLY buffer"
+            raise ArgumentError(
+                f"an operand's allocator gave {gave} where out needs {self._nbytes} bytes; set "
+                "x.allocator to one that gives so many, which kernels may write"
+            )
+        return memory
 
 
 def views(base: Array, layouts: Iterable[dict[str, Any]]) -> list[Array]:
@@ -198,7 +210,8 @@ def empty(queue: cl.CommandQueue, shape: tuple[int, ...], dtype: Any, allocator:
 
 
 def fetched(x: Array) -> np.ndarray[Any, Any]:
-    """The elements of an Array of any strides as a new NumPy array."""
+    """The elements of an Array of any strides as a new NumPy array. Raises ForkError."""
+    forks.check_process()
     if x.size == 0:
         return np.empty(x.shape, x.dtype)
     if x.flags.forc:

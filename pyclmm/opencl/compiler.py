@@ -7,6 +7,7 @@ line.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 import warnings
@@ -15,6 +16,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote_to_bytes
 
 import pyopencl as cl
 
@@ -72,10 +74,16 @@ def _folder() -> Traversable:
     return installed if installed.is_dir() else Path(str(package)).parent / "cl"
 
 
+def named(path: Path) -> str:
+    """The name of a file outside of cl/, as a URL has it: spaces part names, and quotes end them in #line."""
+    return quote(os.fsencode(path.resolve().as_posix()))
+
+
 @cache
 def read_source(name: str) -> str:
-    """The text of one file of cl/."""
-    return _folder().joinpath(name).read_text(encoding="utf-8-sig")  # a reader's may have a mark
+    """The text of one file of cl/, or of one that is :func:`named`."""
+    path = os.fsdecode(unquote_to_bytes(name))
+    return _folder().joinpath(path).read_text(encoding="utf-8-sig")  # a reader's may have a mark
 
 
 @cache

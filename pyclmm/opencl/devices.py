@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NoReturn
 
+import numpy as np
 import pyopencl as cl
 
 from .. import environment, repr_tables
@@ -277,7 +278,7 @@ def find_device(choice: DeviceChoice | None) -> cl.Device:
         return choice
     if isinstance(choice, DeviceRecord):
         return choice.device
-    if isinstance(choice, bool) or not isinstance(choice, str | int):
+    if isinstance(choice, bool) or not isinstance(choice, str | int | np.integer):
         raise DTypeError(
             f"device is a {type(choice).__name__}; pass a number or a name (see pyclmm.devices()), "
             '"cpu", "gpu", or a pyopencl.Device'

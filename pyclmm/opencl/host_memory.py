@@ -20,7 +20,7 @@ from numpy.lib.stride_tricks import as_strided
 from ..errors import DeviceMemoryError
 from ..kernels.device import DeviceInfo
 from ..problem.gemm import MAX_ALIGN, Operand, alignment, dense
-from . import mappings, status
+from . import forks, mappings, status
 from .staging import download, upload
 from .status import out_of_memory
 
@@ -124,7 +124,10 @@ def check_size(nbytes: int, device: DeviceInfo, argument: str) -> None:
 
 
 def allocate(context: cl.Context, nbytes: int, device: DeviceInfo, argument: str) -> cl.Buffer:
-    """A device buffer. Raises DeviceMemoryError, naming *argument* and the bytes, or DeviceLostError."""
+    """A device buffer. Raises DeviceMemoryError, naming *argument* and the bytes, DeviceLostError or
+    ForkError.
+    """
+    forks.check_process()
     check_size(nbytes, device, argument)
     try:
         return cl.Buffer(context, new_memory(device), max(1, nbytes))

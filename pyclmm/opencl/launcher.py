@@ -48,7 +48,7 @@ class Launcher:
 
     def queue_of_its_own(self, queue: Any) -> Any:
         """A new in-order queue beside *queue*, which may be out of order, or full of commands that wait."""
-        return cl.CommandQueue(queue.context, queue.device)
+        return queues.queue_beside(queue)
 
     def queue_on(self, device: cl.Device) -> Any:
         """A new in-order queue on *device*."""

@@ -12,7 +12,7 @@ import pyopencl as cl
 
 from .. import environment
 from ..errors import ArgumentError, DTypeError
-from . import forks
+from . import forks, status
 from .devices import DeviceChoice, default_device, find_device, runs_on_callers_thread, threadless_beside
 
 T = TypeVar("T")
@@ -49,7 +49,8 @@ class OwnThreadQueue(cl.CommandQueue):
     """
 
     def __init__(self, context: cl.Context, device: cl.Device) -> None:
-        super().__init__(context, device, _LOCAL_EXEC)
+        with status.available(device):
+            super().__init__(context, device, _LOCAL_EXEC)
 
 
 _LOCAL_EXEC: Any = 1 << 31  # CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL
@@ -70,7 +71,8 @@ def _found_free() -> cl.CommandQueue:
     elif runs_on_callers_thread(queue.device):
         threadless = OwnThreadQueue(queue.context, queue.device)
     if threadless is not None:
-        queue = FreeQueue(queue.context, queue.device)
+        with status.available(queue.device):
+            queue = FreeQueue(queue.context, queue.device)
         queue.threadless = threadless
     with _lock:
         return _queues.setdefault(_FREE, queue)
@@ -139,12 +141,20 @@ def _forget(context: Any) -> None:
 
 def new_queue(device: cl.Device, *, profiling: bool = False) -> cl.CommandQueue:
     """A new in-order queue on *device*, in this module's context for the device. The context is kept, because
-    Intel's CPU runtime frees a context that only a queue refers to.
+    Intel's CPU runtime frees a context that only a queue refers to. Raises DeviceLostError or
+    DeviceMemoryError if the driver makes none.
     """
-    context = _contexts.get(device) or _contexts.setdefault(device, cl.Context([device]))
-    if profiling:
-        return cl.CommandQueue(context, device, cl.command_queue_properties.PROFILING_ENABLE)
-    return cl.CommandQueue(context, device)
+    with status.available(device):
+        context = _contexts.get(device) or _contexts.setdefault(device, cl.Context([device]))
+        if profiling:
+            return cl.CommandQueue(context, device, cl.command_queue_properties.PROFILING_ENABLE)
+        return cl.CommandQueue(context, device)
+
+
+def queue_beside(queue: cl.CommandQueue, properties: Any = 0) -> cl.CommandQueue:
+    """A new queue in the context of *queue*. Raises as :func:`new_queue` does."""
+    with status.available(queue.device):
+        return cl.CommandQueue(queue.context, queue.device, properties)
 
 
 class _Mine(threading.local):

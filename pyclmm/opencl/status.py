@@ -6,7 +6,8 @@ The message says what happened and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyopencl as cl
@@ -81,6 +82,19 @@ def check_events(events: Iterable[Any], context: cl.Context, whose: str) -> None
     raise ArgumentError(
         f"{whose} an event of another OpenCL context than the queue; wait for it first, event.wait()"
     )
+
+
+@contextmanager
+def available(device: cl.Device) -> Iterator[None]:
+    """A block that makes a context or queue. Raises DeviceLostError or DeviceMemoryError if that fails."""
+    try:
+        yield
+    except cl.Error as error:
+        kind = DeviceMemoryError if code_of(error) in _MEMORY else DeviceLostError
+        raise kind(
+            f"device {device.name.strip()!r} gives no context or no queue ({error}): it may be taken or "
+            "full, as by another process; free it, or choose another device by device= or PYOPENCL_CTX"
+        ) from error
 
 
 def arguments_rejected(error: cl.Error) -> bool:

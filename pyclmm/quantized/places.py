@@ -12,7 +12,7 @@ import pyopencl.array as cla
 from numpy.typing import NDArray
 
 from ..errors import DTypeError, in_short
-from ..opencl import arrays, host_memory
+from ..opencl import arrays, forks, host_memory
 from ..opencl.devices import device_info
 from ..opencl.mappings import map_of
 from ..problem.meaning import check_meaning, with_arrays_read
@@ -59,6 +59,7 @@ def on_host(data: Any) -> NDArray[np.uint8]:
 def copied(data: Any) -> Any:
     """A copy of *data* where it is."""
     if isinstance(data, cla.Array):
+        forks.check_process()
         if not data.flags.forc:  # as every second matrix of a stack, which PyOpenCL does not copy
             return brought(data, data)
         return data.copy(arrays.common_queue({"data": data}, None))

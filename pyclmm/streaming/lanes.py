@@ -28,7 +28,7 @@ from ..execution import verdicts
 from ..opencl import host_memory, staging, status
 from ..opencl.devices import device_info
 from ..opencl.mappings import extent
-from ..opencl.queues import at_release, queue_on
+from ..opencl.queues import at_release, queue_beside, queue_on
 from .arrivals import Arrivals
 from .job import Job, pieces, stored_shape
 from .tiles import Region, Tile, region_of
@@ -238,9 +238,7 @@ class DeviceLane(Lane):
     """
 
     def _prepare(self) -> None:
-        context, device, properties = self._queue.context, self._queue.device, self._queue.properties
-        self._up = cl.CommandQueue(context, device, properties=properties)
-        self._down = cl.CommandQueue(context, device, properties=properties)
+        self._up, self._down = (queue_beside(self._queue, self._queue.properties) for _ in range(2))
         self._queues = [self._up, self._queue, self._down]
         verify = self._job.options.verify
         self._arrivals = Arrivals(self._down, self._info, verify, self._job.product.stack) if verify else None

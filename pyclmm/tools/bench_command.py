@@ -29,6 +29,7 @@ def _sizes(asked: SimpleNamespace) -> list[Size]:
         return [replace(cube, batch=asked.batch) for cube in ladder(asked.max_work)]
     if asked.product is None:
         raise click.UsageError("Give M N K (rows of A, columns of B, columns of A), or --ladder.")
+    output.unused("M N K", "max_work")
     m, n, k = asked.product
     return [Size(m, n, k, asked.batch)]
 

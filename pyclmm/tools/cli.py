@@ -317,6 +317,7 @@ def tune_command(
     """
     out = Output("tune", json_target)
     if only_rates or device == "":
+        output.unused("to measure rates only", *wanted, "export_file", "plot_file")
         _tune_rates(out, device or None)
         return
     output.check_file(export_file, output.TABLE)

@@ -12,9 +12,7 @@ standard output, which then holds nothing else. A long command goes::
     out.screen.table(table)
     out.finish()                      # exit code 130 after Ctrl-C, 2 if a file could not be written
 
-Exit codes: 0: success. 1: a wrong result. 2: invalid arguments, a product that cannot be computed here, a
-file that cannot be written. 130: Ctrl-C, as 128 + SIGINT. 141: nobody reads the output any more, as 128 +
-SIGPIPE. An error is one line; what a user or a disk can cause has no traceback.
+docs/cli.md says what exit codes mean. An error is one line; what a user or a disk can cause has no traceback.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
+from click.core import ParameterSource
 from click.exceptions import Exit
 
 from .. import store
@@ -327,6 +326,14 @@ def check_file(path: Path | None, own: Written) -> None:
     if any(overlap(path, other) for other in taken):
         raise CommandError(f"{path}: two options name this file; name two files")
     taken[path] = None
+
+
+def unused(mode: str, *names: str) -> None:
+    """Raise click.UsageError if the command line has one of these parameters, which *mode* does not use."""
+    ctx = click.get_current_context()
+    for option in ctx.command.params:
+        if option.name in names and ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{mode} goes without {option.opts[0]}")
 
 
 def check_plot(path: Path | None) -> None:

@@ -70,7 +70,7 @@ def own_kernel(path: Path, device: DeviceInfo) -> tuple[Kernel, Kernel]:
     """The kernel in the file *path* with its tile, and the family that launches it. Raises ArgumentError."""
     text = _read(path)
     family = _family(path.name, _code(text))
-    source, entry = path.resolve().as_posix(), f"matmul_{family.name}"
+    source, entry = compiler.named(path), f"matmul_{family.name}"
 
     def one_launch(
         self: Kernel, problem: Any, size: Any, local: Any, defines: Any = (), acc_type: str | None = None
@@ -184,7 +184,7 @@ def answers(request: Any) -> Iterator[dict[str, Any]]:
                 return
             yield {"law": law, "cases": found.cases}
     except BuildError as error:
-        log = error.log.replace(path.resolve().as_posix(), path.name).splitlines()
+        log = error.log.replace(compiler.named(path), path.name).splitlines()
         log += [_ALONE] * (law != "its build")
         yield {"wrong": False, "failure": f"{law}: the compiler refuses it", "lines": log[:60]}
     except PyclmmError as error:
@@ -240,7 +240,7 @@ def _stored_by(
         probe = Path(folder, "stores.cl")
         probe.write_text(_STORES + text, encoding="utf-8")
         launch = own.launches(problem, config, device).launches[0]
-        program = replace(launch.program, source=probe.as_posix())
+        program = replace(launch.program, source=compiler.named(probe))
         work, decks = Work((replace(launch, program=program),)), Decks(np.random.default_rng(0))
         found = outcome(queue, problem, work, device, decks, Drawn.INTEGERS)
     if found.wrong is None:

@@ -17,7 +17,8 @@ import click
 import numpy as np
 import pyopencl as cl
 
-from ..kernels import Kernel, kernel_named
+from ..errors import ArgumentError
+from ..kernels import KERNELS, Kernel, kernel_named
 from ..kernels.device import DeviceInfo
 from ..kernels.matrix_unit import MATRIX_UNITS
 from ..kernels.rates import Rates, as_numbers
@@ -180,6 +181,8 @@ def road_command(
     if start is not None:
         output.Output("road", None).screen.line(own_kernel.start(start, file or Path(f"step{start}.cl")))
         return
+    if file is not None and file.name in {kernel.name for kernel in KERNELS}:
+        raise ArgumentError(f"{file}: pyclmm's own kernel has this name; call the file {file.name}.cl")
     output.check_plot(plot_file)
     chosen = find_device(device)
     own = device_info(chosen)

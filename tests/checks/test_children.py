@@ -48,7 +48,7 @@ def site(monkeypatch, tmp_path):
 
     def write(lines=SITE):
         (tmp_path / "sitecustomize.py").write_text(lines)
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
         return tmp_path
 
     return write
@@ -160,6 +160,14 @@ def test_a_child_has_the_options_of_its_parent(site):
     done = python("-I", "-c", code, timeout=90, check=True)
     assert "KeyError" in done.stdout, "the child was asked"
     assert not (folder / "ran").exists()
+
+
+def test_what_a_sitecustomize_prints_is_no_answer(site):
+    """Banners of a system's, or of a .pth file's. The trial of each kernel failed by a broken pipe."""
+    site(f"{SITE}\nprint('a banner', flush=True), os.write(1, b'{{}}\\n')")
+    answers = []
+    assert worker.ask("checks.isolation", {"do": "pass"}, 60.0, answers.append) is None
+    assert [*answers[0], *answers[1]] == ["pid", "flags"]
 
 
 def test_no_thread_is_needed_to_ask_a_child(site):

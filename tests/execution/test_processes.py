@@ -61,24 +61,32 @@ for number in itertools.count():
 """
 
 FORKED = """
-import os, signal, sys
+import copy, os, signal, sys
 import numpy as np, pyclmm
+from pyclmm import array_api
 from pyclmm.opencl.devices import all_devices
 a = np.ones((20, 20), np.float32)
 used, how = sys.argv[1] == "used", sys.argv[2]
 if used:
     pyclmm.matmul(a, a)
     before = pyclmm.Matmul(a, a)
+    x, weights = array_api.asarray(a), pyclmm.quantize(np.ones((64, 64), np.float32))
+    there, product = weights.to(x), pyclmm.matmul(x, x, verify=True)
 child = os.fork()
 if child == 0:
     signal.alarm(600)
-    try:
-        call = {"matmul": lambda: pyclmm.matmul(a, a), "devices": all_devices,
-                "plan": lambda: pyclmm.Matmul(a, a)(a, a), "plan made before": lambda: before(a, a)}[how]
-        call()
-        print("worked", flush=True)
-    except pyclmm.ForkError as error:
-        print(error, flush=True)
+    calls = {"matmul": lambda: pyclmm.matmul(a, a), "devices": all_devices,
+             "plan": lambda: pyclmm.Matmul(a, a)(a, a), "plan made before": lambda: before(a, a),
+             "array to host": lambda: repr(x),
+             "array to device": lambda: array_api.asarray(a, device=x.queue),
+             "weights to host": lambda: there.to(a), "weights to device": lambda: weights.to(x),
+             "copy of weights": lambda: copy.deepcopy(there)}
+    for one in how.split(","):
+        try:
+            calls[one]()
+            print("worked", flush=True)
+        except pyclmm.ForkError as error:
+            print(error, flush=True)
     # as multiprocessing does: a forked child that gives NVIDIA's objects back ends with SIGSEGV
     os._exit(0)
 status = os.waitpid(child, 0)[1]
@@ -107,6 +115,9 @@ begin.set_status(cl.command_execution_status.COMPLETE)
 pyclmm.finish()
 print(status, result.get()[0, 0])
 """
+
+# Calls that reach a device and multiply nothing.
+REACHING = "array to host,array to device,weights to host,weights to device,copy of weights"
 
 POOLED = """
 import multiprocessing
@@ -188,11 +199,11 @@ def test_ctrl_c_in_earnest(environment):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.parametrize("how", ["matmul", "plan made before", *slow("plan", "devices")])
+@pytest.mark.parametrize("how", ["matmul", "plan made before", REACHING, *slow("plan", "devices")])
 def test_fork_after_use_is_refused_with_advice(environment, how):
     done = run(environment, FORKED, "used", how)
     assert done.returncode == 0, done.stderr
-    assert 'multiprocessing.get_context("spawn")' in done.stdout
+    assert done.stdout.count('multiprocessing.get_context("spawn")') == len(how.split(","))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

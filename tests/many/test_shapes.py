@@ -145,7 +145,13 @@ def test_a_closed_plan_takes_none(rng):
 
 
 @pytest.mark.parametrize(
-    "pairs", [[((3, 4), (4, 5))], [((3,), (3,))], [(np.ones(2), np.ones(2)), [(2, 2), (2, 2)]]]
+    "pairs",
+    [
+        [((3, 4), (4, 5))],
+        [((3,), (3,))],
+        [((np.int64(3),), (3,))],
+        [(np.ones(2), np.ones(2)), [(2, 2), (2, 2)]],
+    ],
 )
 def test_shapes_without_a_dtype_are_not_multiplied_as_vectors(pairs):
     number = len(pairs) - 1

@@ -116,6 +116,26 @@ def test_an_array_beyond_its_buffer_is_named(queue, name, warm, memory):
     product()
 
 
+@pytest.mark.parametrize(
+    "product", [pyclmm.matmul, lambda a, b: pyclmm.matmul_many([(a, b)])], ids=["matmul", "matmul_many"]
+)
+@pytest.mark.parametrize("memory", ["none", "short", "read-only"])
+def test_memory_of_an_allocator_that_takes_no_result_is_refused(queue, memory, product):
+    """In a call like the last one kernels wrote behind it, or to address 0."""
+    x, flags = cla.zeros(queue, (20, 20), np.float32), cl.mem_flags
+    for _ in range(2):
+        product(x, x)
+    x.allocator, gave = {
+        "none": (lambda _: None, "no bytes where out needs 1600"),
+        "short": (lambda _: cl.Buffer(queue.context, flags.READ_WRITE, 76), "76 bytes where out needs 1600"),
+        "read-only": (lambda size: cl.Buffer(queue.context, flags.READ_ONLY, size), "a READ_ONLY buffer"),
+    }[memory]
+    with pytest.raises(pyclmm.ArgumentError, match=f"^an operand's allocator gave {gave}"):
+        product(x, x)
+    x.allocator = None
+    product(x, x)
+
+
 @pytest.mark.parametrize("name", ["a", "b", "out"])
 def test_views_of_an_array_without_a_buffer_get_none(queue, name):
     """PyOpenCL gave them one: numbers of it were summed, or the result was lost in it."""

@@ -10,11 +10,11 @@ import pytest
 
 import pyclmm
 from pyclmm import errors, gemm, matmul, plan_cache
-from pyclmm.opencl import compiler, devices
+from pyclmm.opencl import compiler, devices, queues
 from pyclmm.problem.gemm import GemmProblem
 from pyclmm.selection import select
 from tests.support.contexts import new_queue
-from tests.support.faults import changed_source, replace_driver
+from tests.support.faults import changed_source, cl_error, failing, replace_driver
 from tests.support.made_up import seen_as
 from tests.support.processes import python
 
@@ -50,6 +50,23 @@ def test_no_platform_says_what_to_do(no_driver):
     assert done.stdout.count("no OpenCL platform was found") == 2
     assert done.stdout.count("OCL_ICD_VENDORS is ") == 2
     assert "unset it, or name an .icd file" in done.stdout
+
+
+@pytest.mark.parametrize("what", ["Context", "CommandQueue"])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("DEVICE_NOT_AVAILABLE", pyclmm.DeviceLostError), ("OUT_OF_HOST_MEMORY", pyclmm.DeviceMemoryError)],
+)
+def test_a_device_without_a_context_or_a_queue_says_what_would_do(monkeypatch, what, code, kind):
+    """As a GPU that another process holds for itself, or whose memory is full."""
+    monkeypatch.setattr(queues, "_contexts", {})
+    monkeypatch.setattr(queues, "_queues", {})
+    with (
+        failing("opencl", what, cl_error(getattr(cl.status_code, code)), always=True),
+        pytest.raises(kind, match=f"^device '.+' gives no context .*{code}.*PYOPENCL_CTX"),
+    ):
+        matmul(A, B)
+    matmul(A, B)
 
 
 def test_what_needs_no_driver_works_without_one(no_driver):

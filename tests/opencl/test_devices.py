@@ -200,7 +200,7 @@ def test_the_device_without_threads_beside_one_with():
 def test_devices_by_number_and_name(machine):
     first, second = fake(name="Ampere A"), fake(name="Ampere B")
     machine([first], [second])
-    assert find_device("1:0") is second
+    assert find_device("1:0") is find_device(1) is find_device(np.int64(1)) is second
     assert find_device("ampere b") is second
     assert find_device(None) is first
     with pytest.raises(ArgumentError, match=r"'Ampere' fits several devices: name one of \['0:0', '1:0'\]"):

@@ -138,17 +138,17 @@ def test_a_starter_replaces_no_file():
 
 def test_a_right_kernel_is_timed_beside_its_neighbours_and_judged(monkeypatch, tmp_path):
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "cache"))
-    file = started(5)
+    file = started(5, name='my "5%".cl')
     file.write_text(file.read_text(encoding="utf-8"), encoding="utf-8-sig")  # as Windows' editor does
     done = run(file, "--size", 32, "--json", "road.json")
     assert done.exit_code == 0, done.output
     assert f"right: {laws.LAWS[0].name}" in done.stdout
     content = json.loads(Path("road.json").read_text())
-    assert [point["kernel"] for point in content["points"]] == ["flat", "tiled", "mine.cl", "strip"]
+    assert [point["kernel"] for point in content["points"]] == ["flat", "tiled", file.name, "strip"]
     assert content["points"][1]["limit_per_s"] == content["points"][2]["limit_per_s"]
     assert (content["step"], content["failure"]) == ("tiled", None)
     said = " ".join(done.stdout.split())
-    assert re.search(r"mine\.cl: [\d.]+ GFLOP/s, [\d.]+ times tiled.*; [\d.]+% of its limit", said)
+    assert re.search(r'my "5%"\.cl: [\d.]+ GFLOP/s, [\d.]+ times tiled.*; [\d.]+% of its limit', said)
     assert not (tmp_path / "cache/selfcheck").exists(), "no verdict on it is kept"
 
 
@@ -206,14 +206,19 @@ def test_a_kernel_that_stores_in_its_own_way_is_drawn_too(monkeypatch):
     assert "#" in "".join(failure["lines"][2:-1])
 
 
+def test_a_file_with_the_name_of_a_kernel_is_not_taken_for_it():
+    done = run(started(3, name="packed"))
+    assert (done.exit_code, "call the file packed.cl" in done.stderr) == (2, True)
+
+
 def test_what_the_compiler_refuses_is_shown_with_the_line_of_the_file(monkeypatch):
-    file = started(4, "ACC_T acc = ACC_ZERO;", "ACC_T acc = no_such_name;")
+    file = started(4, "ACC_T acc = ACC_ZERO;", "ACC_T acc = no_such_name;", name='my "4%".cl')
     number = 1 + file.read_text().splitlines().index("  ACC_T acc = no_such_name;")
     [failure] = asked(monkeypatch, file)
     assert not failure["wrong"]
     told = "\n".join(failure["lines"])
     assert "no_such_name" in told
-    assert re.search(rf"(?<![\w/])mine\.cl\W+{number}\b", told), told
+    assert re.search(rf'(?<![\w/])my "4%"\.cl\W+{number}\b', told), told
 
 
 def test_a_kernel_for_one_type_says_so(monkeypatch, use_laws):
