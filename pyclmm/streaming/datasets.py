@@ -208,16 +208,16 @@ def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tu
     for name, *_ in x.external or ():
         yield from ((at, "") for at in _places(path, name, environment.HDF5_EXTERNAL.value))
     for source in x.virtual_sources() if x.is_virtual else ():
-        same = source.file_name == "."
+        same, name = source.file_name == ".", source.dset_name.replace("%%", "%")
         for at in [path] if same else _places(path, source.file_name, environment.HDF5_VIRTUAL.value):
             if "%b" in source.dset_name:  # many datasets
                 yield at, ""
                 continue
-            yield at, source.dset_name
+            yield at, name
             # A source that is not there reads as the fill value.
             with contextlib.suppress(OSError, KeyError, AttributeError), contextlib.ExitStack() as stack:
                 beside = x.file if same else stack.enter_context(type(x.file)(at, "r"))
-                yield from hdf5_reads(beside[source.dset_name], seen)
+                yield from hdf5_reads(beside[name], seen)
 
 
 def _places(path: Path, name: str, prefixes: str) -> Iterator[Path]:

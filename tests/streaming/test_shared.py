@@ -154,10 +154,11 @@ def hdf5(tmp_path, how):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["x"], file["other"] = matrix(3), matrix(4)
-        file["y"] = file["x"]
+        file["y"] = file["5%"] = file["x"]
         file["soft"] = h5py.SoftLink("/x")
         start = file["x"].id.get_offset()
-        for name, of in (("virtual", "x"), ("of virtual", "virtual"), ("of y", "y"), ("of other", "other")):
+        shown = {"virtual": "x", "of virtual": "virtual", "of y": "y", "of 5%": "5%%", "of other": "other"}
+        for name, of in shown.items():
             layout = h5py.VirtualLayout((N, N), np.float32)
             layout[:] = h5py.VirtualSource(".", of, (N, N))
             file.create_virtual_dataset(name, layout)
@@ -171,7 +172,7 @@ def hdf5(tmp_path, how):
     return file["x"], file[how]
 
 
-VIRTUAL = ["virtual", "of virtual", "of y"]
+VIRTUAL = ["virtual", "of virtual", "of y", "of 5%"]
 
 
 @pytest.mark.parametrize("how", ["x", "y", "soft", *VIRTUAL, "hard link", "a map of the file"])
