@@ -267,17 +267,17 @@ class HeldFolder:
     """The folder of a Zarr array, kept open where the system can, so that no other gets its number."""
 
     def __init__(self, x: Any) -> None:
-        self._x, self._path = x, _folder(x)
-        self._handle = None if sys.platform == "win32" else os.open(str(self._path), os.O_RDONLY)
+        self._x, self._path, self._handle = x, str(_folder(x)), -1
+        with contextlib.suppress(PermissionError):  # it may not be listed; Windows opens none
+            self._handle = os.open(self._path, os.O_RDONLY)
 
     def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle is not None and os is not None:  # None at the end of the process
-            os.close(handle)
+        if self._handle >= 0 and os is not None:  # None at the end of the process
+            os.close(self._handle)
 
     def is_there(self) -> bool:
         """Whether it is at its place, and describes the array."""
-        return (self._handle is None or _samefile(self._handle, self._path)) and is_described(self._x)
+        return (self._handle < 0 or _samefile(self._handle, self._path)) and is_described(self._x)
 
 
 def has(x: Any, path: str | os.PathLike[str]) -> bool:
