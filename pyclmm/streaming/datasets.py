@@ -216,8 +216,12 @@ def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tu
             yield at, name
             # A source that is not there reads as the fill value.
             with contextlib.suppress(OSError, KeyError, AttributeError), contextlib.ExitStack() as stack:
-                beside = x.file if same else stack.enter_context(type(x.file)(at, "r"))
-                yield from hdf5_reads(beside[name], seen)
+                try:
+                    beside = x.file if same else stack.enter_context(type(x.file)(at, "r"))
+                except OSError:  # this process may have opened it in another way
+                    yield at, ""
+                else:
+                    yield from hdf5_reads(beside[name], seen)
 
 
 def _places(path: Path, name: str, prefixes: str) -> Iterator[Path]:
