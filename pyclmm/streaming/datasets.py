@@ -208,16 +208,20 @@ def hdf5_reads(x: Any, seen: set[tuple[Path, str]] | None = None) -> Iterator[tu
     for name, *_ in x.external or ():
         yield from ((at, "") for at in _places(path, name, environment.HDF5_EXTERNAL.value))
     for source in x.virtual_sources() if x.is_virtual else ():
-        same = source.file_name == "."
+        same, name = source.file_name == ".", source.dset_name.replace("%%", "%")
         for at in [path] if same else _places(path, source.file_name, environment.HDF5_VIRTUAL.value):
             if "%b" in source.dset_name:  # many datasets
                 yield at, ""
                 continue
-            yield at, source.dset_name
+            yield at, name
             # A source that is not there reads as the fill value.
             with contextlib.suppress(OSError, KeyError, AttributeError), contextlib.ExitStack() as stack:
-                beside = x.file if same else stack.enter_context(type(x.file)(at, "r"))
-                yield from hdf5_reads(beside[source.dset_name], seen)
+                try:
+                    beside = x.file if same else stack.enter_context(type(x.file)(at, "r"))
+                except OSError:  # this process may have opened it in another way
+                    yield at, ""
+                else:
+                    yield from hdf5_reads(beside[name], seen)
 
 
 def _places(path: Path, name: str, prefixes: str) -> Iterator[Path]:
@@ -267,17 +271,17 @@ class HeldFolder:
     """The folder of a Zarr array, kept open where the system can, so that no other gets its number."""
 
     def __init__(self, x: Any) -> None:
-        self._x, self._path = x, _folder(x)
-        self._handle = None if sys.platform == "win32" else os.open(str(self._path), os.O_RDONLY)
+        self._x, self._path, self._handle = x, str(_folder(x)), -1
+        with contextlib.suppress(PermissionError):  # it may not be listed; Windows opens none
+            self._handle = os.open(self._path, os.O_RDONLY)
 
     def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle is not None and os is not None:  # None at the end of the process
-            os.close(handle)
+        if self._handle >= 0 and os is not None:  # None at the end of the process
+            os.close(self._handle)
 
     def is_there(self) -> bool:
         """Whether it is at its place, and describes the array."""
-        return (self._handle is None or _samefile(self._handle, self._path)) and is_described(self._x)
+        return (self._handle < 0 or _samefile(self._handle, self._path)) and is_described(self._x)
 
 
 def has(x: Any, path: str | os.PathLike[str]) -> bool:

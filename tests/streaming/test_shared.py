@@ -154,10 +154,11 @@ def hdf5(tmp_path, how):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["x"], file["other"] = matrix(3), matrix(4)
-        file["y"] = file["x"]
+        file["y"] = file["5%"] = file["x"]
         file["soft"] = h5py.SoftLink("/x")
         start = file["x"].id.get_offset()
-        for name, of in (("virtual", "x"), ("of virtual", "virtual"), ("of y", "y"), ("of other", "other")):
+        shown = {"virtual": "x", "of virtual": "virtual", "of y": "y", "of 5%": "5%%", "of other": "other"}
+        for name, of in shown.items():
             layout = h5py.VirtualLayout((N, N), np.float32)
             layout[:] = h5py.VirtualSource(".", of, (N, N))
             file.create_virtual_dataset(name, layout)
@@ -171,7 +172,7 @@ def hdf5(tmp_path, how):
     return file["x"], file[how]
 
 
-VIRTUAL = ["virtual", "of virtual", "of y"]
+VIRTUAL = ["virtual", "of virtual", "of y", "of 5%"]
 
 
 @pytest.mark.parametrize("how", ["x", "y", "soft", *VIRTUAL, "hard link", "a map of the file"])
@@ -233,13 +234,26 @@ def test_a_class_of_others_shows_what_it_likes_of_a_dataset(tmp_path):
         check("3 KiB", Rows(both, N), b=Rows(both, 0))
 
 
-def virtual(path, of, name="x"):
+def virtual(path, of, name="x", **how):
     """A virtual dataset in a new file."""
     layout = h5py.VirtualLayout((N, N), np.float32)
     layout[:] = h5py.VirtualSource(of, name, (N, N))
     with h5py.File(path, "w") as file:
         file.create_virtual_dataset("x", layout)
-    return h5py.File(path, "r")["x"]
+    return h5py.File(path, "r", **how)["x"]
+
+
+def test_a_virtual_dataset_of_out_through_a_file_that_is_open_in_another_way_is_refused(tmp_path):
+    """HDF5 opens no file in two ways, of which one has locks."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"], layout = matrix(3), h5py.VirtualLayout((N, N), np.float32)
+        layout[:] = h5py.VirtualSource(".", "x", (N, N))
+        file.create_virtual_dataset("of x", layout)
+    out = h5py.File(tmp_path / "x.h5", "r+", locking=False)["x"]
+    a = virtual(tmp_path / "y.h5", tmp_path / "x.h5", "of x", locking=False)
+    assert np.array_equal(a[...], matrix(3))
+    with pytest.raises(ArgumentError, match="out is a dataset that is also an operand"):
+        check("3 KiB", out, a=a)
 
 
 @pytest.mark.parametrize("how", ["found from here", "found by the environment", "virtual of virtual"])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import pyclmm
 from pyclmm.errors import ArgumentError, DTypeError, ShapeError, StorageError
 from pyclmm.problem.dtypes import ELEMENT_TYPES, dtype_of
+from pyclmm.streaming import datasets
 from pyclmm.streaming.datasets import is_stored
 from pyclmm.streaming.storage import sink, source
 from pyclmm.streaming.tiles import Region
@@ -235,6 +236,14 @@ def test_a_zarr_array_whose_folder_may_not_be_read_is_named(tmp_path):
     unreadable = failing(Path, "is_file", denied, library="", always=True)
     with unreadable, pytest.raises(StorageError, match=r"^a: its metadata could not be read: .*denied"):
         pyclmm.matmul(a, numbers((5, 4)))
+
+
+def test_a_zarr_array_whose_folder_may_be_entered_and_not_listed_is_read(tmp_path):
+    x, b = numbers((4, 5)), numbers((5, 4))
+    a = zarr.create_array(tmp_path / "z", data=x)
+    with failing(datasets, "open", PermissionError(errno.EACCES, "Permission denied"), "os") as asked:
+        assert np.array_equal(pyclmm.matmul(a, b), x @ b)
+    assert asked.calls
 
 
 def test_other_products_refuse_what_is_in_a_closed_file(tmp_path):
