@@ -260,6 +260,9 @@ def test_a_result_is_a_copy_and_numbers_fit_their_dtype():
         with pytest.raises(pyclmm.ArgumentError, match=r"obj: .* out of bounds for int8; pass a wider dtype"):
             xp.asarray(numbers, dtype=xp.int8)
     is_same(xp.asarray(np.array([300]), dtype=xp.int8), np.array([44], "i1"))
+    for numbers in (np.nan, [np.inf]):
+        with pytest.raises(pyclmm.ArgumentError, match=r"obj: cannot convert float \w+ to integer"):
+            xp.asarray(numbers, dtype=xp.int8)
     is_same(xp.asarray([xp.asarray(7), 3], dtype=xp.int8), np.array([7, 3], "i1"))
 
 
@@ -270,6 +273,7 @@ def test_arrays_of_pyopencl_are_taken_as_they_are(queue):
     assert x.events is plain.events
     is_same(x @ plain, np.full((2, 2), 2, "f4"))
     assert pyclmm.matmul(x, plain)[0, 0].get() == 2
+    is_same(xp.asarray(plain, dtype=xp.float64), np.ones((2, 2)))
 
 
 def test_devices_and_what_the_namespace_says(queue):
