@@ -30,8 +30,8 @@ _ndarray = np.ndarray
 
 
 class _Latest:
-    """A thread's last call: the options that it asked for, which its arrays' library may add a dtype to, and
-    what computed it, which this does not keep alive."""
+    """A thread's last call: the options that it asked for, which its arrays' library may add a dtype to, what
+    computed it, which this does not keep alive, and the shape of a."""
 
     __slots__ = ("asked", "options", "product", "shape")  # read sooner than the fields of a tuple
 

@@ -237,6 +237,7 @@ def test_functions_have_the_signatures_of_the_standard():
     [
         lambda x: xp.add(x, x, out=x),
         lambda x: xp.add(x, x, x),
+        lambda x: xp.add(x, x, out=np.zeros(2)),
         lambda x: xp.sum(x, out=x[0]),
         lambda x: xp.sum(x, None, None, x[0]),
         lambda x: xp.concat([x[:1], x[1:]], 0, x),
@@ -245,7 +246,7 @@ def test_functions_have_the_signatures_of_the_standard():
     ],
 )
 def test_an_out_which_the_standard_lacks_is_refused(call):
-    """It would get nothing: NumPy writes to a copy on the host."""
+    """An Array would get nothing: NumPy writes to a copy on the host."""
     with pytest.raises(pyclmm.DTypeError, match="leave out"):
         call(xp.asarray([1.0, 2.0]))
 
@@ -259,6 +260,9 @@ def test_a_result_is_a_copy_and_numbers_fit_their_dtype():
         with pytest.raises(pyclmm.ArgumentError, match=r"obj: .* out of bounds for int8; pass a wider dtype"):
             xp.asarray(numbers, dtype=xp.int8)
     is_same(xp.asarray(np.array([300]), dtype=xp.int8), np.array([44], "i1"))
+    for numbers in (np.nan, [np.inf]):
+        with pytest.raises(pyclmm.ArgumentError, match=r"obj: cannot convert float \w+ to integer"):
+            xp.asarray(numbers, dtype=xp.int8)
     is_same(xp.asarray([xp.asarray(7), 3], dtype=xp.int8), np.array([7, 3], "i1"))
 
 
@@ -269,6 +273,7 @@ def test_arrays_of_pyopencl_are_taken_as_they_are(queue):
     assert x.events is plain.events
     is_same(x @ plain, np.full((2, 2), 2, "f4"))
     assert pyclmm.matmul(x, plain)[0, 0].get() == 2
+    is_same(xp.asarray(plain, dtype=xp.float64), np.ones((2, 2)))
 
 
 def test_devices_and_what_the_namespace_says(queue):

@@ -240,7 +240,11 @@ WRONG = [
         "out is a type",
     ),
     (lambda x, q: pyclmm.matmul(x.astype("i4"), q.T), pyclmm.DTypeError, r"pass a.astype\(np.float32\)"),
-    (lambda x, q: pyclmm.matmul(x.astype("c8"), q.T), pyclmm.DTypeError, r"pass a.astype\(np.float32\)"),
+    (
+        lambda x, q: pyclmm.matmul(x.astype("c8"), q.T),
+        pyclmm.DTypeError,
+        r"pass a.astype\(np.float32\), or dtype=np.float32, casting='unsafe'$",
+    ),
     (lambda x, q: pyclmm.matmul(x, q.T, memory_limit="1 MiB"), pyclmm.UnsupportedError, "memory_limit"),
     (lambda x, q: pyclmm.matmul(x, q.T, axes=[(0, 1)] * 3), pyclmm.UnsupportedError, "axes"),
     (lambda x, q: pyclmm.matmul(x, q.T, kernel="packed"), pyclmm.UnsupportedError, "quantised weights"),

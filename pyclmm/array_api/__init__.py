@@ -166,7 +166,7 @@ def _dtype(x: Any) -> Any:
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = None) -> Array:
     """An array of *obj*. PyOpenCL's Array is taken as it is where nothing is to be converted."""
     dtype = named_dtype(dtype)
-    if isinstance(obj, cla.Array) and not copy and dtype in (None, obj.dtype):
+    if isinstance(obj, cla.Array) and not copy and (dtype is None or dtype == obj.dtype):
         x = wrapped(obj)
         return x if device is None else x.to_device(device)
     if copy is False:
@@ -181,7 +181,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: Any = N
         try:
             with np.errstate(all="ignore"):
                 found = np.asarray(numbers, dtype=dtype)
-        except OverflowError as error:  # of Python's integers; others wrap
+        except (OverflowError, ValueError) as error:  # of Python's numbers; NumPy's wrap
             raise ArgumentError(f"obj: {in_short(error)}; pass a wider dtype") from error
     return new(found, queue or queue_of(device), "obj")
 

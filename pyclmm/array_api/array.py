@@ -178,9 +178,9 @@ def new(x: Any, queue: cl.CommandQueue, name: str = "x") -> Array:
 
 
 def to_host(x: Any) -> Any:
-    """Arrays, and those in lists and tuples, as NumPy arrays, in which nobody writes: they are copies."""
-    if isinstance(x, cla.Array):
-        host = fetched(x)
+    """Arrays, and those in lists and tuples, as NumPy arrays in which nobody writes."""
+    if isinstance(x, cla.Array | np.ndarray):
+        host = fetched(x) if isinstance(x, cla.Array) else x.view()
         host.flags.writeable = False
         return host
     return type(x)(map(to_host, x)) if type(x) in (list, tuple) else x

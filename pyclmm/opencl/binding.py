@@ -59,7 +59,7 @@ class Binding:
         self.out_of_order = bool(queue.properties & kinds.OUT_OF_ORDER_EXEC_MODE_ENABLE)
         # An event costs time. Order and profiling need one of each launch, else at most the last has one.
         self._every_event = self.out_of_order or bool(queue.properties & kinds.PROFILING_ENABLE)
-        self._is_immediate = isinstance(queue, OwnThreadQueue)  # it has ended when it is enqueued
+        self._is_immediate = isinstance(queue, OwnThreadQueue)  # to enqueue a launch is to run it
         self.last: list[cl.Event] = []  # ends the previous call, on an out-of-order queue
         lent = [space for space in work.workspace if not space.zeroed]
         self._needs = tuple(sorted(lent, key=lambda space: space.nbytes, reverse=True))

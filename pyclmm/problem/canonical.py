@@ -279,10 +279,11 @@ def _weights(
     """The bytes *b* of quantised weights as the K x N matrices that they stand for. Raises DTypeError or
     ShapeError for an *a* that does not multiply it."""
     if computed.name not in WITH_WEIGHTS:
-        rule = "" if np.can_cast(a.dtype, np.float32, casting) else ", casting='same_kind'"
+        rule = next(r for r in (casting, "same_kind", "unsafe") if np.can_cast(a.dtype, np.float32, r))
+        also = "" if rule == casting else f", casting={rule!r}"
         raise DTypeError(
             f"a has dtype {a.dtype}, and the product would be computed in {computed}; quantised weights are "
-            f"multiplied in {', '.join(WITH_WEIGHTS)}: pass a.astype(np.float32), or dtype=np.float32{rule}"
+            f"multiplied in {', '.join(WITH_WEIGHTS)}: pass a.astype(np.float32), or dtype=np.float32{also}"
         )
     if not a.shape:
         raise ShapeError("a is 0-dimensional and does not have enough dimensions; matmul takes 1 or more")

@@ -115,9 +115,8 @@ def named_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
         if library == "torch" and name in ELEMENTS:
             return dtype_of(name)
         raise DTypeError(f"dtype is {brief(dtype)}: {in_short(error)}; pass one such as 'float32'") from error
-    if not found.isnative:
-        own = found.newbyteorder("=")
-        raise DTypeError(f"dtype is {brief(dtype)}, in the other order of bytes; pass {str(own)!r}")
+    if not found.isnative and found.name in ELEMENTS:
+        raise DTypeError(f"dtype is {brief(dtype)}, in the other order of bytes; pass {found.name!r}")
     return found
 
 
