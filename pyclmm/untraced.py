@@ -17,10 +17,10 @@ def tell() -> None:
     try:
         frames = import_module("torch._C._dynamo.eval_frame")
         skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-    except (AttributeError, ImportError):  # it is PyTorch's own: 2.6 has none of this
+        for code in _codes:
+            frames.set_code_exec_strategy(code, skip)
+    except Exception:  # it is PyTorch's own, and may change: 2.6 has none of this
         return
-    for code in _codes:
-        frames.set_code_exec_strategy(code, skip)
 
 
 class _Told:

@@ -116,6 +116,10 @@ def _without_memory(name: str, x: torch.Tensor) -> DTypeError:
     return DTypeError(f"{name} is {what}; use pyclmm.torch.matmul")
 
 
+def _unallocated(error: torch.OutOfMemoryError) -> DeviceMemoryError:
+    return DeviceMemoryError(f"PyTorch's allocator: {error}")
+
+
 @cache
 def _device(ordinal: int) -> torch.device:
     return torch.device("cuda", ordinal)
@@ -176,6 +180,8 @@ class _Torch(KindWithAddresses):
         try:
             resolved = x.resolve_conj().resolve_neg()
             address = resolved.data_ptr()
+        except torch.OutOfMemoryError as error:
+            raise _unallocated(error) from error
         except RuntimeError as error:
             raise _without_memory(name, x) from error
         x = resolved
@@ -218,7 +224,7 @@ class _Torch(KindWithAddresses):
         try:
             made = torch.empty(shape, dtype=own, device=_device(ordinal))
         except torch.OutOfMemoryError as error:
-            raise DeviceMemoryError(f"PyTorch's allocator: {error}") from error
+            raise _unallocated(error) from error
         try:
             return made, made.data_ptr()
         except RuntimeError as error:

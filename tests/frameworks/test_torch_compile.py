@@ -4,6 +4,7 @@ import pytest
 
 import pyclmm
 from pyclmm import linalg
+from pyclmm.untraced import tell
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler's own modules
 
@@ -86,3 +87,11 @@ def test_one_graph_is_refused_with_what_would_do(torch, operands):
     compiled = torch.compile(lambda a, b: pyclmm.matmul(a, b) + 1, fullgraph=True, backend="eager")
     with pytest.raises(torch._dynamo.exc.Unsupported, match=r"pyclmm\.torch\.matmul, gemm and ragged_mat"):
         compiled(*operands)
+
+
+@pytest.mark.parametrize("changed", ["_FrameExecStrategy", "set_code_exec_strategy"])
+def test_a_pytorch_that_skips_frames_in_another_way(changed, operands, torch, monkeypatch):
+    """The adapter of tensors tells PyTorch as it is imported."""
+    monkeypatch.setattr(torch._C._dynamo.eval_frame, changed, lambda: None)
+    tell()
+    assert torch.equal(pyclmm.matmul(*operands), operands[0] @ operands[1])

@@ -177,3 +177,14 @@ def test_what_a_transform_wraps_has_no_address(torch, monkeypatch):
     torch.func.grad(product)(x)
     cure = "is in a transform of torch.func; use pyclmm.torch.matmul"
     assert said == [f"b {cure}", f"the result {cure}"]
+
+
+def test_a_conjugate_for_which_the_allocator_has_no_memory(torch, monkeypatch):
+    from pyclmm.execution import torch_tensors  # noqa: PLC0415 - it needs PyTorch
+
+    def refuse(_):
+        raise torch.OutOfMemoryError("20 GiB are too many")
+
+    monkeypatch.setattr(torch.Tensor, "resolve_conj", refuse)
+    with pytest.raises(pyclmm.DeviceMemoryError, match="PyTorch's allocator: 20 GiB are too many"):
+        torch_tensors.TORCH.cuda_array("a", torch.eye(3, dtype=torch.complex64).conj())

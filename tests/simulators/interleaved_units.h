@@ -144,7 +144,7 @@ static uint4 load_four(uint from)
 }
 /* Pairs of 16-bit floats */
 static uint packed_float16(float low, float high) { return emu_half_of_float(low) | (uint)emu_half_of_float(high) << 16; }
-static uint rounded_bits(float x) { return (as_uint(x) + 0x7fff + (as_uint(x) >> 16 & 1)) >> 16; }
+static uint rounded_bits(float x) { return x != x ? 0x7fff : (as_uint(x) + 0x7fff + (as_uint(x) >> 16 & 1)) >> 16; }
 static uint packed_bfloat16(float low, float high) { return rounded_bits(low) | rounded_bits(high) << 16; }
 #define all_of_group(x) emu_all(x)
 #define device_fence() ((void)0)

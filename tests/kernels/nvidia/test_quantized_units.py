@@ -177,6 +177,23 @@ def test_all_bits_of_other_weights(case, folder):
     check_weights(MMA, MMA_64, kind, name, rows, 256, folder)
 
 
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize(
+    ("kernel", "config", "name"),
+    [
+        (MMA, MMA_64, "q8_0"),
+        (WGMMA, BY_WGMMA["wgmma"], "affine4_g64_float16"),
+        (BLOCKS, BY_WGMMA["wgmma"], "affine4_g64_float16_fragments"),
+    ],
+    ids=["mma", "wgmma", "fragments"],
+)
+def test_scales_that_are_no_numbers(kernel, config, name, kind, folder):
+    """Each bit is set, of the scales too."""
+    rows = np.full((48, format_named(name).row_nbytes(256)), 255, np.uint8)
+    given = replace(of(kind, (64, 48, 256), name), out_type=kind, ldb=rows.shape[-1], ldo=48)
+    assert np.isnan(one_hot_product(kernel, given, config, rows, 0, folder).astype(np.float32)).all()
+
+
 @pytest.mark.parametrize(
     ("name", "kind"), [("affine4_g128_float16", "float16"), ("affine4_g32_bfloat16", "bfloat16")]
 )
