@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -16,6 +17,7 @@ import numpy as np
 from ..errors import ArgumentError, VerificationError, VerificationWarning, warn_caller
 from ..kernels.device import DeviceInfo
 from ..kernels.verification import size_dtype
+from ..opencl import forks
 from ..opencl.watch import own_lock
 from ..problem.gemm import Gemm, GemmProblem, Ragged
 
@@ -152,10 +154,9 @@ def health() -> dict[str, int]:
 
 
 def _after_fork() -> None:
+    """To drop an event is to wait for it, and a driver's other objects may end a forked process: keep all."""
     for watch in (*_watches, *_left):
-        watch.abandon()
-    _watches.clear()
-    _left.clear()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(watch))
 
 
 if hasattr(os, "register_at_fork"):
@@ -178,6 +179,8 @@ def finish_own() -> None:
 
 
 def _hear(is_asked: Callable[[Any], bool]) -> None:
+    if forks.is_forked():  # no product of its parent's ends
+        return
     with _lock:
         watches = list(filter(is_asked, _watches))
     for watch in watches:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -68,9 +67,6 @@ class Watch(ABC):
     def finish(self) -> None:
         """Wait for all products so far; then as :meth:`look`. Any thread may call it."""
 
-    def abandon(self) -> None:  # noqa: B027
-        """In a forked process, in which no product of its parent's ends: wait for none."""
-
     @abstractmethod
     def taken(self) -> Words:
         """The words of cl/verify/ about wrong products since the last call of this; waits for all."""
@@ -120,10 +116,6 @@ class QueueWatch(Watch):
             read.wait()
         with self.lock:
             self.look()
-
-    def abandon(self) -> None:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._reads))  # to drop one is to wait for it
-        self._reads = []
 
     def taken(self) -> Words:
         words = np.empty(VERDICT.nbytes // 4, np.int32)

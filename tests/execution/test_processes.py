@@ -95,17 +95,25 @@ assert pyclmm.matmul(a, a)[0, 0] == 20
 """
 
 FORKED_WITH_A_CHECK = """
-import os, signal, sys
+import gc, os, signal, sys, weakref
 import numpy as np, pyclmm, pyopencl as cl, pyopencl.array as cla
+from pyclmm.execution import verdicts
 queue = pyclmm.default_queue()
 x = cla.to_device(queue, np.ones((20, 20), np.float32))
-pyclmm.matmul(x, x, verify=True)
+plan = pyclmm.Matmul(x, x, verify=True)
+plan(x, x), pyclmm.matmul(x, x, verify=True)
 pyclmm.finish()
 begin = cl.UserEvent(queue.context)
 result = pyclmm.matmul(x, x, verify=True, wait_for=[begin])
+plan(x, x)
+del plan
+gc.collect()
+left = weakref.ref(verdicts._left[0])
 child = os.fork()
 if child == 0:
     signal.alarm(60)
+    gc.collect()
+    assert left() is not None, "the driver was given something back"
     pyclmm.finish()
     if queue.device.type == cl.device_type.CPU:
         sys.exit()
