@@ -181,7 +181,7 @@ def road_command(
     if start is not None:
         output.Output("road", None).screen.line(own_kernel.start(start, file or Path(f"step{start}.cl")))
         return
-    if file is not None and file.name in {kernel.name for kernel in KERNELS}:
+    if file is not None and file.exists() and file.name in {kernel.name for kernel in KERNELS}:
         raise ArgumentError(f"{file}: pyclmm's own kernel has this name; call the file {file.name}.cl")
     output.check_plot(plot_file)
     chosen = find_device(device)
