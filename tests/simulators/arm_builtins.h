@@ -6,6 +6,7 @@ ulong player_local_size(uint d);
 BUILTIN size_t get_global_id(uint d) { return player_global_id(d); }
 BUILTIN size_t get_group_id(uint d) { return player_global_id(d) / player_local_size(d); }
 BUILTIN size_t get_local_id(uint d) { return player_global_id(d) % player_local_size(d); }
+BUILTIN size_t get_global_offset(uint d) { return 0; }
 BUILTIN size_t get_num_groups(uint d) { return player_global_size(d) / player_local_size(d); }
 /* One work-item runs at a time. */
 BUILTIN void mem_fence(cl_mem_fence_flags flags) {}
