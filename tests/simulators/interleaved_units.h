@@ -58,6 +58,7 @@ BUILTIN size_t get_group_id(uint d) { return d == 0 ? emu_group() : d == 1 ? emu
 BUILTIN size_t get_num_groups(uint d) { return d == 0 ? emu_groups() : d == 1 ? emu_rows() : 1; }
 BUILTIN size_t get_local_size(uint d) { return d == 0 ? emu_items() : 1; }
 BUILTIN size_t get_global_id(uint d) { return get_group_id(d) * get_local_size(d) + get_local_id(d); }
+BUILTIN size_t get_global_offset(uint d) { return 0; }
 BUILTIN void barrier(cl_mem_fence_flags flags) { emu_named(0, emu_items(), 1); }
 BUILTIN int min(int x, int y) { return x < y ? x : y; }
 BUILTIN int max(int x, int y) { return x > y ? x : y; }
