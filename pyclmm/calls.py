@@ -23,7 +23,6 @@ from .opencl.steps import Scales
 from .problem.axes import back
 from .problem.ragged import SIZES
 from .streaming import entry
-from .untraced import untraced
 
 PLAIN: Scales = (1.0, 0.0)  # alpha and beta of matmul
 _ndarray = np.ndarray
@@ -159,7 +158,6 @@ def _shapes(given: Operands) -> Any:
         return None
 
 
-@untraced
 def _product(
     operands: Operands, asked: Options, options: Options, queue: Any, scales: Scales, wait_for: Any
 ) -> Any:

@@ -105,11 +105,13 @@ def _of_memory(array: NDArray[Any]) -> torch.Tensor:
     return owner.as_strided(array.shape, [step // array.itemsize for step in array.strides], start)
 
 
-def _without_memory(name: str, x: torch.Tensor) -> DTypeError:
+def _without_memory(name: str, x: torch.Tensor | None) -> DTypeError:
     """The error for a tensor whose memory is out of reach. In a transform PyTorch wraps what it makes, also
     of plain tensors."""
-    is_plain = not (torch._C._functorch.is_functorch_wrapped_tensor(x) or torch._is_functional_tensor(x))
-    if torch._C._are_functorch_transforms_active() and (is_plain or name == "the result"):
+    is_wrapped = x is not None and (
+        torch._C._functorch.is_functorch_wrapped_tensor(x) or torch._is_functional_tensor(x)
+    )
+    if torch._C._are_functorch_transforms_active() and not is_wrapped:
         what = "in a transform of torch.func"
     else:
         what = "a tensor of torch.func or torch.compile, without memory of its own"
@@ -228,7 +230,7 @@ class _Torch(KindWithAddresses):
         try:
             return made, made.data_ptr()
         except RuntimeError as error:
-            raise _without_memory("the result", made) from error
+            raise _without_memory("the result", None) from error
 
     def block(self, nbytes: int, ordinal: int) -> tuple[Any, int]:
         return self.new((nbytes,), _BYTES, ordinal)
