@@ -198,16 +198,16 @@ INLINE uint chosen_bytes(const uint x, const uint y, const uint which)
   return word;
 }
 
-/* The lesser, the greater of two words by halves (sm_90). */
+/* The lesser, the greater of two words by halves, which have signs (sm_90). */
 INLINE uint lesser_halves(const uint x, const uint y)
 {
   uint word;
-  asm("//@sm_90a min.u16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));
+  asm("//@sm_90a min.s16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));
   return word;
 }
 INLINE uint greater_halves(const uint x, const uint y)
 {
   uint word;
-  asm("//@sm_90a max.u16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));
+  asm("//@sm_90a max.s16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));
   return word;
 }
