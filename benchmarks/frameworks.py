@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cuda_graph import Graph
+from cuda_graph import Graph, on_device
 from products import KINDS, Product, drawn
 from ratios import by_kind
 from sampled import TOLERANCE, Random, to_torch
@@ -47,18 +47,6 @@ def medians(sides: Sides, rounds: int = _ROUNDS) -> dict[str, float]:
             if number:
                 found[name].append(seconds)
     return {name: statistics.median(times) for name, times in found.items()}
-
-
-def on_device(call: Callable[[], object], calls: int) -> float:
-    """Device seconds of one of *calls* eager calls."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    call()
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e-3 / calls
 
 
 def on_host(call: Callable[[], object]) -> float:

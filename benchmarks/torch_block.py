@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cuda_graph import elapsed
 
 import pyclmm.torch
 
@@ -115,13 +116,7 @@ def seconds(call: Callable[[], object], calls: int, device: str) -> float:
         for _ in range(calls):
             call()
         return (time.perf_counter() - begin) / calls
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e-3 / calls
+    return elapsed(call, calls)
 
 
 def timed(args: argparse.Namespace) -> dict[str, list[float]]:

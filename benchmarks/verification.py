@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cuda_graph import Graph
+from cuda_graph import Graph, on_device
 
 import pyclmm
 
@@ -41,18 +41,6 @@ def on_host(call: Callable[[], object], calls: int) -> float:
     for _ in range(calls):
         call()
     return (time.perf_counter() - start) / calls
-
-
-def on_cuda(call: Callable[[], object], calls: int) -> float:
-    """Device seconds of one of *calls* calls."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    call()
-    start.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e-3 / calls
 
 
 def in_graph(call: Callable[[], object], calls: int) -> float:
@@ -111,7 +99,7 @@ def main() -> None:
     device = pyclmm.default_queue().device
     print(f"{device.name}, driver {device.driver_version}")
     sizes = [int(n) for n in options.sizes.split(",")]
-    timed: Timed = in_graph if options.graphs else on_cuda if options.torch else on_host
+    timed: Timed = in_graph if options.graphs else on_device if options.torch else on_host
     rows = [row(n, *kind, options.rounds, timed) for n in sizes for kind in _KINDS]
     if options.json:
         head = {"device": device.name, "driver": device.driver_version}
