@@ -28,6 +28,7 @@ from ratios import by_kind
 from sampled import TOLERANCE, Random, to_torch
 
 import pyclmm
+from pyclmm.opencl.clock import elapsed
 
 _PAUSE = 0.02  # seconds before each side
 _ROUNDS = 7
@@ -52,10 +53,7 @@ def medians(sides: Sides, rounds: int = _ROUNDS) -> dict[str, float]:
 def on_host(call: Callable[[], object]) -> float:
     """Host seconds of a call: the device ends the calls of a burst sooner than the host makes them."""
     torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(_CALLS):
-        call()
-    taken = (time.perf_counter() - start) / _CALLS
+    taken = elapsed(call, _CALLS)
     torch.cuda.synchronize()
     return taken
 

@@ -27,6 +27,7 @@ import torch
 from cuda_graph import elapsed
 
 import pyclmm.torch
+from pyclmm.opencl import clock
 
 TRAINED = 100
 _WARM = 3  # steps before a round is timed
@@ -112,10 +113,7 @@ def seconds(call: Callable[[], object], calls: int, device: str) -> float:
     for _ in range(_WARM):
         call()
     if not device.startswith("cuda"):
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return (time.perf_counter() - begin) / calls
+        return clock.elapsed(call, calls)
     return elapsed(call, calls)
 
 

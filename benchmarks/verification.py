@@ -22,6 +22,7 @@ import numpy as np
 from cuda_graph import Graph, on_device
 
 import pyclmm
+from pyclmm.opencl.clock import elapsed
 
 try:
     import torch
@@ -33,14 +34,6 @@ _PAUSE = 0.02  # seconds before each side
 _LEAST = 2e-3  # seconds of calls that are timed together
 
 Timed = Callable[[Callable[[], object], int], float]
-
-
-def on_host(call: Callable[[], object], calls: int) -> float:
-    """Seconds of one of *calls* calls, each of which waits for its result."""
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    return (time.perf_counter() - start) / calls
 
 
 def in_graph(call: Callable[[], object], calls: int) -> float:
@@ -62,7 +55,7 @@ def arrays(n: int, dtype: str, with_torch: bool) -> list[Any]:
 
 def row(n: int, dtype: str, precision: Any, rounds: int, timed: Timed) -> dict[str, Any]:
     """Seconds of both sides, and their ratio."""
-    a, b, out = arrays(n, dtype, timed is not on_host)
+    a, b, out = arrays(n, dtype, timed is not elapsed)
     sides = {
         name: pyclmm.Matmul(a, b, out=out, precision=precision, verify=verify)
         for name, verify in (("plain", False), ("verify", True))
@@ -99,7 +92,7 @@ def main() -> None:
     device = pyclmm.default_queue().device
     print(f"{device.name}, driver {device.driver_version}")
     sizes = [int(n) for n in options.sizes.split(",")]
-    timed: Timed = in_graph if options.graphs else on_device if options.torch else on_host
+    timed: Timed = in_graph if options.graphs else on_device if options.torch else elapsed
     rows = [row(n, *kind, options.rounds, timed) for n in sizes for kind in _KINDS]
     if options.json:
         head = {"device": device.name, "driver": device.driver_version}
