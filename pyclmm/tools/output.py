@@ -215,14 +215,14 @@ class Output:
     def draw(self, path: Path | None, fill: Callable[[Path], object]) -> None:
         """Draw a picture by ``fill(path)`` if one is asked for, and say so."""
         if path is not None and self.write(path, fill):
-            self.screen.line(f"drawn to {path}")
+            self.screen.lines(f"drawn to {path}")
 
     def warn(self, line: str) -> None:
         """Print a line that must be seen: on the error stream if standard output holds JSON."""
         if self.target == STDOUT:
             say(line)
         else:
-            self.screen.line(line)
+            self.screen.lines(line)
 
     def finish(self, failure: str | None = None, status: int = 2, measured: object = True) -> None:
         """End the command: after Ctrl-C, an unwritten file or a *failure* with its *status*, else return.
