@@ -142,12 +142,8 @@ def _show(screen: Screen, device: DeviceInfo, rungs: Sequence[Rung], climb: bool
     of_numpy = [f"NumPy {np.__version__} on the host"] * (not first.terms.arrays)
     screen.lines(report.device_line(device), *of_numpy, *report.clock(first.terms), "")
     if climb:
-        what_of = f"{first.dtype} {first.layout}, by M N K"
-        for title, what in (
-            (f"median time, {what_of}", "time"),
-            (f"speed-up over {first.baseline}, {what_of}", "speed-up"),
-        ):
-            screen.lines(title)
+        for title, what in (("median time", "time"), (f"speed-up over {first.baseline}", "speed-up")):
+            screen.lines(f"{title}, {first.dtype} {first.layout}, by M N K")
             screen.table(report.ladder_table(rungs, what))
             screen.lines("")
         return
