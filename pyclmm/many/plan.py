@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import pyopencl as cl
 from numpy.typing import DTypeLike
 from pyopencl.array import Array
 
-from .. import environment, plan_cache
+from .. import environment
 from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceLostError, DTypeError, amount
 from ..execution import kinds
@@ -20,6 +19,7 @@ from ..execution.operands import queue_of
 from ..execution.options import Options, events_of, options_of, plain_number
 from ..opencl import queues
 from ..opencl.devices import DeviceChoice
+from ..opencl.single_flight import LastUsed
 from ..problem.literals import Activation, Precision, Verify
 from ..raising import OfProcess, guarded
 from ..selection.explanation import Explanation
@@ -31,10 +31,9 @@ from .host import HostMany
 from .lists import CallLists, given_of, lists_of
 from .shapes import refuse_shapes, unwritten
 
-_KEPT = 16  # plans
-_plans: OrderedDict[Any, ManyMatmul] = OrderedDict()
-queues.at_release(lambda: plan_cache.clear(_plans))
-queues.at_loss(lambda _context: plan_cache.clear(_plans))
+_plans: LastUsed[Any, ManyMatmul] = LastUsed(16)
+queues.at_release(_plans.forget)
+queues.at_loss(lambda _context: _plans.forget())
 # By the type of the arrays that kernels get.
 _KINDS: dict[type, Any] = {np.ndarray: HostMany, Array: DeviceMany, CudaArray: CudaMany}
 _CLOSED = "the plan is closed: its `with` block has ended, or close() was called; make another ManyMatmul"
@@ -285,8 +284,7 @@ def _planned(given: CallLists, asked: _ListCall) -> ManyMatmul:
     types = [tuple(map(type, x)) if isinstance(x, tuple) else type(x) for x in scalars]
     key = queue.context, queue.device, type(queue), asked.options.key, scalars, *types, given.layouts
     make = ManyMatmul.__new__(ManyMatmul)._make
-    plan: ManyMatmul = plan_cache.kept(_plans, key, lambda: make(given, asked), _KEPT)
-    return plan
+    return _plans.get(key, lambda: make(given, asked))
 
 
 def _numbers(name: str, value: Any, count: int) -> Any:
