@@ -20,6 +20,7 @@ from ..problem.dtypes import check_casting, named_dtype
 from ..problem.gemm import ACTIVATIONS, Gemm
 from ..problem.literals import Activation, Casting, Precision, Rounded, Trans, Verify
 from ..problem.settings import chosen, is_reproducible, is_verified
+from ..raising import OfProcess
 from ..selection.select import KernelChoice
 
 _NUMBERS: tuple[tuple[Any, Any], ...] = (
@@ -97,6 +98,29 @@ class Options:
         """As keywords of gemm."""
         left_out = ("quantize_a", "b_format", "workspace_limit", "constant_b", "pairs", "key")
         return {name: value for name, value in vars(self).items() if name not in left_out}
+
+
+class WithOptions(OfProcess):
+    """A plan, which tells the options that it was made with."""
+
+    _options: Options
+    _has_same_bits: bool
+
+    @property
+    def precision(self) -> str:
+        """The precision that the plan was made with."""
+        return str(self._options.precision)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the bits of its results are the same on every device. Those of integers always are."""
+        return self._has_same_bits
+
+    @property
+    def verify(self) -> bool | str:
+        """How its results are checked: False, True or "repair" (docs/verification.md)."""
+        how: bool | str = self._options.verify
+        return how
 
 
 def _letter(dtype: np.dtype[Any] | None) -> str | None:

@@ -16,12 +16,12 @@ from ..cuda.arrays import CudaArray
 from ..errors import ArgumentError, DeviceLostError, DTypeError, amount
 from ..execution import kinds
 from ..execution.operands import queue_of
-from ..execution.options import Options, events_of, options_of, plain_number
+from ..execution.options import Options, WithOptions, events_of, options_of, plain_number
 from ..opencl import queues
 from ..opencl.devices import DeviceChoice
 from ..opencl.single_flight import LastUsed
 from ..problem.literals import Activation, Precision, Verify
-from ..raising import OfProcess, guarded
+from ..raising import guarded
 from ..selection.explanation import Explanation
 from ..selection.select import KernelChoice
 from . import lists
@@ -106,7 +106,7 @@ def matmul_many(
         raise
 
 
-class ManyMatmul(OfProcess):
+class ManyMatmul(WithOptions):
     """A list of products, planned for operands of these shapes, dtypes and layouts.
 
     ``plan = ManyMatmul(pairs)`` checks each pair, groups the products into launches and builds their kernels.
@@ -165,6 +165,7 @@ class ManyMatmul(OfProcess):
         make = _KINDS.get(given.layouts.kind) or import_module(".xla", __package__).XlaMany
         self._many: Any = make(lists.in_full(given), asked.options, asked.queue, asked.scalars)
         self._layouts, self._asked, self._is_closed = given.layouts, asked, False
+        self._options, self._has_same_bits = asked.options, self._many.has_same_bits
         self._executables = self._many.executables
         return self
 
@@ -209,27 +210,9 @@ class ManyMatmul(OfProcess):
         """The kernel of each launch, that of the most operations first."""
         return tuple([x.choice.kernel.name for x in self._executables if x.choice])
 
-    @property
-    def precision(self) -> str:
-        """The precision that the plan was made with."""
-        precision: str = self._asked.options.precision
-        return precision
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether the bits of all its results are the same on every device. Those of integers always are."""
-        same: bool = self._many.has_same_bits
-        return same
-
-    @property
-    def verify(self) -> bool | str:
-        """How its results are checked: False, True or "repair" (docs/verification.md)."""
-        how: bool | str = self._asked.options.verify
-        return how
-
     def explain(self) -> list[Explanation]:
         """Why each launch has its kernel, as :meth:`pyclmm.Matmul.explain` says it."""
-        return [one.explained(self._asked.options.kernel) for one in self._executables]
+        return [one.explained(self._options.kernel) for one in self._executables]
 
     def release(self) -> None:
         """Free every thread's tables and kernel objects. The next call makes them again."""
