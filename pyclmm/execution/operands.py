@@ -278,28 +278,22 @@ def checked(
     alpha, beta = scales
     if beta != 0 and "c" not in layouts:
         raise ArgumentError(f"beta is {brief(beta)} but there is no c to multiply it with; pass c, or beta=0")
+    common = ("dtype", "casting", "precision", "reproducible", "b_format")
+    ways = {"host_align": host_align} | {name: getattr(options, name) for name in common}
     if SIZES in layouts:
-        ways = {"dtype": options.dtype, "casting": options.casting, "precision": options.precision}
-        ways |= {"reproducible": options.reproducible, "host_align": host_align}
-        ways |= {"b_format": options.b_format}
         return ragged_gemm(layouts, out_is_copied, **ways)
     return checked_gemm(
         layouts["a"],
         layouts["b"],
         out=layouts.get("out"),
-        dtype=options.dtype,
-        casting=options.casting,
         trans_a=options.trans_a,
         trans_b=options.trans_b,
         epilogue=Epilogue(layouts, options.activation, reads_c=beta != 0),
         alpha_is_zero=alpha == 0,
         out_is_copied=out_is_copied,
-        precision=options.precision,
-        reproducible=options.reproducible,
-        host_align=host_align,
         in_tiles=in_tiles,
-        b_format=options.b_format,
         quantize_a=options.quantize_a or "",
+        **ways,
     )
 
 
