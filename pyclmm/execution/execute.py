@@ -196,8 +196,7 @@ class Executable:
 
     def binding(self, queue: Any) -> Any:
         """This thread's kernel objects for *queue*, made if there are none."""
-        make = partial(self._new_binding, queue, self.work, self.choice)
-        return self._bound.get(self._launcher.home(queue), make)
+        return self._bound.get(self._launcher.home(queue), partial(self.spare_binding, queue))
 
     def spare_binding(self, queue: Any) -> Any:
         """A binding that nobody keeps, for a call within a call."""

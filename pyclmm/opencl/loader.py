@@ -103,7 +103,8 @@ def _told() -> Iterator[None]:
 
 def _library() -> Path | None:
     """The library of intel-opencl-rt; None if it is absent, not wanted, or the system has the same one."""
-    if environment.ICD_VENDORS.value or _system_has_one():
+    # Where the system has it too, two drivers would show the same device.
+    if environment.ICD_VENDORS.value or _is_registered("libintelocl.so", _system_folder()):
         return None
     try:
         files = metadata.files(_PACKAGE) or []
@@ -111,11 +112,6 @@ def _library() -> Path | None:
         return None
     paths = (Path(os.path.abspath(str(file.locate()))) for file in files if file.name in _LIBRARIES)
     return next((path for path in paths if path.exists()), None)
-
-
-def _system_has_one() -> bool:
-    """Whether a driver of the system is Intel's runtime for CPUs: two would show the same device twice."""
-    return _is_registered("libintelocl.so", _system_folder())
 
 
 def _nvidias_library() -> str | None:
