@@ -109,13 +109,6 @@ _takes_addresses: dict[tuple[str, str], bool] = {}
 _MOST_TO_SHOW = 1 << 20
 
 
-def _returned(result: Array, out: Array | None) -> Any:
-    """What a call returns for *result*: 1-D @ 1-D gives a scalar, as in NumPy."""
-    if out is not None:
-        return out
-    return result if result.ndim else result[()]
-
-
 class HostPath:
     """Runs one planned product on NumPy arrays."""
 
@@ -277,9 +270,11 @@ class HostPath:
             except BaseException:  # Ctrl-C too: afterwards the caller may free the arrays or write to them
                 host_memory.finish(queue)
                 raise
-        if out is not None and target is not out:
+        if out is None:
+            return target if target.ndim else target[()]  # 1-D @ 1-D gives a scalar, as in NumPy
+        if target is not out:
             cast_into(out, target, self._casting)
-        return _returned(target, out)
+        return out
 
     def _multiply(
         self, operands: Operands, target: Array, buffers: host_memory.HostBuffers, scales: Scales

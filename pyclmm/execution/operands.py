@@ -26,7 +26,7 @@ from ..problem.literals import Mixed
 from ..problem.ragged import SIZES, ragged_gemm
 from ..raising import guarded
 from .array_likes import array_of
-from .kinds import Kind, common_kind, types_of, views_on_host
+from .kinds import common_kind, types_of, views_on_host
 from .options import Options
 
 ArrayT = TypeVar("ArrayT", NDArray[Any], Array)  # the type of a plan's operands and of its result
@@ -84,7 +84,10 @@ def alike(given: Operands, mixed: Mixed, queue: cl.CommandQueue | None) -> Opera
         return given
     kind = common_kind(given)
     if kind is not None:
-        return _of_kind(kind, given)
+        read = views_on_host(kind, given)
+        if read is not None:
+            return read
+        return {name: kind.cuda_array(name, x) for name, x in kind.together(given).items()}
     found = {name: array_of(name, x) for name, x in given.items()}
     on_device = {name: x for name, x in found.items() if isinstance(x, Array)}
     if len(on_device) in (0, len(found)):
@@ -104,14 +107,6 @@ def check_mixed(mixed: Any) -> None:
         raise ArgumentError(
             f"mixed is {brief(mixed)}; pass 'copy' to copy NumPy arrays to the device of the Arrays"
         )
-
-
-def _of_kind(kind: Kind, given: Operands) -> Operands:
-    """The operands *given*, all of that *kind*: NumPy's views of them, or where they lie on a CUDA device."""
-    read = views_on_host(kind, given)
-    if read is not None:
-        return read
-    return {name: kind.cuda_array(name, x) for name, x in kind.together(given).items()}
 
 
 def sent(x: NDArray[Any], name: str, queue: cl.CommandQueue) -> Array:

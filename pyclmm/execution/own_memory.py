@@ -106,22 +106,18 @@ class _Protocols(KindWithAddresses):
     def launched(self, operands: Iterable[CudaArray], stream: Stream) -> None:
         """What comes later in the stream that an array names finds the product complete."""
         event, owners = driver.Event(stream.context.handle, stream.handle), [x.owner for x in operands]
-        with self._lock:
-            self._let_go()
-            self._held.append((event, owners))
+        self.release()
+        self._held.append((event, owners))
         for owner in owners:
             producer = _stream_in(getattr(owner, "__cuda_array_interface__", {}))
             if producer not in (None, LEGACY) and not isinstance(owner, DeviceArray):
                 driver.order(stream.context.handle, LEGACY, producer)
 
-    def _let_go(self) -> None:
-        while self._held and self._held[0][0].has_ended():
-            self._held.popleft()
-
     def release(self) -> None:
         """Let go of the operands of work that has ended."""
         with self._lock:
-            self._let_go()
+            while self._held and self._held[0][0].has_ended():
+                self._held.popleft()
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
         with _telling(name, x):
