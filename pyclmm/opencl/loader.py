@@ -17,7 +17,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -91,13 +91,11 @@ def _told() -> Iterator[None]:
             if library is not None:
                 _load(library)
                 libraries.append(str(library))
-    home = None
-    with suppress(OSError):
-        home = TemporaryDirectory(prefix="pyclmm-icd-") if libraries else None
-    if home is None:
-        yield
-        return
-    with home, _variable(libraries, Path(home.name)):
+    with ExitStack() as stack:
+        if libraries:
+            with suppress(OSError):  # no folder can be written: `intel_fault` says so
+                home = stack.enter_context(TemporaryDirectory(prefix="pyclmm-icd-"))
+                stack.enter_context(_variable(libraries, Path(home)))
         yield
 
 
