@@ -11,6 +11,7 @@ import mmap
 import os
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +33,8 @@ class MappedFile:
         name = owner.filename
         self.path = None if name is None else Path(os.fsdecode(name)).absolute()
         self._handle = self._open()
-
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle is not None and os is not None:  # None at the end of the process
-            os.close(handle)
+        if self._handle is not None:
+            finalize(self, os.close, self._handle).atexit = False
 
     def _open(self) -> int | None:
         """A handle of the very file that is mapped; None if it is not known to be there."""
