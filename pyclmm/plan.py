@@ -114,20 +114,11 @@ class Matmul(WithOptions, Generic[ArrayT]):
         given = unpacked(named(a, b, c, bias, out), trans_a, trans_b)
         operands = collect(given)
         options = Options(
-            trans_a=trans_a,
-            trans_b=trans_b,
-            activation=activation,
-            kernel=kernel,
-            precision=precision,
-            reproducible=reproducible,
-            casting=casting,
-            verify=verify,
+            trans_a=trans_a, trans_b=trans_b, activation=activation, kernel=kernel, precision=precision,
+            reproducible=reproducible, casting=casting, verify=verify, quantize_a=quantize_a,
+            b_format=format_of(b), workspace_limit=workspace_limit, constant_b=constant_b,
             dtype=kinds.computed_dtype(given) if dtype is None else dtype,
-            quantize_a=quantize_a,
-            b_format=format_of(b),
-            workspace_limit=workspace_limit,
-            constant_b=constant_b,
-        )
+        )  # fmt: skip
         own = queue_of(operands, queue, device)
         self._product = Prepared(
             operands, signature(operands), options, own, plain_numbers(alpha, beta_of(beta, c))

@@ -248,17 +248,11 @@ class Executable:
     def explained(self, requested: select.KernelChoice, elsewhere: Elsewhere | None = None) -> Explanation:
         """Why it has its kernel."""
         return explain(
-            self.problem,
-            self.device,
-            self.choice,
-            requested=requested,
+            self.problem, self.device, self.choice, requested=requested,
             launches=[launch.kernel for launch in self.work.launches],
-            workspace_nbytes=self.work.workspace_nbytes,
-            failed=self.failed,
-            check_seconds=self.check_seconds,
-            elsewhere=elsewhere,
-            runs_on=self._runs_on,
-        )
+            workspace_nbytes=self.work.workspace_nbytes, failed=self.failed,
+            check_seconds=self.check_seconds, elsewhere=elsewhere, runs_on=self._runs_on,
+        )  # fmt: skip
 
     def release(self) -> None:
         """Free the kernel objects of every thread, and workspace that no other plan shares."""

@@ -94,15 +94,9 @@ def _error(
         f"a result is wrong: {where} of {problem}{_part.get()}, computed by {kernel!r} on {device.name!r}. "
         f'{how}. Compute it again, or pass verify="repair"; if it comes back, test the device: '
         "pyclmm selftest",
-        device=device.name,
-        kernel=kernel,
-        rows=rows,
-        columns=columns,
-        stack=stack,
-        seed=seed,
-        error=error,
-        limit=limit,
-    )
+        device=device.name, kernel=kernel, rows=rows, columns=columns, stack=stack, seed=seed,
+        error=error, limit=limit,
+    )  # fmt: skip
 
 
 def _place(problem: GemmProblem, rows: _Range, columns: _Range, stack: _Range, is_listed: bool) -> str:

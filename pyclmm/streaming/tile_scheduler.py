@@ -30,11 +30,7 @@ class TileScheduler:
     """
 
     def __init__(
-        self,
-        blocking: Blocking,
-        todo: Sequence[Tile],
-        seconds: Sequence[float],
-        on_host: Sequence[bool] = (),
+        self, blocking: Blocking, todo: Sequence[Tile], seconds: Sequence[float], on_host: Sequence[bool] = ()
     ) -> None:
         devices = len(seconds)
         strips: dict[tuple[int, int], deque[Tile]] = {}
