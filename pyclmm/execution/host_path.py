@@ -40,10 +40,6 @@ class _Input:
     copied_as: np.dtype[Any] | None
     plain: bool  # whether OpenCL takes what is read itself
 
-    def as_read(self, x: Array) -> Array:
-        """The array that the kernels read for *x*: *x* or its copy."""
-        return x if self.copied_as is None else converted(x, self.copied_as)
-
 
 _ALIGN, _ndarray, _empty = host_memory.HOST_ALIGN, np.ndarray, np.empty
 # Where the arrays of a call lie: addresses of a, b and the result, and the result.
@@ -282,7 +278,8 @@ class HostPath:
         values: dict[str, Any] = {}
         offsets: dict[str, int] = {}
         for one in self._inputs:
-            read = one.as_read(operands[one.name])
+            x = operands[one.name]
+            read = x if one.copied_as is None else converted(x, one.copied_as)
             values[one.problem_name], start = buffers.read(read, one.plain, one.name)
             if start:
                 offsets[one.problem_name] = start
