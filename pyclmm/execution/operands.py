@@ -278,18 +278,10 @@ def checked(
     if SIZES in layouts:
         return ragged_gemm(layouts, out_is_copied, **ways)
     return checked_gemm(
-        layouts["a"],
-        layouts["b"],
-        out=layouts.get("out"),
-        trans_a=options.trans_a,
-        trans_b=options.trans_b,
-        epilogue=Epilogue(layouts, options.activation, reads_c=beta != 0),
-        alpha_is_zero=alpha == 0,
-        out_is_copied=out_is_copied,
-        in_tiles=in_tiles,
-        quantize_a=options.quantize_a or "",
-        **ways,
-    )
+        layouts["a"], layouts["b"], out=layouts.get("out"), trans_a=options.trans_a, trans_b=options.trans_b,
+        epilogue=Epilogue(layouts, options.activation, reads_c=beta != 0), alpha_is_zero=alpha == 0,
+        out_is_copied=out_is_copied, in_tiles=in_tiles, quantize_a=options.quantize_a or "", **ways,
+    )  # fmt: skip
 
 
 def problem_name(gemm: Gemm, name: str) -> str:
