@@ -64,8 +64,6 @@ class Options:
         _check_kind(
             "constant_b", self.constant_b, isinstance(self.constant_b, bool | np.bool_), "True or False"
         )
-        if self.quantize_a is not None:
-            self._check_rounding()
         checked = {
             "workspace_limit": parse_limit("workspace_limit", self.workspace_limit, least=0),
             "precision": chosen(self.precision),
@@ -75,6 +73,8 @@ class Options:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if self.quantize_a is not None:
+            self._check_rounding()
         object.__setattr__(self, "key", (*vars(self).values(), _letter(self.dtype)))
 
     def _check_rounding(self) -> None:
@@ -85,11 +85,8 @@ class Options:
             raise ArgumentError(
                 f"{asked}, but b is no quantised weights; leave it out, or pass pyclmm.quantize(b.T).T"
             )
-        for name, value in (
-            ("reproducible", is_reproducible(self.reproducible)),
-            ("verify", is_verified(self.verify)),
-        ):
-            if value:
+        for name in ("reproducible", "verify"):
+            if value := getattr(self, name):
                 raise UnsupportedError(
                     f"{asked} and {name} is {brief(value)}; one of the two at a time is offered"
                 )
