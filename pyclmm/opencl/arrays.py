@@ -45,10 +45,7 @@ def operand(x: Array, argument: str) -> Operand:
 def common_queue(operands: Mapping[str, Array], queue: cl.CommandQueue | None) -> cl.CommandQueue:
     """*queue*, or the first one of an Array. Raises ArgumentError if none has one, or contexts differ."""
     if queue is None:
-        first = operands.get("a")
-        queue = None if first is None else first.queue
-        if queue is None:
-            queue = next((x.queue for x in operands.values() if x.queue is not None), None)
+        queue = next((x.queue for x in operands.values() if x.queue is not None), None)
         if queue is None:
             raise ArgumentError("none of the Arrays has a queue; pass queue=")
     for name, x in operands.items():

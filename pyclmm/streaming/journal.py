@@ -202,9 +202,8 @@ class Journal:
 
     def __init__(self, path: Path, said: Contents) -> None:
         self.head, self.records, self._length = said
-        self._handle = os.open(path, os.O_RDWR)
+        self._handle = os.open(path, os.O_RDWR | os.O_APPEND)
         os.ftruncate(self._handle, self._length)
-        os.lseek(self._handle, self._length, os.SEEK_SET)
 
     @classmethod
     def new(cls, path: Path, head: dict[str, Any]) -> Journal:
@@ -230,7 +229,6 @@ class Journal:
             os.fsync(self._handle)
         except OSError:
             os.ftruncate(self._handle, self._length)
-            os.lseek(self._handle, self._length, os.SEEK_SET)
             raise
         self._length += len(text)
 
