@@ -192,7 +192,7 @@ def install_hint(here: Machine | None = None) -> str:
 
 
 _INTEL = "`pip install intel-opencl-rt intel-cmplr-lib-rt` brings one for the CPU, also for AMD's"
-# System, processor, further names of `_marks`; then what to do. The first row that fits counts.
+# System, processor, a mark of the machine (see `_first`); then what to do. The first row that fits counts.
 _CPU = (
     ("Linux", ANY, "conda", "`conda install -c conda-forge pocl` brings one for the CPU, `conda install -c "
      "conda-forge ocl-icd-system` shows the system's drivers to a PyOpenCL of conda's"),
@@ -222,13 +222,11 @@ _GPU = (
 )  # fmt: skip
 
 
-def _marks(here: Machine) -> set[str]:
-    return {here.libc, "wsl" if here.wsl else "", "conda" if here.conda else "", ANY}
-
-
 def _first(table: tuple[tuple[str, str, str, str], ...], here: Machine) -> str:
-    for system, processor, mark, advice in table:
-        fits = system in (here.system, ANY) and processor in (here.processor, ANY) and mark in _marks(here)
-        if fits:
-            return advice.format(processor=here.processor)
-    raise AssertionError("the last row of a table fits every machine")
+    """The advice of the first row that fits; the last one fits every machine."""
+    marks = {here.libc, "wsl" if here.wsl else ANY, "conda" if here.conda else ANY, ANY}
+    return next(
+        advice.format(processor=here.processor)
+        for system, processor, mark, advice in table
+        if system in (here.system, ANY) and processor in (here.processor, ANY) and mark in marks
+    )
