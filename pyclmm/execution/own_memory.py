@@ -8,8 +8,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,17 +24,6 @@ from .array_likes import unreadable
 from .kinds import KindWithAddresses, Part
 
 LEGACY = 1  # the handle of CUDA's legacy default stream, which waits for all others that are not set apart
-
-
-@contextmanager
-def _telling(name: str, x: Any) -> Iterator[None]:
-    """What another library raises in the block, as a DTypeError that names the argument."""
-    try:
-        yield
-    except (PyclmmError, MemoryError):
-        raise
-    except Exception as error:  # a library has its own
-        raise unreadable(name, x, error) from error
 
 
 def _layout_in(told: Mapping[str, Any]) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any]]:
@@ -108,7 +96,7 @@ class _Protocols(KindWithAddresses):
                 self._held.popleft()
 
     def cuda_array(self, name: str, x: Any) -> CudaArray:
-        with _telling(name, x):
+        try:
             if not hasattr(x, "__cuda_array_interface__"):
                 capsule = x.__dlpack__(stream=LEGACY)
                 return CudaArray(*dlpack.read(capsule), self, (x, capsule))
@@ -116,6 +104,10 @@ class _Protocols(KindWithAddresses):
             address, shape, strides, dtype = _layout_in(told)
             stream, is_read_only = _stream_in(told), bool(told["data"][1])
             has_mask = told.get("mask") is not None
+        except (PyclmmError, MemoryError):
+            raise
+        except Exception as error:  # a library has its own
+            raise unreadable(name, x, error) from error
         if has_mask:
             raise DTypeError(f"{name} has a mask, which would be ignored; pass its plain numbers")
         if is_read_only and name == "out":
