@@ -57,17 +57,6 @@ def common_queue(operands: Mapping[str, Array], queue: cl.CommandQueue | None) -
     return queue
 
 
-def _memory(base: Any) -> tuple[int, int]:
-    """(identity of the allocation that holds a buffer, offset of the buffer in it in bytes)."""
-    if not isinstance(base, cl.MemoryObjectHolder):  # shared virtual memory is one address space
-        return 0, int(getattr(base, "svm_ptr", id(base)))
-    parent = _parent(base)
-    if parent is None:
-        return base.int_ptr, 0
-    offset: Any = base.get_info(cl.mem_info.OFFSET)
-    return parent if isinstance(parent, int) else parent.int_ptr, offset
-
-
 def _parent(base: cl.MemoryObjectHolder) -> Any:
     """The buffer of which *base* is a sub-buffer; None if it is none. -1 for a parent that nobody else holds
     on Intel's runtime, which tells no more of it: all such may be one.
@@ -80,8 +69,14 @@ def _parent(base: cl.MemoryObjectHolder) -> Any:
 
 def location(x: Array) -> tuple[int, int]:
     """Identifies the memory of *x*: its allocation, and the offset in it in bytes."""
-    root, at = _memory(x.base_data)
-    return root, at + x.offset
+    base = x.base_data
+    if not isinstance(base, cl.MemoryObjectHolder):  # shared virtual memory is one address space
+        return 0, int(getattr(base, "svm_ptr", id(base))) + x.offset
+    parent = _parent(base)
+    if parent is None:
+        return base.int_ptr, x.offset
+    offset: Any = base.get_info(cl.mem_info.OFFSET)
+    return parent if isinstance(parent, int) else parent.int_ptr, offset + x.offset
 
 
 def phase(x: Array) -> int:

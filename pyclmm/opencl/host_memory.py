@@ -222,8 +222,10 @@ class HostBuffers:
         """(buffer, offset in elements) through which kernels read *x*. *plain*: see :func:`is_plain`."""
         memory, start = (x, 0) if plain else host_span(x)
         for other, size, buffer in self._inputs:  # A @ A.T: one buffer for the same memory
-            if size == x.itemsize and np.may_share_memory(memory, other) and _within(memory, other):
-                return buffer, start + (location(memory) - location(other)) // size
+            if size == x.itemsize and np.may_share_memory(memory, other):
+                ahead = location(memory) - location(other)
+                if 0 <= ahead <= other.nbytes - memory.nbytes:  # every byte is in that
+                    return buffer, start + ahead // size
         buffer = self._input_buffer(memory, argument)
         self._inputs.append((memory, x.itemsize, buffer))
         return buffer, start
@@ -273,9 +275,3 @@ class HostBuffers:
                     download(self.queue, memory, buffer, after)
         except cl.Error as error:
             raise status.lost(self.device, error) from error
-
-
-def _within(x: Array, y: Array) -> bool:
-    """Whether every byte of *x* is in *y*."""
-    ahead = location(x) - location(y)
-    return 0 <= ahead <= y.nbytes - x.nbytes
