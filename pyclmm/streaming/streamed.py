@@ -308,4 +308,5 @@ def _restored(job: Job, every: Sequence[Tile], kept: Checkpoint) -> list[Tile]:
         for number, content in kept.blocks():
             where = region(number)
             job.sink.write(np.frombuffer(content, job.dtype).reshape(where.shape), where)
-    return [tile for tile in every if tile.number not in kept.finished]
+    finished = kept.finished
+    return [tile for tile in every if tile.number not in finished]
