@@ -19,6 +19,7 @@ from tests.support.habits import drawn
 from tests.support.linalg_calls import CALLS, every_call
 from tests.support.optional import optional
 from tests.support.plans import executable, of_list, path
+from tests.support.threads import in_threads
 
 jax = optional("jax")
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -316,24 +317,17 @@ def test_plans_and_other_threads(cuda):
     assert np.array_equal(pyclmm.matmul(x, x.T), A @ A.T)
 
 
-class DroppedBeside(dict):
-    """Another thread drops the first of 16 items whenever one looks which it is."""
-
-    def __iter__(self):
-        keys = list(self.keys())
-        if len(keys) >= 16:
-            self.pop(keys[0])
-        return iter(keys)
-
-
 def test_plans_of_many_scalars_and_other_threads(cuda):
     x = array(A)
     plan = pyclmm.Matmul(x, x.T)
-    path(plan)._products = kept = DroppedBeside()
-    for alpha in range(1, 40):
-        assert np.array_equal(plan(x, x.T, alpha=alpha), alpha * A @ A.T)
-        assert len(kept) <= 16
-    assert len(kept) > 8
+
+    def multiply(number):
+        for alpha in range(1 + 20 * number, 40 + 20 * number):
+            assert np.array_equal(plan(x, x.T, alpha=alpha), alpha * A @ A.T)
+            assert len(path(plan)._products.items()) <= 16
+
+    in_threads(2, multiply)
+    assert len(path(plan)._products.items()) > 8
 
 
 @pytest.mark.parametrize("ordinal", [0, 1])

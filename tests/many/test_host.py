@@ -8,7 +8,6 @@ import pyopencl as cl
 import pytest
 
 import pyclmm
-from pyclmm import plan_cache
 from pyclmm.kernels.listed import _tiles, size_classes
 from pyclmm.many import plan as plans
 from pyclmm.many.plan import ManyMatmul
@@ -137,19 +136,19 @@ def test_a_second_call_does_not_plan_again(rng, planned):
 
 
 def test_the_oldest_plan_is_dropped(rng, planned):
-    for n in (*range(1, plans._KEPT + 2), 2, 1):
+    for n in (*range(1, plans._plans._most + 2), 2, 1):
         pyclmm.matmul_many(pairs_of(rng, [(1, n, 2)]))
-    assert len(planned) == plans._KEPT + 2, "that of 1 x 1 is made again, that of 1 x 2 is kept"
+    assert len(planned) == plans._plans._most + 2, "that of 1 x 1 is made again, that of 1 x 2 is kept"
 
 
 @pytest.mark.parametrize("drop", [pyclmm.release, lambda: queues.forget(None)], ids=["release", "loss"])
 def test_plans_are_dropped_between_the_searches_of_other_threads(rng, monkeypatch, planned, drop):
     class Watched(OrderedDict):
-        def clear(self):
-            assert plan_cache._lock._is_owned()  # type: ignore[attr-defined]
-            super().clear()
+        def pop(self, *key):
+            assert plans._plans._lock._is_owned()  # type: ignore[attr-defined]
+            super().pop(*key)
 
-    monkeypatch.setattr(plans, "_plans", Watched())
+    monkeypatch.setattr(plans._plans, "_values", Watched())
     for _ in range(2):
         pyclmm.matmul_many(pairs_of(rng, [(3, 4, 5)]))
         drop()

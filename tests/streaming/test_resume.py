@@ -11,6 +11,7 @@ import pytest
 
 import pyclmm
 from pyclmm.streaming import lanes
+from pyclmm.streaming.checkpoint import Checkpoint
 from tests.support.processes import python, with_this_package
 from tests.support.selection import slow_rows
 from tests.support.streams import Stored, ctrl_c_at
@@ -240,6 +241,19 @@ def test_a_run_that_has_nothing_left_to_do_says_so(tmp_path):
         pyclmm.matmul(a, b, out=out, checkpoint=tmp_path / "checkpoint", progress=ctrl_c_at(15))
     pyclmm.matmul(a, b, out=out, checkpoint=tmp_path / "checkpoint", progress=seen.append)
     assert [(each.tiles, each.resumed, each.all_tiles) for each in seen] == [(15, 15, 15)]
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_the_set_of_finished_tiles_is_made_once(monkeypatch, tmp_path):
+    """Made for each tile, its time grew by the square of their number."""
+    own, made = vars(Checkpoint)["finished"].fget, []
+    monkeypatch.setattr(Checkpoint, "finished", property(lambda self: made.append(1) or own(self)))
+    a, b = (RNG.standard_normal(shape).astype("f4") for shape in ((200, 70), (70, 90)))
+    with pytest.raises(KeyboardInterrupt):
+        pyclmm.matmul(a, b, checkpoint=tmp_path / "checkpoint", progress=ctrl_c_at(8))
+    made.clear()
+    pyclmm.matmul(a, b, checkpoint=tmp_path / "checkpoint")
+    assert len(made) == 1
 
 
 @pytest.mark.usefixtures("small_tiles")

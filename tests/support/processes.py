@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections import OrderedDict
 from functools import cache
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -16,7 +15,7 @@ from pyclmm.checks import selfcheck
 from pyclmm.execution import host_path
 from pyclmm.linalg import repeated
 from pyclmm.opencl import binaries, crash_marks, program, queues
-from pyclmm.opencl.single_flight import SingleFlight
+from pyclmm.opencl.single_flight import LastUsed, SingleFlight
 from tests.support.limits import limited
 
 
@@ -47,7 +46,7 @@ _COMPILED = {
     (program, "_programs"): lambda: SingleFlight(program._PROGRAMS_KEPT),
     (program, "_held"): WeakValueDictionary,
     (program, "_marks"): dict,
-    (plan_cache, "_plans"): OrderedDict,
+    (plan_cache, "_plans"): lambda: LastUsed(256),
 }
 
 
