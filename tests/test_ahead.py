@@ -8,13 +8,12 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
 import pytest
-from click.testing import CliRunner
 
 import pyclmm
 from pyclmm.checks import selfcheck
 from pyclmm.opencl import program
 from pyclmm.plan import programs_of
-from pyclmm.tools import cli
+from tests.support.commands import command
 from tests.support.contexts import new_queue
 from tests.support.faults import (
     BUILD_FAILURE,
@@ -220,8 +219,7 @@ def test_a_device_that_is_lost_is_told(own_queue, on_device):
 
 def test_the_command_warms_later_processes(own_caches, tmp_path):
     """Nothing is checked again by a process that finds what `pyclmm warm` kept."""
-    shown = CliRunner().invoke(cli.main, ["warm", "33x29x31,5x7x9", "--dtype", "float32", "--layout", "NT"])
-    assert shown.exit_code == 0, shown.output
+    shown = command("warm", "33x29x31,5x7x9", "--dtype", "float32", "--layout", "NT")
     assert shown.stdout.count("Matmul 33 x 29 x 31 float32 @ float32 NT:") == 1
     assert shown.stdout.count("Matmul 5 x 7 x 9 float32 @ float32 NT:") == 1
     code = (
@@ -240,8 +238,7 @@ def test_the_command_says_that_a_kernel_fell_back(own_caches, options, status):
         failing("opencl", "Program", cl_error(BUILD_FAILURE), times=2),
         pytest.warns(pyclmm.KernelWarning, match="is used instead"),
     ):
-        shown = CliRunner().invoke(cli.main, ["warm", "33x45x31", "--json", *options])
-    assert shown.exit_code == status, shown.output
+        shown = command("warm", "33x45x31", "--json", *options, status=status)
     assert json.loads(shown.stdout)["failed"]
     assert ("Error: another kernel is used instead: " in shown.stderr) == bool(status)
 
@@ -250,8 +247,7 @@ def test_the_command_says_if_nothing_is_kept(own_caches, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file" / "cache"))
     with pytest.warns(pyclmm.CacheWarning, match="not all can be kept"):
-        shown = CliRunner().invoke(cli.main, ["warm", "3x4x5", "--dtype", "float32"])
-    assert shown.exit_code == 2
+        shown = command("warm", "3x4x5", "--dtype", "float32", status=2)
     assert "not all is kept" in shown.stderr
     assert f"cannot write {tmp_path}/file/cache/" in shown.stderr
     assert "kept in" not in shown.stdout

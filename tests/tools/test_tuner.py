@@ -5,12 +5,12 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyopencl as cl
 import pytest
-from click.testing import CliRunner
 
 import pyclmm
 from pyclmm import TileConfig
@@ -22,7 +22,8 @@ from pyclmm.kernels.textbook.elements import Naive
 from pyclmm.opencl.devices import default_device, device_info
 from pyclmm.opencl.queues import new_queue
 from pyclmm.selection import select, tables
-from pyclmm.tools import cli, plots, report, timing, tuner
+from pyclmm.tools import plots, report, timing, tuner
+from tests.support.commands import command
 from tests.support.faults import changed_source
 from tests.support.made_up import H200
 from tests.support.selection import slow
@@ -356,8 +357,7 @@ def test_a_candidate_that_dies_or_hangs_does_not_stop_the_tuner(few, monkeypatch
 # the command line
 
 
-def run(*arguments):
-    return CliRunner().invoke(cli.main, ["tune", *map(str, arguments)])
+run = partial(command, "tune")
 
 
 def test_the_command_shows_exports_and_draws(few, children, tmp_path, monkeypatch):
@@ -368,7 +368,6 @@ def test_the_command_shows_exports_and_draws(few, children, tmp_path, monkeypatc
     shown = run(
         "--shapes", "24x20x16", "--layout", "NN", "--budget", "1m", "--export", export, "--plot", plot
     )
-    assert shown.exit_code == 0, shown.output
     assert "3 of 3" in shown.output
     assert "2.00" in shown.output
     assert "no good" in shown.output
@@ -387,8 +386,7 @@ def test_ctrl_c_on_the_command_line(few, children, tmp_path, monkeypatch, when):
         children.answers = pressed
     else:
         monkeypatch.setattr(tuner, "choices", pressed)
-    shown = run("--shapes", "24x20x16", "--export", tmp_path / "table.json")
-    assert shown.exit_code == 130
+    shown = run("--shapes", "24x20x16", "--export", tmp_path / "table.json", status=130)
     assert shown.stderr.endswith("Interrupted; nothing was measured yet\n")
     assert json.loads((tmp_path / "table.json").read_text())["entries"] == []
 
@@ -424,8 +422,7 @@ def test_files_are_checked_before_anything_is_measured(monkeypatch, children, tm
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK or "locked" not in Path(path).name)
     if said.startswith("pip"):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    shown = run("--shapes", "24x20x16", option, tmp_path / file)
-    assert shown.exit_code == 2
+    shown = run("--shapes", "24x20x16", option, tmp_path / file, status=2)
     assert said in shown.output
     assert not children.requests
     assert [p.name for p in tmp_path.rglob("*")] == ["locked"]
@@ -436,6 +433,5 @@ def test_a_table_that_cannot_be_written_is_reported(few, children, monkeypatch, 
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYCLMM_CACHE_DIR", str(tmp_path / "file"))
     with pytest.warns(pyclmm.CacheWarning, match="not all can be kept"):
-        shown = run("--shapes", "24x20x16", "--layout", "NN")
-    assert shown.exit_code == 2
+        shown = run("--shapes", "24x20x16", "--layout", "NN", status=2)
     assert "nothing is kept" in shown.output
