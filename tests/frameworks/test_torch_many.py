@@ -8,11 +8,6 @@ DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "int32")
 TOLERANCE = {"bfloat16": 5e-2, "float16": 1e-2}
 
 
-@pytest.fixture(autouse=True)
-def seeded(torch):
-    torch.manual_seed(7)
-
-
 class TorchLists:
     """A list of odd shapes and drawn layouts: the tensors of a call, and what a loop gives."""
 
