@@ -114,10 +114,7 @@ def test_a_launch_refused_in_a_call_leaves_everything_as_it_was(code):
     call = Call(kernel="tiled")
     call()
     call.out[...] = 7
-    with (
-        refused_launch(code),
-        pytest.raises(pyclmm.LaunchError, match="call again, or with another kernel"),
-    ):
+    with refused_launch(code), pytest.raises(pyclmm.LaunchError, match="call again, or with another kernel"):
         call()
     call.check_untouched()
     call.check_works()
@@ -140,10 +137,7 @@ def test_a_launch_refused_in_a_call_steps_down_the_ladder(two_rungs, code):
     call.check_works()
     with refused_launch(code), pytest.raises(pyclmm.LaunchError):
         call()  # naive is used now and has no fallback
-    with (
-        refused_launch(code),
-        pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"),
-    ):
+    with refused_launch(code), pytest.warns(pyclmm.KernelWarning, match="tiled: .*'naive' is used instead"):
         call()  # the ladder begins at its top again
     call.check_works()
 
@@ -275,10 +269,7 @@ def test_memory_refused_at_a_launch_of_a_kernel_with_workspace_steps_down():
         pytest.warns(pyclmm.KernelWarning, match="register: .* had no memory for kernel .*'naive' is used"),
     ):
         plan(call.a, call.b)
-    with (
-        refused_launch(ALLOCATION_FAILURE),
-        pytest.raises(pyclmm.DeviceMemoryError, match="had no memory"),
-    ):
+    with refused_launch(ALLOCATION_FAILURE), pytest.raises(pyclmm.DeviceMemoryError, match="had no memory"):
         plan(call.a, call.b)  # naive has no workspace that another kernel could do without
     assert plan.kernel == "naive"
 

@@ -255,8 +255,7 @@ def test_a_plan_keeps_the_precision_and_the_bits_that_it_was_made_with(rng):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "turned"),
-    [([(4, 7, 33)], ""), ([(4, 7, 33)], "a"), ([(8, 16, 16), (16, 24, 32)], "a")],
+    ("sizes", "turned"), [([(4, 7, 33)], ""), ([(4, 7, 33)], "a"), ([(8, 16, 16), (16, 24, 32)], "a")]
 )
 def test_reproducible_lists_have_kernels_of_whole_vectors(own_caches, rng, sizes, turned):
     """Their programs are of lists without an odd length, which the self-check had none of."""

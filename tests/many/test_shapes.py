@@ -122,10 +122,7 @@ def test_a_call_with_other_arrays_is_refused(rng, queue):
     (a, b), second = pairs
     on_device = [tuple(cla.to_device(queue, x) for x in pair) for pair in pairs]
     for given, text in (
-        (
-            [second, second],
-            "pairs[0]: a is (6, 2) float32, strides (8, 4), alignment 16, the plan",
-        ),
+        ([second, second], "pairs[0]: a is (6, 2) float32, strides (8, 4), alignment 16, the plan"),
         ([(a.astype("f8"), b), second], "pairs[0]: a is (3, 5) float64"),
         ([(a, b)], "pairs has 1 entry, the plan is for 2"),
         ([on_device[0], on_device[0]], "pairs[1]: a is (3, 5) float32"),

@@ -139,10 +139,7 @@ def test_what_is_not_offered_is_refused_when_it_is_asked_for(rng, tmp_path):
     for name, words in (
         ("iq", "tensor 'iq' of .* is IQ4_NL, which is not offered; these are: Q4_0, .*Q6_K, MXFP4, F32"),
         ("ternary", "is TQ1_0"),
-        (
-            "four axes",
-            r"tensor 'four axes' of .*a\.gguf' has shape \(2, 2, 1, 64\); quantised weights",
-        ),
+        ("four axes", r"tensor 'four axes' of .*a\.gguf' has shape \(2, 2, 1, 64\); quantised weights"),
         ("line", r"tensor 'line' of .*a\.gguf' has shape \(64,\)"),
     ):
         with pytest.raises(UnsupportedError, match=words):

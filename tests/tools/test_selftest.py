@@ -271,11 +271,7 @@ GEMM, EXTRAS, NAIVE = "include/gemm.h", "include/extras.h", "textbook/naive.cl"
 FLAWS = {
     "error bound of random numbers": (GEMM, "SCALE(alpha, acc);", "SCALE(alpha, acc) * 1.0001f;"),
     "exact integers, far from the start": (NAIVE, "k < K; ++k", "k < min(K, 9000); ++k"),
-    "strides, offsets, and operands that a stack shares": (
-        EXTRAS,
-        "all_bias + bias_offset",
-        "all_bias + 0",
-    ),
+    "strides, offsets, and operands that a stack shares": (EXTRAS, "all_bias + bias_offset", "all_bias + 0"),
     "transposes": (GEMM, "#if TRANS_A", "#if 0"),
     "element types": ("include/types.h", "vload_half", "2 * vload_half"),
     "stacks": (GEMM, "[4 * (z) + (which)]", "[4 * min((long)(z), 3L) + (which)]"),
