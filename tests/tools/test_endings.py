@@ -16,6 +16,7 @@ import pytest
 from pyclmm.tools import bench
 from pyclmm.tools.report import JSON_FORMAT
 from tests.support.commands import command
+from tests.support.processes import ended
 from tests.support.selection import slow, slow_rows
 
 ROOT = Path(__file__).parents[2]
@@ -162,7 +163,7 @@ def test_a_picture_does_not_replace_the_file_that_a_stream_goes_to(tmp_path):
 def test_the_name_of_a_stream_that_is_not_open_is_refused():
     for name in ("/dev/fd/99", "/dev/fd/9999999999", "/dev/stdout"):
         command = f"'{sys.executable}' -m pyclmm info --json {name} >&-"
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600, check=False)
+        done = ended("sh", "-c", command)
         assert done.returncode == 2
         assert re.fullmatch(rf"Error: .*{name}: .*\n", done.stderr)
 
@@ -171,7 +172,7 @@ def test_the_name_of_a_stream_that_is_not_open_is_refused():
 @pytest.mark.parametrize("closed", [">&-", *slow("2>&-", "<&-")])
 def test_streams_may_be_closed(closed):
     command = f"'{sys.executable}' -m pyclmm info {closed}"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=600, check=False)
+    done = ended("sh", "-c", command)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -180,8 +181,7 @@ def test_streams_may_be_closed(closed):
 def test_a_deleted_working_directory_is_said(tmp_path, command):
     shell = f"mkdir gone && cd gone && rmdir ../gone && '{sys.executable}' -m pyclmm {command}"
     env = os.environ | {"PYTHONPATH": str(ROOT)}  # without an empty entry, which is the working directory
-    command = ["sh", "-c", shell]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    done = ended("sh", "-c", shell, cwd=tmp_path, env=env)
     assert done.returncode == 2
     assert done.stderr.startswith("Error: the working directory was deleted, change to another one: ")
 
